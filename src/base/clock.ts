@@ -1,0 +1,85 @@
+// Time as a thing that can be handed in: the machine's clock, and one that a test drives.
+
+/** Milliseconds since the Unix epoch, and timers that measure in the same time. */
+export interface Clock {
+  now(): number;
+  /** Calls `act` once after `ms`; the returned function takes that back. */
+  after(ms: number, act: () => void): () => void;
+}
+
+export const systemClock: Clock = {
+  now: Date.now,
+  after(ms, act) {
+    const timer = setTimeout(act, ms);
+    return () => clearTimeout(timer);
+  },
+};
+
+/** Resolves after `ms`, or as soon as the signal aborts; never rejects. */
+export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted) return resolve();
+    const end = () => {
+      cancel();
+      signal?.removeEventListener('abort', end);
+      resolve();
+    };
+    const cancel = clock.after(ms, end);
+    signal?.addEventListener('abort', end, { once: true });
+  });
+}
+
+interface ManualTimer {
+  at: number;
+  order: number;
+  act: () => void;
+}
+
+/** A clock that stands still until `advance` moves it; due timers run in the order of their time. */
+export class ManualClock implements Clock {
+  #now: number;
+  #order = 0;
+  readonly #timers = new Set<ManualTimer>();
+
+  constructor(startAt = Date.UTC(2026, 0, 1)) {
+    this.#now = startAt;
+  }
+
+  now = (): number => this.#now;
+
+  after(ms: number, act: () => void): () => void {
+    const timer = { at: this.#now + Math.max(0, ms), order: this.#order++, act };
+    this.#timers.add(timer);
+    return () => this.#timers.delete(timer);
+  }
+
+  /** Moves time on by `ms`; after each timer what it set off gets its turn before the next fires. */
+  async advance(ms: number): Promise<void> {
+    const until = this.#now + ms;
+    await letOthersRun();
+    for (let timer = this.#nextTimer(until); timer; timer = this.#nextTimer(until)) {
+      this.#timers.delete(timer);
+      this.#now = Math.max(this.#now, timer.at);
+      timer.act();
+      await letOthersRun();
+    }
+    this.#now = until;
+    await letOthersRun();
+  }
+
+  #nextTimer(until: number): ManualTimer | undefined {
+    let first: ManualTimer | undefined;
+    for (const timer of this.#timers) {
+      if (timer.at > until) continue;
+      if (!first || timer.at < first.at || (timer.at === first.at && timer.order < first.order)) {
+        first = timer;
+      }
+    }
+    return first;
+  }
+}
+
+/** A few turns of the event loop: enough for chains of promises and grouped commits to settle. */
+async function letOthersRun(): Promise<void> {
+  for (let turn = 0; turn < 8; turn++) await new Promise((resolve) => setImmediate(resolve));
+}

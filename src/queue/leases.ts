@@ -1,0 +1,276 @@
+// The worker's side of the queue that has to do with leases: hello, take, renew, bye.
+import { randomUUID } from 'node:crypto';
+import type { Clock } from '../base/clock.ts';
+import type { Step, Store, StoredJob, Transaction } from '../store/store.ts';
+import { isTerminal } from '../wire/job.ts';
+import {
+  type Lease,
+  LinkError,
+  PROTOCOL_VERSION,
+  type RenewReply,
+  type RenewRequest,
+  type TakeRequest,
+  type WorkerBye,
+  type WorkerHello,
+  type WorkerWelcome,
+} from '../wire/worker-link.ts';
+import type { Changes, StepOn } from './changes.ts';
+import { holdsLiveLease } from './lifecycle.ts';
+import type { HeldLease, Presence, PresentWorker } from './presence.ts';
+import type { QueueSettings } from './settings.ts';
+import type { Signals } from './signals.ts';
+
+export interface LeasesOptions {
+  store: Store;
+  clock: Clock;
+  settings: QueueSettings;
+  presence: Presence;
+  signals: Signals;
+  changes: Changes;
+  /** Aborts when the queue closes: every wait ends. */
+  closing: AbortSignal;
+}
+
+export class Leases {
+  readonly #options: LeasesOptions;
+
+  constructor(options: LeasesOptions) {
+    this.#options = options;
+  }
+
+  async hello(endpointId: string, hello: WorkerHello): Promise<WorkerWelcome> {
+    const { changes, clock, presence, settings } = this.#options;
+    if (hello.protocol !== PROTOCOL_VERSION) {
+      throw new LinkError(
+        'invalid',
+        `the platform speaks worker protocol ${PROTOCOL_VERSION}, worker ${hello.workerId} speaks ${hello.protocol}`,
+      );
+    }
+    const worker = {
+      endpointId,
+      id: hello.workerId,
+      incarnation: hello.incarnation,
+      slots: hello.slots,
+      version: hello.version,
+      devices: hello.devices,
+      helloAt: clock.now(),
+    };
+    await changes.commit(function* (tx, step) {
+      const known = yield* tx.worker(endpointId, hello.workerId);
+      if (known && known.incarnation > hello.incarnation) {
+        throw new LinkError('stale_incarnation', `incarnation ${known.incarnation} has said hello`);
+      }
+      yield* tx.putWorker(worker);
+      const jobs = yield* tx.jobsOfWorker(endpointId, hello.workerId);
+      const older = jobs.filter((job) => job.lease && job.lease.incarnation < hello.incarnation);
+      const delivering = new Set(hello.outbox.map((ref) => ref.token));
+      yield* endLeases(step, older, delivering, hello.incarnation, {
+        reason: 'crashed',
+        detail: 'a new process runs under its id',
+      });
+    });
+    presence.arrive(worker, clock.now());
+    const { leaseMs, renewEveryMs, takeWaitMs } = settings;
+    return { protocol: PROTOCOL_VERSION, leaseMs, renewEveryMs, takeWaitMs };
+  }
+
+  async bye(endpointId: string, bye: WorkerBye): Promise<void> {
+    const { changes, presence } = this.#options;
+    const worker = presence.require(endpointId, bye);
+    presence.leave(worker);
+    await changes.commit(function* (tx, step) {
+      const jobs = yield* tx.jobsOfWorker(endpointId, bye.workerId);
+      const delivering = new Set(bye.outbox.map((ref) => ref.token));
+      const why = { reason: bye.reason, detail: bye.detail ?? 'its supervisor saw it die' };
+      yield* endLeases(step, jobs, delivering, bye.incarnation, why);
+      yield* tx.removeWorker(endpointId, bye.workerId);
+    });
+  }
+
+  async take(endpointId: string, request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
+    const { clock, closing, presence, settings, signals } = this.#options;
+    const worker = presence.require(endpointId, request);
+    worker.seenAt = clock.now();
+    worker.openTake?.abort();
+    const superseded = new AbortController();
+    worker.openTake = superseded;
+    const until = clock.now() + Math.min(request.waitMs, settings.takeWaitMs);
+    const ended = AbortSignal.any([signal, superseded.signal, closing]);
+    await this.#releaseNotReceived(worker, request);
+    while (!ended.aborted) {
+      const waiter = signals.jobsReady(endpointId);
+      try {
+        const leases = await this.#leaseReady(worker, request, ended);
+        const leftMs = until - clock.now();
+        if (leases.length > 0 || leftMs <= 0) return leases;
+        await waiter.wait(leftMs, ended);
+      } finally {
+        waiter.close();
+      }
+    }
+    return [];
+  }
+
+  async renew(endpointId: string, request: RenewRequest, signal: AbortSignal): Promise<RenewReply> {
+    const { clock, closing, presence, settings, signals } = this.#options;
+    const worker = presence.require(endpointId, request);
+    worker.seenAt = clock.now();
+    const waiter = signals.workerCalled(endpointId, request.workerId);
+    try {
+      const ended = await this.#extend(endpointId, request);
+      if (ended.length > 0 || worker.draining) return { ended, drain: worker.draining };
+      const waitMs = Math.min(request.waitMs, settings.renewEveryMs);
+      const called = await waiter.wait(waitMs, AbortSignal.any([signal, closing]));
+      if (!called) return { ended: [], drain: worker.draining };
+      return { ended: await this.#findEnded(worker, request), drain: worker.draining };
+    } finally {
+      waiter.close();
+      worker.seenAt = clock.now();
+    }
+  }
+
+  /** What was handed over and is not held never arrived. */
+  async #releaseNotReceived(worker: PresentWorker, request: TakeRequest): Promise<void> {
+    const held = new Set(request.held);
+    const lost = [...worker.leases.values()].filter(
+      ({ token, takeId }) => !held.has(token) && takeId !== request.takeId,
+    );
+    if (lost.length === 0) return;
+    await this.#options.changes.commit(function* (tx, step) {
+      for (const { token, ...key } of lost) {
+        const job = yield* tx.job(key);
+        if (job?.lease?.token === token) yield* step(job, { type: 'not_received' });
+      }
+    });
+  }
+
+  /** Leases what is ready, unless the take has ended meanwhile: a lease nobody waits for is a delay. */
+  #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Lease[]> {
+    const { changes } = this.#options;
+    const choose = (job: StoredJob, taken: number) => this.#choose(worker, job, taken);
+    return changes.commit(function* (tx, step) {
+      if (ended.aborted) return [];
+      const held = [...worker.leases.values()];
+      const again = held.filter(({ takeId }) => takeId === request.takeId);
+      if (again.length > 0) return yield* repeatLeases(tx, again);
+      if (worker.draining || held.some(({ solo }) => solo)) return [];
+      const leases: Lease[] = [];
+      for (const job of yield* tx.readyJobs(worker.endpointId, request.max)) {
+        const choice = choose(job, leases.length);
+        if (choice === 'skip') continue;
+        if (choice === 'stop') break;
+        leases.push(yield* leaseJob(tx, step, job, worker, request.takeId));
+        if (job.solo) break;
+      }
+      return leases;
+    });
+  }
+
+  #choose(worker: PresentWorker, job: StoredJob, taken: number): 'take' | 'skip' | 'stop' {
+    if (!job.solo) return 'take';
+    if (taken > 0) return 'stop';
+    const { clock, presence, settings } = this.#options;
+    const claim = presence.claimSolo(worker, job, clock.now() - settings.leaseMs);
+    if (claim === 'now') return 'take';
+    return claim === 'someone_else' ? 'skip' : 'stop';
+  }
+
+  #extend(endpointId: string, request: RenewRequest): Promise<RenewReply['ended']> {
+    const { leases } = request;
+    if (leases.length === 0) return Promise.resolve([]);
+    return this.#options.changes.commit(function* (tx, step) {
+      const ended: RenewReply['ended'] = [];
+      for (const { jobId, token, stopping } of leases) {
+        const job = yield* tx.job({ endpointId, id: jobId });
+        const verdict = judgeLease(job, token);
+        if (verdict === 'kept' && job) yield* step(job, { type: 'renew' });
+        else if (verdict !== 'kept' && !stopping) ended.push({ jobId, token, verdict });
+      }
+      return ended;
+    });
+  }
+
+  /** Also leases that came after the renew was sent: a cancel does not wait for the next one. */
+  async #findEnded(worker: PresentWorker, request: RenewRequest): Promise<RenewReply['ended']> {
+    const stopping = new Set(request.leases.filter((l) => l.stopping).map((l) => l.token));
+    const asked = request.leases.map(({ jobId, token }) => ({ jobId, token }));
+    const held = [...worker.leases.values()].map(({ id, token }) => ({ jobId: id, token }));
+    const candidates = new Map([...asked, ...held].map((lease) => [lease.token, lease]));
+    return this.#options.store.read(function* (tx) {
+      const ended: RenewReply['ended'] = [];
+      for (const { jobId, token } of candidates.values()) {
+        if (stopping.has(token)) continue;
+        const job = yield* tx.job({ endpointId: worker.endpointId, id: jobId });
+        const verdict = judgeLease(job, token);
+        if (verdict !== 'kept') ended.push({ jobId, token, verdict });
+      }
+      return ended;
+    });
+  }
+}
+
+function judgeLease(job: StoredJob | undefined, token: string): 'kept' | 'cancelled' | 'lost' {
+  if (job?.lease?.token !== token) return 'lost';
+  return isTerminal(job.status) ? 'cancelled' : 'kept';
+}
+
+function* leaseJob(
+  tx: Transaction,
+  step: StepOn,
+  job: StoredJob,
+  worker: PresentWorker,
+  takeId: string,
+): Step<Lease> {
+  const lease = {
+    token: randomUUID(),
+    workerId: worker.id,
+    incarnation: worker.incarnation,
+    takeId,
+  };
+  const decision = yield* step(job, { type: 'lease', lease });
+  if ('refused' in decision) throw new Error(`job ${job.id} is not ready: ${decision.refused}`);
+  return yield* toLease(tx, decision.job);
+}
+
+function* repeatLeases(tx: Transaction, held: HeldLease[]): Step<Lease[]> {
+  const leases: Lease[] = [];
+  for (const { token, ...key } of held) {
+    const job = yield* tx.job(key);
+    if (job?.lease?.token === token && holdsLiveLease(job)) leases.push(yield* toLease(tx, job));
+  }
+  return leases;
+}
+
+function* toLease(tx: Transaction, job: StoredJob): Step<Lease> {
+  const input = yield* tx.input(job);
+  if (!input || !job.lease) throw new Error(`job ${job.id} has no input or no lease`);
+  const { id: jobId, attempt, executionTimeoutMs, solo, submittedAt } = job;
+  return { jobId, attempt, token: job.lease.token, executionTimeoutMs, solo, submittedAt, input };
+}
+
+interface Departure {
+  reason: WorkerBye['reason'];
+  detail: string;
+}
+
+/** The process that held these leases is no more. What it left to deliver stays leased a while. */
+function* endLeases(
+  step: StepOn,
+  jobs: StoredJob[],
+  delivering: Set<string>,
+  incarnation: number,
+  { reason, detail }: Departure,
+): Step<void> {
+  const isDelivering = (job: StoredJob) => job.lease !== null && delivering.has(job.lease.token);
+  const ended = jobs.filter((job) => !isDelivering(job));
+  const alone = ended.filter(holdsLiveLease).length === 1;
+  for (const job of jobs.filter(isDelivering)) {
+    yield* step(job, { type: 'awaiting_delivery', incarnation });
+  }
+  for (const job of ended) {
+    yield* step(
+      job,
+      reason === 'crashed' ? { type: 'crashed', alone, detail } : { type: 'worker_left' },
+    );
+  }
+}

@@ -1,0 +1,451 @@
+// The only place where a job's status changes: pure functions of (job, event, now). They say what
+// the job becomes and what has to happen with it; queue/changes.ts writes that down.
+import { backoffMs } from '../base/backoff.ts';
+import type { StoredJob, StoredLease } from '../store/store.ts';
+import {
+  type AttemptError,
+  type FailedAttempt,
+  isTerminal,
+  type TerminalStatus,
+} from '../wire/job.ts';
+import type { Outcome, ReportHeader, ReportReply } from '../wire/worker-link.ts';
+import type { QueueSettings } from './settings.ts';
+
+/** What a decision depends on beside the job and the event. */
+export interface Moment {
+  now: number;
+  /** Uniform in [0, 1). */
+  random: () => number;
+  settings: QueueSettings;
+}
+
+export type JobEvent =
+  /** A worker takes it. */
+  | { type: 'lease'; lease: Pick<StoredLease, 'token' | 'workerId' | 'incarnation' | 'takeId'> }
+  /** The holder of the token named it. */
+  | { type: 'renew' }
+  /** The lease was handed over and never arrived. */
+  | { type: 'not_received' }
+  /** Reports of the holder of the token, in sequence. */
+  | { type: 'chunks'; seq: number; count: number; bytes: number }
+  | { type: 'progress'; seq: number; value: string }
+  | { type: 'log'; seq: number; bytes: number; dropped: number }
+  | { type: 'outcome'; seq: number; outcome: Outcome }
+  /** The worker's process is dead; alone: it ran nothing else. */
+  | { type: 'crashed'; alone: boolean; detail: string }
+  /** The worker left in good order. */
+  | { type: 'worker_left' }
+  /** The worker's successor will deliver the outcome. */
+  | { type: 'awaiting_delivery'; incarnation: number }
+  | { type: 'cancel' }
+  | { type: 'retry' }
+  | { type: 'set_ttl'; ttlMs: number }
+  /** The platform has come back. */
+  | { type: 'platform_restarted' }
+  /** Its `dueAt` has come. */
+  | { type: 'clock' };
+
+export interface Transition {
+  job: StoredJob;
+  /** Retries to count, automatic and asked for; -1 when one turned out not to be needed. */
+  retried: number;
+  dropChunks: boolean;
+  dropOutput: boolean;
+  /** The job is to be deleted with all that belongs to it. */
+  removed: boolean;
+  /** The worker that runs it has to be told to stop. */
+  stopWorker: boolean;
+}
+
+/** A transition; or why the event is not allowed in this state. */
+export type Decision = Transition | { refused: string };
+
+export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision {
+  switch (event.type) {
+    case 'lease':
+      return lease(job, event.lease, moment);
+    case 'renew':
+      return change(renewed(job, moment), { retried: revivedRetries(job) });
+    case 'not_received':
+      return isTerminal(job.status) ? change({ ...job, lease: null }) : release(job, moment);
+    case 'chunks':
+      return addChunks(job, event, moment);
+    case 'progress':
+      return report(job, event.seq, { progress: event.value }, moment);
+    case 'log':
+      return report(
+        job,
+        event.seq,
+        { logBytes: job.logBytes + event.bytes, logDropped: job.logDropped + event.dropped },
+        moment,
+      );
+    case 'outcome':
+      return settleByOutcome(job, event.seq, event.outcome, moment);
+    case 'crashed':
+      return crash(job, event, moment);
+    case 'worker_left':
+      return holdsLiveLease(job) ? release(job, moment) : change({ ...job, lease: null });
+    case 'awaiting_delivery':
+      return change(renewed(job, moment, event.incarnation), { retried: revivedRetries(job) });
+    case 'cancel':
+      return cancel(job, moment);
+    case 'retry':
+      return retry(job, moment);
+    case 'set_ttl':
+      return change({ ...job, expiresAt: moment.now + event.ttlMs, ttlMs: event.ttlMs });
+    case 'platform_restarted':
+      return change(extendAfterRestart(job, moment));
+    case 'clock':
+      return actOnTime(job, moment);
+  }
+}
+
+/** IN_PROGRESS under a lease that has not run out. */
+export function holdsLiveLease(job: StoredJob): boolean {
+  return job.lease !== null && job.status === 'IN_PROGRESS';
+}
+
+// --- leasing -----------------------------------------------------------------------------------
+
+function lease(
+  job: StoredJob,
+  given: Pick<StoredLease, 'token' | 'workerId' | 'incarnation' | 'takeId'>,
+  { now, settings }: Moment,
+): Decision {
+  if (job.status !== 'IN_QUEUE' || job.delayed) return { refused: `it is ${job.status}` };
+  return change(
+    {
+      ...job,
+      status: 'IN_PROGRESS',
+      attempt: job.attempt + 1,
+      startedAt: now,
+      deadlineAt: now + job.executionTimeoutMs + settings.timeoutGraceMs,
+      executionMs: null,
+      lease: { ...given, until: now + settings.leaseMs, started: false, lost: null },
+      workerId: given.workerId,
+      lastSeq: 0,
+      chunkCount: 0,
+      chunkBytes: 0,
+      progress: null,
+    },
+    { dropChunks: job.chunkCount > 0 },
+  );
+}
+
+/** Extends the lease, and takes back its loss if it had run out and nobody else has the job yet. */
+function renewed(job: StoredJob, { now, settings }: Moment, incarnation?: number): StoredJob {
+  const { lease } = job;
+  if (!lease || isTerminal(job.status)) return job;
+  const live: StoredJob = {
+    ...job,
+    lease: {
+      ...lease,
+      incarnation: incarnation ?? lease.incarnation,
+      until: now + settings.leaseMs,
+      started: true,
+      lost: null,
+    },
+  };
+  if (lease.lost === null || job.startedAt === null) return live;
+  return {
+    ...live,
+    status: 'IN_PROGRESS',
+    delayed: false,
+    deadlineAt: Math.max(now, job.startedAt + job.executionTimeoutMs) + settings.timeoutGraceMs,
+    failures: job.failures - (lease.lost === 'failure' ? 1 : 0),
+    releases: job.releases - (lease.lost === 'release' ? 1 : 0),
+    history: lease.lost === 'failure' ? job.history.slice(0, -1) : job.history,
+  };
+}
+
+function revivedRetries(job: StoredJob): number {
+  return job.lease?.lost === 'failure' && !isTerminal(job.status) ? -1 : 0;
+}
+
+function extendAfterRestart(job: StoredJob, { now, settings }: Moment): StoredJob {
+  const extend = (time: number) => Math.max(time, now) + settings.leaseMs;
+  return {
+    ...job,
+    lease: job.lease && { ...job.lease, until: extend(job.lease.until) },
+    deadlineAt: job.deadlineAt === null ? null : extend(job.deadlineAt),
+  };
+}
+
+// --- reports -----------------------------------------------------------------------------------
+
+/** What a report is worth, before its content is looked at; `apply` when it is its turn. */
+export function judgeReport(
+  job: StoredJob | undefined,
+  report: Pick<ReportHeader, 'kind' | 'attempt' | 'token' | 'seq'>,
+): ReportReply | 'apply' {
+  if (!job) return { answer: 'gone' };
+  if (job.lease?.token !== report.token) {
+    const known = report.attempt === job.attempt && report.seq <= job.lastSeq;
+    return { answer: known ? 'duplicate' : 'superseded' };
+  }
+  if (isTerminal(job.status)) return report.kind === 'outcome' ? 'apply' : { answer: 'superseded' };
+  if (report.seq <= job.lastSeq) return { answer: 'duplicate' };
+  if (report.seq > job.lastSeq + 1) return { answer: 'gap', expected: job.lastSeq + 1 };
+  return 'apply';
+}
+
+function report(job: StoredJob, seq: number, fields: Partial<StoredJob>, moment: Moment): Transition {
+  return change(
+    { ...renewed(job, moment), ...fields, lastSeq: seq },
+    { retried: revivedRetries(job) },
+  );
+}
+
+function addChunks(
+  job: StoredJob,
+  event: { seq: number; count: number; bytes: number },
+  moment: Moment,
+): Transition {
+  const chunkBytes = job.chunkBytes + event.bytes;
+  const added = report(
+    job,
+    event.seq,
+    { chunkCount: job.chunkCount + event.count, chunkBytes },
+    moment,
+  );
+  const { maxChunkBytes } = moment.settings;
+  if (chunkBytes <= maxChunkBytes) return added;
+  const error: AttemptError = {
+    code: 'output_too_large',
+    message: `the chunks of the attempt are ${chunkBytes} bytes together, the limit is ${maxChunkBytes}`,
+  };
+  const failed = settle(withFailure(added.job, error, moment), 'FAILED', moment, error);
+  return { ...change(keepLease(failed, job)), stopWorker: true, retried: added.retried };
+}
+
+function settleByOutcome(
+  job: StoredJob,
+  seq: number,
+  outcome: Outcome,
+  moment: Moment,
+): Transition {
+  const executionMs = outcome.kind === 'released' ? job.executionMs : Math.round(outcome.executionMs);
+  if (isTerminal(job.status)) {
+    return change({ ...job, lease: null, lastSeq: seq, executionMs });
+  }
+  const { job: live, retried } = report(job, seq, { executionMs }, moment);
+  const counted = (transition: Transition) => ({
+    ...transition,
+    retried: transition.retried + retried,
+  });
+  switch (outcome.kind) {
+    case 'completed': {
+      const outputKind = outcome.output;
+      return counted(change(settle({ ...live, outputKind }, 'COMPLETED', moment)));
+    }
+    case 'failed': {
+      const waitMs = outcome.retry === 'after' ? outcome.retryAfterMs : undefined;
+      return counted(fail(live, outcome.error, { final: outcome.retry === 'never', waitMs }, moment));
+    }
+    case 'timed_out': {
+      const timedOut = withFailure(live, outcome.error, moment);
+      return counted(change(settle(timedOut, 'TIMED_OUT', moment, outcome.error)));
+    }
+    case 'cancelled':
+    case 'released':
+      return counted(release(live, moment));
+  }
+}
+
+// --- ways to end an attempt -----------------------------------------------------------------------
+
+interface FailOptions {
+  /** No attempt is made any more. */
+  final?: boolean;
+  /** Wait before the next attempt, ms. Default: by the number of failures. */
+  waitMs?: number | undefined;
+}
+
+function fail(
+  job: StoredJob,
+  error: AttemptError,
+  options: FailOptions,
+  moment: Moment,
+): Transition {
+  const failed = withFailure(job, error, moment);
+  if (options.final || failed.failures >= job.maxAttempts) {
+    return change(settle(failed, 'FAILED', moment, error));
+  }
+  const { random, settings } = moment;
+  const waitMs = options.waitMs ?? backoffMs(failed.failures, { ...settings.retry, random });
+  return change(requeue(failed, waitMs, moment), { retried: 1 });
+}
+
+/** An attempt that nobody can be blamed for: back to its place, uncounted, but not without end. */
+function release(job: StoredJob, moment: Moment): Transition {
+  const releases = job.releases + 1;
+  if (releases > moment.settings.maxReleases) {
+    const error: AttemptError = {
+      code: 'released_too_often',
+      message: `workers gave the job back ${releases} times`,
+    };
+    return fail({ ...job, releases }, error, {}, moment);
+  }
+  return change(requeue({ ...job, releases }, 0, moment));
+}
+
+/** A lost attempt is tried again at once the first time: most often the worker was at fault. */
+function lose(job: StoredJob, error: AttemptError, moment: Moment): Transition {
+  return fail(job, error, { waitMs: job.failures === 0 ? 0 : undefined }, moment);
+}
+
+function crash(
+  job: StoredJob,
+  { alone, detail }: { alone: boolean; detail: string },
+  moment: Moment,
+): Transition {
+  if (!holdsLiveLease(job)) return change({ ...job, lease: null });
+  if (!alone) return change(requeue({ ...job, solo: true }, 0, moment));
+  const error: AttemptError = {
+    code: 'worker_crashed',
+    message: `the worker's process died while it ran this job alone: ${detail}`,
+  };
+  return lose({ ...job, solo: true }, error, moment);
+}
+
+function withFailure(job: StoredJob, error: AttemptError, { now }: Moment): StoredJob {
+  const attempt: FailedAttempt = {
+    attempt: job.attempt,
+    code: error.code,
+    message: error.message,
+    workerId: job.workerId ?? '',
+    endedAt: now,
+  };
+  return { ...job, failures: job.failures + 1, history: [...job.history, attempt] };
+}
+
+function requeue(job: StoredJob, waitMs: number, { now }: Moment): StoredJob {
+  return {
+    ...job,
+    status: 'IN_QUEUE',
+    queuedAt: now,
+    availableAt: now + waitMs,
+    delayed: waitMs > 0,
+    deadlineAt: null,
+    lease: null,
+    progress: null,
+  };
+}
+
+function settle(
+  job: StoredJob,
+  status: TerminalStatus,
+  { now, settings }: Moment,
+  error: AttemptError | null = null,
+): StoredJob {
+  return {
+    ...job,
+    status,
+    endedAt: now,
+    delayed: false,
+    deadlineAt: null,
+    expiresAt: Math.min(job.expiresAt, now + settings.retentionMs[job.mode]),
+    lease: null,
+    progress: null,
+    error: error && { ...error, attempts: job.history },
+  };
+}
+
+/** The job has ended but its attempt goes on: the holder may still say how it was stopped. */
+function keepLease(settled: StoredJob, before: StoredJob): StoredJob {
+  return { ...settled, lease: before.lease };
+}
+
+// --- clients and time -----------------------------------------------------------------------------
+
+function cancel(job: StoredJob, moment: Moment): Decision {
+  if (job.status === 'CANCELLED') return change(job);
+  if (isTerminal(job.status)) return { refused: `it is ${job.status}` };
+  const cancelled = settle(job, 'CANCELLED', moment);
+  if (job.status === 'IN_QUEUE') return change(cancelled, { stopWorker: job.lease !== null });
+  return change(keepLease(cancelled, job), { stopWorker: true });
+}
+
+function retry(job: StoredJob, moment: Moment): Decision {
+  if (job.status !== 'FAILED' && job.status !== 'TIMED_OUT') {
+    return { refused: `it is ${job.status}; only FAILED and TIMED_OUT jobs can be retried` };
+  }
+  return change(
+    {
+      ...requeue(job, 0, moment),
+      expiresAt: moment.now + job.ttlMs,
+      startedAt: null,
+      endedAt: null,
+      executionMs: null,
+      failures: 0,
+      releases: 0,
+      chunkCount: 0,
+      chunkBytes: 0,
+      outputKind: 'none',
+      error: null,
+      history: [],
+    },
+    { retried: 1, dropChunks: true, dropOutput: true, stopWorker: job.lease !== null },
+  );
+}
+
+function actOnTime(job: StoredJob, moment: Moment): Transition {
+  const { now } = moment;
+  if (job.expiresAt <= now) {
+    return change(job, { removed: true, stopWorker: job.lease !== null });
+  }
+  if (job.deadlineAt !== null && job.deadlineAt <= now) return timeOut(job, moment);
+  if (job.lease && job.lease.lost === null && job.lease.until <= now) return expire(job, moment);
+  if (job.delayed && job.availableAt <= now) return change({ ...job, delayed: false });
+  return change(job);
+}
+
+function timeOut(job: StoredJob, moment: Moment): Transition {
+  const error: AttemptError = {
+    code: 'execution_timeout',
+    message: `no word from the worker ${moment.settings.timeoutGraceMs} ms after the execution timeout of ${job.executionTimeoutMs} ms`,
+  };
+  const settled = settle(withFailure(job, error, moment), 'TIMED_OUT', moment, error);
+  return change(keepLease(settled, job), { stopWorker: true });
+}
+
+/** The job can be taken again, but until that happens its old token stays good. */
+function expire(job: StoredJob, moment: Moment): Transition {
+  const { lease } = job;
+  if (!lease || isTerminal(job.status)) return change({ ...job, lease: null });
+  const lost = lease.started ? 'failure' : 'release';
+  const error: AttemptError = {
+    code: 'lease_expired',
+    message: `worker ${lease.workerId} did not renew its lease for ${moment.settings.leaseMs} ms`,
+  };
+  const transition = lost === 'failure' ? lose(job, error, moment) : release(job, moment);
+  if (isTerminal(transition.job.status)) return transition;
+  const counted = transition.retried > 0 ? 'failure' : lost;
+  return {
+    ...transition,
+    job: withDueAt({ ...transition.job, lease: { ...lease, lost: counted } }),
+  };
+}
+
+// --- shape of a transition --------------------------------------------------------------------------
+
+const NOTHING_ELSE = {
+  retried: 0,
+  dropChunks: false,
+  dropOutput: false,
+  removed: false,
+  stopWorker: false,
+};
+
+function change(job: StoredJob, effects: Partial<Omit<Transition, 'job'>> = {}): Transition {
+  return { ...NOTHING_ELSE, ...effects, job: withDueAt(job) };
+}
+
+/** Sets when the sweeper has to look at the job next. */
+export function withDueAt(job: StoredJob): StoredJob {
+  const times = [job.expiresAt];
+  if (job.lease && job.lease.lost === null) times.push(job.lease.until);
+  if (job.deadlineAt !== null) times.push(job.deadlineAt);
+  if (job.delayed) times.push(job.availableAt);
+  return { ...job, dueAt: Math.min(...times) };
+}

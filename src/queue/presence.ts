@@ -1,0 +1,134 @@
+// Which workers are there and what each one holds: kept in memory, made again from the store at start.
+import type { JobKey, StoredJob, StoredWorker } from '../store/store.ts';
+import { LinkError } from '../wire/worker-link.ts';
+
+export interface HeldLease extends JobKey {
+  token: string;
+  takeId: string;
+  solo: boolean;
+}
+
+export interface PresentWorker {
+  endpointId: string;
+  id: string;
+  incarnation: number;
+  slots: number;
+  /** Unix ms of its last call. */
+  seenAt: number;
+  draining: boolean;
+  /** Its leases by token, kept ones of ended jobs included. */
+  leases: Map<string, HeldLease>;
+  /** Ends the take that is open, because a newer one has come. */
+  openTake: AbortController | undefined;
+}
+
+export class Presence {
+  readonly #workers = new Map<string, PresentWorker>();
+  /** Jobs that must run alone, and the worker that is emptying itself for each. */
+  readonly #emptying = new Map<string, PresentWorker>();
+
+  /** Adds the worker or its new incarnation; leases of the old one are kept until they are settled. */
+  arrive(worker: StoredWorker, now: number): PresentWorker {
+    const name = nameOf(worker.endpointId, worker.id);
+    const before = this.#workers.get(name);
+    before?.openTake?.abort();
+    const present: PresentWorker = {
+      endpointId: worker.endpointId,
+      id: worker.id,
+      incarnation: worker.incarnation,
+      slots: worker.slots,
+      seenAt: now,
+      draining: false,
+      leases: before?.leases ?? new Map(),
+      openTake: undefined,
+    };
+    this.#workers.set(name, present);
+    return present;
+  }
+
+  leave(worker: PresentWorker): void {
+    worker.openTake?.abort();
+    this.#workers.delete(nameOf(worker.endpointId, worker.id));
+  }
+
+  find(endpointId: string, workerId: string): PresentWorker | undefined {
+    return this.#workers.get(nameOf(endpointId, workerId));
+  }
+
+  /** The worker that makes a call. @throws LinkError `unknown_worker`, `stale_incarnation` */
+  require(endpointId: string, caller: { workerId: string; incarnation: number }): PresentWorker {
+    const worker = this.find(endpointId, caller.workerId);
+    if (!worker || caller.incarnation > worker.incarnation) {
+      throw new LinkError('unknown_worker', `worker ${caller.workerId} has not said hello`);
+    }
+    if (caller.incarnation < worker.incarnation) {
+      throw new LinkError(
+        'stale_incarnation',
+        `worker ${caller.workerId} runs as incarnation ${worker.incarnation}, this is ${caller.incarnation}`,
+      );
+    }
+    return worker;
+  }
+
+  all(): Iterable<PresentWorker> {
+    return this.#workers.values();
+  }
+
+  /**
+   * Keeps the workers' leases up with a change of a job. True if a worker became empty that somebody
+   * waits for: a job that must run alone can start now.
+   */
+  jobChanged(before: StoredJob | undefined, after: StoredJob | undefined): boolean {
+    const old = before?.lease;
+    const fresh = after?.lease;
+    if (before?.solo && after?.status !== 'IN_QUEUE') {
+      this.#emptying.delete(nameOf(before.endpointId, before.id));
+    }
+    if (old?.token === fresh?.token) return false;
+    let freed = false;
+    if (before && old) {
+      const worker = this.find(before.endpointId, old.workerId);
+      worker?.leases.delete(old.token);
+      freed = worker?.leases.size === 0 && this.#emptying.size > 0;
+    }
+    if (after && fresh) {
+      this.find(after.endpointId, fresh.workerId)?.leases.set(fresh.token, {
+        endpointId: after.endpointId,
+        id: after.id,
+        token: fresh.token,
+        takeId: fresh.takeId,
+        solo: after.solo,
+      });
+    }
+    return freed;
+  }
+
+  /**
+   * Whether the worker may run a job that must run alone: `now` if it holds nothing else. The first
+   * busy worker that meets the job is chosen to empty itself for it; others leave the job to that one
+   * while it is alive.
+   */
+  claimSolo(
+    worker: PresentWorker,
+    job: StoredJob,
+    aliveSince: number,
+  ): 'now' | 'when_empty' | 'someone_else' {
+    const name = nameOf(job.endpointId, job.id);
+    const chosen = this.#emptying.get(name);
+    const chosenIsThere =
+      chosen !== undefined &&
+      chosen.seenAt >= aliveSince &&
+      this.find(chosen.endpointId, chosen.id) === chosen;
+    if (worker.leases.size === 0) {
+      this.#emptying.delete(name);
+      return 'now';
+    }
+    if (chosenIsThere && chosen !== worker) return 'someone_else';
+    this.#emptying.set(name, worker);
+    return 'when_empty';
+  }
+}
+
+function nameOf(endpointId: string, id: string): string {
+  return `${endpointId}/${id}`;
+}

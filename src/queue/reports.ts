@@ -1,0 +1,105 @@
+// The worker's reports: each is judged, applied with its effect in one operation, and answered.
+import type { Step, StoredJob, Transaction } from '../store/store.ts';
+import { LinkError, type Report, type ReportReply, type ReportRequest } from '../wire/worker-link.ts';
+import type { Changes, StepOn } from './changes.ts';
+import { type JobEvent, judgeReport } from './lifecycle.ts';
+import type { Presence } from './presence.ts';
+import type { QueueSettings } from './settings.ts';
+
+const APPLIED: ReportReply = { answer: 'applied' };
+
+export interface ReportsOptions {
+  presence: Presence;
+  changes: Changes;
+  settings: QueueSettings;
+}
+
+export class Reports {
+  readonly #options: ReportsOptions;
+
+  constructor(options: ReportsOptions) {
+    this.#options = options;
+  }
+
+  /** All of them share one commit; each has its own savepoint. */
+  async report(endpointId: string, request: ReportRequest): Promise<ReportReply[]> {
+    const { changes, presence, settings } = this.#options;
+    const worker = presence.require(endpointId, request);
+    worker.seenAt = changes.moment().now;
+    for (const report of request.reports) checkBody(report);
+    return Promise.all(
+      request.reports.map((report) =>
+        changes.commit(function* (tx, step) {
+          const job = yield* tx.job({ endpointId, id: report.jobId });
+          const verdict = judgeReport(job, report);
+          if (verdict !== 'apply' || !job) return verdict === 'apply' ? APPLIED : verdict;
+          yield* applyReport(tx, step, { job, report, maxLogBytes: settings.maxLogBytes });
+          return APPLIED;
+        }),
+      ),
+    );
+  }
+}
+
+interface Application {
+  job: StoredJob;
+  report: Report;
+  maxLogBytes: number;
+}
+
+function* applyReport(
+  tx: Transaction,
+  step: StepOn,
+  { job, report, maxLogBytes }: Application,
+): Step<void> {
+  const decision = yield* step(job, toEvent(job, report, maxLogBytes));
+  if ('refused' in decision) throw new Error(`report ${report.seq} of ${job.id}: ${decision.refused}`);
+  const { kind, body } = report;
+  if (kind === 'chunks' && decision.job.chunkCount > job.chunkCount) {
+    const batch = { first: job.chunkCount, sizes: report.sizes, bytes: body };
+    yield* tx.appendChunks({ ...keyOf(job), attempt: job.attempt }, batch);
+  } else if (kind === 'log' && decision.job.logBytes > job.logBytes) {
+    yield* tx.appendLog(job, job.logBytes, body);
+  } else if (kind === 'outcome' && decision.job.outputKind === 'value' && body.length > 0) {
+    if (decision.job.status === 'COMPLETED') yield* tx.putOutput(job, body);
+  }
+}
+
+function keyOf({ endpointId, id }: StoredJob): { endpointId: string; id: string } {
+  return { endpointId, id };
+}
+
+function toEvent(job: StoredJob, report: Report, maxLogBytes: number): JobEvent {
+  const { seq, body } = report;
+  switch (report.kind) {
+    case 'chunks':
+      return { type: 'chunks', seq, count: report.sizes.length, bytes: body.length };
+    case 'progress':
+      return { type: 'progress', seq, value: Buffer.from(body).toString('utf8') };
+    case 'log': {
+      const fits = job.logBytes + body.length <= maxLogBytes;
+      const dropped = report.dropped + (fits ? 0 : countLines(body));
+      return { type: 'log', seq, bytes: fits ? body.length : 0, dropped };
+    }
+    case 'outcome':
+      return { type: 'outcome', seq, outcome: report.outcome };
+  }
+}
+
+/** @throws LinkError `invalid` when the body is not what the header says. */
+function checkBody(report: Report): void {
+  if (report.kind !== 'chunks') return;
+  const bytes = report.sizes.reduce((sum, size) => sum + size, report.sizes.length - 1);
+  if (bytes !== report.body.length) {
+    throw new LinkError(
+      'invalid',
+      `report ${report.seq} of job ${report.jobId}: sizes add up to ${bytes} bytes, the body has ${report.body.length}`,
+    );
+  }
+}
+
+function countLines(bytes: Uint8Array): number {
+  let lines = 0;
+  for (const byte of bytes) if (byte === 0x0a) lines++;
+  return lines;
+}

@@ -1,0 +1,43 @@
+// Every number that the queue acts by, with its default; `completeSettings` makes the one full set.
+
+export interface QueueSettings {
+  /** A lease ends this long after it was given or renewed, ms. Default 15,000. */
+  leaseMs: number;
+  /** Longest wait of one renew, and so the rhythm of renewals, ms. Default 5,000. */
+  renewEveryMs: number;
+  /** Longest wait of one take, ms. Default 20,000. */
+  takeWaitMs: number;
+  /** How long after its execution timeout the queue itself ends an attempt, ms. Default 10,000. */
+  timeoutGraceMs: number;
+  /** Releases of a job that are not counted; each further one counts as a failure. Default 10. */
+  maxReleases: number;
+  /** Waits before automatic retries: first, longest (ms) and share of jitter. 1,000, 60,000, 0.2. */
+  retry: { baseMs: number; maxMs: number; jitter: number };
+  /** How long a job stays after it became terminal, ms. Default 30 min for run, 1 min for runsync. */
+  retentionMs: { run: number; runsync: number };
+  /** Bytes of all chunks of one attempt. Default 1 GB. */
+  maxChunkBytes: number;
+  /** Bytes of a streamed output that is still put together for the record. Default 20 MB. */
+  maxOutputBytes: number;
+  /** Bytes of log kept for a job. Default 1 MB. */
+  maxLogBytes: number;
+}
+
+const MB = 1_048_576;
+
+const DEFAULT_SETTINGS: QueueSettings = {
+  leaseMs: 15_000,
+  renewEveryMs: 5_000,
+  takeWaitMs: 20_000,
+  timeoutGraceMs: 10_000,
+  maxReleases: 10,
+  retry: { baseMs: 1_000, maxMs: 60_000, jitter: 0.2 },
+  retentionMs: { run: 30 * 60_000, runsync: 60_000 },
+  maxChunkBytes: 1024 * MB,
+  maxOutputBytes: 20 * MB,
+  maxLogBytes: MB,
+};
+
+export function completeSettings(settings: Partial<QueueSettings> = {}): QueueSettings {
+  return { ...DEFAULT_SETTINGS, ...settings };
+}

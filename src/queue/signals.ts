@@ -1,0 +1,76 @@
+// Who is to be woken by a change, after it is on disk: takers, watchers of a job, workers, the sweeper.
+import type { Clock } from '../base/clock.ts';
+import { type Waiter, Waiters } from '../base/waiters.ts';
+import type { JobKey, StoredJob } from '../store/store.ts';
+import { isTerminal } from '../wire/job.ts';
+import type { Transition } from './lifecycle.ts';
+import type { Presence } from './presence.ts';
+
+export class Signals {
+  readonly #waiters: Waiters;
+  readonly #presence: Presence;
+  #nextDueAt = Number.POSITIVE_INFINITY;
+
+  constructor(clock: Clock, presence: Presence) {
+    this.#waiters = new Waiters(clock);
+    this.#presence = presence;
+  }
+
+  jobsReady = (endpointId: string): Waiter => this.#waiters.open(`ready ${endpointId}`);
+  jobEnded = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`end ${endpointId}/${id}`);
+  jobMoved = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`move ${endpointId}/${id}`);
+  workerCalled = (endpointId: string, workerId: string): Waiter =>
+    this.#waiters.open(`worker ${endpointId}/${workerId}`);
+  dueSooner = (): Waiter => this.#waiters.open('due');
+
+  /** The sweeper sleeps until then: only an earlier time has to wake it. */
+  sweeperSleepsUntil(time: number): void {
+    this.#nextDueAt = time;
+  }
+
+  inserted(job: StoredJob): void {
+    this.#wakeForQueue(job);
+    this.#wakeSweeper(job.dueAt);
+  }
+
+  changed(before: StoredJob, transition: Transition): void {
+    const { job, removed, stopWorker, dropChunks } = transition;
+    const key = `${job.endpointId}/${job.id}`;
+    const freed = this.#presence.jobChanged(before, removed ? undefined : job);
+    if (freed) this.wakeTakers(job.endpointId);
+    if (stopWorker && before.lease) this.callWorker(job.endpointId, before.lease.workerId);
+    const ended = removed || (isTerminal(job.status) && !isTerminal(before.status));
+    if (ended) this.#waiters.wake(`end ${key}`);
+    if (ended || dropChunks || job.chunkCount !== before.chunkCount) {
+      this.#waiters.wake(`move ${key}`);
+    }
+    if (removed) return;
+    const wasReady = before.status === 'IN_QUEUE' && !before.delayed;
+    if (!wasReady) this.#wakeForQueue(job);
+    this.#wakeSweeper(job.dueAt);
+  }
+
+  callWorker(endpointId: string, workerId: string): void {
+    this.#waiters.wake(`worker ${endpointId}/${workerId}`);
+  }
+
+  wakeTakers(endpointId: string): void {
+    this.#waiters.wake(`ready ${endpointId}`);
+  }
+
+  wakeAll(): void {
+    this.#waiters.wakeAll();
+  }
+
+  #wakeForQueue(job: StoredJob): void {
+    if (job.status !== 'IN_QUEUE' || job.delayed) return;
+    // One waiting taker is enough for one job; a job that must run alone may not fit the first.
+    this.#waiters.wake(`ready ${job.endpointId}`, job.solo ? Number.POSITIVE_INFINITY : 1);
+  }
+
+  #wakeSweeper(dueAt: number): void {
+    if (dueAt >= this.#nextDueAt) return;
+    this.#nextDueAt = dueAt;
+    this.#waiters.wake('due');
+  }
+}

@@ -1,0 +1,164 @@
+// Reading a job's chunks from a position on, and waiting for the next ones.
+import type { Clock } from '../base/clock.ts';
+import type { ChunkBatch, JobKey, Reader, Step, Store, StoredJob } from '../store/store.ts';
+import { encodeChunk } from '../wire/chunk.ts';
+import { isTerminal, type JobStatus } from '../wire/job.ts';
+import { ProblemError } from '../wire/problem.ts';
+import { hasOutput } from './records.ts';
+import type { Signals } from './signals.ts';
+
+/** The chunks after chunk `n` of an attempt are meant; `n` is -1 before the first. */
+export interface Position {
+  attempt: number;
+  n: number;
+}
+
+export interface StreamRequest extends JobKey {
+  /** Undefined: the default cursor, which `handedOut` moves. */
+  after: Position | undefined;
+  /** Waits so long for a chunk when there is none and the job has not ended, ms. */
+  waitMs: number;
+  maxBytes: number;
+  signal: AbortSignal;
+}
+
+export interface StreamPage {
+  /** Each chunk's JSON. */
+  chunks: Uint8Array[];
+  /** Of the last chunk given, or where to go on from. */
+  position: Position;
+  status: JobStatus;
+  /** The chunks are of a newer attempt than the position that was asked for. */
+  reset: boolean;
+  /** Nothing comes after these chunks. */
+  complete: boolean;
+}
+
+export interface StreamsOptions {
+  store: Store;
+  clock: Clock;
+  signals: Signals;
+  closing: AbortSignal;
+}
+
+export class Streams {
+  readonly #options: StreamsOptions;
+
+  constructor(options: StreamsOptions) {
+    this.#options = options;
+  }
+
+  /** @throws ProblemError `not_found`, `invalid` for a position that cannot be */
+  async read(request: StreamRequest): Promise<StreamPage> {
+    const { clock, closing, signals, store } = this.#options;
+    const until = clock.now() + request.waitMs;
+    const ended = AbortSignal.any([request.signal, closing]);
+    for (;;) {
+      const waiter = signals.jobMoved(request);
+      try {
+        const page = await store.read((tx) => readPage(tx, request));
+        if (!page) throw new ProblemError('not_found', `there is no job ${request.id}`);
+        const leftMs = until - clock.now();
+        const enough = page.chunks.length > 0 || page.complete || page.reset;
+        if (enough || leftMs <= 0 || ended.aborted) return page;
+        await waiter.wait(leftMs, ended);
+      } finally {
+        waiter.close();
+      }
+    }
+  }
+
+  /** The answer with these chunks was written whole: the default cursor goes on behind them. */
+  async handedOut(key: JobKey, { attempt, n }: Position): Promise<void> {
+    await this.#options.store.write(function* (tx) {
+      const job = yield* tx.job(key);
+      if (!job) return;
+      const isBehind = job.cursorAttempt < attempt || job.cursorNext <= n;
+      if (job.attempt !== attempt || !isBehind) return;
+      yield* tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: n + 1 }, 0);
+    });
+  }
+}
+
+function* readPage(tx: Reader, request: StreamRequest): Step<StreamPage | undefined> {
+  const job = yield* tx.job(request);
+  if (!job) return undefined;
+  const { from, reset } = findStart(job, request.after);
+  const virtual = job.chunkCount === 0 && hasOutput(job) && job.outputKind === 'value';
+  const chunks = virtual
+    ? yield* readOutputAsChunks(tx, job, from, request.maxBytes)
+    : yield* readChunks(tx, job, from, request.maxBytes);
+  const total = virtual ? chunks.total : job.chunkCount;
+  const n = from + chunks.pieces.length - 1;
+  return {
+    chunks: chunks.pieces,
+    position: { attempt: job.attempt, n },
+    status: job.status,
+    reset,
+    complete: isTerminal(job.status) && n + 1 >= total,
+  };
+}
+
+function findStart(
+  job: StoredJob,
+  after: Position | undefined,
+): { from: number; reset: boolean } {
+  if (!after) {
+    return { from: job.cursorAttempt === job.attempt ? job.cursorNext : 0, reset: false };
+  }
+  if (after.attempt > job.attempt) {
+    throw new ProblemError('invalid', 'the position is of an attempt that has not begun', {
+      errors: [`after: attempt ${after.attempt} has not begun, the job is at attempt ${job.attempt}`],
+    });
+  }
+  if (after.attempt < job.attempt) return { from: 0, reset: after.attempt > 0 };
+  return { from: after.n + 1, reset: false };
+}
+
+interface Pieces {
+  pieces: Uint8Array[];
+  total: number;
+}
+
+function* readChunks(tx: Reader, job: StoredJob, from: number, maxBytes: number): Step<Pieces> {
+  if (from >= job.chunkCount) return { pieces: [], total: job.chunkCount };
+  const { endpointId, id, attempt } = job;
+  const batches = yield* tx.chunks({ endpointId, id, attempt, from, maxBytes });
+  return { pieces: takeUpTo(sliceBatches(batches, from), maxBytes), total: job.chunkCount };
+}
+
+/** A job that does not stream has its output as its one chunk, split like any other. */
+function* readOutputAsChunks(
+  tx: Reader,
+  job: StoredJob,
+  from: number,
+  maxBytes: number,
+): Step<Pieces> {
+  const output = yield* tx.output(job);
+  if (!output) return { pieces: [], total: 0 };
+  const pieces = encodeChunk(JSON.parse(Buffer.from(output).toString('utf8')), {});
+  return { pieces: takeUpTo(pieces.slice(from), maxBytes), total: pieces.length };
+}
+
+/** The single chunks of batches, without those before number `from`; views, not copies. */
+export function* sliceBatches(batches: Iterable<ChunkBatch>, from: number): Generator<Uint8Array> {
+  for (const { first, sizes, bytes } of batches) {
+    let at = 0;
+    for (const [index, size] of sizes.entries()) {
+      if (first + index >= from) yield bytes.subarray(at, at + size);
+      at += size + 1;
+    }
+  }
+}
+
+/** At least one, however large. */
+function takeUpTo(chunks: Iterable<Uint8Array>, maxBytes: number): Uint8Array[] {
+  const taken: Uint8Array[] = [];
+  let bytes = 0;
+  for (const chunk of chunks) {
+    bytes += chunk.length;
+    if (taken.length > 0 && bytes > maxBytes) break;
+    taken.push(chunk);
+  }
+  return taken;
+}

@@ -1,0 +1,133 @@
+// A job as clients see it: statuses, the record, the request that makes one, and the limits on both.
+import { z } from 'zod';
+
+export const JOB_STATUSES = [
+  'IN_QUEUE',
+  'IN_PROGRESS',
+  'COMPLETED',
+  'FAILED',
+  'CANCELLED',
+  'TIMED_OUT',
+] as const;
+export type JobStatus = (typeof JOB_STATUSES)[number];
+
+export type TerminalStatus = Exclude<JobStatus, 'IN_QUEUE' | 'IN_PROGRESS'>;
+
+export function isTerminal(status: JobStatus): status is TerminalStatus {
+  return status !== 'IN_QUEUE' && status !== 'IN_PROGRESS';
+}
+
+/** 1 MB of a payload is 2^20 bytes; the limit of a chunk alone is decimal (see chunk.ts). */
+const MB = 1_048_576;
+
+export const LIMITS = {
+  runBodyBytes: 10 * MB,
+  runsyncBodyBytes: 20 * MB,
+  outputBytes: 20 * MB,
+  /** All chunks of one attempt together. */
+  chunkTotalBytes: 1024 * MB,
+  /** Chunks in one answer of `GET /stream`, before their brackets and commas. */
+  streamAnswerBytes: 8 * MB,
+  jobLogBytes: MB,
+  waitMs: { min: 1_000, max: 300_000, default: 90_000 },
+  streamWaitMs: { min: 0, max: 300_000, default: 10_000 },
+  ttlMs: { min: 10_000, max: 604_800_000, default: 86_400_000 },
+  executionTimeoutMs: { min: 1_000, max: 604_800_000, default: 600_000 },
+  delayMs: { min: 0, max: 604_800_000 },
+  retentionMs: { run: 30 * 60_000, runsync: 60_000 },
+} as const;
+
+/** Why an attempt ended without a result: the closed list behind `error.code`. */
+export const ERROR_CODES = [
+  'handler_error',
+  'handler_not_loaded',
+  'input_invalid',
+  'output_invalid',
+  'output_too_large',
+  'execution_timeout',
+  'out_of_memory',
+  'thread_crashed',
+  'worker_crashed',
+  'lease_expired',
+  'released_too_often',
+] as const;
+export type ErrorCode = (typeof ERROR_CODES)[number];
+
+/** What one attempt failed with. */
+export interface AttemptError {
+  code: ErrorCode;
+  message: string;
+  /** Class of the thrown error, where there was one. */
+  type?: string;
+  stack?: string;
+}
+
+export interface FailedAttempt {
+  attempt: number;
+  code: ErrorCode;
+  message: string;
+  workerId: string;
+  /** Unix ms. */
+  endedAt: number;
+}
+
+/** `error` of a FAILED or TIMED_OUT job: the last attempt's error and the history of all of them. */
+export interface JobError extends AttemptError {
+  attempts: FailedAttempt[];
+}
+
+/** The job record of status and runsync. Times are whole milliseconds. */
+export interface JobRecord {
+  id: string;
+  status: JobStatus;
+  /** From (re)queueing to the start of the attempt. */
+  delayTime: number;
+  /** Of the last attempt; so far while it runs; 0 before. */
+  executionTime: number;
+  attempt: number;
+  output?: unknown;
+  /** Size of a streamed output that is too large to be given whole; read it from the stream. */
+  outputBytes?: number;
+  error?: JobError;
+  workerId?: string;
+  progress?: unknown;
+}
+
+/** One row of the job list. Times are Unix ms. */
+export interface JobSummary {
+  id: string;
+  status: JobStatus;
+  attempt: number;
+  submittedAt: number;
+  delayTime: number;
+  executionTime: number;
+}
+
+export const executionTimeoutMs = z
+  .int()
+  .min(LIMITS.executionTimeoutMs.min)
+  .max(LIMITS.executionTimeoutMs.max);
+export const ttlMs = z.int().min(LIMITS.ttlMs.min).max(LIMITS.ttlMs.max);
+
+export const jobPolicy = z.strictObject({
+  /** ms an attempt may run. Default: the endpoint's. */
+  executionTimeout: executionTimeoutMs.exactOptional(),
+  /** ms from submission after which the job is removed, whatever its state. */
+  ttl: ttlMs.exactOptional(),
+  /** 0 to 9, higher first. */
+  priority: z.int().min(0).max(9).exactOptional(),
+  /** ms from submission before which it is not started. */
+  delay: z.int().min(LIMITS.delayMs.min).max(LIMITS.delayMs.max).exactOptional(),
+});
+export type JobPolicy = z.infer<typeof jobPolicy>;
+
+/** The body of run and runsync. `input` is looked at only to see that it is an object. */
+export const runRequest = z.strictObject({
+  input: z.custom<object>(
+    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+    'must be an object',
+  ),
+  policy: jobPolicy.exactOptional(),
+  idempotencyKey: z.string().min(1).max(255).exactOptional(),
+});
+export type RunRequest = z.infer<typeof runRequest>;

@@ -1,0 +1,220 @@
+// Owns what counts as JSON and how a value becomes JSON text without losing anything in silence.
+// Leaves sizes, chunks and splitting to chunk.ts.
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+/** A value that JSON cannot hold. `path` leads to it from the root: `output.items[3].score`. */
+export class NotJsonError extends Error {
+  override readonly name = 'NotJsonError';
+  readonly path: string;
+
+  constructor(path: string, found: string) {
+    super(`${path} is not JSON: ${found}`);
+    this.path = path;
+  }
+}
+
+/** Nesting that the quick walk follows by itself; what is deeper is rare and may be a cycle. */
+const QUICK_DEPTH = 64;
+
+/** Deepest nesting that is accepted: the same in every thread, however full its stack is. */
+const MAX_DEPTH = 1_000;
+
+const MAX_PATH_LENGTH = 300;
+
+/**
+ * The JSON text of a value: compact, members in their own order, as JSON.stringify writes it.
+ *
+ * `Uint8Array`, `Buffer` and `ArrayBuffer` become base64 strings. `toJSON` is honoured. Members
+ * that are undefined are left out, symbol-keyed members are not looked at.
+ *
+ * Throws NotJsonError, the path beginning with `root`, for all that JSON.stringify would drop or
+ * turn into `null` or `{}`: undefined (as the root or in an array), functions, symbols, BigInts,
+ * NaN, infinities, invalid Dates, Map, Set, Promise, Error, RegExp, the other typed arrays (whether
+ * their numbers or their bytes are meant is for the author to say) and instances that have no
+ * enumerable members; also for cycles and for nesting deeper than 1,000. What a `toJSON` or a
+ * getter throws passes through.
+ */
+export function stringifyJson(value: unknown, root: string): string {
+  if (typeof value === 'string') return JSON.stringify(value);
+  const plain = isPlainJson(value, 0) ? value : convertRoot(value, root);
+  try {
+    return JSON.stringify(plain);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    throw new NotJsonError(root, 'its JSON text is longer than a string can be');
+  }
+}
+
+/**
+ * True if native JSON.stringify is exact for the value. False says only that the value needs the
+ * thorough conversion, which either mends it or names what is wrong.
+ */
+function isPlainJson(value: unknown, depth: number): boolean {
+  if (typeof value === 'string' || typeof value === 'boolean' || value === null) return true;
+  if (typeof value === 'number') return Number.isFinite(value);
+  if (!isObject(value) || depth > QUICK_DEPTH || 'toJSON' in value) return false;
+  if (Array.isArray(value)) {
+    for (let index = 0; index < value.length; index += 1) {
+      if (!isPlainJson(value[index], depth + 1)) return false;
+    }
+    return true;
+  }
+  const prototype = Object.getPrototypeOf(value);
+  if (prototype !== Object.prototype && prototype !== null) return false;
+  for (const key in value) {
+    const member = value[key];
+    if (member !== undefined && !isPlainJson(member, depth + 1)) return false;
+  }
+  return true;
+}
+
+/** True for `{}` and what JSON.parse makes, of this realm or another; not for arrays and instances. */
+export function isPlainObject(value: unknown): value is Record<string, unknown> {
+  if (!isObject(value)) return false;
+  const prototype = Object.getPrototypeOf(value);
+  // Object.prototype is, among what is common, the only prototype that has none itself.
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
+}
+
+interface Walk {
+  readonly root: string;
+  readonly keys: (string | number)[];
+  readonly ancestors: Set<object>;
+}
+
+function convertRoot(value: unknown, root: string): Json {
+  const walk: Walk = { root, keys: [], ancestors: new Set() };
+  return convert(value, walk) ?? refuseUndefined(walk);
+}
+
+/** A copy that native JSON.stringify writes exactly; undefined for what was undefined. */
+function convert(original: unknown, walk: Walk): Json | undefined {
+  const value = replace(original, walk);
+  switch (typeof value) {
+    case 'undefined':
+    case 'string':
+    case 'boolean':
+      return value;
+    case 'number':
+      return Number.isFinite(value) ? value : refuse(walk, String(value));
+    case 'bigint':
+      return refuse(walk, 'a BigInt (send it as a string)');
+    case 'function':
+    case 'symbol':
+      return refuse(walk, `a ${typeof value}`);
+    case 'object':
+      return isObject(value) ? convertNested(value, walk) : null;
+  }
+}
+
+function convertNested(value: Record<string, unknown>, walk: Walk): Json {
+  if (walk.ancestors.has(value)) return refuse(walk, 'a cycle, it contains itself');
+  if (walk.keys.length >= MAX_DEPTH) return refuse(walk, `nested deeper than ${MAX_DEPTH} levels`);
+  walk.ancestors.add(value);
+  const copy = Array.isArray(value) ? convertArray(value, walk) : convertObject(value, walk);
+  walk.ancestors.delete(value);
+  return copy;
+}
+
+function convertArray(elements: readonly unknown[], walk: Walk): Json[] {
+  const copy: Json[] = [];
+  for (let index = 0; index < elements.length; index += 1) {
+    walk.keys.push(index);
+    const element = convert(elements[index], walk);
+    copy.push(element === undefined ? refuseUndefined(walk) : element);
+    walk.keys.pop();
+  }
+  return copy;
+}
+
+function convertObject(value: Record<string, unknown>, walk: Walk): Json {
+  const keys = Object.keys(value);
+  refuseOpaque(value, keys.length, walk);
+  // Without a prototype, a member named `__proto__` is a member like any other.
+  const copy: { [key: string]: Json } = Object.create(null);
+  for (const key of keys) {
+    walk.keys.push(key);
+    const member = convert(value[key], walk);
+    if (member !== undefined) copy[key] = member;
+    walk.keys.pop();
+  }
+  return copy;
+}
+
+/** What stands for the value in JSON: bytes as base64, what toJSON answers, a box's content. */
+function replace(value: unknown, walk: Walk): unknown {
+  const bytes = encodeBytes(value, walk);
+  if (bytes !== undefined) return bytes;
+  if (value instanceof Date && Number.isNaN(value.getTime()))
+    return refuse(walk, 'an invalid Date');
+  if (!hasToJson(value)) return unbox(value);
+  const replaced = value.toJSON(String(walk.keys.at(-1) ?? ''));
+  return encodeBytes(replaced, walk) ?? unbox(replaced);
+}
+
+function encodeBytes(value: unknown, walk: Walk): string | undefined {
+  if (value instanceof ArrayBuffer) return Buffer.from(value).toString('base64');
+  if (!ArrayBuffer.isView(value)) return undefined;
+  const kind = readTag(value);
+  if (kind !== 'Uint8Array') {
+    return refuse(walk, `${kind} (send Array.from(it), or its bytes as a Uint8Array)`);
+  }
+  return Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString('base64');
+}
+
+/** JSON.stringify asks objects, functions and BigInts for toJSON, and so do we. */
+function hasToJson(value: unknown): value is { toJSON(key: string): unknown } {
+  const asked = isObject(value) || typeof value === 'function' || typeof value === 'bigint';
+  return asked && 'toJSON' in Object(value) && typeof Object(value).toJSON === 'function';
+}
+
+function unbox(value: unknown): unknown {
+  const isBox = value instanceof Number || value instanceof String || value instanceof Boolean;
+  return isBox ? value.valueOf() : value;
+}
+
+const ADVICE: Readonly<Record<string, string>> = {
+  Map: 'send Object.fromEntries(map)',
+  Set: 'send Array.from(set)',
+  Promise: 'await it',
+  Error: 'send its message',
+  RegExp: 'send its source',
+};
+
+/** Refuses what keeps its content where JSON.stringify does not look. */
+function refuseOpaque(value: object, memberCount: number, walk: Walk): void {
+  const tag = readTag(value);
+  const advice = Object.hasOwn(ADVICE, tag) ? ADVICE[tag] : undefined;
+  if (advice !== undefined) refuse(walk, `${tag} (${advice})`);
+  if (memberCount > 0 || isPlainObject(value)) return;
+  const name: unknown = Object.getPrototypeOf(value).constructor?.name;
+  const kind = typeof name === 'string' && name !== '' ? name : tag;
+  refuse(walk, `${kind} without enumerable members`);
+}
+
+function refuseUndefined(walk: Walk): never {
+  return refuse(walk, 'undefined');
+}
+
+function refuse(walk: Walk, found: string): never {
+  throw new NotJsonError(formatPath(walk), found);
+}
+
+function formatPath({ root, keys }: Walk): string {
+  const steps = keys.map((key) => {
+    if (typeof key === 'number') return `[${key}]`;
+    return /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
+  });
+  const path = root + steps.join('');
+  if (path.length <= MAX_PATH_LENGTH) return path;
+  return `${path.slice(0, MAX_PATH_LENGTH / 2)}…${path.slice(-MAX_PATH_LENGTH / 2)}`;
+}
+
+function readTag(value: object): string {
+  return Object.prototype.toString.call(value).slice('[object '.length, -1);
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}

@@ -1,0 +1,64 @@
+// Every error that the service answers, as a closed list, in the shape of application/problem+json.
+
+/** code: [HTTP status, title]. The code is the word for programs, the title the one for people. */
+export const PROBLEMS = {
+  malformed: [400, 'Malformed request'],
+  unauthorized: [401, 'Unauthorized'],
+  forbidden: [403, 'Forbidden'],
+  not_found: [404, 'Not found'],
+  method_not_allowed: [405, 'Method not allowed'],
+  conflict: [409, 'Conflict'],
+  stale_incarnation: [409, 'A newer process runs under this worker id'],
+  unknown_worker: [409, 'Worker has not said hello'],
+  payload_too_large: [413, 'Payload too large'],
+  unsupported_media_type: [415, 'Unsupported media type'],
+  invalid: [422, 'Validation failed'],
+  queue_full: [429, 'Queue is full'],
+  internal: [500, 'Internal error'],
+  unavailable: [503, 'Service unavailable'],
+} as const satisfies Record<string, readonly [status: number, title: string]>;
+
+export type ProblemCode = keyof typeof PROBLEMS;
+
+/** The body of every error answer. `code` is ours, the other members are the specification's. */
+export interface Problem {
+  title: string;
+  status: number;
+  detail: string;
+  code: ProblemCode;
+  /** Validation failures, each naming the path and the problem. */
+  errors?: string[];
+}
+
+export interface ProblemOptions {
+  errors?: string[];
+  /** Becomes the `Retry-After` header, rounded up to seconds. */
+  retryAfterMs?: number;
+  cause?: unknown;
+}
+
+/** An error that may be shown to the caller as it is. */
+export class ProblemError extends Error {
+  override readonly name = 'ProblemError';
+  readonly code: ProblemCode;
+  readonly errors: string[] | undefined;
+  readonly retryAfterMs: number | undefined;
+
+  constructor(code: ProblemCode, detail: string, options: ProblemOptions = {}) {
+    super(detail, { cause: options.cause });
+    this.code = code;
+    this.errors = options.errors;
+    this.retryAfterMs = options.retryAfterMs;
+  }
+
+  get status(): number {
+    return PROBLEMS[this.code][0];
+  }
+
+  toProblem(): Problem {
+    const [status, title] = PROBLEMS[this.code];
+    const problem: Problem = { title, status, detail: this.message, code: this.code };
+    if (this.errors) problem.errors = this.errors;
+    return problem;
+  }
+}

@@ -1,0 +1,25 @@
+// The paths of the service, written once for both sides.
+
+/** Client operations and worker verbs of one endpoint; `endpoint` and `job` are taken as they are. */
+export const routes = {
+  run: (endpoint: string) => `/v2/${endpoint}/run`,
+  runsync: (endpoint: string) => `/v2/${endpoint}/runsync`,
+  status: (endpoint: string, job: string) => `/v2/${endpoint}/status/${job}`,
+  stream: (endpoint: string, job: string) => `/v2/${endpoint}/stream/${job}`,
+  cancel: (endpoint: string, job: string) => `/v2/${endpoint}/cancel/${job}`,
+  retry: (endpoint: string, job: string) => `/v2/${endpoint}/retry/${job}`,
+  purgeQueue: (endpoint: string) => `/v2/${endpoint}/purge-queue`,
+  health: (endpoint: string) => `/v2/${endpoint}/health`,
+  jobs: (endpoint: string) => `/v2/${endpoint}/jobs`,
+  logs: (endpoint: string, job: string) => `/v2/${endpoint}/logs/${job}`,
+  worker: (endpoint: string, verb: WorkerVerb) => `/v2/${endpoint}/worker/${verb}`,
+} as const;
+
+export type WorkerVerb = 'hello' | 'take' | 'renew' | 'report' | 'bye';
+
+/** Headers of stream answers: where to go on, how the job is, and that a new attempt began. */
+export const STREAM_HEADERS = {
+  next: 'Millrace-Next',
+  status: 'Millrace-Status',
+  reset: 'Millrace-Reset',
+} as const;

@@ -1,0 +1,92 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { describe, expect, it } from 'vitest';
+import { formatTally, tallyRun } from '../../support/summary-reporter.ts';
+
+const root = resolve(import.meta.dirname, '../../..');
+
+function finishModule(options: { ok: boolean; states: string[] }) {
+  const tests = options.states.map((state) => ({ result: () => ({ state }) }));
+  return { ok: () => options.ok, children: { allTests: () => tests } };
+}
+
+/** Runs vitest on the given test files with the summary reporter; the last line and exit code. */
+async function runFiles(files: Record<string, string>) {
+  const folder = await mkdtemp(join(tmpdir(), 'millrace-summary-'));
+  try {
+    await symlink(join(root, 'node_modules'), join(folder, 'node_modules'));
+    const reporter = JSON.stringify(join(root, 'test/support/summary-reporter.ts'));
+    await writeFile(
+      join(folder, 'vitest.config.ts'),
+      `import { SummaryReporter } from ${reporter};\n` +
+        "export default { test: { reporters: ['default', new SummaryReporter()] } };\n",
+    );
+    for (const [name, source] of Object.entries(files)) {
+      await writeFile(join(folder, name), `import { it } from 'vitest';\n${source}\n`);
+    }
+    const vitest = join(root, 'node_modules/vitest/vitest.mjs');
+    const child = spawn(process.execPath, [vitest, 'run', '--root', folder], {
+      cwd: folder,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    const [output, [exitCode]] = await Promise.all([text(child.stdout), once(child, 'close')]);
+    return { lastLine: output.trimEnd().split('\n').at(-1), exitCode };
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+}
+
+describe('the tally of a run', () => {
+  it('counts tests by how they ended', () => {
+    const modules = [
+      finishModule({ ok: true, states: ['passed', 'skipped'] }),
+      finishModule({ ok: false, states: ['passed', 'failed', 'failed'] }),
+    ];
+    const tally = tallyRun({ modules, unhandledErrors: 0, reason: 'failed' });
+    expect(formatTally(tally)).toBe('tests: 2 passed, 2 failed, 1 skipped');
+  });
+
+  it('counts a file that could not be loaded as a failure', () => {
+    const modules = [finishModule({ ok: false, states: [] })];
+    expect(tallyRun({ modules, unhandledErrors: 0, reason: 'failed' }).failed).toBe(1);
+  });
+
+  it('counts an error outside every test as a failure, though all tests passed', () => {
+    const modules = [finishModule({ ok: true, states: ['passed'] })];
+    expect(tallyRun({ modules, unhandledErrors: 1, reason: 'passed' }).failed).toBe(1);
+  });
+
+  it('is never without a failure when the run did not pass', () => {
+    expect(tallyRun({ modules: [], unhandledErrors: 0, reason: 'failed' }).failed).toBe(1);
+    expect(tallyRun({ modules: [], unhandledErrors: 0, reason: 'interrupted' }).failed).toBe(1);
+  });
+});
+
+describe('the last line that vitest prints', { timeout: 60_000 }, () => {
+  it('counts a run that passed', async () => {
+    const run = await runFiles({ 'good.test.ts': "it('a', () => {});\nit.skip('b', () => {});" });
+    expect(run).toEqual({ lastLine: 'tests: 1 passed, 0 failed, 1 skipped', exitCode: 0 });
+  });
+
+  it('counts failed tests, files and stray errors', async () => {
+    const run = await runFiles({
+      'good.test.ts': "it('a', () => {});",
+      'failing.test.ts': "it('a', () => { throw new Error('on purpose'); });",
+      'unloadable.test.ts': "throw new Error('on purpose');",
+      'stray.test.ts': "it('a', () => { void Promise.reject(new Error('on purpose')); });",
+    });
+    expect(run).toEqual({ lastLine: 'tests: 2 passed, 3 failed, 0 skipped', exitCode: 1 });
+  });
+
+  it('tells of a failure when a test file ends its process', async () => {
+    const run = await runFiles({
+      'dying.test.ts': "it('a', () => { process.kill(process.pid, 'SIGKILL'); });",
+    });
+    expect(run.exitCode).toBe(1);
+    expect(run.lastLine).toMatch(/^tests: 0 passed, [1-9]\d* failed, /);
+  });
+});

@@ -1,0 +1,48 @@
+// Which tests belong together, how long they may take, and what a run prints last.
+import { fileURLToPath } from 'node:url';
+import { defineConfig } from 'vitest/config';
+import { SummaryReporter } from './test/support/summary-reporter.ts';
+
+type Group = { name: string; testTimeoutMs: number; hookTimeoutMs: number };
+
+const second = 1_000;
+const minute = 60 * second;
+
+function defineGroup({ name, testTimeoutMs, hookTimeoutMs }: Group) {
+  return {
+    extends: true as const,
+    test: {
+      name,
+      include: [`test/${name}/**/*.test.ts`],
+      testTimeout: testTimeoutMs,
+      hookTimeout: hookTimeoutMs,
+    },
+  };
+}
+
+function locate(path: string): string {
+  return fileURLToPath(new URL(path, import.meta.url));
+}
+
+export default defineConfig({
+  resolve: {
+    // The package's own name means its sources, as in tsconfig.json: a test never sees a stale build.
+    alias: [
+      { find: /^millrace$/, replacement: locate('src/index.ts') },
+      { find: /^millrace\/testing$/, replacement: locate('src/testing.ts') },
+      { find: /^millrace\/client$/, replacement: locate('src/client.ts') },
+    ],
+  },
+  test: {
+    environment: 'node',
+    // Test files start processes of their own; more than two at a time starve a two-core machine.
+    maxWorkers: 2,
+    reporters: ['default', new SummaryReporter()],
+    projects: [
+      defineGroup({ name: 'unit', testTimeoutMs: 5 * second, hookTimeoutMs: 10 * second }),
+      defineGroup({ name: 'conformance', testTimeoutMs: 20 * second, hookTimeoutMs: 20 * second }),
+      defineGroup({ name: 'e2e', testTimeoutMs: minute, hookTimeoutMs: minute }),
+      defineGroup({ name: 'soak', testTimeoutMs: 30 * minute, hookTimeoutMs: 2 * minute }),
+    ],
+  },
+});
