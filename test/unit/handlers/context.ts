@@ -59,6 +59,8 @@ function isChunk(value: unknown): value is ChunkWithMetrics {
 interface TestServer extends AsyncDisposable {
   port: number;
   url: string;
+  /** Before a byte was read. */
+  onConnection(listener: () => void): void;
 }
 
 /** A real HTTP server on 127.0.0.1; leaving the scope ends it and all of its connections. */
@@ -69,6 +71,9 @@ export async function startServer(listener: RequestListener): Promise<TestServer
   return {
     port,
     url: `http://127.0.0.1:${port}`,
+    onConnection(onConnection) {
+      server.on('connection', onConnection);
+    },
     async [Symbol.asyncDispose]() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));

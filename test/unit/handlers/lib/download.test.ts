@@ -1,0 +1,254 @@
+import { gzipSync } from 'node:zlib';
+import { NonRetryableError, RetryAfterError } from 'millrace';
+import { describe, expect, it } from 'vitest';
+import { type DownloadOptions, download } from '../../../../handlers/lib/download.ts';
+import { anyAddress, publicOnly } from '../../../../handlers/lib/public-address.ts';
+import { startServer } from '../context.ts';
+
+function makeOptions(options: Partial<DownloadOptions> = {}): DownloadOptions {
+  return {
+    name: 'input.url',
+    maxBytes: 1_000,
+    timeoutMs: 10_000,
+    maxRedirects: 2,
+    rule: anyAddress,
+    signal: new AbortController().signal,
+    ...options,
+  };
+}
+
+async function fail(url: string, options: Partial<DownloadOptions> = {}): Promise<Error> {
+  try {
+    await download(url, makeOptions(options));
+  } catch (error) {
+    if (error instanceof Error) return error;
+  }
+  throw new Error('did not fail');
+}
+
+describe('download', () => {
+  it('gives the bytes', async () => {
+    await using server = await startServer((_, response) => response.end('bytes'));
+
+    expect(String(await download(server.url, makeOptions()))).toBe('bytes');
+  });
+
+  it('follows redirects, relative ones too', async () => {
+    await using server = await startServer((request, response) => {
+      if (request.url === '/end') response.end('there');
+      else response.writeHead(302, { location: '/end' }).end('moved');
+    });
+
+    expect(String(await download(`${server.url}/start`, makeOptions()))).toBe('there');
+  });
+
+  it('follows only so many redirects', async () => {
+    let requests = 0;
+    await using server = await startServer((_, response) => {
+      requests += 1;
+      response.writeHead(302, { location: '/again' }).end();
+    });
+
+    const error = await fail(server.url);
+
+    expect(error).toBeInstanceOf(NonRetryableError);
+    expect(error.message).toContain('more than 2 redirects');
+    expect(requests).toBe(3);
+  });
+
+  it.each([
+    'http://127.0.0.1:PORT/',
+    'http://localhost:PORT/',
+    'http://127.1:PORT/',
+    'http://2130706433:PORT/',
+    'http://0x7f000001:PORT/',
+    'http://0.0.0.0:PORT/',
+    'http://[::1]:PORT/',
+    'http://[::ffff:127.0.0.1]:PORT/',
+    'https://127.0.0.1:PORT/',
+  ])('refuses %s before the server hears of it', async (url) => {
+    let connections = 0;
+    await using server = await startServer(() => {});
+    server.onConnection(() => {
+      connections += 1;
+    });
+
+    const error = await fail(url.replace('PORT', String(server.port)), { rule: publicOnly });
+
+    expect(error).toBeInstanceOf(NonRetryableError);
+    expect(error.message).toContain('is refused');
+    expect(connections).toBe(0);
+  });
+
+  it('refuses a name that leads to a private address, and resolves it only once', async () => {
+    let questions = 0;
+    await using server = await startServer((_, response) => response.end('secret'));
+
+    const error = await fail(`http://rebind.example:${server.port}/`, {
+      rule: publicOnly,
+      resolve: (_, __, callback) => {
+        questions += 1;
+        callback(null, [{ address: questions === 1 ? '127.0.0.1' : '8.8.8.8', family: 4 }]);
+      },
+    });
+
+    expect(error.message).toContain('rebind.example is refused: it leads to 127.0.0.1 (loopback)');
+    expect(questions).toBe(1);
+  });
+
+  it('connects to the address it judged, whatever the name leads to a moment later', async () => {
+    const answers = ['127.0.0.1', '127.0.0.2'];
+    await using server = await startServer((_, response) => response.end('judged'));
+
+    const bytes = await download(
+      `http://rebind.example:${server.port}/`,
+      makeOptions({
+        rule: (address) => (address === '127.0.0.1' ? undefined : 'not the judged one'),
+        resolve: (_, __, callback) => {
+          callback(null, [{ address: answers.shift() ?? '127.0.0.2', family: 4 }]);
+        },
+      }),
+    );
+
+    expect(String(bytes)).toBe('judged');
+  });
+
+  it('refuses a name if one of its addresses is private', async () => {
+    const error = await fail('http://both.example/', {
+      rule: publicOnly,
+      resolve: (_, __, callback) => {
+        callback(null, [
+          { address: '8.8.8.8', family: 4 },
+          { address: 'fd00::1', family: 6 },
+        ]);
+      },
+    });
+
+    expect(error.message).toContain('it leads to fd00::1 (uniqueLocal)');
+  });
+
+  it('judges the address of a redirect too', async () => {
+    await using server = await startServer((_, response) => {
+      response.writeHead(307, { location: `http://127.0.0.2:${server.port}/` }).end();
+    });
+
+    const error = await fail(server.url, {
+      rule: (address) => (address === '127.0.0.1' ? undefined : 'test'),
+    });
+
+    expect(error).toBeInstanceOf(NonRetryableError);
+    expect(error.message).toContain('127.0.0.2 is refused (test)');
+  });
+
+  it.each([
+    ['not a url', 'input.url: is not a URL'],
+    ['file:///etc/passwd', 'input.url: file: is refused'],
+    ['ftp://example.com/a', 'input.url: ftp: is refused'],
+    ['http://user:secret@example.com/', 'must not carry a user name or password'],
+  ])('refuses the URL %s', async (url, message) => {
+    const error = await fail(url);
+
+    expect(error).toBeInstanceOf(NonRetryableError);
+    expect(error.message).toContain(message);
+    expect(error.message).not.toContain('secret');
+  });
+
+  it('refuses a redirect to another scheme', async () => {
+    await using server = await startServer((_, response) => {
+      response.writeHead(302, { location: 'file:///etc/passwd' }).end();
+    });
+
+    expect((await fail(server.url)).message).toContain('file: is refused');
+  });
+
+  it('refuses a body whose announced length is too large', async () => {
+    await using server = await startServer((_, response) => response.end('x'.repeat(1_001)));
+
+    expect((await fail(server.url)).message).toContain('larger than 1000 bytes');
+  });
+
+  it('stops reading a body of unannounced length at the limit', async () => {
+    await using server = await startServer((_, response) => {
+      const timer = setInterval(() => response.write('x'.repeat(600)), 5);
+      response.on('close', () => clearInterval(timer));
+    });
+
+    const error = await fail(server.url);
+
+    expect(error).toBeInstanceOf(NonRetryableError);
+    expect(error.message).toContain('larger than 1000 bytes');
+  });
+
+  it('takes a body of exactly the limit', async () => {
+    await using server = await startServer((_, response) => response.end('x'.repeat(1_000)));
+
+    expect(await download(server.url, makeOptions())).toHaveLength(1_000);
+  });
+
+  it('refuses a compressed body, which it did not ask for', async () => {
+    await using server = await startServer((_, response) => {
+      response.writeHead(200, { 'content-encoding': 'gzip' }).end(gzipSync('bomb'));
+    });
+
+    expect((await fail(server.url)).message).toContain('sent as gzip');
+  });
+
+  it('says that trying again may help after a 5xx, without the query in the message', async () => {
+    await using server = await startServer((_, response) => response.writeHead(502).end('oops'));
+
+    const error = await fail(`${server.url}/a?signature=secret`);
+
+    expect(error).not.toBeInstanceOf(NonRetryableError);
+    expect(error.message).toBe(`input.url (${server.url}/a): the server answered 502`);
+  });
+
+  it('says that trying again cannot help after a 404', async () => {
+    await using server = await startServer((_, response) => response.writeHead(404).end());
+
+    expect(await fail(server.url)).toBeInstanceOf(NonRetryableError);
+  });
+
+  it('waits as long as the server asks', async () => {
+    await using server = await startServer((_, response) => {
+      response.writeHead(503, { 'retry-after': '7' }).end();
+    });
+
+    const error = await fail(server.url);
+
+    expect(error).toBeInstanceOf(RetryAfterError);
+    expect(error.message).toContain('503');
+  });
+
+  it('names the time when that runs out', async () => {
+    await using server = await startServer(() => {});
+
+    const error = await fail(server.url, { timeoutMs: 50 });
+
+    expect(error).not.toBeInstanceOf(NonRetryableError);
+    expect(error.message).toContain('not downloaded within 50 ms');
+  });
+
+  it('ends the connection when the job is cancelled', async () => {
+    const controller = new AbortController();
+    const closed = Promise.withResolvers<void>();
+    await using server = await startServer((_, response) => {
+      response.on('close', () => closed.resolve());
+      controller.abort(new Error('cancelled by the test'));
+    });
+
+    const error = await fail(server.url, { signal: controller.signal });
+    await closed.promise;
+
+    expect(error.message).toBe('cancelled by the test');
+  });
+
+  it('says that a server cannot be reached, which may pass', async () => {
+    const server = await startServer(() => {});
+    await server[Symbol.asyncDispose]();
+
+    const error = await fail(server.url);
+
+    expect(error).not.toBeInstanceOf(NonRetryableError);
+    expect(error.message).toContain('ECONNREFUSED');
+  });
+});

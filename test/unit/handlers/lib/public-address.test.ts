@@ -1,0 +1,58 @@
+import { describe, expect, it } from 'vitest';
+import { anyAddress, publicOnly } from '../../../../handlers/lib/public-address.ts';
+
+describe('publicOnly', () => {
+  it.each(['8.8.8.8', '1.1.1.1', '100.63.255.255', '172.32.0.1', '2606:4700::1111'])(
+    'lets %s pass',
+    (address) => {
+      expect(publicOnly(address)).toBeUndefined();
+    },
+  );
+
+  it.each([
+    '0.0.0.0',
+    '0.1.2.3',
+    '10.0.0.1',
+    '100.64.0.1',
+    '127.0.0.1',
+    '127.255.255.254',
+    '169.254.169.254',
+    '172.16.0.1',
+    '192.0.0.8',
+    '192.0.2.1',
+    '192.168.1.1',
+    '198.18.0.1',
+    '224.0.0.1',
+    '240.0.0.1',
+    '255.255.255.255',
+    '::',
+    '::1',
+    '::127.0.0.1',
+    '::8.8.8.8',
+    '::ffff:127.0.0.1',
+    '::ffff:8.8.8.8',
+    '::ffff:0:127.0.0.1',
+    '64:ff9b::7f00:1',
+    '64:ff9b:1::a00:1',
+    '100::1',
+    '2001::1',
+    '2001:db8::1',
+    '2002:7f00:1::',
+    '4000::1',
+    'fc00::1',
+    'fd12:3456::1',
+    'fe80::1',
+    'fec0::1',
+    'ff02::1',
+    'localhost',
+    '',
+  ])('refuses %s and says why', (address) => {
+    expect(publicOnly(address)).toMatch(/\w/);
+  });
+});
+
+describe('anyAddress', () => {
+  it('lets loopback pass', () => {
+    expect(anyAddress('127.0.0.1')).toBeUndefined();
+  });
+});
