@@ -1,0 +1,58 @@
+// `npm run bench [-- --rounds N] [figure…]`: every figure beside its floor of the same run.
+import { parseArgs } from 'node:util';
+import { median } from './load.ts';
+import {
+  type Figure,
+  measureChunks,
+  measureColdStart,
+  measureEcho,
+  measureIdleMemory,
+  measureJobs,
+  measureRoundTrip,
+} from './measures.ts';
+
+const MEASURES: Record<string, () => Promise<Figure[]>> = {
+  jobs: measureJobs,
+  roundtrip: measureRoundTrip,
+  chunks: measureChunks,
+  echo: measureEcho,
+  coldstart: measureColdStart,
+  memory: measureIdleMemory,
+};
+
+const { values, positionals } = parseArgs({
+  options: { rounds: { type: 'string', default: '3' } },
+  allowPositionals: true,
+});
+const names = positionals.length > 0 ? positionals : Object.keys(MEASURES);
+
+console.log(`median of ${values.rounds} rounds; every round measures its own floors\n`);
+console.log('| figure | value | floor | ratio |\n|---|---|---|---|');
+for (const name of names) {
+  const measure = MEASURES[name];
+  if (!measure)
+    throw new Error(`no figure "${name}"; there are ${Object.keys(MEASURES).join(', ')}`);
+  const rounds: Figure[][] = [];
+  for (let round = 0; round < Number(values.rounds); round++) rounds.push(await measure());
+  for (const [index, figure] of (rounds[0] ?? []).entries()) {
+    printFigure(
+      figure,
+      rounds.flatMap((round) => round[index] ?? []),
+    );
+  }
+}
+
+function printFigure({ name, unit, floors }: Figure, rounds: Figure[]): void {
+  const value = median(rounds.map((round) => round.value));
+  for (const [index, floor] of floors.entries()) {
+    const floorOf = (round: Figure) => round.floors[index]?.value ?? Number.NaN;
+    const ratio = median(rounds.map((round) => round.value / floorOf(round)));
+    const shown = index === 0 ? `${format(value)} ${unit}` : '';
+    const floorShown = `${floor.name}: ${format(median(rounds.map(floorOf)))}`;
+    console.log(`| ${index === 0 ? name : ''} | ${shown} | ${floorShown} | ${ratio.toFixed(2)} |`);
+  }
+}
+
+function format(value: number): string {
+  return value >= 100 ? Math.round(value).toLocaleString('en') : value.toFixed(2);
+}

@@ -1,0 +1,13 @@
+// The floor of a worker's memory: the libraries it is made of, with one idle thread.
+import 'pino';
+import 'undici';
+import 'zod';
+import { Piscina } from 'piscina';
+
+const pool = new Piscina({
+  filename: new URL('./piscina-task.ts', import.meta.url).href,
+  minThreads: 1,
+  maxThreads: 1,
+});
+await pool.run(0);
+setInterval(() => {}, 60_000);

@@ -1,0 +1,57 @@
+// Clients that send requests one after the other, and the percentiles of what they saw.
+import { Agent, request } from 'undici';
+
+export interface Load {
+  clients: number;
+  requests: number;
+  url: string;
+  headers?: Record<string, string>;
+  body: string | Buffer;
+}
+
+/** Sends the requests over one connection a client. @returns requests per second */
+export async function sendLoad(load: Load): Promise<number> {
+  const dispatcher = new Agent({ connections: load.clients, pipelining: 1 });
+  let left = load.requests;
+  const client = async () => {
+    while (left-- > 0) await post(load, dispatcher);
+  };
+  const startedAt = performance.now();
+  await Promise.all(Array.from({ length: load.clients }, client));
+  const seconds = (performance.now() - startedAt) / 1_000;
+  await dispatcher.close();
+  return load.requests / seconds;
+}
+
+/** One after the other. @returns the time of each in ms */
+export async function timeEach(load: Omit<Load, 'clients'>): Promise<number[]> {
+  const dispatcher = new Agent({ connections: 1 });
+  const times: number[] = [];
+  for (let i = 0; i < load.requests; i++) {
+    const startedAt = performance.now();
+    await post(load, dispatcher);
+    times.push(performance.now() - startedAt);
+  }
+  await dispatcher.close();
+  return times;
+}
+
+async function post(load: Omit<Load, 'clients' | 'requests'>, dispatcher: Agent): Promise<void> {
+  const answer = await request(load.url, {
+    method: 'POST',
+    dispatcher,
+    headers: { 'content-type': 'application/json', ...load.headers },
+    body: load.body,
+  });
+  const text = await answer.body.arrayBuffer();
+  if (answer.statusCode !== 200) {
+    throw new Error(`${load.url}: ${answer.statusCode} ${Buffer.from(text).toString()}`);
+  }
+}
+
+export function percentile(values: number[], share: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
+}
+
+export const median = (values: number[]): number => percentile(values, 0.5);

@@ -1,0 +1,120 @@
+// The real processes that are measured: platform, worker, and the bare ones beside them.
+import { type ChildProcess, fork, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const BIN = fileURLToPath(new URL('../bin/millrace.js', import.meta.url));
+
+export const benchFile = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
+
+export interface Platform {
+  url: string;
+  adminKey: string;
+  workerKey: string;
+  stop(): Promise<void>;
+}
+
+/** `millrace serve` on a fresh data folder on disk. */
+export async function startPlatform(endpoints: string[]): Promise<Platform> {
+  const folder = await mkdtemp(join(tmpdir(), 'millrace-bench-'));
+  const keyFile = join(folder, 'keys');
+  const child = spawn(process.execPath, [
+    BIN,
+    'serve',
+    '--port',
+    '0',
+    '--data',
+    join(folder, 'data'),
+    '--key-file',
+    keyFile,
+    ...endpoints.flatMap((name) => ['--endpoint', name]),
+  ]);
+  const url = await waitForText(child, /https?:\/\/127\.0\.0\.1:\d+/);
+  const keys = await readFile(keyFile, 'utf8');
+  const readKey = (name: string) => new RegExp(`${name}=(\\S+)`).exec(keys)?.[1] ?? '';
+  return {
+    url,
+    adminKey: readKey('MILLRACE_ADMIN_KEY'),
+    workerKey: readKey('MILLRACE_WORKER_KEY'),
+    stop: async () => {
+      await stopProcess(child);
+      await rm(folder, { recursive: true });
+    },
+  };
+}
+
+export interface WorkerOptions {
+  url: string;
+  key: string;
+  endpoint: string;
+  handler: string;
+  slots: number;
+}
+
+export function spawnWorker({ url, key, endpoint, handler, slots }: WorkerOptions): ChildProcess {
+  const child = spawn(
+    process.execPath,
+    [
+      BIN,
+      'worker',
+      benchFile(handler),
+      '--url',
+      url,
+      '--endpoint',
+      endpoint,
+      '--key',
+      key,
+      '--threads',
+      '1',
+      '--jobs-per-thread',
+      String(slots),
+      '--log-level',
+      'warn',
+    ],
+    { stdio: ['ignore', 'ignore', 'inherit'] },
+  );
+  return child;
+}
+
+export function spawnNode(...args: string[]): ChildProcess {
+  return spawn(process.execPath, args, { stdio: 'ignore' });
+}
+
+/** A floor that tells its URL by IPC. */
+export async function startFloor(file: string): Promise<{ url: string; stop(): Promise<void> }> {
+  const child = fork(benchFile(file), { stdio: 'ignore' });
+  const [url] = await once(child, 'message');
+  return { url: String(url), stop: () => stopProcess(child) };
+}
+
+export async function stopProcess(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exited = once(child, 'exit');
+  child.kill('SIGTERM');
+  await exited;
+}
+
+/** Resident memory in MB, from the kernel. */
+export async function readRss(child: ChildProcess): Promise<number> {
+  const status = await readFile(`/proc/${child.pid}/status`, 'utf8');
+  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1_024;
+}
+
+function waitForText(child: ChildProcess, pattern: RegExp): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let seen = '';
+    const look = (data: Buffer) => {
+      seen += data.toString();
+      const found = pattern.exec(seen)?.[0];
+      if (found) resolve(found);
+    };
+    child.stdout?.on('data', look);
+    child.stderr?.on('data', look);
+    child.once('exit', (code) =>
+      reject(new Error(`exited with ${code} before it was up: ${seen}`)),
+    );
+  });
+}
