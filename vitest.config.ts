@@ -3,17 +3,23 @@ import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
 import { SummaryReporter } from './test/support/summary-reporter.ts';
 
-type Group = { name: string; testTimeoutMs: number; hookTimeoutMs: number };
+type Group = {
+  name: string;
+  testTimeoutMs: number;
+  hookTimeoutMs: number;
+  /** Test files outside of the group's own folder. */
+  include?: string[];
+};
 
 const second = 1_000;
 const minute = 60 * second;
 
-function defineGroup({ name, testTimeoutMs, hookTimeoutMs }: Group) {
+function defineGroup({ name, testTimeoutMs, hookTimeoutMs, include = [] }: Group) {
   return {
     extends: true as const,
     test: {
       name,
-      include: [`test/${name}/**/*.test.ts`],
+      include: [`test/${name}/**/*.test.ts`, ...include],
       testTimeout: testTimeoutMs,
       hookTimeout: hookTimeoutMs,
     },
@@ -39,7 +45,12 @@ export default defineConfig({
     maxWorkers: 2,
     reporters: ['default', new SummaryReporter()],
     projects: [
-      defineGroup({ name: 'unit', testTimeoutMs: 5 * second, hookTimeoutMs: 10 * second }),
+      defineGroup({
+        name: 'unit',
+        testTimeoutMs: 5 * second,
+        hookTimeoutMs: 10 * second,
+        include: ['examples/**/*.test.ts'],
+      }),
       defineGroup({ name: 'conformance', testTimeoutMs: 20 * second, hookTimeoutMs: 20 * second }),
       defineGroup({ name: 'e2e', testTimeoutMs: minute, hookTimeoutMs: minute }),
       defineGroup({ name: 'soak', testTimeoutMs: 30 * minute, hookTimeoutMs: 2 * minute }),

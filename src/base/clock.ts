@@ -80,6 +80,6 @@ export class ManualClock implements Clock {
 }
 
 /** A few turns of the event loop: enough for chains of promises and grouped commits to settle. */
-async function letOthersRun(): Promise<void> {
+export async function letOthersRun(): Promise<void> {
   for (let turn = 0; turn < 8; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -55,7 +55,7 @@ export class Leases {
       devices: hello.devices,
       helloAt: clock.now(),
     };
-    await changes.commit(function* (tx, step) {
+    const delivering = await changes.commit(function* (tx, step) {
       const known = yield* tx.worker(endpointId, hello.workerId);
       if (known && known.incarnation > hello.incarnation) {
         throw new LinkError('stale_incarnation', `incarnation ${known.incarnation} has said hello`);
@@ -63,21 +63,25 @@ export class Leases {
       yield* tx.putWorker(worker);
       const jobs = yield* tx.jobsOfWorker(endpointId, hello.workerId);
       const older = jobs.filter((job) => job.lease && job.lease.incarnation < hello.incarnation);
-      const delivering = new Set(hello.outbox.map((ref) => ref.token));
-      yield* endLeases(step, older, delivering, hello.incarnation, {
+      const outbox = new Set(hello.outbox.map((ref) => ref.token));
+      yield* endLeases(step, older, outbox, hello.incarnation, {
         reason: 'crashed',
         detail: 'a new process runs under its id',
       });
+      return jobs.filter((job) => job.lease && outbox.has(job.lease.token));
     });
-    presence.arrive(worker, clock.now());
+    presence.arrive(worker, clock.now(), delivering);
     const { leaseMs, renewEveryMs, takeWaitMs } = settings;
     return { protocol: PROTOCOL_VERSION, leaseMs, renewEveryMs, takeWaitMs };
   }
 
   async bye(endpointId: string, bye: WorkerBye): Promise<void> {
     const { changes, presence } = this.#options;
+    // Said before: the answer was lost.
+    if (!presence.find(endpointId, bye.workerId)) return;
     const worker = presence.require(endpointId, bye);
-    presence.leave(worker);
+    worker.draining = true;
+    worker.openTake?.abort();
     await changes.commit(function* (tx, step) {
       const jobs = yield* tx.jobsOfWorker(endpointId, bye.workerId);
       const delivering = new Set(bye.outbox.map((ref) => ref.token));
@@ -85,6 +89,7 @@ export class Leases {
       yield* endLeases(step, jobs, delivering, bye.incarnation, why);
       yield* tx.removeWorker(endpointId, bye.workerId);
     });
+    presence.leave(worker);
   }
 
   async take(endpointId: string, request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
@@ -97,17 +102,22 @@ export class Leases {
     const until = clock.now() + Math.min(request.waitMs, settings.takeWaitMs);
     const ended = AbortSignal.any([signal, superseded.signal, closing]);
     await this.#releaseNotReceived(worker, request);
+    let woken = false;
     while (!ended.aborted) {
       const waiter = signals.jobsReady(endpointId);
+      const barred = signals.takersBarred(endpointId);
       try {
-        const leases = await this.#leaseReady(worker, request, ended);
+        const { leases, isBarred } = await this.#leaseReady(worker, request, ended);
         const leftMs = until - clock.now();
         if (leases.length > 0 || leftMs <= 0) return leases;
-        await waiter.wait(leftMs, ended);
+        // Whoever cannot take anyway must not use up the one wake-up that a new job gives.
+        woken = await (isBarred ? barred : waiter).wait(leftMs, ended);
       } finally {
         waiter.close();
+        barred.close();
       }
     }
+    if (woken) signals.wakeTaker(endpointId);
     return [];
   }
 
@@ -118,22 +128,28 @@ export class Leases {
     const waiter = signals.workerCalled(endpointId, request.workerId);
     try {
       const ended = await this.#extend(endpointId, request);
-      if (ended.length > 0 || worker.draining) return { ended, drain: worker.draining };
+      const isNews = worker.draining && !worker.drainTold;
+      if (ended.length > 0 || isNews) return this.#answer(worker, ended);
       const waitMs = Math.min(request.waitMs, settings.renewEveryMs);
       const called = await waiter.wait(waitMs, AbortSignal.any([signal, closing]));
-      if (!called) return { ended: [], drain: worker.draining };
-      return { ended: await this.#findEnded(worker, request), drain: worker.draining };
+      return this.#answer(worker, called ? await this.#findEnded(worker, request) : []);
     } finally {
       waiter.close();
       worker.seenAt = clock.now();
     }
   }
 
+  #answer(worker: PresentWorker, ended: RenewReply['ended']): RenewReply {
+    worker.drainTold = worker.draining;
+    return { ended, drain: worker.draining };
+  }
+
   /** What was handed over and is not held never arrived. */
   async #releaseNotReceived(worker: PresentWorker, request: TakeRequest): Promise<void> {
     const held = new Set(request.held);
     const lost = [...worker.leases.values()].filter(
-      ({ token, takeId }) => !held.has(token) && takeId !== request.takeId,
+      ({ delivering, token, takeId }) =>
+        !delivering && !held.has(token) && takeId !== request.takeId,
     );
     if (lost.length === 0) return;
     await this.#options.changes.commit(function* (tx, step) {
@@ -145,24 +161,26 @@ export class Leases {
   }
 
   /** Leases what is ready, unless the take has ended meanwhile: a lease nobody waits for is a delay. */
-  #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Lease[]> {
-    const { changes } = this.#options;
+  #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Handover> {
+    const { changes, presence } = this.#options;
     const choose = (job: StoredJob, taken: number) => this.#choose(worker, job, taken);
-    return changes.commit(function* (tx, step) {
-      if (ended.aborted) return [];
+    return changes.commit(function* (tx, step): Step<Handover> {
+      if (ended.aborted) return { leases: [], isBarred: false };
       const held = [...worker.leases.values()];
-      const again = held.filter(({ takeId }) => takeId === request.takeId);
-      if (again.length > 0) return yield* repeatLeases(tx, again);
-      if (worker.draining || held.some(({ solo }) => solo)) return [];
+      const given = held.filter(({ takeId }) => takeId === request.takeId);
+      const again = yield* repeatLeases(tx, given);
+      if (again.length > 0) return { leases: again, isBarred: false };
+      if (worker.draining || held.some(({ solo }) => solo)) return { leases: [], isBarred: true };
       const leases: Lease[] = [];
-      for (const job of yield* tx.readyJobs(worker.endpointId, request.max)) {
+      const limit = request.max + presence.claimedCount;
+      for (const job of yield* tx.readyJobs(worker.endpointId, limit)) {
         const choice = choose(job, leases.length);
         if (choice === 'skip') continue;
-        if (choice === 'stop') break;
+        if (choice === 'stop') return { leases, isBarred: true };
         leases.push(yield* leaseJob(tx, step, job, worker, request.takeId));
-        if (job.solo) break;
+        if (job.solo || leases.length === request.max) break;
       }
-      return leases;
+      return { leases, isBarred: false };
     });
   }
 
@@ -248,6 +266,12 @@ function* toLease(tx: Transaction, job: StoredJob): Step<Lease> {
   return { jobId, attempt, token: job.lease.token, executionTimeoutMs, solo, submittedAt, input };
 }
 
+interface Handover {
+  leases: Lease[];
+  /** Jobs may be ready, but not for this worker as it is now. */
+  isBarred: boolean;
+}
+
 interface Departure {
   reason: WorkerBye['reason'];
   detail: string;
@@ -263,7 +287,8 @@ function* endLeases(
 ): Step<void> {
   const isDelivering = (job: StoredJob) => job.lease !== null && delivering.has(job.lease.token);
   const ended = jobs.filter((job) => !isDelivering(job));
-  const alone = ended.filter(holdsLiveLease).length === 1;
+  // A cancelled one that was still being stopped may be what took the process down.
+  const alone = ended.length === 1;
   for (const job of jobs.filter(isDelivering)) {
     yield* step(job, { type: 'awaiting_delivery', incarnation });
   }

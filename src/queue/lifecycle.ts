@@ -4,6 +4,7 @@ import { backoffMs } from '../base/backoff.ts';
 import type { StoredJob, StoredLease } from '../store/store.ts';
 import {
   type AttemptError,
+  type ErrorCode,
   type FailedAttempt,
   isTerminal,
   type TerminalStatus,
@@ -67,7 +68,7 @@ export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision 
     case 'renew':
       return change(renewed(job, moment), { retried: revivedRetries(job) });
     case 'not_received':
-      return isTerminal(job.status) ? change({ ...job, lease: null }) : release(job, moment);
+      return holdsLiveLease(job) ? release(job, moment) : change({ ...job, lease: null });
     case 'chunks':
       return addChunks(job, event, moment);
     case 'progress':
@@ -86,7 +87,7 @@ export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision 
     case 'worker_left':
       return holdsLiveLease(job) ? release(job, moment) : change({ ...job, lease: null });
     case 'awaiting_delivery':
-      return change(renewed(job, moment, event.incarnation), { retried: revivedRetries(job) });
+      return awaitDelivery(job, event.incarnation, moment);
     case 'cancel':
       return cancel(job, moment);
     case 'retry':
@@ -128,7 +129,7 @@ function lease(
       chunkBytes: 0,
       progress: null,
     },
-    { dropChunks: job.chunkCount > 0 },
+    { dropChunks: job.chunkCount > 0, stopWorker: job.lease !== null },
   );
 }
 
@@ -156,6 +157,12 @@ function renewed(job: StoredJob, { now, settings }: Moment, incarnation?: number
     releases: job.releases - (lease.lost === 'release' ? 1 : 0),
     history: lease.lost === 'failure' ? job.history.slice(0, -1) : job.history,
   };
+}
+
+/** The run is over: only the lease bounds the wait for its outcome, not the run's deadline. */
+function awaitDelivery(job: StoredJob, incarnation: number, moment: Moment): Transition {
+  const live = renewed(job, moment, incarnation);
+  return change({ ...live, deadlineAt: null }, { retried: revivedRetries(job) });
 }
 
 function revivedRetries(job: StoredJob): number {
@@ -215,7 +222,7 @@ function addChunks(
     message: `the chunks of the attempt are ${chunkBytes} bytes together, the limit is ${maxChunkBytes}`,
   };
   const failed = settle(withFailure(added.job, error, moment), 'FAILED', moment, error);
-  return { ...change(keepLease(failed, job)), stopWorker: true, retried: added.retried };
+  return { ...change(keepLease(failed, added.job)), stopWorker: true, retried: added.retried };
 }
 
 function settleByOutcome(
@@ -278,20 +285,23 @@ function fail(
 
 /** An attempt that nobody can be blamed for: back to its place, uncounted, but not without end. */
 function release(job: StoredJob, moment: Moment): Transition {
-  const releases = job.releases + 1;
-  if (releases > moment.settings.maxReleases) {
-    const error: AttemptError = {
-      code: 'released_too_often',
-      message: `workers gave the job back ${releases} times`,
-    };
-    return fail({ ...job, releases }, error, {}, moment);
+  const { maxReleases } = moment.settings;
+  if (job.releases < maxReleases) {
+    return change(requeue({ ...job, releases: job.releases + 1 }, 0, moment));
   }
-  return change(requeue({ ...job, releases }, 0, moment));
+  const error: AttemptError = {
+    code: 'released_too_often',
+    message: `workers gave the job back more than ${maxReleases} times`,
+  };
+  return fail(job, error, {}, moment);
 }
+
+const LOSSES: ReadonlySet<ErrorCode> = new Set(['lease_expired', 'worker_crashed']);
 
 /** A lost attempt is tried again at once the first time: most often the worker was at fault. */
 function lose(job: StoredJob, error: AttemptError, moment: Moment): Transition {
-  return fail(job, error, { waitMs: job.failures === 0 ? 0 : undefined }, moment);
+  const isFirst = !job.history.some(({ code }) => LOSSES.has(code));
+  return fail(job, error, { waitMs: isFirst ? 0 : undefined }, moment);
 }
 
 function crash(
@@ -362,8 +372,11 @@ function cancel(job: StoredJob, moment: Moment): Decision {
   if (job.status === 'CANCELLED') return change(job);
   if (isTerminal(job.status)) return { refused: `it is ${job.status}` };
   const cancelled = settle(job, 'CANCELLED', moment);
-  if (job.status === 'IN_QUEUE') return change(cancelled, { stopWorker: job.lease !== null });
-  return change(keepLease(cancelled, job), { stopWorker: true });
+  if (job.status === 'IN_PROGRESS') {
+    return change(keepLease(cancelled, job), { stopWorker: true });
+  }
+  // The start of an attempt that is over would make the wait since then look like a run.
+  return change({ ...cancelled, startedAt: null }, { stopWorker: job.lease !== null });
 }
 
 function retry(job: StoredJob, moment: Moment): Decision {

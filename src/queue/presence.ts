@@ -6,6 +6,8 @@ export interface HeldLease extends JobKey {
   token: string;
   takeId: string;
   solo: boolean;
+  /** Its outcome lies in the worker's outbox: the worker does not name it as held. */
+  delivering: boolean;
 }
 
 export interface PresentWorker {
@@ -16,6 +18,8 @@ export interface PresentWorker {
   /** Unix ms of its last call. */
   seenAt: number;
   draining: boolean;
+  /** A renewal has said so; the next ones need not hurry. */
+  drainTold: boolean;
   /** Its leases by token, kept ones of ended jobs included. */
   leases: Map<string, HeldLease>;
   /** Ends the take that is open, because a newer one has come. */
@@ -27,22 +31,28 @@ export class Presence {
   /** Jobs that must run alone, and the worker that is emptying itself for each. */
   readonly #emptying = new Map<string, PresentWorker>();
 
-  /** Adds the worker or its new incarnation; leases of the old one are kept until they are settled. */
-  arrive(worker: StoredWorker, now: number): PresentWorker {
+  /**
+   * Adds the worker or its new incarnation. Of the old one's leases those are left whose outcome the
+   * new one will deliver.
+   */
+  arrive(worker: StoredWorker, now: number, delivering: StoredJob[] = []): PresentWorker {
     const name = nameOf(worker.endpointId, worker.id);
     const before = this.#workers.get(name);
     before?.openTake?.abort();
+    const again = before?.incarnation === worker.incarnation ? before : undefined;
     const present: PresentWorker = {
       endpointId: worker.endpointId,
       id: worker.id,
       incarnation: worker.incarnation,
       slots: worker.slots,
       seenAt: now,
-      draining: false,
+      draining: again?.draining ?? false,
+      drainTold: false,
       leases: before?.leases ?? new Map(),
       openTake: undefined,
     };
     this.#workers.set(name, present);
+    for (const job of delivering) hold(present, job, { delivering: true });
     return present;
   }
 
@@ -75,32 +85,32 @@ export class Presence {
   }
 
   /**
-   * Keeps the workers' leases up with a change of a job. True if a worker became empty that somebody
-   * waits for: a job that must run alone can start now.
+   * Keeps the workers' leases up with a change of a job. True if that lets a worker take again that
+   * could not: it is empty and a job that must run alone waits for that, or such a job has started
+   * somewhere else or ended.
    */
   jobChanged(before: StoredJob | undefined, after: StoredJob | undefined): boolean {
     const old = before?.lease;
     const fresh = after?.lease;
-    if (before?.solo && after?.status !== 'IN_QUEUE') {
-      this.#emptying.delete(nameOf(before.endpointId, before.id));
-    }
-    if (old?.token === fresh?.token) return false;
     let freed = false;
-    if (before && old) {
-      const worker = this.find(before.endpointId, old.workerId);
-      worker?.leases.delete(old.token);
-      freed = worker?.leases.size === 0 && this.#emptying.size > 0;
+    if (before?.solo && after?.status !== 'IN_QUEUE') {
+      freed = this.#emptying.delete(nameOf(before.endpointId, before.id));
     }
-    if (after && fresh) {
-      this.find(after.endpointId, fresh.workerId)?.leases.set(fresh.token, {
-        endpointId: after.endpointId,
-        id: after.id,
-        token: fresh.token,
-        takeId: fresh.takeId,
-        solo: after.solo,
-      });
+    if (old?.token === fresh?.token) return freed;
+    const worker = before && old && this.find(before.endpointId, old.workerId);
+    const ended = worker?.leases.get(old?.token ?? '');
+    if (worker && ended) {
+      worker.leases.delete(ended.token);
+      freed ||= ended.solo || (worker.leases.size === 0 && this.#emptying.size > 0);
     }
+    const holder = after && fresh && this.find(after.endpointId, fresh.workerId);
+    if (holder) hold(holder, after, { delivering: false });
     return freed;
+  }
+
+  /** How many jobs at the head of the queue some workers may have to leave to another one. */
+  get claimedCount(): number {
+    return this.#emptying.size;
   }
 
   /**
@@ -117,16 +127,24 @@ export class Presence {
     const chosen = this.#emptying.get(name);
     const chosenIsThere =
       chosen !== undefined &&
+      !chosen.draining &&
       chosen.seenAt >= aliveSince &&
       this.find(chosen.endpointId, chosen.id) === chosen;
-    if (worker.leases.size === 0) {
-      this.#emptying.delete(name);
-      return 'now';
-    }
+    if (worker.leases.size === 0) return 'now';
     if (chosenIsThere && chosen !== worker) return 'someone_else';
     this.#emptying.set(name, worker);
     return 'when_empty';
   }
+}
+
+function hold(
+  worker: PresentWorker,
+  { endpointId, id, lease, solo }: StoredJob,
+  { delivering }: { delivering: boolean },
+): void {
+  if (!lease) return;
+  const { takeId, token } = lease;
+  worker.leases.set(token, { endpointId, id, token, takeId, solo, delivering });
 }
 
 function nameOf(endpointId: string, id: string): string {

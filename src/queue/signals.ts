@@ -17,6 +17,8 @@ export class Signals {
   }
 
   jobsReady = (endpointId: string): Waiter => this.#waiters.open(`ready ${endpointId}`);
+  /** For takers who may take nothing now: until that may have changed. */
+  takersBarred = (endpointId: string): Waiter => this.#waiters.open(`barred ${endpointId}`);
   jobEnded = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`end ${endpointId}/${id}`);
   jobMoved = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`move ${endpointId}/${id}`);
   workerCalled = (endpointId: string, workerId: string): Waiter =>
@@ -56,6 +58,13 @@ export class Signals {
 
   wakeTakers(endpointId: string): void {
     this.#waiters.wake(`ready ${endpointId}`);
+    this.#waiters.wake(`barred ${endpointId}`);
+  }
+
+  /** One waiting taker is enough for one job; those who cannot take do not count. */
+  wakeTaker(endpointId: string): void {
+    this.#waiters.wake(`ready ${endpointId}`, 1);
+    this.#waiters.wake(`barred ${endpointId}`);
   }
 
   wakeAll(): void {
@@ -64,8 +73,9 @@ export class Signals {
 
   #wakeForQueue(job: StoredJob): void {
     if (job.status !== 'IN_QUEUE' || job.delayed) return;
-    // One waiting taker is enough for one job; a job that must run alone may not fit the first.
-    this.#waiters.wake(`ready ${job.endpointId}`, job.solo ? Number.POSITIVE_INFINITY : 1);
+    // A job that must run alone may not fit the first that waits.
+    if (job.solo) this.wakeTakers(job.endpointId);
+    else this.wakeTaker(job.endpointId);
   }
 
   #wakeSweeper(dueAt: number): void {

@@ -1,7 +1,7 @@
 // Reading a job's chunks from a position on, and waiting for the next ones.
 import type { Clock } from '../base/clock.ts';
 import type { ChunkBatch, JobKey, Reader, Step, Store, StoredJob } from '../store/store.ts';
-import { encodeChunk } from '../wire/chunk.ts';
+import { encodeJsonChunk } from '../wire/chunk.ts';
 import { isTerminal, type JobStatus } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { hasOutput } from './records.ts';
@@ -136,7 +136,7 @@ function* readOutputAsChunks(
 ): Step<Pieces> {
   const output = yield* tx.output(job);
   if (!output) return { pieces: [], total: 0 };
-  const pieces = encodeChunk(JSON.parse(Buffer.from(output).toString('utf8')), {});
+  const pieces = encodeJsonChunk(output, {});
   return { pieces: takeUpTo(pieces.slice(from), maxBytes), total: pieces.length };
 }
 

@@ -23,3 +23,9 @@ export const STREAM_HEADERS = {
   status: 'Millrace-Status',
   reset: 'Millrace-Reset',
 } as const;
+
+/** Headers of a report's request: who reports. The other verbs say it in their body. */
+export const WORKER_HEADERS = {
+  worker: 'Millrace-Worker',
+  incarnation: 'Millrace-Incarnation',
+} as const;

@@ -1,0 +1,20 @@
+// Counts the words of a text, line by line. The first attempt of a job marked `busy` is put off, as
+// a handler does whose backend says "try again later".
+import { type Context, type Job, RetryAfterError } from 'millrace';
+
+interface Input {
+  text: string;
+  busy?: boolean;
+}
+
+export default async function* countWords(job: Job<Input>, ctx: Context) {
+  if (job.input.busy && ctx.attempt === 1) throw new RetryAfterError(30_000, 'the backend is busy');
+  let total = 0;
+  for (const [index, line] of job.input.text.split('\n').entries()) {
+    ctx.signal.throwIfAborted();
+    const words = line.split(/\s+/).filter((word) => word !== '').length;
+    total += words;
+    yield ctx.chunk({ line: index + 1, words }, { words });
+  }
+  return { total };
+}

@@ -1,0 +1,86 @@
+// Chunks of one attempt on their way out: gathered for a turn of the event loop, counted against
+// the window that the receiver grants.
+
+/** Large enough that the cost of a message no longer shows, small enough to be soon on its way. */
+const FLUSH_BYTES = 128 * 1024;
+const COMMA = 0x2c;
+
+/** Chunks that travel together: their JSON joined by commas, and the bytes of each. */
+export interface ChunkBatch {
+  sizes: number[];
+  bytes: Uint8Array;
+}
+
+export class ChunkBatcher {
+  readonly #windowBytes: number;
+  readonly #send: (batch: ChunkBatch) => void;
+  #chunks: Buffer[] = [];
+  #pendingBytes = 0;
+  #immediate: NodeJS.Immediate | undefined;
+  #underWayBytes = 0;
+  #resume: (() => void) | undefined;
+
+  constructor(windowBytes: number, send: (batch: ChunkBatch) => void) {
+    this.#windowBytes = windowBytes;
+    this.#send = send;
+  }
+
+  /** More is under way than the receiver has granted: nothing should be added for now. */
+  get isFull(): boolean {
+    return this.#underWayBytes > this.#windowBytes;
+  }
+
+  add(chunk: Buffer): void {
+    this.#chunks.push(chunk);
+    this.#pendingBytes += chunk.length;
+    this.#underWayBytes += chunk.length;
+    if (this.#pendingBytes >= FLUSH_BYTES) this.flush();
+    else this.#immediate ??= setImmediate(() => this.flush());
+  }
+
+  flush(): void {
+    clearImmediate(this.#immediate);
+    this.#immediate = undefined;
+    if (this.#chunks.length === 0) return;
+    const chunks = this.#chunks;
+    const sizes = chunks.map((chunk) => chunk.length);
+    this.#chunks = [];
+    const bytes = joinByCommas(chunks, this.#pendingBytes + chunks.length - 1);
+    this.#pendingBytes = 0;
+    this.#send({ sizes, bytes });
+  }
+
+  grant(bytes: number): void {
+    this.#underWayBytes = Math.max(0, this.#underWayBytes - bytes);
+    if (!this.isFull) this.release();
+  }
+
+  /** Resolves when there is room, or on `release`. */
+  waitForRoom(): Promise<void> {
+    this.flush();
+    return new Promise((resolve) => {
+      this.#resume = resolve;
+    });
+  }
+
+  /** Lets the one that waits go on, room or not. */
+  release(): void {
+    const resume = this.#resume;
+    this.#resume = undefined;
+    resume?.();
+  }
+}
+
+function joinByCommas(chunks: readonly Buffer[], length: number): Uint8Array {
+  const [first] = chunks;
+  if (first !== undefined && chunks.length === 1) return first;
+  // Not from Buffer's pool: the memory is given away whole to another thread.
+  const joined = Buffer.allocUnsafeSlow(length);
+  let at = 0;
+  for (const chunk of chunks) {
+    if (at > 0) joined[at++] = COMMA;
+    joined.set(chunk, at);
+    at += chunk.length;
+  }
+  return joined;
+}

@@ -1,0 +1,51 @@
+// Leads what a handler says with console.* into the log of the job that said it.
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { formatWithOptions, inspect } from 'node:util';
+import type { LogLevel } from './log-lines.ts';
+
+/** Who a console call belongs to. */
+export interface Speaker {
+  /** Number of the attempt among those of this thread; undefined outside of attempts. */
+  readonly attemptNumber: number | undefined;
+  say(level: LogLevel, text: string): void;
+}
+
+/** The attempt in whose asynchronous context the code runs. */
+export const currentSpeaker = new AsyncLocalStorage<Speaker>();
+
+const METHODS = {
+  debug: 'debug',
+  log: 'info',
+  info: 'info',
+  warn: 'warn',
+  error: 'error',
+} as const satisfies Record<string, LogLevel>;
+const METHOD_NAMES = ['debug', 'log', 'info', 'warn', 'error'] as const;
+
+let isCaptured = false;
+
+/**
+ * Patches the console of this thread, once. The other methods (table, trace, assert, count, time)
+ * speak through those patched here. Outside of attempts `outside` is the speaker; without one the
+ * console does what it always did.
+ */
+export function captureConsole(outside?: Speaker): void {
+  if (isCaptured) return;
+  isCaptured = true;
+  for (const name of METHOD_NAMES) {
+    // biome-ignore lint/suspicious/noConsole: it is what is replaced here.
+    const original = console[name].bind(console);
+    console[name] = (...values: unknown[]) => {
+      const speaker = currentSpeaker.getStore() ?? outside;
+      if (!speaker) return original(...values);
+      speaker.say(METHODS[name], formatWithOptions({ colors: false }, ...values));
+    };
+  }
+  // biome-ignore lint/suspicious/noConsole: it is what is replaced here.
+  const originalDir = console.dir.bind(console);
+  console.dir = (value, options) => {
+    const speaker = currentSpeaker.getStore() ?? outside;
+    if (!speaker) return originalDir(value, options);
+    speaker.say('info', inspect(value, { customInspect: false, ...options }));
+  };
+}

@@ -1,0 +1,140 @@
+// The `ctx` of one attempt. Made anew for every job, so whatever costs something is made on demand.
+import type { Log } from '../base/log.ts';
+import { checkMetrics, type Metrics } from '../wire/chunk.ts';
+import { stringifyJson } from '../wire/json.ts';
+import type { Device } from '../wire/worker-link.ts';
+import { createLinesLog } from './attempt-log.ts';
+import type { ChunkWithMetrics, Context, MetricsRecorder } from './define.ts';
+import type { LogLines } from './log-lines.ts';
+
+/** At most one progress value in so many ms leaves; the latest wins. */
+const PROGRESS_EVERY_MS = 50;
+const MAX_PROGRESS_BYTES = 65_536;
+
+export interface AttemptContextOptions {
+  jobId: string;
+  attempt: number;
+  /** Unix ms. */
+  deadline: number;
+  devices: readonly Device[];
+  lines: LogLines;
+  sendProgress: (value: Uint8Array) => void;
+}
+
+/** What `ctx.chunk` returns; a plain object that looks like it is a plain output. */
+export class MarkedChunk<Output> implements ChunkWithMetrics<Output> {
+  readonly output: Output;
+  readonly metrics: Metrics;
+
+  constructor(output: Output, metrics: Metrics) {
+    this.output = output;
+    this.metrics = metrics;
+  }
+}
+
+export class AttemptContext implements Context {
+  readonly devices: readonly Device[];
+  readonly attempt: number;
+  readonly deadline: number;
+  readonly #options: AttemptContextOptions;
+  #abort: AbortController | undefined;
+  #log: Log | undefined;
+  #recorder: PendingMetrics | undefined;
+  #progress: Buffer | undefined;
+  #progressTimer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+
+  constructor(options: AttemptContextOptions) {
+    this.#options = options;
+    this.devices = options.devices;
+    this.attempt = options.attempt;
+    this.deadline = options.deadline;
+  }
+
+  get signal(): AbortSignal {
+    this.#abort ??= new AbortController();
+    return this.#abort.signal;
+  }
+
+  get log(): Log {
+    const { lines, jobId, attempt } = this.#options;
+    this.#log ??= createLinesLog(lines, { job: jobId, attempt });
+    return this.#log;
+  }
+
+  get metrics(): MetricsRecorder {
+    this.#recorder ??= new PendingMetrics();
+    return this.#recorder;
+  }
+
+  // Fields and not methods, so that `const { progress, chunk } = ctx` works.
+  progress = (value: unknown): void => {
+    const json = Buffer.from(stringifyJson(value, 'progress'));
+    if (json.length > MAX_PROGRESS_BYTES) {
+      throw new TypeError(
+        `progress is ${json.length} bytes of JSON; at most ${MAX_PROGRESS_BYTES} are allowed`,
+      );
+    }
+    if (this.#isClosed) return;
+    this.#progress = json;
+    if (this.#progressTimer === undefined) this.#sendProgress();
+  };
+
+  chunk = <Output>(output: Output, metrics: Metrics): ChunkWithMetrics<Output> => {
+    checkMetrics(metrics);
+    return new MarkedChunk(output, { ...metrics });
+  };
+
+  /** The metrics for the next chunk; they begin anew after it. */
+  takeMetrics(): Metrics | undefined {
+    return this.#recorder?.take();
+  }
+
+  abort(reason: Error): void {
+    this.#abort ??= new AbortController();
+    this.#abort.abort(reason);
+  }
+
+  /** The attempt is over: what is held back leaves, what comes now is ignored. */
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#progressTimer);
+    if (this.#progress) this.#options.sendProgress(this.#progress);
+    this.#progress = undefined;
+  }
+
+  #sendProgress(): void {
+    this.#progressTimer = undefined;
+    if (!this.#progress) return;
+    this.#options.sendProgress(this.#progress);
+    this.#progress = undefined;
+    this.#progressTimer = setTimeout(() => this.#sendProgress(), PROGRESS_EVERY_MS);
+  }
+}
+
+class PendingMetrics implements MetricsRecorder {
+  #values: Metrics | undefined;
+
+  add = (name: string, value: number): void => {
+    checkMetrics({ [name]: value });
+    this.#store(name, (this.#values?.[name] ?? 0) + value);
+  };
+
+  set = (name: string, value: number): void => {
+    this.#store(name, value);
+  };
+
+  take(): Metrics | undefined {
+    const values = this.#values;
+    this.#values = undefined;
+    return values;
+  }
+
+  #store(name: string, value: number): void {
+    // All of them are checked only when a name is new: their size hardly changes otherwise.
+    const isNew = this.#values === undefined || !Object.hasOwn(this.#values, name);
+    checkMetrics(isNew ? { ...this.#values, [name]: value } : { [name]: value });
+    this.#values ??= {};
+    this.#values[name] = value;
+  }
+}

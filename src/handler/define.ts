@@ -1,0 +1,114 @@
+// What an author writes and what he is given: the public types of a handler module, and defineHandler.
+import type { Logger } from 'pino';
+import type { Metrics } from '../wire/chunk.ts';
+import type { Device } from '../wire/worker-link.ts';
+
+/**
+ * A schema of any library that follows Standard Schema (https://standardschema.dev): zod, valibot,
+ * arktype. Only the part that is used here.
+ */
+export interface Schema<Input = unknown, Output = Input> {
+  readonly '~standard': {
+    readonly version: 1;
+    readonly vendor: string;
+    readonly validate: (value: unknown) => SchemaResult<Output> | Promise<SchemaResult<Output>>;
+    readonly types?: { readonly input: Input; readonly output: Output } | undefined;
+  };
+}
+
+export type SchemaResult<Output> =
+  | { readonly value: Output; readonly issues?: undefined }
+  | { readonly issues: readonly SchemaIssue[] };
+
+export interface SchemaIssue {
+  readonly message: string;
+  readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
+}
+
+/** The type that a schema's `validate` gives. */
+export type InferOutput<S extends Schema> = NonNullable<S['~standard']['types']>['output'];
+/** The type that a schema's `validate` takes. */
+export type InferInput<S extends Schema> = NonNullable<S['~standard']['types']>['input'];
+
+export interface Job<Input = unknown> {
+  readonly id: string;
+  /** What the client sent, after the `input` schema if there is one. */
+  readonly input: Input;
+}
+
+/** Numbers that go out with the next chunk of the job. */
+export interface MetricsRecorder {
+  /** Adds to the counter, which starts at 0. @throws TypeError if it is not a finite number. */
+  add(name: string, value: number): void;
+  /** Replaces the value. @throws TypeError if it is not a finite number. */
+  set(name: string, value: number): void;
+}
+
+/** A chunk with metrics of its own, made by `ctx.chunk`; yield it. */
+export interface ChunkWithMetrics<Output = unknown> {
+  readonly output: Output;
+  readonly metrics: Metrics;
+}
+
+export interface Context {
+  /** Aborts on cancel, on timeout, when the lease is lost and when the worker shuts down. */
+  readonly signal: AbortSignal;
+  /** pino, with `job` and `attempt` bound. What it says can be read with `millrace logs`. */
+  readonly log: Logger;
+  /** What the process is pinned to; at least one entry. */
+  readonly devices: readonly Device[];
+  /** Which delivery of the job this is, from 1. */
+  readonly attempt: number;
+  /** When the attempt times out, Unix ms. */
+  readonly deadline: number;
+  /** Any JSON; shown as `progress` in the job's status. Later values replace earlier ones. */
+  progress(value: unknown): void;
+  /** `yield ctx.chunk(output, { tokens: 3 })`. @throws TypeError on a metric that is not a finite number. */
+  chunk<Output>(output: Output, metrics: Metrics): ChunkWithMetrics<Output>;
+  readonly metrics: MetricsRecorder;
+}
+
+/** What `setup` is given: once in each thread, before the first job. */
+export interface SetupContext {
+  readonly signal: AbortSignal;
+  readonly log: Logger;
+  readonly devices: readonly Device[];
+}
+
+export type HandlerResult =
+  | unknown
+  | Promise<unknown>
+  | AsyncGenerator<unknown, unknown, void>
+  | Generator<unknown, unknown, void>;
+
+/** An async function, an async generator or a sync one. */
+export type HandlerFunction<Input = unknown> = (job: Job<Input>, ctx: Context) => HandlerResult;
+
+export interface HandlerConfig {
+  /** Longest run of one attempt, ms; the job's own execution timeout holds too, the shorter wins. */
+  timeoutMs?: number;
+  /** Jobs at a time in one thread. Default 1. */
+  concurrency?: number;
+  /** Time for `setup`, ms. Default 600,000 (models take time to load). */
+  setupTimeoutMs?: number;
+}
+
+export interface HandlerDefinition<Input extends Schema, Output extends Schema> {
+  /** The handler itself. */
+  run: (job: Job<InferOutput<Input>>, ctx: Context) => HandlerResult;
+  /** Checked before the handler sees the input; what it returns is what the handler gets. */
+  input?: Input;
+  /** Checked on the returned value and, for a generator, on each yielded one. */
+  output?: Output;
+  setup?: (ctx: SetupContext) => unknown;
+  teardown?: () => unknown;
+  config?: HandlerConfig;
+}
+
+/** A handler module in one value. `export default defineHandler({ input: z.object({…}), run })` */
+export function defineHandler<
+  Input extends Schema = Schema<unknown, unknown>,
+  Output extends Schema = Schema<unknown, unknown>,
+>(definition: HandlerDefinition<Input, Output>): HandlerDefinition<Input, Output> {
+  return definition;
+}

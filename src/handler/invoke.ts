@@ -1,0 +1,335 @@
+// Runs one attempt in the thread it is called in: input in, handler driven, chunks and outcome out.
+// Leaves timers, grace and killing to the executors, numbering and sending to the worker.
+import { Buffer } from 'node:buffer';
+import type { Clock } from '../base/clock.ts';
+import { encodeChunk } from '../wire/chunk.ts';
+import type { ErrorCode } from '../wire/job.ts';
+import { NotJsonError, stringifyJson } from '../wire/json.ts';
+import type { Device, Outcome, StopLevel } from '../wire/worker-link.ts';
+import { type ChunkBatch, ChunkBatcher } from './chunk-batch.ts';
+import { currentSpeaker, type Speaker } from './console.ts';
+import { AttemptContext, MarkedChunk } from './context.ts';
+import { retryAdvice } from './errors.ts';
+import type { LoadedHandler } from './load.ts';
+import { LogLines } from './log-lines.ts';
+import { createStoppedOutcome, StopError, type StopReason } from './stop.ts';
+import { describeThrown } from './thrown.ts';
+import { MismatchError, validate } from './validate.ts';
+
+/** A generator that never waits for anything gives the event loop a turn this often, ms. */
+const SLICE_MS = 5;
+
+export interface AttemptLimits {
+  /** Of a returned value. */
+  outputBytes: number;
+  /** Of all chunks together. */
+  chunkTotalBytes: number;
+}
+
+export interface AttemptCall {
+  jobId: string;
+  attempt: number;
+  /** JSON. */
+  input: Uint8Array;
+  timeoutMs: number;
+  devices: readonly Device[];
+  /** Chunks under way above which the generator is held. */
+  windowBytes: number;
+  limits: AttemptLimits;
+  /** Measures the run; what is merely held back for a moment goes by the machine's time. */
+  clock: Clock;
+  /** Number of the attempt among those of this thread. */
+  number: number;
+}
+
+export interface AttemptSink {
+  chunks(batch: ChunkBatch): void;
+  /** JSON. */
+  progress(value: Uint8Array): void;
+  /** NDJSON; `dropped` lines before these were left out. */
+  log(lines: Uint8Array, dropped: number): void;
+}
+
+export interface AttemptEnd {
+  outcome: Outcome;
+  output: Uint8Array | undefined;
+}
+
+export interface Attempt {
+  /** Never rejects; the sink has been given everything before. */
+  readonly end: Promise<AttemptEnd>;
+  /** Aborts the signal; a generator is ended by `return()` at its next yield. The first one counts. */
+  stop(reason: StopReason): void;
+  grant(bytes: number): void;
+}
+
+export function invoke(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink): Attempt {
+  return new RunningAttempt(handler, call, sink);
+}
+
+/** The platform's own reason to fail an attempt; trying again would not help. */
+class Refusal extends Error {
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+type Result =
+  | { kind: 'value'; output: Uint8Array }
+  | { kind: 'chunks' }
+  /** The generator was ended because the attempt is being stopped. */
+  | { kind: 'returned' }
+  | { kind: 'threw'; thrown: unknown };
+
+interface Steps {
+  next(): Promise<IteratorResult<unknown>> | IteratorResult<unknown>;
+  return?(): unknown;
+}
+
+class RunningAttempt implements Attempt, Speaker {
+  readonly end: Promise<AttemptEnd>;
+  readonly attemptNumber: number;
+  readonly #handler: LoadedHandler;
+  readonly #call: AttemptCall;
+  readonly #context: AttemptContext;
+  readonly #lines: LogLines;
+  readonly #chunks: ChunkBatcher;
+  #stopReason: StopReason | undefined;
+  #stopLevel: StopLevel = 'signal';
+  #startedAt: number | undefined;
+  #chunkBytes = 0;
+  #sliceStartedAt = 0;
+
+  constructor(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink) {
+    const { jobId, attempt, devices, clock, timeoutMs } = call;
+    this.#handler = handler;
+    this.#call = call;
+    this.attemptNumber = call.number;
+    this.#lines = new LogLines({ job: jobId, attempt }, (lines, dropped) => {
+      sink.log(lines, dropped);
+    });
+    this.#chunks = new ChunkBatcher(call.windowBytes, (batch) => {
+      this.#lines.flush();
+      sink.chunks(batch);
+    });
+    const deadline = Math.round(clock.now() + timeoutMs);
+    const sendProgress = (value: Uint8Array) => sink.progress(value);
+    const lines = this.#lines;
+    const options = { jobId, attempt, deadline, devices, lines, sendProgress };
+    this.#context = new AttemptContext(options);
+    this.end = this.#begin();
+  }
+
+  /** Not before the caller has the attempt in hand: what he gave for a sink may need it. */
+  async #begin(): Promise<AttemptEnd> {
+    await undefined;
+    return currentSpeaker.run(this, () => this.#run());
+  }
+
+  say: Speaker['say'] = (level, text) => this.#lines.say(level, text);
+
+  stop(reason: StopReason): void {
+    if (this.#stopReason) return;
+    this.#stopReason = reason;
+    this.#context.abort(new StopError(reason));
+    this.#chunks.release();
+  }
+
+  grant(bytes: number): void {
+    this.#chunks.grant(bytes);
+  }
+
+  async #run(): Promise<AttemptEnd> {
+    let result: Result;
+    try {
+      result = await this.#runHandler();
+    } catch (thrown) {
+      result = { kind: 'threw', thrown };
+    }
+    const { clock } = this.#call;
+    const elapsedMs = this.#startedAt === undefined ? 0 : clock.now() - this.#startedAt;
+    this.#context.close();
+    this.#chunks.flush();
+    this.#lines.flush();
+    return this.#conclude(result, elapsedMs);
+  }
+
+  async #runHandler(): Promise<Result> {
+    const { run, output } = this.#handler;
+    const parsed = this.#readInput();
+    const input = parsed instanceof Promise ? await parsed : parsed;
+    if (this.#stopReason) return { kind: 'returned' };
+    this.#startedAt = this.#call.clock.now();
+    this.#sliceStartedAt = performance.now();
+    const answer = await run({ id: this.#call.jobId, input }, this.#context);
+    const steps = findSteps(answer);
+    if (steps) return this.#drive(steps);
+    const value = output ? await this.#checkOutput(answer) : answer;
+    return { kind: 'value', output: this.#encodeOutput(value ?? null) };
+  }
+
+  #readInput(): unknown {
+    const { input } = this.#call;
+    let value: unknown;
+    try {
+      value = JSON.parse(Buffer.from(input.buffer, input.byteOffset, input.length).toString());
+    } catch (error) {
+      throw new Refusal('input_invalid', `input: not JSON: ${describeThrown(error).message}`);
+    }
+    const schema = this.#handler.input;
+    if (!schema) return value;
+    return refuseMismatch('input_invalid', () => validate(schema, value, 'input'));
+  }
+
+  #checkOutput(value: unknown): unknown {
+    const schema = this.#handler.output;
+    if (!schema) return value;
+    return refuseMismatch('output_invalid', () => validate(schema, value, 'output'));
+  }
+
+  async #drive(steps: Steps): Promise<Result> {
+    const takesPromises = !(Symbol.asyncIterator in steps);
+    while (!this.#stopReason) {
+      const step = await steps.next();
+      const value = takesPromises ? await step.value : step.value;
+      if (step.done) return this.#completeStream(value);
+      try {
+        const pause = this.#emit(value);
+        if (pause !== undefined) await pause;
+      } catch (error) {
+        // What cleaning up throws would hide why it was cleaned up.
+        await Promise.resolve(steps.return?.()).catch(() => undefined);
+        throw error;
+      }
+    }
+    this.#stopLevel = 'return';
+    await steps.return?.();
+    return { kind: 'returned' };
+  }
+
+  async #completeStream(value: unknown): Promise<Result> {
+    if (value === undefined) return { kind: 'chunks' };
+    return { kind: 'value', output: this.#encodeOutput(await this.#checkOutput(value)) };
+  }
+
+  /** A promise only if there is something to wait for: most yields are small and go straight on. */
+  #emit(value: unknown): Promise<void> | undefined {
+    const isMarked = value instanceof MarkedChunk;
+    const own = isMarked ? value.metrics : undefined;
+    const output: unknown = isMarked ? value.output : value;
+    if (!this.#handler.output) return this.#send(output, own);
+    const checked = this.#checkOutput(output);
+    if (checked instanceof Promise) return checked.then((settled) => this.#send(settled, own));
+    return this.#send(checked, own);
+  }
+
+  #send(output: unknown, own: MarkedChunk<unknown>['metrics'] | undefined) {
+    const pending = this.#context.takeMetrics();
+    const metrics = pending && own ? { ...pending, ...own } : (pending ?? own ?? {});
+    for (const chunk of refuseNotJson(() => encodeChunk(output, metrics))) {
+      this.#chunkBytes += chunk.length;
+      this.#chunks.add(chunk);
+    }
+    const { chunkTotalBytes } = this.#call.limits;
+    if (this.#chunkBytes > chunkTotalBytes) {
+      const sizes = `${this.#chunkBytes} bytes of chunks, more than the ${chunkTotalBytes} allowed`;
+      throw new Refusal('output_too_large', `the job has yielded ${sizes}`);
+    }
+    if (this.#chunks.isFull && !this.#stopReason) return this.#chunks.waitForRoom();
+    return performance.now() - this.#sliceStartedAt > SLICE_MS ? this.#takeTurn() : undefined;
+  }
+
+  async #takeTurn(): Promise<void> {
+    await new Promise((resolve) => setImmediate(resolve));
+    this.#sliceStartedAt = performance.now();
+  }
+
+  #encodeOutput(value: unknown): Uint8Array {
+    const output = Buffer.from(refuseNotJson(() => stringifyJson(value, 'output')));
+    const { outputBytes } = this.#call.limits;
+    if (output.length <= outputBytes) return output;
+    const sizes = `${output.length} bytes of JSON, more than the ${outputBytes} allowed`;
+    throw new Refusal('output_too_large', `the output is ${sizes}`);
+  }
+
+  /**
+   * A cancelled job is cancelled however it went on. A result counts if it came within the timeout,
+   * whatever was asked meanwhile. What failed after a stop failed because of it.
+   */
+  #conclude(result: Result, elapsedMs: number): AttemptEnd {
+    const { timeoutMs } = this.#call;
+    const reason = this.#stopReason;
+    const executionMs = Math.round(elapsedMs);
+    const level = this.#stopLevel;
+    const stopAs = (why: StopReason): AttemptEnd => ({
+      outcome: createStoppedOutcome({ reason: why, level, executionMs, timeoutMs }),
+      output: undefined,
+    });
+    if (reason === 'cancelled') return stopAs('cancelled');
+    if (elapsedMs >= timeoutMs) return stopAs('timeout');
+    if (result.kind === 'value') {
+      const { output } = result;
+      return { outcome: { kind: 'completed', executionMs, output: 'value' }, output };
+    }
+    if (result.kind === 'chunks') {
+      return { outcome: { kind: 'completed', executionMs, output: 'chunks' }, output: undefined };
+    }
+    if (reason) return stopAs(reason);
+    return {
+      outcome: describeFailure(result.kind === 'threw' ? result.thrown : undefined, executionMs),
+      output: undefined,
+    };
+  }
+}
+
+function describeFailure(thrown: unknown, executionMs: number): Outcome {
+  if (thrown instanceof Refusal) {
+    const { code, message } = thrown;
+    return { kind: 'failed', executionMs, error: { code, message }, retry: 'never' };
+  }
+  const error = { code: 'handler_error', ...describeThrown(thrown) } as const;
+  const advice = retryAdvice(thrown);
+  if (advice?.kind === 'after') {
+    return { kind: 'failed', executionMs, error, retry: 'after', retryAfterMs: advice.ms };
+  }
+  return { kind: 'failed', executionMs, error, retry: advice ? 'never' : 'default' };
+}
+
+/** Streams are what has steps: generators, iterators, readable streams. Arrays and texts are values. */
+function findSteps(answer: unknown): Steps | undefined {
+  if (typeof answer !== 'object' || answer === null) return undefined;
+  if (isAsyncIterable(answer)) return answer[Symbol.asyncIterator]();
+  return isSteps(answer) ? answer : undefined;
+}
+
+function isAsyncIterable(value: object): value is AsyncIterable<unknown> {
+  return Symbol.asyncIterator in value && typeof value[Symbol.asyncIterator] === 'function';
+}
+
+function isSteps(value: object): value is Steps {
+  return 'next' in value && typeof value.next === 'function';
+}
+
+function refuseNotJson<T>(encode: () => T): T {
+  try {
+    return encode();
+  } catch (error) {
+    if (error instanceof NotJsonError) throw new Refusal('output_invalid', error.message);
+    throw error;
+  }
+}
+
+function refuseMismatch(code: ErrorCode, check: () => unknown): unknown {
+  const refuse = (error: unknown): never => {
+    throw error instanceof MismatchError ? new Refusal(code, error.message) : error;
+  };
+  try {
+    const checked = check();
+    return checked instanceof Promise ? checked.catch(refuse) : checked;
+  } catch (error) {
+    return refuse(error);
+  }
+}

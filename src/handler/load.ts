@@ -1,0 +1,164 @@
+// Loads an author's module and brings both of its forms (a function with named exports beside it, a
+// definition in one value) into one. Leaves running it to invoke.ts, wording to load-errors.ts.
+import { statSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { HandlerConfig, HandlerFunction, Schema, SetupContext } from './define.ts';
+import { explainLoadError } from './load-errors.ts';
+
+/** A handler module, checked, in one form. */
+export interface LoadedHandler {
+  readonly run: HandlerFunction;
+  readonly input: Schema | undefined;
+  readonly output: Schema | undefined;
+  readonly setup: ((ctx: SetupContext) => unknown) | undefined;
+  readonly teardown: (() => unknown) | undefined;
+  readonly config: HandlerConfig;
+}
+
+/** The module cannot serve as a handler. The message names the file and the problem. */
+export class HandlerLoadError extends Error {
+  override readonly name = 'HandlerLoadError';
+}
+
+type AnyFunction = (...parameters: unknown[]) => unknown;
+
+const DEFINITION_MEMBERS = ['run', 'input', 'output', 'setup', 'teardown', 'config'];
+
+/** Setting this apart from zod keeps some 25 MB out of every handler thread. */
+const CONFIG_RANGES: Readonly<Record<keyof HandlerConfig, { min: number; max: number }>> = {
+  timeoutMs: { min: 1, max: 604_800_000 },
+  concurrency: { min: 1, max: 1_000 },
+  setupTimeoutMs: { min: 1, max: 86_400_000 },
+};
+
+/** Imports the file, as TypeScript where it is. @throws HandlerLoadError */
+export async function loadHandler(path: string): Promise<LoadedHandler> {
+  const file = resolve(path);
+  const stats = statSync(file, { throwIfNoEntry: false });
+  if (stats === undefined) throw new HandlerLoadError(`${file}: no such file`);
+  if (!stats.isFile()) throw new HandlerLoadError(`${file}: is not a file`);
+  const exported: unknown = await import(pathToFileURL(file).href).catch((error: unknown) => {
+    throw new HandlerLoadError(explainLoadError(error, file), { cause: error });
+  });
+  return readHandler(exported, file);
+}
+
+/**
+ * The handler in what a module exports, or in a definition or a function alone. `name` is what the
+ * error calls it. @throws HandlerLoadError
+ */
+export function readHandler(exported: unknown, name: string): LoadedHandler {
+  const members = selectMembers(exported, name);
+  const { run, input, output, setup, teardown, config } = members;
+  if (!isFunction(run)) {
+    throw new HandlerLoadError(`${name}: 'run' must be a function, but is ${describe(run)}`);
+  }
+  return {
+    run: (job, ctx) => run(job, ctx),
+    input: readSchema(input, 'input', name),
+    output: readSchema(output, 'output', name),
+    setup: readFunction(setup, 'setup', name),
+    teardown: readFunction(teardown, 'teardown', name),
+    config: readConfig(config, name),
+  };
+}
+
+function selectMembers(exported: unknown, name: string): Record<string, unknown> {
+  if (isFunction(exported)) return { run: exported };
+  if (!isRecord(exported)) {
+    throw new HandlerLoadError(`${name}: expected a handler, but it is ${describe(exported)}`);
+  }
+  const main = exported['default'];
+  // A CommonJS module that was compiled from `export default`.
+  if (isRecord(main) && main['__esModule'] === true) return selectMembers({ ...main }, name);
+  if (isFunction(main)) return { ...exported, run: main };
+  if (isRecord(main)) return readDefinition(main, name);
+  if (main !== undefined) {
+    const wanted = 'must be a function or defineHandler({ … })';
+    throw new HandlerLoadError(`${name}: the default export ${wanted}, but is ${describe(main)}`);
+  }
+  if ('run' in exported && !isModule(exported)) return readDefinition(exported, name);
+  throw new HandlerLoadError(
+    `${name}: has no default export; write \`export default async function (job, ctx) { … }\``,
+  );
+}
+
+function readDefinition(definition: Record<string, unknown>, name: string) {
+  const unknown = Object.keys(definition).filter((key) => !DEFINITION_MEMBERS.includes(key));
+  if (unknown.length > 0) {
+    throw new HandlerLoadError(
+      `${name}: the handler has unknown members: ${unknown.join(', ')}; ` +
+        `known are ${DEFINITION_MEMBERS.join(', ')}`,
+    );
+  }
+  return definition;
+}
+
+function readSchema(value: unknown, member: string, name: string): Schema | undefined {
+  if (value === undefined) return undefined;
+  if (isSchema(value)) return value;
+  throw new HandlerLoadError(
+    `${name}: '${member}' must be a Standard Schema (zod, valibot, arktype), ` +
+      `an object with '~standard'; it is ${describe(value)}`,
+  );
+}
+
+function readFunction(value: unknown, member: string, name: string) {
+  if (value === undefined || isFunction(value)) return value;
+  throw new HandlerLoadError(`${name}: '${member}' must be a function, but is ${describe(value)}`);
+}
+
+function readConfig(value: unknown, name: string): HandlerConfig {
+  if (value === undefined) return {};
+  if (!isRecord(value)) {
+    throw new HandlerLoadError(`${name}: 'config' must be an object, but is ${describe(value)}`);
+  }
+  const config: HandlerConfig = {};
+  for (const [key, setting] of Object.entries(value)) {
+    if (!isConfigKey(key)) {
+      const known = Object.keys(CONFIG_RANGES).join(', ');
+      throw new HandlerLoadError(`${name}: config.${key} is unknown; known are ${known}`);
+    }
+    if (setting === undefined) continue;
+    const { min, max } = CONFIG_RANGES[key];
+    if (!Number.isInteger(setting) || Number(setting) < min || Number(setting) > max) {
+      throw new HandlerLoadError(
+        `${name}: config.${key} must be a whole number from ${min} to ${max}, ` +
+          `but is ${typeof setting === 'number' ? setting : describe(setting)}`,
+      );
+    }
+    config[key] = Number(setting);
+  }
+  return config;
+}
+
+function isConfigKey(key: string): key is keyof HandlerConfig {
+  return Object.hasOwn(CONFIG_RANGES, key);
+}
+
+function isSchema(value: unknown): value is Schema {
+  // arktype's schemas are functions.
+  if (!isRecord(value) && !isFunction(value)) return false;
+  const standard: unknown = Reflect.get(value, '~standard');
+  return isRecord(standard) && isFunction(standard['validate']);
+}
+
+function isFunction(value: unknown): value is AnyFunction {
+  return typeof value === 'function';
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}
+
+function isModule(value: object): boolean {
+  return Object.prototype.toString.call(value) === '[object Module]';
+}
+
+function describe(value: unknown): string {
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'an array';
+  if (value === undefined) return 'missing';
+  return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
+}

@@ -1,0 +1,73 @@
+// The log of one attempt on its way out: NDJSON lines gathered for a moment, a flood cut down.
+
+/** Longest time a line waits for others, ms. */
+const GATHER_MS = 50;
+const FLUSH_BYTES = 64 * 1024;
+/** More than this within a second is a flood: what is over is counted and dropped. */
+const MAX_BYTES_PER_SECOND = 256 * 1024;
+/** Text of one console call; what is longer is cut. */
+const MAX_TEXT_CHARS = 32_000;
+
+/** pino's numbers. */
+export const LOG_LEVELS = { debug: 20, info: 30, warn: 40, error: 50 } as const;
+export type LogLevel = keyof typeof LOG_LEVELS;
+
+/** NDJSON bytes; `dropped` lines before them were left out. */
+export type SendLines = (lines: Uint8Array, dropped: number) => void;
+
+export class LogLines {
+  readonly #bindings: Readonly<Record<string, string | number>>;
+  readonly #send: SendLines;
+  #pending = '';
+  #dropped = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #secondStartedAt = 0;
+  #secondBytes = 0;
+
+  /** `bindings` are in every line that `say` makes. */
+  constructor(bindings: Readonly<Record<string, string | number>>, send: SendLines) {
+    this.#bindings = bindings;
+    this.#send = send;
+  }
+
+  /** A finished line with its newline: what pino writes to its destination. */
+  write(line: string): void {
+    if (!this.#admit(Buffer.byteLength(line))) {
+      this.#dropped += 1;
+    } else {
+      this.#pending += line;
+    }
+    if (this.#pending.length >= FLUSH_BYTES) this.flush();
+    else this.#timer ??= setTimeout(() => this.flush(), GATHER_MS);
+  }
+
+  /** A plain text as a line. */
+  say(level: LogLevel, text: string): void {
+    const left = text.length - MAX_TEXT_CHARS;
+    const msg = left > 0 ? `${text.slice(0, MAX_TEXT_CHARS)}… (${left} more characters)` : text;
+    const line = { level: LOG_LEVELS[level], time: Date.now(), ...this.#bindings, msg };
+    this.write(`${JSON.stringify(line)}\n`);
+  }
+
+  flush(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (this.#pending === '' && this.#dropped === 0) return;
+    const lines = Buffer.from(this.#pending);
+    const dropped = this.#dropped;
+    this.#pending = '';
+    this.#dropped = 0;
+    this.#send(lines, dropped);
+  }
+
+  #admit(bytes: number): boolean {
+    const now = performance.now();
+    if (now - this.#secondStartedAt >= 1_000) {
+      this.#secondStartedAt = now;
+      this.#secondBytes = 0;
+    }
+    if (this.#secondBytes + bytes > MAX_BYTES_PER_SECOND) return false;
+    this.#secondBytes += bytes;
+    return true;
+  }
+}

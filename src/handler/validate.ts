@@ -1,0 +1,38 @@
+// Checks a value against an author's schema, and words what does not fit, every path of it.
+import type { Schema, SchemaIssue, SchemaResult } from './define.ts';
+
+const MAX_ISSUES = 50;
+
+/** The value does not fit its schema. The message lists each path with what is wrong there. */
+export class MismatchError extends Error {
+  override readonly name = 'MismatchError';
+}
+
+/**
+ * What the schema makes of the value; a promise only if the schema itself is asynchronous.
+ * `root` begins the paths: `input.items[0].url: …`. @throws MismatchError
+ */
+export function validate(schema: Schema, value: unknown, root: string): unknown {
+  const result = schema['~standard'].validate(value);
+  return result instanceof Promise
+    ? result.then((settled) => unwrap(settled, root))
+    : unwrap(result, root);
+}
+
+function unwrap(result: SchemaResult<unknown>, root: string): unknown {
+  if (!result.issues) return result.value;
+  const lines = result.issues.slice(0, MAX_ISSUES).map((issue) => formatIssue(issue, root));
+  const left = result.issues.length - lines.length;
+  if (left > 0) lines.push(`and ${left} more`);
+  throw new MismatchError(lines.join('; '));
+}
+
+function formatIssue({ path = [], message }: SchemaIssue, root: string): string {
+  const steps = path.map((step) => {
+    const key = typeof step === 'object' ? step.key : step;
+    if (typeof key === 'number') return `[${key}]`;
+    const name = String(key);
+    return /^[A-Za-z_$][\w$]*$/.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`;
+  });
+  return `${root}${steps.join('')}: ${message}`;
+}

@@ -1,0 +1,130 @@
+// Runs a handler alone: no queue, no lease, one attempt unless more are asked for.
+import { type Clock, systemClock } from '../base/clock.ts';
+import { readHandler } from '../handler/load.ts';
+import { type Chunk, reassemble } from '../wire/chunk.ts';
+import { type AttemptError, LIMITS } from '../wire/job.ts';
+import { type Json, stringifyJson } from '../wire/json.ts';
+import type { Device, Outcome } from '../wire/worker-link.ts';
+import { InlineExecutor } from '../worker/inline-executor.ts';
+import type { TestedHandler } from './harness.ts';
+
+export interface RunHandlerOptions {
+  /** Tries after a failure that may be tried again; there is no wait between them. Default 1. */
+  attempts?: number;
+  /** Default: the handler's `config.timeoutMs`, else 600,000. */
+  timeoutMs?: number;
+  devices?: readonly Device[];
+  /** Cancels the job. */
+  signal?: AbortSignal;
+  clock?: Clock;
+}
+
+export interface HandlerRun {
+  status: 'COMPLETED' | 'FAILED' | 'TIMED_OUT' | 'CANCELLED';
+  /** What it returned; for a generator that returned nothing, all that it yielded. */
+  output?: Json;
+  error?: AttemptError;
+  /** What the last attempt yielded, as it goes over the wire: large outputs are several chunks. */
+  chunks: Chunk[];
+  progress: Json[];
+  /** What it logged, `console` excepted: one object a line. */
+  log: Record<string, unknown>[];
+  attempts: number;
+}
+
+const CPU: Device = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'test', memoryBytes: 0 };
+
+/** Setup, the job, teardown. @throws HandlerLoadError, HandlerNotLoadedError (setup threw) */
+export async function runHandler(
+  module: TestedHandler,
+  input: unknown,
+  options: RunHandlerOptions = {},
+): Promise<HandlerRun> {
+  const { attempts = 1, devices = [CPU], clock = systemClock } = options;
+  const handler = readHandler(module, 'handler');
+  const executor = new InlineExecutor({ handler, devices, clock, slots: 1 });
+  await executor.start();
+  try {
+    const bytes = Buffer.from(stringifyJson(input, 'input'));
+    for (let attempt = 1; ; attempt++) {
+      const { run, mayRetry } = await runOnce({ executor, attempt, input: bytes, options });
+      if (!mayRetry || attempt >= attempts) return run;
+    }
+  } finally {
+    await executor.stop();
+  }
+}
+
+interface OneRun {
+  executor: InlineExecutor;
+  attempt: number;
+  input: Uint8Array;
+  options: RunHandlerOptions;
+}
+
+async function runOnce({ executor, attempt, input, options }: OneRun) {
+  const { clock = systemClock, signal } = options;
+  const run: HandlerRun = {
+    status: 'FAILED',
+    chunks: [],
+    progress: [],
+    log: [],
+    attempts: attempt,
+  };
+  const timeoutMs = options.timeoutMs ?? LIMITS.executionTimeoutMs.default;
+  const lease = {
+    jobId: 'test-job',
+    attempt,
+    token: 'test',
+    executionTimeoutMs: timeoutMs,
+    solo: false,
+    submittedAt: clock.now(),
+    input,
+  };
+  const execution = executor.execute(lease, timeoutMs, {
+    chunks: ({ bytes }) => {
+      run.chunks.push(...parse<Chunk[]>(`[${Buffer.from(bytes).toString()}]`));
+      execution.grant(bytes.length);
+    },
+    progress: (value) => run.progress.push(parse(Buffer.from(value).toString())),
+    log: (lines) => run.log.push(...parseLines(lines)),
+  });
+  const cancelTimer = clock.after(timeoutMs, () => execution.stop('timeout'));
+  const cancel = () => execution.stop('cancelled');
+  signal?.addEventListener('abort', cancel, { once: true });
+  if (signal?.aborted) cancel();
+  const { outcome, output } = await execution.end;
+  cancelTimer();
+  signal?.removeEventListener('abort', cancel);
+  describeOutcome(run, outcome, output);
+  return { run, mayRetry: outcome.kind === 'failed' && outcome.retry !== 'never' };
+}
+
+function describeOutcome(run: HandlerRun, outcome: Outcome, output: Uint8Array | undefined): void {
+  switch (outcome.kind) {
+    case 'completed':
+      run.status = 'COMPLETED';
+      run.output = output ? parse(Buffer.from(output).toString()) : reassemble(run.chunks);
+      return;
+    case 'failed':
+      run.error = outcome.error;
+      return;
+    case 'timed_out':
+      run.status = 'TIMED_OUT';
+      run.error = outcome.error;
+      return;
+    case 'cancelled':
+    case 'released':
+      run.status = 'CANCELLED';
+  }
+}
+
+function parseLines(lines: Uint8Array): Record<string, unknown>[] {
+  const text = Buffer.from(lines).toString();
+  return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line)]));
+}
+
+/** JSON that the executor wrote itself a moment ago. */
+function parse<T>(text: string): T {
+  return JSON.parse(text);
+}

@@ -1,0 +1,21 @@
+// The public door for authors of handlers.
+export type {
+  ChunkWithMetrics,
+  Context,
+  HandlerConfig,
+  HandlerDefinition,
+  HandlerFunction,
+  HandlerResult,
+  InferInput,
+  InferOutput,
+  Job,
+  MetricsRecorder,
+  Schema,
+  SchemaIssue,
+  SchemaResult,
+  SetupContext,
+} from './handler/define.ts';
+export { defineHandler } from './handler/define.ts';
+export { NonRetryableError, RetryAfterError } from './handler/errors.ts';
+export type { Metrics } from './wire/chunk.ts';
+export type { Device } from './wire/worker-link.ts';

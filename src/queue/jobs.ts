@@ -1,0 +1,173 @@
+// What clients may do with jobs that are in the queue: read, wait for, cancel, retry, list, purge.
+import type { Clock } from '../base/clock.ts';
+import type { JobKey, Reader, Step, Store, StoredJob } from '../store/store.ts';
+import { joinOutputs } from '../wire/chunk.ts';
+import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';
+import { ProblemError } from '../wire/problem.ts';
+import type { Changes } from './changes.ts';
+import type { JobEvent } from './lifecycle.ts';
+import { encodeRecord, hasOutput, toSummary } from './records.ts';
+import type { QueueSettings } from './settings.ts';
+import type { Signals } from './signals.ts';
+import { sliceBatches } from './streams.ts';
+import type { JobRef } from './submissions.ts';
+
+/** Jobs cancelled in one operation of a purge. */
+const PURGE_BATCH = 200;
+
+/** A job's record as JSON bytes, beside the status in it. */
+export interface EncodedRecord extends JobRef {
+  body: Buffer;
+}
+
+export interface JobLog {
+  /** NDJSON. */
+  lines: Uint8Array;
+  /** Where to go on, in bytes from the start. */
+  next: number;
+  /** Lines that were left out, because there were too many. */
+  dropped: number;
+  status: JobStatus;
+}
+
+export interface JobPage {
+  jobs: JobSummary[];
+  /** To be given as `before` for the next page; undefined after the last. */
+  next: number | undefined;
+}
+
+export interface JobsOptions {
+  store: Store;
+  clock: Clock;
+  signals: Signals;
+  changes: Changes;
+  settings: QueueSettings;
+  closing: AbortSignal;
+}
+
+/** Every method that names a job throws ProblemError `not_found` when it is not there (any more). */
+export class Jobs {
+  readonly #options: JobsOptions;
+
+  constructor(options: JobsOptions) {
+    this.#options = options;
+  }
+
+  async record(key: JobKey): Promise<EncodedRecord> {
+    const { clock, settings, store } = this.#options;
+    const found = await store.read(function* (tx) {
+      const job = yield* tx.job(key);
+      return job && { job, output: yield* readOutput(tx, job, settings.maxOutputBytes) };
+    });
+    const { job, output } = found ?? raiseNoJob(key);
+    return { id: job.id, status: job.status, body: encodeRecord(job, clock.now(), output) };
+  }
+
+  /** Waits until the job has ended, at most `waitMs`, and gives its record as it is then. */
+  async waitForEnd(key: JobKey, waitMs: number, signal: AbortSignal): Promise<EncodedRecord> {
+    const { clock, closing, signals } = this.#options;
+    const until = clock.now() + waitMs;
+    const ended = AbortSignal.any([signal, closing]);
+    for (;;) {
+      const waiter = signals.jobEnded(key);
+      try {
+        const record = await this.record(key);
+        const leftMs = until - clock.now();
+        if (isTerminal(record.status) || leftMs <= 0 || ended.aborted) return record;
+        await waiter.wait(leftMs, ended);
+      } finally {
+        waiter.close();
+      }
+    }
+  }
+
+  /** @throws ProblemError `conflict` when it has ended otherwise */
+  cancel(key: JobKey): Promise<JobRef> {
+    return this.#put(key, { type: 'cancel' });
+  }
+
+  /** @throws ProblemError `conflict` unless it is FAILED or TIMED_OUT */
+  retry(key: JobKey): Promise<JobRef> {
+    return this.#put(key, { type: 'retry' });
+  }
+
+  /** Counts from now and replaces what was; on an ended job it replaces the retention. */
+  async setTtl(key: JobKey, ttlMs: number): Promise<void> {
+    await this.#put(key, { type: 'set_ttl', ttlMs });
+  }
+
+  /** Cancels all that waits, delayed jobs too. @returns how many */
+  async purge(endpointId: string): Promise<number> {
+    let removed = 0;
+    for (;;) {
+      const count = await this.#options.changes.commit(function* (tx, step) {
+        if (!(yield* tx.endpoint(endpointId))) throw noEndpoint(endpointId);
+        const waiting = yield* tx.queuedJobs(endpointId, PURGE_BATCH);
+        for (const job of waiting) yield* step(job, { type: 'cancel' });
+        return waiting.length;
+      });
+      removed += count;
+      if (count < PURGE_BATCH) return removed;
+    }
+  }
+
+  /** Newest first. */
+  async list(listing: {
+    endpointId: string;
+    status: JobStatus | undefined;
+    before: number | undefined;
+    limit: number;
+  }): Promise<JobPage> {
+    const { clock, store } = this.#options;
+    const jobs = await store.read(function* (tx) {
+      if (!(yield* tx.endpoint(listing.endpointId))) throw noEndpoint(listing.endpointId);
+      return yield* tx.jobs({ ...listing, limit: listing.limit + 1 });
+    });
+    const page = jobs.slice(0, listing.limit);
+    const next = jobs.length > page.length ? page.at(-1)?.position : undefined;
+    return { jobs: page.map((job) => toSummary(job, clock.now())), next };
+  }
+
+  /** What the handler logged, over all attempts, from byte `from` on. */
+  async log(key: JobKey, from: number): Promise<JobLog> {
+    const { settings, store } = this.#options;
+    const found = await store.read(function* (tx) {
+      const job = yield* tx.job(key);
+      return job && { job, lines: yield* tx.log({ ...key, from, maxBytes: settings.maxLogBytes }) };
+    });
+    const { job, lines } = found ?? raiseNoJob(key);
+    return { lines, next: from + lines.length, dropped: job.logDropped, status: job.status };
+  }
+
+  async #put(key: JobKey, event: JobEvent): Promise<JobRef> {
+    const decision = (await this.#options.changes.commitOne(key, event)) ?? raiseNoJob(key);
+    if ('refused' in decision) {
+      throw new ProblemError('conflict', `job ${key.id} cannot ${event.type}: ${decision.refused}`);
+    }
+    return { id: key.id, status: decision.job.status };
+  }
+}
+
+function* readOutput(
+  tx: Reader,
+  job: StoredJob,
+  maxBytes: number,
+): Step<Uint8Array | undefined> {
+  if (!hasOutput(job)) return undefined;
+  if (job.outputKind === 'value') return yield* tx.output(job);
+  if (job.chunkCount === 0) return Buffer.from('[]');
+  // Each chunk has its frame of `{"output":,"metrics":{}}` beside what it adds to the array.
+  const frameBytes = job.chunkCount * 24;
+  if (job.chunkBytes - frameBytes > maxBytes * 2) return undefined;
+  const { endpointId, id, attempt } = job;
+  const all = { endpointId, id, attempt, from: 0, maxBytes: Number.MAX_SAFE_INTEGER };
+  return joinOutputs(sliceBatches(yield* tx.chunks(all), 0), maxBytes);
+}
+
+function noEndpoint(endpointId: string): ProblemError {
+  return new ProblemError('not_found', `there is no endpoint ${endpointId}`);
+}
+
+function raiseNoJob({ id }: JobKey): never {
+  throw new ProblemError('not_found', `there is no job ${id}, or it has expired`);
+}

@@ -1,0 +1,124 @@
+// The queue as a whole: its rooms put together, its start and end, and the link for each endpoint.
+import { setMaxListeners } from 'node:events';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Store } from '../store/store.ts';
+import type { EndpointHealth } from '../wire/endpoint.ts';
+import { ProblemError } from '../wire/problem.ts';
+import type { WorkerLink } from '../wire/worker-link.ts';
+import { Changes } from './changes.ts';
+import { Jobs } from './jobs.ts';
+import { Leases } from './leases.ts';
+import { Presence } from './presence.ts';
+import { Reports } from './reports.ts';
+import { completeSettings, type QueueSettings } from './settings.ts';
+import { Signals } from './signals.ts';
+import { Streams } from './streams.ts';
+import { Submissions } from './submissions.ts';
+import { sweep } from './sweeper.ts';
+
+/** What a full or failing disk makes of any operation here; for those who answer it to somebody. */
+export { StoreUnavailableError } from '../store/store.ts';
+
+export interface QueueOptions {
+  store: Store;
+  clock: Clock;
+  log: Log;
+  settings?: Partial<QueueSettings>;
+  /** Uniform in [0, 1); for the jitter of retries. */
+  random?: () => number;
+}
+
+export class Queue {
+  readonly submissions: Submissions;
+  readonly jobs: Jobs;
+  readonly streams: Streams;
+  readonly settings: QueueSettings;
+  readonly #rooms;
+  readonly #leases: Leases;
+  readonly #reports: Reports;
+  readonly #closing = new AbortController();
+  #sweeping: Promise<void> = Promise.resolve();
+
+  constructor(options: QueueOptions) {
+    const { store, clock, log, random = Math.random } = options;
+    const settings = completeSettings(options.settings);
+    this.settings = settings;
+    const presence = new Presence();
+    const signals = new Signals(clock, presence);
+    const changes = new Changes({ store, clock, random, settings, signals });
+    const closing = this.#closing.signal;
+    // Every open long poll listens to this one signal: thousands are as meant.
+    setMaxListeners(0, closing);
+    this.#rooms = { store, clock, log, settings, presence, signals, changes, closing };
+    this.submissions = new Submissions(this.#rooms);
+    this.jobs = new Jobs(this.#rooms);
+    this.streams = new Streams(this.#rooms);
+    this.#leases = new Leases(this.#rooms);
+    this.#reports = new Reports(this.#rooms);
+  }
+
+  /** Takes up what an earlier run left: leases and deadlines get `leaseMs` more, then time counts. */
+  async start(): Promise<void> {
+    const { changes, clock, presence, store } = this.#rooms;
+    for (const worker of await store.read((tx) => tx.workers())) {
+      presence.arrive(worker, clock.now());
+    }
+    const leased = await changes.commit(function* (tx, step) {
+      const jobs = yield* tx.leasedJobs();
+      for (const job of jobs) yield* step(job, { type: 'platform_restarted' });
+      return jobs;
+    });
+    for (const job of leased) presence.jobChanged(undefined, job);
+    this.#sweeping = sweep(this.#rooms);
+  }
+
+  /** `close` was called: no wait waits any more. */
+  get isClosing(): boolean {
+    return this.#closing.signal.aborted;
+  }
+
+  /** Every open wait is answered with what there is; the store is left to its owner. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await this.#sweeping;
+  }
+
+  /** The endpoint's queue as a worker sees it. */
+  link(endpointId: string): WorkerLink {
+    return {
+      hello: (hello) => this.#leases.hello(endpointId, hello),
+      take: (request, signal) => this.#leases.take(endpointId, request, signal),
+      renew: (request, signal) => this.#leases.renew(endpointId, request, signal),
+      report: (request) => this.#reports.report(endpointId, request),
+      bye: (bye) => this.#leases.bye(endpointId, bye),
+    };
+  }
+
+  /** Tells a worker, with its next renewal, to take nothing more and to leave. */
+  drainWorker(endpointId: string, workerId: string): void {
+    const { presence, signals } = this.#rooms;
+    const worker = presence.find(endpointId, workerId);
+    if (!worker) throw new ProblemError('not_found', `there is no worker ${workerId}`);
+    worker.draining = true;
+    worker.drainTold = false;
+    signals.callWorker(endpointId, workerId);
+    // Its open take would use up the wake-up of a job that it does not get.
+    signals.wakeTakers(endpointId);
+  }
+
+  /** `failed` counts FAILED and TIMED_OUT. @throws ProblemError `not_found` */
+  async health(endpointId: string): Promise<EndpointHealth> {
+    const { clock, presence, settings, store } = this.#rooms;
+    const endpoint = await store.read((tx) => tx.endpoint(endpointId));
+    if (!endpoint) throw new ProblemError('not_found', `there is no endpoint ${endpointId}`);
+    const workers = { idle: 0, running: 0 };
+    const aliveSince = clock.now() - settings.leaseMs;
+    for (const worker of presence.all()) {
+      if (worker.endpointId !== endpointId || worker.seenAt < aliveSince) continue;
+      workers[worker.leases.size > 0 ? 'running' : 'idle']++;
+    }
+    const { completed, failed, timedOut, inProgress, inQueue, retried } = endpoint;
+    return { jobs: { completed, failed: failed + timedOut, inProgress, inQueue, retried }, workers };
+  }
+}

@@ -1,0 +1,142 @@
+// How a job comes into the queue: within the endpoint's limit, and once for one idempotency key.
+import { v7 as uuidv7 } from 'uuid';
+import type { Clock } from '../base/clock.ts';
+import type { Step, Store, StoredEndpoint, StoredJob, Transaction } from '../store/store.ts';
+import { type JobPolicy, type JobStatus, LIMITS } from '../wire/job.ts';
+import { ProblemError } from '../wire/problem.ts';
+import { withDueAt } from './lifecycle.ts';
+import type { Signals } from './signals.ts';
+
+/** What a caller whose job was refused because the queue is full is told to wait, ms. */
+const QUEUE_FULL_RETRY_MS = 5_000;
+
+export interface Submission {
+  endpointId: string;
+  mode: 'run' | 'runsync';
+  /** JSON bytes of the input. */
+  input: Uint8Array;
+  policy: JobPolicy;
+  idempotency: { key: string; requestHash: string } | undefined;
+}
+
+export interface JobRef {
+  id: string;
+  status: JobStatus;
+}
+
+export interface SubmissionsOptions {
+  store: Store;
+  clock: Clock;
+  signals: Signals;
+}
+
+export class Submissions {
+  readonly #options: SubmissionsOptions;
+  #lastPosition = 0;
+
+  constructor(options: SubmissionsOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Resolves when the job is on disk. With an idempotency key that is known, the first job is
+   * answered. @throws ProblemError `not_found`, `queue_full`, `conflict`
+   */
+  async submit(submission: Submission): Promise<JobRef> {
+    const { signals, store } = this.#options;
+    const position = this.#nextPosition();
+    const now = this.#options.clock.now();
+    const { job, isNew } = await store.write((tx) => insert(tx, submission, { now, position }));
+    if (isNew) signals.inserted(job);
+    return { id: job.id, status: job.status };
+  }
+
+  /** Microseconds by name: the submission's ms, and a count within it. Grows in this process. */
+  #nextPosition(): number {
+    this.#lastPosition = Math.max(this.#options.clock.now() * 1_000, this.#lastPosition + 1);
+    return this.#lastPosition;
+  }
+}
+
+interface Arrival {
+  now: number;
+  position: number;
+}
+
+function* insert(
+  tx: Transaction,
+  submission: Submission,
+  arrival: Arrival,
+): Step<{ job: StoredJob; isNew: boolean }> {
+  const { endpointId, idempotency, input } = submission;
+  const endpoint = yield* tx.endpoint(endpointId);
+  if (!endpoint) throw new ProblemError('not_found', `there is no endpoint ${endpointId}`);
+  if (idempotency) {
+    const first = yield* tx.jobByIdempotencyKey(endpointId, idempotency.key);
+    if (first && first.requestHash !== idempotency.requestHash) {
+      throw new ProblemError(
+        'conflict',
+        `idempotencyKey "${idempotency.key}" was used with another body, for job ${first.id}`,
+      );
+    }
+    if (first) return { job: first, isNew: false };
+  }
+  const { maxQueued } = endpoint.settings;
+  if (endpoint.inQueue >= maxQueued) {
+    throw new ProblemError('queue_full', `${maxQueued} jobs are waiting, the endpoint's limit`, {
+      retryAfterMs: QUEUE_FULL_RETRY_MS,
+    });
+  }
+  const job = createJob(submission, endpoint, arrival);
+  yield* tx.insertJob(job, input);
+  return { job, isNew: true };
+}
+
+function createJob(
+  { endpointId, idempotency, mode, policy }: Submission,
+  { settings }: StoredEndpoint,
+  { now, position }: Arrival,
+): StoredJob {
+  const ttlMs = policy.ttl ?? LIMITS.ttlMs.default;
+  const delayMs = policy.delay ?? 0;
+  return withDueAt({
+    endpointId,
+    id: mode === 'runsync' ? `sync-${uuidv7()}` : uuidv7(),
+    status: 'IN_QUEUE',
+    mode,
+    priority: policy.priority ?? 0,
+    position,
+    submittedAt: now,
+    queuedAt: now,
+    availableAt: now + delayMs,
+    delayed: delayMs > 0,
+    expiresAt: now + ttlMs,
+    ttlMs,
+    executionTimeoutMs: policy.executionTimeout ?? settings.executionTimeoutMs,
+    maxAttempts: settings.maxAttempts,
+    startedAt: null,
+    deadlineAt: null,
+    endedAt: null,
+    executionMs: null,
+    dueAt: 0,
+    attempt: 0,
+    failures: 0,
+    releases: 0,
+    solo: false,
+    lease: null,
+    lastSeq: 0,
+    chunkCount: 0,
+    chunkBytes: 0,
+    cursorAttempt: 0,
+    cursorNext: 0,
+    outputKind: 'none',
+    logBytes: 0,
+    logDropped: 0,
+    error: null,
+    history: [],
+    progress: null,
+    workerId: null,
+    idempotencyKey: idempotency?.key ?? null,
+    requestHash: idempotency?.requestHash ?? null,
+  });
+}

@@ -1,0 +1,170 @@
+// Writes of one turn of the event loop as one transaction and one fsync: an operation that throws is
+// undone alone, and nobody is told anything before the commit.
+import {
+  describeUnavailable,
+  isStorageFailure,
+  type SqliteConnection,
+} from './sqlite-connection.ts';
+import type { Query, Row, Step } from './store.ts';
+
+/** A transaction that has reached either is committed, so that a turn of the loop stays short. */
+const MAX_OPERATIONS = 512;
+const MAX_BYTES = 16 * 1_048_576;
+
+interface Operation {
+  /** Runs the steps. Throws what they throw. */
+  run(): void;
+  /** Tells the caller what came of it. */
+  settle: () => void;
+  reject(error: unknown): void;
+}
+
+/** What the open transaction has seen so far. */
+interface Batch {
+  /** The failure of the disk or file that has ended it for all of its operations. */
+  failure: Error | undefined;
+  /** Payload bytes written. */
+  bytes: number;
+  /**
+   * What was written so far. A savepoint for every operation costs a quarter of all throughput, and
+   * an operation that throws after it wrote something is rare: the first one is undone by rolling
+   * everything back and writing again what went before it. From then on there are savepoints.
+   */
+  written: Query[];
+  hasSavepoints: boolean;
+}
+
+export class GroupCommit {
+  readonly #connection: SqliteConnection;
+  readonly #queue: Operation[] = [];
+  #scheduled = false;
+  #batch: Batch | undefined;
+
+  constructor(connection: SqliteConnection) {
+    this.#connection = connection;
+  }
+
+  /** A transaction is open: whoever asks is called by one of its operations. */
+  get isWriting(): boolean {
+    return this.#batch !== undefined;
+  }
+
+  write<T>(start: () => Step<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const operation: Operation = {
+        run: () => {
+          const value = this.#connection.runSteps(start(), (query) => this.#run(query));
+          operation.settle = () => resolve(value);
+        },
+        settle: () => {},
+        reject,
+      };
+      this.#queue.push(operation);
+      this.#schedule();
+    });
+  }
+
+  /** Commits everything that was asked for. */
+  flush(): void {
+    while (this.#queue.length > 0) this.#commitBatch();
+  }
+
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      if (this.#queue.length > 0) this.#commitBatch();
+      if (this.#queue.length > 0) this.#schedule();
+    });
+  }
+
+  #commitBatch(): void {
+    const operations = this.#queue.splice(0, MAX_OPERATIONS);
+    const batch: Batch = { failure: undefined, bytes: 0, written: [], hasSavepoints: false };
+    this.#batch = batch;
+    try {
+      // A rollback that failed with the disk is made up for here.
+      if (this.#connection.inTransaction) this.#connection.execute('rollback');
+      this.#connection.execute('begin immediate');
+      this.#runAll(operations, batch);
+      this.#connection.execute('commit');
+    } catch (error) {
+      this.#rollBack();
+      const unavailable = describeUnavailable(error);
+      for (const operation of operations) operation.reject(unavailable);
+      return;
+    } finally {
+      this.#batch = undefined;
+    }
+    for (const operation of operations) operation.settle();
+  }
+
+  /** Takes in what the operations themselves ask for, as long as there is room. */
+  #runAll(operations: Operation[], batch: Batch): void {
+    for (let i = 0; i < operations.length; i++) {
+      const operation = operations[i];
+      if (!operation) return;
+      this.#runOne(operation, batch);
+      if (batch.bytes >= MAX_BYTES) this.#queue.unshift(...operations.splice(i + 1));
+      else if (i === operations.length - 1) {
+        operations.push(...this.#queue.splice(0, MAX_OPERATIONS - operations.length));
+      }
+    }
+  }
+
+  /** Throws only what ends the whole batch. */
+  #runOne(operation: Operation, batch: Batch): void {
+    const before = batch.written.length;
+    const { hasSavepoints } = batch;
+    if (hasSavepoints) this.#connection.execute('savepoint operation');
+    try {
+      operation.run();
+    } catch (error) {
+      operation.settle = () => operation.reject(error);
+      if (!batch.failure) this.#undo(batch, before);
+    }
+    if (batch.failure) throw batch.failure;
+    if (hasSavepoints) this.#connection.execute('release operation');
+  }
+
+  #undo(batch: Batch, before: number): void {
+    const undone = batch.written.splice(before);
+    if (batch.hasSavepoints) {
+      this.#connection.execute('rollback to operation');
+    } else if (undone.length > 0) {
+      this.#connection.execute('rollback');
+      this.#connection.execute('begin immediate');
+      for (const query of batch.written) this.#connection.run(query);
+      batch.hasSavepoints = true;
+    }
+  }
+
+  /** Once the batch has failed nothing may run: it would run outside of any transaction. */
+  #run(query: Query): Row[] {
+    const batch = this.#batch;
+    if (!batch) throw new Error('An operation ran on after its transaction');
+    if (batch.failure) throw batch.failure;
+    try {
+      for (const param of query.params) {
+        if (typeof param === 'object' && param !== null) batch.bytes += param.byteLength;
+      }
+      const rows = this.#connection.run(query);
+      if (!query.sql.startsWith('select')) batch.written.push(query);
+      return rows;
+    } catch (error) {
+      if (isStorageFailure(error) || !this.#connection.inTransaction) {
+        batch.failure = error instanceof Error ? error : new Error(String(error));
+      }
+      throw error;
+    }
+  }
+
+  #rollBack(): void {
+    try {
+      if (this.#connection.inTransaction) this.#connection.execute('rollback');
+    } catch {
+      // The next batch begins with another try, and fails if that fails.
+    }
+  }
+}

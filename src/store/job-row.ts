@@ -1,0 +1,214 @@
+// How a job lies in its row: the columns, their values, what changed in them, and the way back.
+import { JOB_STATUSES, type JobStatus } from '../wire/job.ts';
+import { flag, number, numberOrNull, text, textOrNull, UnreadableRowError } from './rows.ts';
+import type { Query, Row, SqlValue, StoredJob, StoredLease } from './store.ts';
+
+/** In the order of `listJobValues`. A set of them is kept as bits of a number: 53 at the most. */
+const jobColumns = [
+  'endpoint_id',
+  'id',
+  'status',
+  'mode',
+  'priority',
+  'position',
+  'submitted_at',
+  'queued_at',
+  'available_at',
+  'delayed',
+  'expires_at',
+  'ttl_ms',
+  'execution_timeout_ms',
+  'max_attempts',
+  'started_at',
+  'deadline_at',
+  'ended_at',
+  'execution_ms',
+  'due_at',
+  'attempt',
+  'failures',
+  'releases',
+  'solo',
+  'lease_token',
+  'lease_worker',
+  'lease_incarnation',
+  'lease_take',
+  'lease_until',
+  'lease_started',
+  'lease_lost',
+  'last_seq',
+  'chunk_count',
+  'chunk_bytes',
+  'cursor_attempt',
+  'cursor_next',
+  'output_kind',
+  'log_bytes',
+  'log_dropped',
+  'error',
+  'history',
+  'progress',
+  'worker_id',
+  'idempotency_key',
+  'request_hash',
+] as const;
+
+export function listJobValues(job: StoredJob): SqlValue[] {
+  const { lease, error, history } = job;
+  return [
+    job.endpointId,
+    job.id,
+    job.status,
+    job.mode,
+    job.priority,
+    job.position,
+    job.submittedAt,
+    job.queuedAt,
+    job.availableAt,
+    job.delayed ? 1 : 0,
+    job.expiresAt,
+    job.ttlMs,
+    job.executionTimeoutMs,
+    job.maxAttempts,
+    job.startedAt,
+    job.deadlineAt,
+    job.endedAt,
+    job.executionMs,
+    job.dueAt,
+    job.attempt,
+    job.failures,
+    job.releases,
+    job.solo ? 1 : 0,
+    lease ? lease.token : null,
+    lease ? lease.workerId : null,
+    lease ? lease.incarnation : null,
+    lease ? lease.takeId : null,
+    lease ? lease.until : null,
+    lease ? (lease.started ? 1 : 0) : null,
+    lease ? lease.lost : null,
+    job.lastSeq,
+    job.chunkCount,
+    job.chunkBytes,
+    job.cursorAttempt,
+    job.cursorNext,
+    job.outputKind,
+    job.logBytes,
+    job.logDropped,
+    error ? JSON.stringify(error) : null,
+    history.length === 0 ? null : JSON.stringify(history),
+    job.progress,
+    job.workerId,
+    job.idempotencyKey,
+    job.requestHash,
+  ];
+}
+
+export const insertJobSql = `insert into job (${jobColumns.join(', ')})
+  values (${jobColumns.map(() => '?').join(', ')})`;
+
+/** Update statements by the set of columns they write. A queue has a few dozen kinds of changes. */
+const updates = new Map<number, string>();
+
+/**
+ * Writes the columns that differ and no others: an index whose columns stay is then left alone,
+ * which is most of what an update costs. Nothing to do if none differs.
+ */
+export function describeChange(before: StoredJob, after: StoredJob): Query | undefined {
+  const old = listJobValues(before);
+  const values = listJobValues(after);
+  const params: SqlValue[] = [];
+  let changed = 0;
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i];
+    if (value === undefined || value === old[i]) continue;
+    params.push(value);
+    changed += 2 ** i;
+  }
+  if (changed === 0) return undefined;
+  params.push(after.endpointId, after.id);
+  return { sql: findUpdate(changed), params };
+}
+
+function findUpdate(changed: number): string {
+  const known = updates.get(changed);
+  if (known !== undefined) return known;
+  const names = jobColumns.filter((_, i) => Math.floor(changed / 2 ** i) % 2 === 1);
+  const sql = `update job set ${names.map((name) => `${name} = ?`).join(', ')}
+    where endpoint_id = ? and id = ?`;
+  updates.set(changed, sql);
+  return sql;
+}
+
+export function readJob(row: Row): StoredJob {
+  const error = textOrNull(row, 'error');
+  const history = textOrNull(row, 'history');
+  return {
+    endpointId: text(row, 'endpoint_id'),
+    id: text(row, 'id'),
+    status: readStatus(row),
+    mode: text(row, 'mode') === 'runsync' ? 'runsync' : 'run',
+    priority: number(row, 'priority'),
+    position: number(row, 'position'),
+    submittedAt: number(row, 'submitted_at'),
+    queuedAt: number(row, 'queued_at'),
+    availableAt: number(row, 'available_at'),
+    delayed: flag(row, 'delayed'),
+    expiresAt: number(row, 'expires_at'),
+    ttlMs: number(row, 'ttl_ms'),
+    executionTimeoutMs: number(row, 'execution_timeout_ms'),
+    maxAttempts: number(row, 'max_attempts'),
+    startedAt: numberOrNull(row, 'started_at'),
+    deadlineAt: numberOrNull(row, 'deadline_at'),
+    endedAt: numberOrNull(row, 'ended_at'),
+    executionMs: numberOrNull(row, 'execution_ms'),
+    dueAt: number(row, 'due_at'),
+    attempt: number(row, 'attempt'),
+    failures: number(row, 'failures'),
+    releases: number(row, 'releases'),
+    solo: flag(row, 'solo'),
+    lease: readLease(row),
+    lastSeq: number(row, 'last_seq'),
+    chunkCount: number(row, 'chunk_count'),
+    chunkBytes: number(row, 'chunk_bytes'),
+    cursorAttempt: number(row, 'cursor_attempt'),
+    cursorNext: number(row, 'cursor_next'),
+    outputKind: readOutputKind(row),
+    logBytes: number(row, 'log_bytes'),
+    logDropped: number(row, 'log_dropped'),
+    error: error === null ? null : JSON.parse(error),
+    history: history === null ? [] : JSON.parse(history),
+    progress: textOrNull(row, 'progress'),
+    workerId: textOrNull(row, 'worker_id'),
+    idempotencyKey: textOrNull(row, 'idempotency_key'),
+    requestHash: textOrNull(row, 'request_hash'),
+  };
+}
+
+const statuses: ReadonlyMap<unknown, JobStatus> = new Map(
+  JOB_STATUSES.map((status) => [status, status]),
+);
+
+function readStatus(row: Row): JobStatus {
+  const status = statuses.get(row['status']);
+  if (!status) throw new UnreadableRowError('status', 'a job status', row['status']);
+  return status;
+}
+
+function readOutputKind(row: Row): StoredJob['outputKind'] {
+  const kind = row['output_kind'];
+  if (kind === 'none' || kind === 'value' || kind === 'chunks') return kind;
+  throw new UnreadableRowError('output_kind', 'none, value or chunks', kind);
+}
+
+function readLease(row: Row): StoredLease | null {
+  const token = textOrNull(row, 'lease_token');
+  if (token === null) return null;
+  const lost = row['lease_lost'];
+  return {
+    token,
+    workerId: text(row, 'lease_worker'),
+    incarnation: number(row, 'lease_incarnation'),
+    takeId: text(row, 'lease_take'),
+    until: number(row, 'lease_until'),
+    started: flag(row, 'lease_started'),
+    lost: lost === 'failure' || lost === 'release' ? lost : null,
+  };
+}

@@ -1,0 +1,174 @@
+// The schema, as the steps that lead to it, and the step-by-step way from an older database.
+import type { DatabaseSync } from 'node:sqlite';
+
+/** The database was written by a newer version of the program, which knows more than this one. */
+export class SchemaTooNewError extends Error {
+  override readonly name = 'SchemaTooNewError';
+
+  constructor(found: number, known: number) {
+    super(
+      `The database has schema version ${found}; this version of millrace knows versions up to ` +
+        `${known}. Use the version of millrace that wrote it, or a newer one.`,
+    );
+  }
+}
+
+// Payloads lie apart from the job's row, which every step of a job's life rewrites. WITHOUT ROWID
+// saves a table its second tree, since all rows are found by their key; only job, which has other
+// indexes, is faster with a row id: it makes their entries short.
+const firstSchema = `
+create table endpoint (
+  id text not null primary key,
+  settings text not null,
+  created_at bigint not null,
+  in_queue bigint not null default 0,
+  in_progress bigint not null default 0,
+  completed bigint not null default 0,
+  failed bigint not null default 0,
+  cancelled bigint not null default 0,
+  timed_out bigint not null default 0,
+  retried bigint not null default 0
+) without rowid;
+
+create table job (
+  endpoint_id text not null,
+  id text not null,
+  status text not null,
+  mode text not null,
+  priority integer not null,
+  position bigint not null,
+  submitted_at bigint not null,
+  queued_at bigint not null,
+  available_at bigint not null,
+  delayed integer not null,
+  expires_at bigint not null,
+  ttl_ms bigint not null,
+  execution_timeout_ms bigint not null,
+  max_attempts integer not null,
+  started_at bigint,
+  deadline_at bigint,
+  ended_at bigint,
+  execution_ms double precision,
+  due_at bigint not null,
+  attempt integer not null,
+  failures integer not null,
+  releases integer not null,
+  solo integer not null,
+  lease_token text,
+  lease_worker text,
+  lease_incarnation bigint,
+  lease_take text,
+  lease_until bigint,
+  lease_started integer,
+  lease_lost text,
+  last_seq bigint not null,
+  chunk_count bigint not null,
+  chunk_bytes bigint not null,
+  cursor_attempt integer not null,
+  cursor_next bigint not null,
+  output_kind text not null,
+  log_bytes bigint not null,
+  log_dropped bigint not null,
+  error text,
+  history text,
+  progress text,
+  worker_id text,
+  idempotency_key text,
+  request_hash text,
+  primary key (endpoint_id, id)
+);
+
+-- Delayed jobs lie behind all others, so that any number of them is never in the way.
+create index job_queued on job (endpoint_id, delayed, priority desc, position)
+  where status = 'IN_QUEUE';
+create index job_due on job (due_at);
+-- With the position, lest the planner take job_listed to be spared the sorting.
+create index job_leased on job (endpoint_id, lease_worker, position)
+  where lease_worker is not null;
+create index job_listed on job (endpoint_id, position);
+-- Few jobs end like this, and they are what people look for: found without reading all others.
+create index job_unfinished on job (endpoint_id, status, position)
+  where status = 'FAILED' or status = 'TIMED_OUT' or status = 'CANCELLED';
+create unique index job_idempotent on job (endpoint_id, idempotency_key)
+  where idempotency_key is not null;
+
+create table job_input (
+  endpoint_id text not null,
+  job_id text not null,
+  bytes blob not null,
+  primary key (endpoint_id, job_id)
+) without rowid;
+
+create table job_output (
+  endpoint_id text not null,
+  job_id text not null,
+  bytes blob not null,
+  primary key (endpoint_id, job_id)
+) without rowid;
+
+create table job_chunk (
+  endpoint_id text not null,
+  job_id text not null,
+  attempt integer not null,
+  first bigint not null,
+  count bigint not null,
+  sizes text not null,
+  bytes blob not null,
+  primary key (endpoint_id, job_id, attempt, first)
+) without rowid;
+
+create table job_log (
+  endpoint_id text not null,
+  job_id text not null,
+  at bigint not null,
+  bytes blob not null,
+  primary key (endpoint_id, job_id, at)
+) without rowid;
+
+create table worker (
+  endpoint_id text not null,
+  id text not null,
+  incarnation bigint not null,
+  slots integer not null,
+  version text not null,
+  devices text not null,
+  hello_at bigint not null,
+  primary key (endpoint_id, id)
+) without rowid;
+
+create table api_key (
+  id text not null primary key,
+  hash text not null unique,
+  name text not null,
+  user_id text not null,
+  scopes text not null,
+  created_at bigint not null,
+  expires_at bigint
+) without rowid;
+`;
+
+/** Each leads from the version before it to its own, counted from 1. Never change a released one. */
+export const MIGRATIONS: readonly string[] = [firstSchema];
+
+/**
+ * Brings the database to the version that the migrations end with: all of them or, if one fails,
+ * none. Throws SchemaTooNewError if the database is beyond it.
+ */
+export function migrate(database: DatabaseSync, migrations: readonly string[] = MIGRATIONS): void {
+  // The lock comes first: of two processes that open a new file at once, one finds it done.
+  database.exec('begin immediate');
+  try {
+    const found = readVersion(database);
+    if (found > migrations.length) throw new SchemaTooNewError(found, migrations.length);
+    for (const migration of migrations.slice(found)) database.exec(migration);
+    database.exec(`pragma user_version = ${migrations.length}`);
+    database.exec('commit');
+  } catch (error) {
+    if (database.isTransaction) database.exec('rollback');
+    throw error;
+  }
+}
+
+function readVersion(database: DatabaseSync): number {
+  return Number(database.prepare('pragma user_version').get()?.['user_version']);
+}

@@ -1,0 +1,96 @@
+// Reading values out of rows, and the small records in them. Jobs have a file of their own.
+import { endpointSettings } from '../wire/endpoint.ts';
+import type { ChunkBatch, Row, StoredEndpoint, StoredKey, StoredWorker } from './store.ts';
+
+/** A column does not hold what the schema says: the row was written by something else. */
+export class UnreadableRowError extends Error {
+  override readonly name = 'UnreadableRowError';
+
+  constructor(column: string, expected: string, value: unknown) {
+    super(
+      `Column "${column}" should hold ${expected}, not ${value === null ? 'null' : typeof value}`,
+    );
+  }
+}
+
+export function text(row: Row, column: string): string {
+  const value = row[column];
+  if (typeof value !== 'string') throw new UnreadableRowError(column, 'text', value);
+  return value;
+}
+
+export function textOrNull(row: Row, column: string): string | null {
+  return row[column] === null ? null : text(row, column);
+}
+
+/** Also from a bigint or decimal text: what databases return for 64-bit integers. */
+export function number(row: Row, column: string): number {
+  const value = row[column];
+  if (typeof value === 'number') return value;
+  const parsed =
+    typeof value === 'bigint' || typeof value === 'string' ? Number(value) : Number.NaN;
+  if (Number.isNaN(parsed)) throw new UnreadableRowError(column, 'a number', value);
+  return parsed;
+}
+
+export function numberOrNull(row: Row, column: string): number | null {
+  return row[column] === null ? null : number(row, column);
+}
+
+/** Flags are kept as 0 and 1, since not every database has booleans. */
+export function flag(row: Row, column: string): boolean {
+  return number(row, column) !== 0;
+}
+
+export function bytes(row: Row, column: string): Uint8Array {
+  const value = row[column];
+  if (!(value instanceof Uint8Array)) throw new UnreadableRowError(column, 'bytes', value);
+  return value;
+}
+
+export function readEndpoint(row: Row): StoredEndpoint {
+  return {
+    id: text(row, 'id'),
+    settings: endpointSettings.parse(JSON.parse(text(row, 'settings'))),
+    createdAt: number(row, 'created_at'),
+    inQueue: number(row, 'in_queue'),
+    inProgress: number(row, 'in_progress'),
+    completed: number(row, 'completed'),
+    failed: number(row, 'failed'),
+    cancelled: number(row, 'cancelled'),
+    timedOut: number(row, 'timed_out'),
+    retried: number(row, 'retried'),
+  };
+}
+
+export function readWorker(row: Row): StoredWorker {
+  return {
+    endpointId: text(row, 'endpoint_id'),
+    id: text(row, 'id'),
+    incarnation: number(row, 'incarnation'),
+    slots: number(row, 'slots'),
+    version: text(row, 'version'),
+    devices: JSON.parse(text(row, 'devices')),
+    helloAt: number(row, 'hello_at'),
+  };
+}
+
+export function readKey(row: Row): StoredKey {
+  return {
+    id: text(row, 'id'),
+    hash: text(row, 'hash'),
+    name: text(row, 'name'),
+    userId: text(row, 'user_id'),
+    scopes: JSON.parse(text(row, 'scopes')),
+    createdAt: number(row, 'created_at'),
+    expiresAt: numberOrNull(row, 'expires_at'),
+  };
+}
+
+export function readChunkBatch(row: Row): ChunkBatch {
+  return {
+    first: number(row, 'first'),
+    sizes: JSON.parse(text(row, 'sizes')),
+    bytes: bytes(row, 'bytes'),
+  };
+}

@@ -1,0 +1,231 @@
+// Every statement that reads, as the verbs of a Reader. What writes is in sql-transaction.ts.
+import type { JobStatus } from '../wire/job.ts';
+import { readJob } from './job-row.ts';
+import { bytes, number, readChunkBatch, readEndpoint, readKey, readWorker } from './rows.ts';
+import type {
+  ChunkBatch,
+  ChunkRange,
+  JobKey,
+  JobListing,
+  LogRange,
+  Reader,
+  Row,
+  SqlValue,
+  Step,
+  StoredEndpoint,
+  StoredJob,
+  StoredKey,
+  StoredWorker,
+} from './store.ts';
+
+/** Batches whose sizes are looked at in one go when a range of chunks is cut out. */
+const BATCHES_PER_LOOK = 256;
+
+export class SqlReader implements Reader {
+  readonly #lock: string;
+
+  constructor(lockClause: string) {
+    this.#lock = lockClause;
+  }
+
+  *endpoint(id: string): Step<StoredEndpoint | undefined> {
+    const rows = yield { sql: 'select * from endpoint where id = ?', params: [id] };
+    return readFirst(rows, readEndpoint);
+  }
+
+  *endpoints(): Step<StoredEndpoint[]> {
+    const rows = yield { sql: 'select * from endpoint order by id', params: [] };
+    return rows.map(readEndpoint);
+  }
+
+  *job({ endpointId, id }: JobKey): Step<StoredJob | undefined> {
+    const rows = yield {
+      sql: `select * from job where endpoint_id = ? and id = ? ${this.#lock}`,
+      params: [endpointId, id],
+    };
+    return readFirst(rows, readJob);
+  }
+
+  *jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined> {
+    const rows = yield {
+      sql: 'select * from job where endpoint_id = ? and idempotency_key = ?',
+      params: [endpointId, idempotencyKey],
+    };
+    return readFirst(rows, readJob);
+  }
+
+  *jobs({ endpointId, status, before, limit }: JobListing): Step<StoredJob[]> {
+    const wanted = status === undefined ? '' : `and ${statusConditions[status]}`;
+    const rows = yield {
+      sql: `select * from job where endpoint_id = ? and position < ? ${wanted}
+        order by position desc limit ?`,
+      params: [endpointId, before ?? Number.MAX_SAFE_INTEGER, limit],
+    };
+    return rows.map(readJob);
+  }
+
+  *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
+    const rows = yield {
+      sql: `select * from job where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
+        order by priority desc, position limit ? ${this.#lock}`,
+      params: [endpointId, limit],
+    };
+    return rows.map(readJob);
+  }
+
+  *queuedJobs(endpointId: string, limit: number): Step<StoredJob[]> {
+    const rows = yield {
+      sql: `select * from job where endpoint_id = ? and status = 'IN_QUEUE'
+        order by delayed, priority desc, position limit ? ${this.#lock}`,
+      params: [endpointId, limit],
+    };
+    return rows.map(readJob);
+  }
+
+  *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {
+    const rows = yield {
+      sql: `select * from job where endpoint_id = ? and lease_worker = ?
+        order by position ${this.#lock}`,
+      params: [endpointId, workerId],
+    };
+    return rows.map(readJob);
+  }
+
+  *leasedJobs(): Step<StoredJob[]> {
+    const rows = yield {
+      sql: `select * from job where lease_worker is not null
+        order by endpoint_id, lease_worker ${this.#lock}`,
+      params: [],
+    };
+    return rows.map(readJob);
+  }
+
+  *dueJobs(now: number, limit: number): Step<StoredJob[]> {
+    const rows = yield {
+      sql: `select * from job where due_at <= ? order by due_at limit ? ${this.#lock}`,
+      params: [now, limit],
+    };
+    return rows.map(readJob);
+  }
+
+  *nextDueAt(): Step<number | undefined> {
+    const rows = yield { sql: 'select due_at from job order by due_at limit 1', params: [] };
+    return readFirst(rows, (row) => number(row, 'due_at'));
+  }
+
+  *input({ endpointId, id }: JobKey): Step<Uint8Array | undefined> {
+    const rows = yield {
+      sql: 'select bytes from job_input where endpoint_id = ? and job_id = ?',
+      params: [endpointId, id],
+    };
+    return readFirst(rows, readBytes);
+  }
+
+  *output({ endpointId, id }: JobKey): Step<Uint8Array | undefined> {
+    const rows = yield {
+      sql: 'select bytes from job_output where endpoint_id = ? and job_id = ?',
+      params: [endpointId, id],
+    };
+    return readFirst(rows, readBytes);
+  }
+
+  *chunks(range: ChunkRange): Step<ChunkBatch[]> {
+    const attempt = [range.endpointId, range.id, range.attempt];
+    const [holder] = yield {
+      sql: `select first from job_chunk where endpoint_id = ? and job_id = ? and attempt = ?
+        and first <= ? and first + count > ? order by first desc limit 1`,
+      params: [...attempt, range.from, range.from],
+    };
+    if (!holder) return [];
+    const first = number(holder, 'first');
+    const last = yield* findLastBatch({ attempt, first, maxBytes: range.maxBytes });
+    const rows = yield {
+      sql: `select first, sizes, bytes from job_chunk where endpoint_id = ? and job_id = ?
+        and attempt = ? and first >= ? and first <= ? order by first`,
+      params: [...attempt, first, last],
+    };
+    return rows.map(readChunkBatch);
+  }
+
+  *log({ endpointId, id, from, maxBytes }: LogRange): Step<Uint8Array> {
+    const job = [endpointId, id];
+    const rows = yield {
+      sql: `select at, bytes from job_log where endpoint_id = ? and job_id = ? and at < ?
+        and at >= coalesce((select max(at) from job_log
+          where endpoint_id = ? and job_id = ? and at <= ?), 0)
+        order by at`,
+      params: [...job, from + maxBytes, ...job, from],
+    };
+    const [first] = rows;
+    if (!first) return new Uint8Array();
+    const start = from - number(first, 'at');
+    return Buffer.concat(rows.map(readBytes)).subarray(start, start + maxBytes);
+  }
+
+  *worker(endpointId: string, id: string): Step<StoredWorker | undefined> {
+    const rows = yield {
+      sql: 'select * from worker where endpoint_id = ? and id = ?',
+      params: [endpointId, id],
+    };
+    return readFirst(rows, readWorker);
+  }
+
+  *workers(): Step<StoredWorker[]> {
+    const rows = yield { sql: 'select * from worker order by endpoint_id, id', params: [] };
+    return rows.map(readWorker);
+  }
+
+  *keyByHash(hash: string): Step<StoredKey | undefined> {
+    const rows = yield { sql: 'select * from api_key where hash = ?', params: [hash] };
+    return readFirst(rows, readKey);
+  }
+
+  *keys(): Step<StoredKey[]> {
+    const rows = yield { sql: 'select * from api_key order by created_at, id', params: [] };
+    return rows.map(readKey);
+  }
+}
+
+/** Literals, since a partial index serves only a statement that says what the index says. */
+const statusConditions: Record<JobStatus, string> = {
+  IN_QUEUE: "status = 'IN_QUEUE'",
+  IN_PROGRESS: "status = 'IN_PROGRESS'",
+  COMPLETED: "status = 'COMPLETED'",
+  FAILED: "status = 'FAILED'",
+  CANCELLED: "status = 'CANCELLED'",
+  TIMED_OUT: "status = 'TIMED_OUT'",
+};
+
+interface BatchSearch {
+  /** The key of the attempt's batches. */
+  attempt: SqlValue[];
+  first: number;
+  maxBytes: number;
+}
+
+/** The batch that reaches `maxBytes`, or the last there is; found without reading any payload. */
+function* findLastBatch({ attempt, first, maxBytes }: BatchSearch): Step<number> {
+  let last = first;
+  for (let from = first, total = 0; ; from = last + 1) {
+    const rows = yield {
+      sql: `select first, octet_length(bytes) as size from job_chunk where endpoint_id = ?
+        and job_id = ? and attempt = ? and first >= ? order by first limit ?`,
+      params: [...attempt, from, BATCHES_PER_LOOK],
+    };
+    for (const row of rows) {
+      last = number(row, 'first');
+      total += number(row, 'size');
+      if (total >= maxBytes) return last;
+    }
+    if (rows.length < BATCHES_PER_LOOK) return last;
+  }
+}
+
+function readFirst<T>(rows: readonly Row[], read: (row: Row) => T): T | undefined {
+  const [row] = rows;
+  return row && read(row);
+}
+
+function readBytes(row: Row): Uint8Array {
+  return bytes(row, 'bytes');
+}

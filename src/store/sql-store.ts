@@ -1,0 +1,33 @@
+// The store over any SQL database: it lends the verbs to an operation and lets the driver run it.
+import type { SqlDriver } from './sql-driver.ts';
+import { SqlReader } from './sql-reader.ts';
+import { SqlTransaction } from './sql-transaction.ts';
+import type { Reader, Step, Store, Transaction } from './store.ts';
+
+export class SqlStore implements Store {
+  readonly #driver: SqlDriver;
+  readonly #reader: Reader;
+  readonly #transaction: Transaction;
+
+  constructor(driver: SqlDriver) {
+    this.#driver = driver;
+    this.#reader = new SqlReader('');
+    this.#transaction = new SqlTransaction(driver.lockClause);
+  }
+
+  write<T>(operation: (tx: Transaction) => Step<T>): Promise<T> {
+    return this.#driver.write(() => operation(this.#transaction));
+  }
+
+  read<T>(operation: (tx: Reader) => Step<T>): Promise<T> {
+    return this.#driver.read(() => operation(this.#reader));
+  }
+
+  reclaim(pages: number): Promise<void> {
+    return this.#driver.reclaim(pages);
+  }
+
+  close(): Promise<void> {
+    return this.#driver.close();
+  }
+}

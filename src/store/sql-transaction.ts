@@ -1,0 +1,168 @@
+// Every statement that writes, as the verbs of a Transaction, and the counting that goes with them.
+import type { JobStatus } from '../wire/job.ts';
+import { describeChange, insertJobSql, listJobValues } from './job-row.ts';
+import { SqlReader } from './sql-reader.ts';
+import type {
+  ChunkBatch,
+  JobKey,
+  Step,
+  StoredEndpoint,
+  StoredJob,
+  StoredKey,
+  StoredWorker,
+  Transaction,
+} from './store.ts';
+
+export class SqlTransaction extends SqlReader implements Transaction {
+  *putEndpoint(endpoint: Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'>): Step<void> {
+    yield {
+      sql: `insert into endpoint (id, settings, created_at) values (?, ?, ?)
+        on conflict (id) do update set settings = excluded.settings`,
+      params: [endpoint.id, JSON.stringify(endpoint.settings), endpoint.createdAt],
+    };
+  }
+
+  *insertJob(job: StoredJob, input: Uint8Array): Step<void> {
+    yield { sql: insertJobSql, params: listJobValues(job) };
+    yield {
+      sql: 'insert into job_input (endpoint_id, job_id, bytes) values (?, ?, ?)',
+      params: [job.endpointId, job.id, input],
+    };
+    yield* countChange(job.endpointId, { entered: job.status });
+  }
+
+  *saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void> {
+    const change = describeChange(before, after);
+    if (change) yield change;
+    const moved = before.status !== after.status;
+    if (!moved && retried === 0) return;
+    const statuses = moved ? { left: before.status, entered: after.status } : {};
+    yield* countChange(after.endpointId, { ...statuses, retried });
+  }
+
+  *removeJob({ endpointId, id, status }: StoredJob): Step<void> {
+    const params = [endpointId, id];
+    yield { sql: 'delete from job where endpoint_id = ? and id = ?', params };
+    yield { sql: 'delete from job_input where endpoint_id = ? and job_id = ?', params };
+    yield { sql: 'delete from job_log where endpoint_id = ? and job_id = ?', params };
+    yield* this.dropOutput({ endpointId, id });
+    yield* this.dropChunks({ endpointId, id });
+    yield* countChange(endpointId, { left: status });
+  }
+
+  *putOutput({ endpointId, id }: JobKey, output: Uint8Array): Step<void> {
+    yield {
+      sql: `insert into job_output (endpoint_id, job_id, bytes) values (?, ?, ?)
+        on conflict (endpoint_id, job_id) do update set bytes = excluded.bytes`,
+      params: [endpointId, id, output],
+    };
+  }
+
+  *dropOutput({ endpointId, id }: JobKey): Step<void> {
+    yield {
+      sql: 'delete from job_output where endpoint_id = ? and job_id = ?',
+      params: [endpointId, id],
+    };
+  }
+
+  *appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): Step<void> {
+    const { first, sizes } = batch;
+    yield {
+      sql: `insert into job_chunk (endpoint_id, job_id, attempt, first, count, sizes, bytes)
+        values (?, ?, ?, ?, ?, ?, ?)`,
+      params: [
+        key.endpointId,
+        key.id,
+        key.attempt,
+        first,
+        sizes.length,
+        JSON.stringify(sizes),
+        batch.bytes,
+      ],
+    };
+  }
+
+  *dropChunks({ endpointId, id }: JobKey): Step<void> {
+    yield {
+      sql: 'delete from job_chunk where endpoint_id = ? and job_id = ?',
+      params: [endpointId, id],
+    };
+  }
+
+  *appendLog({ endpointId, id }: JobKey, at: number, lines: Uint8Array): Step<void> {
+    yield {
+      sql: 'insert into job_log (endpoint_id, job_id, at, bytes) values (?, ?, ?, ?)',
+      params: [endpointId, id, at, lines],
+    };
+  }
+
+  *putWorker(worker: StoredWorker): Step<void> {
+    yield {
+      sql: `insert into worker (endpoint_id, id, incarnation, slots, version, devices, hello_at)
+        values (?, ?, ?, ?, ?, ?, ?)
+        on conflict (endpoint_id, id) do update set incarnation = excluded.incarnation,
+          slots = excluded.slots, version = excluded.version, devices = excluded.devices,
+          hello_at = excluded.hello_at`,
+      params: [
+        worker.endpointId,
+        worker.id,
+        worker.incarnation,
+        worker.slots,
+        worker.version,
+        JSON.stringify(worker.devices),
+        worker.helloAt,
+      ],
+    };
+  }
+
+  *removeWorker(endpointId: string, id: string): Step<void> {
+    yield { sql: 'delete from worker where endpoint_id = ? and id = ?', params: [endpointId, id] };
+  }
+
+  *putKey(key: StoredKey): Step<void> {
+    yield {
+      sql: `insert into api_key (id, hash, name, user_id, scopes, created_at, expires_at)
+        values (?, ?, ?, ?, ?, ?, ?)
+        on conflict (id) do update set hash = excluded.hash, name = excluded.name,
+          user_id = excluded.user_id, scopes = excluded.scopes,
+          created_at = excluded.created_at, expires_at = excluded.expires_at`,
+      params: [
+        key.id,
+        key.hash,
+        key.name,
+        key.userId,
+        JSON.stringify(key.scopes),
+        key.createdAt,
+        key.expiresAt,
+      ],
+    };
+  }
+}
+
+interface CountedChange {
+  left?: JobStatus;
+  entered?: JobStatus;
+  retried?: number;
+}
+
+/** Live states are counted in and out; of terminal ones every entry counts, and stays counted. */
+function* countChange(endpointId: string, change: CountedChange): Step<void> {
+  const { left, entered, retried = 0 } = change;
+  const enter = (status: JobStatus) => (entered === status ? 1 : 0);
+  const move = (status: JobStatus) => enter(status) - (left === status ? 1 : 0);
+  yield {
+    sql: `update endpoint set in_queue = in_queue + ?, in_progress = in_progress + ?,
+      completed = completed + ?, failed = failed + ?, cancelled = cancelled + ?,
+      timed_out = timed_out + ?, retried = retried + ? where id = ?`,
+    params: [
+      move('IN_QUEUE'),
+      move('IN_PROGRESS'),
+      enter('COMPLETED'),
+      enter('FAILED'),
+      enter('CANCELLED'),
+      enter('TIMED_OUT'),
+      retried,
+      endpointId,
+    ],
+  };
+}

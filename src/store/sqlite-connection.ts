@@ -1,0 +1,169 @@
+// One SQLite database on node:sqlite: how it is opened, how a statement runs, and which of its
+// errors mean that nothing can be written now.
+import { statSync } from 'node:fs';
+import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import { MIGRATIONS, migrate } from './migrations.ts';
+import { type Query, type Row, type Step, StoreUnavailableError } from './store.ts';
+
+export interface SqliteOptions {
+  /** The file, made if it is missing; `:memory:` keeps everything in memory and is gone on close. */
+  path: string;
+  /** Page cache, bytes. Default 64 MB. */
+  cacheBytes?: number;
+  /** The write-ahead log is cut back to this by `reclaim`, bytes. Default 64 MB. */
+  walLimitBytes?: number;
+  /** The file grows to this many pages of 4 KB; then writes are refused. Default: no limit. */
+  maxPages?: number;
+  /** How long everything stands still while another process has the file locked. Default 2,000. */
+  busyTimeoutMs?: number;
+}
+
+const MB = 1_048_576;
+
+/** Pages in the write-ahead log that set off a checkpoint: every one costs two more fsyncs. */
+const CHECKPOINT_PAGES = 4_000;
+
+/** Far above what the store says; a bound for update statements, which are made as needed. */
+const STATEMENTS_KEPT = 512;
+
+/** Primary result codes after which SQLite may have rolled the transaction back by itself. */
+const storageFailures = new Set([
+  5 /* BUSY */, 6 /* LOCKED */, 7 /* NOMEM */, 8 /* READONLY */, 10 /* IOERR */, 11 /* CORRUPT */,
+  13 /* FULL */, 14 /* CANTOPEN */, 15 /* PROTOCOL */, 26 /* NOTADB */,
+]);
+
+interface Statement {
+  readonly prepared: StatementSync;
+  toRow(values: Readonly<Record<number, unknown>>): Row;
+}
+
+export class SqliteConnection {
+  readonly #database: DatabaseSync;
+  readonly #statements = new Map<string, Statement>();
+  readonly #walPath: string;
+  readonly #walLimitBytes: number;
+
+  constructor(options: SqliteOptions) {
+    const { path, cacheBytes = 64 * MB, walLimitBytes = 64 * MB } = options;
+    const { maxPages, busyTimeoutMs = 2_000 } = options;
+    this.#walPath = `${path}-wal`;
+    this.#walLimitBytes = walLimitBytes;
+    this.#database = new DatabaseSync(path, { timeout: busyTimeoutMs });
+    try {
+      // Before anything is written: an existing file keeps what it was made with.
+      this.#database.exec('pragma auto_vacuum = incremental');
+      this.#database.exec(`
+        pragma journal_mode = wal;
+        pragma synchronous = full;
+        pragma temp_store = memory;
+        pragma cache_size = ${-Math.ceil(cacheBytes / 1024)};
+        pragma journal_size_limit = ${walLimitBytes};
+        pragma wal_autocheckpoint = ${CHECKPOINT_PAGES};
+      `);
+      migrate(this.#database, MIGRATIONS);
+      if (maxPages !== undefined) this.#database.exec(`pragma max_page_count = ${maxPages}`);
+    } catch (error) {
+      this.#database.close();
+      throw error;
+    }
+  }
+
+  get inTransaction(): boolean {
+    return this.#database.isTransaction;
+  }
+
+  run(query: Query): Row[] {
+    const { prepared, toRow } = this.#prepare(query.sql);
+    const found = prepared.all(...query.params);
+    return found.length === 0 ? [] : found.map(toRow);
+  }
+
+  /** Runs the steps one right after the other; an error is thrown at the step that caused it. */
+  runSteps<T>(steps: Step<T>, run: (query: Query) => Row[] = (query) => this.run(query)): T {
+    let step = steps.next();
+    while (!step.done) {
+      let rows: Row[];
+      try {
+        rows = run(step.value);
+      } catch (error) {
+        step = steps.throw(error);
+        continue;
+      }
+      step = steps.next(rows);
+    }
+    return step.value;
+  }
+
+  /** A statement without parameters or rows that matter. */
+  execute(sql: string): void {
+    this.#prepare(sql).prepared.run();
+  }
+
+  reclaim(pages: number): void {
+    const [free] = this.run({ sql: 'pragma freelist_count', params: [] });
+    if (free?.['freelist_count'] !== 0) {
+      this.#database.exec(`pragma incremental_vacuum(${Math.trunc(pages)})`);
+      // The file itself shrinks only when the log is copied into it.
+      this.#database.exec('pragma wal_checkpoint(passive)');
+    }
+    const wal = statSync(this.#walPath, { throwIfNoEntry: false });
+    if (wal && wal.size > this.#walLimitBytes) {
+      this.#database.exec('pragma wal_checkpoint(truncate)');
+    }
+  }
+
+  /** What is in the write-ahead log is copied into the file, as far as the disk lets it. */
+  close(): void {
+    this.#statements.clear();
+    this.#database.close();
+  }
+
+  #prepare(sql: string): Statement {
+    const known = this.#statements.get(sql);
+    if (known) return known;
+    const prepared = this.#database.prepare(sql);
+    prepared.setReturnArrays(true);
+    const statement = { prepared, toRow: shapeRows(prepared) };
+    const [oldest] = this.#statements.keys();
+    if (oldest !== undefined && this.#statements.size >= STATEMENTS_KEPT) {
+      this.#statements.delete(oldest);
+    }
+    this.#statements.set(sql, statement);
+    return statement;
+  }
+}
+
+/** Rows over the arrays that node:sqlite gives: a job costs half as much as with its own objects. */
+function shapeRows(prepared: StatementSync): Statement['toRow'] {
+  const names = prepared.columns().map((column) => column.name);
+  class ArrayRow {
+    readonly [column: string]: unknown;
+    readonly #values: Readonly<Record<number, unknown>>;
+
+    constructor(values: Readonly<Record<number, unknown>>) {
+      this.#values = values;
+    }
+
+    static {
+      for (const [index, name] of names.entries()) {
+        Object.defineProperty(ArrayRow.prototype, name, {
+          get(this: ArrayRow) {
+            return this.#values[index];
+          },
+        });
+      }
+    }
+  }
+  return (values) => new ArrayRow(values);
+}
+
+/** Whether the error is of the disk or the file, and not of what was asked for. */
+export function isStorageFailure(error: unknown): boolean {
+  if (!(error instanceof Error) || !('errcode' in error)) return false;
+  return typeof error.errcode === 'number' && storageFailures.has(error.errcode & 0xff);
+}
+
+export function describeUnavailable(cause: unknown): StoreUnavailableError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new StoreUnavailableError(`The store cannot be used now: ${reason}`, { cause });
+}

@@ -1,0 +1,226 @@
+// The seam to what keeps jobs: the rows, and the verbs that read and write them. It knows nothing of
+// what may follow what; that is decided in queue/lifecycle.ts and written down here.
+import type { EndpointSettings } from '../wire/endpoint.ts';
+import type { FailedAttempt, JobError, JobStatus } from '../wire/job.ts';
+import type { Device } from '../wire/worker-link.ts';
+
+export type SqlValue = string | number | Uint8Array | null;
+export type Row = Readonly<Record<string, unknown>>;
+export interface Query {
+  readonly sql: string;
+  readonly params: readonly SqlValue[];
+}
+
+/**
+ * An operation, written as a generator over its queries. A driver decides how it runs: SQLite runs
+ * it to its end in one go, so that nothing comes between; a networked database awaits each query.
+ */
+export type Step<T> = Generator<Query, T, readonly Row[]>;
+
+export interface Store {
+  /**
+   * Runs the operation in a savepoint of its own; what it threw undoes it and rejects. Operations
+   * asked for in one turn of the event loop share one commit. Resolves only after the commit is on
+   * disk; a commit that fails rejects all of them with StoreUnavailableError.
+   */
+  write<T>(operation: (tx: Transaction) => Step<T>): Promise<T>;
+  /** Sees what is committed, and nothing else. */
+  read<T>(operation: (tx: Reader) => Step<T>): Promise<T>;
+  /** Gives freed space back to the file system, at most `pages` pages of it in one go. */
+  reclaim(pages: number): Promise<void>;
+  /** Commits what was asked for, then closes. */
+  close(): Promise<void>;
+}
+
+/** The disk is full or the file cannot be written: nothing of the operation was kept. */
+export class StoreUnavailableError extends Error {
+  override readonly name = 'StoreUnavailableError';
+}
+
+/** The right to run an attempt. It outlives its expiry until a newer one is given. */
+export interface StoredLease {
+  token: string;
+  workerId: string;
+  incarnation: number;
+  takeId: string;
+  /** Unix ms. */
+  until: number;
+  /** The worker has named it in a renew or report. */
+  started: boolean;
+  /** Set when it ran out: whether that was counted as a failure or as a release. */
+  lost: 'failure' | 'release' | null;
+}
+
+/** All times are Unix ms, all durations ms. */
+export interface StoredJob {
+  endpointId: string;
+  id: string;
+  status: JobStatus;
+  mode: 'run' | 'runsync';
+  priority: number;
+  /** Place in the queue among equal priorities, and in the list: grows with every submission. */
+  position: number;
+  submittedAt: number;
+  queuedAt: number;
+  /** Not to be leased before. */
+  availableAt: number;
+  /** IN_QUEUE and its time has not come. */
+  delayed: boolean;
+  /** Removed then, whatever its state. */
+  expiresAt: number;
+  ttlMs: number;
+  executionTimeoutMs: number;
+  maxAttempts: number;
+  /** When the current attempt was leased. */
+  startedAt: number | null;
+  /** When the queue itself ends the running attempt. */
+  deadlineAt: number | null;
+  endedAt: number | null;
+  /** Of the last attempt, once known. */
+  executionMs: number | null;
+  /** When the sweeper has to look at it next. */
+  dueAt: number;
+  attempt: number;
+  failures: number;
+  releases: number;
+  /** Its next attempt has to run alone in its process. */
+  solo: boolean;
+  lease: StoredLease | null;
+  /** Sequence number of the last report applied, of the current attempt. */
+  lastSeq: number;
+  /** Chunks of the current attempt and their bytes together. */
+  chunkCount: number;
+  chunkBytes: number;
+  /** First chunk that the default stream cursor has not handed out, of attempt `cursorAttempt`. */
+  cursorAttempt: number;
+  cursorNext: number;
+  /** Where the output of a COMPLETED job is. */
+  outputKind: 'none' | 'value' | 'chunks';
+  logBytes: number;
+  logDropped: number;
+  error: JobError | null;
+  history: FailedAttempt[];
+  /** JSON text. */
+  progress: string | null;
+  /** Worker of the last attempt. */
+  workerId: string | null;
+  idempotencyKey: string | null;
+  /** SHA-256 of the request body that came with the key, base64url. */
+  requestHash: string | null;
+}
+
+export interface StoredEndpoint {
+  id: string;
+  settings: EndpointSettings;
+  createdAt: number;
+  /** Now in each state; `inQueue` includes delayed ones. */
+  inQueue: number;
+  inProgress: number;
+  /** Since the endpoint's creation. */
+  completed: number;
+  failed: number;
+  cancelled: number;
+  timedOut: number;
+  retried: number;
+}
+
+export interface StoredWorker {
+  endpointId: string;
+  id: string;
+  incarnation: number;
+  slots: number;
+  version: string;
+  devices: Device[];
+  helloAt: number;
+}
+
+export interface StoredKey {
+  id: string;
+  /** SHA-256 of the key, base64url. */
+  hash: string;
+  name: string;
+  userId: string;
+  scopes: string[];
+  createdAt: number;
+  expiresAt: number | null;
+}
+
+/** Chunks as they were reported together: their JSON joined by commas. */
+export interface ChunkBatch {
+  first: number;
+  sizes: readonly number[];
+  bytes: Uint8Array;
+}
+
+export interface JobKey {
+  endpointId: string;
+  id: string;
+}
+
+export interface JobListing {
+  endpointId: string;
+  status: JobStatus | undefined;
+  /** Only those with a smaller position: the list is newest first. */
+  before: number | undefined;
+  limit: number;
+}
+
+export interface ChunkRange extends JobKey {
+  attempt: number;
+  /** The batch that holds this chunk comes first, whole. */
+  from: number;
+  /** Stops after the batch that reaches this. */
+  maxBytes: number;
+}
+
+export interface LogRange extends JobKey {
+  /** Bytes already read. */
+  from: number;
+  maxBytes: number;
+}
+
+export interface Reader {
+  endpoint(id: string): Step<StoredEndpoint | undefined>;
+  endpoints(): Step<StoredEndpoint[]>;
+  job(key: JobKey): Step<StoredJob | undefined>;
+  jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined>;
+  jobs(listing: JobListing): Step<StoredJob[]>;
+  /** IN_QUEUE and not delayed, best first; locked against others until the operation ends. */
+  readyJobs(endpointId: string, limit: number): Step<StoredJob[]>;
+  /** IN_QUEUE, delayed or not. */
+  queuedJobs(endpointId: string, limit: number): Step<StoredJob[]>;
+  /** Those whose lease, live or kept, names the worker. */
+  jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]>;
+  /** Every job that has a lease, over all endpoints. */
+  leasedJobs(): Step<StoredJob[]>;
+  dueJobs(now: number, limit: number): Step<StoredJob[]>;
+  nextDueAt(): Step<number | undefined>;
+  input(key: JobKey): Step<Uint8Array | undefined>;
+  output(key: JobKey): Step<Uint8Array | undefined>;
+  chunks(range: ChunkRange): Step<ChunkBatch[]>;
+  log(range: LogRange): Step<Uint8Array>;
+  worker(endpointId: string, id: string): Step<StoredWorker | undefined>;
+  workers(): Step<StoredWorker[]>;
+  keyByHash(hash: string): Step<StoredKey | undefined>;
+  keys(): Step<StoredKey[]>;
+}
+
+export interface Transaction extends Reader {
+  /** Adds it, or replaces the settings of the one that is there; counters stay. */
+  putEndpoint(endpoint: Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'>): Step<void>;
+  /** Keeps the endpoint's counters. The caller has seen to it that the id is new. */
+  insertJob(job: StoredJob, input: Uint8Array): Step<void>;
+  /** Keeps the endpoint's counters by what changed between the two; `retried` is added to its own. */
+  saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void>;
+  /** With its input, output, chunks and log; terminal counters stay. */
+  removeJob(job: StoredJob): Step<void>;
+  putOutput(key: JobKey, output: Uint8Array): Step<void>;
+  dropOutput(key: JobKey): Step<void>;
+  appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): Step<void>;
+  /** Those of every attempt. */
+  dropChunks(key: JobKey): Step<void>;
+  appendLog(key: JobKey, at: number, lines: Uint8Array): Step<void>;
+  putWorker(worker: StoredWorker): Step<void>;
+  removeWorker(endpointId: string, id: string): Step<void>;
+  putKey(key: StoredKey): Step<void>;
+}

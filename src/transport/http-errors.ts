@@ -1,0 +1,64 @@
+// What an HTTP answer that is no success, or none at all, means for the worker.
+import { z } from 'zod';
+import type { WorkerVerb } from '../wire/routes.ts';
+import { LinkError, type LinkErrorCode } from '../wire/worker-link.ts';
+
+/** An endpoint may be unknown for as long as a platform is being set up; asking often is no use. */
+const NOT_FOUND_RETRY_MS = 10_000;
+
+const problem = z.object({ code: z.string().optional(), detail: z.string().optional() });
+
+export interface AnswerFacts {
+  verb: WorkerVerb;
+  status: number;
+  body: Uint8Array;
+  /** The header as it came. */
+  retryAfter: string | undefined;
+}
+
+/**
+ * 401 and 403: `unauthorized`. 409 with one of our codes: that. 404, 408, 425, 429 and 5xx:
+ * `unavailable`, for they pass; an endpoint that is not there (yet) is asked for slowly. All others,
+ * redirects too: `invalid`.
+ */
+export function toAnswerError({ verb, status, body, retryAfter }: AnswerFacts): LinkError {
+  const { code, detail } = readProblem(body);
+  const message = `${verb}: ${status}${detail ? ` ${detail}` : ''}`;
+  const linkCode = judge(status, code);
+  const askedMs = readRetryAfter(retryAfter);
+  const retryAfterMs = askedMs ?? (status === 404 ? NOT_FOUND_RETRY_MS : undefined);
+  return new LinkError(linkCode, message, { retryAfterMs });
+}
+
+function judge(status: number, code: string | undefined): LinkErrorCode {
+  if (status === 401 || status === 403) return 'unauthorized';
+  if (status === 409 && (code === 'stale_incarnation' || code === 'unknown_worker')) return code;
+  if (status >= 500 || [404, 408, 425, 429].includes(status)) return 'unavailable';
+  return 'invalid';
+}
+
+function readProblem(body: Uint8Array): z.infer<typeof problem> {
+  try {
+    return problem.catch({}).parse(JSON.parse(new TextDecoder().decode(body)));
+  } catch {
+    return {};
+  }
+}
+
+/** Seconds or an HTTP date, as ms from now; undefined if it is neither. */
+function readRetryAfter(value: string | undefined): number | undefined {
+  if (value === undefined) return undefined;
+  if (/^\d+$/.test(value)) return Number(value) * 1_000;
+  const at = Date.parse(value);
+  return Number.isNaN(at) ? undefined : Math.max(0, at - Date.now());
+}
+
+/** In words, with the system's code where there is one. */
+export function describeFailure(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause);
+  const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : undefined;
+  // A refused connection on several addresses comes as an error without words of its own.
+  const first = cause instanceof AggregateError ? cause.errors[0] : undefined;
+  const words = cause.message || (first instanceof Error ? first.message : cause.name);
+  return code && !words.includes(code) ? `${words} (${code})` : words;
+}

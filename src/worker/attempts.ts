@@ -1,0 +1,264 @@
+// The attempts that the worker holds leases for, from hand-over until their outcome is acknowledged:
+// begins them, times them, stops them, and hands what they say to the reporter.
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Lease } from '../wire/worker-link.ts';
+import type { Execution, ExecutionEnd, Executor, StopReason } from './executor.ts';
+import type { AttemptReports, Reporter } from './reporter.ts';
+
+/**
+ * `waiting` for its process to be empty, because it runs alone; `running` in the executor; `ended`,
+ * its outcome on the way. `waiting` and `running` attempts are the active ones.
+ */
+type Phase =
+  | { readonly name: 'waiting'; readonly cancelTimer: () => void }
+  | { readonly name: 'running'; readonly execution: Execution; readonly cancelTimer: () => void }
+  | { readonly name: 'ended' };
+
+interface Attempt {
+  readonly lease: Lease;
+  readonly reports: AttemptReports;
+  phase: Phase;
+  /** A renewal has named it. */
+  named: boolean;
+  /** The platform has ended its lease, and knows that the worker knows. */
+  stopping: boolean;
+  /** Nothing more has to be reported: the lease is over, though the handler may still run. */
+  settled: boolean;
+}
+
+export interface HeldLease {
+  jobId: string;
+  token: string;
+  stopping: boolean;
+}
+
+export interface AttemptsOptions {
+  executor: Executor;
+  reporter: Reporter;
+  clock: Clock;
+  log: Log;
+}
+
+const RELEASED_FOR_DRAIN: ExecutionEnd = {
+  outcome: { kind: 'released', reason: 'drain' },
+  output: undefined,
+};
+const NOT_STARTED: ExecutionEnd = {
+  outcome: { kind: 'released', reason: 'not_started' },
+  output: undefined,
+};
+const CANCELLED_BEFORE_BEGIN: ExecutionEnd = {
+  outcome: { kind: 'cancelled', executionMs: 0, stopped: 'signal' },
+  output: undefined,
+};
+
+export class Attempts {
+  readonly #executor: Executor;
+  readonly #reporter: Reporter;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #attempts = new Map<string, Attempt>();
+  readonly #changed = new Set<() => void>();
+  readonly #accepted = new Set<() => void>();
+  #active = 0;
+  #handlerTimeoutMs = Number.POSITIVE_INFINITY;
+
+  constructor({ executor, reporter, clock, log }: AttemptsOptions) {
+    this.#executor = executor;
+    this.#reporter = reporter;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  /** Attempts that have or will have a slot. */
+  get active(): number {
+    return this.#active;
+  }
+
+  /** One that must have its process to itself is waiting or running. */
+  get hasSolo(): boolean {
+    for (const { lease, phase } of this.#attempts.values()) {
+      if (lease.solo && phase.name !== 'ended') return true;
+    }
+    return false;
+  }
+
+  /** The handler's own limit for one attempt; the lease's holds too. */
+  limitTo(handlerTimeoutMs: number): void {
+    this.#handlerTimeoutMs = handlerTimeoutMs;
+  }
+
+  /** Calls when an attempt has ended or a lease is over. */
+  onChange(listener: () => void): void {
+    this.#changed.add(listener);
+  }
+
+  /** Calls when leases have come. */
+  onAccept(listener: () => void): void {
+    this.#accepted.add(listener);
+  }
+
+  tokens(): string[] {
+    return this.#held().map(({ lease }) => lease.token);
+  }
+
+  /** For a renewal: all leases, which count as named from now on. */
+  nameAll(): HeldLease[] {
+    return this.#held().map(nameLease);
+  }
+
+  /** Those that run, or are to run, and that no renewal has named yet. */
+  nameNew(): HeldLease[] {
+    const fresh = this.#held().filter(({ named, phase }) => !named && phase.name !== 'ended');
+    return fresh.map(nameLease);
+  }
+
+  accept(leases: readonly Lease[]): void {
+    for (const lease of leases) {
+      if (this.#attempts.has(lease.token)) continue;
+      const attempt = this.#add(lease);
+      if (lease.solo) this.#wait(attempt);
+      else this.#begin(attempt);
+    }
+    this.#beginWaiting();
+    for (const listener of this.#accepted) listener();
+  }
+
+  /** Gives leases back that came when the worker was leaving already. */
+  release(leases: readonly Lease[]): void {
+    for (const lease of leases) {
+      if (!this.#attempts.has(lease.token)) this.#end(this.#add(lease), RELEASED_FOR_DRAIN);
+    }
+  }
+
+  /** The platform has ended the lease. True if that is news. */
+  revoke(token: string, verdict: 'cancelled' | 'lost'): boolean {
+    const attempt = this.#attempts.get(token);
+    if (!attempt || attempt.stopping) return false;
+    attempt.stopping = true;
+    const { jobId: job, attempt: number } = attempt.lease;
+    this.#log.info({ job, attempt: number, verdict }, 'the platform has ended an attempt');
+    this.#stop(attempt, verdict);
+    return true;
+  }
+
+  /** Gives back what has not begun. */
+  releaseWaiting(): void {
+    for (const attempt of this.#attempts.values()) {
+      if (attempt.phase.name === 'waiting') this.#end(attempt, RELEASED_FOR_DRAIN);
+    }
+  }
+
+  stopAll(reason: StopReason): void {
+    for (const attempt of this.#attempts.values()) this.#stop(attempt, reason);
+  }
+
+  /** Gives back what still runs; how that ends is not looked at any more. */
+  abandonAll(): number {
+    const left = [...this.#attempts.values()].filter(({ phase }) => phase.name !== 'ended');
+    for (const attempt of left) this.#end(attempt, RELEASED_FOR_DRAIN);
+    return left.length;
+  }
+
+  /** Resolves when none is active. */
+  async idle(): Promise<void> {
+    if (this.#active === 0) return;
+    await new Promise<void>((resolve) => {
+      const look = () => {
+        if (this.#active > 0) return;
+        this.#changed.delete(look);
+        resolve();
+      };
+      this.#changed.add(look);
+    });
+  }
+
+  #held(): Attempt[] {
+    return [...this.#attempts.values()].filter(({ settled }) => !settled);
+  }
+
+  #add(lease: Lease): Attempt {
+    const attempt: Attempt = {
+      lease,
+      reports: this.#reporter.open(lease, {
+        onDelivered: (bytes) => {
+          if (attempt.phase.name === 'running') attempt.phase.execution.grant(bytes);
+        },
+        onSuperseded: () => this.#stop(attempt, 'lost'),
+        onSettled: () => this.#settle(attempt),
+      }),
+      phase: { name: 'waiting', cancelTimer: () => {} },
+      named: false,
+      stopping: false,
+      settled: false,
+    };
+    this.#attempts.set(lease.token, attempt);
+    this.#active++;
+    return attempt;
+  }
+
+  /** Until nothing else runs, or until so late that the platform's deadline would cut its run. */
+  #wait(attempt: Attempt): void {
+    const limitMs = attempt.lease.executionTimeoutMs / 2;
+    const cancelTimer = this.#clock.after(limitMs, () => this.#end(attempt, NOT_STARTED));
+    attempt.phase = { name: 'waiting', cancelTimer };
+  }
+
+  #begin(attempt: Attempt): void {
+    if (attempt.phase.name === 'waiting') attempt.phase.cancelTimer();
+    const { lease, reports } = attempt;
+    const timeoutMs = Math.min(lease.executionTimeoutMs, this.#handlerTimeoutMs);
+    const execution = this.#executor.execute(lease, timeoutMs, reports);
+    const cancelTimer = this.#clock.after(timeoutMs, () => execution.stop('timeout'));
+    attempt.phase = { name: 'running', execution, cancelTimer };
+    void execution.end.then((end) => this.#end(attempt, end));
+  }
+
+  /** One at a time, when nothing else runs. */
+  #beginWaiting(): void {
+    let next: Attempt | undefined;
+    for (const attempt of this.#attempts.values()) {
+      if (attempt.phase.name === 'running') return;
+      if (attempt.phase.name === 'waiting') next ??= attempt;
+    }
+    if (next) this.#begin(next);
+  }
+
+  #stop(attempt: Attempt, reason: StopReason): void {
+    const { phase } = attempt;
+    if (phase.name === 'running') phase.execution.stop(reason);
+    if (phase.name === 'waiting') {
+      this.#end(attempt, reason === 'cancelled' ? CANCELLED_BEFORE_BEGIN : RELEASED_FOR_DRAIN);
+    }
+  }
+
+  /** The slot is free; the lease is held on until the outcome is acknowledged. */
+  #end(attempt: Attempt, end: ExecutionEnd): void {
+    // An abandoned one may still come to its end.
+    if (attempt.phase.name === 'ended') return;
+    attempt.phase.cancelTimer();
+    attempt.phase = { name: 'ended' };
+    this.#active--;
+    if (attempt.settled) this.#attempts.delete(attempt.lease.token);
+    else attempt.reports.end(end);
+    this.#beginWaiting();
+    this.#announce();
+  }
+
+  #settle(attempt: Attempt): void {
+    attempt.settled = true;
+    if (attempt.phase.name === 'ended') this.#attempts.delete(attempt.lease.token);
+    this.#announce();
+  }
+
+  #announce(): void {
+    for (const listener of this.#changed) listener();
+  }
+}
+
+function nameLease(attempt: Attempt): HeldLease {
+  attempt.named = true;
+  const { jobId, token } = attempt.lease;
+  return { jobId, token, stopping: attempt.stopping };
+}

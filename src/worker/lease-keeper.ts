@@ -1,0 +1,172 @@
+// Keeps all leases alive by one long poll, also when there are none, and brings what the platform
+// says on it: that an attempt has ended, that the worker is to leave.
+import { type Clock, sleep } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { LinkError, RenewReply } from '../wire/worker-link.ts';
+import type { Attempts, HeldLease } from './attempts.ts';
+import { callWithin, toLinkError } from './link-call.ts';
+import { RetryPace } from './retry-pace.ts';
+import type { Session } from './session.ts';
+import type { CompleteWorkerOptions } from './worker-options.ts';
+
+/** Beyond the longest wait of a renewal; then its connection counts as dead. */
+const RENEW_MARGIN_MS = 5_000;
+/** So many answers in a row before their time and with nothing new are chance; more are slowed down. */
+const EARLY_ANSWERS = 3;
+
+export interface LeaseKeeperOptions {
+  options: CompleteWorkerOptions;
+  session: Session;
+  attempts: Attempts;
+  /** The platform wants the worker to leave; called once. */
+  onDrain: () => void;
+}
+
+export class LeaseKeeper {
+  readonly #options: CompleteWorkerOptions;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #session: Session;
+  readonly #attempts: Attempts;
+  readonly #onDrain: () => void;
+  readonly #stopping = new AbortController();
+  /** The first retry is quick: the lease has to be renewed within its time. */
+  readonly #pace = new RetryPace({ baseMs: 100, maxMs: 3_000, jitter: 0.2 });
+  readonly #earlyPace = new RetryPace({ baseMs: 50, maxMs: 1_000, jitter: 0.2 });
+  #lastRenewAt: number | undefined;
+  #isOverdue = false;
+  #drainAsked = false;
+  #cancelNaming: (() => void) | undefined;
+
+  constructor({ options, session, attempts, onDrain }: LeaseKeeperOptions) {
+    this.#options = options;
+    this.#clock = options.clock;
+    this.#log = options.log;
+    this.#session = session;
+    this.#attempts = attempts;
+    this.#onDrain = onDrain;
+    attempts.onAccept(() => this.#nameSoon());
+  }
+
+  /** When a renewal was answered last, Unix ms. */
+  get lastRenewAt(): number | undefined {
+    return this.#lastRenewAt;
+  }
+
+  /** Renewals have failed for so long that the leases have run out. */
+  get isOverdue(): boolean {
+    return this.#isOverdue;
+  }
+
+  stop(): void {
+    this.#stopping.abort();
+    this.#cancelNaming?.();
+  }
+
+  /** Ends after `stop`. @throws LinkError `stale_incarnation` */
+  async run(): Promise<void> {
+    const { signal } = this.#stopping;
+    this.#lastRenewAt = this.#clock.now();
+    while (!signal.aborted) {
+      const askedAt = this.#clock.now();
+      const reply = await this.#renew();
+      if (signal.aborted) return;
+      if (!reply) continue;
+      this.#noteSuccess();
+      await this.#slowDown(this.#act(reply), askedAt);
+    }
+  }
+
+  /** Undefined if it came to nothing. */
+  async #renew(): Promise<RenewReply | undefined> {
+    const { signal } = this.#stopping;
+    try {
+      return await this.#session.persist(() => this.#poll(), {
+        verb: 'renew',
+        signal,
+        pace: this.#pace,
+        maxWaitMs: () => this.#session.terms.leaseMs / 3,
+        onFailure: (error) => this.#noteFailure(error),
+      });
+    } catch (thrown) {
+      const error = toLinkError(thrown);
+      if (signal.aborted) return undefined;
+      if (error.code !== 'invalid') throw error;
+      const waitMs = this.#pace.next(error);
+      this.#noteFailure(error);
+      this.#log.error({ err: error, waitMs }, 'the platform refuses a renewal');
+      await sleep(this.#clock, waitMs, signal);
+      return undefined;
+    }
+  }
+
+  #poll(): Promise<RenewReply> {
+    const waitMs = this.#session.terms.renewEveryMs;
+    return this.#call({ waitMs, leases: this.#attempts.nameAll() });
+  }
+
+  #call(asked: { waitMs: number; leases: HeldLease[] }): Promise<RenewReply> {
+    const { link, workerId, incarnation } = this.#options;
+    const request = { workerId, incarnation, ...asked };
+    const limitMs = asked.waitMs + RENEW_MARGIN_MS;
+    const limits = { clock: this.#clock, limitMs, signal: this.#stopping.signal };
+    return callWithin(limits, (signal) => link.renew(request, signal));
+  }
+
+  /** The open poll does not know the leases that came after it; most are over before its next turn. */
+  #nameSoon(): void {
+    if (this.#cancelNaming || this.#stopping.signal.aborted) return;
+    this.#cancelNaming = this.#clock.after(this.#options.nameWithinMs, () => {
+      this.#cancelNaming = undefined;
+      const leases = this.#attempts.nameNew();
+      if (leases.length === 0) return;
+      this.#call({ waitMs: 0, leases }).then(
+        (reply) => this.#act(reply),
+        // The poll meets the same trouble and deals with it; it names all leases again.
+        (error: unknown) => this.#log.debug({ err: error }, 'new leases could not be named'),
+      );
+    });
+  }
+
+  async #slowDown(isNews: boolean, askedAt: number): Promise<void> {
+    const early = this.#clock.now() - askedAt < this.#session.terms.renewEveryMs / 2;
+    if (isNews || !early) {
+      this.#earlyPace.reset();
+      return;
+    }
+    const waitMs = this.#earlyPace.next();
+    if (this.#earlyPace.failures > EARLY_ANSWERS) {
+      await sleep(this.#clock, waitMs, this.#stopping.signal);
+    }
+  }
+
+  #act(reply: RenewReply): boolean {
+    let isNews = false;
+    for (const { token, verdict } of reply.ended) {
+      if (this.#attempts.revoke(token, verdict)) isNews = true;
+    }
+    if (reply.drain && !this.#drainAsked) {
+      this.#drainAsked = true;
+      isNews = true;
+      this.#onDrain();
+    }
+    return isNews;
+  }
+
+  #noteSuccess(): void {
+    this.#lastRenewAt = this.#clock.now();
+    if (this.#isOverdue) this.#log.info('leases are renewed again');
+    this.#isOverdue = false;
+  }
+
+  #noteFailure(error: LinkError): void {
+    const sinceMs = this.#clock.now() - (this.#lastRenewAt ?? this.#clock.now());
+    if (this.#isOverdue || sinceMs <= this.#session.terms.leaseMs) return;
+    this.#isOverdue = true;
+    // The tokens stay good until newer leases are given: the work is not thrown away.
+    this.#log.error(
+      { err: error, sinceMs },
+      'leases could not be renewed in time; running jobs go on',
+    );
+  }
+}

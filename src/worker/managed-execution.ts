@@ -1,0 +1,121 @@
+// One attempt as an executor sees it: waiting for a slot, running under its timeout, being stopped.
+// Leaves where it runs to a carrier: a handler thread, or this one.
+import type { Clock } from '../base/clock.ts';
+import { createStoppedOutcome } from '../handler/stop.ts';
+import type { AttemptError } from '../wire/job.ts';
+import type { Lease, StopLevel } from '../wire/worker-link.ts';
+import type { Execution, ExecutionEnd, ExecutionSink, StopReason } from './executor.ts';
+
+/** What carries out the words of an execution where its handler runs. */
+export interface Carrier {
+  stop(reason: StopReason): void;
+  grant(bytes: number): void;
+  /** The stop was asked for `graceMs` ago and the handler has not ended. */
+  kill(): void;
+}
+
+export interface ManagedExecutionOptions {
+  lease: Lease;
+  timeoutMs: number;
+  graceMs: number;
+  sink: ExecutionSink;
+  clock: Clock;
+  /** It was stopped before it had a slot; its end is settled. */
+  onAbandoned: (execution: ManagedExecution) => void;
+}
+
+export class ManagedExecution implements Execution {
+  readonly end: Promise<ExecutionEnd>;
+  readonly lease: Lease;
+  readonly timeoutMs: number;
+  readonly #options: ManagedExecutionOptions;
+  #resolve: (end: ExecutionEnd) => void = () => undefined;
+  #carrier: Carrier | undefined;
+  #startedAt = 0;
+  #stopReason: StopReason | undefined;
+  #cancelTimer: (() => void) | undefined;
+  #isSettled = false;
+
+  constructor(options: ManagedExecutionOptions) {
+    this.#options = options;
+    this.lease = options.lease;
+    this.timeoutMs = options.timeoutMs;
+    this.end = new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+  }
+
+  get isStopping(): boolean {
+    return this.#stopReason !== undefined;
+  }
+
+  /** What the attempt says goes here, until it is settled. */
+  get sink(): ExecutionSink | undefined {
+    return this.#isSettled ? undefined : this.#options.sink;
+  }
+
+  /** It has a slot: its timeout begins. */
+  begin(carrier: Carrier): void {
+    const { clock, timeoutMs } = this.#options;
+    this.#carrier = carrier;
+    this.#startedAt = clock.now();
+    this.#cancelTimer = clock.after(timeoutMs, () => this.stop('timeout'));
+  }
+
+  stop(reason: StopReason): void {
+    if (this.#isSettled || this.#stopReason) return;
+    this.#stopReason = reason;
+    if (!this.#carrier) {
+      this.#settleUnstarted(reason);
+      this.#options.onAbandoned(this);
+      return;
+    }
+    const { clock, graceMs } = this.#options;
+    this.#cancelTimer?.();
+    this.#cancelTimer = clock.after(graceMs, () => this.#carrier?.kill());
+    this.#carrier.stop(reason);
+  }
+
+  grant(bytes: number): void {
+    if (!this.#isSettled) this.#carrier?.grant(bytes);
+  }
+
+  /** The first end counts. */
+  settle(end: ExecutionEnd): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    this.#cancelTimer?.();
+    this.#resolve(end);
+  }
+
+  /** Its thread was killed, or has died on its own after the stop. */
+  settleStopped(level: StopLevel): void {
+    const reason = this.#stopReason ?? 'shutdown';
+    const { timeoutMs } = this.#options;
+    const executionMs = this.#measureMs();
+    const outcome = createStoppedOutcome({ reason, level, executionMs, timeoutMs });
+    this.settle({ outcome, output: undefined });
+  }
+
+  /** It took its thread down. */
+  settleCrashed(error: AttemptError): void {
+    const executionMs = this.#measureMs();
+    const outcome = { kind: 'failed', executionMs, error, retry: 'default' } as const;
+    this.settle({ outcome, output: undefined });
+  }
+
+  /** Another one took its thread down, or it never ran. */
+  settleReleased(reason: 'neighbour' | 'not_started'): void {
+    this.settle({ outcome: { kind: 'released', reason }, output: undefined });
+  }
+
+  #settleUnstarted(reason: StopReason): void {
+    if (reason === 'shutdown') this.settleReleased('not_started');
+    else this.settleStopped('signal');
+  }
+
+  #measureMs(): number {
+    if (!this.#carrier) return 0;
+    return Math.max(0, Math.round(this.#options.clock.now() - this.#startedAt));
+  }
+}

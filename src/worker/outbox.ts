@@ -1,0 +1,86 @@
+// Where reports wait until the platform has acknowledged them: the lanes of all attempts, and what
+// the next batch is made of. This one lives in memory and dies with the process.
+import type { LeaseRef } from '../wire/worker-link.ts';
+import { type Parcel, ReportLane } from './report-lane.ts';
+
+export interface BatchLimits {
+  maxReports: number;
+  /** Of bodies; a single report above it goes alone. */
+  maxBytes: number;
+}
+
+export interface Outbox {
+  /** Reports not yet acknowledged. */
+  readonly depth: number;
+  /** Bytes of their bodies. */
+  readonly bytes: number;
+  open(lease: LeaseRef): ReportLane;
+  /** Something was added to the lane, or it began anew. */
+  touch(lane: ReportLane): void;
+  /** The next reports that are not under way, in order within each attempt; [] if there are none. */
+  takeBatch(limits: BatchLimits): Parcel[];
+  /** Forgets the attempt and what is left of its reports. */
+  close(lane: ReportLane): void;
+  /** Attempts that are over and whose outcome has not been acknowledged. */
+  undelivered(): LeaseRef[];
+  /** Those of them, and of an earlier process, that a process after this one can deliver. */
+  survivors(): LeaseRef[];
+}
+
+export class MemoryOutbox implements Outbox {
+  readonly #lanes = new Set<ReportLane>();
+  /** Lanes with something to send, first come, first served. */
+  readonly #ready = new Set<ReportLane>();
+
+  get depth(): number {
+    let depth = 0;
+    for (const lane of this.#lanes) depth += lane.depth;
+    return depth;
+  }
+
+  get bytes(): number {
+    let bytes = 0;
+    for (const lane of this.#lanes) bytes += lane.bytes;
+    return bytes;
+  }
+
+  open(lease: LeaseRef): ReportLane {
+    const lane = new ReportLane(lease);
+    this.#lanes.add(lane);
+    return lane;
+  }
+
+  touch(lane: ReportLane): void {
+    if (lane.waiting > 0 && this.#lanes.has(lane)) this.#ready.add(lane);
+  }
+
+  takeBatch({ maxReports, maxBytes }: BatchLimits): Parcel[] {
+    const batch: Parcel[] = [];
+    let bytes = 0;
+    for (const lane of this.#ready) {
+      while (lane.waiting > 0) {
+        if (batch.length >= maxReports || (batch.length > 0 && bytes + lane.nextBytes > maxBytes)) {
+          return batch;
+        }
+        bytes += lane.nextBytes;
+        const parcel = lane.takeNext();
+        if (parcel) batch.push(parcel);
+      }
+      this.#ready.delete(lane);
+    }
+    return batch;
+  }
+
+  close(lane: ReportLane): void {
+    this.#lanes.delete(lane);
+    this.#ready.delete(lane);
+  }
+
+  undelivered(): LeaseRef[] {
+    return [...this.#lanes].filter((lane) => lane.ended).map((lane) => lane.lease);
+  }
+
+  survivors(): LeaseRef[] {
+    return [];
+  }
+}

@@ -1,0 +1,255 @@
+// One attempt's reports on their way: numbered, in order, kept until acknowledged, and merged while
+// they wait. Which are sent when, and what an answer means for the attempt, is the reporter's.
+import type { LeaseRef, Outcome, Report, ReportHeader } from '../wire/worker-link.ts';
+import type { ChunkMessage, ExecutionEnd } from './executor.ts';
+
+const NO_BODY = new Uint8Array(0);
+const COMMA = new Uint8Array([0x2c]);
+const NEWLINE = 0x0a;
+
+/** Chunks are merged up to this, so that one report stays a small part of a batch. */
+const MERGED_CHUNKS_BYTES = 1_048_576;
+/** Log lines that wait are dropped above this: the log is cut, the memory is not. */
+const WAITING_LOG_BYTES = 262_144;
+
+type HeaderOf<Kind extends ReportHeader['kind']> = Extract<ReportHeader, { kind: Kind }>;
+
+interface Entry<Header extends ReportHeader = ReportHeader> {
+  header: Header;
+  /** Body so far, in pieces. */
+  pieces: Uint8Array[];
+  bytes: number;
+  /** Set when it is first sent; what was sent may have been applied and must not change. */
+  report: Report | undefined;
+}
+
+/** A report in a batch, and the lane's round in which it was sent. */
+export interface Parcel {
+  lane: ReportLane;
+  round: number;
+  report: Report;
+}
+
+export class ReportLane {
+  readonly lease: LeaseRef;
+  #entries: Entry[] = [];
+  #sent = 0;
+  #round = 0;
+  #nextSeq = 1;
+  #chunkCount = 0;
+  #bytes = 0;
+  #openChunks: Entry<HeaderOf<'chunks'>> | undefined;
+  #openProgress: Entry | undefined;
+  #openLog: Entry<HeaderOf<'log'>> | undefined;
+  #ended = false;
+  #muted = false;
+  #verdict: Outcome | undefined;
+
+  constructor(lease: LeaseRef) {
+    this.lease = lease;
+  }
+
+  /** Unacknowledged reports. */
+  get depth(): number {
+    return this.#entries.length;
+  }
+
+  /** Bytes of their bodies. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  get waiting(): number {
+    return this.#entries.length - this.#sent;
+  }
+
+  /** The outcome is among the reports, or was. */
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  addChunks({ sizes, bytes }: ChunkMessage): void {
+    if (this.#ended || this.#muted) return;
+    const open = this.#openChunks;
+    if (open && open.bytes + bytes.length < MERGED_CHUNKS_BYTES) {
+      for (const size of sizes) open.header.sizes.push(size);
+      open.pieces.push(COMMA, bytes);
+      this.#grow(open, bytes.length + 1);
+    } else {
+      const header = {
+        ...this.#number(),
+        kind: 'chunks' as const,
+        first: this.#chunkCount,
+        sizes: [...sizes],
+      };
+      this.#openChunks = this.#push(header, bytes);
+    }
+    this.#chunkCount += sizes.length;
+  }
+
+  /** A later value replaces one that still waits. */
+  addProgress(value: Uint8Array): void {
+    if (this.#ended || this.#muted) return;
+    const open = this.#openProgress;
+    if (open) {
+      this.#grow(open, value.length - open.bytes);
+      open.pieces = [value];
+    } else {
+      this.#openProgress = this.#push({ ...this.#number(), kind: 'progress' }, value);
+    }
+  }
+
+  addLog(lines: Uint8Array, dropped: number): void {
+    if (this.#ended || this.#muted) return;
+    const open = this.#openLog;
+    if (!open) {
+      this.#openLog = this.#push({ ...this.#number(), kind: 'log' as const, dropped }, lines);
+    } else if (open.bytes + lines.length > WAITING_LOG_BYTES) {
+      open.header.dropped += dropped + countLines(lines);
+    } else {
+      open.header.dropped += dropped;
+      if (open.pieces.at(-1)?.at(-1) !== NEWLINE) {
+        open.pieces.push(new Uint8Array([NEWLINE]));
+        this.#grow(open, 1);
+      }
+      open.pieces.push(lines);
+      this.#grow(open, lines.length);
+    }
+  }
+
+  /** Nothing can be added after it. */
+  addOutcome({ outcome, output }: ExecutionEnd): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    const body = this.#verdict ? undefined : output;
+    const header = {
+      ...this.#number(),
+      kind: 'outcome' as const,
+      outcome: this.#verdict ?? outcome,
+    };
+    this.#push(header, body ?? NO_BODY);
+  }
+
+  /** The next report that is not under way, or undefined; it is under way then. */
+  takeNext(): Parcel | undefined {
+    const entry = this.#entries[this.#sent];
+    if (!entry) return undefined;
+    this.#sent++;
+    entry.report ??= this.#seal(entry);
+    return { lane: this, round: this.#round, report: entry.report };
+  }
+
+  /** Bytes of the report that `takeNext` would give. */
+  get nextBytes(): number {
+    return this.#entries[this.#sent]?.bytes ?? 0;
+  }
+
+  /** False once the lane began anew: its later parcels of the same batch say nothing then. */
+  isCurrent(parcel: Parcel): boolean {
+    return parcel.round === this.#round;
+  }
+
+  /** Forgets all reports up to this one; bytes of chunks among them. */
+  acknowledge(seq: number): number {
+    let chunkBytes = 0;
+    for (let first = this.#entries[0]; first && first.header.seq <= seq; first = this.#entries[0]) {
+      this.#entries.shift();
+      this.#bytes -= first.bytes;
+      if (this.#sent > 0) this.#sent--;
+      if (first.header.kind === 'chunks') chunkBytes += sum(first.header.sizes);
+    }
+    return chunkBytes;
+  }
+
+  /**
+   * Everything from `expected` on is sent again. False if that is not possible: the report is not
+   * here any more. An outcome that is alone takes the number of those that were dropped before it.
+   */
+  resendFrom(expected: number): boolean {
+    this.#beginRound();
+    const first = this.#entries[0];
+    if (!first) return !this.#ended;
+    if (first.header.seq === expected) return true;
+    if (!this.#muted || first.header.kind !== 'outcome') return false;
+    this.#entries[0] = { ...first, header: { ...first.header, seq: expected }, report: undefined };
+    return true;
+  }
+
+  /** Nobody wants what is not the outcome any more: forgets it, and takes no more of it. */
+  mute(): void {
+    this.#beginRound();
+    this.#muted = true;
+    this.#keep((entry) => entry.header.kind === 'outcome');
+  }
+
+  /**
+   * The report with this number was refused for what it is: it and what follows are forgotten, and
+   * `verdict` is delivered in the outcome's place, under this number. False if it was refused too.
+   */
+  replaceFrom(seq: number, verdict: Outcome): boolean {
+    if (this.#verdict && this.#ended) return false;
+    this.#beginRound();
+    this.#muted = true;
+    this.#verdict = verdict;
+    this.#keep((entry) => entry.header.seq < seq);
+    this.#nextSeq = seq;
+    if (this.#ended) {
+      this.#ended = false;
+      this.addOutcome({ outcome: verdict, output: undefined });
+    }
+    return true;
+  }
+
+  #beginRound(): void {
+    this.#round++;
+    this.#sent = 0;
+  }
+
+  #keep(wanted: (entry: Entry) => boolean): void {
+    this.#entries = this.#entries.filter(wanted);
+    this.#bytes = sum(this.#entries.map((entry) => entry.bytes));
+    this.#openChunks = undefined;
+    this.#openProgress = undefined;
+    this.#openLog = undefined;
+  }
+
+  #number(): LeaseRef & { seq: number } {
+    const { jobId, attempt, token } = this.lease;
+    return { jobId, attempt, token, seq: this.#nextSeq++ };
+  }
+
+  #push<Header extends ReportHeader>(header: Header, body: Uint8Array): Entry<Header> {
+    const entry: Entry<Header> = { header, pieces: [body], bytes: 0, report: undefined };
+    this.#entries.push(entry);
+    this.#grow(entry, body.length);
+    return entry;
+  }
+
+  #grow(entry: Entry, bytes: number): void {
+    entry.bytes += bytes;
+    this.#bytes += bytes;
+  }
+
+  #seal(entry: Entry): Report {
+    if (entry === this.#openChunks) this.#openChunks = undefined;
+    if (entry === this.#openProgress) this.#openProgress = undefined;
+    if (entry === this.#openLog) this.#openLog = undefined;
+    const [only] = entry.pieces;
+    const body =
+      entry.pieces.length === 1 && only ? only : Buffer.concat(entry.pieces, entry.bytes);
+    entry.pieces = [body];
+    return { ...entry.header, body };
+  }
+}
+
+function sum(numbers: readonly number[]): number {
+  let total = 0;
+  for (const number of numbers) total += number;
+  return total;
+}
+
+function countLines(lines: Uint8Array): number {
+  let count = 0;
+  for (const byte of lines) if (byte === NEWLINE) count++;
+  return lines.at(-1) === NEWLINE ? count : count + 1;
+}

@@ -1,0 +1,261 @@
+// Brings reports to the platform: one call under way, everything that came meanwhile in the next.
+// It tells each attempt what was delivered, that nobody wants it any more, or that it is settled.
+import { type Clock, sleep } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { type LeaseRef, LinkError, type Outcome, type ReportReply } from '../wire/worker-link.ts';
+import type { ExecutionEnd, ExecutionSink } from './executor.ts';
+import { callWithin, toLinkError } from './link-call.ts';
+import type { Outbox } from './outbox.ts';
+import type { Parcel, ReportLane } from './report-lane.ts';
+import { RetryPace } from './retry-pace.ts';
+import type { Session } from './session.ts';
+import type { CompleteWorkerOptions } from './worker-options.ts';
+
+const BATCH = { maxReports: 1_000, maxBytes: 4 * 1_048_576 };
+/** Above what a carrier needs to notice by itself that 4 MB do not get through. */
+const REPORT_LIMIT_MS = 60_000;
+
+export interface ReportListener {
+  /** So many bytes of chunks have arrived. */
+  onDelivered(bytes: number): void;
+  /** The platform does not want this attempt to go on. */
+  onSuperseded(): void;
+  /** The outcome has been acknowledged, or nobody wants it: the lease is over. */
+  onSettled(): void;
+}
+
+/** Where one attempt's reports go in; nothing is taken after `end`. */
+export interface AttemptReports extends ExecutionSink {
+  end(end: ExecutionEnd): void;
+}
+
+export interface ReporterOptions {
+  options: CompleteWorkerOptions;
+  session: Session;
+  /** Called when the platform has refused the worker for good. */
+  onFatal: (error: LinkError) => void;
+}
+
+export class Reporter {
+  readonly #options: CompleteWorkerOptions;
+  readonly #session: Session;
+  readonly #onFatal: (error: LinkError) => void;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #outbox: Outbox;
+  readonly #listeners = new Map<ReportLane, ReportListener>();
+  readonly #stopping = new AbortController();
+  readonly #pace = new RetryPace({ baseMs: 50, maxMs: 5_000, jitter: 0.2 });
+  readonly #gapPace = new RetryPace({ baseMs: 50, maxMs: 5_000, jitter: 0.2 });
+  #sending = false;
+  #whenEmpty: (() => void)[] = [];
+
+  constructor({ options, session, onFatal }: ReporterOptions) {
+    this.#options = options;
+    this.#session = session;
+    this.#onFatal = onFatal;
+    this.#clock = options.clock;
+    this.#log = options.log;
+    this.#outbox = options.outbox;
+  }
+
+  get depth(): number {
+    return this.#outbox.depth;
+  }
+
+  /** So much waits that no new work should be begun. */
+  get isCongested(): boolean {
+    return this.#outbox.bytes > this.#options.maxOutboxBytes;
+  }
+
+  open(lease: LeaseRef, listener: ReportListener): AttemptReports {
+    const { jobId, attempt, token } = lease;
+    const lane = this.#outbox.open({ jobId, attempt, token });
+    this.#listeners.set(lane, listener);
+    const add = (change: () => void) => {
+      change();
+      this.#wake(lane);
+    };
+    return {
+      chunks: (message) => add(() => lane.addChunks(message)),
+      progress: (value) => add(() => lane.addProgress(value)),
+      log: (lines, dropped) => add(() => lane.addLog(lines, dropped)),
+      end: (end) => add(() => lane.addOutcome(end)),
+    };
+  }
+
+  /** Resolves when everything that was reported so far and since has been acknowledged. */
+  async delivered(): Promise<void> {
+    if (this.#outbox.depth === 0) return;
+    await new Promise<void>((resolve) => {
+      this.#whenEmpty.push(resolve);
+    });
+  }
+
+  /** Sends nothing more. */
+  stop(): void {
+    this.#stopping.abort();
+  }
+
+  #wake(lane: ReportLane): void {
+    this.#outbox.touch(lane);
+    if (this.#sending || this.#stopping.signal.aborted || lane.waiting === 0) return;
+    this.#sending = true;
+    // What else is reported in this turn of the event loop travels along.
+    setImmediate(() => {
+      this.#sendAll().catch((error: unknown) => this.#onFatal(toLinkError(error)));
+    });
+  }
+
+  async #sendAll(): Promise<void> {
+    try {
+      for (;;) {
+        const batch = this.#stopping.signal.aborted ? [] : this.#outbox.takeBatch(BATCH);
+        if (batch.length === 0) break;
+        await this.#deliver(batch);
+      }
+    } catch (error) {
+      if (!this.#stopping.signal.aborted) throw error;
+    } finally {
+      this.#sending = false;
+      if (this.#outbox.depth === 0) for (const resolve of this.#whenEmpty.splice(0)) resolve();
+    }
+  }
+
+  async #deliver(batch: Parcel[]): Promise<void> {
+    const parcels = batch.filter((parcel) => parcel.lane.isCurrent(parcel));
+    if (parcels.length === 0) return;
+    let replies: ReportReply[];
+    try {
+      replies = await this.#send(parcels);
+    } catch (thrown) {
+      const error = toLinkError(thrown);
+      if (error.code !== 'invalid' || this.#stopping.signal.aborted) throw error;
+      const [only] = parcels;
+      if (parcels.length === 1 && only) return this.#replace(only, error);
+      // One of them is bad: the others must not suffer for it.
+      const middle = Math.ceil(parcels.length / 2);
+      await this.#deliver(parcels.slice(0, middle));
+      return this.#deliver(parcels.slice(middle));
+    }
+    await this.#applyAll(parcels, replies);
+  }
+
+  async #send(parcels: Parcel[]): Promise<ReportReply[]> {
+    const { link, workerId, incarnation } = this.#options;
+    const reports = parcels.map(({ report }) => report);
+    const call = () =>
+      callWithin({ clock: this.#clock, limitMs: REPORT_LIMIT_MS }, async () => {
+        const replies = await link.report({ workerId, incarnation, reports });
+        if (replies.length === reports.length) return replies;
+        const counts = `${replies.length} answers to ${reports.length} reports`;
+        throw new LinkError('unavailable', `the platform gave ${counts}`);
+      });
+    const { signal } = this.#stopping;
+    return this.#session.persist(call, { verb: 'report', signal, pace: this.#pace });
+  }
+
+  async #applyAll(parcels: Parcel[], replies: ReportReply[]): Promise<void> {
+    let hasGap = false;
+    for (const [index, parcel] of parcels.entries()) {
+      const reply = replies[index];
+      if (!reply || !parcel.lane.isCurrent(parcel)) continue;
+      if (reply.answer === 'gap') hasGap = true;
+      this.#apply(parcel, reply);
+    }
+    if (!hasGap) {
+      this.#gapPace.reset();
+      return;
+    }
+    // Sent again at once the first time; a platform that goes on asking is not hammered.
+    const waitMs = this.#gapPace.next();
+    if (this.#gapPace.failures > 1) await sleep(this.#clock, waitMs, this.#stopping.signal);
+  }
+
+  #apply({ lane, report }: Parcel, reply: ReportReply): void {
+    switch (reply.answer) {
+      case 'applied':
+      case 'duplicate':
+        this.#confirm(lane, report.seq);
+        if (report.kind === 'outcome') this.#settle(lane);
+        break;
+      case 'gap':
+        this.#sendAgain(lane, reply.expected);
+        break;
+      case 'superseded':
+        if (report.kind === 'outcome') this.#settle(lane);
+        else this.#quieten(lane);
+        break;
+      case 'gone':
+        this.#giveUp(lane);
+        break;
+    }
+  }
+
+  #sendAgain(lane: ReportLane, expected: number): void {
+    this.#confirm(lane, expected - 1);
+    if (lane.resendFrom(expected)) {
+      this.#outbox.touch(lane);
+      return;
+    }
+    const job = { job: lane.lease.jobId, attempt: lane.lease.attempt };
+    this.#log.error(
+      { ...job, expected },
+      'the platform lost reports of an attempt; it is given up',
+    );
+    this.#giveUp(lane);
+  }
+
+  /**
+   * A cancel shows here, too, before the renewal has brought it: the attempt is stopped, and its
+   * outcome delivered all the same, because the platform may want to know how it was stopped.
+   */
+  #quieten(lane: ReportLane): void {
+    lane.mute();
+    this.#outbox.touch(lane);
+    this.#listeners.get(lane)?.onSuperseded();
+  }
+
+  #confirm(lane: ReportLane, seq: number): void {
+    const chunkBytes = lane.acknowledge(seq);
+    if (chunkBytes > 0) this.#listeners.get(lane)?.onDelivered(chunkBytes);
+  }
+
+  #giveUp(lane: ReportLane): void {
+    this.#listeners.get(lane)?.onSuperseded();
+    this.#settle(lane);
+  }
+
+  #settle(lane: ReportLane): void {
+    const listener = this.#listeners.get(lane);
+    this.#listeners.delete(lane);
+    lane.mute();
+    this.#outbox.close(lane);
+    listener?.onSettled();
+  }
+
+  #replace({ lane, report }: Parcel, error: LinkError): void {
+    const { jobId: job, attempt } = lane.lease;
+    const { kind, seq, body } = report;
+    const refused = { job, attempt, kind, seq, bytes: body.length, err: error };
+    this.#log.error(refused, 'the platform refuses a report; the attempt fails');
+    const outcome = kind === 'outcome' ? report.outcome : undefined;
+    if (lane.replaceFrom(seq, describeRefusal(outcome, error))) {
+      this.#outbox.touch(lane);
+      this.#listeners.get(lane)?.onSuperseded();
+    } else {
+      this.#giveUp(lane);
+    }
+  }
+}
+
+function describeRefusal(outcome: Outcome | undefined, error: LinkError): Outcome {
+  const executionMs = outcome && outcome.kind !== 'released' ? outcome.executionMs : 0;
+  const message = `The platform refused what the handler gave: ${error.message}`;
+  return {
+    kind: 'failed',
+    executionMs,
+    error: { code: 'output_invalid', message },
+    retry: 'default',
+  };
+}

@@ -1,0 +1,30 @@
+// How long one repeated call waits between its failures: backoff with jitter, or what it was told.
+import { type BackoffOptions, backoffMs } from '../base/backoff.ts';
+import type { LinkError } from '../wire/worker-link.ts';
+
+export class RetryPace {
+  readonly #options: BackoffOptions;
+  #failures = 0;
+
+  constructor(options: BackoffOptions) {
+    this.#options = options;
+  }
+
+  get failures(): number {
+    return this.#failures;
+  }
+
+  /** Counts a failure; ms to wait before the next try. Never earlier than the error asks for. */
+  next(error?: LinkError): number {
+    this.#failures++;
+    const waitMs = backoffMs(this.#failures, this.#options);
+    if (error?.retryAfterMs === undefined) return waitMs;
+    // Many workers are told the same: they spread over the time after it.
+    const { random = Math.random, jitter } = this.#options;
+    return Math.round(error.retryAfterMs * (1 + jitter * random()));
+  }
+
+  reset(): void {
+    this.#failures = 0;
+  }
+}

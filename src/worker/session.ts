@@ -1,0 +1,151 @@
+// The worker's standing with the platform: says hello until it is welcome, knows the terms, and
+// repeats the other verbs' calls over outages. What is called, and what for, is left to the loops.
+import { type Clock, sleep } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import {
+  LinkError,
+  PROTOCOL_VERSION,
+  type WorkerHello,
+  type WorkerWelcome,
+} from '../wire/worker-link.ts';
+import { callWithin, toLinkError } from './link-call.ts';
+import { RetryPace } from './retry-pace.ts';
+import type { CompleteWorkerOptions } from './worker-options.ts';
+
+const HELLO_LIMIT_MS = 30_000;
+
+export interface Persistence {
+  /** Names the call in the log. */
+  verb: 'take' | 'renew' | 'report';
+  /** Ends the repeating: the last error is thrown. */
+  signal: AbortSignal;
+  pace: RetryPace;
+  /** No wait is longer, whatever the platform asks for. */
+  maxWaitMs?: () => number;
+  onFailure?: (error: LinkError) => void;
+}
+
+export class Session {
+  readonly #options: CompleteWorkerOptions;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #signal: AbortSignal;
+  readonly #pace = new RetryPace({ baseMs: 200, maxMs: 5_000, jitter: 0.2 });
+  #terms: WorkerWelcome | undefined;
+  #trouble: string | undefined;
+  #greeting: Promise<void> | undefined;
+
+  /** The signal ends it: whoever waits for a welcome then gets LinkError `unavailable`. */
+  constructor(options: CompleteWorkerOptions, signal: AbortSignal) {
+    this.#options = options;
+    this.#clock = options.clock;
+    this.#log = options.log;
+    this.#signal = signal;
+  }
+
+  /** What the platform asks of the worker. @throws Error before the first welcome. */
+  get terms(): WorkerWelcome {
+    if (!this.#terms) throw new Error('the worker has not been welcomed yet');
+    return this.#terms;
+  }
+
+  /** Why the platform does not have the worker at the moment, if it does not. */
+  get trouble(): string | undefined {
+    return this.#trouble;
+  }
+
+  /**
+   * Says hello until it is welcome, once for all who ask at the same time; a refused key is tried
+   * again slowly. @throws LinkError `stale_incarnation` or `invalid`, for good.
+   */
+  greet(after?: LinkError): Promise<void> {
+    this.#greeting ??= this.#sayHello(after).finally(() => {
+      this.#greeting = undefined;
+    });
+    return this.#greeting;
+  }
+
+  /**
+   * Repeats a call until it is answered: after waits while it is unavailable, after a hello where
+   * the platform does not know or not accept the worker.
+   * @throws LinkError `stale_incarnation` or `invalid`; any, once the signal has aborted.
+   */
+  async persist<T>(call: () => Promise<T>, persistence: Persistence): Promise<T> {
+    const { verb, signal, pace, maxWaitMs, onFailure } = persistence;
+    for (;;) {
+      try {
+        const answer = await call();
+        if (pace.failures > 0) this.#log.info({ verb }, 'the platform answers again');
+        pace.reset();
+        return answer;
+      } catch (thrown) {
+        const error = toLinkError(thrown);
+        if (signal.aborted || error.code === 'stale_incarnation' || error.code === 'invalid') {
+          throw error;
+        }
+        onFailure?.(error);
+        const again = pace.failures > 0;
+        const waitMs = Math.min(pace.next(error), maxWaitMs?.() ?? Number.POSITIVE_INFINITY);
+        this.#log[again ? 'debug' : 'warn'](
+          { verb, code: error.code, err: error, waitMs },
+          'the platform does not answer; trying again',
+        );
+        if (error.code === 'unavailable') await sleep(this.#clock, waitMs, signal);
+        else {
+          // Unknown right after a welcome: without a wait this would be a tight loop.
+          if (again) await sleep(this.#clock, waitMs, signal);
+          await this.greet(error);
+        }
+        if (signal.aborted) throw error;
+      }
+    }
+  }
+
+  async #sayHello(after: LinkError | undefined): Promise<void> {
+    let error = after;
+    for (;;) {
+      if (error && error.code !== 'unknown_worker') await this.#waitAfter(error);
+      if (this.#signal.aborted) throw new LinkError('unavailable', 'the worker is leaving');
+      try {
+        const welcome = await callWithin(
+          { clock: this.#clock, limitMs: HELLO_LIMIT_MS, signal: this.#signal },
+          () => this.#options.link.hello(this.#describe()),
+        );
+        this.#terms = welcome;
+        this.#trouble = undefined;
+        this.#pace.reset();
+        this.#log.info({ ...welcome }, 'welcomed by the platform');
+        return;
+      } catch (thrown) {
+        error = toLinkError(thrown);
+        if (error.code === 'stale_incarnation' || error.code === 'invalid') throw error;
+        if (error.code === 'unknown_worker') {
+          error = new LinkError('unavailable', error.message, { cause: error });
+        }
+      }
+    }
+  }
+
+  async #waitAfter(error: LinkError): Promise<void> {
+    const refused = error.code === 'unauthorized';
+    const waitMs = refused ? this.#options.refusedRetryMs : this.#pace.next(error);
+    const reason = `${refused ? 'the platform refuses the key' : 'the platform is unavailable'}: ${error.message}`;
+    const isNews = this.#trouble !== reason;
+    this.#trouble = reason;
+    this.#log[isNews ? 'error' : 'debug']({ err: error, waitMs }, reason);
+    await sleep(this.#clock, waitMs, this.#signal);
+  }
+
+  #describe(): WorkerHello {
+    const { workerId, incarnation, version, devices, executor, outbox } = this.#options;
+    return {
+      workerId,
+      incarnation,
+      protocol: PROTOCOL_VERSION,
+      version,
+      slots: executor.slots,
+      devices: [...devices],
+      outbox: outbox.survivors(),
+    };
+  }
+}

@@ -1,0 +1,157 @@
+// Asks for jobs, one take at a time, for as many as there is room for; what comes is handed on.
+
+import { randomUUID } from 'node:crypto';
+import type { Clock } from '../base/clock.ts';
+import { sleep } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Lease, TakeRequest } from '../wire/worker-link.ts';
+import type { Attempts } from './attempts.ts';
+import type { Executor } from './executor.ts';
+import { callWithin, toLinkError } from './link-call.ts';
+import type { Reporter } from './reporter.ts';
+import { RetryPace } from './retry-pace.ts';
+import type { Session } from './session.ts';
+import type { CompleteWorkerOptions } from './worker-options.ts';
+
+/** Of the protocol. */
+const MAX_PER_TAKE = 1_000;
+/** Beyond the longest wait of a take: time for the answer to travel. */
+const TAKE_MARGIN_MS = 10_000;
+/** So many empty answers before their time in a row are chance; more are a platform gone wrong. */
+const EARLY_ANSWERS = 3;
+
+export interface TakeLoopOptions {
+  options: CompleteWorkerOptions;
+  session: Session;
+  attempts: Attempts;
+  reporter: Reporter;
+}
+
+export class TakeLoop {
+  readonly #options: CompleteWorkerOptions;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #executor: Executor;
+  readonly #session: Session;
+  readonly #attempts: Attempts;
+  readonly #reporter: Reporter;
+  readonly #stopping = new AbortController();
+  readonly #pace = new RetryPace({ baseMs: 100, maxMs: 5_000, jitter: 0.2 });
+  readonly #earlyPace = new RetryPace({ baseMs: 50, maxMs: 1_000, jitter: 0.2 });
+  #lastTakeAt: number | undefined;
+  #lastTurnAt: number;
+  #isFull = false;
+  #wake: (() => void) | undefined;
+
+  constructor({ options, session, attempts, reporter }: TakeLoopOptions) {
+    this.#options = options;
+    this.#clock = options.clock;
+    this.#log = options.log;
+    this.#executor = options.executor;
+    this.#session = session;
+    this.#attempts = attempts;
+    this.#reporter = reporter;
+    this.#lastTurnAt = this.#clock.now();
+  }
+
+  /** When a take was answered last, Unix ms. */
+  get lastTakeAt(): number | undefined {
+    return this.#lastTakeAt;
+  }
+
+  /** It waits for room, or a take was answered within the time that one may need. */
+  get isTurning(): boolean {
+    const limitMs = this.#session.terms.takeWaitMs + TAKE_MARGIN_MS;
+    return this.#isFull || this.#clock.now() - this.#lastTurnAt <= limitMs;
+  }
+
+  /** Looks again whether there is room. */
+  poke(): void {
+    this.#wake?.();
+  }
+
+  /** Takes nothing more; leases that are on their way all the same are given back. */
+  stop(): void {
+    this.#stopping.abort();
+    this.poke();
+  }
+
+  /** Ends after `stop`. @throws LinkError `stale_incarnation` */
+  async run(): Promise<void> {
+    const { signal } = this.#stopping;
+    this.#lastTurnAt = this.#clock.now();
+    for (;;) {
+      const max = await this.#waitForRoom();
+      if (signal.aborted) return;
+      const askedAt = this.#clock.now();
+      const leases = await this.#take(max);
+      if (!leases) continue;
+      this.#lastTakeAt = this.#lastTurnAt = this.#clock.now();
+      if (signal.aborted) this.#attempts.release(leases);
+      else if (leases.length > 0) this.#attempts.accept(leases);
+      await this.#slowDown(leases, askedAt);
+    }
+  }
+
+  get #room(): number {
+    if (this.#attempts.hasSolo || this.#reporter.isCongested) return 0;
+    const free = Math.min(this.#executor.free, this.#executor.slots - this.#attempts.active);
+    return Math.min(free, MAX_PER_TAKE);
+  }
+
+  async #waitForRoom(): Promise<number> {
+    while (this.#room < 1 && !this.#stopping.signal.aborted) {
+      this.#isFull = true;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+      this.#wake = undefined;
+      // Slots that become free in the same turn of the event loop are asked for together.
+      await new Promise<void>((resolve) => setImmediate(resolve));
+    }
+    if (this.#isFull) this.#lastTurnAt = this.#clock.now();
+    this.#isFull = false;
+    return this.#room;
+  }
+
+  /** Undefined if the take came to nothing; leases that it may have been given come with a later one. */
+  async #take(max: number): Promise<Lease[] | undefined> {
+    const { link, workerId, incarnation } = this.#options;
+    const { signal } = this.#stopping;
+    const waitMs = this.#session.terms.takeWaitMs;
+    // Repeated unchanged after a failure: leases whose answer was lost come again by the takeId.
+    const request: TakeRequest = {
+      workerId,
+      incarnation,
+      takeId: randomUUID(),
+      max,
+      waitMs,
+      held: this.#attempts.tokens(),
+    };
+    const limits = { clock: this.#clock, limitMs: waitMs + TAKE_MARGIN_MS, signal };
+    const call = () => callWithin(limits, (callSignal) => link.take(request, callSignal));
+    try {
+      return await this.#session.persist(call, { verb: 'take', signal, pace: this.#pace });
+    } catch (thrown) {
+      const error = toLinkError(thrown);
+      if (signal.aborted) return undefined;
+      if (error.code !== 'invalid') throw error;
+      const waitMs = this.#pace.next(error);
+      this.#log.error({ err: error, waitMs }, 'the platform refuses a take');
+      await sleep(this.#clock, waitMs, signal);
+      return undefined;
+    }
+  }
+
+  async #slowDown(leases: readonly Lease[], askedAt: number): Promise<void> {
+    const early = this.#clock.now() - askedAt < this.#session.terms.takeWaitMs / 2;
+    if (leases.length > 0 || !early) {
+      this.#earlyPace.reset();
+      return;
+    }
+    const waitMs = this.#earlyPace.next();
+    if (this.#earlyPace.failures > EARLY_ANSWERS) {
+      await sleep(this.#clock, waitMs, this.#stopping.signal);
+    }
+  }
+}

@@ -1,0 +1,175 @@
+// What runs inside a handler thread: loads the author's module, runs its setup, then its jobs, for
+// as long as the thread lives. Imports no zod, no pino, nothing heavy: that is each thread's memory.
+import { type MessagePort, threadId } from 'node:worker_threads';
+import type { Clock } from '../base/clock.ts';
+import { createLinesLog } from '../handler/attempt-log.ts';
+import { captureConsole, currentSpeaker, type Speaker } from '../handler/console.ts';
+import type { SetupContext } from '../handler/define.ts';
+import { type Attempt, type AttemptSink, invoke } from '../handler/invoke.ts';
+import { HandlerLoadError, type LoadedHandler, loadHandler } from '../handler/load.ts';
+import { LogLines } from '../handler/log-lines.ts';
+import { StopError } from '../handler/stop.ts';
+import { describeThrown } from '../handler/thrown.ts';
+import {
+  type FromThread,
+  type LaneTask,
+  PortOutbox,
+  type ToThread,
+  unpack,
+} from './thread-messages.ts';
+
+/** Unix ms with fractions; unlike Date.now it never goes back. */
+const monotonicClock: Clock = {
+  now: () => performance.timeOrigin + performance.now(),
+  after(ms, act) {
+    const timer = setTimeout(act, ms);
+    return () => clearTimeout(timer);
+  },
+};
+
+/** The task that piscina runs; it ends after teardown, or with the thread. */
+export function serveLane(task: LaneTask): Promise<void> {
+  return new ThreadLane(task).serve();
+}
+
+class ThreadLane implements Speaker {
+  readonly attemptNumber = undefined;
+  readonly #task: LaneTask;
+  readonly #port: MessagePort;
+  readonly #outbox: PortOutbox<FromThread>;
+  readonly #lines: LogLines;
+  readonly #attempts = new Map<number, Attempt>();
+  readonly #setupAbort = new AbortController();
+  #handler: LoadedHandler | undefined;
+  #end: () => void = () => undefined;
+
+  constructor(task: LaneTask) {
+    this.#task = task;
+    this.#port = task.port;
+    this.#outbox = new PortOutbox({ port: task.port, schedule: setImmediate, payloads: 'given' });
+    this.#lines = new LogLines({ thread: threadId }, (lines, dropped) => {
+      this.#outbox.push({ kind: 'log', number: undefined, dropped }, lines);
+    });
+  }
+
+  say: Speaker['say'] = (level, text) => this.#lines.say(level, text);
+
+  async serve(): Promise<void> {
+    const ended = new Promise<void>((resolve) => {
+      this.#end = resolve;
+    });
+    this.#port.on('message', (packet) => {
+      for (const { message, payload } of unpack<ToThread>(packet)) this.#receive(message, payload);
+    });
+    // The worker gave this lane up before it began.
+    this.#port.on('close', () => this.#end());
+    captureConsole(this);
+    this.#tellOfTheEnd();
+    this.#outbox.push({ kind: 'up', threadId });
+    this.#outbox.flush();
+    await this.#start();
+    await ended;
+    this.#port.close();
+  }
+
+  async #start(): Promise<void> {
+    try {
+      const handler = await loadHandler(this.#task.handlerPath);
+      this.#outbox.push({ kind: 'loaded', config: handler.config });
+      this.#outbox.flush();
+      await handler.setup?.(this.#createSetupContext());
+      this.#handler = handler;
+      this.#lines.flush();
+      this.#outbox.push({ kind: 'ready' });
+    } catch (error) {
+      this.#lines.flush();
+      this.#outbox.push({ kind: 'failed', reason: this.#explain(error) });
+    }
+    this.#outbox.flush();
+  }
+
+  #explain(error: unknown): string {
+    if (error instanceof HandlerLoadError) return error.message;
+    const { message, stack } = describeThrown(error);
+    return `${this.#task.handlerPath}: setup threw: ${stack ?? message}`;
+  }
+
+  #createSetupContext(): SetupContext {
+    const lines = this.#lines;
+    return {
+      signal: this.#setupAbort.signal,
+      devices: this.#task.devices,
+      get log() {
+        return createLinesLog(lines, { thread: threadId });
+      },
+    };
+  }
+
+  #receive(message: ToThread, payload: Uint8Array | undefined): void {
+    switch (message.kind) {
+      case 'job':
+        this.#run(message, payload ?? new Uint8Array(0));
+        return;
+      case 'stop':
+        this.#attempts.get(message.number)?.stop(message.reason);
+        return;
+      case 'grant':
+        this.#attempts.get(message.number)?.grant(message.bytes);
+        return;
+      case 'teardown':
+        void this.#tearDown();
+    }
+  }
+
+  #run(job: Extract<ToThread, { kind: 'job' }>, input: Uint8Array): void {
+    if (!this.#handler) return;
+    const { devices, windowBytes, limits } = this.#task;
+    const { number, jobId, attempt, timeoutMs } = job;
+    const outbox = this.#outbox;
+    const sink: AttemptSink = {
+      chunks: ({ sizes, bytes }) => outbox.push({ kind: 'chunks', number, sizes }, bytes),
+      progress: (value) => outbox.push({ kind: 'progress', number }, value),
+      log: (lines, dropped) => outbox.push({ kind: 'log', number, dropped }, lines),
+    };
+    const clock = monotonicClock;
+    const call = { number, jobId, attempt, input, timeoutMs, devices, windowBytes, limits, clock };
+    const running = invoke(this.#handler, call, sink);
+    this.#attempts.set(number, running);
+    void running.end.then(({ outcome, output }) => {
+      this.#attempts.delete(number);
+      outbox.push({ kind: 'end', number, outcome }, output);
+    });
+  }
+
+  async #tearDown(): Promise<void> {
+    this.#setupAbort.abort(new StopError('shutdown'));
+    try {
+      await this.#handler?.teardown?.();
+    } catch (error) {
+      const { message, stack } = describeThrown(error);
+      this.#lines.say('error', `teardown threw: ${stack ?? message}`);
+    }
+    this.#lines.flush();
+    this.#outbox.flush();
+    this.#end();
+  }
+
+  /**
+   * The context in which the exception or the exit came up tells whose code it was, so that the
+   * other attempts of the thread need not take the blame.
+   */
+  #tellOfTheEnd(): void {
+    let because: 'exit' | 'uncaught' = 'exit';
+    let number: number | undefined;
+    process.on('uncaughtExceptionMonitor', () => {
+      because = 'uncaught';
+      number = currentSpeaker.getStore()?.attemptNumber;
+    });
+    process.on('exit', (code) => {
+      number ??= currentSpeaker.getStore()?.attemptNumber;
+      this.#lines.flush();
+      this.#outbox.push({ kind: 'exit', code, number, because });
+      this.#outbox.flush();
+    });
+  }
+}

@@ -1,0 +1,60 @@
+// What a worker may be told: units, defaults, effects. Completed here, and nowhere else, into the
+// one internal form.
+import { type Clock, systemClock } from '../base/clock.ts';
+import { type Log, silentLog } from '../base/log.ts';
+import type { Device, WorkerLink } from '../wire/worker-link.ts';
+import type { Executor } from './executor.ts';
+import { MemoryOutbox, type Outbox } from './outbox.ts';
+
+export interface WorkerOptions {
+  /** The queue, or a carrier to it. The worker does not close it. */
+  link: WorkerLink;
+  /** What runs handlers; started and stopped by the worker. */
+  executor: Executor;
+  /** Stable over restarts. Letters, digits, `.`, `_`, `-`, at most 128. */
+  workerId: string;
+  /** Larger than that of any process that ran under this id before. */
+  incarnation: number;
+  /** Of the package; shown by the platform. */
+  version: string;
+  /** What the process is pinned to. */
+  devices: readonly Device[];
+  /** Default: the machine's. */
+  clock?: Clock;
+  /** Default: silent. */
+  log?: Log;
+  /** How long a draining worker lets running jobs go on before it stops them, ms. Default 30,000. */
+  drainMs?: number;
+  /** After that, how long stopped jobs may take to end before they are released, ms. Default 3,000. */
+  forceMs?: number;
+  /** How long a leaving worker tries to deliver what is left and to say bye, ms. Default 5,000. */
+  flushMs?: number;
+  /** Wait between two hellos while the key is refused, ms. Default 30,000. */
+  refusedRetryMs?: number;
+  /**
+   * A job that still runs this long after its lease came is named to the platform, before the next
+   * renewal is due: from then on a crash of the process counts against the job. ms, default 200.
+   */
+  nameWithinMs?: number;
+  /** Nothing more is taken while undelivered reports hold more than this. Default 64 MB. */
+  maxOutboxBytes?: number;
+  /** Keeps reports until they are acknowledged. Default: in memory. */
+  outbox?: Outbox;
+}
+
+export type CompleteWorkerOptions = Readonly<Required<WorkerOptions>>;
+
+export function completeWorkerOptions(options: WorkerOptions): CompleteWorkerOptions {
+  return {
+    clock: systemClock,
+    log: silentLog,
+    drainMs: 30_000,
+    forceMs: 3_000,
+    flushMs: 5_000,
+    refusedRetryMs: 30_000,
+    nameWithinMs: 200,
+    maxOutboxBytes: 64 * 1_048_576,
+    outbox: new MemoryOutbox(),
+    ...options,
+  };
+}

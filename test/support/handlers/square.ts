@@ -1,0 +1,13 @@
+// Squares a number after a moment; streams the steps there if asked to.
+interface Input {
+  n: number;
+  ms: number;
+}
+
+export default async function square(job: {
+  input: Input;
+}): Promise<{ n: number; square: number }> {
+  const { n, ms } = job.input;
+  await new Promise((resolve) => setTimeout(resolve, ms));
+  return { n, square: n * n };
+}

@@ -1,0 +1,34 @@
+// Run by itself, with handler files as arguments: prints for each what loading it gave, as JSON.
+// A process of its own, because the test runner's would load TypeScript by its own rules.
+import { ManualClock } from '../../src/base/clock.ts';
+import { invoke } from '../../src/handler/invoke.ts';
+import { type LoadedHandler, loadHandler } from '../../src/handler/load.ts';
+import { readOutput } from './leases.ts';
+import { RecordingSink } from './recording-sink.ts';
+
+async function answer(handler: LoadedHandler): Promise<unknown> {
+  const call = {
+    number: 1,
+    jobId: 'job-1',
+    attempt: 1,
+    input: Buffer.from('1'),
+    timeoutMs: 10_000,
+    devices: [],
+    windowBytes: 1_000,
+    limits: { outputBytes: 1_000, chunkTotalBytes: 1_000 },
+    clock: new ManualClock(),
+  };
+  return readOutput(await invoke(handler, call, new RecordingSink()).end);
+}
+
+const results = [];
+for (const path of process.argv.slice(2)) {
+  try {
+    const handler = await loadHandler(path);
+    const { config, input } = handler;
+    results.push({ answer: await answer(handler), hasInput: input !== undefined, config });
+  } catch (error) {
+    results.push({ error: error instanceof Error ? `${error.name}: ${error.message}` : error });
+  }
+}
+console.log(JSON.stringify(results));

@@ -1,0 +1,143 @@
+// Real platform and worker processes for tests: started, found by what they print, ended by their pid.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const BIN = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url));
+
+export const fixture = (name: string): string =>
+  fileURLToPath(new URL(`handlers/${name}`, import.meta.url));
+
+/** A process of ours with everything it has said so far. */
+export class Process {
+  readonly child: ChildProcess;
+  readonly exited: Promise<number | null>;
+  output = '';
+
+  constructor(args: readonly string[], env: Record<string, string> = {}) {
+    this.child = spawn(process.execPath, [BIN, ...args], {
+      env: { ...process.env, ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    const note = (data: Buffer) => {
+      this.output += data.toString();
+    };
+    this.child.stdout?.on('data', note);
+    this.child.stderr?.on('data', note);
+    this.exited = once(this.child, 'exit').then(([code]) => code);
+  }
+
+  /** What the pattern finds in the output, once it is there. */
+  async find(pattern: RegExp): Promise<string> {
+    for (;;) {
+      const found = pattern.exec(this.output);
+      if (found) return found[1] ?? found[0];
+      if (this.child.exitCode !== null || this.child.signalCode !== null) {
+        throw new Error(
+          `process ended (${this.child.exitCode}) without ${pattern}:\n${this.output}`,
+        );
+      }
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  }
+
+  async end(signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
+    if (this.child.exitCode === null && this.child.signalCode === null) this.child.kill(signal);
+    return this.exited;
+  }
+}
+
+export interface PlatformOptions {
+  endpoints: string[];
+  args?: string[];
+}
+
+/** `millrace serve` on a data folder that outlives its processes. */
+export class PlatformProcess {
+  readonly folder: string;
+  readonly #options: PlatformOptions;
+  #process: Process | undefined;
+  url = '';
+  adminKey = '';
+  workerKey = '';
+
+  private constructor(folder: string, options: PlatformOptions) {
+    this.folder = folder;
+    this.#options = options;
+  }
+
+  static async start(options: PlatformOptions): Promise<PlatformProcess> {
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-test-'));
+    const platform = new PlatformProcess(folder, options);
+    await platform.restart();
+    return platform;
+  }
+
+  get process(): Process {
+    if (!this.#process) throw new Error('the platform is not running');
+    return this.#process;
+  }
+
+  /** A new process on the same folder and, once it has one, the same port. */
+  async restart(): Promise<void> {
+    const keyFile = join(this.folder, 'keys');
+    const port = this.url ? new URL(this.url).port : '0';
+    const endpoints = this.#options.endpoints.flatMap((name) => ['--endpoint', name]);
+    const data = join(this.folder, 'data');
+    this.#process = new Process([
+      'serve',
+      '--port',
+      port,
+      '--data',
+      data,
+      '--key-file',
+      keyFile,
+      ...endpoints,
+      ...(this.#options.args ?? []),
+    ]);
+    this.url = await this.#process.find(/(https?:\/\/127\.0\.0\.1:\d+)/);
+    const keys = await readFile(keyFile, 'utf8');
+    this.adminKey = /MILLRACE_ADMIN_KEY=(\S+)/.exec(keys)?.[1] ?? '';
+    this.workerKey = /MILLRACE_WORKER_KEY=(\S+)/.exec(keys)?.[1] ?? '';
+  }
+
+  async kill(): Promise<void> {
+    await this.process.end('SIGKILL');
+  }
+
+  startWorker(endpoint: string, handler: string, ...args: string[]): Process {
+    return new Process([
+      'worker',
+      fixture(handler),
+      '--url',
+      this.url,
+      '--endpoint',
+      endpoint,
+      '--key',
+      this.workerKey,
+      ...args,
+    ]);
+  }
+
+  /** A request with the admin key. */
+  fetch(path: string, init: RequestInit = {}): Promise<Response> {
+    const headers = { authorization: `Bearer ${this.adminKey}`, ...init.headers };
+    return fetch(`${this.url}${path}`, { ...init, headers });
+  }
+
+  post(path: string, body: unknown): Promise<Response> {
+    return this.fetch(path, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.#process?.end();
+    await rm(this.folder, { recursive: true, force: true });
+  }
+}

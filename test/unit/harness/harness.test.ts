@@ -1,0 +1,166 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import type { Context, Job } from '../../../src/index.ts';
+import { defineHandler, NonRetryableError } from '../../../src/index.ts';
+import { createHarness, type Harness, JobFailedError } from '../../../src/testing.ts';
+import type { Chunk } from '../../../src/wire/chunk.ts';
+
+const open: Harness[] = [];
+
+async function start(options: Parameters<typeof createHarness>[0]): Promise<Harness> {
+  const harness = await createHarness(options);
+  open.push(harness);
+  return harness;
+}
+
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((harness) => harness.close()));
+});
+
+/** A handler that says when it runs and ends when it is told to. */
+function createGate() {
+  let runs = 0;
+  let release: () => void = () => {};
+  let released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  const signals: AbortSignal[] = [];
+  return {
+    signals,
+    get runs() {
+      return runs;
+    },
+    release: () => release(),
+    run: async (_job: Job, ctx: Context) => {
+      runs++;
+      signals.push(ctx.signal);
+      await Promise.race([
+        released,
+        new Promise((resolve) => ctx.signal.addEventListener('abort', resolve)),
+      ]);
+      if (runs === 1 && ctx.signal.aborted) released = Promise.resolve();
+      return { attempt: ctx.attempt };
+    },
+  };
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await new Promise((resolve) => setImmediate(resolve));
+}
+
+describe('the harness', () => {
+  it('runs a function and gives its output', async () => {
+    const harness = await start({ handler: async (job: Job) => ({ got: job.input }) });
+    expect(await harness.run({ name: 'Ada' })).toEqual({ got: { name: 'Ada' } });
+  });
+
+  it('streams what a generator yields, large outputs in one piece', async () => {
+    const large = 'é'.repeat(1_500_000);
+    const handler = async function* (_job: Job, ctx: Context) {
+      yield ctx.chunk('small', { tokens: 1 });
+      yield large;
+    };
+    const harness = await start({ handler });
+    const chunks: Chunk[] = [];
+    for await (const chunk of harness.stream({})) chunks.push(chunk);
+    expect(chunks).toEqual([
+      { output: 'small', metrics: { tokens: 1 } },
+      { output: large, metrics: {} },
+    ]);
+  });
+
+  it('rejects with the record when a job fails', async () => {
+    const handler = defineHandler({
+      input: z.object({ n: z.number() }),
+      run: async () => {
+        throw new NonRetryableError('never');
+      },
+    });
+    const harness = await start({ handler });
+    const error = await harness.run({ n: 1 }).catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(JobFailedError);
+    expect(error).toMatchObject({ record: { status: 'FAILED', error: { code: 'handler_error' } } });
+    await expect(harness.run({ n: 'x' })).rejects.toThrow(/input\.n/);
+  });
+
+  it('waits between retries only as long as the test says', async () => {
+    let calls = 0;
+    const handler = async () => {
+      if (++calls < 3) throw new Error(`failure ${calls}`);
+      return calls;
+    };
+    const harness = await start({ handler, clock: 'manual' });
+    const job = await harness.submit({});
+    const end = job.end();
+    await harness.advance(0);
+    expect(calls).toBe(1);
+    await harness.advance(1_200);
+    expect(calls).toBe(2);
+    await harness.advance(2_400);
+    expect(await end).toMatchObject({ status: 'COMPLETED', output: 3, attempt: 3 });
+  });
+
+  it('cancels a running job', async () => {
+    const gate = createGate();
+    const harness = await start({ handler: gate.run });
+    const job = await harness.submit({});
+    await until(() => gate.runs === 1);
+    await job.cancel();
+    await until(() => gate.signals[0]?.aborted === true);
+    expect(await job.record()).toMatchObject({ status: 'CANCELLED' });
+  });
+
+  it('times a job out by its clock', async () => {
+    const gate = createGate();
+    const harness = await start({ handler: gate.run, clock: 'manual' });
+    const job = await harness.submit({}, { executionTimeout: 60_000 });
+    await harness.advance(0);
+    await harness.advance(60_000);
+    expect(await job.end()).toMatchObject({
+      status: 'TIMED_OUT',
+      error: { code: 'execution_timeout' },
+    });
+  });
+
+  it.each(['dropNextReport', 'dropNextReply'] as const)(
+    'delivers the outcome after %s',
+    async (fault) => {
+      const harness = await start({ handler: async () => 'done' });
+      harness[fault]();
+      expect(await harness.run({})).toBe('done');
+    },
+  );
+
+  it('keeps a running job over a restart of the platform', async () => {
+    const gate = createGate();
+    const harness = await start({ handler: gate.run });
+    const job = await harness.submit({});
+    await until(() => gate.runs === 1);
+    await harness.restartPlatform();
+    gate.release();
+    expect(await job.end()).toMatchObject({ status: 'COMPLETED', attempt: 1 });
+    expect(gate.runs).toBe(1);
+  });
+
+  it('gives the job of a killed worker to its successor', async () => {
+    const gate = createGate();
+    const harness = await start({ handler: gate.run });
+    const job = await harness.submit({});
+    await until(() => gate.runs === 1);
+    await harness.killWorker();
+    expect(await job.end()).toMatchObject({ status: 'COMPLETED', output: { attempt: 2 } });
+  });
+
+  it('aborts an attempt whose lease was lost, and lets the newer one count', async () => {
+    const gate = createGate();
+    const harness = await start({ handler: gate.run });
+    const job = await harness.submit({});
+    await until(() => gate.runs === 1);
+    await harness.loseLease(job.id);
+    await until(() => gate.signals[0]?.aborted === true);
+    gate.release();
+    const record = await job.end();
+    expect(record.status).toBe('COMPLETED');
+    expect(record.attempt).toBeGreaterThan(1);
+  });
+});

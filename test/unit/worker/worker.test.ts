@@ -1,0 +1,391 @@
+// The worker's life against a scripted queue: setup, hello, taking, draining, failing.
+import { describe, expect, it } from 'vitest';
+import { LinkError } from '../../../src/wire/worker-link.ts';
+import { HandlerNotLoadedError } from '../../../src/worker/executor.ts';
+import { lease, script, startScript, welcome } from './worker-script.ts';
+
+const unavailable = (retryAfterMs?: number) =>
+  new LinkError('unavailable', 'not now', { retryAfterMs });
+
+describe('a starting worker', () => {
+  it('says hello with its identity and slots once the handler is set up', async () => {
+    const { link, worker } = await startScript({ slots: 3 });
+    expect(link.hellos).toEqual([
+      {
+        workerId: 'w1',
+        incarnation: 3,
+        protocol: 1,
+        version: '0.0.0',
+        slots: 3,
+        devices: [],
+        outbox: [],
+      },
+    ]);
+    expect(worker.health()).toMatchObject({ ready: true, state: 'ready', slots: 3, running: 0 });
+  });
+
+  it('fails without a hello when the setup throws, and says why', async () => {
+    const { executor, link, worker } = script();
+    executor.onStart = () => Promise.reject(new HandlerNotLoadedError('no such model'));
+    await expect(worker.start()).rejects.toThrow(HandlerNotLoadedError);
+    expect(await worker.ended).toEqual({ name: 'failed', reason: 'no such model' });
+    expect(worker.health()).toMatchObject({ ready: false, reason: 'failed: no such model' });
+    expect([link.hellos.length, link.takes.length]).toEqual([0, 0]);
+  });
+
+  it('says hello again after a backoff while the platform is unavailable', async () => {
+    const { clock, link, worker } = script();
+    link.onHello = () => Promise.reject(unavailable());
+    const started = worker.start();
+    await clock.advance(0);
+    expect(worker.health()).toMatchObject({ ready: false, state: 'starting' });
+    expect(link.hellos).toHaveLength(1);
+    link.onHello = async () => welcome;
+    await clock.advance(1_000);
+    await started;
+    expect(worker.state.name).toBe('ready');
+  });
+
+  it('is not ready while its key is refused, says so, and asks again slowly', async () => {
+    const { clock, link, worker } = script();
+    link.onHello = () => Promise.reject(new LinkError('unauthorized', 'unknown key'));
+    const started = worker.start();
+    await clock.advance(29_000);
+    expect(link.hellos).toHaveLength(1);
+    expect(worker.health().reason).toContain('unknown key');
+    link.onHello = async () => welcome;
+    await clock.advance(1_000);
+    await started;
+    expect(worker.health().ready).toBe(true);
+  });
+
+  it('fails when a newer process runs under its id', async () => {
+    const { link, worker } = script();
+    link.onHello = () =>
+      Promise.reject(new LinkError('stale_incarnation', 'incarnation 4 is here'));
+    await expect(worker.start()).rejects.toThrow('incarnation 4 is here');
+    expect((await worker.ended).name).toBe('failed');
+  });
+
+  it('can be told to leave before it was welcome', async () => {
+    const { clock, executor, link, worker } = script();
+    link.onHello = () => Promise.reject(unavailable());
+    const started = worker.start();
+    await clock.advance(0);
+    const farewell = await worker.drain();
+    await clock.advance(10_000);
+    await started;
+    expect(farewell).toEqual({ delivered: true, undelivered: [], abandoned: 0 });
+    expect([worker.state.name, executor.stopped, link.hellos.length]).toEqual(['stopped', true, 1]);
+  });
+});
+
+describe('a worker that takes', () => {
+  it('asks for as many jobs as it has room for, and names the leases it holds', async () => {
+    const { clock, link } = await startScript({ slots: 4 });
+    expect(link.lastTake.request).toMatchObject({ max: 4, waitMs: 20_000, held: [] });
+    link.lastTake.answer([lease('a'), lease('b')]);
+    await clock.advance(0);
+    expect(link.takes).toHaveLength(2);
+    expect(link.lastTake.request).toMatchObject({ max: 2, held: ['token-a', 'token-b'] });
+    expect(link.takes[1]?.request.takeId).not.toBe(link.takes[0]?.request.takeId);
+  });
+
+  it('asks for nothing while all slots are taken, and again when one is free', async () => {
+    const { clock, executor, link } = await startScript({ slots: 1 });
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(60_000);
+    expect(link.takes).toHaveLength(1);
+    executor.last.complete();
+    await clock.advance(0);
+    expect(link.lastTake.request).toMatchObject({ max: 1, held: [] });
+    expect(link.takes).toHaveLength(2);
+  });
+
+  it('holds a lease until its outcome is acknowledged, though the slot is free before', async () => {
+    const { clock, executor, link } = await startScript({ slots: 1 });
+    link.onReport = () => new Promise(() => {});
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    executor.last.complete();
+    await clock.advance(0);
+    expect(link.lastTake.request).toMatchObject({ max: 1, held: ['token-a'] });
+  });
+
+  it('repeats a take that failed unchanged, so that a lost answer comes again', async () => {
+    const { clock, link } = await startScript();
+    link.lastTake.fail(unavailable());
+    await clock.advance(1_000);
+    expect(link.takes).toHaveLength(2);
+    expect(link.takes[1]?.request).toEqual(link.takes[0]?.request);
+  });
+
+  it('waits at least as long as the platform asks for', async () => {
+    const { clock, link } = await startScript();
+    link.lastTake.fail(unavailable(7_000));
+    await clock.advance(6_999);
+    expect(link.takes).toHaveLength(1);
+    await clock.advance(2_000);
+    expect(link.takes).toHaveLength(2);
+  });
+
+  it('gives a take up that is not answered in its time, and is ready no more until one is', async () => {
+    const { clock, link, worker } = await startScript();
+    await clock.advance(31_000);
+    expect(link.takes[0]?.signal.aborted).toBe(true);
+    expect(link.takes).toHaveLength(2);
+    expect(worker.health()).toMatchObject({ ready: false });
+    link.lastTake.answer([]);
+    await clock.advance(0);
+    expect(worker.health().reason).not.toBe('takes are not answered');
+  });
+
+  it('says hello again when the platform does not know it, and goes on', async () => {
+    const { clock, executor, link } = await startScript();
+    link.lastTake.fail(new LinkError('unknown_worker', 'who are you'));
+    await clock.advance(0);
+    expect(link.hellos).toHaveLength(2);
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    expect(executor.executions).toHaveLength(1);
+  });
+
+  it('stops taking when its key is refused, and goes on when it is accepted again', async () => {
+    const { clock, link, worker } = await startScript();
+    link.lastTake.fail(new LinkError('unauthorized', 'key revoked'));
+    await clock.advance(29_000);
+    expect(link.takes).toHaveLength(1);
+    expect(worker.health().reason).toContain('key revoked');
+    await clock.advance(1_000);
+    expect(link.takes).toHaveLength(2);
+  });
+
+  it('does not hammer a platform that answers at once with nothing', async () => {
+    const { clock, link } = await startScript();
+    for (let answers = 0; answers < 20; answers++) {
+      link.lastTake.answer([]);
+      await clock.advance(0);
+    }
+    expect(link.takes.length).toBeLessThan(6);
+    await clock.advance(1_000);
+    expect(link.takes.length).toBeGreaterThan(4);
+  });
+
+  it('does not begin a lease twice that comes twice', async () => {
+    const { clock, executor, link } = await startScript();
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    expect(executor.executions).toHaveLength(1);
+  });
+
+  it('takes no more while undelivered reports fill its memory', async () => {
+    const { clock, executor, link } = await startScript({ slots: 1, maxOutboxBytes: 100 });
+    const answer = Promise.withResolvers<{ answer: 'applied' }[]>();
+    link.onReport = () => answer.promise;
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    executor.last.complete(JSON.stringify('x'.repeat(200)));
+    await clock.advance(1_000);
+    expect(link.takes).toHaveLength(1);
+    answer.resolve([{ answer: 'applied' }]);
+    await clock.advance(0);
+    expect(link.takes).toHaveLength(2);
+  });
+});
+
+describe('a job that must run alone', () => {
+  it('begins when nothing else runs, and nothing is taken until it has ended', async () => {
+    const { clock, executor, link } = await startScript({ slots: 4 });
+    link.lastTake.answer([lease('other'), lease('alone', { solo: true })]);
+    await clock.advance(0);
+    expect(executor.executions.map(({ lease: { jobId } }) => jobId)).toEqual(['other']);
+    executor.last.complete();
+    await clock.advance(0);
+    expect(executor.last.lease.jobId).toBe('alone');
+    expect(link.takes).toHaveLength(1);
+    executor.last.complete();
+    await clock.advance(0);
+    expect(link.takes).toHaveLength(2);
+  });
+
+  it('goes back to the queue when it could not begin in half of its time', async () => {
+    const { clock, link } = await startScript();
+    link.lastTake.answer([
+      lease('other'),
+      lease('alone', { solo: true, executionTimeoutMs: 10_000 }),
+    ]);
+    await clock.advance(5_000);
+    expect(link.reported).toEqual(['alone#1 released']);
+  });
+});
+
+describe('an attempt', () => {
+  it('is stopped as timed out after the shorter of the limits of job and handler', async () => {
+    const { clock, executor, link, worker } = script();
+    executor.onStart = async () => ({ timeoutMs: 2_000 });
+    await worker.start();
+    await clock.advance(0);
+    link.lastTake.answer([lease('a', { executionTimeoutMs: 1_000 }), lease('b')]);
+    await clock.advance(999);
+    const [a, b] = executor.executions;
+    expect([a?.timeoutMs, b?.timeoutMs]).toEqual([1_000, 2_000]);
+    expect(a?.stops).toEqual([]);
+    await clock.advance(1);
+    expect([a?.stops, b?.stops]).toEqual([['timeout'], []]);
+    await clock.advance(1_000);
+    expect(b?.stops).toEqual(['timeout']);
+  });
+
+  it('is not stopped after its end', async () => {
+    const { clock, executor, link } = await startScript();
+    link.lastTake.answer([lease('a', { executionTimeoutMs: 1_000 })]);
+    await clock.advance(0);
+    executor.last.complete();
+    await clock.advance(5_000);
+    expect(executor.last.stops).toEqual([]);
+    expect(link.reported).toEqual(['a#1 completed']);
+  });
+});
+
+describe('a draining worker', () => {
+  it('takes nothing, lets running jobs end, delivers them and says bye', async () => {
+    const { clock, executor, link, worker } = await startScript();
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    const drained = worker.drain();
+    link.lastTake.fail(unavailable());
+    await clock.advance(20_000);
+    expect(worker.state).toEqual({ name: 'draining', askedBy: 'caller' });
+    expect(executor.last.stops).toEqual([]);
+    executor.last.complete();
+    await clock.advance(0);
+    expect(await drained).toEqual({ delivered: true, undelivered: [], abandoned: 0 });
+    expect(link.reported).toEqual(['a#1 completed']);
+    expect(link.byes).toEqual([{ workerId: 'w1', incarnation: 3, reason: 'drained', outbox: [] }]);
+    expect([link.takes.length, executor.stopped]).toEqual([2, true]);
+    expect((await worker.ended).name).toBe('stopped');
+  });
+
+  it('gives leases back that arrive when it is leaving already', async () => {
+    const { clock, executor, link, worker } = await startScript();
+    const drained = worker.drain();
+    await clock.advance(0);
+    expect(link.lastTake.signal.aborted).toBe(true);
+    expect(link.byes).toEqual([]);
+    link.lastTake.answer([lease('late')]);
+    await clock.advance(0);
+    expect(await drained).toMatchObject({ delivered: true });
+    expect(link.reported).toEqual(['late#1 released']);
+    expect(executor.executions).toEqual([]);
+  });
+
+  it('keeps renewing the leases of what still runs', async () => {
+    const { clock, link, worker } = await startScript();
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    const drained = worker.drain();
+    link.lastTake.fail(unavailable());
+    link.lastRenewal.answer({ ended: [], drain: false });
+    await clock.advance(5_000);
+    expect(link.lastRenewal.request.leases).toEqual([
+      { jobId: 'a', token: 'token-a', stopping: false },
+    ]);
+    void drained;
+  });
+
+  it('aborts what still runs after drainMs, and releases it after forceMs', async () => {
+    const { clock, executor, link, worker } = await startScript({ drainMs: 8_000, forceMs: 2_000 });
+    link.lastTake.answer([lease('a'), lease('b')]);
+    await clock.advance(0);
+    const drained = worker.drain();
+    link.lastTake.fail(unavailable());
+    await clock.advance(7_999);
+    expect(executor.executions.map(({ stops }) => stops)).toEqual([[], []]);
+    await clock.advance(1);
+    expect(executor.executions.map(({ stops }) => stops)).toEqual([['shutdown'], ['shutdown']]);
+    executor.executions[0]?.finish({
+      outcome: { kind: 'released', reason: 'drain' },
+      output: undefined,
+    });
+    await clock.advance(2_000);
+    expect(await drained).toEqual({ delivered: true, undelivered: [], abandoned: 1 });
+    expect(link.reported).toEqual(['a#1 released', 'b#1 released']);
+  });
+
+  it('does not wait for running jobs any longer when it is told to stop', async () => {
+    const { clock, executor, link, worker } = await startScript();
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    const drained = worker.drain();
+    link.lastTake.fail(unavailable());
+    await clock.advance(1_000);
+    const stopped = worker.stop();
+    await clock.advance(0);
+    expect(executor.last.stops).toEqual(['shutdown']);
+    executor.last.complete();
+    await clock.advance(0);
+    expect(await stopped).toBe(await drained);
+  });
+
+  it('leaves all the same when the platform is gone, and says what was not delivered', async () => {
+    const { clock, executor, link, worker } = await startScript({ flushMs: 4_000 });
+    link.onReport = () => Promise.reject(unavailable());
+    link.onBye = () => Promise.reject(unavailable());
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    executor.last.complete();
+    const drained = worker.drain();
+    link.lastTake.fail(unavailable());
+    await clock.advance(20_000);
+    expect(await drained).toEqual({
+      delivered: false,
+      undelivered: [{ jobId: 'a', attempt: 1, token: 'token-a' }],
+      abandoned: 0,
+    });
+    expect(worker.state.name).toBe('stopped');
+  });
+
+  it('leaves when the platform asks for it', async () => {
+    const { clock, link, worker } = await startScript();
+    link.lastRenewal.answer({ ended: [], drain: true });
+    await clock.advance(0);
+    expect(worker.state).toEqual({ name: 'draining', askedBy: 'platform' });
+    link.lastTake.fail(unavailable());
+    await clock.advance(0);
+    expect((await worker.ended).name).toBe('stopped');
+    expect(link.byes).toHaveLength(1);
+  });
+});
+
+describe('a worker whose id a newer process has taken over', () => {
+  it('stops its jobs as lost, and fails without a bye', async () => {
+    const { clock, executor, link, worker } = await startScript();
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    link.lastRenewal.fail(new LinkError('stale_incarnation', 'incarnation 4 is here'));
+    expect(await worker.ended).toEqual({ name: 'failed', reason: 'incarnation 4 is here' });
+    expect(executor.last.stops).toEqual(['lost']);
+    expect([executor.stopped, link.byes.length]).toEqual([true, 0]);
+  });
+});
+
+describe('the health of a worker', () => {
+  it('is not ready while the executor cannot run jobs', async () => {
+    const { executor, worker } = await startScript();
+    executor.trouble = 'threads die at setup';
+    expect(worker.health()).toMatchObject({ ready: false, reason: 'threads die at setup' });
+  });
+
+  it('stays ready however long all slots are busy', async () => {
+    const { clock, link, worker } = await startScript({ slots: 1 });
+    link.lastTake.answer([lease('a')]);
+    for (let renewals = 0; renewals < 20; renewals++) {
+      await clock.advance(5_000);
+      link.lastRenewal.answer({ ended: [], drain: false });
+    }
+    await clock.advance(0);
+    expect(worker.health()).toMatchObject({ ready: true, running: 1 });
+  });
+});
