@@ -3,18 +3,17 @@
 import { Buffer } from 'node:buffer';
 import type { Clock } from '../base/clock.ts';
 import { encodeChunk } from '../wire/chunk.ts';
-import type { ErrorCode } from '../wire/job.ts';
-import { NotJsonError, stringifyJson } from '../wire/json.ts';
+import { stringifyJson } from '../wire/json.ts';
 import type { Device, Outcome, StopLevel } from '../wire/worker-link.ts';
 import { type ChunkBatch, ChunkBatcher } from './chunk-batch.ts';
 import { currentSpeaker, type Speaker } from './console.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';
-import { retryAdvice } from './errors.ts';
 import type { LoadedHandler } from './load.ts';
 import { LogLines } from './log-lines.ts';
+import { describeFailure, Refusal, refuseMismatch, refuseNotJson } from './refusal.ts';
 import { createStoppedOutcome, StopError, type StopReason } from './stop.ts';
 import { describeThrown } from './thrown.ts';
-import { MismatchError, validate } from './validate.ts';
+import { validate } from './validate.ts';
 
 /** A generator that never waits for anything gives the event loop a turn this often, ms. */
 const SLICE_MS = 5;
@@ -65,16 +64,6 @@ export interface Attempt {
 
 export function invoke(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink): Attempt {
   return new RunningAttempt(handler, call, sink);
-}
-
-/** The platform's own reason to fail an attempt; trying again would not help. */
-class Refusal extends Error {
-  readonly code: ErrorCode;
-
-  constructor(code: ErrorCode, message: string) {
-    super(message);
-    this.code = code;
-  }
 }
 
 type Result =
@@ -285,19 +274,6 @@ class RunningAttempt implements Attempt, Speaker {
   }
 }
 
-function describeFailure(thrown: unknown, executionMs: number): Outcome {
-  if (thrown instanceof Refusal) {
-    const { code, message } = thrown;
-    return { kind: 'failed', executionMs, error: { code, message }, retry: 'never' };
-  }
-  const error = { code: 'handler_error', ...describeThrown(thrown) } as const;
-  const advice = retryAdvice(thrown);
-  if (advice?.kind === 'after') {
-    return { kind: 'failed', executionMs, error, retry: 'after', retryAfterMs: advice.ms };
-  }
-  return { kind: 'failed', executionMs, error, retry: advice ? 'never' : 'default' };
-}
-
 /** Streams are what has steps: generators, iterators, readable streams. Arrays and texts are values. */
 function findSteps(answer: unknown): Steps | undefined {
   if (typeof answer !== 'object' || answer === null) return undefined;
@@ -311,25 +287,4 @@ function isAsyncIterable(value: object): value is AsyncIterable<unknown> {
 
 function isSteps(value: object): value is Steps {
   return 'next' in value && typeof value.next === 'function';
-}
-
-function refuseNotJson<T>(encode: () => T): T {
-  try {
-    return encode();
-  } catch (error) {
-    if (error instanceof NotJsonError) throw new Refusal('output_invalid', error.message);
-    throw error;
-  }
-}
-
-function refuseMismatch(code: ErrorCode, check: () => unknown): unknown {
-  const refuse = (error: unknown): never => {
-    throw error instanceof MismatchError ? new Refusal(code, error.message) : error;
-  };
-  try {
-    const checked = check();
-    return checked instanceof Promise ? checked.catch(refuse) : checked;
-  } catch (error) {
-    return refuse(error);
-  }
 }

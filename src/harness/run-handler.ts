@@ -1,7 +1,8 @@
 // Runs a handler alone: no queue, no lease, one attempt unless more are asked for.
 import { type Clock, systemClock } from '../base/clock.ts';
 import { readHandler } from '../handler/load.ts';
-import { type Chunk, reassemble } from '../wire/chunk.ts';
+import type { Chunk } from '../wire/chunk.ts';
+import { reassemble } from '../wire/chunk-reassembly.ts';
 import { type AttemptError, LIMITS } from '../wire/job.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
 import type { Device, Outcome } from '../wire/worker-link.ts';

@@ -1,7 +1,7 @@
 // What clients may do with jobs that are in the queue: read, wait for, cancel, retry, list, purge.
 import type { Clock } from '../base/clock.ts';
 import type { JobKey, Reader, Step, Store, StoredJob } from '../store/store.ts';
-import { joinOutputs } from '../wire/chunk.ts';
+import { joinOutputs } from '../wire/chunk-reassembly.ts';
 import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
@@ -148,11 +148,7 @@ export class Jobs {
   }
 }
 
-function* readOutput(
-  tx: Reader,
-  job: StoredJob,
-  maxBytes: number,
-): Step<Uint8Array | undefined> {
+function* readOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<Uint8Array | undefined> {
   if (!hasOutput(job)) return undefined;
   if (job.outputKind === 'value') return yield* tx.output(job);
   if (job.chunkCount === 0) return Buffer.from('[]');

@@ -1,6 +1,7 @@
 // How a job comes into the queue: within the endpoint's limit, and once for one idempotency key.
-import { v7 as uuidv7 } from 'uuid';
+
 import type { Clock } from '../base/clock.ts';
+import { createUuidV7 } from '../base/id.ts';
 import type { Step, Store, StoredEndpoint, StoredJob, Transaction } from '../store/store.ts';
 import { type JobPolicy, type JobStatus, LIMITS } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
@@ -101,7 +102,7 @@ function createJob(
   const delayMs = policy.delay ?? 0;
   return withDueAt({
     endpointId,
-    id: mode === 'runsync' ? `sync-${uuidv7()}` : uuidv7(),
+    id: mode === 'runsync' ? `sync-${createUuidV7(now)}` : createUuidV7(now),
     status: 'IN_QUEUE',
     mode,
     priority: policy.priority ?? 0,

@@ -1,6 +1,7 @@
 // Puts the pieces of a large output together again while the chunks of an attempt come in, one by
 // one. Whole lists of chunks are for `reassemble` in chunk.ts.
-import { type Chunk, type Metrics, RESERVED_METRICS, reassemble } from './chunk.ts';
+import { type Chunk, type Metrics, RESERVED_METRICS } from './chunk.ts';
+import { reassemble } from './chunk-reassembly.ts';
 
 export class ChunkJoiner {
   #pieces: Chunk[] = [];

@@ -35,12 +35,17 @@ export function decodeFrames(message: Uint8Array): Frame[] {
   const frames: Frame[] = [];
   let at = 0;
   while (at < bytes.length) {
-    if (at + PREFIX_BYTES > bytes.length) throw new FrameError(`message ends within a frame prefix at byte ${at}`);
+    if (at + PREFIX_BYTES > bytes.length)
+      throw new FrameError(`message ends within a frame prefix at byte ${at}`);
     const headerEnd = at + PREFIX_BYTES + bytes.readUInt32BE(at);
     const bodyEnd = headerEnd + bytes.readUInt32BE(at + 4);
-    if (bodyEnd > bytes.length) throw new FrameError(`frame at byte ${at} is longer than its message`);
+    if (bodyEnd > bytes.length)
+      throw new FrameError(`frame at byte ${at} is longer than its message`);
     const body = bodyEnd > headerEnd ? bytes.subarray(headerEnd, bodyEnd) : NO_BODY;
-    frames.push({ header: parseHeader(bytes.toString('utf8', at + PREFIX_BYTES, headerEnd)), body });
+    frames.push({
+      header: parseHeader(bytes.toString('utf8', at + PREFIX_BYTES, headerEnd)),
+      body,
+    });
     at = bodyEnd;
   }
   return frames;

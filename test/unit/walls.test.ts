@@ -17,6 +17,7 @@ const mayImport: Record<string, readonly string[]> = {
   handler: ['wire', 'base'],
   store: ['wire', 'base'],
   transport: ['wire', 'base'],
+  client: ['wire', 'base'],
   engine: ['wire', 'base'],
   queue: ['store/store.ts', 'wire', 'base'],
   worker: ['handler', 'wire', 'base'],

@@ -5,14 +5,13 @@ import {
   checkMetrics,
   encodeChunk,
   encodeJsonChunk,
-  joinOutputs,
   MAX_CHUNK_BYTES,
   MAX_METRICS_BYTES,
   type Metrics,
   RESERVED_METRICS,
-  reassemble,
   splitChunk,
 } from '../../../src/wire/chunk.ts';
+import { joinOutputs, reassemble } from '../../../src/wire/chunk-reassembly.ts';
 import { type Json, NotJsonError } from '../../../src/wire/json.ts';
 
 const FRAME_BYTES = '{"output":,"metrics":{}}'.length;

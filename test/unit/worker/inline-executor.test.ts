@@ -144,6 +144,7 @@ describe('InlineExecutor', () => {
     });
     await executor.start();
     const [running, waiting] = [begin(), begin()];
+    await clock.advance(0);
     const stopped = executor.stop();
     await clock.advance(2_000);
     await stopped;

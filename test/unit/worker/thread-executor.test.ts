@@ -31,7 +31,16 @@ function create(options: Partial<ThreadExecutorOptions> = {}) {
     const sink = new RecordingSink();
     const lease = makeLease(input);
     const execution = executor.execute(lease, timeoutMs, sink);
-    return { lease, execution, sink, end: execution.end, stop: execution.stop.bind(execution) };
+    /** The handler has come to its first wait. */
+    const hasBegun = sink.until(({ progressValues }) => progressValues.length > 0);
+    return {
+      hasBegun,
+      lease,
+      execution,
+      sink,
+      end: execution.end,
+      stop: execution.stop.bind(execution),
+    };
   };
   return { executor, begin, workerLog };
 }
@@ -188,7 +197,8 @@ describe('running', () => {
 describe('stopping a job', () => {
   it('reaches the signal of a handler that waits', async () => {
     const { begin } = await startUp();
-    const { end, stop } = begin({ do: 'wait for the signal' });
+    const { end, stop, hasBegun } = begin({ do: 'wait for the signal' });
+    await hasBegun;
     stop('cancelled');
     expect((await end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'signal' });
   });
@@ -214,7 +224,7 @@ describe('stopping a job', () => {
   it('kills the thread of a handler that does not give way, and only that one', async () => {
     const { begin, executor } = await startUp({ threads: 2, concurrency: 1 });
     const [blocked, other] = [begin({ do: 'block' }), begin({ do: 'wait for the signal' })];
-    await blocked.sink.until(({ progressValues }) => progressValues.length > 0);
+    await Promise.all([blocked.hasBegun, other.hasBegun]);
     await new Promise((resolve) => setTimeout(resolve, 40));
     blocked.stop('timeout');
     expect((await blocked.end).outcome).toMatchObject({ kind: 'timed_out', stopped: 'thread' });
@@ -228,6 +238,7 @@ describe('stopping a job', () => {
     const { begin } = await startUp();
     const neighbour = begin({ do: 'wait for the signal' });
     const stubborn = begin({ do: 'ignore the signal' });
+    await Promise.all([neighbour.hasBegun, stubborn.hasBegun]);
     stubborn.stop('cancelled');
     expect((await stubborn.end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'thread' });
     expect((await neighbour.end).outcome).toEqual({ kind: 'released', reason: 'neighbour' });
@@ -313,6 +324,7 @@ describe('stopping the executor', () => {
   it('releases what runs and what waits, and runs teardown', async () => {
     const { begin, executor, workerLog } = await startUp({ concurrency: 1 });
     const [running, waiting] = [begin({ do: 'wait for the signal' }), begin({ do: 'answer' })];
+    await running.hasBegun;
     await executor.stop();
     expect((await running.end).outcome).toEqual({ kind: 'released', reason: 'drain' });
     expect((await waiting.end).outcome).toEqual({ kind: 'released', reason: 'not_started' });
@@ -322,7 +334,8 @@ describe('stopping the executor', () => {
 
   it('kills what does not give way', async () => {
     const { begin, executor } = await startUp();
-    const { end } = begin({ do: 'ignore the signal' });
+    const { end, hasBegun } = begin({ do: 'ignore the signal' });
+    await hasBegun;
     await executor.stop();
     expect((await end).outcome).toEqual({ kind: 'released', reason: 'drain' });
   });

@@ -1,0 +1,153 @@
+// The public door for programs that submit jobs and read them: `millrace/client`. One client is
+// bound to one endpoint; how answers are fetched and repeated is in client/.
+import { ApiCaller, type ApiCallerOptions } from './client/api-caller.ts';
+import { readStream, type StreamChunk, type StreamOptions } from './client/chunk-stream.ts';
+import { followLog, type LogOptions, type LogPage, readLogPage } from './client/job-log.ts';
+import type { EndpointHealth } from './wire/endpoint.ts';
+import type { JobPolicy, JobRecord, JobStatus, JobSummary } from './wire/job.ts';
+import { routes } from './wire/routes.ts';
+
+export { ApiError, UnreachableError } from './client/api-caller.ts';
+export type { StreamChunk, StreamOptions } from './client/chunk-stream.ts';
+export type { LogOptions, LogPage } from './client/job-log.ts';
+export type { Chunk, Metrics } from './wire/chunk.ts';
+export { reassemble } from './wire/chunk-reassembly.ts';
+export type { EndpointHealth } from './wire/endpoint.ts';
+export type {
+  ErrorCode,
+  FailedAttempt,
+  JobError,
+  JobPolicy,
+  JobRecord,
+  JobStatus,
+  JobSummary,
+} from './wire/job.ts';
+export type { Json } from './wire/json.ts';
+export type { Problem, ProblemCode } from './wire/problem.ts';
+
+export interface ClientOptions extends ApiCallerOptions {
+  /** Id of the endpoint: `echo` in `/v2/echo/run`. */
+  endpoint: string;
+}
+
+export interface SubmitOptions {
+  policy?: JobPolicy;
+  /** The same key with the same body gives the same job, while that is retained. */
+  idempotencyKey?: string;
+  signal?: AbortSignal;
+}
+
+export interface CallOptions {
+  signal?: AbortSignal;
+}
+
+export interface JobReference {
+  id: string;
+  status: JobStatus;
+}
+
+export interface JobList {
+  /** Newest first. */
+  jobs: JobSummary[];
+  /** For the next page; null on the last one. */
+  cursor: string | null;
+}
+
+/**
+ * Every call rejects with ApiError when the service refuses it, and with UnreachableError when no
+ * answer came. Reading calls are repeated over short outages; `run` and `runsync` only with an
+ * `idempotencyKey`, because without one a repeated call could start a second job.
+ */
+export interface Client {
+  /** Queues a job; its result is fetched with `status` or `stream`. `input` is at most 10 MB of JSON. */
+  run(input: object, options?: SubmitOptions): Promise<JobReference>;
+  /**
+   * Queues a job and waits for its end, at most `waitMs` (1,000 to 300,000, default 90,000); then the
+   * record says how far it is, and the job goes on. `input` is at most 20 MB of JSON.
+   */
+  runsync(input: object, options?: SubmitOptions & { waitMs?: number }): Promise<JobRecord>;
+  /** `ttlMs` replaces the time after which the job is removed, from now. */
+  status(jobId: string, options?: CallOptions & { ttlMs?: number }): Promise<JobRecord>;
+  /**
+   * The job's chunks from the start, or after a position, until it has ended. It goes on where it
+   * was after an outage, so that no chunk is lost or doubled.
+   */
+  stream(jobId: string, options?: StreamOptions): AsyncGenerator<StreamChunk, void, void>;
+  /** @throws ApiError 409 if it has ended otherwise */
+  cancel(jobId: string, options?: CallOptions): Promise<JobReference>;
+  /** Queues a FAILED or TIMED_OUT job again. @throws ApiError 409 for any other */
+  retry(jobId: string, options?: CallOptions): Promise<JobReference>;
+  /** Cancels every job that waits in the queue. */
+  purgeQueue(options?: CallOptions): Promise<{ removed: number; status: string }>;
+  health(options?: CallOptions): Promise<EndpointHealth>;
+  /** One page of the job list; `limit` is at most what the service allows. */
+  jobs(
+    options?: CallOptions & { status?: JobStatus; cursor?: string; limit?: number },
+  ): Promise<JobList>;
+  /** What the handler logged: NDJSON. */
+  log(jobId: string, options?: LogOptions): Promise<LogPage>;
+  /** The pages of the log as they come, until the job has ended. */
+  followLog(jobId: string, options?: LogOptions): AsyncGenerator<LogPage, void, void>;
+}
+
+/** @throws TypeError if the URL is none, or neither http nor https. */
+export function createClient(options: ClientOptions): Client {
+  const caller = new ApiCaller(options);
+  const endpoint = encodeURIComponent(options.endpoint);
+  const name = encodeURIComponent;
+  return {
+    run: (input, { signal, ...rest } = {}) =>
+      caller.json<JobReference>({
+        method: 'POST',
+        path: routes.run(endpoint),
+        body: { input, ...rest },
+        repeatable: rest.idempotencyKey !== undefined,
+        signal,
+      }),
+    runsync: (input, { signal, waitMs, ...rest } = {}) =>
+      caller.json<JobRecord>({
+        method: 'POST',
+        path: routes.runsync(endpoint),
+        query: { wait: waitMs },
+        body: { input, ...rest },
+        repeatable: rest.idempotencyKey !== undefined,
+        signal,
+      }),
+    status: (jobId, { signal, ttlMs } = {}) =>
+      caller.json<JobRecord>({
+        path: routes.status(endpoint, name(jobId)),
+        query: { ttl: ttlMs },
+        signal,
+      }),
+    stream: (jobId, streamOptions = {}) =>
+      readStream(caller, routes.stream(endpoint, name(jobId)), streamOptions),
+    cancel: (jobId, { signal } = {}) =>
+      caller.json<JobReference>({
+        method: 'POST',
+        path: routes.cancel(endpoint, name(jobId)),
+        signal,
+      }),
+    retry: (jobId, { signal } = {}) =>
+      caller.json<JobReference>({
+        method: 'POST',
+        path: routes.retry(endpoint, name(jobId)),
+        repeatable: false,
+        signal,
+      }),
+    purgeQueue: ({ signal } = {}) =>
+      caller.json<{ removed: number; status: string }>({
+        method: 'POST',
+        path: routes.purgeQueue(endpoint),
+        repeatable: false,
+        signal,
+      }),
+    health: ({ signal } = {}) =>
+      caller.json<EndpointHealth>({ path: routes.health(endpoint), signal }),
+    jobs: ({ signal, ...query } = {}) =>
+      caller.json<JobList>({ path: routes.jobs(endpoint), query, signal }),
+    log: (jobId, logOptions = {}) =>
+      readLogPage(caller, routes.logs(endpoint, name(jobId)), logOptions),
+    followLog: (jobId, logOptions = {}) =>
+      followLog(caller, routes.logs(endpoint, name(jobId)), logOptions),
+  };
+}

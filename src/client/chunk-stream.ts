@@ -1,0 +1,83 @@
+// Reads a job's chunks to their end: page by page from a position, over outages and new attempts.
+import type { Chunk } from '../wire/chunk.ts';
+import { ChunkJoiner } from '../wire/chunk-joiner.ts';
+import { isTerminal, JOB_STATUSES } from '../wire/job.ts';
+import { STREAM_HEADERS } from '../wire/routes.ts';
+import { type ApiCaller, parseAnswer, UnreachableError } from './api-caller.ts';
+
+export interface StreamChunk extends Chunk {
+  /** `<attempt>.<n>`: give it as `after` to go on behind this chunk. */
+  position: string;
+  /** A larger one than before: the job began anew, and what came of older attempts is void. */
+  attempt: number;
+}
+
+export interface StreamOptions {
+  /** Position of the last chunk that is known already. Default: from the start. */
+  after?: string;
+  /**
+   * `joined`: what the handler yielded, however large. `raw`: as it travels, at most 1,000,000 bytes
+   * each; for `reassemble`. Default `joined`. A position within a split value goes with `raw` only.
+   */
+  pieces?: 'joined' | 'raw';
+  /** ms that one request waits for the next chunk; 0 to 300,000. Default: the service's 10,000. */
+  waitMs?: number;
+  signal?: AbortSignal;
+}
+
+interface Page {
+  chunks: Chunk[];
+  /** What to give as `after` for the next page. */
+  next: string;
+  /** Of the last chunk. */
+  attempt: number;
+  n: number;
+  isReset: boolean;
+  isOver: boolean;
+}
+
+export async function* readStream(
+  caller: ApiCaller,
+  path: string,
+  options: StreamOptions,
+): AsyncGenerator<StreamChunk, void, void> {
+  const { pieces = 'joined' } = options;
+  const joiner = new ChunkJoiner();
+  let after = options.after ?? '0';
+  for (;;) {
+    const page = await readPage(caller, path, { ...options, after });
+    if (page.isReset) joiner.reset();
+    const first = page.n - page.chunks.length + 1;
+    for (const [index, piece] of page.chunks.entries()) {
+      const chunk = pieces === 'raw' ? piece : joiner.push(piece);
+      const position = `${page.attempt}.${first + index}`;
+      if (chunk) yield { ...chunk, position, attempt: page.attempt };
+    }
+    if (page.isOver) return;
+    after = page.next;
+  }
+}
+
+async function readPage(caller: ApiCaller, path: string, options: StreamOptions): Promise<Page> {
+  const { body, headers } = await caller.answer({
+    path,
+    query: { after: options.after, wait: options.waitMs },
+    signal: options.signal,
+  });
+  const chunks = parseAnswer<Chunk[]>(body);
+  const next = headers.get(STREAM_HEADERS.next) ?? '';
+  // Before the first chunk it is the attempt alone.
+  const [, attempt, n = -1] = /^(\d+)(?:\.(-?\d+))?$/.exec(next) ?? [];
+  if (attempt === undefined) {
+    throw new UnreachableError(`the answer has no position in ${STREAM_HEADERS.next}: ${next}`);
+  }
+  const status = JOB_STATUSES.find((known) => known === headers.get(STREAM_HEADERS.status));
+  return {
+    chunks,
+    next,
+    attempt: Number(attempt),
+    n: Number(n),
+    isReset: headers.get(STREAM_HEADERS.reset) === 'true',
+    isOver: chunks.length === 0 && status !== undefined && isTerminal(status),
+  };
+}

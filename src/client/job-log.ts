@@ -1,0 +1,63 @@
+// Reads what a job's handler logged, once or as it goes on.
+import { sleep, systemClock } from '../base/clock.ts';
+import { isTerminal, JOB_STATUSES, type JobStatus } from '../wire/job.ts';
+import { STREAM_HEADERS } from '../wire/routes.ts';
+import { type ApiCaller, UnreachableError } from './api-caller.ts';
+
+export interface LogOptions {
+  /** Bytes that are known already: `next` of an earlier page. Default 0. */
+  after?: number;
+  signal?: AbortSignal;
+}
+
+export interface LogPage {
+  /** NDJSON: whole lines, each an object with `level`, `time` (Unix ms) and `msg`. */
+  lines: string;
+  /** Where to go on. */
+  next: number;
+  /** Of the job, when the page was read. */
+  status: JobStatus;
+  /** One more line, which says how many were left out, if any were; while following, at the end. */
+  note: string;
+}
+
+/** Between two looks at the log of a job that runs: there is nothing to wait on. */
+const FOLLOW_EVERY_MS = 500;
+
+export async function readLogPage(
+  caller: ApiCaller,
+  path: string,
+  { after = 0, signal }: LogOptions,
+): Promise<LogPage> {
+  const { body, headers } = await caller.answer({ path, query: { after }, signal });
+  const next = Number(headers.get(STREAM_HEADERS.next) ?? Number.NaN);
+  const status = JOB_STATUSES.find((known) => known === headers.get(STREAM_HEADERS.status));
+  if (!Number.isSafeInteger(next) || status === undefined) {
+    throw new UnreachableError('the answer does not say where the log goes on');
+  }
+  // What comes after the log's own bytes is about the log and not a part of it.
+  const bytes = new TextEncoder().encode(body);
+  const decode = (part: Uint8Array) => new TextDecoder().decode(part);
+  const ownBytes = next - after;
+  const lines = decode(bytes.subarray(0, ownBytes));
+  return { lines, next, status, note: decode(bytes.subarray(ownBytes)) };
+}
+
+export async function* followLog(
+  caller: ApiCaller,
+  path: string,
+  options: LogOptions,
+): AsyncGenerator<LogPage, void, void> {
+  let after = options.after ?? 0;
+  for (;;) {
+    const page = await readLogPage(caller, path, { ...options, after });
+    const isOver = page.lines === '' && isTerminal(page.status);
+    if (page.lines !== '' || (isOver && page.note !== '')) {
+      yield { ...page, note: isOver ? page.note : '' };
+    }
+    if (isOver) return;
+    if (page.lines === '') await sleep(systemClock, FOLLOW_EVERY_MS, options.signal);
+    options.signal?.throwIfAborted();
+    after = page.next;
+  }
+}

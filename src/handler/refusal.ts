@@ -1,0 +1,53 @@
+// How an attempt fails: what the platform itself refuses, and what the handler threw.
+import type { ErrorCode } from '../wire/job.ts';
+import { NotJsonError } from '../wire/json.ts';
+import type { Outcome } from '../wire/worker-link.ts';
+import { retryAdvice } from './errors.ts';
+import { describeThrown } from './thrown.ts';
+import { MismatchError } from './validate.ts';
+
+/** The platform's own reason to fail an attempt; trying again would not help. */
+export class Refusal extends Error {
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+export function describeFailure(thrown: unknown, executionMs: number): Outcome {
+  if (thrown instanceof Refusal) {
+    const { code, message } = thrown;
+    return { kind: 'failed', executionMs, error: { code, message }, retry: 'never' };
+  }
+  const error = { code: 'handler_error', ...describeThrown(thrown) } as const;
+  const advice = retryAdvice(thrown);
+  if (advice?.kind === 'after') {
+    return { kind: 'failed', executionMs, error, retry: 'after', retryAfterMs: advice.ms };
+  }
+  return { kind: 'failed', executionMs, error, retry: advice ? 'never' : 'default' };
+}
+
+/** What cannot be JSON fails the attempt; what a `toJSON` throws is the handler's own error. */
+export function refuseNotJson<T>(encode: () => T): T {
+  try {
+    return encode();
+  } catch (error) {
+    if (error instanceof NotJsonError) throw new Refusal('output_invalid', error.message);
+    throw error;
+  }
+}
+
+/** `check` may give a promise, and so may this. */
+export function refuseMismatch(code: ErrorCode, check: () => unknown): unknown {
+  const refuse = (error: unknown): never => {
+    throw error instanceof MismatchError ? new Refusal(code, error.message) : error;
+  };
+  try {
+    const checked = check();
+    return checked instanceof Promise ? checked.catch(refuse) : checked;
+  } catch (error) {
+    return refuse(error);
+  }
+}

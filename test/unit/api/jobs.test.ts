@@ -1,0 +1,281 @@
+import { describe, expect, it } from 'vitest';
+import type { Store } from '../../../src/store/store.ts';
+import { StoreUnavailableError } from '../../../src/store/store.ts';
+import { exchange, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
+
+const MB = 1_048_576;
+
+describe('run', () => {
+  it('answers the id and IN_QUEUE, and hands on the bytes of the input as they came', async () => {
+    const platform = await startPlatform();
+    const body = '{ "input" : {"b":1.0,  "a":"\\u0041"}, "policy":{"priority":3} }';
+    const response = await platform.post('/v2/demo/run', body);
+    expect(response.status).toBe(200);
+    const { id, ...rest } = await readJson(response);
+    expect(rest).toEqual({ status: 'IN_QUEUE' });
+    expect(id).toMatch(/^[0-9a-f-]{36}$/);
+    const hello = { workerId: 'w', incarnation: 1, protocol: 1, version: '1', slots: 1 };
+    await platform.link.hello({ ...hello, devices: [], outbox: [] });
+    const take = { workerId: 'w', incarnation: 1, takeId: 't', max: 1, waitMs: 0, held: [] };
+    const [lease] = await platform.link.take(take, new AbortController().signal);
+    expect(Buffer.from(lease?.input ?? '').toString()).toBe('{"b":1.0,  "a":"\\u0041"}');
+  });
+
+  it('answers a repeated idempotencyKey with the first job and its status', async () => {
+    const platform = await startPlatform();
+    const body = { input: { n: 1 }, idempotencyKey: 'k' };
+    const id = await submitJob(platform, body);
+    await platform.call(`/v2/demo/cancel/${id}`, { method: 'POST' });
+    const again = await readJson(await platform.post('/v2/demo/run', body));
+    expect(again).toEqual({ id, status: 'CANCELLED' });
+    const other = await platform.post('/v2/demo/run', { ...body, input: { n: 2 } });
+    expect(other.status).toBe(409);
+  });
+
+  it.each([
+    ['', 400, 'malformed'],
+    ['{"input":', 400, 'malformed'],
+    ['{"input":1}', 422, 'invalid'],
+    ['{"input":{},"webhook":"http://x"}', 422, 'invalid'],
+  ])('answers the body %j with %i', async (body, status, code) => {
+    const { post } = await startPlatform();
+    const response = await post('/v2/demo/run', body);
+    expect(response.status).toBe(status);
+    expect(response.headers.get('content-type')).toBe('application/problem+json');
+    expect(await readJson(response)).toMatchObject({ status, code });
+  });
+
+  it('takes JSON with parameters of the media type, and no other media type', async () => {
+    const { post } = await startPlatform();
+    const run = (type: string) =>
+      post('/v2/demo/run', { input: {} }, { headers: { 'content-type': type } });
+    expect((await run('application/json; charset=UTF-8')).status).toBe(200);
+    expect((await run('Application/JSON')).status).toBe(200);
+    expect((await run('text/plain')).status).toBe(415);
+    expect((await run('application/jsonx')).status).toBe(415);
+  });
+
+  it('of an endpoint that is not there gets 404', async () => {
+    const { post } = await startPlatform();
+    expect((await post('/v2/none/run', { input: {} })).status).toBe(404);
+  });
+
+  it('of a full queue gets 429 with Retry-After', async () => {
+    const { endpoints, post } = await startPlatform();
+    await endpoints.ensureEndpoint('small', { maxQueued: 1 });
+    await post('/v2/small/run', { input: {} });
+    const response = await post('/v2/small/run', { input: {} });
+    expect(response.status).toBe(429);
+    expect(response.headers.get('retry-after')).toBe('5');
+  });
+
+  it('takes a body of exactly 10 MB', async () => {
+    const { post } = await startPlatform();
+    const frame = '{"input":{"a":""}}';
+    const body = `{"input":{"a":"${'x'.repeat(10 * MB - frame.length)}"}}`;
+    expect((await post('/v2/demo/run', body)).status).toBe(200);
+    expect((await post('/v2/demo/run', `${body} `)).status).toBe(413);
+  });
+
+  it('answers 413 before a body that is announced as too long was sent', async () => {
+    const { admin, port } = await startPlatform();
+    const head = `POST /v2/demo/run HTTP/1.1\r\nHost: x\r\nAuthorization: ${admin}\r\nContent-Type: application/json\r\n`;
+    const answer = await exchange(
+      port,
+      [`${head}Content-Length: ${10 * MB + 1}\r\n\r\n{`],
+      (text) => text.includes('payload_too_large'),
+    );
+    expect(answer).toMatch(/^HTTP\/1.1 413/);
+  });
+
+  it('answers 413 within a chunked body that grows too long', async () => {
+    const { admin, port } = await startPlatform();
+    const head = `POST /v2/demo/run HTTP/1.1\r\nHost: x\r\nAuthorization: ${admin}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`;
+    const size = 11 * MB;
+    const answer = await exchange(
+      port,
+      [head, `${size.toString(16)}\r\n`, Buffer.alloc(size, 0x20), '\r\n'],
+      (text) => text.includes('payload_too_large'),
+    );
+    expect(answer).toMatch(/^HTTP\/1.1 413/);
+  });
+
+  it('when the store cannot be written gets 503 with Retry-After and nothing internal', async () => {
+    let isFull = false;
+    const wrapStore = (store: Store): Store => ({
+      write: (operation) =>
+        isFull
+          ? Promise.reject(new StoreUnavailableError('/secret/path is full'))
+          : store.write(operation),
+      read: (operation) => store.read(operation),
+      reclaim: (pages) => store.reclaim(pages),
+      close: () => store.close(),
+    });
+    const { post } = await startPlatform({ wrapStore });
+    isFull = true;
+    const response = await post('/v2/demo/run', { input: {} });
+    expect(response.status).toBe(503);
+    expect(Number(response.headers.get('retry-after'))).toBeGreaterThan(0);
+    expect(await response.text()).not.toContain('secret');
+  });
+
+  it('that fails for an unknown reason gets 500 with an id that the log has too', async () => {
+    const wrapStore = (store: Store): Store => ({
+      write: (operation) => store.write(operation),
+      read: (operation) =>
+        isBroken ? Promise.reject(new Error('the inner secret')) : store.read(operation),
+      reclaim: (pages) => store.reclaim(pages),
+      close: () => store.close(),
+    });
+    let isBroken = false;
+    const { admin, call, logged } = await startPlatform({ wrapStore });
+    isBroken = true;
+    const response = await call('/v2/demo/health');
+    expect(response.status).toBe(500);
+    const { detail } = await readJson(response);
+    expect(detail).not.toContain('secret');
+    const id = /[0-9a-f-]{36}/.exec(String(detail))?.[0] ?? 'no id';
+    expect(logged()).toContain(id);
+    expect(logged()).toContain('the inner secret');
+    expect(logged()).not.toContain(admin);
+  });
+});
+
+describe('runsync', () => {
+  it('answers with the whole record when the job has ended', async () => {
+    const platform = await startPlatform();
+    const answered = platform.post('/v2/demo/runsync?wait=60000', { input: {} });
+    const job = await takeJob(platform);
+    await job.complete('{"ok": true}');
+    const response = await answered;
+    expect(response.status).toBe(200);
+    const text = await response.text();
+    expect(text).toContain('"output":{"ok": true}');
+    expect(JSON.parse(text)).toMatchObject({ id: job.id, status: 'COMPLETED', executionTime: 5 });
+    expect(job.id).toMatch(/^sync-/);
+  });
+
+  it('answers with the record as it is when the wait is over', async () => {
+    const { post } = await startPlatform();
+    const response = await post('/v2/demo/runsync?wait=1000', { input: {} });
+    expect(response.status).toBe(200);
+    expect(await readJson(response)).toMatchObject({ status: 'IN_QUEUE' });
+  });
+
+  it.each(['999', '300001', '1e4', '-1', '', '1000.5', '5000&wait=6000'])(
+    'refuses wait=%s by name and range',
+    async (wait) => {
+      const { post } = await startPlatform();
+      const response = await post(`/v2/demo/runsync?wait=${wait}`, { input: {} });
+      expect(response.status).toBe(422);
+      expect(await readJson(response)).toMatchObject({
+        errors: ['wait: must be an integer from 1000 to 300000'],
+      });
+    },
+  );
+});
+
+describe('a job', () => {
+  it('is cancelled without a body, with {} and with an empty body of a form', async () => {
+    const platform = await startPlatform();
+    for (const init of [
+      {},
+      { body: '{}', headers: { 'content-type': 'application/json' } },
+      { body: '', headers: { 'content-type': 'application/x-www-form-urlencoded' } },
+    ]) {
+      const id = await submitJob(platform);
+      const response = await platform.call(`/v2/demo/cancel/${id}`, { method: 'POST', ...init });
+      expect(response.status).toBe(200);
+      expect(await readJson(response)).toEqual({ id, status: 'CANCELLED' });
+    }
+  });
+
+  it('that is running cannot be retried: 409 naming its status', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    await takeJob(platform);
+    const response = await platform.call(`/v2/demo/retry/${id}`, { method: 'POST' });
+    expect(response.status).toBe(409);
+    expect((await readJson(response))['detail']).toContain('IN_PROGRESS');
+  });
+
+  it('that failed is retried under its id', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    await (await takeJob(platform)).fail('never');
+    const failed = await readJson(await platform.call(`/v2/demo/status/${id}`));
+    expect(failed).toMatchObject({ status: 'FAILED', error: { code: 'handler_error' } });
+    const response = await platform.call(`/v2/demo/retry/${id}`, { method: 'POST' });
+    expect(await readJson(response)).toEqual({ id, status: 'IN_QUEUE' });
+  });
+
+  it('that is not there gets 404 in every operation', async () => {
+    const { call } = await startPlatform();
+    for (const path of ['status', 'stream', 'logs']) {
+      expect((await call(`/v2/demo/${path}/none`)).status).toBe(404);
+    }
+    for (const path of ['cancel', 'retry']) {
+      expect((await call(`/v2/demo/${path}/none`, { method: 'POST' })).status).toBe(404);
+    }
+  });
+
+  it('has its log as NDJSON from a byte on, with a line for what was dropped', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    await job.log('{"msg":"one"}\n');
+    await job.log('{"msg":"two"}\n', 7);
+    const whole = await platform.call(`/v2/demo/logs/${id}`);
+    expect(whole.headers.get('content-type')).toBe('application/x-ndjson');
+    expect(whole.headers.get('millrace-next')).toBe('28');
+    expect(whole.headers.get('millrace-status')).toBe('IN_PROGRESS');
+    const lines = (await whole.text()).trimEnd().split('\n');
+    expect(lines.slice(0, 2)).toEqual(['{"msg":"one"}', '{"msg":"two"}']);
+    expect(JSON.parse(lines[2] ?? '')).toMatchObject({ dropped: 7 });
+    const rest = await platform.call(`/v2/demo/logs/${id}?after=14`);
+    expect(await rest.text()).toMatch(/^{"msg":"two"}\n/);
+  });
+});
+
+describe('an endpoint', () => {
+  it('is purged: the count, and `completed`', async () => {
+    const platform = await startPlatform();
+    await submitJob(platform);
+    await submitJob(platform, { input: {}, policy: { delay: 60_000 } });
+    const response = await platform.call('/v2/demo/purge-queue', { method: 'POST' });
+    expect(await readJson(response)).toEqual({ removed: 2, status: 'completed' });
+  });
+
+  it('tells its health with the members of the specification', async () => {
+    const platform = await startPlatform();
+    await submitJob(platform);
+    expect(await readJson(await platform.call('/v2/demo/health'))).toEqual({
+      jobs: { completed: 0, failed: 0, inProgress: 0, inQueue: 1, retried: 0 },
+      workers: { idle: 0, running: 0 },
+    });
+  });
+
+  it('lists its jobs page by page, newest first, by status', async () => {
+    const platform = await startPlatform();
+    const ids: string[] = [];
+    for (let i = 0; i < 5; i++) ids.unshift(await submitJob(platform));
+    await platform.call(`/v2/demo/cancel/${ids[0]}`, { method: 'POST' });
+    const seen: unknown[] = [];
+    let query = 'status=IN_QUEUE&limit=3';
+    for (let page = 0; page < 2; page++) {
+      const answer = await readJson(await platform.call(`/v2/demo/jobs?${query}`));
+      if (Array.isArray(answer['jobs'])) seen.push(...answer['jobs'].map(({ id }) => id));
+      query = `status=IN_QUEUE&limit=3&cursor=${answer['cursor']}`;
+    }
+    expect(seen).toEqual(ids.slice(1));
+    expect(query).toContain('cursor=undefined');
+  });
+
+  it.each(['status=DONE', 'cursor=%21', 'limit=0', 'limit=1001'])(
+    'refuses a list with %s',
+    async (query) => {
+      const { call } = await startPlatform();
+      expect((await call(`/v2/demo/jobs?${query}`)).status).toBe(422);
+    },
+  );
+});

@@ -1,0 +1,181 @@
+// A platform for tests: store in memory, queue and HTTP server on a free port, with keys to call it.
+import { connect } from 'node:net';
+import { Writable } from 'node:stream';
+import { onTestFinished } from 'vitest';
+import type { Access } from '../../../src/api/auth.ts';
+import { type ApiServerOptions, createServer } from '../../../src/api/server.ts';
+import { type Clock, systemClock } from '../../../src/base/clock.ts';
+import { createLog } from '../../../src/base/log.ts';
+import { Endpoints } from '../../../src/control/endpoints.ts';
+import { Keys } from '../../../src/control/keys.ts';
+import { Queue } from '../../../src/queue/queue.ts';
+import type { Store } from '../../../src/store/store.ts';
+import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import type { WorkerLink } from '../../../src/wire/worker-link.ts';
+
+export const ENDPOINT = 'demo';
+
+export interface PlatformSettings {
+  access?: Access;
+  clock?: Clock;
+  wrapStore?: (store: Store) => Store;
+  server?: Partial<ApiServerOptions>;
+}
+
+export interface Platform {
+  url: string;
+  port: number;
+  queue: Queue;
+  keys: Keys;
+  endpoints: Endpoints;
+  admin: string;
+  worker: string;
+  /** The queue as a worker sees it, without HTTP between. */
+  link: WorkerLink;
+  logged: () => string;
+  close: () => Promise<void>;
+  /** A call with the admin key unless `authorization` says otherwise. */
+  call: (path: string, init?: RequestInit) => Promise<Response>;
+  post: (path: string, body: unknown, init?: RequestInit) => Promise<Response>;
+}
+
+export async function startPlatform(settings: PlatformSettings = {}): Promise<Platform> {
+  const { access = 'keys', clock = systemClock, wrapStore = (store) => store } = settings;
+  const lines: string[] = [];
+  const destination = new Writable({
+    write(line, _encoding, done) {
+      lines.push(String(line));
+      done();
+    },
+  });
+  const log = createLog({ level: 'trace', destination });
+  const opened = openSqliteStore({ path: ':memory:' });
+  const store = wrapStore(opened);
+  const keys = await Keys.open({ store, clock });
+  const first = await keys.ensureFirstKeys();
+  if (!first) throw new Error('a new store has keys');
+  const endpoints = await Endpoints.open({ store, clock });
+  await endpoints.ensureEndpoint(ENDPOINT);
+  const queue = new Queue({ store, clock, log });
+  await queue.start();
+  const server = createServer({
+    ...{ queue, keys, endpoints, log, clock, access },
+    ...{ host: '127.0.0.1', port: 0, version: '1.2.3' },
+    ...settings.server,
+  });
+  const { url } = await server.start();
+  const close = async () => {
+    await server.close();
+    await opened.close();
+  };
+  onTestFinished(close);
+  const call = (path: string, init: RequestInit = {}) => {
+    const headers = new Headers(init.headers);
+    if (!headers.has('authorization')) headers.set('authorization', `Bearer ${first.admin}`);
+    return fetch(url + path, { ...init, headers });
+  };
+  const post = (path: string, body: unknown, init: RequestInit = {}) =>
+    call(path, {
+      ...init,
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...init.headers },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+    });
+  return {
+    ...{ url, port: Number(new URL(url).port), queue, keys, endpoints, close, call, post },
+    ...{ admin: first.admin, worker: first.worker },
+    link: queue.link(ENDPOINT),
+    logged: () => lines.join(''),
+  };
+}
+
+const WORKER = { workerId: 'w1', incarnation: 1 };
+
+export interface RunningJob {
+  id: string;
+  attempt: number;
+  yieldChunks: (...chunks: string[]) => Promise<void>;
+  log: (lines: string, dropped?: number) => Promise<void>;
+  complete: (output?: string) => Promise<void>;
+  fail: (retry: 'never' | 'default') => Promise<void>;
+}
+
+/** Submits a job. */
+export async function submitJob(platform: Platform, body: object = { input: {} }): Promise<string> {
+  const response = await platform.post(`/v2/${ENDPOINT}/run`, body);
+  const { id } = await readJson(response);
+  return String(id);
+}
+
+/** Takes the job that is next, as a worker of the name w1 would. */
+export async function takeJob({ link }: Platform): Promise<RunningJob> {
+  await link.hello({
+    ...{ ...WORKER, protocol: 1, version: '1.2.3', slots: 100, devices: [], outbox: [] },
+  });
+  const take = { ...WORKER, takeId: crypto.randomUUID(), max: 1, waitMs: 2_000, held: heldTokens };
+  const [lease] = await link.take(take, new AbortController().signal);
+  if (!lease) throw new Error('there was no job to take');
+  const { attempt, jobId, token } = lease;
+  heldTokens.push(token);
+  const base = { jobId, attempt, token };
+  let seq = 0;
+  let first = 0;
+  const report = async (rest: Parameters<WorkerLink['report']>[0]['reports'][number]) => {
+    const [answer] = await link.report({ ...WORKER, reports: [rest] });
+    if (answer?.answer !== 'applied') throw new Error(`report: ${answer?.answer}`);
+  };
+  return {
+    id: jobId,
+    attempt,
+    async yieldChunks(...chunks) {
+      const sizes = chunks.map((chunk) => Buffer.byteLength(chunk));
+      const body = Buffer.from(chunks.join(','));
+      await report({ ...base, seq: ++seq, kind: 'chunks', first, sizes, body });
+      first += chunks.length;
+    },
+    log: (lines, dropped = 0) =>
+      report({ ...base, seq: ++seq, kind: 'log', dropped, body: Buffer.from(lines) }),
+    complete: (output) =>
+      report({
+        ...{ ...base, seq: ++seq, kind: 'outcome', body: Buffer.from(output ?? '') },
+        outcome: {
+          ...{ kind: 'completed', executionMs: 5 },
+          output: output === undefined ? 'chunks' : 'value',
+        },
+      }),
+    fail: (retry) =>
+      report({
+        ...{ ...base, seq: ++seq, kind: 'outcome', body: Buffer.alloc(0) },
+        outcome: {
+          ...{ kind: 'failed', executionMs: 5, retry },
+          error: { code: 'handler_error', message: 'no' },
+        },
+      }),
+  };
+}
+
+/** Of all jobs taken in this file: a lease that a take does not name is given back. */
+const heldTokens: string[] = [];
+
+export async function readJson(response: Response): Promise<Record<string, unknown>> {
+  return JSON.parse(await response.text());
+}
+
+/** Writes to a socket as it is and reads until `enough` or the end. */
+export function exchange(
+  port: number,
+  pieces: readonly (string | Buffer)[],
+  enough: (answer: string) => boolean = () => false,
+): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(port, '127.0.0.1');
+    let answer = '';
+    socket.on('error', reject);
+    socket.on('close', () => resolve(answer));
+    socket.on('data', (data) => {
+      answer += data.toString('latin1');
+      if (enough(answer)) socket.destroy();
+    });
+    for (const piece of pieces) socket.write(piece);
+  });
+}

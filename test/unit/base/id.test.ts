@@ -1,0 +1,11 @@
+import { expect, it } from 'vitest';
+import { createUuidV7 } from '../../../src/base/id.ts';
+
+it('makes version 7 UUIDs that carry their time and sort by it', () => {
+  const now = Date.UTC(2026, 10, 20, 12);
+  const id = createUuidV7(now);
+  expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+  expect(Number.parseInt(id.replaceAll('-', '').slice(0, 12), 16)).toBe(now);
+  expect(createUuidV7(now + 1) > id).toBe(true);
+  expect(createUuidV7(now)).not.toBe(id);
+});

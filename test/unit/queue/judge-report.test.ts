@@ -1,0 +1,55 @@
+// What a report is worth before its content is looked at.
+import { describe, expect, it } from 'vitest';
+import { judgeReport } from '../../../src/queue/lifecycle.ts';
+import type { ReportHeader } from '../../../src/wire/worker-link.ts';
+import { makeLease, type StateName, states } from './job-states.ts';
+
+const held = { attempt: 2, token: 'token-2' };
+const kinds: ReportHeader['kind'][] = ['chunks', 'progress', 'log', 'outcome'];
+const live: StateName[] = ['lostAsFailure', 'lostAsRelease', 'unstarted', 'running'];
+const kept: StateName[] = ['failedKept', 'cancelledKept', 'timedOutKept'];
+const free: StateName[] = ['queued', 'delayed', 'completed', 'failed', 'cancelled', 'timedOut'];
+
+function at(name: StateName, lastSeq: number) {
+  return { ...states[name], lastSeq };
+}
+
+describe.each(kinds)('a report of kind %s', (kind) => {
+  it('is gone when there is no such job', () => {
+    expect(judgeReport(undefined, { ...held, kind, seq: 1 })).toEqual({ answer: 'gone' });
+  });
+
+  it.each(live)('is applied in its turn to a job that is %s', (name) => {
+    expect(judgeReport(at(name, 4), { ...held, kind, seq: 5 })).toBe('apply');
+  });
+
+  it.each(live)('is a duplicate when it was applied before to a job that is %s', (name) => {
+    expect(judgeReport(at(name, 4), { ...held, kind, seq: 4 })).toEqual({ answer: 'duplicate' });
+    expect(judgeReport(at(name, 4), { ...held, kind, seq: 1 })).toEqual({ answer: 'duplicate' });
+  });
+
+  it.each(live)('names the one that is missing of a job that is %s', (name) => {
+    const expected = { answer: 'gap', expected: 5 };
+    expect(judgeReport(at(name, 4), { ...held, kind, seq: 6 })).toEqual(expected);
+  });
+
+  it.each(free)('is superseded when the lease is over of a job that is %s', (name) => {
+    expect(judgeReport(at(name, 4), { ...held, kind, seq: 5 })).toEqual({ answer: 'superseded' });
+  });
+
+  it.each(free)('is a duplicate when it ended the lease of a job that is %s', (name) => {
+    expect(judgeReport(at(name, 4), { ...held, kind, seq: 4 })).toEqual({ answer: 'duplicate' });
+  });
+
+  it('is superseded by a newer attempt, whatever its number', () => {
+    const job = { ...states.running, attempt: 3, lastSeq: 9, lease: makeLease({ token: 'token-3' }) };
+    expect(judgeReport(job, { ...held, kind, seq: 1 })).toEqual({ answer: 'superseded' });
+    expect(judgeReport(job, { ...held, kind, seq: 10 })).toEqual({ answer: 'superseded' });
+  });
+
+  it.each(kept)('frees the slot only as an outcome of a job that is %s', (name) => {
+    const expected = kind === 'outcome' ? 'apply' : { answer: 'superseded' };
+    expect(judgeReport(at(name, 4), { ...held, kind, seq: 5 })).toEqual(expected);
+    expect(judgeReport(at(name, 4), { ...held, kind, seq: 9 })).toEqual(expected);
+  });
+});

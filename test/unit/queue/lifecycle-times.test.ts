@@ -1,0 +1,271 @@
+// The numbers in a transition: waits, deadlines, retention, and what is kept of an attempt.
+import { describe, expect, it } from 'vitest';
+import { type JobEvent, next, type Transition } from '../../../src/queue/lifecycle.ts';
+import type { QueueSettings } from '../../../src/queue/settings.ts';
+import type { StoredJob } from '../../../src/store/store.ts';
+import type { Outcome } from '../../../src/wire/worker-link.ts';
+import {
+  makeJob,
+  makeLease,
+  momentAt,
+  NOW,
+  STARTED_AT,
+  settings,
+  states,
+  T0,
+} from './job-states.ts';
+
+const error = { code: 'handler_error' as const, message: 'no' };
+
+function step(
+  job: StoredJob,
+  event: JobEvent,
+  { now = NOW, ...changed }: { now?: number } & Partial<QueueSettings> = {},
+): Transition {
+  const decision = next(job, event, momentAt(now, changed));
+  if ('refused' in decision) throw new Error(`refused: ${decision.refused}`);
+  return decision;
+}
+
+function end(job: StoredJob, outcome: Outcome): StoredJob {
+  return step(job, { type: 'outcome', seq: job.lastSeq + 1, outcome }).job;
+}
+
+function give(job: StoredJob, now = NOW): StoredJob {
+  const lease = { token: 'token-3', workerId: 'w2', incarnation: 7, takeId: 'take-3' };
+  return step(job, { type: 'lease', lease }, { now }).job;
+}
+
+describe('a lease', () => {
+  it('is the next attempt, with everything of the attempt before it forgotten', () => {
+    const before = { ...states.queued, lastSeq: 9, chunkCount: 4, chunkBytes: 80, executionMs: 5 };
+    expect(give(before)).toMatchObject({
+      attempt: 3,
+      workerId: 'w2',
+      startedAt: NOW,
+      executionMs: null,
+      lastSeq: 0,
+      chunkCount: 0,
+      chunkBytes: 0,
+      lease: { until: NOW + settings.leaseMs, incarnation: 7, lost: null },
+    });
+  });
+
+  it('has a deadline the grace after the execution timeout', () => {
+    const job = give({ ...states.queued, executionTimeoutMs: 2_000 });
+    expect(job.deadlineAt).toBe(NOW + 2_000 + settings.timeoutGraceMs);
+  });
+
+  it('is due when it runs out, or when its deadline comes before that', () => {
+    expect(give(states.queued).dueAt).toBe(NOW + settings.leaseMs);
+    expect(give({ ...states.queued, executionTimeoutMs: 1_000 }).dueAt).toBe(NOW + 11_000);
+  });
+
+  it('is extended from the moment of the renewal on', () => {
+    const { job } = step(states.running, { type: 'renew' }, { now: NOW + 3 });
+    expect(job.lease?.until).toBe(NOW + 3 + settings.leaseMs);
+    expect(job.deadlineAt).toBe(states.running.deadlineAt);
+  });
+
+  it('is extended by every report', () => {
+    const { job } = step(states.running, { type: 'progress', seq: 1, value: '1' }, { now: NOW + 3 });
+    expect(job.lease?.until).toBe(NOW + 3 + settings.leaseMs);
+  });
+
+  it('that ran out and is renewed has the deadline of its attempt again', () => {
+    const lost = step(states.running, { type: 'clock' }, { now: NOW + 20_000 }).job;
+    expect(lost.deadlineAt).toBeNull();
+    const { job } = step(lost, { type: 'renew' }, { now: NOW + 21_000 });
+    expect(job.deadlineAt).toBe(STARTED_AT + 600_000 + settings.timeoutGraceMs);
+    expect(job.history).toEqual(states.running.history);
+  });
+
+  it('that is renewed after its timeout gets the grace from now on', () => {
+    const lost = step(states.running, { type: 'clock' }, { now: NOW + 20_000 }).job;
+    const late = STARTED_AT + 700_000;
+    const { job } = step(lost, { type: 'renew' }, { now: late });
+    expect(job.deadlineAt).toBe(late + settings.timeoutGraceMs);
+  });
+
+  it('waits for its delivery with no deadline but its own end', () => {
+    const { job } = step(states.running, { type: 'awaiting_delivery', incarnation: 2 });
+    expect(job.deadlineAt).toBeNull();
+    expect(job.lease).toMatchObject({ incarnation: 2, until: NOW + settings.leaseMs });
+    expect(job.dueAt).toBe(NOW + settings.leaseMs);
+  });
+});
+
+describe('a platform restart', () => {
+  it('adds leaseMs to leases and deadlines that passed while it was away', () => {
+    const now = STARTED_AT + 3_600_000;
+    const { job } = step(states.running, { type: 'platform_restarted' }, { now });
+    expect(job.lease?.until).toBe(now + settings.leaseMs);
+    expect(job.deadlineAt).toBe(now + settings.leaseMs);
+  });
+
+  it('adds leaseMs to those that lie ahead', () => {
+    const { job } = step(states.running, { type: 'platform_restarted' });
+    expect(job.lease?.until).toBe(STARTED_AT + 2 * settings.leaseMs);
+    expect(job.deadlineAt).toBe(STARTED_AT + 610_000 + settings.leaseMs);
+  });
+
+  it('leaves the time to live as it is', () => {
+    const { job } = step(states.running, { type: 'platform_restarted' });
+    expect(job.expiresAt).toBe(states.running.expiresAt);
+  });
+});
+
+describe('the wait before an automatic retry', () => {
+  const first = makeJob({ ...states.running, failures: 0, history: [], maxAttempts: 50 });
+  const failed: Outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' };
+
+  it.each([
+    [1, 1_000],
+    [2, 2_000],
+    [3, 4_000],
+    [6, 32_000],
+    [7, 60_000],
+    [40, 60_000],
+  ])('doubles with every failure, at most to a minute: failure %i, %i ms', (failures, waitMs) => {
+    const job = end({ ...first, failures: failures - 1 }, failed);
+    expect(job).toMatchObject({ failures, availableAt: NOW + waitMs, delayed: true });
+    expect(job.dueAt).toBe(NOW + waitMs);
+  });
+
+  it('is none after the first lost attempt, also when another failure came before it', () => {
+    const crashed = step(states.running, { type: 'crashed', alone: true, detail: '' }).job;
+    expect(crashed).toMatchObject({ failures: 2, availableAt: NOW, delayed: false });
+    const expired = step(states.running, { type: 'clock' }, { now: NOW + 20_000 }).job;
+    expect(expired).toMatchObject({ failures: 2, availableAt: NOW + 20_000, delayed: false });
+  });
+
+  it('grows from the second lost attempt on', () => {
+    const once = step({ ...first }, { type: 'crashed', alone: true, detail: '' }).job;
+    const twice = step(give(once), { type: 'crashed', alone: true, detail: '' }).job;
+    expect(twice).toMatchObject({ failures: 2, availableAt: NOW + 2_000 });
+  });
+
+  it('is what a RetryAfterError says, however long', () => {
+    const outcome: Outcome = { ...failed, retry: 'after', retryAfterMs: 300_000 };
+    expect(end(first, outcome)).toMatchObject({ failures: 1, availableAt: NOW + 300_000 });
+  });
+
+  it('does not save a job from its last failure', () => {
+    const outcome: Outcome = { ...failed, retry: 'after', retryAfterMs: 5 };
+    expect(end({ ...first, maxAttempts: 1 }, outcome).status).toBe('FAILED');
+  });
+});
+
+describe('an end', () => {
+  const completed: Outcome = { kind: 'completed', executionMs: 12.6, output: 'chunks' };
+
+  it.each([
+    ['run' as const, 1_800_000],
+    ['runsync' as const, 60_000],
+  ])('keeps a job of %s for %i ms', (mode, retentionMs) => {
+    expect(end({ ...states.running, mode }, completed).expiresAt).toBe(NOW + retentionMs);
+  });
+
+  it('never makes a job live longer than its time to live', () => {
+    const expiresAt = NOW + 5_000;
+    expect(end({ ...states.running, expiresAt }, completed).expiresAt).toBe(expiresAt);
+  });
+
+  it('has whole milliseconds of execution and says where the output is', () => {
+    const job = end(states.running, completed);
+    expect(job).toMatchObject({ executionMs: 13, outputKind: 'chunks', endedAt: NOW, error: null });
+  });
+
+  it('completes a job whose worker reports it after its execution timeout and its lease', () => {
+    const now = STARTED_AT + 700_000;
+    const lost = step(states.running, { type: 'clock' }, { now: NOW + 20_000 }).job;
+    const outcome: Outcome = { ...completed, executionMs: 599_000 };
+    const { job, retried } = step(lost, { type: 'outcome', seq: 1, outcome }, { now });
+    expect(job).toMatchObject({ status: 'COMPLETED', executionMs: 599_000, failures: 1 });
+    expect(retried).toBe(-1);
+  });
+
+  it('by failure has the last error and the history of all attempts', () => {
+    const job = end(states.running, { kind: 'failed', executionMs: 1, error, retry: 'never' });
+    expect(job.error).toEqual({
+      ...error,
+      attempts: [
+        { attempt: 1, code: 'handler_error', message: 'one', workerId: 'w0', endedAt: T0 + 1_000 },
+        { attempt: 2, code: 'handler_error', message: 'no', workerId: 'w1', endedAt: NOW },
+      ],
+    });
+  });
+
+  it('by cancellation in the queue is not taken for a run since the attempt before', () => {
+    const { job } = step(states.queued, { type: 'cancel' });
+    expect(job).toMatchObject({ startedAt: null, endedAt: NOW });
+  });
+
+  it.each(['failedKept', 'cancelledKept', 'timedOutKept'] as const)(
+    'keeps its status whatever the outcome says afterwards: %s',
+    (name) => {
+      const job = end(states[name], completed);
+      expect(job).toEqual({ ...states[name], lease: null, lastSeq: 1, executionMs: 13, dueAt: job.dueAt });
+    },
+  );
+
+  it('by too many chunks keeps the lease until the worker has stopped or its time is over', () => {
+    const lost = { ...states.lostAsFailure };
+    const { job } = step(lost, { type: 'chunks', seq: 1, count: 1, bytes: 11 }, { maxChunkBytes: 10 });
+    expect(job.error).toMatchObject({ code: 'output_too_large' });
+    expect(job.error?.message).toContain('11 bytes');
+    expect(job.error?.message).toContain('10');
+    expect(job.lease).toMatchObject({ lost: null, until: NOW + settings.leaseMs });
+    expect(job.dueAt).toBe(NOW + settings.leaseMs);
+  });
+});
+
+describe('a retry that was asked for', () => {
+  it('makes the job as new, with its time to live from now on', () => {
+    const { job } = step(
+      { ...states.timedOut, chunkCount: 3, outputKind: 'chunks', ttlMs: 50_000 },
+      { type: 'retry' },
+    );
+    expect(job).toMatchObject({
+      status: 'IN_QUEUE',
+      attempt: 2,
+      position: states.timedOut.position,
+      queuedAt: NOW,
+      availableAt: NOW,
+      delayed: false,
+      expiresAt: NOW + 50_000,
+      startedAt: null,
+      endedAt: null,
+      executionMs: null,
+      chunkCount: 0,
+      outputKind: 'none',
+      error: null,
+      history: [],
+    });
+  });
+});
+
+describe('a time to live', () => {
+  it('counts from now and replaces what was, also a retention', () => {
+    for (const job of [states.queued, states.running, states.completed]) {
+      const changed = step(job, { type: 'set_ttl', ttlMs: 10_000 }).job;
+      expect(changed).toMatchObject({ status: job.status, expiresAt: NOW + 10_000, ttlMs: 10_000 });
+    }
+  });
+});
+
+describe('a job that lost its process beside others', () => {
+  it('is to run alone from then on, also after a release', () => {
+    const suspect = step(states.running, { type: 'crashed', alone: false, detail: '' }).job;
+    expect(suspect).toMatchObject({ solo: true, failures: 1, releases: 2, availableAt: NOW });
+    const again = step(give(suspect), { type: 'worker_left' }).job;
+    expect(again.solo).toBe(true);
+  });
+});
+
+describe('when the sweeper has to look', () => {
+  it('is not said by a lease that is lost already', () => {
+    const job = makeJob({ ...states.lostAsFailure, lease: makeLease({ until: T0, lost: 'failure' }) });
+    expect(job.dueAt).toBe(job.expiresAt);
+  });
+});

@@ -1,0 +1,108 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import type { Store } from '../../../src/store/store.ts';
+import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../conformance/stored-jobs.ts';
+
+let folder: string;
+let path: string;
+let store: Store;
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'millrace-commits-'));
+  path = join(folder, 'm.db');
+  store = openSqliteStore({ path });
+  await addEndpoint(store);
+});
+afterEach(async () => {
+  await store.close();
+  rmSync(folder, { recursive: true });
+});
+
+function insert(id: string): Promise<void> {
+  return store.write((tx) => tx.insertJob(makeJob({ id }), INPUT));
+}
+
+/** Commits in the write-ahead log: its frames whose second word, the file's new size, is set. */
+function countCommits(): number {
+  const wal = readFileSync(`${path}-wal`);
+  const frameBytes = 24 + wal.readUInt32BE(8);
+  let commits = 0;
+  for (let at = 32; at < wal.length; at += frameBytes) {
+    if (wal.readUInt32BE(at + 4) > 0) commits++;
+  }
+  return commits;
+}
+
+/** The other callbacks of the event loop's current phase have run. */
+function endTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
+
+describe('writes', () => {
+  it('of one turn of the event loop are one commit', async () => {
+    const before = countCommits();
+    await Promise.all(Array.from({ length: 100 }, (_, i) => insert(`${i}`)));
+    expect(countCommits() - before).toBe(1);
+  });
+
+  it('of different turns are commits of their own', async () => {
+    const before = countCommits();
+    await insert('a');
+    await insert('b');
+    expect(countCommits() - before).toBe(2);
+  });
+
+  it('that an operation asks for go with it', async () => {
+    const before = countCommits();
+    let asked: Promise<void> | undefined;
+    await store.write(function* (tx) {
+      yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
+      asked = insert('b');
+    });
+    await asked;
+    expect(countCommits() - before).toBe(1);
+  });
+
+  it('of one turn that are undone leave one commit', async () => {
+    const before = countCommits();
+    const fail = (id: string) =>
+      store.write(function* (tx) {
+        yield* tx.insertJob(makeJob({ id }), INPUT);
+        throw new Error('no');
+      });
+    await Promise.allSettled([insert('a'), fail('b'), insert('c'), fail('d'), insert('e')]);
+    expect(countCommits() - before).toBe(1);
+  });
+
+  it('beyond 512 wait for the next turn', async () => {
+    let begun = 0;
+    const writes = Array.from({ length: 600 }, () =>
+      store.write(function* (tx) {
+        begun++;
+        yield* tx.endpoint(ENDPOINT);
+      }),
+    );
+    await endTurn();
+    expect(begun).toBe(512);
+    await Promise.all(writes);
+    expect(begun).toBe(600);
+  });
+
+  it('beyond 16 MB of payload wait for the next turn', async () => {
+    const input = new Uint8Array(6 * 1_048_576);
+    const begun: number[] = [];
+    const writes = [1, 2, 3, 4, 5].map((id) =>
+      store.write(function* (tx) {
+        begun.push(id);
+        yield* tx.insertJob(makeJob({ id: `${id}` }), input);
+      }),
+    );
+    await endTurn();
+    expect(begun).toEqual([1, 2, 3]);
+    await Promise.all(writes);
+    expect(begun).toEqual([1, 2, 3, 4, 5]);
+  });
+});

@@ -1,0 +1,64 @@
+import { DatabaseSync } from 'node:sqlite';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { MIGRATIONS, migrate, SchemaTooNewError } from '../../../src/store/migrations.ts';
+
+const addNote = 'alter table job add column note text';
+
+let database: DatabaseSync;
+
+beforeEach(() => {
+  database = new DatabaseSync(':memory:');
+});
+afterEach(() => database.close());
+
+function readVersion(): unknown {
+  return database.prepare('pragma user_version').get()?.['user_version'];
+}
+
+function listColumns(table: string): unknown[] {
+  const rows = database.prepare('select name from pragma_table_info(?)').all(table);
+  return rows.map((row) => row['name']);
+}
+
+describe('a schema', () => {
+  it('is made from nothing', () => {
+    migrate(database);
+    expect(readVersion()).toBe(MIGRATIONS.length);
+    expect(listColumns('job')).toContain('lease_token');
+  });
+
+  it('is left alone when it is up to date', () => {
+    migrate(database);
+    database.exec("insert into endpoint (id, settings, created_at) values ('e', '{}', 1)");
+    migrate(database);
+    expect(database.prepare('select id from endpoint').all()).toHaveLength(1);
+  });
+
+  it('is brought up from an older version with what is in it', () => {
+    migrate(database, MIGRATIONS);
+    database.exec("insert into endpoint (id, settings, created_at) values ('e', '{}', 1)");
+    migrate(database, [...MIGRATIONS, addNote]);
+    expect(readVersion()).toBe(MIGRATIONS.length + 1);
+    expect(listColumns('job')).toContain('note');
+    expect(database.prepare('select id from endpoint').all()).toHaveLength(1);
+  });
+
+  it('stays as it was when a later migration fails', () => {
+    migrate(database, MIGRATIONS);
+    const broken = [...MIGRATIONS, addNote, 'create table job (id text)'];
+    expect(() => migrate(database, broken)).toThrow('job');
+    expect(readVersion()).toBe(MIGRATIONS.length);
+    expect(listColumns('job')).not.toContain('note');
+    expect(database.isTransaction).toBe(false);
+  });
+
+  it('of a newer version is refused with both versions named, and left alone', () => {
+    migrate(database, [...MIGRATIONS, addNote]);
+    const refuse = () => migrate(database, MIGRATIONS);
+    expect(refuse).toThrow(SchemaTooNewError);
+    expect(refuse).toThrow(
+      new RegExp(`version ${MIGRATIONS.length + 1};.* up to ${MIGRATIONS.length}\\.`),
+    );
+    expect(readVersion()).toBe(MIGRATIONS.length + 1);
+  });
+});

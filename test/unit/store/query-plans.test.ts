@@ -1,0 +1,92 @@
+import { DatabaseSync } from 'node:sqlite';
+import { afterAll, describe, expect, it } from 'vitest';
+import { MIGRATIONS, migrate } from '../../../src/store/migrations.ts';
+import { SqlReader } from '../../../src/store/sql-reader.ts';
+import { SqlTransaction } from '../../../src/store/sql-transaction.ts';
+import type { Reader, Step, Transaction } from '../../../src/store/store.ts';
+import { makeJob } from '../../conformance/stored-jobs.ts';
+
+const database = new DatabaseSync(':memory:');
+migrate(database, MIGRATIONS);
+afterAll(() => database.close());
+
+const reader = new SqlReader('');
+const transaction = new SqlTransaction('');
+
+/** How SQLite finds the rows of every statement of the verb, one line each. */
+function explain(steps: Step<unknown>): string[] {
+  const plan: string[] = [];
+  for (let step = steps.next(); !step.done; ) {
+    const { sql, params } = step.value;
+    const rows = database.prepare(`explain query plan ${sql}`).all(...params);
+    plan.push(...rows.map((row) => String(row['detail'])));
+    step = steps.next(sql.startsWith('select first from') ? [{ first: 0 }] : []);
+  }
+  return plan;
+}
+
+const key = { endpointId: 'e', id: 'a' };
+
+function listing(status: Parameters<Reader['jobs']>[0]['status']) {
+  return reader.jobs({ endpointId: 'e', status, before: 9, limit: 5 });
+}
+
+function range(from: number) {
+  return { ...key, attempt: 1, from, maxBytes: 9 };
+}
+
+const reads: [string, () => Step<unknown>, string][] = [
+  ['readyJobs', () => reader.readyJobs('e', 5), 'job_queued (endpoint_id=? AND delayed=?)'],
+  ['queuedJobs', () => reader.queuedJobs('e', 5), 'job_queued (endpoint_id=?)'],
+  ['dueJobs', () => reader.dueJobs(1, 5), 'job_due (due_at<?)'],
+  ['nextDueAt', () => reader.nextDueAt(), 'job_due'],
+  [
+    'jobsOfWorker',
+    () => reader.jobsOfWorker('e', 'w'),
+    'job_leased (endpoint_id=? AND lease_worker=?)',
+  ],
+  ['leasedJobs', () => reader.leasedJobs(), 'job_leased'],
+  ['jobs', () => listing(undefined), 'job_listed (endpoint_id=? AND position<?)'],
+  ['jobs that are queued', () => listing('IN_QUEUE'), 'job_by_status (endpoint_id=? AND status=?'],
+  ['jobs that run', () => listing('IN_PROGRESS'), 'job_by_status (endpoint_id=? AND status=?'],
+  ['jobs that failed', () => listing('FAILED'), 'job_by_status (endpoint_id=? AND status=?'],
+  ['jobs that timed out', () => listing('TIMED_OUT'), 'job_by_status (endpoint_id=? AND status=?'],
+  [
+    'jobs that were cancelled',
+    () => listing('CANCELLED'),
+    'job_by_status (endpoint_id=? AND status=?',
+  ],
+  ['job', () => reader.job(key), '(endpoint_id=? AND id=?)'],
+  ['jobByIdempotencyKey', () => reader.jobByIdempotencyKey('e', 'k'), 'job_idempotent'],
+  ['input', () => reader.input(key), '(endpoint_id=? AND job_id=?)'],
+  ['output', () => reader.output(key), '(endpoint_id=? AND job_id=?)'],
+  [
+    'chunks',
+    () => reader.chunks(range(3)),
+    '(endpoint_id=? AND job_id=? AND attempt=? AND first<?)',
+  ],
+  ['log', () => reader.log(range(3)), '(endpoint_id=? AND job_id=? AND at>? AND at<?)'],
+  ['keyByHash', () => reader.keyByHash('h'), '(hash=?)'],
+];
+
+const job = makeJob(key);
+const writes: [string, (tx: Transaction) => Step<unknown>][] = [
+  ['saveJob', (tx) => tx.saveJob(job, { ...job, status: 'FAILED', attempt: 3 }, 1)],
+  ['removeJob', (tx) => tx.removeJob(job)],
+  ['dropChunks', (tx) => tx.dropChunks(key)],
+];
+
+describe('on SQLite', () => {
+  it.each(reads)('%s finds its rows by an index', (_, read, index) => {
+    const plan = explain(read());
+    expect(plan.join('\n')).toContain(index);
+  });
+
+  it.each(reads)('%s sorts nothing', (_, read) => {
+    expect(explain(read()).filter((line) => line.includes('TEMP B-TREE'))).toEqual([]);
+  });
+
+  it.each(writes)('%s finds its rows by a key', (_, run) => {
+    expect(explain(run(transaction)).filter((line) => line.startsWith('SCAN'))).toEqual([]);
+  });
+});

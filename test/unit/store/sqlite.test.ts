@@ -1,0 +1,241 @@
+import { execFile } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openSqliteStore, type SqliteOptions } from '../../../src/store/sqlite.ts';
+import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
+import { addEndpoint, addJobs, ENDPOINT, INPUT, makeJob } from '../../conformance/stored-jobs.ts';
+
+const MB = 1_048_576;
+
+let folder: string;
+let path: string;
+const opened: Store[] = [];
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'millrace-sqlite-'));
+  path = join(folder, 'm.db');
+});
+afterEach(async () => {
+  for (const store of opened.splice(0)) await store.close();
+  rmSync(folder, { recursive: true });
+});
+
+async function openStore(options: Partial<SqliteOptions> = {}): Promise<Store> {
+  const store = openSqliteStore({ path, ...options });
+  opened.push(store);
+  await addEndpoint(store);
+  return store;
+}
+
+function insert(store: Store, id: string, inputBytes = 10): Promise<void> {
+  return store.write((tx) => tx.insertJob(makeJob({ id }), new Uint8Array(inputBytes)));
+}
+
+async function listIds(store: Store): Promise<string[]> {
+  const jobs = await store.read((tx) => tx.queuedJobs(ENDPOINT, 100));
+  return jobs.map((job) => job.id).sort();
+}
+
+async function readInQueue(store: Store): Promise<number | undefined> {
+  return (await store.read((tx) => tx.endpoint(ENDPOINT)))?.inQueue;
+}
+
+describe('a file', () => {
+  it('is all there when it is opened again', async () => {
+    const store = await openStore();
+    await insert(store, 'a');
+    await store.close();
+    expect(await listIds(await openStore())).toEqual(['a']);
+  });
+
+  it('is one file after close, with nothing left beside it', async () => {
+    const store = await openStore();
+    await insert(store, 'a');
+    expect(existsSync(`${path}-wal`)).toBe(true);
+    await store.close();
+    expect([existsSync(`${path}-wal`), existsSync(`${path}-shm`)]).toEqual([false, false]);
+  });
+
+  it('may be closed twice', async () => {
+    const store = await openStore();
+    await Promise.all([store.close(), store.close()]);
+    await expect(store.close()).resolves.toBeUndefined();
+  });
+
+  it('that is no database is refused', () => {
+    writeFileSync(path, 'not a database, but long enough to be looked at as one'.repeat(100));
+    expect(() => openSqliteStore({ path })).toThrow('not a database');
+  });
+
+  it('that a newer version wrote is refused', async () => {
+    await (await openStore()).close();
+    const database = new DatabaseSync(path);
+    database.exec('pragma user_version = 1000');
+    database.close();
+    expect(() => openSqliteStore({ path })).toThrow('schema version 1000');
+  });
+
+  it.each([
+    ['journal_mode', 'wal'],
+    ['synchronous', 2],
+    ['auto_vacuum', 2],
+  ])('is used with %s = %s', async (pragma, expected) => {
+    const store = await openStore();
+    const value = await store.read(function* () {
+      const [row] = yield { sql: `pragma ${pragma}`, params: [] };
+      return row?.[pragma];
+    });
+    expect(value).toBe(expected);
+  });
+});
+
+describe('a full disk', () => {
+  // 200 pages of 4 KB hold the schema and half a megabyte.
+  const options = { maxPages: 200 };
+
+  it('rejects the write, keeps nothing of it, and all that was there before', async () => {
+    const store = await openStore(options);
+    await insert(store, 'before');
+    await expect(insert(store, 'large', 2 * MB)).rejects.toBeInstanceOf(StoreUnavailableError);
+    expect(await listIds(store)).toEqual(['before']);
+    expect(await readInQueue(store)).toBe(1);
+  });
+
+  it('acknowledges nobody whose write was in the same commit', async () => {
+    const store = await openStore(options);
+    const results = await Promise.allSettled([
+      insert(store, 'a'),
+      insert(store, 'large', 2 * MB),
+      insert(store, 'c'),
+    ]);
+    const reasons = results.map((result) => result.status === 'rejected' && result.reason);
+    expect(reasons.every((reason) => reason instanceof StoreUnavailableError)).toBe(true);
+    expect(await listIds(store)).toEqual([]);
+    expect(await readInQueue(store)).toBe(0);
+  });
+
+  it('ends the commit also when the operation overlooks the error', async () => {
+    const store = await openStore(options);
+    const stubborn = store.write(function* (tx) {
+      try {
+        yield* tx.insertJob(makeJob({ id: 'large' }), new Uint8Array(2 * MB));
+      } catch {
+        yield* tx.insertJob(makeJob({ id: 'small' }), INPUT);
+      }
+    });
+    await expect(stubborn).rejects.toBeInstanceOf(StoreUnavailableError);
+    expect(await listIds(store)).toEqual([]);
+  });
+
+  it('is found while others are undone', async () => {
+    const store = await openStore(options);
+    const undone = store.write(function* (tx) {
+      yield* tx.insertJob(makeJob({ id: 'undone' }), INPUT);
+      throw new Error('no');
+    });
+    const results = await Promise.allSettled([
+      insert(store, 'a'),
+      undone,
+      insert(store, 'large', 2 * MB),
+    ]);
+    expect(results.map((result) => result.status)).toEqual(['rejected', 'rejected', 'rejected']);
+    await insert(store, 'after');
+    expect(await listIds(store)).toEqual(['after']);
+  });
+
+  it('is over once there is room', async () => {
+    const store = await openStore(options);
+    const job = makeJob({ id: 'fat' });
+    await store.write((tx) => tx.insertJob(job, new Uint8Array(MB / 2)));
+    await expect(insert(store, 'next', MB / 2)).rejects.toBeInstanceOf(StoreUnavailableError);
+    await store.write((tx) => tx.removeJob(job));
+    await insert(store, 'next', MB / 2);
+    expect(await listIds(store)).toEqual(['next']);
+  });
+
+  it('that shows only at the commit rejects all of it, and the store goes on', async () => {
+    const script = fileURLToPath(new URL('cramped-writer.ts', import.meta.url));
+    // Units of 512 bytes: no file beyond 2 MB, which the write-ahead log would be.
+    const command = 'ulimit -f 4096 && exec "$0" "$1" "$2"';
+    const { stdout } = await promisify(execFile)('/bin/sh', [
+      ...['-c', command],
+      ...[process.execPath, script, path],
+    ]);
+    expect(JSON.parse(stdout)).toEqual({
+      errors: ['StoreUnavailableError', 'StoreUnavailableError'],
+      ids: ['after', 'before'],
+    });
+    expect(await listIds(await openStore())).toEqual(['after', 'before']);
+  });
+});
+
+describe('a file that another process has locked', () => {
+  it('rejects writes as unavailable, answers reads, and goes on when it is free', async () => {
+    const store = await openStore({ busyTimeoutMs: 1 });
+    await insert(store, 'before');
+    const other = new DatabaseSync(path);
+    other.exec('begin immediate');
+    const results = await Promise.allSettled([insert(store, 'a'), insert(store, 'b')]);
+    const reasons = results.map((result) => result.status === 'rejected' && result.reason);
+    expect(reasons.every((reason) => reason instanceof StoreUnavailableError)).toBe(true);
+    expect(await listIds(store)).toEqual(['before']);
+    other.exec('rollback');
+    other.close();
+    await insert(store, 'c');
+    expect(await listIds(store)).toEqual(['before', 'c']);
+  });
+});
+
+describe('space', () => {
+  async function fillAndEmpty(store: Store): Promise<void> {
+    const jobs = Array.from({ length: 50 }, (_, i) => makeJob({ id: `${i}`, position: i }));
+    await addJobs(store, jobs);
+    const output = new Uint8Array(MB);
+    await Promise.all(jobs.map((job) => store.write((tx) => tx.putOutput(job, output))));
+    await Promise.all(jobs.map((job) => store.write((tx) => tx.removeJob(job))));
+  }
+
+  it('of removed jobs goes back to the file system, so much at a time as was asked for', async () => {
+    const store = await openStore();
+    await fillAndEmpty(store);
+    await store.reclaim(1);
+    const full = statSync(path).size;
+    expect(full).toBeGreaterThan(40 * MB);
+    await store.reclaim(0);
+    expect(statSync(path).size).toBe(full);
+    await store.reclaim(1_000);
+    const pages = (full - statSync(path).size) / 4_096;
+    // A page of the file's own bookkeeping may go with every thousand.
+    expect([1_000, 1_001]).toContain(pages);
+    await store.reclaim(100_000);
+    expect(statSync(path).size).toBeLessThan(MB);
+    expect(await readInQueue(store)).toBe(0);
+  }, 30_000);
+
+  it('of the write-ahead log is given back once it is over its limit', async () => {
+    const store = await openStore({ walLimitBytes: 2 * MB });
+    await fillAndEmpty(store);
+    expect(statSync(`${path}-wal`).size).toBeGreaterThan(2 * MB);
+    await store.reclaim(1);
+    expect(statSync(`${path}-wal`).size).toBeLessThanOrEqual(2 * MB);
+  }, 30_000);
+
+  it('may be asked for by an operation and when there is none', async () => {
+    const store = await openStore();
+    let reclaimed: Promise<void> | undefined;
+    await store.write(function* (tx) {
+      yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
+      reclaimed = store.reclaim(10);
+    });
+    await reclaimed;
+    expect(await listIds(store)).toEqual(['a']);
+    const inMemory = openSqliteStore({ path: ':memory:' });
+    await inMemory.reclaim(10);
+    await inMemory.close();
+  });
+});

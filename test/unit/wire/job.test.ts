@@ -1,0 +1,87 @@
+// What a request for a job may be.
+import { describe, expect, it } from 'vitest';
+import { endpointId, endpointSettings } from '../../../src/wire/endpoint.ts';
+import { isTerminal, JOB_STATUSES, runRequest } from '../../../src/wire/job.ts';
+
+function issuesOf(body: unknown): string[] {
+  const result = runRequest.safeParse(body);
+  return result.success ? [] : result.error.issues.map((issue) => issue.path.join('.'));
+}
+
+describe('a run request', () => {
+  it('may have everything at once', () => {
+    const body = {
+      input: { prompt: 'x' },
+      policy: { executionTimeout: 1_000, ttl: 604_800_000, priority: 9, delay: 0 },
+      idempotencyKey: 'k',
+    };
+    expect(runRequest.parse(body)).toEqual(body);
+  });
+
+  it.each([undefined, null, 'text', 1, true, [], [{}]])('is refused with the input %j', (input) => {
+    expect(issuesOf({ input })).toEqual(['input']);
+  });
+
+  it('takes an empty object for an input', () => {
+    expect(issuesOf({ input: {} })).toEqual([]);
+  });
+
+  it.each([
+    ['executionTimeout', 999],
+    ['executionTimeout', 604_800_001],
+    ['executionTimeout', 1_000.5],
+    ['ttl', 9_999],
+    ['ttl', 604_800_001],
+    ['ttl', '10000'],
+    ['priority', -1],
+    ['priority', 10],
+    ['delay', -1],
+    ['delay', 604_800_001],
+  ])('is refused with policy.%s = %j, by name', (name, value) => {
+    expect(issuesOf({ input: {}, policy: { [name]: value } })).toEqual([`policy.${name}`]);
+  });
+
+  it.each(['', 'x'.repeat(256), 7])('is refused with the idempotency key %j', (idempotencyKey) => {
+    expect(issuesOf({ input: {}, idempotencyKey })).toEqual(['idempotencyKey']);
+  });
+
+  it.each([{ webhook: 'https://example.com' }, { inputs: {} }])('is refused with %j', (extra) => {
+    const result = runRequest.safeParse({ input: {}, ...extra });
+    expect(result.error?.issues[0]).toMatchObject({
+      code: 'unrecognized_keys',
+      keys: Object.keys(extra),
+    });
+  });
+
+  it('is refused with an unknown policy', () => {
+    expect(issuesOf({ input: {}, policy: { retries: 3 } })).toEqual(['policy']);
+  });
+});
+
+describe('a status', () => {
+  it('is terminal unless the job waits or runs', () => {
+    const terminal = JOB_STATUSES.filter(isTerminal);
+    expect(terminal).toEqual(['COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT']);
+  });
+});
+
+describe('an endpoint', () => {
+  it.each(['e', 'ep_1', 'A-b_9', 'x'.repeat(64)])('may be called %s', (id) => {
+    expect(endpointId.safeParse(id).success).toBe(true);
+  });
+
+  it.each(['', '-a', '_a', 'a.b', 'a/b', 'pods', 'catalog', 'x'.repeat(65)])(
+    'may not be called %j',
+    (id) => {
+      expect(endpointId.safeParse(id).success).toBe(false);
+    },
+  );
+
+  it('has settings without any being given', () => {
+    expect(endpointSettings.parse({})).toEqual({
+      executionTimeoutMs: 600_000,
+      maxAttempts: 3,
+      maxQueued: 100_000,
+    });
+  });
+});
