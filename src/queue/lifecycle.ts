@@ -334,7 +334,7 @@ function requeue(job: StoredJob, waitMs: number, { now }: Moment): StoredJob {
     ...job,
     status: 'IN_QUEUE',
     queuedAt: now,
-    availableAt: now + waitMs,
+    availableAt: now + Math.ceil(waitMs),
     delayed: waitMs > 0,
     deadlineAt: null,
     lease: null,

@@ -86,9 +86,10 @@ create index job_due on job (due_at);
 create index job_leased on job (endpoint_id, lease_worker, position)
   where lease_worker is not null;
 create index job_listed on job (endpoint_id, position);
--- Few jobs end like this, and they are what people look for: found without reading all others.
-create index job_unfinished on job (endpoint_id, status, position)
-  where status = 'FAILED' or status = 'TIMED_OUT' or status = 'CANCELLED';
+-- All but COMPLETED, so that no state that people look for is searched for among what went well.
+create index job_by_status on job (endpoint_id, status, position)
+  where status = 'IN_QUEUE' or status = 'IN_PROGRESS' or status = 'FAILED'
+    or status = 'TIMED_OUT' or status = 'CANCELLED';
 create unique index job_idempotent on job (endpoint_id, idempotency_key)
   where idempotency_key is not null;
 

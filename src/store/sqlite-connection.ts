@@ -101,7 +101,7 @@ export class SqliteConnection {
 
   reclaim(pages: number): void {
     const [free] = this.run({ sql: 'pragma freelist_count', params: [] });
-    if (free?.['freelist_count'] !== 0) {
+    if (free?.['freelist_count'] !== 0 && pages >= 1) {
       this.#database.exec(`pragma incremental_vacuum(${Math.trunc(pages)})`);
       // The file itself shrinks only when the log is copied into it.
       this.#database.exec('pragma wal_checkpoint(passive)');

@@ -210,7 +210,10 @@ export interface Transaction extends Reader {
   putEndpoint(endpoint: Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'>): Step<void>;
   /** Keeps the endpoint's counters. The caller has seen to it that the id is new. */
   insertJob(job: StoredJob, input: Uint8Array): Step<void>;
-  /** Keeps the endpoint's counters by what changed between the two; `retried` is added to its own. */
+  /**
+   * Writes what differs between the two, so `before` is the job as it was read, and nothing in it
+   * was changed since. Keeps the endpoint's counters by that too; `retried` is added to its own.
+   */
   saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void>;
   /** With its input, output, chunks and log; terminal counters stay. */
   removeJob(job: StoredJob): Step<void>;

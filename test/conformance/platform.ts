@@ -1,0 +1,267 @@
+// A platform on a memory store and a clock that tests drive, and a worker's hand on a link to it.
+import { ManualClock } from '../../src/base/clock.ts';
+import { silentLog } from '../../src/base/log.ts';
+import { Queue, type QueueOptions } from '../../src/queue/queue.ts';
+import type { QueueSettings } from '../../src/queue/settings.ts';
+import { openSqliteStore } from '../../src/store/sqlite.ts';
+import type { Store, StoredJob } from '../../src/store/store.ts';
+import { type EndpointSettings, endpointSettings } from '../../src/wire/endpoint.ts';
+import type { JobPolicy, JobRecord } from '../../src/wire/job.ts';
+import type { WorkerVerb } from '../../src/wire/routes.ts';
+import {
+  type Lease,
+  type LeaseRef,
+  type Outcome,
+  PROTOCOL_VERSION,
+  type RenewReply,
+  type Report,
+  type ReportReply,
+  type WorkerLink,
+  type WorkerWelcome,
+} from '../../src/wire/worker-link.ts';
+
+export const ENDPOINT = 'e';
+export const NEVER = new AbortController().signal;
+
+/** A carrier that reaches the platform; opened again after each restart. */
+export interface Carrier {
+  link(endpointId: string): WorkerLink;
+  close(): Promise<void>;
+}
+
+/** A queue whose links tell when a call has come in. */
+class ObservedQueue extends Queue {
+  readonly #onCall: (verb: WorkerVerb) => void;
+
+  constructor(options: QueueOptions, onCall: (verb: WorkerVerb) => void) {
+    super(options);
+    this.#onCall = onCall;
+  }
+
+  override link(endpointId: string): WorkerLink {
+    const link = super.link(endpointId);
+    const tell = <T>(verb: WorkerVerb, answer: Promise<T>): Promise<T> => {
+      this.#onCall(verb);
+      return answer;
+    };
+    return {
+      hello: (hello) => tell('hello', link.hello(hello)),
+      take: (request, signal) => tell('take', link.take(request, signal)),
+      renew: (request, signal) => tell('renew', link.renew(request, signal)),
+      report: (request) => tell('report', link.report(request)),
+      bye: (bye) => tell('bye', link.bye(bye)),
+    };
+  }
+}
+
+export interface PlatformOptions {
+  settings?: Partial<QueueSettings>;
+  endpoint?: Partial<EndpointSettings>;
+}
+
+export class Platform {
+  readonly clock = new ManualClock();
+  readonly store: Store = openSqliteStore({ path: ':memory:' });
+  readonly #options: PlatformOptions;
+  readonly #expected = new Map<WorkerVerb, (() => void)[]>();
+  queue: Queue;
+
+  constructor(options: PlatformOptions = {}) {
+    this.#options = options;
+    this.queue = this.#createQueue();
+  }
+
+  #createQueue(): Queue {
+    const { clock, store } = this;
+    const { settings = {} } = this.#options;
+    const options = { store, clock, log: silentLog, settings, random: () => 0.5 };
+    return new ObservedQueue(options, (verb) => {
+      for (const resolve of this.#expected.get(verb)?.splice(0) ?? []) resolve();
+    });
+  }
+
+  async start(): Promise<void> {
+    const settings = endpointSettings.parse(this.#options.endpoint ?? {});
+    const endpoint = { id: ENDPOINT, settings, createdAt: this.clock.now() };
+    await this.store.write((tx) => tx.putEndpoint(endpoint));
+    await this.queue.start();
+  }
+
+  /** A new queue on the same store, after `awayMs` without one. */
+  async restart(awayMs = 0): Promise<void> {
+    await this.queue.close();
+    await this.clock.advance(awayMs);
+    this.queue = this.#createQueue();
+    await this.queue.start();
+  }
+
+  async close(): Promise<void> {
+    await this.queue.close();
+    await this.store.close();
+  }
+
+  /** Makes a call and comes back when it waits at the platform, or has ended. */
+  async park<T>(verb: WorkerVerb, call: () => Promise<T>): Promise<Parked<T>> {
+    const arrived = new Promise<void>((resolve) => {
+      this.#expected.set(verb, [...(this.#expected.get(verb) ?? []), resolve]);
+    });
+    const parked: Parked<T> = { answer: call(), hasEnded: false };
+    const end = () => {
+      parked.hasEnded = true;
+    };
+    parked.answer.then(end, end);
+    await Promise.race([arrived, parked.answer.catch(() => {})]);
+    await this.clock.advance(0);
+    return parked;
+  }
+
+  async submit(policy: JobPolicy = {}, input: Uint8Array = Buffer.from('{}')): Promise<string> {
+    const submission = { endpointId: ENDPOINT, mode: 'run' as const, input, policy };
+    const { id } = await this.queue.submissions.submit({ ...submission, idempotency: undefined });
+    return id;
+  }
+
+  async job(id: string): Promise<StoredJob> {
+    const job = await this.store.read((tx) => tx.job({ endpointId: ENDPOINT, id }));
+    if (!job) throw new Error(`there is no job ${id}`);
+    return job;
+  }
+
+  async record(id: string): Promise<JobRecord> {
+    const { body } = await this.queue.jobs.record({ endpointId: ENDPOINT, id });
+    return JSON.parse(body.toString());
+  }
+
+  async health() {
+    return this.queue.health(ENDPOINT);
+  }
+}
+
+export interface Parked<T> {
+  answer: Promise<T>;
+  hasEnded: boolean;
+}
+
+export interface TakeOptions {
+  max?: number;
+  /** Default 0. */
+  waitMs?: number;
+  takeId?: string;
+  /** Default: all that this hand was given and has not let go. */
+  held?: string[];
+  signal?: AbortSignal;
+}
+
+export interface HandOptions {
+  id?: string;
+  incarnation?: number;
+  slots?: number;
+}
+
+/** What a worker says, without one: every call is a single request on the link. */
+export class Hand {
+  readonly id: string;
+  readonly incarnation: number;
+  readonly slots: number;
+  readonly #link: () => WorkerLink;
+  readonly #held = new Map<string, Lease>();
+  #takes = 0;
+
+  constructor(link: () => WorkerLink, { id = 'w1', incarnation = 1, slots = 4 }: HandOptions = {}) {
+    this.#link = link;
+    this.id = id;
+    this.incarnation = incarnation;
+    this.slots = slots;
+  }
+
+  get #self() {
+    return { workerId: this.id, incarnation: this.incarnation };
+  }
+
+  hello(outbox: LeaseRef[] = [], protocol = PROTOCOL_VERSION): Promise<WorkerWelcome> {
+    const { slots } = this;
+    const hello = { ...this.#self, protocol, version: '0.0.0', slots, devices: [], outbox };
+    return this.#link().hello(hello);
+  }
+
+  async take(options: TakeOptions = {}): Promise<Lease[]> {
+    const { max = 1, waitMs = 0, held = [...this.#held.keys()], signal = NEVER } = options;
+    const takeId = options.takeId ?? `${this.id}-${this.incarnation}-${++this.#takes}`;
+    const request = { ...this.#self, takeId, max, waitMs, held };
+    const leases = await this.#link().take(request, signal);
+    for (const lease of leases) this.#held.set(lease.token, lease);
+    return leases;
+  }
+
+  /** Takes one job that must be there. */
+  async takeOne(options: TakeOptions = {}): Promise<Lease> {
+    const [lease] = await this.take(options);
+    if (!lease) throw new Error(`nothing to take for ${this.id}`);
+    return lease;
+  }
+
+  renew(leases: Lease[], options: { waitMs?: number; stopping?: Lease[] } = {}): Promise<RenewReply> {
+    const { waitMs = 0, stopping = [] } = options;
+    const named = leases.map(({ jobId, token }) => ({
+      jobId,
+      token,
+      stopping: stopping.some((lease) => lease.token === token),
+    }));
+    return this.#link().renew({ ...this.#self, waitMs, leases: named }, NEVER);
+  }
+
+  report(reports: Report[]): Promise<ReportReply[]> {
+    return this.#link().report({ ...this.#self, reports });
+  }
+
+  async reportOne(report: Report): Promise<ReportReply> {
+    const [reply] = await this.report([report]);
+    if (!reply) throw new Error('no answer to a report');
+    return reply;
+  }
+
+  async finish(lease: Lease, end: Outcome, { seq = 1, body = '' } = {}): Promise<ReportReply> {
+    const reply = await this.reportOne(outcomeOf(lease, seq, end, body));
+    this.#held.delete(lease.token);
+    return reply;
+  }
+
+  bye(reason: 'drained' | 'crashed', outbox: LeaseRef[] = []): Promise<void> {
+    return this.#link().bye({ ...this.#self, reason, outbox });
+  }
+}
+
+export function refTo({ jobId, attempt, token }: Lease): LeaseRef {
+  return { jobId, attempt, token };
+}
+
+export function outcomeOf(lease: Lease, seq: number, outcome: Outcome, body = ''): Report {
+  return { ...refTo(lease), kind: 'outcome', seq, outcome, body: Buffer.from(body) };
+}
+
+export function progressOf(lease: Lease, seq: number, value: unknown): Report {
+  return { ...refTo(lease), kind: 'progress', seq, body: Buffer.from(JSON.stringify(value)) };
+}
+
+export function logOf(lease: Lease, seq: number, lines: string, dropped = 0): Report {
+  return { ...refTo(lease), kind: 'log', seq, dropped, body: Buffer.from(lines) };
+}
+
+export function chunksOf(lease: Lease, seq: number, first: number, outputs: unknown[]): Report {
+  const chunks = outputs.map((output) => Buffer.from(JSON.stringify({ output, metrics: {} })));
+  const body = Buffer.from(chunks.map((chunk) => chunk.toString()).join(','));
+  const sizes = chunks.map((chunk) => chunk.length);
+  return { ...refTo(lease), kind: 'chunks', seq, first, sizes, body };
+}
+
+export const completed = {
+  kind: 'completed',
+  executionMs: 5,
+  output: 'value',
+} as const satisfies Outcome;
+export const failed = {
+  kind: 'failed',
+  executionMs: 5,
+  error: { code: 'handler_error', message: 'no' },
+  retry: 'default',
+} as const satisfies Outcome;

@@ -1,0 +1,133 @@
+// Inputs, outputs, chunks and logs.
+import { beforeEach, expect, it } from 'vitest';
+import { bytesOf, keyOf, store, textOf } from './store-under-test.ts';
+import { makeJob } from './stored-jobs.ts';
+
+export function describePayloads(): void {
+  it('keeps an input byte for byte', async () => {
+    const input = Uint8Array.from({ length: 300_000 }, (_, i) => i % 256);
+    await store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), input));
+    expect(await store.read((tx) => tx.input(keyOf('a')))).toEqual(input);
+    expect(await store.read((tx) => tx.input(keyOf('b')))).toBeUndefined();
+  });
+
+  it('keeps an output, replaces it, drops it', async () => {
+    const put = (text: string) => store.write((tx) => tx.putOutput(keyOf('a'), bytesOf(text)));
+    const read = async () => textOf(await store.read((tx) => tx.output(keyOf('a'))));
+    await put('1');
+    expect(await read()).toBe('1');
+    await put('22');
+    expect(await read()).toBe('22');
+    await put('');
+    expect(await read()).toBe('');
+    await store.write((tx) => tx.dropOutput(keyOf('a')));
+    expect(await read()).toBeUndefined();
+  });
+}
+
+export function describeChunks(): void {
+  /** Three batches: 0 and 1, 2, 3 to 5. */
+  const batches = [
+    { first: 0, sizes: [3, 4], bytes: bytesOf('"a","bb"') },
+    { first: 2, sizes: [2], bytes: bytesOf('{}') },
+    { first: 3, sizes: [1, 1, 1], bytes: bytesOf('1,2,3') },
+  ];
+  const older = { first: 0, sizes: [4], bytes: bytesOf('null') };
+
+  beforeEach(() =>
+    store.write(function* (tx) {
+      for (const batch of batches) yield* tx.appendChunks({ ...keyOf('a'), attempt: 2 }, batch);
+      yield* tx.appendChunks({ ...keyOf('a'), attempt: 1 }, older);
+    }),
+  );
+
+  function firsts(from: number, maxBytes = 1_000, attempt = 2): Promise<number[]> {
+    const range = { ...keyOf('a'), attempt, from, maxBytes };
+    return store.read(function* (tx) {
+      return (yield* tx.chunks(range)).map((batch) => batch.first);
+    });
+  }
+
+  it('come back as they were appended, those of the attempt only', async () => {
+    const range = { ...keyOf('a'), attempt: 2, from: 0, maxBytes: 1_000 };
+    expect(await store.read((tx) => tx.chunks(range))).toEqual(batches);
+    expect(await firsts(0, 1_000, 1)).toEqual([0]);
+    expect(await firsts(0, 1_000, 3)).toEqual([]);
+  });
+
+  it.each([
+    [0, [0, 2, 3]],
+    [1, [0, 2, 3]],
+    [2, [2, 3]],
+    [4, [3]],
+    [5, [3]],
+    [6, []],
+  ])('from chunk %i on begin with the batch that holds it', async (from, expected) => {
+    expect(await firsts(from)).toEqual(expected);
+  });
+
+  it.each([
+    [1, [0]],
+    [8, [0]],
+    [9, [0, 2]],
+    [10, [0, 2]],
+    [11, [0, 2, 3]],
+  ])('up to %i bytes end with the batch that reaches it', async (maxBytes, expected) => {
+    expect(await firsts(0, maxBytes)).toEqual(expected);
+  });
+
+  it('can be very many', async () => {
+    const count = 700;
+    await store.write(function* (tx) {
+      for (let first = 0; first < count; first++) {
+        const batch = { first, sizes: [2], bytes: bytesOf('{}') };
+        yield* tx.appendChunks({ ...keyOf('many'), attempt: 1 }, batch);
+      }
+    });
+    const range = { ...keyOf('many'), attempt: 1, from: 1, maxBytes: 10_000 };
+    const all = await store.read((tx) => tx.chunks(range));
+    expect(all.map((batch) => batch.first)).toEqual(
+      Array.from({ length: count - 1 }, (_, i) => i + 1),
+    );
+    const some = await store.read((tx) => tx.chunks({ ...range, maxBytes: 1_201 }));
+    expect(some).toHaveLength(601);
+  });
+
+  it('are refused twice', async () => {
+    const [batch] = batches;
+    if (!batch) throw new Error('there are three');
+    const again = store.write((tx) => tx.appendChunks({ ...keyOf('a'), attempt: 2 }, batch));
+    await expect(again).rejects.toThrow();
+  });
+
+  it('are dropped for all attempts of the job', async () => {
+    await store.write((tx) => tx.dropChunks(keyOf('a')));
+    expect([...(await firsts(0)), ...(await firsts(0, 1_000, 1))]).toEqual([]);
+  });
+}
+
+export function describeLog(): void {
+  beforeEach(() =>
+    store.write(function* (tx) {
+      yield* tx.appendLog(keyOf('a'), 0, bytesOf('one\n'));
+      yield* tx.appendLog(keyOf('a'), 4, bytesOf('two\nthree\n'));
+      yield* tx.appendLog(keyOf('a'), 14, bytesOf('four\n'));
+      yield* tx.appendLog(keyOf('b'), 0, bytesOf('other'));
+    }),
+  );
+
+  it.each([
+    [0, 100, 'one\ntwo\nthree\nfour\n'],
+    [4, 100, 'two\nthree\nfour\n'],
+    [6, 100, 'o\nthree\nfour\n'],
+    [6, 4, 'o\nth'],
+    [0, 4, 'one\n'],
+    [2, 5, 'e\ntwo'],
+    [18, 100, '\n'],
+    [19, 100, ''],
+    [500, 100, ''],
+  ])('is read from byte %i, at most %i of them', async (from, maxBytes, expected) => {
+    const read = await store.read((tx) => tx.log({ ...keyOf('a'), from, maxBytes }));
+    expect(textOf(read)).toBe(expected);
+  });
+}
