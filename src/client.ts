@@ -49,8 +49,8 @@ export interface JobReference {
 export interface JobList {
   /** Newest first. */
   jobs: JobSummary[];
-  /** For the next page; null on the last one. */
-  cursor: string | null;
+  /** For the next page; missing on the last one. */
+  cursor?: string;
 }
 
 /**

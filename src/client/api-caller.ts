@@ -104,7 +104,9 @@ export class ApiCaller {
       response = await send(url, init);
       body = await response.text();
     } catch (cause) {
-      throw new UnreachableError(`${this.#base} does not answer: ${describeCause(cause)}`, { cause });
+      throw new UnreachableError(`${this.#base} does not answer: ${describeCause(cause)}`, {
+        cause,
+      });
     }
     if (response.ok) return { body, headers: response.headers };
     throw readRefusal(response, body);

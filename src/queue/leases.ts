@@ -110,6 +110,7 @@ export class Leases {
         const { leases, isBarred } = await this.#leaseReady(worker, request, ended);
         const leftMs = until - clock.now();
         if (leases.length > 0 || leftMs <= 0) return leases;
+        if (ended.aborted) break;
         // Whoever cannot take anyway must not use up the one wake-up that a new job gives.
         woken = await (isBarred ? barred : waiter).wait(leftMs, ended);
       } finally {
@@ -117,6 +118,7 @@ export class Leases {
         barred.close();
       }
     }
+    // The job that woke this take is somebody else's now.
     if (woken) signals.wakeTaker(endpointId);
     return [];
   }

@@ -196,7 +196,12 @@ export function judgeReport(
   return 'apply';
 }
 
-function report(job: StoredJob, seq: number, fields: Partial<StoredJob>, moment: Moment): Transition {
+function report(
+  job: StoredJob,
+  seq: number,
+  fields: Partial<StoredJob>,
+  moment: Moment,
+): Transition {
   return change(
     { ...renewed(job, moment), ...fields, lastSeq: seq },
     { retried: revivedRetries(job) },
@@ -231,7 +236,8 @@ function settleByOutcome(
   outcome: Outcome,
   moment: Moment,
 ): Transition {
-  const executionMs = outcome.kind === 'released' ? job.executionMs : Math.round(outcome.executionMs);
+  const executionMs =
+    outcome.kind === 'released' ? job.executionMs : Math.round(outcome.executionMs);
   if (isTerminal(job.status)) {
     return change({ ...job, lease: null, lastSeq: seq, executionMs });
   }
@@ -247,7 +253,9 @@ function settleByOutcome(
     }
     case 'failed': {
       const waitMs = outcome.retry === 'after' ? outcome.retryAfterMs : undefined;
-      return counted(fail(live, outcome.error, { final: outcome.retry === 'never', waitMs }, moment));
+      return counted(
+        fail(live, outcome.error, { final: outcome.retry === 'never', waitMs }, moment),
+      );
     }
     case 'timed_out': {
       const timedOut = withFailure(live, outcome.error, moment);

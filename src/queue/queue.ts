@@ -119,6 +119,9 @@ export class Queue {
       workers[worker.leases.size > 0 ? 'running' : 'idle']++;
     }
     const { completed, failed, timedOut, inProgress, inQueue, retried } = endpoint;
-    return { jobs: { completed, failed: failed + timedOut, inProgress, inQueue, retried }, workers };
+    return {
+      jobs: { completed, failed: failed + timedOut, inProgress, inQueue, retried },
+      workers,
+    };
   }
 }

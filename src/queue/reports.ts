@@ -1,6 +1,11 @@
 // The worker's reports: each is judged, applied with its effect in one operation, and answered.
 import type { Step, StoredJob, Transaction } from '../store/store.ts';
-import { LinkError, type Report, type ReportReply, type ReportRequest } from '../wire/worker-link.ts';
+import {
+  LinkError,
+  type Report,
+  type ReportReply,
+  type ReportRequest,
+} from '../wire/worker-link.ts';
 import type { Changes, StepOn } from './changes.ts';
 import { type JobEvent, judgeReport } from './lifecycle.ts';
 import type { Presence } from './presence.ts';
@@ -53,7 +58,8 @@ function* applyReport(
   { job, report, maxLogBytes }: Application,
 ): Step<void> {
   const decision = yield* step(job, toEvent(job, report, maxLogBytes));
-  if ('refused' in decision) throw new Error(`report ${report.seq} of ${job.id}: ${decision.refused}`);
+  if ('refused' in decision)
+    throw new Error(`report ${report.seq} of ${job.id}: ${decision.refused}`);
   const { kind, body } = report;
   if (kind === 'chunks' && decision.job.chunkCount > job.chunkCount) {
     const batch = { first: job.chunkCount, sizes: report.sizes, bytes: body };

@@ -99,16 +99,15 @@ function* readPage(tx: Reader, request: StreamRequest): Step<StreamPage | undefi
   };
 }
 
-function findStart(
-  job: StoredJob,
-  after: Position | undefined,
-): { from: number; reset: boolean } {
+function findStart(job: StoredJob, after: Position | undefined): { from: number; reset: boolean } {
   if (!after) {
     return { from: job.cursorAttempt === job.attempt ? job.cursorNext : 0, reset: false };
   }
   if (after.attempt > job.attempt) {
     throw new ProblemError('invalid', 'the position is of an attempt that has not begun', {
-      errors: [`after: attempt ${after.attempt} has not begun, the job is at attempt ${job.attempt}`],
+      errors: [
+        `after: attempt ${after.attempt} has not begun, the job is at attempt ${job.attempt}`,
+      ],
     });
   }
   if (after.attempt < job.attempt) return { from: 0, reset: after.attempt > 0 };

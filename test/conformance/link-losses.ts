@@ -42,7 +42,11 @@ export function describeLosses(stage: LinkStage): void {
       const id = await platform.submit();
       await (await stage.worker()).takeOne();
       await platform.clock.advance(15_000);
-      expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 0, releases: 1 });
+      expect(await platform.job(id)).toMatchObject({
+        status: 'IN_QUEUE',
+        failures: 0,
+        releases: 1,
+      });
       expect((await platform.health()).jobs.retried).toBe(0);
     });
 
@@ -215,6 +219,21 @@ export function describeLosses(stage: LinkStage): void {
       expect(emptying.hasEnded).toBe(false);
       await platform.clock.advance(20_000);
       await emptying.answer;
+    });
+
+    it('is not left to a worker that is to leave', async () => {
+      const { platform } = stage;
+      const { busy, suspect } = await meetSuspect();
+      expect(await busy.take({ max: 3 })).toEqual([]);
+      platform.queue.drainWorker(ENDPOINT, busy.id);
+      const other = await stage.worker({ id: 'other' });
+      await platform.submit({ priority: 9 });
+      const own = await other.takeOne();
+      const next = await platform.submit();
+      expect(await other.take()).toEqual([]);
+      await other.finish(own, completed);
+      expect(await other.takeOne()).toMatchObject({ jobId: suspect, solo: true });
+      expect((await platform.job(next)).status).toBe('IN_QUEUE');
     });
 
     it('does not keep more urgent jobs from the worker that empties itself', async () => {

@@ -1,17 +1,8 @@
 // report: the answer to each, and what becomes of a job by it.
 import { describe, expect, it } from 'vitest';
-import type { Report } from '../../src/wire/worker-link.ts';
+import type { Lease, Report } from '../../src/wire/worker-link.ts';
 import type { LinkStage } from './link.ts';
-import {
-  chunksOf,
-  completed,
-  ENDPOINT,
-  failed,
-  logOf,
-  outcomeOf,
-  progressOf,
-} from './platform.ts';
-import type { Lease } from '../../src/wire/worker-link.ts';
+import { chunksOf, completed, ENDPOINT, failed, logOf, outcomeOf, progressOf } from './platform.ts';
 
 const kinds: Record<Report['kind'], (lease: Lease, seq: number) => Report> = {
   chunks: (lease, seq) => chunksOf(lease, seq, 0, ['a']),
@@ -246,7 +237,10 @@ export function describeReports(stage: LinkStage): void {
       });
       expect((await renew.answer).ended).toMatchObject([{ jobId: id }]);
       await hand.finish(lease, { ...completed, executionMs: 10_900 }, { body: '1' });
-      expect(await platform.record(id)).toMatchObject({ status: 'TIMED_OUT', executionTime: 10_900 });
+      expect(await platform.record(id)).toMatchObject({
+        status: 'TIMED_OUT',
+        executionTime: 10_900,
+      });
     });
 
     it('says how the attempt failed, with all attempts before it', async () => {
@@ -269,7 +263,11 @@ export function describeReports(stage: LinkStage): void {
       const id = await platform.submit();
       const hand = await stage.worker();
       await hand.finish(await hand.takeOne(), { kind: 'released', reason: 'drain' });
-      expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 0, releases: 1 });
+      expect(await platform.job(id)).toMatchObject({
+        status: 'IN_QUEUE',
+        failures: 0,
+        releases: 1,
+      });
       expect((await platform.health()).jobs.retried).toBe(0);
     });
   });

@@ -85,7 +85,11 @@ export function describeVisits(stage: LinkStage): void {
       await hand.take({ max: 2 });
       await hand.bye('drained');
       for (const id of ids) {
-        expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 0, releases: 1 });
+        expect(await platform.job(id)).toMatchObject({
+          status: 'IN_QUEUE',
+          failures: 0,
+          releases: 1,
+        });
       }
       await expect(hand.take()).rejects.toMatchObject({ code: 'unknown_worker' });
     });
@@ -178,7 +182,12 @@ export function describeVisits(stage: LinkStage): void {
       const input = Buffer.from('{ "é" :\t"\\u00e9 😀 \\ud83d\\ude00",  "n": 1e2 }');
       const id = await platform.submit({ executionTimeout: 7_000 }, input);
       const lease = await (await stage.worker()).takeOne();
-      expect(lease).toMatchObject({ jobId: id, attempt: 1, executionTimeoutMs: 7_000, solo: false });
+      expect(lease).toMatchObject({
+        jobId: id,
+        attempt: 1,
+        executionTimeoutMs: 7_000,
+        solo: false,
+      });
       expect(lease.submittedAt).toBe(platform.clock.now());
       expect(Buffer.from(lease.input).equals(input)).toBe(true);
     });

@@ -114,6 +114,22 @@ export function describeWaits(stage: LinkStage): void {
       await platform.clock.advance(15_000);
       expect(await take.answer).toMatchObject([{ jobId: id }]);
     });
+
+    it('that is given up in the moment of its wake-up passes that on', async () => {
+      const { platform } = stage;
+      const gone = await stage.worker({ id: 'gone' });
+      const abort = new AbortController();
+      const { signal } = abort;
+      const given = await platform.park('take', () => gone.take({ waitMs: 20_000, signal }));
+      given.answer.catch(() => {});
+      const other = await stage.worker({ id: 'other' });
+      const take = await platform.park('take', () => other.take({ waitMs: 20_000 }));
+      const id = await platform.submit();
+      abort.abort();
+      // Where the carrier was faster, the job is leased to nobody for leaseMs.
+      await platform.clock.advance(15_000);
+      expect(await take.answer).toMatchObject([{ jobId: id }]);
+    });
   });
 
   describe('renew', () => {
@@ -175,6 +191,20 @@ export function describeWaits(stage: LinkStage): void {
       expect(renew.hasEnded).toBe(false);
       await platform.clock.advance(5_000);
       expect(await renew.answer).toEqual({ ended: [], drain: false });
+    });
+
+    it('says of several only what is new', async () => {
+      const { platform } = stage;
+      const [old, fresh] = [await platform.submit(), await platform.submit()];
+      const hand = await stage.worker();
+      const leases = await hand.take({ max: 2 });
+      await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: old });
+      const stopping = leases.slice(0, 1);
+      const renew = await platform.park('renew', () =>
+        hand.renew(leases, { waitMs: 5_000, stopping }),
+      );
+      await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: fresh });
+      expect((await renew.answer).ended).toMatchObject([{ jobId: fresh, verdict: 'cancelled' }]);
     });
 
     it('says of a job that somebody else has that it is lost', async () => {

@@ -200,7 +200,10 @@ export class Hand {
     return lease;
   }
 
-  renew(leases: Lease[], options: { waitMs?: number; stopping?: Lease[] } = {}): Promise<RenewReply> {
+  renew(
+    leases: Lease[],
+    options: { waitMs?: number; stopping?: Lease[] } = {},
+  ): Promise<RenewReply> {
     const { waitMs = 0, stopping = [] } = options;
     const named = leases.map(({ jobId, token }) => ({
       jobId,

@@ -17,9 +17,9 @@ export class Process {
   readonly exited: Promise<number | null>;
   output = '';
 
-  constructor(args: readonly string[], env: Record<string, string> = {}) {
+  constructor(args: readonly string[], { cwd = process.cwd() }: { cwd?: string } = {}) {
     this.child = spawn(process.execPath, [BIN, ...args], {
-      env: { ...process.env, ...env },
+      cwd,
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     const note = (data: Buffer) => {
@@ -59,6 +59,7 @@ export interface PlatformOptions {
 export class PlatformProcess {
   readonly folder: string;
   readonly #options: PlatformOptions;
+  readonly #workers: Process[] = [];
   #process: Process | undefined;
   url = '';
   adminKey = '';
@@ -109,22 +110,18 @@ export class PlatformProcess {
   }
 
   startWorker(endpoint: string, handler: string, ...args: string[]): Process {
-    return new Process([
-      'worker',
-      fixture(handler),
-      '--url',
-      this.url,
-      '--endpoint',
-      endpoint,
-      '--key',
-      this.workerKey,
-      ...args,
-    ]);
+    const where = ['--url', this.url, '--endpoint', endpoint, '--key', this.workerKey];
+    const worker = new Process(['worker', fixture(handler), ...where, ...args]);
+    this.#workers.push(worker);
+    return worker;
   }
 
-  /** A request with the admin key. */
+  /** A request with the admin key, unless the headers have another. */
   fetch(path: string, init: RequestInit = {}): Promise<Response> {
-    const headers = { authorization: `Bearer ${this.adminKey}`, ...init.headers };
+    const headers = new Headers({ authorization: `Bearer ${this.adminKey}` });
+    new Headers(init.headers).forEach((value, name) => {
+      headers.set(name, value);
+    });
     return fetch(`${this.url}${path}`, { ...init, headers });
   }
 
@@ -136,7 +133,9 @@ export class PlatformProcess {
     });
   }
 
+  /** Ends what still runs of the platform and of its workers. */
   async close(): Promise<void> {
+    await Promise.all(this.#workers.map((worker) => worker.end('SIGKILL')));
     await this.#process?.end();
     await rm(this.folder, { recursive: true, force: true });
   }

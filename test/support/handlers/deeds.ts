@@ -51,8 +51,10 @@ export default function act(job: Job<Input>, ctx: Context): unknown {
     case 'yield for ever':
       return countUp(Number.POSITIVE_INFINITY);
     case 'ignore the signal':
+      ctx.progress('waiting');
       return new Promise(() => undefined);
     case 'wait for the signal':
+      ctx.progress('waiting');
       return waitForSignal(ctx);
     case 'block':
       ctx.progress('blocking');

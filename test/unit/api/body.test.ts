@@ -113,7 +113,11 @@ describe('a submission', () => {
   });
 
   it('is refused with every path that is wrong', () => {
-    const body = { input: [], policy: { priority: 10, ttl: 'long', speed: 1 }, webhook: 'http://x' };
+    const body = {
+      input: [],
+      policy: { priority: 10, ttl: 'long', speed: 1 },
+      webhook: 'http://x',
+    };
     expect(refusal(JSON.stringify(body)).errors).toEqual([
       'input: must be an object',
       expect.stringMatching(/^policy\.ttl: /),
@@ -135,7 +139,10 @@ describe('a submission', () => {
 });
 
 describe('an operation without a body', () => {
-  it.each([['', 'nothing'], [' {} ', 'an empty object']])('takes %j: %s', (body) => {
+  it.each([
+    ['', 'nothing'],
+    [' {} ', 'an empty object'],
+  ])('takes %j: %s', (body) => {
     expect(() => checkNoBody(Buffer.from(body))).not.toThrow();
   });
 

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { ManualClock } from '../../../src/base/clock.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
 import { exchange, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
@@ -97,6 +98,17 @@ describe('run', () => {
       [head, `${size.toString(16)}\r\n`, Buffer.alloc(size, 0x20), '\r\n'],
       (text) => text.includes('payload_too_large'),
     );
+    expect(answer).toMatch(/^HTTP\/1.1 413/);
+  });
+
+  it('cuts off a client that has its 413 and does not stop sending', async () => {
+    const clock = new ManualClock();
+    const { admin, port } = await startPlatform({ clock });
+    const head = `POST /v2/demo/run HTTP/1.1\r\nHost: x\r\nAuthorization: ${admin}\r\nContent-Type: application/json\r\n`;
+    const answer = await exchange(port, [`${head}Content-Length: ${11 * MB}\r\n\r\n{`], (text) => {
+      if (text.includes('payload_too_large')) void clock.advance(2_000);
+      return false;
+    });
     expect(answer).toMatch(/^HTTP\/1.1 413/);
   });
 

@@ -9,8 +9,8 @@ import { createLog } from '../../../src/base/log.ts';
 import { Endpoints } from '../../../src/control/endpoints.ts';
 import { Keys } from '../../../src/control/keys.ts';
 import { Queue } from '../../../src/queue/queue.ts';
-import type { Store } from '../../../src/store/store.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import type { Store } from '../../../src/store/store.ts';
 import type { WorkerLink } from '../../../src/wire/worker-link.ts';
 
 export const ENDPOINT = 'demo';
@@ -87,6 +87,21 @@ export async function startPlatform(settings: PlatformSettings = {}): Promise<Pl
     link: queue.link(ENDPOINT),
     logged: () => lines.join(''),
   };
+}
+
+/** Resolves with the signal of the next take that reaches the queue over HTTP; before the first. */
+export function nextTake({ queue }: Platform): Promise<AbortSignal> {
+  const linkOf = queue.link.bind(queue);
+  return new Promise((resolve) => {
+    queue.link = (endpointId) => {
+      const link = linkOf(endpointId);
+      const take: WorkerLink['take'] = (request, signal) => {
+        resolve(signal);
+        return link.take(request, signal);
+      };
+      return { ...link, take };
+    };
+  });
 }
 
 const WORKER = { workerId: 'w1', incarnation: 1 };

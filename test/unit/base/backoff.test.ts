@@ -14,7 +14,12 @@ describe('backoffMs', () => {
     const randoms = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 5_000 }), randoms, (retry, drawn) => {
-        const wait = backoffMs(retry, { baseMs: 1_000, maxMs: 60_000, jitter: 0.2, random: () => drawn });
+        const wait = backoffMs(retry, {
+          baseMs: 1_000,
+          maxMs: 60_000,
+          jitter: 0.2,
+          random: () => drawn,
+        });
         const plain = Math.min(60_000, 1_000 * 2 ** (retry - 1));
         expect(Number.isInteger(wait)).toBe(true);
         expect(wait).toBeGreaterThanOrEqual(plain * 0.8);

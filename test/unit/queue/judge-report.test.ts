@@ -42,7 +42,12 @@ describe.each(kinds)('a report of kind %s', (kind) => {
   });
 
   it('is superseded by a newer attempt, whatever its number', () => {
-    const job = { ...states.running, attempt: 3, lastSeq: 9, lease: makeLease({ token: 'token-3' }) };
+    const job = {
+      ...states.running,
+      attempt: 3,
+      lastSeq: 9,
+      lease: makeLease({ token: 'token-3' }),
+    };
     expect(judgeReport(job, { ...held, kind, seq: 1 })).toEqual({ answer: 'superseded' });
     expect(judgeReport(job, { ...held, kind, seq: 10 })).toEqual({ answer: 'superseded' });
   });

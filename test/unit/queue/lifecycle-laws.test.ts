@@ -42,12 +42,18 @@ const plain = fc.constantFrom<Move>(
 const moves: fc.Arbitrary<Move> = fc.oneof(
   { weight: 4, arbitrary: fc.constant<Move>({ name: 'lease' }) },
   { weight: 3, arbitrary: plain },
-  { weight: 2, arbitrary: fc.record({ name: fc.constant('crashed' as const), alone: fc.boolean() }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({ name: fc.constant('crashed' as const), alone: fc.boolean() }),
+  },
   { weight: 2, arbitrary: fc.record({ name: fc.constant('outcome' as const), outcome: outcomes }) },
   { weight: 3, arbitrary: fc.constant<Move>({ name: 'wait_until_due' }) },
   {
     weight: 1,
-    arbitrary: fc.record({ name: fc.constant('wait' as const), ms: fc.integer({ min: 0, max: 40_000 }) }),
+    arbitrary: fc.record({
+      name: fc.constant('wait' as const),
+      ms: fc.integer({ min: 0, max: 40_000 }),
+    }),
   },
 );
 const clientMoves = fc.oneof(
@@ -64,7 +70,10 @@ interface Step {
   now: number;
 }
 
-function toEvent(move: Exclude<Move, { name: 'wait' | 'wait_until_due' }>, job: StoredJob): JobEvent {
+function toEvent(
+  move: Exclude<Move, { name: 'wait' | 'wait_until_due' }>,
+  job: StoredJob,
+): JobEvent {
   const seq = job.lastSeq + 1;
   const token = `token-${job.attempt + 1}`;
   switch (move.name) {
@@ -89,7 +98,13 @@ function toEvent(move: Exclude<Move, { name: 'wait' | 'wait_until_due' }>, job: 
 }
 
 /** Only the holder of a lease can say these; the queue looks at the token before. */
-const fromHolder = new Set(['renew', 'not_received', 'worker_left', 'awaiting_delivery', 'crashed']);
+const fromHolder = new Set([
+  'renew',
+  'not_received',
+  'worker_left',
+  'awaiting_delivery',
+  'crashed',
+]);
 const reports = new Set(['chunks', 'log', 'progress', 'outcome']);
 
 function isPossible(job: StoredJob, { type }: JobEvent): boolean {
@@ -124,7 +139,9 @@ function drive(list: Move[], fields: Partial<StoredJob> = {}): Step[] {
 function checkAlways(list: fc.Arbitrary<Move>, check: (steps: Step[]) => void): void {
   const fields = fc.record({ maxAttempts: fc.integer({ min: 1, max: 4 }) });
   fc.assert(
-    fc.property(fc.array(list, { maxLength: 60 }), fields, (moves, job) => check(drive(moves, job))),
+    fc.property(fc.array(list, { maxLength: 60 }), fields, (moves, job) =>
+      check(drive(moves, job)),
+    ),
     { numRuns: 400 },
   );
 }
@@ -168,7 +185,9 @@ describe('in every sequence of events', () => {
   it('a job is in progress exactly while it has a live lease', () => {
     checkAlways(clientMoves, (steps) => {
       for (const { after } of steps) {
-        expect(after.status === 'IN_PROGRESS').toBe(after.lease?.lost === null && !isTerminal(after.status));
+        expect(after.status === 'IN_PROGRESS').toBe(
+          after.lease?.lost === null && !isTerminal(after.status),
+        );
         expect(holdsLiveLease(after)).toBe(after.status === 'IN_PROGRESS');
         if (after.delayed) expect(after.status).toBe('IN_QUEUE');
         if (isTerminal(after.status)) expect(after.lease?.lost ?? null).toBeNull();
@@ -198,7 +217,9 @@ describe('in every sequence of events', () => {
     checkAlways(clientMoves, (steps) => {
       for (const [index, { before: lost, event, after }] of steps.entries()) {
         if (event.type !== 'renew' || !lost.lease?.lost) continue;
-        const loss = steps.slice(0, index).findLast((step) => !step.before.lease?.lost && step.after.lease?.lost);
+        const loss = steps
+          .slice(0, index)
+          .findLast((step) => !step.before.lease?.lost && step.after.lease?.lost);
         const { failures, releases, history, attempt, status } = loss?.before ?? lost;
         expect(after).toMatchObject({ failures, releases, history, attempt, status });
       }
@@ -229,7 +250,11 @@ describe('a job that always comes to grief', () => {
     const rounds = fc.array(griefs, { minLength: most, maxLength: most });
     fc.assert(
       fc.property(rounds, (list) => {
-        const round = (grief: Move): Move[] => [{ name: 'lease' }, grief, { name: 'wait', ms: 80_000 }];
+        const round = (grief: Move): Move[] => [
+          { name: 'lease' },
+          grief,
+          { name: 'wait', ms: 80_000 },
+        ];
         const steps = drive(list.flatMap(round), { maxAttempts: 3 });
         expect(steps.at(-1)?.after.status).toBe('FAILED');
       }),

@@ -68,7 +68,11 @@ describe('a lease', () => {
   });
 
   it('is extended by every report', () => {
-    const { job } = step(states.running, { type: 'progress', seq: 1, value: '1' }, { now: NOW + 3 });
+    const { job } = step(
+      states.running,
+      { type: 'progress', seq: 1, value: '1' },
+      { now: NOW + 3 },
+    );
     expect(job.lease?.until).toBe(NOW + 3 + settings.leaseMs);
   });
 
@@ -205,13 +209,23 @@ describe('an end', () => {
     'keeps its status whatever the outcome says afterwards: %s',
     (name) => {
       const job = end(states[name], completed);
-      expect(job).toEqual({ ...states[name], lease: null, lastSeq: 1, executionMs: 13, dueAt: job.dueAt });
+      expect(job).toEqual({
+        ...states[name],
+        lease: null,
+        lastSeq: 1,
+        executionMs: 13,
+        dueAt: job.dueAt,
+      });
     },
   );
 
   it('by too many chunks keeps the lease until the worker has stopped or its time is over', () => {
     const lost = { ...states.lostAsFailure };
-    const { job } = step(lost, { type: 'chunks', seq: 1, count: 1, bytes: 11 }, { maxChunkBytes: 10 });
+    const { job } = step(
+      lost,
+      { type: 'chunks', seq: 1, count: 1, bytes: 11 },
+      { maxChunkBytes: 10 },
+    );
     expect(job.error).toMatchObject({ code: 'output_too_large' });
     expect(job.error?.message).toContain('11 bytes');
     expect(job.error?.message).toContain('10');
@@ -265,7 +279,10 @@ describe('a job that lost its process beside others', () => {
 
 describe('when the sweeper has to look', () => {
   it('is not said by a lease that is lost already', () => {
-    const job = makeJob({ ...states.lostAsFailure, lease: makeLease({ until: T0, lost: 'failure' }) });
+    const job = makeJob({
+      ...states.lostAsFailure,
+      lease: makeLease({ until: T0, lost: 'failure' }),
+    });
     expect(job.dueAt).toBe(job.expiresAt);
   });
 });

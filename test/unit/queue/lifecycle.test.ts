@@ -67,7 +67,8 @@ const released: Row = {
 
 /** An outcome for each state whose lease it can come from; a late one undoes the loss first. */
 function outcomeOf(live: string, retried = 0): Partial<Row> {
-  const withRetries = (count: number) => (count === 0 ? live : `${live} ${count > 0 ? '+' : ''}${count}`);
+  const withRetries = (count: number) =>
+    count === 0 ? live : `${live} ${count > 0 ? '+' : ''}${count}`;
   return {
     ...freed,
     lostAsFailure: withRetries(retried - 1),

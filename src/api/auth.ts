@@ -1,0 +1,131 @@
+// Who may call what: by key, or without one on the machine itself when the platform runs for that.
+import type { FastifyRequest } from 'fastify';
+import type { KeyHolder, Keys } from '../control/keys.ts';
+import { allows, type Scope } from '../control/scopes.ts';
+import { ProblemError } from '../wire/problem.ts';
+
+/**
+ * `keys`: every call needs one. `keyless-loopback`: client calls from this machine, that no page of
+ * another site and no proxy can have sent, need none; worker calls do. A key that is shown counts.
+ */
+export type Access = 'keys' | 'keyless-loopback';
+
+/** What a route asks for: each names one, `open` if nothing. */
+export type RouteAccess = Scope | 'open';
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    access?: RouteAccess;
+  }
+  interface FastifyRequest {
+    /** Undefined on open routes. */
+    holder: KeyHolder | undefined;
+  }
+}
+
+const LOCAL_HOLDER: KeyHolder = {
+  keyId: 'none',
+  name: 'this machine',
+  userId: 'owner',
+  scopes: new Set(['admin']),
+  expiresAt: null,
+};
+
+const BEARER = /^bearer +/i;
+
+export interface GateOptions {
+  keys: Keys;
+  access: Access;
+}
+
+export class Gate {
+  readonly #options: GateOptions;
+
+  constructor(options: GateOptions) {
+    this.#options = options;
+  }
+
+  /** @throws ProblemError `unauthorized`, `forbidden` */
+  admit(request: FastifyRequest, scope: Scope): void {
+    const holder = this.#identify(request, scope);
+    const endpoint = readEndpoint(request.params);
+    requireScope(holder, scope, endpoint);
+    request.holder = holder;
+  }
+
+  #identify(request: FastifyRequest, scope: Scope): KeyHolder {
+    const { authorization } = request.headers;
+    if (authorization !== undefined) {
+      const holder = this.#options.keys.authenticate(authorization.replace(BEARER, ''));
+      if (holder) return holder;
+      throw new ProblemError('unauthorized', 'the API key is malformed, not known or has expired');
+    }
+    if (this.#options.access === 'keys' || scope === 'worker') {
+      throw new ProblemError('unauthorized', 'no API key: send "Authorization: Bearer <key>"');
+    }
+    const reason = findForeignSign(request);
+    if (reason === undefined) return LOCAL_HOLDER;
+    throw new ProblemError(
+      'unauthorized',
+      `without an API key only this machine may call: ${reason}`,
+    );
+  }
+}
+
+/** @throws ProblemError `forbidden` */
+export function requireScope(
+  holder: KeyHolder | undefined,
+  scope: Scope,
+  endpoint: string | undefined,
+): void {
+  if (holder && allows(holder, scope, endpoint)) return;
+  const where = endpoint === undefined ? '' : ` for endpoint ${endpoint}`;
+  throw new ProblemError('forbidden', `the API key lacks the scope ${scope}${where}`);
+}
+
+function readEndpoint(params: unknown): string | undefined {
+  if (typeof params !== 'object' || params === null || !('endpoint' in params)) return undefined;
+  return typeof params.endpoint === 'string' ? params.endpoint : undefined;
+}
+
+const LOOPBACK_PEER = /^(::1|(::ffff:)?127(\.\d{1,3}){3})$/;
+const LOCAL_HOST = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
+const FORWARDING_HEADERS = new Set([
+  'forwarded',
+  'via',
+  'x-real-ip',
+  'x-client-ip',
+  'x-cluster-client-ip',
+  'true-client-ip',
+  'cf-connecting-ip',
+  'fastly-client-ip',
+]);
+
+/**
+ * Why a call without a key may come from elsewhere, or undefined. Host: a name that was made to
+ * point here (DNS rebinding). Origin and Sec-Fetch-Site: a page of another site, or of another port
+ * of this machine. Forwarding headers: a proxy on this machine, for whomever.
+ */
+export function findForeignSign({ headers, raw }: FastifyRequest): string | undefined {
+  const { host, origin } = headers;
+  if (!LOOPBACK_PEER.test(raw.socket.remoteAddress ?? '')) {
+    return 'the call does not come over the loopback interface';
+  }
+  if (host === undefined || !LOCAL_HOST.test(host)) {
+    return 'the Host header is not localhost, 127.0.0.1 or [::1]';
+  }
+  const scheme = 'encrypted' in raw.socket ? 'https' : 'http';
+  if (origin !== undefined && origin.toLowerCase() !== `${scheme}://${host.toLowerCase()}`) {
+    return 'the Origin header names another site';
+  }
+  const site = headers['sec-fetch-site'];
+  if (site !== undefined && site !== 'same-origin' && site !== 'none') {
+    return 'the Sec-Fetch-Site header tells of another site';
+  }
+  for (const name in headers) {
+    if (name.startsWith('x-forwarded-') || FORWARDING_HEADERS.has(name)) {
+      return `the ${name} header tells of a proxy`;
+    }
+  }
+  return undefined;
+}

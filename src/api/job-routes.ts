@@ -1,0 +1,176 @@
+// What clients do with jobs, except reading their streams: HTTP on one side, the queue on the other.
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Queue } from '../queue/queue.ts';
+import { LIMITS } from '../wire/job.ts';
+import { routes, STREAM_HEADERS } from '../wire/routes.ts';
+import { requireScope } from './auth.ts';
+import { checkNoBody, hashBody, readSubmission } from './body.ts';
+import { JSON_MEDIA_TYPE, sendBytes } from './byte-reply.ts';
+import { abortWhenGone } from './problem-reply.ts';
+import { type QueryValues, readInteger, readStatus, refuseParameter } from './query.ts';
+
+/** Of operations that take no body: enough for an empty object with some space. */
+const NO_BODY_BYTES = 1_024;
+const LIST_LIMIT = { min: 1, max: 1_000, default: 100 };
+
+export interface EndpointRoute {
+  Params: { endpoint: string };
+  Querystring: QueryValues;
+  Body: Buffer | undefined;
+}
+
+export interface JobRoute extends EndpointRoute {
+  Params: { endpoint: string; job: string };
+}
+
+export interface JobRoutesOptions {
+  queue: Queue;
+}
+
+/** `app` has to give bodies as Buffers, of no other media type than application/json. */
+export function addSubmissionRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): void {
+  app.post<EndpointRoute>(
+    routes.run(':endpoint'),
+    { bodyLimit: LIMITS.runBodyBytes, config: { access: 'jobs:write' } },
+    async (request, reply) => {
+      const { id, status } = await submit(queue, request, 'run');
+      return sendJson(reply, { id, status });
+    },
+  );
+
+  app.post<EndpointRoute>(
+    routes.runsync(':endpoint'),
+    { bodyLimit: LIMITS.runsyncBodyBytes, config: { access: 'jobs:write' } },
+    async (request, reply) => {
+      const waitMs = readInteger(request.query, 'wait', LIMITS.waitMs) ?? LIMITS.waitMs.default;
+      const { id } = await submit(queue, request, 'runsync');
+      const key = { endpointId: request.params.endpoint, id };
+      const record = await queue.jobs.waitForEnd(key, waitMs, abortWhenGone(reply.raw));
+      return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [record.body] });
+    },
+  );
+}
+
+function submit(
+  queue: Queue,
+  { body = Buffer.alloc(0), params }: FastifyRequest<EndpointRoute>,
+  mode: 'run' | 'runsync',
+) {
+  const { input, request } = readSubmission(body);
+  const { idempotencyKey: key, policy = {} } = request;
+  const idempotency = key === undefined ? undefined : { key, requestHash: hashBody(body) };
+  return queue.submissions.submit({
+    endpointId: params.endpoint,
+    mode,
+    input,
+    policy,
+    idempotency,
+  });
+}
+
+/** `app` has to give bodies as Buffers, of whatever media type. */
+export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): void {
+  addReadingRoutes(app, options);
+  addChangingRoutes(app, options);
+}
+
+function addReadingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): void {
+  app.get<JobRoute>(
+    routes.status(':endpoint', ':job'),
+    { config: { access: 'jobs:read' } },
+    async (request, reply) => {
+      const key = readJobKey(request.params);
+      const ttlMs = readInteger(request.query, 'ttl', LIMITS.ttlMs);
+      if (ttlMs !== undefined) {
+        requireScope(request.holder, 'jobs:write', key.endpointId);
+        await queue.jobs.setTtl(key, ttlMs);
+      }
+      const record = await queue.jobs.record(key);
+      return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [record.body] });
+    },
+  );
+
+  app.get<EndpointRoute>(
+    routes.health(':endpoint'),
+    { config: { access: 'jobs:read' } },
+    async (request, reply) => sendJson(reply, await queue.health(request.params.endpoint)),
+  );
+
+  app.get<EndpointRoute>(
+    routes.jobs(':endpoint'),
+    { config: { access: 'jobs:read' } },
+    async (request, reply) => {
+      const { jobs, next } = await queue.jobs.list({
+        endpointId: request.params.endpoint,
+        status: readStatus(request.query),
+        before: readCursor(request.query),
+        limit: readInteger(request.query, 'limit', LIST_LIMIT) ?? LIST_LIMIT.default,
+      });
+      return sendJson(reply, next === undefined ? { jobs } : { jobs, cursor: encodeCursor(next) });
+    },
+  );
+
+  app.get<JobRoute>(
+    routes.logs(':endpoint', ':job'),
+    { config: { access: 'jobs:read' } },
+    async (request, reply) => {
+      const range = { min: 0, max: Number.MAX_SAFE_INTEGER };
+      const after = readInteger(request.query, 'after', range) ?? 0;
+      const log = await queue.jobs.log(readJobKey(request.params), after);
+      reply.header(STREAM_HEADERS.next, log.next).header(STREAM_HEADERS.status, log.status);
+      // Not a part of the log: `after` never counts it.
+      const note = log.dropped > 0 ? [describeDropped(log.dropped)] : [];
+      return sendBytes(reply, { mediaType: 'application/x-ndjson', pieces: [log.lines, ...note] });
+    },
+  );
+}
+
+function addChangingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): void {
+  const options = { bodyLimit: NO_BODY_BYTES, config: { access: 'jobs:write' } } as const;
+
+  app.post<JobRoute>(routes.cancel(':endpoint', ':job'), options, async (request, reply) => {
+    checkNoBody(request.body);
+    return sendJson(reply, await queue.jobs.cancel(readJobKey(request.params)));
+  });
+
+  app.post<JobRoute>(routes.retry(':endpoint', ':job'), options, async (request, reply) => {
+    checkNoBody(request.body);
+    return sendJson(reply, await queue.jobs.retry(readJobKey(request.params)));
+  });
+
+  app.post<EndpointRoute>(routes.purgeQueue(':endpoint'), options, async (request, reply) => {
+    checkNoBody(request.body);
+    const removed = await queue.jobs.purge(request.params.endpoint);
+    return sendJson(reply, { removed, status: 'completed' });
+  });
+}
+
+export function sendJson(reply: FastifyReply, value: object): FastifyReply {
+  return reply.header('content-type', JSON_MEDIA_TYPE).send(JSON.stringify(value));
+}
+
+export function readJobKey({ endpoint, job }: JobRoute['Params']): {
+  endpointId: string;
+  id: string;
+} {
+  return { endpointId: endpoint, id: job };
+}
+
+/** The list's place, in a form that nobody computes with. */
+function encodeCursor(position: number): string {
+  return Buffer.from(String(position)).toString('base64url');
+}
+
+function readCursor(query: QueryValues): number | undefined {
+  const text = query['cursor'];
+  if (text === undefined) return undefined;
+  const decoded = typeof text === 'string' ? Buffer.from(text, 'base64url').toString('latin1') : '';
+  if (/^\d{1,16}$/.test(decoded)) return Number(decoded);
+  throw refuseParameter('cursor', 'must be the cursor of an earlier answer');
+}
+
+/** A line like the others, of level warn. */
+function describeDropped(dropped: number): Buffer {
+  const msg = `${dropped} lines were left out: the log came too fast or grew too large`;
+  return Buffer.from(`${JSON.stringify({ level: 40, msg, dropped })}\n`);
+}

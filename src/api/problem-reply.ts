@@ -1,0 +1,143 @@
+// Every error on its way out: turned into a problem, written as application/problem+json.
+import { randomUUID } from 'node:crypto';
+import type { ServerResponse } from 'node:http';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { StoreUnavailableError } from '../queue/queue.ts';
+import { type ProblemCode, ProblemError } from '../wire/problem.ts';
+import { LinkError, type LinkErrorCode } from '../wire/worker-link.ts';
+
+export const PROBLEM_MEDIA_TYPE = 'application/problem+json';
+
+/** What a caller is told to wait when nothing better is known, ms. */
+const RETRY_MS = 1_000;
+/** How long a client may go on sending a body that nobody reads, so that it gets to the answer. */
+const LINGER_MS = 2_000;
+
+const LINK_PROBLEMS: Record<LinkErrorCode, ProblemCode> = {
+  unauthorized: 'unauthorized',
+  stale_incarnation: 'stale_incarnation',
+  unknown_worker: 'unknown_worker',
+  unavailable: 'unavailable',
+  invalid: 'invalid',
+};
+
+export interface ProblemReplyOptions {
+  log: Log;
+  clock: Clock;
+}
+
+export class ProblemReplies {
+  readonly #options: ProblemReplyOptions;
+
+  constructor(options: ProblemReplyOptions) {
+    this.#options = options;
+  }
+
+  /** Answers with the error; one that is not meant to be seen is logged under an id. */
+  send(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+    const problem = toProblem(error) ?? this.#hide(error, request);
+    reply.code(problem.status).header('content-type', PROBLEM_MEDIA_TYPE);
+    if (problem.code === 'unauthorized')
+      reply.header('www-authenticate', 'Bearer realm="millrace"');
+    if (problem.retryAfterMs !== undefined) {
+      reply.header('retry-after', Math.max(1, Math.ceil(problem.retryAfterMs / 1_000)));
+    }
+    if (hasUnreadBody(request) && problem.code !== 'unavailable') this.#linger(request, reply);
+    // As bytes: to a string of a JSON type the framework would add a charset, which has none.
+    reply.send(Buffer.from(JSON.stringify(problem.toProblem())));
+  }
+
+  #hide(error: unknown, request: FastifyRequest): ProblemError {
+    const id = randomUUID();
+    const { method } = request;
+    const route = request.routeOptions.url;
+    this.#options.log.error({ err: error, errorId: id, method, route }, 'request failed');
+    return new ProblemError('internal', `something went wrong here; the log has it under ${id}`);
+  }
+
+  /**
+   * The answer comes before the body was read. Closing at once would reset the connection and with
+   * it, for a client that is still sending, lose the answer: the rest is thrown away for a moment.
+   */
+  #linger(request: FastifyRequest, reply: FastifyReply): void {
+    reply.removeHeader('connection');
+    const { raw } = request;
+    reply.raw.once('finish', () => {
+      const cancel = this.#options.clock.after(LINGER_MS, () => {
+        if (!raw.complete) raw.socket.destroy();
+      });
+      raw.socket.once('close', cancel);
+      raw.once('end', cancel);
+    });
+  }
+}
+
+function hasUnreadBody({ headers, raw }: FastifyRequest): boolean {
+  if (raw.complete) return false;
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+}
+
+/** The error as it may be shown, or undefined. */
+function toProblem(error: unknown): ProblemError | undefined {
+  if (error instanceof ProblemError) return error;
+  if (error instanceof LinkError) {
+    const retryAfterMs = error.retryAfterMs ?? RETRY_MS;
+    const options = error.code === 'unavailable' ? { retryAfterMs } : {};
+    return new ProblemError(LINK_PROBLEMS[error.code], error.message, options);
+  }
+  if (error instanceof StoreUnavailableError) {
+    return new ProblemError('unavailable', 'nothing can be stored at the moment', {
+      retryAfterMs: RETRY_MS * 5,
+      cause: error,
+    });
+  }
+  return toProblemOfFramework(error);
+}
+
+/** What the HTTP framework itself refuses, before a route sees it. */
+function toProblemOfFramework(error: unknown): ProblemError | undefined {
+  if (!(error instanceof Error) || !('code' in error)) return undefined;
+  switch (error.code) {
+    case 'FST_ERR_CTP_BODY_TOO_LARGE':
+      return new ProblemError('payload_too_large', 'the body is larger than this operation takes');
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+      return new ProblemError(
+        'unsupported_media_type',
+        'the body has another media type than this operation takes (application/json for clients)',
+      );
+    case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
+      return new ProblemError('malformed', 'the body is shorter or longer than its Content-Length');
+    case 'FST_ERR_BAD_URL':
+      return new ProblemError('malformed', 'the path is not a valid URL path');
+    // The client went away within its body: there is nobody left to read this.
+    case 'ECONNRESET':
+      return new ProblemError('malformed', 'the connection was closed within the body');
+    default:
+      return undefined;
+  }
+}
+
+/** For what is not even a request: there is only the socket. */
+export function writeRawProblem(error: ProblemError): string {
+  const body = JSON.stringify(error.toProblem());
+  return [
+    `HTTP/1.1 ${error.status} ${error.toProblem().title}`,
+    `Content-Type: ${PROBLEM_MEDIA_TYPE}`,
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    'Connection: close',
+    '',
+    body,
+  ].join('\r\n');
+}
+
+/** Aborts when the client goes away before its answer was written whole. */
+export function abortWhenGone(response: ServerResponse): AbortSignal {
+  const gone = new AbortController();
+  if (response.closed || response.destroyed) gone.abort();
+  response.once('close', () => {
+    if (!response.writableFinished) gone.abort();
+  });
+  return gone.signal;
+}

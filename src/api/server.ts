@@ -1,0 +1,222 @@
+// The HTTP server as a whole: its routes put together, its start and its bounded end.
+import {
+  createServer as createHttpServer,
+  type RequestListener,
+  type Server,
+  type ServerOptions,
+} from 'node:http';
+import { createServer as createHttpsServer } from 'node:https';
+import { type FastifyInstance, fastify } from 'fastify';
+import { Registry } from 'prom-client';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Endpoints } from '../control/endpoints.ts';
+import type { Keys } from '../control/keys.ts';
+import type { Queue } from '../queue/queue.ts';
+import { FRAMES_MEDIA_TYPE } from '../wire/frames.ts';
+import { ProblemError } from '../wire/problem.ts';
+import type { WorkerLink } from '../wire/worker-link.ts';
+import { type Access, Gate } from './auth.ts';
+import { Connections } from './connections.ts';
+import { addJobRoutes, addSubmissionRoutes } from './job-routes.ts';
+import { createMetrics, type Metrics } from './metrics.ts';
+import { ProblemReplies, writeRawProblem } from './problem-reply.ts';
+import { addStreamRoutes } from './stream-routes.ts';
+import { addSystemRoutes } from './system-routes.ts';
+import { answerUnknownRoutes } from './unknown-routes.ts';
+import { addReportRoute, addWorkerVerbRoutes } from './worker-routes.ts';
+
+export interface ApiServerOptions {
+  queue: Queue;
+  keys: Keys;
+  endpoints: Endpoints;
+  log: Log;
+  clock: Clock;
+  host: string;
+  /** 0: a free one. */
+  port: number;
+  /** PEM. Default: plain HTTP. */
+  tls?: { cert: string; key: string };
+  access: Access;
+  /** Of the package. */
+  version: string;
+  /** Metrics are registered in it; serves one server only. Default: a new one. */
+  registry?: Registry;
+  /** Asked by `/readyz`, beside the store. Default: ready once it listens. */
+  isReady?: () => boolean;
+  /** How long `close` waits for answers under way before it cuts them off, ms. Default 5,000. */
+  closeMs?: number;
+}
+
+export interface ApiServer {
+  /** Listens. @throws what the system says about the address */
+  start(): Promise<{ url: string }>;
+  /**
+   * Refuses new requests with 503, closes the queue, so that every wait is answered, and is done
+   * when all connections are closed. The store is left to its owner.
+   */
+  close(): Promise<void>;
+}
+
+export function createServer(options: ApiServerOptions): ApiServer {
+  const { clock, host, port, queue, closeMs = 5_000 } = options;
+  const connections = new Connections();
+  const app = assemble(options, connections);
+  return {
+    async start() {
+      await app.listen({ host, port });
+      return { url: readUrl(app, options) };
+    },
+    async close() {
+      await queue.close();
+      const cancel = clock.after(closeMs, () => connections.closeAll());
+      const closed = app.close();
+      connections.closeIdle();
+      await closed;
+      cancel();
+    },
+  };
+}
+
+/** A client gets so long to send its headers, and the whole request; then it is refused. */
+const LISTENER_OPTIONS: ServerOptions = {
+  headersTimeout: 20_000,
+  requestTimeout: 300_000,
+  // Longer than the minute that load balancers keep connections: they close first.
+  keepAliveTimeout: 75_000,
+  noDelay: true,
+};
+
+function assemble(options: ApiServerOptions, connections: Connections): FastifyInstance {
+  const { clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
+  const problems = new ProblemReplies({ log, clock });
+  const metrics = createMetrics({
+    registry: registry ?? new Registry(),
+    queue,
+    endpoints,
+    version,
+  });
+  const app = fastify({
+    logger: false,
+    exposeHeadRoutes: false,
+    return503OnClosing: false,
+    routerOptions: { maxParamLength: 200 },
+    serverFactory: (listener) => createListener(listener, options, connections),
+    frameworkErrors: (error, request, reply) => problems.send(error, request, reply),
+    clientErrorHandler: (error, socket) => {
+      if (socket.writable && error.code !== 'ECONNRESET') {
+        socket.end(writeRawProblem(describeClientError(error)));
+      } else socket.destroy();
+    },
+  });
+  app.decorateRequest('holder', undefined);
+  app.setErrorHandler((error, request, reply) => problems.send(error, request, reply));
+  answerUnknownRoutes(app);
+  guard(app, options, metrics);
+  const links = createLinks(queue, endpoints);
+  addBodyScope(app, 'application/json', (scope) => {
+    addSubmissionRoutes(scope, { queue });
+    addWorkerVerbRoutes(scope, { linkTo: links });
+  });
+  addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, { linkTo: links }));
+  addBodyScope(app, '*', (scope) => {
+    addJobRoutes(scope, { queue });
+    addStreamRoutes(scope, { queue, log });
+    addSystemRoutes(scope, { endpoints, metrics, version, isReady });
+  });
+  return app;
+}
+
+function createListener(
+  listener: RequestListener,
+  { tls }: ApiServerOptions,
+  connections: Connections,
+): Server {
+  const note: RequestListener = (request, response) => {
+    connections.noteRequest(request, response);
+    listener(request, response);
+  };
+  const server = tls
+    ? createHttpsServer({ ...LISTENER_OPTIONS, ...tls }, note)
+    : createHttpServer(LISTENER_OPTIONS, note);
+  connections.watch(server, tls ? 'secureConnection' : 'connection');
+  return server;
+}
+
+/** Routes whose bodies are Buffers, of one media type or any; other types get 415. */
+function addBodyScope(
+  app: FastifyInstance,
+  mediaType: string,
+  addRoutes: (scope: FastifyInstance) => void,
+): void {
+  app.register((scope, _options, registered) => {
+    scope.removeAllContentTypeParsers();
+    scope.addContentTypeParser(mediaType, { parseAs: 'buffer' }, (_request, body, done) =>
+      done(null, body),
+    );
+    addRoutes(scope);
+    registered();
+  });
+}
+
+/** What every request passes first: not when closing, not without a right; and last: it is noted. */
+function guard(app: FastifyInstance, options: ApiServerOptions, metrics: Metrics): void {
+  const { queue } = options;
+  const gate = new Gate(options);
+
+  app.addHook('onRoute', ({ config, url }) => {
+    if (!config?.access) throw new Error(`route ${url} does not say who may call it`);
+  });
+
+  app.addHook('onRequest', (request, reply, done) => {
+    try {
+      if (queue.isClosing) {
+        reply.header('connection', 'close');
+        throw new ProblemError('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });
+      }
+      // No access is named where there is no route.
+      const { access } = request.routeOptions.config;
+      if (access !== undefined && access !== 'open') gate.admit(request, access);
+      done();
+    } catch (error) {
+      done(error instanceof Error ? error : new Error(String(error)));
+    }
+  });
+
+  app.addHook('onResponse', (request, reply, done) => {
+    const { method, raw, routeOptions } = request;
+    const route = routeOptions.url ?? 'none';
+    metrics.note({ method, route, status: reply.statusCode, durationMs: reply.elapsedTime });
+    // A connection kept alive would hold up the end.
+    if (queue.isClosing && raw.complete) raw.socket.destroySoon();
+    done();
+  });
+}
+
+function createLinks(queue: Queue, endpoints: Endpoints) {
+  const links = new Map<string, WorkerLink>();
+  return (endpointId: string): WorkerLink | undefined => {
+    if (!endpoints.has(endpointId)) return undefined;
+    const link = links.get(endpointId) ?? queue.link(endpointId);
+    links.set(endpointId, link);
+    return link;
+  };
+}
+
+function describeClientError({ code }: NodeJS.ErrnoException): ProblemError {
+  if (code === 'HPE_HEADER_OVERFLOW')
+    return new ProblemError('malformed', 'the headers are too large');
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
+    return new ProblemError('malformed', 'the request took too long to arrive');
+  }
+  return new ProblemError('malformed', 'this is not an HTTP request that can be read');
+}
+
+/** As it can be called from this machine. */
+function readUrl(app: FastifyInstance, { host, tls }: ApiServerOptions): string {
+  const address = app.server.address();
+  if (address === null || typeof address === 'string') throw new Error('the server has no port');
+  const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '[::1]' : host;
+  const inUrl = name.includes(':') && !name.startsWith('[') ? `[${name}]` : name;
+  return `${tls ? 'https' : 'http'}://${inUrl}:${address.port}`;
+}

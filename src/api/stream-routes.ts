@@ -1,0 +1,110 @@
+// GET /stream: a job's chunks as a JSON array a call, or as server-sent events (sse.ts).
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Log } from '../base/log.ts';
+import type { Queue } from '../queue/queue.ts';
+import type { Position, StreamPage } from '../queue/streams.ts';
+import { LIMITS } from '../wire/job.ts';
+import { routes, STREAM_HEADERS } from '../wire/routes.ts';
+import { JSON_MEDIA_TYPE, joinAsArray, sendBytes } from './byte-reply.ts';
+import { type JobRoute, readJobKey } from './job-routes.ts';
+import { abortWhenGone } from './problem-reply.ts';
+import { readInteger, refuseParameter } from './query.ts';
+import { sendEvents } from './sse.ts';
+
+/** Before the first chunk of whatever attempt is the current one. */
+const START: Position = { attempt: 0, n: -1 };
+
+export interface StreamRoutesOptions {
+  queue: Queue;
+  log: Log;
+}
+
+export function addStreamRoutes(app: FastifyInstance, options: StreamRoutesOptions): void {
+  const { log, queue } = options;
+  const cursors = new Cursors(options);
+
+  app.get<JobRoute>(
+    routes.stream(':endpoint', ':job'),
+    { config: { access: 'jobs:read' } },
+    async (request, reply) => {
+      const key = readJobKey(request.params);
+      const after = readPosition(request.query['after'], 'after');
+      const signal = abortWhenGone(reply.raw);
+      if (wantsEvents(request)) {
+        // EventSource sends the id with every further call, to the URL that it was opened with.
+        const lastId = readPosition(request.headers['last-event-id'], 'Last-Event-ID');
+        return sendEvents(reply, { queue, log, key, from: lastId ?? after ?? START, signal });
+      }
+      const range = LIMITS.streamWaitMs;
+      const waitMs = readInteger(request.query, 'wait', range) ?? range.default;
+      if (!after) await cursors.settled(`${key.endpointId}/${key.id}`);
+      const maxBytes = LIMITS.streamAnswerBytes;
+      const page = await queue.streams.read({ ...key, after, waitMs, maxBytes, signal });
+      if (!after && page.chunks.length > 0) cursors.moveWhenWritten(key, page.position, reply);
+      return sendPage(reply, page);
+    },
+  );
+}
+
+function sendPage(reply: FastifyReply, page: StreamPage): FastifyReply {
+  reply.header(STREAM_HEADERS.next, formatPosition(page.position));
+  reply.header(STREAM_HEADERS.status, page.status);
+  if (page.reset) reply.header(STREAM_HEADERS.reset, 'true');
+  return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: joinAsArray(page.chunks) });
+}
+
+/** Moves the default cursors; a read that follows a move at once waits for it. */
+class Cursors {
+  readonly #options: StreamRoutesOptions;
+  readonly #moving = new Map<string, Promise<void>>();
+
+  constructor(options: StreamRoutesOptions) {
+    this.#options = options;
+  }
+
+  settled(name: string): Promise<void> | undefined {
+    return this.#moving.get(name);
+  }
+
+  /** An answer that breaks off moves nothing: the same chunks come again. */
+  moveWhenWritten(
+    key: { endpointId: string; id: string },
+    position: Position,
+    reply: FastifyReply,
+  ): void {
+    const name = `${key.endpointId}/${key.id}`;
+    reply.raw.once('finish', () => {
+      const moved = this.#move(key, position).finally(() => {
+        if (this.#moving.get(name) === moved) this.#moving.delete(name);
+      });
+      this.#moving.set(name, moved);
+    });
+  }
+
+  async #move(key: { endpointId: string; id: string }, position: Position): Promise<void> {
+    const { log, queue } = this.#options;
+    try {
+      await queue.streams.handedOut(key, position);
+    } catch (error) {
+      log.warn({ err: error, job: key.id }, 'stream cursor not moved; chunks will come again');
+    }
+  }
+}
+
+function wantsEvents({ headers }: FastifyRequest<JobRoute>): boolean {
+  return headers.accept?.includes('text/event-stream') ?? false;
+}
+
+/** `0` where nothing was given yet: the start, of whatever attempt is then the current one. */
+export function formatPosition({ attempt, n }: Position): string {
+  return n < 0 ? '0' : `${attempt}.${n}`;
+}
+
+/** Undefined when it is not there. @throws ProblemError `invalid` */
+function readPosition(text: string | string[] | undefined, name: string): Position | undefined {
+  if (text === undefined) return undefined;
+  if (text === '0') return START;
+  const [, attempt, n] = /^([1-9]\d{0,8})\.(\d{1,9})$/.exec(String(text)) ?? [];
+  if (attempt !== undefined && n !== undefined) return { attempt: Number(attempt), n: Number(n) };
+  throw refuseParameter(name, 'must be 0 or <attempt>.<number of a chunk>, like 1.41');
+}

@@ -1,0 +1,62 @@
+// Routes about the platform itself: is it alive, is it ready, how is it doing.
+import type { FastifyInstance } from 'fastify';
+import type { Endpoints } from '../control/endpoints.ts';
+import { ProblemError } from '../wire/problem.ts';
+import { sendJson } from './job-routes.ts';
+import type { Metrics } from './metrics.ts';
+
+const METRICS_MEDIA_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+const NOT_READY_RETRY_MS = 1_000;
+
+export interface SystemRoutesOptions {
+  endpoints: Endpoints;
+  metrics: Metrics;
+  version: string;
+  isReady: () => boolean;
+}
+
+/**
+ * `/healthz` and `/readyz` are open. `/metrics` names endpoints and their load: it wants `jobs:read`
+ * for all endpoints like any other client call, and none where those want none.
+ */
+export function addSystemRoutes(app: FastifyInstance, options: SystemRoutesOptions): void {
+  const { endpoints, isReady, metrics, version } = options;
+
+  app.route({
+    method: ['GET', 'HEAD'],
+    url: '/healthz',
+    config: { access: 'open' },
+    handler: async (_request, reply) => sendJson(reply, { status: 'ok', version }),
+  });
+
+  app.route({
+    method: ['GET', 'HEAD'],
+    url: '/readyz',
+    config: { access: 'open' },
+    handler: async (_request, reply) => {
+      if (!isReady()) {
+        throw new ProblemError('unavailable', 'the platform is starting', {
+          retryAfterMs: NOT_READY_RETRY_MS,
+        });
+      }
+      await readStore(endpoints);
+      return sendJson(reply, { status: 'ready', version });
+    },
+  });
+
+  app.get('/metrics', { config: { access: 'jobs:read' } }, async (_request, reply) =>
+    reply.header('content-type', METRICS_MEDIA_TYPE).send(await metrics.collect()),
+  );
+}
+
+/** Whatever the store says for a reason, it is not ready. */
+async function readStore(endpoints: Endpoints): Promise<void> {
+  try {
+    await endpoints.list();
+  } catch (cause) {
+    throw new ProblemError('unavailable', 'the store does not answer', {
+      retryAfterMs: NOT_READY_RETRY_MS,
+      cause,
+    });
+  }
+}

@@ -1,0 +1,129 @@
+// The worker's five verbs over HTTP, on whatever implements them; it maps and carries, no more.
+import type { FastifyInstance } from 'fastify';
+import {
+  decodeFrames,
+  encodeFrames,
+  FRAMES_MEDIA_TYPE,
+  type Frame,
+  FrameError,
+} from '../wire/frames.ts';
+import { describeIssues } from '../wire/issues.ts';
+import { ProblemError } from '../wire/problem.ts';
+import { routes, WORKER_HEADERS } from '../wire/routes.ts';
+import {
+  type Report,
+  renewRequest,
+  reportHeader,
+  takeRequest,
+  type WorkerLink,
+  workerBye,
+  workerHello,
+} from '../wire/worker-link.ts';
+import { check, parseJson } from './body.ts';
+import { sendBytes } from './byte-reply.ts';
+import { type EndpointRoute, sendJson } from './job-routes.ts';
+import { abortWhenGone } from './problem-reply.ts';
+
+/** A worker with a thousand leases names them all. */
+const VERB_BODY_BYTES = 4 * 1_048_576;
+/** An output of 20 MB travels with what else the worker has gathered meanwhile. */
+const REPORT_BODY_BYTES = 64 * 1_048_576;
+
+const NO_BYTES = Buffer.alloc(0);
+
+export interface WorkerRoutesOptions {
+  /** Undefined if there is no such endpoint. */
+  linkTo: (endpointId: string) => WorkerLink | undefined;
+}
+
+/** `app` has to give bodies as Buffers, of no other media type than application/json. */
+export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesOptions): void {
+  const route = { bodyLimit: VERB_BODY_BYTES, config: { access: 'worker' } } as const;
+
+  app.post<EndpointRoute>(routes.worker(':endpoint', 'hello'), route, async (request, reply) => {
+    const hello = check(parseJson(request.body ?? NO_BYTES), workerHello);
+    return sendJson(reply, await requireLink(options, request.params).hello(hello));
+  });
+
+  app.post<EndpointRoute>(routes.worker(':endpoint', 'take'), route, async (request, reply) => {
+    const take = check(parseJson(request.body ?? NO_BYTES), takeRequest);
+    const link = requireLink(options, request.params);
+    const leases = await link.take(take, abortWhenGone(reply.raw));
+    if (leases.length === 0) return reply.code(204).send();
+    const frames = leases.map(({ input, ...header }) => ({ header, body: input }));
+    return sendBytes(reply, { mediaType: FRAMES_MEDIA_TYPE, pieces: encodeFrames(frames) });
+  });
+
+  app.post<EndpointRoute>(routes.worker(':endpoint', 'renew'), route, async (request, reply) => {
+    const renew = check(parseJson(request.body ?? NO_BYTES), renewRequest);
+    const link = requireLink(options, request.params);
+    return sendJson(reply, await link.renew(renew, abortWhenGone(reply.raw)));
+  });
+
+  app.post<EndpointRoute>(routes.worker(':endpoint', 'bye'), route, async (request, reply) => {
+    const bye = check(parseJson(request.body ?? NO_BYTES), workerBye);
+    await requireLink(options, request.params).bye(bye);
+    return reply.code(204).send();
+  });
+}
+
+/** `app` has to give bodies as Buffers, of no other media type than that of frames. */
+export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOptions): void {
+  app.post<EndpointRoute>(
+    routes.worker(':endpoint', 'report'),
+    { bodyLimit: REPORT_BODY_BYTES, config: { access: 'worker' } },
+    async (request, reply) => {
+      const caller = readCaller(request.headers);
+      const reports = readReports(request.body ?? NO_BYTES);
+      const link = requireLink(options, request.params);
+      return sendJson(reply, await link.report({ ...caller, reports }));
+    },
+  );
+}
+
+function requireLink(
+  { linkTo }: WorkerRoutesOptions,
+  { endpoint }: EndpointRoute['Params'],
+): WorkerLink {
+  const link = linkTo(endpoint);
+  if (link) return link;
+  throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
+}
+
+const callerIdentity = takeRequest.pick({ workerId: true, incarnation: true });
+
+/** @throws ProblemError `invalid` */
+function readCaller(headers: Readonly<Record<string, string | string[] | undefined>>): {
+  workerId: string;
+  incarnation: number;
+} {
+  const incarnation = headers[WORKER_HEADERS.incarnation.toLowerCase()];
+  const checked = callerIdentity.safeParse({
+    workerId: headers[WORKER_HEADERS.worker.toLowerCase()],
+    incarnation: /^\d{1,16}$/.test(String(incarnation)) ? Number(incarnation) : undefined,
+  });
+  if (checked.success) return checked.data;
+  const names = `${WORKER_HEADERS.worker} and ${WORKER_HEADERS.incarnation}`;
+  throw new ProblemError('invalid', `the headers ${names} have to say who reports`, {
+    errors: describeIssues(checked.error, 'headers'),
+  });
+}
+
+/** @throws ProblemError `malformed`, `invalid` naming the report */
+function readReports(body: Buffer): Report[] {
+  return decode(body).map(({ header, body: payload }, index) => {
+    const checked = reportHeader.safeParse(header);
+    if (checked.success) return { ...checked.data, body: payload };
+    const errors = describeIssues(checked.error, 'header').map((e) => `reports[${index}].${e}`);
+    throw new ProblemError('invalid', `a report is not as it has to be: ${errors[0]}`, { errors });
+  });
+}
+
+function decode(body: Buffer): Frame[] {
+  try {
+    return decodeFrames(body);
+  } catch (error) {
+    if (!(error instanceof FrameError)) throw error;
+    throw new ProblemError('malformed', error.message, { cause: error });
+  }
+}

@@ -1,0 +1,48 @@
+// The options of commands that talk to a running platform, and what its refusals become.
+import { ApiError, type Client, createClient, UnreachableError } from '../client.ts';
+import { CommandError } from './command.ts';
+import { text, UsageError } from './options.ts';
+
+/** Somebody sits and waits: an outage is told sooner than a program would be. */
+const REPEATS = 2;
+
+export const clientOptions = {
+  url: text({
+    default: 'http://127.0.0.1:8000',
+    placeholder: 'URL',
+    env: 'MILLRACE_URL',
+    help: 'of the platform',
+  }),
+  key: text({
+    placeholder: 'KEY',
+    env: 'MILLRACE_KEY',
+    help: 'API key; `millrace dev` on this machine needs none',
+  }),
+};
+
+export interface ClientTarget {
+  url: string;
+  key: string | undefined;
+  endpoint: string;
+}
+
+/** @throws UsageError */
+export function connect({ endpoint, key, url }: ClientTarget): Client {
+  try {
+    return createClient({ endpoint, key, url, repeats: REPEATS });
+  } catch (error) {
+    throw new UsageError(`--url: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/** Refusals and outages as errors that need no stack. */
+export async function callPlatform<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    if (error instanceof UnreachableError) throw new CommandError(error.message);
+    if (!(error instanceof ApiError)) throw error;
+    const { errors = [] } = error.problem;
+    throw new CommandError([error.message, ...errors.map((each) => `  ${each}`)].join('\n'));
+  }
+}

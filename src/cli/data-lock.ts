@@ -1,0 +1,51 @@
+// One process at a time may use a data folder. The lock is one of the operating system's on a file of
+// its own, held through SQLite: it ends with the process, however that ends.
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { CommandError } from './command.ts';
+
+const SQLITE_BUSY = 5;
+
+export interface DataLock {
+  release(): void;
+}
+
+/** Makes the folder if it is missing. @throws CommandError naming the process that has it */
+export function lockDataFolder(folder: string): DataLock {
+  try {
+    mkdirSync(folder, { recursive: true });
+    return openLock(folder);
+  } catch (error) {
+    if (error instanceof CommandError) throw error;
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new CommandError(`--data: ${folder} cannot be used: ${reason}`);
+  }
+}
+
+function openLock(folder: string): DataLock {
+  const database = new DatabaseSync(join(folder, 'lock.db'), { timeout: 0 });
+  const holderFile = join(folder, 'lock.pid');
+  try {
+    database.exec('begin exclusive');
+  } catch (error) {
+    database.close();
+    if (!isBusy(error)) throw error;
+    throw new CommandError(`${folder} is in use by ${readHolder(holderFile)}`);
+  }
+  // Only for the message above: what counts is the lock.
+  writeFileSync(holderFile, String(process.pid));
+  return { release: () => database.close() };
+}
+
+function isBusy(error: unknown): boolean {
+  return error instanceof Error && 'errcode' in error && error.errcode === SQLITE_BUSY;
+}
+
+function readHolder(holderFile: string): string {
+  try {
+    return `another process (pid ${readFileSync(holderFile, 'utf8').trim()})`;
+  } catch {
+    return 'another process';
+  }
+}

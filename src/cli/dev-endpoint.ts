@@ -1,0 +1,138 @@
+// One handler file of `millrace dev`: sees to it that one worker serves its newest version that
+// works, over changes and crashes, and that no job is lost in between.
+import { backoffMs } from '../base/backoff.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { WorkerLink } from '../wire/worker-link.ts';
+import { DevWorker, type ProcessEnd } from './dev-worker.ts';
+
+const RESTART_PACE = { baseMs: 500, maxMs: 30_000, jitter: 0.2 };
+/** A worker that lived so long was well: the next crash counts as the first. */
+const WELL_AFTER_MS = 60_000;
+
+export interface DevEndpointOptions {
+  endpointId: string;
+  file: string;
+  /** Of the platform, as the worker process reaches it. */
+  url: string;
+  workerKey: string;
+  /** The endpoint's queue, to be told of crashes. */
+  link: WorkerLink;
+  clock: Clock;
+  log: Log;
+  workerLogLevel: string;
+}
+
+export class DevEndpoint {
+  readonly file: string;
+  readonly endpointId: string;
+  readonly #options: DevEndpointOptions;
+  readonly #log: Log;
+  readonly #alive = new Set<DevWorker>();
+  /** Takes jobs. */
+  #current: DevWorker | undefined;
+  /** Loads the handler, to take the place of the current one. */
+  #candidate: DevWorker | undefined;
+  #number = 0;
+  #crashes = 0;
+  #cancelRestart: () => void = () => {};
+  #isStopping = false;
+
+  constructor(options: DevEndpointOptions) {
+    this.#options = options;
+    this.file = options.file;
+    this.endpointId = options.endpointId;
+    this.#log = options.log.child({ endpoint: options.endpointId });
+  }
+
+  get isServed(): boolean {
+    return this.#current !== undefined;
+  }
+
+  /**
+   * Starts a worker on the file as it is now. Once that takes jobs, the one before it lets its jobs
+   * end and leaves; if it cannot be started, the one before it stays. Resolves when that is decided.
+   */
+  async reload(): Promise<void> {
+    if (this.#isStopping) return;
+    this.#cancelRestart();
+    this.#candidate?.kill();
+    const candidate = this.#start();
+    this.#candidate = candidate;
+    const isReady = await candidate.ready;
+    if (this.#candidate !== candidate) return;
+    this.#candidate = undefined;
+    if (!isReady) return this.#explainFailure();
+    const before = this.#current;
+    this.#current = candidate;
+    if (before) {
+      this.#log.info('reloaded');
+      before.drain();
+    } else if (this.#number > 1) this.#log.info('serving');
+  }
+
+  /** Lets running jobs end; resolves when every worker of the endpoint has left. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    this.#cancelRestart();
+    this.#candidate?.kill();
+    this.#candidate = undefined;
+    for (const worker of this.#alive) worker.drain();
+    await Promise.all([...this.#alive].map((worker) => worker.ended));
+  }
+
+  /** Ends every worker at once. */
+  kill(): void {
+    for (const worker of this.#alive) worker.kill();
+  }
+
+  #start(): DevWorker {
+    const { clock, endpointId, file, url, workerKey, workerLogLevel } = this.#options;
+    this.#number += 1;
+    const worker = new DevWorker({
+      file,
+      endpointId,
+      url,
+      key: workerKey,
+      workerId: `dev-${endpointId}-${this.#number}`,
+      incarnation: clock.now(),
+      logLevel: workerLogLevel,
+    });
+    const startedAt = clock.now();
+    this.#alive.add(worker);
+    void worker.ended.then((end) => this.#takeLeave(worker, end, clock.now() - startedAt));
+    return worker;
+  }
+
+  async #takeLeave(worker: DevWorker, end: ProcessEnd, livedMs: number): Promise<void> {
+    this.#alive.delete(worker);
+    const wasCurrent = this.#current === worker;
+    if (wasCurrent) this.#current = undefined;
+    if (end.code !== 0) await this.#sayBye(worker, end);
+    if (!wasCurrent || this.#isStopping) return;
+    this.#crashes = livedMs >= WELL_AFTER_MS ? 1 : this.#crashes + 1;
+    const waitMs = backoffMs(this.#crashes, RESTART_PACE);
+    this.#log.error({ ...end, restartInMs: waitMs }, 'the worker ended unasked');
+    if (this.#candidate) return;
+    this.#cancelRestart = this.#options.clock.after(waitMs, () => void this.reload());
+  }
+
+  /** Its jobs go back to the queue now, not when their leases run out. */
+  async #sayBye({ incarnation, workerId }: DevWorker, end: ProcessEnd): Promise<void> {
+    const detail = end.signal ? `ended by ${end.signal}` : `ended with code ${end.code}`;
+    const bye = { workerId, incarnation, reason: 'crashed' as const, outbox: [], detail };
+    try {
+      await this.#options.link.bye(bye);
+    } catch (error) {
+      // It never said hello, or its leases run out by themselves.
+      this.#log.debug({ err: error, workerId }, 'the queue did not take the bye');
+    }
+  }
+
+  #explainFailure(): void {
+    const instead = this.#current
+      ? 'the version before it goes on serving'
+      : 'its jobs wait until the file is changed';
+    this.#log.error({ file: this.file }, `the handler cannot be loaded, see above; ${instead}`);
+  }
+}

@@ -1,0 +1,173 @@
+// `millrace dev`: the platform in this process and one worker process for each handler file, which
+// are followed as they change.
+import { mkdtempSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { systemClock } from '../base/clock.ts';
+import { type Command, EXIT } from './command.ts';
+import { renderBanner } from './dev-banner.ts';
+import { DevHandlers } from './dev-handlers.ts';
+import { FolderWatch } from './folder-watch.ts';
+import { findHandlers } from './handler-files.ts';
+import { useKeyFile } from './key-file.ts';
+import { integer, parseOptions, text, UsageError } from './options.ts';
+import { packageVersion } from './package-info.ts';
+import { openPlatform, type Platform } from './platform.ts';
+import { forceOnSecond, listenForStop, type StopSignals } from './stop-signals.ts';
+import { createTerminalLog, logLevelOption } from './terminal-log.ts';
+
+const options = {
+  port: integer({
+    min: 0,
+    max: 65_535,
+    default: 8_000,
+    placeholder: 'PORT',
+    env: 'MILLRACE_PORT',
+    help: 'TCP port; 0 picks a free one',
+  }),
+  host: text({
+    default: '127.0.0.1',
+    placeholder: 'HOST',
+    help: 'address to listen on; with one that is not loopback every call needs the printed key',
+  }),
+  data: text({
+    placeholder: 'DIR',
+    help: 'folder that keeps jobs from one start to the next; without it a temporary one',
+  }),
+  logLevel: logLevelOption('warn'),
+};
+
+export const devCommand: Command = {
+  name: 'millrace dev',
+  summary: 'platform and workers in one go, reloading handlers as they change',
+  description: [
+    'Every handler file is an endpoint named after it: handlers/echo.ts is served at /v2/echo/. A ' +
+      'folder means the .ts, .mts, .js and .mjs files directly in it, without *.test.*, *.config.* ' +
+      'and *.d.ts. Each has a worker process of its own, which speaks HTTP, as in production.',
+    'A changed file (its own, or a module below its folder) gets a new worker; when that is ready, ' +
+      'the old one finishes its jobs and leaves. A version that cannot be loaded leaves the old one ' +
+      'serving. New files become endpoints, removed ones lose their worker.',
+    'On a loopback address calls from this machine need no key, unless they come through a proxy or ' +
+      'from a page of another site. The example inputs in what it prints are the first line of a ' +
+      "handler's opening comment that is a JSON object.",
+  ],
+  positionals: [{ name: '<files or folders…>', help: 'handler modules, and folders of them' }],
+  options,
+  examples: ['millrace dev handlers', 'millrace dev src/resize.ts --port 0 --data ./.millrace/dev'],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'ended as asked' },
+    { code: EXIT.failed, meaning: 'the port or the data folder is in use, or cannot be used' },
+    { code: EXIT.usage, meaning: 'wrong usage, no handler found, or two of the same name' },
+  ],
+  run,
+};
+
+async function run(args: readonly string[]): Promise<number> {
+  const { values, positionals } = parseOptions(options, args);
+  if (positionals.length === 0) throw new UsageError('name at least one handler file or folder');
+  if (findHandlers(positionals).length === 0) {
+    throw new UsageError(`there is no handler in ${positionals.join(', ')}`);
+  }
+  const signals = listenForStop();
+  const data = openData(values.data);
+  try {
+    const isLocal = isLoopback(values.host);
+    const platform = await openPlatform({
+      dataFolder: data.folder,
+      host: values.host,
+      port: values.port,
+      access: isLocal ? 'keyless-loopback' : 'keys',
+      log: createTerminalLog(values.logLevel),
+      endpointIds: [],
+    });
+    try {
+      const keys = await useKeyFile(platform.keys, join(data.folder, 'dev.keys'));
+      const key = isLocal ? undefined : keys.admin;
+      const { logLevel } = values;
+      const terms = { platform, paths: positionals, key, workerKey: keys.worker, logLevel };
+      await serve({ ...terms, signals, dataNote: data.note });
+    } finally {
+      await platform.close();
+    }
+  } finally {
+    data.close();
+    signals.release();
+  }
+  return EXIT.ok;
+}
+
+interface Terms {
+  platform: Platform;
+  paths: readonly string[];
+  /** To be shown, where one is needed. */
+  key: string | undefined;
+  workerKey: string;
+  logLevel: string;
+  signals: StopSignals;
+  dataNote: string;
+}
+
+async function serve(terms: Terms): Promise<void> {
+  const { dataNote, key, logLevel, paths, platform, signals, workerKey } = terms;
+  const log = createTerminalLog('info');
+  const clock = systemClock;
+  const handlers = new DevHandlers({
+    platform,
+    paths,
+    workerKey,
+    clock,
+    log,
+    workerLogLevel: logLevel,
+  });
+  forceOnSecond(signals, () => handlers.kill());
+  const watch = new FolderWatch({
+    folders: paths.map(findWatchedFolder),
+    clock,
+    onChange: (changed) => void handlers.follow(changed),
+    onTrouble: (folder, error) => log.warn({ err: error, folder }, 'changes there go unnoticed'),
+  });
+  try {
+    const started = handlers.start().then(() => {
+      const { url } = platform;
+      const version = packageVersion();
+      process.stdout.write(
+        renderBanner({ version, url, key, dataNote, endpoints: handlers.list() }),
+      );
+    });
+    await Promise.race([started, signals.first]);
+    await signals.first;
+    log.info('letting running jobs end; Ctrl-C again ends at once');
+  } finally {
+    watch.close();
+    await handlers.stop();
+  }
+}
+
+function findWatchedFolder(path: string): string {
+  const absolute = resolve(path);
+  const isFolder = statSync(absolute, { throwIfNoEntry: false })?.isDirectory() ?? false;
+  return isFolder ? absolute : dirname(absolute);
+}
+
+interface DataFolder {
+  folder: string;
+  note: string;
+  close(): void;
+}
+
+function openData(given: string | undefined): DataFolder {
+  if (given !== undefined) {
+    const folder = resolve(given);
+    return { folder, note: `Jobs are kept in ${folder}`, close: () => {} };
+  }
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-dev-'));
+  return {
+    folder,
+    note: 'Jobs are kept until this ends; --data DIR keeps them longer',
+    close: () => rmSync(folder, { recursive: true, force: true }),
+  };
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
+}

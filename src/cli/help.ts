@@ -1,0 +1,73 @@
+// Help texts, made from the same tables that arguments are parsed by.
+import type { CommandHelp } from './command.ts';
+import { flagName, type HelpSection, type Option } from './options.ts';
+
+const WIDTH = 88;
+const INDENT = '  ';
+
+/** The whole `--help` of one command. */
+export function renderHelp(command: CommandHelp): string {
+  const { name, positionals, description, options, examples, exitCodes } = command;
+  const usage = [name, ...positionals.map((each) => each.name), '[options]'].join(' ');
+  const help = flagRow('-h, --help', 'show this text');
+  const blocks = [
+    `Usage: ${usage}`,
+    ...description.map((paragraph) => wrap(paragraph, '')),
+    renderBlock(
+      'Arguments',
+      positionals.map((each) => [each.name, each.help]),
+    ),
+    renderBlock('Options', [...optionRows(options, 'main'), help]),
+    renderBlock('Advanced', optionRows(options, 'advanced')),
+    examples.length > 0 && ['Examples:', ...examples.map((line) => INDENT + line)].join('\n'),
+    renderBlock(
+      'Exit codes',
+      exitCodes.map(({ code, meaning }) => [String(code), meaning]),
+    ),
+  ];
+  return `${blocks.filter((block) => block !== false && block !== '').join('\n\n')}\n`;
+}
+
+/** Two columns under a title; nothing for no rows. */
+export function renderBlock(title: string, rows: readonly (readonly [string, string])[]): string {
+  if (rows.length === 0) return '';
+  const left = Math.min(28, Math.max(...rows.map(([name]) => name.length))) + 2;
+  const lines = rows.map(([name, help]) => {
+    const head = name.length + 2 > left ? `${name}\n${' '.repeat(left + 2)}` : name.padEnd(left);
+    return INDENT + head + wrap(help, ' '.repeat(left + INDENT.length)).trimStart();
+  });
+  return [`${title}:`, ...lines].join('\n');
+}
+
+function optionRows(options: CommandHelp['options'], section: HelpSection): [string, string][] {
+  return Object.entries(options)
+    .filter(([, option]) => option.section === section)
+    .map(([name, option]) => flagRow(`${flagName(name)} ${option.placeholder}`, describe(option)));
+}
+
+function flagRow(names: string, help: string): [string, string] {
+  return [names.trimEnd(), help];
+}
+
+function describe({ help, defaultText, env, kind, required }: Option<unknown>): string {
+  const notes = [
+    required && 'required',
+    kind === 'list' && 'repeatable',
+    defaultText !== undefined && `default ${defaultText}`,
+    env !== undefined && env,
+  ].filter((note) => note !== false);
+  return notes.length > 0 ? `${help} (${notes.join('; ')})` : help;
+}
+
+function wrap(text: string, indent: string): string {
+  const lines: string[] = [];
+  let line = indent;
+  for (const word of text.split(' ')) {
+    if (line.length + word.length + 1 > WIDTH && line.trim() !== '') {
+      lines.push(line.trimEnd());
+      line = indent;
+    }
+    line += `${word} `;
+  }
+  return [...lines, line.trimEnd()].join('\n');
+}

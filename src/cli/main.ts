@@ -1,0 +1,108 @@
+// The `millrace` command: finds the command that is meant and turns what it throws into an exit
+// code. Each command is imported only when it is asked for, so that a worker starts fast.
+import { type Command, CommandError, EXIT } from './command.ts';
+import { renderBlock, renderHelp } from './help.ts';
+import { asksForHelp, UsageError } from './options.ts';
+import { packageVersion } from './package-info.ts';
+
+interface Entry {
+  summary: string;
+  load: () => Promise<Command>;
+}
+
+const COMMANDS: Readonly<Record<string, Entry>> = {
+  dev: {
+    summary: 'platform and workers in one go, reloading handlers as they change',
+    load: async () => (await import('./dev.ts')).devCommand,
+  },
+  run: {
+    summary: 'run one job through a handler, without a platform',
+    load: async () => (await import('./run.ts')).runCommand,
+  },
+  serve: {
+    summary: 'the platform alone: queues, their HTTP API, the data on disk',
+    load: async () => (await import('./serve.ts')).serveCommand,
+  },
+  worker: {
+    summary: 'a worker: takes jobs from one endpoint and runs them',
+    load: async () => (await import('./worker.ts')).workerCommand,
+  },
+  jobs: {
+    summary: 'submit, list, show, cancel and retry jobs',
+    load: async () => (await import('./jobs.ts')).jobsCommand,
+  },
+  logs: {
+    summary: "what a job's handler logged",
+    load: async () => (await import('./logs.ts')).logsCommand,
+  },
+  init: {
+    summary: 'scaffold a handler project',
+    load: async () => (await import('./init.ts')).initCommand,
+  },
+};
+
+/** Runs one command line, without the program's name; resolves with the exit code. */
+export async function main(args: readonly string[]): Promise<number> {
+  const [word, ...rest] = args;
+  if (word === '--version' || word === '-v' || word === 'version') {
+    process.stdout.write(`${packageVersion()}\n`);
+    return EXIT.ok;
+  }
+  if (word === undefined || word === '--help' || word === '-h' || word === 'help') {
+    return showHelp(rest[0], word === undefined);
+  }
+  const entry = Object.hasOwn(COMMANDS, word) ? COMMANDS[word] : undefined;
+  if (!entry) {
+    return complain(`${word}: there is no such command`, '');
+  }
+  try {
+    const command = await entry.load();
+    if (asksForHelp(rest)) return print(renderHelp(command));
+    return await command.run(rest);
+  } catch (error) {
+    return explain(error, word);
+  }
+}
+
+async function showHelp(word: string | undefined, isMistake: boolean): Promise<number> {
+  const entry = word !== undefined && Object.hasOwn(COMMANDS, word) ? COMMANDS[word] : undefined;
+  if (entry) return print(renderHelp(await entry.load()));
+  if (word !== undefined) return complain(`${word}: there is no such command`, '');
+  if (!isMistake) return print(overview());
+  process.stderr.write(overview());
+  return EXIT.usage;
+}
+
+function overview(): string {
+  const rows = Object.entries(COMMANDS).map(([name, { summary }]) => [name, summary] as const);
+  return [
+    'Usage: millrace <command> [options]\n',
+    'Handlers become durable, streaming queue endpoints.\n',
+    `${renderBlock('Commands', rows)}\n`,
+    renderBlock('Options', [
+      ['-h, --help', 'show this text; after a command, its own'],
+      ['-v, --version', 'show the version'],
+    ]),
+    '',
+    'Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; more in the help of a command.\n',
+  ].join('\n');
+}
+
+function print(text: string): number {
+  process.stdout.write(text);
+  return EXIT.ok;
+}
+
+function explain(error: unknown, word: string): number {
+  if (error instanceof UsageError) return complain(error.message, word);
+  const known = error instanceof CommandError;
+  const text = error instanceof Error ? (known ? error.message : error.stack) : String(error);
+  process.stderr.write(`millrace ${word}: ${text}\n`);
+  return EXIT.failed;
+}
+
+function complain(message: string, word: string): number {
+  const name = ['millrace', word].filter(Boolean).join(' ');
+  process.stderr.write(`${name}: ${message}\nSee \`${name} --help\`.\n`);
+  return EXIT.usage;
+}

@@ -1,0 +1,264 @@
+// Command-line options as tables: what an option is, and how arguments become values. The help text
+// made of the same tables is in help.ts.
+import { parseArgs } from 'node:util';
+import { readVariable } from './config.ts';
+
+/** The caller asked for something that cannot be: told without a stack, exit code 2. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError';
+}
+
+/** Where in the help an option is shown. */
+export type HelpSection = 'main' | 'advanced';
+
+export interface Option<T> {
+  readonly kind: 'flag' | 'value' | 'list';
+  /** What stands for the value in the help: `PORT`, `MS`. */
+  readonly placeholder: string;
+  readonly help: string;
+  readonly section: HelpSection;
+  /** Environment variable that counts where the flag is not given. */
+  readonly env: string | undefined;
+  /** As the help shows it. */
+  readonly defaultText: string | undefined;
+  readonly required: boolean;
+  /** The value of what was given; an Error says what it must be. */
+  readonly parse: (texts: readonly string[]) => T;
+  readonly fallback: T;
+}
+
+export type OptionTable = Readonly<Record<string, Option<unknown>>>;
+export type OptionValues<Table extends OptionTable> = {
+  readonly [Name in keyof Table]: Table[Name] extends Option<infer T> ? T : never;
+};
+
+interface Described {
+  help: string;
+  env?: string;
+  section?: HelpSection;
+}
+
+interface ValueOption extends Described {
+  placeholder?: string;
+}
+
+function describeOption(options: Described) {
+  return { help: options.help, env: options.env, section: options.section ?? 'main' };
+}
+
+/** True when given. */
+export function flag(options: Described): Option<boolean> {
+  return {
+    ...describeOption(options),
+    kind: 'flag',
+    placeholder: '',
+    defaultText: undefined,
+    required: false,
+    fallback: false,
+    parse: (texts) => texts.at(-1) !== '0' && texts.at(-1) !== 'false',
+  };
+}
+
+/** A text; without a default it may be left out. */
+export function text(options: ValueOption & { default: string }): Option<string>;
+export function text(options: ValueOption): Option<string | undefined>;
+export function text(options: ValueOption & { default?: string }): Option<string | undefined> {
+  return {
+    ...describeOption(options),
+    kind: 'value',
+    placeholder: options.placeholder ?? 'TEXT',
+    defaultText: options.default,
+    required: false,
+    fallback: options.default,
+    parse: (texts) => requireText(texts.at(-1)),
+  };
+}
+
+/** A text that has to be given, by the flag or by the variable. */
+export function requiredText(options: Described & { placeholder: string }): Option<string> {
+  return {
+    ...describeOption(options),
+    kind: 'value',
+    placeholder: options.placeholder,
+    defaultText: undefined,
+    required: true,
+    fallback: '',
+    parse: (texts) => requireText(texts.at(-1)),
+  };
+}
+
+/** May be given more than once. */
+export function list(options: Described & { placeholder: string }): Option<string[]> {
+  return {
+    ...describeOption(options),
+    kind: 'list',
+    placeholder: options.placeholder,
+    defaultText: undefined,
+    required: false,
+    fallback: [],
+    parse: (texts) => texts.map(requireText),
+  };
+}
+
+interface IntegerOption extends ValueOption {
+  min: number;
+  max: number;
+}
+
+/** A whole number from `min` to `max`; without a default it may be left out. */
+export function integer(options: IntegerOption & { default: number }): Option<number>;
+export function integer(options: IntegerOption): Option<number | undefined>;
+export function integer(options: IntegerOption & { default?: number }): Option<number | undefined> {
+  const { min, max } = options;
+  return {
+    ...describeOption(options),
+    kind: 'value',
+    placeholder: options.placeholder ?? 'N',
+    defaultText: options.default?.toString(),
+    required: false,
+    fallback: options.default,
+    parse: (texts) => {
+      const given = texts.at(-1) ?? '';
+      const value = /^-?\d+$/.test(given) ? Number(given) : Number.NaN;
+      if (value >= min && value <= max) return value;
+      throw new UsageError(`must be ${min} to ${max}, got ${JSON.stringify(given)}`);
+    },
+  };
+}
+
+interface ChoiceOption<Word extends string> extends ValueOption {
+  choices: readonly Word[];
+}
+
+/** One of a few words; without a default it may be left out. */
+export function choice<Word extends string>(
+  options: ChoiceOption<Word> & { default: NoInfer<Word> },
+): Option<Word>;
+export function choice<Word extends string>(options: ChoiceOption<Word>): Option<Word | undefined>;
+export function choice<Word extends string>(
+  options: ChoiceOption<Word> & { default?: NoInfer<Word> },
+): Option<Word | undefined> {
+  const { choices } = options;
+  return {
+    ...describeOption(options),
+    kind: 'value',
+    placeholder: options.placeholder ?? 'WORD',
+    defaultText: options.default,
+    required: false,
+    fallback: options.default,
+    parse: (texts) => {
+      const found = choices.find((word) => word === texts.at(-1));
+      if (found !== undefined) return found;
+      const given = JSON.stringify(texts.at(-1) ?? '');
+      throw new UsageError(`must be one of ${choices.join(', ')}, got ${given}`);
+    },
+  };
+}
+
+/** `leaseMs` → `--lease-ms`. */
+export function flagName(name: string): string {
+  return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+}
+
+export interface ParsedArguments<Table extends OptionTable> {
+  values: OptionValues<Table>;
+  positionals: string[];
+}
+
+/** `-h` and `--help` anywhere before a `--`. */
+export function asksForHelp(args: readonly string[]): boolean {
+  const end = args.indexOf('--');
+  const own = end < 0 ? args : args.slice(0, end);
+  return own.includes('--help') || own.includes('-h');
+}
+
+/** Flags win over the environment, the environment over defaults. @throws UsageError */
+export function parseOptions<Table extends OptionTable>(
+  table: Table,
+  args: readonly string[],
+): ParsedArguments<Table> {
+  const { given, positionals } = collectTexts(table, args);
+  const values: Record<string, unknown> = {};
+  for (const [name, option] of Object.entries(table)) {
+    values[name] = readOption(name, option, given.get(name));
+  }
+  // Every name of the table was given what its own option parsed.
+  return { values: values as OptionValues<Table>, positionals };
+}
+
+function readOption(name: string, option: Option<unknown>, texts: string[] | undefined): unknown {
+  if (texts) return parseNamed(flagName(name), option, texts);
+  const inherited = option.env === undefined ? undefined : readVariable(option.env);
+  if (option.env !== undefined && inherited !== undefined) {
+    const parts = option.kind === 'list' ? inherited.split(',') : [inherited];
+    return parseNamed(option.env, option, parts);
+  }
+  if (!option.required) return option.fallback;
+  const orVariable = option.env ? ` (or ${option.env} in the environment)` : '';
+  throw new UsageError(`${flagName(name)} ${option.placeholder} is required${orVariable}`);
+}
+
+function parseNamed(source: string, option: Option<unknown>, texts: string[]): unknown {
+  try {
+    return option.parse(texts);
+  } catch (error) {
+    if (error instanceof UsageError) throw new UsageError(`${source}: ${error.message}`);
+    throw error;
+  }
+}
+
+function collectTexts(table: OptionTable, args: readonly string[]) {
+  const names = new Map(Object.keys(table).map((name) => [flagName(name).slice(2), name]));
+  const { tokens } = parseArgs({
+    args: [...args],
+    strict: false,
+    allowPositionals: true,
+    tokens: true,
+    options: Object.fromEntries(
+      Object.entries(table).map(([name, { kind }]) => [
+        flagName(name).slice(2),
+        { type: kind === 'flag' ? ('boolean' as const) : ('string' as const) },
+      ]),
+    ),
+  });
+  const given = new Map<string, string[]>();
+  const positionals: string[] = [];
+  for (const token of tokens) {
+    if (token.kind === 'positional') positionals.push(token.value);
+    if (token.kind !== 'option') continue;
+    const name = names.get(token.name);
+    const option = name === undefined ? undefined : table[name];
+    if (name === undefined || !option || !token.rawName.startsWith('--')) {
+      throw new UsageError(`${token.rawName}: there is no such option`);
+    }
+    const value = option.kind === 'flag' ? checkFlag(token) : checkValue(token);
+    given.set(name, [...(given.get(name) ?? []), value]);
+  }
+  return { given, positionals };
+}
+
+interface OptionToken {
+  rawName: string;
+  value?: string | undefined;
+  inlineValue?: boolean | undefined;
+}
+
+function checkFlag({ rawName, value }: OptionToken): string {
+  if (value !== undefined) throw new UsageError(`${rawName}: takes no value`);
+  return 'true';
+}
+
+function checkValue({ rawName, value, inlineValue }: OptionToken): string {
+  if (value === undefined) throw new UsageError(`${rawName}: needs a value`);
+  if (!inlineValue && /^--?[A-Za-z]/.test(value)) {
+    throw new UsageError(
+      `${rawName}: needs a value; if ${value} is one, write ${rawName}=${value}`,
+    );
+  }
+  return value;
+}
+
+function requireText(given: string | undefined): string {
+  if (given) return given;
+  throw new UsageError('must not be empty');
+}

@@ -1,0 +1,25 @@
+// What the package says of itself. Works from src/ and from dist/: both lie beside package.json.
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+/** The package's folder. */
+export const packageRoot = fileURLToPath(new URL('../../', import.meta.url));
+
+/** The file that starts the command on any Node. */
+export const launcherPath = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url));
+
+interface PackageInfo {
+  version: string;
+  dependencies: Record<string, string>;
+  devDependencies: Record<string, string>;
+}
+
+export function readPackageInfo(): PackageInfo {
+  const file = new URL('../../package.json', import.meta.url);
+  // Our own file: its shape is what we ship.
+  return JSON.parse(readFileSync(file, 'utf8')) as PackageInfo;
+}
+
+export function packageVersion(): string {
+  return readPackageInfo().version;
+}

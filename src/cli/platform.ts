@@ -1,0 +1,119 @@
+// The platform put together in this process: data folder, store, queue, keys, endpoints, HTTP
+// server. `serve` is this alone, `dev` this and workers.
+import { join } from 'node:path';
+import { type ApiServerOptions, createServer } from '../api/server.ts';
+import { type Clock, systemClock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { Endpoints } from '../control/endpoints.ts';
+import { Keys } from '../control/keys.ts';
+import { Queue } from '../queue/queue.ts';
+import type { QueueSettings } from '../queue/settings.ts';
+import { SchemaTooNewError } from '../store/migrations.ts';
+import { openSqliteStore } from '../store/sqlite.ts';
+import { ProblemError } from '../wire/problem.ts';
+import { CommandError } from './command.ts';
+import { lockDataFolder } from './data-lock.ts';
+import { UsageError } from './options.ts';
+import { packageVersion } from './package-info.ts';
+
+export interface PlatformOptions {
+  dataFolder: string;
+  host: string;
+  /** 0 picks a free one. */
+  port: number;
+  access: ApiServerOptions['access'];
+  tls?: { cert: string; key: string } | undefined;
+  log: Log;
+  settings?: Partial<QueueSettings>;
+  /** Declared at the start, with the settings they have or the default ones. */
+  endpointIds: readonly string[];
+}
+
+export interface Platform {
+  /** As a client on this machine calls it. */
+  readonly url: string;
+  readonly queue: Queue;
+  readonly keys: Keys;
+  readonly endpoints: Endpoints;
+  /** Answers every open wait, then closes the store and gives the folder back. */
+  close(): Promise<void>;
+}
+
+/** @throws CommandError, UsageError */
+export async function openPlatform(options: PlatformOptions): Promise<Platform> {
+  const closers: (() => unknown)[] = [];
+  const closeAll = async () => {
+    for (const close of closers.splice(0).reverse()) await close();
+  };
+  try {
+    const lock = lockDataFolder(options.dataFolder);
+    closers.push(() => lock.release());
+    const store = openStore(options.dataFolder);
+    closers.push(() => store.close());
+    const clock = systemClock;
+    const keys = await Keys.open({ store, clock });
+    const endpoints = await Endpoints.open({ store, clock });
+    for (const id of options.endpointIds) await declareEndpoint(endpoints, id);
+    const { log, settings } = options;
+    const queue = new Queue({ store, clock, log, ...(settings && { settings }) });
+    await queue.start();
+    closers.push(() => queue.close());
+    const url = await listen({ ...options, queue, keys, endpoints, clock }, closers);
+    return { url, queue, keys, endpoints, close: closeAll };
+  } catch (error) {
+    await closeAll();
+    throw error;
+  }
+}
+
+interface Parts extends PlatformOptions {
+  queue: Queue;
+  keys: Keys;
+  endpoints: Endpoints;
+  clock: Clock;
+}
+
+async function listen(parts: Parts, closers: (() => unknown)[]): Promise<string> {
+  const { access, clock, endpoints, host, keys, log, port, queue, tls } = parts;
+  const version = packageVersion();
+  const rest = { log, clock, host, port, access, version, ...(tls && { tls }) };
+  try {
+    const server = createServer({ queue, keys, endpoints, ...rest });
+    closers.push(() => server.close());
+    const { url } = await server.start();
+    return url;
+  } catch (error) {
+    throw explainListenError(error, parts);
+  }
+}
+
+function explainListenError(error: unknown, { host, port }: Parts): unknown {
+  if (!(error instanceof Error) || !('code' in error)) return error;
+  const { code, message } = error;
+  if (code === 'EADDRINUSE') return new CommandError(`--port: ${port} on ${host} is in use`);
+  if (code === 'EACCES') return new CommandError(`--port: ${port} on ${host} is not permitted`);
+  if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
+    return new CommandError(`--host: ${host} is no address of this machine`);
+  }
+  const isTls = typeof code === 'string' && code.startsWith('ERR_OSSL');
+  return isTls ? new CommandError(`--tls-cert, --tls-key: cannot be used: ${message}`) : error;
+}
+
+function openStore(folder: string) {
+  try {
+    return openSqliteStore({ path: join(folder, 'millrace.db') });
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    if (error instanceof SchemaTooNewError) throw new CommandError(reason);
+    throw new CommandError(`--data: ${folder} cannot be used: ${reason}`);
+  }
+}
+
+async function declareEndpoint(endpoints: Endpoints, id: string): Promise<void> {
+  try {
+    await endpoints.ensureEndpoint(id);
+  } catch (error) {
+    if (error instanceof ProblemError) throw new UsageError(error.message);
+    throw error;
+  }
+}

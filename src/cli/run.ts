@@ -1,0 +1,162 @@
+// `millrace run`: one job through a handler in a thread, without a platform.
+import { readFileSync } from 'node:fs';
+import { text as readText } from 'node:stream/consumers';
+import { LIMITS } from '../wire/job.ts';
+import type { Lease, Outcome } from '../wire/worker-link.ts';
+import { type ExecutionEnd, HandlerNotLoadedError } from '../worker/executor.ts';
+import { ThreadExecutor } from '../worker/thread-executor.ts';
+import { type Command, CommandError, EXIT } from './command.ts';
+import { describeHost } from './devices.ts';
+import { findHandlerFile } from './handler-files.ts';
+import { flag, integer, parseOptions, text, UsageError } from './options.ts';
+import { RunOutput } from './run-output.ts';
+import { forceOnSecond, listenForStop } from './stop-signals.ts';
+
+const options = {
+  input: text({ placeholder: 'JSON', help: "the job's input, a JSON object; without one: {}" }),
+  inputFile: text({ placeholder: 'FILE', help: 'file with the input' }),
+  timeout: integer({
+    min: 1,
+    max: LIMITS.executionTimeoutMs.max,
+    placeholder: 'MS',
+    help: "longest run, ms; without it the handler's config.timeoutMs, else 600000",
+  }),
+  json: flag({ help: 'everything on standard output as NDJSON events, see below' }),
+};
+
+export const runCommand: Command = {
+  name: 'millrace run',
+  summary: 'run one job through a handler, without a platform',
+  description: [
+    'Loads the handler, runs one attempt of one job and prints what comes: each chunk of a stream as ' +
+      'one line of JSON the moment it is yielded, or the output of a handler that does not stream. ' +
+      'Progress and the log go to standard error.',
+    'With --json every line is an event: {"type":"chunk","output":…,"metrics":…}, ' +
+      '{"type":"progress","value":…}, {"type":"log","entry":…}, and at last ' +
+      '{"type":"result","status":"COMPLETED","output":…,"executionTime":12} or ' +
+      '{"type":"result","status":"FAILED","error":…,"executionTime":12}. A stream whose generator ' +
+      'returns nothing has no output in the result.',
+  ],
+  positionals: [
+    { name: '<handler>', help: 'the handler module, .ts or .js' },
+    { name: '[-]', help: 'read the input from standard input' },
+  ],
+  options,
+  examples: [
+    `millrace run handlers/echo.ts --input '{"hello":"world"}'`,
+    'millrace run handlers/image.ts --input-file request.json --timeout 30000',
+    'generate-input | millrace run handler.ts - --json | jq .output',
+  ],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'the job is COMPLETED' },
+    { code: EXIT.failed, meaning: 'the job is FAILED, or the handler cannot be loaded' },
+    { code: EXIT.usage, meaning: 'wrong usage' },
+    { code: EXIT.timedOut, meaning: 'the job is TIMED_OUT' },
+    { code: EXIT.interrupted, meaning: 'interrupted by a signal; the job was cancelled' },
+  ],
+  run,
+};
+
+async function run(args: readonly string[]): Promise<number> {
+  const { values, positionals } = parseOptions(options, args);
+  const [handler, dash, ...rest] = positionals;
+  const fromStdin = dash === '-';
+  const handlerPath = findHandlerFile(
+    [handler, fromStdin ? undefined : dash, ...rest].filter(isText),
+  );
+  const input = await readInput({ ...values, fromStdin });
+  const signals = listenForStop();
+  const output = new RunOutput({ format: values.json ? 'events' : 'lines' });
+  const devices = describeHost();
+  const logDestination = { write: (lines: Uint8Array) => output.log(lines) };
+  const executor = new ThreadExecutor({ handlerPath, devices, logDestination });
+  forceOnSecond(signals);
+  try {
+    const loading = executor.start();
+    const interrupted = signals.first.then(() => 'interrupted' as const);
+    const config = await Promise.race([loading, interrupted]);
+    if (config === 'interrupted') {
+      loading.catch(() => {});
+      return EXIT.interrupted;
+    }
+    const timeoutMs = values.timeout ?? config.timeoutMs ?? LIMITS.executionTimeoutMs.default;
+    const execution = executor.execute(makeLease(input, timeoutMs), timeoutMs, output.sink);
+    output.onDelivered((bytes) => execution.grant(bytes));
+    output.onBroken(() => execution.stop('cancelled'));
+    void signals.first.then(() => execution.stop('cancelled'));
+    const end = await execution.end;
+    await output.finish(end);
+    return findExitCode(end);
+  } catch (error) {
+    if (error instanceof HandlerNotLoadedError) throw new CommandError(error.message);
+    throw error;
+  } finally {
+    await executor.stop();
+    signals.release();
+  }
+}
+
+function isText(value: string | undefined): value is string {
+  return value !== undefined;
+}
+
+function makeLease(input: Uint8Array, executionTimeoutMs: number): Lease {
+  const token = 'run';
+  const submittedAt = Date.now();
+  return {
+    jobId: `run-${submittedAt}`,
+    attempt: 1,
+    token,
+    executionTimeoutMs,
+    solo: false,
+    submittedAt,
+    input,
+  };
+}
+
+interface InputSource {
+  input: string | undefined;
+  inputFile: string | undefined;
+  fromStdin: boolean;
+}
+
+async function readInput({ input, inputFile, fromStdin }: InputSource): Promise<Uint8Array> {
+  const given = [input !== undefined, inputFile !== undefined, fromStdin].filter(Boolean).length;
+  if (given > 1) throw new UsageError('--input, --input-file and - exclude one another');
+  if (input !== undefined) return checkInput('--input', input);
+  if (inputFile !== undefined) return checkInput('--input-file', readInputFile(inputFile));
+  return fromStdin ? checkInput('-', await readText(process.stdin)) : checkInput('', '{}');
+}
+
+function readInputFile(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new UsageError(`--input-file: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/** As the service does: the input of a job is an object. */
+function checkInput(source: string, json: string): Uint8Array {
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch (error) {
+    throw new UsageError(`${source}: is not JSON: ${error instanceof Error ? error.message : ''}`);
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value))
+    return Buffer.from(json);
+  throw new UsageError(`${source}: must be a JSON object`);
+}
+
+const EXIT_CODES: Readonly<Record<Outcome['kind'], number>> = {
+  completed: EXIT.ok,
+  failed: EXIT.failed,
+  timed_out: EXIT.timedOut,
+  cancelled: EXIT.interrupted,
+  released: EXIT.failed,
+};
+
+function findExitCode({ outcome }: ExecutionEnd): number {
+  return EXIT_CODES[outcome.kind];
+}

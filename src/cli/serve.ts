@@ -1,0 +1,156 @@
+// `millrace serve`: the platform alone, until it is told to end.
+import { resolve } from 'node:path';
+import { type Command, EXIT } from './command.ts';
+import { useKeyFile } from './key-file.ts';
+import { integer, list, parseOptions, text, UsageError } from './options.ts';
+import { packageVersion } from './package-info.ts';
+import { readPem } from './pem-file.ts';
+import { openPlatform, type Platform } from './platform.ts';
+import { forceOnSecond, listenForStop } from './stop-signals.ts';
+import { createTerminalLog, logLevelOption } from './terminal-log.ts';
+
+const HOUR_MS = 3_600_000;
+
+function milliseconds(help: string, fallback: number) {
+  const range = { min: 1, max: 24 * HOUR_MS };
+  return integer({ ...range, default: fallback, placeholder: 'MS', section: 'advanced', help });
+}
+
+const options = {
+  port: integer({
+    min: 0,
+    max: 65_535,
+    default: 8_000,
+    placeholder: 'PORT',
+    env: 'MILLRACE_PORT',
+    help: 'TCP port; 0 picks a free one',
+  }),
+  host: text({
+    default: '127.0.0.1',
+    placeholder: 'HOST',
+    env: 'MILLRACE_HOST',
+    help: 'address to listen on; 0.0.0.0 for all of IPv4',
+  }),
+  data: text({
+    default: './.millrace',
+    placeholder: 'DIR',
+    env: 'MILLRACE_DATA',
+    help: 'folder for jobs and keys, of one process at a time',
+  }),
+  endpoint: list({
+    placeholder: 'NAME',
+    env: 'MILLRACE_ENDPOINTS',
+    help: 'endpoint to declare; those of earlier starts stay',
+  }),
+  keyFile: text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_KEY_FILE',
+    help: 'file of the admin and the worker key; made, mode 0600, if it is missing',
+  }),
+  tlsCert: text({ placeholder: 'FILE', env: 'MILLRACE_TLS_CERT', help: 'PEM; serves https' }),
+  tlsKey: text({ placeholder: 'FILE', env: 'MILLRACE_TLS_KEY', help: 'PEM, beside --tls-cert' }),
+  logLevel: logLevelOption('info'),
+  leaseMs: milliseconds('how long a lease lasts that is not renewed, ms', 15_000),
+  renewEveryMs: milliseconds('how often workers renew, ms', 5_000),
+  takeWaitMs: milliseconds('how long a worker waits for jobs in one call, ms', 20_000),
+  timeoutGraceMs: milliseconds(
+    'how long after its timeout the queue itself ends a job, ms',
+    10_000,
+  ),
+  retryBaseMs: milliseconds(
+    'wait before the second automatic retry; doubles from there, ms',
+    1_000,
+  ),
+  retainRunMs: milliseconds('how long a job of run stays after its end, ms', HOUR_MS / 2),
+  retainRunsyncMs: milliseconds('how long a job of runsync stays after its end, ms', 60_000),
+};
+
+export const serveCommand: Command = {
+  name: 'millrace serve',
+  summary: 'the platform alone: queues, their HTTP API, the data on disk',
+  description: [
+    'Serves the job API under /v2/<endpoint>/, the worker API beside it, and /healthz, /readyz and ' +
+      '/metrics. What it has acknowledged is on disk; it may be killed and started again at any time.',
+    'The first start makes an admin key and a worker key and prints them once, or writes them to ' +
+      '--key-file as MILLRACE_ADMIN_KEY=… and MILLRACE_WORKER_KEY=… lines.',
+    'SIGTERM and SIGINT: answers its long polls and streams, then ends. A second one, a second or ' +
+      'more later, ends it at once; nothing acknowledged is lost by that either.',
+  ],
+  positionals: [],
+  options,
+  examples: [
+    'millrace serve --endpoint echo --endpoint image',
+    'millrace serve --host 0.0.0.0 --data /var/lib/millrace --key-file /etc/millrace/keys',
+    'millrace serve --tls-cert cert.pem --tls-key key.pem --port 8443',
+  ],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'ended as asked' },
+    { code: EXIT.failed, meaning: 'the port or the data folder is in use, or cannot be used' },
+    { code: EXIT.usage, meaning: 'wrong usage' },
+  ],
+  run,
+};
+
+async function run(args: readonly string[]): Promise<number> {
+  const { values, positionals } = parseOptions(options, args);
+  if (positionals.length > 0) throw new UsageError(`${positionals[0]}: takes no arguments`);
+  const tls = readTls(values);
+  const { host, port, leaseMs, renewEveryMs, takeWaitMs, timeoutGraceMs } = values;
+  const signals = listenForStop();
+  forceOnSecond(signals);
+  const log = createTerminalLog(values.logLevel);
+  const platform = await openPlatform({
+    dataFolder: resolve(values.data),
+    host,
+    port,
+    access: 'keys',
+    tls,
+    log,
+    endpointIds: values.endpoint,
+    settings: {
+      leaseMs,
+      renewEveryMs,
+      takeWaitMs,
+      timeoutGraceMs,
+      retry: { baseMs: values.retryBaseMs, maxMs: 60_000, jitter: 0.2 },
+      retentionMs: { run: values.retainRunMs, runsync: values.retainRunsyncMs },
+    },
+  });
+  try {
+    const keyLines = await prepareKeys(platform, values.keyFile);
+    const names = (await platform.endpoints.list()).map(({ id }) => id);
+    const declared = names.length > 0 ? `Endpoints: ${names.join(', ')}` : NO_ENDPOINTS;
+    const ready = `Millrace ${packageVersion()} is ready at ${platform.url}`;
+    process.stdout.write(`${[ready, declared, ...keyLines].join('\n')}\n`);
+    await signals.first;
+    log.info('ending');
+  } finally {
+    await platform.close();
+    signals.release();
+  }
+  return EXIT.ok;
+}
+
+const NO_ENDPOINTS = 'There is no endpoint yet: start with --endpoint NAME to declare one';
+
+async function prepareKeys(platform: Platform, keyFile: string | undefined): Promise<string[]> {
+  if (keyFile !== undefined) {
+    const { origin } = await useKeyFile(platform.keys, keyFile);
+    return [`Keys ${origin === 'made' ? 'made and written to' : 'read from'} ${keyFile}`];
+  }
+  const first = await platform.keys.ensureFirstKeys();
+  if (!first) return [];
+  return [
+    'These keys are shown only this once:',
+    `MILLRACE_ADMIN_KEY=${first.admin}`,
+    `MILLRACE_WORKER_KEY=${first.worker}`,
+  ];
+}
+
+function readTls(values: { tlsCert: string | undefined; tlsKey: string | undefined }) {
+  const { tlsCert, tlsKey } = values;
+  if (tlsCert === undefined && tlsKey === undefined) return undefined;
+  if (tlsCert === undefined) throw new UsageError('--tls-cert is missing beside --tls-key');
+  if (tlsKey === undefined) throw new UsageError('--tls-key is missing beside --tls-cert');
+  return { cert: readPem('--tls-cert', tlsCert), key: readPem('--tls-key', tlsKey) };
+}

@@ -1,0 +1,93 @@
+// Log lines for people: pino's JSON as one short line each. Where nobody watches, the JSON stays.
+import { styleText } from 'node:util';
+import type { DestinationStream } from 'pino';
+import { createLog, type Log } from '../base/log.ts';
+import { choice } from './options.ts';
+
+export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+
+export function logLevelOption<Level extends (typeof LOG_LEVELS)[number]>(fallback: Level) {
+  return choice({
+    choices: LOG_LEVELS,
+    default: fallback,
+    placeholder: 'LEVEL',
+    env: 'MILLRACE_LOG_LEVEL',
+    help: `least important lines that are shown: ${LOG_LEVELS.join(', ')}`,
+  });
+}
+
+/** Members that the short line shows by itself, or that say nothing to somebody who watches. */
+const SHOWN_APART = new Set(['level', 'time', 'msg', 'err', 'pid', 'hostname', 'name', 'endpoint']);
+
+const LEVELS: Readonly<
+  Record<number, { mark: string; style: 'gray' | 'yellow' | 'red' | 'cyan' }>
+> = {
+  10: { mark: 'trace', style: 'gray' },
+  20: { mark: 'debug', style: 'gray' },
+  30: { mark: 'info', style: 'cyan' },
+  40: { mark: 'warn', style: 'yellow' },
+  50: { mark: 'error', style: 'red' },
+  60: { mark: 'fatal', style: 'red' },
+};
+
+/** A log on standard error, in the form that whoever reads it can use. */
+export function createTerminalLog(level: string): Log {
+  if (!process.stderr.isTTY) return createLog({ level });
+  const destination: DestinationStream = {
+    write: (line) => {
+      process.stderr.write(`${formatLogLine(line)}\n`);
+    },
+  };
+  return createLog({ level, destination });
+}
+
+/** Writes lines that are log lines already (NDJSON) to standard error, in the log's own form. */
+export function showLogLines(lines: Uint8Array | string): void {
+  const text = Buffer.from(lines).toString();
+  if (!process.stderr.isTTY) {
+    process.stderr.write(text);
+    return;
+  }
+  const each = text.split('\n').filter((line) => line !== '');
+  process.stderr.write(each.map((line) => `${formatLogLine(line)}\n`).join(''));
+}
+
+/** One JSON log line as people read it; anything else as it is. */
+export function formatLogLine(line: string): string {
+  const entry = parseEntry(line);
+  if (!entry) return line.trimEnd();
+  const { mark, style } = LEVELS[Number(entry['level'])] ?? { mark: 'info', style: 'cyan' };
+  const at = entry['time'];
+  const time =
+    typeof at === 'number' ? styleText('gray', new Date(at).toLocaleTimeString('en-GB')) : '';
+  const endpoint = typeof entry['endpoint'] === 'string' ? entry['endpoint'] : '';
+  const head = [time, styleText(style, mark.padEnd(5)), endpoint];
+  const rest = Object.entries(entry)
+    .filter(([name]) => !SHOWN_APART.has(name))
+    .map(([name, value]) => styleText('gray', `${name}=${showValue(value)}`));
+  const text = [...head, String(entry['msg'] ?? ''), ...rest].filter(Boolean).join(' ');
+  const stack = readStack(entry['err']);
+  return stack ? `${text}\n${stack}` : text;
+}
+
+function parseEntry(line: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(line);
+    return isRecord(value) && 'level' in value && 'msg' in value ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function readStack(error: unknown): string {
+  if (!isRecord(error)) return '';
+  return String(error['stack'] ?? error['message'] ?? '').replaceAll(/^/gm, '    ');
+}
+
+function showValue(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}

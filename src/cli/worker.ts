@@ -1,0 +1,176 @@
+// `millrace worker`: one worker process for one handler and one endpoint, over HTTP. Workers are
+// spawned often, so it imports no more than it runs.
+import { hostname } from 'node:os';
+import { createHttpLink } from '../transport/http-link.ts';
+import { HandlerNotLoadedError } from '../worker/executor.ts';
+import { ThreadExecutor } from '../worker/thread-executor.ts';
+import { createWorker, type Worker } from '../worker/worker.ts';
+import { type Command, CommandError, EXIT } from './command.ts';
+import { describeHost } from './devices.ts';
+import { findHandlerFile } from './handler-files.ts';
+import { flag, integer, parseOptions, requiredText, text, UsageError } from './options.ts';
+import { packageVersion } from './package-info.ts';
+import { readPem } from './pem-file.ts';
+import { forceOnSecond, listenForStop, type StopSignals } from './stop-signals.ts';
+import { createTerminalLog, logLevelOption, showLogLines } from './terminal-log.ts';
+import { leaveWithParent, tellParent } from './worker-messages.ts';
+
+const MAX_MS = 604_800_000;
+
+const options = {
+  url: requiredText({
+    placeholder: 'URL',
+    env: 'MILLRACE_URL',
+    help: 'of the platform, http or https',
+  }),
+  endpoint: requiredText({
+    placeholder: 'ID',
+    env: 'MILLRACE_ENDPOINT',
+    help: 'endpoint whose jobs it takes',
+  }),
+  key: requiredText({
+    placeholder: 'KEY',
+    env: 'MILLRACE_KEY',
+    help: 'worker key; better given by the variable, which other users cannot see',
+  }),
+  threads: integer({
+    min: 1,
+    max: 1_024,
+    default: 1,
+    env: 'MILLRACE_THREADS',
+    help: 'threads, each with the handler loaded on its own',
+  }),
+  jobsPerThread: integer({
+    min: 1,
+    max: 1_000,
+    env: 'MILLRACE_JOBS_PER_THREAD',
+    help: "jobs at a time in one thread; without it the handler's config.concurrency, else 1",
+  }),
+  workerId: text({
+    placeholder: 'ID',
+    env: 'MILLRACE_WORKER_ID',
+    help: 'stable over restarts; without it made of the host name and the process id',
+  }),
+  drainMs: integer({
+    min: 0,
+    max: MAX_MS,
+    default: 30_000,
+    placeholder: 'MS',
+    env: 'MILLRACE_DRAIN_MS',
+    help: 'on SIGTERM, how long running jobs may go on before they are stopped, ms',
+  }),
+  forceMs: integer({
+    min: 0,
+    max: MAX_MS,
+    default: 3_000,
+    placeholder: 'MS',
+    env: 'MILLRACE_FORCE_MS',
+    help: 'after that, how long stopped jobs may take to end before they are given back, ms',
+  }),
+  logLevel: logLevelOption('info'),
+  ca: text({
+    placeholder: 'FILE',
+    section: 'advanced',
+    env: 'MILLRACE_CA',
+    help: 'PEM of the authorities to trust for https, instead of the system’s',
+  }),
+  incarnation: integer({
+    min: 0,
+    max: Number.MAX_SAFE_INTEGER,
+    section: 'advanced',
+    help: 'larger than that of any process that ran under this worker id; default the time, Unix ms',
+  }),
+  underDev: flag({
+    section: 'advanced',
+    help: 'started by `millrace dev`: tells it when ready, and leaves when it is gone',
+  }),
+};
+
+export const workerCommand: Command = {
+  name: 'millrace worker',
+  summary: 'a worker: takes jobs from one endpoint and runs them',
+  description: [
+    "Loads the handler, takes jobs from the endpoint's queue and runs them in threads. A platform " +
+      'that cannot be reached is waited for. The log goes to standard error, as JSON lines where ' +
+      'that is no terminal; lines of a job carry its id.',
+    'SIGTERM and SIGINT: takes no more, lets running jobs end, gives back the rest, leaves. A second ' +
+      'one, a second or more later: leaves at once.',
+  ],
+  positionals: [{ name: '<handler>', help: 'the handler module, .ts or .js' }],
+  options,
+  examples: [
+    'MILLRACE_KEY=mr_… millrace worker handler.ts --url http://10.0.0.5:8000 --endpoint echo',
+    'millrace worker handler.ts --threads 4 --jobs-per-thread 16   # the rest from MILLRACE_*',
+  ],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'left as asked; every outcome was delivered' },
+    { code: EXIT.failed, meaning: 'the handler cannot be loaded, or an outcome is undelivered' },
+    { code: EXIT.usage, meaning: 'wrong usage' },
+  ],
+  run,
+};
+
+async function run(args: readonly string[]): Promise<number> {
+  const { values, positionals } = parseOptions(options, args);
+  const handlerPath = findHandlerFile(positionals);
+  const { incarnation = Date.now(), workerId = `${safeHostname()}-${process.pid}` } = values;
+  const log = createTerminalLog(values.logLevel);
+  const link = openLink(values, log);
+  const devices = describeHost();
+  const executor = new ThreadExecutor({
+    handlerPath,
+    threads: values.threads,
+    devices,
+    ...(values.jobsPerThread !== undefined && { concurrency: values.jobsPerThread }),
+    logDestination: { write: showLogLines },
+  });
+  const { drainMs, forceMs } = values;
+  const version = packageVersion();
+  const terms = { workerId, incarnation, version, devices, drainMs, forceMs };
+  const worker = createWorker({ ...terms, link, executor, log });
+  const signals = listenForStop();
+  if (values.underDev) leaveWithParent();
+  try {
+    return await live(worker, signals);
+  } finally {
+    signals.release();
+    await link.close();
+  }
+}
+
+async function live(worker: Worker, signals: StopSignals): Promise<number> {
+  void signals.first.then(() => worker.drain());
+  forceOnSecond(signals);
+  try {
+    await worker.start();
+  } catch (error) {
+    if (error instanceof HandlerNotLoadedError) throw new CommandError(error.message);
+    throw error;
+  }
+  if (worker.state.name === 'ready') tellParent({ type: 'ready' });
+  const end = await worker.ended;
+  if (end.name === 'failed') throw new CommandError(end.reason);
+  return end.name === 'stopped' && end.farewell.delivered ? EXIT.ok : EXIT.failed;
+}
+
+function openLink(
+  values: { url: string; endpoint: string; key: string; ca: string | undefined },
+  log: ReturnType<typeof createTerminalLog>,
+) {
+  const { url, endpoint, key } = values;
+  const tls = values.ca === undefined ? undefined : { ca: readPem('--ca', values.ca) };
+  try {
+    return createHttpLink({ url, endpointId: endpoint, key, log, ...(tls && { tls }) });
+  } catch (error) {
+    throw new UsageError(`--url: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/** Worker ids have no other characters. */
+function safeHostname(): string {
+  return (
+    hostname()
+      .replaceAll(/[^A-Za-z0-9._-]/g, '-')
+      .replace(/^[^A-Za-z0-9]+/, '') || 'worker'
+  );
+}

@@ -1,0 +1,189 @@
+// GET /stream as server-sent events: chunks with their positions, resuming, new attempts, the end.
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { jobRecord, readProblem } from '../../support/answers.ts';
+import { EndpointCaller } from '../../support/endpoint-caller.ts';
+import { readEvents, type ServerEvent } from '../../support/event-stream.ts';
+import { Gate } from '../../support/gate.ts';
+import type { Step } from '../../support/handlers/api-script.ts';
+import { PlatformProcess } from '../../support/processes.ts';
+
+let platform: PlatformProcess;
+let script: EndpointCaller;
+let sizes: EndpointCaller;
+
+beforeAll(async () => {
+  platform = await PlatformProcess.start({ endpoints: ['script', 'sizes', 'unserved'] });
+  script = new EndpointCaller(platform, 'script');
+  sizes = new EndpointCaller(platform, 'sizes');
+  platform.startWorker('script', 'api-script.ts');
+  platform.startWorker('sizes', 'api-sizes.ts');
+});
+afterAll(() => platform.close());
+
+const sayAll = (...values: unknown[]): Step[] => values.map((value) => ({ do: 'yield', value }));
+
+interface Listening {
+  lastEventId?: string;
+  query?: string;
+}
+
+async function listen(
+  endpoint: EndpointCaller,
+  id: string,
+  { lastEventId, query = '' }: Listening = {},
+) {
+  const headers: Record<string, string> = { accept: 'text/event-stream' };
+  if (lastEventId !== undefined) headers['last-event-id'] = lastEventId;
+  const response = await endpoint.get(`stream/${id}${query}`, { headers });
+  expect(response.headers.get('content-type')).toBe('text/event-stream');
+  return readEvents(response);
+}
+
+async function readAll(endpoint: EndpointCaller, id: string, listening?: Listening) {
+  return Array.fromAsync(await listen(endpoint, id, listening));
+}
+
+async function next(events: AsyncGenerator<ServerEvent>): Promise<ServerEvent | undefined> {
+  const { done, value } = await events.next();
+  return done ? undefined : value;
+}
+
+const message = (id: string, output: unknown, metrics = {}): ServerEvent => ({
+  event: 'message',
+  id,
+  data: JSON.stringify({ output, metrics }),
+});
+
+describe('the events of a job', () => {
+  it('are its chunks with their positions, and at last the record', async () => {
+    const steps = [...sayAll('é', { two: [2] }), { do: 'yield', value: 3, metrics: { tokens: 1 } }];
+    const id = await script.run({ steps });
+    const events = await readAll(script, id);
+    expect(events.slice(0, -1)).toEqual([
+      message('1.0', 'é'),
+      message('1.1', { two: [2] }),
+      message('1.2', 3, { tokens: 1 }),
+    ]);
+    const done = events.at(-1);
+    expect(done?.event).toBe('done');
+    expect(jobRecord.parse(JSON.parse(done?.data ?? ''))).toEqual(await script.status(id));
+  });
+
+  it('come while the job runs', async () => {
+    const gate = new Gate(platform.folder);
+    const steps = [...sayAll('early'), { do: 'wait', file: gate.path }, ...sayAll('late')];
+    const events = await listen(script, await script.run({ steps }));
+    expect(await next(events)).toEqual(message('1.0', 'early'));
+    gate.open();
+    expect(await next(events)).toEqual(message('1.1', 'late'));
+    expect((await next(events))?.event).toBe('done');
+    expect(await next(events)).toBeUndefined();
+  });
+
+  it('begin after Last-Event-ID', async () => {
+    const id = await script.run({ steps: sayAll('a', 'b', 'c') });
+    await script.untilEnd(id);
+    const events = await readAll(script, id, { lastEventId: '1.1' });
+    expect(events.slice(0, -1)).toEqual([message('1.2', 'c')]);
+    expect(events).toHaveLength(2);
+  });
+
+  it('begin after Last-Event-ID and not after the position that the URL had at first', async () => {
+    const id = await script.run({ steps: sayAll('a', 'b', 'c') });
+    await script.untilEnd(id);
+    const events = await readAll(script, id, { lastEventId: '1.1', query: '?after=1.0' });
+    expect(events[0]).toEqual(message('1.2', 'c'));
+    const first = await readAll(script, id, { query: '?after=1.0' });
+    expect(first[0]).toEqual(message('1.1', 'b'));
+  });
+
+  it('can be resumed where a connection broke off', async () => {
+    const gate = new Gate(platform.folder);
+    const steps = [...sayAll('a', 'b'), { do: 'wait', file: gate.path }, ...sayAll('c')];
+    const id = await script.run({ steps });
+    const broken = await listen(script, id);
+    await next(broken);
+    const seen = await next(broken);
+    await broken.return();
+    gate.open();
+    const events = await readAll(script, id, { lastEventId: seen?.id ?? '' });
+    expect(events[0]).toEqual(message('1.2', 'c'));
+  });
+
+  it('leave the default cursor of the JSON stream where it was', async () => {
+    const id = await script.run({ steps: sayAll('a', 'b') });
+    await readAll(script, id);
+    expect((await script.stream(id)).chunks).toHaveLength(2);
+  });
+
+  it('are refused with 422 after what is no position', async () => {
+    const id = await script.run({ steps: [] });
+    const headers = { accept: 'text/event-stream', 'last-event-id': 'abc' };
+    await readProblem(await script.get(`stream/${id}`, { headers }), 422);
+  });
+
+  it('are refused with 404 and a problem body when there is no such job', async () => {
+    const headers = { accept: 'text/event-stream' };
+    await readProblem(await script.get('stream/none', { headers }), 404);
+  });
+});
+
+describe('a new attempt', () => {
+  const steps = (gate: Gate): Step[] => [
+    { do: 'yield', value: 'old', onlyInAttempt: 1 },
+    { do: 'wait', file: gate.path, onlyInAttempt: 1 },
+    { do: 'throw', message: 'again', as: 'retry at once', onlyInAttempt: 1 },
+    { do: 'yield', value: 'new' },
+  ];
+
+  it('tells listeners to begin anew', async () => {
+    const gate = new Gate(platform.folder);
+    const events = await listen(script, await script.run({ steps: steps(gate) }));
+    expect(await next(events)).toEqual(message('1.0', 'old'));
+    gate.open();
+    expect(await next(events)).toEqual({ event: 'reset', id: undefined, data: '{"attempt":2}' });
+    expect(await next(events)).toEqual(message('2.0', 'new'));
+    expect((await next(events))?.event).toBe('done');
+  });
+
+  it('tells those to begin anew who come back with an older position', async () => {
+    const gate = new Gate(platform.folder);
+    gate.open();
+    const id = await script.run({ steps: steps(gate) });
+    await script.untilEnd(id);
+    const events = await readAll(script, id, { lastEventId: '1.0' });
+    expect(events.map(({ event }) => event)).toEqual(['reset', 'message', 'done']);
+  });
+});
+
+describe('the last event', () => {
+  it('has the error of a job that failed', async () => {
+    const steps = [...sayAll('a'), { do: 'throw', message: 'broken', as: 'non-retryable' }];
+    const events = await readAll(script, await script.run({ steps }));
+    expect(events.map(({ event }) => event)).toEqual(['message', 'done']);
+    expect(JSON.parse(events.at(-1)?.data ?? '')).toMatchObject({
+      status: 'FAILED',
+      error: { message: 'broken' },
+    });
+  });
+
+  it('comes at once when a queued job is cancelled', async () => {
+    const unserved = new EndpointCaller(platform, 'unserved');
+    const id = await unserved.run({});
+    const events = await listen(unserved, id);
+    await unserved.post(`cancel/${id}`);
+    const done = await next(events);
+    expect(done?.event).toBe('done');
+    expect(JSON.parse(done?.data ?? '')).toMatchObject({ id, status: 'CANCELLED' });
+  });
+});
+
+describe('the events of a large output', () => {
+  it('are pieces of at most 1,000,000 bytes each', async () => {
+    const id = await sizes.run({ bytes: 2_500_000, shape: 'text', yields: 1 });
+    const events = await readAll(sizes, id);
+    const pieces = events.filter(({ event }) => event === 'message');
+    expect(pieces).toHaveLength(3);
+    for (const { data } of pieces) expect(Buffer.byteLength(data)).toBeLessThanOrEqual(1_000_000);
+  });
+});

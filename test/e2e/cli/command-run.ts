@@ -1,0 +1,106 @@
+// The built command as a process: started with arguments, read line by line, ended by its pid.
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+
+const launcher = resolve(import.meta.dirname, '../../../bin/millrace.js');
+
+export interface CommandEnd {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+export interface StartOptions {
+  /** Instead of this checkout's command on the Node that runs the tests. */
+  command?: string;
+  cwd?: string;
+  env?: Record<string, string>;
+}
+
+export class CommandRun {
+  readonly child: ChildProcessWithoutNullStreams;
+  readonly ended: Promise<CommandEnd>;
+  stdout = '';
+  stderr = '';
+  #wake: () => void = () => {};
+  #hasEnded = false;
+
+  constructor(args: readonly string[], { command, cwd, env }: StartOptions = {}) {
+    // Temporary files of a killed process go with the test's own folder.
+    const temporary = cwd === undefined ? {} : { TMPDIR: cwd };
+    const [program, ...first] = command === undefined ? [process.execPath, launcher] : [command];
+    this.child = spawn(program ?? '', [...first, ...args], {
+      cwd,
+      env: { ...process.env, NO_COLOR: '1', ...temporary, ...env },
+    });
+    this.child.stdin.on('error', () => {});
+    this.child.stdout.setEncoding('utf8').on('data', (data: string) => {
+      this.stdout += data;
+      this.#wake();
+    });
+    this.child.stderr.setEncoding('utf8').on('data', (data: string) => {
+      this.stderr += data;
+      this.#wake();
+    });
+    this.ended = once(this.child, 'close').then(([code]) => {
+      this.#hasEnded = true;
+      this.#wake();
+      return { code, stdout: this.stdout, stderr: this.stderr };
+    });
+  }
+
+  /** What the pattern finds in one of the outputs (its first group, if any) once it is there. */
+  async until(output: 'stdout' | 'stderr', pattern: RegExp): Promise<string> {
+    for (;;) {
+      const found = pattern.exec(this[output]);
+      if (found) return found[1] ?? found[0];
+      if (this.#hasEnded) {
+        throw new Error(`ended without ${pattern}:\n${this.stdout}\n${this.stderr}`);
+      }
+      await new Promise<void>((wake) => {
+        this.#wake = wake;
+      });
+    }
+  }
+
+  end(signal: NodeJS.Signals): Promise<CommandEnd> {
+    this.child.kill(signal);
+    return this.ended;
+  }
+}
+
+/** A folder and the processes of one test, which both end with it. */
+export class Workplace {
+  readonly folder = mkdtempSync(join(tmpdir(), 'millrace-cli-'));
+  readonly #runs: CommandRun[] = [];
+
+  path(name: string): string {
+    return join(this.folder, name);
+  }
+
+  write(name: string, content: string): string {
+    writeFileSync(this.path(name), content);
+    return this.path(name);
+  }
+
+  start(args: readonly string[], options: StartOptions = {}): CommandRun {
+    const run = new CommandRun(args, { cwd: this.folder, ...options });
+    this.#runs.push(run);
+    return run;
+  }
+
+  run(args: readonly string[], options: StartOptions & { stdin?: string } = {}) {
+    const started = this.start(args, options);
+    started.child.stdin.end(options.stdin ?? '');
+    return started.ended;
+  }
+
+  async close(): Promise<void> {
+    for (const run of this.#runs) run.child.kill('SIGKILL');
+    await Promise.all(this.#runs.map((run) => run.ended));
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,79 @@
+// What holds for every command: help, errors that name what is wrong, exit codes.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Workplace } from './command-run.ts';
+
+const commands = ['dev', 'init', 'jobs', 'logs', 'run', 'serve', 'worker'];
+
+let place: Workplace;
+
+beforeEach(() => {
+  place = new Workplace();
+});
+
+afterEach(() => place.close());
+
+describe('help', () => {
+  it('lists the commands', async () => {
+    const { code, stdout } = await place.run(['--help']);
+    expect(code).toBe(0);
+    for (const name of commands) expect(stdout).toMatch(new RegExp(`^ {2}${name} `, 'm'));
+  });
+
+  it.each(commands)('of %s is asked for before or after it', async (name) => {
+    const after = await place.run([name, '--help']);
+    expect(after).toMatchObject({ code: 0, stderr: '' });
+    expect(after.stdout).toContain(`Usage: millrace ${name}`);
+    expect(after.stdout).toContain('Exit codes:');
+    const before = await place.run(['help', name]);
+    expect(before.stdout).toBe(after.stdout);
+  });
+
+  it('goes to standard error, with exit code 2, when no command was given', async () => {
+    const { code, stderr, stdout } = await place.run([]);
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
+    expect(stderr).toContain('Usage: millrace <command>');
+  });
+});
+
+it('the version is that of the package', async () => {
+  const { code, stdout } = await place.run(['--version']);
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+});
+
+describe('wrong usage is told by name, with exit code 2', () => {
+  it.each([
+    [['fly'], 'millrace: fly: there is no such command'],
+    [['toString'], 'millrace: toString: there is no such command'],
+    [['serve', '--port', '70000'], 'millrace serve: --port: must be 0 to 65535, got "70000"'],
+    [['serve', '--speed', '1'], 'millrace serve: --speed: there is no such option'],
+    [['serve', 'here'], 'millrace serve: here: takes no arguments'],
+    [['serve', '--tls-cert', 'x.pem'], 'millrace serve: --tls-key is missing beside --tls-cert'],
+    [['serve', '--port', '0', '--endpoint', 'a b'], 'millrace serve: endpoint "a b": must be 1 to'],
+    [
+      ['serve', '--port', '0', '--endpoint', 'pods'],
+      'millrace serve: endpoint "pods": is reserved',
+    ],
+    [['worker'], 'millrace worker: --url URL is required (or MILLRACE_URL in the environment)'],
+    [['dev'], 'millrace dev: name at least one handler file or folder'],
+    [['dev', 'nowhere'], 'millrace dev: nowhere: no such file or folder'],
+    [['dev', '.'], 'millrace dev: there is no handler in .'],
+    [['run'], 'millrace run: <handler> is missing'],
+    [['run', 'nowhere.ts'], 'millrace run: nowhere.ts: no such file'],
+    [['jobs'], 'millrace jobs: <action> is missing'],
+    [['jobs', 'fly', 'echo'], 'millrace jobs: fly: there is no such action'],
+    [['jobs', 'show', 'echo'], 'millrace jobs: show: <job> is missing'],
+    [['jobs', 'list', 'echo', 'x'], 'millrace jobs: x: is one argument too many'],
+    [['logs', 'x'], 'millrace logs: --endpoint ID is required'],
+    [
+      ['init', '--from', 'nowhere.tgz'],
+      'millrace init: --from: nowhere.tgz: no such file or folder',
+    ],
+  ])('%j', async (args, message) => {
+    const { code, stderr, stdout } = await place.run(args);
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
+    expect(stderr).toContain(message);
+    expect(stderr).toContain('--help');
+    expect(stderr).not.toContain('    at ');
+  });
+});

@@ -1,0 +1,258 @@
+// `millrace dev`: handlers as endpoints, calls without a key, and changed files without a lost job.
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { request } from 'node:http';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type Client, createClient } from '../../../src/client.ts';
+import { type CommandRun, Workplace } from './command-run.ts';
+
+/** Answers with its version; waits as long as it is told to. */
+function version(name: string): string {
+  return `export default async function (job) {
+    if (job.input.hold) {
+      console.log('holding');
+      await new Promise((resolve) => setTimeout(resolve, job.input.hold));
+    }
+    return ${JSON.stringify(name)};
+  }`;
+}
+
+let place: Workplace;
+
+beforeEach(() => {
+  place = new Workplace();
+  mkdirSync(place.path('handlers'));
+});
+
+afterEach(() => place.close());
+
+interface Dev {
+  run: CommandRun;
+  url: string;
+}
+
+async function startDev(...args: string[]): Promise<Dev> {
+  const run = place.start(['dev', 'handlers', '--port', '0', ...args]);
+  return { run, url: await run.until('stdout', /is ready at (\S+)\n/) };
+}
+
+function connect({ url }: Dev, endpoint: string): Client {
+  return createClient({ url, endpoint });
+}
+
+async function answerOf(client: Client, input: object = {}): Promise<unknown> {
+  return (await client.runsync(input)).output;
+}
+
+/** Asks again until the answer is that; the test's own timeout is the limit. */
+async function untilAnswer(client: Client, wanted: string): Promise<void> {
+  while ((await answerOf(client)) !== wanted) await new Promise(setImmediate);
+}
+
+describe('handlers', () => {
+  it('are endpoints, and the printed commands work as they are', async () => {
+    place.write('handlers/echo.mjs', '// { "hello": "you" }\nexport default (job) => job.input;');
+    const stream = '// {}\nexport default function* () { yield "a"; yield "b"; }';
+    place.write('handlers/stream.ts', stream);
+    const { run } = await startDev();
+    const [echo = '', , last = ''] = run.stdout.match(/^ {2}curl.*$/gm) ?? [];
+    const shell = (command: string) => execFileSync('sh', ['-c', command], { encoding: 'utf8' });
+    expect(JSON.parse(shell(echo))).toMatchObject({ output: { hello: 'you' } });
+    expect(shell(last)).toContain('data: {"output":"a","metrics":{}}');
+  });
+
+  it('that cannot be loaded do not keep the others from being served', async () => {
+    place.write('handlers/broken.mjs', "import './none.mjs';");
+    place.write('handlers/good.mjs', version('one'));
+    const dev = await startDev();
+    expect(dev.run.stdout).toMatch(/^broken .*has no worker/m);
+    expect(dev.run.stderr).toContain('none.mjs');
+    expect(await answerOf(connect(dev, 'good'))).toBe('one');
+  });
+
+  it('of one name are refused, naming both', async () => {
+    place.write('handlers/twice.js', '');
+    place.write('handlers/twice.ts', '');
+    const { code, stderr } = await place.run(['dev', 'handlers', '--port', '0']);
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/twice\.js and .*twice\.ts would both be the endpoint "twice"/);
+  });
+});
+
+describe('a change', () => {
+  it('is served without losing a job: those that run end on the old version', async () => {
+    place.write('handlers/work.mjs', version('one'));
+    const dev = await startDev();
+    const client = connect(dev, 'work');
+    const running = client.runsync({ hold: 2_000 });
+    await dev.run.until('stderr', /holding/);
+    place.write('handlers/work.mjs', version('two'));
+    await untilAnswer(client, 'two');
+    expect(await running).toMatchObject({ status: 'COMPLETED', output: 'one', attempt: 1 });
+  });
+
+  it('loses none of many jobs that come meanwhile', async () => {
+    place.write('handlers/work.mjs', version('one'));
+    const dev = await startDev();
+    const client = connect(dev, 'work');
+    const submit = () => Promise.all(Array.from({ length: 50 }, () => client.runsync({ hold: 1 })));
+    const before = submit();
+    place.write('handlers/work.mjs', version('two'));
+    const after = submit();
+    await dev.run.until('stderr', /reloaded/);
+    const records = [...(await before), ...(await after), ...(await submit())];
+    expect(new Set(records.map(({ status }) => status))).toEqual(new Set(['COMPLETED']));
+    expect(records.at(-1)?.output).toBe('two');
+  });
+
+  it('of a module that a handler imports counts as one of the handler', async () => {
+    mkdirSync(place.path('handlers/lib'));
+    place.write('handlers/lib/name.mjs', "export default 'one';");
+    place.write(
+      'handlers/work.mjs',
+      "import name from './lib/name.mjs';\nexport default () => name;",
+    );
+    const client = connect(await startDev(), 'work');
+    expect(await answerOf(client)).toBe('one');
+    place.write('handlers/lib/name.mjs', "export default 'two';");
+    await untilAnswer(client, 'two');
+  });
+
+  it('that is broken leaves the old version serving, until it is repaired', async () => {
+    place.write('handlers/work.mjs', version('one'));
+    const dev = await startDev();
+    const client = connect(dev, 'work');
+    place.write('handlers/work.mjs', 'export default {;');
+    await dev.run.until('stderr', /cannot be loaded.*the version before it goes on serving/);
+    expect(await answerOf(client)).toBe('one');
+    place.write('handlers/work.mjs', version('two'));
+    await untilAnswer(client, 'two');
+  });
+
+  it('that adds a handler adds an endpoint; one that removes it lets its worker leave', async () => {
+    place.write('handlers/work.mjs', version('one'));
+    const dev = await startDev();
+    place.write('handlers/added.mjs', version('added'));
+    await dev.run.until('stderr', /"endpoint":"added".*is new/);
+    const added = connect(dev, 'added');
+    const isThere = () =>
+      added.health().then(
+        () => true,
+        () => false,
+      );
+    while (!(await isThere())) await new Promise(setImmediate);
+    expect(await answerOf(added)).toBe('added');
+    rmSync(place.path('handlers/added.mjs'));
+    await dev.run.until('stderr', /the handler is gone/);
+    while ((await added.health()).workers.idle > 0) await new Promise(setImmediate);
+    expect(await answerOf(connect(dev, 'work'))).toBe('one');
+  });
+});
+
+it('a worker that dies is replaced, and its job goes back at once', async () => {
+  const dies = `import { existsSync, writeFileSync } from 'node:fs';
+    export default function (job) {
+      if (existsSync(job.input.mark)) return 'second life';
+      writeFileSync(job.input.mark, '');
+      process.kill(process.pid, 'SIGKILL');
+    }`;
+  place.write('handlers/work.mjs', dies);
+  const dev = await startDev();
+  const client = connect(dev, 'work');
+  const record = await client.runsync({ mark: place.path('mark') });
+  expect(record).toMatchObject({ status: 'COMPLETED', output: 'second life', attempt: 2 });
+  expect(dev.run.stderr).toContain('the worker ended unasked');
+});
+
+describe('without a key', () => {
+  let dev: Dev;
+
+  beforeEach(async () => {
+    place.write('handlers/work.mjs', version('one'));
+    dev = await startDev();
+  });
+
+  /** Not by fetch: it would set or refuse some of these headers itself. */
+  function statusOf(headers: Record<string, string>, path = '/v2/work/health', method = 'GET') {
+    return new Promise<number | undefined>((resolve, reject) => {
+      request(dev.url + path, { headers, method }, (answer) => {
+        answer.resume();
+        resolve(answer.statusCode);
+      })
+        .on('error', reject)
+        .end();
+    });
+  }
+
+  it.each([
+    ['no header of note', {}],
+    ['Host: localhost', { Host: 'localhost:8000' }],
+    ['a page that was opened from here', { 'Sec-Fetch-Site': 'none' }],
+  ])('a call with %s is answered', async (_, headers) => {
+    expect(await statusOf(headers)).toBe(200);
+  });
+
+  it.each([
+    ['a foreign Host', { Host: 'queue.example.com' }],
+    ['a foreign Origin', { Origin: 'https://example.com' }],
+    ['the Origin of a file', { Origin: 'null' }],
+    ['a cross-site Sec-Fetch-Site', { 'Sec-Fetch-Site': 'cross-site' }],
+    ['X-Forwarded-For', { 'X-Forwarded-For': '127.0.0.1' }],
+    ['Forwarded', { Forwarded: 'for=127.0.0.1' }],
+    ['Via', { Via: '1.1 proxy' }],
+    ['a wrong key', { Authorization: `Bearer mr_${'x'.repeat(43)}` }],
+  ])('a call with %s is refused', async (_, headers) => {
+    expect(await statusOf(headers)).toBe(401);
+  });
+
+  it('the worker routes are closed', async () => {
+    expect(await statusOf({}, '/v2/work/worker/take', 'POST')).toBe(401);
+  });
+});
+
+it('on an address that others reach, every call needs the key, which is printed', async () => {
+  place.write('handlers/work.mjs', version('one'));
+  const dev = await startDev('--host', '0.0.0.0');
+  const key = await dev.run.until('stdout', /API key: (\S+)/);
+  expect((await fetch(`${dev.url}/v2/work/health`)).status).toBe(401);
+  expect(await answerOf(createClient({ url: dev.url, key, endpoint: 'work' }))).toBe('one');
+});
+
+describe('the end', () => {
+  it('waits for running jobs, then takes the workers and the temporary folder along', async () => {
+    place.write('handlers/work.mjs', version('one'));
+    const { run, url } = await startDev();
+    const client = createClient({ url, endpoint: 'work', repeats: 0 });
+    const running = client.runsync({ hold: 500 });
+    await run.until('stderr', /holding/);
+    const { code } = await run.end('SIGTERM');
+    expect(code).toBe(0);
+    expect(await running).toMatchObject({ status: 'COMPLETED' });
+    expect(readdirSync(place.folder)).toEqual(['handlers']);
+  });
+
+  it('leaves no worker behind when it is killed', async () => {
+    const tell = `setInterval(() => {}, 1000);\nexport default () => process.pid;`;
+    place.write('handlers/work.mjs', tell);
+    const dev = await startDev();
+    const pid = Number(await answerOf(connect(dev, 'work')));
+    await dev.run.end('SIGKILL');
+    const isAlive = () => {
+      try {
+        return process.kill(pid, 0);
+      } catch {
+        return false;
+      }
+    };
+    while (isAlive()) await new Promise((resolve) => setTimeout(resolve, 10));
+  });
+
+  it('with --data leaves the jobs for the next start', async () => {
+    place.write('handlers/work.mjs', version('one'));
+    const first = await startDev('--data', 'kept');
+    const { id } = await connect(first, 'work').runsync({});
+    await first.run.end('SIGINT');
+    const second = await startDev('--data', 'kept');
+    expect(await connect(second, 'work').status(id)).toMatchObject({ output: 'one' });
+  });
+});

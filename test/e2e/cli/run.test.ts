@@ -1,0 +1,163 @@
+// `millrace run`: one job, what it prints and its exit codes.
+import { once } from 'node:events';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Workplace } from './command-run.ts';
+
+const echo = 'export default async (job) => job.input;';
+const stream = `export default async function* (job, ctx) {
+  ctx.progress({ at: 1 });
+  ctx.log.info('counting');
+  for (let n = 1; n <= job.input.upTo; n++) yield ctx.chunk({ n }, { ones: 1 });
+}`;
+const fail = "export default async () => { throw new RangeError('no luck'); };";
+const hang = `export default async (job, ctx) => {
+  console.log('hanging');
+  await new Promise((resolve) => ctx.signal.addEventListener('abort', resolve));
+  throw ctx.signal.reason;
+};`;
+
+let place: Workplace;
+
+beforeEach(() => {
+  place = new Workplace();
+});
+
+afterEach(() => place.close());
+
+describe('the input', () => {
+  const input = { text: 'zwölf 🦊' };
+
+  beforeEach(() => {
+    place.write('echo.mjs', echo);
+    place.write('input.json', JSON.stringify(input));
+  });
+
+  it.each([
+    ['--input', ['--input', JSON.stringify(input)], ''],
+    ['a file', ['--input-file', 'input.json'], ''],
+    ['standard input', ['-'], JSON.stringify(input)],
+  ])('comes from %s', async (_, args, stdin) => {
+    const run = await place.run(['run', 'echo.mjs', ...args], { stdin });
+    expect(run).toEqual({ code: 0, stdout: `${JSON.stringify(input)}\n`, stderr: '' });
+  });
+
+  it('is an empty object where none is given', async () => {
+    expect((await place.run(['run', 'echo.mjs'])).stdout).toBe('{}\n');
+  });
+
+  it.each([
+    [['--input', '{'], '--input: is not JSON'],
+    [['--input', '[]'], '--input: must be a JSON object'],
+    [['--input-file', 'none.json'], '--input-file: ENOENT'],
+    [['--input', '{}', '--input-file', 'input.json'], 'exclude one another'],
+    [['--timeout', '0'], '--timeout: must be 1 to'],
+  ])('that cannot be used is refused: %j', async (args, message) => {
+    const { code, stderr } = await place.run(['run', 'echo.mjs', ...args]);
+    expect(code).toBe(2);
+    expect(stderr).toContain(message);
+  });
+});
+
+describe('a stream', () => {
+  it('is printed chunk by chunk, progress and log apart', async () => {
+    place.write('stream.ts', stream);
+    const run = await place.run(['run', 'stream.ts', '--input', '{"upTo":2}']);
+    expect(run).toMatchObject({ code: 0, stdout: '{"n":1}\n{"n":2}\n' });
+    expect(run.stderr).toContain('progress: {"at":1}');
+    expect(run.stderr).toContain('counting');
+  });
+
+  it('with --json is printed as events', async () => {
+    place.write('stream.ts', stream);
+    const { stdout } = await place.run(['run', 'stream.ts', '--input', '{"upTo":1}', '--json']);
+    const events = stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    expect(events).toContainEqual({ type: 'progress', value: { at: 1 } });
+    expect(events).toContainEqual({ type: 'chunk', output: { n: 1 }, metrics: { ones: 1 } });
+    const entry = expect.objectContaining({ msg: 'counting' });
+    expect(events).toContainEqual({ type: 'log', entry });
+    expect(events.at(-1)).toMatchObject({ type: 'result', status: 'COMPLETED' });
+  });
+
+  it('is printed while it comes', async () => {
+    const first =
+      'export default async function* () { yield "first"; await new Promise(() => {}); }';
+    place.write('first.mjs', `setInterval(() => {}, 1000);\n${first}`);
+    const run = place.start(['run', 'first.mjs']);
+    await run.until('stdout', /"first"\n/);
+  });
+
+  it('of a value larger than a chunk is printed whole', async () => {
+    place.write('large.mjs', 'export default function* () { yield "é".repeat(2_000_000); }');
+    const { stdout } = await place.run(['run', 'large.mjs']);
+    expect(JSON.parse(stdout)).toBe('é'.repeat(2_000_000));
+  });
+
+  it('ends when nobody reads it any more', async () => {
+    const endless = 'export default async function* () { for (let n = 0; ; n++) yield n; }';
+    place.write('endless.mjs', endless);
+    const run = place.start(['run', 'endless.mjs']);
+    await once(run.child.stdout, 'data');
+    run.child.stdout.destroy();
+    expect((await run.ended).code).not.toBe(0);
+  });
+});
+
+describe('exit codes', () => {
+  it('1 when the job failed, saying why', async () => {
+    place.write('fail.mjs', fail);
+    const { code, stderr, stdout } = await place.run(['run', 'fail.mjs']);
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+    expect(stderr).toContain('FAILED (handler_error)');
+    expect(stderr).toContain('RangeError: no luck');
+  });
+
+  it('1 when the job failed, with --json as the last event', async () => {
+    place.write('fail.mjs', fail);
+    const { code, stdout } = await place.run(['run', 'fail.mjs', '--json']);
+    const error = { code: 'handler_error', message: 'no luck', type: 'RangeError' };
+    expect(code).toBe(1);
+    expect(JSON.parse(stdout)).toMatchObject({ type: 'result', status: 'FAILED', error });
+  });
+
+  it('1 when the handler cannot be loaded, naming the file', async () => {
+    const file = place.write('broken.mjs', "import './missing.mjs';");
+    const { code, stderr } = await place.run(['run', 'broken.mjs']);
+    expect(code).toBe(1);
+    expect(stderr).toContain(file);
+    expect(stderr).toContain('missing.mjs');
+  });
+
+  it('124 when the job ran longer than its timeout', async () => {
+    place.write('hang.mjs', hang);
+    const { code, stderr } = await place.run(['run', 'hang.mjs', '--timeout', '200']);
+    expect(code).toBe(124);
+    expect(stderr).toContain('TIMED_OUT (execution_timeout)');
+  });
+
+  it('124 when that is the timeout of the handler’s own config', async () => {
+    place.write('hang.mjs', `${hang}\nexport const config = { timeoutMs: 200 };`);
+    expect((await place.run(['run', 'hang.mjs'])).code).toBe(124);
+  });
+
+  it.each(['SIGINT', 'SIGTERM'] as const)('130 when %s interrupted it', async (signal) => {
+    place.write('hang.mjs', hang);
+    const run = place.start(['run', 'hang.mjs']);
+    await run.until('stderr', /hanging/);
+    const { code, stderr } = await run.end(signal);
+    expect(code).toBe(130);
+    expect(stderr).toContain('cancelled');
+  });
+
+  it('130 when it was interrupted while the handler was loading', async () => {
+    place.write(
+      'slow.mjs',
+      "console.error('loading'); await new Promise(() => {});\nexport default () => 1;",
+    );
+    const run = place.start(['run', 'slow.mjs']);
+    await run.until('stderr', /loading/);
+    expect((await run.end('SIGINT')).code).toBe(130);
+  });
+});

@@ -1,0 +1,179 @@
+// `millrace serve` as a process: its keys, its lock, its end, and what a killed one leaves.
+import { execFileSync } from 'node:child_process';
+import { readFile, stat } from 'node:fs/promises';
+import { get } from 'node:https';
+import { DatabaseSync } from 'node:sqlite';
+import { text } from 'node:stream/consumers';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ApiError, createClient } from '../../../src/client.ts';
+import { type CommandRun, Workplace } from './command-run.ts';
+
+let place: Workplace;
+
+beforeEach(() => {
+  place = new Workplace();
+});
+
+afterEach(() => place.close());
+
+interface Served {
+  run: CommandRun;
+  url: string;
+}
+
+async function serve(...args: string[]): Promise<Served> {
+  const run = place.start([
+    'serve',
+    '--port',
+    '0',
+    '--data',
+    'data',
+    '--endpoint',
+    'echo',
+    ...args,
+  ]);
+  return { run, url: await run.until('stdout', /is ready at (\S+)\n/) };
+}
+
+async function readKeys(run: CommandRun) {
+  const admin = await run.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
+  const worker = await run.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
+  return { admin, worker };
+}
+
+describe('keys', () => {
+  it('are printed on the first start and on no other', async () => {
+    const first = await serve();
+    const { admin } = await readKeys(first.run);
+    await first.run.end('SIGTERM');
+    const second = await serve();
+    const client = createClient({ url: second.url, key: admin, endpoint: 'echo' });
+    expect((await client.health()).jobs.inQueue).toBe(0);
+    const { stdout } = await second.run.end('SIGTERM');
+    expect(stdout).not.toContain('mr_');
+  });
+
+  it('are never in the log', async () => {
+    const { run, url } = await serve('--log-level', 'trace');
+    const { admin, worker } = await readKeys(run);
+    await createClient({ url, key: admin, endpoint: 'echo' }).health();
+    const { stderr } = await run.end('SIGTERM');
+    expect(stderr).not.toContain(admin);
+    expect(stderr).not.toContain(worker);
+  });
+
+  it('go to the key file instead, for its owner alone, and are read from it', async () => {
+    const first = await serve('--key-file', 'keys');
+    expect((await first.run.end('SIGTERM')).stdout).not.toContain('mr_');
+    expect((await stat(place.path('keys'))).mode & 0o777).toBe(0o600);
+    const admin = /MILLRACE_ADMIN_KEY=(\S+)/.exec(await readFile(place.path('keys'), 'utf8'))?.[1];
+    const second = await serve('--key-file', 'keys');
+    await createClient({ url: second.url, key: admin, endpoint: 'echo' }).health();
+  });
+
+  it('are needed, also on this machine', async () => {
+    const { url } = await serve();
+    const refused = createClient({ url, endpoint: 'echo' }).health();
+    await expect(refused).rejects.toThrow(ApiError);
+    await expect(refused).rejects.toMatchObject({ status: 401 });
+  });
+});
+
+describe('the data folder', () => {
+  it('is of one process: a second one exits 1, naming the first', async () => {
+    const { run } = await serve();
+    const second = await place.run(['serve', '--port', '0', '--data', 'data']);
+    expect(second).toMatchObject({ code: 1, stdout: '' });
+    expect(second.stderr).toContain(`is in use by another process (pid ${run.child.pid})`);
+  });
+
+  it('is free again after kill -9, with every acknowledged job and key', async () => {
+    const first = await serve();
+    const { admin } = await readKeys(first.run);
+    const submitted = await createClient({ url: first.url, key: admin, endpoint: 'echo' }).run({});
+    await first.run.end('SIGKILL');
+    const second = await serve();
+    const client = createClient({ url: second.url, key: admin, endpoint: 'echo' });
+    expect(await client.status(submitted.id)).toMatchObject({ status: 'IN_QUEUE' });
+  });
+
+  it('of a newer version is refused, with exit code 1', async () => {
+    await (await serve()).run.end('SIGTERM');
+    const database = new DatabaseSync(place.path('data/millrace.db'));
+    const version = database.prepare('pragma user_version').get();
+    expect(version).toMatchObject({ user_version: expect.any(Number) });
+    database.exec('pragma user_version = 9999');
+    database.close();
+    const refused = await place.run(['serve', '--port', '0', '--data', 'data']);
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toContain('9999');
+    expect(refused.stderr).not.toContain('    at ');
+  });
+
+  it('that is a file is refused, with exit code 1', async () => {
+    place.write('file', '');
+    const refused = await place.run(['serve', '--port', '0', '--data', 'file']);
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toMatch(/--data: .*file cannot be used/);
+  });
+});
+
+describe('the address', () => {
+  it('that is in use is told, with exit code 1, and the data folder is given back', async () => {
+    const { url } = await serve();
+    const { port } = new URL(url);
+    const refused = await place.run(['serve', '--port', port, '--data', 'other']);
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toContain(`--port: ${port} on 127.0.0.1 is in use`);
+  });
+
+  it('that is none of this machine is told, with exit code 1', async () => {
+    const refused = await place.run(['serve', '--host', '192.0.2.1', '--port', '0']);
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toContain('--host: 192.0.2.1 is no address of this machine');
+  });
+
+  it('may come from the environment', async () => {
+    const env = { MILLRACE_PORT: '0', MILLRACE_DATA: 'from-env', MILLRACE_ENDPOINTS: 'a,b' };
+    const run = place.start(['serve'], { env });
+    expect(await run.until('stdout', /Endpoints: (.*)\n/)).toBe('a, b');
+    expect((await stat(place.path('from-env'))).isDirectory()).toBe(true);
+  });
+});
+
+describe('the end', () => {
+  it.each(['SIGTERM', 'SIGINT'] as const)('comes with %s and exit code 0', async (signal) => {
+    const { run } = await serve();
+    expect(await run.end(signal)).toMatchObject({ code: 0 });
+  });
+
+  it('answers a waiting runsync and a waiting stream first', async () => {
+    const { run, url } = await serve();
+    const { admin } = await readKeys(run);
+    const client = createClient({ url, key: admin, endpoint: 'echo', repeats: 0 });
+    const { id } = await client.run({});
+    const sync = client.runsync({ sync: true });
+    const streamed = fetch(`${url}/v2/echo/stream/${id}?wait=300000`, {
+      headers: { authorization: `Bearer ${admin}` },
+    });
+    while ((await client.health()).jobs.inQueue < 2) await new Promise(setImmediate);
+    const ended = run.end('SIGTERM');
+    expect(await sync).toMatchObject({ status: 'IN_QUEUE' });
+    expect(await (await streamed).json()).toEqual([]);
+    expect((await ended).code).toBe(0);
+  });
+});
+
+it('serves https with a certificate', async () => {
+  const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=IP:127.0.0.1'];
+  const made = ['-keyout', place.path('key.pem'), '-out', place.path('cert.pem')];
+  const kind = ['-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
+  execFileSync('openssl', ['req', ...kind, ...made, ...subject], { stdio: 'ignore' });
+  const { url } = await serve('--tls-cert', 'cert.pem', '--tls-key', 'key.pem');
+  expect(url).toMatch(/^https:/);
+  const ca = await readFile(place.path('cert.pem'));
+  const body = await new Promise((resolve, reject) => {
+    get(`${url}/healthz`, { ca }, (answer) => resolve(text(answer))).on('error', reject);
+  });
+  expect(body).toContain('"ok"');
+});

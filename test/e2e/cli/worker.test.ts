@@ -1,0 +1,206 @@
+// `millrace worker` as a process of its own, beside `millrace serve`; and `jobs` and `logs` on both.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type Client, createClient } from '../../../src/client.ts';
+import { type CommandRun, Workplace } from './command-run.ts';
+
+const handler = `export default async function (job, ctx) {
+  ctx.log.info({ colour: job.input.colour }, 'painting');
+  if (job.input.hold) {
+    console.log('holding');
+    await new Promise((resolve) => setTimeout(resolve, job.input.hold));
+  }
+  if (job.input.fail) throw new Error('spilt');
+  return job.input;
+}`;
+
+let place: Workplace;
+let platform: CommandRun;
+let client: Client;
+let env: Record<string, string>;
+
+beforeEach(async () => {
+  place = new Workplace();
+  place.write('paint.mjs', handler);
+  platform = place.start([
+    'serve',
+    '--port',
+    '0',
+    '--data',
+    'data',
+    '--endpoint',
+    'paint',
+    '--retry-base-ms',
+    '1',
+  ]);
+  const url = await platform.until('stdout', /is ready at (\S+)\n/);
+  const admin = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
+  const worker = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
+  client = createClient({ url, key: admin, endpoint: 'paint' });
+  env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'paint', MILLRACE_KEY: worker, ADMIN_KEY: admin };
+});
+
+afterEach(() => place.close());
+
+async function startWorker(...args: string[]): Promise<CommandRun> {
+  const run = place.start(['worker', 'paint.mjs', ...args], { env });
+  await run.until('stderr', /worker ready/);
+  return run;
+}
+
+/** A command of a client, with the admin key. */
+function call(...args: string[]) {
+  return place.run(args, { env: { ...env, MILLRACE_KEY: env['ADMIN_KEY'] ?? '' } });
+}
+
+describe('a worker', () => {
+  it('takes its options from the environment and runs jobs', async () => {
+    await startWorker();
+    expect(await client.runsync({ colour: 'red' })).toMatchObject({
+      status: 'COMPLETED',
+      output: { colour: 'red' },
+    });
+  });
+
+  it('logs JSON lines on standard error, those of a job with its id', async () => {
+    const run = await startWorker();
+    const { id } = await client.runsync({ colour: 'red' });
+    const line = await run.until('stderr', /\{.*painting.*\}\n/);
+    expect(JSON.parse(line)).toMatchObject({ job: id, attempt: 1, colour: 'red' });
+  });
+
+  it('runs as many jobs at a time as threads and jobs per thread make', async () => {
+    await startWorker('--threads', '2', '--jobs-per-thread', '2');
+    await Promise.all([1, 2, 3, 4, 5].map(() => client.run({ hold: 60_000 })));
+    while ((await client.health()).jobs.inProgress < 4) await new Promise(setImmediate);
+    expect((await client.health()).jobs).toMatchObject({ inProgress: 4, inQueue: 1 });
+  });
+
+  it('finishes its job after SIGTERM, takes no other, and exits 0', async () => {
+    const run = await startWorker();
+    const running = await client.run({ hold: 500 });
+    await run.until('stderr', /holding/);
+    const waiting = await client.run({});
+    expect(await run.end('SIGTERM')).toMatchObject({ code: 0 });
+    expect(await client.status(running.id)).toMatchObject({ status: 'COMPLETED' });
+    expect(await client.status(waiting.id)).toMatchObject({ status: 'IN_QUEUE', attempt: 0 });
+  });
+
+  it('gives back what it cannot finish in time', async () => {
+    const run = await startWorker('--drain-ms', '0', '--force-ms', '0');
+    const { id } = await client.run({ hold: 60_000 });
+    await run.until('stderr', /holding/);
+    await run.end('SIGTERM');
+    expect(await client.status(id)).toMatchObject({ status: 'IN_QUEUE' });
+  });
+
+  it('whose handler cannot be loaded exits 1 and says why', async () => {
+    place.write('broken.mjs', 'export const nothing = 1;');
+    const { code, stderr } = await place.run(['worker', 'broken.mjs'], { env });
+    expect(code).toBe(1);
+    expect(stderr).toContain('broken.mjs: has no default export');
+  });
+
+  it('whose setup throws exits 1, and no job is lost', async () => {
+    place.write(
+      'unset.mjs',
+      `${handler}\nexport function setup() { throw new Error('no model'); }`,
+    );
+    const { id } = await client.run({});
+    const { code, stderr } = await place.run(['worker', 'unset.mjs'], { env });
+    expect(code).toBe(1);
+    expect(stderr).toContain('no model');
+    expect(await client.status(id)).toMatchObject({ status: 'IN_QUEUE', attempt: 0 });
+  });
+
+  it('waits for a platform that is not there yet', async () => {
+    const run = place.start(['worker', 'paint.mjs', '--url', 'http://127.0.0.1:1'], { env });
+    await run.until('stderr', /the platform is unavailable/);
+    expect(await run.end('SIGTERM')).toMatchObject({ code: 0 });
+  });
+
+  it('refuses a URL that is none', async () => {
+    const { code, stderr } = await place.run(['worker', 'paint.mjs', '--url', 'ftp://x'], { env });
+    expect(code).toBe(2);
+    expect(stderr).toContain('--url: ');
+  });
+});
+
+describe('millrace jobs', () => {
+  it('submits a job, waits for it and shows its record', async () => {
+    await startWorker();
+    const run = await call(
+      'jobs',
+      'submit',
+      'paint',
+      '--input',
+      '{"colour":"red"}',
+      '--wait',
+      '--json',
+    );
+    const lines = run.stdout.trim().split('\n');
+    expect(run.code).toBe(0);
+    expect(JSON.parse(lines.at(-1) ?? '')).toMatchObject({ output: { colour: 'red' } });
+  });
+
+  it('lists jobs by status, page by page', async () => {
+    const { id } = await client.run({});
+    const cancelled = await client.run({});
+    await client.cancel(cancelled.id);
+    const queued = await call('jobs', 'list', 'paint', '--status', 'IN_QUEUE');
+    expect(queued.stdout).toContain(id);
+    expect(queued.stdout).not.toContain(cancelled.id);
+    const first = JSON.parse(
+      (await call('jobs', 'list', 'paint', '--limit', '1', '--json')).stdout,
+    );
+    expect(first.jobs).toMatchObject([{ id: cancelled.id }]);
+    const second = await call('jobs', 'list', 'paint', '--cursor', first.cursor);
+    expect(second.stdout).toContain(id);
+    expect(second.stdout).not.toContain('more:');
+  });
+
+  it('shows, cancels, retries, and tells why it may not', async () => {
+    await startWorker();
+    const { id } = await client.runsync({ fail: true });
+    expect((await call('jobs', 'show', 'paint', id)).stdout).toContain('spilt');
+    const refused = await call('jobs', 'cancel', 'paint', id);
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toMatch(/409.*FAILED/);
+    expect((await call('jobs', 'retry', 'paint', id)).stdout).toBe(`${id}  IN_QUEUE\n`);
+  });
+
+  it('purges the queue and shows its health', async () => {
+    await client.run({});
+    expect((await call('jobs', 'purge', 'paint')).stdout).toBe('1 removed\n');
+    const { stdout } = await call('jobs', 'health', 'paint');
+    expect(stdout).toContain('workers: idle 0, running 0');
+  });
+
+  it('exits 1 when nobody answers, and when the key is wrong', async () => {
+    const nobody = await call('jobs', 'health', 'paint', '--url', 'http://127.0.0.1:1');
+    expect(nobody.code).toBe(1);
+    expect(nobody.stderr).toContain('http://127.0.0.1:1 does not answer');
+    const stranger = await call('jobs', 'health', 'paint', '--key', `mr_${'x'.repeat(43)}`);
+    expect(stranger.code).toBe(1);
+    expect(stranger.stderr).toContain('401');
+  });
+});
+
+describe('millrace logs', () => {
+  it('shows what the handler logged', async () => {
+    await startWorker();
+    const { id } = await client.runsync({ colour: 'red' });
+    const { code, stdout } = await call('logs', id, '--endpoint', 'paint');
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout)).toMatchObject({ msg: 'painting', colour: 'red' });
+  });
+
+  it('with -f goes on until the job has ended', async () => {
+    await startWorker();
+    const { id } = await client.run({ hold: 300 });
+    const { code, stdout } = await call('logs', id, '--endpoint', 'paint', '-f');
+    expect(code).toBe(0);
+    expect(stdout).toContain('painting');
+    expect(stdout).toContain('holding');
+    expect(await client.status(id)).toMatchObject({ status: 'COMPLETED' });
+  });
+});

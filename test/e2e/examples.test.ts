@@ -1,0 +1,68 @@
+// Every example's command, run as its README prints it, with the output that the README prints.
+import { readFile } from 'node:fs/promises';
+import { describe, expect, it } from 'vitest';
+import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
+
+describe.each(['hello', 'stream', 'schema', 'external-process'])('the example %s', (name) => {
+  it('prints what its README says', async () => {
+    const [command, printed] = await readCodeBlocks(`examples/${name}/README.md`);
+    expect(command?.text).toMatch(/^npx millrace run \S+ --input .*\n$/);
+    const { exitCode, stderr, stdout } = await runCommandLine(command?.text ?? '');
+    expect(stdout, stderr).toBe(printed?.text);
+    expect(exitCode).toBe(0);
+  });
+});
+
+/** The example's command with another input. */
+async function runWith(name: string, input: string) {
+  const [command] = await readCodeBlocks(`examples/${name}/README.md`);
+  const line = command?.text.replace(/--input .*/, `--input '${input}'`) ?? '';
+  return runCommandLine(line);
+}
+
+/** The input that the text of a README names beside its command. */
+async function readOtherInput(name: string): Promise<string> {
+  const readme = await readFile(`examples/${name}/README.md`, 'utf8');
+  return /`--input '([^']*)'`/.exec(readme)?.[1] ?? '';
+}
+
+describe('the example schema', () => {
+  it('refuses the other input of its README with what the README says', async () => {
+    const [, , answer] = await readCodeBlocks('examples/schema/README.md');
+    const { exitCode, stderr } = await runWith('schema', await readOtherInput('schema'));
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain('input_invalid');
+    expect(stderr).toContain(answer?.text.trim());
+  });
+});
+
+describe('the example external-process', () => {
+  it('fails with what the program said about the other input of its README', async () => {
+    const input = await readOtherInput('external-process');
+    const { exitCode, stderr } = await runWith('external-process', input);
+    expect(exitCode).toBe(1);
+    expect(stderr).toMatch(/FAILED \(handler_error\).*gzip/);
+  });
+});
+
+describe('the example stream', () => {
+  it('has the chunk with its metrics that its README names, with --json', async () => {
+    const [command] = await readCodeBlocks('examples/stream/README.md');
+    const { stdout } = await runCommandLine(`${command?.text.trim()} --json`);
+    const events = stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    const chunks = events.filter(({ type }) => type === 'chunk');
+    expect(chunks[2]).toEqual({ type: 'chunk', output: 5, metrics: { tested: 2, digits: 1 } });
+    expect(events.at(-1)).toMatchObject({ type: 'result', status: 'COMPLETED' });
+  });
+});
+
+describe('the example testing', () => {
+  it.each([0, 1])('passes its tests by the command no. %i of its README', async (index) => {
+    const blocks = await readCodeBlocks('examples/testing/README.md');
+    const { exitCode, stderr, stdout } = await runCommandLine(blocks[index]?.text ?? 'false');
+    expect(exitCode, stdout + stderr).toBe(0);
+  });
+});

@@ -1,0 +1,161 @@
+// The package as others get it: packed, installed in an empty folder, run on the Nodes that may be
+// there; and a scaffolded project on it. npm takes what it can from its cache, the rest from the
+// registry.
+import { execFile, execFileSync } from 'node:child_process';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { delimiter, join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { CommandRun } from './cli/command-run.ts';
+
+const root = resolve(import.meta.dirname, '../..');
+const execute = promisify(execFile);
+const installLimitMs = 300_000;
+
+let folder: string;
+/** An empty folder with the tarball installed in it. */
+let consumer: string;
+let tarball: string;
+
+/** PATH without what npm puts there for our own scripts. */
+const outerPath = (process.env['PATH'] ?? '')
+  .split(delimiter)
+  .filter((entry) => !entry.includes('node_modules'))
+  .join(delimiter);
+
+/**
+ * A Node below 24: the machine's own if it is one, else the one that runs this with another number.
+ * What the launcher does depends on that number alone.
+ */
+function findOldNode(): string[] {
+  const print = ['-p', 'JSON.stringify([process.execPath, process.versions.node])'];
+  try {
+    const out = execFileSync('node', print, { env: { PATH: outerPath }, encoding: 'utf8' });
+    const [path, version] = JSON.parse(out);
+    if (Number.parseInt(version, 10) < 24) return [path];
+  } catch {
+    // No Node but the one that runs the tests.
+  }
+  const pretend = "Object.defineProperty(process.versions, 'node', { value: '20.0.0' })";
+  return [process.execPath, '--import', `data:text/javascript,${pretend}`];
+}
+
+const newNode = [process.execPath];
+const oldNode = findOldNode();
+
+async function npm(args: string[], cwd: string): Promise<void> {
+  // Nothing of the npm that runs the tests may steer this one.
+  const inherited = Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name));
+  const env = { ...Object.fromEntries(inherited), PATH: outerPath };
+  const quiet = ['--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error'];
+  await execute('npm', [...args, ...quiet], { cwd, env });
+}
+
+interface End {
+  code: number;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs the installed command on a Node, in a folder. */
+function millrace(node: string[], args: string[], cwd = consumer): Promise<End> {
+  const [command = '', ...options] = node;
+  const script = join(consumer, 'node_modules/millrace/bin/millrace.js');
+  return new Promise((done) => {
+    execFile(command, [...options, script, ...args], { cwd }, (error, stdout, stderr) => {
+      done({ code: error === null ? 0 : Number(error.code), stdout, stderr });
+    });
+  });
+}
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'millrace-package-'));
+  consumer = join(folder, 'consumer');
+  mkdirSync(consumer);
+  // As it was built: the tests of one run share one build.
+  await npm(['pack', '--ignore-scripts', '--pack-destination', folder], root);
+  tarball = join(folder, readdirSync(folder).find((name) => name.endsWith('.tgz')) ?? '');
+  writeFileSync(join(consumer, 'package.json'), '{ "private": true, "type": "module" }');
+  await npm(['install', tarball], consumer);
+  writeFileSync(
+    join(consumer, 'handler.ts'),
+    `import { defineHandler, type Job } from 'millrace';
+     export default defineHandler({
+       *run({ input }: Job) { yield input; yield process.versions.node.split('.')[0]; },
+     });`,
+  );
+}, installLimitMs);
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const runArgs = ['run', 'handler.ts', '--input', '{"a":"é"}'];
+const runOutput = '{"a":"é"}\n"24"\n';
+
+describe('the installed package', () => {
+  it('runs on Node 24', async () => {
+    const version = await millrace(newNode, ['--version']);
+    expect(version).toMatchObject({ code: 0, stderr: '' });
+    expect(version.stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+    expect(await millrace(newNode, runArgs)).toEqual({ code: 0, stdout: runOutput, stderr: '' });
+  });
+
+  it('on an older Node without a newer one installed exits 2 naming the version', async () => {
+    const end = await millrace(oldNode, ['--version']);
+    expect(end).toMatchObject({ code: 2, stdout: '' });
+    expect(end.stderr).toContain('needs Node 24 or newer');
+  });
+
+  it('on an older Node runs on the node package that is installed beside it', async () => {
+    // The package as npm has installed it here: what it fetches is the same binary again.
+    const beside = join(consumer, 'node_modules/node');
+    cpSync(join(root, 'node_modules/node'), beside, { recursive: true, verbatimSymlinks: false });
+    try {
+      expect((await millrace(oldNode, ['--version'])).code).toBe(0);
+      expect(await millrace(oldNode, runArgs)).toEqual({ code: 0, stdout: runOutput, stderr: '' });
+    } finally {
+      rmSync(beside, { recursive: true });
+    }
+  });
+
+  it('gives types and values through its three doors, and nothing else', async () => {
+    const doors = `import { defineHandler } from 'millrace';
+      import { createHarness } from 'millrace/testing';
+      import { createClient, reassemble } from 'millrace/client';
+      const deep = await import('millrace/dist/cli/main.js').catch((error) => error.code);
+      console.log([defineHandler, createHarness, createClient, reassemble].every(Boolean), deep);`;
+    writeFileSync(join(consumer, 'doors.mjs'), doors);
+    const { stdout } = await execute(process.execPath, ['doors.mjs'], { cwd: consumer });
+    expect(stdout).toBe('true ERR_PACKAGE_PATH_NOT_EXPORTED\n');
+  });
+});
+
+describe('a scaffolded project', () => {
+  it('installs, checks its types, passes its test and starts', {
+    timeout: installLimitMs,
+  }, async () => {
+    const project = join(folder, 'project');
+    expect((await millrace(newNode, ['init', project, '--from', tarball])).code).toBe(0);
+    await npm(['install'], project);
+    await npm(['run', 'check'], project);
+    await npm(['test'], project);
+    // As `npm start` does, without npm between us and its end: the project's own commands first.
+    const bin = join(project, 'node_modules/.bin');
+    const run = new CommandRun(['dev', 'handler.ts', '--port', '0'], {
+      command: join(bin, 'millrace'),
+      cwd: project,
+      env: { PATH: [bin, outerPath].join(delimiter) },
+    });
+    try {
+      const url = await run.until('stdout', /is ready at (\S+)\n/);
+      const answer = await fetch(`${url}/v2/handler/runsync`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: '{"input":{"text":"one two"}}',
+      });
+      expect(await answer.json()).toMatchObject({ output: [{ line: 1, words: 2 }] });
+    } finally {
+      await run.end('SIGTERM');
+    }
+  });
+});

@@ -1,0 +1,131 @@
+// The README's command lines, run as they are printed but for the port, and the answers it promises.
+import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
+import { Process } from '../support/processes.ts';
+
+const PRINTED_URL = 'http://127.0.0.1:8000';
+const READY = /ready at (http:\/\/127\.0\.0\.1:\d+)/;
+
+const blocks = await readCodeBlocks('README.md');
+const lines = blocks.flatMap(({ text }) => text.split('\n'));
+
+/** The one line of the README's code blocks that begins so. */
+function findLine(start: string): string {
+  const found = lines.filter((line) => line.startsWith(start));
+  expect(found, `lines that begin with ${start}`).toHaveLength(1);
+  return found[0] ?? '';
+}
+
+/** The arguments of a line `npx millrace …`. */
+function readArguments(line: string): string[] {
+  const [, rest = ''] = /^npx millrace (.*)$/.exec(line) ?? [];
+  return rest.split(' ');
+}
+
+async function curl(line: string, url: string): Promise<string> {
+  const { exitCode, stderr, stdout } = await runCommandLine(line.replaceAll(PRINTED_URL, url));
+  expect(exitCode, stderr).toBe(0);
+  return stdout;
+}
+
+describe('with npm start running', () => {
+  let platform: Process;
+  let url: string;
+
+  beforeAll(async () => {
+    // What `npm start` runs, on a free port.
+    platform = new Process(['dev', 'handlers', '--port', '0']);
+    url = await platform.find(READY);
+  });
+  afterAll(() => platform.end());
+
+  it('the first curl line answers as printed', async () => {
+    const answer = await curl(findLine(`curl -s ${PRINTED_URL}/v2/echo/runsync`), url);
+    expect(answer).toMatch(/^\{"id":"sync-[^"]+","status":"COMPLETED",/);
+    expect(answer).toMatch(/"output":\{"hello":"world"\}\}$/);
+  });
+
+  it('the second and the third submit a text and read its pieces', async () => {
+    const job = JSON.parse(await curl(findLine(`curl -s ${PRINTED_URL}/v2/text-stream/run `), url));
+    expect(job).toEqual({ id: expect.any(String), status: 'IN_QUEUE' });
+    const read = findLine(`curl -s ${PRINTED_URL}/v2/text-stream/stream/`);
+    let text = '';
+    while (text.length < 'One by one.'.length) {
+      const chunks = JSON.parse(await curl(read.replace('<id>', job.id), url));
+      for (const { metrics, output } of chunks) {
+        expect(metrics).toMatchObject({ characters: output.length });
+        text += output;
+      }
+    }
+    expect(text).toBe('One by one.');
+  });
+
+  it('the curl lines that it prints itself answer', async () => {
+    await platform.find(/Chunks as they come:/);
+    const printed = platform.output.split('\n').map((line) => line.trim());
+    const echo = printed.find((line) => line.startsWith('curl') && line.includes('/echo/')) ?? '';
+    expect(JSON.parse(await curl(echo, url))).toMatchObject({ status: 'COMPLETED' });
+    const events = printed.find((line) => line.includes('text/event-stream')) ?? '';
+    expect(await curl(events, url)).toMatch(/^id: 1\.0\ndata: [^]*event: done\ndata: \{/);
+  });
+});
+
+describe('the first example', () => {
+  let folder: string;
+  let platform: Process;
+
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'millrace-readme-'));
+    const [example] = blocks;
+    expect(example?.text).toMatch(/^\/\/ hello\.ts\n/);
+    await writeFile(join(folder, 'hello.ts'), example?.text ?? '');
+    const args = [...readArguments(findLine('npx millrace dev')), '--port', '0'];
+    platform = new Process(args, { cwd: folder });
+  });
+  afterEach(async () => {
+    await platform.end();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  it('is an endpoint that answers its curl line', async () => {
+    const url = await platform.find(READY);
+    const answer = await curl(findLine(`curl -s ${PRINTED_URL}/v2/hello/runsync`), url);
+    expect(JSON.parse(answer)).toMatchObject({ status: 'COMPLETED', output: ['Hello', 'Ada'] });
+  });
+});
+
+describe('serve and worker as two processes', () => {
+  let folder: string;
+  const processes: Process[] = [];
+
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'millrace-readme-'));
+    await symlink(resolve('handlers'), join(folder, 'handlers'));
+  });
+  afterEach(async () => {
+    for (const process of processes.splice(0).reverse()) await process.end();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  it('find each other by the key file', async () => {
+    const serve = [...readArguments(findLine('npx millrace serve')), '--port', '0'];
+    const platform = new Process(serve, { cwd: folder });
+    processes.push(platform);
+    const url = await platform.find(READY);
+    const line = findLine('npx millrace worker handlers').replace(PRINTED_URL, url);
+    // The shell puts the key in, as it would for whoever types the line.
+    const echoed = line.replace('npx millrace worker', `printf '%s\\n'`);
+    const { stdout } = await runCommandLine(echoed, folder);
+    processes.push(new Process(['worker', ...stdout.trim().split('\n')], { cwd: folder }));
+    const { stdout: key } = await runCommandLine('sed -n s/MILLRACE_ADMIN_KEY=//p keys', folder);
+    const answer = await fetch(`${url}/v2/echo/runsync`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${key.trim()}`, 'content-type': 'application/json' },
+      body: '{"input":{"over":"there"}}',
+    });
+    expect(await answer.json()).toMatchObject({ status: 'COMPLETED', output: { over: 'there' } });
+  });
+});

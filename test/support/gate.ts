@@ -1,0 +1,31 @@
+// Files by which a test and a handler in another process tell each other how far they are.
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+let made = 0;
+
+export class Gate {
+  readonly path: string;
+
+  constructor(folder: string) {
+    made += 1;
+    this.path = join(folder, `gate-${made}`);
+  }
+
+  open(): void {
+    writeFileSync(this.path, '');
+  }
+
+  /** What was written to it, line by line. */
+  get lines(): string[] {
+    if (!existsSync(this.path)) return [];
+    return readFileSync(this.path, 'utf8').split('\n').slice(0, -1);
+  }
+
+  /** The lines once there are so many. The test's own timeout is the limit. */
+  async untilLines(count: number): Promise<string[]> {
+    while (this.lines.length < count) await sleep(5);
+    return this.lines;
+  }
+}

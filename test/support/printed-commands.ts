@@ -1,0 +1,47 @@
+// The code blocks of a README, and its command lines run by a shell as they are printed.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+
+export interface CodeBlock {
+  /** Empty for none. */
+  language: string;
+  text: string;
+}
+
+/** @param path below the checkout's root */
+export async function readCodeBlocks(path: string): Promise<CodeBlock[]> {
+  const markdown = await readFile(`${ROOT}/${path}`, 'utf8');
+  return [...markdown.matchAll(/^```(\w*)\n(.*?)^```$/gms)].map(
+    ([, language = '', block = '']) => ({
+      language,
+      text: block,
+    }),
+  );
+}
+
+export interface CommandEnd {
+  exitCode: number;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs a command line in the checkout, or where it is told to. */
+export async function runCommandLine(line: string, cwd = ROOT): Promise<CommandEnd> {
+  // Test runners started by a test have to think themselves alone.
+  const own = Object.entries(process.env).filter(
+    ([name]) => !/^(VITEST|NODE_ENV|TEST$)/.test(name),
+  );
+  const child = spawn('bash', ['-c', line], { cwd, env: Object.fromEntries(own) });
+  child.stdin.end();
+  const [stdout, stderr, [exitCode]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, 'close'),
+  ]);
+  return { exitCode, stdout, stderr };
+}

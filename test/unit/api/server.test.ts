@@ -1,0 +1,149 @@
+import { once } from 'node:events';
+import { get } from 'node:https';
+import { describe, expect, it } from 'vitest';
+import type { Store } from '../../../src/store/store.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from './certificate.ts';
+import { exchange, nextTake, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
+
+describe('where no route is', () => {
+  it('an unknown path gets a 404 problem', async () => {
+    const { url } = await startPlatform();
+    for (const path of ['/', '/v2', '/v2/demo/fly', '/v2/demo/status', '/v2/demo/run/']) {
+      const response = await fetch(url + path);
+      expect(response.status).toBe(404);
+      expect(response.headers.get('content-type')).toBe('application/problem+json');
+    }
+  });
+
+  it('a wrong method gets 405 with Allow', async () => {
+    const { call } = await startPlatform();
+    for (const [method, path, allow] of [
+      ['GET', '/v2/demo/run', 'POST'],
+      ['POST', '/v2/demo/status/x?ttl=1', 'GET'],
+      ['HEAD', '/v2/demo/stream/x', 'GET'],
+      ['DELETE', '/healthz', 'GET, HEAD'],
+      ['OPTIONS', '/v2/demo/health', 'GET'],
+    ] as const) {
+      const response = await call(path, { method });
+      expect([method, response.status]).toEqual([method, 405]);
+      expect(response.headers.get('allow')).toBe(allow);
+    }
+  });
+
+  it('a path that cannot be decoded gets a 400 problem', async () => {
+    const { url } = await startPlatform();
+    const response = await fetch(`${url}/v2/%ff/health`);
+    expect(response.status).toBe(400);
+    expect(await readJson(response)).toMatchObject({ code: 'malformed' });
+  });
+
+  it('what is not HTTP gets a 400 problem and the end of the connection', async () => {
+    const { port } = await startPlatform();
+    const answer = await exchange(port, ['HELLO\r\n\r\n']);
+    expect(answer).toMatch(/^HTTP\/1.1 400/);
+    expect(answer).toContain('application/problem+json');
+  });
+});
+
+describe('the platform tells', () => {
+  it('that it is alive and ready, to anybody', async () => {
+    const { url } = await startPlatform();
+    const alive = await fetch(`${url}/healthz`);
+    expect(await alive.json()).toEqual({ status: 'ok', version: '1.2.3' });
+    expect((await fetch(`${url}/readyz`)).status).toBe(200);
+    expect((await fetch(`${url}/readyz`, { method: 'HEAD' })).status).toBe(200);
+  });
+
+  it('that it is not ready when the store does not answer', async () => {
+    let isBroken = false;
+    const wrapStore = (store: Store): Store => ({
+      write: (operation) => store.write(operation),
+      read: (operation) => (isBroken ? Promise.reject(new Error('gone')) : store.read(operation)),
+      reclaim: (pages) => store.reclaim(pages),
+      close: () => store.close(),
+    });
+    const { url } = await startPlatform({ wrapStore });
+    isBroken = true;
+    const response = await fetch(`${url}/readyz`);
+    expect(response.status).toBe(503);
+    expect(response.headers.get('retry-after')).toBe('1');
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
+  });
+
+  it('that it is not ready while its owner says so', async () => {
+    const { url } = await startPlatform({ server: { isReady: () => false } });
+    expect((await fetch(`${url}/readyz`)).status).toBe(503);
+  });
+
+  it('its metrics, to those who may read jobs', async () => {
+    const platform = await startPlatform();
+    await submitJob(platform);
+    await submitJob(platform);
+    await (await takeJob(platform)).complete('1');
+    expect((await fetch(`${platform.url}/metrics`)).status).toBe(401);
+    for (let scrape = 0; scrape < 2; scrape++) {
+      const text = await (await platform.call('/metrics')).text();
+      expect(text).toContain('millrace_queue_depth{endpoint="demo"} 1');
+      expect(text).toContain('millrace_jobs_ended_total{endpoint="demo",status="COMPLETED"} 1');
+      expect(text).toContain('millrace_workers{endpoint="demo",state="idle"} 1');
+      expect(text).toContain('millrace_build_info{version="1.2.3"} 1');
+      expect(text).toMatch(/duration_seconds_count\{[^}]*route="\/v2\/:endpoint\/run"[^}]*\} 2/);
+      expect(text).toContain('nodejs_eventloop_lag_seconds');
+    }
+  });
+});
+
+describe('at its end the platform', () => {
+  it('answers what waits: runsync with the record as it is, take with nothing', async () => {
+    const platform = await startPlatform();
+    const reached = nextTake(platform);
+    const runsync = platform.post('/v2/demo/runsync', { input: {} });
+    await takeJob(platform);
+    const hello = { workerId: 'w2', incarnation: 1, protocol: 1, version: '1', slots: 1 };
+    await platform.post('/v2/demo/worker/hello', { ...hello, devices: [], outbox: [] });
+    const take = { workerId: 'w2', incarnation: 1, takeId: 't', max: 1, waitMs: 20_000, held: [] };
+    const taken = platform.post('/v2/demo/worker/take', take);
+    await reached;
+    const closed = platform.close();
+    expect(await readJson(await runsync)).toMatchObject({ status: 'IN_PROGRESS' });
+    expect((await taken).status).toBe(204);
+    await closed;
+  });
+
+  it('refuses a request on an open connection with 503 and closes it', async () => {
+    const platform = await startPlatform();
+    const queueClosed = platform.queue.close();
+    const request = 'GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n';
+    const answer = await exchange(platform.port, [request]);
+    expect(answer).toMatch(/^HTTP\/1.1 503/);
+    expect(answer.toLowerCase()).toContain('connection: close');
+    expect(answer).toContain('the platform is stopping');
+    await queueClosed;
+  });
+
+  it('does not wait for ever for a client that never finishes its request', async () => {
+    const platform = await startPlatform({ server: { closeMs: 50 } });
+    const head = `POST /v2/demo/run HTTP/1.1\r\nHost: x\r\nAuthorization: ${platform.admin}\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{`;
+    const open = exchange(platform.port, [head]);
+    await platform.call('/healthz');
+    await platform.close();
+    expect(await open).toBe('');
+  });
+});
+
+describe('over TLS', () => {
+  it('the platform answers those who trust its certificate, and ends in time', async () => {
+    const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
+    const platform = await startPlatform({ server: { tls, closeMs: 50 } });
+    expect(platform.url).toMatch(/^https:/);
+    const request = get(`${platform.url}/readyz`, { ca: CERTIFICATE, agent: false });
+    const [response] = await once(request, 'response');
+    expect(response.statusCode).toBe(200);
+    response.resume();
+    // Has agreed on TLS with nobody: it must not hold up the end.
+    const silent = exchange(platform.port, []);
+    await fetch(platform.url).catch(() => undefined);
+    await platform.close();
+    expect(await silent).toBe('');
+  });
+});

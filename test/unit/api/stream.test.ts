@@ -1,0 +1,266 @@
+import { describe, expect, it } from 'vitest';
+import { ManualClock } from '../../../src/base/clock.ts';
+import {
+  exchange,
+  type Platform,
+  readJson,
+  startPlatform,
+  submitJob,
+  takeJob,
+} from './platform.ts';
+
+const chunk = (output: unknown) => JSON.stringify({ output, metrics: {} });
+
+interface Event {
+  id?: string;
+  event?: string;
+  data?: string;
+  retry?: string;
+}
+
+const events = (platform: Platform, path: string, init: RequestInit = {}) =>
+  platform.call(path, { ...init, headers: { accept: 'text/event-stream', ...init.headers } });
+
+/** The events of an answer as they come; comments are left out. */
+async function* readEvents(response: Response): AsyncGenerator<Event> {
+  let text = '';
+  const decoder = new TextDecoder();
+  for await (const piece of response.body ?? []) {
+    text += decoder.decode(piece, { stream: true });
+    const blocks = text.split('\n\n');
+    text = blocks.pop() ?? '';
+    for (const block of blocks) {
+      const lines = block.split('\n').filter((line) => !line.startsWith(':'));
+      if (lines.length === 0) continue;
+      yield Object.fromEntries(lines.map((line) => line.split(/: (.*)/s, 2)));
+    }
+  }
+}
+
+describe('a stream as JSON', () => {
+  it('gives each chunk once, then [], with position and status in headers', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    await job.yieldChunks(chunk(1), chunk(2));
+    const first = await platform.call(`/v2/demo/stream/${id}`);
+    expect(await first.json()).toEqual([
+      { output: 1, metrics: {} },
+      { output: 2, metrics: {} },
+    ]);
+    expect(first.headers.get('millrace-next')).toBe('1.1');
+    expect(first.headers.get('millrace-status')).toBe('IN_PROGRESS');
+    expect(first.headers.get('millrace-reset')).toBeNull();
+    await job.yieldChunks(chunk(3));
+    await job.complete();
+    const second = await platform.call(`/v2/demo/stream/${id}`);
+    expect(await second.json()).toEqual([{ output: 3, metrics: {} }]);
+    const third = await platform.call(`/v2/demo/stream/${id}`);
+    expect(await third.json()).toEqual([]);
+    expect(third.headers.get('millrace-status')).toBe('COMPLETED');
+  });
+
+  it('from a position gives what comes after it, again and again', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    await (await takeJob(platform)).yieldChunks(chunk('a'), chunk('b'), chunk('c'));
+    for (let round = 0; round < 2; round++) {
+      const rest = await platform.call(`/v2/demo/stream/${id}?after=1.0`);
+      expect(await rest.json()).toMatchObject([{ output: 'b' }, { output: 'c' }]);
+    }
+    const all = await platform.call(`/v2/demo/stream/${id}`);
+    expect(await all.json()).toHaveLength(3);
+  });
+
+  it('waits for the next chunk', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const answered = platform.call(`/v2/demo/stream/${id}?after=0&wait=60000`);
+    const job = await takeJob(platform);
+    await job.yieldChunks(chunk('late'));
+    expect(await (await answered).json()).toMatchObject([{ output: 'late' }]);
+  });
+
+  it('of a job that has given nothing yet answers [] and position 0', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const response = await platform.call(`/v2/demo/stream/${id}?wait=0`);
+    expect(await response.json()).toEqual([]);
+    expect(response.headers.get('millrace-next')).toBe('0');
+    expect(response.headers.get('millrace-status')).toBe('IN_QUEUE');
+  });
+
+  it('tells of a new attempt', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    await job.yieldChunks(chunk('old'));
+    await job.fail('never');
+    await platform.call(`/v2/demo/retry/${id}`, { method: 'POST' });
+    await (await takeJob(platform)).yieldChunks(chunk('new'));
+    const response = await platform.call(`/v2/demo/stream/${id}?after=1.0`);
+    expect(response.headers.get('millrace-reset')).toBe('true');
+    expect(response.headers.get('millrace-next')).toBe('2.0');
+    expect(await response.json()).toMatchObject([{ output: 'new' }]);
+  });
+
+  it('answers at most 8 MB at a time, byte for byte', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    const large = chunk('ü'.repeat(499_000));
+    for (let i = 0; i < 10; i++) await job.yieldChunks(large);
+    const first = await platform.call(`/v2/demo/stream/${id}?after=0`);
+    const text = await first.text();
+    expect(Number(first.headers.get('content-length'))).toBe(Buffer.byteLength(text));
+    expect(text).toBe(`[${Array(8).fill(large).join(',')}]`);
+    const rest = await platform.call(`/v2/demo/stream/${id}?after=1.7`);
+    expect(await rest.json()).toHaveLength(2);
+  });
+
+  it('that broke off before it was written whole comes again', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    for (let i = 0; i < 8; i++) await job.yieldChunks(chunk('x'.repeat(950_000)));
+    const request = `GET /v2/demo/stream/${id} HTTP/1.1\r\nHost: x\r\nAuthorization: ${platform.admin}\r\n\r\n`;
+    const broken = await exchange(platform.port, [request], (text) => text.length > 1_000);
+    expect(broken).toMatch(/^HTTP\/1.1 200/);
+    const again = await platform.call(`/v2/demo/stream/${id}?wait=0`);
+    expect(await again.json()).toHaveLength(8);
+  });
+
+  it.each(['after=1', 'after=0.1', 'after=1.-1', 'after=x', 'after=7.0', 'wait=300001'])(
+    'refuses %s',
+    async (query) => {
+      const platform = await startPlatform();
+      const id = await submitJob(platform);
+      const response = await platform.call(`/v2/demo/stream/${id}?${query}`);
+      expect(response.status).toBe(422);
+      expect((await readJson(response))['errors']).toHaveLength(1);
+    },
+  );
+});
+
+describe('a stream as events', () => {
+  it('gives each chunk with its position, and last the record', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const response = await events(platform, `/v2/demo/stream/${id}`);
+    expect(response.headers.get('content-type')).toBe('text/event-stream');
+    const job = await takeJob(platform);
+    await job.yieldChunks(chunk('a'), chunk('b'));
+    const read = readEvents(response);
+    expect((await read.next()).value).toEqual({ id: '1.0', data: chunk('a') });
+    expect((await read.next()).value).toEqual({ id: '1.1', data: chunk('b') });
+    await job.complete('{\n"x": 1}');
+    const { value: done } = await read.next();
+    expect(done).toMatchObject({ event: 'done' });
+    expect(JSON.parse(done?.data ?? '')).toMatchObject({
+      id,
+      status: 'COMPLETED',
+      output: { x: 1 },
+    });
+    expect((await read.next()).done).toBe(true);
+  });
+
+  it('goes on behind the last id, whatever the URL says', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    await job.yieldChunks(chunk('a'), chunk('b'), chunk('c'));
+    await job.complete();
+    const response = await events(platform, `/v2/demo/stream/${id}?after=0`, {
+      headers: { 'last-event-id': '1.1' },
+    });
+    const seen = await Array.fromAsync(readEvents(response));
+    expect(seen.map((event) => event.id ?? event.event)).toEqual(['1.2', 'done']);
+  });
+
+  it('leaves the default cursor where it is', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    await job.yieldChunks(chunk('a'));
+    await job.complete();
+    await Array.fromAsync(readEvents(await events(platform, `/v2/demo/stream/${id}`)));
+    expect(await (await platform.call(`/v2/demo/stream/${id}`)).json()).toHaveLength(1);
+  });
+
+  it('tells of a new attempt', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    await job.yieldChunks(chunk('old'));
+    const read = readEvents(await events(platform, `/v2/demo/stream/${id}`));
+    expect((await read.next()).value).toMatchObject({ id: '1.0' });
+    await platform.link.bye({ workerId: 'w1', incarnation: 1, reason: 'crashed', outbox: [] });
+    await (await takeJob(platform)).yieldChunks(chunk('new'));
+    expect((await read.next()).value).toMatchObject({ event: 'reset' });
+    expect((await read.next()).value).toMatchObject({ id: '2.0' });
+  });
+
+  it('tells of a job that was removed because its time was up', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock });
+    const id = await submitJob(platform, { input: {}, policy: { ttl: 10_000 } });
+    const read = readEvents(await events(platform, `/v2/demo/stream/${id}`));
+    await clock.advance(10_000);
+    expect((await read.next()).value).toMatchObject({ event: 'expired' });
+    expect((await read.next()).done).toBe(true);
+    expect((await platform.call(`/v2/demo/status/${id}`)).status).toBe(404);
+  });
+
+  it('says that it is still there when nothing comes', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock });
+    const id = await submitJob(platform);
+    const response = await events(platform, `/v2/demo/stream/${id}`);
+    await clock.advance(15_000);
+    const { value } = (await response.body?.getReader().read()) ?? {};
+    expect(Buffer.from(value ?? '').toString()).toBe(': still here\n\n');
+  });
+
+  it('keeps large chunks whole for a client that reads slowly', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    for (let i = 0; i < 12; i++) await job.yieldChunks(chunk(`${i}${'x'.repeat(900_000)}`));
+    await job.complete('1');
+    const sizes: number[] = [];
+    for await (const event of readEvents(await events(platform, `/v2/demo/stream/${id}`))) {
+      if (event.id) sizes.push(event.data?.length ?? 0);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(sizes).toHaveLength(12);
+    expect(Math.min(...sizes)).toBeGreaterThan(900_000);
+  });
+
+  it('of a job that is not there is a plain 404', async () => {
+    const platform = await startPlatform();
+    expect((await events(platform, '/v2/demo/stream/none')).status).toBe(404);
+  });
+
+  it('ends with a hint to come back when the platform stops', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const response = await events(platform, `/v2/demo/stream/${id}`);
+    const closed = platform.close();
+    expect(await Array.fromAsync(readEvents(response))).toEqual([{ retry: '2000' }]);
+    await closed;
+  });
+
+  it('of a client that went away ends quietly', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const gone = new AbortController();
+    const response = await events(platform, `/v2/demo/stream/${id}`, { signal: gone.signal });
+    expect(response.status).toBe(200);
+    gone.abort();
+    const job = await takeJob(platform);
+    for (let i = 0; i < 4; i++) await job.yieldChunks(chunk('x'.repeat(500_000)));
+    await job.complete('1');
+    expect((await platform.call('/v2/demo/health')).status).toBe(200);
+    expect(platform.logged()).not.toContain('broken off');
+  });
+});

@@ -1,0 +1,200 @@
+import { once } from 'node:events';
+import { describe, expect, it } from 'vitest';
+import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/frames.ts';
+import { leaseHeader } from '../../../src/wire/worker-link.ts';
+import { nextTake, type Platform, readJson, startPlatform, submitJob } from './platform.ts';
+
+const WORKER = { workerId: 'w9', incarnation: 3 };
+const HELLO = { ...WORKER, protocol: 1, version: '1', slots: 4, devices: [], outbox: [] };
+const take = (takeId: string, rest = {}) => ({
+  ...{ ...WORKER, takeId, max: 10, waitMs: 0, held: [] },
+  ...rest,
+});
+
+const asWorker = (platform: Platform) => ({
+  headers: { authorization: `Bearer ${platform.worker}` },
+});
+
+const verb = (platform: Platform, name: string, body: unknown, init: RequestInit = {}) =>
+  platform.post(`/v2/demo/worker/${name}`, body, { ...asWorker(platform), ...init });
+
+const report = (platform: Platform, message: Uint8Array, headers: Record<string, string> = {}) =>
+  platform.call('/v2/demo/worker/report', {
+    method: 'POST',
+    body: Buffer.from(message),
+    headers: {
+      'content-type': FRAMES_MEDIA_TYPE,
+      'millrace-worker': WORKER.workerId,
+      'millrace-incarnation': '3',
+      ...asWorker(platform).headers,
+      ...headers,
+    },
+  });
+
+const frames = (...list: { header: object; body: string }[]) =>
+  Buffer.concat(
+    encodeFrames(list.map(({ header, body }) => ({ header, body: Buffer.from(body) }))),
+  );
+
+async function takeLeases(platform: Platform, request: object) {
+  const response = await verb(platform, 'take', request);
+  expect(response.status).toBe(200);
+  expect(response.headers.get('content-type')).toBe(FRAMES_MEDIA_TYPE);
+  return decodeFrames(Buffer.from(await response.arrayBuffer())).map(({ header, body }) => ({
+    ...leaseHeader.parse(header),
+    input: Buffer.from(body).toString(),
+  }));
+}
+
+describe('a worker over HTTP', () => {
+  it('says hello, takes a job, reports its outcome and leaves', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform, { input: { n: 1 } });
+    const welcome = await verb(platform, 'hello', HELLO);
+    expect(await readJson(welcome)).toMatchObject({ protocol: 1, leaseMs: 15_000 });
+    const [lease] = await takeLeases(platform, take('t1'));
+    expect(lease).toMatchObject({ jobId: id, attempt: 1, solo: false, input: '{"n":1}' });
+    const header = { jobId: id, attempt: 1, token: lease?.token, seq: 1, kind: 'outcome' };
+    const outcome = { kind: 'completed', executionMs: 7, output: 'value' };
+    const message = frames({ header: { ...header, outcome }, body: '{"done":true}' });
+    expect(await (await report(platform, message)).json()).toEqual([{ answer: 'applied' }]);
+    expect(await (await report(platform, message)).json()).toEqual([{ answer: 'duplicate' }]);
+    const record = await readJson(await platform.call(`/v2/demo/status/${id}`));
+    expect(record).toMatchObject({ status: 'COMPLETED', output: { done: true } });
+    const bye = await verb(platform, 'bye', { ...WORKER, reason: 'drained', outbox: [] });
+    expect(bye.status).toBe(204);
+  });
+
+  it('gets 204 when there is nothing to take', async () => {
+    const platform = await startPlatform();
+    await verb(platform, 'hello', HELLO);
+    expect((await verb(platform, 'take', take('t'))).status).toBe(204);
+  });
+
+  it('gets inputs of many megabytes as they are', async () => {
+    const platform = await startPlatform();
+    const text = 'ü'.repeat(2_000_000);
+    for (let i = 0; i < 3; i++) await submitJob(platform, { input: { i, text } });
+    await verb(platform, 'hello', HELLO);
+    const leases = await takeLeases(platform, take('t'));
+    expect(leases.map(({ input }) => JSON.parse(input).i)).toEqual([0, 1, 2]);
+    expect(leases.every(({ input }) => JSON.parse(input).text === text)).toBe(true);
+  });
+
+  it('gets the same leases for a repeated takeId, after an answer that was lost', async () => {
+    const platform = await startPlatform();
+    await submitJob(platform);
+    await verb(platform, 'hello', HELLO);
+    const once = await takeLeases(platform, take('t'));
+    expect(await takeLeases(platform, take('t'))).toEqual(once);
+  });
+
+  it('is told of a cancel by the renewal that is open', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    await verb(platform, 'hello', HELLO);
+    const [lease] = await takeLeases(platform, take('t'));
+    const leases = [{ jobId: id, token: lease?.token, stopping: false }];
+    const renewed = verb(platform, 'renew', { ...WORKER, waitMs: 60_000, leases });
+    await platform.call(`/v2/demo/cancel/${id}`, { method: 'POST' });
+    expect(await readJson(await renewed)).toEqual({
+      drain: false,
+      ended: [{ jobId: id, token: lease?.token, verdict: 'cancelled' }],
+    });
+  });
+
+  it('whose take was broken off leaves the job to the next', async () => {
+    const platform = await startPlatform();
+    const reached = nextTake(platform);
+    await verb(platform, 'hello', HELLO);
+    const gone = new AbortController();
+    const broken = verb(platform, 'take', take('t1', { waitMs: 20_000 }), { signal: gone.signal });
+    const signal = await reached;
+    gone.abort();
+    await expect(broken).rejects.toThrow();
+    if (!signal.aborted) await once(signal, 'abort');
+    await platform.link.hello({ ...HELLO, workerId: 'w2' });
+    const request = { ...take('t2', { waitMs: 4_000 }), workerId: 'w2' };
+    const taken = platform.link.take(request, new AbortController().signal);
+    const id = await submitJob(platform);
+    expect(await taken).toMatchObject([{ jobId: id }]);
+  });
+
+  it('that the platform does not know gets 409 and the word for it', async () => {
+    const platform = await startPlatform();
+    const response = await verb(platform, 'take', take('t'));
+    expect(response.status).toBe(409);
+    expect(await readJson(response)).toMatchObject({ code: 'unknown_worker' });
+  });
+
+  it('of an older incarnation gets 409 and the word for it', async () => {
+    const platform = await startPlatform();
+    await verb(platform, 'hello', HELLO);
+    const response = await verb(platform, 'take', { ...take('t'), incarnation: 2 });
+    expect(await readJson(response)).toMatchObject({ status: 409, code: 'stale_incarnation' });
+  });
+
+  it('of an endpoint that is not there gets 404', async () => {
+    const platform = await startPlatform();
+    const response = await platform.post('/v2/none/worker/hello', HELLO, asWorker(platform));
+    expect(response.status).toBe(404);
+  });
+
+  it('with a key of another endpoint gets 403', async () => {
+    const platform = await startPlatform();
+    const { key } = await platform.keys.issue({ name: 'x', scopes: ['worker:other'] });
+    const response = await verb(platform, 'hello', HELLO, { headers: { authorization: key } });
+    expect(response.status).toBe(403);
+  });
+
+  it('that speaks another protocol gets 422', async () => {
+    const platform = await startPlatform();
+    const response = await verb(platform, 'hello', { ...HELLO, protocol: 99 });
+    expect(await readJson(response)).toMatchObject({ status: 422, code: 'invalid' });
+  });
+});
+
+describe('a report', () => {
+  const header = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'progress' };
+
+  it('of a job that is gone is answered so', async () => {
+    const platform = await startPlatform();
+    await verb(platform, 'hello', HELLO);
+    const response = await report(platform, frames({ header, body: '1' }));
+    expect(await response.json()).toEqual([{ answer: 'gone' }]);
+  });
+
+  it('that is not as it has to be is named by its place', async () => {
+    const platform = await startPlatform();
+    await verb(platform, 'hello', HELLO);
+    const wrong = { ...header, seq: 0 };
+    const response = await report(
+      platform,
+      frames({ header, body: '1' }, { header: wrong, body: '' }),
+    );
+    expect(response.status).toBe(422);
+    expect((await readJson(response))['errors']).toEqual([
+      expect.stringMatching(/^reports\[1\]\.seq: /),
+    ]);
+  });
+
+  it('that is cut off is malformed', async () => {
+    const platform = await startPlatform();
+    const response = await report(platform, frames({ header, body: 'whole' }).subarray(0, -2));
+    expect(await readJson(response)).toMatchObject({ status: 400, code: 'malformed' });
+  });
+
+  it.each([
+    ['no worker', { 'millrace-worker': '' }],
+    ['a worker of no valid name', { 'millrace-worker': '../x' }],
+    ['an incarnation that is no number', { 'millrace-incarnation': 'x' }],
+  ])('with %s in its headers gets 422', async (_name, headers) => {
+    const platform = await startPlatform();
+    expect((await report(platform, frames({ header, body: '1' }), headers)).status).toBe(422);
+  });
+
+  it('as JSON gets 415', async () => {
+    const platform = await startPlatform();
+    expect((await verb(platform, 'report', [])).status).toBe(415);
+  });
+});

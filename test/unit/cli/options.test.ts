@@ -1,0 +1,128 @@
+// Arguments become values by the option tables, and errors name the option.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import {
+  asksForHelp,
+  choice,
+  flag,
+  flagName,
+  integer,
+  list,
+  parseOptions,
+  requiredText,
+  text,
+  UsageError,
+} from '../../../src/cli/options.ts';
+
+const table = {
+  port: integer({ min: 0, max: 65_535, default: 8_000, env: 'TEST_CLI_PORT', help: 'port' }),
+  host: text({ default: 'localhost', help: 'host' }),
+  note: text({ help: 'note' }),
+  endpoint: list({ placeholder: 'NAME', env: 'TEST_CLI_ENDPOINTS', help: 'endpoint' }),
+  logLevel: choice({ choices: ['info', 'warn'], default: 'info', help: 'level' }),
+  json: flag({ env: 'TEST_CLI_JSON', help: 'json' }),
+};
+
+const variables = ['TEST_CLI_PORT', 'TEST_CLI_ENDPOINTS', 'TEST_CLI_JSON', 'TEST_CLI_KEY'];
+
+function clearVariables(): void {
+  for (const name of variables) delete process.env[name];
+}
+
+beforeEach(clearVariables);
+afterEach(clearVariables);
+
+function parse(...args: string[]) {
+  return parseOptions(table, args);
+}
+
+describe('values', () => {
+  it('are the defaults where nothing is given', () => {
+    const expected = { port: 8_000, host: 'localhost', note: undefined, endpoint: [] };
+    expect(parse().values).toEqual({ ...expected, logLevel: 'info', json: false });
+  });
+
+  it('come from flags, with a space or an equals sign', () => {
+    const { values } = parse('--port', '1', '--host=::1', '--log-level', 'warn', '--json');
+    expect(values).toMatchObject({ port: 1, host: '::1', logLevel: 'warn', json: true });
+  });
+
+  it('come from the environment where there is no flag', () => {
+    process.env['TEST_CLI_PORT'] = '7';
+    process.env['TEST_CLI_ENDPOINTS'] = 'a,b';
+    process.env['TEST_CLI_JSON'] = '1';
+    expect(parse().values).toMatchObject({ port: 7, endpoint: ['a', 'b'], json: true });
+  });
+
+  it('come from the flag where both are there', () => {
+    process.env['TEST_CLI_PORT'] = '7';
+    expect(parse('--port', '9').values.port).toBe(9);
+  });
+
+  it('of a variable that is empty count as not given', () => {
+    process.env['TEST_CLI_PORT'] = '';
+    expect(parse().values.port).toBe(8_000);
+  });
+
+  it('of a flag variable may say no', () => {
+    process.env['TEST_CLI_JSON'] = 'false';
+    expect(parse().values.json).toBe(false);
+  });
+
+  it('of a list are all that were given, in their order', () => {
+    expect(parse('--endpoint', 'b', '--endpoint=a').values.endpoint).toEqual(['b', 'a']);
+  });
+
+  it('of other options are the last that was given', () => {
+    expect(parse('--port', '1', '--port', '2').values.port).toBe(2);
+  });
+
+  it('leave what is no option as arguments, a lone - and all behind -- included', () => {
+    expect(parse('a', '-', '--json', '--', '--port').positionals).toEqual(['a', '-', '--port']);
+  });
+});
+
+describe('errors name the option', () => {
+  it.each([
+    [['--port', 'x'], '--port: must be 0 to 65535, got "x"'],
+    [['--port', '65536'], '--port: must be 0 to 65535, got "65536"'],
+    [['--port=-1'], '--port: must be 0 to 65535, got "-1"'],
+    [['--port', '1.5'], '--port: must be 0 to 65535, got "1.5"'],
+    [['--port', '9007199254740993'], '--port: must be 0 to 65535, got "9007199254740993"'],
+    [['--port'], '--port: needs a value'],
+    [['--host', '--json'], '--host: needs a value; if --json is one, write --host=--json'],
+    [['--host='], '--host: must not be empty'],
+    [['--log-level', 'loud'], '--log-level: must be one of info, warn, got "loud"'],
+    [['--json=yes'], '--json: takes no value'],
+    [['--logLevel', 'info'], '--logLevel: there is no such option'],
+    [['--toString'], '--toString: there is no such option'],
+    [['-p', '1'], '-p: there is no such option'],
+  ])('%j: %s', (args, message) => {
+    expect(() => parse(...args)).toThrow(new UsageError(message));
+  });
+
+  it('or the variable that the value came from', () => {
+    process.env['TEST_CLI_PORT'] = 'x';
+    expect(() => parse()).toThrow('TEST_CLI_PORT: must be 0 to 65535, got "x"');
+  });
+
+  it('and the variable that would do as well', () => {
+    const key = requiredText({ placeholder: 'KEY', env: 'TEST_CLI_KEY', help: 'key' });
+    expect(() => parseOptions({ key }, [])).toThrow(
+      '--key KEY is required (or TEST_CLI_KEY in the environment)',
+    );
+  });
+});
+
+it('flags are spelled with hyphens', () => {
+  expect(flagName('jobsPerThread')).toBe('--jobs-per-thread');
+});
+
+describe('help is asked for', () => {
+  it.each([['--help'], ['-h'], ['x', '--help']])('by %j %j', (...args) => {
+    expect(asksForHelp(args)).toBe(true);
+  });
+
+  it('but not behind --', () => {
+    expect(asksForHelp(['--', '--help'])).toBe(false);
+  });
+});

@@ -1,0 +1,32 @@
+// Signals as requests to end. They are raised as events: the test runner's own process would die.
+import { afterEach, expect, it } from 'vitest';
+import { listenForStop, type StopSignals } from '../../../src/cli/stop-signals.ts';
+
+let signals: StopSignals | undefined;
+
+afterEach(() => signals?.release());
+
+it('the first signal is the request', async () => {
+  signals = listenForStop(() => 0);
+  process.emit('SIGINT', 'SIGINT');
+  expect(await signals.first).toBe('SIGINT');
+});
+
+it('an echo of the first within a second is not a second request; a later one is', async () => {
+  let now = 0;
+  signals = listenForStop(() => now);
+  process.emit('SIGINT', 'SIGINT');
+  now = 999;
+  process.emit('SIGTERM', 'SIGTERM');
+  now = 1_000;
+  process.emit('SIGHUP', 'SIGHUP');
+  expect(await signals.second).toBe('SIGHUP');
+});
+
+it('after release they are nobody’s', () => {
+  const before = process.listenerCount('SIGTERM');
+  signals = listenForStop();
+  expect(process.listenerCount('SIGTERM')).toBe(before + 1);
+  signals.release();
+  expect(process.listenerCount('SIGTERM')).toBe(before);
+});

@@ -1,0 +1,34 @@
+import { describe, expect, it } from 'vitest';
+import { allows, type Scope } from '../../../src/control/scopes.ts';
+
+const may = (grants: string[], scope: Scope, endpoint?: string) =>
+  allows({ scopes: new Set(grants) }, scope, endpoint);
+
+describe('a scope', () => {
+  it('holds for every endpoint', () => {
+    expect(may(['jobs:read'], 'jobs:read', 'a')).toBe(true);
+    expect(may(['jobs:read'], 'jobs:read')).toBe(true);
+  });
+
+  it('bound to an endpoint holds for that one only', () => {
+    expect(may(['jobs:read:a'], 'jobs:read', 'a')).toBe(true);
+    expect(may(['jobs:read:a'], 'jobs:read', 'b')).toBe(false);
+    expect(may(['jobs:read:a'], 'jobs:read', 'ab')).toBe(false);
+    expect(may(['jobs:read:a'], 'jobs:read')).toBe(false);
+  });
+
+  it('implies no other: writing is not reading, and neither is working', () => {
+    expect(may(['jobs:write'], 'jobs:read', 'a')).toBe(false);
+    expect(may(['jobs:read'], 'jobs:write', 'a')).toBe(false);
+    expect(may(['jobs:read', 'jobs:write'], 'worker', 'a')).toBe(false);
+    expect(may(['worker'], 'jobs:read', 'a')).toBe(false);
+  });
+
+  it('admin implies all, bound to an endpoint all of that one', () => {
+    expect(may(['admin'], 'worker', 'a')).toBe(true);
+    expect(may(['admin'], 'keys:write')).toBe(true);
+    expect(may(['admin:a'], 'jobs:write', 'a')).toBe(true);
+    expect(may(['admin:a'], 'jobs:write', 'b')).toBe(false);
+    expect(may(['admin:a'], 'keys:write')).toBe(false);
+  });
+});

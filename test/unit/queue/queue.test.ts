@@ -1,0 +1,376 @@
+// What clients may do with jobs in the queue, and what they read of them.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { JobKey } from '../../../src/store/store.ts';
+import {
+  chunksOf,
+  completed,
+  ENDPOINT,
+  failed,
+  Hand,
+  logOf,
+  NEVER,
+  Platform,
+  progressOf,
+} from '../../conformance/platform.ts';
+
+let platform: Platform;
+let worker: Hand;
+
+beforeEach(async () => {
+  platform = new Platform();
+  await platform.start();
+  worker = new Hand(() => platform.queue.link(ENDPOINT));
+  await worker.hello();
+});
+
+afterEach(() => platform.close());
+
+function key(id: string): JobKey {
+  return { endpointId: ENDPOINT, id };
+}
+
+async function submitSync(): Promise<string> {
+  const { submissions } = platform.queue;
+  const input = Buffer.from('{}');
+  const plain = { endpointId: ENDPOINT, input, policy: {}, idempotency: undefined };
+  return (await submissions.submit({ ...plain, mode: 'runsync' })).id;
+}
+
+describe('a record', () => {
+  it('of a waiting job has the time that it waits so far', async () => {
+    const id = await platform.submit();
+    await platform.clock.advance(1_234);
+    expect(await platform.record(id)).toEqual({
+      id,
+      status: 'IN_QUEUE',
+      delayTime: 1_234,
+      executionTime: 0,
+      attempt: 0,
+    });
+  });
+
+  it('of a running job has its times so far and its last progress', async () => {
+    const id = await platform.submit();
+    await platform.clock.advance(200);
+    const lease = await worker.takeOne();
+    await worker.report([progressOf(lease, 1, 0.1), progressOf(lease, 2, { step: 'ä' })]);
+    await platform.clock.advance(300);
+    expect(await platform.record(id)).toEqual({
+      id,
+      status: 'IN_PROGRESS',
+      delayTime: 200,
+      executionTime: 300,
+      attempt: 1,
+      workerId: 'w1',
+      progress: { step: 'ä' },
+    });
+  });
+
+  it('of a completed job has its output and the time that the handler ran', async () => {
+    const id = await platform.submit();
+    await platform.clock.advance(200);
+    const lease = await worker.takeOne();
+    await platform.clock.advance(300);
+    await worker.finish(lease, { ...completed, executionMs: 41.5 }, { body: '{"a":[1]}' });
+    await platform.clock.advance(1_000);
+    expect(await platform.record(id)).toEqual({
+      id,
+      status: 'COMPLETED',
+      delayTime: 200,
+      executionTime: 42,
+      attempt: 1,
+      workerId: 'w1',
+      output: { a: [1] },
+    });
+  });
+
+  it('of a streamed job has the array of what was yielded', async () => {
+    const id = await platform.submit();
+    const lease = await worker.takeOne();
+    await worker.report([chunksOf(lease, 1, 0, ['a', null]), chunksOf(lease, 2, 2, [{ b: 1 }])]);
+    await worker.finish(lease, { ...completed, output: 'chunks' }, { seq: 3 });
+    expect((await platform.record(id)).output).toEqual(['a', null, { b: 1 }]);
+  });
+
+  it('of a streamed job that yielded nothing has an empty array', async () => {
+    const id = await platform.submit();
+    const lease = await worker.takeOne();
+    await worker.finish(lease, { ...completed, output: 'chunks' });
+    expect((await platform.record(id)).output).toEqual([]);
+  });
+
+  it('of a streamed job that returned a value has that', async () => {
+    const id = await platform.submit();
+    const lease = await worker.takeOne();
+    await worker.reportOne(chunksOf(lease, 1, 0, ['a']));
+    await worker.finish(lease, completed, { seq: 2, body: '"returned"' });
+    expect((await platform.record(id)).output).toBe('returned');
+  });
+
+  it('of a retried job waits anew, from its requeueing on', async () => {
+    const id = await platform.submit();
+    await platform.clock.advance(500);
+    await worker.finish(await worker.takeOne(), failed);
+    await platform.clock.advance(1_700);
+    const waiting = await platform.record(id);
+    expect(waiting).toMatchObject({ status: 'IN_QUEUE', delayTime: 1_700, executionTime: 5 });
+    await worker.takeOne();
+    expect(await platform.record(id)).toMatchObject({
+      attempt: 2,
+      delayTime: 1_700,
+      executionTime: 0,
+    });
+  });
+
+  it('of a job cancelled in the queue after a lost attempt has no run in its wait', async () => {
+    const id = await platform.submit();
+    const lease = await worker.takeOne();
+    await worker.renew([lease]);
+    await platform.clock.advance(15_000 + 60_000);
+    await platform.queue.jobs.cancel(key(id));
+    expect(await platform.record(id)).toMatchObject({
+      status: 'CANCELLED',
+      executionTime: 0,
+      delayTime: 60_000,
+    });
+  });
+
+  it('of nobody is not found', async () => {
+    await expect(platform.record('nobody')).rejects.toMatchObject({ code: 'not_found' });
+  });
+});
+
+describe('a streamed output that is too large for the record', () => {
+  it('is told by its size and stays in the stream', async () => {
+    const small = new Platform({ settings: { maxOutputBytes: 40 } });
+    await small.start();
+    const hand = new Hand(() => small.queue.link(ENDPOINT));
+    await hand.hello();
+    const id = await small.submit();
+    const lease = await hand.takeOne();
+    await hand.reportOne(chunksOf(lease, 1, 0, ['x'.repeat(30), 'y'.repeat(30)]));
+    await hand.finish(lease, { ...completed, output: 'chunks' }, { seq: 2 });
+    const record = await small.record(id);
+    expect(record).not.toHaveProperty('output');
+    expect(record.outputBytes).toBeGreaterThan(60);
+    await small.close();
+  });
+});
+
+describe('waiting for the end', () => {
+  it('is answered by the end', async () => {
+    const id = await submitSync();
+    const waiting = platform.queue.jobs.waitForEnd(key(id), 60_000, NEVER);
+    await worker.finish(await worker.takeOne(), completed, { body: '7' });
+    expect(JSON.parse((await waiting).body.toString())).toMatchObject({ output: 7 });
+  });
+
+  it('is answered by a cancel', async () => {
+    const id = await submitSync();
+    const waiting = platform.queue.jobs.waitForEnd(key(id), 60_000, NEVER);
+    await platform.queue.jobs.purge(ENDPOINT);
+    expect(await waiting).toMatchObject({ id, status: 'CANCELLED' });
+  });
+
+  it('is answered with the record as it is when the time is over', async () => {
+    const id = await submitSync();
+    const waiting = platform.queue.jobs.waitForEnd(key(id), 5_000, NEVER);
+    await platform.clock.advance(5_000);
+    expect(await waiting).toMatchObject({ id, status: 'IN_QUEUE' });
+  });
+
+  it('is not answered by a failure that is retried', async () => {
+    const id = await submitSync();
+    const waiting = platform.queue.jobs.waitForEnd(key(id), 60_000, NEVER);
+    await worker.finish(await worker.takeOne(), failed);
+    await platform.clock.advance(2_000);
+    await worker.finish(await worker.takeOne(), completed, { body: '8' });
+    expect(await waiting).toMatchObject({ status: 'COMPLETED' });
+  });
+
+  it('ends with not_found when the job’s time to live runs out', async () => {
+    const id = await platform.submit({ ttl: 10_000 });
+    const waiting = platform.queue.jobs.waitForEnd(key(id), 60_000, NEVER);
+    const ended = expect(waiting).rejects.toMatchObject({ code: 'not_found' });
+    await platform.clock.advance(10_000);
+    await ended;
+  });
+
+  it('is answered when the queue closes, as are takes and renewals', async () => {
+    const id = await submitSync();
+    const waiting = platform.queue.jobs.waitForEnd(key(id), 60_000, NEVER);
+    const lease = await worker.takeOne();
+    const take = await platform.park('take', () => worker.take({ waitMs: 20_000 }));
+    const renew = await platform.park('renew', () => worker.renew([lease], { waitMs: 5_000 }));
+    await platform.queue.close();
+    expect(await waiting).toMatchObject({ status: 'IN_PROGRESS' });
+    expect(await take.answer).toEqual([]);
+    expect(await renew.answer).toEqual({ ended: [], drain: false });
+  });
+});
+
+describe('cancel and retry', () => {
+  it('answer with the status', async () => {
+    const id = await platform.submit();
+    expect(await platform.queue.jobs.cancel(key(id))).toEqual({ id, status: 'CANCELLED' });
+    expect(await platform.queue.jobs.cancel(key(id))).toEqual({ id, status: 'CANCELLED' });
+  });
+
+  it('are conflicts that name the status where they cannot be', async () => {
+    const id = await platform.submit();
+    const { jobs } = platform.queue;
+    await expect(jobs.retry(key(id))).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('IN_QUEUE'),
+    });
+    await worker.finish(await worker.takeOne(), completed);
+    await expect(jobs.cancel(key(id))).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('COMPLETED'),
+    });
+  });
+
+  it('are not found for nobody', async () => {
+    const notFound = { code: 'not_found' };
+    await expect(platform.queue.jobs.cancel(key('x'))).rejects.toMatchObject(notFound);
+    await expect(platform.queue.jobs.retry(key('x'))).rejects.toMatchObject(notFound);
+    await expect(platform.queue.jobs.setTtl(key('x'), 10_000)).rejects.toMatchObject(notFound);
+  });
+
+  it('retry runs the same input again, under the same id, with the output of before removed', async () => {
+    const id = await platform.submit({}, Buffer.from('{"n":1}'));
+    const lease = await worker.takeOne();
+    await worker.reportOne(chunksOf(lease, 1, 0, ['old']));
+    await worker.finish(lease, { ...failed, retry: 'never' }, { seq: 2 });
+    expect(await platform.queue.jobs.retry(key(id))).toEqual({ id, status: 'IN_QUEUE' });
+    expect(await platform.record(id)).toEqual({
+      id,
+      status: 'IN_QUEUE',
+      delayTime: 0,
+      executionTime: 0,
+      attempt: 1,
+      workerId: 'w1',
+    });
+    const again = await worker.takeOne();
+    expect(again).toMatchObject({ jobId: id, attempt: 2 });
+    expect(Buffer.from(again.input).toString()).toBe('{"n":1}');
+  });
+});
+
+describe('purge', () => {
+  it('cancels all that waits, page by page, and leaves what runs', async () => {
+    const running = await platform.submit();
+    await worker.takeOne();
+    const ids = await Promise.all(Array.from({ length: 450 }, () => platform.submit()));
+    ids.push(await platform.submit({ delay: 60_000 }));
+    expect(await platform.queue.jobs.purge(ENDPOINT)).toBe(451);
+    expect((await platform.job(running)).status).toBe('IN_PROGRESS');
+    expect((await platform.record(ids[0] ?? '')).status).toBe('CANCELLED');
+    expect((await platform.record(ids.at(-1) ?? '')).status).toBe('CANCELLED');
+    expect((await platform.health()).jobs).toMatchObject({ inQueue: 0, inProgress: 1 });
+    expect(await platform.queue.jobs.purge(ENDPOINT)).toBe(0);
+  });
+
+  it('of an endpoint that is not there is not found', async () => {
+    await expect(platform.queue.jobs.purge('x')).rejects.toMatchObject({ code: 'not_found' });
+  });
+});
+
+describe('the list', () => {
+  it('is newest first, page by page, with no job twice or left out', async () => {
+    const ids: string[] = [];
+    for (let i = 0; i < 7; i++) ids.unshift(await platform.submit());
+    const seen: string[] = [];
+    let before: number | undefined;
+    do {
+      const listing = { endpointId: ENDPOINT, status: undefined, before, limit: 3 };
+      const page = await platform.queue.jobs.list(listing);
+      seen.push(...page.jobs.map(({ id }) => id));
+      before = page.next;
+    } while (before !== undefined);
+    expect(seen).toEqual(ids);
+  });
+
+  it('has no next page when the last one is full', async () => {
+    await platform.submit();
+    await platform.submit();
+    const listing = { endpointId: ENDPOINT, status: undefined, before: undefined, limit: 2 };
+    expect(await platform.queue.jobs.list(listing)).toMatchObject({ next: undefined });
+  });
+
+  it('has only the status that was asked for', async () => {
+    const id = await platform.submit();
+    await platform.submit();
+    await platform.queue.jobs.cancel(key(id));
+    const listing = { endpointId: ENDPOINT, before: undefined, limit: 10 };
+    const { jobs } = await platform.queue.jobs.list({ ...listing, status: 'CANCELLED' });
+    expect(jobs).toEqual([
+      {
+        id,
+        status: 'CANCELLED',
+        attempt: 0,
+        submittedAt: platform.clock.now(),
+        delayTime: 0,
+        executionTime: 0,
+      },
+    ]);
+  });
+});
+
+describe('the log of a job', () => {
+  it('goes on over all attempts and is read on from where it was', async () => {
+    const id = await platform.submit();
+    const first = await worker.takeOne();
+    await worker.reportOne(logOf(first, 1, '{"a":1}\n'));
+    await worker.finish(first, { kind: 'released', reason: 'drain' }, { seq: 2 });
+    await worker.reportOne(logOf(await worker.takeOne(), 1, '{"b":2}\n', 3));
+    const { jobs } = platform.queue;
+    const log = await jobs.log(key(id), 0);
+    expect(Buffer.from(log.lines).toString()).toBe('{"a":1}\n{"b":2}\n');
+    expect(log).toMatchObject({ next: 16, dropped: 3, status: 'IN_PROGRESS' });
+    expect(Buffer.from((await jobs.log(key(id), 8)).lines).toString()).toBe('{"b":2}\n');
+    expect(await jobs.log(key(id), 16)).toMatchObject({ next: 16 });
+  });
+
+  it('keeps what fits and counts the lines that do not', async () => {
+    const small = new Platform({ settings: { maxLogBytes: 10 } });
+    await small.start();
+    const hand = new Hand(() => small.queue.link(ENDPOINT));
+    await hand.hello();
+    const id = await small.submit();
+    const lease = await hand.takeOne();
+    await hand.report([logOf(lease, 1, '1234567\n'), logOf(lease, 2, 'a\nb\nc\n', 2)]);
+    const log = await small.queue.jobs.log(key(id), 0);
+    expect(Buffer.from(log.lines).toString()).toBe('1234567\n');
+    expect(log.dropped).toBe(5);
+    await small.close();
+  });
+});
+
+describe('health', () => {
+  it('counts jobs in each state, ends since the beginning, and workers', async () => {
+    await worker.finish(await takeNew(), completed);
+    await worker.finish(await takeNew(), { ...failed, retry: 'never' });
+    const error = { code: 'execution_timeout', message: 'late' } as const;
+    const end = { kind: 'timed_out', executionMs: 1, error, stopped: 'signal' } as const;
+    await worker.finish(await takeNew(), end);
+    await takeNew();
+    await platform.submit();
+    await platform.submit({ delay: 60_000 });
+    const counts = { completed: 1, failed: 2, inProgress: 1, inQueue: 2, retried: 0 };
+    expect(await platform.health()).toEqual({ jobs: counts, workers: { idle: 0, running: 1 } });
+    await platform.clock.advance(3_600_000);
+    expect((await platform.health()).jobs).toMatchObject({ completed: 1, failed: 2 });
+  });
+
+  it('of an endpoint that is not there is not found', async () => {
+    await expect(platform.queue.health('x')).rejects.toMatchObject({ code: 'not_found' });
+  });
+
+  async function takeNew() {
+    const id = await platform.submit();
+    const lease = await worker.takeOne();
+    if (lease.jobId !== id) throw new Error('another job was taken');
+    return lease;
+  }
+});

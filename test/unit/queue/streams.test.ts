@@ -1,0 +1,229 @@
+// Reading a job's chunks: the default cursor, positions, new attempts, and what waits for what.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Position, StreamPage } from '../../../src/queue/streams.ts';
+import {
+  chunksOf,
+  completed,
+  ENDPOINT,
+  failed,
+  Hand,
+  NEVER,
+  Platform,
+} from '../../conformance/platform.ts';
+
+let platform: Platform;
+let worker: Hand;
+let id: string;
+
+beforeEach(async () => {
+  platform = new Platform();
+  await platform.start();
+  worker = new Hand(() => platform.queue.link(ENDPOINT));
+  await worker.hello();
+  id = await platform.submit();
+});
+
+afterEach(() => platform.close());
+
+interface ReadOptions {
+  after?: Position;
+  waitMs?: number;
+  maxBytes?: number;
+}
+
+function read({ after, waitMs = 0, maxBytes = 1_000_000 }: ReadOptions = {}): Promise<StreamPage> {
+  const request = { endpointId: ENDPOINT, id, after, waitMs, maxBytes, signal: NEVER };
+  return platform.queue.streams.read(request);
+}
+
+function handOut(page: StreamPage): Promise<void> {
+  return platform.queue.streams.handedOut({ endpointId: ENDPOINT, id }, page.position);
+}
+
+function outputs({ chunks }: StreamPage): unknown[] {
+  return chunks.map((chunk) => JSON.parse(Buffer.from(chunk).toString()).output);
+}
+
+describe('the default cursor', () => {
+  it('gives again what was not handed out, and after that what came since', async () => {
+    const lease = await worker.takeOne();
+    await worker.reportOne(chunksOf(lease, 1, 0, ['a', 'b']));
+    expect(outputs(await read())).toEqual(['a', 'b']);
+    const page = await read();
+    expect(outputs(page)).toEqual(['a', 'b']);
+    await handOut(page);
+    await worker.reportOne(chunksOf(lease, 2, 2, ['c']));
+    expect(outputs(await read())).toEqual(['c']);
+  });
+
+  it('goes on within a batch', async () => {
+    const lease = await worker.takeOne();
+    await worker.reportOne(chunksOf(lease, 1, 0, ['a', 'b', 'c']));
+    const page = await read({ maxBytes: 30 });
+    expect(outputs(page)).toEqual(['a']);
+    expect(page).toMatchObject({ position: { attempt: 1, n: 0 }, complete: false });
+    await handOut(page);
+    expect(outputs(await read())).toEqual(['b', 'c']);
+  });
+
+  it('never goes back', async () => {
+    const lease = await worker.takeOne();
+    await worker.reportOne(chunksOf(lease, 1, 0, ['a', 'b']));
+    const early = await read({ maxBytes: 1 });
+    await handOut(await read());
+    await handOut(early);
+    expect(outputs(await read())).toEqual([]);
+  });
+
+  it('survives a restart of the platform', async () => {
+    const lease = await worker.takeOne();
+    await worker.reportOne(chunksOf(lease, 1, 0, ['a', 'b']));
+    await handOut(await read({ maxBytes: 1 }));
+    await platform.restart();
+    expect(outputs(await read())).toEqual(['b']);
+  });
+
+  it('begins anew with the next attempt', async () => {
+    const first = await worker.takeOne();
+    await worker.reportOne(chunksOf(first, 1, 0, ['a', 'b']));
+    const old = await read();
+    await handOut(old);
+    await worker.finish(first, { kind: 'released', reason: 'drain' }, { seq: 2 });
+    await worker.reportOne(chunksOf(await worker.takeOne(), 1, 0, ['A']));
+    await handOut(old);
+    const page = await read();
+    expect(outputs(page)).toEqual(['A']);
+    expect(page).toMatchObject({ position: { attempt: 2, n: 0 }, reset: false });
+    await handOut(page);
+    await handOut(old);
+    expect(outputs(await read())).toEqual([]);
+  });
+});
+
+describe('a position', () => {
+  it('gives what comes after it and moves no cursor', async () => {
+    const lease = await worker.takeOne();
+    await worker.reportOne(chunksOf(lease, 1, 0, ['a', 'b', 'c']));
+    const page = await read({ after: { attempt: 1, n: 0 } });
+    expect(outputs(page)).toEqual(['b', 'c']);
+    expect(page.position).toEqual({ attempt: 1, n: 2 });
+    expect(outputs(await read())).toEqual(['a', 'b', 'c']);
+  });
+
+  it('of attempt 0 is the start, without a reset', async () => {
+    await worker.reportOne(chunksOf(await worker.takeOne(), 1, 0, ['a']));
+    const page = await read({ after: { attempt: 0, n: -1 } });
+    expect(outputs(page)).toEqual(['a']);
+    expect(page.reset).toBe(false);
+  });
+
+  it('of an older attempt gives the newer one from its start, and says so at once', async () => {
+    const first = await worker.takeOne();
+    await worker.reportOne(chunksOf(first, 1, 0, ['a', 'b']));
+    await worker.finish(first, { kind: 'released', reason: 'drain' }, { seq: 2 });
+    const lease = await worker.takeOne();
+    const empty = await read({ after: { attempt: 1, n: 1 }, waitMs: 10_000 });
+    expect(empty).toMatchObject({ chunks: [], reset: true, position: { attempt: 2, n: -1 } });
+    await worker.reportOne(chunksOf(lease, 1, 0, ['A']));
+    const page = await read({ after: { attempt: 1, n: 1 } });
+    expect(outputs(page)).toEqual(['A']);
+    expect(page.reset).toBe(true);
+  });
+
+  it('of an attempt that has not begun is refused', async () => {
+    const reading = read({ after: { attempt: 1, n: 0 } });
+    await expect(reading).rejects.toMatchObject({ code: 'invalid' });
+  });
+
+  it('beyond the last chunk gives nothing', async () => {
+    await worker.reportOne(chunksOf(await worker.takeOne(), 1, 0, ['a']));
+    const page = await read({ after: { attempt: 1, n: 7 } });
+    expect(page).toMatchObject({ chunks: [], position: { attempt: 1, n: 7 }, complete: false });
+  });
+});
+
+describe('a reader', () => {
+  it('waits for the first chunk', async () => {
+    const reading = read({ waitMs: 10_000 });
+    await worker.reportOne(chunksOf(await worker.takeOne(), 1, 0, ['a']));
+    expect(outputs(await reading)).toEqual(['a']);
+  });
+
+  it('comes back with nothing when its wait is over', async () => {
+    const reading = read({ waitMs: 10_000 });
+    await platform.clock.advance(10_000);
+    expect(await reading).toMatchObject({ chunks: [], status: 'IN_QUEUE', complete: false });
+  });
+
+  it('is told of the end at once', async () => {
+    const lease = await worker.takeOne();
+    const reading = read({ waitMs: 10_000 });
+    await worker.finish(lease, { ...failed, retry: 'never' });
+    expect(await reading).toMatchObject({ chunks: [], status: 'FAILED', complete: true });
+  });
+
+  it('ends with not_found when the job is removed', async () => {
+    await platform.queue.jobs.setTtl({ endpointId: ENDPOINT, id }, 10_000);
+    const ended = expect(read({ waitMs: 60_000 })).rejects.toMatchObject({ code: 'not_found' });
+    await platform.clock.advance(10_000);
+    await ended;
+  });
+
+  it('is answered when the queue closes', async () => {
+    const reading = read({ waitMs: 60_000 });
+    await platform.queue.close();
+    expect(await reading).toMatchObject({ chunks: [], complete: false });
+  });
+
+  it('is told when nothing comes after the chunks it gets', async () => {
+    const lease = await worker.takeOne();
+    await worker.reportOne(chunksOf(lease, 1, 0, ['a', 'b']));
+    expect((await read()).complete).toBe(false);
+    await worker.finish(lease, { ...completed, output: 'chunks' }, { seq: 2 });
+    expect(await read({ maxBytes: 1 })).toMatchObject({ complete: false, status: 'COMPLETED' });
+    expect(await read()).toMatchObject({ complete: true, status: 'COMPLETED' });
+  });
+
+  it('gets one chunk even when that is larger than what it asked for', async () => {
+    await worker.reportOne(chunksOf(await worker.takeOne(), 1, 0, ['x'.repeat(500)]));
+    expect((await read({ maxBytes: 10 })).chunks).toHaveLength(1);
+  });
+});
+
+describe('a job that does not stream', () => {
+  it('has its output as one chunk, once', async () => {
+    await worker.finish(await worker.takeOne(), completed, { body: '{"a":"ä"}' });
+    const page = await read();
+    expect(page.chunks.map((chunk) => JSON.parse(Buffer.from(chunk).toString()))).toEqual([
+      { output: { a: 'ä' }, metrics: {} },
+    ]);
+    expect(page).toMatchObject({ position: { attempt: 1, n: 0 }, complete: true });
+    await handOut(page);
+    expect(await read()).toMatchObject({ chunks: [], complete: true });
+  });
+
+  it('has a large output in pieces, which are read on one by one', async () => {
+    const text = 'x'.repeat(2_500_000);
+    await worker.finish(await worker.takeOne(), completed, { body: JSON.stringify(text) });
+    const pieces: string[] = [];
+    for (let page = await read({ maxBytes: 1 }); page.chunks.length > 0; ) {
+      pieces.push(...outputs(page).map(String));
+      page = await read({ after: page.position, maxBytes: 1 });
+    }
+    expect(pieces).toHaveLength(3);
+    expect(pieces.join('')).toBe(text);
+  });
+});
+
+describe('a retry that was asked for', () => {
+  it('drops the chunks of before', async () => {
+    const lease = await worker.takeOne();
+    await worker.reportOne(chunksOf(lease, 1, 0, ['a']));
+    await worker.finish(lease, { ...failed, retry: 'never' }, { seq: 2 });
+    await platform.queue.jobs.retry({ endpointId: ENDPOINT, id });
+    expect(await read({ after: { attempt: 0, n: -1 } })).toMatchObject({
+      chunks: [],
+      complete: false,
+    });
+  });
+});

@@ -1,0 +1,121 @@
+// How jobs come into the queue: the endpoint's limit, idempotency, and what a policy sets.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Submission } from '../../../src/queue/submissions.ts';
+import { ENDPOINT, Platform } from '../../conformance/platform.ts';
+
+let platform: Platform;
+
+beforeEach(async () => {
+  platform = new Platform({
+    endpoint: { maxQueued: 3, executionTimeoutMs: 5_000, maxAttempts: 2 },
+  });
+  await platform.start();
+});
+
+afterEach(() => platform.close());
+
+function submit(changed: Partial<Submission> = {}) {
+  const input = Buffer.from('{}');
+  const plain: Submission = {
+    endpointId: ENDPOINT,
+    mode: 'run',
+    input,
+    policy: {},
+    idempotency: undefined,
+  };
+  return platform.queue.submissions.submit({ ...plain, ...changed });
+}
+
+describe('a submission', () => {
+  it('is a job in the queue with what the endpoint and the defaults say', async () => {
+    const { id, status } = await submit();
+    expect(status).toBe('IN_QUEUE');
+    const now = platform.clock.now();
+    expect(await platform.job(id)).toMatchObject({
+      status: 'IN_QUEUE',
+      priority: 0,
+      delayed: false,
+      submittedAt: now,
+      expiresAt: now + 86_400_000,
+      executionTimeoutMs: 5_000,
+      maxAttempts: 2,
+      attempt: 0,
+    });
+  });
+
+  it('has what its policy says', async () => {
+    const policy = { ttl: 10_000, executionTimeout: 1_000, priority: 7, delay: 2_000 };
+    const { id } = await submit({ policy });
+    const now = platform.clock.now();
+    expect(await platform.job(id)).toMatchObject({
+      priority: 7,
+      delayed: true,
+      availableAt: now + 2_000,
+      expiresAt: now + 10_000,
+      executionTimeoutMs: 1_000,
+    });
+  });
+
+  it('has a UUIDv7, of runsync with a prefix', async () => {
+    const uuid = '[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}';
+    expect((await submit()).id).toMatch(new RegExp(`^${uuid}$`));
+    expect((await submit({ mode: 'runsync' })).id).toMatch(new RegExp(`^sync-${uuid}$`));
+  });
+
+  it('to an endpoint that is not there is refused', async () => {
+    await expect(submit({ endpointId: 'nowhere' })).rejects.toMatchObject({ code: 'not_found' });
+  });
+
+  it('is refused when the queue is full, delayed jobs included, and not any more when it is not', async () => {
+    const jobs = [await submit(), await submit({ policy: { delay: 9_000 } }), await submit()];
+    const refusal = await submit().catch((error: unknown) => error);
+    expect(refusal).toMatchObject({ code: 'queue_full', status: 429 });
+    expect(refusal).toHaveProperty('retryAfterMs', 5_000);
+    await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: jobs[0]?.id ?? '' });
+    await submit();
+  });
+
+  it('is counted exactly when many come in one commit', async () => {
+    const results = await Promise.allSettled(Array.from({ length: 10 }, () => submit()));
+    expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(3);
+    expect((await platform.health()).jobs.inQueue).toBe(3);
+  });
+});
+
+describe('an idempotency key', () => {
+  const idempotency = { key: 'k', requestHash: 'h' };
+
+  it('with the same body gives the first job, in the state it is in', async () => {
+    const first = await submit({ idempotency });
+    await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: first.id });
+    expect(await submit({ idempotency })).toEqual({ id: first.id, status: 'CANCELLED' });
+    expect((await platform.health()).jobs.inQueue).toBe(0);
+  });
+
+  it('gives one job also to requests in the same commit', async () => {
+    const jobs = await Promise.all([submit({ idempotency }), submit({ idempotency })]);
+    expect(jobs[0]?.id).toBe(jobs[1]?.id);
+  });
+
+  it('with another body is a conflict that names the first job', async () => {
+    const { id } = await submit({ idempotency });
+    const again = submit({ idempotency: { key: 'k', requestHash: 'other' } });
+    await expect(again).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining(id),
+    });
+  });
+
+  it('gives the first job also when the queue is full by now', async () => {
+    const { id } = await submit({ idempotency });
+    await submit();
+    await submit();
+    expect((await submit({ idempotency })).id).toBe(id);
+  });
+
+  it('is free again when the first job is gone', async () => {
+    const { id } = await submit({ idempotency, policy: { ttl: 10_000 } });
+    await platform.clock.advance(10_000);
+    expect((await submit({ idempotency })).id).not.toBe(id);
+  });
+});

@@ -1,0 +1,91 @@
+// What time alone does to jobs.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { completed, ENDPOINT, Hand, Platform } from '../../conformance/platform.ts';
+
+let platform: Platform;
+let worker: Hand;
+
+beforeEach(async () => {
+  platform = new Platform();
+  await platform.start();
+  worker = new Hand(() => platform.queue.link(ENDPOINT));
+  await worker.hello();
+});
+
+afterEach(() => platform.close());
+
+async function exists(id: string): Promise<boolean> {
+  return (await platform.store.read((tx) => tx.job({ endpointId: ENDPOINT, id }))) !== undefined;
+}
+
+describe('time', () => {
+  it('removes a job that waits when its time to live is over, with all that belongs to it', async () => {
+    const id = await platform.submit({ ttl: 10_000 });
+    await platform.clock.advance(9_999);
+    expect(await exists(id)).toBe(true);
+    await platform.clock.advance(1);
+    expect(await exists(id)).toBe(false);
+    const key = { endpointId: ENDPOINT, id };
+    expect(await platform.store.read((tx) => tx.input(key))).toBeUndefined();
+    expect((await platform.health()).jobs).toMatchObject({ inQueue: 0, inProgress: 0 });
+  });
+
+  it('removes a job that runs, and it is in progress no more', async () => {
+    const id = await platform.submit({ ttl: 10_000 });
+    await worker.takeOne();
+    await platform.clock.advance(10_000);
+    expect(await exists(id)).toBe(false);
+    expect(await platform.health()).toMatchObject({
+      jobs: { inProgress: 0 },
+      workers: { idle: 1, running: 0 },
+    });
+  });
+
+  it('removes a job after its retention, of run and of runsync', async () => {
+    const { submissions } = platform.queue;
+    const plain = { endpointId: ENDPOINT, input: Buffer.from('{}'), policy: {} };
+    const submit = (mode: 'run' | 'runsync') =>
+      submissions.submit({ ...plain, mode, idempotency: undefined });
+    const [run, sync] = [(await submit('run')).id, (await submit('runsync')).id];
+    for (const lease of await worker.take({ max: 2 })) await worker.finish(lease, completed);
+    await platform.clock.advance(59_999);
+    expect([await exists(run), await exists(sync)]).toEqual([true, true]);
+    await platform.clock.advance(1);
+    expect([await exists(run), await exists(sync)]).toEqual([true, false]);
+    await platform.clock.advance(1_740_000);
+    expect(await exists(run)).toBe(false);
+    expect((await platform.health()).jobs.completed).toBe(2);
+  });
+
+  it('keeps to a time to live that was set afterwards, sooner or later', async () => {
+    const [sooner, later] = [await platform.submit(), await platform.submit({ ttl: 10_000 })];
+    await platform.queue.jobs.setTtl({ endpointId: ENDPOINT, id: sooner }, 20_000);
+    await platform.queue.jobs.setTtl({ endpointId: ENDPOINT, id: later }, 40_000);
+    await platform.clock.advance(20_000);
+    expect([await exists(sooner), await exists(later)]).toEqual([false, true]);
+    await platform.clock.advance(20_000);
+    expect(await exists(later)).toBe(false);
+  });
+
+  it('is dealt with for more jobs than fit in one look', async () => {
+    await Promise.all(Array.from({ length: 450 }, () => platform.submit({ ttl: 10_000 })));
+    await platform.clock.advance(10_000);
+    expect((await platform.health()).jobs.inQueue).toBe(0);
+  });
+
+  it('that passed while the platform was away is made up for', async () => {
+    const id = await platform.submit({ ttl: 10_000 });
+    const delayed = await platform.submit({ delay: 5_000 });
+    await platform.restart(60_000);
+    await platform.clock.advance(0);
+    expect(await exists(id)).toBe(false);
+    expect((await platform.job(delayed)).delayed).toBe(false);
+  });
+
+  it('does nothing more after the queue was closed', async () => {
+    const id = await platform.submit({ ttl: 10_000 });
+    await platform.queue.close();
+    await platform.clock.advance(60_000);
+    expect(await exists(id)).toBe(true);
+  });
+});
