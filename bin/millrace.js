@@ -3,6 +3,7 @@
 // JavaScript that any Node from 14 on can parse; everything else belongs to src/cli.
 import { spawn } from 'node:child_process';
 import { existsSync, readFileSync, realpathSync } from 'node:fs';
+import module from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -31,6 +32,9 @@ async function runHere() {
     process.on('disconnect', () => process.kill(process.pid, 'SIGTERM'));
     process.channel.unref();
   }
+  // Compiled code, and handlers stripped of their types, are kept from one start to the next: a
+  // quarter of the start and, without the type stripper, 18 MB of each worker.
+  module.enableCompileCache();
   const cli = await import(main.href);
   process.exitCode = await cli.main(process.argv.slice(2));
 }

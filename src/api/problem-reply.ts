@@ -62,14 +62,20 @@ export class ProblemReplies {
    * it, for a client that is still sending, lose the answer: the rest is thrown away for a moment.
    */
   #linger(request: FastifyRequest, reply: FastifyReply): void {
-    reply.removeHeader('connection');
     const { raw } = request;
+    const closesAfter = !reply.raw.shouldKeepAlive;
+    reply.removeHeader('connection');
+    // Otherwise a client that asked for the end of the connection gets it right behind the answer.
+    reply.raw.shouldKeepAlive = true;
     reply.raw.once('finish', () => {
       const cancel = this.#options.clock.after(LINGER_MS, () => {
         if (!raw.complete) raw.socket.destroy();
       });
       raw.socket.once('close', cancel);
-      raw.once('end', cancel);
+      raw.once('end', () => {
+        cancel();
+        if (closesAfter) raw.socket.destroySoon();
+      });
     });
   }
 }

@@ -17,17 +17,18 @@ export function answerUnknownRoutes(app: FastifyInstance): void {
     known.set(url, path);
   });
 
-  app.setNotFoundHandler(async ({ method, url }, reply) => {
+  // Before a body is read: what is in it makes no difference here.
+  app.addHook('onRequest', (request, reply, done) => {
+    if (!request.is404) return done();
+    const { method, url } = request;
     const [path = url] = url.split('?', 1);
     const methods = [...known.values()]
       .filter(({ pattern }) => pattern.test(path))
       .flatMap((found) => [...found.methods]);
-    if (methods.length === 0) throw new ProblemError('not_found', 'there is no such path');
+    if (methods.length === 0) return done(new ProblemError('not_found', 'there is no such path'));
     reply.header('allow', methods.join(', '));
-    throw new ProblemError(
-      'method_not_allowed',
-      `${method} does not go here: ${methods.join(', ')}`,
-    );
+    const detail = `${method} does not go here: ${methods.join(', ')}`;
+    return done(new ProblemError('method_not_allowed', detail));
   });
 }
 

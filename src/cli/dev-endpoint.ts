@@ -21,6 +21,8 @@ export interface DevEndpointOptions {
   clock: Clock;
   log: Log;
   workerLogLevel: string;
+  /** Another one for each worker, over all endpoints. */
+  nextWorkerNumber: () => number;
 }
 
 export class DevEndpoint {
@@ -33,7 +35,7 @@ export class DevEndpoint {
   #current: DevWorker | undefined;
   /** Loads the handler, to take the place of the current one. */
   #candidate: DevWorker | undefined;
-  #number = 0;
+  #starts = 0;
   #crashes = 0;
   #cancelRestart: () => void = () => {};
   #isStopping = false;
@@ -68,7 +70,7 @@ export class DevEndpoint {
     if (before) {
       this.#log.info('reloaded');
       before.drain();
-    } else if (this.#number > 1) this.#log.info('serving');
+    } else if (this.#starts > 1) this.#log.info('serving');
   }
 
   /** Lets running jobs end; resolves when every worker of the endpoint has left. */
@@ -81,20 +83,15 @@ export class DevEndpoint {
     await Promise.all([...this.#alive].map((worker) => worker.ended));
   }
 
-  /** Ends every worker at once. */
-  kill(): void {
-    for (const worker of this.#alive) worker.kill();
-  }
-
   #start(): DevWorker {
     const { clock, endpointId, file, url, workerKey, workerLogLevel } = this.#options;
-    this.#number += 1;
+    this.#starts += 1;
     const worker = new DevWorker({
       file,
       endpointId,
       url,
       key: workerKey,
-      workerId: `dev-${endpointId}-${this.#number}`,
+      workerId: `dev-${endpointId}-${this.#options.nextWorkerNumber()}`,
       incarnation: clock.now(),
       logLevel: workerLogLevel,
     });

@@ -21,6 +21,8 @@ export class DevHandlers {
   /** By file. */
   readonly #endpoints = new Map<string, DevEndpoint>();
   readonly #leaving = new Set<Promise<void>>();
+  /** Started so far. */
+  #workers = 0;
   #isStopping = false;
 
   constructor(options: DevHandlersOptions) {
@@ -63,10 +65,6 @@ export class DevHandlers {
     await Promise.all([...this.list().map((endpoint) => endpoint.stop()), ...this.#leaving]);
   }
 
-  kill(): void {
-    for (const endpoint of this.#endpoints.values()) endpoint.kill();
-  }
-
   /** Undefined while two files claim one name. */
   #look(): HandlerFile[] | undefined {
     try {
@@ -96,6 +94,10 @@ export class DevHandlers {
       clock,
       log,
       workerLogLevel,
+      nextWorkerNumber: () => {
+        this.#workers += 1;
+        return this.#workers;
+      },
     });
     this.#endpoints.set(path, endpoint);
     await endpoint.reload();

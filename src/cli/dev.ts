@@ -70,6 +70,8 @@ async function run(args: readonly string[]): Promise<number> {
   }
   const signals = listenForStop();
   const data = openData(values.data);
+  // Workers leave with this process.
+  forceOnSecond(signals, () => data.close());
   try {
     const isLocal = isLoopback(values.host);
     const platform = await openPlatform({
@@ -107,8 +109,8 @@ interface Terms {
   dataNote: string;
 }
 
-async function serve(terms: Terms): Promise<void> {
-  const { dataNote, key, logLevel, paths, platform, signals, workerKey } = terms;
+async function serve(options: Terms): Promise<void> {
+  const { dataNote, key, logLevel, paths, platform, signals, workerKey } = options;
   const log = createTerminalLog('info');
   const clock = systemClock;
   const handlers = new DevHandlers({
@@ -119,7 +121,6 @@ async function serve(terms: Terms): Promise<void> {
     log,
     workerLogLevel: logLevel,
   });
-  forceOnSecond(signals, () => handlers.kill());
   const watch = new FolderWatch({
     folders: paths.map(findWatchedFolder),
     clock,
@@ -127,14 +128,12 @@ async function serve(terms: Terms): Promise<void> {
     onTrouble: (folder, error) => log.warn({ err: error, folder }, 'changes there go unnoticed'),
   });
   try {
-    const started = handlers.start().then(() => {
+    const leaving = signals.first.then(() => 'leaving' as const);
+    if ((await Promise.race([handlers.start(), leaving])) !== 'leaving') {
       const { url } = platform;
-      const version = packageVersion();
-      process.stdout.write(
-        renderBanner({ version, url, key, dataNote, endpoints: handlers.list() }),
-      );
-    });
-    await Promise.race([started, signals.first]);
+      const terms = { version: packageVersion(), url, key, dataNote };
+      process.stdout.write(renderBanner({ ...terms, endpoints: handlers.list() }));
+    }
     await signals.first;
     log.info('letting running jobs end; Ctrl-C again ends at once');
   } finally {

@@ -2,6 +2,7 @@
 // spawned often, so it imports no more than it runs.
 import { hostname } from 'node:os';
 import { createHttpLink } from '../transport/http-link.ts';
+import { LinkError } from '../wire/worker-link.ts';
 import { HandlerNotLoadedError } from '../worker/executor.ts';
 import { ThreadExecutor } from '../worker/thread-executor.ts';
 import { createWorker, type Worker } from '../worker/worker.ts';
@@ -144,8 +145,8 @@ async function live(worker: Worker, signals: StopSignals): Promise<number> {
   try {
     await worker.start();
   } catch (error) {
-    if (error instanceof HandlerNotLoadedError) throw new CommandError(error.message);
-    throw error;
+    const isExplained = error instanceof HandlerNotLoadedError || error instanceof LinkError;
+    throw isExplained ? new CommandError(error.message) : error;
   }
   if (worker.state.name === 'ready') tellParent({ type: 'ready' });
   const end = await worker.ended;
@@ -166,11 +167,12 @@ function openLink(
   }
 }
 
-/** Worker ids have no other characters. */
+/** As it may stand in a worker's id: no other characters, and room for the process id. */
 function safeHostname(): string {
   return (
     hostname()
       .replaceAll(/[^A-Za-z0-9._-]/g, '-')
-      .replace(/^[^A-Za-z0-9]+/, '') || 'worker'
+      .replace(/^[^A-Za-z0-9]+/, '')
+      .slice(0, 100) || 'worker'
   );
 }

@@ -88,8 +88,7 @@ export interface ProblemAnswer {
 
 /** Fails unless the answer is a whole problem body of this status. */
 export function checkProblem(answer: ProblemAnswer, expectedStatus: number): SeenProblem {
-  const { body, status } = answer;
-  const mediaType = answer.mediaType?.split(';', 1)[0];
+  const { body, mediaType, status } = answer;
   expect({ status, mediaType }, body).toEqual({
     status: expectedStatus,
     mediaType: 'application/problem+json',

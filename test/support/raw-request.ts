@@ -6,6 +6,7 @@ import {
   type OutgoingHttpHeaders,
   request,
 } from 'node:http';
+import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import type { ProblemAnswer } from './answers.ts';
 import type { PlatformProcess } from './processes.ts';
@@ -60,6 +61,30 @@ export async function sendBody(
     if (await Promise.race([drained, answered])) return answer;
   }
   opened.end();
+  return answer;
+}
+
+/** Sends all of it before it reads anything, as simple clients do. @returns what was answered */
+export async function sendThenRead(
+  platform: PlatformProcess,
+  { body, head }: { head: string[]; body: Uint8Array },
+): Promise<string> {
+  const socket = connect(Number(new URL(platform.url).port), '127.0.0.1');
+  const headers = [
+    ...head,
+    'Host: 127.0.0.1',
+    `Authorization: ${platform.adminKey}`,
+    'Content-Type: application/json',
+    `Content-Length: ${body.length}`,
+  ];
+  socket.pause();
+  socket.write(`${headers.join('\r\n')}\r\n\r\n`);
+  await new Promise<void>((resolve, reject) => {
+    socket.once('error', reject);
+    socket.write(body, () => resolve());
+  });
+  const answer = text(socket);
+  socket.end();
   return answer;
 }
 

@@ -5,7 +5,7 @@ import { checkProblem, jobRecord, readOk, readProblem } from '../../support/answ
 import { EndpointCaller } from '../../support/endpoint-caller.ts';
 import { makeText } from '../../support/multi-byte-text.ts';
 import { PlatformProcess } from '../../support/processes.ts';
-import { openRequest, sendBody } from '../../support/raw-request.ts';
+import { openRequest, sendBody, sendThenRead } from '../../support/raw-request.ts';
 
 const RUN_LIMIT = 10_485_760;
 const RUNSYNC_LIMIT = 20_971_520;
@@ -133,6 +133,17 @@ describe.each([
     async (transfer) => {
       const { body } = makeBody(limit + 1);
       checkProblem(await sendBody(platform, path, { body, transfer }), 413);
+    },
+  );
+
+  it.each(['keep-alive', 'close'])(
+    'tells so to a client that reads when it has sent everything, with Connection: %s',
+    async (connection) => {
+      const { body } = makeBody(limit + 1);
+      const head = [`POST ${path} HTTP/1.1`, `Connection: ${connection}`];
+      expect(await sendThenRead(platform, { head, body })).toMatch(
+        /^HTTP\/1\.1 413 .*"status":413/s,
+      );
     },
   );
 

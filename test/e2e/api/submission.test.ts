@@ -89,6 +89,11 @@ describe('policy.delay', () => {
     const { delayTime } = await served.untilStatus(delayed, 'COMPLETED');
     expect(delayTime).toBeGreaterThanOrEqual(1_500);
   });
+
+  it('may be a week', async () => {
+    const id = await unserved.run({}, { policy: { delay: 604_800_000, ttl: 604_800_000 } });
+    expect((await unserved.status(id)).status).toBe('IN_QUEUE');
+  });
 });
 
 describe('an idempotency key', () => {

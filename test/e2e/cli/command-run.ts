@@ -1,10 +1,12 @@
 // The built command as a process: started with arguments, read line by line, ended by its pid.
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 
+/** One for all tests, so that not every process compiles everything anew. */
+const compileCache = join(tmpdir(), 'node-compile-cache');
 const launcher = resolve(import.meta.dirname, '../../../bin/millrace.js');
 
 export interface CommandEnd {
@@ -17,6 +19,8 @@ export interface StartOptions {
   /** Instead of this checkout's command on the Node that runs the tests. */
   command?: string;
   cwd?: string;
+  /** For temporary files, so that those of a killed process go with the test. */
+  temporary?: string;
   env?: Record<string, string>;
 }
 
@@ -28,13 +32,17 @@ export class CommandRun {
   #wake: () => void = () => {};
   #hasEnded = false;
 
-  constructor(args: readonly string[], { command, cwd, env }: StartOptions = {}) {
-    // Temporary files of a killed process go with the test's own folder.
-    const temporary = cwd === undefined ? {} : { TMPDIR: cwd };
+  constructor(args: readonly string[], { command, cwd, env, temporary }: StartOptions = {}) {
     const [program, ...first] = command === undefined ? [process.execPath, launcher] : [command];
     this.child = spawn(program ?? '', [...first, ...args], {
       cwd,
-      env: { ...process.env, NO_COLOR: '1', ...temporary, ...env },
+      env: {
+        ...process.env,
+        NO_COLOR: '1',
+        NODE_COMPILE_CACHE: compileCache,
+        ...(temporary && { TMPDIR: temporary }),
+        ...env,
+      },
     });
     this.child.stdin.on('error', () => {});
     this.child.stdout.setEncoding('utf8').on('data', (data: string) => {
@@ -74,8 +82,18 @@ export class CommandRun {
 
 /** A folder and the processes of one test, which both end with it. */
 export class Workplace {
-  readonly folder = mkdtempSync(join(tmpdir(), 'millrace-cli-'));
+  /** The current folder of its processes, empty at first. */
+  readonly folder: string;
+  readonly temporary: string;
+  readonly #root = mkdtempSync(join(tmpdir(), 'millrace-cli-'));
   readonly #runs: CommandRun[] = [];
+
+  constructor() {
+    this.folder = join(this.#root, 'work');
+    this.temporary = join(this.#root, 'tmp');
+    mkdirSync(this.folder);
+    mkdirSync(this.temporary);
+  }
 
   path(name: string): string {
     return join(this.folder, name);
@@ -87,7 +105,7 @@ export class Workplace {
   }
 
   start(args: readonly string[], options: StartOptions = {}): CommandRun {
-    const run = new CommandRun(args, { cwd: this.folder, ...options });
+    const run = new CommandRun(args, { cwd: this.folder, temporary: this.temporary, ...options });
     this.#runs.push(run);
     return run;
   }
@@ -101,6 +119,6 @@ export class Workplace {
   async close(): Promise<void> {
     for (const run of this.#runs) run.child.kill('SIGKILL');
     await Promise.all(this.#runs.map((run) => run.ended));
-    rmSync(this.folder, { recursive: true, force: true });
+    rmSync(this.#root, { recursive: true, force: true });
   }
 }

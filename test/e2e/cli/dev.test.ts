@@ -228,7 +228,8 @@ describe('the end', () => {
     const { code } = await run.end('SIGTERM');
     expect(code).toBe(0);
     expect(await running).toMatchObject({ status: 'COMPLETED' });
-    expect(readdirSync(place.folder)).toEqual(['handlers']);
+    const left = readdirSync(place.temporary).filter((name) => name.startsWith('millrace'));
+    expect(left).toEqual([]);
   });
 
   it('leaves no worker behind when it is killed', async () => {

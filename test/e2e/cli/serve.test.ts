@@ -1,11 +1,11 @@
 // `millrace serve` as a process: its keys, its lock, its end, and what a killed one leaves.
-import { execFileSync } from 'node:child_process';
 import { readFile, stat } from 'node:fs/promises';
 import { get } from 'node:https';
 import { DatabaseSync } from 'node:sqlite';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ApiError, createClient } from '../../../src/client.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../unit/api/certificate.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
 let place: Workplace;
@@ -164,16 +164,46 @@ describe('the end', () => {
   });
 });
 
-it('serves https with a certificate', async () => {
-  const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=IP:127.0.0.1'];
-  const made = ['-keyout', place.path('key.pem'), '-out', place.path('cert.pem')];
-  const kind = ['-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
-  execFileSync('openssl', ['req', ...kind, ...made, ...subject], { stdio: 'ignore' });
-  const { url } = await serve('--tls-cert', 'cert.pem', '--tls-key', 'key.pem');
-  expect(url).toMatch(/^https:/);
-  const ca = await readFile(place.path('cert.pem'));
-  const body = await new Promise((resolve, reject) => {
-    get(`${url}/healthz`, { ca }, (answer) => resolve(text(answer))).on('error', reject);
+describe('with a certificate', () => {
+  const tls = ['--tls-cert', 'cert.pem', '--tls-key', 'key.pem'];
+
+  beforeEach(() => {
+    place.write('cert.pem', CERTIFICATE);
+    place.write('key.pem', CERTIFICATE_KEY);
   });
-  expect(body).toContain('"ok"');
+
+  it('serves https', async () => {
+    const { url } = await serve(...tls);
+    expect(url).toMatch(/^https:/);
+    const body = await new Promise((resolve, reject) => {
+      const options = { ca: CERTIFICATE };
+      get(`${url}/healthz`, options, (answer) => resolve(text(answer))).on('error', reject);
+    });
+    expect(body).toContain('"ok"');
+  });
+
+  it('lets workers in that trust it', async () => {
+    const { run, url } = await serve(...tls);
+    const { worker } = await readKeys(run);
+    place.write('echo.mjs', 'export default (job) => job.input;');
+    const where = ['--url', url, '--endpoint', 'echo', '--key', worker];
+    const trusting = place.start(['worker', 'echo.mjs', ...where, '--ca', 'cert.pem']);
+    await trusting.until('stderr', /worker ready/);
+    const other = place.start(['worker', 'echo.mjs', ...where]);
+    await other.until('stderr', /the platform is unavailable.*certificate/);
+  });
+
+  it('that does not fit its key exits 1', async () => {
+    place.write('key.pem', '-----BEGIN PRIVATE KEY-----\nnone\n-----END PRIVATE KEY-----\n');
+    const { code, stderr } = await place.run(['serve', '--port', '0', '--data', 'data', ...tls]);
+    expect(code).toBe(1);
+    expect(stderr).toContain('--tls-cert, --tls-key: cannot be used');
+  });
+
+  it('that is no PEM file is refused, naming the option', async () => {
+    place.write('cert.pem', 'none');
+    const { code, stderr } = await place.run(['serve', '--port', '0', ...tls]);
+    expect(code).toBe(2);
+    expect(stderr).toContain('--tls-cert: cert.pem is not a PEM file');
+  });
 });

@@ -93,6 +93,24 @@ describe('a worker', () => {
     expect(await client.status(id)).toMatchObject({ status: 'IN_QUEUE' });
   });
 
+  it('leaves at once on a second signal that is no echo of the first', async () => {
+    const run = await startWorker();
+    const { id } = await client.run({ hold: 60_000 });
+    await run.until('stderr', /holding/);
+    run.child.kill('SIGTERM');
+    await run.until('stderr', /worker draining/);
+    await new Promise((resolve) => setTimeout(resolve, 1_100));
+    expect(await run.end('SIGTERM')).toMatchObject({ code: 1 });
+    expect(await client.status(id)).toMatchObject({ status: 'IN_PROGRESS' });
+  });
+
+  it('under an id that cannot be one exits 1 and says why', async () => {
+    const args = ['worker', 'paint.mjs', '--worker-id', 'a b'];
+    const { code, stderr } = await place.run(args, { env });
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/millrace worker: .*workerId/);
+  });
+
   it('whose handler cannot be loaded exits 1 and says why', async () => {
     place.write('broken.mjs', 'export const nothing = 1;');
     const { code, stderr } = await place.run(['worker', 'broken.mjs'], { env });

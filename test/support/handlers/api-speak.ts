@@ -1,10 +1,11 @@
 // Says things by all the ways that end up in the job's log; as much as asked for.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Context, Job } from 'millrace';
+import { makeText } from '../multi-byte-text.ts';
 
 interface Speech {
   text: string;
-  /** Bytes to fill the log with, in lines of about 1,000, slowly enough not to count as a flood. */
+  /** Bytes of multi-byte text to fill the log with, in lines of about 1,000, slowly enough not to count as a flood. */
   fillBytes?: number;
 }
 
@@ -22,7 +23,7 @@ export default async function speak({ input }: Job<Speech>, ctx: Context): Promi
   ctx.log.info({ tokens: 3 }, `ctx.log says ${text}`);
   const lines = Math.ceil(fillBytes / LINE_BYTES);
   for (let line = 1; line <= lines; line += 1) {
-    console.log('.'.repeat(LINE_BYTES));
+    console.log(makeText(LINE_BYTES));
     if (line % LINES_A_TURN === 0) await delay(TURN_MS);
   }
   return null;
