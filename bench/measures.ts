@@ -145,7 +145,7 @@ export async function measureIdleMemory(): Promise<Figure[]> {
   await platform.stop();
   const floors = [
     { name: 'bare node', value: bare },
-    { name: 'node with undici, zod, pino, one piscina thread', value: libraries },
+    { name: 'node with undici, pino, one piscina thread', value: libraries },
   ];
   return [{ name: 'idle worker, one thread', unit: 'MB RSS', value, floors }];
 }

@@ -1,7 +1,6 @@
 // The floor of a worker's memory: the libraries it is made of, with one idle thread.
 import 'pino';
 import 'undici';
-import 'zod';
 import { Piscina } from 'piscina';
 
 const pool = new Piscina({

@@ -3,7 +3,8 @@ import { isUtf8 } from 'node:buffer';
 import { hash } from 'node:crypto';
 import type { z } from 'zod';
 import { describeIssues } from '../wire/issues.ts';
-import { type RunRequest, runRequest } from '../wire/job.ts';
+import type { RunRequest } from '../wire/job.ts';
+import { runRequest } from '../wire/job-schemas.ts';
 import { ProblemError } from '../wire/problem.ts';
 
 export interface SubmissionBody {

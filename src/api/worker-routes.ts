@@ -10,15 +10,15 @@ import {
 import { describeIssues } from '../wire/issues.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { routes, WORKER_HEADERS } from '../wire/routes.ts';
+import type { Report, WorkerIdentity, WorkerLink } from '../wire/worker-link.ts';
 import {
-  type Report,
   renewRequest,
   reportHeader,
   takeRequest,
-  type WorkerLink,
   workerBye,
   workerHello,
-} from '../wire/worker-link.ts';
+  workerIdentity,
+} from '../wire/worker-link-schemas.ts';
 import { check, parseJson } from './body.ts';
 import { sendBytes } from './byte-reply.ts';
 import { type EndpointRoute, sendJson } from './job-routes.ts';
@@ -90,15 +90,12 @@ function requireLink(
   throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
 }
 
-const callerIdentity = takeRequest.pick({ workerId: true, incarnation: true });
-
 /** @throws ProblemError `invalid` */
-function readCaller(headers: Readonly<Record<string, string | string[] | undefined>>): {
-  workerId: string;
-  incarnation: number;
-} {
+function readCaller(
+  headers: Readonly<Record<string, string | string[] | undefined>>,
+): WorkerIdentity {
   const incarnation = headers[WORKER_HEADERS.incarnation.toLowerCase()];
-  const checked = callerIdentity.safeParse({
+  const checked = workerIdentity.safeParse({
     workerId: headers[WORKER_HEADERS.worker.toLowerCase()],
     incarnation: /^\d{1,16}$/.test(String(incarnation)) ? Number(incarnation) : undefined,
   });

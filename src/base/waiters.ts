@@ -8,9 +8,18 @@ type Parked = () => void;
  * wake-up between the look and the wait is not lost.
  */
 export interface Waiter {
-  /** Waits for a wake-up since `open`, at most `ms`, or until the signal aborts. True if woken. */
-  wait(ms: number, signal?: AbortSignal): Promise<boolean>;
+  /**
+   * Waits for a wake-up since `open`, at most `ms`, or until the signal aborts. True if woken.
+   * `onWake` is called within the wake-up itself, for what cannot wait until the promise is settled.
+   */
+  wait(ms: number, signal?: AbortSignal, onWake?: () => void): Promise<boolean>;
   close(): void;
+}
+
+interface Parking {
+  ms: number;
+  signal: AbortSignal | undefined;
+  onWake: (() => void) | undefined;
 }
 
 interface Entry {
@@ -31,7 +40,7 @@ export class Waiters {
     const entries = this.#entries.get(key) ?? new Set();
     this.#entries.set(key, entries.add(entry));
     return {
-      wait: (ms, signal) => this.#park(entry, ms, signal),
+      wait: (ms, signal, onWake) => this.#park(entry, { ms, signal, onWake }),
       close: () => {
         entries.delete(entry);
         if (entries.size === 0 && this.#entries.get(key) === entries) this.#entries.delete(key);
@@ -60,7 +69,7 @@ export class Waiters {
     for (const key of this.#entries.keys()) this.wake(key);
   }
 
-  #park(entry: Entry, ms: number, signal?: AbortSignal): Promise<boolean> {
+  #park(entry: Entry, { ms, signal, onWake }: Parking): Promise<boolean> {
     if (entry.woken) {
       entry.woken = false;
       return Promise.resolve(true);
@@ -76,7 +85,10 @@ export class Waiters {
       };
       const cancel = this.#clock.after(ms, end);
       signal?.addEventListener('abort', end, { once: true });
-      entry.parked = end;
+      entry.parked = () => {
+        onWake?.();
+        end();
+      };
     });
   }
 }

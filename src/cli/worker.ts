@@ -1,5 +1,6 @@
 // `millrace worker`: one worker process for one handler and one endpoint, over HTTP. Workers are
 // spawned often, so it imports no more than it runs.
+import { flushCompileCache } from 'node:module';
 import { hostname } from 'node:os';
 import { createHttpLink } from '../transport/http-link.ts';
 import { LinkError } from '../wire/worker-link.ts';
@@ -149,6 +150,8 @@ async function live(worker: Worker, signals: StopSignals): Promise<number> {
     throw isExplained ? new CommandError(error.message) : error;
   }
   if (worker.state.name === 'ready') tellParent({ type: 'ready' });
+  // Now and not at the end, which a worker that is killed does not have.
+  flushCompileCache();
   const end = await worker.ended;
   if (end.name === 'failed') throw new CommandError(end.reason);
   return end.name === 'stopped' && end.farewell.delivered ? EXIT.ok : EXIT.failed;

@@ -1,6 +1,7 @@
 // The worker's side of the queue that has to do with leases: hello, take, renew, bye.
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';
+import type { Waiter } from '../base/waiters.ts';
 import type { Step, Store, StoredJob, Transaction } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
 import {
@@ -102,21 +103,26 @@ export class Leases {
     const until = clock.now() + Math.min(request.waitMs, settings.takeWaitMs);
     const ended = AbortSignal.any([signal, superseded.signal, closing]);
     await this.#releaseNotReceived(worker, request);
+    const lookAgain = () => this.#look(worker, request, ended);
+    let look = lookAgain();
     let woken = false;
-    while (!ended.aborted) {
-      const waiter = signals.jobsReady(endpointId);
-      const barred = signals.takersBarred(endpointId);
+    for (;;) {
+      let next: Look | undefined;
       try {
-        const { leases, isBarred } = await this.#leaseReady(worker, request, ended);
+        const { leases, isBarred } = await look.handover;
         const leftMs = until - clock.now();
         if (leases.length > 0 || leftMs <= 0) return leases;
         if (ended.aborted) break;
         // Whoever cannot take anyway must not use up the one wake-up that a new job gives.
-        woken = await (isBarred ? barred : waiter).wait(leftMs, ended);
+        const waiter = isBarred ? look.barred : look.ready;
+        woken = await waiter.wait(leftMs, ended, () => {
+          next = lookAgain();
+        });
       } finally {
-        waiter.close();
-        barred.close();
+        look.ready.close();
+        look.barred.close();
       }
+      look = next ?? lookAgain();
     }
     // The job that woke this take is somebody else's now.
     if (woken) signals.wakeTaker(endpointId);
@@ -160,6 +166,14 @@ export class Leases {
         if (job?.lease?.token === token) yield* step(job, { type: 'not_received' });
       }
     });
+  }
+
+  /** Looks for ready jobs, with waiters for what comes after the look. */
+  #look(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Look {
+    const { signals } = this.#options;
+    const ready = signals.jobsReady(worker.endpointId);
+    const barred = signals.takersBarred(worker.endpointId);
+    return { ready, barred, handover: this.#leaseReady(worker, request, ended) };
   }
 
   /** Leases what is ready, unless the take has ended meanwhile: a lease nobody waits for is a delay. */
@@ -227,6 +241,14 @@ export class Leases {
       return ended;
     });
   }
+}
+
+interface Look {
+  /** Woken when there is a job for somebody. */
+  ready: Waiter;
+  /** Woken when somebody who may take nothing may do so again. */
+  barred: Waiter;
+  handover: Promise<Handover>;
 }
 
 function judgeLease(job: StoredJob | undefined, token: string): 'kept' | 'cancelled' | 'lost' {

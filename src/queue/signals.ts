@@ -30,6 +30,15 @@ export class Signals {
     this.#nextDueAt = time;
   }
 
+  /**
+   * Called by the operation that inserts the job: on a store where operations of one turn share a
+   * commit, a taker that waits can lease it in that same commit. Elsewhere he looks too early, and is
+   * woken again by `inserted`.
+   */
+  arriving(job: StoredJob): void {
+    this.#wakeForQueue(job);
+  }
+
   inserted(job: StoredJob): void {
     this.#wakeForQueue(job);
     this.#wakeSweeper(job.dueAt);

@@ -47,7 +47,11 @@ export class Submissions {
     const { signals, store } = this.#options;
     const position = this.#nextPosition();
     const now = this.#options.clock.now();
-    const { job, isNew } = await store.write((tx) => insert(tx, submission, { now, position }));
+    const { job, isNew } = await store.write(function* (tx) {
+      const inserted = yield* insert(tx, submission, { now, position });
+      if (inserted.isNew) signals.arriving(inserted.job);
+      return inserted;
+    });
     if (isNew) signals.inserted(job);
     return { id: job.id, status: job.status };
   }

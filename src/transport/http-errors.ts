@@ -1,12 +1,9 @@
 // What an HTTP answer that is no success, or none at all, means for the worker.
-import { z } from 'zod';
 import type { WorkerVerb } from '../wire/routes.ts';
 import { LinkError, type LinkErrorCode } from '../wire/worker-link.ts';
 
 /** An endpoint may be unknown for as long as a platform is being set up; asking often is no use. */
 const NOT_FOUND_RETRY_MS = 10_000;
-
-const problem = z.object({ code: z.string().optional(), detail: z.string().optional() });
 
 export interface AnswerFacts {
   verb: WorkerVerb;
@@ -37,12 +34,19 @@ function judge(status: number, code: string | undefined): LinkErrorCode {
   return 'invalid';
 }
 
-function readProblem(body: Uint8Array): z.infer<typeof problem> {
+/** What there is of a problem's members; the body may be anybody's. */
+function readProblem(body: Uint8Array): { code?: string; detail?: string } {
+  let value: unknown;
   try {
-    return problem.catch({}).parse(JSON.parse(new TextDecoder().decode(body)));
+    value = JSON.parse(new TextDecoder().decode(body));
   } catch {
     return {};
   }
+  if (typeof value !== 'object' || value === null) return {};
+  const problem: { code?: string; detail?: string } = {};
+  if ('code' in value && typeof value.code === 'string') problem.code = value.code;
+  if ('detail' in value && typeof value.detail === 'string') problem.detail = value.detail;
+  return problem;
 }
 
 /** Seconds or an HTTP date, as ms from now; undefined if it is neither. */

@@ -1,28 +1,30 @@
 // WorkerLink over HTTP: one request a call, long polls included. It carries and maps; when to call
 // again is the worker's business. Paths and frames are in wire/, how errors are told in http-errors.ts.
 import { Pool } from 'undici';
-import { z } from 'zod';
 import type { Log } from '../base/log.ts';
 import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE, FrameError } from '../wire/frames.ts';
 import { routes, WORKER_HEADERS, type WorkerVerb } from '../wire/routes.ts';
 import {
   type Lease,
   LinkError,
-  leaseHeader,
   type RenewReply,
   type RenewRequest,
   type ReportReply,
   type ReportRequest,
-  renewReply,
-  reportReply,
   type TakeRequest,
   type WorkerBye,
   type WorkerHello,
   type WorkerLink,
   type WorkerWelcome,
-  workerWelcome,
 } from '../wire/worker-link.ts';
 import { describeFailure, toAnswerError } from './http-errors.ts';
+import {
+  AnswerError,
+  readLeaseHeader,
+  readRenewReply,
+  readReportReplies,
+  readWelcome,
+} from './link-answers.ts';
 
 const JSON_MEDIA_TYPE = 'application/json';
 
@@ -77,8 +79,6 @@ interface Answer {
   body: Uint8Array;
 }
 
-const replies = z.array(reportReply);
-
 /** @throws TypeError if the URL is none, or neither http nor https. */
 export function createHttpLink(options: HttpLinkOptions): HttpLink {
   return new PooledHttpLink(options);
@@ -119,10 +119,7 @@ class PooledHttpLink implements HttpLink {
 
   async hello(hello: WorkerHello): Promise<WorkerWelcome> {
     const body = JSON.stringify(hello);
-    return this.#parse(
-      await this.#call({ verb: 'hello', pool: this.#visits, body }),
-      workerWelcome,
-    );
+    return this.#parse(await this.#call({ verb: 'hello', pool: this.#visits, body }), readWelcome);
   }
 
   async take(request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
@@ -136,7 +133,7 @@ class PooledHttpLink implements HttpLink {
     const { waitMs } = request;
     const body = JSON.stringify(request);
     const answer = await this.#call({ verb: 'renew', pool: this.#renewals, body, waitMs, signal });
-    return this.#parse(answer, renewReply);
+    return this.#parse(answer, readRenewReply);
   }
 
   async report({ workerId, incarnation, reports }: ReportRequest): Promise<ReportReply[]> {
@@ -151,7 +148,7 @@ class PooledHttpLink implements HttpLink {
         [WORKER_HEADERS.incarnation]: String(incarnation),
       },
     });
-    const answers = this.#parse(answer, replies);
+    const answers = this.#parse(answer, readReportReplies);
     if (answers.length === reports.length) return answers;
     throw this.#rejectAnswer(`${answers.length} answers to ${reports.length} reports`);
   }
@@ -193,16 +190,18 @@ class PooledHttpLink implements HttpLink {
     throw toAnswerError({ verb, status: answer.status, body: answer.body, retryAfter });
   }
 
-  #parse<T>({ body }: Answer, schema: z.ZodType<T>): T {
+  #parse<T>({ body }: Answer, read: (value: unknown) => T): T {
     let value: unknown;
     try {
       value = JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString());
     } catch {
       throw this.#rejectAnswer('it is not JSON');
     }
-    const parsed = schema.safeParse(value);
-    if (parsed.success) return parsed.data;
-    throw this.#rejectAnswer(z.prettifyError(parsed.error));
+    try {
+      return read(value);
+    } catch (error) {
+      throw error instanceof AnswerError ? this.#rejectAnswer(error.message) : error;
+    }
   }
 
   #parseLeases({ mediaType, body }: Answer): Lease[] {
@@ -210,13 +209,13 @@ class PooledHttpLink implements HttpLink {
       throw this.#rejectAnswer(`it has media type '${mediaType}'`);
     }
     try {
-      return decodeFrames(body).map((frame) => {
-        const parsed = leaseHeader.safeParse(frame.header);
-        if (!parsed.success) throw this.#rejectAnswer(z.prettifyError(parsed.error));
-        return { ...parsed.data, input: frame.body };
-      });
+      return decodeFrames(body).map(({ header, body: input }, index) => ({
+        ...readLeaseHeader(header, `leases[${index}]`),
+        input,
+      }));
     } catch (error) {
-      throw error instanceof FrameError ? this.#rejectAnswer(error.message) : error;
+      const isUnreadable = error instanceof FrameError || error instanceof AnswerError;
+      throw isUnreadable ? this.#rejectAnswer(error.message) : error;
     }
   }
 

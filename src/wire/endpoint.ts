@@ -1,6 +1,6 @@
 // What an endpoint is, apart from the jobs in it.
 import { z } from 'zod';
-import { executionTimeoutMs } from './job.ts';
+import { executionTimeoutMs } from './job-schemas.ts';
 
 /** Names that the pod API needs for itself below `/v2/`. */
 const RESERVED_ENDPOINT_IDS = ['pods', 'catalog'];

@@ -1,5 +1,5 @@
 // A job as clients see it: statuses, the record, the request that makes one, and the limits on both.
-import { z } from 'zod';
+// Workers load this file: what checks a request is in job-schemas.ts.
 
 export const JOB_STATUSES = [
   'IN_QUEUE',
@@ -103,31 +103,23 @@ export interface JobSummary {
   executionTime: number;
 }
 
-export const executionTimeoutMs = z
-  .int()
-  .min(LIMITS.executionTimeoutMs.min)
-  .max(LIMITS.executionTimeoutMs.max);
-export const ttlMs = z.int().min(LIMITS.ttlMs.min).max(LIMITS.ttlMs.max);
-
-export const jobPolicy = z.strictObject({
+/** What a client may ask for one job; whole numbers within LIMITS. */
+export interface JobPolicy {
   /** ms an attempt may run. Default: the endpoint's. */
-  executionTimeout: executionTimeoutMs.exactOptional(),
+  executionTimeout?: number;
   /** ms from submission after which the job is removed, whatever its state. */
-  ttl: ttlMs.exactOptional(),
+  ttl?: number;
   /** 0 to 9, higher first. */
-  priority: z.int().min(0).max(9).exactOptional(),
+  priority?: number;
   /** ms from submission before which it is not started. */
-  delay: z.int().min(LIMITS.delayMs.min).max(LIMITS.delayMs.max).exactOptional(),
-});
-export type JobPolicy = z.infer<typeof jobPolicy>;
+  delay?: number;
+}
 
-/** The body of run and runsync. `input` is looked at only to see that it is an object. */
-export const runRequest = z.strictObject({
-  input: z.custom<object>(
-    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
-    'must be an object',
-  ),
-  policy: jobPolicy.exactOptional(),
-  idempotencyKey: z.string().min(1).max(255).exactOptional(),
-});
-export type RunRequest = z.infer<typeof runRequest>;
+/** The body of run and runsync. */
+export interface RunRequest {
+  /** Looked at only to see that it is an object. */
+  input: object;
+  policy?: JobPolicy;
+  /** 1 to 255 characters. */
+  idempotencyKey?: string;
+}

@@ -1,7 +1,7 @@
 // The queue as a worker sees it: five verbs, and the words that go with them. Every carrier (HTTP
 // long poll and those to come) speaks exactly this; the queue itself implements it without one.
-import { z } from 'zod';
-import { ERROR_CODES } from './job.ts';
+// Workers load this file: what checks a message of theirs is in worker-link-schemas.ts.
+import type { AttemptError } from './job.ts';
 
 export const PROTOCOL_VERSION = 1;
 
@@ -52,199 +52,167 @@ export class LinkError extends Error {
   }
 }
 
-const workerIdentity = {
-  workerId: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/),
-  /** Grows with every process that runs under the same worker id. */
-  incarnation: z.int().min(0),
-};
+/** Longest id of a job and longest token, in characters. */
+export const MAX_JOB_ID_LENGTH = 128;
+export const MAX_TOKEN_LENGTH = 64;
 
-const token = z.string().min(1).max(64);
-const jobId = z.string().min(1).max(128);
-const attempt = z.int().min(1);
-const waitMs = z.int().min(0).max(60_000);
+export interface WorkerIdentity {
+  /** 1 to 128 letters, digits, ".", "_" or "-"; the first a letter or digit. */
+  workerId: string;
+  /** Grows with every process that runs under the same worker id. */
+  incarnation: number;
+}
 
 /** Names one attempt; the token is what proves the right to it. */
-export const leaseRef = z.object({ jobId, attempt, token });
-export type LeaseRef = z.infer<typeof leaseRef>;
+export interface LeaseRef {
+  jobId: string;
+  /** From 1. */
+  attempt: number;
+  token: string;
+}
 
 /** A thing that runs jobs: a GPU (or a part of one), or the host's processors. */
-export const device = z.object({
-  kind: z.enum(['cpu', 'gpu']),
-  index: z.int().min(0),
-  uuid: z.string(),
-  name: z.string(),
-  memoryBytes: z.int().min(0),
-});
-export type Device = z.infer<typeof device>;
+export interface Device {
+  kind: 'cpu' | 'gpu';
+  index: number;
+  uuid: string;
+  name: string;
+  memoryBytes: number;
+}
 
-export const workerHello = z.object({
-  ...workerIdentity,
-  protocol: z.int(),
+export interface WorkerHello extends WorkerIdentity {
+  protocol: number;
   /** Of the package. */
-  version: z.string(),
+  version: string;
   /** Room for jobs at a time. */
-  slots: z.int().min(1),
-  devices: z.array(device),
+  slots: number;
+  devices: Device[];
   /** Attempts that are over and whose outcome is still to be delivered: they stay leased. */
-  outbox: z.array(leaseRef),
-});
-export type WorkerHello = z.infer<typeof workerHello>;
+  outbox: LeaseRef[];
+}
 
-export const workerWelcome = z.object({
-  protocol: z.int(),
+export interface WorkerWelcome {
+  protocol: number;
   /** A lease ends this long after it was given or last renewed. */
-  leaseMs: z.number(),
+  leaseMs: number;
   /** Longest wait of one `renew`, and so the rhythm of renewals. */
-  renewEveryMs: z.number(),
+  renewEveryMs: number;
   /** Longest wait of one `take`. */
-  takeWaitMs: z.number(),
-});
-export type WorkerWelcome = z.infer<typeof workerWelcome>;
+  takeWaitMs: number;
+}
 
-export const takeRequest = z.object({
-  ...workerIdentity,
+export interface TakeRequest extends WorkerIdentity {
   /** Chosen anew for each take; the same one again gives the same leases. */
-  takeId: token,
-  max: z.int().min(1).max(1_000),
-  waitMs,
+  takeId: string;
+  /** 1 to 1,000. */
+  max: number;
+  /** 0 to 60,000. */
+  waitMs: number;
   /** Tokens of all leases the worker holds: one that was given and is not here never arrived. */
-  held: z.array(token),
-});
-export type TakeRequest = z.infer<typeof takeRequest>;
+  held: string[];
+}
 
-export const leaseHeader = z.object({
-  jobId,
-  attempt,
-  token,
-  executionTimeoutMs: z.number(),
+export interface LeaseHeader extends LeaseRef {
+  executionTimeoutMs: number;
   /** To be run with nothing else in the same process: an earlier attempt died with its process. */
-  solo: z.boolean(),
+  solo: boolean;
   /** Unix ms. */
-  submittedAt: z.number(),
-});
+  submittedAt: number;
+}
 /** The right to run one attempt, and what to run it on: the JSON bytes of the input. */
-export type Lease = z.infer<typeof leaseHeader> & { input: Uint8Array };
+export type Lease = LeaseHeader & { input: Uint8Array };
 
-export const renewRequest = z.object({
-  ...workerIdentity,
-  waitMs,
-  leases: z.array(
-    z.object({
-      jobId,
-      token,
-      /** The worker knows that this one ended and is stopping it: no need to say so again. */
-      stopping: z.boolean(),
-    }),
-  ),
-});
-export type RenewRequest = z.infer<typeof renewRequest>;
+export interface RenewRequest extends WorkerIdentity {
+  /** 0 to 60,000. */
+  waitMs: number;
+  leases: {
+    jobId: string;
+    token: string;
+    /** The worker knows that this one ended and is stopping it: no need to say so again. */
+    stopping: boolean;
+  }[];
+}
 
 export const LEASE_VERDICTS = ['kept', 'cancelled', 'lost'] as const;
 export type LeaseVerdict = (typeof LEASE_VERDICTS)[number];
 
-export const renewReply = z.object({
+export interface RenewReply {
   /** Only those that are not simply kept. */
-  ended: z.array(z.object({ jobId, token, verdict: z.enum(['cancelled', 'lost']) })),
+  ended: { jobId: string; token: string; verdict: Exclude<LeaseVerdict, 'kept'> }[];
   /** Take nothing more and leave when the running jobs are done. */
-  drain: z.boolean(),
-});
-export type RenewReply = z.infer<typeof renewReply>;
+  drain: boolean;
+}
 
 /** How far a stop had to go: the signal, `generator.return()`, the thread, the process. */
 export const STOP_LEVELS = ['signal', 'return', 'thread', 'process'] as const;
 export type StopLevel = (typeof STOP_LEVELS)[number];
 
-const attemptError = z.object({
-  code: z.enum(ERROR_CODES),
-  message: z.string(),
-  type: z.string().exactOptional(),
-  stack: z.string().exactOptional(),
-});
-
 /** How an attempt ended. `executionMs` is the run time of the handler. */
-export const outcome = z.discriminatedUnion('kind', [
-  z.object({
-    kind: z.literal('completed'),
-    executionMs: z.number().min(0),
-    /** `value`: the report's body is the output. `chunks`: the chunks are. */
-    output: z.enum(['value', 'chunks']),
-  }),
-  z.object({
-    kind: z.literal('failed'),
-    executionMs: z.number().min(0),
-    error: attemptError,
-    retry: z.enum(['default', 'never', 'after']),
-    /** With `retry: 'after'`. */
-    retryAfterMs: z.number().min(0).exactOptional(),
-  }),
-  z.object({
-    kind: z.literal('timed_out'),
-    executionMs: z.number().min(0),
-    error: attemptError,
-    stopped: z.enum(STOP_LEVELS),
-  }),
-  z.object({
-    kind: z.literal('cancelled'),
-    executionMs: z.number().min(0),
-    stopped: z.enum(STOP_LEVELS),
-  }),
-  z.object({
-    kind: z.literal('released'),
-    /** `drain`: the worker leaves. `neighbour`: another job of its thread took it down. */
-    reason: z.enum(['drain', 'neighbour', 'not_started']),
-  }),
-]);
-export type Outcome = z.infer<typeof outcome>;
+export type Outcome =
+  | {
+      kind: 'completed';
+      executionMs: number;
+      /** `value`: the report's body is the output. `chunks`: the chunks are. */
+      output: 'value' | 'chunks';
+    }
+  | {
+      kind: 'failed';
+      executionMs: number;
+      error: AttemptError;
+      retry: 'default' | 'never' | 'after';
+      /** With `retry: 'after'`. */
+      retryAfterMs?: number;
+    }
+  | { kind: 'timed_out'; executionMs: number; error: AttemptError; stopped: StopLevel }
+  | { kind: 'cancelled'; executionMs: number; stopped: StopLevel }
+  | {
+      kind: 'released';
+      /** `drain`: the worker leaves. `neighbour`: another job of its thread took it down. */
+      reason: 'drain' | 'neighbour' | 'not_started';
+    };
 
-const reportBase = { jobId, attempt, token, seq: z.int().min(1) };
+interface ReportBase extends LeaseRef {
+  /** Within the attempt, from 1. */
+  seq: number;
+}
 
 /** What a report says; its payload, where it has one, is the body beside it. */
-export const reportHeader = z.discriminatedUnion('kind', [
-  z.object({
-    ...reportBase,
-    kind: z.literal('chunks'),
-    /** Number of the first chunk within the attempt, from 0. */
-    first: z.int().min(0),
-    /** Bytes of each chunk. The body is the chunks' JSON joined by commas. */
-    sizes: z.array(z.int().min(2)).min(1),
-  }),
-  z.object({ ...reportBase, kind: z.literal('progress') }),
-  z.object({
-    ...reportBase,
-    kind: z.literal('log'),
-    /** Lines that the worker had to leave out before these. The body is NDJSON. */
-    dropped: z.int().min(0),
-  }),
-  z.object({ ...reportBase, kind: z.literal('outcome'), outcome }),
-]);
-export type ReportHeader = z.infer<typeof reportHeader>;
+export type ReportHeader =
+  | (ReportBase & {
+      kind: 'chunks';
+      /** Number of the first chunk within the attempt, from 0. */
+      first: number;
+      /** Bytes of each chunk. The body is the chunks' JSON joined by commas. */
+      sizes: number[];
+    })
+  | (ReportBase & { kind: 'progress' })
+  | (ReportBase & {
+      kind: 'log';
+      /** Lines that the worker had to leave out before these. The body is NDJSON. */
+      dropped: number;
+    })
+  | (ReportBase & { kind: 'outcome'; outcome: Outcome });
 export type Report = ReportHeader & { body: Uint8Array };
 
-export interface ReportRequest {
-  workerId: string;
-  incarnation: number;
+export interface ReportRequest extends WorkerIdentity {
   reports: Report[];
 }
 
-export const reportReply = z.discriminatedUnion('answer', [
-  z.object({ answer: z.literal('applied') }),
+export type ReportReply =
+  | { answer: 'applied' }
   /** Was applied before. */
-  z.object({ answer: z.literal('duplicate') }),
+  | { answer: 'duplicate' }
   /** One before it is missing: send again from `expected`. */
-  z.object({ answer: z.literal('gap'), expected: z.int() }),
+  | { answer: 'gap'; expected: number }
   /** A newer attempt has the job, or it has ended: forget it. */
-  z.object({ answer: z.literal('superseded') }),
+  | { answer: 'superseded' }
   /** The job exists no more: forget it. */
-  z.object({ answer: z.literal('gone') }),
-]);
-export type ReportReply = z.infer<typeof reportReply>;
+  | { answer: 'gone' };
 
-export const workerBye = z.object({
-  ...workerIdentity,
-  reason: z.enum(['drained', 'crashed']),
+export interface WorkerBye extends WorkerIdentity {
+  reason: 'drained' | 'crashed';
   /** As in hello. */
-  outbox: z.array(leaseRef),
-  /** What is known of why it died. */
-  detail: z.string().max(4_000).exactOptional(),
-});
-export type WorkerBye = z.infer<typeof workerBye>;
+  outbox: LeaseRef[];
+  /** What is known of why it died; at most 4,000 characters. */
+  detail?: string;
+}

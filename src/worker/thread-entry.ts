@@ -1,5 +1,6 @@
 // What runs inside a handler thread: loads the author's module, runs its setup, then its jobs, for
 // as long as the thread lives. Imports no zod, no pino, nothing heavy: that is each thread's memory.
+import { enableCompileCache, flushCompileCache } from 'node:module';
 import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../base/clock.ts';
 import { createLinesLog } from '../handler/attempt-log.ts';
@@ -74,7 +75,11 @@ class ThreadLane implements Speaker {
 
   async #start(): Promise<void> {
     try {
+      // A thread does not inherit the process's cache, and writes its own only at its end unless it
+      // is told to: a handler that comes from it needs no type stripper, which is 18 MB.
+      enableCompileCache();
       const handler = await loadHandler(this.#task.handlerPath);
+      flushCompileCache();
       this.#outbox.push({ kind: 'loaded', config: handler.config });
       this.#outbox.flush();
       await handler.setup?.(this.#createSetupContext());

@@ -1,0 +1,137 @@
+// What the platform answers to a worker's verbs, checked member by member. Written by hand, because
+// every worker loads it; the same rules as schemas are in wire/worker-link-schemas.ts.
+import {
+  type LeaseHeader,
+  MAX_JOB_ID_LENGTH,
+  MAX_TOKEN_LENGTH,
+  type RenewReply,
+  type ReportReply,
+  type WorkerWelcome,
+} from '../wire/worker-link.ts';
+
+/** The message names the path and the fault: `leases[0].token: must be …`. */
+export class AnswerError extends Error {
+  override readonly name = 'AnswerError';
+
+  constructor(path: string, fault: string) {
+    super(`${path}: ${fault}`);
+  }
+}
+
+/** The answer to hello. @throws AnswerError */
+export function readWelcome(value: unknown): WorkerWelcome {
+  const members = openObject(value, 'answer');
+  return {
+    protocol: members.int('protocol'),
+    leaseMs: members.number('leaseMs'),
+    renewEveryMs: members.number('renewEveryMs'),
+    takeWaitMs: members.number('takeWaitMs'),
+  };
+}
+
+/** The header of one lease; `path` is what an error calls it. @throws AnswerError */
+export function readLeaseHeader(value: unknown, path: string): LeaseHeader {
+  const members = openObject(value, path);
+  return {
+    jobId: members.text('jobId', MAX_JOB_ID_LENGTH),
+    attempt: members.int('attempt', 1),
+    token: members.text('token', MAX_TOKEN_LENGTH),
+    executionTimeoutMs: members.number('executionTimeoutMs'),
+    solo: members.flag('solo'),
+    submittedAt: members.number('submittedAt'),
+  };
+}
+
+/** The answer to renew. @throws AnswerError */
+export function readRenewReply(value: unknown): RenewReply {
+  const members = openObject(value, 'answer');
+  return {
+    ended: members.list('ended', (item, path) => {
+      const lease = openObject(item, path);
+      return {
+        jobId: lease.text('jobId', MAX_JOB_ID_LENGTH),
+        token: lease.text('token', MAX_TOKEN_LENGTH),
+        verdict: lease.word('verdict', ['cancelled', 'lost']),
+      };
+    }),
+    drain: members.flag('drain'),
+  };
+}
+
+/** The answer to report. @throws AnswerError */
+export function readReportReplies(value: unknown): ReportReply[] {
+  return readList(value, 'answer', readReportReply);
+}
+
+const REPORT_ANSWERS = ['applied', 'duplicate', 'gap', 'superseded', 'gone'] as const;
+
+function readReportReply(value: unknown, path: string): ReportReply {
+  const members = openObject(value, path);
+  const answer = members.word('answer', REPORT_ANSWERS);
+  return answer === 'gap' ? { answer, expected: members.int('expected') } : { answer };
+}
+
+type ReadItem<T> = (item: unknown, path: string) => T;
+
+function readList<T>(value: unknown, path: string, read: ReadItem<T>): T[] {
+  if (!Array.isArray(value)) throw new AnswerError(path, 'must be an array');
+  return value.map((item, index) => read(item, `${path}[${index}]`));
+}
+
+function openObject(value: unknown, path: string): Members {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new AnswerError(path, 'must be an object');
+  }
+  return new Members(value, path);
+}
+
+/** An object's members by name, each as what it has to be; others are passed over. */
+class Members {
+  readonly #values: Map<string, unknown>;
+  readonly #path: string;
+
+  constructor(object: object, path: string) {
+    this.#values = new Map(Object.entries(object));
+    this.#path = path;
+  }
+
+  number(name: string): number {
+    const value = this.#values.get(name);
+    if (typeof value === 'number' && Number.isFinite(value)) return value;
+    throw this.#reject(name, 'must be a number');
+  }
+
+  int(name: string, min = Number.MIN_SAFE_INTEGER): number {
+    const value = this.#values.get(name);
+    if (typeof value === 'number' && Number.isSafeInteger(value) && value >= min) return value;
+    const range = min === Number.MIN_SAFE_INTEGER ? '' : ` of at least ${min}`;
+    throw this.#reject(name, `must be a whole number${range}`);
+  }
+
+  flag(name: string): boolean {
+    const value = this.#values.get(name);
+    if (typeof value === 'boolean') return value;
+    throw this.#reject(name, 'must be true or false');
+  }
+
+  text(name: string, maxLength: number): string {
+    const value = this.#values.get(name);
+    if (typeof value === 'string' && value.length >= 1 && value.length <= maxLength) return value;
+    throw this.#reject(name, `must be a string of 1 to ${maxLength} characters`);
+  }
+
+  word<W extends string>(name: string, words: readonly W[]): W {
+    const value = this.#values.get(name);
+    const word = words.find((candidate) => candidate === value);
+    if (word !== undefined) return word;
+    throw this.#reject(name, `must be one of ${words.join(', ')}`);
+  }
+
+  list<T>(name: string, read: ReadItem<T>): T[] {
+    return readList(this.#values.get(name), `${this.#path}.${name}`, read);
+  }
+
+  #reject(name: string, fault: string): AnswerError {
+    return new AnswerError(`${this.#path}.${name}`, fault);
+  }
+}

@@ -1,0 +1,26 @@
+// Checks the requests of job.ts where they come from outside. For the platform only: zod is kept out
+// of workers.
+import { z } from 'zod';
+import { type JobPolicy, LIMITS, type RunRequest } from './job.ts';
+
+export const executionTimeoutMs = z
+  .int()
+  .min(LIMITS.executionTimeoutMs.min)
+  .max(LIMITS.executionTimeoutMs.max);
+const ttlMs = z.int().min(LIMITS.ttlMs.min).max(LIMITS.ttlMs.max);
+
+const jobPolicy = z.strictObject({
+  executionTimeout: executionTimeoutMs.exactOptional(),
+  ttl: ttlMs.exactOptional(),
+  priority: z.int().min(0).max(9).exactOptional(),
+  delay: z.int().min(LIMITS.delayMs.min).max(LIMITS.delayMs.max).exactOptional(),
+}) satisfies z.ZodType<JobPolicy>;
+
+export const runRequest = z.strictObject({
+  input: z.custom<object>(
+    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+    'must be an object',
+  ),
+  policy: jobPolicy.exactOptional(),
+  idempotencyKey: z.string().min(1).max(255).exactOptional(),
+}) satisfies z.ZodType<RunRequest>;

@@ -1,0 +1,140 @@
+// Checks the messages of worker-link.ts where they come from outside. For the platform only: zod costs
+// 8 MB or more, which is nothing once and much in every worker.
+import { z } from 'zod';
+import { type AttemptError, ERROR_CODES } from './job.ts';
+import {
+  type Device,
+  type LeaseHeader,
+  type LeaseRef,
+  MAX_JOB_ID_LENGTH,
+  MAX_TOKEN_LENGTH,
+  type Outcome,
+  type RenewReply,
+  type RenewRequest,
+  type ReportHeader,
+  type ReportReply,
+  STOP_LEVELS,
+  type TakeRequest,
+  type WorkerBye,
+  type WorkerHello,
+  type WorkerIdentity,
+  type WorkerWelcome,
+} from './worker-link.ts';
+
+export const workerIdentity = z.object({
+  workerId: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/),
+  incarnation: z.int().min(0),
+}) satisfies z.ZodType<WorkerIdentity>;
+
+const token = z.string().min(1).max(MAX_TOKEN_LENGTH);
+const jobId = z.string().min(1).max(MAX_JOB_ID_LENGTH);
+const attempt = z.int().min(1);
+const waitMs = z.int().min(0).max(60_000);
+
+const leaseRef = z.object({ jobId, attempt, token }) satisfies z.ZodType<LeaseRef>;
+
+const device = z.object({
+  kind: z.enum(['cpu', 'gpu']),
+  index: z.int().min(0),
+  uuid: z.string(),
+  name: z.string(),
+  memoryBytes: z.int().min(0),
+}) satisfies z.ZodType<Device>;
+
+export const workerHello = z.object({
+  ...workerIdentity.shape,
+  protocol: z.int(),
+  version: z.string(),
+  slots: z.int().min(1),
+  devices: z.array(device),
+  outbox: z.array(leaseRef),
+}) satisfies z.ZodType<WorkerHello>;
+
+export const workerWelcome = z.object({
+  protocol: z.int(),
+  leaseMs: z.number(),
+  renewEveryMs: z.number(),
+  takeWaitMs: z.number(),
+}) satisfies z.ZodType<WorkerWelcome>;
+
+export const takeRequest = z.object({
+  ...workerIdentity.shape,
+  takeId: token,
+  max: z.int().min(1).max(1_000),
+  waitMs,
+  held: z.array(token),
+}) satisfies z.ZodType<TakeRequest>;
+
+export const leaseHeader = z.object({
+  ...leaseRef.shape,
+  executionTimeoutMs: z.number(),
+  solo: z.boolean(),
+  submittedAt: z.number(),
+}) satisfies z.ZodType<LeaseHeader>;
+
+export const renewRequest = z.object({
+  ...workerIdentity.shape,
+  waitMs,
+  leases: z.array(z.object({ jobId, token, stopping: z.boolean() })),
+}) satisfies z.ZodType<RenewRequest>;
+
+export const renewReply = z.object({
+  ended: z.array(z.object({ jobId, token, verdict: z.enum(['cancelled', 'lost']) })),
+  drain: z.boolean(),
+}) satisfies z.ZodType<RenewReply>;
+
+const attemptError = z.object({
+  code: z.enum(ERROR_CODES),
+  message: z.string(),
+  type: z.string().exactOptional(),
+  stack: z.string().exactOptional(),
+}) satisfies z.ZodType<AttemptError>;
+
+const executionMs = z.number().min(0);
+const stopped = z.enum(STOP_LEVELS);
+
+const outcome = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('completed'), executionMs, output: z.enum(['value', 'chunks']) }),
+  z.object({
+    kind: z.literal('failed'),
+    executionMs,
+    error: attemptError,
+    retry: z.enum(['default', 'never', 'after']),
+    retryAfterMs: z.number().min(0).exactOptional(),
+  }),
+  z.object({ kind: z.literal('timed_out'), executionMs, error: attemptError, stopped }),
+  z.object({ kind: z.literal('cancelled'), executionMs, stopped }),
+  z.object({
+    kind: z.literal('released'),
+    reason: z.enum(['drain', 'neighbour', 'not_started']),
+  }),
+]) satisfies z.ZodType<Outcome>;
+
+const reportBase = { ...leaseRef.shape, seq: z.int().min(1) };
+
+export const reportHeader = z.discriminatedUnion('kind', [
+  z.object({
+    ...reportBase,
+    kind: z.literal('chunks'),
+    first: z.int().min(0),
+    sizes: z.array(z.int().min(2)).min(1),
+  }),
+  z.object({ ...reportBase, kind: z.literal('progress') }),
+  z.object({ ...reportBase, kind: z.literal('log'), dropped: z.int().min(0) }),
+  z.object({ ...reportBase, kind: z.literal('outcome'), outcome }),
+]) satisfies z.ZodType<ReportHeader>;
+
+export const reportReply = z.discriminatedUnion('answer', [
+  z.object({ answer: z.literal('applied') }),
+  z.object({ answer: z.literal('duplicate') }),
+  z.object({ answer: z.literal('gap'), expected: z.int() }),
+  z.object({ answer: z.literal('superseded') }),
+  z.object({ answer: z.literal('gone') }),
+]) satisfies z.ZodType<ReportReply>;
+
+export const workerBye = z.object({
+  ...workerIdentity.shape,
+  reason: z.enum(['drained', 'crashed']),
+  outbox: z.array(leaseRef),
+  detail: z.string().max(4_000).exactOptional(),
+}) satisfies z.ZodType<WorkerBye>;

@@ -1,0 +1,105 @@
+// What a worker's process loads, and what it leaves behind for the next one: both decide how much
+// memory a worker takes before its first job. Real processes, from the sources.
+import { execFile } from 'node:child_process';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { describe, expect, it } from 'vitest';
+
+const root = resolve(import.meta.dirname, '../../..');
+
+function locate(path: string): string {
+  return pathToFileURL(join(root, path)).href;
+}
+
+interface Run {
+  stdout: string;
+  stderr: string;
+  signal: string | undefined;
+}
+
+type Environment = Record<string, string | undefined>;
+
+function runScript(source: string, environment: Environment = {}): Promise<Run> {
+  const options = { cwd: root, env: { ...process.env, ...environment } };
+  return new Promise((done) => {
+    execFile(
+      process.execPath,
+      ['--input-type=module', '--eval', source],
+      options,
+      (error, stdout, stderr) => done({ stdout, stderr, signal: error?.signal }),
+    );
+  });
+}
+
+/** The URLs of all modules that come in with `paths`, in the order of their loading. */
+async function listLoaded(paths: readonly string[]): Promise<string[]> {
+  const { stdout, stderr } = await runScript(`
+    import { registerHooks } from 'node:module';
+    const urls = new Set();
+    registerHooks({
+      resolve(specifier, context, next) {
+        const found = next(specifier, context);
+        urls.add(found.url);
+        return found;
+      },
+    });
+    for (const url of ${JSON.stringify(paths.map(locate))}) await import(url);
+    process.stdout.write([...urls].join('\\n'));
+  `);
+  expect(stderr).toBe('');
+  return stdout.split('\n');
+}
+
+describe('the modules of', () => {
+  const heavy = /\/node_modules\/(zod|fastify|prom-client)\/|^node:sqlite$/;
+
+  it('the worker command are none of the platform’s', async () => {
+    const urls = await listLoaded(['src/cli/main.ts', 'src/cli/worker.ts']);
+    expect(urls).toContain(locate('src/transport/http-link.ts'));
+    expect(urls.some((url) => url.includes('/node_modules/undici/'))).toBe(true);
+    expect(urls.filter((url) => heavy.test(url))).toEqual([]);
+  });
+
+  it('a handler thread are of no package at all', async () => {
+    const urls = await listLoaded(['src/worker/thread-entry.ts']);
+    expect(urls).toContain(locate('src/handler/invoke.ts'));
+    expect(urls.filter((url) => url.includes('/node_modules/'))).toEqual([]);
+    expect(urls).not.toContain('node:sqlite');
+  });
+});
+
+/**
+ * How many files a process leaves in the compile cache that is killed once its thread is ready. The
+ * process has no cache of its own: all there is comes from the thread.
+ */
+async function countCached(environment: Environment): Promise<number> {
+  const folder = await mkdtemp(join(tmpdir(), 'millrace-cache-'));
+  try {
+    const source = `
+      import { ThreadExecutor } from '${locate('src/worker/thread-executor.ts')}';
+      const handlerPath = ${JSON.stringify(join(root, 'test/support/handlers/square.ts'))};
+      const executor = new ThreadExecutor({ handlerPath, devices: [] });
+      await executor.start();
+      process.kill(process.pid, 'SIGKILL');
+    `;
+    const ownCache = { TMPDIR: folder, NODE_COMPILE_CACHE: undefined };
+    const { signal, stderr } = await runScript(source, { ...ownCache, ...environment });
+    expect({ signal, stderr }).toEqual({ signal: 'SIGKILL', stderr: '' });
+    const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+    return entries.filter((entry) => entry.isFile()).length;
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+}
+
+describe('a handler', () => {
+  it('is in the compile cache once it is loaded, also if the process is killed', async () => {
+    expect(await countCached({})).toBeGreaterThan(0);
+  });
+
+  it('is in no cache where the environment forbids it', async () => {
+    expect(await countCached({ NODE_DISABLE_COMPILE_CACHE: '1' })).toBe(0);
+  });
+});
