@@ -1,9 +1,10 @@
 // Writes down what lifecycle.ts decided, and tells those who wait once it is on disk.
 import type { Clock } from '../base/clock.ts';
 import type { JobKey, Step, Store, StoredJob, Transaction } from '../store/store.ts';
-import { type Decision, type JobEvent, type Moment, next, type Transition } from './lifecycle.ts';
+import { type JobEvent, next } from './lifecycle.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
+import type { Decision, Moment, Transition } from './transition.ts';
 
 /** What happened to one job inside an operation, to be told after the commit. */
 export interface Change {

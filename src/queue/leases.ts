@@ -16,10 +16,10 @@ import {
   type WorkerWelcome,
 } from '../wire/worker-link.ts';
 import type { Changes, StepOn } from './changes.ts';
-import { holdsLiveLease } from './lifecycle.ts';
 import type { HeldLease, Presence, PresentWorker } from './presence.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
+import { holdsLiveLease } from './transition.ts';
 
 export interface LeasesOptions {
   store: Store;

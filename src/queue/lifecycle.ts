@@ -1,24 +1,27 @@
 // The only place where a job's status changes: pure functions of (job, event, now). They say what
-// the job becomes and what has to happen with it; queue/changes.ts writes that down.
-import { backoffMs } from '../base/backoff.ts';
+// the job becomes and what has to happen with it; changes.ts writes that down. How attempts end is in
+// attempt-end.ts, which nobody else may use.
 import type { StoredJob, StoredLease } from '../store/store.ts';
-import {
-  type AttemptError,
-  type ErrorCode,
-  type FailedAttempt,
-  isTerminal,
-  type TerminalStatus,
-} from '../wire/job.ts';
+import { type AttemptError, isTerminal } from '../wire/job.ts';
 import type { Outcome, ReportHeader, ReportReply } from '../wire/worker-link.ts';
-import type { QueueSettings } from './settings.ts';
-
-/** What a decision depends on beside the job and the event. */
-export interface Moment {
-  now: number;
-  /** Uniform in [0, 1). */
-  random: () => number;
-  settings: QueueSettings;
-}
+import {
+  crash,
+  fail,
+  keepLease,
+  lose,
+  release,
+  requeue,
+  settle,
+  withFailure,
+} from './attempt-end.ts';
+import {
+  change,
+  type Decision,
+  holdsLiveLease,
+  type Moment,
+  type Transition,
+  withDueAt,
+} from './transition.ts';
 
 export type JobEvent =
   /** A worker takes it. */
@@ -45,21 +48,6 @@ export type JobEvent =
   | { type: 'platform_restarted' }
   /** Its `dueAt` has come. */
   | { type: 'clock' };
-
-export interface Transition {
-  job: StoredJob;
-  /** Retries to count, automatic and asked for; -1 when one turned out not to be needed. */
-  retried: number;
-  dropChunks: boolean;
-  dropOutput: boolean;
-  /** The job is to be deleted with all that belongs to it. */
-  removed: boolean;
-  /** The worker that runs it has to be told to stop. */
-  stopWorker: boolean;
-}
-
-/** A transition; or why the event is not allowed in this state. */
-export type Decision = Transition | { refused: string };
 
 export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision {
   switch (event.type) {
@@ -99,11 +87,6 @@ export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision 
     case 'clock':
       return actOnTime(job, moment);
   }
-}
-
-/** IN_PROGRESS under a lease that has not run out. */
-export function holdsLiveLease(job: StoredJob): boolean {
-  return job.lease !== null && job.status === 'IN_PROGRESS';
 }
 
 // --- leasing -----------------------------------------------------------------------------------
@@ -267,113 +250,6 @@ function settleByOutcome(
   }
 }
 
-// --- ways to end an attempt -----------------------------------------------------------------------
-
-interface FailOptions {
-  /** No attempt is made any more. */
-  final?: boolean;
-  /** Wait before the next attempt, ms. Default: by the number of failures. */
-  waitMs?: number | undefined;
-}
-
-function fail(
-  job: StoredJob,
-  error: AttemptError,
-  options: FailOptions,
-  moment: Moment,
-): Transition {
-  const failed = withFailure(job, error, moment);
-  if (options.final || failed.failures >= job.maxAttempts) {
-    return change(settle(failed, 'FAILED', moment, error));
-  }
-  const { random, settings } = moment;
-  const waitMs = options.waitMs ?? backoffMs(failed.failures, { ...settings.retry, random });
-  return change(requeue(failed, waitMs, moment), { retried: 1 });
-}
-
-/** An attempt that nobody can be blamed for: back to its place, uncounted, but not without end. */
-function release(job: StoredJob, moment: Moment): Transition {
-  const { maxReleases } = moment.settings;
-  if (job.releases < maxReleases) {
-    return change(requeue({ ...job, releases: job.releases + 1 }, 0, moment));
-  }
-  const error: AttemptError = {
-    code: 'released_too_often',
-    message: `workers gave the job back more than ${maxReleases} times`,
-  };
-  return fail(job, error, {}, moment);
-}
-
-const LOSSES: ReadonlySet<ErrorCode> = new Set(['lease_expired', 'worker_crashed']);
-
-/** A lost attempt is tried again at once the first time: most often the worker was at fault. */
-function lose(job: StoredJob, error: AttemptError, moment: Moment): Transition {
-  const isFirst = !job.history.some(({ code }) => LOSSES.has(code));
-  return fail(job, error, { waitMs: isFirst ? 0 : undefined }, moment);
-}
-
-function crash(
-  job: StoredJob,
-  { alone, detail }: { alone: boolean; detail: string },
-  moment: Moment,
-): Transition {
-  if (!holdsLiveLease(job)) return change({ ...job, lease: null });
-  if (!alone) return change(requeue({ ...job, solo: true }, 0, moment));
-  const error: AttemptError = {
-    code: 'worker_crashed',
-    message: `the worker's process died while it ran this job alone: ${detail}`,
-  };
-  return lose({ ...job, solo: true }, error, moment);
-}
-
-function withFailure(job: StoredJob, error: AttemptError, { now }: Moment): StoredJob {
-  const attempt: FailedAttempt = {
-    attempt: job.attempt,
-    code: error.code,
-    message: error.message,
-    workerId: job.workerId ?? '',
-    endedAt: now,
-  };
-  return { ...job, failures: job.failures + 1, history: [...job.history, attempt] };
-}
-
-function requeue(job: StoredJob, waitMs: number, { now }: Moment): StoredJob {
-  return {
-    ...job,
-    status: 'IN_QUEUE',
-    queuedAt: now,
-    availableAt: now + Math.ceil(waitMs),
-    delayed: waitMs > 0,
-    deadlineAt: null,
-    lease: null,
-    progress: null,
-  };
-}
-
-function settle(
-  job: StoredJob,
-  status: TerminalStatus,
-  { now, settings }: Moment,
-  error: AttemptError | null = null,
-): StoredJob {
-  return {
-    ...job,
-    status,
-    endedAt: now,
-    delayed: false,
-    deadlineAt: null,
-    expiresAt: Math.min(job.expiresAt, now + settings.retentionMs[job.mode]),
-    lease: null,
-    progress: null,
-    error: error && { ...error, attempts: job.history },
-  };
-}
-
-/** The job has ended but its attempt goes on: the holder may still say how it was stopped. */
-function keepLease(settled: StoredJob, before: StoredJob): StoredJob {
-  return { ...settled, lease: before.lease };
-}
-
 // --- clients and time -----------------------------------------------------------------------------
 
 function cancel(job: StoredJob, moment: Moment): Decision {
@@ -446,27 +322,4 @@ function expire(job: StoredJob, moment: Moment): Transition {
     ...transition,
     job: withDueAt({ ...transition.job, lease: { ...lease, lost: counted } }),
   };
-}
-
-// --- shape of a transition --------------------------------------------------------------------------
-
-const NOTHING_ELSE = {
-  retried: 0,
-  dropChunks: false,
-  dropOutput: false,
-  removed: false,
-  stopWorker: false,
-};
-
-function change(job: StoredJob, effects: Partial<Omit<Transition, 'job'>> = {}): Transition {
-  return { ...NOTHING_ELSE, ...effects, job: withDueAt(job) };
-}
-
-/** Sets when the sweeper has to look at the job next. */
-export function withDueAt(job: StoredJob): StoredJob {
-  const times = [job.expiresAt];
-  if (job.lease && job.lease.lost === null) times.push(job.lease.until);
-  if (job.deadlineAt !== null) times.push(job.deadlineAt);
-  if (job.delayed) times.push(job.availableAt);
-  return { ...job, dueAt: Math.min(...times) };
 }

@@ -38,6 +38,9 @@ export class Reports {
           const job = yield* tx.job({ endpointId, id: report.jobId });
           const verdict = judgeReport(job, report);
           if (verdict !== 'apply' || !job) return verdict === 'apply' ? APPLIED : verdict;
+          if (report.kind === 'chunks' && report.first !== job.chunkCount) {
+            throw refuse(report, `chunk ${report.first} comes after ${job.chunkCount} chunks`);
+          }
           yield* applyReport(tx, step, { job, report, maxLogBytes: settings.maxLogBytes });
           return APPLIED;
         }),
@@ -94,14 +97,25 @@ function toEvent(job: StoredJob, report: Report, maxLogBytes: number): JobEvent 
 
 /** @throws LinkError `invalid` when the body is not what the header says. */
 function checkBody(report: Report): void {
+  if (report.kind === 'progress') checkProgress(report);
   if (report.kind !== 'chunks') return;
   const bytes = report.sizes.reduce((sum, size) => sum + size, report.sizes.length - 1);
   if (bytes !== report.body.length) {
-    throw new LinkError(
-      'invalid',
-      `report ${report.seq} of job ${report.jobId}: sizes add up to ${bytes} bytes, the body has ${report.body.length}`,
-    );
+    throw refuse(report, `sizes add up to ${bytes} bytes, the body has ${report.body.length}`);
   }
+}
+
+/** It is put into the job's record as it is. */
+function checkProgress(report: Report): void {
+  try {
+    JSON.parse(Buffer.from(report.body).toString('utf8'));
+  } catch {
+    throw refuse(report, 'the progress is not JSON');
+  }
+}
+
+function refuse({ jobId, seq }: Report, problem: string): LinkError {
+  return new LinkError('invalid', `report ${seq} of job ${jobId}: ${problem}`);
 }
 
 function countLines(bytes: Uint8Array): number {

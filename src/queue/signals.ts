@@ -3,8 +3,8 @@ import type { Clock } from '../base/clock.ts';
 import { type Waiter, Waiters } from '../base/waiters.ts';
 import type { JobKey, StoredJob } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
-import type { Transition } from './lifecycle.ts';
 import type { Presence } from './presence.ts';
+import type { Transition } from './transition.ts';
 
 export class Signals {
   readonly #waiters: Waiters;

@@ -59,7 +59,9 @@ export class Streams {
         const page = await store.read((tx) => readPage(tx, request));
         if (!page) throw new ProblemError('not_found', `there is no job ${request.id}`);
         const leftMs = until - clock.now();
-        const enough = page.chunks.length > 0 || page.complete || page.reset;
+        // The default cursor learns of a reset with the first chunk after it: only that moves it.
+        const isNews = page.reset && request.after !== undefined;
+        const enough = page.chunks.length > 0 || page.complete || isNews;
         if (enough || leftMs <= 0 || ended.aborted) return page;
         await waiter.wait(leftMs, ended);
       } finally {
@@ -101,7 +103,8 @@ function* readPage(tx: Reader, request: StreamRequest): Step<StreamPage | undefi
 
 function findStart(job: StoredJob, after: Position | undefined): { from: number; reset: boolean } {
   if (!after) {
-    return { from: job.cursorAttempt === job.attempt ? job.cursorNext : 0, reset: false };
+    const isCurrent = job.cursorAttempt === job.attempt;
+    return { from: isCurrent ? job.cursorNext : 0, reset: !isCurrent && job.cursorNext > 0 };
   }
   if (after.attempt > job.attempt) {
     throw new ProblemError('invalid', 'the position is of an attempt that has not begun', {

@@ -5,8 +5,8 @@ import { createUuidV7 } from '../base/id.ts';
 import type { Step, Store, StoredEndpoint, StoredJob, Transaction } from '../store/store.ts';
 import { type JobPolicy, type JobStatus, LIMITS } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { withDueAt } from './lifecycle.ts';
 import type { Signals } from './signals.ts';
+import { withDueAt } from './transition.ts';
 
 /** What a caller whose job was refused because the queue is full is told to wait, ms. */
 const QUEUE_FULL_RETRY_MS = 5_000;

@@ -1,7 +1,7 @@
 // Jobs in every state there is, made by hand, for tests of the lifecycle; and a word for each state.
-import type { Decision, Moment } from '../../../src/queue/lifecycle.ts';
-import { withDueAt } from '../../../src/queue/lifecycle.ts';
+
 import { completeSettings, type QueueSettings } from '../../../src/queue/settings.ts';
+import { type Decision, type Moment, withDueAt } from '../../../src/queue/transition.ts';
 import type { StoredJob, StoredLease } from '../../../src/store/store.ts';
 import { isTerminal, type TerminalStatus } from '../../../src/wire/job.ts';
 

@@ -1,7 +1,8 @@
 // Laws that hold for every sequence of events: drawn at random, in time that only moves on.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { holdsLiveLease, type JobEvent, next } from '../../../src/queue/lifecycle.ts';
+import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
+import { holdsLiveLease } from '../../../src/queue/transition.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
 import { isTerminal } from '../../../src/wire/job.ts';
 import type { Outcome } from '../../../src/wire/worker-link.ts';

@@ -1,7 +1,8 @@
 // The numbers in a transition: waits, deadlines, retention, and what is kept of an attempt.
 import { describe, expect, it } from 'vitest';
-import { type JobEvent, next, type Transition } from '../../../src/queue/lifecycle.ts';
+import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
 import type { QueueSettings } from '../../../src/queue/settings.ts';
+import type { Transition } from '../../../src/queue/transition.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
 import type { Outcome } from '../../../src/wire/worker-link.ts';
 import {

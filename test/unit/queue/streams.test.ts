@@ -93,7 +93,7 @@ describe('the default cursor', () => {
     await handOut(old);
     const page = await read();
     expect(outputs(page)).toEqual(['A']);
-    expect(page).toMatchObject({ position: { attempt: 2, n: 0 }, reset: false });
+    expect(page).toMatchObject({ position: { attempt: 2, n: 0 }, reset: true });
     await handOut(page);
     await handOut(old);
     expect(outputs(await read())).toEqual([]);

@@ -1,0 +1,115 @@
+// The ways in which an attempt ends, and what becomes of its job: part of lifecycle.ts.
+import { backoffMs } from '../base/backoff.ts';
+import type { StoredJob } from '../store/store.ts';
+import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../wire/job.ts';
+import { change, holdsLiveLease, type Moment, type Transition } from './transition.ts';
+
+interface FailOptions {
+  /** No attempt is made any more. */
+  final?: boolean;
+  /** Wait before the next attempt, ms. Default: by the number of failures. */
+  waitMs?: number | undefined;
+}
+
+/** A failure that counts: tried again after a wait, or FAILED. */
+export function fail(
+  job: StoredJob,
+  error: AttemptError,
+  options: FailOptions,
+  moment: Moment,
+): Transition {
+  const failed = withFailure(job, error, moment);
+  if (options.final || failed.failures >= job.maxAttempts) {
+    return change(settle(failed, 'FAILED', moment, error));
+  }
+  const { random, settings } = moment;
+  const waitMs = options.waitMs ?? backoffMs(failed.failures, { ...settings.retry, random });
+  return change(requeue(failed, waitMs, moment), { retried: 1 });
+}
+
+/** An attempt that nobody can be blamed for: back to its place, uncounted, but not without end. */
+export function release(job: StoredJob, moment: Moment): Transition {
+  const { maxReleases } = moment.settings;
+  if (job.releases < maxReleases) {
+    return change(requeue({ ...job, releases: job.releases + 1 }, 0, moment));
+  }
+  const error: AttemptError = {
+    code: 'released_too_often',
+    message: `workers gave the job back more than ${maxReleases} times`,
+  };
+  return fail(job, error, {}, moment);
+}
+
+const LOSSES: ReadonlySet<ErrorCode> = new Set(['lease_expired', 'worker_crashed']);
+
+/** A lost attempt is tried again at once the first time: most often the worker was at fault. */
+export function lose(job: StoredJob, error: AttemptError, moment: Moment): Transition {
+  const isFirst = !job.history.some(({ code }) => LOSSES.has(code));
+  return fail(job, error, { waitMs: isFirst ? 0 : undefined }, moment);
+}
+
+/** A crash while alone counts; of several, each is a suspect and runs alone next. */
+export function crash(
+  job: StoredJob,
+  { alone, detail }: { alone: boolean; detail: string },
+  moment: Moment,
+): Transition {
+  if (!holdsLiveLease(job)) return change({ ...job, lease: null });
+  if (!alone) return change(requeue({ ...job, solo: true }, 0, moment));
+  const error: AttemptError = {
+    code: 'worker_crashed',
+    message: `the worker's process died while it ran this job alone: ${detail}`,
+  };
+  return lose({ ...job, solo: true }, error, moment);
+}
+
+/** With the attempt in its history, and counted. */
+export function withFailure(job: StoredJob, error: AttemptError, { now }: Moment): StoredJob {
+  const attempt: FailedAttempt = {
+    attempt: job.attempt,
+    code: error.code,
+    message: error.message,
+    workerId: job.workerId ?? '',
+    endedAt: now,
+  };
+  return { ...job, failures: job.failures + 1, history: [...job.history, attempt] };
+}
+
+/** Back into the queue, to be taken after `waitMs`. */
+export function requeue(job: StoredJob, waitMs: number, { now }: Moment): StoredJob {
+  return {
+    ...job,
+    status: 'IN_QUEUE',
+    queuedAt: now,
+    availableAt: now + Math.ceil(waitMs),
+    delayed: waitMs > 0,
+    deadlineAt: null,
+    lease: null,
+    progress: null,
+  };
+}
+
+/** Ended; the retention begins. */
+export function settle(
+  job: StoredJob,
+  status: TerminalStatus,
+  { now, settings }: Moment,
+  error: AttemptError | null = null,
+): StoredJob {
+  return {
+    ...job,
+    status,
+    endedAt: now,
+    delayed: false,
+    deadlineAt: null,
+    expiresAt: Math.min(job.expiresAt, now + settings.retentionMs[job.mode]),
+    lease: null,
+    progress: null,
+    error: error && { ...error, attempts: job.history },
+  };
+}
+
+/** The job has ended but its attempt goes on: the holder may still say how it was stopped. */
+export function keepLease(settled: StoredJob, before: StoredJob): StoredJob {
+  return { ...settled, lease: before.lease };
+}
