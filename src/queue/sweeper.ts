@@ -1,8 +1,10 @@
 // Turns passing time into events: expired leases, deadlines, delays that are over, retentions run out.
-import type { Clock } from '../base/clock.ts';
+import { type Clock, letOthersRun } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Store } from '../store/store.ts';
 import type { Changes } from './changes.ts';
+import type { Presence } from './presence.ts';
+import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 
 /** Jobs looked at in one operation: short enough to let requests in between. */
@@ -14,12 +16,17 @@ const RETRY_MS = 1_000;
 /** 4 KB pages given back to the file system in one go. */
 const RECLAIM_PAGES = 2_000;
 
+/** A worker that holds nothing and has been silent for so many leases is forgotten. */
+const SILENT_LEASES = 20;
+
 export interface SweeperOptions {
   store: Store;
   clock: Clock;
   log: Log;
   signals: Signals;
   changes: Changes;
+  presence: Presence;
+  settings: QueueSettings;
   closing: AbortSignal;
 }
 
@@ -30,7 +37,11 @@ export async function sweep(options: SweeperOptions): Promise<void> {
     const waiter = signals.dueSooner();
     try {
       const removed = await sweepOnce(options);
-      if (removed > 0) await store.reclaim(RECLAIM_PAGES);
+      await forgetSilent(options);
+      for (let more = removed > 0; more && !closing.aborted; ) {
+        more = await store.reclaim(RECLAIM_PAGES);
+        await letOthersRun();
+      }
       const nextDueAt = (await store.read((tx) => tx.nextDueAt())) ?? Number.POSITIVE_INFINITY;
       const sleepMs = Math.min(MAX_SLEEP_MS, nextDueAt - clock.now());
       signals.sweeperSleepsUntil(clock.now() + sleepMs);
@@ -58,5 +69,17 @@ async function sweepOnce({ changes, clock }: SweeperOptions): Promise<number> {
       return due.length;
     });
     if (seen < BATCH) return removed;
+  }
+}
+
+/** Workers that went without a bye; should one come back, it is told to say hello again. */
+async function forgetSilent({ clock, presence, settings, store }: SweeperOptions): Promise<void> {
+  const silentSince = clock.now() - SILENT_LEASES * settings.leaseMs;
+  const silent = [...presence.all()].filter(
+    (worker) => worker.seenAt < silentSince && worker.leases.size === 0,
+  );
+  for (const worker of silent) {
+    presence.leave(worker);
+    await store.write((tx) => tx.removeWorker(worker.endpointId, worker.id));
   }
 }

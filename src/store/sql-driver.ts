@@ -13,7 +13,7 @@ export interface SqlDriver {
   /** As `Store.read`. */
   read<T>(start: () => Step<T>): Promise<T>;
   /** As `Store.reclaim`. */
-  reclaim(pages: number): Promise<void>;
+  reclaim(pages: number): Promise<boolean>;
   /** As `Store.close`. */
   close(): Promise<void>;
 }

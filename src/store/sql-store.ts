@@ -23,7 +23,7 @@ export class SqlStore implements Store {
     return this.#driver.read(() => operation(this.#reader));
   }
 
-  reclaim(pages: number): Promise<void> {
+  reclaim(pages: number): Promise<boolean> {
     return this.#driver.reclaim(pages);
   }
 

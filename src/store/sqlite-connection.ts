@@ -37,6 +37,9 @@ interface Statement {
   toRow(values: Readonly<Record<number, unknown>>): Row;
 }
 
+/** Free pages up to this share of the file are kept. */
+const SHARE_KEPT_FREE = 0.1;
+
 export class SqliteConnection {
   readonly #database: DatabaseSync;
   readonly #statements = new Map<string, Statement>();
@@ -99,10 +102,11 @@ export class SqliteConnection {
     this.#prepare(sql).prepared.run();
   }
 
-  reclaim(pages: number): void {
-    const [free] = this.run({ sql: 'pragma freelist_count', params: [] });
-    if (free?.['freelist_count'] !== 0 && pages >= 1) {
-      this.#database.exec(`pragma incremental_vacuum(${Math.trunc(pages)})`);
+  /** @returns whether there is more to give back */
+  reclaim(pages: number): boolean {
+    const freed = Math.min(this.#countSparePages(), Math.trunc(pages));
+    if (freed > 0) {
+      this.#database.exec(`pragma incremental_vacuum(${freed})`);
       // The file itself shrinks only when the log is copied into it.
       this.#database.exec('pragma wal_checkpoint(passive)');
     }
@@ -110,6 +114,14 @@ export class SqliteConnection {
     if (wal && wal.size > this.#walLimitBytes) {
       this.#database.exec('pragma wal_checkpoint(truncate)');
     }
+    return this.#countSparePages() > 0;
+  }
+
+  /** Free pages beyond those that are kept, because the next jobs will want them. */
+  #countSparePages(): number {
+    const count = (name: string) =>
+      Number(this.run({ sql: `pragma ${name}`, params: [] })[0]?.[name]);
+    return Math.floor(count('freelist_count') - SHARE_KEPT_FREE * count('page_count'));
   }
 
   /** What is in the write-ahead log is copied into the file, as far as the disk lets it. */

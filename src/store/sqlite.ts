@@ -42,9 +42,9 @@ class SqliteDriver implements SqlDriver {
     return this.#guard(() => this.#connection.runSteps(start()));
   }
 
-  async reclaim(pages: number): Promise<void> {
+  async reclaim(pages: number): Promise<boolean> {
     await this.#leaveTransaction();
-    this.#guard(() => this.#connection.reclaim(pages));
+    return this.#guard(() => this.#connection.reclaim(pages));
   }
 
   async close(): Promise<void> {

@@ -26,8 +26,11 @@ export interface Store {
   write<T>(operation: (tx: Transaction) => Step<T>): Promise<T>;
   /** Sees what is committed, and nothing else. */
   read<T>(operation: (tx: Reader) => Step<T>): Promise<T>;
-  /** Gives freed space back to the file system, at most `pages` pages of it in one go. */
-  reclaim(pages: number): Promise<void>;
+  /**
+   * Gives freed space back to the file system, at most `pages` pages of it in one go; up to a tenth
+   * of the file is kept for what comes next. True if there is more to give back.
+   */
+  reclaim(pages: number): Promise<boolean>;
   /** Commits what was asked for, then closes. */
   close(): Promise<void>;
 }

@@ -116,7 +116,7 @@ export class TakeLoop {
 
   /** Undefined if the take came to nothing; leases that it may have been given come with a later one. */
   async #take(max: number): Promise<Lease[] | undefined> {
-    const { link, workerId, incarnation } = this.#options;
+    const { link, outbox, workerId, incarnation } = this.#options;
     const { signal } = this.#stopping;
     const waitMs = this.#session.terms.takeWaitMs;
     // Repeated unchanged after a failure: leases whose answer was lost come again by the takeId.
@@ -126,7 +126,7 @@ export class TakeLoop {
       takeId: randomUUID(),
       max,
       waitMs,
-      held: this.#attempts.tokens(),
+      held: [...this.#attempts.tokens(), ...outbox.survivors().map(({ token }) => token)],
     };
     const limits = { clock: this.#clock, limitMs: waitMs + TAKE_MARGIN_MS, signal };
     const call = () => callWithin(limits, (callSignal) => link.take(request, callSignal));
