@@ -52,6 +52,7 @@ export default defineConfig({
         include: ['examples/**/*.test.ts'],
       }),
       defineGroup({ name: 'conformance', testTimeoutMs: 20 * second, hookTimeoutMs: 20 * second }),
+      defineGroup({ name: 'simulation', testTimeoutMs: minute, hookTimeoutMs: minute }),
       defineGroup({ name: 'e2e', testTimeoutMs: minute, hookTimeoutMs: minute }),
       defineGroup({ name: 'soak', testTimeoutMs: 30 * minute, hookTimeoutMs: 2 * minute }),
     ],

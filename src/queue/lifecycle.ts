@@ -14,6 +14,7 @@ import {
   settle,
   withFailure,
 } from './attempt-end.ts';
+import type { QueueSettings } from './settings.ts';
 import {
   change,
   type Decision,
@@ -22,6 +23,9 @@ import {
   type Transition,
   withDueAt,
 } from './transition.ts';
+
+/** So many times `timeoutGraceMs` after its timeout a job ends, whatever its worker still says. */
+const LAST_WORD_GRACES = 12;
 
 export type JobEvent =
   /** A worker takes it. */
@@ -122,6 +126,7 @@ function renewed(job: StoredJob, { now, settings }: Moment, incarnation?: number
   if (!lease || isTerminal(job.status)) return job;
   const live: StoredJob = {
     ...job,
+    deadlineAt: putOffDeadline(job, now, settings),
     lease: {
       ...lease,
       incarnation: incarnation ?? lease.incarnation,
@@ -140,6 +145,17 @@ function renewed(job: StoredJob, { now, settings }: Moment, incarnation?: number
     releases: job.releases - (lease.lost === 'release' ? 1 : 0),
     history: lease.lost === 'failure' ? job.history.slice(0, -1) : job.history,
   };
+}
+
+/**
+ * A worker that is heard of enforces the timeout itself, and its outcome is on the way, though perhaps
+ * over a bad connection: the queue steps in when it falls silent, or when that takes far too long.
+ */
+function putOffDeadline(job: StoredJob, now: number, settings: QueueSettings): number | null {
+  if (job.deadlineAt === null || job.startedAt === null) return job.deadlineAt;
+  const timeoutAt = job.startedAt + job.executionTimeoutMs;
+  const last = timeoutAt + LAST_WORD_GRACES * settings.timeoutGraceMs;
+  return Math.max(job.deadlineAt, Math.min(now + settings.timeoutGraceMs, last));
 }
 
 /** The run is over: only the lease bounds the wait for its outcome, not the run's deadline. */

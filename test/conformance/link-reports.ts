@@ -226,7 +226,7 @@ export function describeReports(stage: LinkStage): void {
       const hand = await stage.worker();
       const lease = await hand.takeOne();
       await platform.clock.advance(8_000);
-      const renew = await platform.park('renew', () => hand.renew([lease], { waitMs: 5_000 }));
+      const renew = await platform.park('renew', () => hand.renew([], { waitMs: 5_000 }));
       await platform.clock.advance(2_999);
       expect((await platform.job(id)).status).toBe('IN_PROGRESS');
       await platform.clock.advance(1);
@@ -241,6 +241,23 @@ export function describeReports(stage: LinkStage): void {
         status: 'TIMED_OUT',
         executionTime: 10_900,
       });
+    });
+
+    it('is waited for two minutes while the worker renews, and counts if it comes', async () => {
+      const { platform } = stage;
+      const late = await platform.submit({ executionTimeout: 1_000 });
+      const never = await platform.submit({ executionTimeout: 1_000 });
+      const hand = await stage.worker();
+      const [first, second] = await hand.take({ max: 2 });
+      if (!first || !second) throw new Error('two leases were expected');
+      for (let heard = 5_000; heard <= 120_000; heard += 5_000) {
+        await platform.clock.advance(5_000);
+        await hand.renew([first, second], { waitMs: 0 });
+      }
+      await hand.finish(first, { ...completed, executionMs: 900 }, { body: '1' });
+      expect(await platform.record(late)).toMatchObject({ status: 'COMPLETED' });
+      await platform.clock.advance(1_000);
+      expect((await platform.job(never)).status).toBe('TIMED_OUT');
     });
 
     it('says how the attempt failed, with all attempts before it', async () => {
