@@ -1,5 +1,7 @@
 // `millrace worker`: one worker process for one handler and one endpoint, over HTTP. Workers are
 // spawned often, so it imports no more than it runs.
+
+import { randomBytes } from 'node:crypto';
 import { flushCompileCache } from 'node:module';
 import { hostname } from 'node:os';
 import { createHttpLink } from '../transport/http-link.ts';
@@ -51,7 +53,7 @@ const options = {
   workerId: text({
     placeholder: 'ID',
     env: 'MILLRACE_WORKER_ID',
-    help: 'stable over restarts; without it made of the host name and the process id',
+    help: 'stable over restarts; without it the host name and a random part',
   }),
   drainMs: integer({
     min: 0,
@@ -115,7 +117,7 @@ export const workerCommand: Command = {
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
   const handlerPath = findHandlerFile(positionals);
-  const { incarnation = Date.now(), workerId = `${safeHostname()}-${process.pid}` } = values;
+  const { incarnation = Date.now(), workerId = nameWorker() } = values;
   const log = createTerminalLog(values.logLevel);
   const link = openLink(values, log);
   const devices = describeHost();
@@ -170,12 +172,14 @@ function openLink(
   }
 }
 
-/** As it may stand in a worker's id: no other characters, and room for the process id. */
-function safeHostname(): string {
-  return (
-    hostname()
-      .replaceAll(/[^A-Za-z0-9._-]/g, '-')
-      .replace(/^[^A-Za-z0-9]+/, '')
-      .slice(0, 100) || 'worker'
-  );
+/**
+ * The host's name, as far as it may stand in a worker's id, and a random part: containers may share
+ * both host name and process id, and two workers of one id would drive each other out.
+ */
+function nameWorker(): string {
+  const host = hostname()
+    .replaceAll(/[^A-Za-z0-9._-]/g, '-')
+    .replace(/^[^A-Za-z0-9]+/, '')
+    .slice(0, 100);
+  return `${host || 'worker'}-${randomBytes(4).toString('hex')}`;
 }
