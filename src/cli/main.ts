@@ -39,6 +39,10 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     summary: 'scaffold a handler project',
     load: async () => (await import('./init.ts')).initCommand,
   },
+  doctor: {
+    summary: 'what this machine has, and how workers would be pinned to it',
+    load: async () => (await import('./doctor.ts')).doctorCommand,
+  },
 };
 
 /** Runs one command line, without the program's name; resolves with the exit code. */

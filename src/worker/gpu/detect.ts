@@ -1,0 +1,206 @@
+// What this machine can run jobs on: NVIDIA GPUs and their MIG instances, GPUs of other makers, or
+// else its processors. Which worker gets what is decided in device-sets.ts.
+import { access } from 'node:fs/promises';
+import { cpus, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { type Clock, systemClock } from '../../base/clock.ts';
+import type { Device } from '../../wire/worker-link.ts';
+import type { FoundDevice } from './found-device.ts';
+import { readNvidiaSmi, SMI_TIMEOUT_MS, type SmiReading } from './nvidia-smi.ts';
+import type { SmiGpu, SmiReport } from './nvidia-smi-report.ts';
+import { listOtherGpus } from './other-gpus.ts';
+import { findProgram } from './program.ts';
+
+export interface DetectOptions {
+  /** Name or path. Default `nvidia-smi`. */
+  nvidiaSmi?: string | undefined;
+  /** The PATH of the environment. */
+  searchPath: string;
+  /** Default 10,000. */
+  timeoutMs?: number;
+  /** Default `/dev`. */
+  deviceFolder?: string;
+  clock?: Clock;
+}
+
+export interface Detection {
+  /** GPUs, or one CPU device if there are none. */
+  devices: FoundDevice[];
+  /** The processors, also where GPUs were found. */
+  host: FoundDevice;
+  nvidia: NvidiaState;
+  problems: Problem[];
+}
+
+export type NvidiaState =
+  /** No nvidia-smi: nothing was started. */
+  | { kind: 'absent' }
+  | {
+      kind: 'working';
+      command: string;
+      driverVersion: string | undefined;
+      cudaVersion: string | undefined;
+      gpus: number;
+    }
+  | { kind: 'failing'; command: string };
+
+export interface Problem {
+  /** `error`: GPUs that this machine seems to have cannot be used. */
+  severity: 'error' | 'warning';
+  /** One sentence. */
+  text: string;
+  remedy: string;
+}
+
+/** Never rejects: what goes wrong is among the problems. */
+export async function detectDevices(options: DetectOptions): Promise<Detection> {
+  const { deviceFolder = '/dev', clock = systemClock } = options;
+  const [nvidia, other] = await Promise.all([
+    detectNvidia(options),
+    listOtherGpus({ deviceFolder, clock }),
+  ]);
+  const { state, problems } = nvidia;
+  if (other.problem !== undefined) {
+    const remedy = 'name the devices that jobs need by --devices, or look at `lspci` by hand';
+    problems.push({ severity: 'warning', text: other.problem, remedy });
+  }
+  const host: FoundDevice = { device: describeProcessors(), vendor: 'host', pciBusId: '' };
+  const gpus = [...nvidia.devices, ...other.devices];
+  return { devices: gpus.length > 0 ? gpus : [host], host, nvidia: state, problems };
+}
+
+function describeProcessors(): Device {
+  const processors = cpus();
+  const model = processors[0]?.model.trim() || process.arch;
+  const name = `${processors.length} × ${model}`;
+  return { kind: 'cpu', index: 0, uuid: 'cpu-0', name, memoryBytes: totalmem() };
+}
+
+interface NvidiaDetection {
+  devices: FoundDevice[];
+  state: NvidiaState;
+  problems: Problem[];
+}
+
+async function detectNvidia(options: DetectOptions): Promise<NvidiaDetection> {
+  const { nvidiaSmi = 'nvidia-smi', searchPath, deviceFolder = '/dev' } = options;
+  const command = await findProgram(nvidiaSmi, searchPath);
+  if (command === undefined) {
+    const hasDriver = await access(join(deviceFolder, 'nvidiactl')).then(
+      () => true,
+      () => false,
+    );
+    const isWanted = options.nvidiaSmi !== undefined || hasDriver;
+    const problems = isWanted ? [explainAbsence(nvidiaSmi, hasDriver)] : [];
+    return { devices: [], state: { kind: 'absent' }, problems };
+  }
+  const { timeoutMs = SMI_TIMEOUT_MS, clock = systemClock } = options;
+  return readDevices(await readNvidiaSmi({ command, timeoutMs, clock }), command);
+}
+
+function explainAbsence(nvidiaSmi: string, hasDriver: boolean): Problem {
+  return {
+    severity: 'error',
+    text: hasDriver
+      ? `there is an NVIDIA driver, but no program ${nvidiaSmi} to ask for its GPUs`
+      : `there is no program ${nvidiaSmi}`,
+    remedy:
+      'install nvidia-smi or name it by --nvidia-smi; in a container, NVIDIA_DRIVER_CAPABILITIES must include `utility`',
+  };
+}
+
+function readDevices(reading: SmiReading, command: string): NvidiaDetection {
+  if (reading.kind === 'fault') {
+    const { reason, remedy } = reading;
+    const problem: Problem = { severity: 'error', text: reason, remedy };
+    return { devices: [], state: { kind: 'failing', command }, problems: [problem] };
+  }
+  const { report, lostBusIds } = reading;
+  const { driverVersion, cudaVersion } = report;
+  return {
+    devices: listNvidiaDevices(report),
+    state: { kind: 'working', command, driverVersion, cudaVersion, gpus: report.gpus.length },
+    problems: [
+      ...(report.gpus.length + lostBusIds.length === 0 ? [NO_GPUS] : []),
+      ...lostBusIds.map(explainLost),
+      ...report.gpus.flatMap(listProblems),
+    ],
+  };
+}
+
+const NO_GPUS: Problem = {
+  severity: 'warning',
+  text: 'nvidia-smi works and lists no GPU',
+  remedy: 'in a container, start it with its GPUs (`--gpus all`)',
+};
+
+/** One for each MIG instance, and for each GPU that is not divided. */
+export function listNvidiaDevices(report: SmiReport): FoundDevice[] {
+  return report.gpus
+    .filter((gpu) => !gpu.isLost)
+    .flatMap((gpu) => (gpu.isMigEnabled ? listMigDevices(gpu) : listWhole(gpu)));
+}
+
+function listWhole(gpu: SmiGpu): FoundDevice[] {
+  const { index, uuid, name, pciBusId } = gpu;
+  if (uuid === '') return [];
+  const memoryBytes = gpu.memory.totalBytes ?? 0;
+  const device: Device = { kind: 'gpu', index, uuid, name, memoryBytes };
+  return [{ device, vendor: 'nvidia', pciBusId }];
+}
+
+function listMigDevices(gpu: SmiGpu): FoundDevice[] {
+  return gpu.migDevices.flatMap((part) => {
+    if (part.uuid === undefined) return [];
+    const { gpuInstanceId, computeInstanceId } = part;
+    const memoryBytes = part.memory.totalBytes ?? 0;
+    const name = `${gpu.name} MIG ${part.index}`;
+    const device: Device = { kind: 'gpu', index: gpu.index, uuid: part.uuid, name, memoryBytes };
+    const place = { parentUuid: gpu.uuid, index: part.index, gpuInstanceId, computeInstanceId };
+    return [{ device, vendor: 'nvidia' as const, pciBusId: gpu.pciBusId, mig: place }];
+  });
+}
+
+function listProblems(gpu: SmiGpu): Problem[] {
+  if (gpu.isLost) return [explainLost(gpu.pciBusId)];
+  const label = `GPU ${gpu.index} (${gpu.name}, ${gpu.pciBusId})`;
+  const problems: Problem[] = [];
+  const note = (severity: Problem['severity'], text: string, remedy: string) =>
+    problems.push({ severity, text: `${label} ${text}`, remedy });
+  if (gpu.uuid === '') {
+    note('error', 'does not tell its UUID and cannot be pinned', 'update the NVIDIA driver');
+  }
+  if (gpu.isMigEnabled && gpu.migDevices.length === 0) {
+    const remedy = 'make instances (`nvidia-smi mig -cgi … -C`), or switch MIG off (`-mig 0`)';
+    note('error', 'is in MIG mode and has no instances', remedy);
+  }
+  const unnamed = gpu.migDevices.filter(({ uuid }) => uuid === undefined).length;
+  if (unnamed > 0) {
+    note(
+      'error',
+      `has ${unnamed} MIG instances without a UUID`,
+      'see whether `nvidia-smi -L` lists them',
+    );
+  }
+  if (gpu.isRemapFailed) {
+    note('error', 'has memory that cannot be repaired', 'have the card replaced');
+  }
+  if (gpu.recoveryAction !== undefined) {
+    const isUrgent = /^(?:Reset|Reboot)$/.test(gpu.recoveryAction);
+    const remedy = 'reset it (`nvidia-smi --gpu-reset`) when nothing runs on it, or reboot';
+    note(isUrgent ? 'error' : 'warning', `asks for: ${gpu.recoveryAction}`, remedy);
+  }
+  if (gpu.isRetirementPending) {
+    note('warning', 'has memory to retire', 'reset it when nothing runs on it, or reboot');
+  }
+  return problems;
+}
+
+function explainLost(pciBusId: string): Problem {
+  return {
+    severity: 'error',
+    text: `the GPU at ${pciBusId || 'an unknown address'} is lost to its driver`,
+    remedy:
+      'reboot the machine; if it is lost again, have the card, its power and its seat checked',
+  };
+}

@@ -1,0 +1,175 @@
+// Looks at the devices on an interval and says when the health of one changes. What a reading means
+// is judged in health.ts; what follows from it is for those who listen.
+import { type Clock, systemClock } from '../../base/clock.ts';
+import type { FoundDevice } from './found-device.ts';
+import {
+  DEFAULT_HEALTH_POLICY,
+  type DeviceHealth,
+  type DeviceReading,
+  type HealthPolicy,
+  judgeReading,
+  startHealth,
+} from './health.ts';
+import type { SmiReading } from './nvidia-smi.ts';
+import type { SmiGpu, SmiMemory, SmiReport } from './nvidia-smi-report.ts';
+
+export interface GpuMonitorOptions {
+  /** NVIDIA's; others cannot be read and are left out. */
+  devices: readonly FoundDevice[];
+  /** One look; must not reject. */
+  read: () => Promise<SmiReading>;
+  /** From the end of one look to the next, ms. Default 10,000. */
+  intervalMs?: number;
+  /** What is not given is as in DEFAULT_HEALTH_POLICY. */
+  policy?: Partial<HealthPolicy>;
+  clock?: Clock;
+}
+
+/** Last known of one device. */
+export interface DeviceStatus {
+  found: FoundDevice;
+  health: DeviceHealth;
+  /** Of the last reading that had the device in it. */
+  memory: SmiMemory;
+  /** Percent; of the whole GPU, and not told of a divided one. */
+  utilization: number | undefined;
+  temperatureC: number | undefined;
+}
+
+/** Called when a device goes from one state of health to another. */
+export type HealthListener = (status: DeviceStatus, before: DeviceHealth) => void;
+
+export class GpuMonitor {
+  readonly #read: () => Promise<SmiReading>;
+  readonly #intervalMs: number;
+  readonly #policy: HealthPolicy;
+  readonly #clock: Clock;
+  readonly #listeners = new Set<HealthListener>();
+  readonly #statuses: Map<string, DeviceStatus>;
+  /** Undefined while it does not run. */
+  #cancelNext: (() => void) | undefined;
+
+  constructor(options: GpuMonitorOptions) {
+    const { devices, read, intervalMs = 10_000, policy = {}, clock = systemClock } = options;
+    this.#read = read;
+    this.#intervalMs = intervalMs;
+    this.#policy = { ...DEFAULT_HEALTH_POLICY, ...policy };
+    this.#clock = clock;
+    const readable = devices.filter(({ vendor }) => vendor === 'nvidia');
+    this.#statuses = new Map(
+      readable.map((found) => [found.device.uuid, startStatus(found, clock.now())]),
+    );
+  }
+
+  get statuses(): DeviceStatus[] {
+    return [...this.#statuses.values()];
+  }
+
+  /** Until the returned function is called. */
+  onChange(listener: HealthListener): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** The first look is at once. Without a device to read it does nothing. */
+  start(): void {
+    if (this.#cancelNext || this.#statuses.size === 0) return;
+    this.#plan(0);
+  }
+
+  stop(): void {
+    this.#cancelNext?.();
+    this.#cancelNext = undefined;
+  }
+
+  #plan(waitMs: number): void {
+    const cancel = this.#clock.after(waitMs, () => {
+      void this.look().then(() => {
+        // Stopped, or stopped and started again, in the meantime.
+        if (this.#cancelNext === cancel) this.#plan(this.#intervalMs);
+      });
+    });
+    this.#cancelNext = cancel;
+  }
+
+  /** One look, beside those on the interval. */
+  async look(): Promise<void> {
+    const reading = await this.#read();
+    const now = this.#clock.now();
+    for (const [uuid, before] of this.#statuses) {
+      const view = viewDevice(before.found, reading);
+      const judged = { health: before.health, reading: view.reading, now, policy: this.#policy };
+      const status = { ...before, ...view.measured, health: judgeReading(judged) };
+      this.#statuses.set(uuid, status);
+      if (status.health.state.name === before.health.state.name) continue;
+      for (const listener of this.#listeners) listener(status, before.health);
+    }
+  }
+}
+
+function startStatus(found: FoundDevice, now: number): DeviceStatus {
+  const memory = { totalBytes: found.device.memoryBytes, usedBytes: undefined };
+  return {
+    found,
+    health: startHealth(now),
+    memory,
+    utilization: undefined,
+    temperatureC: undefined,
+  };
+}
+
+interface DeviceView {
+  reading: DeviceReading;
+  measured?: Pick<DeviceStatus, 'memory' | 'utilization' | 'temperatureC'>;
+}
+
+/** What one answer of nvidia-smi says of one device. */
+function viewDevice(found: FoundDevice, answer: SmiReading): DeviceView {
+  if (answer.kind === 'report') return viewInReport(found, answer.report, answer.lostBusIds);
+  if (answer.fault !== 'lost' || answer.pciBusId === undefined) {
+    return { reading: { kind: 'unread', reason: answer.reason } };
+  }
+  // A lost card can keep nvidia-smi from telling of the others; they are not to blame.
+  const isThis = answer.pciBusId === found.pciBusId;
+  return { reading: isThis ? { kind: 'lost', reason: answer.reason } : { kind: 'skipped' } };
+}
+
+function viewInReport(
+  found: FoundDevice,
+  report: SmiReport,
+  lostBusIds: readonly string[],
+): DeviceView {
+  const parentUuid = found.mig?.parentUuid ?? found.device.uuid;
+  const gpu = report.gpus.find(
+    ({ uuid, pciBusId }) => uuid === parentUuid || (uuid === '' && pciBusId === found.pciBusId),
+  );
+  if (gpu?.isLost || lostBusIds.includes(found.pciBusId)) {
+    return {
+      reading: { kind: 'lost', reason: `the driver has lost the GPU at ${found.pciBusId}` },
+    };
+  }
+  if (!gpu) return { reading: { kind: 'lost', reason: 'nvidia-smi lists it no more' } };
+  const { utilization, temperatureC } = gpu;
+  const part = found.mig ? findPart(found, gpu) : undefined;
+  if (found.mig && !part) {
+    return { reading: { kind: 'lost', reason: 'its MIG instance is gone' } };
+  }
+  const memory = part?.memory ?? gpu.memory;
+  // Errors in one instance say nothing against its neighbours.
+  const eccVolatile = part?.eccVolatile ?? gpu.eccVolatile;
+  const eccAggregate = part ? undefined : gpu.eccAggregate;
+  return {
+    reading: { ...gpu, kind: 'read', eccVolatile, eccAggregate },
+    measured: { memory, utilization, temperatureC },
+  };
+}
+
+function findPart({ mig, device }: FoundDevice, gpu: SmiGpu) {
+  return gpu.migDevices.find(
+    ({ uuid, gpuInstanceId, computeInstanceId }) =>
+      uuid === device.uuid ||
+      (uuid === undefined &&
+        gpuInstanceId === mig?.gpuInstanceId &&
+        computeInstanceId === mig.computeInstanceId),
+  );
+}

@@ -1,0 +1,256 @@
+// What `nvidia-smi -q -x` says, as types: the words of its XML from driver 450 to 590 are known here
+// and nowhere else. Where they come from is in docs/gpus.md.
+import { compareBusIds, normalizeBusId } from './bus-id.ts';
+
+/** `undefined` anywhere below: the card or the driver does not say. */
+export interface SmiReport {
+  driverVersion: string | undefined;
+  /** Newest CUDA that the driver runs. */
+  cudaVersion: string | undefined;
+  /** By PCI bus id, as CUDA numbers them under CUDA_DEVICE_ORDER=PCI_BUS_ID. */
+  gpus: SmiGpu[];
+}
+
+export interface SmiGpu {
+  /** Place in the order of PCI bus ids, from 0: what `nvidia-smi -i` and CUDA take. */
+  index: number;
+  /** N of /dev/nvidiaN; need not be the index. */
+  minorNumber: number | undefined;
+  /** Empty where the GPU cannot say (any more). */
+  uuid: string;
+  name: string;
+  pciBusId: string;
+  /** The driver has lost the card; the rest says nothing. */
+  isLost: boolean;
+  memory: SmiMemory;
+  /** Percent, 0 to 100; MIG devices share one that is not told. */
+  utilization: number | undefined;
+  temperatureC: number | undefined;
+  /** From here on the card slows itself down. */
+  slowdownC: number | undefined;
+  /** Uncorrected memory errors since the driver was loaded. */
+  eccVolatile: number | undefined;
+  /** Uncorrected memory errors in the card's life. */
+  eccAggregate: number | undefined;
+  /** Pages or rows are to be retired at the next reset. */
+  isRetirementPending: boolean;
+  /** Memory that cannot be repaired by retiring any more of it. */
+  isRemapFailed: boolean;
+  /** What the driver asks for: `Reset`, `Reboot`, `Drain and Reset`, `Drain P2P`. */
+  recoveryAction: string | undefined;
+  isMigEnabled: boolean;
+  migDevices: SmiMigDevice[];
+  processes: SmiProcess[];
+}
+
+export interface SmiMemory {
+  totalBytes: number | undefined;
+  usedBytes: number | undefined;
+}
+
+export interface SmiMigDevice {
+  /** Within its GPU, from 0. */
+  index: number;
+  /** `MIG-…`; most drivers leave it out here and tell it only in `nvidia-smi -L`. */
+  uuid: string | undefined;
+  gpuInstanceId: number;
+  computeInstanceId: number;
+  memory: SmiMemory;
+  eccVolatile: number | undefined;
+}
+
+/** In a container only processes of the container, often none, are told. */
+export interface SmiProcess {
+  pid: number;
+  usedBytes: number | undefined;
+  gpuInstanceId: number | undefined;
+}
+
+/** The output is not what nvidia-smi prints. */
+export class SmiOutputError extends Error {
+  override readonly name = 'SmiOutputError';
+}
+
+/** @throws SmiOutputError */
+export async function parseReport(xml: string): Promise<SmiReport> {
+  const log = readChild(await parseXml(xml), 'nvidia_smi_log');
+  if (typeof log !== 'object') throw new SmiOutputError('there is no <nvidia_smi_log> in it');
+  const gpus = readList(log, 'gpu').map(readGpu);
+  gpus.sort((one, other) => compareBusIds(one.pciBusId, other.pciBusId));
+  return {
+    driverVersion: readText(log, 'driver_version'),
+    cudaVersion: readText(log, 'cuda_version'),
+    gpus: gpus.map((gpu, index) => ({ ...gpu, index })),
+  };
+}
+
+type Node = string | { [name: string]: unknown } | undefined;
+
+/** The library is loaded here, after nvidia-smi was found: most machines need none. */
+async function parseXml(xml: string): Promise<unknown> {
+  const { XMLParser } = await import('fast-xml-parser');
+  const lists = new Set(['gpu', 'mig_device', 'process_info']);
+  const parser = new XMLParser({
+    ignoreAttributes: false,
+    attributeNamePrefix: '@',
+    parseTagValue: false,
+    processEntities: false,
+    isArray: (name) => lists.has(name),
+  });
+  try {
+    return parser.parse(xml, true);
+  } catch (error) {
+    throw new SmiOutputError(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function readGpu(gpu: Node): SmiGpu {
+  const temperature = readChild(gpu, 'temperature');
+  const ecc = readChild(gpu, 'ecc_errors');
+  const uuid = readText(gpu, 'uuid');
+  const mig = readChild(gpu, 'mig_devices');
+  return {
+    index: 0,
+    minorNumber: readNumber(gpu, 'minor_number'),
+    uuid: uuid?.startsWith('GPU-') ? uuid : '',
+    name: readText(gpu, 'product_name') ?? 'NVIDIA GPU',
+    pciBusId: normalizeBusId(readText(gpu, 'pci', 'pci_bus_id') ?? readText(gpu, '@id') ?? ''),
+    isLost: isLost(gpu),
+    memory: readMemory(gpu),
+    utilization: readNumber(gpu, 'utilization', 'gpu_util'),
+    temperatureC: readNumber(temperature, 'gpu_temp'),
+    slowdownC: readSlowdown(temperature),
+    eccVolatile: sumUncorrected(readChild(ecc, 'volatile')),
+    eccAggregate: sumUncorrected(readChild(ecc, 'aggregate')),
+    isRetirementPending:
+      says('Yes', gpu, 'retired_pages', 'pending_retirement') ||
+      says('Yes', gpu, 'retired_pages', 'pending_blacklist') ||
+      says('Yes', gpu, 'remapped_rows', 'remapped_row_pending'),
+    isRemapFailed:
+      says('Yes', gpu, 'remapped_rows', 'remapped_row_failure') ||
+      says('Yes', ecc, 'unrepairable_memory'),
+    recoveryAction: readRecoveryAction(gpu),
+    isMigEnabled: says('Enabled', gpu, 'mig_mode', 'current_mig'),
+    migDevices: readList(mig, 'mig_device').map(readMigDevice),
+    processes: readList(readChild(gpu, 'processes'), 'process_info').flatMap(readProcess),
+  };
+}
+
+function readMigDevice(device: Node): SmiMigDevice {
+  return {
+    index: readNumber(device, 'index') ?? 0,
+    uuid: readText(device, 'uuid'),
+    gpuInstanceId: readNumber(device, 'gpu_instance_id') ?? 0,
+    computeInstanceId: readNumber(device, 'compute_instance_id') ?? 0,
+    memory: readMemory(device),
+    eccVolatile: sumUncorrected(readChild(readChild(device, 'ecc_error_count'), 'volatile_count')),
+  };
+}
+
+function readProcess(process: Node): SmiProcess[] {
+  const pid = readNumber(process, 'pid');
+  if (pid === undefined) return [];
+  const usedBytes = readBytes(process, 'used_memory');
+  return [{ pid, usedBytes, gpuInstanceId: readNumber(process, 'gpu_instance_id') }];
+}
+
+function readMemory(device: Node): SmiMemory {
+  return {
+    totalBytes: readBytes(device, 'fb_memory_usage', 'total'),
+    usedBytes: readBytes(device, 'fb_memory_usage', 'used'),
+  };
+}
+
+/** Cards to Ampere name the degree; later ones how many degrees are left, and at how many they slow. */
+function readSlowdown(temperature: Node): number | undefined {
+  const absolute = readNumber(temperature, 'gpu_temp_slow_threshold');
+  if (absolute !== undefined) return absolute;
+  const now = readNumber(temperature, 'gpu_temp');
+  const left = readNumber(temperature, 'gpu_temp_tlimit');
+  const slowAt = readNumber(temperature, 'gpu_temp_slow_tlimit_threshold');
+  if (now === undefined || left === undefined || slowAt === undefined) return undefined;
+  return now + left - slowAt;
+}
+
+/** Ampere and later count by memory and kind; earlier cards have a total of double-bit errors. */
+function sumUncorrected(counts: Node): number | undefined {
+  if (typeof counts !== 'object') return undefined;
+  const doubleBit = readNumber(counts, 'double_bit', 'total');
+  if (doubleBit !== undefined) return doubleBit;
+  const found = Object.keys(counts)
+    .filter((name) => name.includes('_uncorrectable'))
+    .map((name) => readNumber(counts, name))
+    .filter((count) => count !== undefined);
+  return found.length === 0 ? undefined : found.reduce((sum, count) => sum + count, 0);
+}
+
+function readRecoveryAction(gpu: Node): string | undefined {
+  const action = readText(gpu, 'gpu_recovery_action');
+  if (action !== undefined) return action === 'None' ? undefined : action;
+  if (says('Yes', gpu, 'gpu_reset_status', 'reset_required')) return 'Reset';
+  const isAdvised = says('Yes', gpu, 'gpu_reset_status', 'drain_and_reset_recommended');
+  return isAdvised ? 'Drain and Reset' : undefined;
+}
+
+/** A lost card is still listed by some drivers, with the error in the place of its values. */
+function isLost(gpu: Node): boolean {
+  const told = [
+    readRaw(gpu, 'uuid'),
+    readRaw(gpu, 'product_name'),
+    readRaw(gpu, 'fb_memory_usage', 'total'),
+    readRaw(gpu, 'temperature', 'gpu_temp'),
+  ];
+  return told.some((text) => text !== undefined && /GPU is lost|fallen off the bus/i.test(text));
+}
+
+/** What stands where there is no value. */
+const NO_VALUE =
+  /^(?:$|\[?(?:N\/A|Not Supported|Not Available|Unknown Error|Unknown|None)\]?$|\[?ERR!|\[?GPU is lost|\[?GPU requires reset|\[?Insufficient Permissions|\[?Requested functionality)/i;
+
+function readText(node: Node, ...path: string[]): string | undefined {
+  const text = readRaw(node, ...path);
+  // The action `None` of a healthy card is an answer and not a gap.
+  if (text === undefined || (NO_VALUE.test(text) && text !== 'None')) return undefined;
+  return text;
+}
+
+/** The number at the start of `45 C`, `2 %`, `0`. */
+function readNumber(node: Node, ...path: string[]): number | undefined {
+  const digits = /^-?\d+(?:\.\d+)?/.exec(readText(node, ...path) ?? '')?.[0];
+  return digits === undefined ? undefined : Number(digits);
+}
+
+const UNITS: Readonly<Record<string, number>> = { B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
+
+/** The bytes of `23034 MiB`. */
+function readBytes(node: Node, ...path: string[]): number | undefined {
+  const [, digits, unit = ''] = /^(\d+) ([KMG]iB|B)$/.exec(readText(node, ...path) ?? '') ?? [];
+  const factor = UNITS[unit];
+  return digits === undefined || factor === undefined ? undefined : Number(digits) * factor;
+}
+
+function says(word: string, node: Node, ...path: string[]): boolean {
+  return readText(node, ...path) === word;
+}
+
+function readRaw(node: Node, ...path: string[]): string | undefined {
+  let found = node;
+  for (const name of path) found = readChild(found, name);
+  return typeof found === 'string' ? found.trim() : undefined;
+}
+
+function readChild(node: unknown, name: string): Node {
+  if (!isElement(node)) return undefined;
+  const child = node[name];
+  return typeof child === 'string' || isElement(child) ? child : undefined;
+}
+
+function readList(node: Node, name: string): Node[] {
+  const list = isElement(node) ? node[name] : undefined;
+  if (!Array.isArray(list)) return [];
+  return list.filter((item) => typeof item === 'string' || isElement(item));
+}
+
+function isElement(node: unknown): node is { [name: string]: unknown } {
+  return typeof node === 'object' && node !== null && !Array.isArray(node);
+}

@@ -1,0 +1,232 @@
+// Asks nvidia-smi, and turns whatever happens into an answer: a report, or a fault with its reason
+// and its remedy. What the XML means is in nvidia-smi-report.ts.
+import { type Clock, systemClock } from '../../base/clock.ts';
+import { normalizeBusId } from './bus-id.ts';
+import { parseReport, type SmiGpu, SmiOutputError, type SmiReport } from './nvidia-smi-report.ts';
+import { type ProgramEnd, runProgram } from './program.ts';
+
+export const SMI_TIMEOUT_MS = 10_000;
+
+export const SMI_FAULTS = [
+  /** There is no such program. */
+  'missing',
+  /** It was killed because it gave no answer in time. */
+  'timeout',
+  /** It cannot talk to the driver, or does not fit it. */
+  'driver',
+  /** A card is lost, and the program says nothing of the others. */
+  'lost',
+  /** It ended with an error of another kind. */
+  'failed',
+  /** It ended well and printed something else than its XML. */
+  'garbage',
+] as const;
+
+export interface SmiFault {
+  kind: 'fault';
+  fault: (typeof SMI_FAULTS)[number];
+  /** One sentence. */
+  reason: string;
+  /** What to do about it, one sentence. */
+  remedy: string;
+  /** Of the card that is meant, where one is named. */
+  pciBusId?: string;
+}
+
+export type SmiReading =
+  | {
+      kind: 'report';
+      report: SmiReport;
+      /** Lost cards that are not in the report. */
+      lostBusIds: string[];
+    }
+  | SmiFault;
+
+export interface SmiOptions {
+  /** Path of nvidia-smi. */
+  command: string;
+  /** Default 10,000. */
+  timeoutMs?: number;
+  clock?: Clock;
+}
+
+/**
+ * Never rejects. Starts nvidia-smi once; again only for the UUIDs of MIG devices, and to have the
+ * others when one card is lost.
+ */
+export async function readNvidiaSmi(options: SmiOptions): Promise<SmiReading> {
+  const reading = await readOutput(await ask(options, ['-q', '-x']), options);
+  if (reading.kind !== 'fault' || reading.fault !== 'lost') return reading;
+  const uuids = await listUuids(options);
+  if (uuids.length === 0) return reading;
+  const others = await readOutput(await ask(options, ['-q', '-x', '-i', uuids.join(',')]), options);
+  if (others.kind === 'fault') return reading;
+  const lostBusIds = reading.pciBusId === undefined ? [] : [reading.pciBusId];
+  return { ...others, lostBusIds: [...others.lostBusIds, ...lostBusIds] };
+}
+
+async function readOutput(end: ProgramEnd, options: SmiOptions): Promise<SmiReading> {
+  if (end.kind !== 'exited') return explainEnd(end, options);
+  const start = end.stdout.indexOf('<?xml');
+  if (end.code !== 0 && start < 0) return explainExit(end.code, `${end.stdout}\n${end.stderr}`);
+  try {
+    const report = await parseReport(end.stdout.slice(Math.max(0, start)));
+    const lostBusIds = listLost(`${end.stdout.slice(0, Math.max(0, start))}\n${end.stderr}`);
+    return { kind: 'report', report: await nameMigDevices(report, options), lostBusIds };
+  } catch (error) {
+    if (!(error instanceof SmiOutputError)) throw error;
+    return explainGarbage(end.stdout, error.message);
+  }
+}
+
+async function listUuids(options: SmiOptions): Promise<string[]> {
+  const end = await ask(options, ['-L']);
+  if (end.kind !== 'exited') return [];
+  return [...end.stdout.matchAll(/^GPU \d+: .*\(UUID: (GPU-[^)]+)\)/gm)].map(
+    ([, uuid = '']) => uuid,
+  );
+}
+
+function ask(
+  { command, timeoutMs = SMI_TIMEOUT_MS, clock = systemClock }: SmiOptions,
+  args: string[],
+) {
+  return runProgram({ file: command, args, timeoutMs, clock });
+}
+
+function explainEnd(
+  end: Exclude<ProgramEnd, { kind: 'exited' }>,
+  { command, timeoutMs = SMI_TIMEOUT_MS }: SmiOptions,
+): SmiFault {
+  switch (end.kind) {
+    case 'missing':
+      return {
+        kind: 'fault',
+        fault: 'missing',
+        reason: `there is no program ${command}`,
+        remedy: 'install the NVIDIA driver, or name the program with --nvidia-smi',
+      };
+    case 'timeout':
+      return {
+        kind: 'fault',
+        fault: 'timeout',
+        reason: `${command} gave no answer within ${timeoutMs} ms and was killed`,
+        remedy:
+          'look for Xid errors in `dmesg`; a driver that hangs needs a reset of the GPU or a reboot',
+      };
+    case 'unstartable':
+    case 'broken':
+      return {
+        kind: 'fault',
+        fault: 'failed',
+        reason: `${command} could not be run: ${end.reason}`,
+        remedy: 'run it by hand as the same user, and see what it says',
+      };
+  }
+}
+
+/** `GPU0000:01:00.0`, `GPU 0000:01:00.0`, `GPU0: 0000:01:00.0`: versions differ. */
+const HANDLE_LOST =
+  /Unable to determine the device handle for GPU(?:\d+:\s+|[:\s]*)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])/gi;
+
+/** Bus ids of cards that nvidia-smi says it cannot get hold of. */
+function listLost(text: string): string[] {
+  return [...text.matchAll(HANDLE_LOST)].map(([, busId = '']) => normalizeBusId(busId));
+}
+
+/** Exit codes as in the manual page of nvidia-smi, RETURN VALUE. */
+const DRIVER_EXITS = new Set([9, 10, 12, 18]);
+const LOST_EXIT = 15;
+
+function explainExit(code: number, output: string): SmiFault {
+  const said = summarize(output) || `nothing, and ended with exit code ${code}`;
+  const [pciBusId] = listLost(output);
+  if (code === LOST_EXIT || pciBusId !== undefined || /GPU is lost/i.test(output)) {
+    return {
+      kind: 'fault',
+      fault: 'lost',
+      reason: `nvidia-smi says: ${said}`,
+      remedy:
+        'reboot the machine; if the card is lost again, have it, its power and its seat checked',
+      ...(pciBusId !== undefined && { pciBusId }),
+    };
+  }
+  if (/version mismatch/i.test(output)) {
+    return {
+      kind: 'fault',
+      fault: 'driver',
+      reason: `nvidia-smi says: ${said}`,
+      remedy: 'the driver was updated under the running one: reload its modules, or reboot',
+    };
+  }
+  if (/No devices were found/i.test(output)) {
+    return {
+      kind: 'fault',
+      fault: 'driver',
+      reason: `nvidia-smi says: ${said}`,
+      remedy:
+        'in a container, start it with its GPUs (`--gpus all`); else look for errors in `dmesg`',
+    };
+  }
+  if (DRIVER_EXITS.has(code) || /NVIDIA driver|NVML|libnvidia-ml/i.test(output)) {
+    return {
+      kind: 'fault',
+      fault: 'driver',
+      reason: `nvidia-smi says: ${said}`,
+      remedy:
+        'see that the driver is installed and loaded (`modprobe nvidia`); in a container, that it was started with its GPUs (`--gpus all`)',
+    };
+  }
+  return {
+    kind: 'fault',
+    fault: 'failed',
+    reason: `nvidia-smi ended with exit code ${code} and says: ${said}`,
+    remedy: 'run `nvidia-smi -q -x` by hand as the same user, and see what it says',
+  };
+}
+
+function explainGarbage(output: string, problem: string): SmiFault {
+  const said = summarize(output);
+  return {
+    kind: 'fault',
+    fault: 'garbage',
+    reason: `nvidia-smi printed something that is not its XML (${problem})${said && `: ${said}`}`,
+    remedy: 'see by hand whether `nvidia-smi` on the PATH is NVIDIA’s: run `nvidia-smi -q -x`',
+  };
+}
+
+/** On one line, at most 200 characters. */
+function summarize(output: string): string {
+  const line = output.replaceAll(/\s+/g, ' ').trim().replace(/\.$/, '');
+  return line.length > 200 ? `${line.slice(0, 199)}…` : line;
+}
+
+/** MIG devices without their UUIDs cannot be pinned; `nvidia-smi -L` has them in every driver. */
+async function nameMigDevices(report: SmiReport, options: SmiOptions): Promise<SmiReport> {
+  const isComplete = report.gpus.every((gpu) => gpu.migDevices.every(({ uuid }) => uuid));
+  if (isComplete) return report;
+  const end = await ask(options, ['-L']);
+  const listed = end.kind === 'exited' ? parseListing(end.stdout) : new Map<string, string>();
+  return { ...report, gpus: report.gpus.map((gpu) => nameOfListing(gpu, listed)) };
+}
+
+function nameOfListing(gpu: SmiGpu, listed: ReadonlyMap<string, string>): SmiGpu {
+  const migDevices = gpu.migDevices.map((device) => ({
+    ...device,
+    uuid: device.uuid ?? listed.get(`${gpu.uuid} ${device.index}`),
+  }));
+  return { ...gpu, migDevices };
+}
+
+/** The UUIDs of MIG devices by `<UUID of the GPU> <index within it>`. */
+function parseListing(listing: string): Map<string, string> {
+  const found = new Map<string, string>();
+  let parent = '';
+  for (const line of listing.split('\n')) {
+    const gpu = /^GPU \d+: .*\(UUID: (GPU-[^)]+)\)/.exec(line)?.[1];
+    if (gpu !== undefined) parent = gpu;
+    const [, index, uuid] = /^\s+MIG .* Device\s+(\d+): \(UUID: (MIG-[^)]+)\)/.exec(line) ?? [];
+    if (index !== undefined && uuid !== undefined) found.set(`${parent} ${index}`, uuid);
+  }
+  return found;
+}

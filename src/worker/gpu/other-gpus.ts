@@ -1,0 +1,123 @@
+// GPUs of other makers than NVIDIA, as systeminformation sees them (it reads lspci). The library
+// runs programs synchronously, nvidia-smi among them: it gets a process of its own, with a deadline.
+import { access, readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import type { Clock } from '../../base/clock.ts';
+import type { Device } from '../../wire/worker-link.ts';
+import { compareBusIds, normalizeBusId } from './bus-id.ts';
+import type { FoundDevice, Vendor } from './found-device.ts';
+import { runProgram } from './program.ts';
+
+const require = createRequire(import.meta.url);
+
+const TIMEOUT_MS = 5_000;
+/** A display chip without memory of its own is no device to run jobs on. */
+const MIN_MEMORY_BYTES = 2 ** 30;
+
+const SCRIPT = `require(process.argv[1]).graphics()
+  .then(({ controllers }) => process.stdout.write(JSON.stringify(controllers)));`;
+
+export interface OtherGpusOptions {
+  /** Where device files are: `/dev`. */
+  deviceFolder: string;
+  /** Where the kernel tells of PCI devices. Default `/sys/bus/pci/devices`. */
+  pciFolder?: string;
+  clock: Clock;
+}
+
+export interface OtherGpus {
+  devices: FoundDevice[];
+  /** Why there may be more than these. */
+  problem: string | undefined;
+}
+
+/** Never rejects. Without `dri` or `kfd` among the device files nothing is started. */
+export async function listOtherGpus(options: OtherGpusOptions): Promise<OtherGpus> {
+  const { deviceFolder, pciFolder = '/sys/bus/pci/devices', clock } = options;
+  const nodes = await Promise.all(
+    ['dri', 'kfd'].map((name) =>
+      access(join(deviceFolder, name)).then(
+        () => true,
+        () => false,
+      ),
+    ),
+  );
+  if (!nodes.includes(true)) return { devices: [], problem: undefined };
+  const args = ['-e', SCRIPT, require.resolve('systeminformation')];
+  const end = await runProgram({ file: process.execPath, args, timeoutMs: TIMEOUT_MS, clock });
+  if (end.kind === 'exited' && end.code === 0) return readControllers(end.stdout, pciFolder);
+  const why = end.kind === 'timeout' ? `no answer within ${TIMEOUT_MS} ms` : `it ${end.kind}`;
+  return { devices: [], problem: `systeminformation could not list graphics cards: ${why}` };
+}
+
+interface Controller {
+  vendor: Vendor;
+  name: string;
+  busId: string;
+  memoryBytes: number;
+}
+
+/** From the JSON of systeminformation's `graphics().controllers`. */
+export async function readControllers(json: string, pciFolder: string): Promise<OtherGpus> {
+  const listed = parseList(json);
+  if (!listed) {
+    return { devices: [], problem: 'systeminformation listed graphics cards in a form of its own' };
+  }
+  const controllers = listed.flatMap(readController);
+  controllers.sort((one, other) => compareBusIds(one.busId, other.busId));
+  const counts = new Map<Vendor, number>();
+  const devices: FoundDevice[] = [];
+  for (const { vendor, name, busId, memoryBytes: told } of controllers) {
+    // Small ones are counted too: the maker's own numbers include them.
+    const index = counts.get(vendor) ?? 0;
+    counts.set(vendor, index + 1);
+    const memoryBytes = (await readVram(join(pciFolder, busId.slice(4)))) ?? told;
+    if (memoryBytes < MIN_MEMORY_BYTES) continue;
+    const uuid = `${vendor}-${busId}`;
+    const device: Device = { kind: 'gpu', index, uuid, name, memoryBytes };
+    devices.push({ device, vendor, pciBusId: busId });
+  }
+  return { devices, problem: undefined };
+}
+
+/** From AMD's driver: lspci shows only the window that the host has of it, often 256 MB. */
+async function readVram(folder: string): Promise<number | undefined> {
+  try {
+    return Number(await readFile(join(folder, 'mem_info_vram_total'), 'utf8')) || undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function parseList(json: string): unknown[] | undefined {
+  try {
+    const list: unknown = JSON.parse(json);
+    return Array.isArray(list) ? list : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function readController(entry: unknown): Controller[] {
+  if (typeof entry !== 'object' || entry === null) return [];
+  const told = new Map<string, unknown>(Object.entries(entry));
+  const vendor = readVendor(String(told.get('vendor') ?? ''));
+  if (vendor === undefined) return [];
+  const memory = told.get('memoryTotal') ?? told.get('vram');
+  // Memory that is borrowed from the host's is none of the card's own.
+  const isOwn = told.get('vramDynamic') !== true;
+  return [
+    {
+      vendor,
+      name: String(told.get('model') || `${vendor} GPU`),
+      busId: normalizeBusId(String(told.get('busAddress') ?? told.get('pciBus') ?? '')),
+      memoryBytes: isOwn && typeof memory === 'number' ? memory * 2 ** 20 : 0,
+    },
+  ];
+}
+
+function readVendor(text: string): Vendor | undefined {
+  if (/advanced micro devices|\bamd\b|\bati\b/i.test(text)) return 'amd';
+  return /intel/i.test(text) ? 'intel' : undefined;
+}

@@ -1,0 +1,91 @@
+// Runs a program of the machine to its end or to a deadline, whichever is first; what its output
+// means is for others.
+import { execFile } from 'node:child_process';
+import { constants } from 'node:fs';
+import { access } from 'node:fs/promises';
+import { delimiter, isAbsolute, join, sep } from 'node:path';
+import type { Clock } from '../../base/clock.ts';
+
+const MAX_OUTPUT_BYTES = 64 * 1024 * 1024;
+
+export type ProgramEnd =
+  | { kind: 'exited'; code: number; stdout: string; stderr: string }
+  /** Ended by a signal of somebody else's, or more output than 64 MB. */
+  | { kind: 'broken'; reason: string }
+  | { kind: 'missing' }
+  | { kind: 'unstartable'; reason: string }
+  | { kind: 'timeout' };
+
+export interface ProgramRun {
+  file: string;
+  args: readonly string[];
+  timeoutMs: number;
+  clock: Clock;
+}
+
+/**
+ * Never rejects. After `timeoutMs` the program is killed and not waited for: one that is stuck in
+ * the driver does not even die of SIGKILL.
+ */
+export async function runProgram(run: ProgramRun): Promise<ProgramEnd> {
+  try {
+    return await startProgram(run);
+  } catch (error) {
+    // A machine out of memory refuses on the spot, and not by the callback.
+    return { kind: 'unstartable', reason: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+function startProgram({ file, args, timeoutMs, clock }: ProgramRun): Promise<ProgramEnd> {
+  return new Promise((resolve) => {
+    const child = execFile(
+      file,
+      [...args],
+      { maxBuffer: MAX_OUTPUT_BYTES, windowsHide: true },
+      (error, stdout, stderr) => {
+        cancel();
+        if (!error) resolve({ kind: 'exited', code: 0, stdout, stderr });
+        else if (typeof error.code === 'number') {
+          resolve({ kind: 'exited', code: error.code, stdout, stderr });
+        } else resolve(explainFailure(error));
+      },
+    );
+    const cancel = clock.after(timeoutMs, () => {
+      child.kill('SIGKILL');
+      child.stdout?.destroy();
+      child.stderr?.destroy();
+      child.unref();
+      resolve({ kind: 'timeout' });
+    });
+  });
+}
+
+function explainFailure(error: Error): ProgramEnd {
+  const code = 'code' in error ? error.code : undefined;
+  if (code === 'ENOENT') return { kind: 'missing' };
+  const wasStarted =
+    code === null || code === undefined || code === 'ERR_CHILD_PROCESS_STDIO_MAXBUFFER';
+  if (!wasStarted) return { kind: 'unstartable', reason: error.message };
+  const signal = 'signal' in error && error.signal ? `ended by ${error.signal}` : error.message;
+  return { kind: 'broken', reason: signal };
+}
+
+/** The file that `name` stands for on a PATH, or undefined; nothing is started. */
+export async function findProgram(name: string, searchPath: string): Promise<string | undefined> {
+  const isPath = isAbsolute(name) || name.includes(sep);
+  const folders = searchPath.split(delimiter).filter((folder) => folder !== '');
+  const candidates = isPath ? [name] : folders.map((folder) => join(folder, name));
+  for (const candidate of candidates) {
+    if (await isExecutable(candidate)) return candidate;
+  }
+  return undefined;
+}
+
+async function isExecutable(path: string): Promise<boolean> {
+  try {
+    await access(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,153 @@
+// From readings to a judgement: tables of what comes in a row.
+import { describe, expect, it } from 'vitest';
+import {
+  DEFAULT_HEALTH_POLICY,
+  type DeviceHealth,
+  type DeviceReading,
+  type HealthPolicy,
+  judgeReading,
+  startHealth,
+} from '../../../../src/worker/gpu/health.ts';
+
+const policy: HealthPolicy = {
+  ...DEFAULT_HEALTH_POLICY,
+  probe: { baseMs: 30_000, maxMs: 120_000, jitter: 0 },
+};
+const EVERY_MS = 10_000;
+
+type Read = Extract<DeviceReading, { kind: 'read' }>;
+
+function read(changes: Partial<Read> = {}): DeviceReading {
+  return {
+    kind: 'read',
+    temperatureC: 50,
+    slowdownC: 90,
+    eccVolatile: 0,
+    eccAggregate: 0,
+    isRetirementPending: false,
+    isRemapFailed: false,
+    recoveryAction: undefined,
+    ...changes,
+  };
+}
+
+const well = read();
+const hot = read({ temperatureC: 90 });
+const unread: DeviceReading = { kind: 'unread', reason: 'it hangs' };
+const lost: DeviceReading = { kind: 'lost', reason: 'fell off the bus' };
+const skipped: DeviceReading = { kind: 'skipped' };
+
+/** Ten seconds apart, the first at 0. */
+function judgeAll(readings: readonly DeviceReading[], rules = policy): DeviceHealth[] {
+  let health = startHealth(0);
+  return readings.map((reading, place) => {
+    health = judgeReading({ health, reading, now: place * EVERY_MS, policy: rules });
+    return health;
+  });
+}
+
+function names(readings: readonly DeviceReading[], rules = policy): string {
+  return judgeAll(readings, rules)
+    .map(({ state }) => state.name[0])
+    .join('');
+}
+
+function lastReason(readings: readonly DeviceReading[]): string {
+  const state = judgeAll(readings).at(-1)?.state;
+  return state && 'reason' in state ? state.reason : '';
+}
+
+describe('a device (h healthy, s suspect, q quarantined, after each reading)', () => {
+  it.each<[string, DeviceReading[], string]>([
+    ['that reads well', [well, well, well], 'hhh'],
+    ['that tells nothing', [read({ temperatureC: undefined, eccVolatile: undefined })], 'h'],
+    [
+      'with errors from before',
+      [read({ eccVolatile: 4, eccAggregate: 9 }), read({ eccVolatile: 4, eccAggregate: 9 })],
+      'hh',
+    ],
+    ['whose errors grow', [well, read({ eccVolatile: 1 })], 'hq'],
+    ['whose errors of a lifetime grow', [well, read({ eccAggregate: 1 })], 'hq'],
+    [
+      'whose errors begin to be told',
+      [read({ eccVolatile: undefined }), read({ eccVolatile: 2 })],
+      'hh',
+    ],
+    ['whose errors were reset', [read({ eccVolatile: 4 }), well, read({ eccVolatile: 1 })], 'hhq'],
+    [
+      'whose errors are not told for once',
+      [well, read({ eccVolatile: undefined }), read({ eccVolatile: 1 })],
+      'hhq',
+    ],
+    ['that cannot remap rows', [read({ isRemapFailed: true })], 'q'],
+    ['with memory to retire', [read({ isRetirementPending: true }), well], 'sh'],
+    ['that asks for a reset', [read({ recoveryAction: 'Reset' })], 'q'],
+    ['that asks for a reboot', [read({ recoveryAction: 'Reboot' })], 'q'],
+    ['that asks to be drained some day', [read({ recoveryAction: 'Drain and Reset' })], 's'],
+    ['that is lost', [well, lost], 'hq'],
+    ['that is hot once', [hot, well], 'sh'],
+    ['that is hot three times', [hot, hot, hot], 'ssq'],
+    ['that is hot twice and twice', [hot, hot, well, hot, hot], 'sshss'],
+    ['that is not read for a moment', [well, unread, unread, well], 'hssh'],
+    ['that is not read three times', [unread, unread, unread], 'ssq'],
+    ['of which nothing is known', [well, skipped, skipped, skipped], 'hhhh'],
+  ])('%s', (_, readings, expected) => {
+    expect(names(readings)).toBe(expected);
+  });
+
+  it('is held to the limit that was set, and not to its own', () => {
+    expect(names([read({ temperatureC: 80 })], { ...policy, maxTemperatureC: 80 })).toBe('s');
+    expect(names([hot], { ...policy, maxTemperatureC: 95 })).toBe('h');
+  });
+
+  it.each<[DeviceReading[], RegExp]>([
+    [[well, read({ eccVolatile: 3 })], /grew from 0 to 3/],
+    [[hot, hot, hot], /90 °C, with a limit of 90 °C, 3 times/],
+    [[unread, unread, unread], /3 times in a row: it hangs/],
+    [[lost], /fell off the bus/],
+  ])('is told the reason %#', (readings, reason) => {
+    expect(lastReason(readings)).toMatch(reason);
+  });
+});
+
+describe('a quarantined device', () => {
+  it('is back with the first good reading after its wait, and not before', () => {
+    // Bad at 0, probe at 30 s: the readings are at 0, 10, 20, 30 s.
+    expect(names([lost, well, well, well])).toBe('qqqh');
+  });
+
+  it('waits twice as long after each failed probe, up to the longest wait', () => {
+    const probes = judgeAll(Array.from({ length: 50 }, () => lost)).flatMap(({ state }) =>
+      state.name === 'quarantined' ? [state.probeAt] : [],
+    );
+    const times = [...new Set(probes)];
+    expect(times.slice(0, 5)).toEqual([30_000, 90_000, 210_000, 330_000, 450_000]);
+  });
+
+  it('keeps its strikes when it is back, so that the next wait is longer', () => {
+    const states = judgeAll([lost, well, well, well, lost]).at(-1)?.state;
+    expect(states).toMatchObject({ name: 'quarantined', probeAt: 40_000 + 60_000 });
+  });
+
+  it('is forgiven its strikes after a long time of health', () => {
+    const rules = { ...policy, forgiveAfterMs: 20_000 };
+    const strikes = judgeAll([lost, well, well, well, well, well], rules).map(
+      (each) => each.strikes,
+    );
+    expect(strikes).toEqual([1, 1, 1, 1, 1, 0]);
+  });
+
+  it('is not taken back on a reading that failed, or while it is still hot', () => {
+    expect(names([lost, well, well, unread])).toBe('qqqq');
+    expect(names([lost, well, well, hot])).toBe('qqqq');
+  });
+
+  it('is not quarantined again for the errors that were the reason', () => {
+    const bad = read({ eccVolatile: 1 });
+    expect(names([well, bad, bad, bad, bad])).toBe('hqqqh');
+  });
+
+  it('says the newest reason', () => {
+    expect(lastReason([lost, read({ isRemapFailed: true })])).toMatch(/cannot be repaired/);
+  });
+});

@@ -1,0 +1,165 @@
+// The monitor on a clock of the test's, fed with what the stand-in for nvidia-smi really printed.
+import { beforeAll, describe, expect, it, vi } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { listNvidiaDevices } from '../../../../src/worker/gpu/detect.ts';
+import type { FoundDevice } from '../../../../src/worker/gpu/found-device.ts';
+import { GpuMonitor } from '../../../../src/worker/gpu/monitor.ts';
+import { readNvidiaSmi, type SmiReading } from '../../../../src/worker/gpu/nvidia-smi.ts';
+import { type Answer, type Failure, standIn } from '../../../support/nvidia-smi/stand-in.ts';
+
+const WORDS = [
+  'one-h200',
+  'one-h200-ecc',
+  'one-h200-hot',
+  'eight-a100',
+  'eight-a100-lost',
+  'seven-a100',
+  'mig-a100',
+  'mig-empty',
+  'driver-error',
+  'lost',
+  'lost-beside',
+] as const satisfies readonly (Answer | Failure)[];
+type Word = (typeof WORDS)[number];
+
+const answers = new Map<Word, SmiReading>();
+
+beforeAll(async () => {
+  for (const word of WORDS) {
+    vi.stubEnv('NVIDIA_SMI_SAYS', word);
+    answers.set(word, await readNvidiaSmi({ command: standIn }));
+  }
+  vi.unstubAllEnvs();
+});
+
+function answer(word: Word): SmiReading {
+  const found = answers.get(word);
+  if (!found) throw new Error(`${word} was not read`);
+  return found;
+}
+
+function devicesOf(word: Word): FoundDevice[] {
+  const found = answer(word);
+  return found.kind === 'report' ? listNvidiaDevices(found.report) : [];
+}
+
+/** A monitor of the first word's devices; `says` is what it reads next. */
+function watch(first: Word, options: { devices?: FoundDevice[] } = {}) {
+  const clock = new ManualClock();
+  const scene = { says: first as Word, looks: 0 };
+  const monitor = new GpuMonitor({
+    devices: options.devices ?? devicesOf(first),
+    read: async () => {
+      scene.looks++;
+      return answer(scene.says);
+    },
+    intervalMs: 10_000,
+    policy: { probe: { baseMs: 30_000, maxMs: 60_000, jitter: 0 } },
+    clock,
+  });
+  const changes: string[] = [];
+  monitor.onChange(({ found, health }, before) => {
+    changes.push(`${found.device.uuid.slice(0, 12)} ${before.state.name} → ${health.state.name}`);
+  });
+  return { clock, monitor, changes, scene };
+}
+
+function statesOf(monitor: GpuMonitor): string {
+  return monitor.statuses.map(({ health }) => health.state.name[0]).join('');
+}
+
+describe('the monitor', () => {
+  it('looks at once, then on the interval, until it is stopped', async () => {
+    const { clock, monitor, scene } = watch('one-h200');
+    monitor.start();
+    await clock.advance(0);
+    expect(scene.looks).toBe(1);
+    await clock.advance(30_000);
+    expect(scene.looks).toBe(4);
+    monitor.stop();
+    await clock.advance(60_000);
+    expect(scene.looks).toBe(4);
+  });
+
+  it('reads once an interval also after it was started twice, or anew', async () => {
+    const { clock, monitor, scene } = watch('one-h200');
+    monitor.start();
+    monitor.start();
+    await clock.advance(0);
+    monitor.stop();
+    monitor.start();
+    await clock.advance(10_000);
+    expect(scene.looks).toBe(3);
+  });
+
+  it('does nothing where no device can be read', async () => {
+    const { clock, monitor, scene } = watch('driver-error');
+    monitor.start();
+    await clock.advance(60_000);
+    expect(scene.looks).toBe(0);
+  });
+
+  it('has the memory, utilization and temperature of each device', async () => {
+    const { monitor } = watch('mig-a100');
+    await monitor.look();
+    expect(monitor.statuses[1]).toMatchObject({
+      memory: { totalBytes: 19_968 * 2 ** 20, usedBytes: 25 * 2 ** 20 },
+      utilization: undefined,
+      temperatureC: 38,
+    });
+    expect(monitor.statuses[4]).toMatchObject({ utilization: 0, temperatureC: 31 });
+  });
+
+  it('tells of a quarantine and of the readmission, once each', async () => {
+    const { clock, monitor, changes, scene } = watch('one-h200');
+    monitor.start();
+    await clock.advance(0);
+    scene.says = 'one-h200-ecc';
+    await clock.advance(20_000);
+    scene.says = 'one-h200';
+    await clock.advance(60_000);
+    expect(changes).toEqual([
+      'GPU-6f2d41c8 healthy → quarantined',
+      'GPU-6f2d41c8 quarantined → healthy',
+    ]);
+  });
+
+  it('tells nobody who no longer listens', async () => {
+    const { monitor, scene } = watch('one-h200');
+    const told: string[] = [];
+    const release = monitor.onChange((status) => told.push(status.health.state.name));
+    scene.says = 'one-h200-hot';
+    await monitor.look();
+    release();
+    scene.says = 'one-h200';
+    await monitor.look();
+    expect(told).toEqual(['suspect']);
+  });
+
+  it.each<Word>(['eight-a100-lost', 'seven-a100', 'lost', 'lost-beside'])(
+    'quarantines the one GPU that is gone, and no other (%s)',
+    async (word) => {
+      const { monitor, scene } = watch('eight-a100');
+      scene.says = word;
+      await monitor.look();
+      expect(statesOf(monitor)).toBe('hhhqhhhh');
+    },
+  );
+
+  it('quarantines all of them when nvidia-smi has failed three times', async () => {
+    const { monitor, scene } = watch('eight-a100');
+    scene.says = 'driver-error';
+    await monitor.look();
+    await monitor.look();
+    expect(statesOf(monitor)).toBe('ssssssss');
+    await monitor.look();
+    expect(statesOf(monitor)).toBe('qqqqqqqq');
+  });
+
+  it('quarantines MIG instances that are gone, and not the GPU beside them', async () => {
+    const { monitor, scene } = watch('mig-a100');
+    scene.says = 'mig-empty';
+    await monitor.look();
+    expect(statesOf(monitor)).toBe('qqqqh');
+  });
+});

@@ -1,0 +1,236 @@
+// nvidia-smi as a real process (a stand-in), and what becomes of everything it may say.
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { readNvidiaSmi, type SmiFault } from '../../../../src/worker/gpu/nvidia-smi.ts';
+import { parseReport, type SmiReport } from '../../../../src/worker/gpu/nvidia-smi-report.ts';
+import {
+  type Answer,
+  type Failure,
+  sayingOf,
+  standIn,
+  standInFolder,
+} from '../../../support/nvidia-smi/stand-in.ts';
+
+const MIB = 2 ** 20;
+
+function say(words: Answer | Failure): void {
+  vi.stubEnv('NVIDIA_SMI_SAYS', sayingOf(words).NVIDIA_SMI_SAYS);
+}
+
+afterEach(() => vi.unstubAllEnvs());
+
+async function readReport(words: Answer | Failure): Promise<SmiReport> {
+  say(words);
+  const reading = await readNvidiaSmi({ command: standIn });
+  if (reading.kind !== 'report') throw new Error(reading.reason);
+  return reading.report;
+}
+
+async function readFault(words: Failure): Promise<SmiFault> {
+  say(words);
+  const reading = await readNvidiaSmi({ command: standIn });
+  if (reading.kind !== 'fault') throw new Error('a report, and no fault');
+  return reading;
+}
+
+describe('a report', () => {
+  it('of one H200 has everything that is told of it', async () => {
+    const { gpus, ...system } = await readReport('one-h200');
+    expect(system).toEqual({ driverVersion: '580.95.05', cudaVersion: '13.0' });
+    expect(gpus).toEqual([
+      {
+        index: 0,
+        minorNumber: 0,
+        uuid: 'GPU-6f2d41c8-9a07-5be3-8c14-d3a0b7e95f21',
+        name: 'NVIDIA H200',
+        pciBusId: '00000000:19:00.0',
+        isLost: false,
+        memory: { totalBytes: 143_771 * MIB, usedBytes: 512 * MIB },
+        utilization: 37,
+        temperatureC: 34,
+        slowdownC: 87,
+        eccVolatile: 0,
+        eccAggregate: 0,
+        isRetirementPending: false,
+        isRemapFailed: false,
+        recoveryAction: undefined,
+        isMigEnabled: false,
+        migDevices: [],
+        processes: [{ pid: 41_877, usedBytes: 502 * MIB, gpuInstanceId: undefined }],
+      },
+    ]);
+  });
+
+  it('adds up uncorrected errors of all kinds, and says what the driver asks for', async () => {
+    const { gpus } = await readReport('one-h200-ecc');
+    expect(gpus[0]).toMatchObject({
+      eccVolatile: 3,
+      eccAggregate: 8,
+      isRetirementPending: true,
+      recoveryAction: 'Reset',
+    });
+  });
+
+  it('of eight GPUs numbers them by PCI bus id and not by minor number', async () => {
+    const { gpus } = await readReport('eight-a100');
+    expect(gpus.map(({ index }) => index)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+    expect(gpus.map(({ minorNumber }) => minorNumber)).toEqual([2, 3, 0, 1, 6, 7, 4, 5]);
+    expect(gpus.map(({ pciBusId }) => pciBusId)).toEqual(gpus.map((gpu) => gpu.pciBusId).sort());
+    expect(gpus[0]).toMatchObject({ utilization: 98, temperatureC: 61, slowdownC: 89 });
+  });
+
+  it('is in the order of the PCI bus, whatever the order in which GPUs are listed', async () => {
+    const xml = await readFile(join(standInFolder, 'answers', 'eight-a100.xml'), 'utf8');
+    const [head = '', ...blocks] = xml.replace('</nvidia_smi_log>', '').split(/(?=\t<gpu id)/);
+    const { gpus } = await parseReport(`${head}${blocks.reverse().join('')}</nvidia_smi_log>`);
+    expect(gpus.map(({ pciBusId }) => pciBusId.slice(9, 11))).toEqual([
+      '0f',
+      '15',
+      '50',
+      '53',
+      '8c',
+      '91',
+      'd6',
+      'da',
+    ]);
+    expect(gpus.map(({ index }) => index)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+  });
+
+  it('has MIG instances with their memory, ids, and the UUIDs that only the listing tells', async () => {
+    const { gpus } = await readReport('mig-a100');
+    expect(gpus.map(({ isMigEnabled }) => isMigEnabled)).toEqual([true, false]);
+    expect(gpus[0]?.utilization).toBeUndefined();
+    expect(gpus[0]?.migDevices[1]).toEqual({
+      index: 1,
+      uuid: 'MIG-1c2e4b7f-9e63-50db-8d88-3f72e5c9ba41',
+      gpuInstanceId: 3,
+      computeInstanceId: 0,
+      memory: { totalBytes: 19_968 * MIB, usedBytes: 25 * MIB },
+      eccVolatile: 0,
+    });
+    expect(gpus[0]?.migDevices).toHaveLength(4);
+    expect(gpus[0]?.processes[0]).toMatchObject({ gpuInstanceId: 3 });
+  });
+
+  it('leaves out what an old card does not tell', async () => {
+    const { gpus } = await readReport('geforce');
+    expect(gpus[0]).toMatchObject({
+      name: 'NVIDIA GeForce GTX 1070',
+      eccVolatile: undefined,
+      eccAggregate: undefined,
+      isMigEnabled: false,
+      slowdownC: 99,
+      recoveryAction: undefined,
+      processes: [],
+    });
+  });
+
+  it('reads the double-bit errors and the page retirement of cards before Ampere', async () => {
+    const { gpus } = await readReport('tesla-v100');
+    expect(gpus[0]).toMatchObject({ eccVolatile: 0, eccAggregate: 3, isRetirementPending: true });
+  });
+
+  it('says which of the listed GPUs is lost', async () => {
+    const { gpus } = await readReport('eight-a100-lost');
+    expect(gpus.filter(({ isLost }) => isLost).map(({ pciBusId }) => pciBusId)).toEqual([
+      '00000000:53:00.0',
+    ]);
+    expect(gpus.find(({ isLost }) => isLost)).toMatchObject({ uuid: '', temperatureC: undefined });
+  });
+
+  it.each(['lost-beside', 'lost-alone'] as const)(
+    'of the GPUs that are left is had when one is lost (%s)',
+    async (words) => {
+      say(words);
+      const reading = await readNvidiaSmi({ command: standIn });
+      expect(reading).toMatchObject({ kind: 'report', lostBusIds: ['00000000:53:00.0'] });
+      expect(reading.kind === 'report' && reading.report.gpus).toHaveLength(7);
+    },
+  );
+
+  it('takes one process where no MIG instance has to be named', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-smi-'));
+    try {
+      vi.stubEnv('NVIDIA_SMI_CALLS', join(folder, 'calls'));
+      await readReport('eight-a100');
+      await readReport('mig-a100');
+      expect(await readFile(join(folder, 'calls'), 'utf8')).toBe('-q -x\n-q -x\n-L\n');
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+});
+
+describe('a fault', () => {
+  it.each<[Failure, SmiFault['fault'], RegExp]>([
+    ['driver-error', 'driver', /couldn't communicate with the NVIDIA driver/],
+    ['version-mismatch', 'driver', /version mismatch/],
+    ['no-library', 'driver', /couldn't find libnvidia-ml/],
+    ['no-devices', 'driver', /No devices were found/],
+    ['no-permission', 'failed', /exit code 4 and says: Insufficient Permissions/],
+    ['garbage', 'garbage', /not its XML.*Segmentation violation/],
+    ['truncated', 'garbage', /not its XML/],
+    ['empty', 'garbage', /not its XML/],
+    ['killed', 'failed', /SIGSEGV/],
+  ])('of the answer "%s" is %s, with reason and remedy', async (words, fault, reason) => {
+    const found = await readFault(words);
+    expect(found.fault).toBe(fault);
+    expect(found.reason).toMatch(reason);
+    expect(found.remedy).not.toBe('');
+  });
+
+  it('of a lost GPU names its bus id', async () => {
+    expect(await readFault('lost')).toMatchObject({ fault: 'lost', pciBusId: '00000000:53:00.0' });
+  });
+
+  it('of a program that does not exist says so', async () => {
+    const reading = await readNvidiaSmi({ command: '/nowhere/nvidia-smi' });
+    expect(reading).toMatchObject({ kind: 'fault', fault: 'missing' });
+  });
+
+  it('of a program that hangs comes at the deadline and not before', async () => {
+    say('hang');
+    const clock = new ManualClock();
+    let fault: string | undefined;
+    const reading = readNvidiaSmi({ command: standIn, clock, timeoutMs: 10_000 }).then((found) => {
+      fault = found.kind === 'fault' ? found.fault : undefined;
+    });
+    await clock.advance(9_999);
+    expect(fault).toBeUndefined();
+    await clock.advance(1);
+    await reading;
+    expect(fault).toBe('timeout');
+  });
+
+  it('of a program that hangs comes with its end', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-smi-'));
+    try {
+      say('hang');
+      const pidFile = join(folder, 'pid');
+      vi.stubEnv('NVIDIA_SMI_PID', pidFile);
+      const clock = new ManualClock();
+      const reading = readNvidiaSmi({ command: standIn, clock, timeoutMs: 10_000 });
+      const written = () => readFile(pidFile, 'utf8').catch(() => '');
+      await vi.waitUntil(async () => (await written()).endsWith('\n'), { timeout: 4_000 });
+      const pid = Number(await written());
+      expect(isAlive(pid)).toBe(true);
+      await clock.advance(10_000);
+      await reading;
+      await vi.waitUntil(() => !isAlive(pid), { timeout: 4_000 });
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+});
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
