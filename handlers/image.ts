@@ -1,5 +1,6 @@
 // Decodes, turns, resizes and converts one image with sharp.
 //
+//   { "image": "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7", "format": "png" }
 //   { "url": "https://example.com/cat.png", "resize": { "width": 320 }, "format": "webp" }
 //   { "image": "data:image/png;base64,iVBORw0…", "rotate": 90, "format": "jpeg", "quality": 70 }
 //   →  { "image": "<base64>", "format": "webp", "width": 320, "height": 213, "bytes": 8124 }

@@ -90,16 +90,9 @@ function readEndpoint(params: unknown): string | undefined {
 
 const LOOPBACK_PEER = /^(::1|(::ffff:)?127(\.\d{1,3}){3})$/;
 const LOCAL_HOST = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
-const FORWARDING_HEADERS = new Set([
-  'forwarded',
-  'via',
-  'x-real-ip',
-  'x-client-ip',
-  'x-cluster-client-ip',
-  'true-client-ip',
-  'cf-connecting-ip',
-  'fastly-client-ip',
-]);
+/** What proxies add: there is no full list, so any name of the usual forms counts. */
+const FORWARDING_HEADER =
+  /forwarded|(client|connecting|real|user)-?ip$|^(via|cdn-loop|x-original-host|x-envoy-external-address)$/;
 
 /**
  * Why a call without a key may come from elsewhere, or undefined. Host: a name that was made to
@@ -111,7 +104,9 @@ export function findForeignSign({ headers, raw }: FastifyRequest): string | unde
   if (!LOOPBACK_PEER.test(raw.socket.remoteAddress ?? '')) {
     return 'the call does not come over the loopback interface';
   }
-  if (host === undefined || !LOCAL_HOST.test(host)) {
+  // Of two Host headers only the first is in `headers`; a URL as the target stands above both.
+  const isPlain = raw.headersDistinct['host']?.length === 1 && raw.url?.startsWith('/');
+  if (host === undefined || !LOCAL_HOST.test(host) || !isPlain) {
     return 'the Host header is not localhost, 127.0.0.1 or [::1]';
   }
   const scheme = 'encrypted' in raw.socket ? 'https' : 'http';
@@ -123,7 +118,7 @@ export function findForeignSign({ headers, raw }: FastifyRequest): string | unde
     return 'the Sec-Fetch-Site header tells of another site';
   }
   for (const name in headers) {
-    if (name.startsWith('x-forwarded-') || FORWARDING_HEADERS.has(name)) {
+    if (FORWARDING_HEADER.test(name)) {
       return `the ${name} header tells of a proxy`;
     }
   }

@@ -115,6 +115,9 @@ function toProblemOfFramework(error: unknown): ProblemError | undefined {
       );
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
       return new ProblemError('malformed', 'the body is shorter or longer than its Content-Length');
+    // Longer than any id that was ever given out.
+    case 'FST_ERR_MAX_PARAM_LENGTH':
+      return new ProblemError('not_found', 'there is nothing under a name as long as this');
     case 'FST_ERR_BAD_URL':
       return new ProblemError('malformed', 'the path is not a valid URL path');
     // The client went away within its body: there is nobody left to read this.

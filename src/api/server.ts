@@ -139,6 +139,8 @@ function createListener(
   const server = tls
     ? createHttpsServer({ ...LISTENER_OPTIONS, ...tls }, note)
     : createHttpServer(LISTENER_OPTIONS, note);
+  // Node itself would refuse an expectation that it does not know, without a problem in the answer.
+  server.on('checkExpectation', note);
   connections.watch(server, tls ? 'secureConnection' : 'connection');
   return server;
 }

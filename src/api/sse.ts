@@ -1,12 +1,14 @@
 // A job's chunks as server-sent events, from a position to the job's end, at the client's pace.
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
+import { setImmediate as letOthersRun } from 'node:timers/promises';
 import type { FastifyReply } from 'fastify';
 import type { Log } from '../base/log.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { Position, StreamPage } from '../queue/streams.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { STREAM_HEADERS } from '../wire/routes.ts';
+import { joinSmall } from './byte-reply.ts';
 
 /** A comment goes out after so long without a chunk: proxies cut what is silent. */
 const KEEP_ALIVE_MS = 15_000;
@@ -80,6 +82,8 @@ async function sendPages(
       return;
     }
     if (page.chunks.length === 0 && !page.reset && !isFirst) raw.write(': still here\n\n');
+    // To a fast client on a fast line nothing else here would ever wait.
+    await letOthersRun();
     page = await queue.streams.read({
       ...key,
       after: page.position,
@@ -92,15 +96,23 @@ async function sendPages(
 
 async function sendChunks(
   raw: ServerResponse,
-  { chunks, position }: StreamPage,
+  page: StreamPage,
   signal: AbortSignal,
 ): Promise<void> {
+  for (const bytes of joinSmall(writeEvents(page))) {
+    if (signal.aborted) return;
+    if (!raw.write(bytes)) await drained(raw, signal);
+  }
+}
+
+const END_OF_EVENT = Buffer.from('\n\n');
+
+function* writeEvents({ chunks, position }: StreamPage): Generator<Uint8Array> {
   const firstNumber = position.n - chunks.length + 1;
   for (const [index, chunk] of chunks.entries()) {
-    if (signal.aborted) return;
-    raw.write(`id: ${position.attempt}.${firstNumber + index}\ndata: `);
-    raw.write(onOneLine(chunk));
-    if (!raw.write('\n\n')) await drained(raw, signal);
+    yield Buffer.from(`id: ${position.attempt}.${firstNumber + index}\ndata: `);
+    yield onOneLine(chunk);
+    yield END_OF_EVENT;
   }
 }
 

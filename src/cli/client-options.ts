@@ -11,7 +11,7 @@ export const clientOptions = {
     default: 'http://127.0.0.1:8000',
     placeholder: 'URL',
     env: 'MILLRACE_URL',
-    help: 'of the platform',
+    help: 'of the platform; NODE_EXTRA_CA_CERTS=FILE names authorities of your own for https',
   }),
   key: text({
     placeholder: 'KEY',

@@ -6,15 +6,17 @@ import { DatabaseSync } from 'node:sqlite';
 import { CommandError } from './command.ts';
 
 const SQLITE_BUSY = 5;
+const OWNER_ONLY = 0o700;
 
 export interface DataLock {
   release(): void;
 }
 
-/** Makes the folder if it is missing. @throws CommandError naming the process that has it */
+/** Makes the folder, for its owner alone, if it is missing. @throws CommandError naming the process that has it */
 export function lockDataFolder(folder: string): DataLock {
   try {
-    mkdirSync(folder, { recursive: true });
+    // Inputs and outputs of jobs are nobody else's business.
+    mkdirSync(folder, { recursive: true, mode: OWNER_ONLY });
     return openLock(folder);
   } catch (error) {
     if (error instanceof CommandError) throw error;

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { systemClock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
 import { type Command, EXIT } from './command.ts';
 import { renderBanner } from './dev-banner.ts';
 import { DevHandlers } from './dev-handlers.ts';
@@ -15,6 +16,9 @@ import { packageVersion } from './package-info.ts';
 import { openPlatform, type Platform } from './platform.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from './stop-signals.ts';
 import { createTerminalLog, logLevelOption } from './terminal-log.ts';
+
+/** After so long somebody who waits for the first word is told what for. */
+const SLOW_START_MS = 3_000;
 
 const options = {
   port: integer({
@@ -129,7 +133,9 @@ async function serve(options: Terms): Promise<void> {
   });
   try {
     const leaving = signals.first.then(() => 'leaving' as const);
-    if ((await Promise.race([handlers.start(), leaving])) !== 'leaving') {
+    const cancelWord = clock.after(SLOW_START_MS, () => tellWhoLoads(handlers, log));
+    const started = await Promise.race([handlers.start(), leaving]).finally(cancelWord);
+    if (started !== 'leaving') {
       const { url } = platform;
       const terms = { version: packageVersion(), url, key, dataNote };
       process.stdout.write(renderBanner({ ...terms, endpoints: handlers.list() }));
@@ -140,6 +146,12 @@ async function serve(options: Terms): Promise<void> {
     watch.close();
     await handlers.stop();
   }
+}
+
+function tellWhoLoads(handlers: DevHandlers, log: Log): void {
+  const waiting = handlers.list().filter(({ isServed }) => !isServed);
+  const endpoints = waiting.map(({ endpointId }) => endpointId).join(', ');
+  log.info(`still loading, or in setup: ${endpoints}; ready when they are`);
 }
 
 function findWatchedFolder(path: string): string {

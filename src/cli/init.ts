@@ -35,7 +35,8 @@ export const initCommand: Command = {
     'Writes a TypeScript handler with its test, a package.json, a tsconfig.json, a Dockerfile and a ' +
       'README. Node 24 comes with the project, as a development dependency. Nothing is installed.',
     'Without --from the project depends on the published package of the version at hand; run in a ' +
-      'checkout of millrace, on that checkout.',
+      'checkout of millrace, on that checkout. The Dockerfile needs all of the project in its folder: ' +
+      'for an image, take --from a tarball, which `npm pack` makes of a checkout.',
   ],
   positionals: [
     { name: '[DIR]', help: 'folder of the project, made if it is missing; default: here' },
@@ -56,7 +57,6 @@ async function run(args: readonly string[]): Promise<number> {
   if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
   const folder = resolve(given);
   checkFolder(folder, values.force);
-  mkdirSync(folder, { recursive: true });
   const written = writeProject(folder, chooseOrigin(values.from));
   const enter =
     folder === process.cwd() ? '' : `cd ${relative(process.cwd(), folder) || folder} && `;
@@ -107,6 +107,15 @@ function readPackageName(folder: string): unknown {
 }
 
 function writeProject(folder: string, origin: Origin): string[] {
+  try {
+    mkdirSync(folder, { recursive: true });
+    return writeFiles(folder, origin);
+  } catch (error) {
+    throw new CommandError(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function writeFiles(folder: string, origin: Origin): string[] {
   const words = new Map(Object.entries(collectWords(folder, origin)));
   const fill = (line: string) =>
     line.replaceAll(/\{\{(.+?)\}\}/g, (whole, word: string) => words.get(word) ?? whole);

@@ -60,7 +60,7 @@ export const jobsCommand: Command = {
   name: 'millrace jobs',
   summary: 'submit, list, show, cancel and retry jobs',
   description: [
-    'Talks to a running platform. What a job’s handler logged is shown by `millrace logs`.',
+    "Talks to a running platform. What a job's handler logged is shown by `millrace logs`.",
     ...Object.entries(ACTIONS).map(([name, { help }]) => `${name}: ${help}.`),
   ],
   positionals: [

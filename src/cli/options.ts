@@ -121,7 +121,9 @@ export function integer(options: IntegerOption & { default?: number }): Option<n
       const given = texts.at(-1) ?? '';
       const value = /^-?\d+$/.test(given) ? Number(given) : Number.NaN;
       if (value >= min && value <= max) return value;
-      throw new UsageError(`must be ${min} to ${max}, got ${JSON.stringify(given)}`);
+      throw new UsageError(
+        `must be a whole number from ${min} to ${max}, got ${JSON.stringify(given)}`,
+      );
     },
   };
 }

@@ -21,7 +21,7 @@ const options = {
     placeholder: 'MS',
     help: "longest run, ms; without it the handler's config.timeoutMs, else 600000",
   }),
-  json: flag({ help: 'everything on standard output as NDJSON events, see below' }),
+  json: flag({ help: 'everything on standard output as NDJSON events, see above' }),
 };
 
 export const runCommand: Command = {
@@ -35,7 +35,7 @@ export const runCommand: Command = {
       '{"type":"progress","value":…}, {"type":"log","entry":…}, and at last ' +
       '{"type":"result","status":"COMPLETED","output":…,"executionTime":12} or ' +
       '{"type":"result","status":"FAILED","error":…,"executionTime":12}. A stream whose generator ' +
-      'returns nothing has no output in the result.',
+      'returns nothing has no output in the result; what one returns is shown only there.',
   ],
   positionals: [
     { name: '<handler>', help: 'the handler module, .ts or .js' },

@@ -58,7 +58,7 @@ const options = {
     10_000,
   ),
   retryBaseMs: milliseconds(
-    'wait before the second automatic retry; doubles from there, ms',
+    'wait after the first failure of a job before it is tried again; doubles with each, ms',
     1_000,
   ),
   retainRunMs: milliseconds('how long a job of run stays after its end, ms', HOUR_MS / 2),
@@ -96,6 +96,9 @@ async function run(args: readonly string[]): Promise<number> {
   if (positionals.length > 0) throw new UsageError(`${positionals[0]}: takes no arguments`);
   const tls = readTls(values);
   const { host, port, leaseMs, renewEveryMs, takeWaitMs, timeoutGraceMs } = values;
+  if (renewEveryMs >= leaseMs) {
+    throw new UsageError(`--renew-every-ms: must be less than --lease-ms, which is ${leaseMs}`);
+  }
   const signals = listenForStop();
   forceOnSecond(signals);
   const log = createTerminalLog(values.logLevel);

@@ -85,7 +85,10 @@ function isRecord(value: unknown): value is Record<string, unknown> {
 
 function readStack(error: unknown): string {
   if (!isRecord(error)) return '';
-  return String(error['stack'] ?? error['message'] ?? '').replaceAll(/^/gm, '    ');
+  // Its message has the author's stack, if there is one; its own is only of our code.
+  const isExplained = error['type'] === 'HandlerNotLoadedError';
+  const shown = isExplained ? error['message'] : (error['stack'] ?? error['message']);
+  return String(shown ?? '').replaceAll(/^/gm, '    ');
 }
 
 function showValue(value: unknown): string {

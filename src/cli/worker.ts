@@ -4,9 +4,13 @@
 import { randomBytes } from 'node:crypto';
 import { flushCompileCache } from 'node:module';
 import { hostname } from 'node:os';
+import { systemClock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
 import { createHttpLink } from '../transport/http-link.ts';
 import { LinkError } from '../wire/worker-link.ts';
 import { HandlerNotLoadedError } from '../worker/executor.ts';
+import { MemoryOutbox } from '../worker/outbox.ts';
+import type { WorkerFolder } from '../worker/state-folder.ts';
 import { ThreadExecutor } from '../worker/thread-executor.ts';
 import { createWorker, type Worker } from '../worker/worker.ts';
 import { type Command, CommandError, EXIT } from './command.ts';
@@ -55,6 +59,11 @@ const options = {
     env: 'MILLRACE_WORKER_ID',
     help: 'stable over restarts; without it the host name and a random part',
   }),
+  stateDir: text({
+    placeholder: 'DIR',
+    env: 'MILLRACE_STATE_DIR',
+    help: 'keeps outcomes that are not delivered yet, and the worker id, for the next process; without it they end with this one',
+  }),
   drainMs: integer({
     min: 0,
     max: MAX_MS,
@@ -71,12 +80,20 @@ const options = {
     env: 'MILLRACE_FORCE_MS',
     help: 'after that, how long stopped jobs may take to end before they are given back, ms',
   }),
+  graceMs: integer({
+    min: 0,
+    max: MAX_MS,
+    default: 2_000,
+    placeholder: 'MS',
+    env: 'MILLRACE_GRACE_MS',
+    help: 'how long a stopped handler may take to end before its thread is killed, ms',
+  }),
   logLevel: logLevelOption('info'),
   ca: text({
     placeholder: 'FILE',
     section: 'advanced',
     env: 'MILLRACE_CA',
-    help: 'PEM of the authorities to trust for https, instead of the system’s',
+    help: "PEM of the authorities to trust for https, instead of the system's",
   }),
   incarnation: integer({
     min: 0,
@@ -97,6 +114,8 @@ export const workerCommand: Command = {
     "Loads the handler, takes jobs from the endpoint's queue and runs them in threads. A platform " +
       'that cannot be reached is waited for. The log goes to standard error, as JSON lines where ' +
       'that is no terminal; lines of a job carry its id.',
+    'With --state-dir, what was finished is on disk before it is sent: a worker that is killed delivers ' +
+      'it when it is started again with the same folder, and the jobs are not run twice.',
     'SIGTERM and SIGINT: takes no more, lets running jobs end, gives back the rest, leaves. A second ' +
       'one, a second or more later: leaves at once.',
   ],
@@ -108,7 +127,11 @@ export const workerCommand: Command = {
   ],
   exitCodes: [
     { code: EXIT.ok, meaning: 'left as asked; every outcome was delivered' },
-    { code: EXIT.failed, meaning: 'the handler cannot be loaded, or an outcome is undelivered' },
+    {
+      code: EXIT.failed,
+      meaning:
+        'the handler cannot be loaded, another process has the state folder, or an outcome is undelivered',
+    },
     { code: EXIT.usage, meaning: 'wrong usage' },
   ],
   run,
@@ -117,28 +140,36 @@ export const workerCommand: Command = {
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
   const handlerPath = findHandlerFile(positionals);
-  const { incarnation = Date.now(), workerId = nameWorker() } = values;
   const log = createTerminalLog(values.logLevel);
   const link = openLink(values, log);
   const devices = describeHost();
   const executor = new ThreadExecutor({
     handlerPath,
     threads: values.threads,
+    graceMs: values.graceMs,
     devices,
     ...(values.jobsPerThread !== undefined && { concurrency: values.jobsPerThread }),
     logDestination: { write: showLogLines },
   });
   const { drainMs, forceMs } = values;
   const version = packageVersion();
-  const terms = { workerId, incarnation, version, devices, drainMs, forceMs };
+  const folder = await openFolder(values, log);
+  const { workerId, incarnation, outbox } = folder;
+  const terms = { workerId, incarnation, outbox, version, devices, drainMs, forceMs };
   const worker = createWorker({ ...terms, link, executor, log });
   const signals = listenForStop();
   if (values.underDev) leaveWithParent();
   try {
     return await live(worker, signals);
+  } catch (error) {
+    // The log, which `dev` shows, has the reason already.
+    const isTold = values.underDev && log.isLevelEnabled('fatal');
+    if (error instanceof CommandError && isTold) return EXIT.failed;
+    throw error;
   } finally {
     signals.release();
     await link.close();
+    await folder.close();
   }
 }
 
@@ -169,6 +200,39 @@ function openLink(
     return createHttpLink({ url, endpointId: endpoint, key, log, ...(tls && { tls }) });
   } catch (error) {
     throw new UsageError(`--url: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+interface FolderValues {
+  stateDir: string | undefined;
+  workerId: string | undefined;
+  incarnation: number | undefined;
+  endpoint: string;
+  underDev: boolean;
+}
+
+/** Who this worker is, and where its reports wait. @throws CommandError if it may not be that one */
+async function openFolder(values: FolderValues, log: Log): Promise<WorkerFolder> {
+  const { stateDir, workerId, incarnation, endpoint: endpointId } = values;
+  if (stateDir === undefined) {
+    log[values.underDev ? 'debug' : 'info'](
+      'no --state-dir: what is not delivered is kept in memory only, and ends with the process',
+    );
+    return {
+      workerId: workerId ?? nameWorker(),
+      incarnation: incarnation ?? Date.now(),
+      outbox: new MemoryOutbox(),
+      close: async () => {},
+    };
+  }
+  const { openWorkerFolder, StateFolderError } = await import('../worker/state-folder.ts');
+  const identity = { stateDir, workerId, incarnation, endpointId, nameWorker };
+  try {
+    return await openWorkerFolder({ ...identity, clock: systemClock, log });
+  } catch (error) {
+    throw error instanceof StateFolderError
+      ? new CommandError(`--state-dir: ${error.message}`)
+      : error;
   }
 }
 

@@ -82,10 +82,12 @@ class RunningAttempt implements Attempt, Speaker {
   readonly end: Promise<AttemptEnd>;
   readonly attemptNumber: number;
   readonly #handler: LoadedHandler;
-  readonly #call: AttemptCall;
+  readonly #call: Omit<AttemptCall, 'input'>;
   readonly #context: AttemptContext;
   readonly #lines: LogLines;
   readonly #chunks: ChunkBatcher;
+  /** Until it is read: sockets and timers that outlive the job keep its context, and so this, alive. */
+  #input: Uint8Array | undefined;
   #stopReason: StopReason | undefined;
   #stopLevel: StopLevel = 'signal';
   #startedAt: number | undefined;
@@ -95,7 +97,9 @@ class RunningAttempt implements Attempt, Speaker {
   constructor(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink) {
     const { jobId, attempt, devices, clock, timeoutMs } = call;
     this.#handler = handler;
-    this.#call = call;
+    const { input, ...rest } = call;
+    this.#call = rest;
+    this.#input = input;
     this.attemptNumber = call.number;
     this.#lines = new LogLines({ job: jobId, attempt }, (lines, dropped) => {
       sink.log(lines, dropped);
@@ -161,10 +165,11 @@ class RunningAttempt implements Attempt, Speaker {
   }
 
   #readInput(): unknown {
-    const { input } = this.#call;
+    const bytes = this.#input ?? new Uint8Array(0);
+    this.#input = undefined;
     let value: unknown;
     try {
-      value = JSON.parse(Buffer.from(input.buffer, input.byteOffset, input.length).toString());
+      value = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString());
     } catch (error) {
       throw new Refusal('input_invalid', `input: not JSON: ${describeThrown(error).message}`);
     }

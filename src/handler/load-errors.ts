@@ -96,8 +96,13 @@ function locateImport(importer: string, isMeant: (specifier: string) => boolean)
   return index === -1 ? importer : `${importer}:${index + 1}`;
 }
 
-/** Node puts the place of a syntax error on the first line of its stack: `file:///…/x.ts:12`. */
+/**
+ * Node puts the place of a syntax error on the first line of its stack: `file:///…/x.ts:12`, or the
+ * bare path where no package.json says what kind of module it is.
+ */
 function locate(error: Error): string | undefined {
-  const [, url, line] = /^(file:\/\/\S+):(\d+)\n/.exec(error.stack ?? '') ?? [];
-  return url === undefined ? undefined : `${fileURLToPath(url)}:${line}`;
+  const found = /^(file:\/\/\S+|\/.+|[A-Za-z]:\\.+):(\d+)\n/.exec(error.stack ?? '');
+  const [, place, line] = found ?? [];
+  if (place === undefined) return undefined;
+  return `${place.startsWith('file:') ? fileURLToPath(place) : place}:${line}`;
 }

@@ -14,9 +14,9 @@ export class MismatchError extends Error {
  */
 export function validate(schema: Schema, value: unknown, root: string): unknown {
   const result = schema['~standard'].validate(value);
-  return result instanceof Promise
-    ? result.then((settled) => unwrap(settled, root))
-    : unwrap(result, root);
+  // Not `instanceof Promise`: it may be one of another realm or library.
+  if (!('then' in result)) return unwrap(result, root);
+  return Promise.resolve(result).then((settled) => unwrap(settled, root));
 }
 
 function unwrap(result: SchemaResult<unknown>, root: string): unknown {

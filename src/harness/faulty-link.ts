@@ -20,6 +20,7 @@ export class FaultyLink implements WorkerLink {
   /** Undefined while the platform is down. */
   #platform: WorkerLink | undefined;
   #cut = new AbortController();
+  #takeCut = new AbortController();
   #isDead = false;
   readonly #reportFaults: ReportFault[] = [];
   readonly #hiddenJobs = new Set<string>();
@@ -32,7 +33,11 @@ export class FaultyLink implements WorkerLink {
     this.#call((platform) => platform.hello(hello));
 
   take = (request: TakeRequest, signal: AbortSignal): Promise<Lease[]> =>
-    this.#call((platform, cut) => platform.take(request, AbortSignal.any([signal, cut])));
+    this.#call((platform, cut) => {
+      // Whoever asks for more names what he has: nothing of a hidden job gets through.
+      if (this.#hiddenJobs.size > 0) throw new LinkError('unavailable', 'the take was dropped');
+      return platform.take(request, AbortSignal.any([signal, cut, this.#takeCut.signal]));
+    });
 
   renew = (request: RenewRequest, signal: AbortSignal): Promise<RenewReply> => {
     const leases = request.leases.filter(({ jobId }) => !this.#hiddenJobs.has(jobId));
@@ -59,6 +64,8 @@ export class FaultyLink implements WorkerLink {
   /** Nothing of the job gets through, neither renewals nor reports. */
   hideJob(jobId: string): void {
     this.#hiddenJobs.add(jobId);
+    this.#takeCut.abort();
+    this.#takeCut = new AbortController();
   }
 
   showJob(jobId: string): void {

@@ -44,11 +44,18 @@ export async function runHandler(
   const { attempts = 1, devices = [CPU], clock = systemClock } = options;
   const handler = readHandler(module, 'handler');
   const executor = new InlineExecutor({ handler, devices, clock, slots: 1 });
-  await executor.start();
+  const config = await executor.start();
+  const timeoutMs = options.timeoutMs ?? config.timeoutMs ?? LIMITS.executionTimeoutMs.default;
   try {
     const bytes = Buffer.from(stringifyJson(input, 'input'));
     for (let attempt = 1; ; attempt++) {
-      const { run, mayRetry } = await runOnce({ executor, attempt, input: bytes, options });
+      const { run, mayRetry } = await runOnce({
+        executor,
+        attempt,
+        input: bytes,
+        timeoutMs,
+        options,
+      });
       if (!mayRetry || attempt >= attempts) return run;
     }
   } finally {
@@ -60,10 +67,11 @@ interface OneRun {
   executor: InlineExecutor;
   attempt: number;
   input: Uint8Array;
+  timeoutMs: number;
   options: RunHandlerOptions;
 }
 
-async function runOnce({ executor, attempt, input, options }: OneRun) {
+async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun) {
   const { clock = systemClock, signal } = options;
   const run: HandlerRun = {
     status: 'FAILED',
@@ -72,7 +80,6 @@ async function runOnce({ executor, attempt, input, options }: OneRun) {
     log: [],
     attempts: attempt,
   };
-  const timeoutMs = options.timeoutMs ?? LIMITS.executionTimeoutMs.default;
   const lease = {
     jobId: 'test-job',
     attempt,

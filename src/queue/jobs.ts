@@ -15,6 +15,9 @@ import type { JobRef } from './submissions.ts';
 /** Jobs cancelled in one operation of a purge. */
 const PURGE_BATCH = 200;
 
+/** For the refusal of what a client asked for. */
+const DONE = { cancel: 'cancelled', retry: 'retried', set_ttl: 'given another ttl' } as const;
+
 /** A job's record as JSON bytes, beside the status in it. */
 export interface EncodedRecord extends JobRef {
   body: Buffer;
@@ -139,10 +142,13 @@ export class Jobs {
     return { lines, next: from + lines.length, dropped: job.logDropped, status: job.status };
   }
 
-  async #put(key: JobKey, event: JobEvent): Promise<JobRef> {
+  async #put(key: JobKey, event: Extract<JobEvent, { type: keyof typeof DONE }>): Promise<JobRef> {
     const decision = (await this.#options.changes.commitOne(key, event)) ?? raiseNoJob(key);
     if ('refused' in decision) {
-      throw new ProblemError('conflict', `job ${key.id} cannot ${event.type}: ${decision.refused}`);
+      throw new ProblemError(
+        'conflict',
+        `job ${key.id} cannot be ${DONE[event.type]}: ${decision.refused}`,
+      );
     }
     return { id: key.id, status: decision.job.status };
   }

@@ -1,15 +1,13 @@
-// The worker's side of the queue that has to do with leases: hello, take, renew, bye.
+// How workers come by leases and how these end with them: hello, take, bye. What keeps a lease is in
+// renewals.ts.
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';
 import type { Waiter } from '../base/waiters.ts';
 import type { Step, Store, StoredJob, Transaction } from '../store/store.ts';
-import { isTerminal } from '../wire/job.ts';
 import {
   type Lease,
   LinkError,
   PROTOCOL_VERSION,
-  type RenewReply,
-  type RenewRequest,
   type TakeRequest,
   type WorkerBye,
   type WorkerHello,
@@ -20,6 +18,9 @@ import type { HeldLease, Presence, PresentWorker } from './presence.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import { holdsLiveLease } from './transition.ts';
+
+/** A take is answered when the inputs are so large together: the next lease must not wait for them. */
+const MAX_TAKE_BYTES = 4 * 1_048_576;
 
 export interface LeasesOptions {
   store: Store;
@@ -102,7 +103,7 @@ export class Leases {
     worker.openTake = superseded;
     const until = clock.now() + Math.min(request.waitMs, settings.takeWaitMs);
     const ended = AbortSignal.any([signal, superseded.signal, closing]);
-    await this.#releaseNotReceived(worker, request);
+    await this.#compareHeld(worker, request);
     const lookAgain = () => this.#look(worker, request, ended);
     let look = lookAgain();
     let woken = false;
@@ -129,41 +130,21 @@ export class Leases {
     return [];
   }
 
-  async renew(endpointId: string, request: RenewRequest, signal: AbortSignal): Promise<RenewReply> {
-    const { clock, closing, presence, settings, signals } = this.#options;
-    const worker = presence.require(endpointId, request);
-    worker.seenAt = clock.now();
-    const waiter = signals.workerCalled(endpointId, request.workerId);
-    try {
-      const ended = await this.#extend(endpointId, request);
-      const isNews = worker.draining && !worker.drainTold;
-      if (ended.length > 0 || isNews) return this.#answer(worker, ended);
-      const waitMs = Math.min(request.waitMs, settings.renewEveryMs);
-      const called = await waiter.wait(waitMs, AbortSignal.any([signal, closing]));
-      return this.#answer(worker, called ? await this.#findEnded(worker, request) : []);
-    } finally {
-      waiter.close();
-      worker.seenAt = clock.now();
-    }
-  }
-
-  #answer(worker: PresentWorker, ended: RenewReply['ended']): RenewReply {
-    worker.drainTold = worker.draining;
-    return { ended, drain: worker.draining };
-  }
-
-  /** What was handed over and is not held never arrived. */
-  async #releaseNotReceived(worker: PresentWorker, request: TakeRequest): Promise<void> {
+  /**
+   * What was handed over and is not held never arrived. What ran out and is held stays the worker's,
+   * as by a renewal: he would otherwise be given the job that he runs.
+   */
+  async #compareHeld(worker: PresentWorker, request: TakeRequest): Promise<void> {
     const held = new Set(request.held);
-    const lost = [...worker.leases.values()].filter(
-      ({ delivering, token, takeId }) =>
-        !delivering && !held.has(token) && takeId !== request.takeId,
+    const differing = [...worker.leases.values()].filter(({ delivering, lost, token, takeId }) =>
+      held.has(token) ? lost : !delivering && takeId !== request.takeId,
     );
-    if (lost.length === 0) return;
+    if (differing.length === 0) return;
     await this.#options.changes.commit(function* (tx, step) {
-      for (const { token, ...key } of lost) {
+      for (const { token, ...key } of differing) {
         const job = yield* tx.job(key);
-        if (job?.lease?.token === token) yield* step(job, { type: 'not_received' });
+        if (job?.lease?.token !== token) continue;
+        yield* step(job, { type: held.has(token) ? 'renew' : 'not_received' });
       }
     });
   }
@@ -180,6 +161,7 @@ export class Leases {
   #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Handover> {
     const { changes, presence } = this.#options;
     const choose = (job: StoredJob, taken: number) => this.#choose(worker, job, taken);
+    const running = new Set(request.held);
     return changes.commit(function* (tx, step): Step<Handover> {
       if (ended.aborted) return { leases: [], isBarred: false };
       const held = [...worker.leases.values()];
@@ -188,13 +170,18 @@ export class Leases {
       if (again.length > 0) return { leases: again, isBarred: false };
       if (worker.draining || held.some(({ solo }) => solo)) return { leases: [], isBarred: true };
       const leases: Lease[] = [];
+      let inputBytes = 0;
       const limit = request.max + presence.claimedCount;
       for (const job of yield* tx.readyJobs(worker.endpointId, limit)) {
+        // It ran out while this take waited: for the worker that runs it, it is not there.
+        if (job.lease && running.has(job.lease.token)) continue;
         const choice = choose(job, leases.length);
         if (choice === 'skip') continue;
         if (choice === 'stop') return { leases, isBarred: true };
-        leases.push(yield* leaseJob(tx, step, job, worker, request.takeId));
-        if (job.solo || leases.length === request.max) break;
+        const lease = yield* leaseJob(tx, step, job, worker, request.takeId);
+        leases.push(lease);
+        inputBytes += lease.input.length;
+        if (job.solo || leases.length === request.max || inputBytes >= MAX_TAKE_BYTES) break;
       }
       return { leases, isBarred: false };
     });
@@ -208,39 +195,6 @@ export class Leases {
     if (claim === 'now') return 'take';
     return claim === 'someone_else' ? 'skip' : 'stop';
   }
-
-  #extend(endpointId: string, request: RenewRequest): Promise<RenewReply['ended']> {
-    const { leases } = request;
-    if (leases.length === 0) return Promise.resolve([]);
-    return this.#options.changes.commit(function* (tx, step) {
-      const ended: RenewReply['ended'] = [];
-      for (const { jobId, token, stopping } of leases) {
-        const job = yield* tx.job({ endpointId, id: jobId });
-        const verdict = judgeLease(job, token);
-        if (verdict === 'kept' && job) yield* step(job, { type: 'renew' });
-        else if (verdict !== 'kept' && !stopping) ended.push({ jobId, token, verdict });
-      }
-      return ended;
-    });
-  }
-
-  /** Also leases that came after the renew was sent: a cancel does not wait for the next one. */
-  async #findEnded(worker: PresentWorker, request: RenewRequest): Promise<RenewReply['ended']> {
-    const stopping = new Set(request.leases.filter((l) => l.stopping).map((l) => l.token));
-    const asked = request.leases.map(({ jobId, token }) => ({ jobId, token }));
-    const held = [...worker.leases.values()].map(({ id, token }) => ({ jobId: id, token }));
-    const candidates = new Map([...asked, ...held].map((lease) => [lease.token, lease]));
-    return this.#options.store.read(function* (tx) {
-      const ended: RenewReply['ended'] = [];
-      for (const { jobId, token } of candidates.values()) {
-        if (stopping.has(token)) continue;
-        const job = yield* tx.job({ endpointId: worker.endpointId, id: jobId });
-        const verdict = judgeLease(job, token);
-        if (verdict !== 'kept') ended.push({ jobId, token, verdict });
-      }
-      return ended;
-    });
-  }
 }
 
 interface Look {
@@ -249,11 +203,6 @@ interface Look {
   /** Woken when somebody who may take nothing may do so again. */
   barred: Waiter;
   handover: Promise<Handover>;
-}
-
-function judgeLease(job: StoredJob | undefined, token: string): 'kept' | 'cancelled' | 'lost' {
-  if (job?.lease?.token !== token) return 'lost';
-  return isTerminal(job.status) ? 'cancelled' : 'kept';
 }
 
 function* leaseJob(

@@ -1,6 +1,6 @@
 // The only place where a job's status changes: pure functions of (job, event, now). They say what
 // the job becomes and what has to happen with it; changes.ts writes that down. How attempts end is in
-// attempt-end.ts, which nobody else may use.
+// attempt-end.ts, how long leases last in lease-terms.ts, which nobody else may use.
 import type { StoredJob, StoredLease } from '../store/store.ts';
 import { type AttemptError, isTerminal } from '../wire/job.ts';
 import type { Outcome, ReportHeader, ReportReply } from '../wire/worker-link.ts';
@@ -14,7 +14,7 @@ import {
   settle,
   withFailure,
 } from './attempt-end.ts';
-import type { QueueSettings } from './settings.ts';
+import { extendAfterAbsence, renewed, revivedRetries } from './lease-terms.ts';
 import {
   change,
   type Decision,
@@ -23,9 +23,6 @@ import {
   type Transition,
   withDueAt,
 } from './transition.ts';
-
-/** So many times `timeoutGraceMs` after its timeout a job ends, whatever its worker still says. */
-const LAST_WORD_GRACES = 12;
 
 export type JobEvent =
   /** A worker takes it. */
@@ -48,8 +45,8 @@ export type JobEvent =
   | { type: 'cancel' }
   | { type: 'retry' }
   | { type: 'set_ttl'; ttlMs: number }
-  /** The platform has come back. */
-  | { type: 'platform_restarted' }
+  /** The platform was away: nobody could renew. `uncountedMs` of its clock passed for nobody. */
+  | { type: 'platform_away'; uncountedMs: number }
   /** Its `dueAt` has come. */
   | { type: 'clock' };
 
@@ -86,8 +83,8 @@ export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision 
       return retry(job, moment);
     case 'set_ttl':
       return change({ ...job, expiresAt: moment.now + event.ttlMs, ttlMs: event.ttlMs });
-    case 'platform_restarted':
-      return change(extendAfterRestart(job, moment));
+    case 'platform_away':
+      return change(extendAfterAbsence(job, event.uncountedMs, moment));
     case 'clock':
       return actOnTime(job, moment);
   }
@@ -120,61 +117,10 @@ function lease(
   );
 }
 
-/** Extends the lease, and takes back its loss if it had run out and nobody else has the job yet. */
-function renewed(job: StoredJob, { now, settings }: Moment, incarnation?: number): StoredJob {
-  const { lease } = job;
-  if (!lease || isTerminal(job.status)) return job;
-  const live: StoredJob = {
-    ...job,
-    deadlineAt: putOffDeadline(job, now, settings),
-    lease: {
-      ...lease,
-      incarnation: incarnation ?? lease.incarnation,
-      until: now + settings.leaseMs,
-      started: true,
-      lost: null,
-    },
-  };
-  if (lease.lost === null || job.startedAt === null) return live;
-  return {
-    ...live,
-    status: 'IN_PROGRESS',
-    delayed: false,
-    deadlineAt: Math.max(now, job.startedAt + job.executionTimeoutMs) + settings.timeoutGraceMs,
-    failures: job.failures - (lease.lost === 'failure' ? 1 : 0),
-    releases: job.releases - (lease.lost === 'release' ? 1 : 0),
-    history: lease.lost === 'failure' ? job.history.slice(0, -1) : job.history,
-  };
-}
-
-/**
- * A worker that is heard of enforces the timeout itself, and its outcome is on the way, though perhaps
- * over a bad connection: the queue steps in when it falls silent, or when that takes far too long.
- */
-function putOffDeadline(job: StoredJob, now: number, settings: QueueSettings): number | null {
-  if (job.deadlineAt === null || job.startedAt === null) return job.deadlineAt;
-  const timeoutAt = job.startedAt + job.executionTimeoutMs;
-  const last = timeoutAt + LAST_WORD_GRACES * settings.timeoutGraceMs;
-  return Math.max(job.deadlineAt, Math.min(now + settings.timeoutGraceMs, last));
-}
-
 /** The run is over: only the lease bounds the wait for its outcome, not the run's deadline. */
 function awaitDelivery(job: StoredJob, incarnation: number, moment: Moment): Transition {
   const live = renewed(job, moment, incarnation);
   return change({ ...live, deadlineAt: null }, { retried: revivedRetries(job) });
-}
-
-function revivedRetries(job: StoredJob): number {
-  return job.lease?.lost === 'failure' && !isTerminal(job.status) ? -1 : 0;
-}
-
-function extendAfterRestart(job: StoredJob, { now, settings }: Moment): StoredJob {
-  const extend = (time: number) => Math.max(time, now) + settings.leaseMs;
-  return {
-    ...job,
-    lease: job.lease && { ...job.lease, until: extend(job.lease.until) },
-    deadlineAt: job.deadlineAt === null ? null : extend(job.deadlineAt),
-  };
 }
 
 // --- reports -----------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ export interface HeldLease extends JobKey {
   solo: boolean;
   /** Its outcome lies in the worker's outbox: the worker does not name it as held. */
   delivering: boolean;
+  /** It ran out, and nobody else has the job yet. */
+  lost: boolean;
 }
 
 export interface PresentWorker {
@@ -96,7 +98,12 @@ export class Presence {
     if (before?.solo && after?.status !== 'IN_QUEUE') {
       freed = this.#emptying.delete(nameOf(before.endpointId, before.id));
     }
-    if (old?.token === fresh?.token) return freed;
+    if (old?.token === fresh?.token) {
+      const same = after && fresh && this.find(after.endpointId, fresh.workerId);
+      const lease = same?.leases.get(fresh?.token ?? '');
+      if (lease && fresh) lease.lost = fresh.lost !== null;
+      return freed;
+    }
     const worker = before && old && this.find(before.endpointId, old.workerId);
     const ended = worker?.leases.get(old?.token ?? '');
     if (worker && ended) {
@@ -144,7 +151,8 @@ function hold(
 ): void {
   if (!lease) return;
   const { takeId, token } = lease;
-  worker.leases.set(token, { endpointId, id, token, takeId, solo, delivering });
+  const lost = lease.lost !== null;
+  worker.leases.set(token, { endpointId, id, token, takeId, solo, delivering, lost });
 }
 
 function nameOf(endpointId: string, id: string): string {

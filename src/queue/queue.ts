@@ -10,12 +10,13 @@ import { Changes } from './changes.ts';
 import { Jobs } from './jobs.ts';
 import { Leases } from './leases.ts';
 import { Presence } from './presence.ts';
+import { Renewals } from './renewals.ts';
 import { Reports } from './reports.ts';
 import { completeSettings, type QueueSettings } from './settings.ts';
 import { Signals } from './signals.ts';
 import { Streams } from './streams.ts';
 import { Submissions } from './submissions.ts';
-import { sweep } from './sweeper.ts';
+import { extendLeases, sweep } from './sweeper.ts';
 
 /** What a full or failing disk makes of any operation here; for those who answer it to somebody. */
 export { StoreUnavailableError } from '../store/store.ts';
@@ -36,6 +37,7 @@ export class Queue {
   readonly settings: QueueSettings;
   readonly #rooms;
   readonly #leases: Leases;
+  readonly #renewals: Renewals;
   readonly #reports: Reports;
   readonly #closing = new AbortController();
   #sweeping: Promise<void> = Promise.resolve();
@@ -55,20 +57,17 @@ export class Queue {
     this.jobs = new Jobs(this.#rooms);
     this.streams = new Streams(this.#rooms);
     this.#leases = new Leases(this.#rooms);
+    this.#renewals = new Renewals(this.#rooms);
     this.#reports = new Reports(this.#rooms);
   }
 
   /** Takes up what an earlier run left: leases and deadlines get `leaseMs` more, then time counts. */
   async start(): Promise<void> {
-    const { changes, clock, presence, store } = this.#rooms;
+    const { clock, presence, store } = this.#rooms;
     for (const worker of await store.read((tx) => tx.workers())) {
       presence.arrive(worker, clock.now());
     }
-    const leased = await changes.commit(function* (tx, step) {
-      const jobs = yield* tx.leasedJobs();
-      for (const job of jobs) yield* step(job, { type: 'platform_restarted' });
-      return jobs;
-    });
+    const leased = await extendLeases(this.#rooms, 0);
     for (const job of leased) presence.jobChanged(undefined, job);
     this.#sweeping = sweep(this.#rooms);
   }
@@ -89,7 +88,7 @@ export class Queue {
     return {
       hello: (hello) => this.#leases.hello(endpointId, hello),
       take: (request, signal) => this.#leases.take(endpointId, request, signal),
-      renew: (request, signal) => this.#leases.renew(endpointId, request, signal),
+      renew: (request, signal) => this.#renewals.renew(endpointId, request, signal),
       report: (request) => this.#reports.report(endpointId, request),
       bye: (bye) => this.#leases.bye(endpointId, bye),
     };

@@ -82,8 +82,9 @@ export class Signals {
 
   #wakeForQueue(job: StoredJob): void {
     if (job.status !== 'IN_QUEUE' || job.delayed) return;
-    // A job that must run alone may not fit the first that waits.
-    if (job.solo) this.wakeTakers(job.endpointId);
+    // A job that must run alone may not fit the first that waits, one that ran out is not for its
+    // old holder.
+    if (job.solo || job.lease) this.wakeTakers(job.endpointId);
     else this.wakeTaker(job.endpointId);
   }
 

@@ -1,11 +1,11 @@
 // Reading a job's chunks from a position on, and waiting for the next ones.
 import type { Clock } from '../base/clock.ts';
 import type { ChunkBatch, JobKey, Reader, Step, Store, StoredJob } from '../store/store.ts';
-import { encodeJsonChunk } from '../wire/chunk.ts';
 import { isTerminal, type JobStatus } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { hasOutput } from './records.ts';
 import type { Signals } from './signals.ts';
+import { SplitOutputs } from './split-outputs.ts';
 
 /** The chunks after chunk `n` of an attempt are meant; `n` is -1 before the first. */
 export interface Position {
@@ -43,9 +43,11 @@ export interface StreamsOptions {
 
 export class Streams {
   readonly #options: StreamsOptions;
+  readonly #splits: SplitOutputs;
 
   constructor(options: StreamsOptions) {
     this.#options = options;
+    this.#splits = new SplitOutputs(options);
   }
 
   /** @throws ProblemError `not_found`, `invalid` for a position that cannot be */
@@ -56,7 +58,7 @@ export class Streams {
     for (;;) {
       const waiter = signals.jobMoved(request);
       try {
-        const page = await store.read((tx) => readPage(tx, request));
+        const page = await store.read((tx) => readPage(tx, request, this.#splits));
         if (!page) throw new ProblemError('not_found', `there is no job ${request.id}`);
         const leftMs = until - clock.now();
         // The default cursor learns of a reset with the first chunk after it: only that moves it.
@@ -82,18 +84,24 @@ export class Streams {
   }
 }
 
-function* readPage(tx: Reader, request: StreamRequest): Step<StreamPage | undefined> {
+function* readPage(
+  tx: Reader,
+  request: StreamRequest,
+  splits: SplitOutputs,
+): Step<StreamPage | undefined> {
   const job = yield* tx.job(request);
   if (!job) return undefined;
   const { from, reset } = findStart(job, request.after);
-  const virtual = job.chunkCount === 0 && hasOutput(job) && job.outputKind === 'value';
-  const chunks = virtual
-    ? yield* readOutputAsChunks(tx, job, from, request.maxBytes)
+  // A job that does not stream has its output as its one chunk, split like any other.
+  const isWhole = job.chunkCount === 0 && hasOutput(job) && job.outputKind === 'value';
+  const split = isWhole ? yield* splits.chunksOf(tx, job) : undefined;
+  const total = split ? split.length : job.chunkCount;
+  const chunks = split
+    ? takeUpTo(split.slice(from), request.maxBytes)
     : yield* readChunks(tx, job, from, request.maxBytes);
-  const total = virtual ? chunks.total : job.chunkCount;
-  const n = from + chunks.pieces.length - 1;
+  const n = from + chunks.length - 1;
   return {
-    chunks: chunks.pieces,
+    chunks,
     position: { attempt: job.attempt, n },
     status: job.status,
     reset,
@@ -117,29 +125,16 @@ function findStart(job: StoredJob, after: Position | undefined): { from: number;
   return { from: after.n + 1, reset: false };
 }
 
-interface Pieces {
-  pieces: Uint8Array[];
-  total: number;
-}
-
-function* readChunks(tx: Reader, job: StoredJob, from: number, maxBytes: number): Step<Pieces> {
-  if (from >= job.chunkCount) return { pieces: [], total: job.chunkCount };
-  const { endpointId, id, attempt } = job;
-  const batches = yield* tx.chunks({ endpointId, id, attempt, from, maxBytes });
-  return { pieces: takeUpTo(sliceBatches(batches, from), maxBytes), total: job.chunkCount };
-}
-
-/** A job that does not stream has its output as its one chunk, split like any other. */
-function* readOutputAsChunks(
+function* readChunks(
   tx: Reader,
   job: StoredJob,
   from: number,
   maxBytes: number,
-): Step<Pieces> {
-  const output = yield* tx.output(job);
-  if (!output) return { pieces: [], total: 0 };
-  const pieces = encodeJsonChunk(output, {});
-  return { pieces: takeUpTo(pieces.slice(from), maxBytes), total: pieces.length };
+): Step<Uint8Array[]> {
+  if (from >= job.chunkCount) return [];
+  const { endpointId, id, attempt } = job;
+  const batches = yield* tx.chunks({ endpointId, id, attempt, from, maxBytes });
+  return takeUpTo(sliceBatches(batches, from), maxBytes);
 }
 
 /** The single chunks of batches, without those before number `from`; views, not copies. */

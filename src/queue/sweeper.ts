@@ -1,7 +1,7 @@
 // Turns passing time into events: expired leases, deadlines, delays that are over, retentions run out.
 import { type Clock, letOthersRun } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { Store } from '../store/store.ts';
+import type { Store, StoredJob } from '../store/store.ts';
 import type { Changes } from './changes.ts';
 import type { Presence } from './presence.ts';
 import type { QueueSettings } from './settings.ts';
@@ -33,19 +33,24 @@ export interface SweeperOptions {
 /** Runs until `closing` aborts. */
 export async function sweep(options: SweeperOptions): Promise<void> {
   const { clock, closing, log, signals, store } = options;
+  let hasFreedSpace = false;
   while (!closing.aborted) {
     const waiter = signals.dueSooner();
     try {
-      const removed = await sweepOnce(options);
+      hasFreedSpace = (await sweepOnce(options)) > 0 || hasFreedSpace;
       await forgetSilent(options);
-      for (let more = removed > 0; more && !closing.aborted; ) {
-        more = await store.reclaim(RECLAIM_PAGES);
+      if (hasFreedSpace) {
+        // A step at a time: gigabytes take minutes, and what falls due meanwhile does not wait.
+        hasFreedSpace = await store.reclaim(RECLAIM_PAGES);
         await letOthersRun();
+        continue;
       }
       const nextDueAt = (await store.read((tx) => tx.nextDueAt())) ?? Number.POSITIVE_INFINITY;
-      const sleepMs = Math.min(MAX_SLEEP_MS, nextDueAt - clock.now());
-      signals.sweeperSleepsUntil(clock.now() + sleepMs);
-      await waiter.wait(Math.max(1, sleepMs), closing);
+      const sleepMs = Math.max(1, Math.min(MAX_SLEEP_MS, nextDueAt - clock.now()));
+      const wakeAt = clock.now() + sleepMs;
+      signals.sweeperSleepsUntil(wakeAt);
+      await waiter.wait(sleepMs, closing);
+      await forgiveLateness(options, clock.now() - wakeAt);
     } catch (error) {
       log.error({ err: error }, 'sweep failed; trying again');
       await waiter.wait(RETRY_MS, closing);
@@ -53,6 +58,29 @@ export async function sweep(options: SweeperOptions): Promise<void> {
       waiter.close();
     }
   }
+}
+
+/** Leases and deadlines get `leaseMs` more, and deadlines the time that did not count as well. */
+export function extendLeases(
+  { changes }: Pick<SweeperOptions, 'changes'>,
+  uncountedMs: number,
+): Promise<StoredJob[]> {
+  return changes.commit(function* (tx, step) {
+    const jobs = yield* tx.leasedJobs();
+    for (const job of jobs) yield* step(job, { type: 'platform_away', uncountedMs });
+    return jobs;
+  });
+}
+
+/**
+ * A sleep that lasted much too long: the process or its machine stood still, or the clock was set
+ * forward. Workers could not renew meanwhile, and may well have stood still too.
+ */
+async function forgiveLateness(options: SweeperOptions, lateMs: number): Promise<void> {
+  const { closing, log, settings } = options;
+  if (lateMs <= settings.renewEveryMs || closing.aborted) return;
+  log.warn({ lateMs }, 'time has jumped; leases and deadlines are extended');
+  await extendLeases(options, lateMs);
 }
 
 /** All that is due now. @returns how many jobs were removed */

@@ -4,6 +4,8 @@ import { LinkError, type LinkErrorCode } from '../wire/worker-link.ts';
 
 /** An endpoint may be unknown for as long as a platform is being set up; asking often is no use. */
 const NOT_FOUND_RETRY_MS = 10_000;
+/** Whatever is asked for: a timer of more than 24 days would fire at once. */
+const MAX_RETRY_AFTER_MS = 3_600_000;
 
 export interface AnswerFacts {
   verb: WorkerVerb;
@@ -52,9 +54,8 @@ function readProblem(body: Uint8Array): { code?: string; detail?: string } {
 /** Seconds or an HTTP date, as ms from now; undefined if it is neither. */
 function readRetryAfter(value: string | undefined): number | undefined {
   if (value === undefined) return undefined;
-  if (/^\d+$/.test(value)) return Number(value) * 1_000;
-  const at = Date.parse(value);
-  return Number.isNaN(at) ? undefined : Math.max(0, at - Date.now());
+  const ms = /^\d+$/.test(value) ? Number(value) * 1_000 : Date.parse(value) - Date.now();
+  return Number.isNaN(ms) ? undefined : Math.min(Math.max(0, ms), MAX_RETRY_AFTER_MS);
 }
 
 /** In words, with the system's code where there is one. */

@@ -28,6 +28,9 @@ import {
 
 const JSON_MEDIA_TYPE = 'application/json';
 
+/** A body may take as long to arrive as over a link so slow, bytes per ms; 20 MB then take 210 s. */
+const SLOW_LINK_BYTES_PER_MS = 100;
+
 export interface HttpLinkTls {
   /** PEM of the authorities to trust instead of the system's. */
   ca?: string;
@@ -49,9 +52,9 @@ export interface HttpLinkOptions {
   /** ms to open a connection. Default 10,000. */
   connectMs?: number;
   /**
-   * ms that an answer may take beyond the wait that was asked for, and that may pass between two
-   * pieces of its body. Default 15,000. More than the worker's own patience with a long poll (5 s for
-   * renew, 10 s for take), which decides there.
+   * ms that an answer may take beyond the wait that was asked for and the time that the request's body
+   * needs over a slow link, and that may pass between two pieces of the answer's body. Default 15,000.
+   * More than the worker's own patience with a renewal (5 s), which decides there.
    */
   answerMarginMs?: number;
 }
@@ -165,6 +168,7 @@ class PooledHttpLink implements HttpLink {
   async #call(call: Call): Promise<Answer> {
     const { verb, pool, body, mediaType = JSON_MEDIA_TYPE, headers, waitMs = 0, signal } = call;
     const { endpointId, key } = this.#options;
+    const travelMs = Math.ceil(body.length / SLOW_LINK_BYTES_PER_MS);
     let answer: Answer;
     let retryAfter: string | undefined;
     try {
@@ -173,7 +177,7 @@ class PooledHttpLink implements HttpLink {
         path: this.#prefix + routes.worker(encodeURIComponent(endpointId), verb),
         headers: { ...headers, authorization: `Bearer ${key}`, 'content-type': mediaType },
         body,
-        headersTimeout: waitMs + this.#answerMarginMs,
+        headersTimeout: waitMs + travelMs + this.#answerMarginMs,
         ...(signal && { signal }),
       });
       retryAfter = readHeader(response.headers['retry-after']);

@@ -1,6 +1,7 @@
 // Checks the messages of worker-link.ts where they come from outside. For the platform only: zod costs
 // 8 MB or more, which is nothing once and much in every worker.
 import { z } from 'zod';
+import { MAX_CHUNK_BYTES } from './chunk.ts';
 import { type AttemptError, ERROR_CODES } from './job.ts';
 import {
   type Device,
@@ -26,6 +27,28 @@ export const workerIdentity = z.object({
   incarnation: z.int().min(0),
 }) satisfies z.ZodType<WorkerIdentity>;
 
+/**
+ * An array of which only the first wrong element is named: of a message with a million of them, which
+ * is small enough to be let in, describing every one would take minutes and gigabytes.
+ */
+function listOf<T>(element: z.ZodType<T>) {
+  return z.array(z.unknown()).transform((values, context) => {
+    const list: T[] = [];
+    for (const [index, value] of values.entries()) {
+      const checked = element.safeParse(value);
+      if (checked.success) {
+        list.push(checked.data);
+        continue;
+      }
+      for (const { message, path } of checked.error.issues) {
+        context.addIssue({ code: 'custom', message, path: [index, ...path] });
+      }
+      return z.NEVER;
+    }
+    return list;
+  });
+}
+
 const token = z.string().min(1).max(MAX_TOKEN_LENGTH);
 const jobId = z.string().min(1).max(MAX_JOB_ID_LENGTH);
 const attempt = z.int().min(1);
@@ -46,8 +69,8 @@ export const workerHello = z.object({
   protocol: z.int(),
   version: z.string(),
   slots: z.int().min(1),
-  devices: z.array(device),
-  outbox: z.array(leaseRef),
+  devices: listOf(device),
+  outbox: listOf(leaseRef),
 }) satisfies z.ZodType<WorkerHello>;
 
 export const workerWelcome = z.object({
@@ -62,7 +85,7 @@ export const takeRequest = z.object({
   takeId: token,
   max: z.int().min(1).max(1_000),
   waitMs,
-  held: z.array(token),
+  held: listOf(token),
 }) satisfies z.ZodType<TakeRequest>;
 
 export const leaseHeader = z.object({
@@ -75,7 +98,7 @@ export const leaseHeader = z.object({
 export const renewRequest = z.object({
   ...workerIdentity.shape,
   waitMs,
-  leases: z.array(z.object({ jobId, token, stopping: z.boolean() })),
+  leases: listOf(z.object({ jobId, token, stopping: z.boolean() })),
 }) satisfies z.ZodType<RenewRequest>;
 
 export const renewReply = z.object({
@@ -110,6 +133,11 @@ const outcome = z.discriminatedUnion('kind', [
   }),
 ]) satisfies z.ZodType<Outcome>;
 
+function isSizeList(value: unknown): boolean {
+  if (!Array.isArray(value) || value.length === 0) return false;
+  return value.every((size) => Number.isInteger(size) && size >= 2 && size <= MAX_CHUNK_BYTES);
+}
+
 const reportBase = { ...leaseRef.shape, seq: z.int().min(1) };
 
 export const reportHeader = z.discriminatedUnion('kind', [
@@ -117,7 +145,10 @@ export const reportHeader = z.discriminatedUnion('kind', [
     ...reportBase,
     kind: z.literal('chunks'),
     first: z.int().min(0),
-    sizes: z.array(z.int().min(2)).min(1),
+    sizes: z.custom<number[]>(
+      isSizeList,
+      `must be one or more whole numbers from 2 to ${MAX_CHUNK_BYTES}`,
+    ),
   }),
   z.object({ ...reportBase, kind: z.literal('progress') }),
   z.object({ ...reportBase, kind: z.literal('log'), dropped: z.int().min(0) }),
@@ -135,6 +166,6 @@ export const reportReply = z.discriminatedUnion('answer', [
 export const workerBye = z.object({
   ...workerIdentity.shape,
   reason: z.enum(['drained', 'crashed']),
-  outbox: z.array(leaseRef),
+  outbox: listOf(leaseRef),
   detail: z.string().max(4_000).exactOptional(),
 }) satisfies z.ZodType<WorkerBye>;

@@ -99,13 +99,22 @@ export class Attempts {
     this.#accepted.add(listener);
   }
 
+  /** Of all leases, also of those whose outcome an earlier process left. */
   tokens(): string[] {
-    return this.#held().map(({ lease }) => lease.token);
+    return [...this.#held().map(({ lease }) => lease), ...this.#reporter.inherited].map(
+      ({ token }) => token,
+    );
   }
 
   /** For a renewal: all leases, which count as named from now on. */
   nameAll(): HeldLease[] {
-    return this.#held().map(nameLease);
+    // Of those that are over, no verdict is news.
+    const over = this.#reporter.inherited.map(({ jobId, token }) => ({
+      jobId,
+      token,
+      stopping: true,
+    }));
+    return [...this.#held().map(nameLease), ...over];
   }
 
   /** Those that run, or are to run, and that no renewal has named yet. */
@@ -240,10 +249,21 @@ export class Attempts {
     attempt.phase.cancelTimer();
     attempt.phase = { name: 'ended' };
     this.#active--;
+    this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);
     else attempt.reports.end(end);
     this.#beginWaiting();
     this.#announce();
+  }
+
+  /** Whoever watches the worker should not have to ask the platform why jobs fail. */
+  #logFailure({ lease }: Attempt, { outcome }: ExecutionEnd): void {
+    if (outcome.kind !== 'failed' && outcome.kind !== 'timed_out') return;
+    const { code, message } = outcome.error;
+    this.#log.warn(
+      { job: lease.jobId, attempt: lease.attempt, code },
+      `attempt failed: ${message}`,
+    );
   }
 
   #settle(attempt: Attempt): void {

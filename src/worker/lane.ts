@@ -55,6 +55,7 @@ export class Lane {
   #slots = 0;
   #nextNumber = 1;
   #isKilled = false;
+  #hasServed = false;
   #failure: string | undefined;
   #exit: Exit | undefined;
   #config: HandlerConfig = {};
@@ -85,6 +86,11 @@ export class Lane {
 
   get wasReady(): boolean {
     return this.#slots > 0;
+  }
+
+  /** It ran a job to its end, or was killed for one that did not end. */
+  get wasOfUse(): boolean {
+    return this.wasReady && (this.#hasServed || this.#isKilled);
   }
 
   get free(): number {
@@ -194,6 +200,7 @@ export class Lane {
         const { outcome } = message;
         const hasOutput = outcome.kind === 'completed' && outcome.output === 'value';
         this.#jobs.delete(message.number);
+        this.#hasServed = true;
         job.settle({ outcome, output: hasOutput ? payload : undefined });
         this.#options.events.onFree();
       }

@@ -2,6 +2,12 @@
 import type { Clock } from '../base/clock.ts';
 import { LinkError } from '../wire/worker-link.ts';
 
+/**
+ * Beyond the wait that was asked for, how long a call that carries inputs or outputs may take. The
+ * last resort only: a carrier, which sees bytes move or not, gives a dead connection up sooner.
+ */
+export const TRAVEL_MS = 300_000;
+
 export interface CallLimits {
   clock: Clock;
   /** Given up after this, ms. */

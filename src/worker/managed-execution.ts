@@ -109,8 +109,9 @@ export class ManagedExecution implements Execution {
     this.settle({ outcome: { kind: 'released', reason }, output: undefined });
   }
 
+  /** It never ran, so that it cannot have run too long either: somebody else may have a slot for it. */
   #settleUnstarted(reason: StopReason): void {
-    if (reason === 'shutdown') this.settleReleased('not_started');
+    if (reason === 'shutdown' || reason === 'timeout') this.settleReleased('not_started');
     else this.settleStopped('signal');
   }
 

@@ -1,5 +1,6 @@
 // Where reports wait until the platform has acknowledged them: the lanes of all attempts, and what
-// the next batch is made of. This one lives in memory and dies with the process.
+// the next batch is made of. This one lives in memory and dies with the process; the one in
+// disk-outbox.ts does not.
 import type { LeaseRef } from '../wire/worker-link.ts';
 import { type Parcel, ReportLane } from './report-lane.ts';
 
@@ -21,16 +22,31 @@ export interface Outbox {
   takeBatch(limits: BatchLimits): Parcel[];
   /** Forgets the attempt and what is left of its reports. */
   close(lane: ReportLane): void;
+  /**
+   * Resolves when every outcome that was touched so far outlives the process, or cannot be made to;
+   * never rejects. Undefined if there is nothing to wait for.
+   */
+  secure(): Promise<void> | undefined;
   /** Attempts that are over and whose outcome has not been acknowledged. */
   undelivered(): LeaseRef[];
   /** Those of them, and of an earlier process, that a process after this one can deliver. */
   survivors(): LeaseRef[];
+  /** What an earlier process left, as far as it has not been acknowledged: to be touched once. */
+  inherited(): ReportLane[];
+  /** Why reports do not outlive the process, though they ought to. */
+  readonly trouble: string | undefined;
 }
 
 export class MemoryOutbox implements Outbox {
   readonly #lanes = new Set<ReportLane>();
   /** Lanes with something to send, first come, first served. */
   readonly #ready = new Set<ReportLane>();
+  readonly trouble: string | undefined;
+
+  /** With the reason if it stands in for one that was to outlive the process. */
+  constructor({ trouble }: { trouble?: string } = {}) {
+    this.trouble = trouble;
+  }
 
   get depth(): number {
     let depth = 0;
@@ -46,8 +62,13 @@ export class MemoryOutbox implements Outbox {
 
   open(lease: LeaseRef): ReportLane {
     const lane = new ReportLane(lease);
-    this.#lanes.add(lane);
+    this.adopt(lane);
     return lane;
+  }
+
+  /** Takes a lane that was made elsewhere; its reports wait until it is touched. */
+  adopt(lane: ReportLane): void {
+    this.#lanes.add(lane);
   }
 
   touch(lane: ReportLane): void {
@@ -80,7 +101,13 @@ export class MemoryOutbox implements Outbox {
     return [...this.#lanes].filter((lane) => lane.ended).map((lane) => lane.lease);
   }
 
+  secure(): undefined {}
+
   survivors(): LeaseRef[] {
+    return [];
+  }
+
+  inherited(): ReportLane[] {
     return [];
   }
 }

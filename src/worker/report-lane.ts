@@ -30,6 +30,13 @@ export interface Parcel {
   report: Report;
 }
 
+/** Unacknowledged reports of an attempt that is over, in their order. */
+export interface LeftReports {
+  reports: Report[];
+  /** Those before the outcome were not wanted: it may take the number of one of them. */
+  isMuted: boolean;
+}
+
 export class ReportLane {
   readonly lease: LeaseRef;
   #entries: Entry[] = [];
@@ -47,6 +54,24 @@ export class ReportLane {
 
   constructor(lease: LeaseRef) {
     this.lease = lease;
+  }
+
+  /** The lane of an attempt that is over: what is left of its reports, numbered as they were. */
+  static restore(lease: LeaseRef, left: LeftReports): ReportLane {
+    const lane = new ReportLane(lease);
+    for (const { body, ...header } of left.reports) lane.#push(header, body);
+    lane.#muted = left.isMuted;
+    lane.#ended = true;
+    return lane;
+  }
+
+  /** What is left of an attempt that is over: nothing of it changes any more. */
+  get left(): LeftReports {
+    const reports = this.#entries.map((entry) => {
+      entry.report ??= this.#seal(entry);
+      return entry.report;
+    });
+    return { reports, isMuted: this.#muted };
   }
 
   /** Unacknowledged reports. */

@@ -2,9 +2,15 @@
 // It tells each attempt what was delivered, that nobody wants it any more, or that it is settled.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { type LeaseRef, LinkError, type Outcome, type ReportReply } from '../wire/worker-link.ts';
+import {
+  type LeaseRef,
+  LinkError,
+  type Outcome,
+  type Report,
+  type ReportReply,
+} from '../wire/worker-link.ts';
 import type { ExecutionEnd, ExecutionSink } from './executor.ts';
-import { callWithin, toLinkError } from './link-call.ts';
+import { callWithin, TRAVEL_MS, toLinkError } from './link-call.ts';
 import type { Outbox } from './outbox.ts';
 import type { Parcel, ReportLane } from './report-lane.ts';
 import { RetryPace } from './retry-pace.ts';
@@ -12,8 +18,6 @@ import type { Session } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 const BATCH = { maxReports: 1_000, maxBytes: 4 * 1_048_576 };
-/** Above what a carrier needs to notice by itself that 4 MB do not get through. */
-const REPORT_LIMIT_MS = 60_000;
 
 export interface ReportListener {
   /** So many bytes of chunks have arrived. */
@@ -34,26 +38,32 @@ export interface ReporterOptions {
   session: Session;
   /** Called when the platform has refused the worker for good. */
   onFatal: (error: LinkError) => void;
+  /** Called when reports were answered: less may wait now. */
+  onAnswered: () => void;
 }
 
 export class Reporter {
   readonly #options: CompleteWorkerOptions;
   readonly #session: Session;
   readonly #onFatal: (error: LinkError) => void;
+  readonly #onAnswered: () => void;
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #outbox: Outbox;
   readonly #listeners = new Map<ReportLane, ReportListener>();
+  /** Of an earlier process. */
+  readonly #inherited = new Set<ReportLane>();
   readonly #stopping = new AbortController();
   readonly #pace = new RetryPace({ baseMs: 50, maxMs: 5_000, jitter: 0.2 });
   readonly #gapPace = new RetryPace({ baseMs: 50, maxMs: 5_000, jitter: 0.2 });
   #sending = false;
   #whenEmpty: (() => void)[] = [];
 
-  constructor({ options, session, onFatal }: ReporterOptions) {
+  constructor({ options, session, onFatal, onAnswered }: ReporterOptions) {
     this.#options = options;
     this.#session = session;
     this.#onFatal = onFatal;
+    this.#onAnswered = onAnswered;
     this.#clock = options.clock;
     this.#log = options.log;
     this.#outbox = options.outbox;
@@ -84,6 +94,19 @@ export class Reporter {
     };
   }
 
+  /** Sends what an earlier process left. To be called once, after the welcome. */
+  resume(): void {
+    for (const lane of this.#outbox.inherited()) {
+      this.#inherited.add(lane);
+      this.#wake(lane);
+    }
+  }
+
+  /** Attempts of an earlier process whose outcome is being delivered. */
+  get inherited(): LeaseRef[] {
+    return [...this.#inherited].map((lane) => lane.lease);
+  }
+
   /** Resolves when everything that was reported so far and since has been acknowledged. */
   async delivered(): Promise<void> {
     if (this.#outbox.depth === 0) return;
@@ -112,6 +135,8 @@ export class Reporter {
       for (;;) {
         const batch = this.#stopping.signal.aborted ? [] : this.#outbox.takeBatch(BATCH);
         if (batch.length === 0) break;
+        // An outcome is sent when it cannot be lost any more; all else may die with its attempt.
+        if (batch.some(({ report }) => report.kind === 'outcome')) await this.#outbox.secure();
         await this.#deliver(batch);
       }
     } catch (error) {
@@ -145,7 +170,7 @@ export class Reporter {
     const { link, workerId, incarnation } = this.#options;
     const reports = parcels.map(({ report }) => report);
     const call = () =>
-      callWithin({ clock: this.#clock, limitMs: REPORT_LIMIT_MS }, async () => {
+      callWithin({ clock: this.#clock, limitMs: TRAVEL_MS }, async () => {
         const replies = await link.report({ workerId, incarnation, reports });
         if (replies.length === reports.length) return replies;
         const counts = `${replies.length} answers to ${reports.length} reports`;
@@ -163,6 +188,7 @@ export class Reporter {
       if (reply.answer === 'gap') hasGap = true;
       this.#apply(parcel, reply);
     }
+    this.#onAnswered();
     if (!hasGap) {
       this.#gapPace.reset();
       return;
@@ -173,6 +199,7 @@ export class Reporter {
   }
 
   #apply({ lane, report }: Parcel, reply: ReportReply): void {
+    if (this.#inherited.has(lane)) this.#tellInherited(lane, report, reply);
     switch (reply.answer) {
       case 'applied':
       case 'duplicate':
@@ -229,9 +256,23 @@ export class Reporter {
   #settle(lane: ReportLane): void {
     const listener = this.#listeners.get(lane);
     this.#listeners.delete(lane);
+    this.#inherited.delete(lane);
     lane.mute();
     this.#outbox.close(lane);
     listener?.onSettled();
+  }
+
+  #tellInherited({ lease }: ReportLane, { kind }: Report, { answer }: ReportReply): void {
+    if (kind !== 'outcome' && answer !== 'gone') return;
+    const job = { job: lease.jobId, attempt: lease.attempt, answer };
+    if (answer === 'applied' || answer === 'duplicate') {
+      this.#log.info(job, 'an outcome that an earlier process left is delivered');
+    } else if (answer !== 'gap') {
+      this.#log.warn(
+        job,
+        'an outcome that an earlier process left is not wanted any more; dropped',
+      );
+    }
   }
 
   #replace({ lane, report }: Parcel, error: LinkError): void {

@@ -7,7 +7,7 @@ import type { Log } from '../base/log.ts';
 import type { Lease, TakeRequest } from '../wire/worker-link.ts';
 import type { Attempts } from './attempts.ts';
 import type { Executor } from './executor.ts';
-import { callWithin, toLinkError } from './link-call.ts';
+import { callWithin, TRAVEL_MS, toLinkError } from './link-call.ts';
 import type { Reporter } from './reporter.ts';
 import { RetryPace } from './retry-pace.ts';
 import type { Session } from './session.ts';
@@ -15,8 +15,8 @@ import type { CompleteWorkerOptions } from './worker-options.ts';
 
 /** Of the protocol. */
 const MAX_PER_TAKE = 1_000;
-/** Beyond the longest wait of a take: time for the answer to travel. */
-const TAKE_MARGIN_MS = 10_000;
+/** An answer that is this late beyond the longest wait of a take is a sign of trouble. */
+const LATE_MS = 10_000;
 /** So many empty answers before their time in a row are chance; more are a platform gone wrong. */
 const EARLY_ANSWERS = 3;
 
@@ -61,7 +61,7 @@ export class TakeLoop {
 
   /** It waits for room, or a take was answered within the time that one may need. */
   get isTurning(): boolean {
-    const limitMs = this.#session.terms.takeWaitMs + TAKE_MARGIN_MS;
+    const limitMs = this.#session.terms.takeWaitMs + LATE_MS;
     return this.#isFull || this.#clock.now() - this.#lastTurnAt <= limitMs;
   }
 
@@ -116,7 +116,7 @@ export class TakeLoop {
 
   /** Undefined if the take came to nothing; leases that it may have been given come with a later one. */
   async #take(max: number): Promise<Lease[] | undefined> {
-    const { link, outbox, workerId, incarnation } = this.#options;
+    const { link, workerId, incarnation } = this.#options;
     const { signal } = this.#stopping;
     const waitMs = this.#session.terms.takeWaitMs;
     // Repeated unchanged after a failure: leases whose answer was lost come again by the takeId.
@@ -126,9 +126,9 @@ export class TakeLoop {
       takeId: randomUUID(),
       max,
       waitMs,
-      held: [...this.#attempts.tokens(), ...outbox.survivors().map(({ token }) => token)],
+      held: this.#attempts.tokens(),
     };
-    const limits = { clock: this.#clock, limitMs: waitMs + TAKE_MARGIN_MS, signal };
+    const limits = { clock: this.#clock, limitMs: waitMs + TRAVEL_MS, signal };
     const call = () => callWithin(limits, (callSignal) => link.take(request, callSignal));
     try {
       return await this.#session.persist(call, { verb: 'take', signal, pace: this.#pace });

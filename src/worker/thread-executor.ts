@@ -57,7 +57,8 @@ export class ThreadExecutor implements Executor {
   #pool: Piscina<LaneTask, void> | undefined;
   #starting: PromiseWithResolvers<HandlerConfig> | undefined;
   #isStopping = false;
-  #failedLaunches = 0;
+  /** Threads in a row that died without having been of use. */
+  #uselessThreads = 0;
   #slots = 0;
   #trouble: string | undefined;
 
@@ -172,7 +173,6 @@ export class ThreadExecutor implements Executor {
     this.#slots = threads * (concurrency ?? config.concurrency ?? 1);
     const ready = [...this.#lanes].filter((lane) => lane.wasReady);
     if (ready.length === threads) {
-      this.#failedLaunches = 0;
       this.#trouble = undefined;
       this.#starting?.resolve(config);
     }
@@ -182,9 +182,10 @@ export class ThreadExecutor implements Executor {
   #replace(lane: Lane, reason: string): void {
     this.#lanes.delete(lane);
     if (this.#isStopping) return;
+    this.#uselessThreads = lane.wasOfUse ? 0 : this.#uselessThreads + 1;
     if (this.#starting) {
       this.#starting.reject(new HandlerNotLoadedError(reason));
-    } else if (lane.wasReady) {
+    } else if (lane.wasReady && this.#uselessThreads <= 1) {
       this.#launch();
       this.#notify();
     } else {
@@ -194,8 +195,7 @@ export class ThreadExecutor implements Executor {
   }
 
   #relaunchLater(): void {
-    this.#failedLaunches += 1;
-    const waitMs = backoffMs(this.#failedLaunches, RELAUNCH_BACKOFF);
+    const waitMs = backoffMs(this.#uselessThreads, RELAUNCH_BACKOFF);
     const cancel = this.#clock.after(waitMs, () => {
       this.#relaunches.delete(cancel);
       this.#launch();

@@ -52,6 +52,8 @@ export interface WorkerHealth {
   lastRenewAt?: number;
   /** Reports not yet acknowledged. */
   outboxDepth: number;
+  /** Why they would not outlive the process, though they ought to. */
+  outboxTrouble?: string;
 }
 
 export interface Worker {
@@ -108,7 +110,8 @@ class QueueWorker implements Worker {
     });
     const session = new Session(options, this.#over.signal);
     const onFatal = (error: unknown) => this.#fail(error);
-    const reporter = new Reporter({ options, session, onFatal });
+    const onAnswered = () => this.#takeLoop.poke();
+    const reporter = new Reporter({ options, session, onFatal, onAnswered });
     const attempts = new Attempts({ executor, reporter, clock, log });
     this.#session = session;
     this.#reporter = reporter;
@@ -145,6 +148,7 @@ class QueueWorker implements Worker {
       { workerId: this.#options.workerId, slots: this.#executor.slots },
       'worker ready',
     );
+    this.#reporter.resume();
     this.#leaseKeeper.run().catch((error: unknown) => this.#fail(error));
     this.#taking = this.#takeLoop.run().catch((error: unknown) => this.#fail(error));
   }
@@ -162,6 +166,7 @@ class QueueWorker implements Worker {
     const reason = this.#findTrouble();
     const lastTakeAt = this.#takeLoop.lastTakeAt;
     const lastRenewAt = this.#leaseKeeper.lastRenewAt;
+    const outboxTrouble = this.#options.outbox.trouble;
     return {
       ready: reason === undefined,
       ...(reason !== undefined && { reason }),
@@ -171,6 +176,7 @@ class QueueWorker implements Worker {
       ...(lastTakeAt !== undefined && { lastTakeAt }),
       ...(lastRenewAt !== undefined && { lastRenewAt }),
       outboxDepth: this.#reporter.depth,
+      ...(outboxTrouble !== undefined && { outboxTrouble }),
     };
   }
 
@@ -199,7 +205,9 @@ class QueueWorker implements Worker {
 
   async #sayFarewell(askedBy: 'caller' | 'platform'): Promise<Farewell> {
     const before = this.#state.name;
-    let farewell: Farewell = { delivered: before !== 'failed', undelivered: [], abandoned: 0 };
+    const undelivered = this.#options.outbox.undelivered();
+    const delivered = before !== 'failed' && undelivered.length === 0;
+    let farewell: Farewell = { delivered, undelivered, abandoned: 0 };
     if (before !== 'failed') {
       this.#state = { name: 'draining', askedBy };
       this.#log.info({ askedBy, running: this.#attempts.active }, 'worker draining');
@@ -232,6 +240,7 @@ class QueueWorker implements Worker {
     await this.#settles(this.#reporter.delivered(), flushMs);
     const undelivered = this.#options.outbox.undelivered();
     if (undelivered.length > 0) this.#log.error({ undelivered }, 'outcomes could not be delivered');
+    await this.#options.outbox.secure();
     const saidBye = await this.#sayBye(this.#clock.now() + flushMs);
     return { delivered: saidBye && undelivered.length === 0, undelivered, abandoned };
   }

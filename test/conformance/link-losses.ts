@@ -71,6 +71,18 @@ export function describeLosses(stage: LinkStage): void {
       expect(await take.answer).toMatchObject([{ jobId: id, attempt: 2 }]);
     });
 
+    it('stays with its holder when he asks for more', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await platform.clock.advance(15_000);
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE' });
+      expect(await hand.take({ max: 2 })).toEqual([]);
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_PROGRESS', attempt: 1 });
+      expect(await hand.finish(lease, completed, { body: '1' })).toEqual({ answer: 'applied' });
+    });
+
     it('is not given back a second time when the next take does not name it', async () => {
       const { platform } = stage;
       const id = await platform.submit();

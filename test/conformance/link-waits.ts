@@ -40,6 +40,14 @@ export function describeWaits(stage: LinkStage): void {
       expect(await hand.take({ max: 2 })).toHaveLength(1);
     });
 
+    it('hands over no more than some 4 MB of inputs at a time', async () => {
+      const large = Buffer.from(JSON.stringify({ text: 'x'.repeat(3_000_000) }));
+      for (let i = 0; i < 4; i++) await stage.platform.submit({}, large);
+      const hand = await stage.worker();
+      expect(await hand.take({ max: 4 })).toHaveLength(2);
+      expect(await hand.take({ max: 4 })).toHaveLength(2);
+    });
+
     it('shares jobs between waiting workers, one each', async () => {
       const { platform } = stage;
       const hands = [await stage.worker({ id: 'w1' }), await stage.worker({ id: 'w2' })];

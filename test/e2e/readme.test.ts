@@ -97,6 +97,19 @@ describe('the first example', () => {
   });
 });
 
+describe('the handler that docs/handlers.md begins with', () => {
+  it('runs by the command below it', async () => {
+    const [handler, commands] = await readCodeBlocks('docs/handlers.md');
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-readme-'));
+    await writeFile(join(folder, 'handler.ts'), handler?.text ?? '');
+    const command = commands?.text.split('    ')[0]?.replace('handler.ts', `${folder}/handler.ts`);
+    const { exitCode, stderr, stdout } = await runCommandLine(command ?? '');
+    await rm(folder, { recursive: true });
+    expect(stdout, stderr).toBe('"Hi"\n');
+    expect(exitCode).toBe(0);
+  });
+});
+
 describe('serve and worker as two processes', () => {
   let folder: string;
   const processes: Process[] = [];

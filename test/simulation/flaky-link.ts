@@ -17,11 +17,14 @@ import {
   type WorkerWelcome,
 } from '../../src/wire/worker-link.ts';
 
+/** As the carriers do: a connection that is half-open is given up. */
+const NOTICED_AFTER_MS = 20_000;
+
 export interface Weather {
   /** Shares of calls, 0 to 1. */
   lostRequests: number;
   lostAnswers: number;
-  /** The call never comes back; only its limit ends it. */
+  /** The answer never comes; the carrier notices after a while. */
   halfOpen: number;
   /** Each way, at most, ms. */
   maxDelayMs: number;
@@ -94,7 +97,10 @@ export class FlakyLink implements WorkerLink {
     if (!link) throw refuse('the platform is down');
     const answer = await verb(link, cut);
     await sleep(clock, Math.floor(random() * maxDelayMs), cut);
-    if (random() < halfOpen) await new Promise((resolve) => cut.addEventListener('abort', resolve));
+    if (random() < halfOpen) {
+      await sleep(clock, NOTICED_AFTER_MS, cut);
+      throw refuse('no answer came');
+    }
     if (cut.aborted || isParted() || platform() !== link || random() < lostAnswers) {
       throw refuse('the answer was lost');
     }

@@ -45,7 +45,10 @@ describe('wrong usage is told by name, with exit code 2', () => {
   it.each([
     [['fly'], 'millrace: fly: there is no such command'],
     [['toString'], 'millrace: toString: there is no such command'],
-    [['serve', '--port', '70000'], 'millrace serve: --port: must be 0 to 65535, got "70000"'],
+    [
+      ['serve', '--port', '70000'],
+      'millrace serve: --port: must be a whole number from 0 to 65535, got "70000"',
+    ],
     [['serve', '--speed', '1'], 'millrace serve: --speed: there is no such option'],
     [['serve', 'here'], 'millrace serve: here: takes no arguments'],
     [['serve', '--tls-cert', 'x.pem'], 'millrace serve: --tls-key is missing beside --tls-cert'],
@@ -53,6 +56,10 @@ describe('wrong usage is told by name, with exit code 2', () => {
     [
       ['serve', '--port', '0', '--endpoint', 'pods'],
       'millrace serve: endpoint "pods": is reserved',
+    ],
+    [
+      ['serve', '--lease-ms', '4000'],
+      'millrace serve: --renew-every-ms: must be less than --lease-ms, which is 4000',
     ],
     [['worker'], 'millrace worker: --url URL is required (or MILLRACE_URL in the environment)'],
     [['dev'], 'millrace dev: name at least one handler file or folder'],

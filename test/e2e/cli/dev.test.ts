@@ -70,6 +70,21 @@ describe('handlers', () => {
     expect(await answerOf(connect(dev, 'good'))).toBe('one');
   });
 
+  it('that cannot be loaded are explained once', async () => {
+    place.write('handlers/broken.mjs', "import './none.mjs';");
+    const { run } = await startDev();
+    const told = run.stderr.split('\n').filter((line) => line.includes("cannot find '"));
+    expect(told).toHaveLength(1);
+  });
+
+  it('that take long to set up are named while everybody waits', async () => {
+    const setup = 'export const setup = () => new Promise((ready) => setTimeout(ready, 60_000));';
+    place.write('handlers/heavy.mjs', `${setup}\nexport default () => 1;`);
+    const run = place.start(['dev', 'handlers', '--port', '0']);
+    await run.until('stderr', /still loading.*heavy/);
+    expect(await run.end('SIGTERM')).toMatchObject({ code: 0 });
+  });
+
   it('of one name are refused, naming both', async () => {
     place.write('handlers/twice.js', '');
     place.write('handlers/twice.ts', '');

@@ -1,7 +1,7 @@
 // `millrace init`: what it writes, and what it refuses. That the project works is shown where there
 // is a packed tarball: test/e2e/package.test.ts.
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Workplace } from './command-run.ts';
@@ -68,6 +68,13 @@ it('writes into the current folder, where only a repository may be', async () =>
   expect(readdirSync(place.folder)).toContain('handler.ts');
 });
 
+it('says why a folder cannot be made, without a stack', async () => {
+  place.write('file', '');
+  const { code, stderr } = await place.run(['init', 'file/app']);
+  expect(code).toBe(1);
+  expect(stderr).toMatch(/^millrace init: .*file\/app.*\n$/);
+});
+
 describe('a folder that is not empty', () => {
   beforeEach(() => {
     mkdirSync(place.path('app'));
@@ -96,4 +103,5 @@ it.each([
   const { code, stderr } = await place.run(['init', 'app', '--from', from]);
   expect(code).toBe(2);
   expect(stderr).toContain(message);
+  expect(existsSync(place.path('app'))).toBe(false);
 });

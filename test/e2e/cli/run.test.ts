@@ -50,7 +50,7 @@ describe('the input', () => {
     [['--input', '[]'], '--input: must be a JSON object'],
     [['--input-file', 'none.json'], '--input-file: ENOENT'],
     [['--input', '{}', '--input-file', 'input.json'], 'exclude one another'],
-    [['--timeout', '0'], '--timeout: must be 1 to'],
+    [['--timeout', '0'], '--timeout: must be a whole number from 1 to'],
   ])('that cannot be used is refused: %j', async (args, message) => {
     const { code, stderr } = await place.run(['run', 'echo.mjs', ...args]);
     expect(code).toBe(2);

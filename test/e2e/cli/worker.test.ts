@@ -93,6 +93,14 @@ describe('a worker', () => {
     expect(await client.status(id)).toMatchObject({ status: 'IN_QUEUE' });
   });
 
+  it('kills the thread of a stopped handler that does not end within --grace-ms', async () => {
+    const run = await startWorker('--grace-ms', '1');
+    const { id } = await client.run({ hold: 60_000 });
+    await run.until('stderr', /holding/);
+    await client.cancel(id);
+    expect(await client.runsync({ colour: 'red' })).toMatchObject({ output: { colour: 'red' } });
+  });
+
   it('leaves at once on a second signal that is no echo of the first', async () => {
     const run = await startWorker();
     const { id } = await client.run({ hold: 60_000 });

@@ -97,13 +97,27 @@ describe('without keys on the machine itself', () => {
     ['Sec-Fetch-Site', 'same-site'],
     ['X-Forwarded-For', '127.0.0.1'],
     ['X-Forwarded-Anything', '1'],
+    ['X-Forwarded', '127.0.0.1'],
+    ['X-Original-Forwarded-For', '127.0.0.1'],
     ['X-Real-IP', '127.0.0.1'],
+    ['Fly-Client-IP', '127.0.0.1'],
     ['Forwarded', 'for=127.0.0.1'],
     ['Via', '1.1 proxy'],
   ])('a call with %s: %s gets 401 that names the header', async (name, value) => {
     const answer = await send({ [name]: value });
     expect(answer).toMatch(/^HTTP\/1.1 401/);
     expect(answer.toLowerCase()).toMatch(new RegExp(`the ${name.toLowerCase()} header`));
+  });
+
+  it('a call for another host in its target, or with a second Host header, gets 401', async () => {
+    const { port } = await start();
+    for (const head of [
+      `GET http://evil.example${HEALTH} HTTP/1.1\r\nHost: localhost`,
+      `GET ${HEALTH} HTTP/1.1\r\nHost: localhost\r\nHost: evil.example`,
+    ]) {
+      const answer = await exchange(port, [`${head}\r\nConnection: close\r\n\r\n`]);
+      expect(answer).toMatch(/^HTTP\/1.1 401/);
+    }
   });
 
   it('a page that the platform itself served is let in', async () => {

@@ -30,6 +30,22 @@ describe('where no route is', () => {
     }
   });
 
+  it('a name longer than any that was given out gets a 404 problem, and no line in the log', async () => {
+    const { call, logged } = await startPlatform();
+    for (const path of [`/v2/demo/status/${'x'.repeat(201)}`, `/v2/${'x'.repeat(5_000)}/health`]) {
+      const response = await call(path);
+      expect(response.status).toBe(404);
+      expect(await readJson(response)).toMatchObject({ code: 'not_found' });
+    }
+    expect(logged()).toBe('');
+  });
+
+  it('an expectation that means nothing here changes nothing', async () => {
+    const { port } = await startPlatform();
+    const head = 'GET /healthz HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\nConnection: close\r\n\r\n';
+    expect(await exchange(port, [head])).toMatch(/^HTTP\/1.1 200/);
+  });
+
   it('a path that cannot be decoded gets a 400 problem', async () => {
     const { url } = await startPlatform();
     const response = await fetch(`${url}/v2/%ff/health`);

@@ -236,6 +236,28 @@ describe('a stream as events', () => {
     expect(Math.min(...sizes)).toBeGreaterThan(900_000);
   });
 
+  it('lets others run between its pages, however fast its client is', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    await job.complete(JSON.stringify('x'.repeat(6_000_000)));
+    const { streams } = platform.queue;
+    const read = streams.read.bind(streams);
+    let othersRan = true;
+    const ranBefore: boolean[] = [];
+    streams.read = (request) => {
+      ranBefore.push(othersRan);
+      othersRan = false;
+      setImmediate(() => {
+        othersRan = true;
+      });
+      return read(request);
+    };
+    await (await events(platform, `/v2/demo/stream/${id}`)).text();
+    expect(ranBefore.length).toBeGreaterThan(5);
+    expect(ranBefore).not.toContain(false);
+  });
+
   it('of a job that is not there is a plain 404', async () => {
     const platform = await startPlatform();
     expect((await events(platform, '/v2/demo/stream/none')).status).toBe(404);

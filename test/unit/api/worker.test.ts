@@ -73,11 +73,11 @@ describe('a worker over HTTP', () => {
 
   it('gets inputs of many megabytes as they are', async () => {
     const platform = await startPlatform();
-    const text = 'ü'.repeat(2_000_000);
-    for (let i = 0; i < 3; i++) await submitJob(platform, { input: { i, text } });
+    const text = 'ü'.repeat(4_000_000);
+    for (let i = 0; i < 2; i++) await submitJob(platform, { input: { i, text } });
     await verb(platform, 'hello', HELLO);
     const leases = await takeLeases(platform, take('t'));
-    expect(leases.map(({ input }) => JSON.parse(input).i)).toEqual([0, 1, 2]);
+    expect(leases.map(({ input }) => JSON.parse(input).i)).toEqual([0]);
     expect(leases.every(({ input }) => JSON.parse(input).text === text)).toBe(true);
   });
 

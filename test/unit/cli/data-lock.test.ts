@@ -1,4 +1,5 @@
 // The lock on a data folder, within one process; test/e2e/cli/serve.test.ts has it between processes.
+import { statSync } from 'node:fs';
 import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -20,6 +21,12 @@ afterEach(async () => {
 it('makes the folder, and those above it', () => {
   const lock = lockDataFolder(join(folder, 'a/b'));
   lock.release();
+});
+
+it('makes it for its owner alone', () => {
+  const made = join(folder, 'data');
+  lockDataFolder(made).release();
+  expect(statSync(made).mode & 0o777).toBe(0o700);
 });
 
 it('is refused while somebody has it, naming the process', () => {

@@ -83,11 +83,14 @@ describe('values', () => {
 
 describe('errors name the option', () => {
   it.each([
-    [['--port', 'x'], '--port: must be 0 to 65535, got "x"'],
-    [['--port', '65536'], '--port: must be 0 to 65535, got "65536"'],
-    [['--port=-1'], '--port: must be 0 to 65535, got "-1"'],
-    [['--port', '1.5'], '--port: must be 0 to 65535, got "1.5"'],
-    [['--port', '9007199254740993'], '--port: must be 0 to 65535, got "9007199254740993"'],
+    [['--port', 'x'], '--port: must be a whole number from 0 to 65535, got "x"'],
+    [['--port', '65536'], '--port: must be a whole number from 0 to 65535, got "65536"'],
+    [['--port=-1'], '--port: must be a whole number from 0 to 65535, got "-1"'],
+    [['--port', '1.5'], '--port: must be a whole number from 0 to 65535, got "1.5"'],
+    [
+      ['--port', '9007199254740993'],
+      '--port: must be a whole number from 0 to 65535, got "9007199254740993"',
+    ],
     [['--port'], '--port: needs a value'],
     [['--host', '--json'], '--host: needs a value; if --json is one, write --host=--json'],
     [['--host='], '--host: must not be empty'],
@@ -102,7 +105,7 @@ describe('errors name the option', () => {
 
   it('or the variable that the value came from', () => {
     process.env['TEST_CLI_PORT'] = 'x';
-    expect(() => parse()).toThrow('TEST_CLI_PORT: must be 0 to 65535, got "x"');
+    expect(() => parse()).toThrow('TEST_CLI_PORT: must be a whole number from 0 to 65535, got "x"');
   });
 
   it('and the variable that would do as well', () => {

@@ -19,6 +19,14 @@ it('shows an error with its stack, indented', () => {
   );
 });
 
+it('shows of a handler that cannot be loaded what its author has to know, not our stack', () => {
+  const message = '/h.ts: has no default export';
+  const err = { type: 'HandlerNotLoadedError', message, stack: `${message}\n    at ours` };
+  expect(format({ level: 60, msg: 'worker failed', err })).toBe(
+    `fatal worker failed\n    ${message}`,
+  );
+});
+
 it('shows a line without a time', () => {
   expect(format({ level: 40, msg: '3 lines were left out' })).toBe('warn  3 lines were left out');
 });

@@ -1,4 +1,6 @@
 // One attempt, driven in this thread: what comes out of every kind of handler, and how it ends.
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { ManualClock } from '../../../src/base/clock.ts';
@@ -298,6 +300,16 @@ describe('schemas', () => {
     expect(readOutput(await run(handler, { input: { n: '41' } }))).toBe(42);
   });
 
+  it('may answer a promise of another kind than Node’s own', async () => {
+    const validate = (value: unknown) => ({
+      // biome-ignore lint/suspicious/noThenProperty: that is what is tried.
+      then: (resolve: (result: unknown) => void) => resolve({ value: { made: value } }),
+    });
+    const input = { '~standard': { version: 1, vendor: 'test', validate } };
+    const end = await run({ default: (job: Job) => job.input, input }, { input: { a: 1 } });
+    expect(readOutput(end)).toEqual({ made: { a: 1 } });
+  });
+
   it('refuse a returned value that does not fit', async () => {
     const error = await runAndReadError({ output: z.object({ n: z.number() }), run: () => ({}) });
     expect(error).toMatchObject({ code: 'output_invalid', retry: 'never' });
@@ -494,6 +506,27 @@ describe('a stop', () => {
     const end = await attempt.end;
     expect(end).toMatchObject({ outcome: { kind: 'timed_out', executionMs: 1_001 } });
     expect(end.output).toBeUndefined();
+  });
+});
+
+describe('what outlives its job', () => {
+  it('keeps nothing of the input alive', async () => {
+    setFlagsFromString('--expose-gc');
+    const collect: () => void = runInNewContext('gc');
+    let timer: NodeJS.Timeout | undefined;
+    const lasting = () => {
+      timer = setInterval(() => {}, 60_000);
+    };
+    let bytes: Uint8Array | undefined = new Uint8Array(Buffer.from(`{"pad":"${'x'.repeat(1e6)}"}`));
+    const input = new WeakRef(bytes);
+    await run(lasting, { call: { input: bytes } });
+    bytes = undefined;
+    for (let turn = 0; turn < 5; turn++) {
+      await new Promise((resolve) => setImmediate(resolve));
+      collect();
+    }
+    expect(input.deref()).toBeUndefined();
+    clearInterval(timer);
   });
 });
 

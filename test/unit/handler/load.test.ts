@@ -44,6 +44,9 @@ const files: Record<string, string> = {
   'type-import.ts': "import { T } from './x.ts';\nexport default (): T => 1;",
   'syntax.ts': 'export default () => {\n  let = ;\n};',
   'throws.ts': "throw new Error('no licence');",
+  'bare/package.json': '{}',
+  'bare/handler.ts': "import { Color } from './color.ts';\nexport default () => Color.Red;",
+  'bare/color.ts': '\nexport enum Color { Red }',
   'no-default.ts': 'export const run = () => 1;',
   'not-function.ts': "export default 'hello';",
 };
@@ -57,7 +60,10 @@ beforeAll(async () => {
     await mkdir(dirname(join(folder, name)), { recursive: true });
     await writeFile(join(folder, name), source);
   }
-  const names = [...Object.keys(files).filter((name) => /^[^/]+\.(ts|cjs)$/.test(name)), 'gone.ts'];
+  const names = [
+    ...Object.keys(files).filter((name) => /^(bare\/)?[^/]+\.(ts|cjs)$/.test(name)),
+    'gone.ts',
+  ];
   const paths = names.map((name) => join(folder, name));
   const { stdout } = await runFile(process.execPath, [loader, ...paths]);
   const results: Loaded[] = JSON.parse(stdout);
@@ -86,6 +92,7 @@ describe('loadHandler', () => {
     ['no-default.ts', /no-default\.ts: has no default export; write `export default/],
     ['not-function.ts', /not-function\.ts: the default export must be a function.*a string/],
     ['enum.ts', /enum\.ts:2: TypeScript enum.*erasable syntax.*const object/],
+    ['bare/handler.ts', /bare\/color\.ts:2: TypeScript enum.*erasable syntax/],
     ['property.ts', /property\.ts:2: TypeScript parameter property.*erasable syntax.*constructor/],
     ['namespace.ts', /namespace\.ts:3: TypeScript namespace.*erasable syntax/],
     ['js-specifier.ts', /js-specifier\.ts:2: cannot find '.*x\.js': import '\.\/x\.ts' instead/],

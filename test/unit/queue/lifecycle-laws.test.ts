@@ -11,7 +11,7 @@ import { makeJob, momentAt, settings, T0 } from './job-states.ts';
 /** What can happen; the driver makes the event of it that the state allows. */
 type Move =
   | { name: 'lease' | 'renew' | 'not_received' | 'worker_left' | 'cancel' | 'retry' }
-  | { name: 'awaiting_delivery' | 'platform_restarted' | 'chunks' | 'log' | 'progress' }
+  | { name: 'awaiting_delivery' | 'platform_away' | 'chunks' | 'log' | 'progress' }
   | { name: 'crashed'; alone: boolean }
   | { name: 'outcome'; outcome: Outcome }
   | { name: 'wait'; ms: number }
@@ -34,7 +34,7 @@ const plain = fc.constantFrom<Move>(
   { name: 'not_received' },
   { name: 'worker_left' },
   { name: 'awaiting_delivery' },
-  { name: 'platform_restarted' },
+  { name: 'platform_away' },
   { name: 'chunks' },
   { name: 'log' },
   { name: 'progress' },
@@ -82,6 +82,8 @@ function toEvent(
       return { type: 'lease', lease: { token, workerId: 'w', incarnation: 1, takeId: token } };
     case 'awaiting_delivery':
       return { type: 'awaiting_delivery', incarnation: 2 };
+    case 'platform_away':
+      return { type: 'platform_away', uncountedMs: 7_000 };
     case 'crashed':
       // The queue never runs such a job beside another one.
       return { type: 'crashed', alone: move.alone || job.solo, detail: '' };

@@ -103,19 +103,19 @@ describe('a lease', () => {
 describe('a platform restart', () => {
   it('adds leaseMs to leases and deadlines that passed while it was away', () => {
     const now = STARTED_AT + 3_600_000;
-    const { job } = step(states.running, { type: 'platform_restarted' }, { now });
+    const { job } = step(states.running, { type: 'platform_away', uncountedMs: 0 }, { now });
     expect(job.lease?.until).toBe(now + settings.leaseMs);
     expect(job.deadlineAt).toBe(now + settings.leaseMs);
   });
 
   it('adds leaseMs to those that lie ahead', () => {
-    const { job } = step(states.running, { type: 'platform_restarted' });
+    const { job } = step(states.running, { type: 'platform_away', uncountedMs: 0 });
     expect(job.lease?.until).toBe(STARTED_AT + 2 * settings.leaseMs);
     expect(job.deadlineAt).toBe(STARTED_AT + 610_000 + settings.leaseMs);
   });
 
   it('leaves the time to live as it is', () => {
-    const { job } = step(states.running, { type: 'platform_restarted' });
+    const { job } = step(states.running, { type: 'platform_away', uncountedMs: 0 });
     expect(job.expiresAt).toBe(states.running.expiresAt);
   });
 });

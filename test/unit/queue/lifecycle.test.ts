@@ -226,7 +226,7 @@ const cases: Record<string, Case> = {
     },
   },
   set_ttl: { event: { type: 'set_ttl', ttlMs: 10_000 }, expected: unchanged },
-  platform_restarted: { event: { type: 'platform_restarted' }, expected: unchanged },
+  platform_away: { event: { type: 'platform_away', uncountedMs: 0 }, expected: unchanged },
   'clock with nothing due': { event: { type: 'clock' }, expected: unchanged },
   'clock when the delay is over': {
     event: { type: 'clock' },

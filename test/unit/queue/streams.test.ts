@@ -215,6 +215,40 @@ describe('a job that does not stream', () => {
   });
 });
 
+describe('a large output that is read page by page', () => {
+  const readFirst = async () =>
+    (await read({ after: { attempt: 1, n: -1 }, maxBytes: 1 })).chunks[0];
+
+  beforeEach(async () => {
+    const body = JSON.stringify({ text: 'x'.repeat(2_500_000) });
+    await worker.finish(await worker.takeOne(), completed, { body });
+  });
+
+  it('is cut once, and again when nobody has read for a while', async () => {
+    const first = await readFirst();
+    await platform.clock.advance(9_000);
+    expect(await readFirst()).toBe(first);
+    await platform.clock.advance(9_000);
+    expect(await readFirst()).toBe(first);
+    await platform.clock.advance(10_000);
+    const later = await readFirst();
+    expect(later).not.toBe(first);
+    expect(later).toEqual(first);
+  });
+
+  it('is not kept when others are read meanwhile', async () => {
+    const first = await readFirst();
+    for (let others = 0; others < 4; others++) {
+      const other = await platform.submit();
+      const lease = await worker.takeOne();
+      await worker.finish(lease, completed, { body: JSON.stringify('y'.repeat(1_500_000)) });
+      const request = { endpointId: ENDPOINT, id: other, after: undefined, waitMs: 0 };
+      await platform.queue.streams.read({ ...request, maxBytes: 1, signal: NEVER });
+    }
+    expect(await readFirst()).not.toBe(first);
+  });
+});
+
 describe('a retry that was asked for', () => {
   it('drops the chunks of before', async () => {
     const lease = await worker.takeOne();

@@ -82,6 +82,31 @@ describe('time', () => {
     expect((await platform.job(delayed)).delayed).toBe(false);
   });
 
+  it('that nobody could use, since the clock was set forward, ends no lease', async () => {
+    const id = await platform.submit();
+    const lease = await worker.takeOne();
+    await worker.renew([lease]);
+    await platform.clock.advance(0);
+    const { now } = platform.clock;
+    platform.clock.now = () => now() + 3_600_000;
+    await platform.clock.advance(15_000);
+    expect(await platform.job(id)).toMatchObject({ status: 'IN_PROGRESS', failures: 0 });
+    expect((await worker.renew([lease])).ended).toEqual([]);
+    await platform.clock.advance(15_000);
+    expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 1 });
+  });
+
+  it('is seen to while freed space is given back', async () => {
+    await platform.submit({ ttl: 10_000 });
+    const id = await platform.submit({ delay: 10_001 });
+    let steps = 0;
+    platform.store.reclaim = async () => ++steps < 100;
+    await platform.clock.advance(10_001);
+    while ((await platform.job(id)).delayed) await platform.clock.advance(0);
+    expect(steps).toBeGreaterThan(0);
+    expect(steps).toBeLessThan(100);
+  });
+
   it('does nothing more after the queue was closed', async () => {
     const id = await platform.submit({ ttl: 10_000 });
     await platform.queue.close();

@@ -171,6 +171,21 @@ describe('the HTTP link', () => {
     expect((await settled).map(({ status }) => status)).toEqual(['rejected', 'rejected']);
   });
 
+  it('gives a large report more time to arrive than a small one', async () => {
+    const link = await serve(
+      (_request, response, body) => {
+        // Longer than the coarse timers of undici need to notice the margin.
+        const answer = () => answerJson(response, [{ answer: 'applied' }]);
+        if (body.length > 1_000) setTimeout(answer, 2_500);
+      },
+      { answerMarginMs: 50 },
+    );
+    const large = { ...outcome, body: Buffer.from(`"${'x'.repeat(1_000_000)}"`) };
+    expect(await link.report({ ...identity, reports: [large] })).toEqual([{ answer: 'applied' }]);
+    const small = link.report({ ...identity, reports: [outcome] });
+    expect(await errorOf(small)).toMatchObject({ code: 'unavailable' });
+  });
+
   it('cancels the request when its signal aborts', async () => {
     const closed = Promise.withResolvers<void>();
     const arrived = Promise.withResolvers<void>();
@@ -239,6 +254,16 @@ describe('a failure', () => {
       retryAfterMs: 7_000,
     });
   });
+
+  it.each(['2592000', '99999999999999999999', 'Fri, 31 Dec 2100 00:00:00 GMT'])(
+    'that asks to come again in ages (%s) is waited for an hour',
+    async (retryAfter) => {
+      const link = await serve((_request, response) =>
+        response.writeHead(503, { 'retry-after': retryAfter }).end(),
+      );
+      expect(await errorOf(link.hello(hello))).toMatchObject({ retryAfterMs: 3_600_000 });
+    },
+  );
 
   it('that is an unknown endpoint is tried again slowly', async () => {
     const link = await serve((_request, response) => response.writeHead(404).end('no such page'));

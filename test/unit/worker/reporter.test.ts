@@ -151,6 +151,16 @@ describe('the reporter', () => {
     expect(link.lastTake.request.held).toEqual(['token-a']);
   });
 
+  it('gives a call up that hangs, but not one that has much to carry over a slow link', async () => {
+    const { clock, executor, link } = await startWithJobs('a');
+    link.onReport = () => new Promise(() => {});
+    executor.last.complete(JSON.stringify('x'.repeat(20_000_000)));
+    await clock.advance(240_000);
+    expect(link.reportCalls).toHaveLength(1);
+    await clock.advance(61_000);
+    expect(link.reportCalls).toHaveLength(2);
+  });
+
   it('sends again from the report that is missing', async () => {
     const started = await startWithJobs('a');
     const { clock, executor, link } = started;

@@ -140,6 +140,14 @@ describe('running', () => {
     expect(executor.free).toBe(2);
   });
 
+  it('gives a job back, not timed out, whose time is over before it had a slot', async () => {
+    const { begin } = await startUp({ concurrency: 1 });
+    begin({ do: 'wait for the signal' });
+    const waiting = begin({ do: 'answer' });
+    waiting.stop('timeout');
+    expect((await waiting.end).outcome).toEqual({ kind: 'released', reason: 'not_started' });
+  });
+
   it('holds a generator whose chunks are not granted, and lets it go on when they are', async () => {
     const { begin } = await startUp({ windowBytes: 1_000 });
     const { sink, execution, end } = begin({ do: 'yield', count: 1_000 });
@@ -317,6 +325,21 @@ describe('a thread that dies', () => {
     expect(executor.free).toBe(0);
     expect(readOutput(await begin({}).end)).toBe('well');
     expect(executor).toMatchObject({ trouble: undefined, free: 1 });
+  });
+});
+
+describe('a thread that dies again and again', () => {
+  it('with no job done between is started again only after a wait, and the reason is told', async () => {
+    const handlerPath = await writeHandler(`
+      export const setup = () => {
+        setTimeout(() => { throw new Error('the driver is gone'); }, 1);
+      };
+      export default () => 1;`);
+    const { executor } = await startUp({ handlerPath });
+    await until(executor, () => executor.trouble !== undefined);
+    expect(executor.trouble).toContain('the driver is gone');
+    expect(executor.free).toBe(0);
+    await until(executor, () => executor.free === 1);
   });
 });
 

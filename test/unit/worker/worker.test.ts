@@ -129,12 +129,14 @@ describe('a worker that takes', () => {
     expect(link.takes).toHaveLength(2);
   });
 
-  it('gives a take up that is not answered in its time, and is ready no more until one is', async () => {
+  it('is not ready while a take is not answered in its time, and leaves large inputs time to arrive', async () => {
     const { clock, link, worker } = await startScript();
     await clock.advance(31_000);
+    expect(worker.health()).toMatchObject({ ready: false });
+    expect(link.takes[0]?.signal.aborted).toBe(false);
+    await clock.advance(290_000);
     expect(link.takes[0]?.signal.aborted).toBe(true);
     expect(link.takes).toHaveLength(2);
-    expect(worker.health()).toMatchObject({ ready: false });
     link.lastTake.answer([]);
     await clock.advance(0);
     expect(worker.health().reason).not.toBe('takes are not answered');
@@ -192,6 +194,21 @@ describe('a worker that takes', () => {
     answer.resolve([{ answer: 'applied' }]);
     await clock.advance(0);
     expect(link.takes).toHaveLength(2);
+  });
+
+  it('takes again once chunks of a job that goes on have left its memory', async () => {
+    const { clock, executor, link } = await startScript({ slots: 2, maxOutboxBytes: 100 });
+    const answer = Promise.withResolvers<{ answer: 'applied' }[]>();
+    link.onReport = () => answer.promise;
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    executor.last.sink.chunks({ sizes: [200], bytes: Buffer.alloc(200) });
+    link.lastTake.answer([]);
+    await clock.advance(1_000);
+    expect(link.takes).toHaveLength(2);
+    answer.resolve([{ answer: 'applied' }]);
+    await clock.advance(0);
+    expect(link.takes).toHaveLength(3);
   });
 });
 

@@ -1,0 +1,68 @@
+// How long a lease and the deadline of its run last, and what puts them off: part of lifecycle.ts.
+import type { StoredJob } from '../store/store.ts';
+import { isTerminal } from '../wire/job.ts';
+import type { QueueSettings } from './settings.ts';
+import type { Moment } from './transition.ts';
+
+/** So many times `timeoutGraceMs` after its timeout a job ends, whatever its worker still says. */
+const LAST_WORD_GRACES = 30;
+
+/** Extends the lease, and takes back its loss if it had run out and nobody else has the job yet. */
+export function renewed(
+  job: StoredJob,
+  { now, settings }: Moment,
+  incarnation?: number,
+): StoredJob {
+  const { lease } = job;
+  if (!lease || isTerminal(job.status)) return job;
+  const live: StoredJob = {
+    ...job,
+    deadlineAt: putOffDeadline(job, now, settings),
+    lease: {
+      ...lease,
+      incarnation: incarnation ?? lease.incarnation,
+      until: now + settings.leaseMs,
+      started: true,
+      lost: null,
+    },
+  };
+  if (lease.lost === null || job.startedAt === null) return live;
+  return {
+    ...live,
+    status: 'IN_PROGRESS',
+    delayed: false,
+    deadlineAt: Math.max(now, job.startedAt + job.executionTimeoutMs) + settings.timeoutGraceMs,
+    failures: job.failures - (lease.lost === 'failure' ? 1 : 0),
+    releases: job.releases - (lease.lost === 'release' ? 1 : 0),
+    history: lease.lost === 'failure' ? job.history.slice(0, -1) : job.history,
+  };
+}
+
+/**
+ * A worker that is heard of enforces the timeout itself, and its outcome is on the way, though perhaps
+ * over a bad connection: the queue steps in when it falls silent, or when that takes far too long.
+ */
+function putOffDeadline(job: StoredJob, now: number, settings: QueueSettings): number | null {
+  if (job.deadlineAt === null || job.startedAt === null) return job.deadlineAt;
+  const timeoutAt = job.startedAt + job.executionTimeoutMs;
+  const last = timeoutAt + LAST_WORD_GRACES * settings.timeoutGraceMs;
+  return Math.max(job.deadlineAt, Math.min(now + settings.timeoutGraceMs, last));
+}
+
+/** What a renewal adds to the retries counted: the loss that it takes back was one. */
+export function revivedRetries(job: StoredJob): number {
+  return job.lease?.lost === 'failure' && !isTerminal(job.status) ? -1 : 0;
+}
+
+export function extendAfterAbsence(
+  job: StoredJob,
+  uncountedMs: number,
+  { now, settings }: Moment,
+): StoredJob {
+  const extend = (time: number) => Math.max(time, now) + settings.leaseMs;
+  return {
+    ...job,
+    lease: job.lease && { ...job.lease, until: extend(job.lease.until) },
+    deadlineAt: job.deadlineAt === null ? null : extend(job.deadlineAt + uncountedMs),
+  };
+}

@@ -1,0 +1,57 @@
+// The outputs of jobs that do not stream, cut into chunks. Cutting 20 MB takes longer than all else
+// in an answer, and a reader comes back for every page: the chunks are kept while they are read.
+import type { Clock } from '../base/clock.ts';
+import type { Reader, Step, StoredJob } from '../store/store.ts';
+import { encodeJsonChunk } from '../wire/chunk.ts';
+
+/** Since the last look at them, ms. */
+const KEEP_MS = 10_000;
+/** Outputs kept at a time, each at most twice the 20 MB that an output may have. */
+const MAX_KEPT = 4;
+
+interface Kept {
+  chunks: readonly Uint8Array[];
+  cancelForget: () => void;
+}
+
+export interface SplitOutputsOptions {
+  clock: Clock;
+  closing: AbortSignal;
+}
+
+export class SplitOutputs {
+  readonly #clock: Clock;
+  /** By job, the longest unused first. An output that is there never changes. */
+  readonly #kept = new Map<string, Kept>();
+
+  constructor({ clock, closing }: SplitOutputsOptions) {
+    this.#clock = clock;
+    closing.addEventListener('abort', () => {
+      for (const name of this.#kept.keys()) this.#forget(name);
+    });
+  }
+
+  *chunksOf(tx: Reader, job: StoredJob): Step<readonly Uint8Array[]> {
+    const name = `${job.endpointId}/${job.id}`;
+    const kept = this.#kept.get(name);
+    if (kept) return this.#keep(name, kept.chunks);
+    const output = yield* tx.output(job);
+    if (!output) return [];
+    const chunks = encodeJsonChunk(output, {});
+    return chunks.length > 1 ? this.#keep(name, chunks) : chunks;
+  }
+
+  #keep(name: string, chunks: readonly Uint8Array[]): readonly Uint8Array[] {
+    this.#forget(name);
+    const cancelForget = this.#clock.after(KEEP_MS, () => this.#kept.delete(name));
+    this.#kept.set(name, { chunks, cancelForget });
+    const [oldest] = this.#kept.keys();
+    if (oldest !== undefined && this.#kept.size > MAX_KEPT) this.#forget(oldest);
+    return chunks;
+  }
+
+  #forget(name: string): void {
+    this.#kept.get(name)?.cancelForget();
+    this.#kept.delete(name);
+  }
+}

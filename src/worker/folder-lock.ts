@@ -1,0 +1,129 @@
+// One process at a time may use a folder. Each that wants it listens on a socket of its own in there:
+// the kernel refuses connections to that of a dead process, however it died.
+import { randomBytes } from 'node:crypto';
+import { closeSync, openSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { connect, createServer, type Server } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+
+const SUFFIX = '.lock';
+/** A process that is stopped, or busy, is alive all the same. */
+const ANSWER_LIMIT_MS = 1_000;
+const LOOK_AGAIN_MS = 20;
+/** Of a socket's address, in bytes, on every system there is. */
+const MAX_ADDRESS_BYTES = 100;
+
+/** Another process uses the folder. */
+export class FolderInUseError extends Error {
+  override readonly name = 'FolderInUseError';
+}
+
+export interface FolderLock {
+  release(): void;
+}
+
+/** What a process says of itself: it has the folder, or wants it. Of those that want it, one gets it. */
+type Claim = 'holds' | 'wants';
+
+/** @throws FolderInUseError, and whatever the file system throws */
+export async function lockFolder(folder: string): Promise<FolderLock> {
+  const name = `${process.pid}-${randomBytes(6).toString('hex')}${SUFFIX}`;
+  let claim: Claim = 'wants';
+  const server = createServer((socket) => {
+    socket.on('error', () => {});
+    socket.end(claim);
+  });
+  const release = () => {
+    rmSync(join(folder, name), { force: true });
+    server.close();
+  };
+  await listenAs(server, folder, name);
+  server.unref();
+  try {
+    while (await mustWait(folder, name)) await delay(LOOK_AGAIN_MS);
+  } catch (error) {
+    release();
+    throw error;
+  }
+  claim = 'holds';
+  return { release };
+}
+
+/**
+ * Every process is visible before it looks at the others, so of two at least one sees the other. One
+ * that has the folder keeps it; between two that want it, the name decides.
+ * @throws FolderInUseError
+ */
+async function mustWait(folder: string, name: string): Promise<boolean> {
+  let someoneYields = false;
+  for (const other of readdirSync(folder)) {
+    if (other === name || !other.endsWith(SUFFIX)) continue;
+    const claim = await askClaim(folder, other);
+    // Names are never used twice: nobody can have taken this one meanwhile.
+    if (claim === undefined) rmSync(join(folder, other), { force: true });
+    else if (claim === 'leaves' || (claim === 'wants' && name < other)) someoneYields = true;
+    else throw new FolderInUseError(`it is in use by another process (pid ${parsePid(other)})`);
+  }
+  return someoneYields;
+}
+
+/** Under its name only once it listens: before that, it could be taken for a dead one. */
+async function listenAs(server: Server, folder: string, name: string): Promise<void> {
+  const newcomer = `${name}.new`;
+  await withAddress(folder, newcomer, (path) => {
+    return new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(path, () => {
+        server.removeListener('error', reject);
+        resolve();
+      });
+    });
+  });
+  renameSync(join(folder, newcomer), join(folder, name));
+}
+
+/** `leaves`: it hung up without a word. Undefined if the process is dead, or gone meanwhile. */
+function askClaim(folder: string, name: string): Promise<Claim | 'leaves' | undefined> {
+  return withAddress(folder, name, (path) => {
+    return new Promise<Claim | 'leaves' | undefined>((resolve, reject) => {
+      let said = '';
+      const socket = connect(path);
+      socket.setTimeout(ANSWER_LIMIT_MS, () => {
+        resolve('holds');
+        socket.destroy();
+      });
+      socket.on('data', (data) => {
+        said += data.toString();
+      });
+      socket.on('error', (error) => {
+        const code = 'code' in error ? error.code : undefined;
+        if (code === 'ECONNREFUSED' || code === 'ENOENT') resolve(undefined);
+        else if (code === 'ECONNRESET' || code === 'EPIPE') resolve('leaves');
+        else reject(error);
+      });
+      socket.on('close', () => {
+        resolve(said === 'holds' || said === 'wants' ? said : 'leaves');
+      });
+    });
+  });
+}
+
+/** Calls with the socket's address; where the path is too long for one, with a short way to it. */
+async function withAddress<T>(
+  folder: string,
+  name: string,
+  act: (path: string) => Promise<T>,
+): Promise<T> {
+  const path = join(folder, name);
+  if (Buffer.byteLength(path) <= MAX_ADDRESS_BYTES) return act(path);
+  const descriptor = openSync(folder, 'r');
+  try {
+    return await act(`/proc/self/fd/${descriptor}/${name}`);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function parsePid(name: string): string {
+  return name.slice(0, name.indexOf('-'));
+}

@@ -1,0 +1,197 @@
+// A file that records are added to and that survives the process: each is found again whole or not at
+// all. What the records mean, and when they may be forgotten, is the outbox's.
+import { closeSync, constants, fsyncSync, openSync } from 'node:fs';
+import { type FileHandle, open, rename, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { crc32 } from 'node:zlib';
+
+/** Names the format. Another version of it is another text of the same length. */
+const MAGIC = Buffer.from('mr-jrnl1');
+/** Length of what follows the checksum, checksum, length of the header: 32 bits each, big-endian. */
+const PREFIX_BYTES = 12;
+const NO_BODY = new Uint8Array(0);
+/** Outputs may be nobody else's business. */
+const OWNER_ONLY = 0o600;
+
+export interface JournalRecord<Header> {
+  header: Header;
+  body: Uint8Array;
+}
+
+export interface JournalContent<Header> {
+  records: JournalRecord<Header>[];
+  /** Up to where the records are whole. */
+  goodBytes: number;
+  /** Behind that: of a record whose writing was cut short. */
+  tornBytes: number;
+}
+
+/** The file is none of these journals; it is left as it is. */
+export class JournalFormatError extends Error {
+  override readonly name = 'JournalFormatError';
+}
+
+/** Bodies are not copied. */
+export function encodeRecord(header: unknown, body: Uint8Array = NO_BODY): Uint8Array[] {
+  const text = Buffer.from(JSON.stringify(header));
+  const prefix = Buffer.allocUnsafe(PREFIX_BYTES);
+  prefix.writeUInt32BE(4 + text.length + body.length, 0);
+  prefix.writeUInt32BE(text.length, 8);
+  const sum = crc32(body, crc32(text, crc32(prefix.subarray(8))));
+  prefix.writeUInt32BE(sum, 4);
+  return body.length > 0 ? [prefix, text, body] : [prefix, text];
+}
+
+/**
+ * The whole records of a journal; bodies are views into it. What was written is what is read: the
+ * checksum and the format's name stand for the headers' shape.
+ * @throws JournalFormatError
+ */
+export function decodeJournal<Header>(bytes: Buffer): JournalContent<Header> {
+  const records: JournalRecord<Header>[] = [];
+  const magic = bytes.subarray(0, MAGIC.length);
+  if (!magic.equals(MAGIC.subarray(0, magic.length))) {
+    throw new JournalFormatError('it is not a journal that this version can read');
+  }
+  if (magic.length < MAGIC.length) return { records, goodBytes: 0, tornBytes: bytes.length };
+  let at = MAGIC.length;
+  for (;;) {
+    const end = findRecordEnd(bytes, at);
+    if (end === undefined) break;
+    const headerEnd = at + PREFIX_BYTES + bytes.readUInt32BE(at + 8);
+    const header: Header = JSON.parse(bytes.toString('utf8', at + PREFIX_BYTES, headerEnd));
+    records.push({ header, body: bytes.subarray(headerEnd, end) });
+    at = end;
+  }
+  return { records, goodBytes: at, tornBytes: bytes.length - at };
+}
+
+function findRecordEnd(bytes: Buffer, at: number): number | undefined {
+  if (at + PREFIX_BYTES > bytes.length) return undefined;
+  const end = at + 8 + bytes.readUInt32BE(at);
+  const isWhole = end <= bytes.length && at + PREFIX_BYTES + bytes.readUInt32BE(at + 8) <= end;
+  if (!isWhole) return undefined;
+  return crc32(bytes.subarray(at + 8, end)) === bytes.readUInt32BE(at + 4) ? end : undefined;
+}
+
+export class Journal {
+  readonly #path: string;
+  #file: FileHandle;
+  #bytes: number;
+  /** A write failed: there may be something behind `#bytes`. */
+  #isDirty = false;
+
+  private constructor(path: string, file: FileHandle, bytes: number) {
+    this.#path = path;
+    this.#file = file;
+    this.#bytes = bytes;
+  }
+
+  /**
+   * Makes the file if it is missing, and cuts off what was written halfway.
+   * @throws JournalFormatError, and whatever the file system throws
+   */
+  static async open<Header>(
+    path: string,
+  ): Promise<{ journal: Journal; content: JournalContent<Header> }> {
+    const file = await open(path, constants.O_RDWR | constants.O_CREAT, OWNER_ONLY);
+    try {
+      const content = decodeJournal<Header>(await readWhole(file));
+      const journal = new Journal(path, file, content.goodBytes);
+      if (content.tornBytes > 0) await file.truncate(content.goodBytes);
+      if (content.goodBytes === 0) await journal.append([], { isDurable: true });
+      syncFolder(dirname(path));
+      return { journal, content };
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+  }
+
+  /** Of the file. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  get isEmpty(): boolean {
+    return this.#bytes <= MAGIC.length;
+  }
+
+  /**
+   * Adds records in one write. If it throws, none of them counts and it may be called again.
+   * @throws whatever the file system throws
+   */
+  async append(pieces: Uint8Array[], { isDurable }: { isDurable: boolean }): Promise<void> {
+    if (this.#isDirty) await this.#file.truncate(this.#bytes);
+    this.#isDirty = true;
+    const all = this.#bytes === 0 ? [MAGIC, ...pieces] : pieces;
+    const wanted = countBytes(all);
+    const { bytesWritten } = await this.#file.writev(all, this.#bytes);
+    if (bytesWritten < wanted) {
+      throw new Error(`only ${bytesWritten} of ${wanted} bytes could be written`);
+    }
+    if (isDurable) await this.#file.datasync();
+    this.#bytes += wanted;
+    this.#isDirty = false;
+  }
+
+  /** Forgets all records. */
+  async clear(): Promise<void> {
+    await this.#file.truncate(MAGIC.length);
+    this.#bytes = MAGIC.length;
+    this.#isDirty = false;
+  }
+
+  /** Puts other records in the place of all there are; if it throws, those are left. */
+  async rewrite(pieces: Uint8Array[]): Promise<void> {
+    const path = `${this.#path}.new`;
+    const file = await open(path, 'w+', OWNER_ONLY);
+    const successor = new Journal(this.#path, file, 0);
+    try {
+      await successor.append(pieces, { isDurable: true });
+      await rename(path, this.#path);
+    } catch (error) {
+      await file.close();
+      await rm(path, { force: true });
+      throw error;
+    }
+    const before = this.#file;
+    this.#file = file;
+    this.#bytes = successor.bytes;
+    this.#isDirty = false;
+    syncFolder(dirname(this.#path));
+    await before.close();
+  }
+
+  async close(): Promise<void> {
+    await this.#file.close();
+  }
+}
+
+async function readWhole(file: FileHandle): Promise<Buffer> {
+  const { size } = await file.stat();
+  const bytes = Buffer.allocUnsafeSlow(size);
+  let at = 0;
+  while (at < size) {
+    const { bytesRead } = await file.read(bytes, at, size - at, at);
+    if (bytesRead === 0) break;
+    at += bytesRead;
+  }
+  return bytes.subarray(0, at);
+}
+
+/** A file's name is kept only once its folder is. */
+function syncFolder(folder: string): void {
+  const descriptor = openSync(folder, 'r');
+  try {
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function countBytes(pieces: readonly Uint8Array[]): number {
+  let bytes = 0;
+  for (const piece of pieces) bytes += piece.length;
+  return bytes;
+}

@@ -1,0 +1,163 @@
+// What every outbox has to do, whatever it keeps reports in.
+import { afterEach, describe, expect, it } from 'vitest';
+import type { LeaseRef } from '../../src/wire/worker-link.ts';
+import type { Outbox } from '../../src/worker/outbox.ts';
+import type { Parcel, ReportLane } from '../../src/worker/report-lane.ts';
+
+export interface OpenOutbox {
+  outbox: Outbox;
+  close(): Promise<void>;
+}
+
+const BATCH = { maxReports: 1_000, maxBytes: 1_000_000 };
+
+export const leaseRef = (jobId: string): LeaseRef => ({
+  jobId,
+  attempt: 1,
+  token: `token-${jobId}`,
+});
+
+export function complete(lane: ReportLane, output = '{}'): void {
+  const outcome = { kind: 'completed' as const, executionMs: 7, output: 'value' as const };
+  lane.addOutcome({ outcome, output: Buffer.from(output) });
+}
+
+export function addChunk(lane: ReportLane, json: string): void {
+  const bytes = Buffer.from(json);
+  lane.addChunks({ sizes: [bytes.length], bytes });
+}
+
+/** Each as `job#seq kind body`. */
+export function nameParcels(parcels: readonly Parcel[]): string[] {
+  return parcels.map(({ report: { jobId, seq, kind, body } }) => {
+    return `${jobId}#${seq} ${kind} ${Buffer.from(body).toString()}`;
+  });
+}
+
+export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): void {
+  describe(`the outbox ${name}`, () => {
+    const opened: OpenOutbox[] = [];
+
+    afterEach(async () => {
+      for (const each of opened.splice(0)) await each.close();
+    });
+
+    async function openOutbox(): Promise<Outbox> {
+      const each = await open();
+      opened.push(each);
+      return each.outbox;
+    }
+
+    it('gives each report once, in the order of its attempt', async () => {
+      const outbox = await openOutbox();
+      const lane = outbox.open(leaseRef('a'));
+      addChunk(lane, '1');
+      lane.addProgress(Buffer.from('50'));
+      outbox.touch(lane);
+      const first = outbox.takeBatch(BATCH);
+      complete(lane);
+      outbox.touch(lane);
+      await outbox.secure();
+      const second = outbox.takeBatch(BATCH);
+      expect(nameParcels([...first, ...second])).toEqual([
+        'a#1 chunks 1',
+        'a#2 progress 50',
+        'a#3 outcome {}',
+      ]);
+      expect(outbox.takeBatch(BATCH)).toEqual([]);
+    });
+
+    it('gives nothing of a lane that was not touched', async () => {
+      const outbox = await openOutbox();
+      addChunk(outbox.open(leaseRef('a')), '1');
+      expect(outbox.takeBatch(BATCH)).toEqual([]);
+    });
+
+    it('gives the lane first that was touched first', async () => {
+      const outbox = await openOutbox();
+      const [a, b] = [outbox.open(leaseRef('a')), outbox.open(leaseRef('b'))];
+      for (const lane of [b, a]) {
+        addChunk(lane, '1');
+        outbox.touch(lane);
+      }
+      expect(nameParcels(outbox.takeBatch(BATCH))).toEqual(['b#1 chunks 1', 'a#1 chunks 1']);
+    });
+
+    it('keeps a batch within its limits, but for one report that is larger alone', async () => {
+      const outbox = await openOutbox();
+      for (const [jobId, bytes] of [
+        ['a', 4],
+        ['b', 4],
+        ['c', 40],
+        ['d', 1],
+      ] as const) {
+        const lane = outbox.open(leaseRef(jobId));
+        addChunk(lane, '1'.repeat(bytes));
+        outbox.touch(lane);
+      }
+      const takeJobs = (limits: Partial<typeof BATCH>) =>
+        outbox.takeBatch({ ...BATCH, ...limits }).map(({ report }) => report.jobId);
+      expect(takeJobs({ maxBytes: 8 })).toEqual(['a', 'b']);
+      expect(takeJobs({ maxBytes: 8 })).toEqual(['c']);
+      expect(takeJobs({ maxReports: 1 })).toEqual(['d']);
+    });
+
+    it('counts reports and bytes until they are acknowledged', async () => {
+      const outbox = await openOutbox();
+      const lane = outbox.open(leaseRef('a'));
+      addChunk(lane, '123');
+      complete(lane, '{"n":1}');
+      outbox.touch(lane);
+      outbox.takeBatch(BATCH);
+      await outbox.secure();
+      expect([outbox.depth, outbox.bytes]).toEqual([2, 10]);
+      lane.acknowledge(1);
+      expect([outbox.depth, outbox.bytes]).toEqual([1, 7]);
+      outbox.close(lane);
+      expect([outbox.depth, outbox.bytes]).toEqual([0, 0]);
+    });
+
+    it('gives reports again from where the lane began anew', async () => {
+      const outbox = await openOutbox();
+      const lane = outbox.open(leaseRef('a'));
+      addChunk(lane, '1');
+      complete(lane);
+      outbox.touch(lane);
+      await outbox.secure();
+      const before = nameParcels(outbox.takeBatch(BATCH));
+      expect(lane.resendFrom(1)).toBe(true);
+      outbox.touch(lane);
+      expect(nameParcels(outbox.takeBatch(BATCH))).toEqual(before);
+    });
+
+    it('gives nothing more of a lane that was closed', async () => {
+      const outbox = await openOutbox();
+      const lane = outbox.open(leaseRef('a'));
+      complete(lane);
+      outbox.touch(lane);
+      outbox.close(lane);
+      outbox.touch(lane);
+      expect(outbox.takeBatch(BATCH)).toEqual([]);
+    });
+
+    it('names the attempts whose outcome is not acknowledged, and only those', async () => {
+      const outbox = await openOutbox();
+      const [a, b, c] = ['a', 'b', 'c'].map((id) => outbox.open(leaseRef(id)));
+      if (a) addChunk(a, '1');
+      for (const lane of [b, c]) if (lane) complete(lane);
+      for (const lane of [a, b, c]) if (lane) outbox.touch(lane);
+      await outbox.secure();
+      expect(outbox.undelivered()).toEqual([leaseRef('b'), leaseRef('c')]);
+      if (b) outbox.close(b);
+      expect(outbox.undelivered()).toEqual([leaseRef('c')]);
+    });
+
+    it('has nothing of an earlier process, no trouble and nothing to wait for when it is new', async () => {
+      const outbox = await openOutbox();
+      expect(outbox.inherited()).toEqual([]);
+      expect(outbox.survivors()).toEqual([]);
+      expect(outbox.trouble).toBeUndefined();
+      expect(outbox.secure()).toBeUndefined();
+    });
+  });
+}

@@ -1,0 +1,82 @@
+// What the types promise an author: `job` and `ctx` follow from the schema, wrong use does not compile.
+// The expectations on types are checked by tsc, which `npm test` runs over the tests as well.
+import { describe, expect, expectTypeOf, it } from 'vitest';
+import { z } from 'zod';
+import {
+  type Context,
+  defineHandler,
+  type InferOutput,
+  type Job,
+  type Schema,
+} from '../../../src/index.ts';
+
+const input = z.strictObject({ prompt: z.string(), count: z.number().default(1) });
+type Input = { prompt: string; count: number };
+
+describe('defineHandler', () => {
+  it('gives back what it was given', () => {
+    const definition = { input, run: () => 1 };
+    expect(defineHandler(definition)).toBe(definition);
+  });
+
+  it('infers what the handler gets from what the schema makes of the input', () => {
+    defineHandler({
+      input,
+      run(job, ctx) {
+        expectTypeOf(job.input).toEqualTypeOf<Input>();
+        expectTypeOf(ctx).toEqualTypeOf<Context>();
+      },
+    });
+    defineHandler({
+      input,
+      async *run({ input: { prompt } }, ctx) {
+        expectTypeOf(prompt).toBeString();
+        yield ctx.chunk(prompt, { tokens: 1 });
+      },
+    });
+    const dated = z.object({ day: z.string().transform((text) => new Date(text)) });
+    defineHandler({
+      input: dated,
+      run: (job) => expectTypeOf(job.input).toEqualTypeOf<{ day: Date }>(),
+    });
+    expectTypeOf<InferOutput<typeof dated>>().toEqualTypeOf<{ day: Date }>();
+  });
+
+  it('takes schemas of any library, and leaves input unknown without one', () => {
+    const validate = (value: unknown) => ({ value: Number(value) });
+    const other: Schema<unknown, number> = {
+      '~standard': { version: 1, vendor: 'test', validate },
+    };
+    defineHandler({ input: other, run: (job) => expectTypeOf(job.input).toBeNumber() });
+    defineHandler({ run: (job) => expectTypeOf(job.input).toBeUnknown() });
+  });
+
+  it('refuses what is no part of a handler', () => {
+    // @ts-expect-error: the input has no such member.
+    defineHandler({ input, run: (job) => job.input.nothing });
+    // @ts-expect-error: it belongs into `config`.
+    defineHandler({ run: () => 1, concurrency: 3 });
+    // @ts-expect-error: the setting is called timeoutMs.
+    defineHandler({ run: () => 1, config: { timeout: 3 } });
+    // @ts-expect-error: an object is no schema.
+    defineHandler({ input: { prompt: 'string' }, run: () => 1 });
+    // @ts-expect-error: metrics are numbers.
+    defineHandler({ run: (_job, ctx) => ctx.chunk('a', { tokens: 'three' }) });
+    // @ts-expect-error: there is nothing to run.
+    defineHandler({ input });
+  });
+});
+
+describe('a handler of plain exports', () => {
+  it('has the types that it names, and may not change its job', () => {
+    const handler = (job: Job<z.infer<typeof input>>, { signal }: Context) => {
+      expectTypeOf(job.input).toEqualTypeOf<Input>();
+      expectTypeOf(signal).toEqualTypeOf<AbortSignal>();
+      // @ts-expect-error: it is read-only.
+      job.id = 'other';
+    };
+    defineHandler({ input, run: handler });
+    // @ts-expect-error: the schema makes something else.
+    defineHandler({ input: z.string(), run: handler });
+  });
+});

@@ -1,0 +1,42 @@
+// A handler run alone, without a queue: which time limit holds, and that it may be tried again.
+import { describe, expect, it } from 'vitest';
+import { ManualClock } from '../../../src/base/clock.ts';
+import type { Context, Job } from '../../../src/index.ts';
+import { runHandler } from '../../../src/testing.ts';
+
+const waitForSignal = async (_job: Job, { signal }: Context) => {
+  await new Promise((resolve) => signal.addEventListener('abort', resolve));
+  signal.throwIfAborted();
+};
+
+describe('runHandler', () => {
+  it.each([
+    ['of the handler’s config', { config: { timeoutMs: 1_000 } }, {}, 1_000],
+    ['that the test gives before that', { config: { timeoutMs: 1_000 } }, { timeoutMs: 500 }, 500],
+    ['that jobs have by default', {}, {}, 600_000],
+  ])('times out after the time %s', async (_whose, module, options, timeoutMs) => {
+    const clock = new ManualClock();
+    const handler = { ...module, run: waitForSignal };
+    const run = runHandler(handler, {}, { ...options, clock });
+    await clock.advance(timeoutMs - 1);
+    await clock.advance(1);
+    const { status, error } = await run;
+    expect(status).toBe('TIMED_OUT');
+    expect(error?.message).toContain(`its timeout of ${timeoutMs} ms`);
+  });
+
+  it('tries again as often as it is told, and gives the last attempt', async () => {
+    const handler = async (_job: Job, { attempt }: Context) => {
+      if (attempt < 3) throw new Error('not yet');
+      return attempt;
+    };
+    expect(await runHandler(handler, {}, { attempts: 2 })).toMatchObject({
+      status: 'FAILED',
+      attempts: 2,
+    });
+    expect(await runHandler(handler, {}, { attempts: 5 })).toMatchObject({
+      output: 3,
+      attempts: 3,
+    });
+  });
+});

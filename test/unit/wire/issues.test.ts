@@ -1,0 +1,50 @@
+// Validation failures as sentences: each names the path, and a flood of them stays an answer.
+import { describe, expect, it } from 'vitest';
+import { describeIssues } from '../../../src/wire/issues.ts';
+import { runRequest } from '../../../src/wire/job-schemas.ts';
+import { renewRequest, reportHeader } from '../../../src/wire/worker-link-schemas.ts';
+
+function describeAll(schema: typeof runRequest | typeof renewRequest, value: unknown): string[] {
+  const { error } = schema.safeParse(value);
+  return error ? describeIssues(error) : [];
+}
+
+describe('the failures of a body', () => {
+  it('are named by their paths, also members that every object inherits', () => {
+    const body = JSON.parse('{"input":[],"policy":{"ttl":1,"constructor":1},"__proto__":{}}');
+    expect(describeAll(runRequest, body)).toEqual([
+      'input: must be an object',
+      'policy.ttl: Too small: expected number to be >=10000',
+      'policy.constructor: is not known',
+      '__proto__: is not known',
+    ]);
+  });
+
+  it('are counted from the hundred and first on', () => {
+    const extra = Object.fromEntries(Array.from({ length: 5_000 }, (_, i) => [`k${i}`, 1]));
+    const described = describeAll(runRequest, { input: {}, ...extra });
+    expect(described).toHaveLength(101);
+    expect(described.at(-1)).toBe('body: 4900 more like these');
+  });
+});
+
+describe('a list in a message of a worker', () => {
+  const lease = { jobId: 'j', token: 't', stopping: false };
+
+  it('is checked up to its first wrong element', () => {
+    const message = { workerId: 'w', incarnation: 1, waitMs: 0, leases: [lease, {}, {}, {}] };
+    const described = describeAll(renewRequest, message);
+    expect(described).toHaveLength(3);
+    for (const sentence of described) expect(sentence).toMatch(/^leases\[1\]\.\w+: /);
+  });
+
+  it.each([[[]], [[2, 1]], [[2.5]], [[1_000_001]], [['2']], ['2'], [undefined]])(
+    'of chunk sizes is not %j',
+    (sizes) => {
+      const lease = { jobId: 'j', attempt: 1, token: 't', seq: 1 };
+      expect(reportHeader.safeParse({ ...lease, kind: 'chunks', first: 0, sizes }).success).toBe(
+        false,
+      );
+    },
+  );
+});

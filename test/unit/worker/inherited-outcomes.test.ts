@@ -1,0 +1,177 @@
+// What a worker does with the outcomes that an earlier process left on its disk, and when its own are
+// sent: against a scripted queue, with a real journal.
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { systemClock } from '../../../src/base/clock.ts';
+import { createLog, type Log, silentLog } from '../../../src/base/log.ts';
+import { LinkError, type ReportReply } from '../../../src/wire/worker-link.ts';
+import { DiskOutbox } from '../../../src/worker/disk-outbox.ts';
+import { MemoryOutbox } from '../../../src/worker/outbox.ts';
+import { readSurvivors } from '../../../src/worker/outbox-entries.ts';
+import { addChunk, complete, leaseRef } from '../../conformance/outbox.ts';
+import { lease, type Script, script } from './worker-script.ts';
+
+let folder: string;
+let logged: string;
+const opened: DiskOutbox[] = [];
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'millrace-outbox-'));
+  logged = '';
+});
+
+afterEach(async () => {
+  for (const outbox of opened.splice(0)) await outbox.end();
+  rmSync(folder, { recursive: true });
+});
+
+async function openOutbox(): Promise<DiskOutbox> {
+  const outbox = await DiskOutbox.open({ folder, clock: systemClock, log: silentLog });
+  opened.push(outbox);
+  return outbox;
+}
+
+/** An earlier process has ended these jobs, and died. */
+async function leaveOutcomes(...jobIds: string[]): Promise<void> {
+  const outbox = await openOutbox();
+  for (const jobId of jobIds) {
+    const lane = outbox.open({ ...leaseRef(jobId), attempt: 2 });
+    addChunk(lane, '"chunk"');
+    complete(lane);
+    outbox.touch(lane);
+  }
+  await outbox.secure();
+}
+
+async function prepare(): Promise<Script> {
+  const destination = {
+    write: (line: string) => {
+      logged += line;
+    },
+  };
+  const log: Log = createLog({ destination });
+  return script({ outbox: await openOutbox(), log });
+}
+
+/** Lets the disk do its work, too. */
+async function until({ clock }: Script, condition: () => boolean): Promise<void> {
+  while (!condition()) await clock.advance(0);
+}
+
+const answerAll = (answer: 'applied' | 'superseded' | 'gone') => {
+  return async (reports: readonly unknown[]): Promise<ReportReply[]> =>
+    reports.map(() => ({ answer }));
+};
+
+it('outcomes that were left are named in the hello and delivered as they were', async () => {
+  await leaveOutcomes('a', 'b');
+  const started = await prepare();
+  const { link, worker } = started;
+  await worker.start();
+  expect(link.hellos[0]?.outbox.map(({ jobId, attempt }) => [jobId, attempt])).toEqual([
+    ['a', 2],
+    ['b', 2],
+  ]);
+  await until(started, () => worker.health().outboxDepth === 0);
+  expect(link.reported).toEqual(['a#1 chunks', 'a#2 completed', 'b#1 chunks', 'b#2 completed']);
+  expect(link.reportCalls[0]?.reports[0]).toMatchObject({ attempt: 2, token: 'token-a' });
+  expect(logged).toContain('an outcome that an earlier process left is delivered');
+});
+
+it('outcomes that were left are not sent before the worker is welcome', async () => {
+  await leaveOutcomes('a');
+  const started = await prepare();
+  const { clock, link, worker } = started;
+  link.onHello = () => Promise.reject(new LinkError('unavailable', 'not now'));
+  void worker.start();
+  await clock.advance(60_000);
+  expect(link.reportCalls).toEqual([]);
+  expect(await worker.drain()).toEqual({
+    delivered: false,
+    undelivered: [{ ...leaseRef('a'), attempt: 2 }],
+    abandoned: 0,
+  });
+});
+
+it('outcomes that were left keep their lease until they are delivered, and then no more', async () => {
+  await leaveOutcomes('a');
+  const started = await prepare();
+  const { clock, link, worker } = started;
+  link.onReport = () => Promise.reject(new LinkError('unavailable', 'not now'));
+  await worker.start();
+  await clock.advance(0);
+  expect(link.lastTake.request.held).toEqual(['token-a']);
+  expect(link.lastRenewal.request.leases).toEqual([
+    { jobId: 'a', token: 'token-a', stopping: true },
+  ]);
+  link.onReport = answerAll('applied');
+  await clock.advance(10_000);
+  await until(started, () => worker.health().outboxDepth === 0);
+  link.lastTake.answer([]);
+  link.lastRenewal.answer({ ended: [], drain: false });
+  await clock.advance(10_000);
+  expect(link.lastTake.request.held).toEqual([]);
+  expect(link.lastRenewal.request.leases).toEqual([]);
+});
+
+it.each(['superseded', 'gone'] as const)(
+  'an outcome that is %s is dropped, with a line in the log',
+  async (answer) => {
+    await leaveOutcomes('a');
+    const started = await prepare();
+    const { link, worker } = started;
+    link.onReport = answerAll(answer);
+    await worker.start();
+    await until(started, () => worker.health().outboxDepth === 0);
+    expect(logged).toContain('an outcome that an earlier process left is not wanted any more');
+    for (const outbox of opened) await outbox.end();
+    expect(await readSurvivors(folder)).toEqual([]);
+  },
+);
+
+it('an outcome is on disk when it is sent', async () => {
+  const started = await prepare();
+  const { clock, executor, link, worker } = started;
+  await worker.start();
+  await clock.advance(0);
+  const onDisk: string[] = [];
+  link.onReport = async (reports) => {
+    onDisk.push(...(await readSurvivors(folder)).map(({ jobId }) => jobId));
+    return reports.map(() => ({ answer: 'applied' }));
+  };
+  link.lastTake.answer([lease('a'), lease('b')]);
+  await clock.advance(0);
+  for (const execution of executor.executions) execution.complete();
+  await until(started, () => link.reported.length === 2 && worker.health().outboxDepth === 0);
+  expect(onDisk).toEqual(['a', 'b']);
+});
+
+it('an outcome that could not be delivered is named in the bye and left to the next process', async () => {
+  const started = await prepare();
+  const { clock, executor, link, worker } = started;
+  await worker.start();
+  await clock.advance(0);
+  link.onReport = () => Promise.reject(new LinkError('unavailable', 'not now'));
+  link.lastTake.answer([lease('a')]);
+  await clock.advance(0);
+  executor.last.complete();
+  await clock.advance(0);
+  const farewell = worker.drain();
+  link.lastTake.answer([]);
+  await clock.advance(60_000);
+  expect(await farewell).toMatchObject({ delivered: false, undelivered: [leaseRef('a')] });
+  expect(link.byes[0]?.outbox).toEqual([leaseRef('a')]);
+  expect(await readSurvivors(folder)).toEqual([leaseRef('a')]);
+});
+
+it('a worker whose outbox is in memory against its will is ready and says why', async () => {
+  const started = script({ outbox: new MemoryOutbox({ trouble: 'the disk is full' }) });
+  await started.worker.start();
+  await started.clock.advance(0);
+  expect(started.worker.health()).toMatchObject({
+    ready: true,
+    outboxTrouble: 'the disk is full',
+  });
+});
