@@ -101,7 +101,9 @@ export class MemoryOutbox implements Outbox {
     return [...this.#lanes].filter((lane) => lane.ended).map((lane) => lane.lease);
   }
 
-  secure(): undefined {}
+  secure(): Promise<void> | undefined {
+    return undefined;
+  }
 
   survivors(): LeaseRef[] {
     return [];

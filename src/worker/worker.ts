@@ -31,7 +31,7 @@ export type WorkerState =
   | { readonly name: 'failed'; readonly reason: string };
 
 export interface Farewell {
-  /** Every outcome was acknowledged, and so was the bye. */
+  /** Every outcome was acknowledged. */
   delivered: boolean;
   /** Attempts whose outcome was not. */
   undelivered: LeaseRef[];
@@ -226,6 +226,7 @@ class QueueWorker implements Worker {
   async #windUp(): Promise<Farewell> {
     const { drainMs, forceMs, flushMs } = this.#options;
     const attempts = this.#attempts;
+    const drainUntil = this.#clock.now() + drainMs;
     this.#takeLoop.stop();
     attempts.releaseWaiting();
     if (!(await this.#settles(attempts.idle(), drainMs, this.#hurry.signal))) {
@@ -237,15 +238,20 @@ class QueueWorker implements Worker {
       this.#log.warn({ abandoned }, 'jobs did not end in time; they go back to the queue');
     // A take that was answered in that instant still brings leases, to be given back.
     await this.#settles(this.#taking, flushMs);
+    // What is left of the drain is time for a platform that is away to come back.
+    const hurry = this.#hurry.signal;
+    const leftMs = hurry.aborted ? 0 : drainUntil - this.#clock.now();
+    await this.#settles(this.#reporter.delivered(), leftMs, hurry);
     await this.#settles(this.#reporter.delivered(), flushMs);
     const undelivered = this.#options.outbox.undelivered();
     if (undelivered.length > 0) this.#log.error({ undelivered }, 'outcomes could not be delivered');
     await this.#options.outbox.secure();
-    const saidBye = await this.#sayBye(this.#clock.now() + flushMs);
-    return { delivered: saidBye && undelivered.length === 0, undelivered, abandoned };
+    await this.#sayBye(this.#clock.now() + flushMs);
+    return { delivered: undelivered.length === 0, undelivered, abandoned };
   }
 
-  async #sayBye(until: number): Promise<boolean> {
+  /** Unheard, it costs time only: the leases run out, and a successor's hello tells the same. */
+  async #sayBye(until: number): Promise<void> {
     const { link, workerId, incarnation, outbox } = this.#options;
     const pace = new RetryPace({ baseMs: 100, maxMs: 1_000, jitter: 0.2 });
     const bye = { workerId, incarnation, reason: 'drained' as const, outbox: outbox.survivors() };
@@ -253,13 +259,13 @@ class QueueWorker implements Worker {
       try {
         const limitMs = Math.max(1, until - this.#clock.now());
         await callWithin({ clock: this.#clock, limitMs }, () => link.bye(bye));
-        return true;
+        return;
       } catch (thrown) {
         const error = toLinkError(thrown);
         const waitMs = pace.next(error);
         if (error.code !== 'unavailable' || this.#clock.now() + waitMs >= until) {
           this.#log.warn({ err: error }, 'the platform did not hear the bye');
-          return false;
+          return;
         }
         await sleep(this.#clock, waitMs, this.#over.signal);
       }

@@ -148,6 +148,34 @@ it('an outcome is on disk when it is sent', async () => {
   expect(onDisk).toEqual(['a', 'b']);
 });
 
+class SlowOutbox extends MemoryOutbox {
+  write: () => void = () => {};
+  readonly #written = new Promise<void>((resolve) => {
+    this.write = resolve;
+  });
+
+  override secure(): Promise<void> {
+    return this.#written;
+  }
+}
+
+it('an outcome waits for the disk, and chunks do not', async () => {
+  const outbox = new SlowOutbox();
+  const { clock, executor, link, worker } = script({ outbox });
+  await worker.start();
+  await clock.advance(0);
+  link.lastTake.answer([lease('a')]);
+  await clock.advance(0);
+  executor.last.sink.chunks({ sizes: [1], bytes: Buffer.from('1') });
+  await clock.advance(0);
+  executor.last.complete();
+  await clock.advance(60_000);
+  expect(link.reported).toEqual(['a#1 chunks']);
+  outbox.write();
+  await clock.advance(0);
+  expect(link.reported).toEqual(['a#1 chunks', 'a#2 completed']);
+});
+
 it('an outcome that could not be delivered is named in the bye and left to the next process', async () => {
   const started = await prepare();
   const { clock, executor, link, worker } = started;

@@ -332,7 +332,7 @@ describe('a thread that dies again and again', () => {
   it('with no job done between is started again only after a wait, and the reason is told', async () => {
     const handlerPath = await writeHandler(`
       export const setup = () => {
-        setTimeout(() => { throw new Error('the driver is gone'); }, 1);
+        setTimeout(() => { throw new Error('the driver is gone'); }, 100);
       };
       export default () => 1;`);
     const { executor } = await startUp({ handlerPath });

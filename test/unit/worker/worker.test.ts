@@ -347,7 +347,10 @@ describe('a draining worker', () => {
   });
 
   it('leaves all the same when the platform is gone, and says what was not delivered', async () => {
-    const { clock, executor, link, worker } = await startScript({ flushMs: 4_000 });
+    const { clock, executor, link, worker } = await startScript({
+      drainMs: 10_000,
+      flushMs: 4_000,
+    });
     link.onReport = () => Promise.reject(unavailable());
     link.onBye = () => Promise.reject(unavailable());
     link.lastTake.answer([lease('a')]);
@@ -362,6 +365,24 @@ describe('a draining worker', () => {
       abandoned: 0,
     });
     expect(worker.state.name).toBe('stopped');
+  });
+
+  it('delivers what ended during the drain to a platform that comes back while it lasts', async () => {
+    const { clock, executor, link, worker } = await startScript({
+      drainMs: 30_000,
+      flushMs: 4_000,
+    });
+    const deliver = link.onReport;
+    link.onReport = () => Promise.reject(unavailable());
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    executor.last.complete();
+    const drained = worker.drain();
+    link.lastTake.fail(unavailable());
+    await clock.advance(15_000);
+    link.onReport = deliver;
+    await clock.advance(10_000);
+    expect(await drained).toEqual({ delivered: true, undelivered: [], abandoned: 0 });
   });
 
   it('leaves when the platform asks for it', async () => {
