@@ -10,6 +10,7 @@ export type {
   InferOutput,
   Job,
   MetricsRecorder,
+  Produced,
   Schema,
   SchemaIssue,
   SchemaResult,

@@ -93,9 +93,20 @@ export interface HandlerConfig {
   setupTimeoutMs?: number;
 }
 
+// biome-ignore lint/suspicious/noConfusingVoidType: what a generator without `return` returns.
+type Returned<Output> = Output | void;
+
+/** The ways to give outputs of one type: a value, a promise, or a stream of them. */
+export type Produced<Output> =
+  | Output
+  | Promise<Output>
+  | AsyncGenerator<Output | ChunkWithMetrics<Output>, Returned<Output>, void>
+  | Generator<Output | ChunkWithMetrics<Output>, Returned<Output>, void>
+  | AsyncIterable<Output | ChunkWithMetrics<Output>>;
+
 export interface HandlerDefinition<Input extends Schema, Output extends Schema> {
-  /** The handler itself. */
-  run: (job: Job<InferOutput<Input>>, ctx: Context) => HandlerResult;
+  /** The handler itself; with an `output` schema, what it returns or yields has to fit that. */
+  run: (job: Job<InferOutput<Input>>, ctx: Context) => Produced<InferInput<Output>>;
   /** Checked before the handler sees the input; what it returns is what the handler gets. */
   input?: Input;
   /** Checked on the returned value and, for a generator, on each yielded one. */

@@ -51,6 +51,24 @@ describe('defineHandler', () => {
     defineHandler({ run: (job) => expectTypeOf(job.input).toBeUnknown() });
   });
 
+  it('holds outputs against the output schema', () => {
+    const output = z.strictObject({ total: z.number() });
+    defineHandler({ output, run: async () => ({ total: 1 }) });
+    defineHandler({
+      output,
+      async *run(_job, ctx) {
+        yield { total: 1 };
+        yield ctx.chunk({ total: 2 }, {});
+      },
+    });
+    // @ts-expect-error: the total is a number.
+    defineHandler({ output, run: async () => ({ total: 'many' }) });
+    // @ts-expect-error: what is yielded, too.
+    // biome-ignore format: the expectation is for one line.
+    defineHandler({ output, async *run() { yield { sum: 1 }; } });
+    expectTypeOf(output).not.toBeAny();
+  });
+
   it('refuses what is no part of a handler', () => {
     // @ts-expect-error: the input has no such member.
     defineHandler({ input, run: (job) => job.input.nothing });
