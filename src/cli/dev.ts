@@ -11,9 +11,9 @@ import { DevHandlers } from './dev-handlers.ts';
 import { FolderWatch } from './folder-watch.ts';
 import { findHandlers } from './handler-files.ts';
 import { useKeyFile } from './key-file.ts';
-import { integer, parseOptions, text, UsageError } from './options.ts';
+import { parseOptions, text, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
-import { openPlatform, type Platform } from './platform.ts';
+import { openPlatform, type Platform, portOption } from './platform.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from './stop-signals.ts';
 import { createTerminalLog, logLevelOption } from './terminal-log.ts';
 
@@ -21,14 +21,7 @@ import { createTerminalLog, logLevelOption } from './terminal-log.ts';
 const SLOW_START_MS = 3_000;
 
 const options = {
-  port: integer({
-    min: 0,
-    max: 65_535,
-    default: 8_000,
-    placeholder: 'PORT',
-    env: 'MILLRACE_PORT',
-    help: 'TCP port; 0 picks a free one',
-  }),
+  port: portOption,
   host: text({
     default: '127.0.0.1',
     placeholder: 'HOST',

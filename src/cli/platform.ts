@@ -13,8 +13,18 @@ import { openSqliteStore } from '../store/sqlite.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { CommandError } from './command.ts';
 import { lockDataFolder } from './data-lock.ts';
-import { UsageError } from './options.ts';
+import { integer, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
+
+/** Of every command that runs a platform. */
+export const portOption = integer({
+  min: 0,
+  max: 65_535,
+  default: 8_000,
+  placeholder: 'PORT',
+  env: 'MILLRACE_PORT',
+  help: 'TCP port; 0 picks a free one',
+});
 
 export interface PlatformOptions {
   dataFolder: string;

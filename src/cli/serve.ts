@@ -5,7 +5,7 @@ import { useKeyFile } from './key-file.ts';
 import { integer, list, parseOptions, text, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
 import { readPem } from './pem-file.ts';
-import { openPlatform, type Platform } from './platform.ts';
+import { openPlatform, type Platform, portOption } from './platform.ts';
 import { forceOnSecond, listenForStop } from './stop-signals.ts';
 import { createTerminalLog, logLevelOption } from './terminal-log.ts';
 
@@ -17,14 +17,7 @@ function milliseconds(help: string, fallback: number) {
 }
 
 const options = {
-  port: integer({
-    min: 0,
-    max: 65_535,
-    default: 8_000,
-    placeholder: 'PORT',
-    env: 'MILLRACE_PORT',
-    help: 'TCP port; 0 picks a free one',
-  }),
+  port: portOption,
   host: text({
     default: '127.0.0.1',
     placeholder: 'HOST',

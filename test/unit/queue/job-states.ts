@@ -4,6 +4,7 @@ import { completeSettings, type QueueSettings } from '../../../src/queue/setting
 import { type Decision, type Moment, withDueAt } from '../../../src/queue/transition.ts';
 import type { StoredJob, StoredLease } from '../../../src/store/store.ts';
 import { isTerminal, type TerminalStatus } from '../../../src/wire/job.ts';
+import { makeJob as makeStored } from '../../conformance/stored-jobs.ts';
 
 export const T0 = Date.UTC(2026, 0, 1);
 /** When the attempt under test was leased. */
@@ -18,47 +19,9 @@ export function momentAt(now: number, changed: Partial<QueueSettings> = {}): Mom
 }
 
 export function makeJob(fields: Partial<StoredJob> = {}): StoredJob {
-  return withDueAt({
-    endpointId: 'e',
-    id: 'job',
-    status: 'IN_QUEUE',
-    mode: 'run',
-    priority: 0,
-    position: T0 * 1_000,
-    submittedAt: T0,
-    queuedAt: T0,
-    availableAt: T0,
-    delayed: false,
-    expiresAt: T0 + 86_400_000,
-    ttlMs: 86_400_000,
-    executionTimeoutMs: 600_000,
-    maxAttempts: 3,
-    startedAt: null,
-    deadlineAt: null,
-    endedAt: null,
-    executionMs: null,
-    dueAt: 0,
-    attempt: 0,
-    failures: 0,
-    releases: 0,
-    solo: false,
-    lease: null,
-    lastSeq: 0,
-    chunkCount: 0,
-    chunkBytes: 0,
-    cursorAttempt: 0,
-    cursorNext: 0,
-    outputKind: 'none',
-    logBytes: 0,
-    logDropped: 0,
-    error: null,
-    history: [],
-    progress: null,
-    workerId: null,
-    idempotencyKey: null,
-    requestHash: null,
-    ...fields,
-  });
+  const times = { position: T0 * 1_000, submittedAt: T0, queuedAt: T0, availableAt: T0 };
+  const expiresAt = T0 + 86_400_000;
+  return withDueAt(makeStored({ endpointId: 'e', id: 'job', ...times, expiresAt, ...fields }));
 }
 
 export function makeLease(fields: Partial<StoredLease> = {}): StoredLease {
