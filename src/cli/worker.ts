@@ -16,6 +16,7 @@ import { createWorker, type Worker } from '../worker/worker.ts';
 import { type Command, CommandError, EXIT } from './command.ts';
 import { describeHost } from './devices.ts';
 import { findHandlerFile } from './handler-files.ts';
+import { healthOptions, prepareHealthPort } from './health-port.ts';
 import { flag, integer, parseOptions, requiredText, text, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
 import { readPem } from './pem-file.ts';
@@ -24,6 +25,9 @@ import { createTerminalLog, logLevelOption, showLogLines } from './terminal-log.
 import { leaveWithParent, tellParent } from './worker-messages.ts';
 
 const MAX_MS = 604_800_000;
+
+/** A thread is terminated after the grace, which takes up to a second; the rest is for a busy machine. */
+const STUCK_AFTER_GRACE_MS = 5_000;
 
 const options = {
   url: requiredText({
@@ -88,6 +92,7 @@ const options = {
     env: 'MILLRACE_GRACE_MS',
     help: 'how long a stopped handler may take to end before its thread is killed, ms',
   }),
+  ...healthOptions,
   logLevel: logLevelOption('info'),
   ca: text({
     placeholder: 'FILE',
@@ -130,7 +135,7 @@ export const workerCommand: Command = {
     {
       code: EXIT.failed,
       meaning:
-        'the handler cannot be loaded, another process has the state folder, or an outcome is undelivered',
+        'the handler cannot be loaded, the health port or the state folder is another process’s, or an outcome is undelivered',
     },
     { code: EXIT.usage, meaning: 'wrong usage' },
   ],
@@ -156,10 +161,14 @@ async function run(args: readonly string[]): Promise<number> {
   const folder = await openFolder(values, log);
   const { workerId, incarnation, outbox } = folder;
   const terms = { workerId, incarnation, outbox, version, devices, drainMs, forceMs };
-  const worker = createWorker({ ...terms, link, executor, log });
+  const healthPort = await prepareHealthPort(values, { log, version });
+  const stuckAfterMs = values.graceMs + STUCK_AFTER_GRACE_MS;
+  const observer = healthPort?.observer;
+  const worker = createWorker({ ...terms, stuckAfterMs, observer, link, executor, log });
   const signals = listenForStop();
   if (values.underDev) leaveWithParent();
   try {
+    await healthPort?.open(worker);
     return await live(worker, signals);
   } catch (error) {
     // The log, which `dev` shows, has the reason already.
@@ -170,6 +179,7 @@ async function run(args: readonly string[]): Promise<number> {
     signals.release();
     await link.close();
     await folder.close();
+    await healthPort?.close();
   }
 }
 

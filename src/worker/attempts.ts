@@ -5,6 +5,8 @@ import type { Log } from '../base/log.ts';
 import type { Lease } from '../wire/worker-link.ts';
 import type { Execution, ExecutionEnd, Executor, StopReason } from './executor.ts';
 import type { AttemptReports, Reporter } from './reporter.ts';
+import { type WorkerObserver, watchChunks } from './worker-observer.ts';
+import type { CompleteWorkerOptions } from './worker-options.ts';
 
 /**
  * `waiting` for its process to be empty, because it runs alone; `running` in the executor; `ended`,
@@ -25,6 +27,8 @@ interface Attempt {
   stopping: boolean;
   /** Nothing more has to be reported: the lease is over, though the handler may still run. */
   settled: boolean;
+  /** When its handler was told to end first, Unix ms. */
+  stopAskedAt: number | undefined;
 }
 
 export interface HeldLease {
@@ -34,10 +38,8 @@ export interface HeldLease {
 }
 
 export interface AttemptsOptions {
-  executor: Executor;
+  options: CompleteWorkerOptions;
   reporter: Reporter;
-  clock: Clock;
-  log: Log;
 }
 
 const RELEASED_FOR_DRAIN: ExecutionEnd = {
@@ -58,22 +60,37 @@ export class Attempts {
   readonly #reporter: Reporter;
   readonly #clock: Clock;
   readonly #log: Log;
+  readonly #observer: WorkerObserver | undefined;
+  readonly #stuckAfterMs: number;
   readonly #attempts = new Map<string, Attempt>();
   readonly #changed = new Set<() => void>();
   readonly #accepted = new Set<() => void>();
   #active = 0;
   #handlerTimeoutMs = Number.POSITIVE_INFINITY;
 
-  constructor({ executor, reporter, clock, log }: AttemptsOptions) {
-    this.#executor = executor;
+  constructor({ options, reporter }: AttemptsOptions) {
+    this.#executor = options.executor;
     this.#reporter = reporter;
-    this.#clock = clock;
-    this.#log = log;
+    this.#clock = options.clock;
+    this.#log = options.log;
+    this.#observer = options.observer;
+    this.#stuckAfterMs = options.stuckAfterMs;
   }
 
   /** Attempts that have or will have a slot. */
   get active(): number {
     return this.#active;
+  }
+
+  /** Those that run on long after they were told to end. */
+  get stuck(): number {
+    const now = this.#clock.now();
+    let stuck = 0;
+    for (const { phase, stopAskedAt } of this.#attempts.values()) {
+      if (phase.name !== 'running' || stopAskedAt === undefined) continue;
+      if (now - stopAskedAt >= this.#stuckAfterMs) stuck++;
+    }
+    return stuck;
   }
 
   /** One that must have its process to itself is waiting or running. */
@@ -201,6 +218,7 @@ export class Attempts {
       named: false,
       stopping: false,
       settled: false,
+      stopAskedAt: undefined,
     };
     this.#attempts.set(lease.token, attempt);
     this.#active++;
@@ -218,8 +236,11 @@ export class Attempts {
     if (attempt.phase.name === 'waiting') attempt.phase.cancelTimer();
     const { lease, reports } = attempt;
     const timeoutMs = Math.min(lease.executionTimeoutMs, this.#handlerTimeoutMs);
-    const execution = this.#executor.execute(lease, timeoutMs, reports);
-    const cancelTimer = this.#clock.after(timeoutMs, () => execution.stop('timeout'));
+    const observer = this.#observer;
+    observer?.attemptBegan(lease);
+    const sink = observer ? watchChunks({ lease, sink: reports, observer }) : reports;
+    const execution = this.#executor.execute(lease, timeoutMs, sink);
+    const cancelTimer = this.#clock.after(timeoutMs, () => this.#stop(attempt, 'timeout'));
     attempt.phase = { name: 'running', execution, cancelTimer };
     void execution.end.then((end) => this.#end(attempt, end));
   }
@@ -236,7 +257,10 @@ export class Attempts {
 
   #stop(attempt: Attempt, reason: StopReason): void {
     const { phase } = attempt;
-    if (phase.name === 'running') phase.execution.stop(reason);
+    if (phase.name === 'running') {
+      attempt.stopAskedAt ??= this.#clock.now();
+      phase.execution.stop(reason);
+    }
     if (phase.name === 'waiting') {
       this.#end(attempt, reason === 'cancelled' ? CANCELLED_BEFORE_BEGIN : RELEASED_FOR_DRAIN);
     }
@@ -249,6 +273,7 @@ export class Attempts {
     attempt.phase.cancelTimer();
     attempt.phase = { name: 'ended' };
     this.#active--;
+    this.#observer?.attemptEnded(attempt.lease, end.outcome);
     this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);
     else attempt.reports.end(end);

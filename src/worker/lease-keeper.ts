@@ -53,9 +53,10 @@ export class LeaseKeeper {
     return this.#lastRenewAt;
   }
 
-  /** Renewals have failed for so long that the leases have run out. */
+  /** No renewal was answered for so long that the leases have run out, if one failed or not. */
   get isOverdue(): boolean {
-    return this.#isOverdue;
+    if (this.#isOverdue || this.#lastRenewAt === undefined) return this.#isOverdue;
+    return this.#clock.now() - this.#lastRenewAt > this.#session.terms.leaseMs;
   }
 
   stop(): void {
@@ -155,6 +156,7 @@ export class LeaseKeeper {
 
   #noteSuccess(): void {
     this.#lastRenewAt = this.#clock.now();
+    this.#options.observer?.leasesRenewed();
     if (this.#isOverdue) this.#log.info('leases are renewed again');
     this.#isOverdue = false;
   }

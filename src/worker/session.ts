@@ -10,6 +10,7 @@ import {
 } from '../wire/worker-link.ts';
 import { callWithin, toLinkError } from './link-call.ts';
 import { RetryPace } from './retry-pace.ts';
+import type { WorkerObserver } from './worker-observer.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
 const HELLO_LIMIT_MS = 30_000;
@@ -30,6 +31,7 @@ export class Session {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #signal: AbortSignal;
+  readonly #observer: WorkerObserver | undefined;
   readonly #pace = new RetryPace({ baseMs: 200, maxMs: 5_000, jitter: 0.2 });
   #terms: WorkerWelcome | undefined;
   #trouble: string | undefined;
@@ -41,6 +43,7 @@ export class Session {
     this.#clock = options.clock;
     this.#log = options.log;
     this.#signal = signal;
+    this.#observer = options.observer;
   }
 
   /** What the platform asks of the worker. @throws Error before the first welcome. */
@@ -75,11 +78,15 @@ export class Session {
     for (;;) {
       try {
         const answer = await call();
-        if (pace.failures > 0) this.#log.info({ verb }, 'the platform answers again');
+        if (pace.failures > 0) {
+          this.#observer?.reconnected(verb);
+          this.#log.info({ verb }, 'the platform answers again');
+        }
         pace.reset();
         return answer;
       } catch (thrown) {
         const error = toLinkError(thrown);
+        if (!signal.aborted) this.#observer?.callFailed(verb, error.code);
         if (signal.aborted || error.code === 'stale_incarnation' || error.code === 'invalid') {
           throw error;
         }
@@ -113,11 +120,13 @@ export class Session {
         );
         this.#terms = welcome;
         this.#trouble = undefined;
+        if (this.#pace.failures > 0) this.#observer?.reconnected('hello');
         this.#pace.reset();
         this.#log.info({ ...welcome }, 'welcomed by the platform');
         return;
       } catch (thrown) {
         error = toLinkError(thrown);
+        if (!this.#signal.aborted) this.#observer?.callFailed('hello', error.code);
         if (error.code === 'stale_incarnation' || error.code === 'invalid') throw error;
         if (error.code === 'unknown_worker') {
           error = new LinkError('unavailable', error.message, { cause: error });

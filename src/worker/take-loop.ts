@@ -59,10 +59,16 @@ export class TakeLoop {
     return this.#lastTakeAt;
   }
 
-  /** It waits for room, or a take was answered within the time that one may need. */
-  get isTurning(): boolean {
+  /**
+   * Why it does not turn, if it does not. Waiting for attempts to end or reports to be answered may
+   * last; a take, and room that is missing although nothing runs, have their time.
+   */
+  get trouble(): string | undefined {
     const limitMs = this.#session.terms.takeWaitMs + LATE_MS;
-    return this.#isFull || this.#clock.now() - this.#lastTurnAt <= limitMs;
+    const isBusy = this.#attempts.active > 0 || this.#reporter.isCongested;
+    if (this.#isFull && isBusy) return undefined;
+    if (this.#clock.now() - this.#lastTurnAt <= limitMs) return undefined;
+    return this.#isFull ? 'no slot is free, though nothing runs' : 'takes are not answered';
   }
 
   /** Looks again whether there is room. */
@@ -106,10 +112,10 @@ export class TakeLoop {
         this.#wake = resolve;
       });
       this.#wake = undefined;
+      this.#lastTurnAt = this.#clock.now();
       // Slots that become free in the same turn of the event loop are asked for together.
       await new Promise<void>((resolve) => setImmediate(resolve));
     }
-    if (this.#isFull) this.#lastTurnAt = this.#clock.now();
     this.#isFull = false;
     return this.#room;
   }

@@ -5,6 +5,7 @@ import { type Log, silentLog } from '../base/log.ts';
 import type { Device, WorkerLink } from '../wire/worker-link.ts';
 import type { Executor } from './executor.ts';
 import { MemoryOutbox, type Outbox } from './outbox.ts';
+import type { WorkerObserver } from './worker-observer.ts';
 
 export interface WorkerOptions {
   /** The queue, or a carrier to it. The worker does not close it. */
@@ -40,6 +41,13 @@ export interface WorkerOptions {
   maxOutboxBytes?: number;
   /** Keeps reports until they are acknowledged. Default: in memory. */
   outbox?: Outbox;
+  /**
+   * How long an attempt that was told to stop may take to end before its slot counts as stuck, ms:
+   * longer than the executor needs to kill a thread. Default 10,000.
+   */
+  stuckAfterMs?: number;
+  /** Is told what happens. Default: nobody is. */
+  observer?: WorkerObserver | undefined;
 }
 
 export type CompleteWorkerOptions = Readonly<Required<WorkerOptions>>;
@@ -55,6 +63,8 @@ export function completeWorkerOptions(options: WorkerOptions): CompleteWorkerOpt
     nameWithinMs: 200,
     maxOutboxBytes: 64 * 1_048_576,
     outbox: new MemoryOutbox(),
+    stuckAfterMs: 10_000,
+    observer: undefined,
     ...options,
   };
 }

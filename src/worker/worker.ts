@@ -40,13 +40,15 @@ export interface Farewell {
 }
 
 export interface WorkerHealth {
-  /** Setup is done, takes are answered, the executor can run jobs, leases are renewed. */
+  /** Setup is done, takes are answered, the executor can run jobs, no slot is stuck, leases are renewed. */
   ready: boolean;
   /** Why it is not ready. */
   reason?: string;
   state: WorkerState['name'];
   slots: number;
   running: number;
+  /** Of the running ones: those that were told to end long ago, and did not. */
+  stuck: number;
   /** Unix ms; of the last answer. */
   lastTakeAt?: number;
   lastRenewAt?: number;
@@ -112,7 +114,7 @@ class QueueWorker implements Worker {
     const onFatal = (error: unknown) => this.#fail(error);
     const onAnswered = () => this.#takeLoop.poke();
     const reporter = new Reporter({ options, session, onFatal, onAnswered });
-    const attempts = new Attempts({ executor, reporter, clock, log });
+    const attempts = new Attempts({ options, reporter });
     this.#session = session;
     this.#reporter = reporter;
     this.#attempts = attempts;
@@ -173,6 +175,7 @@ class QueueWorker implements Worker {
       state: this.#state.name,
       slots: this.#state.name === 'starting' ? 0 : this.#executor.slots,
       running: this.#attempts.active,
+      stuck: this.#attempts.stuck,
       ...(lastTakeAt !== undefined && { lastTakeAt }),
       ...(lastRenewAt !== undefined && { lastRenewAt }),
       outboxDepth: this.#reporter.depth,
@@ -193,8 +196,11 @@ class QueueWorker implements Worker {
       case 'ready':
         if (this.#session.trouble) return this.#session.trouble;
         if (this.#executor.trouble) return this.#executor.trouble;
+        if (this.#attempts.stuck > 0) {
+          return `slots are stuck: ${this.#attempts.stuck} of ${this.#executor.slots}`;
+        }
         if (this.#leaseKeeper.isOverdue) return 'leases could not be renewed in time';
-        return this.#takeLoop.isTurning ? undefined : 'takes are not answered';
+        return this.#takeLoop.trouble;
     }
   }
 
@@ -262,6 +268,7 @@ class QueueWorker implements Worker {
         return;
       } catch (thrown) {
         const error = toLinkError(thrown);
+        this.#options.observer?.callFailed('bye', error.code);
         const waitMs = pace.next(error);
         if (error.code !== 'unavailable' || this.#clock.now() + waitMs >= until) {
           this.#log.warn({ err: error }, 'the platform did not hear the bye');

@@ -130,6 +130,8 @@ export class ScriptedExecutor implements Executor {
   readonly executions: ScriptedExecution[] = [];
   trouble: string | undefined;
   stopped = false;
+  /** False: its slots are not to be had. */
+  isUp = true;
   onStart: () => Promise<HandlerConfig> = async () => ({});
   #free: number;
   #listener: () => void = () => {};
@@ -140,7 +142,7 @@ export class ScriptedExecutor implements Executor {
   }
 
   get free(): number {
-    return this.#free;
+    return this.isUp ? this.#free : 0;
   }
 
   get last(): ScriptedExecution {
@@ -178,9 +180,10 @@ export interface Script {
   worker: Worker;
 }
 
-export function script(options: { slots?: number } & Partial<WorkerOptions> = {}): Script {
-  const { slots = 4, ...rest } = options;
-  const clock = new ManualClock();
+export function script(
+  options: { slots?: number; clock?: ManualClock } & Partial<WorkerOptions> = {},
+): Script {
+  const { slots = 4, clock = new ManualClock(), ...rest } = options;
   const link = new ScriptedLink();
   const executor = new ScriptedExecutor(slots);
   const worker = createWorker({

@@ -1,0 +1,135 @@
+// The port on which a worker tells probes and Prometheus how it is. What is true is the worker's to
+// say; here it becomes answers. No framework: a worker process loads no more than it runs.
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { Log } from '../base/log.ts';
+import { ProblemError } from '../wire/problem.ts';
+import type { WorkerHealth } from './worker.ts';
+
+const JSON_TYPE = 'application/json; charset=utf-8';
+const PROBLEM_TYPE = 'application/problem+json';
+const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+
+/** A probe sends a few hundred bytes; whoever needs longer than this keeps a connection for nothing. */
+const REQUEST_MS = 10_000;
+
+export interface HealthServerOptions {
+  host: string;
+  /** 0: one that is free. */
+  port: number;
+  health: () => WorkerHealth;
+  /** In the text form of Prometheus. */
+  collectMetrics: () => Promise<string>;
+  log: Log;
+}
+
+export interface HealthServer {
+  readonly host: string;
+  readonly port: number;
+  /** Ends open connections as well; never rejects. */
+  close(): Promise<void>;
+}
+
+/** The address cannot be listened on; the message says which and why. */
+export class HealthPortError extends Error {
+  override readonly name = 'HealthPortError';
+}
+
+interface Answer {
+  status: number;
+  type: string;
+  body: string;
+}
+
+/** Resolves when it listens. @throws HealthPortError */
+export async function openHealthServer(options: HealthServerOptions): Promise<HealthServer> {
+  const { host, port, log } = options;
+  const server = createServer({ requestTimeout: REQUEST_MS }, (request, response) => {
+    void serve(request, response, options);
+  });
+  await listen(server, { host, port });
+  server.on('error', (error) => log.warn({ err: error }, 'the health port has trouble'));
+  const bound = server.address();
+  return {
+    host,
+    port: typeof bound === 'object' && bound ? bound.port : port,
+    close: () => close(server),
+  };
+}
+
+function listen(server: Server, { host, port }: { host: string; port: number }): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const refuse = (error: NodeJS.ErrnoException) => {
+      const reason = error.code === 'EADDRINUSE' ? 'the port is in use' : error.message;
+      reject(new HealthPortError(`cannot listen on ${host} port ${port}: ${reason}`));
+    };
+    server.once('error', refuse);
+    server.listen({ host, port }, () => {
+      server.removeListener('error', refuse);
+      resolve();
+    });
+  });
+}
+
+function close(server: Server): Promise<void> {
+  return new Promise((resolve) => {
+    server.close(() => resolve());
+    server.closeAllConnections();
+  });
+}
+
+async function serve(
+  request: IncomingMessage,
+  response: ServerResponse,
+  options: HealthServerOptions,
+): Promise<void> {
+  const [path = ''] = (request.url ?? '').split('?');
+  const { status, type, body } = await answer(request.method ?? '', path, options);
+  response.writeHead(status, {
+    'content-type': type,
+    'content-length': Buffer.byteLength(body),
+    'cache-control': 'no-store',
+    ...(status === 405 && { allow: 'GET, HEAD' }),
+  });
+  response.end(request.method === 'HEAD' ? undefined : body);
+}
+
+async function answer(method: string, path: string, options: HealthServerOptions): Promise<Answer> {
+  const isKnown = path === '/healthz' || path === '/readyz' || path === '/metrics';
+  if (!isKnown) {
+    return tellProblem(new ProblemError('not_found', 'there are /healthz, /readyz and /metrics'));
+  }
+  if (method !== 'GET' && method !== 'HEAD') {
+    return tellProblem(new ProblemError('method_not_allowed', `${path} takes GET and HEAD`));
+  }
+  try {
+    if (path === '/metrics') {
+      return { status: 200, type: METRICS_TYPE, body: await options.collectMetrics() };
+    }
+    return path === '/healthz' ? tellLife(options.health()) : tellReadiness(options.health());
+  } catch (error) {
+    options.log.error({ err: error, path }, 'a health request could not be answered');
+    return tellProblem(new ProblemError('internal', 'the log has the reason'));
+  }
+}
+
+/**
+ * Alive until it cannot go on: a platform that is away, or a drain, is no reason to start the
+ * process anew, and what it holds would be lost by that.
+ */
+function tellLife({ state, reason }: WorkerHealth): Answer {
+  if (state !== 'failed') return tell(200, { status: 'ok', state });
+  return tell(503, { status: 'failed', state, reason });
+}
+
+function tellReadiness(health: WorkerHealth): Answer {
+  return tell(health.ready ? 200 : 503, health);
+}
+
+function tell(status: number, value: object): Answer {
+  return { status, type: JSON_TYPE, body: JSON.stringify(value) };
+}
+
+function tellProblem(problem: ProblemError): Answer {
+  const { status } = problem;
+  return { status, type: PROBLEM_TYPE, body: JSON.stringify(problem.toProblem()) };
+}

@@ -1,0 +1,180 @@
+// What one worker tells Prometheus: durations and counts as they come, the rest read when asked. It
+// loads prom-client, so a worker that serves no metrics does not load it.
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { Clock } from '../base/clock.ts';
+import type { Lease, Outcome } from '../wire/worker-link.ts';
+import type { WorkerHealth } from './worker.ts';
+import type { WorkerObserver } from './worker-observer.ts';
+
+export interface WorkerMetricsOptions {
+  clock: Clock;
+  /** Of the package. */
+  version: string;
+}
+
+export interface WorkerMetrics {
+  readonly observer: WorkerObserver;
+  /** In the text form of Prometheus. */
+  collect(health: WorkerHealth): Promise<string>;
+}
+
+/** A job may wait or run for days: from there on the exact time is in the job's record. */
+const DURATION_BUCKETS_S = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800, 7_200];
+const GAP_BUCKETS_S = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30];
+/** A chunk has at most 1,000,000 bytes. */
+const CHUNK_BUCKETS = [100, 1_000, 10_000, 100_000, 1_000_000];
+
+export function createWorkerMetrics({ clock, version }: WorkerMetricsOptions): WorkerMetrics {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry });
+  new Gauge({
+    name: 'millrace_build_info',
+    help: 'The version that runs, as a label of a constant 1.',
+    labelNames: ['version'],
+    registers: [registry],
+  }).set({ version }, 1);
+  const refresh = registerHealth(registry);
+  return {
+    observer: { ...observeAttempts(registry, clock), ...observeCalls(registry) },
+    collect(health) {
+      refresh(health);
+      return registry.metrics();
+    },
+  };
+}
+
+/** The returned function sets them all to what the worker says of itself. */
+function registerHealth(registry: Registry): (health: WorkerHealth) => void {
+  const add = (name: string, help: string) =>
+    new Gauge({ name: `millrace_worker_${name}`, help, registers: [registry] });
+  const ready = add('ready', '1 while the worker can take and run jobs, else 0.');
+  const slots = add('slots', 'Jobs that fit at a time.');
+  const running = add('slots_running', 'Attempts that have or will have a slot.');
+  const stuck = add('slots_stuck', 'Attempts that were told to end long ago and did not.');
+  const outbox = add('outbox_reports', 'Reports that the platform has not acknowledged.');
+  const volatile = add(
+    'outbox_trouble',
+    '1 while reports cannot be kept on disk as asked, else 0.',
+  );
+  return (health) => {
+    ready.set(health.ready ? 1 : 0);
+    slots.set(health.slots);
+    running.set(health.running);
+    stuck.set(health.stuck);
+    outbox.set(health.outboxDepth);
+    volatile.set(health.outboxTrouble === undefined ? 0 : 1);
+  };
+}
+
+interface Run {
+  readonly beganAt: number;
+  chunkAt: number | undefined;
+}
+
+type AttemptObserver = Pick<WorkerObserver, 'attemptBegan' | 'chunksCame' | 'attemptEnded'>;
+
+function observeAttempts(registry: Registry, clock: Clock): AttemptObserver {
+  const { ended, execution, queueWait, firstChunk, chunkGap, chunkBytes } =
+    registerAttempts(registry);
+  const runs = new Map<Lease, Run>();
+  return {
+    attemptBegan(lease) {
+      const beganAt = clock.now();
+      runs.set(lease, { beganAt, chunkAt: undefined });
+      // A later attempt has the earlier ones in its time since submission: that is no wait.
+      if (lease.attempt === 1) queueWait.observe(toSeconds(beganAt - lease.submittedAt));
+    },
+    chunksCame(lease, { sizes }) {
+      for (const size of sizes) chunkBytes.observe(size);
+      const run = runs.get(lease);
+      if (!run) return;
+      const now = clock.now();
+      if (run.chunkAt === undefined) firstChunk.observe(toSeconds(now - run.beganAt));
+      else {
+        const share = toSeconds(now - run.chunkAt) / sizes.length;
+        for (let index = 0; index < sizes.length; index++) chunkGap.observe(share);
+      }
+      run.chunkAt = now;
+    },
+    attemptEnded(lease, outcome) {
+      runs.delete(lease);
+      ended.inc({ outcome: outcome.kind });
+      if (outcome.kind === 'released') return;
+      execution.observe({ outcome: outcome.kind }, toSeconds(outcome.executionMs));
+    },
+  };
+}
+
+function registerAttempts(registry: Registry) {
+  const registers = [registry];
+  const addHistogram = (name: string, help: string, buckets: number[]) =>
+    new Histogram({ name: `millrace_worker_${name}`, help, buckets, registers });
+  const ended = new Counter({
+    name: 'millrace_worker_attempts_ended_total',
+    help: 'Attempts that ended here, by their outcome.',
+    labelNames: ['outcome'],
+    registers,
+  });
+  const kinds: Outcome['kind'][] = ['completed', 'failed', 'timed_out', 'cancelled', 'released'];
+  // A series that begins with its first event has no rate for it.
+  for (const outcome of kinds) ended.inc({ outcome }, 0);
+  return {
+    ended,
+    execution: new Histogram({
+      name: 'millrace_worker_execution_seconds',
+      help: 'Run time of the handler, by the outcome of the attempt.',
+      labelNames: ['outcome'],
+      buckets: DURATION_BUCKETS_S,
+      registers,
+    }),
+    queueWait: addHistogram(
+      'queue_wait_seconds',
+      'From the submission of a job to the begin of its first attempt, by the clocks of both machines.',
+      DURATION_BUCKETS_S,
+    ),
+    firstChunk: addHistogram(
+      'first_chunk_seconds',
+      'From the begin of an attempt to its first chunk.',
+      DURATION_BUCKETS_S,
+    ),
+    chunkGap: addHistogram(
+      'chunk_gap_seconds',
+      'Between chunks of an attempt; chunks that travel together share the time before them.',
+      GAP_BUCKETS_S,
+    ),
+    chunkBytes: addHistogram('chunk_bytes', 'Size of each chunk as JSON.', CHUNK_BUCKETS),
+  };
+}
+
+type CallObserver = Pick<WorkerObserver, 'leasesRenewed' | 'callFailed' | 'reconnected'>;
+
+function observeCalls(registry: Registry): CallObserver {
+  const registers = [registry];
+  const renewals = new Counter({
+    name: 'millrace_worker_lease_renewals_total',
+    help: 'Renewals of all leases that the platform answered.',
+    registers,
+  });
+  const failed = new Counter({
+    name: 'millrace_worker_failed_calls_total',
+    help: 'Calls to the platform that came to nothing, by verb and code.',
+    labelNames: ['verb', 'code'],
+    registers,
+  });
+  const reconnects = new Counter({
+    name: 'millrace_worker_reconnects_total',
+    help: 'Times that the platform answered again after failed calls, by verb.',
+    labelNames: ['verb'],
+    registers,
+  });
+  return {
+    leasesRenewed: () => renewals.inc(),
+    callFailed: (verb, code) => failed.inc({ verb, code }),
+    reconnected: (verb) => reconnects.inc({ verb }),
+  };
+}
+
+/** Not below zero: two machines' clocks differ, and a clock may be set back. */
+function toSeconds(ms: number): number {
+  return Math.max(0, ms) / 1_000;
+}

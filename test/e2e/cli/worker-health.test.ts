@@ -1,0 +1,121 @@
+// The health port of `millrace worker` as a process, beside `millrace serve`.
+import { once } from 'node:events';
+import { rmSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { type Client, createClient } from '../../../src/client.ts';
+import { type CommandRun, Workplace } from './command-run.ts';
+
+const handler = `import { existsSync } from 'node:fs';
+export async function setup() {
+  while (existsSync('hold-setup')) await new Promise((resolve) => setTimeout(resolve, 10));
+}
+export default async function* (job) {
+  yield 'first';
+  if (job.input.hold) console.log('holding');
+  while (job.input.hold && existsSync('hold-job')) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  yield 'second';
+}`;
+
+const portLine = /"port":(\d+),"msg":"health and metrics are served"/;
+const readiness = z.looseObject({ ready: z.boolean(), reason: z.string().optional() });
+
+let place: Workplace;
+let client: Client;
+let env: Record<string, string>;
+
+beforeEach(async () => {
+  place = new Workplace();
+  place.write('steps.mjs', handler);
+  const serve = ['serve', '--port', '0', '--data', 'data', '--endpoint', 'steps'];
+  const platform = place.start(serve);
+  const url = await platform.until('stdout', /is ready at (\S+)\n/);
+  const key = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
+  const worker = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
+  client = createClient({ url, key, endpoint: 'steps' });
+  env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'steps', MILLRACE_KEY: worker };
+});
+
+afterEach(() => place.close());
+
+async function startWorker(): Promise<{ run: CommandRun; url: string }> {
+  const run = place.start(['worker', 'steps.mjs', '--health-port', '0'], { env });
+  const port = await run.until('stderr', portLine);
+  return { run, url: `http://127.0.0.1:${port}` };
+}
+
+async function ask(url: string): Promise<{ status: number; reason: string | undefined }> {
+  const answer = await fetch(`${url}/readyz`);
+  return { status: answer.status, reason: readiness.parse(await answer.json()).reason };
+}
+
+describe('the health port of a worker', () => {
+  it('says not ready during the setup, and ready after it', async () => {
+    place.write('hold-setup', '');
+    const { run, url } = await startWorker();
+    expect(await ask(url)).toEqual({ status: 503, reason: 'starting: waiting for the setup' });
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
+    rmSync(place.path('hold-setup'));
+    await run.until('stderr', /worker ready/);
+    expect(await ask(url)).toEqual({ status: 200, reason: undefined });
+  });
+
+  it('shows in its metrics what a job was', async () => {
+    const { url } = await startWorker();
+    await client.runsync({});
+    const text = await (await fetch(`${url}/metrics`)).text();
+    for (const line of [
+      'millrace_worker_ready 1',
+      'millrace_worker_attempts_ended_total{outcome="completed"} 1',
+      'millrace_worker_queue_wait_seconds_count 1',
+      'millrace_worker_execution_seconds_count{outcome="completed"} 1',
+      'millrace_worker_first_chunk_seconds_count 1',
+      'millrace_worker_chunk_bytes_count 2',
+    ]) {
+      expect(text.split('\n')).toContain(line);
+    }
+    expect(text).toMatch(/^nodejs_eventloop_lag_seconds \d/m);
+  });
+
+  it('says draining until the last job has ended, and is closed when the process has', async () => {
+    place.write('hold-job', '');
+    const { run, url } = await startWorker();
+    const { id } = await client.run({ hold: true });
+    await run.until('stderr', /holding/);
+    run.child.kill('SIGTERM');
+    await run.until('stderr', /worker draining/);
+    expect(await ask(url)).toEqual({ status: 503, reason: 'draining' });
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
+    rmSync(place.path('hold-job'));
+    expect(await run.ended).toMatchObject({ code: 0 });
+    expect(await client.status(id)).toMatchObject({ status: 'COMPLETED' });
+    await expect(fetch(`${url}/healthz`)).rejects.toThrow();
+  });
+
+  it('that another process has ends the worker with 1, and says so', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const { port } = other.address() as AddressInfo;
+    const args = ['worker', 'steps.mjs', '--health-port', String(port)];
+    const { code, stderr } = await place.run(args, { env });
+    other.close();
+    expect(code).toBe(1);
+    expect(stderr).toContain(
+      `--health-port: cannot listen on 127.0.0.1 port ${port}: the port is in use`,
+    );
+  });
+
+  it('is where the environment says, and nowhere without it', async () => {
+    const quiet = place.start(['worker', 'steps.mjs'], { env });
+    await quiet.until('stderr', /worker ready/);
+    expect(quiet.stderr).not.toMatch(portLine);
+    const told = { ...env, MILLRACE_HEALTH_PORT: '0', MILLRACE_HEALTH_HOST: 'localhost' };
+    const run = place.start(['worker', 'steps.mjs'], { env: told });
+    const port = await run.until('stderr', portLine);
+    expect(run.stderr).toContain('"host":"localhost"');
+    expect((await fetch(`http://localhost:${port}/healthz`)).status).toBe(200);
+  });
+});
