@@ -139,6 +139,23 @@ export function describeReports(stage: LinkStage): void {
       await expect(call).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
       expect((await platform.job(id)).lastSeq).toBe(0);
     });
+
+    it('of chunks that leave some out are refused, and nothing of them is kept', async () => {
+      const id = await stage.platform.submit();
+      const hand = await stage.worker();
+      const call = hand.reportOne(chunksOf(await hand.takeOne(), 1, 5, ['a']));
+      await expect(call).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
+      expect(await stage.platform.job(id)).toMatchObject({ lastSeq: 0, chunkCount: 0 });
+    });
+
+    it('of a progress that is not JSON are refused: it would stand in the record', async () => {
+      const id = await stage.platform.submit();
+      const hand = await stage.worker();
+      const report = { ...progressOf(await hand.takeOne(), 1, 0), body: Buffer.from('{"half"') };
+      const call = hand.reportOne(report);
+      await expect(call).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
+      expect(await stage.platform.record(id)).toMatchObject({ status: 'IN_PROGRESS' });
+    });
   });
 
   describe('chunks', () => {

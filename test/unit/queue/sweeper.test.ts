@@ -41,6 +41,17 @@ describe('time', () => {
     });
   });
 
+  it('forgets a worker that has been silent for twenty leases and holds nothing', async () => {
+    const countWorkers = async () => (await platform.store.read((tx) => tx.workers())).length;
+    await platform.clock.advance(20 * 15_000);
+    expect(await countWorkers()).toBe(1);
+    await platform.clock.advance(31_000);
+    expect(await countWorkers()).toBe(0);
+    await expect(worker.take()).rejects.toMatchObject({ code: 'unknown_worker' });
+    await worker.hello();
+    expect(await worker.take()).toEqual([]);
+  });
+
   it('removes a job after its retention, of run and of runsync', async () => {
     const { submissions } = platform.queue;
     const plain = { endpointId: ENDPOINT, input: Buffer.from('{}'), policy: {} };
