@@ -71,6 +71,20 @@ export function describeLosses(stage: LinkStage): void {
       expect(await take.answer).toMatchObject([{ jobId: id, attempt: 2 }]);
     });
 
+    it('gives the job to another worker that waits, not to its holder who waits too', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const slow = await stage.worker({ id: 'slow' });
+      await slow.takeOne();
+      const first = await platform.park('take', () => slow.take({ waitMs: 20_000 }));
+      const other = await stage.worker({ id: 'other' });
+      const second = await platform.park('take', () => other.take({ waitMs: 20_000 }));
+      await platform.clock.advance(15_000);
+      expect(await second.answer).toMatchObject([{ jobId: id, attempt: 2 }]);
+      await platform.clock.advance(5_000);
+      expect(await first.answer).toEqual([]);
+    });
+
     it('stays with its holder when he asks for more', async () => {
       const { platform } = stage;
       const id = await platform.submit();

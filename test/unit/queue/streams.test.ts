@@ -98,6 +98,22 @@ describe('the default cursor', () => {
     await handOut(old);
     expect(outputs(await read())).toEqual([]);
   });
+
+  it('waits for the first chunk of the next attempt, however much it gave of the one before', async () => {
+    const first = await worker.takeOne();
+    await worker.reportOne(chunksOf(first, 1, 0, ['a']));
+    await handOut(await read());
+    await worker.finish(first, { kind: 'released', reason: 'drain' }, { seq: 2 });
+    const second = await worker.takeOne();
+    let isAnswered = false;
+    const page = read({ waitMs: 10_000 }).finally(() => {
+      isAnswered = true;
+    });
+    await platform.clock.advance(5_000);
+    expect(isAnswered).toBe(false);
+    await worker.reportOne(chunksOf(second, 1, 0, ['A']));
+    expect(await page).toMatchObject({ reset: true, position: { attempt: 2, n: 0 } });
+  });
 });
 
 describe('a position', () => {
