@@ -54,6 +54,8 @@ export default defineConfig({
       defineGroup({ name: 'conformance', testTimeoutMs: 20 * second, hookTimeoutMs: 20 * second }),
       defineGroup({ name: 'simulation', testTimeoutMs: minute, hookTimeoutMs: minute }),
       defineGroup({ name: 'e2e', testTimeoutMs: minute, hookTimeoutMs: minute }),
+      // Asked for by `npm run test:gpu` alone: it needs a machine with an NVIDIA GPU.
+      defineGroup({ name: 'gpu', testTimeoutMs: minute, hookTimeoutMs: minute }),
       defineGroup({ name: 'soak', testTimeoutMs: 30 * minute, hookTimeoutMs: 2 * minute }),
     ],
   },

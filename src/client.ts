@@ -3,6 +3,7 @@
 import { ApiCaller, type ApiCallerOptions } from './client/api-caller.ts';
 import { readStream, type StreamChunk, type StreamOptions } from './client/chunk-stream.ts';
 import { followLog, type LogOptions, type LogPage, readLogPage } from './client/job-log.ts';
+import { chooseTrace } from './client/trace.ts';
 import type { EndpointHealth } from './wire/endpoint.ts';
 import type { JobPolicy, JobRecord, JobStatus, JobSummary } from './wire/job.ts';
 import { routes } from './wire/routes.ts';
@@ -21,6 +22,7 @@ export type {
   JobRecord,
   JobStatus,
   JobSummary,
+  StuckPlace,
 } from './wire/job.ts';
 export type { Json } from './wire/json.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
@@ -34,6 +36,13 @@ export interface SubmitOptions {
   policy?: JobPolicy;
   /** The same key with the same body gives the same job, while that is retained. */
   idempotencyKey?: string;
+  /**
+   * W3C trace context that the job belongs to; one that is not valid is not sent. Default: that of
+   * the active span, if the program has registered an OpenTelemetry SDK.
+   */
+  traceparent?: string;
+  /** Goes with `traceparent`, at most 512 characters. */
+  tracestate?: string;
   signal?: AbortSignal;
 }
 
@@ -96,18 +105,20 @@ export function createClient(options: ClientOptions): Client {
   const endpoint = encodeURIComponent(options.endpoint);
   const name = encodeURIComponent;
   return {
-    run: (input, { signal, ...rest } = {}) =>
+    run: async (input, { signal, traceparent, tracestate, ...rest } = {}) =>
       caller.json<JobReference>({
         method: 'POST',
         path: routes.run(endpoint),
+        headers: await chooseTrace({ traceparent, tracestate }),
         body: { input, ...rest },
         repeatable: rest.idempotencyKey !== undefined,
         signal,
       }),
-    runsync: (input, { signal, waitMs, ...rest } = {}) =>
+    runsync: async (input, { signal, waitMs, traceparent, tracestate, ...rest } = {}) =>
       caller.json<JobRecord>({
         method: 'POST',
         path: routes.runsync(endpoint),
+        headers: await chooseTrace({ traceparent, tracestate }),
         query: { wait: waitMs },
         body: { input, ...rest },
         repeatable: rest.idempotencyKey !== undefined,

@@ -3,6 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Queue } from '../queue/queue.ts';
 import { LIMITS } from '../wire/job.ts';
 import { routes, STREAM_HEADERS } from '../wire/routes.ts';
+import { readTraceContext, TRACE_HEADERS } from '../wire/trace-context.ts';
 import { requireScope } from './auth.ts';
 import { checkNoBody, hashBody, readSubmission } from './body.ts';
 import { JSON_MEDIA_TYPE, sendBytes } from './byte-reply.ts';
@@ -53,7 +54,7 @@ export function addSubmissionRoutes(app: FastifyInstance, { queue }: JobRoutesOp
 
 function submit(
   queue: Queue,
-  { body = Buffer.alloc(0), params }: FastifyRequest<EndpointRoute>,
+  { body = Buffer.alloc(0), headers, params }: FastifyRequest<EndpointRoute>,
   mode: 'run' | 'runsync',
 ) {
   const { input, request } = readSubmission(body);
@@ -65,6 +66,7 @@ function submit(
     input,
     policy,
     idempotency,
+    trace: readTraceContext(headers[TRACE_HEADERS.parent], headers[TRACE_HEADERS.state]),
   });
 }
 

@@ -21,6 +21,8 @@ export interface AnsweredRequest {
 
 export interface Metrics {
   note(answered: AnsweredRequest): void;
+  /** A worker process of the endpoint died. */
+  noteCrash(endpoint: string): void;
   /** In the text form of Prometheus. */
   collect(): Promise<string>;
 }
@@ -40,8 +42,15 @@ export function createMetrics(options: MetricsOptions): Metrics {
     registers: [registry],
   }).set({ version }, 1);
   const refresh = registerEndpointMetrics(options);
+  const crashes = new Counter({
+    name: 'millrace_worker_crashes_total',
+    help: 'Worker processes that their supervisor saw die, or could not start.',
+    labelNames: ['endpoint'],
+    registers: [registry],
+  });
   return {
     note: registerDurations(registry),
+    noteCrash: (endpoint) => crashes.inc({ endpoint }),
     async collect() {
       await refresh();
       return registry.metrics();

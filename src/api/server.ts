@@ -24,7 +24,7 @@ import { ProblemReplies, writeRawProblem } from './problem-reply.ts';
 import { addStreamRoutes } from './stream-routes.ts';
 import { addSystemRoutes } from './system-routes.ts';
 import { answerUnknownRoutes } from './unknown-routes.ts';
-import { addReportRoute, addWorkerVerbRoutes } from './worker-routes.ts';
+import { addReportRoute, addWorkerVerbRoutes, type WorkerRoutesOptions } from './worker-routes.ts';
 
 export interface ApiServerOptions {
   queue: Queue;
@@ -113,12 +113,18 @@ function assemble(options: ApiServerOptions, connections: Connections): FastifyI
   app.setErrorHandler((error, request, reply) => problems.send(error, request, reply));
   answerUnknownRoutes(app);
   guard(app, options, metrics);
-  const links = createLinks(queue, endpoints);
+  const worker: WorkerRoutesOptions = {
+    linkTo: createLinks(queue, endpoints),
+    noteCrash(endpoint, { detail, incarnation, workerId }) {
+      metrics.noteCrash(endpoint);
+      log.warn({ endpoint, workerId, incarnation, detail }, 'a worker process died');
+    },
+  };
   addBodyScope(app, 'application/json', (scope) => {
     addSubmissionRoutes(scope, { queue });
-    addWorkerVerbRoutes(scope, { linkTo: links });
+    addWorkerVerbRoutes(scope, worker);
   });
-  addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, { linkTo: links }));
+  addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, worker));
   addBodyScope(app, '*', (scope) => {
     addJobRoutes(scope, { queue });
     addStreamRoutes(scope, { queue, log });

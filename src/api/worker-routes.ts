@@ -10,7 +10,7 @@ import {
 import { describeIssues } from '../wire/issues.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { routes, WORKER_HEADERS } from '../wire/routes.ts';
-import type { Report, WorkerIdentity, WorkerLink } from '../wire/worker-link.ts';
+import type { Report, WorkerBye, WorkerIdentity, WorkerLink } from '../wire/worker-link.ts';
 import {
   renewRequest,
   reportHeader,
@@ -34,6 +34,8 @@ const NO_BYTES = Buffer.alloc(0);
 export interface WorkerRoutesOptions {
   /** Undefined if there is no such endpoint. */
   linkTo: (endpointId: string) => WorkerLink | undefined;
+  /** A supervisor saw a worker die, or one that could not be started. */
+  noteCrash: (endpointId: string, bye: WorkerBye) => void;
 }
 
 /** `app` has to give bodies as Buffers, of no other media type than application/json. */
@@ -63,6 +65,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   app.post<EndpointRoute>(routes.worker(':endpoint', 'bye'), route, async (request, reply) => {
     const bye = check(parseJson(request.body ?? NO_BYTES), workerBye);
     await requireLink(options, request.params).bye(bye);
+    if (bye.reason === 'crashed') options.noteCrash(request.params.endpoint, bye);
     return reply.code(204).send();
   });
 }

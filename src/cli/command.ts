@@ -5,6 +5,7 @@ export const EXIT = {
   ok: 0,
   failed: 1,
   usage: 2,
+  gaveUp: 3,
   timedOut: 124,
   interrupted: 130,
 } as const;

@@ -3,8 +3,13 @@
 import { backoffMs } from '../base/backoff.ts';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { WorkerLink } from '../wire/worker-link.ts';
-import { DevWorker, type ProcessEnd } from './dev-worker.ts';
+import type { Device, WorkerLink } from '../wire/worker-link.ts';
+import {
+  describeEnd,
+  type ProcessEnd,
+  type WorkerProcess,
+} from '../worker/supervisor/worker-process.ts';
+import { startDevWorker } from './dev-worker.ts';
 
 const RESTART_PACE = { baseMs: 500, maxMs: 30_000, jitter: 0.2 };
 /** A worker that lived so long was well: the next crash counts as the first. */
@@ -21,6 +26,7 @@ export interface DevEndpointOptions {
   clock: Clock;
   log: Log;
   workerLogLevel: string;
+  devices: readonly Device[];
   /** Another one for each worker, over all endpoints. */
   nextWorkerNumber: () => number;
 }
@@ -30,11 +36,11 @@ export class DevEndpoint {
   readonly endpointId: string;
   readonly #options: DevEndpointOptions;
   readonly #log: Log;
-  readonly #alive = new Set<DevWorker>();
+  readonly #alive = new Set<WorkerProcess>();
   /** Takes jobs. */
-  #current: DevWorker | undefined;
+  #current: WorkerProcess | undefined;
   /** Loads the handler, to take the place of the current one. */
-  #candidate: DevWorker | undefined;
+  #candidate: WorkerProcess | undefined;
   #starts = 0;
   #crashes = 0;
   #cancelRestart: () => void = () => {};
@@ -83,17 +89,17 @@ export class DevEndpoint {
     await Promise.all([...this.#alive].map((worker) => worker.ended));
   }
 
-  #start(): DevWorker {
-    const { clock, endpointId, file, url, workerKey, workerLogLevel } = this.#options;
+  #start(): WorkerProcess {
+    const { clock, devices, endpointId, file, url, workerKey, workerLogLevel } = this.#options;
     this.#starts += 1;
-    const worker = new DevWorker({
+    const worker = startDevWorker({
       file,
       endpointId,
       url,
       key: workerKey,
       workerId: `dev-${endpointId}-${this.#options.nextWorkerNumber()}`,
-      incarnation: clock.now(),
       logLevel: workerLogLevel,
+      devices,
     });
     const startedAt = clock.now();
     this.#alive.add(worker);
@@ -101,7 +107,7 @@ export class DevEndpoint {
     return worker;
   }
 
-  async #takeLeave(worker: DevWorker, end: ProcessEnd, livedMs: number): Promise<void> {
+  async #takeLeave(worker: WorkerProcess, end: ProcessEnd, livedMs: number): Promise<void> {
     this.#alive.delete(worker);
     const wasCurrent = this.#current === worker;
     if (wasCurrent) this.#current = undefined;
@@ -115,14 +121,14 @@ export class DevEndpoint {
   }
 
   /** Its jobs go back to the queue now, not when their leases run out. */
-  async #sayBye({ incarnation, workerId }: DevWorker, end: ProcessEnd): Promise<void> {
-    const detail = end.signal ? `ended by ${end.signal}` : `ended with code ${end.code}`;
-    const bye = { workerId, incarnation, reason: 'crashed' as const, outbox: [], detail };
+  async #sayBye({ identity }: WorkerProcess, end: ProcessEnd): Promise<void> {
+    if (!identity) return;
     try {
-      await this.#options.link.bye(bye);
+      const bye = { reason: 'crashed' as const, outbox: [], detail: describeEnd(end) };
+      await this.#options.link.bye({ ...identity, ...bye });
     } catch (error) {
       // It never said hello, or its leases run out by themselves.
-      this.#log.debug({ err: error, workerId }, 'the queue did not take the bye');
+      this.#log.debug({ err: error, ...identity }, 'the queue did not take the bye');
     }
   }
 

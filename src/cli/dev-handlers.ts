@@ -2,6 +2,7 @@
 import { dirname, sep } from 'node:path';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import type { Device } from '../wire/worker-link.ts';
 import { DevEndpoint } from './dev-endpoint.ts';
 import { findHandlers, type HandlerFile } from './handler-files.ts';
 import type { Platform } from './platform.ts';
@@ -14,6 +15,8 @@ export interface DevHandlersOptions {
   clock: Clock;
   log: Log;
   workerLogLevel: string;
+  /** Of this machine; each worker may use them all. */
+  devices: readonly Device[];
 }
 
 export class DevHandlers {
@@ -76,7 +79,7 @@ export class DevHandlers {
   }
 
   async #add({ endpointId, path }: HandlerFile): Promise<void> {
-    const { clock, log, platform, workerKey, workerLogLevel } = this.#options;
+    const { clock, devices, log, platform, workerKey, workerLogLevel } = this.#options;
     try {
       await platform.endpoints.ensureEndpoint(endpointId);
     } catch (error) {
@@ -94,6 +97,7 @@ export class DevHandlers {
       clock,
       log,
       workerLogLevel,
+      devices,
       nextWorkerNumber: () => {
         this.#workers += 1;
         return this.#workers;

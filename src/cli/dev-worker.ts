@@ -1,10 +1,10 @@
-// One worker process of `millrace dev`: started, listened to, told to leave.
-import { type ChildProcess, fork } from 'node:child_process';
-import { createInterface } from 'node:readline';
+// How `millrace dev` starts a worker process for one of its endpoints.
+import type { Device } from '../wire/worker-link.ts';
+import { WorkerProcess } from '../worker/supervisor/worker-process.ts';
 import { inheritEnvironment } from './config.ts';
 import { launcherPath } from './package-info.ts';
 import { showLogLines } from './terminal-log.ts';
-import { isWorkerMessage } from './worker-messages.ts';
+import { DEVICE_SET_VARIABLE } from './worker-flags.ts';
 
 export interface DevWorkerOptions {
   file: string;
@@ -13,65 +13,23 @@ export interface DevWorkerOptions {
   /** Worker key. */
   key: string;
   workerId: string;
-  incarnation: number;
   logLevel: string;
+  /** Not pinned: all workers of `dev` see all of them. */
+  devices: readonly Device[];
 }
 
-/** How the process ended: by itself with a code, or by a signal. */
-export interface ProcessEnd {
-  code: number | null;
-  signal: string | null;
-}
-
-export class DevWorker {
-  readonly workerId: string;
-  readonly incarnation: number;
-  /** True once it takes jobs, false if it ended before. */
-  readonly ready: Promise<boolean>;
-  readonly ended: Promise<ProcessEnd>;
-  readonly #child: ChildProcess;
-
-  constructor(options: DevWorkerOptions) {
-    this.workerId = options.workerId;
-    this.incarnation = options.incarnation;
-    this.#child = start(options);
-    this.ended = new Promise((resolve) => {
-      this.#child.once('exit', (code, signal) => resolve({ code, signal }));
-      this.#child.once('error', () => resolve({ code: null, signal: null }));
-    });
-    const isReady = new Promise<boolean>((resolve) => {
-      this.#child.on('message', (message) => {
-        if (isWorkerMessage(message)) resolve(true);
-      });
-    });
-    this.ready = Promise.race([isReady, this.ended.then(() => false)]);
-  }
-
-  /** It takes nothing more and leaves when its jobs are done. */
-  drain(): void {
-    this.#child.kill('SIGTERM');
-  }
-
-  kill(): void {
-    this.#child.kill('SIGKILL');
-  }
-}
-
-function start(options: DevWorkerOptions): ChildProcess {
-  const { endpointId, file, incarnation, key, logLevel, url, workerId } = options;
-  const args = ['worker', file, '--under-dev', '--incarnation', String(incarnation)];
-  args.push(`--worker-id=${workerId}`, `--endpoint=${endpointId}`, `--url=${url}`);
-  const child = fork(launcherPath, [...args, `--log-level=${logLevel}`], {
-    env: inheritEnvironment({ MILLRACE_KEY: key }),
-    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-    execArgv: [],
-    // A group of its own: Ctrl-C is for `dev`, which then lets its workers finish.
-    detached: true,
+export function startDevWorker(options: DevWorkerOptions): WorkerProcess {
+  const { devices, endpointId, file, key, logLevel, url, workerId } = options;
+  const named = [`--worker-id=${workerId}`, `--endpoint=${endpointId}`, `--url=${url}`];
+  const args = ['worker', file, '--under-dev', ...named, `--log-level=${logLevel}`];
+  return new WorkerProcess({
+    command: [process.execPath, launcherPath, ...args],
+    environment: inheritEnvironment({
+      MILLRACE_KEY: key,
+      [DEVICE_SET_VARIABLE]: JSON.stringify(devices),
+    }),
+    onLine: (line) => showWorkerLine(endpointId, line),
   });
-  for (const stream of [child.stdout, child.stderr]) {
-    if (stream) createInterface(stream).on('line', (line) => showWorkerLine(endpointId, line));
-  }
-  return child;
 }
 
 function showWorkerLine(endpoint: string, line: string): void {

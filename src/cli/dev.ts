@@ -8,6 +8,7 @@ import type { Log } from '../base/log.ts';
 import { type Command, EXIT } from './command.ts';
 import { renderBanner } from './dev-banner.ts';
 import { DevHandlers } from './dev-handlers.ts';
+import { findUsableDevices } from './device-plan.ts';
 import { FolderWatch } from './folder-watch.ts';
 import { findHandlers } from './handler-files.ts';
 import { useKeyFile } from './key-file.ts';
@@ -111,6 +112,7 @@ async function serve(options: Terms): Promise<void> {
   const log = createTerminalLog('info');
   const clock = systemClock;
   const handlers = new DevHandlers({
+    devices: await findUsableDevices(log),
     platform,
     paths,
     workerKey,

@@ -3,16 +3,12 @@
 import { statfs } from 'node:fs/promises';
 import { cpus, freemem, totalmem } from 'node:os';
 import { type Detection, detectDevices, type Problem } from '../worker/gpu/detect.ts';
-import {
-  DeviceChoiceError,
-  type DeviceSet,
-  type DeviceSets,
-  makeDeviceSets,
-  parseGpusPerWorker,
-} from '../worker/gpu/device-sets.ts';
+import { type DevicePlan, planDevices } from '../worker/gpu/device-plan.ts';
+import { DeviceChoiceError, type DeviceSet, type DeviceSets } from '../worker/gpu/device-sets.ts';
 import type { FoundDevice } from '../worker/gpu/found-device.ts';
 import { type Command, EXIT } from './command.ts';
-import { readVariable } from './config.ts';
+import { inheritEnvironment, readVariable } from './config.ts';
+import { readPerWorker } from './device-plan.ts';
 import { renderBlock } from './help.ts';
 import { flag, parseOptions, text, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
@@ -72,6 +68,8 @@ interface Findings {
   devices: FoundDevice[];
   workers: DeviceSet[];
   idle: DeviceSets['idle'];
+  /** How the environment took part in the choice. */
+  notes: string[];
   problems: Problem[];
 }
 
@@ -82,16 +80,6 @@ async function run(args: readonly string[]): Promise<number> {
   const findings = await examine({ ...values, perWorker });
   process.stdout.write(values.json ? `${toJson(findings)}\n` : describe(findings));
   return findings.healthy ? EXIT.ok : EXIT.failed;
-}
-
-function readPerWorker(given: string): number | 'all' {
-  try {
-    return parseGpusPerWorker(given);
-  } catch (error) {
-    if (error instanceof DeviceChoiceError)
-      throw new UsageError(`--gpus-per-worker: ${error.message}`);
-    throw error;
-  }
 }
 
 interface Wishes {
@@ -106,13 +94,15 @@ async function examine({ perWorker, devices: choice, nvidiaSmi }: Wishes): Promi
     detectDevices({ nvidiaSmi, searchPath }),
     measureDisk(process.cwd()),
   ]);
-  const { devices, host, nvidia } = detection;
-  const plan = planSets(() => makeDeviceSets({ devices, host, perWorker, choice }));
+  const { devices, nvidia } = detection;
+  const environment = inheritEnvironment({});
+  const plan = planSets(() => planDevices({ detection, perWorker, choice, environment }));
   // Who wants no GPU is not kept from working by a broken one.
   const found = detection.problems.map((problem) =>
-    choice === 'cpu' ? { ...problem, severity: 'warning' as const } : problem,
+    plan.isNvidiaUnwanted ? { ...problem, severity: 'warning' as const } : problem,
   );
-  const problems = [...found, ...plan.problems, ...checkHost(disk)];
+  const isNew = ({ text }: Problem) => found.every((known) => known.text !== text);
+  const problems = [...found, ...plan.problems.filter(isNew), ...checkHost(disk)];
   const processors = cpus();
   return {
     healthy: !problems.some(({ severity }) => severity === 'error'),
@@ -125,22 +115,25 @@ async function examine({ perWorker, devices: choice, nvidiaSmi }: Wishes): Promi
     devices,
     workers: plan.sets,
     idle: plan.idle,
+    notes: plan.notes,
     problems,
   };
 }
 
-function planSets(make: () => DeviceSets): DeviceSets & { problems: Problem[] } {
+function planSets(make: () => DevicePlan): DevicePlan & { problems: Problem[] } {
   try {
-    const { sets, idle } = make();
+    const plan = make();
+    const { idle } = plan;
     const names = idle.map(({ uuid }) => uuid).join(', ');
     const text = `${idle.length} GPUs are too few for one more worker and stay idle: ${names}`;
     const remedy = 'choose a number of GPUs a worker that divides them';
     const problems: Problem[] = idle.length > 0 ? [{ severity: 'warning', text, remedy }] : [];
-    return { sets, idle, problems };
+    return { ...plan, problems };
   } catch (error) {
     if (!(error instanceof DeviceChoiceError)) throw error;
-    const remedy = 'change --devices or --gpus-per-worker';
-    return { sets: [], idle: [], problems: [{ severity: 'error', text: error.message, remedy }] };
+    const { message: text, remedy } = error;
+    const problems: Problem[] = [{ severity: 'error', text, remedy }];
+    return { sets: [], idle: [], notes: [], isNvidiaUnwanted: false, problems };
   }
 }
 
@@ -203,6 +196,10 @@ function describe(findings: Findings): string {
     renderBlock(
       'Workers',
       workers.map((set, place) => [String(place + 1), describeSet(set)]),
+    ),
+    renderBlock(
+      'Notes',
+      findings.notes.map((note, place) => [String(place + 1), `${note}.`]),
     ),
     renderBlock(
       'Problems',

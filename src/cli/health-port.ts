@@ -1,9 +1,6 @@
 // `--health-port` of `millrace worker`: what serves it is loaded only where the port is asked for.
-import { systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { HealthServer } from '../worker/health-server.ts';
-import type { Worker } from '../worker/worker.ts';
-import type { WorkerObserver } from '../worker/worker-observer.ts';
+import type { HealthServer, HealthServerOptions } from '../worker/health-server.ts';
 import { CommandError } from './command.ts';
 import { integer, text } from './options.ts';
 
@@ -23,45 +20,26 @@ export const healthOptions = {
   }),
 };
 
-export interface HealthPort {
-  /** To be handed to the worker when it is created. */
-  readonly observer: WorkerObserver;
-  /** @throws CommandError if the port cannot be had */
-  open(worker: Worker): Promise<void>;
-  close(): Promise<void>;
-}
-
-interface HealthPortValues {
+interface HealthPortOptions
+  extends Pick<HealthServerOptions, 'life' | 'readiness' | 'collectMetrics'> {
   healthPort: number | undefined;
   healthHost: string;
-  underDev: boolean;
+  log: Log;
 }
 
-/** Undefined where no port is asked for; under `dev`, too, whose workers share one environment. */
-export async function prepareHealthPort(
-  { healthPort: port, healthHost: host, underDev }: HealthPortValues,
-  { log, version }: { log: Log; version: string },
-): Promise<HealthPort | undefined> {
-  if (port === undefined || underDev) return undefined;
+/** Undefined where no port is asked for. @throws CommandError if the port cannot be had */
+export async function openHealthPort(
+  options: HealthPortOptions,
+): Promise<HealthServer | undefined> {
+  const { healthPort: port, healthHost: host, log, ...sources } = options;
+  if (port === undefined) return undefined;
   const { HealthPortError, openHealthServer } = await import('../worker/health-server.ts');
-  const { createWorkerMetrics } = await import('../worker/worker-metrics.ts');
-  const metrics = createWorkerMetrics({ clock: systemClock, version });
-  let server: HealthServer | undefined;
-  return {
-    observer: metrics.observer,
-    async open(worker) {
-      const health = () => worker.health();
-      const collectMetrics = () => metrics.collect(worker.health());
-      try {
-        server = await openHealthServer({ host, port, health, collectMetrics, log });
-      } catch (error) {
-        if (!(error instanceof HealthPortError)) throw error;
-        throw new CommandError(`--health-port: ${error.message}`);
-      }
-      log.info({ host: server.host, port: server.port }, 'health and metrics are served');
-    },
-    async close() {
-      await server?.close();
-    },
-  };
+  try {
+    const server = await openHealthServer({ ...sources, host, port, log });
+    log.info({ host: server.host, port: server.port }, 'health and metrics are served');
+    return server;
+  } catch (error) {
+    if (!(error instanceof HealthPortError)) throw error;
+    throw new CommandError(`--health-port: ${error.message}`);
+  }
 }

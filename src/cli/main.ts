@@ -39,6 +39,10 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     summary: 'scaffold a handler project',
     load: async () => (await import('./init.ts')).initCommand,
   },
+  health: {
+    summary: 'asks a worker on this machine whether it is well',
+    load: async () => (await import('./health.ts')).healthCommand,
+  },
   doctor: {
     summary: 'what this machine has, and how workers would be pinned to it',
     load: async () => (await import('./doctor.ts')).doctorCommand,

@@ -6,11 +6,12 @@ import type { Lease, Outcome } from '../wire/worker-link.ts';
 import { type ExecutionEnd, HandlerNotLoadedError } from '../worker/executor.ts';
 import { ThreadExecutor } from '../worker/thread-executor.ts';
 import { type Command, CommandError, EXIT } from './command.ts';
-import { describeHost } from './devices.ts';
+import { findUsableDevices } from './device-plan.ts';
 import { findHandlerFile } from './handler-files.ts';
 import { flag, integer, parseOptions, text, UsageError } from './options.ts';
 import { RunOutput } from './run-output.ts';
 import { forceOnSecond, listenForStop } from './stop-signals.ts';
+import { createTerminalLog } from './terminal-log.ts';
 
 const options = {
   input: text({ placeholder: 'JSON', help: "the job's input, a JSON object; without one: {}" }),
@@ -67,7 +68,7 @@ async function run(args: readonly string[]): Promise<number> {
   const input = await readInput({ ...values, fromStdin });
   const signals = listenForStop();
   const output = new RunOutput({ format: values.json ? 'events' : 'lines' });
-  const devices = describeHost();
+  const devices = await findUsableDevices(createTerminalLog('warn'));
   const logDestination = { write: (lines: Uint8Array) => output.log(lines) };
   const executor = new ThreadExecutor({ handlerPath, devices, logDestination });
   forceOnSecond(signals);

@@ -20,6 +20,7 @@ export interface ApiCall {
   query?: Readonly<Record<string, string | number | undefined>>;
   /** Sent as JSON. */
   body?: unknown;
+  headers?: Readonly<Record<string, string>>;
   /** Doing it twice is as good as once. Default true. */
   repeatable?: boolean;
   signal?: AbortSignal | undefined;
@@ -89,7 +90,7 @@ export class ApiCaller {
 
   async #tryOnce(call: ApiCall): Promise<{ body: string; headers: Headers }> {
     const { key, fetch: send = fetch } = this.#options;
-    const headers = new Headers({ accept: 'application/json' });
+    const headers = new Headers({ ...call.headers, accept: 'application/json' });
     if (key) headers.set('authorization', `Bearer ${key}`);
     const init: RequestInit = { method: call.method ?? 'GET', headers };
     if (call.signal) init.signal = call.signal;

@@ -3,14 +3,11 @@
 import { createRequire } from 'node:module';
 import { extname } from 'node:path';
 import type { Log } from '../base/log.ts';
-import type { LogLines } from './log-lines.ts';
+import type { LogBindings, LogLines } from './log-lines.ts';
 
 let loaded: typeof import('../base/log.ts') | undefined;
 
-export function createLinesLog(
-  lines: LogLines,
-  bindings: Readonly<Record<string, string | number>>,
-): Log {
+export function createLinesLog(lines: LogLines, bindings: LogBindings): Log {
   loaded ??= loadLogModule();
   const destination = { write: (line: string) => lines.write(line) };
   return loaded.createLog({ level: 'debug', destination }).child(bindings);

@@ -5,17 +5,20 @@ import { stringifyJson } from '../wire/json.ts';
 import type { Device } from '../wire/worker-link.ts';
 import { createLinesLog } from './attempt-log.ts';
 import type { ChunkWithMetrics, Context, MetricsRecorder } from './define.ts';
-import type { LogLines } from './log-lines.ts';
+import type { LogBindings, LogLines } from './log-lines.ts';
 
 /** At most one progress value in so many ms leaves; the latest wins. */
 const PROGRESS_EVERY_MS = 50;
 const MAX_PROGRESS_BYTES = 65_536;
 
 export interface AttemptContextOptions {
-  jobId: string;
   attempt: number;
+  /** In every line of `log`. */
+  logBindings: LogBindings;
   /** Unix ms. */
   deadline: number;
+  traceparent: string | undefined;
+  tracestate: string | undefined;
   devices: readonly Device[];
   lines: LogLines;
   sendProgress: (value: Uint8Array) => void;
@@ -36,6 +39,8 @@ export class AttemptContext implements Context {
   readonly devices: readonly Device[];
   readonly attempt: number;
   readonly deadline: number;
+  readonly traceparent: string | undefined;
+  readonly tracestate: string | undefined;
   readonly #options: AttemptContextOptions;
   #abort: AbortController | undefined;
   #log: Log | undefined;
@@ -49,6 +54,8 @@ export class AttemptContext implements Context {
     this.devices = options.devices;
     this.attempt = options.attempt;
     this.deadline = options.deadline;
+    this.traceparent = options.traceparent;
+    this.tracestate = options.tracestate;
   }
 
   get signal(): AbortSignal {
@@ -57,8 +64,8 @@ export class AttemptContext implements Context {
   }
 
   get log(): Log {
-    const { lines, jobId, attempt } = this.#options;
-    this.#log ??= createLinesLog(lines, { job: jobId, attempt });
+    const { lines, logBindings } = this.#options;
+    this.#log ??= createLinesLog(lines, logBindings);
     return this.#log;
   }
 

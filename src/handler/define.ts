@@ -61,6 +61,10 @@ export interface Context {
   readonly attempt: number;
   /** When the attempt times out, Unix ms. */
   readonly deadline: number;
+  /** W3C trace context that came with the client's request: to be passed on in the handler's own. */
+  readonly traceparent: string | undefined;
+  /** Only beside a `traceparent`. */
+  readonly tracestate: string | undefined;
   /** Any JSON; shown as `progress` in the job's status. Later values replace earlier ones. */
   progress(value: unknown): void;
   /** `yield ctx.chunk(output, { tokens: 3 })`. @throws TypeError on a metric that is not a finite number. */

@@ -12,7 +12,9 @@ import type { LoadedHandler } from './load.ts';
 import { LogLines } from './log-lines.ts';
 import { describeFailure, Refusal, refuseMismatch, refuseNotJson } from './refusal.ts';
 import { createStoppedOutcome, StopError, type StopReason } from './stop.ts';
+import { RunTrail } from './stuck.ts';
 import { describeThrown } from './thrown.ts';
+import { type AttemptTrace, beginTrace } from './trace.ts';
 import { validate } from './validate.ts';
 
 /** A generator that never waits for anything gives the event loop a turn this often, ms. */
@@ -30,6 +32,9 @@ export interface AttemptCall {
   attempt: number;
   /** JSON. */
   input: Uint8Array;
+  /** As in the lease. */
+  traceparent?: string | undefined;
+  tracestate?: string | undefined;
   timeoutMs: number;
   devices: readonly Device[];
   /** Chunks under way above which the generator is held. */
@@ -58,7 +63,7 @@ export interface Attempt {
   /** Never rejects; the sink has been given everything before. */
   readonly end: Promise<AttemptEnd>;
   /** Aborts the signal; a generator is ended by `return()` at its next yield. The first one counts. */
-  stop(reason: StopReason): void;
+  stop(reason: StopReason, detail?: string): void;
   grant(bytes: number): void;
 }
 
@@ -84,24 +89,31 @@ class RunningAttempt implements Attempt, Speaker {
   readonly #handler: LoadedHandler;
   readonly #call: Omit<AttemptCall, 'input'>;
   readonly #context: AttemptContext;
+  readonly #trace: AttemptTrace;
   readonly #lines: LogLines;
   readonly #chunks: ChunkBatcher;
   /** Until it is read: sockets and timers that outlive the job keep its context, and so this, alive. */
   #input: Uint8Array | undefined;
   #stopReason: StopReason | undefined;
+  #stopDetail: string | undefined;
   #stopLevel: StopLevel = 'signal';
   #startedAt: number | undefined;
   #chunkBytes = 0;
   #sliceStartedAt = 0;
+  readonly #trail = new RunTrail();
 
   constructor(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink) {
-    const { jobId, attempt, devices, clock, timeoutMs } = call;
+    const { jobId, attempt, devices, clock, timeoutMs, traceparent, tracestate } = call;
     this.#handler = handler;
     const { input, ...rest } = call;
     this.#call = rest;
     this.#input = input;
     this.attemptNumber = call.number;
-    this.#lines = new LogLines({ job: jobId, attempt }, (lines, dropped) => {
+    const { file } = handler;
+    this.#trace = beginTrace({ jobId, attempt, file, traceparent, tracestate });
+    const { traceId } = this.#trace;
+    const logBindings = { job: jobId, attempt, ...(traceId && { trace_id: traceId }) };
+    this.#lines = new LogLines(logBindings, (lines, dropped) => {
       sink.log(lines, dropped);
     });
     this.#chunks = new ChunkBatcher(call.windowBytes, (batch) => {
@@ -111,23 +123,32 @@ class RunningAttempt implements Attempt, Speaker {
     const deadline = Math.round(clock.now() + timeoutMs);
     const sendProgress = (value: Uint8Array) => sink.progress(value);
     const lines = this.#lines;
-    const options = { jobId, attempt, deadline, devices, lines, sendProgress };
-    this.#context = new AttemptContext(options);
+    this.#context = new AttemptContext({
+      attempt,
+      logBindings,
+      deadline,
+      traceparent,
+      tracestate,
+      devices,
+      lines,
+      sendProgress,
+    });
     this.end = this.#begin();
   }
 
   /** Not before the caller has the attempt in hand: what he gave for a sink may need it. */
   async #begin(): Promise<AttemptEnd> {
     await undefined;
-    return currentSpeaker.run(this, () => this.#run());
+    return this.#trace.run(() => currentSpeaker.run(this, () => this.#run()));
   }
 
   say: Speaker['say'] = (level, text) => this.#lines.say(level, text);
 
-  stop(reason: StopReason): void {
+  stop(reason: StopReason, detail?: string): void {
     if (this.#stopReason) return;
     this.#stopReason = reason;
-    this.#context.abort(new StopError(reason));
+    this.#stopDetail = detail;
+    this.#context.abort(new StopError(reason, detail));
     this.#chunks.release();
   }
 
@@ -144,10 +165,13 @@ class RunningAttempt implements Attempt, Speaker {
     }
     const { clock } = this.#call;
     const elapsedMs = this.#startedAt === undefined ? 0 : clock.now() - this.#startedAt;
+    const end = this.#conclude(result, elapsedMs);
+    // Before the last lines leave: an exporter may print spans to the console.
+    this.#trace.end(end.outcome, result.kind === 'threw' ? result.thrown : undefined);
     this.#context.close();
     this.#chunks.flush();
     this.#lines.flush();
-    return this.#conclude(result, elapsedMs);
+    return end;
   }
 
   async #runHandler(): Promise<Result> {
@@ -225,6 +249,7 @@ class RunningAttempt implements Attempt, Speaker {
     const metrics = pending && own ? { ...pending, ...own } : (pending ?? own ?? {});
     for (const chunk of refuseNotJson(() => encodeChunk(output, metrics))) {
       this.#chunkBytes += chunk.length;
+      this.#trail.add(1);
       this.#chunks.add(chunk);
     }
     const { chunkTotalBytes } = this.#call.limits;
@@ -259,7 +284,15 @@ class RunningAttempt implements Attempt, Speaker {
     const executionMs = Math.round(elapsedMs);
     const level = this.#stopLevel;
     const stopAs = (why: StopReason): AttemptEnd => ({
-      outcome: createStoppedOutcome({ reason: why, level, executionMs, timeoutMs }),
+      outcome: createStoppedOutcome({
+        reason: why,
+        detail: this.#stopDetail,
+        level,
+        executionMs,
+        timeoutMs,
+        // Code that runs cannot be told to stop: what is in time to hear of it was waiting.
+        stuck: this.#trail.locate(reason ? 'waiting' : 'running'),
+      }),
       output: undefined,
     });
     if (reason === 'cancelled') return stopAs('cancelled');

@@ -14,6 +14,8 @@ export interface LoadedHandler {
   readonly setup: ((ctx: SetupContext) => unknown) | undefined;
   readonly teardown: (() => unknown) | undefined;
   readonly config: HandlerConfig;
+  /** Absolute; undefined if the handler did not come from one. */
+  readonly file: string | undefined;
 }
 
 /** The module cannot serve as a handler. The message names the file and the problem. */
@@ -41,7 +43,7 @@ export async function loadHandler(path: string): Promise<LoadedHandler> {
   const exported: unknown = await import(pathToFileURL(file).href).catch((error: unknown) => {
     throw new HandlerLoadError(explainLoadError(error, file), { cause: error });
   });
-  return readHandler(exported, file);
+  return { ...readHandler(exported, file), file };
 }
 
 /**
@@ -61,6 +63,7 @@ export function readHandler(exported: unknown, name: string): LoadedHandler {
     setup: readFunction(setup, 'setup', name),
     teardown: readFunction(teardown, 'teardown', name),
     config: readConfig(config, name),
+    file: undefined,
   };
 }
 

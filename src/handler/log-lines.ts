@@ -12,11 +12,14 @@ const MAX_TEXT_CHARS = 32_000;
 export const LOG_LEVELS = { debug: 20, info: 30, warn: 40, error: 50 } as const;
 export type LogLevel = keyof typeof LOG_LEVELS;
 
+/** Members that every line has. */
+export type LogBindings = Readonly<Record<string, string | number>>;
+
 /** NDJSON bytes; `dropped` lines before them were left out. */
 export type SendLines = (lines: Uint8Array, dropped: number) => void;
 
 export class LogLines {
-  readonly #bindings: Readonly<Record<string, string | number>>;
+  readonly #bindings: LogBindings;
   readonly #send: SendLines;
   #pending = '';
   #dropped = 0;
@@ -25,7 +28,7 @@ export class LogLines {
   #secondBytes = 0;
 
   /** `bindings` are in every line that `say` makes. */
-  constructor(bindings: Readonly<Record<string, string | number>>, send: SendLines) {
+  constructor(bindings: LogBindings, send: SendLines) {
     this.#bindings = bindings;
     this.#send = send;
   }

@@ -1,17 +1,22 @@
 // Why an attempt is stopped, what its signal is told, and how a stopped attempt ends.
+import type { ErrorCode, StuckPlace } from '../wire/job.ts';
 import type { Outcome, StopLevel } from '../wire/worker-link.ts';
+import { describePlace } from './stuck.ts';
 
 /**
- * `cancelled` by the client, `lost` its lease, `timeout` ran too long, `shutdown` of the worker:
- * each goes signal, `generator.return()`, grace, thread.
+ * `cancelled` by the client, `lost` its lease, `timeout` ran too long, `shutdown` of the worker,
+ * `memory`: alone in its process, it took more than that may have; `suspect`: one of several that did.
+ * Each goes signal, `generator.return()`, grace, thread, process.
  */
-export type StopReason = 'cancelled' | 'lost' | 'timeout' | 'shutdown';
+export type StopReason = 'cancelled' | 'lost' | 'timeout' | 'shutdown' | 'memory' | 'suspect';
 
 const MESSAGES: Readonly<Record<StopReason, string>> = {
   cancelled: 'the job was cancelled',
   lost: 'the lease of the job was lost, another worker may have it',
   timeout: 'the job ran longer than its timeout',
   shutdown: 'the worker is shutting down',
+  memory: 'the process of the job has taken too much memory',
+  suspect: 'the process of the job and others has taken too much memory',
 };
 
 /** The reason of `ctx.signal`: a TimeoutError or an AbortError, whose `reason` says more. */
@@ -19,8 +24,9 @@ export class StopError extends Error {
   override readonly name: 'TimeoutError' | 'AbortError';
   readonly reason: StopReason;
 
-  constructor(reason: StopReason) {
-    super(MESSAGES[reason]);
+  /** `detail` takes the place of the usual message. */
+  constructor(reason: StopReason, detail: string = MESSAGES[reason]) {
+    super(detail);
     this.name = reason === 'timeout' ? 'TimeoutError' : 'AbortError';
     this.reason = reason;
   }
@@ -28,25 +34,43 @@ export class StopError extends Error {
 
 export interface StoppedAttempt {
   reason: StopReason;
+  /** What is known of the reason beside it: with `memory`, how much was taken. */
+  detail?: string | undefined;
   /** How far the stop had to go. */
   level: StopLevel;
   executionMs: number;
   timeoutMs: number;
+  /** Where it was, if that is known. */
+  stuck?: StuckPlace | undefined;
 }
 
 export function createStoppedOutcome(stopped: StoppedAttempt): Outcome {
-  const { reason, level, timeoutMs } = stopped;
+  const { reason, level, timeoutMs, detail = MESSAGES[reason] } = stopped;
   const executionMs = Math.round(stopped.executionMs);
   switch (reason) {
     case 'timeout': {
       const message = `the job ran longer than its timeout of ${timeoutMs} ms`;
-      const error = { code: 'execution_timeout', message } as const;
+      const error = describeStop('execution_timeout', message, stopped);
       return { kind: 'timed_out', executionMs, error, stopped: level };
+    }
+    case 'memory': {
+      const error = describeStop('memory_limit_exceeded', detail, stopped);
+      return { kind: 'failed', executionMs, error, retry: 'default', stopped: level };
     }
     case 'cancelled':
     case 'lost':
       return { kind: 'cancelled', executionMs, stopped: level };
     case 'shutdown':
       return { kind: 'released', reason: 'drain' };
+    case 'suspect':
+      return { kind: 'released', reason: 'suspect' };
   }
+}
+
+/** The history of a job's attempts keeps messages only, so what was hard to stop is named there too. */
+function describeStop(code: ErrorCode, message: string, { level, stuck }: StoppedAttempt) {
+  if (!stuck) return { code, message };
+  const isForced = level === 'thread' || level === 'process';
+  const where = isForced ? `; it did not stop: ${describePlace(stuck)}` : '';
+  return { code, message: `${message}${where}`, stuck };
 }

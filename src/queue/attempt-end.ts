@@ -40,6 +40,15 @@ export function release(job: StoredJob, moment: Moment): Transition {
   return fail(job, error, {}, moment);
 }
 
+/**
+ * One of several brought a thread or process down, and nobody knows which: back to its place,
+ * uncounted, and alone next time. One that should have been alone already cannot go on so for ever.
+ */
+export function suspect(job: StoredJob, moment: Moment): Transition {
+  if (job.solo) return release(job, moment);
+  return change(requeue({ ...job, solo: true }, 0, moment));
+}
+
 const LOSSES: ReadonlySet<ErrorCode> = new Set(['lease_expired', 'worker_crashed']);
 
 /** A lost attempt is tried again at once the first time: most often the worker was at fault. */
@@ -55,7 +64,7 @@ export function crash(
   moment: Moment,
 ): Transition {
   if (!holdsLiveLease(job)) return change({ ...job, lease: null });
-  if (!alone) return change(requeue({ ...job, solo: true }, 0, moment));
+  if (!alone) return suspect(job, moment);
   const error: AttemptError = {
     code: 'worker_crashed',
     message: `the worker's process died while it ran this job alone: ${detail}`,

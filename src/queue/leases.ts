@@ -236,7 +236,11 @@ function* toLease(tx: Transaction, job: StoredJob): Step<Lease> {
   const input = yield* tx.input(job);
   if (!input || !job.lease) throw new Error(`job ${job.id} has no input or no lease`);
   const { id: jobId, attempt, executionTimeoutMs, solo, submittedAt } = job;
-  return { jobId, attempt, token: job.lease.token, executionTimeoutMs, solo, submittedAt, input };
+  const { token } = job.lease;
+  const lease: Lease = { jobId, attempt, token, executionTimeoutMs, solo, submittedAt, input };
+  if (job.traceparent !== null) lease.traceparent = job.traceparent;
+  if (job.tracestate !== null) lease.tracestate = job.tracestate;
+  return lease;
 }
 
 interface Handover {

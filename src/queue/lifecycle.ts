@@ -12,6 +12,7 @@ import {
   release,
   requeue,
   settle,
+  suspect,
   withFailure,
 } from './attempt-end.ts';
 import { extendAfterAbsence, renewed, revivedRetries } from './lease-terms.ts';
@@ -207,8 +208,11 @@ function settleByOutcome(
       return counted(change(settle(timedOut, 'TIMED_OUT', moment, outcome.error)));
     }
     case 'cancelled':
-    case 'released':
       return counted(release(live, moment));
+    case 'released': {
+      const isSuspect = outcome.reason === 'suspect';
+      return counted(isSuspect ? suspect(live, moment) : release(live, moment));
+    }
   }
 }
 

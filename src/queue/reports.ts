@@ -1,5 +1,7 @@
 // The worker's reports: each is judged, applied with its effect in one operation, and answered.
+import type { Log } from '../base/log.ts';
 import type { Step, StoredJob, Transaction } from '../store/store.ts';
+import { nameTrace } from '../wire/trace-context.ts';
 import {
   LinkError,
   type Report,
@@ -17,6 +19,7 @@ export interface ReportsOptions {
   presence: Presence;
   changes: Changes;
   settings: QueueSettings;
+  log: Log;
 }
 
 export class Reports {
@@ -32,7 +35,7 @@ export class Reports {
     const worker = presence.require(endpointId, request);
     worker.seenAt = changes.moment().now;
     for (const report of request.reports) checkBody(report);
-    return Promise.all(
+    const replies = await Promise.all(
       request.reports.map((report) =>
         changes.commit(function* (tx, step) {
           const job = yield* tx.job({ endpointId, id: report.jobId });
@@ -46,6 +49,22 @@ export class Reports {
         }),
       ),
     );
+    for (const [index, report] of request.reports.entries()) {
+      if (report.kind === 'outcome') this.#logOutcome(request, report, replies[index]);
+    }
+    return replies;
+  }
+
+  /** For whoever follows a trace through the platform; jobs themselves are not the log's business. */
+  #logOutcome(
+    { workerId }: ReportRequest,
+    { jobId, attempt, outcome, traceparent }: Extract<Report, { kind: 'outcome' }>,
+    reply: ReportReply | undefined,
+  ): void {
+    const { log } = this.#options;
+    if (!log.isLevelEnabled('debug')) return;
+    const about = { job: jobId, attempt, ...nameTrace(traceparent), worker: workerId };
+    log.debug({ ...about, outcome: outcome.kind, answer: reply?.answer }, 'outcome reported');
   }
 }
 

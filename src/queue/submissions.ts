@@ -5,6 +5,7 @@ import { createUuidV7 } from '../base/id.ts';
 import type { Step, Store, StoredEndpoint, StoredJob, Transaction } from '../store/store.ts';
 import { type JobPolicy, type JobStatus, LIMITS } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
+import type { TraceContext } from '../wire/trace-context.ts';
 import type { Signals } from './signals.ts';
 import { withDueAt } from './transition.ts';
 
@@ -18,6 +19,8 @@ export interface Submission {
   input: Uint8Array;
   policy: JobPolicy;
   idempotency: { key: string; requestHash: string } | undefined;
+  /** Every attempt of the job belongs to it; the same key again does not change it. */
+  trace?: TraceContext | undefined;
 }
 
 export interface JobRef {
@@ -98,7 +101,7 @@ function* insert(
 }
 
 function createJob(
-  { endpointId, idempotency, mode, policy }: Submission,
+  { endpointId, idempotency, mode, policy, trace }: Submission,
   { settings }: StoredEndpoint,
   { now, position }: Arrival,
 ): StoredJob {
@@ -143,5 +146,7 @@ function createJob(
     workerId: null,
     idempotencyKey: idempotency?.key ?? null,
     requestHash: idempotency?.requestHash ?? null,
+    traceparent: trace?.traceparent ?? null,
+    tracestate: trace?.tracestate ?? null,
   });
 }

@@ -49,6 +49,8 @@ const jobColumns = [
   'worker_id',
   'idempotency_key',
   'request_hash',
+  'traceparent',
+  'tracestate',
 ] as const;
 
 export function listJobValues(job: StoredJob): SqlValue[] {
@@ -98,6 +100,8 @@ export function listJobValues(job: StoredJob): SqlValue[] {
     job.workerId,
     job.idempotencyKey,
     job.requestHash,
+    job.traceparent,
+    job.tracestate,
   ];
 }
 
@@ -179,6 +183,8 @@ export function readJob(row: Row): StoredJob {
     workerId: textOrNull(row, 'worker_id'),
     idempotencyKey: textOrNull(row, 'idempotency_key'),
     requestHash: textOrNull(row, 'request_hash'),
+    traceparent: textOrNull(row, 'traceparent'),
+    tracestate: textOrNull(row, 'tracestate'),
   };
 }
 

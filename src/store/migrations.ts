@@ -148,8 +148,13 @@ create table api_key (
 ) without rowid;
 `;
 
+const tracedJobs = `
+alter table job add column traceparent text;
+alter table job add column tracestate text;
+`;
+
 /** Each leads from the version before it to its own, counted from 1. Never change a released one. */
-export const MIGRATIONS: readonly string[] = [firstSchema];
+export const MIGRATIONS: readonly string[] = [firstSchema, tracedJobs];
 
 /**
  * Brings the database to the version that the migrations end with: all of them or, if one fails,

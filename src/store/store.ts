@@ -110,6 +110,9 @@ export interface StoredJob {
   idempotencyKey: string | null;
   /** SHA-256 of the request body that came with the key, base64url. */
   requestHash: string | null;
+  /** Trace of the request that made it, as in wire/trace-context.ts. */
+  traceparent: string | null;
+  tracestate: string | null;
 }
 
 export interface StoredEndpoint {

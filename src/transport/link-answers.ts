@@ -1,5 +1,6 @@
 // What the platform answers to a worker's verbs, checked member by member. Written by hand, because
 // every worker loads it; the same rules as schemas are in wire/worker-link-schemas.ts.
+import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../wire/trace-context.ts';
 import {
   type LeaseHeader,
   MAX_JOB_ID_LENGTH,
@@ -32,7 +33,9 @@ export function readWelcome(value: unknown): WorkerWelcome {
 /** The header of one lease; `path` is what an error calls it. @throws AnswerError */
 export function readLeaseHeader(value: unknown, path: string): LeaseHeader {
   const members = openObject(value, path);
-  return {
+  const traceparent = members.optionalText('traceparent', TRACEPARENT_LENGTH);
+  const tracestate = members.optionalText('tracestate', MAX_TRACESTATE_LENGTH);
+  const header: LeaseHeader = {
     jobId: members.text('jobId', MAX_JOB_ID_LENGTH),
     attempt: members.int('attempt', 1),
     token: members.text('token', MAX_TOKEN_LENGTH),
@@ -40,6 +43,9 @@ export function readLeaseHeader(value: unknown, path: string): LeaseHeader {
     solo: members.flag('solo'),
     submittedAt: members.number('submittedAt'),
   };
+  if (traceparent !== undefined) header.traceparent = traceparent;
+  if (tracestate !== undefined) header.tracestate = tracestate;
+  return header;
 }
 
 /** The answer to renew. @throws AnswerError */
@@ -118,6 +124,10 @@ class Members {
     const value = this.#values.get(name);
     if (typeof value === 'string' && value.length >= 1 && value.length <= maxLength) return value;
     throw this.#reject(name, `must be a string of 1 to ${maxLength} characters`);
+  }
+
+  optionalText(name: string, maxLength: number): string | undefined {
+    return this.#values.has(name) ? this.text(name, maxLength) : undefined;
   }
 
   word<W extends string>(name: string, words: readonly W[]): W {

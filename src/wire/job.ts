@@ -46,12 +46,37 @@ export const ERROR_CODES = [
   'output_too_large',
   'execution_timeout',
   'out_of_memory',
+  'memory_limit_exceeded',
+  'handler_exited',
+  'uncaught_exception',
+  'unhandled_rejection',
   'thread_crashed',
   'worker_crashed',
   'lease_expired',
   'released_too_often',
 ] as const;
 export type ErrorCode = (typeof ERROR_CODES)[number];
+
+export const STUCK_STATES = ['running', 'waiting', 'unreachable'] as const;
+
+/** Where an attempt was when it ran out of time or had to be stopped by force: what could be learnt. */
+export interface StuckPlace {
+  /**
+   * `running`: JavaScript in its thread. `waiting`: none of its code ran, a promise had not settled.
+   * `unreachable`: the thread answered nothing; it was in native code, or collected garbage.
+   */
+  state: (typeof STUCK_STATES)[number];
+  /** What its thread ran, innermost first; at most 8,000 characters. */
+  stack?: string;
+  /** Chunks that had left the handler by then. */
+  chunks: number;
+  /** ms since the last of them. */
+  lastChunkMs?: number;
+  /** Share of time, 0 to 1, that its thread was busy: since the stop was asked for, or over the run. */
+  eventLoopUtilization?: number;
+  /** Of its thread. */
+  heapUsedBytes?: number;
+}
 
 /** What one attempt failed with. */
 export interface AttemptError {
@@ -60,6 +85,7 @@ export interface AttemptError {
   /** Class of the thrown error, where there was one. */
   type?: string;
   stack?: string;
+  stuck?: StuckPlace;
 }
 
 export interface FailedAttempt {

@@ -2,7 +2,8 @@
 // 8 MB or more, which is nothing once and much in every worker.
 import { z } from 'zod';
 import { MAX_CHUNK_BYTES } from './chunk.ts';
-import { type AttemptError, ERROR_CODES } from './job.ts';
+import { type AttemptError, ERROR_CODES, STUCK_STATES, type StuckPlace } from './job.ts';
+import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from './trace-context.ts';
 import {
   type Device,
   type LeaseHeader,
@@ -10,6 +11,7 @@ import {
   MAX_JOB_ID_LENGTH,
   MAX_TOKEN_LENGTH,
   type Outcome,
+  RELEASE_REASONS,
   type RenewReply,
   type RenewRequest,
   type ReportHeader,
@@ -53,6 +55,7 @@ const token = z.string().min(1).max(MAX_TOKEN_LENGTH);
 const jobId = z.string().min(1).max(MAX_JOB_ID_LENGTH);
 const attempt = z.int().min(1);
 const waitMs = z.int().min(0).max(60_000);
+const traceparent = z.string().min(1).max(TRACEPARENT_LENGTH);
 
 const leaseRef = z.object({ jobId, attempt, token }) satisfies z.ZodType<LeaseRef>;
 
@@ -93,6 +96,8 @@ export const leaseHeader = z.object({
   executionTimeoutMs: z.number(),
   solo: z.boolean(),
   submittedAt: z.number(),
+  traceparent: traceparent.exactOptional(),
+  tracestate: z.string().min(1).max(MAX_TRACESTATE_LENGTH).exactOptional(),
 }) satisfies z.ZodType<LeaseHeader>;
 
 export const renewRequest = z.object({
@@ -106,11 +111,21 @@ export const renewReply = z.object({
   drain: z.boolean(),
 }) satisfies z.ZodType<RenewReply>;
 
+const stuckPlace = z.object({
+  state: z.enum(STUCK_STATES),
+  stack: z.string().exactOptional(),
+  chunks: z.int().min(0),
+  lastChunkMs: z.number().exactOptional(),
+  eventLoopUtilization: z.number().exactOptional(),
+  heapUsedBytes: z.number().exactOptional(),
+}) satisfies z.ZodType<StuckPlace>;
+
 const attemptError = z.object({
   code: z.enum(ERROR_CODES),
   message: z.string(),
   type: z.string().exactOptional(),
   stack: z.string().exactOptional(),
+  stuck: stuckPlace.exactOptional(),
 }) satisfies z.ZodType<AttemptError>;
 
 const executionMs = z.number().min(0);
@@ -124,13 +139,11 @@ const outcome = z.discriminatedUnion('kind', [
     error: attemptError,
     retry: z.enum(['default', 'never', 'after']),
     retryAfterMs: z.number().min(0).exactOptional(),
+    stopped: stopped.exactOptional(),
   }),
   z.object({ kind: z.literal('timed_out'), executionMs, error: attemptError, stopped }),
   z.object({ kind: z.literal('cancelled'), executionMs, stopped }),
-  z.object({
-    kind: z.literal('released'),
-    reason: z.enum(['drain', 'neighbour', 'not_started']),
-  }),
+  z.object({ kind: z.literal('released'), reason: z.enum(RELEASE_REASONS) }),
 ]) satisfies z.ZodType<Outcome>;
 
 function isSizeList(value: unknown): boolean {
@@ -138,7 +151,11 @@ function isSizeList(value: unknown): boolean {
   return value.every((size) => Number.isInteger(size) && size >= 2 && size <= MAX_CHUNK_BYTES);
 }
 
-const reportBase = { ...leaseRef.shape, seq: z.int().min(1) };
+const reportBase = {
+  ...leaseRef.shape,
+  seq: z.int().min(1),
+  traceparent: traceparent.exactOptional(),
+};
 
 export const reportHeader = z.discriminatedUnion('kind', [
   z.object({

@@ -118,6 +118,9 @@ export interface LeaseHeader extends LeaseRef {
   solo: boolean;
   /** Unix ms. */
   submittedAt: number;
+  /** Trace of the client's request, if it named one; as in trace-context.ts. */
+  traceparent?: string;
+  tracestate?: string;
 }
 /** The right to run one attempt, and what to run it on: the JSON bytes of the input. */
 export type Lease = LeaseHeader & { input: Uint8Array };
@@ -162,16 +165,31 @@ export type Outcome =
       retry: 'default' | 'never' | 'after';
       /** With `retry: 'after'`. */
       retryAfterMs?: number;
+      /** If it failed because it was stopped. */
+      stopped?: StopLevel;
     }
   | { kind: 'timed_out'; executionMs: number; error: AttemptError; stopped: StopLevel }
   | { kind: 'cancelled'; executionMs: number; stopped: StopLevel }
   | {
       kind: 'released';
-      /** `drain`: the worker leaves. `neighbour`: another job of its thread took it down. */
-      reason: 'drain' | 'neighbour' | 'not_started';
+      reason: ReleaseReason;
     };
 
-interface ReportBase extends LeaseRef {
+/**
+ * `drain`: the worker leaves. `neighbour`: another job of its thread took it down. `suspect`: it is
+ * one of several of which one took the memory of their thread or process, or crashed it: it runs alone
+ * next. `not_started`: it had no slot in its time.
+ */
+export const RELEASE_REASONS = ['drain', 'neighbour', 'suspect', 'not_started'] as const;
+export type ReleaseReason = (typeof RELEASE_REASONS)[number];
+
+/** A lease as reports name it: with the trace that they belong to. */
+export interface TracedLeaseRef extends LeaseRef {
+  /** As in the lease. It decides nothing: it is there for logs and spans of the report. */
+  traceparent?: string;
+}
+
+interface ReportBase extends TracedLeaseRef {
   /** Within the attempt, from 1. */
   seq: number;
 }

@@ -2,6 +2,7 @@
 // begins them, times them, stops them, and hands what they say to the reporter.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { nameTrace } from '../wire/trace-context.ts';
 import type { Lease } from '../wire/worker-link.ts';
 import type { Execution, ExecutionEnd, Executor, StopReason } from './executor.ts';
 import type { AttemptReports, Reporter } from './reporter.ts';
@@ -29,6 +30,8 @@ interface Attempt {
   settled: boolean;
   /** When its handler was told to end first, Unix ms. */
   stopAskedAt: number | undefined;
+  /** It is told to end because one of several took too much memory. */
+  isSuspect: boolean;
 }
 
 export interface HeldLease {
@@ -44,6 +47,10 @@ export interface AttemptsOptions {
 
 const RELEASED_FOR_DRAIN: ExecutionEnd = {
   outcome: { kind: 'released', reason: 'drain' },
+  output: undefined,
+};
+const RELEASED_AS_SUSPECT: ExecutionEnd = {
+  outcome: { kind: 'released', reason: 'suspect' },
   output: undefined,
 };
 const NOT_STARTED: ExecutionEnd = {
@@ -66,6 +73,7 @@ export class Attempts {
   readonly #changed = new Set<() => void>();
   readonly #accepted = new Set<() => void>();
   #active = 0;
+  #ended = 0;
   #handlerTimeoutMs = Number.POSITIVE_INFINITY;
 
   constructor({ options, reporter }: AttemptsOptions) {
@@ -80,6 +88,18 @@ export class Attempts {
   /** Attempts that have or will have a slot. */
   get active(): number {
     return this.#active;
+  }
+
+  /** Of them, those whose handler runs. */
+  get running(): number {
+    let running = 0;
+    for (const { phase } of this.#attempts.values()) if (phase.name === 'running') running++;
+    return running;
+  }
+
+  /** Attempts that came to an end since the start. */
+  get ended(): number {
+    return this.#ended;
   }
 
   /** Those that run on long after they were told to end. */
@@ -163,8 +183,7 @@ export class Attempts {
     const attempt = this.#attempts.get(token);
     if (!attempt || attempt.stopping) return false;
     attempt.stopping = true;
-    const { jobId: job, attempt: number } = attempt.lease;
-    this.#log.info({ job, attempt: number, verdict }, 'the platform has ended an attempt');
+    this.#log.info({ ...nameAttempt(attempt), verdict }, 'the platform has ended an attempt');
     this.#stop(attempt, verdict);
     return true;
   }
@@ -180,10 +199,28 @@ export class Attempts {
     for (const attempt of this.#attempts.values()) this.#stop(attempt, reason);
   }
 
+  /** The only one that runs has taken too much memory; `detail` says how much. */
+  stopForMemory(detail: string): void {
+    for (const attempt of this.#attempts.values()) {
+      if (attempt.phase.name === 'running') this.#stop(attempt, 'memory', detail);
+    }
+  }
+
+  /** One of those that run has taken too much memory: each is to run alone next. */
+  stopAsSuspects(): void {
+    for (const attempt of this.#attempts.values()) {
+      if (attempt.phase.name !== 'running') continue;
+      attempt.isSuspect = true;
+      this.#stop(attempt, 'suspect');
+    }
+  }
+
   /** Gives back what still runs; how that ends is not looked at any more. */
   abandonAll(): number {
     const left = [...this.#attempts.values()].filter(({ phase }) => phase.name !== 'ended');
-    for (const attempt of left) this.#end(attempt, RELEASED_FOR_DRAIN);
+    for (const attempt of left) {
+      this.#end(attempt, attempt.isSuspect ? RELEASED_AS_SUSPECT : RELEASED_FOR_DRAIN);
+    }
     return left.length;
   }
 
@@ -219,6 +256,7 @@ export class Attempts {
       stopping: false,
       settled: false,
       stopAskedAt: undefined,
+      isSuspect: false,
     };
     this.#attempts.set(lease.token, attempt);
     this.#active++;
@@ -255,11 +293,11 @@ export class Attempts {
     if (next) this.#begin(next);
   }
 
-  #stop(attempt: Attempt, reason: StopReason): void {
+  #stop(attempt: Attempt, reason: StopReason, detail?: string): void {
     const { phase } = attempt;
     if (phase.name === 'running') {
       attempt.stopAskedAt ??= this.#clock.now();
-      phase.execution.stop(reason);
+      phase.execution.stop(reason, detail);
     }
     if (phase.name === 'waiting') {
       this.#end(attempt, reason === 'cancelled' ? CANCELLED_BEFORE_BEGIN : RELEASED_FOR_DRAIN);
@@ -273,6 +311,7 @@ export class Attempts {
     attempt.phase.cancelTimer();
     attempt.phase = { name: 'ended' };
     this.#active--;
+    this.#ended++;
     this.#observer?.attemptEnded(attempt.lease, end.outcome);
     this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);
@@ -282,13 +321,10 @@ export class Attempts {
   }
 
   /** Whoever watches the worker should not have to ask the platform why jobs fail. */
-  #logFailure({ lease }: Attempt, { outcome }: ExecutionEnd): void {
+  #logFailure(attempt: Attempt, { outcome }: ExecutionEnd): void {
     if (outcome.kind !== 'failed' && outcome.kind !== 'timed_out') return;
     const { code, message } = outcome.error;
-    this.#log.warn(
-      { job: lease.jobId, attempt: lease.attempt, code },
-      `attempt failed: ${message}`,
-    );
+    this.#log.warn({ ...nameAttempt(attempt), code }, `attempt failed: ${message}`);
   }
 
   #settle(attempt: Attempt): void {
@@ -300,6 +336,11 @@ export class Attempts {
   #announce(): void {
     for (const listener of this.#changed) listener();
   }
+}
+
+/** For log lines. */
+function nameAttempt({ lease: { jobId: job, attempt, traceparent } }: Attempt) {
+  return { job, attempt, ...nameTrace(traceparent) };
 }
 
 function nameLease(attempt: Attempt): HeldLease {

@@ -3,7 +3,7 @@
 // memory. What is still running is not written: its chunks are worth nothing without an outcome.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { LeaseRef } from '../wire/worker-link.ts';
+import type { LeaseRef, TracedLeaseRef } from '../wire/worker-link.ts';
 import { Journal, type JournalRecord } from './journal.ts';
 import { type BatchLimits, MemoryOutbox, type Outbox } from './outbox.ts';
 import {
@@ -82,7 +82,7 @@ export class DiskOutbox implements Outbox {
     return this.#memory.bytes;
   }
 
-  open(lease: LeaseRef): ReportLane {
+  open(lease: TracedLeaseRef): ReportLane {
     return this.#memory.open(lease);
   }
 

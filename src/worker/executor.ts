@@ -29,8 +29,8 @@ export interface ExecutionEnd {
 export interface Execution {
   /** Never rejects. Everything given to the sink was given before. */
   readonly end: Promise<ExecutionEnd>;
-  /** The first reason counts; asking again changes nothing. */
-  stop(reason: StopReason): void;
+  /** The first reason counts; asking again changes nothing. `detail`: what else is known of it. */
+  stop(reason: StopReason, detail?: string): void;
   /** So many bytes of chunks have been delivered: the generator may go on producing. */
   grant(bytes: number): void;
 }
@@ -38,6 +38,16 @@ export interface Execution {
 /** The author's module could not be loaded or its setup failed: no job can run. */
 export class HandlerNotLoadedError extends Error {
   override readonly name = 'HandlerNotLoadedError';
+  /**
+   * `load`: the module itself, which another try would not change; `setup`: what it does to get ready
+   * threw, took too long or was broken off.
+   */
+  readonly stage: 'load' | 'setup';
+
+  constructor(message: string, options: { stage?: 'load' | 'setup'; cause?: unknown } = {}) {
+    super(message, { cause: options.cause });
+    this.stage = options.stage ?? 'setup';
+  }
 }
 
 export interface ExecutorOptions {
@@ -56,7 +66,9 @@ export interface Executor {
   readonly free: number;
   /** Why it cannot run jobs at the moment, if it cannot. */
   readonly trouble: string | undefined;
-  /** Called when `free` has grown or `trouble` has changed. */
+  /** A thread does not end although it was killed: the process has to be ended, by SIGKILL. */
+  readonly stuckThread: string | undefined;
+  /** Called when `free` has grown, or `trouble` or `stuckThread` has changed. */
   onChange(listener: () => void): void;
   /** Starts an attempt; waits for a slot if there is none (a thread may have died meanwhile). */
   execute(lease: Lease, timeoutMs: number, sink: ExecutionSink): Execution;

@@ -1,5 +1,5 @@
-// The port on which a worker tells probes and Prometheus how it is. What is true is the worker's to
-// say; here it becomes answers. No framework: a worker process loads no more than it runs.
+// The port on which a worker, or the supervisor of some, tells probes and Prometheus how it is. What
+// is true is theirs to say; here it becomes answers. No framework: they load no more than they run.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Log } from '../base/log.ts';
 import { ProblemError } from '../wire/problem.ts';
@@ -16,10 +16,19 @@ export interface HealthServerOptions {
   host: string;
   /** 0: one that is free. */
   port: number;
-  health: () => WorkerHealth;
+  /** Of `/healthz`. */
+  life: () => Promise<Probe>;
+  /** Of `/readyz`. */
+  readiness: () => Promise<Probe>;
   /** In the text form of Prometheus. */
   collectMetrics: () => Promise<string>;
   log: Log;
+}
+
+/** 200 with the body if it is well, else 503 with it. */
+export interface Probe {
+  isWell: boolean;
+  body: object;
 }
 
 export interface HealthServer {
@@ -105,28 +114,37 @@ async function answer(method: string, path: string, options: HealthServerOptions
     if (path === '/metrics') {
       return { status: 200, type: METRICS_TYPE, body: await options.collectMetrics() };
     }
-    return path === '/healthz' ? tellLife(options.health()) : tellReadiness(options.health());
+    return tell(await (path === '/healthz' ? options.life() : options.readiness()));
   } catch (error) {
     options.log.error({ err: error, path }, 'a health request could not be answered');
     return tellProblem(new ProblemError('internal', 'the log has the reason'));
   }
 }
 
+/** The probes of one worker. */
+export function probeWorker(
+  health: () => WorkerHealth,
+): Pick<HealthServerOptions, 'life' | 'readiness'> {
+  return {
+    life: async () => judgeLife(health()),
+    readiness: async () => {
+      const body = health();
+      return { isWell: body.ready, body };
+    },
+  };
+}
+
 /**
  * Alive until it cannot go on: a platform that is away, or a drain, is no reason to start the
  * process anew, and what it holds would be lost by that.
  */
-function tellLife({ state, reason }: WorkerHealth): Answer {
-  if (state !== 'failed') return tell(200, { status: 'ok', state });
-  return tell(503, { status: 'failed', state, reason });
+function judgeLife({ state, reason }: WorkerHealth): Probe {
+  if (state !== 'failed') return { isWell: true, body: { status: 'ok', state } };
+  return { isWell: false, body: { status: 'failed', state, reason } };
 }
 
-function tellReadiness(health: WorkerHealth): Answer {
-  return tell(health.ready ? 200 : 503, health);
-}
-
-function tell(status: number, value: object): Answer {
-  return { status, type: JSON_TYPE, body: JSON.stringify(value) };
+function tell({ body, isWell }: Probe): Answer {
+  return { status: isWell ? 200 : 503, type: JSON_TYPE, body: JSON.stringify(body) };
 }
 
 function tellProblem(problem: ProblemError): Answer {

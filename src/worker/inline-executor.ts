@@ -53,6 +53,7 @@ const DEFAULT_SETUP_TIMEOUT_MS = 600_000;
 export class InlineExecutor implements Executor {
   readonly slots: number;
   readonly trouble = undefined;
+  readonly stuckThread = undefined;
   readonly #options: InlineExecutorOptions & Defaults;
   readonly #setupLines: LogLines;
   readonly #setupAbort = new AbortController();
@@ -132,16 +133,19 @@ export class InlineExecutor implements Executor {
 
   #run(job: ManagedExecution): void {
     const { handler, devices, windowBytes, limits, clock } = this.#options;
-    const { jobId, attempt, input } = job.lease;
+    const { jobId, attempt, input, traceparent, tracestate } = job.lease;
     const { timeoutMs } = job;
     const number = this.#nextNumber++;
-    const call = { number, jobId, attempt, input, timeoutMs, devices, windowBytes, limits, clock };
+    const trace = { traceparent, tracestate };
+    const lent = { timeoutMs, devices, windowBytes, limits, clock };
+    const call = { number, jobId, attempt, input, ...trace, ...lent };
     this.#running.add(job);
     const running = invoke(handler, call, this.#createSink(job));
     job.begin({
-      stop: (reason) => running.stop(reason),
+      stop: (reason, detail) => running.stop(reason, detail),
       grant: (bytes) => running.grant(bytes),
-      kill: () => job.settleStopped('thread'),
+      // This timer came, so that nothing of the handler can be running.
+      kill: () => job.settleStopped('thread', { state: 'waiting' }),
     });
     void running.end.then((end) => job.settle(end));
     void job.end.then(() => {
@@ -152,7 +156,7 @@ export class InlineExecutor implements Executor {
 
   #createSink(job: ManagedExecution): AttemptSink {
     return {
-      chunks: (batch) => job.sink?.chunks(batch),
+      chunks: (batch) => job.takeChunks(batch),
       progress: (value) => job.sink?.progress(value),
       log: (lines, dropped) => {
         this.#options.logDestination?.write(lines);

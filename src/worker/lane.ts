@@ -1,14 +1,24 @@
 // One handler thread seen from outside, from its start to its death: the jobs in it, what it says,
 // and who is to blame if it dies. Leaves replacing it to thread-executor.ts.
-import { MessageChannel, type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
+import type { EventLoopUtilization } from 'node:perf_hooks';
+import {
+  MessageChannel,
+  type MessagePort,
+  receiveMessageOnPort,
+  type Worker,
+} from 'node:worker_threads';
 import type { Piscina } from 'piscina';
 import type { HandlerConfig } from '../handler/define.ts';
-import { describeThrown } from '../handler/thrown.ts';
+import type { StopReason } from '../handler/stop.ts';
 import type { AttemptError } from '../wire/job.ts';
+import { LaneJobs } from './lane-jobs.ts';
 import type { ManagedExecution } from './managed-execution.ts';
+import { describeDeath } from './thread-death.ts';
+import { examineThread, type ThreadPlace } from './thread-examination.ts';
 import {
   type FromThread,
   type LaneTask,
+  type LastWords,
   PortOutbox,
   type ToThread,
   unpack,
@@ -21,6 +31,8 @@ export interface LaneEvents {
   onReady(lane: Lane, config: HandlerConfig): void;
   /** A slot has become free. */
   onFree(): void;
+  /** The thread is about to be killed for a job that does not end: another one can be started. */
+  onKill(lane: Lane): void;
   /** The thread does not end although it was terminated; its jobs are settled. */
   onStuck(lane: Lane): void;
   /** The thread is dead and its jobs are settled. */
@@ -37,33 +49,37 @@ export interface LaneOptions {
   /** By default what the handler's config says, else 10 minutes. */
   setupTimeoutMs: number | undefined;
   memoryLimitMb: number | undefined;
+  examineMs: number;
   writeLog: (lines: Uint8Array) => void;
   events: LaneEvents;
 }
 
 const DEFAULT_SETUP_TIMEOUT_MS = 600_000;
 
-type Exit = Extract<FromThread, { kind: 'exit' }>;
-
 export class Lane {
   readonly #options: LaneOptions;
   readonly #port: MessagePort;
   readonly #outbox: PortOutbox<ToThread>;
-  readonly #jobs = new Map<number, ManagedExecution>();
-  #state: 'starting' | 'ready' | 'leaving' | 'gone' = 'starting';
-  #threadId: number | undefined;
+  readonly #jobs: LaneJobs;
+  #state: 'starting' | 'ready' | 'leaving' | 'stuck' | 'gone' = 'starting';
+  #thread: Worker | undefined;
+  #heapLimitBytes: number | undefined;
+  #loopAtStop: EventLoopUtilization | undefined;
+  /** What its thread did when it was killed. */
+  #place: ThreadPlace | undefined;
   #slots = 0;
-  #nextNumber = 1;
   #isKilled = false;
   #hasServed = false;
   #failure: string | undefined;
-  #exit: Exit | undefined;
+  #lastWords: LastWords | undefined;
+  #isLoaded = false;
   #config: HandlerConfig = {};
   #timer: NodeJS.Timeout | undefined;
   readonly #whenGone: (() => void)[] = [];
 
   constructor(options: LaneOptions) {
     this.#options = options;
+    this.#jobs = new LaneJobs(options.writeLog);
     const { port1, port2 } = new MessageChannel();
     this.#port = port1;
     this.#outbox = new PortOutbox({ port: port1, schedule: queueMicrotask, payloads: 'lent' });
@@ -81,7 +97,17 @@ export class Lane {
 
   /** The thread has begun to run; before that nothing can be said of it or done to it. */
   get isUp(): boolean {
-    return this.#threadId !== undefined;
+    return this.#thread !== undefined;
+  }
+
+  /** How far its start came, or where it failed. */
+  get stage(): 'load' | 'setup' {
+    return this.#isLoaded ? 'setup' : 'load';
+  }
+
+  /** It has jobs, or could have. */
+  get isServing(): boolean {
+    return this.#state === 'ready' && !this.#isKilled;
   }
 
   get wasReady(): boolean {
@@ -94,29 +120,31 @@ export class Lane {
   }
 
   get free(): number {
-    return this.#state === 'ready' && !this.#isKilled ? this.#slots - this.#jobs.size : 0;
+    return this.isServing ? this.#slots - this.#jobs.size : 0;
   }
 
   run(job: ManagedExecution): void {
-    const number = this.#nextNumber++;
     const { lease, timeoutMs } = job;
-    const { jobId, attempt } = lease;
-    this.#jobs.set(number, job);
+    const { jobId, attempt, traceparent, tracestate } = lease;
+    const number = this.#jobs.add(job);
     job.begin({
-      stop: (reason) => this.#outbox.push({ kind: 'stop', number, reason }),
+      stop: (reason, detail) => this.#stopJob(number, reason, detail),
       grant: (bytes) => this.#outbox.push({ kind: 'grant', number, bytes }),
       kill: () => this.kill(),
     });
-    this.#outbox.push({ kind: 'job', number, jobId, attempt, timeoutMs }, lease.input);
+    this.#outbox.push(
+      { kind: 'job', number, jobId, attempt, timeoutMs, traceparent, tracestate },
+      lease.input,
+    );
   }
 
   stopJobs(): void {
-    for (const job of this.#jobs.values()) job.stop('shutdown');
+    this.#jobs.stop('shutdown');
   }
 
   /** Runs the author's teardown; resolves when the thread's task has ended, by itself or killed. */
   leave(teardownMs: number): Promise<void> {
-    if (this.#state === 'gone') return Promise.resolve();
+    if (this.#state === 'gone' || this.#state === 'stuck') return Promise.resolve();
     return new Promise((resolve) => {
       this.#whenGone.push(resolve);
       if (this.#state !== 'ready') return this.kill();
@@ -131,19 +159,32 @@ export class Lane {
     if (this.#isKilled || this.#state === 'gone') return;
     this.#isKilled = true;
     clearTimeout(this.#timer);
-    const thread = this.#options.pool.threads.find(({ threadId }) => threadId === this.#threadId);
-    if (this.isUp && thread) {
-      this.#timer = setTimeout(() => this.#declareStuck(), TERMINATE_MS);
-      void thread.terminate();
-    } else {
-      this.abandon('the thread did not start');
-    }
+    const thread = this.#thread;
+    if (thread) void this.#endThread(thread);
+    else this.abandon('the thread did not start');
   }
 
   /** Gives up a lane whose thread never came up. */
   abandon(reason: string): void {
     this.#failure ??= reason;
     this.#depart(undefined);
+  }
+
+  #stopJob(number: number, reason: StopReason, detail: string | undefined): void {
+    this.#loopAtStop = this.#thread?.performance.eventLoopUtilization();
+    this.#outbox.push({ kind: 'stop', number, reason, detail });
+  }
+
+  async #endThread(thread: Worker): Promise<void> {
+    if (this.#state === 'ready') this.#options.events.onKill(this);
+    // Whoever shuts down is in a hurry, and nobody asks where its jobs were.
+    const isAsked = this.#jobs.stopReasons.some((reason) => reason !== 'shutdown');
+    const since = this.#loopAtStop;
+    const limitMs = this.#options.examineMs;
+    if (isAsked && since) this.#place = await examineThread(thread, { since, limitMs });
+    if (this.#state === 'gone') return;
+    this.#timer = setTimeout(() => this.#declareStuck(), TERMINATE_MS);
+    void thread.terminate();
   }
 
   #unpack(packet: Parameters<typeof unpack<FromThread>>[0]): void {
@@ -153,9 +194,13 @@ export class Lane {
   #receive(message: FromThread, payload: Uint8Array = new Uint8Array(0)): void {
     switch (message.kind) {
       case 'up':
-        this.#threadId = message.threadId;
+        this.#thread = this.#options.pool.threads.find(
+          ({ threadId }) => threadId === message.threadId,
+        );
+        this.#heapLimitBytes = message.heapLimitBytes;
         return;
       case 'loaded':
+        this.#isLoaded = true;
         this.#config = message.config;
         this.#limitSetup(
           this.#options.setupTimeoutMs ?? message.config.setupTimeoutMs ?? DEFAULT_SETUP_TIMEOUT_MS,
@@ -168,7 +213,7 @@ export class Lane {
         this.#failStart(message.reason);
         return;
       case 'exit':
-        this.#exit = message;
+        this.#lastWords = message;
         return;
       case 'log':
         this.#receiveLog(message, payload);
@@ -191,7 +236,7 @@ export class Lane {
     if (!job) return;
     switch (message.kind) {
       case 'chunks':
-        job.sink?.chunks({ sizes: message.sizes, bytes: payload });
+        job.takeChunks({ sizes: message.sizes, bytes: payload });
         return;
       case 'progress':
         job.sink?.progress(payload);
@@ -199,7 +244,7 @@ export class Lane {
       case 'end': {
         const { outcome } = message;
         const hasOutput = outcome.kind === 'completed' && outcome.output === 'value';
-        this.#jobs.delete(message.number);
+        this.#jobs.remove(message.number);
         this.#hasServed = true;
         job.settle({ outcome, output: hasOutput ? payload : undefined });
         this.#options.events.onFree();
@@ -229,7 +274,8 @@ export class Lane {
   }
 
   #declareStuck(): void {
-    this.#settleJobs(undefined);
+    this.#state = 'stuck';
+    this.#jobs.settleKilled('process', this.#place);
     this.#options.events.onStuck(this);
     this.#announceGone();
   }
@@ -244,8 +290,9 @@ export class Lane {
     }
     clearTimeout(this.#timer);
     this.#state = 'gone';
-    const crash = this.#describeCrash(error);
-    this.#settleJobs(this.#isKilled ? undefined : crash);
+    const crash = this.#describeDeath(error);
+    if (this.#isKilled) this.#jobs.settleKilled('thread', this.#place);
+    else this.#jobs.settleCrashed(crash, this.#lastWords?.number);
     this.#port.close();
     this.#options.events.onGone(this, this.#failure ?? crash.message);
     this.#announceGone();
@@ -255,40 +302,10 @@ export class Lane {
     for (const resolve of this.#whenGone.splice(0)) resolve();
   }
 
-  /** `crash` is undefined if the thread was killed for those that were to be stopped. */
-  #settleJobs(crash: AttemptError | undefined): void {
-    const culprit = this.#findCulprit();
-    for (const [number, job] of this.#jobs) {
-      if (job.isStopping) job.settleStopped('thread');
-      else if (crash && number === culprit) job.settleCrashed(crash);
-      else job.settleReleased('neighbour');
-    }
-    this.#jobs.clear();
-  }
-
-  /** The job in whose code the exit or the exception came up; else the only one, if there is one. */
-  #findCulprit(): number | undefined {
-    const [only] = this.#jobs.keys();
-    return this.#exit?.number ?? (this.#jobs.size === 1 ? only : undefined);
-  }
-
-  #describeCrash(error: unknown): AttemptError {
-    const code = error instanceof Error && 'code' in error ? error.code : undefined;
-    if (code === 'ERR_WORKER_OUT_OF_MEMORY') {
-      const { memoryLimitMb } = this.#options;
-      const limit = memoryLimitMb === undefined ? '' : ` (its limit is ${memoryLimitMb} MB)`;
-      return { code: 'out_of_memory', message: `the handler's thread ran out of memory${limit}` };
-    }
-    if (this.#exit?.because === 'exit') {
-      const message = `the handler ended its thread with process.exit(${this.#exit.code})`;
-      return { code: 'thread_crashed', message };
-    }
-    const { message, type, stack } = describeThrown(error ?? 'it ended without a reason');
-    return {
-      code: 'thread_crashed',
-      message: `the handler's thread died: ${message}`,
-      ...(type === undefined ? {} : { type }),
-      ...(stack === undefined ? {} : { stack }),
-    };
+  #describeDeath(error: unknown): AttemptError {
+    const { memoryLimitMb } = this.#options;
+    const heapLimitBytes =
+      memoryLimitMb === undefined ? this.#heapLimitBytes : memoryLimitMb * 1_048_576;
+    return describeDeath({ error, lastWords: this.#lastWords, heapLimitBytes });
   }
 }

@@ -2,13 +2,21 @@
 // Leaves where it runs to a carrier: a handler thread, or this one.
 import type { Clock } from '../base/clock.ts';
 import { createStoppedOutcome } from '../handler/stop.ts';
+import { ChunkTrail } from '../handler/stuck.ts';
 import type { AttemptError } from '../wire/job.ts';
-import type { Lease, StopLevel } from '../wire/worker-link.ts';
-import type { Execution, ExecutionEnd, ExecutionSink, StopReason } from './executor.ts';
+import type { Lease, ReleaseReason, StopLevel } from '../wire/worker-link.ts';
+import type {
+  ChunkMessage,
+  Execution,
+  ExecutionEnd,
+  ExecutionSink,
+  StopReason,
+} from './executor.ts';
+import type { ThreadPlace } from './thread-examination.ts';
 
 /** What carries out the words of an execution where its handler runs. */
 export interface Carrier {
-  stop(reason: StopReason): void;
+  stop(reason: StopReason, detail: string | undefined): void;
   grant(bytes: number): void;
   /** The stop was asked for `graceMs` ago and the handler has not ended. */
   kill(): void;
@@ -32,7 +40,9 @@ export class ManagedExecution implements Execution {
   #resolve: (end: ExecutionEnd) => void = () => undefined;
   #carrier: Carrier | undefined;
   #startedAt = 0;
+  readonly #trail: ChunkTrail;
   #stopReason: StopReason | undefined;
+  #stopDetail: string | undefined;
   #cancelTimer: (() => void) | undefined;
   #isSettled = false;
 
@@ -40,18 +50,24 @@ export class ManagedExecution implements Execution {
     this.#options = options;
     this.lease = options.lease;
     this.timeoutMs = options.timeoutMs;
+    this.#trail = new ChunkTrail(() => options.clock.now());
     this.end = new Promise((resolve) => {
       this.#resolve = resolve;
     });
   }
 
-  get isStopping(): boolean {
-    return this.#stopReason !== undefined;
+  get stopReason(): StopReason | undefined {
+    return this.#stopReason;
   }
 
   /** What the attempt says goes here, until it is settled. */
   get sink(): ExecutionSink | undefined {
     return this.#isSettled ? undefined : this.#options.sink;
+  }
+
+  takeChunks(message: ChunkMessage): void {
+    this.#trail.add(message.sizes.length);
+    this.sink?.chunks(message);
   }
 
   /** It has a slot: its timeout begins. */
@@ -62,9 +78,10 @@ export class ManagedExecution implements Execution {
     this.#cancelTimer = clock.after(timeoutMs, () => this.stop('timeout'));
   }
 
-  stop(reason: StopReason): void {
+  stop(reason: StopReason, detail?: string): void {
     if (this.#isSettled || this.#stopReason) return;
     this.#stopReason = reason;
+    this.#stopDetail = detail;
     if (!this.#carrier) {
       this.#settleUnstarted(reason);
       this.#options.onAbandoned(this);
@@ -73,7 +90,7 @@ export class ManagedExecution implements Execution {
     const { clock, graceMs } = this.#options;
     this.#cancelTimer?.();
     this.#cancelTimer = clock.after(graceMs, () => this.#carrier?.kill());
-    this.#carrier.stop(reason);
+    this.#carrier.stop(reason, detail);
   }
 
   grant(bytes: number): void {
@@ -89,11 +106,15 @@ export class ManagedExecution implements Execution {
   }
 
   /** Its thread was killed, or has died on its own after the stop. */
-  settleStopped(level: StopLevel): void {
-    const reason = this.#stopReason ?? 'shutdown';
-    const { timeoutMs } = this.#options;
-    const executionMs = this.#measureMs();
-    const outcome = createStoppedOutcome({ reason, level, executionMs, timeoutMs });
+  settleStopped(level: StopLevel, place?: ThreadPlace): void {
+    const outcome = createStoppedOutcome({
+      reason: this.#stopReason ?? 'shutdown',
+      detail: this.#stopDetail,
+      level,
+      executionMs: this.#measureMs(),
+      timeoutMs: this.timeoutMs,
+      stuck: place && { ...place, ...this.#trail.describe() },
+    });
     this.settle({ outcome, output: undefined });
   }
 
@@ -104,15 +125,15 @@ export class ManagedExecution implements Execution {
     this.settle({ outcome, output: undefined });
   }
 
-  /** Another one took its thread down, or it never ran. */
-  settleReleased(reason: 'neighbour' | 'not_started'): void {
+  /** It is not known to be at fault, or never ran. */
+  settleReleased(reason: Exclude<ReleaseReason, 'drain'>): void {
     this.settle({ outcome: { kind: 'released', reason }, output: undefined });
   }
 
   /** It never ran, so that it cannot have run too long either: somebody else may have a slot for it. */
   #settleUnstarted(reason: StopReason): void {
-    if (reason === 'shutdown' || reason === 'timeout') this.settleReleased('not_started');
-    else this.settleStopped('signal');
+    if (reason === 'cancelled' || reason === 'lost') this.settleStopped('signal');
+    else this.settleReleased('not_started');
   }
 
   #measureMs(): number {

@@ -1,7 +1,7 @@
 // Where reports wait until the platform has acknowledged them: the lanes of all attempts, and what
 // the next batch is made of. This one lives in memory and dies with the process; the one in
 // disk-outbox.ts does not.
-import type { LeaseRef } from '../wire/worker-link.ts';
+import type { LeaseRef, TracedLeaseRef } from '../wire/worker-link.ts';
 import { type Parcel, ReportLane } from './report-lane.ts';
 
 export interface BatchLimits {
@@ -15,7 +15,7 @@ export interface Outbox {
   readonly depth: number;
   /** Bytes of their bodies. */
   readonly bytes: number;
-  open(lease: LeaseRef): ReportLane;
+  open(lease: TracedLeaseRef): ReportLane;
   /** Something was added to the lane, or it began anew. */
   touch(lane: ReportLane): void;
   /** The next reports that are not under way, in order within each attempt; [] if there are none. */
@@ -60,7 +60,7 @@ export class MemoryOutbox implements Outbox {
     return bytes;
   }
 
-  open(lease: LeaseRef): ReportLane {
+  open(lease: TracedLeaseRef): ReportLane {
     const lane = new ReportLane(lease);
     this.adopt(lane);
     return lane;

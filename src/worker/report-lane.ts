@@ -1,6 +1,12 @@
 // One attempt's reports on their way: numbered, in order, kept until acknowledged, and merged while
 // they wait. Which are sent when, and what an answer means for the attempt, is the reporter's.
-import type { LeaseRef, Outcome, Report, ReportHeader } from '../wire/worker-link.ts';
+import type {
+  LeaseRef,
+  Outcome,
+  Report,
+  ReportHeader,
+  TracedLeaseRef,
+} from '../wire/worker-link.ts';
 import type { ChunkMessage, ExecutionEnd } from './executor.ts';
 
 const NO_BODY = new Uint8Array(0);
@@ -39,6 +45,8 @@ export interface LeftReports {
 
 export class ReportLane {
   readonly lease: LeaseRef;
+  /** What every report has. */
+  readonly #base: TracedLeaseRef;
   #entries: Entry[] = [];
   #sent = 0;
   #round = 0;
@@ -52,13 +60,15 @@ export class ReportLane {
   #muted = false;
   #verdict: Outcome | undefined;
 
-  constructor(lease: LeaseRef) {
-    this.lease = lease;
+  constructor({ jobId, attempt, token, traceparent }: TracedLeaseRef) {
+    this.lease = { jobId, attempt, token };
+    this.#base = traceparent === undefined ? this.lease : { ...this.lease, traceparent };
   }
 
   /** The lane of an attempt that is over: what is left of its reports, numbered as they were. */
   static restore(lease: LeaseRef, left: LeftReports): ReportLane {
-    const lane = new ReportLane(lease);
+    const { traceparent } = left.reports[0] ?? {};
+    const lane = new ReportLane(traceparent === undefined ? lease : { ...lease, traceparent });
     for (const { body, ...header } of left.reports) lane.#push(header, body);
     lane.#muted = left.isMuted;
     lane.#ended = true;
@@ -238,9 +248,8 @@ export class ReportLane {
     this.#openLog = undefined;
   }
 
-  #number(): LeaseRef & { seq: number } {
-    const { jobId, attempt, token } = this.lease;
-    return { jobId, attempt, token, seq: this.#nextSeq++ };
+  #number(): TracedLeaseRef & { seq: number } {
+    return { ...this.#base, seq: this.#nextSeq++ };
   }
 
   #push<Header extends ReportHeader>(header: Header, body: Uint8Array): Entry<Header> {

@@ -8,6 +8,7 @@ import {
   type Outcome,
   type Report,
   type ReportReply,
+  type TracedLeaseRef,
 } from '../wire/worker-link.ts';
 import type { ExecutionEnd, ExecutionSink } from './executor.ts';
 import { callWithin, TRAVEL_MS, toLinkError } from './link-call.ts';
@@ -78,9 +79,8 @@ export class Reporter {
     return this.#outbox.bytes > this.#options.maxOutboxBytes;
   }
 
-  open(lease: LeaseRef, listener: ReportListener): AttemptReports {
-    const { jobId, attempt, token } = lease;
-    const lane = this.#outbox.open({ jobId, attempt, token });
+  open(lease: TracedLeaseRef, listener: ReportListener): AttemptReports {
+    const lane = this.#outbox.open(lease);
     this.#listeners.set(lane, listener);
     const add = (change: () => void) => {
       change();

@@ -25,6 +25,8 @@ export interface TakeLoopOptions {
   session: Session;
   attempts: Attempts;
   reporter: Reporter;
+  /** For now, nothing more is to be taken. */
+  isHeld: () => boolean;
 }
 
 export class TakeLoop {
@@ -35,6 +37,7 @@ export class TakeLoop {
   readonly #session: Session;
   readonly #attempts: Attempts;
   readonly #reporter: Reporter;
+  readonly #isHeld: () => boolean;
   readonly #stopping = new AbortController();
   readonly #pace = new RetryPace({ baseMs: 100, maxMs: 5_000, jitter: 0.2 });
   readonly #earlyPace = new RetryPace({ baseMs: 50, maxMs: 1_000, jitter: 0.2 });
@@ -43,7 +46,7 @@ export class TakeLoop {
   #isFull = false;
   #wake: (() => void) | undefined;
 
-  constructor({ options, session, attempts, reporter }: TakeLoopOptions) {
+  constructor({ options, session, attempts, reporter, isHeld }: TakeLoopOptions) {
     this.#options = options;
     this.#clock = options.clock;
     this.#log = options.log;
@@ -51,6 +54,7 @@ export class TakeLoop {
     this.#session = session;
     this.#attempts = attempts;
     this.#reporter = reporter;
+    this.#isHeld = isHeld;
     this.#lastTurnAt = this.#clock.now();
   }
 
@@ -100,7 +104,7 @@ export class TakeLoop {
   }
 
   get #room(): number {
-    if (this.#attempts.hasSolo || this.#reporter.isCongested) return 0;
+    if (this.#attempts.hasSolo || this.#reporter.isCongested || this.#isHeld()) return 0;
     const free = Math.min(this.#executor.free, this.#executor.slots - this.#attempts.active);
     return Math.min(free, MAX_PER_TAKE);
   }

@@ -1,6 +1,7 @@
 // What runs inside a handler thread: loads the author's module, runs its setup, then its jobs, for
 // as long as the thread lives. Imports no zod, no pino, nothing heavy: that is each thread's memory.
 import { enableCompileCache, flushCompileCache } from 'node:module';
+import { getHeapStatistics } from 'node:v8';
 import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../base/clock.ts';
 import { createLinesLog } from '../handler/attempt-log.ts';
@@ -14,6 +15,7 @@ import { describeThrown } from '../handler/thrown.ts';
 import {
   type FromThread,
   type LaneTask,
+  type LastWords,
   PortOutbox,
   type ToThread,
   unpack,
@@ -66,7 +68,11 @@ class ThreadLane implements Speaker {
     this.#port.on('close', () => this.#end());
     captureConsole(this);
     this.#tellOfTheEnd();
-    this.#outbox.push({ kind: 'up', threadId });
+    this.#outbox.push({
+      kind: 'up',
+      threadId,
+      heapLimitBytes: getHeapStatistics().heap_size_limit,
+    });
     this.#outbox.flush();
     await this.#start();
     await ended;
@@ -116,7 +122,7 @@ class ThreadLane implements Speaker {
         this.#run(message, payload ?? new Uint8Array(0));
         return;
       case 'stop':
-        this.#attempts.get(message.number)?.stop(message.reason);
+        this.#attempts.get(message.number)?.stop(message.reason, message.detail);
         return;
       case 'grant':
         this.#attempts.get(message.number)?.grant(message.bytes);
@@ -129,7 +135,7 @@ class ThreadLane implements Speaker {
   #run(job: Extract<ToThread, { kind: 'job' }>, input: Uint8Array): void {
     if (!this.#handler) return;
     const { devices, windowBytes, limits } = this.#task;
-    const { number, jobId, attempt, timeoutMs } = job;
+    const { number, jobId, attempt, timeoutMs, traceparent, tracestate } = job;
     const outbox = this.#outbox;
     const sink: AttemptSink = {
       chunks: ({ sizes, bytes }) => outbox.push({ kind: 'chunks', number, sizes }, bytes),
@@ -137,7 +143,9 @@ class ThreadLane implements Speaker {
       log: (lines, dropped) => outbox.push({ kind: 'log', number, dropped }, lines),
     };
     const clock = monotonicClock;
-    const call = { number, jobId, attempt, input, timeoutMs, devices, windowBytes, limits, clock };
+    const trace = { traceparent, tracestate };
+    const lent = { timeoutMs, devices, windowBytes, limits, clock };
+    const call = { number, jobId, attempt, input, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
     this.#attempts.set(number, running);
     void running.end.then(({ outcome, output }) => {
@@ -164,10 +172,10 @@ class ThreadLane implements Speaker {
    * other attempts of the thread need not take the blame.
    */
   #tellOfTheEnd(): void {
-    let because: 'exit' | 'uncaught' = 'exit';
+    let because: LastWords['because'] = 'exit';
     let number: number | undefined;
-    process.on('uncaughtExceptionMonitor', () => {
-      because = 'uncaught';
+    process.on('uncaughtExceptionMonitor', (_, origin) => {
+      because = origin === 'unhandledRejection' ? 'rejection' : 'uncaught';
       number = currentSpeaker.getStore()?.attemptNumber;
     });
     process.on('exit', (code) => {

@@ -31,15 +31,26 @@ export interface ThreadExecutorOptions extends ExecutorOptions {
   setupTimeoutMs?: number;
   /** For the handler's teardown in `stop`, ms; then the thread is killed. Default 5,000. */
   teardownMs?: number;
+  /** How long a thread is looked at, at most, before it is killed for a job, ms. Default 250. */
+  examineMs?: number;
   /** Of each thread. */
   resourceLimits?: ResourceLimits;
   /** Gets all log lines as well, those of jobs and those of the threads: NDJSON. */
   logDestination?: { write(lines: Uint8Array): unknown };
 }
 
-const DEFAULTS = { threads: 1, graceMs: 2_000, windowBytes: 4 * 1_048_576, teardownMs: 5_000 };
+const DEFAULTS = {
+  threads: 1,
+  graceMs: 2_000,
+  windowBytes: 4 * 1_048_576,
+  teardownMs: 5_000,
+  examineMs: 250,
+};
 
 const RELAUNCH_BACKOFF = { baseMs: 500, maxMs: 30_000, jitter: 0.2 };
+
+/** How long a thread stays that piscina has started beyond those that are needed. */
+const SPARE_MS = 1_000;
 
 /** How long `stop` waits for a thread that does not end although it was terminated. */
 const DESTROY_MS = 1_000;
@@ -53,6 +64,8 @@ export class ThreadExecutor implements Executor {
   readonly #waiting = new Set<ManagedExecution>();
   readonly #running = new Set<ManagedExecution>();
   readonly #relaunches = new Set<() => void>();
+  /** Those that are being killed and have a successor already. */
+  readonly #succeeded = new WeakSet<Lane>();
   readonly #listeners: (() => void)[] = [];
   #pool: Piscina<LaneTask, void> | undefined;
   #starting: PromiseWithResolvers<HandlerConfig> | undefined;
@@ -61,6 +74,7 @@ export class ThreadExecutor implements Executor {
   #uselessThreads = 0;
   #slots = 0;
   #trouble: string | undefined;
+  #stuckThread: string | undefined;
 
   constructor(options: ThreadExecutorOptions) {
     this.#options = { ...DEFAULTS, ...options };
@@ -78,6 +92,10 @@ export class ThreadExecutor implements Executor {
 
   get trouble(): string | undefined {
     return this.#trouble;
+  }
+
+  get stuckThread(): string | undefined {
+    return this.#stuckThread;
   }
 
   onChange(listener: () => void): void {
@@ -112,7 +130,7 @@ export class ThreadExecutor implements Executor {
 
   async stop(): Promise<void> {
     this.#isStopping = true;
-    this.#starting?.reject(new HandlerNotLoadedError('stopped before the handler was loaded'));
+    this.#starting?.reject(new HandlerNotLoadedError('stopped before it was ready'));
     for (const cancel of this.#relaunches) cancel();
     this.#relaunches.clear();
     for (const job of this.#waiting) job.stop('shutdown');
@@ -129,9 +147,11 @@ export class ThreadExecutor implements Executor {
     const { threads, resourceLimits } = this.#options;
     const pool = new Piscina<LaneTask, void>({
       minThreads: threads,
-      maxThreads: threads,
+      // A thread that is being killed, which may take long, has its successor beside it.
+      maxThreads: 2 * threads,
       concurrentTasksPerWorker: 1,
-      idleTimeout: Number.POSITIVE_INFINITY,
+      // Lanes never leave their thread idle: what is left over goes soon.
+      idleTimeout: SPARE_MS,
       // The other modes freeze a thread's event loop while it has no task.
       atomics: 'disabled',
       recordTiming: false,
@@ -156,12 +176,14 @@ export class ThreadExecutor implements Executor {
       task: { handlerPath, devices, windowBytes, limits },
       concurrency,
       setupTimeoutMs,
+      examineMs: this.#options.examineMs,
       memoryLimitMb: this.#options.resourceLimits?.maxOldGenerationSizeMb,
       writeLog: (lines) => this.#options.logDestination?.write(lines),
       events: {
         onReady: (_, config) => this.#welcome(config),
         onFree: () => this.#dispatch(),
-        onStuck: () => this.#tell('a handler thread does not end: it is stuck in native code'),
+        onKill: (killed) => this.#succeed(killed),
+        onStuck: () => this.#giveUp(),
         onGone: (gone, reason) => this.#replace(gone, reason),
       },
     });
@@ -171,20 +193,34 @@ export class ThreadExecutor implements Executor {
   #welcome(config: HandlerConfig): void {
     const { threads, concurrency } = this.#options;
     this.#slots = threads * (concurrency ?? config.concurrency ?? 1);
-    const ready = [...this.#lanes].filter((lane) => lane.wasReady);
-    if (ready.length === threads) {
+    const serving = [...this.#lanes].filter((lane) => lane.isServing);
+    if (serving.length === threads) {
       this.#trouble = undefined;
       this.#starting?.resolve(config);
     }
     this.#dispatch();
   }
 
+  /** Its successor starts while it dies, so that its slots are soon there again. */
+  #succeed(lane: Lane): void {
+    if (this.#isStopping) return;
+    this.#succeeded.add(lane);
+    this.#uselessThreads = 0;
+    this.#launch();
+  }
+
+  #giveUp(): void {
+    this.#stuckThread =
+      'a handler thread does not end although it was killed: it is in native code';
+    this.#tell(this.#stuckThread);
+  }
+
   #replace(lane: Lane, reason: string): void {
     this.#lanes.delete(lane);
-    if (this.#isStopping) return;
+    if (this.#isStopping || this.#succeeded.has(lane)) return;
     this.#uselessThreads = lane.wasOfUse ? 0 : this.#uselessThreads + 1;
     if (this.#starting) {
-      this.#starting.reject(new HandlerNotLoadedError(reason));
+      this.#starting.reject(new HandlerNotLoadedError(reason, { stage: lane.stage }));
     } else if (lane.wasReady && this.#uselessThreads <= 1) {
       this.#launch();
       this.#notify();
@@ -231,11 +267,16 @@ export class ThreadExecutor implements Executor {
   }
 
   async #destroy(pool: Piscina<LaneTask, void>): Promise<void> {
+    const destroyed = pool.destroy().catch(() => {
+      // Of a thread that threw while it ended.
+    });
+    // It waits for all threads, of which one does not end.
+    if (this.#stuckThread !== undefined) return;
     let cancel: () => void = () => undefined;
     const patience = new Promise<void>((resolve) => {
       cancel = this.#clock.after(DESTROY_MS, resolve);
     });
-    await Promise.race([pool.destroy(), patience]);
+    await Promise.race([destroyed, patience]);
     cancel();
   }
 }

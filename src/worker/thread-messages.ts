@@ -18,14 +18,22 @@ export interface LaneTask {
 /** `number` names an attempt within its thread. */
 export type ToThread =
   /** Payload: the input. */
-  | { kind: 'job'; number: number; jobId: string; attempt: number; timeoutMs: number }
-  | { kind: 'stop'; number: number; reason: StopReason }
+  | {
+      kind: 'job';
+      number: number;
+      jobId: string;
+      attempt: number;
+      timeoutMs: number;
+      traceparent: string | undefined;
+      tracestate: string | undefined;
+    }
+  | { kind: 'stop'; number: number; reason: StopReason; detail: string | undefined }
   | { kind: 'grant'; number: number; bytes: number }
   | { kind: 'teardown' };
 
 export type FromThread =
   /** Before anything of the author's runs. */
-  | { kind: 'up'; threadId: number }
+  | { kind: 'up'; threadId: number; heapLimitBytes: number }
   | { kind: 'loaded'; config: HandlerConfig }
   | { kind: 'ready' }
   /** The module could not be loaded, or setup threw. */
@@ -38,8 +46,16 @@ export type FromThread =
   | { kind: 'log'; number: number | undefined; dropped: number }
   /** Payload: the output, if there is one. */
   | { kind: 'end'; number: number; outcome: Outcome }
-  /** The thread ends, and the attempt (if it is known) in whose code that began. */
-  | { kind: 'exit'; code: number; number: number | undefined; because: 'exit' | 'uncaught' };
+  | LastWords;
+
+/** The thread ends, and the attempt (if it is known) in whose code that began. */
+export interface LastWords {
+  kind: 'exit';
+  code: number;
+  number: number | undefined;
+  /** By `process.exit`, by an exception that nothing caught, by a rejection that nothing handled. */
+  because: 'exit' | 'uncaught' | 'rejection';
+}
 
 /** A length: the next so many bytes of the shared block. */
 type Payload = number | Uint8Array | undefined;

@@ -16,6 +16,8 @@ export interface WorkerMetrics {
   readonly observer: WorkerObserver;
   /** In the text form of Prometheus. */
   collect(health: WorkerHealth): Promise<string>;
+  /** In the form in which a supervisor adds them to those of others, with the worker's id as a label. */
+  export(health: WorkerHealth, workerId: string): Promise<unknown>;
 }
 
 /** A job may wait or run for days: from there on the exact time is in the job's record. */
@@ -39,6 +41,11 @@ export function createWorkerMetrics({ clock, version }: WorkerMetricsOptions): W
     collect(health) {
       refresh(health);
       return registry.metrics();
+    },
+    export(health, workerId) {
+      refresh(health);
+      registry.setDefaultLabels({ worker: workerId });
+      return registry.getMetricsAsJSON();
     },
   };
 }

@@ -46,6 +46,15 @@ export interface WorkerOptions {
    * longer than the executor needs to kill a thread. Default 10,000.
    */
   stuckAfterMs?: number;
+  /**
+   * Resident memory that the process may take, bytes. From 80 % on nothing more is taken, and once
+   * nothing runs the worker leaves with `recycle`. Past it, the job that runs fails with
+   * `memory_limit_exceeded`; if several run, all are given back to run alone, and the worker leaves.
+   * Default: no limit.
+   */
+  memoryLimitBytes?: number | undefined;
+  /** Resident memory of the process, bytes. Default: as the system says. */
+  readRssBytes?: () => number;
   /** Is told what happens. Default: nobody is. */
   observer?: WorkerObserver | undefined;
 }
@@ -64,6 +73,8 @@ export function completeWorkerOptions(options: WorkerOptions): CompleteWorkerOpt
     maxOutboxBytes: 64 * 1_048_576,
     outbox: new MemoryOutbox(),
     stuckAfterMs: 10_000,
+    memoryLimitBytes: undefined,
+    readRssBytes: () => process.memoryUsage.rss(),
     observer: undefined,
     ...options,
   };

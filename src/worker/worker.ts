@@ -1,14 +1,12 @@
 // The worker's life: from setup over taking and running jobs to the farewell. It owns the state and
 // the order of things; the loops beside it do the work.
-import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { LeaseRef } from '../wire/worker-link.ts';
 import { Attempts } from './attempts.ts';
 import type { Executor } from './executor.ts';
+import { type Farewell, windUp } from './farewell.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
-import { callWithin, toLinkError } from './link-call.ts';
+import { MemoryGuard } from './memory-guard.ts';
 import { Reporter } from './reporter.ts';
-import { RetryPace } from './retry-pace.ts';
 import { Session } from './session.ts';
 import { TakeLoop } from './take-loop.ts';
 import {
@@ -17,26 +15,28 @@ import {
   type WorkerOptions,
 } from './worker-options.ts';
 
+export type { Farewell } from './farewell.ts';
 export type { WorkerOptions } from './worker-options.ts';
 
 /**
  * `starting`: the handler's setup, then the first hello. `ready`: takes jobs. `draining`: takes none,
  * lets running ones end. `stopped`: has said bye. `failed`: cannot go on, and holds nothing.
+ * `recycle`: a fresh process is to take its place.
  */
 export type WorkerState =
   | { readonly name: 'starting'; readonly step: 'setup' | 'hello' }
   | { readonly name: 'ready' }
-  | { readonly name: 'draining'; readonly askedBy: 'caller' | 'platform' }
-  | { readonly name: 'stopped'; readonly farewell: Farewell }
-  | { readonly name: 'failed'; readonly reason: string };
+  | { readonly name: 'draining'; readonly askedBy: Leaver }
+  | { readonly name: 'stopped'; readonly farewell: Farewell; readonly recycle?: Recycle }
+  | { readonly name: 'failed'; readonly reason: string; readonly recycle?: Recycle };
 
-export interface Farewell {
-  /** Every outcome was acknowledged. */
-  delivered: boolean;
-  /** Attempts whose outcome was not. */
-  undelivered: LeaseRef[];
-  /** Jobs that did not end in time and were given back. */
-  abandoned: number;
+/** Who wants the worker to leave; `itself`: for a fresh process, also where `recycle` was called. */
+type Leaver = 'caller' | 'platform' | 'itself';
+
+export interface Recycle {
+  reason: string;
+  /** A thread does not end: the process has to be killed by SIGKILL, its exit would wait for it. */
+  isStuck: boolean;
 }
 
 export interface WorkerHealth {
@@ -47,6 +47,8 @@ export interface WorkerHealth {
   state: WorkerState['name'];
   slots: number;
   running: number;
+  /** Attempts that came to an end since the start. */
+  ended: number;
   /** Of the running ones: those that were told to end long ago, and did not. */
   stuck: number;
   /** Unix ms; of the last answer. */
@@ -69,6 +71,8 @@ export interface Worker {
   drain(): Promise<Farewell>;
   /** Leaves without waiting for running jobs; hastens a drain that is under way. */
   stop(): Promise<Farewell>;
+  /** As `drain`, so that a fresh process takes its place. Nothing happens if it is leaving already. */
+  recycle(reason: string): void;
   /** Resolves with the state `stopped` or `failed`, whatever led to it. */
   readonly ended: Promise<WorkerState>;
   readonly state: WorkerState;
@@ -83,7 +87,6 @@ export function createWorker(options: WorkerOptions): Worker {
 class QueueWorker implements Worker {
   readonly ended: Promise<WorkerState>;
   readonly #options: CompleteWorkerOptions;
-  readonly #clock: Clock;
   readonly #log: Log;
   readonly #executor: Executor;
   readonly #session: Session;
@@ -91,20 +94,21 @@ class QueueWorker implements Worker {
   readonly #attempts: Attempts;
   readonly #takeLoop: TakeLoop;
   readonly #leaseKeeper: LeaseKeeper;
+  readonly #memoryGuard: MemoryGuard | undefined;
   /** Ends the session's waits. */
   readonly #over = new AbortController();
   /** Ends the wait for running jobs. */
   readonly #hurry = new AbortController();
   #state: WorkerState = { name: 'starting', step: 'setup' };
   #leaving: Promise<Farewell> | undefined;
+  #recycleReason: string | undefined;
   #executorStopped: Promise<void> | undefined;
   #taking: Promise<void> = Promise.resolve();
   #resolveEnded: (state: WorkerState) => void = () => {};
 
   constructor(options: CompleteWorkerOptions) {
-    const { clock, log, executor } = options;
+    const { log, executor } = options;
     this.#options = options;
-    this.#clock = clock;
     this.#log = log;
     this.#executor = executor;
     this.ended = new Promise((resolve) => {
@@ -118,13 +122,18 @@ class QueueWorker implements Worker {
     this.#session = session;
     this.#reporter = reporter;
     this.#attempts = attempts;
-    this.#takeLoop = new TakeLoop({ options, session, attempts, reporter });
+    const isHeld = () => this.#memoryGuard?.isHigh ?? false;
+    this.#takeLoop = new TakeLoop({ options, session, attempts, reporter, isHeld });
+    this.#memoryGuard = this.#createMemoryGuard();
     const onDrain = () => {
       void this.#leave('platform');
     };
     this.#leaseKeeper = new LeaseKeeper({ options, session, attempts, onDrain });
     attempts.onChange(() => this.#takeLoop.poke());
-    executor.onChange(() => this.#takeLoop.poke());
+    executor.onChange(() => {
+      this.#takeLoop.poke();
+      if (executor.stuckThread !== undefined) this.#recycleNow(executor.stuckThread);
+    });
   }
 
   get state(): WorkerState {
@@ -150,6 +159,7 @@ class QueueWorker implements Worker {
       { workerId: this.#options.workerId, slots: this.#executor.slots },
       'worker ready',
     );
+    this.#memoryGuard?.start();
     this.#reporter.resume();
     this.#leaseKeeper.run().catch((error: unknown) => this.#fail(error));
     this.#taking = this.#takeLoop.run().catch((error: unknown) => this.#fail(error));
@@ -164,6 +174,30 @@ class QueueWorker implements Worker {
     return this.#leave('caller');
   }
 
+  recycle(reason: string): void {
+    if (this.#leaving || this.#state.name === 'failed') return;
+    this.#recycleReason = reason;
+    this.#log.info({ reason }, 'a fresh process is to take over');
+    void this.#leave('itself');
+  }
+
+  /** Its jobs are not waited for. */
+  #recycleNow(reason: string): void {
+    if (this.#state.name !== 'ready' && this.#state.name !== 'draining') return;
+    this.#hurry.abort();
+    this.recycle(reason);
+  }
+
+  #createMemoryGuard(): MemoryGuard | undefined {
+    const { clock, log, memoryLimitBytes: limitBytes, readRssBytes } = this.#options;
+    if (limitBytes === undefined) return undefined;
+    const onRelief = () => this.#takeLoop.poke();
+    const onRecycle = (reason: string, pace: 'now' | 'idle') =>
+      pace === 'now' ? this.#recycleNow(reason) : this.recycle(reason);
+    const attempts = this.#attempts;
+    return new MemoryGuard({ clock, log, attempts, limitBytes, readRssBytes, onRelief, onRecycle });
+  }
+
   health(): WorkerHealth {
     const reason = this.#findTrouble();
     const lastTakeAt = this.#takeLoop.lastTakeAt;
@@ -175,6 +209,7 @@ class QueueWorker implements Worker {
       state: this.#state.name,
       slots: this.#state.name === 'starting' ? 0 : this.#executor.slots,
       running: this.#attempts.active,
+      ended: this.#attempts.ended,
       stuck: this.#attempts.stuck,
       ...(lastTakeAt !== undefined && { lastTakeAt }),
       ...(lastRenewAt !== undefined && { lastRenewAt }),
@@ -204,12 +239,12 @@ class QueueWorker implements Worker {
     }
   }
 
-  #leave(askedBy: 'caller' | 'platform'): Promise<Farewell> {
+  #leave(askedBy: Leaver): Promise<Farewell> {
     this.#leaving ??= this.#sayFarewell(askedBy);
     return this.#leaving;
   }
 
-  async #sayFarewell(askedBy: 'caller' | 'platform'): Promise<Farewell> {
+  async #sayFarewell(askedBy: Leaver): Promise<Farewell> {
     const before = this.#state.name;
     const undelivered = this.#options.outbox.undelivered();
     const delivered = before !== 'failed' && undelivered.length === 0;
@@ -223,60 +258,16 @@ class QueueWorker implements Worker {
     await this.#stopExecutor();
     if (this.#state.name === 'draining') {
       this.#log.info({ farewell }, 'worker stopped');
-      this.#finish({ name: 'stopped', farewell });
+      this.#finish({ name: 'stopped', farewell, ...this.#describeRecycle() });
     }
     return farewell;
   }
 
-  /** Everything that is still owed to the platform, while the leases are kept alive. */
-  async #windUp(): Promise<Farewell> {
-    const { drainMs, forceMs, flushMs } = this.#options;
-    const attempts = this.#attempts;
-    const drainUntil = this.#clock.now() + drainMs;
+  #windUp(): Promise<Farewell> {
     this.#takeLoop.stop();
-    attempts.releaseWaiting();
-    if (!(await this.#settles(attempts.idle(), drainMs, this.#hurry.signal))) {
-      attempts.stopAll('shutdown');
-      await this.#settles(attempts.idle(), forceMs);
-    }
-    const abandoned = attempts.abandonAll();
-    if (abandoned > 0)
-      this.#log.warn({ abandoned }, 'jobs did not end in time; they go back to the queue');
-    // A take that was answered in that instant still brings leases, to be given back.
-    await this.#settles(this.#taking, flushMs);
-    // What is left of the drain is time for a platform that is away to come back.
+    const [options, attempts, reporter] = [this.#options, this.#attempts, this.#reporter];
     const hurry = this.#hurry.signal;
-    const leftMs = hurry.aborted ? 0 : drainUntil - this.#clock.now();
-    await this.#settles(this.#reporter.delivered(), leftMs, hurry);
-    await this.#settles(this.#reporter.delivered(), flushMs);
-    const undelivered = this.#options.outbox.undelivered();
-    if (undelivered.length > 0) this.#log.error({ undelivered }, 'outcomes could not be delivered');
-    await this.#options.outbox.secure();
-    await this.#sayBye(this.#clock.now() + flushMs);
-    return { delivered: undelivered.length === 0, undelivered, abandoned };
-  }
-
-  /** Unheard, it costs time only: the leases run out, and a successor's hello tells the same. */
-  async #sayBye(until: number): Promise<void> {
-    const { link, workerId, incarnation, outbox } = this.#options;
-    const pace = new RetryPace({ baseMs: 100, maxMs: 1_000, jitter: 0.2 });
-    const bye = { workerId, incarnation, reason: 'drained' as const, outbox: outbox.survivors() };
-    for (;;) {
-      try {
-        const limitMs = Math.max(1, until - this.#clock.now());
-        await callWithin({ clock: this.#clock, limitMs }, () => link.bye(bye));
-        return;
-      } catch (thrown) {
-        const error = toLinkError(thrown);
-        this.#options.observer?.callFailed('bye', error.code);
-        const waitMs = pace.next(error);
-        if (error.code !== 'unavailable' || this.#clock.now() + waitMs >= until) {
-          this.#log.warn({ err: error }, 'the platform did not hear the bye');
-          return;
-        }
-        await sleep(this.#clock, waitMs, this.#over.signal);
-      }
-    }
+    return windUp({ options, attempts, reporter, taking: this.#taking, hurry });
   }
 
   #fail(error: unknown): void {
@@ -287,13 +278,23 @@ class QueueWorker implements Worker {
     this.#endLoops();
     this.#attempts.stopAll('lost');
     this.#hurry.abort();
-    void this.#stopExecutor().then(() => this.#finish({ name: 'failed', reason }));
+    void this.#stopExecutor().then(() =>
+      this.#finish({ name: 'failed', reason, ...this.#describeRecycle() }),
+    );
+  }
+
+  #describeRecycle(): { recycle?: Recycle } {
+    const { stuckThread } = this.#executor;
+    const reason = stuckThread ?? this.#recycleReason;
+    if (reason === undefined) return {};
+    return { recycle: { reason, isStuck: stuckThread !== undefined } };
   }
 
   #endLoops(): void {
     this.#takeLoop.stop();
     this.#leaseKeeper.stop();
     this.#reporter.stop();
+    this.#memoryGuard?.stop();
     this.#over.abort();
   }
 
@@ -308,17 +309,5 @@ class QueueWorker implements Worker {
   #finish(state: WorkerState): void {
     this.#state = state;
     this.#resolveEnded(state);
-  }
-
-  /** Whether it settles within so many ms, and before the signal. */
-  async #settles(work: Promise<void>, ms: number, signal?: AbortSignal): Promise<boolean> {
-    const settled = new AbortController();
-    const signals = signal ? [settled.signal, signal] : [settled.signal];
-    const timer = sleep(this.#clock, ms, AbortSignal.any(signals)).then(() => false);
-    try {
-      return await Promise.race([work.then(() => true), timer]);
-    } finally {
-      settled.abort();
-    }
   }
 }

@@ -304,5 +304,26 @@ export function describeReports(stage: LinkStage): void {
       });
       expect((await platform.health()).jobs.retried).toBe(0);
     });
+
+    it('of a release as a suspect does not count, and the job runs alone next', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      await hand.finish(await hand.takeOne(), { kind: 'released', reason: 'suspect' });
+      expect(await platform.job(id)).toMatchObject({ failures: 0, releases: 0, solo: true });
+      expect(await hand.takeOne()).toMatchObject({ jobId: id, attempt: 2, solo: true });
+    });
+
+    it('keeps where the attempt was stuck', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const stack = '    at spin (file:///handler.ts:3:5)';
+      const stuck = { state: 'running', stack, chunks: 2, lastChunkMs: 40 } as const;
+      const error = { code: 'execution_timeout', message: 'too long', stuck } as const;
+      const timedOut = { kind: 'timed_out', executionMs: 9, error, stopped: 'thread' } as const;
+      await hand.finish(await hand.takeOne(), timedOut);
+      expect((await platform.record(id)).error).toMatchObject({ stuck });
+    });
   });
 }

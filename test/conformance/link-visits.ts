@@ -2,9 +2,47 @@
 import { describe, expect, it } from 'vitest';
 import { PROTOCOL_VERSION } from '../../src/wire/worker-link.ts';
 import type { LinkStage } from './link.ts';
-import { completed, failed, outcomeOf, refTo } from './platform.ts';
+import { completed, ENDPOINT, failed, outcomeOf, refTo } from './platform.ts';
+
+const trace = {
+  traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
+  tracestate: 'vendor=state',
+};
 
 export function describeVisits(stage: LinkStage): void {
+  describe('the trace of a job', () => {
+    it('is in the lease of each of its attempts, also after a retry that was asked for', async () => {
+      const { platform } = stage;
+      const id = await platform.submitTraced(trace);
+      const hand = await stage.worker();
+      for (let attempt = 1; attempt <= 3; attempt++) {
+        const lease = await hand.takeOne();
+        expect(lease).toMatchObject({ attempt, ...trace });
+        await hand.reportOne(outcomeOf(lease, 1, failed));
+        await platform.clock.advance(60_000);
+      }
+      await platform.queue.jobs.retry({ endpointId: ENDPOINT, id });
+      expect(await hand.takeOne()).toMatchObject({ attempt: 4, ...trace });
+    });
+
+    it('is not in the lease of a job without one', async () => {
+      await stage.platform.submit();
+      const lease = await (await stage.worker()).takeOne();
+      expect(lease).not.toHaveProperty('traceparent');
+      expect(lease).not.toHaveProperty('tracestate');
+    });
+
+    it('may be named by reports, and changes nothing in what they do', async () => {
+      const { platform } = stage;
+      const id = await platform.submitTraced(trace);
+      const hand = await stage.worker();
+      const report = outcomeOf(await hand.takeOne(), 1, completed, '1');
+      const { traceparent } = trace;
+      expect(await hand.reportOne({ ...report, traceparent })).toEqual({ answer: 'applied' });
+      expect(await platform.record(id)).toMatchObject({ status: 'COMPLETED', output: 1 });
+    });
+  });
+
   describe('hello', () => {
     it('is answered with the numbers that the platform acts by', async () => {
       expect(await stage.hand().hello()).toEqual({

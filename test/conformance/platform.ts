@@ -3,11 +3,13 @@ import { ManualClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { Queue, type QueueOptions } from '../../src/queue/queue.ts';
 import type { QueueSettings } from '../../src/queue/settings.ts';
+import type { Submission } from '../../src/queue/submissions.ts';
 import { openSqliteStore } from '../../src/store/sqlite.ts';
 import type { Store, StoredJob } from '../../src/store/store.ts';
 import { type EndpointSettings, endpointSettings } from '../../src/wire/endpoint.ts';
 import type { JobPolicy, JobRecord } from '../../src/wire/job.ts';
 import type { WorkerVerb } from '../../src/wire/routes.ts';
+import type { TraceContext } from '../../src/wire/trace-context.ts';
 import {
   type Lease,
   type LeaseRef,
@@ -116,9 +118,17 @@ export class Platform {
   }
 
   async submit(policy: JobPolicy = {}, input: Uint8Array = Buffer.from('{}')): Promise<string> {
-    const submission = { endpointId: ENDPOINT, mode: 'run' as const, input, policy };
-    const { id } = await this.queue.submissions.submit({ ...submission, idempotency: undefined });
-    return id;
+    return this.#submit({ policy, input });
+  }
+
+  /** A job whose request belonged to a trace. */
+  async submitTraced(trace: TraceContext): Promise<string> {
+    return this.#submit({ policy: {}, input: Buffer.from('{}'), trace });
+  }
+
+  async #submit(job: Pick<Submission, 'input' | 'policy' | 'trace'>): Promise<string> {
+    const submission = { endpointId: ENDPOINT, mode: 'run' as const, idempotency: undefined };
+    return (await this.queue.submissions.submit({ ...submission, ...job })).id;
   }
 
   async job(id: string): Promise<StoredJob> {

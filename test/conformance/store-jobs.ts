@@ -48,6 +48,8 @@ const fullJob: StoredJob = makeJob({
   workerId: 'worker-1',
   idempotencyKey: 'key',
   requestHash: 'hash',
+  traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
+  tracestate: 'vendor=state',
 });
 
 export function describeJobs(): void {

@@ -44,6 +44,8 @@ export function makeJob(changes: Partial<StoredJob> & { id: string }): StoredJob
     workerId: null,
     idempotencyKey: null,
     requestHash: null,
+    traceparent: null,
+    tracestate: null,
     ...changes,
   };
 }

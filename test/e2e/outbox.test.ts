@@ -42,6 +42,8 @@ function startWorker(platform: PlatformProcess, ...args: string[]): Process {
   return platform.startWorker(
     ENDPOINT,
     'api-script.ts',
+    // The process itself is killed and limited here, not one beneath it.
+    '--unsupervised',
     '--state-dir',
     stateDir(platform),
     ...args,

@@ -1,7 +1,7 @@
 // What the service answers, checked for its shape when it is read.
 import { expect } from 'vitest';
 import { z } from 'zod';
-import { ERROR_CODES, JOB_STATUSES } from '../../src/wire/job.ts';
+import { ERROR_CODES, JOB_STATUSES, STUCK_STATES } from '../../src/wire/job.ts';
 
 const status = z.enum(JOB_STATUSES);
 const wholeMs = z.int().min(0);
@@ -26,6 +26,16 @@ export const jobRecord = z.strictObject({
       message: z.string(),
       type: z.string().exactOptional(),
       stack: z.string().exactOptional(),
+      stuck: z
+        .strictObject({
+          state: z.enum(STUCK_STATES),
+          stack: z.string().exactOptional(),
+          chunks: z.int().min(0),
+          lastChunkMs: wholeMs.exactOptional(),
+          eventLoopUtilization: z.number().min(0).max(1).exactOptional(),
+          heapUsedBytes: z.int().exactOptional(),
+        })
+        .exactOptional(),
       attempts: z.array(
         z.strictObject({
           attempt: z.int().min(1),

@@ -5,6 +5,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { killTree } from './process-tree.ts';
 
 const BIN = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url));
 
@@ -42,6 +43,12 @@ export class Process {
       }
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
+  }
+
+  /** With all processes beneath it. */
+  kill(): void {
+    const { exitCode, pid, signalCode } = this.child;
+    if (exitCode === null && signalCode === null && pid !== undefined) killTree(pid);
   }
 
   async end(signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
@@ -135,7 +142,8 @@ export class PlatformProcess {
 
   /** Ends what still runs of the platform and of its workers. */
   async close(): Promise<void> {
-    await Promise.all(this.#workers.map((worker) => worker.end('SIGKILL')));
+    for (const worker of this.#workers) worker.kill();
+    await Promise.all(this.#workers.map((worker) => worker.exited));
     await this.#process?.end();
     await rm(this.folder, { recursive: true, force: true });
   }

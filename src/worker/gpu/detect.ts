@@ -29,6 +29,8 @@ export interface Detection {
   /** The processors, also where GPUs were found. */
   host: FoundDevice;
   nvidia: NvidiaState;
+  /** What nvidia-smi said, where there is one: the first reading of the devices' health. */
+  reading: SmiReading | undefined;
   problems: Problem[];
 }
 
@@ -59,14 +61,14 @@ export async function detectDevices(options: DetectOptions): Promise<Detection> 
     detectNvidia(options),
     listOtherGpus({ deviceFolder, clock }),
   ]);
-  const { state, problems } = nvidia;
+  const { state, reading, problems } = nvidia;
   if (other.problem !== undefined) {
     const remedy = 'name the devices that jobs need by --devices, or look at `lspci` by hand';
     problems.push({ severity: 'warning', text: other.problem, remedy });
   }
   const host: FoundDevice = { device: describeProcessors(), vendor: 'host', pciBusId: '' };
   const gpus = [...nvidia.devices, ...other.devices];
-  return { devices: gpus.length > 0 ? gpus : [host], host, nvidia: state, problems };
+  return { devices: gpus.length > 0 ? gpus : [host], host, nvidia: state, reading, problems };
 }
 
 function describeProcessors(): Device {
@@ -79,6 +81,7 @@ function describeProcessors(): Device {
 interface NvidiaDetection {
   devices: FoundDevice[];
   state: NvidiaState;
+  reading: SmiReading | undefined;
   problems: Problem[];
 }
 
@@ -92,7 +95,7 @@ async function detectNvidia(options: DetectOptions): Promise<NvidiaDetection> {
     );
     const isWanted = options.nvidiaSmi !== undefined || hasDriver;
     const problems = isWanted ? [explainAbsence(nvidiaSmi, hasDriver)] : [];
-    return { devices: [], state: { kind: 'absent' }, problems };
+    return { devices: [], state: { kind: 'absent' }, reading: undefined, problems };
   }
   const { timeoutMs = SMI_TIMEOUT_MS, clock = systemClock } = options;
   return readDevices(await readNvidiaSmi({ command, timeoutMs, clock }), command);
@@ -113,13 +116,14 @@ function readDevices(reading: SmiReading, command: string): NvidiaDetection {
   if (reading.kind === 'fault') {
     const { reason, remedy } = reading;
     const problem: Problem = { severity: 'error', text: reason, remedy };
-    return { devices: [], state: { kind: 'failing', command }, problems: [problem] };
+    return { devices: [], state: { kind: 'failing', command }, reading, problems: [problem] };
   }
   const { report, lostBusIds } = reading;
   const { driverVersion, cudaVersion } = report;
   return {
     devices: listNvidiaDevices(report),
     state: { kind: 'working', command, driverVersion, cudaVersion, gpus: report.gpus.length },
+    reading,
     problems: [
       ...(report.gpus.length + lostBusIds.length === 0 ? [NO_GPUS] : []),
       ...lostBusIds.map(explainLost),

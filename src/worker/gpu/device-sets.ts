@@ -32,6 +32,13 @@ export interface DeviceSets {
 /** What was asked for cannot be had of these devices; says what can. */
 export class DeviceChoiceError extends Error {
   override readonly name = 'DeviceChoiceError';
+  /** What to do about it. */
+  readonly remedy: string;
+
+  constructor(message: string, remedy = 'change --devices or --gpus-per-worker') {
+    super(message);
+    this.remedy = remedy;
+  }
 }
 
 /** The value of --gpus-per-worker: a number from 1, or `all`. @throws DeviceChoiceError */
@@ -135,10 +142,15 @@ function listChoices(gpus: readonly FoundDevice[]): string {
 }
 
 /** As --devices takes it, with the UUID that it stands for. */
-export function nameDevice({ device, vendor, mig }: FoundDevice): string {
+export function nameDevice(found: FoundDevice): string {
+  return found.vendor === 'host' ? 'cpu' : `${numberDevice(found)} (${found.device.uuid})`;
+}
+
+/** As --devices takes it: `0`, `0:1` for a MIG instance, `amd:0`, `cpu`. */
+export function numberDevice({ device, vendor, mig }: FoundDevice): string {
   if (vendor === 'host') return 'cpu';
   const maker = vendor === 'nvidia' ? '' : `${vendor}:`;
-  return `${maker}${device.index}${mig ? `:${mig.index}` : ''} (${device.uuid})`;
+  return `${maker}${device.index}${mig ? `:${mig.index}` : ''}`;
 }
 
 function makeGpuSet(vendor: (typeof VENDORS)[number], members: readonly FoundDevice[]): DeviceSet {

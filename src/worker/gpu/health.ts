@@ -18,6 +18,8 @@ export type DeviceReading =
   | { kind: 'lost'; reason: string }
   /** nvidia-smi gave no report: nothing is known of any device. */
   | { kind: 'unread'; reason: string }
+  /** The same, and the program is to blame: it is being updated, or does not fit the driver. */
+  | { kind: 'unreadable'; reason: string }
   /** Nothing is known of this device, through no fault of its own. */
   | { kind: 'skipped' };
 
@@ -86,6 +88,11 @@ export interface Judgement {
 /** The health after one more reading. */
 export function judgeReading({ health, reading, now, policy }: Judgement): DeviceHealth {
   if (reading.kind === 'skipped') return health;
+  if (reading.kind === 'unreadable') {
+    // Nothing speaks against the device, and nothing for one that is out of service.
+    const isOut = health.state.name === 'quarantined';
+    return isOut ? health : change(health, suspect(reading.reason), now, policy);
+  }
   const { verdict, hot } = weigh(health, reading, policy);
   const unread = reading.kind === 'unread' ? health.unread + 1 : 0;
   const counts = reading.kind === 'read' ? reading : health;
@@ -107,7 +114,7 @@ type Verdict =
 
 function weigh(
   health: DeviceHealth,
-  reading: Exclude<DeviceReading, { kind: 'skipped' }>,
+  reading: Exclude<DeviceReading, { kind: 'skipped' | 'unreadable' }>,
   policy: HealthPolicy,
 ): { verdict: Verdict; hot: number } {
   if (reading.kind === 'lost') return { verdict: bad(reading.reason), hot: 0 };

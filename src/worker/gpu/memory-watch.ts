@@ -1,79 +1,236 @@
 // Memory of a device that nobody gives back: held after the process of a job is gone, or growing
 // from job to job. Pure; in a container nvidia-smi names no processes, so only bytes are judged.
 
-export interface HeldMemory {
-  /** Now in use on the device. */
+/** Jobs of one worker process. */
+export interface JobActivity {
+  /** Tells its processes apart. */
+  readonly incarnation: number;
+  /** Jobs that run now. */
+  readonly running: number;
+  /** Jobs that ended in this process. */
+  readonly ended: number;
+}
+
+/** One look at a device. */
+export interface MemorySample {
+  /** In use on the device; undefined: not told. */
   usedBytes: number | undefined;
-  /** In use before a process of ours was on it. */
-  baselineBytes: number;
-  /** Processes of ours that run on it. */
-  ownProcesses: number;
-  /** What drivers and neighbours may take beside: 256 MiB unless told. */
-  toleranceBytes?: number;
+  /** Of the process on it when the look began and when it was over; undefined: there was none. */
+  before: JobActivity | undefined;
+  after: JobActivity | undefined;
 }
 
-const TOLERANCE_BYTES = 256 * 2 ** 20;
-
-/** Bytes over the baseline that no process of ours can be holding; 0 where that cannot be said. */
-export function findHeldBytes(memory: HeldMemory): number {
-  const { usedBytes, baselineBytes, ownProcesses, toleranceBytes = TOLERANCE_BYTES } = memory;
-  if (usedBytes === undefined || ownProcesses > 0) return 0;
-  const held = usedBytes - baselineBytes;
-  return held > toleranceBytes ? held : 0;
-}
-
-export interface MemoryGrowth {
-  /** In use after each of the last jobs of this process, newest last. */
-  afterJobs: readonly number[];
-  /** After its first job: models are loaded by then. */
-  firstBytes: number | undefined;
-}
-
-export interface GrowthPolicy {
-  /** Jobs in a row that must each have left more behind. */
-  jobs: number;
-  /** What one job must leave behind to count, bytes. */
-  minBytesPerJob: number;
-  /** Growth since the first job from which the process is to be replaced; undefined: never. */
+export interface MemoryPolicy {
+  /** Over the baseline, what drivers and neighbours may take beside, bytes. */
+  heldBytes: number;
+  /** Samples in a row that must each be larger than the one before. */
+  steps: number;
+  /** The same for a process that is never seen idle, whose samples are less sure. */
+  busySteps: number;
+  /** What counts as larger, bytes. */
+  minStepBytes: number;
+  /** Growth since the first sample from which the process is to be replaced; undefined: never. */
   recycleAtBytes?: number | undefined;
 }
 
-export const DEFAULT_GROWTH_POLICY: GrowthPolicy = { jobs: 5, minBytesPerJob: 2 ** 20 };
+export const DEFAULT_MEMORY_POLICY: MemoryPolicy = {
+  heldBytes: 256 * 2 ** 20,
+  steps: 5,
+  busySteps: 10,
+  minStepBytes: 2 ** 20,
+};
 
-export type GrowthVerdict =
-  | { name: 'steady' }
-  /** Each of the last jobs left more behind. */
-  | { name: 'growing'; bytesPerJob: number; grownBytes: number }
-  /** Past the limit: replace the process between jobs. */
-  | { name: 'recycle'; grownBytes: number };
+export interface Growth {
+  jobs: number;
+  /** Mean over these jobs. */
+  bytesPerJob: number;
+  /** Since the first sample of the process. */
+  grownBytes: number;
+}
 
-export const NO_GROWTH: MemoryGrowth = { afterJobs: [], firstBytes: undefined };
+export type MemoryFinding =
+  /** More than before the first process of ours, while there is none. */
+  | { name: 'held'; heldBytes: number }
+  /** What was held is free again. */
+  | { name: 'freed' }
+  /** Each of the last samples was larger; found once a process. */
+  | ({ name: 'growing' } & Growth)
+  /** Past the limit: replace the process between jobs; found once a process. */
+  | ({ name: 'recycle' } & Growth);
 
-/** Notes what is in use after one more job of the same process. */
-export function noteJobMemory(
-  growth: MemoryGrowth,
-  usedBytes: number,
-  policy: GrowthPolicy,
-): MemoryGrowth {
+interface Level {
+  readonly usedBytes: number;
+  readonly ended: number;
+}
+
+interface Series {
+  readonly first: Level;
+  /** Newest last. */
+  readonly last: readonly Level[];
+}
+
+/** Looks at a process that was busy in all of them, until one more job has ended. */
+interface BusyStretch {
+  readonly looks: number;
+  readonly leastBytes: number;
+  readonly endedBefore: number;
+}
+
+interface ProcessMemory {
+  readonly incarnation: number;
+  readonly ended: number;
+  readonly idle: Series | undefined;
+  readonly busy: Series | undefined;
+  readonly stretch: BusyStretch | undefined;
+  readonly isGrowthTold: boolean;
+  readonly isRecycled: boolean;
+}
+
+export interface MemoryHistory {
+  /** In use before a process of ours was on it; undefined where that was not seen. */
+  readonly baselineBytes: number | undefined;
+  readonly hasRun: boolean;
+  readonly isHeld: boolean;
+  /** Of the last process that was seen. */
+  readonly process: ProcessMemory | undefined;
+}
+
+/** `baselineBytes` is read before the first process is started. */
+export function startMemory(baselineBytes: number | undefined): MemoryHistory {
+  return { baselineBytes, hasRun: false, isHeld: false, process: undefined };
+}
+
+export interface MemoryJudgement {
+  history: MemoryHistory;
+  sample: MemorySample;
+  policy: MemoryPolicy;
+}
+
+/** The history after one more sample, and what it shows. */
+export function judgeMemory({ history, sample, policy }: MemoryJudgement): {
+  history: MemoryHistory;
+  finding?: MemoryFinding;
+} {
+  const { usedBytes, before, after } = sample;
+  if (usedBytes === undefined) return { history };
+  if (!before && !after) return judgeHeld(history, usedBytes, policy);
+  // One process ended or another began in the meantime: nobody can say whose the bytes are.
+  if (!before || !after || before.incarnation !== after.incarnation) {
+    return { history: { ...history, hasRun: true } };
+  }
+  const known = history.process;
+  const process = known?.incarnation === after.incarnation ? known : startProcess(after);
+  const noted = noteSample(process, usedBytes, before, after, policy);
+  const { next, finding } = judgeProcess(noted, policy);
   return {
-    firstBytes: growth.firstBytes ?? usedBytes,
-    // One more than the steps that are judged.
-    afterJobs: [...growth.afterJobs, usedBytes].slice(-(policy.jobs + 1)),
+    history: { ...history, hasRun: true, isHeld: false, process: next },
+    ...(finding && { finding }),
   };
 }
 
-export function judgeGrowth(growth: MemoryGrowth, policy: GrowthPolicy): GrowthVerdict {
-  const { afterJobs, firstBytes = 0 } = growth;
-  const last = afterJobs.at(-1);
-  const first = afterJobs[0];
-  if (last === undefined || first === undefined) return { name: 'steady' };
-  const grownBytes = last - firstBytes;
-  if (policy.recycleAtBytes !== undefined && grownBytes >= policy.recycleAtBytes) {
-    return { name: 'recycle', grownBytes };
+function judgeHeld(
+  history: MemoryHistory,
+  usedBytes: number,
+  policy: MemoryPolicy,
+): ReturnType<typeof judgeMemory> {
+  // Where no process was yet, what is in use is somebody else's.
+  const baselineBytes = history.baselineBytes ?? (history.hasRun ? undefined : usedBytes);
+  const heldBytes = baselineBytes === undefined ? 0 : usedBytes - baselineBytes;
+  const isHeld = heldBytes > policy.heldBytes;
+  const next = { ...history, baselineBytes, isHeld };
+  if (isHeld === history.isHeld) return { history: next };
+  return { history: next, finding: isHeld ? { name: 'held', heldBytes } : { name: 'freed' } };
+}
+
+function startProcess({ incarnation }: JobActivity): ProcessMemory {
+  return {
+    incarnation,
+    ended: 0,
+    idle: undefined,
+    busy: undefined,
+    stretch: undefined,
+    isGrowthTold: false,
+    isRecycled: false,
+  };
+}
+
+/** A process that is never idle between looks is judged by the least that it uses over some. */
+const BUSY_LOOKS = 6;
+
+function noteSample(
+  process: ProcessMemory,
+  usedBytes: number,
+  before: JobActivity,
+  after: JobActivity,
+  policy: MemoryPolicy,
+): ProcessMemory {
+  const isIdle = before.running === 0 && after.running === 0 && before.ended === after.ended;
+  if (isIdle) {
+    const idle = { ...process, stretch: undefined };
+    if (after.ended <= process.ended) return idle;
+    const level = { usedBytes, ended: after.ended };
+    return { ...idle, ended: after.ended, idle: append(process.idle, level, policy.steps) };
   }
-  const steps = afterJobs.slice(1).map((bytes, place) => bytes - (afterJobs[place] ?? bytes));
-  const isGrowing =
-    steps.length >= policy.jobs && steps.every((bytes) => bytes >= policy.minBytesPerJob);
-  if (!isGrowing) return { name: 'steady' };
-  return { name: 'growing', bytesPerJob: Math.round((last - first) / steps.length), grownBytes };
+  const { stretch } = process;
+  const looks = (stretch?.looks ?? 0) + 1;
+  const leastBytes = Math.min(stretch?.leastBytes ?? usedBytes, usedBytes);
+  const endedBefore = stretch?.endedBefore ?? before.ended;
+  if (looks < BUSY_LOOKS || after.ended <= endedBefore) {
+    return { ...process, stretch: { looks, leastBytes, endedBefore } };
+  }
+  const level = { usedBytes: leastBytes, ended: after.ended };
+  const busy = append(process.busy, level, policy.busySteps);
+  return { ...process, ended: after.ended, stretch: undefined, busy };
+}
+
+/** One more than the steps that are judged. */
+function append(series: Series | undefined, level: Level, steps: number): Series {
+  const last = [...(series?.last ?? []), level].slice(-(steps + 1));
+  return { first: series?.first ?? level, last };
+}
+
+function judgeProcess(
+  process: ProcessMemory,
+  policy: MemoryPolicy,
+): { next: ProcessMemory; finding?: MemoryFinding } {
+  const { recycleAtBytes = Number.POSITIVE_INFINITY } = policy;
+  const idle = measureGrowth(process.idle, policy.steps, policy.minStepBytes);
+  const busy = measureGrowth(process.busy, policy.busySteps, policy.minStepBytes);
+  const isPast = (growth: Growth | undefined) => (growth?.grownBytes ?? 0) >= recycleAtBytes;
+  // Jobs differ in what they use while they run: that counts only where it grew all the time.
+  const past = isPast(idle) ? idle : busy?.isSteady && isPast(busy) ? busy : undefined;
+  if (past && !process.isRecycled) {
+    const next = { ...process, isRecycled: true, isGrowthTold: true };
+    return { next, finding: { name: 'recycle', ...tell(past) } };
+  }
+  const growing = [idle, busy].find((growth) => growth?.isSteady);
+  if (!growing || process.isGrowthTold) return { next: process };
+  return {
+    next: { ...process, isGrowthTold: true },
+    finding: { name: 'growing', ...tell(growing) },
+  };
+}
+
+function tell({ jobs, bytesPerJob, grownBytes }: Growth): Growth {
+  return { jobs, bytesPerJob, grownBytes };
+}
+
+/** Undefined before the second sample. `isSteady`: grew with every one of the last steps. */
+function measureGrowth(
+  series: Series | undefined,
+  steps: number,
+  minStepBytes: number,
+): (Growth & { isSteady: boolean }) | undefined {
+  const [oldest, newest] = [series?.last[0], series?.last.at(-1)];
+  if (!series || !oldest || !newest || oldest === newest) return undefined;
+  const rises = series.last
+    .slice(1)
+    .map((level, place) => level.usedBytes - (series.last[place] ?? level).usedBytes);
+  const jobs = newest.ended - oldest.ended;
+  return {
+    jobs,
+    bytesPerJob: Math.round((newest.usedBytes - oldest.usedBytes) / Math.max(1, jobs)),
+    grownBytes: newest.usedBytes - series.first.usedBytes,
+    isSteady: rises.length >= steps && rises.every((bytes) => bytes >= minStepBytes),
+  };
 }

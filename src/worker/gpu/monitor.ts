@@ -16,12 +16,14 @@ import type { SmiGpu, SmiMemory, SmiReport } from './nvidia-smi-report.ts';
 export interface GpuMonitorOptions {
   /** NVIDIA's; others cannot be read and are left out. */
   devices: readonly FoundDevice[];
-  /** One look; must not reject. */
-  read: () => Promise<SmiReading>;
+  /** One look, given up when the signal aborts. */
+  read: (signal: AbortSignal) => Promise<SmiReading>;
+  /** What detection read already: error counts and memory in use are told from there on. */
+  first?: SmiReading | undefined;
   /** From the end of one look to the next, ms. Default 10,000. */
-  intervalMs?: number;
+  intervalMs?: number | undefined;
   /** What is not given is as in DEFAULT_HEALTH_POLICY. */
-  policy?: Partial<HealthPolicy>;
+  policy?: Partial<HealthPolicy> | undefined;
   clock?: Clock;
 }
 
@@ -29,7 +31,8 @@ export interface GpuMonitorOptions {
 export interface DeviceStatus {
   found: FoundDevice;
   health: DeviceHealth;
-  /** Of the last reading that had the device in it. */
+  /** The last look had it in it; else memory, utilization and temperature are older. */
+  isCurrent: boolean;
   memory: SmiMemory;
   /** Percent; of the whole GPU, and not told of a divided one. */
   utilization: number | undefined;
@@ -40,17 +43,22 @@ export interface DeviceStatus {
 export type HealthListener = (status: DeviceStatus, before: DeviceHealth) => void;
 
 export class GpuMonitor {
-  readonly #read: () => Promise<SmiReading>;
+  readonly #read: (signal: AbortSignal) => Promise<SmiReading>;
   readonly #intervalMs: number;
   readonly #policy: HealthPolicy;
   readonly #clock: Clock;
   readonly #listeners = new Set<HealthListener>();
+  readonly #lookListeners = new Set<() => void>();
   readonly #statuses: Map<string, DeviceStatus>;
   /** Undefined while it does not run. */
   #cancelNext: (() => void) | undefined;
+  #looking: { readonly done: Promise<void> } | undefined;
+  /** Aborted when it was stopped. */
+  #life = new AbortController();
+  readonly #firstWaitMs: number;
 
   constructor(options: GpuMonitorOptions) {
-    const { devices, read, intervalMs = 10_000, policy = {}, clock = systemClock } = options;
+    const { devices, read, first, intervalMs = 10_000, policy = {}, clock = systemClock } = options;
     this.#read = read;
     this.#intervalMs = intervalMs;
     this.#policy = { ...DEFAULT_HEALTH_POLICY, ...policy };
@@ -59,6 +67,8 @@ export class GpuMonitor {
     this.#statuses = new Map(
       readable.map((found) => [found.device.uuid, startStatus(found, clock.now())]),
     );
+    this.#firstWaitMs = first ? this.#intervalMs : 0;
+    if (first) this.#note(first);
   }
 
   get statuses(): DeviceStatus[] {
@@ -71,15 +81,25 @@ export class GpuMonitor {
     return () => this.#listeners.delete(listener);
   }
 
-  /** The first look is at once. Without a device to read it does nothing. */
-  start(): void {
-    if (this.#cancelNext || this.#statuses.size === 0) return;
-    this.#plan(0);
+  /** After each look, when its changes were told; until the returned function is called. */
+  onLook(listener: () => void): () => void {
+    this.#lookListeners.add(listener);
+    return () => this.#lookListeners.delete(listener);
   }
 
+  /** The first look is at once, or, after a first reading, in its turn. Idle without devices. */
+  start(): void {
+    if (this.#cancelNext || this.#statuses.size === 0) return;
+    if (this.#life.signal.aborted) this.#life = new AbortController();
+    this.#plan(this.#firstWaitMs);
+  }
+
+  /** A look that is under way is given up, and tells nothing any more. */
   stop(): void {
     this.#cancelNext?.();
     this.#cancelNext = undefined;
+    this.#life.abort();
+    this.#looking = undefined;
   }
 
   #plan(waitMs: number): void {
@@ -92,14 +112,32 @@ export class GpuMonitor {
     this.#cancelNext = cancel;
   }
 
-  /** One look, beside those on the interval. */
-  async look(): Promise<void> {
-    const reading = await this.#read();
+  /** One look, beside those on the interval; never two at a time. Never rejects. */
+  look(): Promise<void> {
+    if (this.#looking) return this.#looking.done;
+    const looking = { done: this.#lookOnce(this.#life.signal) };
+    this.#looking = looking;
+    const end = () => {
+      if (this.#looking === looking) this.#looking = undefined;
+    };
+    return looking.done.then(end);
+  }
+
+  async #lookOnce(signal: AbortSignal): Promise<void> {
+    if (signal.aborted) return;
+    const reading = await this.#read(signal).catch(explainRejection);
+    if (signal.aborted) return;
+    this.#note(reading);
+    for (const listener of this.#lookListeners) listener();
+  }
+
+  #note(reading: SmiReading): void {
     const now = this.#clock.now();
     for (const [uuid, before] of this.#statuses) {
       const view = viewDevice(before.found, reading);
       const judged = { health: before.health, reading: view.reading, now, policy: this.#policy };
-      const status = { ...before, ...view.measured, health: judgeReading(judged) };
+      const isCurrent = view.measured !== undefined;
+      const status = { ...before, ...view.measured, isCurrent, health: judgeReading(judged) };
       this.#statuses.set(uuid, status);
       if (status.health.state.name === before.health.state.name) continue;
       for (const listener of this.#listeners) listener(status, before.health);
@@ -107,11 +145,17 @@ export class GpuMonitor {
   }
 }
 
+function explainRejection(error: unknown): SmiReading {
+  const reason = error instanceof Error ? error.message : String(error);
+  return { kind: 'fault', fault: 'failed', reason, remedy: 'see the reason' };
+}
+
 function startStatus(found: FoundDevice, now: number): DeviceStatus {
   const memory = { totalBytes: found.device.memoryBytes, usedBytes: undefined };
   return {
     found,
     health: startHealth(now),
+    isCurrent: false,
     memory,
     utilization: undefined,
     temperatureC: undefined,
@@ -126,6 +170,9 @@ interface DeviceView {
 /** What one answer of nvidia-smi says of one device. */
 function viewDevice(found: FoundDevice, answer: SmiReading): DeviceView {
   if (answer.kind === 'report') return viewInReport(found, answer.report, answer.lostBusIds);
+  if (answer.fault === 'missing' || answer.fault === 'mismatch') {
+    return { reading: { kind: 'unreadable', reason: answer.reason } };
+  }
   if (answer.fault !== 'lost' || answer.pciBusId === undefined) {
     return { reading: { kind: 'unread', reason: answer.reason } };
   }
@@ -149,6 +196,9 @@ function viewInReport(
     };
   }
   if (!gpu) return { reading: { kind: 'lost', reason: 'nvidia-smi lists it no more' } };
+  if (!found.mig && gpu.isMigEnabled) {
+    return { reading: { kind: 'lost', reason: 'it was put into MIG mode' } };
+  }
   const { utilization, temperatureC } = gpu;
   const part = found.mig ? findPart(found, gpu) : undefined;
   if (found.mig && !part) {

@@ -1,7 +1,7 @@
 // Asks nvidia-smi, and turns whatever happens into an answer: a report, or a fault with its reason
 // and its remedy. What the XML means is in nvidia-smi-report.ts.
 import { type Clock, systemClock } from '../../base/clock.ts';
-import { normalizeBusId } from './bus-id.ts';
+import { compareBusIds, normalizeBusId } from './bus-id.ts';
 import { parseReport, type SmiGpu, SmiOutputError, type SmiReport } from './nvidia-smi-report.ts';
 import { type ProgramEnd, runProgram } from './program.ts';
 
@@ -12,8 +12,10 @@ export const SMI_FAULTS = [
   'missing',
   /** It was killed because it gave no answer in time. */
   'timeout',
-  /** It cannot talk to the driver, or does not fit it. */
+  /** It cannot talk to the driver. */
   'driver',
+  /** It was updated and the running driver was not: what runs on the GPUs goes on, nothing new starts. */
+  'mismatch',
   /** A card is lost, and the program says nothing of the others. */
   'lost',
   /** It ended with an error of another kind. */
@@ -48,6 +50,8 @@ export interface SmiOptions {
   /** Default 10,000. */
   timeoutMs?: number;
   clock?: Clock;
+  /** Ends the program, and the reading with a fault. */
+  signal?: AbortSignal | undefined;
 }
 
 /**
@@ -61,8 +65,17 @@ export async function readNvidiaSmi(options: SmiOptions): Promise<SmiReading> {
   if (uuids.length === 0) return reading;
   const others = await readOutput(await ask(options, ['-q', '-x', '-i', uuids.join(',')]), options);
   if (others.kind === 'fault') return reading;
-  const lostBusIds = reading.pciBusId === undefined ? [] : [reading.pciBusId];
-  return { ...others, lostBusIds: [...others.lostBusIds, ...lostBusIds] };
+  const named = reading.pciBusId === undefined ? [] : [reading.pciBusId];
+  const lostBusIds = [...others.lostBusIds, ...named];
+  return { ...others, report: numberGpus(others.report, lostBusIds), lostBusIds };
+}
+
+/** A lost card keeps its number until the next start of the machine: the others do not move up. */
+function numberGpus(report: SmiReport, lostBusIds: readonly string[]): SmiReport {
+  const busIds = [...new Set([...report.gpus.map(({ pciBusId }) => pciBusId), ...lostBusIds])];
+  busIds.sort(compareBusIds);
+  const gpus = report.gpus.map((gpu) => ({ ...gpu, index: busIds.indexOf(gpu.pciBusId) }));
+  return { ...report, gpus };
 }
 
 async function readOutput(end: ProgramEnd, options: SmiOptions): Promise<SmiReading> {
@@ -70,9 +83,10 @@ async function readOutput(end: ProgramEnd, options: SmiOptions): Promise<SmiRead
   const start = end.stdout.indexOf('<?xml');
   if (end.code !== 0 && start < 0) return explainExit(end.code, `${end.stdout}\n${end.stderr}`);
   try {
-    const report = await parseReport(end.stdout.slice(Math.max(0, start)));
+    const parsed = await parseReport(end.stdout.slice(Math.max(0, start)));
     const lostBusIds = listLost(`${end.stdout.slice(0, Math.max(0, start))}\n${end.stderr}`);
-    return { kind: 'report', report: await nameMigDevices(report, options), lostBusIds };
+    const report = numberGpus(await nameMigDevices(parsed, options), lostBusIds);
+    return { kind: 'report', report, lostBusIds };
   } catch (error) {
     if (!(error instanceof SmiOutputError)) throw error;
     return explainGarbage(end.stdout, error.message);
@@ -88,10 +102,10 @@ async function listUuids(options: SmiOptions): Promise<string[]> {
 }
 
 function ask(
-  { command, timeoutMs = SMI_TIMEOUT_MS, clock = systemClock }: SmiOptions,
+  { command, timeoutMs = SMI_TIMEOUT_MS, clock = systemClock, signal }: SmiOptions,
   args: string[],
 ) {
-  return runProgram({ file: command, args, timeoutMs, clock });
+  return runProgram({ file: command, args, timeoutMs, clock, signal });
 }
 
 function explainEnd(
@@ -154,7 +168,7 @@ function explainExit(code: number, output: string): SmiFault {
   if (/version mismatch/i.test(output)) {
     return {
       kind: 'fault',
-      fault: 'driver',
+      fault: 'mismatch',
       reason: `nvidia-smi says: ${said}`,
       remedy: 'the driver was updated under the running one: reload its modules, or reboot',
     };

@@ -21,11 +21,13 @@ export interface ProgramRun {
   args: readonly string[];
   timeoutMs: number;
   clock: Clock;
+  /** Ends it as the deadline does. */
+  signal?: AbortSignal | undefined;
 }
 
 /**
- * Never rejects. After `timeoutMs` the program is killed and not waited for: one that is stuck in
- * the driver does not even die of SIGKILL.
+ * Never rejects. After `timeoutMs`, or by the signal, the program is killed and not waited for: one
+ * that is stuck in the driver does not even die of SIGKILL.
  */
 export async function runProgram(run: ProgramRun): Promise<ProgramEnd> {
   try {
@@ -36,27 +38,35 @@ export async function runProgram(run: ProgramRun): Promise<ProgramEnd> {
   }
 }
 
-function startProgram({ file, args, timeoutMs, clock }: ProgramRun): Promise<ProgramEnd> {
+function startProgram(run: ProgramRun): Promise<ProgramEnd> {
+  const { file, args, timeoutMs, clock, signal } = run;
   return new Promise((resolve) => {
+    if (signal?.aborted) return resolve({ kind: 'broken', reason: 'it was not wanted any more' });
     const child = execFile(
       file,
       [...args],
       { maxBuffer: MAX_OUTPUT_BYTES, windowsHide: true },
       (error, stdout, stderr) => {
         cancel();
+        signal?.removeEventListener('abort', abandon);
         if (!error) resolve({ kind: 'exited', code: 0, stdout, stderr });
         else if (typeof error.code === 'number') {
           resolve({ kind: 'exited', code: error.code, stdout, stderr });
         } else resolve(explainFailure(error));
       },
     );
-    const cancel = clock.after(timeoutMs, () => {
+    const giveUp = (end: ProgramEnd) => {
+      cancel();
+      signal?.removeEventListener('abort', abandon);
       child.kill('SIGKILL');
       child.stdout?.destroy();
       child.stderr?.destroy();
       child.unref();
-      resolve({ kind: 'timeout' });
-    });
+      resolve(end);
+    };
+    const cancel = clock.after(timeoutMs, () => giveUp({ kind: 'timeout' }));
+    const abandon = () => giveUp({ kind: 'broken', reason: 'it was not wanted any more' });
+    signal?.addEventListener('abort', abandon, { once: true });
   });
 }
 

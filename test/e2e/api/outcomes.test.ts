@@ -110,7 +110,8 @@ describe('a handler that runs longer than it may', () => {
       { do: 'ignore the signal' },
       { policy: { executionTimeout: 1_000 } },
     );
-    expect(record).toMatchObject({ status: 'TIMED_OUT', error: { code: 'execution_timeout' } });
+    const error = { code: 'execution_timeout', stuck: { state: 'waiting', chunks: 0 } };
+    expect(record).toMatchObject({ status: 'TIMED_OUT', error });
     // The thread was killed, and there is a new one.
     expect((await stuck.runsync({ do: 'answer', value: 1 })).output).toBe(1);
   });

@@ -1,9 +1,10 @@
 // The built command as a process: started with arguments, read line by line, ended by its pid.
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { killTree } from '../../support/process-tree.ts';
 
 /** One for all tests, so that not every process compiles everything anew. */
 const compileCache = join(tmpdir(), 'node-compile-cache');
@@ -74,6 +75,11 @@ export class CommandRun {
     }
   }
 
+  /** With all processes beneath it. */
+  kill(): void {
+    if (!this.#hasEnded && this.child.pid !== undefined) killTree(this.child.pid);
+  }
+
   end(signal: NodeJS.Signals): Promise<CommandEnd> {
     this.child.kill(signal);
     return this.ended;
@@ -104,6 +110,19 @@ export class Workplace {
     return this.path(name);
   }
 
+  read(name: string): string {
+    return readFileSync(this.path(name), 'utf8');
+  }
+
+  /** Bytes; 0 while there is no such file. */
+  size(name: string): number {
+    return statSync(this.path(name), { throwIfNoEntry: false })?.size ?? 0;
+  }
+
+  remove(name: string): void {
+    rmSync(this.path(name));
+  }
+
   start(args: readonly string[], options: StartOptions = {}): CommandRun {
     const run = new CommandRun(args, { cwd: this.folder, temporary: this.temporary, ...options });
     this.#runs.push(run);
@@ -117,7 +136,7 @@ export class Workplace {
   }
 
   async close(): Promise<void> {
-    for (const run of this.#runs) run.child.kill('SIGKILL');
+    for (const run of this.#runs) run.kill();
     await Promise.all(this.#runs.map((run) => run.ended));
     rmSync(this.#root, { recursive: true, force: true });
   }

@@ -42,42 +42,53 @@ beforeEach(async () => {
 afterEach(() => place.close());
 
 async function startWorker(): Promise<{ run: CommandRun; url: string }> {
-  const run = place.start(['worker', 'steps.mjs', '--health-port', '0'], { env });
+  const args = ['worker', 'steps.mjs', '--health-port', '0', '--worker-id', 'work'];
+  const run = place.start(args, { env });
   const port = await run.until('stderr', portLine);
   return { run, url: `http://127.0.0.1:${port}` };
 }
 
-async function ask(url: string): Promise<{ status: number; reason: string | undefined }> {
+async function ask(url: string): Promise<{ status: number; reason: string }> {
   const answer = await fetch(`${url}/readyz`);
-  return { status: answer.status, reason: readiness.parse(await answer.json()).reason };
+  const { reason = '' } = readiness.parse(await answer.json());
+  return { status: answer.status, reason };
 }
 
 describe('the health port of a worker', () => {
   it('says not ready during the setup, and ready after it', async () => {
     place.write('hold-setup', '');
     const { run, url } = await startWorker();
-    expect(await ask(url)).toEqual({ status: 503, reason: 'starting: waiting for the setup' });
+    await run.until('stderr', /no --state-dir/);
+    const setup = { status: 503, reason: 'starting: waiting for the setup' };
+    const beforeSetup = { status: 503, reason: 'starting: waiting for the process' };
+    let seen = beforeSetup;
+    while (seen.reason === beforeSetup.reason) seen = await ask(url);
+    expect(seen).toEqual(setup);
     expect((await fetch(`${url}/healthz`)).status).toBe(200);
     rmSync(place.path('hold-setup'));
     await run.until('stderr', /worker ready/);
-    expect(await ask(url)).toEqual({ status: 200, reason: undefined });
+    expect(await ask(url)).toEqual({ status: 200, reason: '' });
   });
 
   it('shows in its metrics what a job was', async () => {
     const { url } = await startWorker();
     await client.runsync({});
     const text = await (await fetch(`${url}/metrics`)).text();
+    const lines = text.split('\n');
     for (const line of [
-      'millrace_worker_ready 1',
-      'millrace_worker_attempts_ended_total{outcome="completed"} 1',
-      'millrace_worker_queue_wait_seconds_count 1',
-      'millrace_worker_execution_seconds_count{outcome="completed"} 1',
-      'millrace_worker_first_chunk_seconds_count 1',
-      'millrace_worker_chunk_bytes_count 2',
+      'millrace_worker_up{worker="work"} 1',
+      'millrace_worker_restarts_total{worker="work"} 0',
+      'millrace_worker_ready{worker="work"} 1',
+      'millrace_worker_attempts_ended_total{outcome="completed",worker="work"} 1',
+      'millrace_worker_queue_wait_seconds_count{worker="work"} 1',
+      'millrace_worker_execution_seconds_count{outcome="completed",worker="work"} 1',
+      'millrace_worker_first_chunk_seconds_count{worker="work"} 1',
+      'millrace_worker_chunk_bytes_count{worker="work"} 2',
     ]) {
-      expect(text.split('\n')).toContain(line);
+      expect(lines).toContain(line);
     }
-    expect(text).toMatch(/^nodejs_eventloop_lag_seconds \d/m);
+    expect(text).toMatch(/^nodejs_eventloop_lag_seconds\{worker="supervisor"\} \d/m);
+    expect(text).toMatch(/^nodejs_eventloop_lag_seconds\{worker="work"\} \d/m);
   });
 
   it('says draining until the last job has ended, and is closed when the process has', async () => {

@@ -109,14 +109,14 @@ describe('a worker', () => {
     await run.until('stderr', /worker draining/);
     await new Promise((resolve) => setTimeout(resolve, 1_100));
     expect(await run.end('SIGTERM')).toMatchObject({ code: 1 });
-    expect(await client.status(id)).toMatchObject({ status: 'IN_PROGRESS' });
+    expect(await client.status(id)).toMatchObject({ status: 'IN_QUEUE' });
   });
 
-  it('under an id that cannot be one exits 1 and says why', async () => {
+  it('under an id that cannot be one exits 2 and says why', async () => {
     const args = ['worker', 'paint.mjs', '--worker-id', 'a b'];
     const { code, stderr } = await place.run(args, { env });
-    expect(code).toBe(1);
-    expect(stderr).toMatch(/millrace worker: .*workerId/);
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/millrace worker: --worker-id: .*"a b"/);
   });
 
   it('whose handler cannot be loaded exits 1 and says why', async () => {
@@ -126,15 +126,17 @@ describe('a worker', () => {
     expect(stderr).toContain('broken.mjs: has no default export');
   });
 
-  it('whose setup throws exits 1, and no job is lost', async () => {
+  it('whose setup throws again and again exits 3, and no job is lost', async () => {
     place.write(
       'unset.mjs',
       `${handler}\nexport function setup() { throw new Error('no model'); }`,
     );
     const { id } = await client.run({});
-    const { code, stderr } = await place.run(['worker', 'unset.mjs'], { env });
-    expect(code).toBe(1);
-    expect(stderr).toContain('no model');
+    const args = ['worker', 'unset.mjs', '--start-attempts', '2'];
+    const { code, stderr } = await place.run(args, { env });
+    expect(code).toBe(3);
+    expect(stderr.match(/"worker failed"/g)).toHaveLength(2);
+    expect(stderr).toMatch(/^millrace worker: gave up, .*no model/m);
     expect(await client.status(id)).toMatchObject({ status: 'IN_QUEUE', attempt: 0 });
   });
 

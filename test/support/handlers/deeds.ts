@@ -1,4 +1,5 @@
 // A handler that does what the job's input names: everything a handler can do well or badly.
+import { readFileSync } from 'node:fs';
 import type { Context, Job, SetupContext } from 'millrace';
 
 type Deed =
@@ -8,21 +9,28 @@ type Deed =
   | 'ignore the signal'
   | 'wait for the signal'
   | 'block'
+  | 'block after a yield'
+  | 'block natively'
+  | 'throw a string'
   | 'exit'
   | 'exit from a timer'
   | 'throw from a timer'
   | 'reject unheard'
   | 'fill memory'
+  | 'take memory'
   | 'speak'
   | 'flood'
   | 'yield and speak'
   | 'return bytes'
+  | 'return no JSON'
   | 'describe';
 
 interface Input {
   do: Deed;
   value?: unknown;
   count?: number;
+  /** Read by 'block natively': a FIFO that nobody writes to. */
+  file?: string;
 }
 
 let setups = 0;
@@ -42,7 +50,7 @@ export function teardown(): void {
 }
 
 export default function act(job: Job<Input>, ctx: Context): unknown {
-  const { value, count = 1 } = job.input;
+  const { value, count = 1, file = '' } = job.input;
   switch (job.input.do) {
     case 'answer':
       return value;
@@ -58,9 +66,15 @@ export default function act(job: Job<Input>, ctx: Context): unknown {
       return waitForSignal(ctx);
     case 'block':
       ctx.progress('blocking');
-      return setTimeoutThen(20, () => {
-        for (;;);
-      });
+      return setTimeoutThen(20, spinForEver);
+    case 'block after a yield':
+      return yieldAndBlock();
+    case 'block natively':
+      ctx.progress('blocking');
+      return setTimeoutThen(20, () => readFileSync(file));
+    case 'throw a string':
+      // biome-ignore lint/style/useThrowOnlyError: that is the deed.
+      throw 'no error at all';
     case 'exit':
       return process.exit(3);
     case 'exit from a timer':
@@ -74,6 +88,8 @@ export default function act(job: Job<Input>, ctx: Context): unknown {
       return new Promise(() => undefined);
     case 'fill memory':
       return fillMemory();
+    case 'take memory':
+      return takeMemory(count, ctx);
     case 'speak':
       return speak(ctx);
     case 'flood':
@@ -83,6 +99,8 @@ export default function act(job: Job<Input>, ctx: Context): unknown {
       return yieldAndSpeak();
     case 'return bytes':
       return 'x'.repeat(count);
+    case 'return no JSON':
+      return { items: [{ score: 10n }] };
     case 'describe':
       return { setups, devices: ctx.devices, setUpWith: setUpWith?.devices, attempt: ctx.attempt };
   }
@@ -107,6 +125,28 @@ function waitForSignal({ signal }: Context): Promise<never> {
 function setTimeoutThen(ms: number, act: () => void): Promise<never> {
   setTimeout(act, ms);
   return new Promise(() => undefined);
+}
+
+function spinForEver(): never {
+  for (;;);
+}
+
+async function* yieldAndBlock(): AsyncGenerator<string> {
+  yield 'first';
+  yield 'last';
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  spinForEver();
+}
+
+/** Takes more and more, resident and not only reserved, until it is told to stop. */
+async function takeMemory(mostBytes: number, { signal }: Context): Promise<never> {
+  const taken: Buffer[] = [];
+  const blockBytes = 8 * 2 ** 20;
+  while (!signal.aborted) {
+    if (taken.length * blockBytes < mostBytes) taken.push(Buffer.alloc(blockBytes, 1));
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+  throw new Error(`gave ${taken.length} blocks back`);
 }
 
 function fillMemory(): never {

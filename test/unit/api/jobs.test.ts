@@ -2,9 +2,25 @@ import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
-import { exchange, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
+import type { LeaseHeader } from '../../../src/wire/worker-link.ts';
+import {
+  exchange,
+  type Platform,
+  readJson,
+  startPlatform,
+  submitJob,
+  takeJob,
+} from './platform.ts';
 
 const MB = 1_048_576;
+
+async function takeLease({ link }: Platform): Promise<LeaseHeader | undefined> {
+  const identity = { workerId: 'w', incarnation: 1 };
+  const hello = { ...identity, protocol: 1, version: '1', slots: 1, devices: [], outbox: [] };
+  await link.hello(hello);
+  const take = { ...identity, takeId: 't', max: 1, waitMs: 5_000, held: [] };
+  return (await link.take(take, new AbortController().signal))[0];
+}
 
 describe('run', () => {
   it('answers the id and IN_QUEUE, and hands on the bytes of the input as they came', async () => {
@@ -20,6 +36,27 @@ describe('run', () => {
     const take = { workerId: 'w', incarnation: 1, takeId: 't', max: 1, waitMs: 0, held: [] };
     const [lease] = await platform.link.take(take, new AbortController().signal);
     expect(Buffer.from(lease?.input ?? '').toString()).toBe('{"b":1.0,  "a":"\\u0041"}');
+  });
+
+  it.each(['run', 'runsync'])('(%s) puts the job into the trace of the request', async (verb) => {
+    const platform = await startPlatform();
+    const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+    const headers = { traceparent, tracestate: 'b=2, a=1' };
+    const answer = platform.post(`/v2/demo/${verb}`, { input: {} }, { headers });
+    const lease = await takeLease(platform);
+    expect(lease).toMatchObject({ traceparent, tracestate: 'b=2,a=1' });
+    if (verb === 'run') await answer;
+    await platform.close();
+    await answer;
+  });
+
+  it('takes a request whose trace is not valid for one without', async () => {
+    const platform = await startPlatform();
+    const headers = { traceparent: '00-4BF9-00f0-01', tracestate: 'a=1' };
+    expect((await platform.post('/v2/demo/run', { input: {} }, { headers })).status).toBe(200);
+    const lease = await takeLease(platform);
+    expect(lease).not.toHaveProperty('traceparent');
+    expect(lease).not.toHaveProperty('tracestate');
   });
 
   it('answers a repeated idempotencyKey with the first job and its status', async () => {

@@ -2,7 +2,7 @@
 import { execFile } from 'node:child_process';
 import { delimiter, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import {
   type Answer,
   type Failure,
@@ -29,6 +29,12 @@ function runDoctor(says: Answer | Failure | undefined, ...args: string[]): Promi
     );
   });
 }
+
+beforeEach(() => {
+  vi.stubEnv('CUDA_VISIBLE_DEVICES', undefined);
+});
+
+afterEach(() => vi.unstubAllEnvs());
 
 describe('doctor', () => {
   it('of a machine without a GPU is content, and names the processors', async () => {
@@ -71,6 +77,31 @@ describe('doctor', () => {
     );
     expect(stdout).toContain('Remedy:');
   });
+
+  it('says once what is broken, and plans no worker', async () => {
+    const { stdout } = await runDoctor('driver-error', '--json');
+    expect(JSON.parse(stdout)).toMatchObject({ workers: [], problems: { length: 1 } });
+  });
+
+  it('keeps to the devices that the environment leaves, and says so', async () => {
+    vi.stubEnv('CUDA_VISIBLE_DEVICES', '5,2');
+    const { code, stdout } = await runDoctor('eight-a100', '--json');
+    expect(code).toBe(0);
+    const { workers, notes } = JSON.parse(stdout);
+    expect(workers).toMatchObject([{ devices: [{ index: 5 }] }, { devices: [{ index: 2 }] }]);
+    expect(notes).toEqual(['CUDA_VISIBLE_DEVICES=5,2 of the environment leaves 2 of 8 devices']);
+    expect((await runDoctor('eight-a100')).stdout).toMatch(/Notes:\n +1 +CUDA_VISIBLE_DEVICES=5,2/);
+  });
+
+  it.each(['-1', ''])(
+    'plans for the processors where the environment hides GPUs (%j)',
+    async (value) => {
+      vi.stubEnv('CUDA_VISIBLE_DEVICES', value);
+      const { code, stdout } = await runDoctor('driver-error', '--json');
+      expect(code).toBe(0);
+      expect(JSON.parse(stdout).workers).toMatchObject([{ devices: [{ kind: 'cpu' }] }]);
+    },
+  );
 
   it('lets a broken driver be where no GPU is wanted', async () => {
     const { code, stdout } = await runDoctor('driver-error', '--devices', 'cpu');

@@ -21,6 +21,8 @@ export function makeContext(): TestContext {
     devices: [{ kind: 'cpu', index: 0, uuid: 'cpu-0', name: 'test', memoryBytes: 0 }],
     attempt: 1,
     deadline: Date.now() + 60_000,
+    traceparent: undefined,
+    tracestate: undefined,
     progress: () => {},
     chunk: (output, metrics) => ({ output, metrics }),
     metrics: { add: () => {}, set: () => {} },

@@ -27,6 +27,7 @@ const outcomes = fc.constantFrom<Outcome>(
   { kind: 'timed_out', executionMs: 5, error, stopped: 'thread' },
   { kind: 'cancelled', executionMs: 5, stopped: 'signal' },
   { kind: 'released', reason: 'neighbour' },
+  { kind: 'released', reason: 'suspect' },
 );
 
 const plain = fc.constantFrom<Move>(
@@ -243,6 +244,7 @@ describe('a job that always comes to grief', () => {
     { name: 'crashed', alone: true },
     { name: 'crashed', alone: false },
     { name: 'outcome', outcome: { kind: 'released', reason: 'drain' } },
+    { name: 'outcome', outcome: { kind: 'released', reason: 'suspect' } },
     { name: 'outcome', outcome: { kind: 'failed', executionMs: 1, error, retry: 'default' } },
     { name: 'outcome', outcome: { kind: 'cancelled', executionMs: 1, stopped: 'signal' } },
     { name: 'wait_until_due' },

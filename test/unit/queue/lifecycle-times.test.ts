@@ -269,9 +269,14 @@ describe('a time to live', () => {
   });
 });
 
-describe('a job that lost its process beside others', () => {
-  it('is to run alone from then on, also after a release', () => {
-    const suspect = step(states.running, { type: 'crashed', alone: false, detail: '' }).job;
+describe('a suspect', () => {
+  const outcome = { kind: 'released', reason: 'suspect' } as const;
+
+  it.each([
+    ['lost its process beside others', { type: 'crashed', alone: false, detail: '' }],
+    ['was given back as one', { type: 'outcome', seq: 1, outcome }],
+  ] as const)('that %s is to run alone from then on, also after a release', (_, event) => {
+    const suspect = step(states.running, event).job;
     expect(suspect).toMatchObject({ solo: true, failures: 1, releases: 2, availableAt: NOW });
     const again = step(give(suspect), { type: 'worker_left' }).job;
     expect(again.solo).toBe(true);

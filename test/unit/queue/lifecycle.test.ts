@@ -134,6 +134,11 @@ const cases: Record<string, Case> = {
       running: 'IN_QUEUE none f1 r2',
     },
   },
+  'crashed beside others, though it was to run alone': {
+    event: { type: 'crashed', alone: false, detail: 'SIGSEGV' },
+    given: { solo: true },
+    expected: { running: 'IN_QUEUE none f1 r3' },
+  },
   'crashed alone': {
     event: { type: 'crashed', alone: true, detail: 'SIGSEGV' },
     expected: {
@@ -200,6 +205,15 @@ const cases: Record<string, Case> = {
   'outcome released': {
     event: outcome({ kind: 'released', reason: 'drain' }),
     expected: outcomeOf('IN_QUEUE none f1 r3'),
+  },
+  'outcome released as a suspect': {
+    event: outcome({ kind: 'released', reason: 'suspect' }),
+    expected: outcomeOf('IN_QUEUE none f1 r2'),
+  },
+  'outcome released as a suspect, though it was to run alone': {
+    event: outcome({ kind: 'released', reason: 'suspect' }),
+    given: { solo: true },
+    expected: { running: 'IN_QUEUE none f1 r3' },
   },
   cancel: {
     event: { type: 'cancel' },

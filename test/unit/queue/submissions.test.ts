@@ -85,6 +85,14 @@ describe('a submission', () => {
 describe('an idempotency key', () => {
   const idempotency = { key: 'k', requestHash: 'h' };
 
+  it('leaves the job in the trace of the request that made it', async () => {
+    const trace = { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' };
+    const later = { traceparent: trace.traceparent.replace('4bf9', 'aaaa'), tracestate: 'a=b' };
+    const { id } = await submit({ idempotency, trace });
+    expect(await submit({ idempotency, trace: later })).toMatchObject({ id });
+    expect(await platform.job(id)).toMatchObject({ ...trace, tracestate: null });
+  });
+
   it('with the same body gives the first job, in the state it is in', async () => {
     const first = await submit({ idempotency });
     await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: first.id });

@@ -43,6 +43,20 @@ describe('a schema', () => {
     expect(database.prepare('select id from endpoint').all()).toHaveLength(1);
   });
 
+  it('of the first version takes up jobs that have no trace', () => {
+    migrate(database, MIGRATIONS.slice(0, 1));
+    expect(listColumns('job')).not.toContain('traceparent');
+    const columns = database
+      .prepare(`select name from pragma_table_info('job') where "notnull" = 1`)
+      .all()
+      .map((row) => row['name']);
+    const zeros = columns.map(() => '0').join(', ');
+    database.exec(`insert into job (${columns.join(', ')}) values (${zeros})`);
+    migrate(database);
+    const jobs = database.prepare('select id, traceparent, tracestate from job').all();
+    expect(jobs).toEqual([{ id: '0', traceparent: null, tracestate: null }]);
+  });
+
   it('stays as it was when a later migration fails', () => {
     migrate(database, MIGRATIONS);
     const broken = [...MIGRATIONS, addNote, 'create table job (id text)'];

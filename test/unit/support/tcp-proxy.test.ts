@@ -160,7 +160,7 @@ describe('a proxy that strikes', () => {
   });
 
   it('holds a connection back while others pass', async () => {
-    strikeOnce({ kind: 'held', behind: 2, maxMs: 60_000 });
+    strikeOnce({ kind: 'held', direction: 'request', behind: 2, maxMs: 60_000 });
     const held = await open();
     held.send('held');
     while (proxy.struck === 0) await new Promise((resolve) => setImmediate(resolve));
@@ -173,8 +173,26 @@ describe('a proxy that strikes', () => {
     expect(got).toEqual(['one', 'two', 'held']);
   });
 
+  it('holds an answer back while the server answers others', async () => {
+    strikeOnce({ kind: 'held', direction: 'answer', behind: 2, maxMs: 60_000 });
+    const held = await open();
+    held.send('held');
+    while (proxy.struck === 0) await new Promise((resolve) => setImmediate(resolve));
+    expect(got).toEqual(['held']);
+    const answered: string[] = [];
+    const arrival = held.receive(5).then((text) => answered.push(text));
+    for (const text of ['one', 'two']) {
+      const other = await open();
+      other.send(text);
+      answered.push(await other.receive(4));
+    }
+    await arrival;
+    expect(answered[0]).toBe('one!');
+    expect(answered).toContain('held!');
+  });
+
   it('lets what was held arrive although its client is gone', async () => {
-    strikeOnce({ kind: 'held', behind: 1, maxMs: 60_000 });
+    strikeOnce({ kind: 'held', direction: 'request', behind: 1, maxMs: 60_000 });
     const held = await open();
     held.send('held');
     while (proxy.struck === 0) await new Promise((resolve) => setImmediate(resolve));

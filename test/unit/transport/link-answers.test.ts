@@ -43,6 +43,20 @@ const answers: Record<string, Answer> = {
       submittedAt: 5.25,
     },
   },
+  'traced lease': {
+    read: (value) => readLeaseHeader(value, 'answer'),
+    schema: leaseHeader,
+    valid: {
+      jobId: 'a',
+      attempt: 1,
+      token: 't',
+      executionTimeoutMs: 1_000,
+      solo: false,
+      submittedAt: 5.25,
+      traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
+      tracestate: 'vendor=state',
+    },
+  },
   renewal: {
     read: readRenewReply,
     schema: renewReply,

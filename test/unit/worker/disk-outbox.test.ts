@@ -73,7 +73,8 @@ const journalBytes = () => statSync(locateJournal(folder)).size;
 describe('the outbox on disk', () => {
   it('leaves attempts that are over to the next process, their reports as they were numbered', async () => {
     const before = await openOutbox();
-    const lane = before.open({ jobId: 'a', attempt: 3, token: 'token-a' });
+    const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+    const lane = before.open({ jobId: 'a', attempt: 3, token: 'token-a', traceparent });
     addChunk(lane, '"first"');
     before.touch(lane);
     before.takeBatch(BATCH);
@@ -92,6 +93,7 @@ describe('the outbox on disk', () => {
     expect(Buffer.from(chunks?.body ?? []).toString()).toBe('"second"');
     expect(outcome).toMatchObject({ seq: 3, outcome: { kind: 'completed', executionMs: 7 } });
     expect(Buffer.from(outcome?.body ?? []).toString()).toBe('"out"');
+    expect([chunks?.traceparent, outcome?.traceparent]).toEqual([traceparent, traceparent]);
   });
 
   it('does not leave what still runs', async () => {

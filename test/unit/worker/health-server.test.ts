@@ -9,6 +9,7 @@ import {
   type HealthServer,
   type HealthServerOptions,
   openHealthServer,
+  probeWorker,
 } from '../../../src/worker/health-server.ts';
 import type { Worker, WorkerHealth } from '../../../src/worker/worker.ts';
 import { lease, type Script, script, startScript } from './worker-script.ts';
@@ -18,6 +19,7 @@ const fine: WorkerHealth = {
   state: 'ready',
   slots: 2,
   running: 1,
+  ended: 4,
   stuck: 0,
   outboxDepth: 3,
 };
@@ -28,11 +30,15 @@ afterEach(async () => {
   await Promise.all(open.splice(0).map((server) => server.close()));
 });
 
-async function serve(changes: Partial<HealthServerOptions> = {}): Promise<string> {
+interface Changes extends Partial<HealthServerOptions> {
+  health?: () => WorkerHealth;
+}
+
+async function serve({ health = () => fine, ...changes }: Changes = {}): Promise<string> {
   const server = await openHealthServer({
     host: '127.0.0.1',
     port: 0,
-    health: () => fine,
+    ...probeWorker(health),
     collectMetrics: async () => 'up 1\n',
     log: silentLog,
     ...changes,

@@ -55,11 +55,18 @@ async function listLoaded(paths: readonly string[]): Promise<string[]> {
 describe('the modules of', () => {
   const heavy = /\/node_modules\/(zod|fastify|prom-client)\/|^node:sqlite$/;
 
-  it('the worker command are none of the platform’s', async () => {
-    const urls = await listLoaded(['src/cli/main.ts', 'src/cli/worker.ts']);
+  it('a worker process are none of the platform’s', async () => {
+    const urls = await listLoaded(['src/cli/main.ts', 'src/cli/worker-process.ts']);
     expect(urls).toContain(locate('src/transport/http-link.ts'));
     expect(urls.some((url) => url.includes('/node_modules/undici/'))).toBe(true);
     expect(urls.filter((url) => heavy.test(url))).toEqual([]);
+  });
+
+  it('a supervisor are neither those of a worker nor the carrier to the platform', async () => {
+    const urls = await listLoaded(['src/cli/main.ts', 'src/cli/supervise.ts']);
+    expect(urls).toContain(locate('src/worker/supervisor/supervisor.ts'));
+    const more = /\/node_modules\/(undici|piscina|fast-xml-parser|systeminformation)\//;
+    expect(urls.filter((url) => heavy.test(url) || more.test(url))).toEqual([]);
   });
 
   it('a handler thread are of no package at all', async () => {

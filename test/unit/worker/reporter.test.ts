@@ -53,6 +53,26 @@ describe('the reporter', () => {
     expect(link.reportCalls[0]).toMatchObject({ workerId: 'w1', incarnation: 3 });
   });
 
+  it('names the trace of the job in each of its reports, and of no other', async () => {
+    const { clock, executor, link } = await startScript();
+    const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+    link.lastTake.answer([lease('a', { traceparent, tracestate: 'b=c' }), lease('b')]);
+    await clock.advance(0);
+    for (const execution of executor.executions) {
+      sendChunk(execution, '1');
+      execution.sink.log(Buffer.from('{}\n'), 0);
+      execution.complete();
+    }
+    await clock.advance(0);
+    const traces = link.reportCalls.flatMap(({ reports }) =>
+      reports.map((report) => [report.jobId, report.traceparent]),
+    );
+    expect(traces).toEqual([
+      ...[1, 2, 3].map(() => ['a', traceparent]),
+      ...[1, 2, 3].map(() => ['b', undefined]),
+    ]);
+  });
+
   it('has one call under way; what comes meanwhile goes with the next, chunks merged', async () => {
     const started = await startWithJobs('a');
     const { clock, executor, link } = started;

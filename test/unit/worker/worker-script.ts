@@ -97,6 +97,7 @@ export class ScriptedExecution implements Execution {
   readonly sink: ExecutionSink;
   readonly end: Promise<ExecutionEnd>;
   readonly stops: StopReason[] = [];
+  stopDetail: string | undefined;
   granted = 0;
   finish: (end: ExecutionEnd) => void = () => {};
 
@@ -116,8 +117,9 @@ export class ScriptedExecution implements Execution {
     });
   }
 
-  stop(reason: StopReason): void {
+  stop(reason: StopReason, detail?: string): void {
     this.stops.push(reason);
+    this.stopDetail ??= detail;
   }
 
   grant(bytes: number): void {
@@ -129,6 +131,7 @@ export class ScriptedExecutor implements Executor {
   readonly slots: number;
   readonly executions: ScriptedExecution[] = [];
   trouble: string | undefined;
+  stuckThread: string | undefined;
   stopped = false;
   /** False: its slots are not to be had. */
   isUp = true;
@@ -166,6 +169,11 @@ export class ScriptedExecutor implements Executor {
       this.#listener();
     });
     return execution;
+  }
+
+  getStuck(reason: string): void {
+    this.stuckThread = reason;
+    this.#listener();
   }
 
   async stop(): Promise<void> {

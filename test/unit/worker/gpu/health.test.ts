@@ -34,6 +34,7 @@ function read(changes: Partial<Read> = {}): DeviceReading {
 const well = read();
 const hot = read({ temperatureC: 90 });
 const unread: DeviceReading = { kind: 'unread', reason: 'it hangs' };
+const unreadable: DeviceReading = { kind: 'unreadable', reason: 'it is being updated' };
 const lost: DeviceReading = { kind: 'lost', reason: 'fell off the bus' };
 const skipped: DeviceReading = { kind: 'skipped' };
 
@@ -90,6 +91,9 @@ describe('a device (h healthy, s suspect, q quarantined, after each reading)', (
     ['that is hot twice and twice', [hot, hot, well, hot, hot], 'sshss'],
     ['that is not read for a moment', [well, unread, unread, well], 'hssh'],
     ['that is not read three times', [unread, unread, unread], 'ssq'],
+    ['that an updated nvidia-smi cannot read', [well, ...Array(9).fill(unreadable)], 'hsssssssss'],
+    ['that is read again', [unreadable, well], 'sh'],
+    ['that is lost and then unreadable', [lost, ...Array(6).fill(unreadable), well], 'qqqqqqqh'],
     ['of which nothing is known', [well, skipped, skipped, skipped], 'hhhh'],
   ])('%s', (_, readings, expected) => {
     expect(names(readings)).toBe(expected);

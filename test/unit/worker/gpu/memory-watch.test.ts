@@ -1,78 +1,168 @@
 // Device memory that nobody gives back: tables.
 import { describe, expect, it } from 'vitest';
 import {
-  DEFAULT_GROWTH_POLICY,
-  findHeldBytes,
-  type GrowthPolicy,
-  type HeldMemory,
-  judgeGrowth,
-  NO_GROWTH,
-  noteJobMemory,
+  DEFAULT_MEMORY_POLICY,
+  type JobActivity,
+  judgeMemory,
+  type MemoryFinding,
+  type MemoryPolicy,
+  type MemorySample,
+  startMemory,
 } from '../../../../src/worker/gpu/memory-watch.ts';
 
-const GIB = 2 ** 30;
 const MIB = 2 ** 20;
 
+interface Watch {
+  baselineMib?: number;
+  changes?: Partial<MemoryPolicy>;
+}
+
+/** What each of the samples showed, in their order. */
+function judgeAll(samples: readonly MemorySample[], { baselineMib, changes }: Watch = {}) {
+  const policy = { ...DEFAULT_MEMORY_POLICY, ...changes };
+  let history = startMemory(baselineMib === undefined ? undefined : baselineMib * MIB);
+  const found: (MemoryFinding | undefined)[] = [];
+  for (const sample of samples) {
+    const judged = judgeMemory({ history, sample, policy });
+    history = judged.history;
+    found.push(judged.finding);
+  }
+  return found;
+}
+
+function namesOf(samples: readonly MemorySample[], watch: Watch = {}): string {
+  return judgeAll(samples, watch)
+    .map((finding) => finding?.name ?? '-')
+    .join(' ');
+}
+
+/** While no process runs. */
+function free(mib: number | undefined): MemorySample {
+  const usedBytes = mib === undefined ? undefined : mib * MIB;
+  return { usedBytes, before: undefined, after: undefined };
+}
+
+function at(mib: number, activity: Partial<JobActivity>): MemorySample {
+  const now = { incarnation: 1, running: 0, ended: 0, ...activity };
+  return { usedBytes: mib * MIB, before: now, after: now };
+}
+
+/** After one more job each. */
+function afterJobs(mib: readonly number[]): MemorySample[] {
+  return mib.map((each, place) => at(each, { ended: place + 1 }));
+}
+
+/** Looks at a process that always runs a job; one ends between two looks. */
+function busy(mib: readonly number[]): MemorySample[] {
+  return mib.map((each, place) => at(each, { running: 1, ended: place + 1 }));
+}
+
 describe('memory held by nobody', () => {
-  it.each<[string, HeldMemory, number]>([
+  it.each<[string, number | undefined, MemorySample[], string]>([
+    ['is what is over the baseline', 1_000, [free(3_000)], 'held'],
+    ['is told once', 1_000, [free(3_000), free(3_100)], 'held -'],
+    ['is told when it is free again', 1_000, [free(3_000), free(1_100)], 'held freed'],
+    ['is none within the tolerance', 1_000, [free(1_256)], '-'],
+    ['is none below the baseline', 1_000, [free(0)], '-'],
+    ['is none where it is not told', 1_000, [free(undefined)], '-'],
+    ['is none while a process runs', 1_000, [at(3_000, {})], '-'],
+    ['has the first sample as its baseline', undefined, [free(1_000), free(3_000)], '- held'],
     [
-      'is what is over the baseline',
-      { usedBytes: 3 * GIB, baselineBytes: GIB, ownProcesses: 0 },
-      2 * GIB,
+      'is not judged without a baseline',
+      undefined,
+      [at(900, {}), free(1_000), free(3_000)],
+      '- - -',
     ],
-    [
-      'is none while a process runs',
-      { usedBytes: 3 * GIB, baselineBytes: GIB, ownProcesses: 1 },
-      0,
-    ],
-    [
-      'is none within the tolerance',
-      { usedBytes: GIB + 256 * MIB, baselineBytes: GIB, ownProcesses: 0 },
-      0,
-    ],
-    ['is none below the baseline', { usedBytes: 0, baselineBytes: GIB, ownProcesses: 0 }, 0],
-    [
-      'is none where it is not told',
-      { usedBytes: undefined, baselineBytes: 0, ownProcesses: 0 },
-      0,
-    ],
-    [
-      'keeps to a tolerance that is set',
-      { usedBytes: 10, baselineBytes: 0, ownProcesses: 0, toleranceBytes: 9 },
-      10,
-    ],
-  ])('%s', (_, memory, held) => {
-    expect(findHeldBytes(memory)).toBe(held);
+  ])('%s', (_, baselineMib, samples, names) => {
+    expect(namesOf(samples, baselineMib === undefined ? {} : { baselineMib })).toBe(names);
+  });
+
+  it.each<[string, Pick<MemorySample, 'before' | 'after'>]>([
+    ['ended', { before: { incarnation: 1, running: 1, ended: 0 }, after: undefined }],
+    ['began', { before: undefined, after: { incarnation: 1, running: 0, ended: 0 } }],
+  ])('is not judged in a look during which a process %s', (_, seen) => {
+    expect(namesOf([{ usedBytes: 3_000 * MIB, ...seen }], { baselineMib: 1_000 })).toBe('-');
+  });
+
+  it('is told in bytes', () => {
+    expect(judgeAll([free(3_000)], { baselineMib: 1_000 })).toEqual([
+      { name: 'held', heldBytes: 2_000 * MIB },
+    ]);
   });
 });
 
-describe('memory from job to job', () => {
-  const judge = (mib: readonly number[], changes: Partial<GrowthPolicy> = {}) => {
-    const policy = { ...DEFAULT_GROWTH_POLICY, ...changes };
-    const growth = mib.reduce((seen, each) => noteJobMemory(seen, each * MIB, policy), NO_GROWTH);
-    return judgeGrowth(growth, policy);
-  };
+describe('memory of a process that is idle between jobs', () => {
+  it.each<[string, number[], string]>([
+    ['that stays', [900, 900, 900, 900, 900, 900, 900], '- - - - - - -'],
+    ['that grows too few times', [900, 910, 920, 930, 940], '- - - - -'],
+    ['that grows with every job', [900, 910, 920, 930, 940, 950], '- - - - - growing'],
+    ['that grows on is told once', [900, 910, 920, 930, 940, 950, 960], '- - - - - growing -'],
+    ['that fell once', [900, 910, 920, 915, 940, 950], '- - - - - -'],
+    ['that begins to grow later', [900, 900, 910, 920, 930, 940, 950], '- - - - - - growing'],
+    ['that grows by less than counts', [900, 900.5, 901, 901.5, 902, 902.5], '- - - - - -'],
+  ])('%s', (_, mib, names) => {
+    expect(namesOf(afterJobs(mib))).toBe(names);
+  });
+
+  it('is looked at after jobs only', () => {
+    const same = [900, 910, 920, 930, 940, 950].map((mib) => at(mib, { ended: 1 }));
+    expect(namesOf(same)).toBe('- - - - - -');
+  });
+
+  it('is told with its pace a job and its whole, however many jobs passed between looks', () => {
+    const samples = [500, 900, 900, 910, 920, 930, 940, 950].map((mib, place) =>
+      at(mib, { ended: 1 + place * 2 }),
+    );
+    expect(judgeAll(samples).at(-1)).toEqual({
+      name: 'growing',
+      jobs: 10,
+      bytesPerJob: 5 * MIB,
+      grownBytes: 450 * MIB,
+    });
+  });
+
+  it('starts anew with the next process', () => {
+    const later = [930, 940, 950].map((mib, place) =>
+      at(mib, { incarnation: 2, ended: 9 + place }),
+    );
+    const samples = [...afterJobs([900, 910, 920]), ...later];
+    expect(namesOf(samples)).toBe('- - - - - -');
+  });
 
   it.each<[string, number[], string]>([
-    ['before any job', [], 'steady'],
-    ['that stays', [900, 900, 900, 900, 900, 900, 900], 'steady'],
-    ['that grows too few times', [900, 910, 920, 930, 940], 'steady'],
-    ['that grows with every job', [900, 910, 920, 930, 940, 950], 'growing'],
-    ['that fell once', [900, 910, 920, 915, 940, 950], 'steady'],
-    ['that begins to grow later', [900, 900, 900, 910, 920, 930, 940, 950], 'growing'],
-    ['that grows by less than counts', [900, 900.5, 901, 901.5, 902, 902.5], 'steady'],
-  ])('%s', (_, mib, name) => {
-    expect(judge(mib).name).toBe(name);
+    ['under it', [500, 899], '- -'],
+    ['at it, however it came about', [500, 400, 900], '- - recycle'],
+    ['over it is told once a process', [500, 900, 1_000], '- recycle -'],
+  ])('with a limit leads to a new process: %s', (_, mib, names) => {
+    expect(namesOf(afterJobs(mib), { changes: { recycleAtBytes: 400 * MIB } })).toBe(names);
+  });
+});
+
+describe('memory of a process that is never idle', () => {
+  const rising = Array.from({ length: 11 * 6 }, (_, look) => 1_000 + Math.floor(look / 6) * 10);
+  const countFindings = (mib: readonly number[], changes: Partial<MemoryPolicy> = {}) =>
+    judgeAll(busy(mib), { changes }).flatMap((finding) => finding?.name ?? []);
+
+  it('is found to grow by the least that it uses over some looks', () => {
+    // What jobs use while they run comes and goes; what is never given back stays beneath.
+    const noisy = rising.map((mib, look) => mib + (look % 6 === 3 ? 0 : 700 + (look % 5) * 90));
+    expect(countFindings(noisy)).toEqual(['growing']);
   });
 
-  it('is told with its pace and its whole', () => {
-    const verdict = judge([500, 900, 910, 920, 930, 940, 950]);
-    expect(verdict).toEqual({ name: 'growing', bytesPerJob: 10 * MIB, grownBytes: 450 * MIB });
+  it('is not found to grow while the least that it uses stays', () => {
+    const noisy = rising.map((_, look) => (look % 6 === 3 ? 1_000 : 1_700 + look * 10));
+    expect(countFindings(noisy)).toEqual([]);
   });
 
-  it('leads to a new process past the limit, however it came about', () => {
-    const limit = { recycleAtBytes: 400 * MIB };
-    expect(judge([500, 899], limit)).toEqual({ name: 'steady' });
-    expect(judge([500, 400, 900], limit)).toEqual({ name: 'recycle', grownBytes: 400 * MIB });
+  it('past the limit leads to a new process only where it grew all the time', () => {
+    const changes = { recycleAtBytes: 50 * MIB };
+    expect(countFindings(rising, changes)).toEqual(['recycle']);
+    const larger = rising.map((mib, look) => (look < 6 ? mib : 5_000));
+    expect(countFindings(larger, changes)).toEqual([]);
+  });
+
+  it('is not judged while one job runs on', () => {
+    const samples = rising.map((mib) => at(mib, { running: 1, ended: 3 }));
+    expect(namesOf(samples)).not.toMatch(/growing|recycle/);
   });
 });

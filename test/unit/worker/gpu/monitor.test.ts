@@ -5,6 +5,7 @@ import { listNvidiaDevices } from '../../../../src/worker/gpu/detect.ts';
 import type { FoundDevice } from '../../../../src/worker/gpu/found-device.ts';
 import { GpuMonitor } from '../../../../src/worker/gpu/monitor.ts';
 import { readNvidiaSmi, type SmiReading } from '../../../../src/worker/gpu/nvidia-smi.ts';
+import type { SmiReport } from '../../../../src/worker/gpu/nvidia-smi-report.ts';
 import { type Answer, type Failure, standIn } from '../../../support/nvidia-smi/stand-in.ts';
 
 const WORDS = [
@@ -17,6 +18,7 @@ const WORDS = [
   'mig-a100',
   'mig-empty',
   'driver-error',
+  'version-mismatch',
   'lost',
   'lost-beside',
 ] as const satisfies readonly (Answer | Failure)[];
@@ -44,15 +46,17 @@ function devicesOf(word: Word): FoundDevice[] {
 }
 
 /** A monitor of the first word's devices; `says` is what it reads next. */
-function watch(first: Word, options: { devices?: FoundDevice[] } = {}) {
+function watch(first: Word, options: { read?: () => Promise<SmiReading> } = {}) {
   const clock = new ManualClock();
   const scene = { says: first as Word, looks: 0 };
   const monitor = new GpuMonitor({
-    devices: options.devices ?? devicesOf(first),
-    read: async () => {
-      scene.looks++;
-      return answer(scene.says);
-    },
+    devices: devicesOf(first),
+    read:
+      options.read ??
+      (async () => {
+        scene.looks++;
+        return answer(scene.says);
+      }),
     intervalMs: 10_000,
     policy: { probe: { baseMs: 30_000, maxMs: 60_000, jitter: 0 } },
     clock,
@@ -67,6 +71,108 @@ function watch(first: Word, options: { devices?: FoundDevice[] } = {}) {
 function statesOf(monitor: GpuMonitor): string {
   return monitor.statuses.map(({ health }) => health.state.name[0]).join('');
 }
+
+/** A monitor whose looks give the report of the word, changed. */
+function watchReport(word: Word, change: (report: SmiReport) => SmiReport) {
+  const said = answer(word);
+  if (said.kind !== 'report') throw new Error(`${word} is no report`);
+  const reading = { ...said, report: change(said.report) };
+  return watch(word, { read: async () => reading });
+}
+
+/** Each look waits until the test answers it. */
+function watchSlowly(first: Word) {
+  const clock = new ManualClock();
+  const asked: { signal: AbortSignal; reply: (reading: SmiReading) => void }[] = [];
+  const monitor = new GpuMonitor({
+    devices: devicesOf(first),
+    read: (signal) => new Promise((reply) => asked.push({ signal, reply })),
+    intervalMs: 10_000,
+    clock,
+  });
+  return { clock, monitor, asked };
+}
+
+describe('a look', () => {
+  it('that takes longer than the interval has none beside it, and the next comes after it', async () => {
+    const { clock, monitor, asked } = watchSlowly('one-h200');
+    monitor.start();
+    await clock.advance(35_000);
+    const beside = monitor.look();
+    await clock.advance(5_000);
+    expect(asked).toHaveLength(1);
+    asked[0]?.reply(answer('one-h200'));
+    await beside;
+    await clock.advance(9_999);
+    expect(asked).toHaveLength(1);
+    await clock.advance(1);
+    expect(asked).toHaveLength(2);
+  });
+
+  it('that is under way at the stop is given up, and tells nothing', async () => {
+    const { clock, monitor, asked } = watchSlowly('one-h200');
+    const told: string[] = [];
+    monitor.onChange((status) => told.push(status.health.state.name));
+    monitor.onLook(() => told.push('look'));
+    monitor.start();
+    await clock.advance(0);
+    monitor.stop();
+    expect(asked[0]?.signal.aborted).toBe(true);
+    asked[0]?.reply(answer('one-h200-ecc'));
+    await clock.advance(60_000);
+    expect(told).toEqual([]);
+    expect(statesOf(monitor)).toBe('h');
+    expect(asked).toHaveLength(1);
+  });
+
+  it('that fails in a way of its own is a reading that failed', async () => {
+    const [device] = devicesOf('one-h200');
+    const monitor = new GpuMonitor({
+      devices: device ? [device] : [],
+      read: () => Promise.reject(new Error('out of memory')),
+      clock: new ManualClock(),
+    });
+    await monitor.look();
+    expect(monitor.statuses[0]?.health.state).toMatchObject({
+      name: 'suspect',
+      reason: expect.stringContaining('out of memory'),
+    });
+  });
+
+  it('marks what it did not give as older', async () => {
+    const { monitor, scene } = watch('one-h200');
+    await monitor.look();
+    expect(monitor.statuses[0]).toMatchObject({ isCurrent: true, temperatureC: 34 });
+    scene.says = 'driver-error';
+    await monitor.look();
+    expect(monitor.statuses[0]).toMatchObject({ isCurrent: false, temperatureC: 34 });
+  });
+});
+
+describe('a first reading', () => {
+  it('is what later ones are compared with, and saves the look at the start', async () => {
+    const clock = new ManualClock();
+    let looks = 0;
+    const monitor = new GpuMonitor({
+      devices: devicesOf('one-h200'),
+      first: answer('one-h200'),
+      read: async () => {
+        looks++;
+        return answer('one-h200-ecc');
+      },
+      clock,
+    });
+    expect(monitor.statuses[0]).toMatchObject({ isCurrent: true, temperatureC: 34 });
+    monitor.start();
+    await clock.advance(9_999);
+    expect(looks).toBe(0);
+    await clock.advance(1);
+    expect(monitor.statuses[0]?.health.state).toMatchObject({
+      name: 'quarantined',
+      reason: expect.stringContaining('grew from'),
+    });
+  });
+});
 
 describe('the monitor', () => {
   it('looks at once, then on the interval, until it is stopped', async () => {
@@ -154,6 +260,43 @@ describe('the monitor', () => {
     expect(statesOf(monitor)).toBe('ssssssss');
     await monitor.look();
     expect(statesOf(monitor)).toBe('qqqqqqqq');
+  });
+
+  it.each<Word>(['version-mismatch', 'seven-a100'])(
+    'does not take a device for bad because nvidia-smi was updated (then %s)',
+    async (then) => {
+      const { monitor, scene } = watch('eight-a100');
+      scene.says = 'version-mismatch';
+      for (let look = 0; look < 5; look++) await monitor.look();
+      expect(statesOf(monitor)).toBe('ssssssss');
+      scene.says = then;
+      await monitor.look();
+      expect(statesOf(monitor)).toBe(then === 'seven-a100' ? 'hhhqhhhh' : 'ssssssss');
+    },
+  );
+
+  it('quarantines a GPU that was put into MIG mode, whose instances are others', async () => {
+    const { monitor } = watchReport('one-h200', (report) => ({
+      ...report,
+      gpus: report.gpus.map((gpu) => ({ ...gpu, isMigEnabled: true })),
+    }));
+    await monitor.look();
+    expect(monitor.statuses[0]?.health.state).toMatchObject({
+      name: 'quarantined',
+      reason: 'it was put into MIG mode',
+    });
+  });
+
+  it('knows its GPUs by UUID when their order changes', async () => {
+    const { monitor } = watchReport('eight-a100', (report) => ({
+      ...report,
+      gpus: report.gpus
+        .map((gpu) => ({ ...gpu, index: 7 - gpu.index, eccVolatile: 0 }))
+        .reverse()
+        .map((gpu, place) => (place === 0 ? { ...gpu, isRemapFailed: true } : gpu)),
+    }));
+    await monitor.look();
+    expect(statesOf(monitor)).toBe('hhhhhhhq');
   });
 
   it('quarantines MIG instances that are gone, and not the GPU beside them', async () => {

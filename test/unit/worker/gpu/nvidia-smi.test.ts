@@ -151,6 +151,15 @@ describe('a report', () => {
     },
   );
 
+  it.each(['lost-beside', 'lost-alone', 'eight-a100-lost'] as const)(
+    'leaves the other GPUs their numbers when one is lost (%s)',
+    async (words) => {
+      const { gpus } = await readReport(words);
+      const known = gpus.filter(({ isLost }) => !isLost);
+      expect(known.map(({ index }) => index)).toEqual([0, 1, 2, 4, 5, 6, 7]);
+    },
+  );
+
   it('takes one process where no MIG instance has to be named', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-smi-'));
     try {
@@ -167,7 +176,7 @@ describe('a report', () => {
 describe('a fault', () => {
   it.each<[Failure, SmiFault['fault'], RegExp]>([
     ['driver-error', 'driver', /couldn't communicate with the NVIDIA driver/],
-    ['version-mismatch', 'driver', /version mismatch/],
+    ['version-mismatch', 'mismatch', /version mismatch/],
     ['no-library', 'driver', /couldn't find libnvidia-ml/],
     ['no-devices', 'driver', /No devices were found/],
     ['no-permission', 'failed', /exit code 4 and says: Insufficient Permissions/],
@@ -203,6 +212,30 @@ describe('a fault', () => {
     await clock.advance(1);
     await reading;
     expect(fault).toBe('timeout');
+  });
+
+  it('of a program that is not wanted any more comes at once, with its end', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-smi-'));
+    try {
+      say('hang');
+      const pidFile = join(folder, 'pid');
+      vi.stubEnv('NVIDIA_SMI_PID', pidFile);
+      const life = new AbortController();
+      const clock = new ManualClock();
+      const reading = readNvidiaSmi({ command: standIn, clock, signal: life.signal });
+      const written = () => readFile(pidFile, 'utf8').catch(() => '');
+      await vi.waitUntil(async () => (await written()).endsWith('\n'), { timeout: 4_000 });
+      const pid = Number(await written());
+      expect(isAlive(pid)).toBe(true);
+      life.abort();
+      expect(await reading).toMatchObject({ kind: 'fault', fault: 'failed' });
+      await vi.waitUntil(() => !isAlive(pid), { timeout: 4_000 });
+      expect(await readNvidiaSmi({ command: standIn, clock, signal: life.signal })).toMatchObject({
+        kind: 'fault',
+      });
+    } finally {
+      await rm(folder, { recursive: true });
+    }
   });
 
   it('of a program that hangs comes with its end', async () => {

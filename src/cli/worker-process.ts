@@ -1,0 +1,276 @@
+// One worker process for one handler and one endpoint, over HTTP: by itself, or under a supervisor,
+// which it tells how it is. It is spawned often, so it imports no more than it runs.
+import { randomBytes } from 'node:crypto';
+import { flushCompileCache } from 'node:module';
+import { hostname } from 'node:os';
+import { systemClock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { type Device, LinkError } from '../wire/worker-link.ts';
+import { HandlerNotLoadedError } from '../worker/executor.ts';
+import type { HealthServer } from '../worker/health-server.ts';
+import { MemoryOutbox } from '../worker/outbox.ts';
+import type { WorkerFolder } from '../worker/state-folder.ts';
+import type { ToWorker } from '../worker/supervisor/messages.ts';
+import { openParentChannel, type ParentChannel } from '../worker/supervisor/parent-channel.ts';
+import { ThreadExecutor } from '../worker/thread-executor.ts';
+import { createWorker, type Worker, type WorkerState } from '../worker/worker.ts';
+import type { WorkerMetrics } from '../worker/worker-metrics.ts';
+import { CommandError, EXIT } from './command.ts';
+import { readVariable } from './config.ts';
+import { openHealthPort } from './health-port.ts';
+import { UsageError } from './options.ts';
+import { packageVersion } from './package-info.ts';
+import { openLink } from './platform-link.ts';
+import { forceOnSecond, listenForStop, type StopSignals } from './stop-signals.ts';
+import { createTerminalLog, showLogLines } from './terminal-log.ts';
+import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
+
+/** A thread is terminated after the grace, which takes up to a second; the rest is for a busy machine. */
+const STUCK_AFTER_GRACE_MS = 5_000;
+
+/** Resolves with the exit code. @throws UsageError, CommandError, unless a parent is told instead */
+export async function runWorkerProcess(handlerPath: string, values: WorkerFlags): Promise<number> {
+  const channel = openParentChannel();
+  const isSupervised = readVariable(DEVICE_SET_VARIABLE) !== undefined && !values.underDev;
+  let isStuck = false;
+  const onStuck = () => {
+    isStuck = true;
+  };
+  try {
+    return await run({ handlerPath, values, channel, isSupervised, onStuck });
+  } catch (error) {
+    if (!(error instanceof CommandError || error instanceof UsageError)) throw error;
+    const isFinal = !(error instanceof SetupError);
+    channel.tell({ type: 'failed', reason: error.message, isFinal });
+    // Whoever started it tells why; `dev` shows the log, which has it.
+    if (isSupervised || (values.underDev && error instanceof LifeError)) return EXIT.failed;
+    throw error;
+  } finally {
+    await channel.close();
+    // A thread that is stuck in native code keeps the process from ending in any other way.
+    if (isStuck) process.kill(process.pid, 'SIGKILL');
+  }
+}
+
+interface Terms {
+  handlerPath: string;
+  values: WorkerFlags;
+  channel: ParentChannel;
+  isSupervised: boolean;
+  /** The worker is over, and one of its threads is not. */
+  onStuck: () => void;
+}
+
+async function run(terms: Terms): Promise<number> {
+  const { channel, handlerPath, isSupervised, onStuck, values } = terms;
+  const log = createTerminalLog(values.logLevel);
+  const link = openLink(values, log);
+  const devices = readDevices() ?? (await detectDevices(values, log));
+  const executor = new ThreadExecutor({
+    handlerPath,
+    threads: values.threads,
+    graceMs: values.graceMs,
+    devices,
+    ...(values.jobsPerThread !== undefined && { concurrency: values.jobsPerThread }),
+    ...(values.heapLimit !== undefined && {
+      resourceLimits: { maxOldGenerationSizeMb: values.heapLimit },
+    }),
+    logDestination: { write: showLogLines },
+  });
+  const { drainMs, forceMs, memoryLimit } = values;
+  const version = packageVersion();
+  const folder = await openFolder(values, log);
+  const { workerId, incarnation, outbox } = folder;
+  const metrics = await createMetrics(values, version);
+  const worker = createWorker({
+    ...{ workerId, incarnation, outbox, version, devices, drainMs, forceMs, link, executor, log },
+    stuckAfterMs: values.graceMs + STUCK_AFTER_GRACE_MS,
+    observer: metrics?.observer,
+    ...(memoryLimit !== undefined && { memoryLimitBytes: memoryLimit * 2 ** 20 }),
+  });
+  const signals = listenForStop();
+  const parent = new Parent({ channel, worker, workerId, metrics });
+  channel.tell({ type: 'identity', workerId, incarnation });
+  if (values.underDev) process.on('disconnect', () => process.exit(EXIT.failed));
+  let port: HealthServer | undefined;
+  try {
+    const isServed = !isSupervised && !values.underDev;
+    if (isServed) port = await openWorkerPort({ values, worker, metrics, log });
+    return await live(worker, signals, parent);
+  } finally {
+    signals.release();
+    await link.close();
+    await folder.close();
+    await port?.close();
+    if (isStuck(worker.state)) onStuck();
+  }
+}
+
+/** Of a worker that had begun: its log says why. */
+class LifeError extends CommandError {}
+
+/** Another process may have more luck. */
+class SetupError extends LifeError {}
+
+async function live(worker: Worker, signals: StopSignals, parent: Parent): Promise<number> {
+  void signals.first.then(() => parent.leave(() => worker.drain()));
+  forceOnSecond(signals);
+  try {
+    await worker.start();
+  } catch (error) {
+    // Its threads have ended then, or are known not to.
+    await worker.ended;
+    if (error instanceof HandlerNotLoadedError && error.stage === 'setup') {
+      throw new SetupError(error.message);
+    }
+    const isExplained = error instanceof HandlerNotLoadedError || error instanceof LinkError;
+    throw isExplained ? new LifeError(error.message) : error;
+  }
+  if (worker.state.name === 'ready') parent.tellReady();
+  // Now and not at the end, which a worker that is killed does not have.
+  flushCompileCache();
+  const end = await worker.ended;
+  if (end.name === 'failed') throw new LifeError(end.reason);
+  if (end.name !== 'stopped') return EXIT.failed;
+  if (end.recycle) parent.channel.tell({ type: 'recycling', reason: end.recycle.reason });
+  else if (!parent.isLeaving) parent.channel.tell({ type: 'dismissed' });
+  return end.farewell.delivered ? EXIT.ok : EXIT.failed;
+}
+
+function isStuck(state: WorkerState): boolean {
+  const isOver = state.name === 'stopped' || state.name === 'failed';
+  return isOver && state.recycle?.isStuck === true;
+}
+
+interface ParentOptions {
+  channel: ParentChannel;
+  worker: Worker;
+  workerId: string;
+  metrics: WorkerMetrics | undefined;
+}
+
+/** What the supervisor asks of this worker, and what it hears. */
+class Parent {
+  readonly channel: ParentChannel;
+  readonly #worker: Worker;
+  readonly #workerId: string;
+  readonly #metrics: WorkerMetrics | undefined;
+  /** This process was told to leave, by its parent or by a signal. */
+  isLeaving = false;
+
+  constructor({ channel, metrics, worker, workerId }: ParentOptions) {
+    this.channel = channel;
+    this.#worker = worker;
+    this.#workerId = workerId;
+    this.#metrics = metrics;
+    channel.listen((message) => this.#receive(message));
+  }
+
+  tellReady(): void {
+    this.channel.tell({ type: 'ready' });
+    this.channel.beat(() => this.#worker.health());
+  }
+
+  leave(how: () => Promise<unknown>): void {
+    this.isLeaving = true;
+    void how();
+  }
+
+  #receive(message: ToWorker): void {
+    switch (message.type) {
+      case 'recycle':
+        this.#worker.recycle(message.reason);
+        return;
+      case 'release':
+        this.leave(() => this.#worker.stop());
+        return;
+      case 'ask':
+        void this.#answer(message.number);
+    }
+  }
+
+  async #answer(number: number): Promise<void> {
+    const health = this.#worker.health();
+    const metrics = await this.#metrics?.export(health, this.#workerId);
+    this.channel.tell({ type: 'answer', number, health, metrics });
+  }
+}
+
+async function createMetrics(values: WorkerFlags, version: string) {
+  if (values.healthPort === undefined || values.underDev) return undefined;
+  const { createWorkerMetrics } = await import('../worker/worker-metrics.ts');
+  return createWorkerMetrics({ clock: systemClock, version });
+}
+
+interface WorkerPort {
+  values: WorkerFlags;
+  worker: Worker;
+  metrics: WorkerMetrics | undefined;
+  log: Log;
+}
+
+async function openWorkerPort({ log, metrics, values, worker }: WorkerPort) {
+  const { healthHost, healthPort } = values;
+  if (healthPort === undefined) return undefined;
+  const { probeWorker } = await import('../worker/health-server.ts');
+  return openHealthPort({
+    ...{ healthHost, healthPort, log },
+    ...probeWorker(() => worker.health()),
+    collectMetrics: async () => (await metrics?.collect(worker.health())) ?? '',
+  });
+}
+
+/** Those that the supervisor pinned this process to. */
+function readDevices(): Device[] | undefined {
+  const given = readVariable(DEVICE_SET_VARIABLE);
+  // Our own supervisor wrote it.
+  return given === undefined ? undefined : (JSON.parse(given) as Device[]);
+}
+
+/** All that the environment shows: nobody has pinned the process to some of them. */
+async function detectDevices(values: WorkerFlags, log: Log): Promise<Device[]> {
+  if (values.devices !== undefined && values.devices !== 'cpu') {
+    throw new UsageError(
+      '--devices: goes with a supervisor; for --unsupervised set CUDA_VISIBLE_DEVICES in the environment',
+    );
+  }
+  const { findDevices } = await import('./device-plan.ts');
+  return findDevices(values, log);
+}
+
+/** Who this worker is, and where its reports wait. @throws CommandError if it may not be that one */
+async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerFolder> {
+  const { stateDir, workerId, incarnation, endpoint: endpointId } = values;
+  if (stateDir === undefined) {
+    log[values.underDev ? 'debug' : 'info'](
+      'no --state-dir: what is not delivered is kept in memory only, and ends with the process',
+    );
+    return {
+      workerId: workerId ?? nameWorker(),
+      incarnation: incarnation ?? Date.now(),
+      outbox: new MemoryOutbox(),
+      close: async () => {},
+    };
+  }
+  const { openWorkerFolder, StateFolderError } = await import('../worker/state-folder.ts');
+  const identity = { stateDir, workerId, incarnation, endpointId, nameWorker };
+  try {
+    return await openWorkerFolder({ ...identity, clock: systemClock, log });
+  } catch (error) {
+    throw error instanceof StateFolderError
+      ? new CommandError(`--state-dir: ${error.message}`)
+      : error;
+  }
+}
+
+/**
+ * The host's name, as far as it may stand in a worker's id, and a random part: containers may share
+ * both host name and process id, and two workers of one id would drive each other out.
+ */
+function nameWorker(): string {
+  const host = hostname()
+    .replaceAll(/[^A-Za-z0-9._-]/g, '-')
+    .replace(/^[^A-Za-z0-9]+/, '')
+    .slice(0, 100);
+  return `${host || 'worker'}-${randomBytes(4).toString('hex')}`;
+}

@@ -1,0 +1,68 @@
+// Where an attempt was when it ran out of time or had to be stopped: what it had given out by then,
+// and how that is told.
+import { getHeapStatistics } from 'node:v8';
+import type { StuckPlace } from '../wire/job.ts';
+
+/** Chunks of one attempt, as they leave it. */
+export class ChunkTrail {
+  readonly #now: () => number;
+  #count = 0;
+  #lastAt = 0;
+
+  /** In ms, from whenever. */
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  add(count: number): void {
+    this.#count += count;
+    this.#lastAt = this.#now();
+  }
+
+  describe(): Pick<StuckPlace, 'chunks' | 'lastChunkMs'> {
+    if (this.#count === 0) return { chunks: 0 };
+    return {
+      chunks: this.#count,
+      lastChunkMs: Math.max(0, Math.round(this.#now() - this.#lastAt)),
+    };
+  }
+}
+
+/** The chunks of an attempt that is run in the thread it is called in. */
+export class RunTrail extends ChunkTrail {
+  readonly #loopAtStart = performance.eventLoopUtilization();
+
+  constructor() {
+    super(() => performance.now());
+  }
+
+  /** What the attempt's own thread can tell. */
+  locate(state: StuckPlace['state']): StuckPlace {
+    const { utilization } = performance.eventLoopUtilization(this.#loopAtStart);
+    return {
+      state,
+      ...this.describe(),
+      eventLoopUtilization: roundShare(utilization),
+      heapUsedBytes: getHeapStatistics().used_heap_size,
+    };
+  }
+}
+
+/** To two places, as a share of time is shown. */
+export function roundShare(share: number): number {
+  return Math.round(Math.min(1, Math.max(0, share)) * 100) / 100;
+}
+
+/** In half a sentence, for logs and messages. */
+export function describePlace({ state, stack }: Pick<StuckPlace, 'state' | 'stack'>): string {
+  switch (state) {
+    case 'waiting':
+      return 'it was waiting, no code of the handler was running';
+    case 'unreachable':
+      return 'its thread was in native code, or collecting garbage';
+    case 'running': {
+      const innermost = stack?.split('\n', 1)[0]?.trim();
+      return innermost === undefined ? 'code of it was running' : `it was running ${innermost}`;
+    }
+  }
+}

@@ -1,0 +1,114 @@
+// Which processors are near a set's GPUs, and the words before a command that keep it on them.
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { DeviceSet } from './device-sets.ts';
+import type { FoundDevice } from './found-device.ts';
+import { findProgram } from './program.ts';
+
+export interface AffinityOptions {
+  set: DeviceSet;
+  /** As found: they have the bus ids. */
+  devices: readonly FoundDevice[];
+  /** The PATH of the environment. */
+  searchPath: string;
+  /** Where the kernel tells of PCI devices. Default `/sys/bus/pci/devices`. */
+  pciFolder?: string;
+  /** Where it tells of this process. Default `/proc/self/status`. */
+  statusFile?: string;
+}
+
+export interface Affinity {
+  /** `['/usr/bin/taskset', '-c', '0-15,32-47']`, to be put before the command; or nothing. */
+  prefix: string[];
+  /** In the kernel's form, `0-15,32-47`; undefined: the process stays where it may run now. */
+  processors: string | undefined;
+  /** Why not, one sentence. */
+  note?: string;
+}
+
+/** Never rejects: a machine that does not tell is no reason not to work. */
+export async function planAffinity(options: AffinityOptions): Promise<Affinity> {
+  const { set, devices, searchPath, statusFile = '/proc/self/status' } = options;
+  const { pciFolder = '/sys/bus/pci/devices' } = options;
+  const uuids = new Set(set.devices.map(({ uuid }) => uuid));
+  const busIds = new Set(
+    devices
+      .filter(({ device, pciBusId }) => uuids.has(device.uuid) && pciBusId !== '')
+      .map(({ pciBusId }) => pciBusId),
+  );
+  if (busIds.size === 0) return leave();
+  const near = new Set<number>();
+  for (const busId of busIds) {
+    const found = await readNear(join(pciFolder, toKernelForm(busId)));
+    if (!found) return leave(`the kernel does not tell which processors are near ${busId}`);
+    for (const processor of found) near.add(processor);
+  }
+  const allowed = await readAllowed(statusFile);
+  if (!allowed) return leave('the kernel does not tell which processors this process may use');
+  const both = [...near].filter((processor) => allowed.has(processor));
+  const where = [...busIds].join(', ');
+  if (both.length === 0) return leave(`this process may use no processor that is near ${where}`);
+  // Machines of one node: there is nothing to choose.
+  if (both.length === allowed.size) return leave();
+  const taskset = await findProgram('taskset', searchPath);
+  if (taskset === undefined) {
+    return leave('there is no program taskset (of util-linux) on the PATH to choose processors by');
+  }
+  const processors = formatProcessors(both);
+  return { prefix: [taskset, '-c', processors], processors };
+}
+
+function leave(note?: string): Affinity {
+  return { prefix: [], processors: undefined, ...(note !== undefined && { note }) };
+}
+
+/** The kernel writes a PCI domain with four digits, nvidia-smi with eight. */
+function toKernelForm(busId: string): string {
+  return busId.replace(/^0{1,4}(?=[0-9a-f]{4,}:)/, '');
+}
+
+/** Undefined where the firmware names no node, and every processor is as near as the other. */
+async function readNear(folder: string): Promise<Set<number> | undefined> {
+  const node = await readOrNothing(join(folder, 'numa_node'));
+  if (node === '' || Number(node) < 0) return undefined;
+  const processors = parseProcessors(await readOrNothing(join(folder, 'local_cpulist')));
+  return processors.size > 0 ? processors : undefined;
+}
+
+async function readAllowed(statusFile: string): Promise<Set<number> | undefined> {
+  const status = await readOrNothing(statusFile);
+  const processors = parseProcessors(/^Cpus_allowed_list:\s*(\S+)/m.exec(status)?.[1] ?? '');
+  return processors.size > 0 ? processors : undefined;
+}
+
+function readOrNothing(path: string): Promise<string> {
+  return readFile(path, 'utf8').then(
+    (text) => text.trim(),
+    () => '',
+  );
+}
+
+/** `0-3,8` → 0, 1, 2, 3, 8; nothing of what is not a list. */
+function parseProcessors(list: string): Set<number> {
+  const found = new Set<number>();
+  for (const part of list.split(',')) {
+    const [, first, last = first] = /^(\d+)(?:-(\d+))?$/.exec(part.trim()) ?? [];
+    if (first === undefined) return new Set();
+    for (let processor = Number(first); processor <= Number(last); processor++)
+      found.add(processor);
+  }
+  return found;
+}
+
+/** The shortest list: neighbours as ranges. */
+function formatProcessors(processors: readonly number[]): string {
+  const ranges: [number, number][] = [];
+  for (const processor of processors.toSorted((one, other) => one - other)) {
+    const range = ranges.at(-1);
+    if (range && range[1] === processor - 1) range[1] = processor;
+    else ranges.push([processor, processor]);
+  }
+  return ranges
+    .map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`))
+    .join(',');
+}

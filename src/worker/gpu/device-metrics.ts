@@ -1,0 +1,63 @@
+// What Prometheus is told of the devices. It loads prom-client, so what serves no metrics does not
+// load it.
+import { Gauge, type Registry } from 'prom-client';
+import { numberDevice } from './device-sets.ts';
+import type { HealthState } from './health.ts';
+import type { DeviceStatus } from './monitor.ts';
+
+const LABELS = ['device', 'uuid', 'name'] as const;
+const STATES = [
+  'healthy',
+  'suspect',
+  'quarantined',
+] as const satisfies readonly HealthState['name'][];
+
+/**
+ * Adds the gauges to the registry. The returned function sets them to what is known now: a figure
+ * that the last look did not give has no series, instead of one that is old.
+ */
+export function registerDeviceMetrics(
+  registry: Registry,
+): (statuses: readonly DeviceStatus[]) => void {
+  const add = (name: string, help: string) =>
+    new Gauge({ name: `millrace_device_${name}`, help, labelNames: LABELS, registers: [registry] });
+  const total = add('memory_total_bytes', 'Memory of the device.');
+  const used = add('memory_used_bytes', 'Memory of the device in use, by whomever.');
+  const utilization = add(
+    'utilization_ratio',
+    'Share of time in which a kernel ran, 0 to 1; of a whole GPU, MIG instances have none.',
+  );
+  const temperature = add('temperature_celsius', 'Temperature of the GPU.');
+  const state = new Gauge({
+    name: 'millrace_device_state',
+    help: 'Of the three states, 1 for the one that the device is in, 0 for the others.',
+    labelNames: [...LABELS, 'state'],
+    registers: [registry],
+  });
+  return (statuses) => {
+    for (const gauge of [total, used, utilization, temperature, state]) gauge.reset();
+    for (const {
+      found,
+      health,
+      isCurrent,
+      memory,
+      utilization: percent,
+      temperatureC,
+    } of statuses) {
+      const { uuid, name } = found.device;
+      const labels = { device: numberDevice(found), uuid, name };
+      const set = (gauge: Gauge<(typeof LABELS)[number]>, value: number | undefined) => {
+        if (value !== undefined) gauge.set(labels, value);
+      };
+      set(total, memory.totalBytes);
+      if (isCurrent) {
+        set(used, memory.usedBytes);
+        set(utilization, percent === undefined ? undefined : percent / 100);
+        set(temperature, temperatureC);
+      }
+      for (const each of STATES) {
+        state.set({ ...labels, state: each }, health.state.name === each ? 1 : 0);
+      }
+    }
+  };
+}

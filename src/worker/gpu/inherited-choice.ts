@@ -1,0 +1,163 @@
+// Which devices the environment leaves, where somebody (a scheduler, a shell) set the variables of
+// CUDA or ROCm before us. Pure; they are read as these libraries read them, which do not complain.
+import { nameDevice } from './device-sets.ts';
+import type { FoundDevice } from './found-device.ts';
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+export interface InheritedChoice {
+  /** What is left, in the order in which the variables name it. */
+  devices: FoundDevice[];
+  /** No NVIDIA GPU is to be used, whatever there is: `-1`, `NoDevFiles`, or nothing. */
+  hidesNvidia: boolean;
+  /** What was restricted, and what of it is not sure. One sentence each. */
+  notes: string[];
+}
+
+/** Only NVIDIA's and AMD's are restricted; the host's processors never. */
+export function restrictDevices(
+  devices: readonly FoundDevice[],
+  environment: Environment,
+): InheritedChoice {
+  const nvidia = devices.filter(({ vendor }) => vendor === 'nvidia');
+  const amd = devices.filter(({ vendor }) => vendor === 'amd');
+  const others = devices.filter(({ vendor }) => vendor !== 'nvidia' && vendor !== 'amd');
+  const cuda = environment['CUDA_VISIBLE_DEVICES'];
+  const notes: string[] = [];
+  const leftOfNvidia = cuda === undefined ? nvidia : restrictCuda(nvidia, cuda, notes);
+  if (cuda !== undefined && nvidia.length > 0) notes.push(...doubtOrder(nvidia, environment));
+  const leftOfAmd = restrictAmd(amd, environment, { hasNvidia: nvidia.length > 0, notes });
+  return {
+    devices: [...leftOfNvidia, ...leftOfAmd, ...others],
+    hidesNvidia: cuda !== undefined && !NVIDIA_WORD.test(splitWords(cuda)[0] ?? ''),
+    notes,
+  };
+}
+
+const NVIDIA_WORD = /^(?:\d+|(?:GPU|MIG)-.+)$/;
+
+function restrictCuda(gpus: FoundDevice[], value: string, notes: string[]): FoundDevice[] {
+  const name = 'CUDA_VISIBLE_DEVICES';
+  if (gpus.length === 0) return [];
+  return restrict({ name, value, gpus, find: (word) => findNvidia(word, gpus, notes), notes });
+}
+
+/** ROCr hides first; HIP counts what is left, and takes CUDA's variable where it has none of its own. */
+function restrictAmd(
+  gpus: FoundDevice[],
+  environment: Environment,
+  { hasNvidia, notes }: { hasNvidia: boolean; notes: string[] },
+): FoundDevice[] {
+  if (gpus.length === 0) return [];
+  const isIndex = (word: string) => /^\d+$/.test(word);
+  let left = gpus;
+  const rocr = environment['ROCR_VISIBLE_DEVICES'];
+  if (rocr !== undefined) {
+    const find = (word: string) =>
+      isIndex(word) ? gpus.find(({ device }) => device.index === Number(word)) : undefined;
+    left = restrict({ name: 'ROCR_VISIBLE_DEVICES', value: rocr, gpus, find, notes });
+  }
+  const name =
+    environment['HIP_VISIBLE_DEVICES'] === undefined && !hasNvidia
+      ? 'CUDA_VISIBLE_DEVICES'
+      : 'HIP_VISIBLE_DEVICES';
+  const hip = environment[name];
+  if (hip === undefined) return left;
+  const counted = left;
+  const find = (word: string) => (isIndex(word) ? counted[Number(word)] : undefined);
+  return restrict({ name, value: hip, gpus: counted, find, notes });
+}
+
+interface Restriction {
+  name: string;
+  value: string;
+  gpus: readonly FoundDevice[];
+  find: (word: string) => FoundDevice | undefined;
+  notes: string[];
+}
+
+/** Up to the first word that is no device; one that is named twice hides all. */
+function restrict({ name, value, gpus, find, notes }: Restriction): FoundDevice[] {
+  const left: FoundDevice[] = [];
+  for (const word of splitWords(value)) {
+    const found = find(word);
+    if (!found) {
+      notes.push(explainEnd(name, word));
+      break;
+    }
+    if (left.includes(found)) {
+      notes.push(`${name}=${value} names ${nameDevice(found)} twice, which hides every device`);
+      return [];
+    }
+    left.push(found);
+  }
+  notes.push(`${name}=${value} of the environment leaves ${left.length} of ${gpus.length} devices`);
+  return left;
+}
+
+function explainEnd(name: string, word: string): string {
+  const meant = /^(?:|-1|NoDevFiles)$/.test(word);
+  const what = meant ? 'names no device' : 'is no device that is found here';
+  return `${JSON.stringify(word)} in ${name} ${what}: nothing from there on is used`;
+}
+
+function splitWords(value: string): string[] {
+  return value.split(',').map((word) => word.trim());
+}
+
+/** An index, a UUID or the beginning of one; of a GPU in MIG mode CUDA takes the first instance. */
+function findNvidia(
+  word: string,
+  gpus: readonly FoundDevice[],
+  notes: string[],
+): FoundDevice | undefined {
+  const [found, ...more] = matchNvidia(word, gpus);
+  if (found?.mig && !word.startsWith('MIG-')) {
+    notes.push(
+      `${word} in CUDA_VISIBLE_DEVICES is a GPU in MIG mode, of which CUDA shows the first instance`,
+    );
+    return found;
+  }
+  return more.length === 0 ? found : undefined;
+}
+
+function matchNvidia(word: string, gpus: readonly FoundDevice[]): FoundDevice[] {
+  if (/^\d+$/.test(word)) return gpus.filter(({ device }) => device.index === Number(word));
+  // Up to driver 460.
+  const [, parent, instance, compute] = /^MIG-(GPU-[^/]+)\/(\d+)\/(\d+)$/.exec(word) ?? [];
+  if (parent !== undefined) {
+    return gpus.filter(
+      ({ mig }) =>
+        mig?.parentUuid === parent &&
+        mig.gpuInstanceId === Number(instance) &&
+        mig.computeInstanceId === Number(compute),
+    );
+  }
+  if (!NVIDIA_WORD.test(word)) return [];
+  const uuidOf = ({ device, mig }: FoundDevice) =>
+    word.startsWith('GPU-') ? (mig?.parentUuid ?? device.uuid) : device.uuid;
+  const begun = gpus.filter((gpu) => uuidOf(gpu).startsWith(word));
+  // The instances of one GPU are no doubt about which GPU is meant.
+  return new Set(begun.map(uuidOf)).size > 1 ? begun.filter((gpu) => uuidOf(gpu) === word) : begun;
+}
+
+function doubtOrder(gpus: readonly FoundDevice[], environment: Environment): string[] {
+  const words = splitWords(environment['CUDA_VISIBLE_DEVICES'] ?? '');
+  const models = new Set(
+    gpus.map(({ device, mig }) => (mig ? parentModel(device.name) : device.name)),
+  );
+  const isSure =
+    environment['CUDA_DEVICE_ORDER'] === 'PCI_BUS_ID' ||
+    models.size < 2 ||
+    !words.some((word) => /^\d+$/.test(word));
+  if (isSure) return [];
+  return [
+    'the numbers in CUDA_VISIBLE_DEVICES are taken in the order of the PCI bus, but the GPUs differ ' +
+      'and CUDA puts the fastest first: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name UUIDs',
+  ];
+}
+
+/** `NVIDIA A100-SXM4-80GB` of its instance `NVIDIA A100-SXM4-80GB MIG 2`. */
+function parentModel(name: string): string {
+  return name.replace(/ MIG \d+$/, '');
+}

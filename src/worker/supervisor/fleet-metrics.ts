@@ -1,0 +1,76 @@
+// What the workers of one supervisor tell Prometheus, together, with what only the supervisor knows.
+// It loads prom-client, so it is loaded where metrics are asked for.
+import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+import { registerDeviceMetrics } from '../gpu/device-metrics.ts';
+import type { DeviceStatus } from '../gpu/monitor.ts';
+import type { Keeper } from './keeper.ts';
+
+export interface FleetMetrics {
+  /** In the text form of Prometheus. */
+  collect(): Promise<string>;
+}
+
+/** Each worker's have its id as a label; those of this process have `worker="supervisor"`. */
+export function createFleetMetrics(
+  keepers: readonly Keeper[],
+  readDevices: () => readonly DeviceStatus[],
+): FleetMetrics {
+  const own = new Registry();
+  own.setDefaultLabels({ worker: 'supervisor' });
+  collectDefaultMetrics({ register: own });
+  const devices = new Registry();
+  const refreshDevices = registerDeviceMetrics(devices);
+  return {
+    async collect() {
+      const answers = await Promise.all(keepers.map((keeper) => keeper.ask()));
+      const up = keepers.map((keeper, index) => ({
+        worker: keeper.workerId ?? `#${index}`,
+        isUp: answers[index] !== undefined,
+        restarts: keeper.restarts,
+      }));
+      const exported = answers.flatMap((answer) => listMetrics(answer?.metrics));
+      refreshDevices(readDevices());
+      const ours = [
+        ...(await own.getMetricsAsJSON()),
+        ...(await devices.getMetricsAsJSON()),
+        ...(await describeLives(up)),
+      ];
+      return AggregatorRegistry.aggregate([ours, exported].map(keepAll)).metrics();
+    },
+  };
+}
+
+interface WorkerLife {
+  worker: string;
+  isUp: boolean;
+  restarts: number;
+}
+
+function describeLives(lives: readonly WorkerLife[]) {
+  const registry = new Registry();
+  const common = { labelNames: ['worker'], registers: [registry] };
+  const up = new Gauge({
+    name: 'millrace_worker_up',
+    help: '1 while the worker process is there and answers, else 0.',
+    ...common,
+  });
+  const restarts = new Counter({
+    name: 'millrace_worker_restarts_total',
+    help: 'Worker processes started after the first.',
+    ...common,
+  });
+  for (const { isUp, restarts: count, worker } of lives) {
+    up.set({ worker }, isUp ? 1 : 0);
+    restarts.inc({ worker }, count);
+  }
+  return registry.getMetricsAsJSON();
+}
+
+function listMetrics(exported: unknown): object[] {
+  return Array.isArray(exported) ? exported : [];
+}
+
+/** No two have the same labels: there is nothing to add up, and nothing to leave out. */
+function keepAll(metrics: readonly object[]): object[] {
+  return metrics.map((metric) => ({ ...metric, aggregator: 'first' }));
+}

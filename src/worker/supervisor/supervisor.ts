@@ -1,0 +1,105 @@
+// The parent of worker processes: one for each device set. It owns who is kept running and when all
+// of it is over; payloads go from worker to platform without it.
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { LeaseRef, WorkerBye } from '../../wire/worker-link.ts';
+import type { DeviceSet } from '../gpu/device-sets.ts';
+import { Keeper } from './keeper.ts';
+import { DEFAULT_RESTART_POLICY, type RestartPolicy } from './restart-policy.ts';
+import type { ProcessIdentity, WorkerProcess } from './worker-process.ts';
+
+export interface SupervisorOptions {
+  /** Each gets a worker of its own. */
+  sets: readonly DeviceSet[];
+  /** Stable over restarts; with several sets each adds its number. Default: the workers find theirs. */
+  workerId: string | undefined;
+  /** Starts a process for a set, under the name that the one before it had. */
+  launch: (set: DeviceSet, as: Partial<ProcessIdentity>) => WorkerProcess;
+  /** Tells the platform that a worker is no more. */
+  sayBye: (bye: WorkerBye) => Promise<void>;
+  /** Attempts whose outcome a dead process left on disk. */
+  readSurvivors: (workerId: string) => Promise<LeaseRef[]>;
+  /** A process that was told to leave is killed after so long, ms. */
+  leaveMs: number;
+  /** Start failures in a row after which a worker is given up. Default 5. */
+  startAttempts?: number;
+  clock: Clock;
+  log: Log;
+}
+
+/**
+ * `left`: as asked; clean if nothing finished is undelivered. `gave_up`: no worker could be started;
+ * final if trying again would not help.
+ */
+export type SupervisorEnd =
+  | { readonly name: 'left'; readonly isClean: boolean }
+  | { readonly name: 'gave_up'; readonly reason: string; readonly isFinal: boolean };
+
+export class Supervisor {
+  readonly keepers: readonly Keeper[];
+  /** Resolves when no process is left. */
+  readonly ended: Promise<SupervisorEnd>;
+  #end: (end: SupervisorEnd) => void = () => {};
+  #isStopping = false;
+
+  constructor(options: SupervisorOptions) {
+    const { clock, launch, leaveMs, log, readSurvivors, sayBye, sets, startAttempts, workerId } =
+      options;
+    const policy: RestartPolicy = {
+      ...DEFAULT_RESTART_POLICY,
+      ...(startAttempts !== undefined && { startAttempts }),
+    };
+    const onChange = () => this.#look();
+    const common = { launch, sayBye, readSurvivors, policy, leaveMs, clock, onChange };
+    this.keepers = sets.map((set, index) => {
+      const isAlone = sets.length === 1;
+      const own = workerId === undefined || isAlone ? workerId : `${workerId}-${index}`;
+      const devices = set.devices.map(({ uuid }) => uuid).join(',');
+      return new Keeper({
+        ...common,
+        set,
+        workerId: own,
+        log: isAlone ? log : log.child({ devices }),
+      });
+    });
+    this.ended = new Promise((resolve) => {
+      this.#end = resolve;
+    });
+  }
+
+  get isStopping(): boolean {
+    return this.#isStopping;
+  }
+
+  start(): void {
+    for (const keeper of this.keepers) keeper.start();
+  }
+
+  /** Lets running jobs end, as each worker does when it is told to leave. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    await Promise.all(this.keepers.map((keeper) => keeper.stop()));
+    const isClean = this.keepers.every(({ state }) => state.name === 'stopped' && state.isClean);
+    this.#end({ name: 'left', isClean });
+  }
+
+  /** Ends the processes at once; what they ran goes back to the queue. */
+  kill(): void {
+    for (const keeper of this.keepers) keeper.kill();
+  }
+
+  /** It is over when all have left, or when none can be started. */
+  #look(): void {
+    if (this.#isStopping) return;
+    const states = this.keepers.map(({ state }) => state);
+    if (states.every(({ name }) => name === 'stopped')) return void this.stop();
+    const hopeless = states.filter((state) => state.name === 'waiting' && state.isGivenUp);
+    const [first] = hopeless;
+    if (hopeless.length < states.length || first?.name !== 'waiting') return;
+    this.#isStopping = true;
+    const { isFinal, reason } = first;
+    void Promise.all(this.keepers.map((keeper) => keeper.stop())).then(() => {
+      this.#end({ name: 'gave_up', reason, isFinal });
+    });
+  }
+}

@@ -1,0 +1,158 @@
+// One worker process seen from outside: started, listened to, told to leave. When another one is to
+// take its place is decided in keeper.ts.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import type { WorkerHealth } from '../worker.ts';
+import { type FromWorker, isFromWorker, type ToWorker } from './messages.ts';
+
+export interface WorkerProcessOptions {
+  /** Program and arguments. */
+  command: readonly string[];
+  environment: Readonly<Record<string, string | undefined>>;
+  /** Takes each line of its output; by default that goes where this process's goes. */
+  onLine?: (line: string) => void;
+}
+
+/** How the process ended: by itself with a code, or by a signal. Both null: it never started. */
+export interface ProcessEnd {
+  code: number | null;
+  signal: string | null;
+}
+
+export interface ProcessIdentity {
+  workerId: string;
+  incarnation: number;
+}
+
+export interface ProcessAnswer {
+  health: WorkerHealth;
+  /** As prom-client exports them; undefined where they are not kept. */
+  metrics: unknown;
+}
+
+export interface ProcessActivity {
+  running: number;
+  ended: number;
+}
+
+/** How long a worker may take to answer a question; its event loop carries no handler's code. */
+const ANSWER_MS = 2_000;
+
+export class WorkerProcess {
+  /** True once it takes jobs, false if it ended before. */
+  readonly ready: Promise<boolean>;
+  readonly ended: Promise<ProcessEnd>;
+  readonly pid: number | undefined;
+  /** Known before it calls the platform for the first time. */
+  identity: ProcessIdentity | undefined;
+  /** Why it ends, in its own words. */
+  failure: { reason: string; isFinal: boolean } | undefined;
+  /** Why it wants another one in its place. */
+  recycling: string | undefined;
+  /** The platform told it to leave. */
+  isDismissed = false;
+  activity: ProcessActivity | undefined;
+  /** Signs of life so far. */
+  beats = 0;
+  readonly #child: ChildProcess;
+  readonly #questions = new Map<number, (answer: ProcessAnswer | undefined) => void>();
+  #nextQuestion = 1;
+  #hasEnded = false;
+
+  constructor(options: WorkerProcessOptions) {
+    this.#child = start(options);
+    this.pid = this.#child.pid;
+    this.ended = new Promise((resolve) => {
+      const end = (end: ProcessEnd) => {
+        this.#hasEnded = true;
+        for (const answer of this.#questions.values()) answer(undefined);
+        resolve(end);
+      };
+      this.#child.once('exit', (code, signal) => end({ code, signal }));
+      this.#child.once('error', (error) => {
+        this.failure ??= { reason: `cannot be started: ${error.message}`, isFinal: true };
+        if (this.#child.pid === undefined) end({ code: null, signal: null });
+      });
+    });
+    const { promise: becameReady, resolve: becomeReady } = Promise.withResolvers<boolean>();
+    this.#child.on('message', (message) => {
+      if (!isFromWorker(message)) return;
+      this.beats += 1;
+      if (message.type === 'ready') becomeReady(true);
+      else this.#receive(message);
+    });
+    this.ready = Promise.race([becameReady, this.ended.then(() => false)]);
+  }
+
+  /** It takes nothing more and leaves when its jobs are done; told again, it leaves at once. */
+  drain(): void {
+    this.#child.kill('SIGTERM');
+  }
+
+  kill(): void {
+    this.#child.kill('SIGKILL');
+  }
+
+  tell(message: ToWorker): void {
+    // One that has just died is noticed by its end.
+    if (this.#child.connected) this.#child.send(message, () => {});
+  }
+
+  /** Undefined if it does not answer in time, or has not come so far that it could. */
+  ask(): Promise<ProcessAnswer | undefined> {
+    if (this.#hasEnded || !this.identity) return Promise.resolve(undefined);
+    const number = this.#nextQuestion++;
+    return new Promise((resolve) => {
+      const answer = (value: ProcessAnswer | undefined) => {
+        clearTimeout(timer);
+        this.#questions.delete(number);
+        resolve(value);
+      };
+      const timer = setTimeout(() => answer(undefined), ANSWER_MS);
+      this.#questions.set(number, answer);
+      this.tell({ type: 'ask', number });
+    });
+  }
+
+  #receive(message: Exclude<FromWorker, { type: 'ready' }>): void {
+    switch (message.type) {
+      case 'identity':
+        this.identity = { workerId: message.workerId, incarnation: message.incarnation };
+        return;
+      case 'beat':
+        this.activity = { running: message.running, ended: message.ended };
+        return;
+      case 'failed':
+        this.failure = { reason: message.reason, isFinal: message.isFinal };
+        return;
+      case 'recycling':
+        this.recycling = message.reason;
+        return;
+      case 'dismissed':
+        this.isDismissed = true;
+        return;
+      case 'answer':
+        this.#questions.get(message.number)?.({ health: message.health, metrics: message.metrics });
+    }
+  }
+}
+
+export function describeEnd({ code, signal }: ProcessEnd): string {
+  if (signal !== null) return `ended by ${signal}`;
+  return code === null ? 'it never started' : `ended with code ${code}`;
+}
+
+function start({ command, environment, onLine }: WorkerProcessOptions): ChildProcess {
+  const [program = '', ...args] = command;
+  const output = onLine ? 'pipe' : 'inherit';
+  const child = spawn(program, args, {
+    env: environment,
+    stdio: ['ignore', output, output, 'ipc'],
+    // A group of its own: Ctrl-C is for the parent, which then lets its workers finish.
+    detached: true,
+  });
+  for (const stream of onLine ? [child.stdout, child.stderr] : []) {
+    if (stream) createInterface(stream).on('line', (line) => onLine?.(line));
+  }
+  return child;
+}

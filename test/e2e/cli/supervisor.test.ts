@@ -1,0 +1,264 @@
+// `millrace worker` as supervisor and worker process: who dies, and what comes of the jobs.
+import { existsSync, readdirSync, writeFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { type Client, createClient } from '../../../src/client.ts';
+import { listChildren } from '../../support/process-tree.ts';
+import { type CommandRun, Workplace } from './command-run.ts';
+
+/** Files tell the handler how long to hold, so that no test depends on how fast it is. */
+const handler = `import { appendFileSync, existsSync, readFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+export const config = { concurrency: 2 };
+export default async function (job) {
+  appendFileSync('runs', job.input.name + '\\n');
+  if (job.input.raise) process.kill(process.pid, job.input.raise);
+  if (job.input.raise) await new Promise(() => setInterval(() => {}, 1_000));
+  if (job.input.block) execFileSync('sleep', ['300']);
+  while (job.input.hold && !existsSync(job.input.hold)) {
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  return { name: job.input.name, parent: process.ppid, pid: process.pid };
+}`;
+
+const JOURNAL_HEADER_BYTES = 8;
+const output = z.object({ name: z.string(), parent: z.number(), pid: z.number() });
+const readiness = z.looseObject({
+  ready: z.boolean(),
+  reason: z.string().exactOptional(),
+  workers: z.array(z.looseObject({ state: z.string(), restarts: z.number() })),
+});
+
+let place: Workplace;
+let platform: CommandRun;
+let client: Client;
+let env: Record<string, string>;
+let url: string;
+
+function startPlatform(port: string): CommandRun {
+  return place.start([
+    ...['serve', '--port', port, '--data', 'data', '--endpoint', 'deeds'],
+    ...['--retry-base-ms', '1', '--lease-ms', '60000', '--renew-every-ms', '1000'],
+  ]);
+}
+
+beforeEach(async () => {
+  place = new Workplace();
+  place.write('deeds.mjs', handler);
+  platform = startPlatform('0');
+  url = await platform.until('stdout', /is ready at (\S+)\n/);
+  const key = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
+  const worker = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
+  client = createClient({ url, key, endpoint: 'deeds' });
+  env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'deeds', MILLRACE_KEY: worker, ADMIN_KEY: key };
+});
+
+afterEach(() => place.close());
+
+async function startWorker(...args: string[]): Promise<CommandRun> {
+  const run = place.start(['worker', 'deeds.mjs', ...args], { env });
+  await run.until('stderr', /worker ready/);
+  return run;
+}
+
+async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await condition())) await sleep(10);
+}
+
+/** A job that holds until `release`; it has begun to run. */
+async function startHolding(name: string) {
+  const gate = place.path(`go-${name}`);
+  const { id } = await client.run({ name, hold: gate });
+  await until(() => countRuns(name) > 0);
+  return { id, release: () => writeFileSync(gate, '') };
+}
+
+function countRuns(name: string): number {
+  if (!existsSync(place.path('runs'))) return 0;
+  return place
+    .read('runs')
+    .split('\n')
+    .filter((line) => line === name).length;
+}
+
+function workerPid(run: CommandRun): number {
+  const [pid, ...rest] = listChildren(run.child.pid ?? 0);
+  if (pid === undefined || rest.length > 0) throw new Error(`not one worker: ${pid}, ${rest}`);
+  return pid;
+}
+
+async function waitFor(id: string, status: string) {
+  await until(async () => (await client.status(id)).status === status);
+  return client.status(id);
+}
+
+describe('a supervisor', () => {
+  it('runs jobs in a process of its own, under itself', async () => {
+    const run = await startWorker();
+    const { output: given } = await client.runsync({ name: 'a' });
+    const { parent, pid } = output.parse(given);
+    expect(parent).toBe(run.child.pid);
+    expect(pid).toBe(workerPid(run));
+  });
+
+  it('names the devices in its first line, and the platform hears of them', async () => {
+    const run = await startWorker();
+    const [first = ''] = run.stderr.split('\n');
+    expect(JSON.parse(first)).toMatchObject({
+      msg: 'supervising one worker process',
+      devices: [[expect.stringMatching(/×/)]],
+    });
+  });
+
+  it.each(['SIGKILL', 'SIGSEGV', 'SIGABRT'] as const)(
+    'has the job of a worker process that ends by %s run again at once, and not when its lease runs out',
+    async (signal) => {
+      const run = await startWorker();
+      const job = await startHolding('a');
+      process.kill(workerPid(run), signal);
+      await until(() => countRuns('a') === 2);
+      job.release();
+      expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 2 });
+      expect(run.stderr).toContain(`"reason":"ended by ${signal}"`);
+      expect(
+        await platform.until('stderr', /"detail":"([^"]*)","msg":"a worker process died"/),
+      ).toBe(`ended by ${signal}`);
+      const metrics = await fetch(`${url}/metrics`, {
+        headers: { authorization: `Bearer ${env['ADMIN_KEY']}` },
+      });
+      expect(await metrics.text()).toContain('millrace_worker_crashes_total{endpoint="deeds"} 1');
+    },
+  );
+
+  it('leaves its job to the process that finishes it when it is killed, and that process leaves', async () => {
+    const run = await startWorker();
+    const job = await startHolding('a');
+    const pid = workerPid(run);
+    run.child.kill('SIGKILL');
+    await run.until('stderr', /worker draining/);
+    job.release();
+    expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 1 });
+    await until(() => !existsSync(`/proc/${pid}`));
+  });
+
+  it('lets a running job end after SIGTERM, though the signal came to it and not to the worker', async () => {
+    const run = await startWorker();
+    const job = await startHolding('a');
+    run.child.kill('SIGTERM');
+    await run.until('stderr', /worker draining/);
+    job.release();
+    expect(await run.ended).toMatchObject({ code: 0 });
+    expect(await client.status(job.id)).toMatchObject({ status: 'COMPLETED' });
+  });
+
+  it('never shares a worker folder with another', async () => {
+    const args = ['--state-dir', 'state', '--worker-id', 'one'];
+    await startWorker(...args);
+    const { code, stderr } = await place.run(['worker', 'deeds.mjs', ...args], { env });
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^millrace worker: --state-dir: .*in use by another process/m);
+  });
+
+  it('keeps a folder for each worker over restarts of the process', async () => {
+    const run = await startWorker('--state-dir', 'state');
+    process.kill(workerPid(run), 'SIGKILL');
+    await run.until('stderr', /worker ready[\s\S]*worker ready/);
+    expect(readdirSync(place.path('state'))).toHaveLength(1);
+  });
+
+  it('has the next process deliver what a killed one had finished, and the job is not run twice', async () => {
+    const run = await startWorker('--state-dir', 'state', '--worker-id', 'one');
+    const job = await startHolding('a');
+    await platform.end('SIGKILL');
+    job.release();
+    await until(() => place.size('state/one/outbox.journal') > JOURNAL_HEADER_BYTES);
+    process.kill(workerPid(run), 'SIGKILL');
+    await run.until('stderr', /"reason":"ended by SIGKILL"/);
+    platform = startPlatform(new URL(url).port);
+    await platform.until('stdout', /is ready at/);
+    expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 1 });
+    expect(countRuns('a')).toBe(1);
+  });
+
+  it('tells in /readyz and in its metrics that a worker is started again', async () => {
+    place.write(
+      'deeds.mjs',
+      `${handler}\nexport function setup() {
+      if (existsSync('broken')) throw new Error('no model');
+    }`,
+    );
+    const run = await startWorker('--health-port', '0');
+    const port = await run.until('stderr', /"port":(\d+),"msg":"health and metrics are served"/);
+    const ask = async () => {
+      const answer = await fetch(`http://127.0.0.1:${port}/readyz`);
+      return { status: answer.status, ...readiness.parse(await answer.json()) };
+    };
+    expect(await ask()).toMatchObject({ status: 200, workers: [{ state: 'ready', restarts: 0 }] });
+    place.write('broken', '');
+    process.kill(workerPid(run), 'SIGKILL');
+    await until(async () => (await ask()).workers[0]?.state === 'restarting');
+    const restarting = await ask();
+    if (restarting.workers[0]?.state === 'restarting') {
+      expect(restarting).toMatchObject({ status: 503, reason: expect.stringMatching(/no model/) });
+    }
+    place.remove('broken');
+    await until(async () => (await ask()).ready);
+    expect((await ask()).workers[0]?.restarts).toBeGreaterThan(0);
+  });
+});
+
+describe('a job that kills its worker process', () => {
+  it('fails with the history of its attempts, and those beside it complete', async () => {
+    await startWorker();
+    const innocent = await startHolding('innocent');
+    const { id } = await client.run({ name: 'poison', raise: 'SIGSEGV' });
+    await until(() => countRuns('innocent') >= 2);
+    innocent.release();
+    expect(await waitFor(innocent.id, 'COMPLETED')).toMatchObject({ status: 'COMPLETED' });
+    const failed = await waitFor(id, 'FAILED');
+    expect(failed.error?.code).toBe('worker_crashed');
+    expect(failed.error?.message).toContain('SIGSEGV');
+    expect(failed.error?.attempts?.filter(({ code }) => code === 'worker_crashed').length).toBe(3);
+    expect((await client.runsync({ name: 'after' })).status).toBe('COMPLETED');
+  }, 60_000);
+});
+
+describe('a handler that no thread can be killed for', () => {
+  it('ends with its process, its neighbour is given back, and the next process takes jobs', async () => {
+    const run = await startWorker('--grace-ms', '100');
+    const neighbour = await startHolding('neighbour');
+    const before = workerPid(run);
+    const { id } = await client.run(
+      { name: 'blocked', block: true },
+      { policy: { executionTimeout: 1_000 } },
+    );
+    const ended = await waitFor(id, 'TIMED_OUT');
+    expect(ended.error?.code).toBe('execution_timeout');
+    neighbour.release();
+    await waitFor(neighbour.id, 'COMPLETED');
+    await until(() => !existsSync(`/proc/${before}`));
+    expect((await client.runsync({ name: 'after' })).status).toBe('COMPLETED');
+  }, 60_000);
+});
+
+describe('a worker process that grows past --memory-limit', () => {
+  it('has the job fail for it, and goes on with the next', async () => {
+    place.write(
+      'deeds.mjs',
+      `const held = [];
+      export default async function (job) {
+        while (job.input.grow) {
+          held.push(Buffer.alloc(8 * 2 ** 20, 1));
+          await new Promise((resolve) => setTimeout(resolve, 5));
+        }
+        return 'small';
+      }`,
+    );
+    await startWorker('--memory-limit', '400');
+    const { id } = await client.run({ grow: true });
+    const failed = await waitFor(id, 'FAILED');
+    expect(failed.error?.code).toBe('memory_limit_exceeded');
+    expect((await client.runsync({})).output).toBe('small');
+  }, 60_000);
+});

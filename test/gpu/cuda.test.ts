@@ -1,0 +1,62 @@
+// CUDA itself, asked by native code in a process that is pinned as a worker's is: how many devices
+// does it see? Python's ctypes calls the driver; where one of the two is missing nothing is shown.
+import { execFile, spawnSync } from 'node:child_process';
+import { promisify } from 'node:util';
+import { describe, expect, it } from 'vitest';
+import { detectDevices } from '../../src/worker/gpu/detect.ts';
+import { planDevices } from '../../src/worker/gpu/device-plan.ts';
+
+const run = promisify(execFile);
+
+/** Prints the UUID that the driver has of each device that it shows, a line each. */
+const SCRIPT = `
+import ctypes, sys
+cuda = ctypes.CDLL('libcuda.so.1')
+def check(code):
+    if code: sys.exit('CUDA error %d' % code)
+code = cuda.cuInit(0)
+if code == 100: sys.exit(0)  # no device is visible
+check(code)
+count = ctypes.c_int()
+check(cuda.cuDeviceGetCount(ctypes.byref(count)))
+# Of a MIG instance the later form tells its own UUID, the first one that of its GPU.
+read = getattr(cuda, 'cuDeviceGetUuid_v2', None) or cuda.cuDeviceGetUuid
+for number in range(count.value):
+    device = ctypes.c_int()
+    check(cuda.cuDeviceGet(ctypes.byref(device), number))
+    uuid = (ctypes.c_ubyte * 16)()
+    check(read(uuid, device))
+    print(bytes(uuid).hex())
+`;
+
+const canAsk =
+  spawnSync('python3', ['-c', "import ctypes; ctypes.CDLL('libcuda.so.1')"]).status === 0;
+
+describe.skipIf(!canAsk)('CUDA in a process that is pinned', () => {
+  it('shows the devices of its set, in their order, and no others', async () => {
+    const detection = await detectDevices({ searchPath: process.env['PATH'] ?? '' });
+    const wish = { detection, choice: undefined, environment: {} };
+    const hasParts = detection.devices.some(({ mig }) => mig);
+    const widths = hasParts ? [1] : [1, 'all' as const];
+    for (const perWorker of widths) {
+      for (const { devices, environment } of planDevices({ ...wish, perWorker }).sets) {
+        expect(await listVisible(environment)).toEqual(
+          devices.map(({ uuid }) => uuid.replace(/^(?:GPU|MIG)-/, '').replaceAll('-', '')),
+        );
+      }
+    }
+  });
+
+  it('shows none where the processors were chosen', async () => {
+    const detection = await detectDevices({ searchPath: process.env['PATH'] ?? '' });
+    const wish = { detection, choice: 'cpu', environment: {}, perWorker: 1 };
+    const [set] = planDevices(wish).sets;
+    expect(await listVisible(set?.environment ?? {})).toEqual([]);
+  });
+});
+
+async function listVisible(environment: Readonly<Record<string, string | undefined>>) {
+  const env = { ...process.env, ...environment };
+  const { stdout } = await run('python3', ['-c', SCRIPT], { env });
+  return stdout.split('\n').filter((line) => line !== '');
+}

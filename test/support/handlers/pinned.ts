@@ -1,0 +1,60 @@
+// Says which devices it was given, as handlers, native code and child processes see it, and holds
+// its worker until the test lets go.
+import { execFileSync } from 'node:child_process';
+import { existsSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Context, Job } from 'millrace';
+
+export interface PinnedView {
+  pid: number;
+  /** Of ctx. */
+  devices: unknown;
+  /** CUDA_VISIBLE_DEVICES as C code in the process reads it. */
+  native: string | undefined;
+  /** What only the thread's own copy of the environment has, as C code reads it: nothing. */
+  nativeOfThread: string | null;
+  /** CUDA_VISIBLE_DEVICES in the environment of a child process of the thread. */
+  child: string;
+  /** As that child reads it of its parent in /proc. */
+  parentOfChild: string;
+}
+
+const NAME = 'CUDA_VISIBLE_DEVICES';
+const PROBE = 'MILLRACE_THREAD_PROBE';
+const POLL_MS = 10;
+
+/** `folder`: a file for each job that has begun, and `go` when they may end. */
+export default async function look(
+  job: Job<{ folder: string }>,
+  ctx: Context,
+): Promise<PinnedView> {
+  const { folder } = job.input;
+  process.env[PROBE] = 'seen';
+  const view: PinnedView = {
+    pid: process.pid,
+    devices: ctx.devices,
+    native: readNative(NAME),
+    nativeOfThread: readNative(PROBE) ?? null,
+    child: runShell(`printf %s "$${NAME}"`),
+    parentOfChild: runShell(`tr '\\0' '\\n' </proc/$PPID/environ | sed -n 's/^${NAME}=//p'`).trim(),
+  };
+  const file = join(folder, `${job.id}-${ctx.attempt}`);
+  writeFileSync(`${file}.part`, JSON.stringify(view));
+  renameSync(`${file}.part`, `${file}.json`);
+  while (!existsSync(join(folder, 'go')) && !ctx.signal.aborted) await delay(POLL_MS);
+  ctx.signal.throwIfAborted();
+  return view;
+}
+
+/** Node's report takes the environment from the process, and not from the thread's copy. */
+function readNative(name: string): string | undefined {
+  // It looks up the names of a process's peers unless told not to.
+  Reflect.set(process.report, 'excludeNetwork', true);
+  const report: { environmentVariables?: Record<string, string> } = process.report.getReport();
+  return report.environmentVariables?.[name];
+}
+
+function runShell(script: string): string {
+  return execFileSync('sh', ['-c', script], { encoding: 'utf8' });
+}

@@ -1,0 +1,32 @@
+// The processes beneath a process of ours, as the kernel tells of them: a supervisor's workers.
+import { readdirSync, readFileSync } from 'node:fs';
+
+/** Of all threads of the process, the processes that they started and that live; in no order. */
+export function listChildren(pid: number): number[] {
+  try {
+    return readdirSync(`/proc/${pid}/task`).flatMap((thread) =>
+      readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8')
+        .split(' ')
+        .filter((word) => word !== '')
+        .map(Number),
+    );
+  } catch {
+    // It has ended.
+    return [];
+  }
+}
+
+/** Kills the process and all beneath it, so that none of them has time to do anything about it. */
+export function killTree(pid: number): void {
+  const children = listChildren(pid);
+  kill(pid);
+  for (const child of children) killTree(child);
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It has ended.
+  }
+}

@@ -1,0 +1,318 @@
+// What a handler can do to its thread, its neighbours and its process, each with what its job is told:
+// real handlers in real threads. Deaths of the whole process are in test/e2e.
+import { execFile, execFileSync } from 'node:child_process';
+import { closeSync, constants, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { systemClock } from '../../../src/base/clock.ts';
+import type { Lease } from '../../../src/wire/worker-link.ts';
+import { HandlerNotLoadedError } from '../../../src/worker/executor.ts';
+import { createWorker, type WorkerOptions } from '../../../src/worker/worker.ts';
+import { cpu, makeLease, readOutput } from '../../support/leases.ts';
+import { createThreads, deeds, startThreads, until, writeHandler } from './thread-script.ts';
+import { ScriptedLink } from './worker-script.ts';
+
+const root = resolve(import.meta.dirname, '../../..');
+const locate = (path: string) => pathToFileURL(join(root, 'src', path)).href;
+
+const released = (reason: string) => ({ kind: 'released', reason });
+const failed = (code: string, message: RegExp) => ({
+  kind: 'failed',
+  error: { code, message: expect.stringMatching(message) },
+});
+const timedOut = (stopped: string, stuck: object) => ({
+  kind: 'timed_out',
+  stopped,
+  error: { code: 'execution_timeout', stuck: expect.objectContaining(stuck) },
+});
+
+/** A file that blocks whoever reads it, until the test is over. */
+function makeFifo(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-fifo-'));
+  const file = join(folder, 'fifo');
+  execFileSync('sh', ['-c', 'mkfifo "$0"', file]);
+  onTestFinished(() => {
+    closeSync(openSync(file, constants.O_RDWR | constants.O_NONBLOCK));
+    rmSync(folder, { recursive: true });
+  });
+  return file;
+}
+
+describe('an attempt whose handler', () => {
+  it.each([
+    ['throws what is no error', 'throw a string', failed('handler_error', /^no error at all$/)],
+    ['rejects a promise unheard', 'reject unheard', failed('unhandled_rejection', /nobody hears/)],
+    ['throws where nobody catches', 'throw from a timer', failed('uncaught_exception', /nobody c/)],
+    ['calls process.exit', 'exit', failed('handler_exited', /process\.exit\(3\)/)],
+    ['exits later', 'exit from a timer', failed('handler_exited', /process\.exit\(4\)/)],
+    ['returns no JSON', 'return no JSON', failed('output_invalid', /output\.items\[0\]\.score/)],
+  ])('%s fails, and the next one runs', async (_, deed, expected) => {
+    const { begin } = await startThreads();
+    expect((await begin({ do: deed }).end).outcome).toMatchObject(expected);
+    expect(readOutput(await begin({ do: 'answer', value: 1 }).end)).toBe(1);
+  });
+
+  it('returns 25 MB fails with the sizes', async () => {
+    const { begin } = await startThreads();
+    const { outcome } = await begin({ do: 'return bytes', count: 25 * 2 ** 20 }).end;
+    expect(outcome).toMatchObject(failed('output_too_large', /26214402 bytes.*20971520/));
+  });
+
+  it('overflows the heap fails with the limit', async () => {
+    const resourceLimits = { maxOldGenerationSizeMb: 32 };
+    const { begin, executor } = await startThreads({ resourceLimits });
+    const { outcome } = await begin({ do: 'fill memory' }).end;
+    expect(outcome).toMatchObject(failed('out_of_memory', /limit is 32 MB/));
+    await until(executor, () => executor.free === 4);
+  });
+
+  it('overflows the heap of a thread without a limit of its own fails with the process’s', async () => {
+    const source = `
+      import { ThreadExecutor } from ${JSON.stringify(locate('worker/thread-executor.ts'))};
+      const executor = new ThreadExecutor({ handlerPath: ${JSON.stringify(deeds)}, devices: [] });
+      await executor.start();
+      const input = Buffer.from('{ "do": "fill memory" }');
+      const sink = { chunks() {}, progress() {}, log() {} };
+      const { outcome } = await executor.execute({ input }, 60_000, sink).end;
+      process.stdout.write(JSON.stringify(outcome));
+      await executor.stop();
+    `;
+    const args = ['--max-old-space-size=64', '--input-type=module', '--eval', source];
+    const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: root });
+    expect(JSON.parse(stdout)).toMatchObject(failed('out_of_memory', /limit is \d+ MB/));
+  });
+
+  it('floods its log goes on, and what was left out is counted', async () => {
+    const { begin } = await startThreads();
+    const { end, sink } = begin({ do: 'flood' });
+    expect((await end).outcome.kind).toBe('completed');
+    expect(sink.droppedLines).toBeGreaterThan(0);
+    expect(sink.logLines.length + sink.droppedLines).toBe(20_000);
+  });
+
+  it('waits for a promise that never settles is timed out, its thread killed', async () => {
+    const { begin } = await startThreads();
+    const { outcome } = await begin({ do: 'ignore the signal' }, 30).end;
+    expect(outcome).toMatchObject(timedOut('thread', { state: 'waiting', chunks: 0 }));
+  });
+
+  it('loops for ever is timed out, its thread killed', async () => {
+    const { begin } = await startThreads({ examineMs: 4_000 });
+    const { outcome } = await begin({ do: 'block' }, 50).end;
+    expect(outcome).toMatchObject(timedOut('thread', { state: 'running' }));
+  });
+
+  it('blocks in native code is timed out, and the process has to go', async () => {
+    const { begin, executor } = await startThreads();
+    const { outcome } = await begin({ do: 'block natively', file: makeFifo() }, 50).end;
+    expect(outcome).toMatchObject(timedOut('process', { state: 'unreachable' }));
+    expect(executor.stuckThread).toContain('native code');
+  });
+});
+
+describe('a handler that does not start', () => {
+  const exports = '\nexport default () => 1;';
+
+  it.each([
+    ['cannot be imported', 'enum A { B }', 'load', /handler\.ts:1: .*enum/],
+    [
+      'throws when it is imported',
+      "throw new Error('no')",
+      'load',
+      /threw while it was loaded: .*no/,
+    ],
+    ['ends its thread', 'process.exit(9)', 'load', /process\.exit\(9\)/],
+    [
+      'has a setup that throws',
+      "export function setup() { throw new Error('no weights') }",
+      'setup',
+      /handler\.ts: setup threw: .*no weights/,
+    ],
+    [
+      'has a setup that hangs',
+      'export const config = { setupTimeoutMs: 50 }; export const setup = () => new Promise(() => {})',
+      'setup',
+      /longer than 50 ms/,
+    ],
+    [
+      'has a setup that blocks',
+      'export const config = { setupTimeoutMs: 50 }; export const setup = () => { for (;;); }',
+      'setup',
+      /longer than 50 ms/,
+    ],
+  ])('because it %s: the reason and the stage are told', async (_, source, stage, reason) => {
+    const { executor } = createThreads({ handlerPath: await writeHandler(`${source};${exports}`) });
+    const error = await executor.start().catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(HandlerNotLoadedError);
+    expect(error).toMatchObject({ stage, message: expect.stringMatching(reason) });
+  });
+});
+
+describe('the neighbours', () => {
+  it.each(['throw from a timer', 'reject unheard', 'exit from a timer'])(
+    'of a job that does "%s" are released, and it alone is blamed',
+    async (deed) => {
+      const { begin } = await startThreads();
+      const neighbour = begin({ do: 'wait for the signal' });
+      await neighbour.hasBegun;
+      const culprit = begin({ do: deed });
+      expect((await culprit.end).outcome.kind).toBe('failed');
+      expect((await neighbour.end).outcome).toEqual(released('neighbour'));
+    },
+  );
+
+  it('of a job whose thread is killed are released', async () => {
+    const { begin } = await startThreads();
+    const neighbour = begin({ do: 'wait for the signal' });
+    const stubborn = begin({ do: 'ignore the signal' });
+    await Promise.all([neighbour.hasBegun, stubborn.hasBegun]);
+    stubborn.stop('cancelled');
+    expect((await stubborn.end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'thread' });
+    expect((await neighbour.end).outcome).toEqual(released('neighbour'));
+  });
+
+  it('of a job that fills the heap are suspects like itself: nobody knows which it was', async () => {
+    const { begin } = await startThreads({ resourceLimits: { maxOldGenerationSizeMb: 32 } });
+    const jobs = [begin({ do: 'wait for the signal' }), begin({ do: 'fill memory' })];
+    const ends = await Promise.all(jobs.map((job) => job.end));
+    expect(ends.map(({ outcome }) => outcome)).toEqual([released('suspect'), released('suspect')]);
+  });
+
+  it('in other threads do not notice', async () => {
+    const { begin, executor } = await startThreads({ threads: 2, concurrency: 1 });
+    const [blocked, other] = [begin({ do: 'block' }), begin({ do: 'wait for the signal' })];
+    await Promise.all([blocked.hasBegun, other.hasBegun]);
+    blocked.stop('timeout');
+    expect((await blocked.end).outcome.kind).toBe('timed_out');
+    await until(executor, () => executor.free === 1);
+    other.stop('cancelled');
+    expect((await other.end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'signal' });
+  });
+});
+
+describe('a thread that is killed', () => {
+  it('has a successor before it is dead', async () => {
+    const { begin, executor } = await startThreads({ concurrency: 1 });
+    const stuck = begin({ do: 'block natively', file: makeFifo() });
+    await stuck.hasBegun;
+    await new Promise((resolve) => setTimeout(resolve, 40));
+    stuck.stop('cancelled');
+    expect(readOutput(await begin({ do: 'answer', value: 'meanwhile' }).end)).toBe('meanwhile');
+    expect(executor.stuckThread).toBeUndefined();
+    expect((await stuck.end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'process' });
+  });
+
+  it('does not keep the executor from stopping when it does not die', async () => {
+    const { begin, executor } = await startThreads();
+    await begin({ do: 'block natively', file: makeFifo() }, 30).end;
+    await expect(executor.stop()).resolves.toBeUndefined();
+  });
+
+  it('tells where its JavaScript was, and what had been yielded', async () => {
+    const { begin } = await startThreads({ examineMs: 4_000 });
+    const { outcome } = await begin({ do: 'block after a yield' }, 60).end;
+    expect(outcome).toMatchObject(
+      timedOut('thread', {
+        state: 'running',
+        stack: expect.stringMatching(/^ {4}at spinForEver \(file:.*deeds\.ts:\d+:\d+\)\n/),
+        chunks: 2,
+        lastChunkMs: expect.any(Number),
+        eventLoopUtilization: 1,
+        heapUsedBytes: expect.any(Number),
+      }),
+    );
+    const message = /timeout of 60 ms; it did not stop: it was running at spinForEver \(file:/;
+    expect(outcome).toMatchObject({ error: { message: expect.stringMatching(message) } });
+  });
+
+  it('tells so of each of several that are killed at once', async () => {
+    const { begin } = await startThreads({ threads: 2, concurrency: 1, examineMs: 4_000 });
+    const jobs = [begin({ do: 'block' }, 50), begin({ do: 'block after a yield' }, 50)];
+    const ends = await Promise.all(jobs.map((job) => job.end));
+    const stack = expect.stringContaining('spinForEver');
+    for (const { outcome } of ends) expect(outcome).toMatchObject(timedOut('thread', { stack }));
+  });
+
+  it('dies also if it is given up while it is looked at', async () => {
+    const { begin } = await startThreads({ examineMs: 22 });
+    expect((await begin({ do: 'block' }, 50).end).outcome).toMatchObject({ stopped: 'thread' });
+  });
+
+  it('for a job that was cancelled tells so in the logs of job and worker', async () => {
+    const { begin, workerLog } = await startThreads();
+    const { end, hasBegun, lease, sink, stop } = begin({ do: 'ignore the signal' });
+    await hasBegun;
+    stop('cancelled');
+    expect((await end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'thread' });
+    const line = {
+      job: lease.jobId,
+      state: 'waiting',
+      msg: 'the thread was killed, because the job did not stop: it was waiting, no code of the handler was running',
+    };
+    expect(sink.logLines).toMatchObject([line]);
+    expect(workerLog).toContainEqual(expect.objectContaining(line));
+  });
+});
+
+describe('an attempt that gives way when its time is over', () => {
+  it('tells what it had yielded, and that it was waiting', async () => {
+    const { begin } = await startThreads();
+    const { outcome } = await begin({ do: 'wait for the signal' }, 30).end;
+    expect(outcome).toMatchObject(timedOut('signal', { state: 'waiting', chunks: 0 }));
+  });
+});
+
+describe('a worker', () => {
+  /** A real one, but for the platform. */
+  async function startWorker(leases: Lease[], options: Partial<WorkerOptions> = {}) {
+    const { executor } = createThreads();
+    const link = new ScriptedLink();
+    const identity = { workerId: 'w', incarnation: 1, version: '0', devices: [cpu] };
+    const clock = systemClock;
+    const worker = createWorker({ link, executor, clock, ...identity, ...options });
+    onTestFinished(async () => {
+      for (const { answer } of link.takes) answer([]);
+      await worker.stop();
+    });
+    await worker.start();
+    link.lastTake.answer(leases);
+    return { link, worker };
+  }
+
+  function listOutcomes({ reportCalls }: ScriptedLink) {
+    return reportCalls
+      .flatMap(({ reports }) => reports)
+      .flatMap((report) => (report.kind === 'outcome' ? [report.outcome] : []));
+  }
+
+  it('leaves at once when a thread is stuck, releases what else runs, and asks to be killed', async () => {
+    const stuck = makeLease({ do: 'block natively', file: makeFifo() });
+    const leases = [{ ...stuck, executionTimeoutMs: 50 }, makeLease({ do: 'wait for the signal' })];
+    const { link, worker } = await startWorker(leases, { flushMs: 100 });
+    const end = await worker.ended;
+    const reason = expect.stringContaining('native code');
+    expect(end).toMatchObject({ name: 'stopped', recycle: { reason, isStuck: true } });
+    expect(listOutcomes(link)).toEqual(
+      expect.arrayContaining([
+        expect.objectContaining({ kind: 'timed_out', stopped: 'process' }),
+        released('neighbour'),
+      ]),
+    );
+    expect(link.byes).toMatchObject([{ reason: 'drained', outbox: [] }]);
+  });
+
+  it('fails the job that takes its memory past the limit', async () => {
+    const rssBytes = process.memoryUsage.rss();
+    const memoryLimitBytes = Math.round(rssBytes * 1.5) + 100 * 2 ** 20;
+    const count = memoryLimitBytes - rssBytes + 200 * 2 ** 20;
+    const lease = makeLease({ do: 'take memory', count });
+    const { link } = await startWorker([lease], { memoryLimitBytes });
+    while (listOutcomes(link).length === 0) await new Promise((resolve) => setTimeout(resolve, 20));
+    const message = /^the process takes \d+ MB of memory, its limit is \d+ MB/;
+    const ended = { ...failed('memory_limit_exceeded', message), stopped: 'signal' };
+    expect(listOutcomes(link)).toMatchObject([{ ...ended, retry: 'default' }]);
+  });
+});

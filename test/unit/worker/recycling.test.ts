@@ -1,0 +1,154 @@
+// When a worker leaves for a fresh process, and what it does about its memory until then: against a
+// scripted queue, with the memory that the test says.
+import { describe, expect, it } from 'vitest';
+import { LinkError } from '../../../src/wire/worker-link.ts';
+import { lease, startScript } from './worker-script.ts';
+
+const unavailable = new LinkError('unavailable', 'not now');
+
+/** A limit of 1,000 bytes, of which `rssBytes` are taken. */
+async function startLimited(slots = 4) {
+  const memory = { rssBytes: 100 };
+  const options = { memoryLimitBytes: 1_000, readRssBytes: () => memory.rssBytes };
+  return { memory, ...(await startScript({ slots, ...options })) };
+}
+
+describe('a worker that is to be replaced', () => {
+  it('takes nothing, lets its jobs end, and leaves with the reason', async () => {
+    const { clock, executor, link, worker } = await startScript();
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    worker.recycle('memory grew');
+    expect(worker.state).toEqual({ name: 'draining', askedBy: 'itself' });
+    link.lastTake.fail(unavailable);
+    await clock.advance(20_000);
+    expect(executor.last.stops).toEqual([]);
+    executor.last.complete();
+    const end = await worker.ended;
+    expect(end).toMatchObject({ recycle: { reason: 'memory grew', isStuck: false } });
+    expect(link.reported).toEqual(['a#1 completed']);
+    expect(link.byes).toHaveLength(1);
+  });
+
+  it('leaves as it was told if it was leaving already', async () => {
+    const { link, worker } = await startScript();
+    const drained = worker.drain();
+    worker.recycle('memory grew');
+    link.lastTake.fail(unavailable);
+    await drained;
+    expect(await worker.ended).not.toHaveProperty('recycle');
+  });
+});
+
+describe('a worker of which a thread does not end', () => {
+  it('leaves at once: stops its jobs, delivers, says bye, and asks to be killed', async () => {
+    const { clock, executor, link, worker } = await startScript();
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    executor.getStuck('in native code');
+    link.lastTake.fail(unavailable);
+    await clock.advance(0);
+    expect(executor.last.stops).toEqual(['shutdown']);
+    executor.last.finish({ outcome: { kind: 'released', reason: 'drain' }, output: undefined });
+    const end = await worker.ended;
+    expect(end).toMatchObject({ recycle: { reason: 'in native code', isStuck: true } });
+    expect(link.reported).toEqual(['a#1 released']);
+    expect(link.byes).toHaveLength(1);
+  });
+
+  it('says so also if it was leaving already', async () => {
+    const { clock, executor, link, worker } = await startScript();
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    void worker.drain();
+    link.lastTake.fail(unavailable);
+    executor.getStuck('in native code');
+    await clock.advance(0);
+    expect(executor.last.stops).toEqual(['shutdown']);
+    await clock.advance(3_000);
+    expect(await worker.ended).toMatchObject({ recycle: { isStuck: true } });
+  });
+});
+
+describe('a worker whose memory grows', () => {
+  it('past 80 % of the limit takes nothing more, until it is well again', async () => {
+    const { clock, executor, link, memory } = await startLimited();
+    link.lastTake.answer([lease('a'), lease('b')]);
+    await clock.advance(0);
+    memory.rssBytes = 801;
+    await clock.advance(250);
+    link.lastTake.answer([]);
+    await clock.advance(10_000);
+    expect(link.takes).toHaveLength(2);
+    expect(executor.executions.map(({ stops }) => stops)).toEqual([[], []]);
+    memory.rssBytes = 800;
+    await clock.advance(250);
+    expect(link.takes).toHaveLength(3);
+  });
+
+  it('past 80 % leaves for a fresh process as soon as nothing runs', async () => {
+    const { clock, executor, link, memory, worker } = await startLimited(1);
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    memory.rssBytes = 900;
+    await clock.advance(250);
+    executor.last.complete();
+    await clock.advance(250);
+    expect(link.takes).toHaveLength(1);
+    const reason = expect.stringContaining('its limit is');
+    expect(await worker.ended).toMatchObject({ recycle: { reason, isStuck: false } });
+    expect(link.reported).toEqual(['a#1 completed']);
+  });
+
+  it('past 80 % before it has run anything goes on: the next one would be no better', async () => {
+    const { clock, memory, worker } = await startLimited();
+    memory.rssBytes = 900;
+    await clock.advance(1_000);
+    expect(worker.state.name).toBe('ready');
+  });
+
+  it('past the limit stops the only job that runs, and goes on if that was enough', async () => {
+    const { clock, executor, link, memory, worker } = await startLimited();
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    memory.rssBytes = 1_001;
+    await clock.advance(250);
+    expect(executor.last.stops[0]).toBe('memory');
+    expect(executor.last.stopDetail).toContain('its limit is');
+    executor.last.complete();
+    memory.rssBytes = 200;
+    await clock.advance(1_000);
+    expect(worker.state.name).toBe('ready');
+  });
+
+  it('past the limit leaves after the only job has ended, if that was not enough', async () => {
+    const { clock, executor, link, memory, worker } = await startLimited();
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    memory.rssBytes = 1_001;
+    await clock.advance(250);
+    executor.last.complete();
+    await clock.advance(250);
+    link.lastTake.fail(unavailable);
+    await clock.advance(0);
+    expect(await worker.ended).toMatchObject({ recycle: { isStuck: false } });
+  });
+
+  it('past the limit gives all back as suspects if several run, and leaves', async () => {
+    const { clock, executor, link, memory, worker } = await startLimited();
+    link.lastTake.answer([lease('a'), lease('b')]);
+    await clock.advance(0);
+    memory.rssBytes = 1_001;
+    await clock.advance(250);
+    const [a, b] = executor.executions;
+    expect([a?.stops[0], b?.stops[0]]).toEqual(['suspect', 'suspect']);
+    link.lastTake.fail(unavailable);
+    a?.finish({ outcome: { kind: 'released', reason: 'suspect' }, output: undefined });
+    // The other one does not end in its time.
+    await clock.advance(3_000);
+    expect(await worker.ended).toMatchObject({ recycle: { isStuck: false } });
+    const outcomes = link.reportCalls.flatMap(({ reports }) => reports);
+    const released = { kind: 'released', reason: 'suspect' };
+    expect(outcomes).toMatchObject([{ outcome: released }, { outcome: released }]);
+  });
+});

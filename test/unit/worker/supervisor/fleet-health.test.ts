@@ -1,0 +1,115 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { addUpHealth, type KeeperView } from '../../../../src/worker/supervisor/fleet-health.ts';
+import type { KeeperState } from '../../../../src/worker/supervisor/keeper.ts';
+import { WorkerProcess } from '../../../../src/worker/supervisor/worker-process.ts';
+import type { WorkerHealth } from '../../../../src/worker/worker.ts';
+
+const started: WorkerProcess[] = [];
+
+afterEach(async () => {
+  for (const process of started) process.kill();
+  await Promise.all(started.splice(0).map(({ ended }) => ended));
+});
+
+function startProcess(): WorkerProcess {
+  const command = [process.execPath, '-e', 'setInterval(() => {}, 1000)'];
+  const worker = new WorkerProcess({ command, environment: { ...process.env } });
+  started.push(worker);
+  return worker;
+}
+
+const fine: WorkerHealth = {
+  ready: true,
+  state: 'ready',
+  slots: 2,
+  running: 1,
+  ended: 4,
+  stuck: 0,
+  outboxDepth: 3,
+};
+
+function running(leaving?: 'recycle' | 'quarantine' | 'stop', isReady = true): KeeperState {
+  const process = startProcess();
+  return {
+    name: 'running',
+    process,
+    startedAt: 0,
+    isReady,
+    leaving: leaving && { to: leaving, reason: `to ${leaving}`, cancelKill: () => {} },
+  };
+}
+
+function waiting(isGivenUp: boolean): KeeperState {
+  const reason = 'no model';
+  return { name: 'waiting', reason, until: 1, isGivenUp, isFinal: false, cancel: () => {} };
+}
+
+function view(state: KeeperState, health: WorkerHealth | undefined, index = 0): KeeperView {
+  const uuid = `GPU-${index}`;
+  const device = { kind: 'gpu', index, uuid, name: 'G', memoryBytes: 1 } as const;
+  return { workerId: `w-${index}`, devices: [device], state, restarts: 0, health };
+}
+
+describe('the health of all workers of a supervisor', () => {
+  it('is ready when each is, and has their sums', () => {
+    const health = addUpHealth([view(running(), fine), view(running(), fine, 1)], false);
+    expect(health).toMatchObject({
+      ready: true,
+      state: 'running',
+      slots: 4,
+      running: 2,
+      outboxDepth: 6,
+      workers: [{ state: 'ready' }, { state: 'ready' }],
+    });
+    expect(health).not.toHaveProperty('reason');
+  });
+
+  it('says which worker is not ready, and why', () => {
+    const bad = { ...fine, ready: false, reason: 'takes are not answered' };
+    const health = addUpHealth([view(running(), fine), view(running(), bad, 1)], false);
+    expect(health).toMatchObject({ ready: false, reason: 'w-1: takes are not answered' });
+  });
+
+  it.each([
+    {
+      what: 'does not answer',
+      state: () => running(),
+      reason: 'the worker process does not answer',
+    },
+    {
+      what: 'has just begun',
+      state: () => running(undefined, false),
+      reason: 'starting: waiting for the process',
+    },
+    { what: 'is to be started again', state: () => waiting(false), reason: 'no model' },
+    { what: 'was given up', state: () => waiting(true), reason: 'no model' },
+    { what: 'is being replaced', state: () => running('recycle'), reason: 'to recycle' },
+  ])('is not ready while the only worker $what', ({ reason, state }) => {
+    expect(addUpHealth([view(state(), undefined)], false)).toMatchObject({ ready: false, reason });
+  });
+
+  it('is ready without those whose device is quarantined, and says what is missing', () => {
+    const out: KeeperState = { name: 'quarantined', reason: 'too hot' };
+    const health = addUpHealth([view(running(), fine), view(out, undefined, 1)], false);
+    expect(health).toMatchObject({ ready: true, degraded: 'w-1: too hot', slots: 2 });
+  });
+
+  it('counts one that is leaving a bad device as out of service already', () => {
+    const views = [view(running(), fine), view(running('quarantine'), fine, 1)];
+    expect(addUpHealth(views, false)).toMatchObject({
+      ready: true,
+      degraded: 'w-1: to quarantine',
+    });
+  });
+
+  it('is not ready when every device is quarantined', () => {
+    const out: KeeperState = { name: 'quarantined', reason: 'too hot' };
+    const health = addUpHealth([view(out, undefined)], false);
+    expect(health).toMatchObject({ ready: false, reason: 'every device is quarantined' });
+  });
+
+  it('is not ready while the supervisor drains', () => {
+    const health = addUpHealth([view(running(), fine)], true);
+    expect(health).toMatchObject({ ready: false, reason: 'draining', state: 'draining' });
+  });
+});

@@ -1,0 +1,69 @@
+import { describe, expect, it } from 'vitest';
+import {
+  DEFAULT_RESTART_POLICY,
+  judgeProcessEnd,
+  NO_RESTARTS,
+  type ProcessLife,
+  type RestartRecord,
+} from '../../../../src/worker/supervisor/restart-policy.ts';
+
+const policy = {
+  ...DEFAULT_RESTART_POLICY,
+  startAttempts: 3,
+  pace: { baseMs: 500, maxMs: 30_000, jitter: 0 },
+};
+const crashed = (livedMs: number): ProcessLife => ({ wasReady: true, livedMs, isFinal: false });
+const unready: ProcessLife = { wasReady: false, livedMs: 10, isFinal: false };
+const final: ProcessLife = { ...unready, isFinal: true };
+
+/** The verdicts over one process after the other. */
+function judgeAll(lives: readonly ProcessLife[], from: RestartRecord = NO_RESTARTS) {
+  let record = from;
+  return lives.map((life) => {
+    const { isGivenUp, waitMs, ...verdict } = judgeProcessEnd(record, life, policy);
+    record = verdict.record;
+    return isGivenUp ? 'given up' : waitMs;
+  });
+}
+
+describe('after the end of a worker process, the next one', () => {
+  it('comes at once after the first crash', () => {
+    expect(judgeAll([crashed(10)])).toEqual([0]);
+  });
+
+  it('waits longer after each crash that follows soon, and is never given up for it', () => {
+    const lives = Array.from({ length: 12 }, () => crashed(59_999));
+    expect(judgeAll(lives)).toEqual([
+      0, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000, 30_000, 30_000,
+    ]);
+  });
+
+  it('comes at once again after one that lived for a minute', () => {
+    expect(judgeAll([crashed(10), crashed(10), crashed(60_000), crashed(10)])).toEqual([
+      0, 500, 0, 500,
+    ]);
+  });
+
+  it('is given up when so many in a row did not come as far as to take jobs', () => {
+    expect(judgeAll([unready, unready, unready, unready])).toEqual([
+      500,
+      1_000,
+      'given up',
+      'given up',
+    ]);
+  });
+
+  it('is counted anew after one that took jobs', () => {
+    expect(judgeAll([unready, unready, crashed(10), unready, unready])).toEqual([
+      500, 1_000, 0, 500, 1_000,
+    ]);
+  });
+
+  it('is given up at once where another process could do no better', () => {
+    expect(judgeAll([final])).toEqual(['given up']);
+  });
+
+  it('is tried all the same where that worked before', () => {
+    expect(judgeAll([crashed(10), final, final, final])).toEqual([0, 500, 1_000, 'given up']);
+  });
+});

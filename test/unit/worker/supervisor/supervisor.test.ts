@@ -1,0 +1,308 @@
+// The supervisor over real processes that speak its protocol; only their work is pretended.
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ManualClock, systemClock } from '../../../../src/base/clock.ts';
+import { silentLog } from '../../../../src/base/log.ts';
+import type { WorkerBye } from '../../../../src/wire/worker-link.ts';
+import type { DeviceSet } from '../../../../src/worker/gpu/device-sets.ts';
+import type { Keeper } from '../../../../src/worker/supervisor/keeper.ts';
+import {
+  Supervisor,
+  type SupervisorOptions,
+} from '../../../../src/worker/supervisor/supervisor.ts';
+import { WorkerProcess } from '../../../../src/worker/supervisor/worker-process.ts';
+
+const program = fileURLToPath(new URL('../../../support/pretend-worker.js', import.meta.url));
+
+function makeSet(uuid: string): DeviceSet {
+  const device = { kind: 'gpu', index: 0, uuid, name: 'G', memoryBytes: 1 } as const;
+  return { devices: [device], environment: {} };
+}
+
+let byes: WorkerBye[];
+let launched: WorkerProcess[];
+/** What the next processes do, the last one for all that follow. */
+let script: string[];
+let supervisor: Supervisor | undefined;
+
+beforeEach(() => {
+  byes = [];
+  launched = [];
+  script = [''];
+});
+
+afterEach(async () => {
+  const stopped = supervisor?.stop();
+  supervisor = undefined;
+  for (const process of launched) process.kill();
+  await Promise.all(launched.map(({ ended }) => ended));
+  await stopped;
+});
+
+function supervise(options: Partial<SupervisorOptions> = {}): Supervisor {
+  supervisor = new Supervisor({
+    sets: [makeSet('GPU-0')],
+    workerId: 'w',
+    launch: (_, { incarnation = 1, workerId = 'found' }) => {
+      const words = script.length > 1 ? script.shift() : script[0];
+      const process_ = new WorkerProcess({
+        command: [process.execPath, program, workerId, String(incarnation)],
+        environment: { ...process.env, PRETEND: words },
+      });
+      launched.push(process_);
+      return process_;
+    },
+    sayBye: async (bye) => {
+      byes.push(bye);
+    },
+    readSurvivors: async () => [],
+    leaveMs: 60_000,
+    clock: systemClock,
+    log: silentLog,
+    ...options,
+  });
+  supervisor.start();
+  return supervisor;
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 5));
+}
+
+function isReady(keeper: Keeper | undefined): boolean {
+  return keeper?.state.name === 'running' && keeper.state.isReady;
+}
+
+function nth(index: number): WorkerProcess {
+  const process = launched[index];
+  if (!process) throw new Error(`process ${index} was not launched`);
+  return process;
+}
+
+async function startReady(options: Partial<SupervisorOptions> = {}): Promise<Keeper> {
+  const { keepers } = supervise(options);
+  await until(() => keepers.every(isReady));
+  const [keeper] = keepers;
+  if (!keeper) throw new Error('there is no keeper');
+  return keeper;
+}
+
+describe('a supervisor', () => {
+  it('starts a worker for each set, and numbers their ids', async () => {
+    const sets = [makeSet('GPU-0'), makeSet('GPU-1')];
+    await startReady({ sets });
+    expect(launched.map(({ identity }) => identity?.workerId)).toEqual(['w-0', 'w-1']);
+  });
+
+  it('has every worker leave when it is told to, and then ends clean', async () => {
+    const sets = [makeSet('GPU-0'), makeSet('GPU-1')];
+    await startReady({ sets });
+    await supervisor?.stop();
+    expect(await supervisor?.ended).toEqual({ name: 'left', isClean: true });
+    expect(await Promise.all(launched.map(({ ended }) => ended))).toEqual([
+      { code: 0, signal: null },
+      { code: 0, signal: null },
+    ]);
+    expect(byes).toEqual([]);
+  });
+
+  it('does not end clean if a worker left something undelivered', async () => {
+    script = ['dirty'];
+    await startReady();
+    await supervisor?.stop();
+    expect(await supervisor?.ended).toEqual({ name: 'left', isClean: false });
+  });
+
+  it('starts another process at once for one that was killed, under its name and a later incarnation', async () => {
+    const keeper = await startReady();
+    nth(0).kill();
+    await until(() => launched.length === 2 && isReady(keeper));
+    const [first, second] = launched.map(({ identity }) => identity);
+    expect(second?.workerId).toBe('w');
+    expect(second?.incarnation).toBeGreaterThan(first?.incarnation ?? 0);
+    expect(keeper.restarts).toBe(1);
+  });
+
+  it('says bye for a process that died, with what that one left in its outbox', async () => {
+    const left = { jobId: 'j', attempt: 1, token: 't' };
+    const keeper = await startReady({ readSurvivors: async () => [left] });
+    nth(0).kill();
+    await until(() => launched.length === 2 && isReady(keeper));
+    expect(byes).toEqual([
+      {
+        workerId: 'w',
+        incarnation: 1,
+        reason: 'crashed',
+        outbox: [left],
+        detail: 'ended by SIGKILL',
+      },
+    ]);
+  });
+
+  it('says bye again where the platform was not to be reached', async () => {
+    let calls = 0;
+    const sayBye = async (bye: WorkerBye) => {
+      calls += 1;
+      if (calls === 1) throw new Error('away');
+      byes.push(bye);
+    };
+    await startReady({ sayBye });
+    nth(0).kill();
+    await until(() => byes.length === 1);
+    expect(calls).toBe(2);
+  });
+
+  it('tries a failing start again, and gives up after so many in a row', async () => {
+    script = ['fail'];
+    const clock = new ManualClock();
+    supervise({ startAttempts: 3, clock });
+    for (const count of [1, 2, 3]) {
+      await until(() => launched.length === count);
+      await nth(count - 1).ended;
+      await clock.advance(2_000);
+    }
+    expect(await supervisor?.ended).toEqual({
+      name: 'gave_up',
+      reason: 'no model',
+      isFinal: false,
+    });
+    expect(launched).toHaveLength(3);
+  });
+
+  it('gives up at once on what no other process could do better', async () => {
+    script = ['fail-final'];
+    supervise();
+    expect(await supervisor?.ended).toMatchObject({ name: 'gave_up', isFinal: true });
+    expect(launched).toHaveLength(1);
+  });
+
+  it('goes on with the others when one is given up', async () => {
+    script = ['fail-final', ''];
+    const { keepers } = supervise({ sets: [makeSet('GPU-0'), makeSet('GPU-1')] });
+    await until(() => keepers[0]?.state.name === 'waiting' && isReady(keepers[1]));
+    expect(keepers[0]?.state).toMatchObject({ isGivenUp: true });
+    expect(supervisor?.isStopping).toBe(false);
+  });
+
+  it('starts no other where the platform dismissed the worker, and is over then', async () => {
+    await startReady();
+    process.kill(nth(0).pid ?? 0, 'SIGUSR2');
+    expect(await supervisor?.ended).toEqual({ name: 'left', isClean: true });
+    expect(launched).toHaveLength(1);
+  });
+
+  it('starts another for one that somebody else told to leave', async () => {
+    const keeper = await startReady();
+    process.kill(nth(0).pid ?? 0, 'SIGTERM');
+    await until(() => launched.length === 2 && isReady(keeper));
+    expect(byes).toEqual([]);
+  });
+
+  it('kills a process that does not leave, and gives its jobs back without blame', async () => {
+    script = ['stay'];
+    await startReady({ leaveMs: 20 });
+    await supervisor?.stop();
+    expect(await nth(0).ended).toEqual({ code: null, signal: 'SIGKILL' });
+    expect(byes).toMatchObject([{ reason: 'drained', detail: 'ended by SIGKILL' }]);
+    expect(await supervisor?.ended).toEqual({ name: 'left', isClean: false });
+  });
+
+  it('kills a process whose event loop stands still', async () => {
+    const clock = new ManualClock();
+    const keeper = await startReady({ clock });
+    process.kill(nth(0).pid ?? 0, 'SIGSTOP');
+    await clock.advance(13 * 5_000);
+    expect(await nth(0).ended).toEqual({ code: null, signal: 'SIGKILL' });
+    await until(() => launched.length === 2 && isReady(keeper));
+  });
+
+  it('ends unclean when it is stopped between two processes and an outcome lies on disk', async () => {
+    script = ['', 'fail'];
+    const clock = new ManualClock();
+    const left = { jobId: 'j', attempt: 1, token: 't' };
+    const keeper = await startReady({ clock, readSurvivors: async () => [left] });
+    nth(0).kill();
+    await until(() => keeper.state.name === 'waiting');
+    await supervisor?.stop();
+    expect(await supervisor?.ended).toEqual({ name: 'left', isClean: false });
+  });
+});
+
+describe('a worker whose device is bad', () => {
+  it('gives its jobs back and leaves, and none takes its place until the device is taken back', async () => {
+    const keeper = await startReady();
+    keeper.quarantine('too hot');
+    await until(() => keeper.state.name === 'quarantined');
+    expect(await nth(0).ended).toEqual({ code: 0, signal: null });
+    expect(keeper.activity).toBeUndefined();
+    keeper.readmit();
+    await until(() => isReady(keeper));
+    expect(launched).toHaveLength(2);
+  });
+
+  it('is taken back although it has not left yet', async () => {
+    const keeper = await startReady();
+    keeper.quarantine('too hot');
+    keeper.readmit();
+    await until(() => launched.length === 2 && isReady(keeper));
+  });
+
+  it('is not started where it was bad from the start', async () => {
+    const { keepers } = supervise({ sets: [] });
+    expect(keepers).toEqual([]);
+    const bad = new Supervisor({
+      sets: [makeSet('GPU-0')],
+      workerId: 'w',
+      launch: () => {
+        throw new Error('launched');
+      },
+      sayBye: async () => {},
+      readSurvivors: async () => [],
+      leaveMs: 1,
+      clock: systemClock,
+      log: silentLog,
+    });
+    bad.keepers[0]?.quarantine('lost');
+    bad.start();
+    expect(bad.keepers[0]?.state).toEqual({ name: 'quarantined', reason: 'lost' });
+    await bad.stop();
+  });
+
+  it('waits for nothing while another process is to be started', async () => {
+    script = ['fail'];
+    const clock = new ManualClock();
+    const { keepers } = supervise({ clock });
+    const [keeper] = keepers;
+    await until(() => keeper?.state.name === 'waiting');
+    keeper?.quarantine('lost');
+    await clock.advance(60_000);
+    expect(keeper?.state).toEqual({ name: 'quarantined', reason: 'lost' });
+    expect(launched).toHaveLength(1);
+  });
+});
+
+describe('a worker that is to be replaced', () => {
+  it('leaves, and the next process is there at once', async () => {
+    const keeper = await startReady();
+    keeper.recycle('memory');
+    await until(() => launched.length === 2 && isReady(keeper));
+    expect(await nth(0).ended).toEqual({ code: 0, signal: null });
+    expect(byes).toEqual([]);
+  });
+});
+
+describe('a question', () => {
+  it('is answered by the process', async () => {
+    const keeper = await startReady();
+    expect(await keeper.ask()).toMatchObject({ health: { slots: 2 } });
+    expect(keeper.activity).toEqual({ incarnation: 0, running: 1, ended: 3 });
+  });
+
+  it('is not waited for when the process dies', async () => {
+    const keeper = await startReady();
+    process.kill(nth(0).pid ?? 0, 'SIGSTOP');
+    const answer = keeper.ask();
+    nth(0).kill();
+    expect(await answer).toBeUndefined();
+  });
+});

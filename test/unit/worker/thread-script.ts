@@ -1,0 +1,62 @@
+// Handlers in real threads, for tests: an executor that runs test/support/handlers/deeds.ts, or what
+// a test writes, and is stopped when the test is over.
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import { ThreadExecutor, type ThreadExecutorOptions } from '../../../src/worker/thread-executor.ts';
+import { cpu, makeLease } from '../../support/leases.ts';
+import { type LogLine, parseLines, RecordingSink } from '../../support/recording-sink.ts';
+
+export const deeds = join(import.meta.dirname, '../../support/handlers/deeds.ts');
+
+export function createThreads(options: Partial<ThreadExecutorOptions> = {}) {
+  const workerLog: LogLine[] = [];
+  const executor = new ThreadExecutor({
+    handlerPath: deeds,
+    devices: [cpu],
+    graceMs: 50,
+    logDestination: { write: (lines) => workerLog.push(...parseLines(lines)) },
+    ...options,
+  });
+  onTestFinished(() => executor.stop());
+  const begin = (input: unknown, timeoutMs = 60_000) => {
+    const sink = new RecordingSink();
+    const lease = makeLease(input);
+    const execution = executor.execute(lease, timeoutMs, sink);
+    /** The handler has come to its first wait. */
+    const hasBegun = sink.until(({ progressValues }) => progressValues.length > 0);
+    return {
+      hasBegun,
+      lease,
+      execution,
+      sink,
+      end: execution.end,
+      stop: execution.stop.bind(execution),
+    };
+  };
+  return { executor, begin, workerLog };
+}
+
+export async function startThreads(options: Partial<ThreadExecutorOptions> = {}) {
+  const created = createThreads(options);
+  await created.executor.start();
+  return created;
+}
+
+export async function writeHandler(source: string): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'millrace-thread-'));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  await writeFile(join(folder, 'package.json'), '{ "type": "module" }');
+  await writeFile(join(folder, 'handler.ts'), source);
+  return join(folder, 'handler.ts');
+}
+
+/** Resolves as soon as a change of the executor meets the condition. */
+export function until(executor: ThreadExecutor, isMet: () => boolean): Promise<void> {
+  return new Promise((resolve) => {
+    const look = () => isMet() && resolve();
+    executor.onChange(look);
+    look();
+  });
+}
