@@ -1,0 +1,213 @@
+// Dockerfile.worker on a real Docker Engine: built on a base image that is made of this machine's own
+// files, and run beside a platform of this machine.
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { type Client, createClient } from '../../src/client.ts';
+import { findParts, importBaseImage } from '../support/base-image.ts';
+import { Container, docker, findEngineTrouble, removeWithDescendants } from '../support/docker.ts';
+import type { Deed } from '../support/handlers/contained.ts';
+import { fixture, PlatformProcess } from '../support/processes.ts';
+
+const MINUTE_MS = 60_000;
+const root = resolve(import.meta.dirname, '../..');
+const run = `millrace-test-${process.pid}`;
+const tags = {
+  base: `${run}/base`,
+  bare: `${run}/bare`,
+  worker: `${run}/worker`,
+  onBare: `${run}/on-bare`,
+  extended: `${run}/extended`,
+};
+
+const parts = findParts();
+const trouble = (await findEngineTrouble()) ?? (typeof parts === 'string' ? parts : undefined);
+// A laptop may have no engine; where everything is proved, its lack is a failure.
+const isLeftOut = trouble !== undefined && !process.env['CI'];
+if (isLeftOut) console.warn(`test/e2e/image.test.ts is left out: ${trouble}`);
+
+const view = z.object({ init: z.string(), pid: z.number(), userId: z.number(), made: z.string() });
+
+let folder: string;
+let platform: PlatformProcess;
+let client: Client;
+const containers: Container[] = [];
+
+/** Of Dockerfile.worker, or of another one in a folder. */
+function build(tag: string, ...args: string[]): Promise<string> {
+  return docker('build', '--force-rm', '--network', 'host', '--tag', tag, ...args);
+}
+
+function buildWorker(tag: string, ...args: string[]): Promise<string> {
+  const file = join(root, 'Dockerfile.worker');
+  return build(tag, '--file', file, '--build-arg', `NODE_IMAGE=${tags.base}`, ...args, root);
+}
+
+/** One more image, from the lines of its Dockerfile and a folder of its own. */
+async function buildFrom(tag: string, lines: string[], files: Record<string, string> = {}) {
+  const context = mkdtempSync(join(folder, 'context-'));
+  writeFileSync(join(context, 'Dockerfile'), `${lines.join('\n')}\n`);
+  for (const [name, path] of Object.entries(files)) copyFileSync(path, join(context, name));
+  await build(tag, context);
+}
+
+function findFreePort(): Promise<number> {
+  return new Promise((done) => {
+    const server = createServer().listen(0, '127.0.0.1', () => {
+      const bound = server.address();
+      const port = typeof bound === 'object' && bound ? bound.port : 0;
+      server.close(() => done(port));
+    });
+  });
+}
+
+/** A worker of the handler `contained`, whose health is looked at more often than by default. */
+async function startWorker(...options: string[]): Promise<Container> {
+  const variables = {
+    MILLRACE_URL: platform.url,
+    MILLRACE_ENDPOINT: 'contained',
+    MILLRACE_KEY: platform.workerKey,
+    // Containers on the host's network share its ports.
+    MILLRACE_HEALTH_PORT: await findFreePort(),
+  };
+  const environment = Object.entries(variables).flatMap(([name, value]) => [
+    '--env',
+    `${name}=${value}`,
+  ]);
+  const often = ['--health-interval', '300ms'];
+  const args = [...environment, ...often, ...options, tags.extended, 'mine/contained.ts'];
+  const container = await Container.start(...args);
+  containers.push(container);
+  return container;
+}
+
+function submit(deed: Deed): Promise<{ id: string }> {
+  return client.run({ ...deed });
+}
+
+async function untilRunning(id: string): Promise<void> {
+  const look = async () => (await client.status(id)).status;
+  await expect.poll(look, { timeout: MINUTE_MS }).toBe('IN_PROGRESS');
+}
+
+async function look(): Promise<z.infer<typeof view>> {
+  const { output } = await client.runsync({ do: 'look' });
+  return view.parse(output);
+}
+
+describe.skipIf(isLeftOut)('the worker image', () => {
+  beforeAll(async () => {
+    if (trouble !== undefined || typeof parts === 'string') throw new Error(trouble);
+    folder = mkdtempSync(join(tmpdir(), 'millrace-image-'));
+    const project = join(folder, 'package.json');
+    writeFileSync(project, '{ "name": "mine", "private": true, "type": "module" }');
+    await importBaseImage(tags.base, parts);
+    await buildWorker(tags.worker);
+    const files = { 'package.json': project, 'contained.ts': fixture('contained.ts') };
+    await buildFrom(tags.extended, [`FROM ${tags.worker}`, 'COPY . mine/'], files);
+    platform = await PlatformProcess.start({ endpoints: ['contained'] });
+    const { url, adminKey: key } = platform;
+    client = createClient({ url, key, endpoint: 'contained' });
+  }, 5 * MINUTE_MS);
+
+  afterEach(async () => {
+    await Promise.all(containers.splice(0).map((container) => container.remove()));
+  });
+
+  afterAll(async () => {
+    if (trouble !== undefined) return;
+    await platform.close();
+    await removeWithDescendants(tags.base);
+    rmSync(folder, { recursive: true, force: true });
+  }, MINUTE_MS);
+
+  it('runs a job below an init, as a user with a home who is not root', async () => {
+    await startWorker();
+    expect(await look()).toEqual({
+      init: 'tini',
+      pid: expect.any(Number),
+      userId: 1000,
+      made: expect.stringMatching(/^\/home\/worker\/made-/),
+    });
+  });
+
+  it('reaps a process that a job has left behind', async () => {
+    await startWorker();
+    expect(await client.runsync({ do: 'orphan' })).toMatchObject({ output: 'reaped' });
+  });
+
+  it('is healthy by its own check, and unhealthy when the worker answers no more', async () => {
+    const container = await startWorker('--health-retries', '1', '--health-timeout', '2s');
+    await container.untilHealth(/^healthy$/);
+    // All but the init.
+    await container.exec('sh', '-c', 'kill -STOP $(pidof node)');
+    await container.untilHealth(/^unhealthy$/);
+  });
+
+  it('lets a running job end when it is stopped, and leaves with 0', async () => {
+    const container = await startWorker();
+    const { id } = await submit({ do: 'wait', file: '/tmp/go' });
+    await untilRunning(id);
+    const stopped = docker('stop', '--time', '60', container.id);
+    await container.untilLog(/draining/);
+    await container.exec('touch', '/tmp/go');
+    await stopped;
+    expect(await container.inspect('{{.State.ExitCode}}')).toBe('0');
+    expect(await client.status(id)).toMatchObject({ status: 'COMPLETED', output: 'waited' });
+  });
+
+  it('goes on after a SIGKILL of its worker process, with the job that was running', async () => {
+    const container = await startWorker();
+    const { pid } = await look();
+    const { id } = await submit({ do: 'wait', file: '/tmp/go' });
+    await untilRunning(id);
+    await container.exec('kill', '-KILL', String(pid));
+    await container.exec('touch', '/tmp/go');
+    await expect
+      .poll(() => client.status(id), { timeout: MINUTE_MS })
+      .toMatchObject({ status: 'COMPLETED', output: 'waited' });
+    expect((await look()).pid).not.toBe(pid);
+    expect(await container.inspect('{{.RestartCount}} {{.State.Running}}')).toBe('0 true');
+  });
+
+  it('keeps who it is in its state folder when it is started again', async () => {
+    const container = await startWorker();
+    await container.untilLog(/worker ready/);
+    await docker('kill', container.id);
+    await docker('start', container.id);
+    await container.untilLog(/worker ready(.|\n)*worker ready/);
+    const folders = [...(await container.logs()).matchAll(/"folder":"(\/state\/[^"]+)"/g)];
+    expect(folders.length).toBeGreaterThan(1);
+    expect(new Set(folders.map(([, name]) => name)).size).toBe(1);
+  });
+
+  it('has what the ready-made handlers need', async () => {
+    const gif = 'R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7';
+    const input = JSON.stringify({ image: gif, format: 'png' });
+    const command = ['bin/millrace.js', 'run', 'handlers/image.ts', '--input', input];
+    const printed = await docker('run', '--rm', '--entrypoint', 'node', tags.worker, ...command);
+    expect(JSON.parse(printed)).toMatchObject({ format: 'png', width: 1, height: 1 });
+    for (const name of ['echo', 'text-stream', 'openai-proxy']) {
+      const load = `await import('/app/handlers/${name}.ts')`;
+      await docker('run', '--rm', '--entrypoint', 'node', tags.worker, '-e', load);
+    }
+  });
+
+  it('brings Node to a base that has none', async () => {
+    await buildFrom(tags.bare, [`FROM ${tags.base}`, 'RUN rm /usr/local/bin/node']);
+    await buildWorker(tags.onBare, '--build-arg', `BASE=${tags.bare}`);
+    const said = await docker('run', '--rm', tags.onBare, '--help');
+    expect(said).toContain('Usage: millrace worker');
+  });
+
+  it('holds the build’s outcome and none of its tools', async () => {
+    const script = 'ls node_modules; ls; command -v tsc; true';
+    const seen = await docker('run', '--rm', '--entrypoint', 'sh', tags.worker, '-c', script);
+    const names = seen.split('\n');
+    for (const name of ['typescript', 'vitest', 'src', 'test']) expect(names).not.toContain(name);
+    expect(names).toContain('fastify');
+  });
+});
