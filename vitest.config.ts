@@ -37,6 +37,7 @@ export default defineConfig({
       { find: /^millrace$/, replacement: locate('src/index.ts') },
       { find: /^millrace\/testing$/, replacement: locate('src/testing.ts') },
       { find: /^millrace\/client$/, replacement: locate('src/client.ts') },
+      { find: /^millrace\/outgoing$/, replacement: locate('src/outgoing.ts') },
     ],
   },
   test: {

@@ -4,20 +4,26 @@ import { median } from './load.ts';
 import {
   type Figure,
   measureChunks,
-  measureColdStart,
   measureEcho,
-  measureIdleMemory,
   measureJobs,
+  measurePickUp,
   measureRoundTrip,
 } from './measures.ts';
+import { measurePayloads } from './payloads.ts';
+import { measureColdStart, measureIdleMemory } from './starts.ts';
+import { measureCancel, measureRecovery } from './stops.ts';
 
 const MEASURES: Record<string, () => Promise<Figure[]>> = {
   jobs: measureJobs,
   roundtrip: measureRoundTrip,
+  pickup: measurePickUp,
   chunks: measureChunks,
   echo: measureEcho,
   coldstart: measureColdStart,
   memory: measureIdleMemory,
+  cancel: measureCancel,
+  recovery: measureRecovery,
+  payload: measurePayloads,
 };
 
 const { values, positionals } = parseArgs({

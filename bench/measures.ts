@@ -1,20 +1,12 @@
 // What is measured, one function a figure; each gives its value and the floors beside it.
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { closeSync, fsyncSync, openSync, writeSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Piscina } from 'piscina';
-import { request } from 'undici';
 import { median, percentile, sendLoad, timeEach } from './load.ts';
-import {
-  benchFile,
-  type Platform,
-  readRss,
-  spawnNode,
-  spawnWorker,
-  startFloor,
-  startPlatform,
-  stopProcess,
-} from './processes.ts';
+import { benchFile, startFloor } from './processes.ts';
+import { CARRIERS, type Carrier, SLOTS, withStand } from './stands.ts';
 
 export interface Figure {
   name: string;
@@ -28,181 +20,152 @@ const JOBS = 10_000;
 const ROUND_TRIPS = 1_000;
 const CHUNKS = 200_000;
 const ECHO_BYTES = 10_000_000;
-const SLOTS = 64;
-const IDLE_MS = 3_000;
+const HELLO = { text: 'hello' };
 
 export async function measureJobs(): Promise<Figure[]> {
-  const bare = await measureBareFastify();
-  const tasks = await measurePiscina();
-  return withWorker('noop', async (platform, endpoint) => {
-    const load = {
-      clients: CLIENTS,
-      url: `${platform.url}/v2/${endpoint}/run`,
-      headers: { authorization: `Bearer ${platform.adminKey}` },
-      body: '{"input":{"text":"hello"}}',
-    };
-    await sendLoad({ ...load, requests: 1_000 });
-    await waitForCompleted(platform, endpoint, 1_000);
+  const floors = [
+    { name: 'bare fastify requests/s', value: await measureBareFastify() },
+    { name: 'piscina tasks/s', value: await measurePiscina() },
+  ];
+  const figures: Figure[] = [];
+  for (const carrier of CARRIERS) {
+    const value = await measureJobRate(carrier);
+    figures.push({ name: `run to COMPLETED, ${carrier}`, unit: 'jobs/s', value, floors });
+  }
+  return figures;
+}
+
+function measureJobRate(carrier: Carrier): Promise<number> {
+  return withStand({ carrier, handler: 'noop' }, async (stand) => {
+    await stand.submitMany({ clients: CLIENTS, jobs: 1_000, input: HELLO });
+    await stand.waitForCompleted(1_000);
     const startedAt = performance.now();
-    await sendLoad({ ...load, requests: JOBS });
-    await waitForCompleted(platform, endpoint, JOBS + 1_000);
-    const value = JOBS / ((performance.now() - startedAt) / 1_000);
-    const floors = [
-      { name: 'bare fastify requests/s', value: bare },
-      { name: 'piscina tasks/s', value: tasks },
-    ];
-    return [{ name: 'run to COMPLETED', unit: 'jobs/s', value, floors }];
+    await stand.submitMany({ clients: CLIENTS, jobs: JOBS, input: HELLO });
+    await stand.waitForCompleted(JOBS + 1_000);
+    return JOBS / ((performance.now() - startedAt) / 1_000);
   });
 }
 
 export async function measureRoundTrip(): Promise<Figure[]> {
-  const floor = await startFloor('floors/fastify-server.ts');
-  const body = '{"input":{"text":"hello"}}';
-  await timeEach({ url: `${floor.url}/small`, requests: 200, body });
-  const bare = await timeEach({ url: `${floor.url}/small`, requests: ROUND_TRIPS, body });
-  await floor.stop();
-  return withWorker('noop', async (platform, endpoint) => {
-    const load = {
-      url: `${platform.url}/v2/${endpoint}/runsync`,
-      headers: { authorization: `Bearer ${platform.adminKey}` },
-      body,
-    };
-    await timeEach({ ...load, requests: 200 });
-    const times = await timeEach({ ...load, requests: ROUND_TRIPS });
-    return [0.5, 0.99].map((share) => ({
-      name: `runsync round trip p${share * 100}`,
-      unit: 'ms',
-      value: percentile(times, share),
-      floors: [{ name: 'bare fastify round trip', value: percentile(bare, share) }],
-    }));
-  });
+  const bare = await timeBareRoundTrips();
+  const figures: Figure[] = [];
+  for (const carrier of CARRIERS) {
+    const times = await withStand({ carrier, handler: 'noop' }, async (stand) => {
+      await stand.timeRoundTrips(200, HELLO);
+      return stand.timeRoundTrips(ROUND_TRIPS, HELLO);
+    });
+    figures.push(...describeTimes(`runsync round trip, ${carrier}`, times, bare));
+  }
+  return figures;
+}
+
+/** From before the client's request to the handler's first line: after a commit, which is waited for. */
+export async function measurePickUp(): Promise<Figure[]> {
+  const bare = await timeBareRoundTrips();
+  const synced = await timeSyncs();
+  const figures: Figure[] = [];
+  for (const carrier of CARRIERS) {
+    const times = await withStand({ carrier, handler: 'began' }, async (stand) => {
+      const found: number[] = [];
+      for (let i = 0; i < ROUND_TRIPS + 200; i++) {
+        const submittedAt = process.hrtime.bigint();
+        const beganAt = BigInt(String(await stand.runsync({})));
+        found.push(Number(beganAt - submittedAt) / 1e6);
+      }
+      return found.slice(200);
+    });
+    const name = `pick-up, submit to handler, ${carrier}`;
+    for (const figure of describeTimes(name, times, bare)) {
+      const value = percentile(synced, figure.name.endsWith('p99') ? 0.99 : 0.5);
+      figure.floors.push({ name: 'write and fsync of 4 KB, ms', value });
+      figures.push(figure);
+    }
+  }
+  return figures;
+}
+
+function describeTimes(name: string, times: number[], bare: number[]): Figure[] {
+  return [0.5, 0.99].map((share) => ({
+    name: `${name} p${share * 100}`,
+    unit: 'ms',
+    value: percentile(times, share),
+    floors: [{ name: 'bare fastify round trip', value: percentile(bare, share) }],
+  }));
 }
 
 export async function measureChunks(): Promise<Figure[]> {
-  const encoded = measureJsonChunks();
-  return withWorker('chunks', async (platform, endpoint) => {
-    await streamChunks(platform, endpoint, 1_000);
+  const floor = { name: 'JSON.stringify + parse of such chunks/s', value: measureJsonChunks() };
+  const name = 'small chunks, generator to client';
+  const figures: Figure[] = [];
+  for (const carrier of CARRIERS) {
+    const value = await measureChunkRate(carrier, []);
+    figures.push({ name: `${name}, ${carrier}`, unit: 'chunks/s', value, floors: [floor] });
+  }
+  const stateDir = await mkdtemp(join(tmpdir(), 'millrace-bench-'));
+  const value = await measureChunkRate('HTTP', ['--state-dir', stateDir]);
+  await rm(stateDir, { recursive: true });
+  const peer = { name: 'without it', value: figures[0]?.value ?? Number.NaN };
+  const onDisk = `${name}, HTTP with --state-dir`;
+  return [...figures, { name: onDisk, unit: 'chunks/s', value, floors: [peer, floor] }];
+}
+
+function measureChunkRate(carrier: Carrier, workerArgs: string[]): Promise<number> {
+  return withStand({ carrier, handler: 'chunks', workerArgs }, async (stand) => {
+    await stand.stream({ count: 1_000 }, 1_000);
     const startedAt = performance.now();
-    await streamChunks(platform, endpoint, CHUNKS);
-    const value = CHUNKS / ((performance.now() - startedAt) / 1_000);
-    const floors = [{ name: 'JSON.stringify + parse of such chunks/s', value: encoded }];
-    return [{ name: 'small chunks, generator to client', unit: 'chunks/s', value, floors }];
+    await stand.stream({ count: CHUNKS }, CHUNKS);
+    return CHUNKS / ((performance.now() - startedAt) / 1_000);
   });
 }
 
 export async function measureEcho(): Promise<Figure[]> {
-  const body = JSON.stringify({ input: { text: 'x'.repeat(ECHO_BYTES - 24) } });
+  const input = { text: 'x'.repeat(ECHO_BYTES - 24) };
   const perSecond = (times: number[]) => ECHO_BYTES / 1_000_000 / (median(times) / 1_000);
   const floor = await startFloor('floors/fastify-server.ts');
-  const headers = { 'content-type': 'application/octet-stream' };
-  const bare = await timeEach({ url: `${floor.url}/echo`, requests: 8, headers, body });
+  const bare = await timeEach({
+    url: `${floor.url}/echo`,
+    requests: 8,
+    headers: { 'content-type': 'application/octet-stream' },
+    body: JSON.stringify({ input }),
+  });
   await floor.stop();
-  return withWorker('noop', async (platform, endpoint) => {
-    const times = await timeEach({
-      url: `${platform.url}/v2/${endpoint}/runsync`,
-      requests: 8,
-      headers: { authorization: `Bearer ${platform.adminKey}` },
-      body,
-    });
-    const floors = [{ name: 'bare fastify echo', value: perSecond(bare) }];
-    return [{ name: '10 MB echo by runsync', unit: 'MB/s', value: perSecond(times), floors }];
-  });
-}
-
-export async function measureColdStart(): Promise<Figure[]> {
-  const floorMs: number[] = [];
-  const workerMs: number[] = [];
-  for (let i = 0; i < 5; i++) {
-    floorMs.push(
-      await timeToRequest('/', (url) => spawnNode(benchFile('floors/first-request.ts'), url)),
+  const floors = [{ name: 'bare fastify echo', value: perSecond(bare) }];
+  const figures: Figure[] = [];
+  for (const carrier of CARRIERS) {
+    const times = await withStand({ carrier, handler: 'noop' }, (stand) =>
+      stand.timeRoundTrips(8, input),
     );
-    workerMs.push(
-      await timeToRequest('/take', (url) =>
-        spawnWorker({ url, key: 'mr_x', endpoint: 'noop', handler: 'handlers/noop.ts', slots: 1 }),
-      ),
-    );
+    const name = `10 MB echo by runsync, ${carrier}`;
+    figures.push({ name, unit: 'MB/s', value: perSecond(times), floors });
   }
-  const floors = [{ name: 'bare node + undici, to its first request', value: median(floorMs) }];
-  return [{ name: 'cold start, spawn to first take', unit: 'ms', value: median(workerMs), floors }];
+  return figures;
 }
 
-export async function measureIdleMemory(): Promise<Figure[]> {
-  const platform = await startPlatform(['noop']);
-  const processes = [
-    spawnWorker({
-      url: platform.url,
-      key: platform.workerKey,
-      endpoint: 'noop',
-      handler: 'handlers/noop.ts',
-      slots: 1,
-    }),
-    spawnNode('-e', 'setInterval(() => {}, 60_000)'),
-    spawnNode(benchFile('floors/idle-libraries.ts')),
-  ];
-  await sleep(IDLE_MS);
-  const [value = 0, bare = 0, libraries = 0] = await Promise.all(processes.map(readRss));
-  await Promise.all(processes.map(stopProcess));
-  await platform.stop();
-  const floors = [
-    { name: 'bare node', value: bare },
-    { name: 'node with undici, pino, one piscina thread', value: libraries },
-  ];
-  return [{ name: 'idle worker, one thread', unit: 'MB RSS', value, floors }];
-}
-
-async function withWorker(
-  handler: string,
-  measure: (platform: Platform, endpoint: string) => Promise<Figure[]>,
-): Promise<Figure[]> {
-  const platform = await startPlatform([handler]);
-  const worker = spawnWorker({
-    url: platform.url,
-    key: platform.workerKey,
-    endpoint: handler,
-    handler: `handlers/${handler}.ts`,
-    slots: SLOTS,
-  });
-  try {
-    return await measure(platform, handler);
-  } finally {
-    await stopProcess(worker);
-    await platform.stop();
+/** @returns ms */
+async function timeSyncs(): Promise<number[]> {
+  const folder = await mkdtemp(join(tmpdir(), 'millrace-bench-'));
+  const file = openSync(join(folder, 'log'), 'w');
+  const page = Buffer.alloc(4_096);
+  const times: number[] = [];
+  for (let i = 0; i < ROUND_TRIPS; i++) {
+    const startedAt = performance.now();
+    writeSync(file, page);
+    fsyncSync(file);
+    times.push(performance.now() - startedAt);
   }
+  closeSync(file);
+  await rm(folder, { recursive: true });
+  return times;
 }
 
-async function waitForCompleted(platform: Platform, endpoint: string, count: number) {
-  for (;;) {
-    const answer = await get(platform, `/v2/${endpoint}/health`);
-    const health: unknown = await answer.body.json();
-    if (JSON.stringify(health).includes(`"completed":${count},`)) return;
-    await sleep(5);
-  }
-}
-
-async function streamChunks(platform: Platform, endpoint: string, count: number): Promise<void> {
-  const answer = await request(`${platform.url}/v2/${endpoint}/run`, {
-    method: 'POST',
-    headers: {
-      authorization: `Bearer ${platform.adminKey}`,
-      'content-type': 'application/json',
-    },
-    body: JSON.stringify({ input: { count } }),
-  });
-  const { id } = JSON.parse(await answer.body.text());
-  let after = '0';
-  for (let seen = 0; seen < count; ) {
-    const page = await get(platform, `/v2/${endpoint}/stream/${id}?after=${after}`);
-    const chunks = JSON.parse(await page.body.text());
-    seen += chunks.length;
-    after = String(page.headers['millrace-next']);
-    if (chunks.length === 0) throw new Error(`stream ended after ${seen} of ${count} chunks`);
-  }
-}
-
-function get(platform: Platform, path: string) {
-  return request(`${platform.url}${path}`, {
-    headers: { authorization: `Bearer ${platform.adminKey}` },
-  });
+/** @returns ms */
+export async function timeBareRoundTrips(): Promise<number[]> {
+  const floor = await startFloor('floors/fastify-server.ts');
+  const small = { url: `${floor.url}/small`, body: JSON.stringify({ input: HELLO }) };
+  await timeEach({ ...small, requests: 200 });
+  const times = await timeEach({ ...small, requests: ROUND_TRIPS });
+  await floor.stop();
+  return times;
 }
 
 async function measureBareFastify(): Promise<number> {
@@ -240,32 +203,4 @@ function measureJsonChunks(): number {
     JSON.parse(JSON.stringify({ output: { i, text: 'token' }, metrics: {} }));
   }
   return CHUNKS / ((performance.now() - startedAt) / 1_000);
-}
-
-/** From the spawn to the first request whose path ends in `ending`; other verbs are welcomed. */
-async function timeToRequest(
-  ending: string,
-  start: (url: string) => ReturnType<typeof spawnNode>,
-): Promise<number> {
-  const welcome = { protocol: 1, leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 };
-  const server = createServer();
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  if (typeof address !== 'object' || address === null) throw new Error('no address');
-  const arrived = new Promise<number>((resolve) => {
-    server.on('request', (incoming, answer) => {
-      if (incoming.url?.endsWith(ending)) resolve(performance.now());
-      answer.setHeader('content-type', 'application/json');
-      if (incoming.url?.endsWith('/hello')) answer.end(JSON.stringify(welcome));
-      else if (!incoming.url?.endsWith('/take')) answer.end('{"ended":[],"drain":false}');
-    });
-  });
-  const startedAt = performance.now();
-  const child = start(`http://127.0.0.1:${address.port}`);
-  const ms = (await arrived) - startedAt;
-  child.kill('SIGKILL');
-  server.closeAllConnections();
-  server.close();
-  return ms;
 }

@@ -1,17 +1,22 @@
 // The real processes that are measured: platform, worker, and the bare ones beside them.
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const BIN = fileURLToPath(new URL('../bin/millrace.js', import.meta.url));
 
+const READY = /ready at (http:\S+)[\s\S]*over gRPC at (grpc:\S+)/;
+
 export const benchFile = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
 export interface Platform {
   url: string;
+  /** For workers. */
+  grpcUrl: string;
+  pid: number;
   adminKey: string;
   workerKey: string;
   stop(): Promise<void>;
@@ -26,17 +31,21 @@ export async function startPlatform(endpoints: string[]): Promise<Platform> {
     'serve',
     '--port',
     '0',
+    '--grpc-port',
+    '0',
     '--data',
     join(folder, 'data'),
     '--key-file',
     keyFile,
     ...endpoints.flatMap((name) => ['--endpoint', name]),
   ]);
-  const url = await waitForText(child, /https?:\/\/127\.0\.0\.1:\d+/);
+  const [, url = '', grpcUrl = ''] = await waitForText(child, READY);
   const keys = await readFile(keyFile, 'utf8');
   const readKey = (name: string) => new RegExp(`${name}=(\\S+)`).exec(keys)?.[1] ?? '';
   return {
     url,
+    grpcUrl,
+    pid: child.pid ?? 0,
     adminKey: readKey('MILLRACE_ADMIN_KEY'),
     workerKey: readKey('MILLRACE_WORKER_KEY'),
     stop: async () => {
@@ -54,7 +63,11 @@ export interface WorkerOptions {
   slots: number;
 }
 
-export function spawnWorker({ url, key, endpoint, handler, slots }: WorkerOptions): ChildProcess {
+/** `millrace worker`: a supervisor with one worker process beneath it. */
+export function spawnWorker(
+  { url, key, endpoint, handler, slots }: WorkerOptions,
+  args: readonly string[] = [],
+): ChildProcess {
   const child = spawn(
     process.execPath,
     [
@@ -73,6 +86,7 @@ export function spawnWorker({ url, key, endpoint, handler, slots }: WorkerOption
       String(slots),
       '--log-level',
       'warn',
+      ...args,
     ],
     { stdio: ['ignore', 'ignore', 'inherit'] },
   );
@@ -98,17 +112,28 @@ export async function stopProcess(child: ChildProcess): Promise<void> {
 }
 
 /** Resident memory in MB, from the kernel. */
-export async function readRss(child: ChildProcess): Promise<number> {
-  const status = await readFile(`/proc/${child.pid}/status`, 'utf8');
+export async function readRss(pid: number): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8');
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1_024;
 }
 
-function waitForText(child: ChildProcess, pattern: RegExp): Promise<string> {
+/** From now on `readPeakRss` tells the highest there was since. */
+export async function resetPeakRss(pid: number): Promise<void> {
+  await writeFile(`/proc/${pid}/clear_refs`, '5');
+}
+
+/** Highest resident memory in MB, from the kernel. */
+export async function readPeakRss(pid: number): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8');
+  return Number(/VmHWM:\s+(\d+)/.exec(status)?.[1]) / 1_024;
+}
+
+function waitForText(child: ChildProcess, pattern: RegExp): Promise<RegExpExecArray> {
   return new Promise((resolve, reject) => {
     let seen = '';
     const look = (data: Buffer) => {
       seen += data.toString();
-      const found = pattern.exec(seen)?.[0];
+      const found = pattern.exec(seen);
       if (found) resolve(found);
     };
     child.stdout?.on('data', look);

@@ -4,6 +4,7 @@
 import { spawn } from 'node:child_process';
 import { existsSync, readFileSync, realpathSync } from 'node:fs';
 import module from 'node:module';
+import { constants } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -68,8 +69,9 @@ function runInstalledNode(binary) {
   child.on('error', (error) => complain([`cannot start ${binary}: ${error.message}`]));
   child.on('exit', (code, signal) => {
     for (const each of signals) process.removeListener(each, forward);
-    if (signal === null) process.exitCode = code;
-    else process.kill(process.pid, signal);
+    // Also for a signal: the first process of a container survives those that it sends to itself.
+    process.exitCode = signal === null ? code : 128 + constants.signals[signal];
+    if (signal !== null) process.kill(process.pid, signal);
   });
 }
 

@@ -9,10 +9,10 @@
 // a camera noted is applied first; metadata is left out. URLs lead to public addresses only, unless
 // MILLRACE_ALLOW_PRIVATE_URLS=1 is in the worker's environment.
 import { type Context, defineHandler, type Job, NonRetryableError } from 'millrace';
+import { anyAddress, publicOnly } from 'millrace/outgoing';
 import sharp, { type Metadata, type Sharp } from 'sharp';
 import { z } from 'zod';
 import { download } from './lib/download.ts';
-import { anyAddress, publicOnly } from './lib/public-address.ts';
 
 const MB = 1_048_576;
 const MAX_DOWNLOAD_BYTES = 20 * MB;

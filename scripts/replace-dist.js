@@ -3,6 +3,7 @@
 import { cpSync, existsSync, renameSync, rmSync } from 'node:fs';
 
 cpSync('src/cli/init-template', 'dist.new/cli/init-template', { recursive: true });
+cpSync('src/wire/worker.proto', 'dist.new/wire/worker.proto');
 rmSync('dist.old', { recursive: true, force: true });
 if (existsSync('dist')) renameSync('dist', 'dist.old');
 renameSync('dist.new', 'dist');

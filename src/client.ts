@@ -11,6 +11,12 @@ import { routes } from './wire/routes.ts';
 export { ApiError, UnreachableError } from './client/api-caller.ts';
 export type { StreamChunk, StreamOptions } from './client/chunk-stream.ts';
 export type { LogOptions, LogPage } from './client/job-log.ts';
+export {
+  type ReceivedWebhook,
+  verifyWebhook,
+  WEBHOOK_HEADERS,
+  WebhookRefusedError,
+} from './client/webhook.ts';
 export type { Chunk, Metrics } from './wire/chunk.ts';
 export { reassemble } from './wire/chunk-reassembly.ts';
 export type { EndpointHealth } from './wire/endpoint.ts';
@@ -34,6 +40,8 @@ export interface ClientOptions extends ApiCallerOptions {
 
 export interface SubmitOptions {
   policy?: JobPolicy;
+  /** http or https URL to which the record is posted when the job has ended; see `verifyWebhook`. */
+  webhook?: string;
   /** The same key with the same body gives the same job, while that is retained. */
   idempotencyKey?: string;
   /**

@@ -1,4 +1,5 @@
 // The public door for authors of handlers.
+export { type Check, registerCheck } from './handler/checks.ts';
 export type {
   ChunkWithMetrics,
   Context,
@@ -19,4 +20,5 @@ export type {
 export { defineHandler } from './handler/define.ts';
 export { NonRetryableError, RetryAfterError } from './handler/errors.ts';
 export type { Metrics } from './wire/chunk.ts';
+export type { S3Config } from './wire/job.ts';
 export type { Device } from './wire/worker-link.ts';

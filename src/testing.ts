@@ -1,10 +1,11 @@
 // The public door for authors' tests: `import { createHarness, runHandler } from 'millrace/testing'`.
+export type { LinkCall } from './harness/faulty-link.ts';
 export {
   createHarness,
   Harness,
-  HarnessJob,
+  type HarnessJobOptions,
   type HarnessOptions,
-  JobFailedError,
   type TestedHandler,
 } from './harness/harness.ts';
+export { HarnessJob, JobFailedError } from './harness/harness-job.ts';
 export { type HandlerRun, type RunHandlerOptions, runHandler } from './harness/run-handler.ts';

@@ -24,7 +24,7 @@ describe('countWords', () => {
 
   it('counts once, though the report of its result had to be sent twice', async () => {
     await using harness = await createHarness({ handler: countWords });
-    harness.dropNextReply();
+    harness.dropNextAnswer();
     expect(await harness.run({ text: 'one' })).toEqual({ total: 1 });
   });
 
@@ -33,5 +33,32 @@ describe('countWords', () => {
     const job = await harness.submit({ text: 'one two three' });
     await harness.killWorker();
     expect(await job.result()).toEqual({ total: 3 });
+  });
+
+  it('counts again when its thread dies in the middle, and gives no line twice', async () => {
+    await using harness = await createHarness({ handler: countWords });
+    const job = await harness.submit({ text: 'one two\nthree', pauseMs: 50 });
+    // The first line has come, and it pauses before the second.
+    await job.chunks().next();
+    harness.killThread(job.id);
+    await harness.advance(2_000);
+    expect(await job.end()).toMatchObject({ status: 'COMPLETED', attempt: 2 });
+    const chunks = await Array.fromAsync(job.chunks());
+    expect(chunks.map(({ metrics }) => metrics)).toEqual([{ words: 2 }, { words: 1 }]);
+  });
+
+  it('keeps its result while the network is gone for longer than a lease', async () => {
+    await using harness = await createHarness({ handler: countWords, clock: 'manual' });
+    const job = await harness.submit({ text: 'one' });
+    const release = harness.holdNextRequest();
+    await harness.advance(0);
+    harness.disconnect();
+    release();
+    await harness.advance(60_000);
+    expect(await job.record()).toMatchObject({ status: 'IN_QUEUE', attempt: 1 });
+    harness.reconnect();
+    await harness.advance(10_000);
+    expect(await job.record()).toMatchObject({ status: 'COMPLETED', attempt: 1 });
+    expect(await job.result()).toEqual({ total: 1 });
   });
 });

@@ -1,14 +1,15 @@
 // Downloads what a URL from a job names: bounded in bytes, time and redirects, to permitted
-// addresses only. Leaves which addresses these are to public-address.ts.
+// addresses only.
 import { NonRetryableError, RetryAfterError } from 'millrace';
-import { Agent, type Dispatcher, request } from 'undici';
 import {
   type AddressRule,
   buildGuardedConnector,
   RefusedAddressError,
   type ResolveName,
-} from './public-address.ts';
-import { isTransient, readRetryAfterMs } from './retry-after.ts';
+  readRetryAfterMs,
+} from 'millrace/outgoing';
+import { Agent, type Dispatcher, request } from 'undici';
+import { isTransient } from './retry-after.ts';
 
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);
 

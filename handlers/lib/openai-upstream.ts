@@ -1,10 +1,11 @@
 // The OpenAI-compatible server behind openai-proxy: where it is, one request to it, and its refusals
 // as errors that say whether to try again. Leaves the stream's contents to completion-stream.ts.
 import { NonRetryableError, RetryAfterError } from 'millrace';
+import { readRetryAfterMs } from 'millrace/outgoing';
 import { type Dispatcher, request } from 'undici';
 import { z } from 'zod';
 import { collectBytes } from './download.ts';
-import { isTransient, readRetryAfterMs } from './retry-after.ts';
+import { isTransient } from './retry-after.ts';
 
 const MAX_ANSWER_BYTES = 20_000_000;
 const MAX_ERROR_BYTES = 65_536;

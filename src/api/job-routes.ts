@@ -11,7 +11,7 @@ import { abortWhenGone } from './problem-reply.ts';
 import { type QueryValues, readInteger, readStatus, refuseParameter } from './query.ts';
 
 /** Of operations that take no body: enough for an empty object with some space. */
-const NO_BODY_BYTES = 1_024;
+export const NO_BODY_BYTES = 1_024;
 const LIST_LIMIT = { min: 1, max: 1_000, default: 100 };
 
 export interface EndpointRoute {
@@ -58,7 +58,7 @@ function submit(
   mode: 'run' | 'runsync',
 ) {
   const { input, request } = readSubmission(body);
-  const { idempotencyKey: key, policy = {} } = request;
+  const { idempotencyKey: key, policy = {}, webhook } = request;
   const idempotency = key === undefined ? undefined : { key, requestHash: hashBody(body) };
   return queue.submissions.submit({
     endpointId: params.endpoint,
@@ -66,8 +66,13 @@ function submit(
     input,
     policy,
     idempotency,
-    trace: readTraceContext(headers[TRACE_HEADERS.parent], headers[TRACE_HEADERS.state]),
+    webhook,
+    trace: readTrace(headers),
   });
+}
+
+export function readTrace(headers: FastifyRequest['headers']) {
+  return readTraceContext(headers[TRACE_HEADERS.parent], headers[TRACE_HEADERS.state]);
 }
 
 /** `app` has to give bodies as Buffers, of whatever media type. */
@@ -82,11 +87,7 @@ function addReadingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): vo
     { config: { access: 'jobs:read' } },
     async (request, reply) => {
       const key = readJobKey(request.params);
-      const ttlMs = readInteger(request.query, 'ttl', LIMITS.ttlMs);
-      if (ttlMs !== undefined) {
-        requireScope(request.holder, 'jobs:write', key.endpointId);
-        await queue.jobs.setTtl(key, ttlMs);
-      }
+      await setTtl(queue, request);
       const record = await queue.jobs.record(key);
       return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [record.body] });
     },
@@ -149,6 +150,17 @@ function addChangingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): v
 
 export function sendJson(reply: FastifyReply, value: object): FastifyReply {
   return reply.header('content-type', JSON_MEDIA_TYPE).send(JSON.stringify(value));
+}
+
+/** Of a call that may bring a new time to live with it. */
+export async function setTtl(
+  queue: Queue,
+  { holder, params, query }: FastifyRequest<JobRoute>,
+): Promise<void> {
+  const ttlMs = readInteger(query, 'ttl', LIMITS.ttlMs);
+  if (ttlMs === undefined) return;
+  requireScope(holder, 'jobs:write', params.endpoint);
+  await queue.jobs.setTtl(readJobKey(params), ttlMs);
 }
 
 export function readJobKey({ endpoint, job }: JobRoute['Params']): {

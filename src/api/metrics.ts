@@ -42,6 +42,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
     registers: [registry],
   }).set({ version }, 1);
   const refresh = registerEndpointMetrics(options);
+  const refreshWebhooks = registerWebhookMetrics(options);
   const crashes = new Counter({
     name: 'millrace_worker_crashes_total',
     help: 'Worker processes that their supervisor saw die, or could not start.',
@@ -53,6 +54,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
     noteCrash: (endpoint) => crashes.inc({ endpoint }),
     async collect() {
       await refresh();
+      await refreshWebhooks();
       return registry.metrics();
     },
   };
@@ -109,6 +111,39 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
       retried.inc({ endpoint }, counts.retried);
       workers.set({ endpoint, state: 'idle' }, healths[index]?.workers.idle ?? 0);
       workers.set({ endpoint, state: 'running' }, healths[index]?.workers.running ?? 0);
+    }
+  };
+}
+
+function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
+  const registers = [registry];
+  const tries = new Counter({
+    name: 'millrace_webhook_tries_total',
+    help: 'Tries to deliver a webhook, by how they ended, since the start.',
+    labelNames: ['endpoint', 'result'],
+    registers,
+  });
+  const givenUp = new Counter({
+    name: 'millrace_webhooks_given_up_total',
+    help: 'Webhooks that were never received, since the start.',
+    labelNames: ['endpoint'],
+    registers,
+  });
+  const waiting = new Gauge({
+    name: 'millrace_webhooks_waiting',
+    help: 'Webhooks that are not received yet.',
+    labelNames: ['endpoint'],
+    registers,
+  });
+
+  return async () => {
+    const all = await queue.webhookCounts();
+    for (const metric of [tries, givenUp, waiting]) metric.reset();
+    for (const [endpoint, { counts, waiting: left }] of all) {
+      const { given_up: lost = 0, ...results } = counts;
+      for (const [result, count] of Object.entries(results)) tries.inc({ endpoint, result }, count);
+      givenUp.inc({ endpoint }, lost);
+      waiting.set({ endpoint }, left);
     }
   };
 }

@@ -1,4 +1,5 @@
-// Every error on its way out: turned into a problem, written as application/problem+json.
+// Every error on its way out: turned into a problem, written as application/problem+json unless the
+// clients of a route know another form.
 import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -23,9 +24,25 @@ const LINK_PROBLEMS: Record<LinkErrorCode, ProblemCode> = {
   invalid: 'invalid',
 };
 
+/** How an error lies in its answer. */
+export interface ErrorForm {
+  mediaType: string;
+  status(problem: ProblemError): number;
+  /** What is sent as JSON. */
+  body(problem: ProblemError): object;
+}
+
+const PROBLEM_FORM: ErrorForm = {
+  mediaType: PROBLEM_MEDIA_TYPE,
+  status: (problem) => problem.status,
+  body: (problem) => problem.toProblem(),
+};
+
 export interface ProblemReplyOptions {
   log: Log;
   clock: Clock;
+  /** Default: application/problem+json. */
+  form?: ErrorForm;
 }
 
 export class ProblemReplies {
@@ -38,7 +55,8 @@ export class ProblemReplies {
   /** Answers with the error; one that is not meant to be seen is logged under an id. */
   send(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
     const problem = toProblem(error) ?? this.#hide(error, request);
-    reply.code(problem.status).header('content-type', PROBLEM_MEDIA_TYPE);
+    const { form = PROBLEM_FORM } = this.#options;
+    reply.code(form.status(problem)).header('content-type', form.mediaType);
     if (problem.code === 'unauthorized')
       reply.header('www-authenticate', 'Bearer realm="millrace"');
     if (problem.retryAfterMs !== undefined) {
@@ -46,7 +64,7 @@ export class ProblemReplies {
     }
     if (hasUnreadBody(request) && problem.code !== 'unavailable') this.#linger(request, reply);
     // As bytes: to a string of a JSON type the framework would add a charset, which has none.
-    reply.send(Buffer.from(JSON.stringify(problem.toProblem())));
+    reply.send(Buffer.from(JSON.stringify(form.body(problem))));
   }
 
   #hide(error: unknown, request: FastifyRequest): ProblemError {
@@ -86,7 +104,7 @@ function hasUnreadBody({ headers, raw }: FastifyRequest): boolean {
 }
 
 /** The error as it may be shown, or undefined. */
-function toProblem(error: unknown): ProblemError | undefined {
+export function toProblem(error: unknown): ProblemError | undefined {
   if (error instanceof ProblemError) return error;
   if (error instanceof LinkError) {
     const retryAfterMs = error.retryAfterMs ?? RETRY_MS;

@@ -17,10 +17,14 @@ import { FRAMES_MEDIA_TYPE } from '../wire/frames.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { WorkerLink } from '../wire/worker-link.ts';
 import { type Access, Gate } from './auth.ts';
+import { readBody } from './body-reader.ts';
 import { Connections } from './connections.ts';
 import { addJobRoutes, addSubmissionRoutes } from './job-routes.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
 import { ProblemReplies, writeRawProblem } from './problem-reply.ts';
+import { addRunpodClientRoutes } from './runpod-client-routes.ts';
+import { addRunpodWorkerRoutes } from './runpod-worker-routes.ts';
+import { StreamCursors } from './stream-cursors.ts';
 import { addStreamRoutes } from './stream-routes.ts';
 import { addSystemRoutes } from './system-routes.ts';
 import { answerUnknownRoutes } from './unknown-routes.ts';
@@ -49,6 +53,8 @@ export interface ApiServerOptions {
 }
 
 export interface ApiServer {
+  /** For other carriers of the worker link: the same queues, and what is noted of crashes. */
+  readonly workers: WorkerRoutesOptions;
   /** Listens. @throws what the system says about the address */
   start(): Promise<{ url: string }>;
   /**
@@ -61,8 +67,9 @@ export interface ApiServer {
 export function createServer(options: ApiServerOptions): ApiServer {
   const { clock, host, port, queue, closeMs = 5_000 } = options;
   const connections = new Connections();
-  const app = assemble(options, connections);
+  const { app, workers } = assemble(options, connections);
   return {
+    workers,
     async start() {
       await app.listen({ host, port });
       return { url: readUrl(app, options) };
@@ -87,7 +94,12 @@ const LISTENER_OPTIONS: ServerOptions = {
   noDelay: true,
 };
 
-function assemble(options: ApiServerOptions, connections: Connections): FastifyInstance {
+interface Assembly {
+  app: FastifyInstance;
+  workers: WorkerRoutesOptions;
+}
+
+function assemble(options: ApiServerOptions, connections: Connections): Assembly {
   const { clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
   const problems = new ProblemReplies({ log, clock });
   const metrics = createMetrics({
@@ -125,12 +137,15 @@ function assemble(options: ApiServerOptions, connections: Connections): FastifyI
     addWorkerVerbRoutes(scope, worker);
   });
   addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, worker));
+  const cursors = new StreamCursors({ queue, log });
   addBodyScope(app, '*', (scope) => {
     addJobRoutes(scope, { queue });
-    addStreamRoutes(scope, { queue, log });
+    addStreamRoutes(scope, { queue, cursors, log });
     addSystemRoutes(scope, { endpoints, metrics, version, isReady });
   });
-  return app;
+  addBodyScope(app, '*', (scope) => addRunpodClientRoutes(scope, { queue, cursors, log, clock }));
+  addBodyScope(app, '*', (scope) => addRunpodWorkerRoutes(scope, { ...worker, queue, clock, log }));
+  return { app, workers: worker };
 }
 
 function createListener(
@@ -159,9 +174,7 @@ function addBodyScope(
 ): void {
   app.register((scope, _options, registered) => {
     scope.removeAllContentTypeParsers();
-    scope.addContentTypeParser(mediaType, { parseAs: 'buffer' }, (_request, body, done) =>
-      done(null, body),
-    );
+    scope.addContentTypeParser(mediaType, readBody);
     addRoutes(scope);
     registered();
   });

@@ -10,18 +10,19 @@ import { type JobRoute, readJobKey } from './job-routes.ts';
 import { abortWhenGone } from './problem-reply.ts';
 import { readInteger, refuseParameter } from './query.ts';
 import { sendEvents } from './sse.ts';
+import type { StreamCursors } from './stream-cursors.ts';
 
 /** Before the first chunk of whatever attempt is the current one. */
 const START: Position = { attempt: 0, n: -1 };
 
 export interface StreamRoutesOptions {
   queue: Queue;
+  cursors: StreamCursors;
   log: Log;
 }
 
 export function addStreamRoutes(app: FastifyInstance, options: StreamRoutesOptions): void {
-  const { log, queue } = options;
-  const cursors = new Cursors(options);
+  const { cursors, log, queue } = options;
 
   app.get<JobRoute>(
     routes.stream(':endpoint', ':job'),
@@ -37,10 +38,10 @@ export function addStreamRoutes(app: FastifyInstance, options: StreamRoutesOptio
       }
       const range = LIMITS.streamWaitMs;
       const waitMs = readInteger(request.query, 'wait', range) ?? range.default;
-      if (!after) await cursors.settled(`${key.endpointId}/${key.id}`);
       const maxBytes = LIMITS.streamAnswerBytes;
-      const page = await queue.streams.read({ ...key, after, waitMs, maxBytes, signal });
-      if (!after && page.chunks.length > 0) cursors.moveWhenWritten(key, page.position, reply);
+      const page = after
+        ? await queue.streams.read({ ...key, after, waitMs, maxBytes, signal })
+        : await cursors.readNext(reply, { ...key, waitMs, maxBytes, signal });
       return sendPage(reply, page);
     },
   );
@@ -51,44 +52,6 @@ function sendPage(reply: FastifyReply, page: StreamPage): FastifyReply {
   reply.header(STREAM_HEADERS.status, page.status);
   if (page.reset) reply.header(STREAM_HEADERS.reset, 'true');
   return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: joinAsArray(page.chunks) });
-}
-
-/** Moves the default cursors; a read that follows a move at once waits for it. */
-class Cursors {
-  readonly #options: StreamRoutesOptions;
-  readonly #moving = new Map<string, Promise<void>>();
-
-  constructor(options: StreamRoutesOptions) {
-    this.#options = options;
-  }
-
-  settled(name: string): Promise<void> | undefined {
-    return this.#moving.get(name);
-  }
-
-  /** An answer that breaks off moves nothing: the same chunks come again. */
-  moveWhenWritten(
-    key: { endpointId: string; id: string },
-    position: Position,
-    reply: FastifyReply,
-  ): void {
-    const name = `${key.endpointId}/${key.id}`;
-    reply.raw.once('finish', () => {
-      const moved = this.#move(key, position).finally(() => {
-        if (this.#moving.get(name) === moved) this.#moving.delete(name);
-      });
-      this.#moving.set(name, moved);
-    });
-  }
-
-  async #move(key: { endpointId: string; id: string }, position: Position): Promise<void> {
-    const { log, queue } = this.#options;
-    try {
-      await queue.streams.handedOut(key, position);
-    } catch (error) {
-      log.warn({ err: error, job: key.id }, 'stream cursor not moved; chunks will come again');
-    }
-  }
 }
 
 function wantsEvents({ headers }: FastifyRequest<JobRoute>): boolean {

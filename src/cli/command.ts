@@ -6,13 +6,20 @@ export const EXIT = {
   failed: 1,
   usage: 2,
   gaveUp: 3,
+  unfit: 4,
   timedOut: 124,
   interrupted: 130,
 } as const;
 
-/** What was asked for did not come about, for a reason that needs no stack. Exit code 1. */
+/** What was asked for did not come about, for a reason that needs no stack. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
+  readonly exitCode: number = EXIT.failed;
+}
+
+/** This machine cannot run the handler; another one may. */
+export class UnfitError extends CommandError {
+  override readonly exitCode: number = EXIT.unfit;
 }
 
 export interface Positional {

@@ -21,7 +21,7 @@ export interface DevWorkerOptions {
 export function startDevWorker(options: DevWorkerOptions): WorkerProcess {
   const { devices, endpointId, file, key, logLevel, url, workerId } = options;
   const named = [`--worker-id=${workerId}`, `--endpoint=${endpointId}`, `--url=${url}`];
-  const args = ['worker', file, '--under-dev', ...named, `--log-level=${logLevel}`];
+  const args = ['worker', file, '--under-dev', '--link=http', ...named, `--log-level=${logLevel}`];
   return new WorkerProcess({
     command: [process.execPath, launcherPath, ...args],
     environment: inheritEnvironment({

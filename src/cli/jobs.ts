@@ -24,6 +24,7 @@ const options = {
   limit: integer({ min: 1, max: 1_000, default: 20, help: 'list: jobs in one page' }),
   cursor: text({ placeholder: 'CURSOR', help: 'list: the next page, as the last one told' }),
   input: text({ placeholder: 'JSON', help: 'submit: the input, a JSON object' }),
+  webhook: text({ placeholder: 'URL', help: 'submit: where the record is posted at the end' }),
   wait: flag({ help: 'submit: print the chunks as they come, then the record' }),
 };
 
@@ -124,7 +125,9 @@ function showRecord(record: JobRecord, values: Values): number {
 }
 
 async function submitJob({ client, values }: Request): Promise<number> {
-  const reference = await client.run(readInput(values.input));
+  const { webhook } = values;
+  const options = webhook === undefined ? {} : { webhook };
+  const reference = await client.run(readInput(values.input), options);
   if (!values.wait) {
     return print(values.json ? JSON.stringify(reference) : `${reference.id}  ${reference.status}`);
   }

@@ -31,6 +31,10 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     summary: 'submit, list, show, cancel and retry jobs',
     load: async () => (await import('./jobs.ts')).jobsCommand,
   },
+  endpoints: {
+    summary: 'what a worker of an endpoint needs in its environment',
+    load: async () => (await import('./endpoints.ts')).endpointsCommand,
+  },
   logs: {
     summary: "what a job's handler logged",
     load: async () => (await import('./logs.ts')).logsCommand,
@@ -39,9 +43,17 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     summary: 'scaffold a handler project',
     load: async () => (await import('./init.ts')).initCommand,
   },
+  'webhook-secret': {
+    summary: "what checks the signature of an endpoint's webhooks",
+    load: async () => (await import('./webhook-secret.ts')).webhookSecretCommand,
+  },
   health: {
     summary: 'asks a worker on this machine whether it is well',
     load: async () => (await import('./health.ts')).healthCommand,
+  },
+  conformance: {
+    summary: 'tests a worker or a platform of somebody else against a worker protocol',
+    load: async () => (await import('./conformance.ts')).conformanceCommand,
   },
   doctor: {
     summary: 'what this machine has, and how workers would be pinned to it',
@@ -106,7 +118,7 @@ function explain(error: unknown, word: string): number {
   const known = error instanceof CommandError;
   const text = error instanceof Error ? (known ? error.message : error.stack) : String(error);
   process.stderr.write(`millrace ${word}: ${text}\n`);
-  return EXIT.failed;
+  return known ? error.exitCode : EXIT.failed;
 }
 
 function complain(message: string, word: string): number {

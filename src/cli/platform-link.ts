@@ -1,22 +1,94 @@
-// The link to the platform that the options name, for worker processes and their supervisor.
+// The link to the platform that the options name, for worker processes and their supervisor. Which
+// carrier that is, is decided here alone, and no other one is loaded.
 import type { Log } from '../base/log.ts';
-import { createHttpLink } from '../transport/http-link.ts';
+import type { WorkerLink } from '../wire/worker-link.ts';
 import { UsageError } from './options.ts';
 import { readPem } from './pem-file.ts';
+import { readRunPodPlace } from './runpod.ts';
 
-interface LinkValues {
+export interface LinkValues {
+  /** Empty where RunPod's environment tells the addresses. */
   url: string;
+  link: 'http' | 'grpc' | undefined;
   endpoint: string;
   key: string;
   ca: string | undefined;
+  clientCert: string | undefined;
+  clientKey: string | undefined;
+  stateDir: string | undefined;
+  workerId: string | undefined;
+  runpodJoinText: boolean;
+}
+
+export interface PlatformLink extends WorkerLink {
+  /** The worker failed a check and leaves without a job: for platforms that want to hear it. */
+  tellUnfit?(check: string, reason: string): Promise<void>;
+  /** Cuts what is open; calls fail from now on. */
+  close(): Promise<void>;
+}
+
+type Carrier = 'http' | 'grpc' | 'runpod';
+
+interface Tls {
+  ca?: string;
+  cert?: string;
+  key?: string;
+}
+
+/** What the options name, without opening it. @throws UsageError */
+export function planLink(values: LinkValues): { carrier: Carrier; tls: Tls | undefined } {
+  const carrier = chooseCarrier(values);
+  if (carrier === 'runpod') readRunPodPlace(values);
+  return { carrier, tls: readTls(values) };
 }
 
 /** @throws UsageError */
-export function openLink({ ca, endpoint, key, url }: LinkValues, log: Log) {
-  const tls = ca === undefined ? undefined : { ca: readPem('--ca', ca) };
+export async function openLink(values: LinkValues, log: Log): Promise<PlatformLink> {
+  const { endpoint: endpointId, key, url } = values;
+  const { carrier, tls } = planLink(values);
+  if (carrier === 'runpod') {
+    const { openRunPodLink } = await import('./runpod.ts');
+    return openRunPodLink(values, log);
+  }
+  const options = { url, endpointId, key, log, ...(tls && { tls }) };
   try {
-    return createHttpLink({ url, endpointId: endpoint, key, log, ...(tls && { tls }) });
+    if (carrier === 'grpc') {
+      const { createGrpcLink } = await import('../transport/grpc-link.ts');
+      return createGrpcLink(options);
+    }
+    const { createHttpLink } = await import('../transport/http-link.ts');
+    return createHttpLink(options);
   } catch (error) {
     throw new UsageError(`--url: ${error instanceof Error ? error.message : String(error)}`);
   }
+}
+
+/** The URL's scheme says it, and `--link` where a scheme is that of both. */
+function chooseCarrier({ link, url }: LinkValues): Carrier {
+  if (url === '') return 'runpod';
+  const [, scheme] = /^(https?|grpcs?):\/\//i.exec(url) ?? [];
+  if (scheme === undefined || !URL.parse(url)?.hostname) {
+    throw new UsageError(
+      `--url: must be an http, https, grpc or grpcs URL, got ${JSON.stringify(url)}`,
+    );
+  }
+  if (!/^grpc/i.test(scheme)) return link ?? 'http';
+  if (link === 'http') throw new UsageError(`--link http: --url is a ${scheme} URL`);
+  return 'grpc';
+}
+
+/** @throws UsageError */
+function readTls({ ca, clientCert, clientKey }: LinkValues): Tls | undefined {
+  const tls: Tls = {};
+  if (ca !== undefined) tls.ca = readPem('--ca', ca);
+  if (clientCert !== undefined) {
+    if (clientKey === undefined) {
+      throw new UsageError('--client-key is missing beside --client-cert');
+    }
+    tls.cert = readPem('--client-cert', clientCert);
+    tls.key = readPem('--client-key', clientKey);
+  } else if (clientKey !== undefined) {
+    throw new UsageError('--client-cert is missing beside --client-key');
+  }
+  return Object.keys(tls).length === 0 ? undefined : tls;
 }

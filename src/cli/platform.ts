@@ -2,19 +2,23 @@
 // server. `serve` is this alone, `dev` this and workers.
 import { join } from 'node:path';
 import { type ApiServerOptions, createServer } from '../api/server.ts';
+import type { WorkerRoutesOptions } from '../api/worker-routes.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Endpoints } from '../control/endpoints.ts';
 import { Keys } from '../control/keys.ts';
 import { Queue } from '../queue/queue.ts';
 import type { QueueSettings } from '../queue/settings.ts';
+import { HttpWebhookSender } from '../queue/webhook-sender.ts';
 import { SchemaTooNewError } from '../store/migrations.ts';
 import { openSqliteStore } from '../store/sqlite.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { CommandError } from './command.ts';
 import { lockDataFolder } from './data-lock.ts';
+import { type GrpcPort, openGrpcPort } from './grpc-port.ts';
 import { integer, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
+import { locateWebhookSecrets, useWebhookSecrets } from './webhook-secrets.ts';
 
 /** Of every command that runs a platform. */
 export const portOption = integer({
@@ -33,8 +37,16 @@ export interface PlatformOptions {
   port: number;
   access: ApiServerOptions['access'];
   tls?: { cert: string; key: string } | undefined;
+  /** Default: workers come over HTTP alone. */
+  grpc?: GrpcPort | undefined;
   log: Log;
   settings?: Partial<QueueSettings>;
+  webhooks: {
+    /** Whether they may go to addresses that are not public. */
+    addresses: 'public' | 'any';
+    /** Default: in the data folder. */
+    secretFile?: string | undefined;
+  };
   /** Declared at the start, with the settings they have or the default ones. */
   endpointIds: readonly string[];
 }
@@ -42,6 +54,8 @@ export interface PlatformOptions {
 export interface Platform {
   /** As a client on this machine calls it. */
   readonly url: string;
+  /** As a worker on this machine calls it, if there is a gRPC port. */
+  readonly grpcUrl: string | undefined;
   readonly queue: Queue;
   readonly keys: Keys;
   readonly endpoints: Endpoints;
@@ -65,15 +79,22 @@ export async function openPlatform(options: PlatformOptions): Promise<Platform> 
     const endpoints = await Endpoints.open({ store, clock });
     for (const id of options.endpointIds) await declareEndpoint(endpoints, id);
     const { log, settings } = options;
-    const queue = new Queue({ store, clock, log, ...(settings && { settings }) });
-    await queue.start();
+    const webhooks = createWebhookSender(options);
+    const queue = new Queue({ store, clock, log, webhooks, ...(settings && { settings }) });
     closers.push(() => queue.close());
-    const url = await listen({ ...options, queue, keys, endpoints, clock }, closers);
-    return { url, queue, keys, endpoints, close: closeAll };
+    await queue.start();
+    const urls = await listen({ ...options, queue, keys, endpoints, clock }, closers);
+    return { ...urls, queue, keys, endpoints, close: closeAll };
   } catch (error) {
     await closeAll();
     throw error;
   }
+}
+
+function createWebhookSender({ dataFolder, webhooks }: PlatformOptions): HttpWebhookSender {
+  const { addresses, secretFile } = webhooks;
+  const secrets = useWebhookSecrets(locateWebhookSecrets(dataFolder, secretFile));
+  return new HttpWebhookSender({ secrets, addresses, version: packageVersion() });
 }
 
 interface Parts extends PlatformOptions {
@@ -83,7 +104,10 @@ interface Parts extends PlatformOptions {
   clock: Clock;
 }
 
-async function listen(parts: Parts, closers: (() => unknown)[]): Promise<string> {
+async function listen(
+  parts: Parts,
+  closers: (() => unknown)[],
+): Promise<Pick<Platform, 'url' | 'grpcUrl'>> {
   const { access, clock, endpoints, host, keys, log, port, queue, tls } = parts;
   const version = packageVersion();
   const rest = { log, clock, host, port, access, version, ...(tls && { tls }) };
@@ -91,10 +115,26 @@ async function listen(parts: Parts, closers: (() => unknown)[]): Promise<string>
     const server = createServer({ queue, keys, endpoints, ...rest });
     closers.push(() => server.close());
     const { url } = await server.start();
-    return url;
+    return { url, grpcUrl: await listenForStreams(parts, server.workers, closers) };
   } catch (error) {
     throw explainListenError(error, parts);
   }
+}
+
+async function listenForStreams(
+  { clock, grpc, keys, log, queue }: Parts,
+  workers: WorkerRoutesOptions,
+  closers: (() => unknown)[],
+): Promise<string | undefined> {
+  if (!grpc) return undefined;
+  const isClosing = () => queue.isClosing;
+  const { server, url } = await openGrpcPort(grpc, { ...workers, clock, isClosing, keys, log });
+  closers.push(async () => {
+    // What waits is answered then, before its stream ends.
+    await queue.close();
+    await server.close();
+  });
+  return url;
 }
 
 function explainListenError(error: unknown, { host, port }: Parts): unknown {

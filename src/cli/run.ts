@@ -1,5 +1,5 @@
 // `millrace run`: one job through a handler in a thread, without a platform.
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { text as readText } from 'node:stream/consumers';
 import { LIMITS } from '../wire/job.ts';
 import type { Lease, Outcome } from '../wire/worker-link.ts';
@@ -16,6 +16,10 @@ import { createTerminalLog } from './terminal-log.ts';
 const options = {
   input: text({ placeholder: 'JSON', help: "the job's input, a JSON object; without one: {}" }),
   inputFile: text({ placeholder: 'FILE', help: 'file with the input' }),
+  testInput: text({
+    placeholder: 'JSON',
+    help: 'a whole job, {"input":…}; --test_input too; without any input that of ./test_input.json, if there is one',
+  }),
   timeout: integer({
     min: 1,
     max: LIMITS.executionTimeoutMs.max,
@@ -46,6 +50,7 @@ export const runCommand: Command = {
   examples: [
     `millrace run handlers/echo.ts --input '{"hello":"world"}'`,
     'millrace run handlers/image.ts --input-file request.json --timeout 30000',
+    `millrace run handler.ts --test_input '{"input":{"prompt":"Hi"}}'`,
     'generate-input | millrace run handler.ts - --json | jq .output',
   ],
   exitCodes: [
@@ -59,13 +64,13 @@ export const runCommand: Command = {
 };
 
 async function run(args: readonly string[]): Promise<number> {
-  const { values, positionals } = parseOptions(options, args);
+  const { values, positionals } = parseOptions(options, args.map(respell));
   const [handler, dash, ...rest] = positionals;
   const fromStdin = dash === '-';
   const handlerPath = findHandlerFile(
     [handler, fromStdin ? undefined : dash, ...rest].filter(isText),
   );
-  const input = await readInput({ ...values, fromStdin });
+  const job = await readJob({ ...values, fromStdin });
   const signals = listenForStop();
   const output = new RunOutput({ format: values.json ? 'events' : 'lines' });
   const devices = await findUsableDevices(createTerminalLog('warn'));
@@ -81,7 +86,7 @@ async function run(args: readonly string[]): Promise<number> {
       return EXIT.interrupted;
     }
     const timeoutMs = values.timeout ?? config.timeoutMs ?? LIMITS.executionTimeoutMs.default;
-    const execution = executor.execute(makeLease(input, timeoutMs), timeoutMs, output.sink);
+    const execution = executor.execute(makeLease(job, timeoutMs), timeoutMs, output.sink);
     output.onDelivered((bytes) => execution.grant(bytes));
     output.onBroken(() => execution.stop('cancelled'));
     void signals.first.then(() => execution.stop('cancelled'));
@@ -101,11 +106,16 @@ function isText(value: string | undefined): value is string {
   return value !== undefined;
 }
 
-function makeLease(input: Uint8Array, executionTimeoutMs: number): Lease {
+/** As people know it from elsewhere. */
+function respell(arg: string): string {
+  return arg.replace(/^--test_input(?==|$)/, '--test-input');
+}
+
+function makeLease({ id, input }: AskedJob, executionTimeoutMs: number): Lease {
   const token = 'run';
   const submittedAt = Date.now();
   return {
-    jobId: `run-${submittedAt}`,
+    jobId: id ?? `run-${submittedAt}`,
     attempt: 1,
     token,
     executionTimeoutMs,
@@ -118,35 +128,66 @@ function makeLease(input: Uint8Array, executionTimeoutMs: number): Lease {
 interface InputSource {
   input: string | undefined;
   inputFile: string | undefined;
+  testInput: string | undefined;
   fromStdin: boolean;
 }
 
-async function readInput({ input, inputFile, fromStdin }: InputSource): Promise<Uint8Array> {
-  const given = [input !== undefined, inputFile !== undefined, fromStdin].filter(Boolean).length;
-  if (given > 1) throw new UsageError('--input, --input-file and - exclude one another');
-  if (input !== undefined) return checkInput('--input', input);
-  if (inputFile !== undefined) return checkInput('--input-file', readInputFile(inputFile));
-  return fromStdin ? checkInput('-', await readText(process.stdin)) : checkInput('', '{}');
+interface AskedJob {
+  id?: string | undefined;
+  input: Uint8Array;
 }
 
-function readInputFile(path: string): string {
+/** In the current folder. */
+const TEST_INPUT_FILE = 'test_input.json';
+
+async function readJob(source: InputSource): Promise<AskedJob> {
+  const { fromStdin, input, inputFile, testInput } = source;
+  const given = [input, inputFile, testInput, fromStdin || undefined].filter(
+    (value) => value !== undefined,
+  );
+  if (given.length > 1) {
+    throw new UsageError('--input, --input-file, --test-input and - exclude one another');
+  }
+  if (testInput !== undefined) return readTestJob('--test-input', testInput);
+  if (input !== undefined) return { input: checkInput('--input', input) };
+  if (inputFile !== undefined) {
+    return { input: checkInput('--input-file', readFile('--input-file', inputFile)) };
+  }
+  if (fromStdin) return { input: checkInput('-', await readText(process.stdin)) };
+  if (!existsSync(TEST_INPUT_FILE)) return { input: Buffer.from('{}') };
+  return readTestJob(TEST_INPUT_FILE, readFile(TEST_INPUT_FILE, TEST_INPUT_FILE));
+}
+
+/** A job as a client would send it, with the id that it would be given. */
+function readTestJob(source: string, json: string): AskedJob {
+  const { id, input } = Object.fromEntries(Object.entries(parseObject(source, json)));
+  if (input === undefined) throw new UsageError(`${source}: must have an "input"`);
+  const jobId = typeof id === 'string' && id !== '' ? id : undefined;
+  return { id: jobId, input: checkInput(`${source}: input`, JSON.stringify(input)) };
+}
+
+function readFile(source: string, path: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    throw new UsageError(`--input-file: ${error instanceof Error ? error.message : String(error)}`);
+    throw new UsageError(`${source}: ${error instanceof Error ? error.message : String(error)}`);
   }
 }
 
 /** As the service does: the input of a job is an object. */
 function checkInput(source: string, json: string): Uint8Array {
+  parseObject(source, json);
+  return Buffer.from(json);
+}
+
+function parseObject(source: string, json: string): object {
   let value: unknown;
   try {
     value = JSON.parse(json);
   } catch (error) {
     throw new UsageError(`${source}: is not JSON: ${error instanceof Error ? error.message : ''}`);
   }
-  if (typeof value === 'object' && value !== null && !Array.isArray(value))
-    return Buffer.from(json);
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
   throw new UsageError(`${source}: must be a JSON object`);
 }
 

@@ -1,13 +1,15 @@
 // `millrace serve`: the platform alone, until it is told to end.
 import { resolve } from 'node:path';
 import { type Command, EXIT } from './command.ts';
+import { grpcOptions, readGrpcPort } from './grpc-port.ts';
 import { useKeyFile } from './key-file.ts';
-import { integer, list, parseOptions, text, UsageError } from './options.ts';
+import { flag, integer, list, parseOptions, text, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
 import { readPem } from './pem-file.ts';
 import { openPlatform, type Platform, portOption } from './platform.ts';
 import { forceOnSecond, listenForStop } from './stop-signals.ts';
 import { createTerminalLog, logLevelOption } from './terminal-log.ts';
+import { webhookSecretFileOption } from './webhook-secrets.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -42,6 +44,12 @@ const options = {
   }),
   tlsCert: text({ placeholder: 'FILE', env: 'MILLRACE_TLS_CERT', help: 'PEM; serves https' }),
   tlsKey: text({ placeholder: 'FILE', env: 'MILLRACE_TLS_KEY', help: 'PEM, beside --tls-cert' }),
+  ...grpcOptions,
+  webhookSecretFile: webhookSecretFileOption,
+  allowPrivateWebhooks: flag({
+    env: 'MILLRACE_ALLOW_PRIVATE_WEBHOOKS',
+    help: 'webhooks may go to loopback, private and link-local addresses; for clients that you trust',
+  }),
   logLevel: logLevelOption('info'),
   leaseMs: milliseconds('how long a lease lasts that is not renewed, ms', 15_000),
   renewEveryMs: milliseconds('how often workers renew, ms', 5_000),
@@ -75,6 +83,7 @@ export const serveCommand: Command = {
     'millrace serve --endpoint echo --endpoint image',
     'millrace serve --host 0.0.0.0 --data /var/lib/millrace --key-file /etc/millrace/keys',
     'millrace serve --tls-cert cert.pem --tls-key key.pem --port 8443',
+    'millrace serve --grpc-port 8001',
   ],
   exitCodes: [
     { code: EXIT.ok, meaning: 'ended as asked' },
@@ -101,8 +110,13 @@ async function run(args: readonly string[]): Promise<number> {
     port,
     access: 'keys',
     tls,
+    grpc: readGrpcPort(values, tls),
     log,
     endpointIds: values.endpoint,
+    webhooks: {
+      addresses: values.allowPrivateWebhooks ? 'any' : 'public',
+      secretFile: values.webhookSecretFile,
+    },
     settings: {
       leaseMs,
       renewEveryMs,
@@ -117,7 +131,8 @@ async function run(args: readonly string[]): Promise<number> {
     const names = (await platform.endpoints.list()).map(({ id }) => id);
     const declared = names.length > 0 ? `Endpoints: ${names.join(', ')}` : NO_ENDPOINTS;
     const ready = `Millrace ${packageVersion()} is ready at ${platform.url}`;
-    process.stdout.write(`${[ready, declared, ...keyLines].join('\n')}\n`);
+    const grpc = platform.grpcUrl === undefined ? [] : [`Workers over gRPC at ${platform.grpcUrl}`];
+    process.stdout.write(`${[ready, ...grpc, declared, ...keyLines].join('\n')}\n`);
     await signals.first;
     log.info('ending');
   } finally {

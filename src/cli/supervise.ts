@@ -11,12 +11,13 @@ import { DeviceWatch } from '../worker/supervisor/device-watch.ts';
 import { addUpHealth, type FleetHealth } from '../worker/supervisor/fleet-health.ts';
 import { Supervisor } from '../worker/supervisor/supervisor.ts';
 import { type ProcessIdentity, WorkerProcess } from '../worker/supervisor/worker-process.ts';
-import { CommandError, EXIT } from './command.ts';
+import { CommandError, EXIT, UnfitError } from './command.ts';
 import { inheritEnvironment, readVariable } from './config.ts';
 import { planWorkers } from './device-plan.ts';
 import { openHealthPort } from './health-port.ts';
 import { UsageError } from './options.ts';
 import { launcherPath } from './package-info.ts';
+import { openLink, planLink } from './platform-link.ts';
 import { listenForStop, type StopSignals } from './stop-signals.ts';
 import { createTerminalLog } from './terminal-log.ts';
 import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
@@ -25,6 +26,8 @@ import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
 const LEAVE_SLACK_MS = 15_000;
 /** Of a supervisor that was told to leave at once: to say bye for its workers. */
 const LAST_WORD_MS = 1_000;
+/** One bye for a dead worker may take so long; who stops waits for it. */
+const BYE_MS = 3_000;
 const WORKER_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
 export interface SuperviseOptions {
@@ -40,7 +43,10 @@ export async function superviseWorkers(options: SuperviseOptions): Promise<numbe
   checkValues(values);
   const signals = listenForStop();
   const log = createTerminalLog(values.logLevel);
-  const { detection, plan } = await planWorkers(values, log);
+  const planned = await Promise.race([planWorkers(values, log), signals.first]);
+  // An nvidia-smi that hangs would keep this process.
+  if (typeof planned === 'string') process.exit(EXIT.ok);
+  const { detection, plan } = planned;
   const { sets } = plan;
   tellPlan(sets, log);
   const prefixes = await planPrefixes(values, { sets, detection, log });
@@ -81,27 +87,26 @@ async function oversee(
     watch.stop();
     return supervisor.stop();
   });
-  const hurried = signals.second.then(async (signal) => {
+  void signals.second.then(async (signal) => {
     supervisor.kill();
     await Promise.race([supervisor.ended, new Promise((done) => setTimeout(done, LAST_WORD_MS))]);
-    return signal === 'SIGINT' ? EXIT.interrupted : EXIT.failed;
+    process.exit(signal === 'SIGINT' ? EXIT.interrupted : EXIT.failed);
   });
   // A device that is bad from the start gets no process.
   watch.start();
   supervisor.start();
-  const end = await Promise.race([supervisor.ended, hurried]);
-  if (typeof end === 'number') process.exit(end);
+  const end = await supervisor.ended;
   if (end.name === 'left') return end.isClean ? EXIT.ok : EXIT.failed;
+  if (end.isUnfit) throw new UnfitError(end.reason);
   if (end.isFinal) throw new CommandError(end.reason);
   process.stderr.write(`millrace worker: gave up, no worker could be started: ${end.reason}\n`);
   return EXIT.gaveUp;
 }
 
 /** What a worker process would refuse, before there is one. @throws UsageError */
-function checkValues({ incarnation, url, workerId }: WorkerFlags): void {
-  if (!/^https?:\/\//i.test(url) || !URL.canParse(url)) {
-    throw new UsageError(`--url: must be an http or https URL, got ${JSON.stringify(url)}`);
-  }
+function checkValues(values: WorkerFlags): void {
+  const { incarnation, workerId } = values;
+  planLink(values);
   if (workerId !== undefined && !WORKER_ID.test(workerId)) {
     throw new UsageError(
       `--worker-id: must be 1 to 128 letters, digits, ".", "_" or "-", the first a letter or digit, got ${JSON.stringify(workerId)}`,
@@ -176,13 +181,14 @@ function launchWorker({ args, as, prefix, set }: Launch): WorkerProcess {
   });
 }
 
-/** The link is loaded when a worker has died, and not before. */
+/** A carrier is loaded when a worker has died, and not before. */
 async function sayBye(values: WorkerFlags, bye: WorkerBye, log: Log): Promise<void> {
-  const { openLink } = await import('./platform-link.ts');
-  const link = openLink(values, log);
+  const link = await openLink(values, log);
+  const cut = setTimeout(() => void link.close(), BYE_MS);
   try {
     await link.bye(bye);
   } finally {
+    clearTimeout(cut);
     await link.close();
   }
 }

@@ -1,6 +1,17 @@
 // The options of `millrace worker`, which its supervisor and the worker processes share.
 import { healthOptions } from './health-port.ts';
-import { flag, integer, type OptionValues, requiredText, text } from './options.ts';
+import {
+  choice,
+  flag,
+  integer,
+  type Option,
+  type OptionValues,
+  type ParsedArguments,
+  parseOptions,
+  requiredText,
+  text,
+} from './options.ts';
+import { isOnRunPod, readPodId, readRunPodEndpoint, readRunPodLogLevel } from './runpod.ts';
 import { logLevelOption } from './terminal-log.ts';
 
 const MAX_MS = 604_800_000;
@@ -11,7 +22,12 @@ export const workerFlags = {
   url: requiredText({
     placeholder: 'URL',
     env: 'MILLRACE_URL',
-    help: 'of the platform, http or https',
+    help: 'of the platform: http or https, or grpc or grpcs for its gRPC port',
+  }),
+  link: choice({
+    choices: ['http', 'grpc'],
+    env: 'MILLRACE_LINK',
+    help: "carrier, http or grpc; without it by the URL's scheme",
   }),
   endpoint: requiredText({
     placeholder: 'ID',
@@ -101,7 +117,19 @@ export const workerFlags = {
     placeholder: 'FILE',
     section: 'advanced',
     env: 'MILLRACE_CA',
-    help: "PEM of the authorities to trust for https, instead of the system's",
+    help: "PEM of the authorities to trust for https and grpcs, instead of the system's",
+  }),
+  clientCert: text({
+    placeholder: 'FILE',
+    section: 'advanced',
+    env: 'MILLRACE_CLIENT_CERT',
+    help: 'PEM of the certificate to show, where the platform asks for one',
+  }),
+  clientKey: text({
+    placeholder: 'FILE',
+    section: 'advanced',
+    env: 'MILLRACE_CLIENT_KEY',
+    help: 'PEM of its key, beside --client-cert',
   }),
   startAttempts: integer({
     min: 1,
@@ -130,6 +158,33 @@ export const workerFlags = {
     env: 'MILLRACE_NVIDIA_SMI',
     help: 'nvidia-smi, if it is not the one on the PATH',
   }),
+  minMemory: integer({
+    min: 0,
+    max: MAX_MB,
+    placeholder: 'MB',
+    section: 'advanced',
+    env: 'MILLRACE_MIN_MEMORY',
+    help: 'memory that has to be available at the start; with less the worker is unfit and ends',
+  }),
+  minDisk: integer({
+    min: 0,
+    max: 100,
+    placeholder: 'PERCENT',
+    section: 'advanced',
+    env: 'MILLRACE_MIN_DISK',
+    help: 'of the disk that has to be free at the start',
+  }),
+  minCuda: text({
+    placeholder: 'VERSION',
+    section: 'advanced',
+    env: 'MILLRACE_MIN_CUDA',
+    help: 'least CUDA version of the driver, where there is one; nvidia-smi has to show GPUs then',
+  }),
+  runpodJoinText: flag({
+    section: 'advanced',
+    env: 'MILLRACE_RUNPOD_JOIN_TEXT',
+    help: 'on RunPod, whose protocol wants a request for each chunk: texts that wait go out as one',
+  }),
   unsupervised: flag({
     section: 'advanced',
     help: 'one process that runs the jobs itself, on the devices that its environment shows; whoever starts it restarts it',
@@ -147,6 +202,30 @@ export const workerFlags = {
 };
 
 export type WorkerFlags = OptionValues<typeof workerFlags>;
+
+/** What RunPod tells in the environment has not to be given; a worker there has all GPUs. */
+const runpodFlags = {
+  ...workerFlags,
+  url: makeOptional(workerFlags.url, ''),
+  endpoint: makeOptional(workerFlags.endpoint, ''),
+  key: makeOptional(workerFlags.key, ''),
+  gpusPerWorker: makeOptional(workerFlags.gpusPerWorker, 'all'),
+};
+
+function makeOptional<T>(option: Option<T>, fallback: T): Option<T> {
+  return { ...option, required: false, fallback };
+}
+
+/** An address that is given counts more than RunPod's. @throws UsageError */
+export function parseWorkerFlags(args: readonly string[]): ParsedArguments<typeof workerFlags> {
+  if (!isOnRunPod()) return parseOptions(workerFlags, args);
+  const logLevel = { ...workerFlags.logLevel, fallback: readRunPodLogLevel() };
+  const { positionals, values } = parseOptions({ ...runpodFlags, logLevel }, args);
+  if (values.url !== '') return parseOptions(workerFlags, args);
+  const endpoint = values.endpoint || readRunPodEndpoint();
+  const workerId = values.workerId ?? readPodId();
+  return { positionals, values: { ...values, endpoint, workerId } };
+}
 
 /** Devices of a worker process, as its supervisor gives them: JSON, in its environment. */
 export const DEVICE_SET_VARIABLE = 'MILLRACE_DEVICE_SET';

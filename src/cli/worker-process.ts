@@ -11,7 +11,11 @@ import type { HealthServer } from '../worker/health-server.ts';
 import { MemoryOutbox } from '../worker/outbox.ts';
 import type { WorkerFolder } from '../worker/state-folder.ts';
 import type { ToWorker } from '../worker/supervisor/messages.ts';
-import { openParentChannel, type ParentChannel } from '../worker/supervisor/parent-channel.ts';
+import {
+  NO_PARENT,
+  openParentChannel,
+  type ParentChannel,
+} from '../worker/supervisor/parent-channel.ts';
 import { ThreadExecutor } from '../worker/thread-executor.ts';
 import { createWorker, type Worker, type WorkerState } from '../worker/worker.ts';
 import type { WorkerMetrics } from '../worker/worker-metrics.ts';
@@ -30,8 +34,9 @@ const STUCK_AFTER_GRACE_MS = 5_000;
 
 /** Resolves with the exit code. @throws UsageError, CommandError, unless a parent is told instead */
 export async function runWorkerProcess(handlerPath: string, values: WorkerFlags): Promise<number> {
-  const channel = openParentChannel();
-  const isSupervised = readVariable(DEVICE_SET_VARIABLE) !== undefined && !values.underDev;
+  const hasParent = readVariable(DEVICE_SET_VARIABLE) !== undefined;
+  const channel = hasParent ? openParentChannel() : NO_PARENT;
+  const isSupervised = hasParent && !values.underDev;
   let isStuck = false;
   const onStuck = () => {
     isStuck = true;
@@ -41,14 +46,21 @@ export async function runWorkerProcess(handlerPath: string, values: WorkerFlags)
   } catch (error) {
     if (!(error instanceof CommandError || error instanceof UsageError)) throw error;
     const isFinal = !(error instanceof SetupError);
-    channel.tell({ type: 'failed', reason: error.message, isFinal });
+    const isUnfit = error instanceof UnfitHandlerError;
+    channel.tell({ type: 'failed', reason: error.message, isFinal, isUnfit });
     // Whoever started it tells why; `dev` shows the log, which has it.
-    if (isSupervised || (values.underDev && error instanceof LifeError)) return EXIT.failed;
+    if (isSupervised || (values.underDev && error instanceof LifeError)) {
+      return isUnfit ? EXIT.unfit : EXIT.failed;
+    }
     throw error;
   } finally {
     await channel.close();
     // A thread that is stuck in native code keeps the process from ending in any other way.
-    if (isStuck) process.kill(process.pid, 'SIGKILL');
+    if (isStuck) {
+      process.kill(process.pid, 'SIGKILL');
+      // Not reached but by the first process of a container, which no signal of its own ends.
+      process.abort();
+    }
   }
 }
 
@@ -64,10 +76,11 @@ interface Terms {
 async function run(terms: Terms): Promise<number> {
   const { channel, handlerPath, isSupervised, onStuck, values } = terms;
   const log = createTerminalLog(values.logLevel);
-  const link = openLink(values, log);
+  const link = await openLink(values, log);
   const devices = readDevices() ?? (await detectDevices(values, log));
   const executor = new ThreadExecutor({
     handlerPath,
+    endpointId: values.endpoint,
     threads: values.threads,
     graceMs: values.graceMs,
     devices,
@@ -83,7 +96,9 @@ async function run(terms: Terms): Promise<number> {
   const { workerId, incarnation, outbox } = folder;
   const metrics = await createMetrics(values, version);
   const worker = createWorker({
-    ...{ workerId, incarnation, outbox, version, devices, drainMs, forceMs, link, executor, log },
+    ...{ workerId, incarnation, outbox, version, devices, drainMs, forceMs, link, executor },
+    // Beside others in the same stream of lines.
+    log: isSupervised ? log.child({ worker: workerId }) : log,
     stuckAfterMs: values.graceMs + STUCK_AFTER_GRACE_MS,
     observer: metrics?.observer,
     ...(memoryLimit !== undefined && { memoryLimitBytes: memoryLimit * 2 ** 20 }),
@@ -91,14 +106,22 @@ async function run(terms: Terms): Promise<number> {
   const signals = listenForStop();
   const parent = new Parent({ channel, worker, workerId, metrics });
   channel.tell({ type: 'identity', workerId, incarnation });
+  const left = await startLeftFolders({ values, workerId, version, devices, log });
   if (values.underDev) process.on('disconnect', () => process.exit(EXIT.failed));
+  // A supervisor that is killed while this process leaves is no second request.
+  if (isSupervised) void signals.first.then(() => process.removeAllListeners('disconnect'));
   let port: HealthServer | undefined;
   try {
     const isServed = !isSupervised && !values.underDev;
     if (isServed) port = await openWorkerPort({ values, worker, metrics, log });
     return await live(worker, signals, parent);
+  } catch (error) {
+    if (error instanceof UnfitHandlerError) await link.tellUnfit?.(error.check, error.message);
+    throw error;
   } finally {
-    signals.release();
+    // A supervisor's signal may come late, and is no reason not to end well.
+    if (!isSupervised) signals.release();
+    await left?.close();
     await link.close();
     await folder.close();
     await port?.close();
@@ -109,6 +132,17 @@ async function run(terms: Terms): Promise<number> {
 /** Of a worker that had begun: its log says why. */
 class LifeError extends CommandError {}
 
+/** A check that the handler has registered failed. */
+class UnfitHandlerError extends LifeError {
+  override readonly exitCode: number = EXIT.unfit;
+  readonly check: string;
+
+  constructor(check: string, message: string) {
+    super(message);
+    this.check = check;
+  }
+}
+
 /** Another process may have more luck. */
 class SetupError extends LifeError {}
 
@@ -116,10 +150,14 @@ async function live(worker: Worker, signals: StopSignals, parent: Parent): Promi
   void signals.first.then(() => parent.leave(() => worker.drain()));
   forceOnSecond(signals);
   try {
-    await worker.start();
+    // Over before the start is, where a hello that nobody answers any more is not waited for.
+    await Promise.race([worker.start(), worker.ended]);
   } catch (error) {
     // Its threads have ended then, or are known not to.
     await worker.ended;
+    if (error instanceof HandlerNotLoadedError && error.check !== undefined) {
+      throw new UnfitHandlerError(error.check, error.message);
+    }
     if (error instanceof HandlerNotLoadedError && error.stage === 'setup') {
       throw new SetupError(error.message);
     }
@@ -132,7 +170,7 @@ async function live(worker: Worker, signals: StopSignals, parent: Parent): Promi
   const end = await worker.ended;
   if (end.name === 'failed') throw new LifeError(end.reason);
   if (end.name !== 'stopped') return EXIT.failed;
-  if (end.recycle) parent.channel.tell({ type: 'recycling', reason: end.recycle.reason });
+  if (end.recycle) parent.tellRecycling(end.recycle.reason);
   else if (!parent.isLeaving) parent.channel.tell({ type: 'dismissed' });
   return end.farewell.delivered ? EXIT.ok : EXIT.failed;
 }
@@ -169,6 +207,13 @@ class Parent {
   tellReady(): void {
     this.channel.tell({ type: 'ready' });
     this.channel.beat(() => this.#worker.health());
+  }
+
+  /** With the last count: a process that ran jobs is replaced without a wait. */
+  tellRecycling(reason: string): void {
+    const { ended, running } = this.#worker.health();
+    this.channel.tell({ type: 'beat', running, ended });
+    this.channel.tell({ type: 'recycling', reason });
   }
 
   leave(how: () => Promise<unknown>): void {
@@ -261,6 +306,26 @@ async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerFolder> 
       ? new CommandError(`--state-dir: ${error.message}`)
       : error;
   }
+}
+
+interface Visits {
+  values: WorkerFlags;
+  workerId: string;
+  version: string;
+  devices: readonly Device[];
+  log: Log;
+}
+
+/** Delivers what workers left that do not run any more. */
+async function startLeftFolders({ values, ...visits }: Visits) {
+  const { stateDir, endpoint: endpointId } = values;
+  if (stateDir === undefined) return undefined;
+  const { LeftFolders } = await import('../worker/left-folders.ts');
+  const { log } = visits;
+  const terms = { stateDir, endpointId, clock: systemClock, openLink: () => openLink(values, log) };
+  const left = new LeftFolders({ ...visits, ...terms });
+  left.start();
+  return left;
 }
 
 /**

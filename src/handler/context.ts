@@ -48,6 +48,7 @@ export class AttemptContext implements Context {
   #progress: Buffer | undefined;
   #progressTimer: NodeJS.Timeout | undefined;
   #isClosed = false;
+  #isWorn = false;
 
   constructor(options: AttemptContextOptions) {
     this.#options = options;
@@ -91,6 +92,15 @@ export class AttemptContext implements Context {
     checkMetrics(metrics);
     return new MarkedChunk(output, { ...metrics });
   };
+
+  refreshWorker = (): void => {
+    this.#isWorn = true;
+  };
+
+  /** `refreshWorker` was called. */
+  get isWorn(): boolean {
+    return this.#isWorn;
+  }
 
   /** The metrics for the next chunk; they begin anew after it. */
   takeMetrics(): Metrics | undefined {

@@ -1,6 +1,7 @@
 // What an author writes and what he is given: the public types of a handler module, and defineHandler.
 import type { Logger } from 'pino';
 import type { Metrics } from '../wire/chunk.ts';
+import type { S3Config } from '../wire/job.ts';
 import type { Device } from '../wire/worker-link.ts';
 
 /**
@@ -34,6 +35,8 @@ export interface Job<Input = unknown> {
   readonly id: string;
   /** What the client sent, after the `input` schema if there is one. */
   readonly input: Input;
+  /** Where the client wants the job's files, if it said so (clients of the RunPod API can). */
+  readonly s3Config?: S3Config;
 }
 
 /** Numbers that go out with the next chunk of the job. */
@@ -70,6 +73,11 @@ export interface Context {
   /** `yield ctx.chunk(output, { tokens: 3 })`. @throws TypeError on a metric that is not a finite number. */
   chunk<Output>(output: Output, metrics: Metrics): ChunkWithMetrics<Output>;
   readonly metrics: MetricsRecorder;
+  /**
+   * This job is the last one of its worker process: once it and those beside it have ended, a fresh
+   * process takes over, whatever state the GPU or a library was left in.
+   */
+  refreshWorker(): void;
 }
 
 /** What `setup` is given: once in each thread, before the first job. */
@@ -95,6 +103,8 @@ export interface HandlerConfig {
   concurrency?: number;
   /** Time for `setup`, ms. Default 600,000 (models take time to load). */
   setupTimeoutMs?: number;
+  /** A fresh worker process for each job, as if each called `ctx.refreshWorker()`. Default false. */
+  refreshWorker?: boolean;
 }
 
 // biome-ignore lint/suspicious/noConfusingVoidType: what a generator without `return` returns.

@@ -8,6 +8,7 @@ import type { Device, Outcome, StopLevel } from '../wire/worker-link.ts';
 import { type ChunkBatch, ChunkBatcher } from './chunk-batch.ts';
 import { currentSpeaker, type Speaker } from './console.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';
+import type { Job } from './define.ts';
 import type { LoadedHandler } from './load.ts';
 import { LogLines } from './log-lines.ts';
 import { describeFailure, Refusal, refuseMismatch, refuseNotJson } from './refusal.ts';
@@ -30,11 +31,15 @@ export interface AttemptLimits {
 export interface AttemptCall {
   jobId: string;
   attempt: number;
+  /** Whose job it is, if that is known. */
+  endpointId?: string | undefined;
   /** JSON. */
   input: Uint8Array;
   /** As in the lease. */
   traceparent?: string | undefined;
   tracestate?: string | undefined;
+  /** As in the lease. */
+  s3Config?: string | undefined;
   timeoutMs: number;
   devices: readonly Device[];
   /** Chunks under way above which the generator is held. */
@@ -57,6 +62,8 @@ export interface AttemptSink {
 export interface AttemptEnd {
   outcome: Outcome;
   output: Uint8Array | undefined;
+  /** The handler wants no other job to run in this worker. */
+  isWorn?: boolean;
 }
 
 export interface Attempt {
@@ -104,13 +111,14 @@ class RunningAttempt implements Attempt, Speaker {
 
   constructor(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink) {
     const { jobId, attempt, devices, clock, timeoutMs, traceparent, tracestate } = call;
+    const { endpointId } = call;
     this.#handler = handler;
     const { input, ...rest } = call;
     this.#call = rest;
     this.#input = input;
     this.attemptNumber = call.number;
     const { file } = handler;
-    this.#trace = beginTrace({ jobId, attempt, file, traceparent, tracestate });
+    this.#trace = beginTrace({ jobId, attempt, endpointId, file, traceparent, tracestate });
     const { traceId } = this.#trace;
     const logBindings = { job: jobId, attempt, ...(traceId && { trace_id: traceId }) };
     this.#lines = new LogLines(logBindings, (lines, dropped) => {
@@ -171,7 +179,8 @@ class RunningAttempt implements Attempt, Speaker {
     this.#context.close();
     this.#chunks.flush();
     this.#lines.flush();
-    return end;
+    const isWorn = this.#context.isWorn || this.#handler.config.refreshWorker === true;
+    return isWorn ? { ...end, isWorn } : end;
   }
 
   async #runHandler(): Promise<Result> {
@@ -181,7 +190,7 @@ class RunningAttempt implements Attempt, Speaker {
     if (this.#stopReason) return { kind: 'returned' };
     this.#startedAt = this.#call.clock.now();
     this.#sliceStartedAt = performance.now();
-    const answer = await run({ id: this.#call.jobId, input }, this.#context);
+    const answer = await run(describeJob(this.#call, input), this.#context);
     const steps = findSteps(answer);
     if (steps) return this.#drive(steps);
     const value = output ? await this.#checkOutput(answer) : answer;
@@ -212,10 +221,9 @@ class RunningAttempt implements Attempt, Speaker {
     const takesPromises = !(Symbol.asyncIterator in steps);
     while (!this.#stopReason) {
       const step = await steps.next();
-      const value = takesPromises ? await step.value : step.value;
-      if (step.done) return this.#completeStream(value);
+      if (step.done) return this.#completeStream(takesPromises ? await step.value : step.value);
       try {
-        const pause = this.#emit(value);
+        const pause = this.#emit(takesPromises ? await step.value : step.value);
         if (pause !== undefined) await pause;
       } catch (error) {
         // What cleaning up throws would hide why it was cleaned up.
@@ -310,6 +318,10 @@ class RunningAttempt implements Attempt, Speaker {
       output: undefined,
     };
   }
+}
+
+function describeJob({ jobId: id, s3Config }: Omit<AttemptCall, 'input'>, input: unknown): Job {
+  return s3Config === undefined ? { id, input } : { id, input, s3Config: JSON.parse(s3Config) };
 }
 
 /** Streams are what has steps: generators, iterators, readable streams. Arrays and texts are values. */

@@ -28,7 +28,8 @@ type AnyFunction = (...parameters: unknown[]) => unknown;
 const DEFINITION_MEMBERS = ['run', 'input', 'output', 'setup', 'teardown', 'config'];
 
 /** Setting this apart from zod keeps some 25 MB out of every handler thread. */
-const CONFIG_RANGES: Readonly<Record<keyof HandlerConfig, { min: number; max: number }>> = {
+type NumberKey = Exclude<keyof HandlerConfig, 'refreshWorker'>;
+const CONFIG_RANGES: Readonly<Record<NumberKey, { min: number; max: number }>> = {
   timeoutMs: { min: 1, max: 604_800_000 },
   concurrency: { min: 1, max: 1_000 },
   setupTimeoutMs: { min: 1, max: 86_400_000 },
@@ -119,8 +120,16 @@ function readConfig(value: unknown, name: string): HandlerConfig {
   }
   const config: HandlerConfig = {};
   for (const [key, setting] of Object.entries(value)) {
-    if (!isConfigKey(key)) {
-      const known = Object.keys(CONFIG_RANGES).join(', ');
+    if (key === 'refreshWorker' && (setting === undefined || typeof setting === 'boolean')) {
+      if (setting !== undefined) config.refreshWorker = setting;
+      continue;
+    }
+    if (key === 'refreshWorker') {
+      const found = describe(setting);
+      throw new HandlerLoadError(`${name}: config.${key} must be true or false, but is ${found}`);
+    }
+    if (!isNumberKey(key)) {
+      const known = [...Object.keys(CONFIG_RANGES), 'refreshWorker'].join(', ');
       throw new HandlerLoadError(`${name}: config.${key} is unknown; known are ${known}`);
     }
     if (setting === undefined) continue;
@@ -136,7 +145,7 @@ function readConfig(value: unknown, name: string): HandlerConfig {
   return config;
 }
 
-function isConfigKey(key: string): key is keyof HandlerConfig {
+function isNumberKey(key: string): key is NumberKey {
   return Object.hasOwn(CONFIG_RANGES, key);
 }
 

@@ -59,7 +59,7 @@ export function describePlace({ state, stack }: Pick<StuckPlace, 'state' | 'stac
     case 'waiting':
       return 'it was waiting, no code of the handler was running';
     case 'unreachable':
-      return 'its thread was in native code, or collecting garbage';
+      return 'its thread did not answer: in native code, collecting garbage, or short of processor time';
     case 'running': {
       const innermost = stack?.split('\n', 1)[0]?.trim();
       return innermost === undefined ? 'code of it was running' : `it was running ${innermost}`;

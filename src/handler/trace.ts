@@ -8,6 +8,7 @@ import { describeThrown } from './thrown.ts';
 export interface TracedAttempt {
   jobId: string;
   attempt: number;
+  endpointId: string | undefined;
   /** File of the author's module, whose copy of the API is used. Without one it is ours. */
   file: string | undefined;
   /** Of the client's request, valid. */
@@ -77,7 +78,11 @@ class SpanTrace implements AttemptTrace {
       'millrace.attempt',
       {
         kind: api.SpanKind.CONSUMER,
-        attributes: { 'millrace.job.id': attempt.jobId, 'millrace.attempt': attempt.attempt },
+        attributes: {
+          'millrace.job.id': attempt.jobId,
+          'millrace.attempt': attempt.attempt,
+          ...(attempt.endpointId !== undefined && { 'millrace.endpoint': attempt.endpointId }),
+        },
       },
       parent,
     );

@@ -1,4 +1,5 @@
 // The link between the harness's worker and its queue, with the faults that a network has.
+import { type Clock, sleep } from '../base/clock.ts';
 import {
   type Lease,
   LinkError,
@@ -13,52 +14,97 @@ import {
   type WorkerWelcome,
 } from '../wire/worker-link.ts';
 
-/** What becomes of the next report: it never arrives, or its answer does not. */
-type ReportFault = 'request' | 'answer';
+/** What a worker asks for all the time. */
+export type LinkCall = 'take' | 'renew' | 'report';
+export type LinkDirection = 'request' | 'answer';
+
+/** What becomes of one call: `meet` throws, or resolves when it may go on. */
+interface Strike {
+  direction: LinkDirection;
+  meet(cut: AbortSignal): Promise<void>;
+}
+
+/** `silent`: nothing arrives and nothing fails, until whoever waits has had enough. */
+type Network = 'open' | 'refusing' | 'silent';
 
 export class FaultyLink implements WorkerLink {
+  readonly #clock: Clock;
   /** Undefined while the platform is down. */
   #platform: WorkerLink | undefined;
+  #network: Network = 'open';
+  #delayMs = 0;
   #cut = new AbortController();
   #takeCut = new AbortController();
   #isDead = false;
-  readonly #reportFaults: ReportFault[] = [];
+  #heldCount = 0;
+  readonly #strikes: Record<LinkCall, Strike[]> = { take: [], renew: [], report: [] };
   readonly #hiddenJobs = new Set<string>();
 
-  constructor(platform: WorkerLink) {
+  constructor(platform: WorkerLink, clock: Clock) {
     this.#platform = platform;
+    this.#clock = clock;
   }
 
   hello = (hello: WorkerHello): Promise<WorkerWelcome> =>
-    this.#call((platform) => platform.hello(hello));
+    this.#call(undefined, (platform) => platform.hello(hello));
 
   take = (request: TakeRequest, signal: AbortSignal): Promise<Lease[]> =>
-    this.#call((platform, cut) => {
-      // Whoever asks for more names what he has: nothing of a hidden job gets through.
-      if (this.#hiddenJobs.size > 0) throw new LinkError('unavailable', 'the take was dropped');
-      return platform.take(request, AbortSignal.any([signal, cut, this.#takeCut.signal]));
+    this.#call(
+      'take',
+      (platform, cut) => {
+        // Whoever asks for more names what he has: nothing of a hidden job gets through.
+        if (this.#hiddenJobs.size > 0) throw new LinkError('unavailable', 'the take was dropped');
+        return platform.take(request, AbortSignal.any([signal, cut, this.#takeCut.signal]));
+      },
+      signal,
+    );
+
+  renew = (request: RenewRequest, signal: AbortSignal): Promise<RenewReply> =>
+    this.#call(
+      'renew',
+      (platform, cut) => {
+        const leases = request.leases.filter(({ jobId }) => !this.#hiddenJobs.has(jobId));
+        return platform.renew({ ...request, leases }, AbortSignal.any([signal, cut]));
+      },
+      signal,
+    );
+
+  report = async (request: ReportRequest): Promise<ReportReply[]> =>
+    this.#call('report', (platform) => {
+      const isHidden = request.reports.some(({ jobId }) => this.#hiddenJobs.has(jobId));
+      if (isHidden) throw new LinkError('unavailable', 'the report was dropped');
+      return platform.report(request);
     });
 
-  renew = (request: RenewRequest, signal: AbortSignal): Promise<RenewReply> => {
-    const leases = request.leases.filter(({ jobId }) => !this.#hiddenJobs.has(jobId));
-    return this.#call((platform, cut) =>
-      platform.renew({ ...request, leases }, AbortSignal.any([signal, cut])),
-    );
-  };
+  bye = (bye: WorkerBye): Promise<void> => this.#call(undefined, (platform) => platform.bye(bye));
 
-  report = async (request: ReportRequest): Promise<ReportReply[]> => {
-    const isHidden = request.reports.some(({ jobId }) => this.#hiddenJobs.has(jobId));
-    const fault = isHidden ? 'request' : this.#reportFaults.shift();
-    if (fault === 'request') throw new LinkError('unavailable', 'the report was dropped');
-    const replies = await this.#call((platform) => platform.report(request));
-    if (fault === 'answer') throw new LinkError('unavailable', 'the answer was dropped');
-    return replies;
-  };
+  /** The next call that begins loses its request, so that nothing happens, or only its answer. */
+  dropNext(call: LinkCall, direction: LinkDirection): void {
+    this.#strikes[call].push({
+      direction,
+      meet: async () => {
+        throw new LinkError('unavailable', `the ${direction} of a ${call} was dropped`);
+      },
+    });
+  }
 
-  bye = (bye: WorkerBye): Promise<void> => this.#call((platform) => platform.bye(bye));
+  /** The same, on its way until the returned function is called: whatever comes later overtakes it. */
+  holdNext(call: LinkCall, direction: LinkDirection): () => void {
+    const gate = new AbortController();
+    this.#strikes[call].push({
+      direction,
+      meet: async (cut) => {
+        this.#heldCount++;
+        await untilAborted([gate.signal, cut]);
+        this.#heldCount--;
+      },
+    });
+    return () => gate.abort();
+  }
 
-  failNextReport(fault: ReportFault): void {
-    this.#reportFaults.push(fault);
+  /** Each request and each answer takes so long from now on, ms. */
+  delay(ms: number): void {
+    this.#delayMs = ms;
   }
 
   /** Nothing of the job gets through, neither renewals nor reports. */
@@ -72,11 +118,22 @@ export class FaultyLink implements WorkerLink {
     this.#hiddenJobs.delete(jobId);
   }
 
+  /** Every open call fails; new ones are as good as before. */
+  cut(): void {
+    this.#cut.abort();
+    this.#cut = new AbortController();
+  }
+
+  /** Every call from now on fails at once, or hangs; those that are open fare alike. */
+  turn(network: Network): void {
+    this.#network = network;
+    if (network === 'refusing') this.cut();
+  }
+
   /** Every open call fails, and so does every new one until `connect`. */
   disconnect(): void {
     this.#platform = undefined;
-    this.#cut.abort();
-    this.#cut = new AbortController();
+    this.cut();
   }
 
   connect(platform: WorkerLink): void {
@@ -89,15 +146,43 @@ export class FaultyLink implements WorkerLink {
     this.disconnect();
   }
 
-  async #call<T>(verb: (platform: WorkerLink, cut: AbortSignal) => Promise<T>): Promise<T> {
-    if (this.#isDead) throw new LinkError('stale_incarnation', 'this worker was killed');
-    const platform = this.#platform;
-    if (!platform) throw new LinkError('unavailable', 'the platform is down');
-    const { signal } = this.#cut;
-    const answer = await verb(platform, signal);
-    if (!signal.aborted) return answer;
-    throw this.#isDead
-      ? new LinkError('stale_incarnation', 'this worker was killed')
-      : new LinkError('unavailable', 'the connection was cut');
+  /** A worker could not take leave over it. */
+  get isDisturbed(): boolean {
+    const isOpen = this.#platform !== undefined && this.#network === 'open';
+    return !isOpen || this.#heldCount > 0 || this.#delayMs > 0 || this.#hiddenJobs.size > 0;
   }
+
+  async #call<T>(
+    name: LinkCall | undefined,
+    act: (platform: WorkerLink, cut: AbortSignal) => Promise<T>,
+    signal?: AbortSignal,
+  ): Promise<T> {
+    const cut = this.#cut.signal;
+    const ends = signal ? [cut, signal] : [cut];
+    const strike = name && this.#strikes[name].shift();
+    const travel = async (direction: LinkDirection) => {
+      if (strike?.direction === direction) await strike.meet(cut);
+      if (this.#delayMs > 0) await sleep(this.#clock, this.#delayMs, AbortSignal.any(ends));
+      if (this.#network === 'silent') await untilAborted(ends);
+      this.#refuseIfBroken(cut);
+    };
+    await travel('request');
+    if (!this.#platform) throw new LinkError('unavailable', 'the platform is down');
+    const answer = await act(this.#platform, cut);
+    await travel('answer');
+    return answer;
+  }
+
+  #refuseIfBroken(cut: AbortSignal): void {
+    if (this.#isDead) throw new LinkError('stale_incarnation', 'this worker was killed');
+    if (cut.aborted) throw new LinkError('unavailable', 'the connection was cut');
+    if (this.#network === 'refusing') throw new LinkError('unavailable', 'there is no network');
+    if (this.#network === 'silent') throw new LinkError('unavailable', 'nothing was heard');
+  }
+}
+
+async function untilAborted(signals: readonly AbortSignal[]): Promise<void> {
+  const any = AbortSignal.any([...signals]);
+  if (any.aborted) return;
+  await new Promise((resolve) => any.addEventListener('abort', resolve, { once: true }));
 }

@@ -9,15 +9,16 @@ import type { QueueSettings } from '../queue/settings.ts';
 import { openSqliteStore } from '../store/sqlite.ts';
 import type { Store } from '../store/store.ts';
 import type { Chunk } from '../wire/chunk.ts';
-import { ChunkJoiner } from '../wire/chunk-joiner.ts';
 import { endpointSettings } from '../wire/endpoint.ts';
-import { isTerminal, type JobPolicy, type JobRecord, LIMITS } from '../wire/job.ts';
+import type { JobPolicy, S3Config } from '../wire/job.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
+import { readTraceContext } from '../wire/trace-context.ts';
 import type { Device } from '../wire/worker-link.ts';
 import { InlineExecutor } from '../worker/inline-executor.ts';
 import { createWorker, type Worker } from '../worker/worker.ts';
-import { FaultyLink } from './faulty-link.ts';
+import { FaultyLink, type LinkCall } from './faulty-link.ts';
 import { FlowingClock, type MovableClock } from './flowing-clock.ts';
+import { HarnessJob } from './harness-job.ts';
 
 /** A handler function, what defineHandler gives, or a whole module (`import * as handler from …`). */
 export type TestedHandler =
@@ -39,16 +40,12 @@ export interface HarnessOptions {
   queue?: Partial<QueueSettings>;
 }
 
-/** The job ended, and not as COMPLETED. */
-export class JobFailedError extends Error {
-  override readonly name = 'JobFailedError';
-  /** As `GET /status` gives it. */
-  readonly record: JobRecord;
-
-  constructor(record: JobRecord) {
-    super(`job ${record.id} is ${record.status}: ${record.error?.message ?? 'no error given'}`);
-    this.record = record;
-  }
+/** Beside the policy of the job: the trace of the client's request, as its headers would have it. */
+export interface HarnessJobOptions extends JobPolicy {
+  traceparent?: string;
+  tracestate?: string;
+  /** What the handler sees as `job.s3Config`. */
+  s3Config?: S3Config;
 }
 
 const ENDPOINT_ID = 'harness';
@@ -70,7 +67,9 @@ export class Harness implements AsyncDisposable {
   readonly #clock: MovableClock;
   readonly #store: Store = openSqliteStore({ path: ':memory:' });
   #queue: Queue;
+  #isPlatformUp = false;
   #link: FaultyLink;
+  #executor: InlineExecutor;
   #worker: Worker;
   #incarnation = 1;
   #ghosts = 0;
@@ -80,7 +79,8 @@ export class Harness implements AsyncDisposable {
     this.#handler = readHandler(options.handler, 'handler');
     this.#clock = options.clock === 'manual' ? new ManualClock() : new FlowingClock();
     this.#queue = this.#createQueue();
-    this.#link = new FaultyLink(this.#queue.link(ENDPOINT_ID));
+    this.#link = this.#openLink();
+    this.#executor = this.#createExecutor();
     this.#worker = this.#createWorker();
   }
 
@@ -90,13 +90,15 @@ export class Harness implements AsyncDisposable {
     const createdAt = this.#clock.now();
     await this.#store.write((tx) => tx.putEndpoint({ id: ENDPOINT_ID, settings, createdAt }));
     await this.#queue.start();
+    this.#isPlatformUp = true;
+    this.#link.connect(this.#queue.link(ENDPOINT_ID));
     await this.#worker.start();
   }
 
   /** Lets the worker leave and closes the platform; what still runs is stopped. */
   async close(): Promise<void> {
-    await this.#worker.stop();
-    await this.#queue.close();
+    await this.#endWorker(() => this.#worker.stop());
+    await this.stopPlatform();
     await this.#store.close();
   }
 
@@ -107,25 +109,28 @@ export class Harness implements AsyncDisposable {
   // --- jobs ---
 
   /** Runs a job to its end. @returns its output @throws JobFailedError */
-  async run(input: object, policy: JobPolicy = {}): Promise<Json> {
-    return (await this.submit(input, policy)).result();
+  async run(input: object, options: HarnessJobOptions = {}): Promise<Json> {
+    return (await this.submit(input, options)).result();
   }
 
   /** Runs a job and gives what it yields as it comes. @throws JobFailedError at its end */
-  async *stream(input: object, policy: JobPolicy = {}): AsyncGenerator<Chunk, void, void> {
-    const job = await this.submit(input, policy);
+  async *stream(input: object, options: HarnessJobOptions = {}): AsyncGenerator<Chunk, void, void> {
+    const job = await this.submit(input, options);
     yield* job.chunks();
     await job.result();
   }
 
   /** Puts a job into the queue; resolves when it is stored. */
-  async submit(input: object, policy: JobPolicy = {}): Promise<HarnessJob> {
+  async submit(input: object, options: HarnessJobOptions = {}): Promise<HarnessJob> {
+    const { s3Config, traceparent, tracestate, ...policy } = options;
     const { id } = await this.#queue.submissions.submit({
       endpointId: ENDPOINT_ID,
       mode: 'run',
       input: Buffer.from(stringifyJson(input, 'input')),
       policy,
       idempotency: undefined,
+      trace: readTraceContext(traceparent, tracestate),
+      s3Config: s3Config && JSON.stringify(s3Config),
     });
     return new HarnessJob(id, ENDPOINT_ID, () => this.#queue);
   }
@@ -141,23 +146,84 @@ export class Harness implements AsyncDisposable {
     return this.#clock.advance(ms);
   }
 
-  /** The worker's next report does not arrive; it has to send it again. */
-  dropNextReport(): void {
-    this.#link.failNextReport('request');
+  /** The worker's next call of this kind does not arrive; it is made again. */
+  dropNextRequest(call: LinkCall = 'report'): void {
+    this.#link.dropNext(call, 'request');
   }
 
-  /** The next report arrives and counts, but its answer is lost: it will come twice. */
-  dropNextReply(): void {
-    this.#link.failNextReport('answer');
+  /** It arrives and counts, but its answer is lost or unreadable: the call will come twice. */
+  dropNextAnswer(call: LinkCall = 'report'): void {
+    this.#link.dropNext(call, 'answer');
   }
 
-  /** The platform closes and comes back on the same store; open calls of the worker break off. */
-  async restartPlatform(): Promise<void> {
+  /** It is on its way until the returned function is called: calls that begin later overtake it. */
+  holdNextRequest(call: LinkCall = 'report'): () => void {
+    return this.#link.holdNext(call, 'request');
+  }
+
+  /** It counts at once; the worker learns of that when the returned function is called. */
+  holdNextAnswer(call: LinkCall = 'report'): () => void {
+    return this.#link.holdNext(call, 'answer');
+  }
+
+  /** From now on each request and each answer takes so long, by the clock of the harness; 0 ends it. */
+  slowDown(ms: number): void {
+    this.#link.delay(ms);
+  }
+
+  /** All open calls of the worker break off, the waiting ones too. New ones get through. */
+  cutConnections(): void {
+    this.#link.cut();
+  }
+
+  /** The worker's network is gone: each of its calls fails at once, until `reconnect`. */
+  disconnect(): void {
+    this.#link.turn('refusing');
+  }
+
+  /**
+   * The worker's connections are half-open: nothing arrives, no answer comes and nothing fails, so
+   * that it has to lose its patience, until `reconnect`.
+   */
+  fallSilent(): void {
+    this.#link.turn('silent');
+  }
+
+  /** Ends `disconnect` and `fallSilent`. What hangs is not heard of any more: the worker gives it up. */
+  reconnect(): void {
+    this.#link.turn('open');
+  }
+
+  /** The platform closes; nobody can submit or read jobs until `startPlatform`. */
+  async stopPlatform(): Promise<void> {
+    if (!this.#isPlatformUp) return;
+    this.#isPlatformUp = false;
     this.#link.disconnect();
     await this.#queue.close();
+  }
+
+  /** It comes back on the same store. */
+  async startPlatform(): Promise<void> {
+    if (this.#isPlatformUp) return;
     this.#queue = this.#createQueue();
     await this.#queue.start();
+    this.#isPlatformUp = true;
     this.#link.connect(this.#queue.link(ENDPOINT_ID));
+  }
+
+  /** `stopPlatform`, and at once `startPlatform`. */
+  async restartPlatform(): Promise<void> {
+    await this.stopPlatform();
+    await this.startPlatform();
+  }
+
+  /**
+   * The thread dies in the code of that job, which fails with `thread_crashed`; jobs beside it go back
+   * to the queue. In this process a handler cannot be killed: its signal aborts, and it goes on
+   * unheard; nor is the module loaded anew. @throws Error if the job is not running
+   */
+  killThread(id: string): void {
+    if (!this.#executor.crash(id)) throw new Error(`job ${id} is not running`);
   }
 
   /**
@@ -165,10 +231,13 @@ export class Harness implements AsyncDisposable {
    * be killed: its signal aborts, and nothing that it still says is heard.
    */
   async killWorker(): Promise<void> {
-    this.#link.kill();
-    await this.#worker.ended;
+    await this.#endWorker(() => {
+      this.#link.kill();
+      return this.#worker.ended;
+    });
     this.#incarnation++;
-    this.#link = new FaultyLink(this.#queue.link(ENDPOINT_ID));
+    this.#link = this.#openLink();
+    this.#executor = this.#createExecutor();
     this.#worker = this.#createWorker();
     await this.#worker.start();
   }
@@ -209,90 +278,41 @@ export class Harness implements AsyncDisposable {
     return new Queue({ store: this.#store, clock: this.#clock, log: silentLog, settings });
   }
 
+  /** What a worker waits for before it can go does not hold the test up, nor does time that stands. */
+  async #endWorker(end: () => Promise<unknown>): Promise<void> {
+    const { isDisturbed } = this.#link;
+    const mustAdvance = isDisturbed || this.#clock instanceof ManualClock;
+    if (isDisturbed) this.#link.kill();
+    let isOver = false;
+    const ending = end().finally(() => {
+      isOver = true;
+    });
+    while (mustAdvance && !isOver) await this.#clock.advance(1_000);
+    await ending;
+  }
+
+  #openLink(): FaultyLink {
+    const link = new FaultyLink(this.#queue.link(ENDPOINT_ID), this.#clock);
+    if (!this.#isPlatformUp) link.disconnect();
+    return link;
+  }
+
+  #createExecutor(): InlineExecutor {
+    const handler = this.#handler;
+    const { devices = [CPU], slots = handler.config.concurrency ?? DEFAULT_SLOTS } = this.#options;
+    return new InlineExecutor({ handler, devices, slots, clock: this.#clock });
+  }
+
   #createWorker(): Worker {
-    const { devices = [CPU], slots = this.#handler.config.concurrency ?? DEFAULT_SLOTS } =
-      this.#options;
-    const clock = this.#clock;
+    const { devices = [CPU] } = this.#options;
     return createWorker({
       link: this.#link,
-      executor: new InlineExecutor({ handler: this.#handler, devices, slots, clock }),
+      executor: this.#executor,
       workerId: WORKER_ID,
       incarnation: this.#incarnation,
       version: 'harness',
       devices,
-      clock,
+      clock: this.#clock,
     });
-  }
-}
-
-/** One job in the harness. */
-export class HarnessJob {
-  readonly id: string;
-  readonly #endpointId: string;
-  readonly #queue: () => Queue;
-
-  constructor(id: string, endpointId: string, queue: () => Queue) {
-    this.id = id;
-    this.#endpointId = endpointId;
-    this.#queue = queue;
-  }
-
-  get #key() {
-    return { endpointId: this.#endpointId, id: this.id };
-  }
-
-  /** As `GET /status` gives it. */
-  async record(): Promise<JobRecord> {
-    return JSON.parse((await this.#queue().jobs.record(this.#key)).body.toString());
-  }
-
-  /** Waits for the end, whatever it is. */
-  async end(): Promise<JobRecord> {
-    const forever = new AbortController().signal;
-    for (;;) {
-      const record = await this.#queue().jobs.waitForEnd(this.#key, LIMITS.waitMs.max, forever);
-      if (isTerminal(record.status)) return JSON.parse(record.body.toString());
-    }
-  }
-
-  /** Waits for the end. @returns the output @throws JobFailedError */
-  async result(): Promise<Json> {
-    const record = await this.end();
-    if (record.status !== 'COMPLETED') throw new JobFailedError(record);
-    return JSON.parse(JSON.stringify(record.output ?? null));
-  }
-
-  /** What it yields, as it comes, pieces put together; from the start again after a new attempt. */
-  async *chunks(): AsyncGenerator<Chunk, void, void> {
-    const signal = new AbortController().signal;
-    let position = { attempt: 0, n: -1 };
-    const joiner = new ChunkJoiner();
-    for (;;) {
-      const page = await this.#queue().streams.read({
-        ...this.#key,
-        after: position,
-        waitMs: LIMITS.streamWaitMs.max,
-        maxBytes: LIMITS.streamAnswerBytes,
-        signal,
-      });
-      if (page.reset) joiner.reset();
-      for (const bytes of page.chunks) {
-        const chunk = joiner.push(JSON.parse(Buffer.from(bytes).toString()));
-        if (chunk) yield chunk;
-      }
-      position = page.position;
-      if (page.complete) return;
-    }
-  }
-
-  async cancel(): Promise<void> {
-    await this.#queue().jobs.cancel(this.#key);
-  }
-
-  /** What the handler logged so far: one object a line. */
-  async log(): Promise<Record<string, unknown>[]> {
-    const { lines } = await this.#queue().jobs.log(this.#key, 0);
-    const text = Buffer.from(lines).toString();
-    return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line)]));
   }
 }

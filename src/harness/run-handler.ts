@@ -3,8 +3,9 @@ import { type Clock, systemClock } from '../base/clock.ts';
 import { readHandler } from '../handler/load.ts';
 import type { Chunk } from '../wire/chunk.ts';
 import { reassemble } from '../wire/chunk-reassembly.ts';
-import { type AttemptError, LIMITS } from '../wire/job.ts';
+import { type AttemptError, LIMITS, type S3Config } from '../wire/job.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
+import { readTraceContext } from '../wire/trace-context.ts';
 import type { Device, Outcome } from '../wire/worker-link.ts';
 import { InlineExecutor } from '../worker/inline-executor.ts';
 import type { TestedHandler } from './harness.ts';
@@ -18,6 +19,11 @@ export interface RunHandlerOptions {
   /** Cancels the job. */
   signal?: AbortSignal;
   clock?: Clock;
+  /** Trace of the client's request, as its headers would have it. */
+  traceparent?: string;
+  tracestate?: string;
+  /** What the handler sees as `job.s3Config`. */
+  s3Config?: S3Config;
 }
 
 export interface HandlerRun {
@@ -72,7 +78,7 @@ interface OneRun {
 }
 
 async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun) {
-  const { clock = systemClock, signal } = options;
+  const { clock = systemClock, s3Config, signal, traceparent, tracestate } = options;
   const run: HandlerRun = {
     status: 'FAILED',
     chunks: [],
@@ -87,6 +93,8 @@ async function runOnce({ executor, attempt, input, timeoutMs, options }: OneRun)
     executionTimeoutMs: timeoutMs,
     solo: false,
     submittedAt: clock.now(),
+    ...readTraceContext(traceparent, tracestate),
+    ...(s3Config && { s3Config: JSON.stringify(s3Config) }),
     input,
   };
   const execution = executor.execute(lease, timeoutMs, {

@@ -40,6 +40,29 @@ export function release(job: StoredJob, moment: Moment): Transition {
   return fail(job, error, {}, moment);
 }
 
+/** What an attempt fails with that took others along. */
+const RUINOUS: ReadonlySet<ErrorCode> = new Set([
+  'thread_crashed',
+  'handler_exited',
+  'uncaught_exception',
+  'unhandled_rejection',
+  'out_of_memory',
+  'memory_limit_exceeded',
+]);
+
+/** One whose attempt took its thread down runs alone next: it may do so again. */
+export function isolate(job: StoredJob, code: ErrorCode): StoredJob {
+  return RUINOUS.has(code) ? { ...job, solo: true } : job;
+}
+
+/** So often may others take an attempt down before its job runs where there are none. */
+const MAX_RUINED = 3;
+
+/** The innocent must not end FAILED for what others do. */
+export function shelter(job: StoredJob): StoredJob {
+  return job.releases + 1 >= MAX_RUINED ? { ...job, solo: true } : job;
+}
+
 /**
  * One of several brought a thread or process down, and nobody knows which: back to its place,
  * uncounted, and alone next time. One that should have been alone already cannot go on so for ever.

@@ -1,7 +1,19 @@
 // Writes down what lifecycle.ts decided, and tells those who wait once it is on disk.
 import type { Clock } from '../base/clock.ts';
-import type { JobKey, Step, Store, StoredJob, Transaction } from '../store/store.ts';
+import type {
+  JobKey,
+  Step,
+  Store,
+  StoredDelivery,
+  StoredJob,
+  Transaction,
+} from '../store/store.ts';
+import { isTerminal } from '../wire/job.ts';
+import type { Deliveries } from './deliveries.ts';
 import { type JobEvent, next } from './lifecycle.ts';
+import { readOutput } from './outputs.ts';
+import { encodeRecord } from './records.ts';
+import { encodeRunpodRecord } from './runpod-records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { Decision, Moment, Transition } from './transition.ts';
@@ -18,6 +30,7 @@ export interface ChangesOptions {
   random: () => number;
   settings: QueueSettings;
   signals: Signals;
+  deliveries: Deliveries;
 }
 
 export class Changes {
@@ -34,16 +47,41 @@ export class Changes {
 
   /**
    * Runs an operation that changes jobs through `step`; wakes who has to be woken after the commit,
-   * before it resolves.
+   * before it resolves. What has to be delivered of jobs that it ends is in the same commit.
    */
   async commit<T>(operation: (tx: Transaction, step: StepOn) => Step<T>): Promise<T> {
     const changes: Change[] = [];
     const moment = this.moment();
-    const result = await this.#options.store.write((tx) =>
-      operation(tx, (job, event) => apply(tx, { job, event, moment, changes })),
-    );
-    for (const { before, transition } of changes) this.#options.signals.changed(before, transition);
+    const { deliveries, signals, store } = this.#options;
+    const keepRecords = (tx: Transaction) => this.#keepRecords(tx, changes, moment);
+    const { kept, result } = await store.write(function* (tx) {
+      const result = yield* operation(tx, (job, event) =>
+        apply(tx, { job, event, moment, changes }),
+      );
+      return { result, kept: yield* keepRecords(tx) };
+    });
+    for (const { before, transition } of changes) signals.changed(before, transition);
+    for (const delivery of kept) deliveries.arrived(delivery);
     return result;
+  }
+
+  /** When the whole operation has run: an output is written down after the step that it came with. */
+  *#keepRecords(
+    tx: Transaction,
+    changes: readonly Change[],
+    { now, settings }: Moment,
+  ): Step<StoredDelivery[]> {
+    const kept: StoredDelivery[] = [];
+    for (const { before, transition } of changes) {
+      const { job } = transition;
+      const hasEnded = isTerminal(job.status) && !isTerminal(before.status);
+      if (!hasEnded || job.webhook === null) continue;
+      const output = yield* readOutput(tx, job, settings.maxOutputBytes);
+      const encode = job.api === 'runpod' ? encodeRunpodRecord : encodeRecord;
+      const ending = { job, url: job.webhook, record: encode(job, now, output) };
+      kept.push(yield* this.#options.deliveries.keep(tx, ending));
+    }
+    return kept;
   }
 
   /** Puts one event to one job; undefined if there is no such job. */

@@ -1,15 +1,15 @@
 // What clients may do with jobs that are in the queue: read, wait for, cancel, retry, list, purge.
 import type { Clock } from '../base/clock.ts';
-import type { JobKey, Reader, Step, Store, StoredJob } from '../store/store.ts';
-import { joinOutputs } from '../wire/chunk-reassembly.ts';
+import type { JobKey, Store } from '../store/store.ts';
 import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
 import type { JobEvent } from './lifecycle.ts';
-import { encodeRecord, hasOutput, toSummary } from './records.ts';
+import { readOutput } from './outputs.ts';
+import { encodeRecord, toSummary } from './records.ts';
+import { encodeRunpodRecord } from './runpod-records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
-import { sliceBatches } from './streams.ts';
 import type { JobRef } from './submissions.ts';
 
 /** Jobs cancelled in one operation of a purge. */
@@ -18,9 +18,28 @@ const PURGE_BATCH = 200;
 /** For the refusal of what a client asked for. */
 const DONE = { cancel: 'cancelled', retry: 'retried', set_ttl: 'given another ttl' } as const;
 
-/** A job's record as JSON bytes, beside the status in it. */
-export interface EncodedRecord extends JobRef {
-  body: Buffer;
+/** A job as it was read, to be shown as the service's own clients see it or as RunPod's do. */
+export class ReadRecord implements JobRef {
+  readonly id: string;
+  readonly status: JobStatus;
+  readonly #shown: Parameters<typeof encodeRecord>;
+
+  constructor(...shown: Parameters<typeof encodeRecord>) {
+    const [job] = shown;
+    this.id = job.id;
+    this.status = job.status;
+    this.#shown = shown;
+  }
+
+  /** JSON bytes. */
+  get body(): Buffer {
+    return encodeRecord(...this.#shown);
+  }
+
+  /** JSON bytes. */
+  get runpodBody(): Buffer {
+    return encodeRunpodRecord(...this.#shown);
+  }
 }
 
 export interface JobLog {
@@ -56,18 +75,18 @@ export class Jobs {
     this.#options = options;
   }
 
-  async record(key: JobKey): Promise<EncodedRecord> {
+  async record(key: JobKey): Promise<ReadRecord> {
     const { clock, settings, store } = this.#options;
     const found = await store.read(function* (tx) {
       const job = yield* tx.job(key);
       return job && { job, output: yield* readOutput(tx, job, settings.maxOutputBytes) };
     });
     const { job, output } = found ?? raiseNoJob(key);
-    return { id: job.id, status: job.status, body: encodeRecord(job, clock.now(), output) };
+    return new ReadRecord(job, clock.now(), output);
   }
 
   /** Waits until the job has ended, at most `waitMs`, and gives its record as it is then. */
-  async waitForEnd(key: JobKey, waitMs: number, signal: AbortSignal): Promise<EncodedRecord> {
+  async waitForEnd(key: JobKey, waitMs: number, signal: AbortSignal): Promise<ReadRecord> {
     const { clock, closing, signals } = this.#options;
     const until = clock.now() + waitMs;
     const ended = AbortSignal.any([signal, closing]);
@@ -152,18 +171,6 @@ export class Jobs {
     }
     return { id: key.id, status: decision.job.status };
   }
-}
-
-function* readOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<Uint8Array | undefined> {
-  if (!hasOutput(job)) return undefined;
-  if (job.outputKind === 'value') return yield* tx.output(job);
-  if (job.chunkCount === 0) return Buffer.from('[]');
-  // Each chunk has its frame of `{"output":,"metrics":{}}` beside what it adds to the array.
-  const frameBytes = job.chunkCount * 24;
-  if (job.chunkBytes - frameBytes > maxBytes * 2) return undefined;
-  const { endpointId, id, attempt } = job;
-  const all = { endpointId, id, attempt, from: 0, maxBytes: Number.MAX_SAFE_INTEGER };
-  return joinOutputs(sliceBatches(yield* tx.chunks(all), 0), maxBytes);
 }
 
 function noEndpoint(endpointId: string): ProblemError {

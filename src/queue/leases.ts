@@ -5,6 +5,7 @@ import type { Clock } from '../base/clock.ts';
 import type { Waiter } from '../base/waiters.ts';
 import type { Step, Store, StoredJob, Transaction } from '../store/store.ts';
 import {
+  CAPABILITIES,
   type Lease,
   LinkError,
   PROTOCOL_VERSION,
@@ -17,10 +18,13 @@ import type { Changes, StepOn } from './changes.ts';
 import type { HeldLease, Presence, PresentWorker } from './presence.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
+import type { Arrivals } from './submissions.ts';
 import { holdsLiveLease } from './transition.ts';
 
 /** A take is answered when the inputs are so large together: the next lease must not wait for them. */
 const MAX_TAKE_BYTES = 4 * 1_048_576;
+
+const OFFERED: ReadonlySet<string> = new Set(CAPABILITIES);
 
 export interface LeasesOptions {
   store: Store;
@@ -29,6 +33,7 @@ export interface LeasesOptions {
   presence: Presence;
   signals: Signals;
   changes: Changes;
+  arrivals: Arrivals;
   /** Aborts when the queue closes: every wait ends. */
   closing: AbortSignal;
 }
@@ -46,6 +51,13 @@ export class Leases {
       throw new LinkError(
         'invalid',
         `the platform speaks worker protocol ${PROTOCOL_VERSION}, worker ${hello.workerId} speaks ${hello.protocol}`,
+      );
+    }
+    const missing = hello.requires?.find((name) => !OFFERED.has(name));
+    if (missing !== undefined) {
+      throw new LinkError(
+        'invalid',
+        `worker ${hello.workerId} requires '${missing}', which this platform does not have`,
       );
     }
     const worker = {
@@ -74,7 +86,8 @@ export class Leases {
     });
     presence.arrive(worker, clock.now(), delivering);
     const { leaseMs, renewEveryMs, takeWaitMs } = settings;
-    return { protocol: PROTOCOL_VERSION, leaseMs, renewEveryMs, takeWaitMs };
+    const capabilities = [...CAPABILITIES];
+    return { protocol: PROTOCOL_VERSION, capabilities, leaseMs, renewEveryMs, takeWaitMs };
   }
 
   async bye(endpointId: string, bye: WorkerBye): Promise<void> {
@@ -159,7 +172,7 @@ export class Leases {
 
   /** Leases what is ready, unless the take has ended meanwhile: a lease nobody waits for is a delay. */
   #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Handover> {
-    const { changes, presence } = this.#options;
+    const { arrivals, changes, presence } = this.#options;
     const choose = (job: StoredJob, taken: number) => this.#choose(worker, job, taken);
     const running = new Set(request.held);
     return changes.commit(function* (tx, step): Step<Handover> {
@@ -178,9 +191,11 @@ export class Leases {
         const choice = choose(job, leases.length);
         if (choice === 'skip') continue;
         if (choice === 'stop') return { leases, isBarred: true };
-        const lease = yield* leaseJob(tx, step, job, worker, request.takeId);
+        const { takeId } = request;
+        const chosen = { job, worker, takeId, input: arrivals.get(job.id) };
+        const lease = yield* leaseJob(tx, step, chosen);
         leases.push(lease);
-        inputBytes += lease.input.length;
+        inputBytes += lease.input.length + (lease.s3Config?.length ?? 0);
         if (job.solo || leases.length === request.max || inputBytes >= MAX_TAKE_BYTES) break;
       }
       return { leases, isBarred: false };
@@ -205,12 +220,18 @@ interface Look {
   handover: Promise<Handover>;
 }
 
+interface Choice {
+  job: StoredJob;
+  worker: PresentWorker;
+  takeId: string;
+  /** Undefined: it has to be read. */
+  input: Uint8Array | undefined;
+}
+
 function* leaseJob(
   tx: Transaction,
   step: StepOn,
-  job: StoredJob,
-  worker: PresentWorker,
-  takeId: string,
+  { input, job, takeId, worker }: Choice,
 ): Step<Lease> {
   const lease = {
     token: randomUUID(),
@@ -220,26 +241,27 @@ function* leaseJob(
   };
   const decision = yield* step(job, { type: 'lease', lease });
   if ('refused' in decision) throw new Error(`job ${job.id} is not ready: ${decision.refused}`);
-  return yield* toLease(tx, decision.job);
+  return toLease(decision.job, input ?? (yield* tx.input(decision.job)));
 }
 
 function* repeatLeases(tx: Transaction, held: HeldLease[]): Step<Lease[]> {
   const leases: Lease[] = [];
   for (const { token, ...key } of held) {
     const job = yield* tx.job(key);
-    if (job?.lease?.token === token && holdsLiveLease(job)) leases.push(yield* toLease(tx, job));
+    if (job?.lease?.token !== token || !holdsLiveLease(job)) continue;
+    leases.push(toLease(job, yield* tx.input(job)));
   }
   return leases;
 }
 
-function* toLease(tx: Transaction, job: StoredJob): Step<Lease> {
-  const input = yield* tx.input(job);
+function toLease(job: StoredJob, input: Uint8Array | undefined): Lease {
   if (!input || !job.lease) throw new Error(`job ${job.id} has no input or no lease`);
   const { id: jobId, attempt, executionTimeoutMs, solo, submittedAt } = job;
   const { token } = job.lease;
   const lease: Lease = { jobId, attempt, token, executionTimeoutMs, solo, submittedAt, input };
   if (job.traceparent !== null) lease.traceparent = job.traceparent;
   if (job.tracestate !== null) lease.tracestate = job.tracestate;
+  if (job.s3Config !== null) lease.s3Config = job.s3Config;
   return lease;
 }
 

@@ -3,15 +3,17 @@
 // attempt-end.ts, how long leases last in lease-terms.ts, which nobody else may use.
 import type { StoredJob, StoredLease } from '../store/store.ts';
 import { type AttemptError, isTerminal } from '../wire/job.ts';
-import type { Outcome, ReportHeader, ReportReply } from '../wire/worker-link.ts';
+import type { Outcome, ReleaseReason, ReportHeader, ReportReply } from '../wire/worker-link.ts';
 import {
   crash,
   fail,
+  isolate,
   keepLease,
   lose,
   release,
   requeue,
   settle,
+  shelter,
   suspect,
   withFailure,
 } from './attempt-end.ts';
@@ -198,10 +200,10 @@ function settleByOutcome(
       return counted(change(settle({ ...live, outputKind }, 'COMPLETED', moment)));
     }
     case 'failed': {
-      const waitMs = outcome.retry === 'after' ? outcome.retryAfterMs : undefined;
-      return counted(
-        fail(live, outcome.error, { final: outcome.retry === 'never', waitMs }, moment),
-      );
+      const { error, retry } = outcome;
+      const waitMs = retry === 'after' ? outcome.retryAfterMs : undefined;
+      const isolated = isolate(live, error.code);
+      return counted(fail(isolated, error, { final: retry === 'never', waitMs }, moment));
     }
     case 'timed_out': {
       const timedOut = withFailure(live, outcome.error, moment);
@@ -209,10 +211,20 @@ function settleByOutcome(
     }
     case 'cancelled':
       return counted(release(live, moment));
-    case 'released': {
-      const isSuspect = outcome.reason === 'suspect';
-      return counted(isSuspect ? suspect(live, moment) : release(live, moment));
-    }
+    case 'released':
+      return counted(settleReleased(live, outcome.reason, moment));
+  }
+}
+
+function settleReleased(job: StoredJob, reason: ReleaseReason, moment: Moment): Transition {
+  switch (reason) {
+    case 'suspect':
+      return suspect(job, moment);
+    case 'neighbour':
+      return release(shelter(job), moment);
+    case 'drain':
+    case 'not_started':
+      return release(job, moment);
   }
 }
 

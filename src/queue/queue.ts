@@ -7,16 +7,19 @@ import type { EndpointHealth } from '../wire/endpoint.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { WorkerLink } from '../wire/worker-link.ts';
 import { Changes } from './changes.ts';
+import { Deliveries, type DeliveryCounts } from './deliveries.ts';
 import { Jobs } from './jobs.ts';
 import { Leases } from './leases.ts';
+import { OpenLeases } from './open-leases.ts';
 import { Presence } from './presence.ts';
 import { Renewals } from './renewals.ts';
 import { Reports } from './reports.ts';
 import { completeSettings, type QueueSettings } from './settings.ts';
 import { Signals } from './signals.ts';
 import { Streams } from './streams.ts';
-import { Submissions } from './submissions.ts';
+import { type Arrivals, Submissions } from './submissions.ts';
 import { extendLeases, sweep } from './sweeper.ts';
+import type { WebhookSender } from './webhooks.ts';
 
 /** What a full or failing disk makes of any operation here; for those who answer it to somebody. */
 export { StoreUnavailableError } from '../store/store.ts';
@@ -28,17 +31,21 @@ export interface QueueOptions {
   settings?: Partial<QueueSettings>;
   /** Uniform in [0, 1); for the jitter of retries. */
   random?: () => number;
+  /** Closed with the queue. Default: nothing is sent, but what would have to be is kept. */
+  webhooks?: WebhookSender;
 }
 
 export class Queue {
   readonly submissions: Submissions;
   readonly jobs: Jobs;
   readonly streams: Streams;
+  readonly openLeases: OpenLeases;
   readonly settings: QueueSettings;
   readonly #rooms;
   readonly #leases: Leases;
   readonly #renewals: Renewals;
   readonly #reports: Reports;
+  readonly #deliveries: Deliveries;
   readonly #closing = new AbortController();
   #sweeping: Promise<void> = Promise.resolve();
 
@@ -48,14 +55,20 @@ export class Queue {
     this.settings = settings;
     const presence = new Presence();
     const signals = new Signals(clock, presence);
-    const changes = new Changes({ store, clock, random, settings, signals });
     const closing = this.#closing.signal;
+    const sender = options.webhooks;
+    const sending = { store, clock, log, random, settings: settings.webhooks, sender, closing };
+    this.#deliveries = new Deliveries(sending);
+    const deliveries = this.#deliveries;
+    const changes = new Changes({ store, clock, random, settings, signals, deliveries });
     // Every open long poll listens to this one signal: thousands are as meant.
     setMaxListeners(0, closing);
-    this.#rooms = { store, clock, log, settings, presence, signals, changes, closing };
-    this.submissions = new Submissions(this.#rooms);
+    const arrivals: Arrivals = new Map();
+    this.#rooms = { store, clock, log, settings, presence, signals, changes, arrivals, closing };
+    this.submissions = new Submissions({ ...this.#rooms, webhooks: sender });
     this.jobs = new Jobs(this.#rooms);
     this.streams = new Streams(this.#rooms);
+    this.openLeases = new OpenLeases(this.#rooms);
     this.#leases = new Leases(this.#rooms);
     this.#renewals = new Renewals(this.#rooms);
     this.#reports = new Reports(this.#rooms);
@@ -70,6 +83,7 @@ export class Queue {
     const leased = await extendLeases(this.#rooms, 0);
     for (const job of leased) presence.jobChanged(undefined, job);
     this.#sweeping = sweep(this.#rooms);
+    await this.#deliveries.start();
   }
 
   /** `close` was called: no wait waits any more. */
@@ -80,7 +94,7 @@ export class Queue {
   /** Every open wait is answered with what there is; the store is left to its owner. */
   async close(): Promise<void> {
     this.#closing.abort();
-    await this.#sweeping;
+    await Promise.all([this.#sweeping, this.#deliveries.close()]);
   }
 
   /** The endpoint's queue as a worker sees it. */
@@ -104,6 +118,20 @@ export class Queue {
     signals.callWorker(endpointId, workerId);
     // Its open take would use up the wake-up of a job that it does not get.
     signals.wakeTakers(endpointId);
+  }
+
+  /** Webhooks of each endpoint: what came of tries since the start, and how many wait for one. */
+  async webhookCounts(): Promise<Map<string, { counts: DeliveryCounts; waiting: number }>> {
+    const all = new Map<string, { counts: DeliveryCounts; waiting: number }>();
+    for (const [endpointId, counts] of this.#deliveries.counts) {
+      all.set(endpointId, { counts, waiting: 0 });
+    }
+    for (const { count, endpointId } of await this.#rooms.store.read((tx) =>
+      tx.countDeliveries(),
+    )) {
+      all.set(endpointId, { counts: all.get(endpointId)?.counts ?? {}, waiting: count });
+    }
+    return all;
   }
 
   /** `failed` counts FAILED and TIMED_OUT. @throws ProblemError `not_found` */

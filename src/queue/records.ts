@@ -17,24 +17,51 @@ export function executionTime(job: StoredJob, now: number): number {
   return Math.max(0, (job.endedAt ?? now) - job.startedAt);
 }
 
-/** The job record's JSON. `output` is JSON already, or undefined when there is none to show. */
-export function encodeRecord(job: StoredJob, now: number, output: Uint8Array | undefined): Buffer {
+/** What the records of all clients have, `output` apart. */
+export function describeJob(
+  job: StoredJob,
+  now: number,
+  output: Uint8Array | undefined,
+): Record<string, unknown> {
   const head: Record<string, unknown> = {
     id: job.id,
     status: job.status,
     delayTime: delayTime(job, now),
     executionTime: executionTime(job, now),
-    attempt: job.attempt,
   };
   if (job.workerId !== null) head['workerId'] = job.workerId;
-  if (job.error) head['error'] = job.error;
   if (job.outputKind === 'chunks' && !output) head['outputBytes'] = job.chunkBytes;
-  let text = JSON.stringify(head);
-  if (job.status === 'IN_PROGRESS' && job.progress !== null) {
-    text = `${text.slice(0, -1)},"progress":${job.progress}}`;
+  return head;
+}
+
+/** The job record's JSON. `output` is JSON already, or undefined when there is none to show. */
+export function encodeRecord(job: StoredJob, now: number, output: Uint8Array | undefined): Buffer {
+  const head = describeJob(job, now, output);
+  head['attempt'] = job.attempt;
+  if (job.error) head['error'] = job.error;
+  const progress = progressOf(job);
+  return addMembers(head, {
+    ...(progress && { progress }),
+    ...(output && { output }),
+  });
+}
+
+/** JSON; undefined unless the job runs and its handler has told of any. */
+export function progressOf(job: StoredJob): Uint8Array | undefined {
+  if (job.status !== 'IN_PROGRESS' || job.progress === null) return undefined;
+  return Buffer.from(job.progress);
+}
+
+/** The object's JSON with members behind its own that are JSON already. */
+export function addMembers(
+  head: Record<string, unknown>,
+  members: Readonly<Record<string, Uint8Array>>,
+): Buffer {
+  const pieces: Uint8Array[] = [Buffer.from(JSON.stringify(head).slice(0, -1))];
+  for (const [name, value] of Object.entries(members)) {
+    pieces.push(Buffer.from(`,${JSON.stringify(name)}:`), value);
   }
-  if (!output) return Buffer.from(text);
-  return Buffer.concat([Buffer.from(`${text.slice(0, -1)},"output":`), output, Buffer.from('}')]);
+  return Buffer.concat([...pieces, Buffer.from('}')]);
 }
 
 export function toSummary(job: StoredJob, now: number): JobSummary {

@@ -1,4 +1,5 @@
 // Every number that the queue acts by, with its default; `completeSettings` makes the one full set.
+import { DEFAULT_WEBHOOK_SETTINGS, type WebhookSettings } from './webhooks.ts';
 
 export interface QueueSettings {
   /** A lease ends this long after it was given or renewed, ms. Default 15,000. */
@@ -21,6 +22,7 @@ export interface QueueSettings {
   maxOutputBytes: number;
   /** Bytes of log kept for a job. Default 1 MB. */
   maxLogBytes: number;
+  webhooks: WebhookSettings;
 }
 
 const MB = 1_048_576;
@@ -36,6 +38,7 @@ const DEFAULT_SETTINGS: QueueSettings = {
   maxChunkBytes: 1024 * MB,
   maxOutputBytes: 20 * MB,
   maxLogBytes: MB,
+  webhooks: DEFAULT_WEBHOOK_SETTINGS,
 };
 
 export function completeSettings(settings: Partial<QueueSettings> = {}): QueueSettings {

@@ -6,8 +6,10 @@ import type { Step, Store, StoredEndpoint, StoredJob, Transaction } from '../sto
 import { type JobPolicy, type JobStatus, LIMITS } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
+import { isWebhookUrl } from '../wire/webhook.ts';
 import type { Signals } from './signals.ts';
 import { withDueAt } from './transition.ts';
+import type { WebhookSender } from './webhooks.ts';
 
 /** What a caller whose job was refused because the queue is full is told to wait, ms. */
 const QUEUE_FULL_RETRY_MS = 5_000;
@@ -21,6 +23,12 @@ export interface Submission {
   idempotency: { key: string; requestHash: string } | undefined;
   /** Every attempt of the job belongs to it; the same key again does not change it. */
   trace?: TraceContext | undefined;
+  /** http or https URL that gets the record when the job has ended. */
+  webhook?: string | undefined;
+  /** For the handler; JSON text of an S3Config. */
+  s3Config?: string | undefined;
+  /** Whose clients the job is from, if not the service's own: its webhook gets a record like theirs. */
+  api?: 'runpod' | undefined;
 }
 
 export interface JobRef {
@@ -32,7 +40,12 @@ export interface SubmissionsOptions {
   store: Store;
   clock: Clock;
   signals: Signals;
+  webhooks: WebhookSender | undefined;
+  arrivals: Arrivals;
 }
+
+/** Inputs of jobs that are being stored, by the job's id: who leases one at once need not read it back. */
+export type Arrivals = Map<string, Uint8Array>;
 
 export class Submissions {
   readonly #options: SubmissionsOptions;
@@ -44,19 +57,28 @@ export class Submissions {
 
   /**
    * Resolves when the job is on disk. With an idempotency key that is known, the first job is
-   * answered. @throws ProblemError `not_found`, `queue_full`, `conflict`
+   * answered. @throws ProblemError `not_found`, `queue_full`, `conflict`, `invalid` (its webhook)
    */
   async submit(submission: Submission): Promise<JobRef> {
-    const { signals, store } = this.#options;
+    const { arrivals, clock, signals, store, webhooks } = this.#options;
+    refuseWebhook(submission, webhooks);
     const position = this.#nextPosition();
-    const now = this.#options.clock.now();
-    const { job, isNew } = await store.write(function* (tx) {
-      const inserted = yield* insert(tx, submission, { now, position });
-      if (inserted.isNew) signals.arriving(inserted.job);
-      return inserted;
-    });
-    if (isNew) signals.inserted(job);
-    return { id: job.id, status: job.status };
+    const now = clock.now();
+    let arriving: StoredJob | undefined;
+    try {
+      const { job, isNew } = await store.write(function* (tx) {
+        const inserted = yield* insert(tx, submission, { now, position });
+        if (!inserted.isNew) return inserted;
+        arriving = inserted.job;
+        arrivals.set(arriving.id, submission.input);
+        signals.arriving(arriving);
+        return inserted;
+      });
+      if (isNew) signals.inserted(job);
+      return { id: job.id, status: job.status };
+    } finally {
+      if (arriving) arrivals.delete(arriving.id);
+    }
   }
 
   /** Microseconds by name: the submission's ms, and a count within it. Grows in this process. */
@@ -64,6 +86,15 @@ export class Submissions {
     this.#lastPosition = Math.max(this.#options.clock.now() * 1_000, this.#lastPosition + 1);
     return this.#lastPosition;
   }
+}
+
+/** What every try would refuse is better told at once; and no job may fail to end by its webhook. */
+function refuseWebhook({ webhook }: Submission, sender: WebhookSender | undefined): void {
+  if (webhook === undefined) return;
+  const reason = isWebhookUrl(webhook) ? sender?.judge(webhook) : 'it is no http or https URL';
+  if (reason === undefined) return;
+  const errors = [`webhook: ${reason}`];
+  throw new ProblemError('invalid', `the webhook cannot be called: ${reason}`, { errors });
 }
 
 interface Arrival {
@@ -101,7 +132,7 @@ function* insert(
 }
 
 function createJob(
-  { endpointId, idempotency, mode, policy, trace }: Submission,
+  { api, endpointId, idempotency, mode, policy, s3Config, trace, webhook }: Submission,
   { settings }: StoredEndpoint,
   { now, position }: Arrival,
 ): StoredJob {
@@ -148,5 +179,8 @@ function createJob(
     requestHash: idempotency?.requestHash ?? null,
     traceparent: trace?.traceparent ?? null,
     tracestate: trace?.tracestate ?? null,
+    webhook: webhook ?? null,
+    s3Config: s3Config ?? null,
+    api: api ?? null,
   });
 }

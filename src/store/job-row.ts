@@ -51,6 +51,9 @@ const jobColumns = [
   'request_hash',
   'traceparent',
   'tracestate',
+  'webhook',
+  's3_config',
+  'api',
 ] as const;
 
 export function listJobValues(job: StoredJob): SqlValue[] {
@@ -102,6 +105,9 @@ export function listJobValues(job: StoredJob): SqlValue[] {
     job.requestHash,
     job.traceparent,
     job.tracestate,
+    job.webhook,
+    job.s3Config,
+    job.api,
   ];
 }
 
@@ -185,6 +191,9 @@ export function readJob(row: Row): StoredJob {
     requestHash: textOrNull(row, 'request_hash'),
     traceparent: textOrNull(row, 'traceparent'),
     tracestate: textOrNull(row, 'tracestate'),
+    webhook: textOrNull(row, 'webhook'),
+    s3Config: textOrNull(row, 's3_config'),
+    api: row['api'] === 'runpod' ? 'runpod' : null,
   };
 }
 

@@ -153,8 +153,63 @@ alter table job add column traceparent text;
 alter table job add column tracestate text;
 `;
 
+// Every failed try rewrites a delivery's row, so that the record lies apart here too. No receiver's
+// deliveries are ever looked for among those of another.
+const webhooks = `
+alter table job add column webhook text;
+
+create table delivery (
+  endpoint_id text not null,
+  id text not null,
+  job_id text not null,
+  url text not null,
+  receiver text not null,
+  created_at bigint not null,
+  bytes bigint not null,
+  tries integer not null,
+  next_at bigint not null,
+  primary key (endpoint_id, id)
+);
+create index delivery_due on delivery (receiver, next_at);
+
+create table delivery_record (
+  endpoint_id text not null,
+  delivery_id text not null,
+  bytes blob not null,
+  primary key (endpoint_id, delivery_id)
+) without rowid;
+`;
+
+const runpodJobs = `
+alter table job add column s3_config text;
+alter table job add column api text;
+`;
+
+const payloadParts = ['job_input', 'job_output']
+  .map(
+    (table) => `
+create table parts (
+  endpoint_id text not null,
+  job_id text not null,
+  at bigint not null,
+  bytes blob not null,
+  primary key (endpoint_id, job_id, at)
+) without rowid;
+insert into parts select endpoint_id, job_id, 0, bytes from ${table};
+drop table ${table};
+alter table parts rename to ${table};
+`,
+  )
+  .join('');
+
 /** Each leads from the version before it to its own, counted from 1. Never change a released one. */
-export const MIGRATIONS: readonly string[] = [firstSchema, tracedJobs];
+export const MIGRATIONS: readonly string[] = [
+  firstSchema,
+  tracedJobs,
+  webhooks,
+  runpodJobs,
+  payloadParts,
+];
 
 /**
  * Brings the database to the version that the migrations end with: all of them or, if one fails,

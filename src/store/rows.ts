@@ -1,6 +1,13 @@
 // Reading values out of rows, and the small records in them. Jobs have a file of their own.
 import { endpointSettings } from '../wire/endpoint.ts';
-import type { ChunkBatch, Row, StoredEndpoint, StoredKey, StoredWorker } from './store.ts';
+import type {
+  ChunkBatch,
+  Row,
+  StoredDelivery,
+  StoredEndpoint,
+  StoredKey,
+  StoredWorker,
+} from './store.ts';
 
 /** A column does not hold what the schema says: the row was written by something else. */
 export class UnreadableRowError extends Error {
@@ -72,6 +79,20 @@ export function readWorker(row: Row): StoredWorker {
     version: text(row, 'version'),
     devices: JSON.parse(text(row, 'devices')),
     helloAt: number(row, 'hello_at'),
+  };
+}
+
+export function readDelivery(row: Row): StoredDelivery {
+  return {
+    endpointId: text(row, 'endpoint_id'),
+    id: text(row, 'id'),
+    jobId: text(row, 'job_id'),
+    url: text(row, 'url'),
+    receiver: text(row, 'receiver'),
+    createdAt: number(row, 'created_at'),
+    bytes: number(row, 'bytes'),
+    tries: number(row, 'tries'),
+    nextAt: number(row, 'next_at'),
   };
 }
 

@@ -1,10 +1,21 @@
 // Every statement that reads, as the verbs of a Reader. What writes is in sql-transaction.ts.
 import type { JobStatus } from '../wire/job.ts';
 import { readJob } from './job-row.ts';
-import { bytes, number, readChunkBatch, readEndpoint, readKey, readWorker } from './rows.ts';
+import { readParts } from './payload-parts.ts';
+import {
+  bytes,
+  number,
+  readChunkBatch,
+  readDelivery,
+  readEndpoint,
+  readKey,
+  readWorker,
+  text,
+} from './rows.ts';
 import type {
   ChunkBatch,
   ChunkRange,
+  DueDeliveries,
   JobKey,
   JobListing,
   LogRange,
@@ -12,6 +23,7 @@ import type {
   Row,
   SqlValue,
   Step,
+  StoredDelivery,
   StoredEndpoint,
   StoredJob,
   StoredKey,
@@ -113,20 +125,12 @@ export class SqlReader implements Reader {
     return readFirst(rows, (row) => number(row, 'due_at'));
   }
 
-  *input({ endpointId, id }: JobKey): Step<Uint8Array | undefined> {
-    const rows = yield {
-      sql: 'select bytes from job_input where endpoint_id = ? and job_id = ?',
-      params: [endpointId, id],
-    };
-    return readFirst(rows, readBytes);
+  *input(key: JobKey): Step<Uint8Array | undefined> {
+    return yield* readParts('job_input', key);
   }
 
-  *output({ endpointId, id }: JobKey): Step<Uint8Array | undefined> {
-    const rows = yield {
-      sql: 'select bytes from job_output where endpoint_id = ? and job_id = ?',
-      params: [endpointId, id],
-    };
-    return readFirst(rows, readBytes);
+  *output(key: JobKey): Step<Uint8Array | undefined> {
+    return yield* readParts('job_output', key);
   }
 
   *chunks(range: ChunkRange): Step<ChunkBatch[]> {
@@ -160,6 +164,64 @@ export class SqlReader implements Reader {
     if (!first) return new Uint8Array();
     const start = from - number(first, 'at');
     return Buffer.concat(rows.map(readBytes)).subarray(start, start + maxBytes);
+  }
+
+  *receivers(): Step<{ receiver: string; nextAt: number }[]> {
+    // From one receiver to the next by the index: however much waits for each, it is not read.
+    const rows = yield {
+      sql: `with recursive each (receiver) as (
+          select min(receiver) from delivery
+          union all
+          select (select min(receiver) from delivery where receiver > each.receiver)
+            from each where each.receiver is not null
+        )
+        select receiver,
+          (select min(next_at) from delivery where receiver = each.receiver) as next_at
+        from each where receiver is not null`,
+      params: [],
+    };
+    return rows.map((row) => ({
+      receiver: text(row, 'receiver'),
+      nextAt: number(row, 'next_at'),
+    }));
+  }
+
+  *dueDeliveries({ receiver, now, limit }: DueDeliveries): Step<StoredDelivery[]> {
+    const rows = yield {
+      sql: `select * from delivery where receiver = ? and next_at <= ?
+        order by next_at limit ? ${this.#lock}`,
+      params: [receiver, now, limit],
+    };
+    return rows.map(readDelivery);
+  }
+
+  *nextDeliveryAt(receiver: string, after: number): Step<number | undefined> {
+    const rows = yield {
+      sql: `select next_at from delivery where receiver = ? and next_at > ?
+        order by next_at limit 1`,
+      params: [receiver, after],
+    };
+    return readFirst(rows, (row) => number(row, 'next_at'));
+  }
+
+  *deliveryRecord({ endpointId, id }: JobKey): Step<Uint8Array | undefined> {
+    const rows = yield {
+      sql: 'select bytes from delivery_record where endpoint_id = ? and delivery_id = ?',
+      params: [endpointId, id],
+    };
+    return readFirst(rows, readBytes);
+  }
+
+  *countDeliveries(): Step<{ endpointId: string; count: number }[]> {
+    const rows = yield {
+      sql: `select endpoint_id, count(*) as count from delivery
+        group by endpoint_id order by endpoint_id`,
+      params: [],
+    };
+    return rows.map((row) => ({
+      endpointId: text(row, 'endpoint_id'),
+      count: number(row, 'count'),
+    }));
   }
 
   *worker(endpointId: string, id: string): Step<StoredWorker | undefined> {

@@ -1,11 +1,13 @@
 // Every statement that writes, as the verbs of a Transaction, and the counting that goes with them.
 import type { JobStatus } from '../wire/job.ts';
 import { describeChange, insertJobSql, listJobValues } from './job-row.ts';
+import { deleteParts, insertParts } from './payload-parts.ts';
 import { SqlReader } from './sql-reader.ts';
 import type {
   ChunkBatch,
   JobKey,
   Step,
+  StoredDelivery,
   StoredEndpoint,
   StoredJob,
   StoredKey,
@@ -24,10 +26,7 @@ export class SqlTransaction extends SqlReader implements Transaction {
 
   *insertJob(job: StoredJob, input: Uint8Array): Step<void> {
     yield { sql: insertJobSql, params: listJobValues(job) };
-    yield {
-      sql: 'insert into job_input (endpoint_id, job_id, bytes) values (?, ?, ?)',
-      params: [job.endpointId, job.id, input],
-    };
+    yield* insertParts('job_input', job, input);
     yield* countChange(job.endpointId, { entered: job.status });
   }
 
@@ -43,26 +42,20 @@ export class SqlTransaction extends SqlReader implements Transaction {
   *removeJob({ endpointId, id, status }: StoredJob): Step<void> {
     const params = [endpointId, id];
     yield { sql: 'delete from job where endpoint_id = ? and id = ?', params };
-    yield { sql: 'delete from job_input where endpoint_id = ? and job_id = ?', params };
+    yield* deleteParts('job_input', { endpointId, id });
     yield { sql: 'delete from job_log where endpoint_id = ? and job_id = ?', params };
     yield* this.dropOutput({ endpointId, id });
     yield* this.dropChunks({ endpointId, id });
     yield* countChange(endpointId, { left: status });
   }
 
-  *putOutput({ endpointId, id }: JobKey, output: Uint8Array): Step<void> {
-    yield {
-      sql: `insert into job_output (endpoint_id, job_id, bytes) values (?, ?, ?)
-        on conflict (endpoint_id, job_id) do update set bytes = excluded.bytes`,
-      params: [endpointId, id, output],
-    };
+  *putOutput(key: JobKey, output: Uint8Array): Step<void> {
+    yield* this.dropOutput(key);
+    yield* insertParts('job_output', key, output);
   }
 
-  *dropOutput({ endpointId, id }: JobKey): Step<void> {
-    yield {
-      sql: 'delete from job_output where endpoint_id = ? and job_id = ?',
-      params: [endpointId, id],
-    };
+  *dropOutput(key: JobKey): Step<void> {
+    yield* deleteParts('job_output', key);
   }
 
   *appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): Step<void> {
@@ -93,6 +86,35 @@ export class SqlTransaction extends SqlReader implements Transaction {
     yield {
       sql: 'insert into job_log (endpoint_id, job_id, at, bytes) values (?, ?, ?, ?)',
       params: [endpointId, id, at, lines],
+    };
+  }
+
+  *insertDelivery(delivery: StoredDelivery, record: Uint8Array): Step<void> {
+    const { bytes, createdAt, endpointId, id, jobId, nextAt, receiver, tries, url } = delivery;
+    yield {
+      sql: `insert into delivery (endpoint_id, id, job_id, url, receiver, created_at, bytes, tries,
+        next_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+      params: [endpointId, id, jobId, url, receiver, createdAt, bytes, tries, nextAt],
+    };
+    yield {
+      sql: 'insert into delivery_record (endpoint_id, delivery_id, bytes) values (?, ?, ?)',
+      params: [endpointId, id, record],
+    };
+  }
+
+  *postponeDelivery({ endpointId, id, nextAt, tries }: StoredDelivery): Step<void> {
+    yield {
+      sql: 'update delivery set tries = ?, next_at = ? where endpoint_id = ? and id = ?',
+      params: [tries, nextAt, endpointId, id],
+    };
+  }
+
+  *removeDelivery({ endpointId, id }: JobKey): Step<void> {
+    const params = [endpointId, id];
+    yield { sql: 'delete from delivery where endpoint_id = ? and id = ?', params };
+    yield {
+      sql: 'delete from delivery_record where endpoint_id = ? and delivery_id = ?',
+      params,
     };
   }
 

@@ -3,7 +3,7 @@
 import { statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { MIGRATIONS, migrate } from './migrations.ts';
-import { type Query, type Row, type Step, StoreUnavailableError } from './store.ts';
+import { type Query, type Row, type SqlValue, type Step, StoreUnavailableError } from './store.ts';
 
 export interface SqliteOptions {
   /** The file, made if it is missing; `:memory:` keeps everything in memory and is gone on close. */
@@ -25,6 +25,9 @@ const CHECKPOINT_PAGES = 4_000;
 
 /** Far above what the store says; a bound for update statements, which are made as needed. */
 const STATEMENTS_KEPT = 512;
+
+/** A parameter from here on is not left in a statement that waits for its next use. */
+const LARGE_BYTES = 65_536;
 
 /** Primary result codes after which SQLite may have rolled the transaction back by itself. */
 const storageFailures = new Set([
@@ -78,6 +81,9 @@ export class SqliteConnection {
   run(query: Query): Row[] {
     const { prepared, toRow } = this.#prepare(query.sql);
     const found = prepared.all(...query.params);
+    // Whatever is bound next replaces the copy that SQLite made of it; that may take long to come. This
+    // runs nothing: it takes back what is bound.
+    if (query.params.some(isLarge)) prepared.iterate();
     return found.length === 0 ? [] : found.map(toRow);
   }
 
@@ -143,6 +149,10 @@ export class SqliteConnection {
     this.#statements.set(sql, statement);
     return statement;
   }
+}
+
+function isLarge(param: SqlValue): boolean {
+  return typeof param === 'object' && param !== null && param.byteLength >= LARGE_BYTES;
 }
 
 /** Rows over the arrays that node:sqlite gives: a job costs half as much as with its own objects. */

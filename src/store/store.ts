@@ -113,6 +113,30 @@ export interface StoredJob {
   /** Trace of the request that made it, as in wire/trace-context.ts. */
   traceparent: string | null;
   tracestate: string | null;
+  /** Where its record is posted when it has ended. */
+  webhook: string | null;
+  /** Handed to the handler; JSON text of an S3Config. */
+  s3Config: string | null;
+  /** Whose record its webhook gets: null is that of the service's own paths. */
+  api: 'runpod' | null;
+}
+
+/** A record that has to be posted somewhere. It outlives its job. */
+export interface StoredDelivery {
+  endpointId: string;
+  /** Sorts by the time at which the job ended. */
+  id: string;
+  jobId: string;
+  url: string;
+  /** Host and port of the URL: what may be slow or dead as one. */
+  receiver: string;
+  createdAt: number;
+  /** Of the record. */
+  bytes: number;
+  /** Made so far, none of them with success. */
+  tries: number;
+  /** Not to be tried before. */
+  nextAt: number;
 }
 
 export interface StoredEndpoint {
@@ -163,6 +187,12 @@ export interface JobKey {
   id: string;
 }
 
+export interface DueDeliveries {
+  receiver: string;
+  now: number;
+  limit: number;
+}
+
 export interface JobListing {
   endpointId: string;
   status: JobStatus | undefined;
@@ -205,6 +235,15 @@ export interface Reader {
   output(key: JobKey): Step<Uint8Array | undefined>;
   chunks(range: ChunkRange): Step<ChunkBatch[]>;
   log(range: LogRange): Step<Uint8Array>;
+  /** Everyone to whom something has to be delivered, with the time of the first. */
+  receivers(): Step<{ receiver: string; nextAt: number }[]>;
+  /** Those whose time has come, the earliest first. */
+  dueDeliveries(due: DueDeliveries): Step<StoredDelivery[]>;
+  /** The first time after `after` at which the receiver is to be tried. */
+  nextDeliveryAt(receiver: string, after: number): Step<number | undefined>;
+  /** The record as it was when the job ended: JSON. */
+  deliveryRecord(key: JobKey): Step<Uint8Array | undefined>;
+  countDeliveries(): Step<{ endpointId: string; count: number }[]>;
   worker(endpointId: string, id: string): Step<StoredWorker | undefined>;
   workers(): Step<StoredWorker[]>;
   keyByHash(hash: string): Step<StoredKey | undefined>;
@@ -221,7 +260,7 @@ export interface Transaction extends Reader {
    * was changed since. Keeps the endpoint's counters by that too; `retried` is added to its own.
    */
   saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void>;
-  /** With its input, output, chunks and log; terminal counters stay. */
+  /** With its input, output, chunks and log; terminal counters stay, and so do deliveries. */
   removeJob(job: StoredJob): Step<void>;
   putOutput(key: JobKey, output: Uint8Array): Step<void>;
   dropOutput(key: JobKey): Step<void>;
@@ -229,6 +268,12 @@ export interface Transaction extends Reader {
   /** Those of every attempt. */
   dropChunks(key: JobKey): Step<void>;
   appendLog(key: JobKey, at: number, lines: Uint8Array): Step<void>;
+  /** The caller has seen to it that the id is new. */
+  insertDelivery(delivery: StoredDelivery, record: Uint8Array): Step<void>;
+  /** Writes its tries and its next time. */
+  postponeDelivery(delivery: StoredDelivery): Step<void>;
+  /** With its record. */
+  removeDelivery(key: JobKey): Step<void>;
   putWorker(worker: StoredWorker): Step<void>;
   removeWorker(endpointId: string, id: string): Step<void>;
   putKey(key: StoredKey): Step<void>;

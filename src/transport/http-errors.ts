@@ -1,4 +1,5 @@
 // What an HTTP answer that is no success, or none at all, means for the worker.
+import { readRetryAfterMs } from '../base/retry-after.ts';
 import type { WorkerVerb } from '../wire/routes.ts';
 import { LinkError, type LinkErrorCode } from '../wire/worker-link.ts';
 
@@ -51,11 +52,9 @@ function readProblem(body: Uint8Array): { code?: string; detail?: string } {
   return problem;
 }
 
-/** Seconds or an HTTP date, as ms from now; undefined if it is neither. */
 function readRetryAfter(value: string | undefined): number | undefined {
-  if (value === undefined) return undefined;
-  const ms = /^\d+$/.test(value) ? Number(value) * 1_000 : Date.parse(value) - Date.now();
-  return Number.isNaN(ms) ? undefined : Math.min(Math.max(0, ms), MAX_RETRY_AFTER_MS);
+  const ms = readRetryAfterMs(value, Date.now());
+  return ms && Math.min(ms, MAX_RETRY_AFTER_MS);
 }
 
 /** In words, with the system's code where there is one. */

@@ -1,5 +1,6 @@
 // What the platform answers to a worker's verbs, checked member by member. Written by hand, because
 // every worker loads it; the same rules as schemas are in wire/worker-link-schemas.ts.
+import { MAX_S3_CONFIG_LENGTH } from '../wire/job.ts';
 import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../wire/trace-context.ts';
 import {
   type LeaseHeader,
@@ -22,12 +23,16 @@ export class AnswerError extends Error {
 /** The answer to hello. @throws AnswerError */
 export function readWelcome(value: unknown): WorkerWelcome {
   const members = openObject(value, 'answer');
-  return {
+  const welcome: WorkerWelcome = {
     protocol: members.int('protocol'),
     leaseMs: members.number('leaseMs'),
     renewEveryMs: members.number('renewEveryMs'),
     takeWaitMs: members.number('takeWaitMs'),
   };
+  if (members.has('capabilities')) {
+    welcome.capabilities = members.list('capabilities', (name) => String(name));
+  }
+  return welcome;
 }
 
 /** The header of one lease; `path` is what an error calls it. @throws AnswerError */
@@ -35,6 +40,7 @@ export function readLeaseHeader(value: unknown, path: string): LeaseHeader {
   const members = openObject(value, path);
   const traceparent = members.optionalText('traceparent', TRACEPARENT_LENGTH);
   const tracestate = members.optionalText('tracestate', MAX_TRACESTATE_LENGTH);
+  const s3Config = members.optionalText('s3Config', MAX_S3_CONFIG_LENGTH);
   const header: LeaseHeader = {
     jobId: members.text('jobId', MAX_JOB_ID_LENGTH),
     attempt: members.int('attempt', 1),
@@ -45,7 +51,13 @@ export function readLeaseHeader(value: unknown, path: string): LeaseHeader {
   };
   if (traceparent !== undefined) header.traceparent = traceparent;
   if (tracestate !== undefined) header.tracestate = tracestate;
+  if (s3Config !== undefined) header.s3Config = s3Config;
   return header;
+}
+
+/** Of an answer with `leases`. @throws AnswerError */
+export function readLeaseHeaders(value: unknown): LeaseHeader[] {
+  return openObject(value, 'answer').list('leases', readLeaseHeader);
 }
 
 /** The answer to renew. @throws AnswerError */
@@ -124,6 +136,10 @@ class Members {
     const value = this.#values.get(name);
     if (typeof value === 'string' && value.length >= 1 && value.length <= maxLength) return value;
     throw this.#reject(name, `must be a string of 1 to ${maxLength} characters`);
+  }
+
+  has(name: string): boolean {
+    return this.#values.has(name);
   }
 
   optionalText(name: string, maxLength: number): string | undefined {

@@ -2,12 +2,13 @@
 // of workers.
 import { z } from 'zod';
 import { type JobPolicy, LIMITS, type RunRequest } from './job.ts';
+import { isWebhookUrl, MAX_WEBHOOK_CHARACTERS } from './webhook.ts';
 
 export const executionTimeoutMs = z
   .int()
   .min(LIMITS.executionTimeoutMs.min)
   .max(LIMITS.executionTimeoutMs.max);
-const ttlMs = z.int().min(LIMITS.ttlMs.min).max(LIMITS.ttlMs.max);
+export const ttlMs = z.int().min(LIMITS.ttlMs.min).max(LIMITS.ttlMs.max);
 
 const jobPolicy = z.strictObject({
   executionTimeout: executionTimeoutMs.exactOptional(),
@@ -16,11 +17,17 @@ const jobPolicy = z.strictObject({
   delay: z.int().min(LIMITS.delayMs.min).max(LIMITS.delayMs.max).exactOptional(),
 }) satisfies z.ZodType<JobPolicy>;
 
+export const webhook = z
+  .string()
+  .max(MAX_WEBHOOK_CHARACTERS, { abort: true })
+  .refine(isWebhookUrl, 'must be an http or https URL without a user name or password');
+
 export const runRequest = z.strictObject({
   input: z.custom<object>(
     (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
     'must be an object',
   ),
   policy: jobPolicy.exactOptional(),
+  webhook: webhook.exactOptional(),
   idempotencyKey: z.string().min(1).max(255).exactOptional(),
 }) satisfies z.ZodType<RunRequest>;

@@ -63,7 +63,8 @@ export const STUCK_STATES = ['running', 'waiting', 'unreachable'] as const;
 export interface StuckPlace {
   /**
    * `running`: JavaScript in its thread. `waiting`: none of its code ran, a promise had not settled.
-   * `unreachable`: the thread answered nothing; it was in native code, or collected garbage.
+   * `unreachable`: the thread answered nothing in time; it was in native code, collected garbage, or
+   * got no processor time.
    */
   state: (typeof STUCK_STATES)[number];
   /** What its thread ran, innermost first; at most 8,000 characters. */
@@ -141,11 +142,25 @@ export interface JobPolicy {
   delay?: number;
 }
 
+/** Where a client wants the files that a job makes; at most 8,192 characters as JSON. */
+export interface S3Config {
+  accessId?: string;
+  accessSecret?: string;
+  bucketName?: string;
+  endpointUrl?: string;
+  objectPath?: string;
+}
+
+/** Longest JSON text of an S3Config, characters. */
+export const MAX_S3_CONFIG_LENGTH = 8_192;
+
 /** The body of run and runsync. */
 export interface RunRequest {
   /** Looked at only to see that it is an object. */
   input: object;
   policy?: JobPolicy;
+  /** http or https, at most 2,048 characters: the record is posted there when the job has ended. */
+  webhook?: string;
   /** 1 to 255 characters. */
   idempotencyKey?: string;
 }

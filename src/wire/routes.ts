@@ -17,6 +17,9 @@ export const routes = {
 
 export type WorkerVerb = 'hello' | 'take' | 'renew' | 'report' | 'bye';
 
+/** Below here the operations have the paths and the shapes of RunPod's API. */
+export const RUNPOD_BASE = '/runpod';
+
 /** Headers of stream answers: where to go on, how the job is, and that a new attempt began. */
 export const STREAM_HEADERS = {
   next: 'Millrace-Next',

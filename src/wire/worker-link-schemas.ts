@@ -2,7 +2,13 @@
 // 8 MB or more, which is nothing once and much in every worker.
 import { z } from 'zod';
 import { MAX_CHUNK_BYTES } from './chunk.ts';
-import { type AttemptError, ERROR_CODES, STUCK_STATES, type StuckPlace } from './job.ts';
+import {
+  type AttemptError,
+  ERROR_CODES,
+  MAX_S3_CONFIG_LENGTH,
+  STUCK_STATES,
+  type StuckPlace,
+} from './job.ts';
 import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from './trace-context.ts';
 import {
   type Device,
@@ -74,13 +80,18 @@ export const workerHello = z.object({
   slots: z.int().min(1),
   devices: listOf(device),
   outbox: listOf(leaseRef),
+  requires: listOf(z.string().max(64)).exactOptional(),
 }) satisfies z.ZodType<WorkerHello>;
 
 export const workerWelcome = z.object({
   protocol: z.int(),
+  capabilities: z.array(z.string()).exactOptional(),
   leaseMs: z.number(),
   renewEveryMs: z.number(),
   takeWaitMs: z.number(),
+  reportsBy: z.enum(['worker', 'attempt']).exactOptional(),
+  takesBack: z.boolean().exactOptional(),
+  replacesWorkers: z.boolean().exactOptional(),
 }) satisfies z.ZodType<WorkerWelcome>;
 
 export const takeRequest = z.object({
@@ -98,6 +109,7 @@ export const leaseHeader = z.object({
   submittedAt: z.number(),
   traceparent: traceparent.exactOptional(),
   tracestate: z.string().min(1).max(MAX_TRACESTATE_LENGTH).exactOptional(),
+  s3Config: z.string().min(1).max(MAX_S3_CONFIG_LENGTH).exactOptional(),
 }) satisfies z.ZodType<LeaseHeader>;
 
 export const renewRequest = z.object({
@@ -169,7 +181,12 @@ export const reportHeader = z.discriminatedUnion('kind', [
   }),
   z.object({ ...reportBase, kind: z.literal('progress') }),
   z.object({ ...reportBase, kind: z.literal('log'), dropped: z.int().min(0) }),
-  z.object({ ...reportBase, kind: z.literal('outcome'), outcome }),
+  z.object({
+    ...reportBase,
+    kind: z.literal('outcome'),
+    outcome,
+    isWorn: z.literal(true).exactOptional(),
+  }),
 ]) satisfies z.ZodType<ReportHeader>;
 
 export const reportReply = z.discriminatedUnion('answer', [

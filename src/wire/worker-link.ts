@@ -6,6 +6,12 @@ import type { AttemptError } from './job.ts';
 export const PROTOCOL_VERSION = 1;
 
 /**
+ * What the platform can do beyond the bare protocol, and a worker may ask for in `hello`. A thing that
+ * both sides have to know is a new version instead.
+ */
+export const CAPABILITIES = ['progress', 'log', 'solo', 'trace'] as const;
+
+/**
  * What a worker may ask of one endpoint's queue. Every call rejects with a LinkError; after
  * `unavailable` it may be repeated as it is: all five verbs are idempotent.
  */
@@ -89,16 +95,26 @@ export interface WorkerHello extends WorkerIdentity {
   devices: Device[];
   /** Attempts that are over and whose outcome is still to be delivered: they stay leased. */
   outbox: LeaseRef[];
+  /** Capabilities without which the worker cannot work. A platform that lacks one says which. */
+  requires?: string[];
 }
 
 export interface WorkerWelcome {
   protocol: number;
+  /** Of the platform, as in `CAPABILITIES`; one from before there were any names none. */
+  capabilities?: string[];
   /** A lease ends this long after it was given or last renewed. */
   leaseMs: number;
   /** Longest wait of one `renew`, and so the rhythm of renewals. */
   renewEveryMs: number;
   /** Longest wait of one `take`. */
   takeWaitMs: number;
+  /** `attempt`: a call of `report` carries one attempt's, beside those of others. Default `worker`. */
+  reportsBy?: 'worker' | 'attempt';
+  /** False: a job is not taken back; one that comes while the worker leaves is run if there is time. */
+  takesBack?: boolean;
+  /** True: the platform itself replaces a worker that asks for it in an outcome. */
+  replacesWorkers?: boolean;
 }
 
 export interface TakeRequest extends WorkerIdentity {
@@ -121,6 +137,8 @@ export interface LeaseHeader extends LeaseRef {
   /** Trace of the client's request, if it named one; as in trace-context.ts. */
   traceparent?: string;
   tracestate?: string;
+  /** What the client named for the job's files: JSON text of an S3Config. It holds a secret. */
+  s3Config?: string;
 }
 /** The right to run one attempt, and what to run it on: the JSON bytes of the input. */
 export type Lease = LeaseHeader & { input: Uint8Array };
@@ -209,7 +227,12 @@ export type ReportHeader =
       /** Lines that the worker had to leave out before these. The body is NDJSON. */
       dropped: number;
     })
-  | (ReportBase & { kind: 'outcome'; outcome: Outcome });
+  | (ReportBase & {
+      kind: 'outcome';
+      outcome: Outcome;
+      /** The handler wants no other job to run in this worker; it leaves by itself. */
+      isWorn?: true;
+    });
 export type Report = ReportHeader & { body: Uint8Array };
 
 export interface ReportRequest extends WorkerIdentity {

@@ -72,6 +72,7 @@ export class Attempts {
   readonly #attempts = new Map<string, Attempt>();
   readonly #changed = new Set<() => void>();
   readonly #accepted = new Set<() => void>();
+  #isWorn = false;
   #active = 0;
   #ended = 0;
   #handlerTimeoutMs = Number.POSITIVE_INFINITY;
@@ -111,6 +112,11 @@ export class Attempts {
       if (now - stopAskedAt >= this.#stuckAfterMs) stuck++;
     }
     return stuck;
+  }
+
+  /** A handler wants no other job to run in this worker. */
+  get isWorn(): boolean {
+    return this.#isWorn;
   }
 
   /** One that must have its process to itself is waiting or running. */
@@ -312,6 +318,7 @@ export class Attempts {
     attempt.phase = { name: 'ended' };
     this.#active--;
     this.#ended++;
+    if (end.isWorn) this.#isWorn = true;
     this.#observer?.attemptEnded(attempt.lease, end.outcome);
     this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);

@@ -24,6 +24,8 @@ export interface ExecutionSink {
 export interface ExecutionEnd {
   outcome: Outcome;
   output: Uint8Array | undefined;
+  /** The handler wants no other job to run in this worker. */
+  isWorn?: boolean | undefined;
 }
 
 export interface Execution {
@@ -35,17 +37,28 @@ export interface Execution {
   grant(bytes: number): void;
 }
 
+/**
+ * `load`: the module itself, which another try would not change; `check`: one that it registered
+ * failed; `setup`: what it does to get ready threw, took too long or was broken off.
+ */
+export type StartStage = 'load' | 'check' | 'setup';
+
+interface StartFailure {
+  stage?: StartStage;
+  check?: string | undefined;
+  cause?: unknown;
+}
+
 /** The author's module could not be loaded or its setup failed: no job can run. */
 export class HandlerNotLoadedError extends Error {
   override readonly name = 'HandlerNotLoadedError';
-  /**
-   * `load`: the module itself, which another try would not change; `setup`: what it does to get ready
-   * threw, took too long or was broken off.
-   */
-  readonly stage: 'load' | 'setup';
+  readonly stage: StartStage;
+  /** Name of the check that failed. */
+  readonly check: string | undefined;
 
-  constructor(message: string, options: { stage?: 'load' | 'setup'; cause?: unknown } = {}) {
+  constructor(message: string, options: StartFailure = {}) {
     super(message, { cause: options.cause });
+    this.check = options.check;
     this.stage = options.stage ?? 'setup';
   }
 }

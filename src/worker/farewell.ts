@@ -17,6 +17,9 @@ export interface Farewell {
   abandoned: number;
 }
 
+/** For a bye after a flush that took all its time, so that a platform that is back hears it, ms. */
+const LEAST_BYE_MS = 1_000;
+
 export interface WindUpOptions {
   options: CompleteWorkerOptions;
   attempts: Attempts;
@@ -31,24 +34,30 @@ export async function windUp(round: WindUpOptions): Promise<Farewell> {
   const { hurry, options, reporter, taking } = round;
   const { clock, drainMs, flushMs, log, outbox } = options;
   const drainUntil = clock.now() + drainMs;
-  const abandoned = await endJobs(round);
-  if (abandoned > 0) log.warn({ abandoned }, 'jobs did not end in time; they go back to the queue');
-  // A take that was answered in that instant still brings leases, to be given back.
+  let abandoned = await endJobs(round, drainMs);
+  // A take that was answered in that instant still brings leases, to be given back or run.
+  await settles(taking, { clock, ms: drainUntil - clock.now(), signal: hurry });
   await settles(taking, { clock, ms: flushMs });
+  abandoned += await endJobs(round, drainUntil - clock.now());
+  if (abandoned > 0) log.warn({ abandoned }, 'jobs did not end in time; they go back to the queue');
   // What is left of the drain is time for a platform that is away to come back.
   const leftMs = hurry.aborted ? 0 : drainUntil - clock.now();
   await settles(reporter.delivered(), { clock, ms: leftMs, signal: hurry });
+  const flushUntil = clock.now() + flushMs;
   await settles(reporter.delivered(), { clock, ms: flushMs });
   const undelivered = outbox.undelivered();
   if (undelivered.length > 0) log.error({ undelivered }, 'outcomes could not be delivered');
   await outbox.secure();
-  await sayBye(options);
+  await sayBye(options, Math.max(flushUntil, clock.now() + LEAST_BYE_MS));
   return { delivered: undelivered.length === 0, undelivered, abandoned };
 }
 
 /** How many did not end, and were given back all the same. */
-async function endJobs({ attempts, hurry, options }: WindUpOptions): Promise<number> {
-  const { clock, drainMs, forceMs } = options;
+async function endJobs(
+  { attempts, hurry, options }: WindUpOptions,
+  drainMs: number,
+): Promise<number> {
+  const { clock, forceMs } = options;
   attempts.releaseWaiting();
   if (!(await settles(attempts.idle(), { clock, ms: drainMs, signal: hurry }))) {
     attempts.stopAll('shutdown');
@@ -58,9 +67,8 @@ async function endJobs({ attempts, hurry, options }: WindUpOptions): Promise<num
 }
 
 /** Unheard, it costs time only: the leases run out, and a successor's hello tells the same. */
-async function sayBye(options: CompleteWorkerOptions): Promise<void> {
-  const { clock, flushMs, incarnation, link, log, observer, outbox, workerId } = options;
-  const until = clock.now() + flushMs;
+async function sayBye(options: CompleteWorkerOptions, until: number): Promise<void> {
+  const { clock, incarnation, link, log, observer, outbox, workerId } = options;
   const pace = new RetryPace({ baseMs: 100, maxMs: 1_000, jitter: 0.2 });
   const bye = { workerId, incarnation, reason: 'drained' as const, outbox: outbox.survivors() };
   for (;;) {

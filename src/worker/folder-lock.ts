@@ -22,15 +22,33 @@ export interface FolderLock {
   release(): void;
 }
 
-/** What a process says of itself: it has the folder, or wants it. Of those that want it, one gets it. */
-type Claim = 'holds' | 'wants';
+/**
+ * What a process says of itself: it has the folder, or wants it, or has it only until somebody else
+ * wants it. Of those that want it, one gets it.
+ */
+const CLAIMS = ['holds', 'wants', 'visits'] as const;
+type Claim = (typeof CLAIMS)[number];
+
+export interface LockOptions {
+  /**
+   * The folder is had as a guest, who gives way to everybody: called when its owner has come, who then
+   * waits for the release.
+   */
+  onWanted?: () => void;
+}
 
 /** @throws FolderInUseError, and whatever the file system throws */
-export async function lockFolder(folder: string): Promise<FolderLock> {
+export async function lockFolder(
+  folder: string,
+  { onWanted }: LockOptions = {},
+): Promise<FolderLock> {
   const name = `${process.pid}-${randomBytes(6).toString('hex')}${SUFFIX}`;
-  let claim: Claim = 'wants';
+  const isGuest = onWanted !== undefined;
+  let claim: Claim = isGuest ? 'visits' : 'wants';
   const server = createServer((socket) => {
     socket.on('error', () => {});
+    // An owner says that he is one; a guest says nothing.
+    socket.on('data', () => onWanted?.());
     socket.end(claim);
   });
   const release = () => {
@@ -40,13 +58,19 @@ export async function lockFolder(folder: string): Promise<FolderLock> {
   await listenAs(server, folder, name);
   server.unref();
   try {
-    while (await mustWait(folder, name)) await delay(LOOK_AGAIN_MS);
+    while (await mustWait({ folder, name, isGuest })) await delay(LOOK_AGAIN_MS);
   } catch (error) {
     release();
     throw error;
   }
-  claim = 'holds';
+  if (!isGuest) claim = 'holds';
   return { release };
+}
+
+interface Claimant {
+  folder: string;
+  name: string;
+  isGuest: boolean;
 }
 
 /**
@@ -54,15 +78,17 @@ export async function lockFolder(folder: string): Promise<FolderLock> {
  * that has the folder keeps it; between two that want it, the name decides.
  * @throws FolderInUseError
  */
-async function mustWait(folder: string, name: string): Promise<boolean> {
+async function mustWait({ folder, isGuest, name }: Claimant): Promise<boolean> {
   let someoneYields = false;
   for (const other of readdirSync(folder)) {
     if (other === name || !other.endsWith(SUFFIX)) continue;
-    const claim = await askClaim(folder, other);
+    const claim = await askClaim({ folder, name: other, isGuest });
     // Names are never used twice: nobody can have taken this one meanwhile.
     if (claim === undefined) rmSync(join(folder, other), { force: true });
-    else if (claim === 'leaves' || (claim === 'wants' && name < other)) someoneYields = true;
-    else throw new FolderInUseError(`it is in use by another process (pid ${parsePid(other)})`);
+    else if (claim === 'leaves') someoneYields = true;
+    else if (!isGuest && (claim === 'visits' || (claim === 'wants' && name < other))) {
+      someoneYields = true;
+    } else throw new FolderInUseError(`it is in use by another process (pid ${parsePid(other)})`);
   }
   return someoneYields;
 }
@@ -83,11 +109,13 @@ async function listenAs(server: Server, folder: string, name: string): Promise<v
 }
 
 /** `leaves`: it hung up without a word. Undefined if the process is dead, or gone meanwhile. */
-function askClaim(folder: string, name: string): Promise<Claim | 'leaves' | undefined> {
+function askClaim({ folder, isGuest, name }: Claimant): Promise<Claim | 'leaves' | undefined> {
   return withAddress(folder, name, (path) => {
     return new Promise<Claim | 'leaves' | undefined>((resolve, reject) => {
       let said = '';
-      const socket = connect(path);
+      const socket = connect(path, () => {
+        if (!isGuest) socket.write('mine');
+      });
       socket.setTimeout(ANSWER_LIMIT_MS, () => {
         resolve('holds');
         socket.destroy();
@@ -102,7 +130,7 @@ function askClaim(folder: string, name: string): Promise<Claim | 'leaves' | unde
         else reject(error);
       });
       socket.on('close', () => {
-        resolve(said === 'holds' || said === 'wants' ? said : 'leaves');
+        resolve(CLAIMS.find((claim) => claim === said) ?? 'leaves');
       });
     });
   });

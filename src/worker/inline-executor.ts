@@ -5,7 +5,7 @@ import { type Clock, systemClock } from '../base/clock.ts';
 import { createLinesLog } from '../handler/attempt-log.ts';
 import { captureConsole } from '../handler/console.ts';
 import type { HandlerConfig, SetupContext } from '../handler/define.ts';
-import { type AttemptLimits, type AttemptSink, invoke } from '../handler/invoke.ts';
+import { type Attempt, type AttemptLimits, type AttemptSink, invoke } from '../handler/invoke.ts';
 import type { LoadedHandler } from '../handler/load.ts';
 import { LogLines } from '../handler/log-lines.ts';
 import { StopError } from '../handler/stop.ts';
@@ -49,6 +49,10 @@ const DEFAULTS: Defaults = {
   limits: LIMITS,
 };
 const DEFAULT_SETUP_TIMEOUT_MS = 600_000;
+const CRASH = {
+  code: 'thread_crashed',
+  message: "the handler's thread died: it was killed",
+} as const;
 
 export class InlineExecutor implements Executor {
   readonly slots: number;
@@ -58,7 +62,7 @@ export class InlineExecutor implements Executor {
   readonly #setupLines: LogLines;
   readonly #setupAbort = new AbortController();
   readonly #waiting = new Set<ManagedExecution>();
-  readonly #running = new Set<ManagedExecution>();
+  readonly #running = new Map<ManagedExecution, Attempt>();
   readonly #listeners: (() => void)[] = [];
   #nextNumber = 1;
   #state: 'starting' | 'ready' | 'stopped' = 'starting';
@@ -105,12 +109,28 @@ export class InlineExecutor implements Executor {
     return job;
   }
 
+  /**
+   * As if the thread had died in the code of that job; what runs is told to end and goes on unheard.
+   * False if the job does not run.
+   */
+  crash(jobId: string): boolean {
+    const running = [...this.#running];
+    if (!running.some(([job]) => job.lease.jobId === jobId)) return false;
+    for (const [job, attempt] of running) {
+      if (job.stopReason !== undefined) job.settleStopped('thread');
+      else if (job.lease.jobId === jobId) job.settleCrashed(CRASH);
+      else job.settleReleased('neighbour');
+      attempt.stop('lost');
+    }
+    return true;
+  }
+
   async stop(): Promise<void> {
     const wasReady = this.#state === 'ready';
     this.#state = 'stopped';
     this.#setupAbort.abort(new StopError('shutdown'));
-    for (const job of [...this.#waiting, ...this.#running]) job.stop('shutdown');
-    await Promise.all([...this.#running].map((job) => job.end));
+    for (const job of [...this.#waiting, ...this.#running.keys()]) job.stop('shutdown');
+    await Promise.all([...this.#running.keys()].map((job) => job.end));
     if (!wasReady) return;
     try {
       await this.#options.handler.teardown?.();
@@ -133,14 +153,14 @@ export class InlineExecutor implements Executor {
 
   #run(job: ManagedExecution): void {
     const { handler, devices, windowBytes, limits, clock } = this.#options;
-    const { jobId, attempt, input, traceparent, tracestate } = job.lease;
+    const { jobId, attempt, input, traceparent, tracestate, s3Config } = job.lease;
     const { timeoutMs } = job;
     const number = this.#nextNumber++;
     const trace = { traceparent, tracestate };
     const lent = { timeoutMs, devices, windowBytes, limits, clock };
-    const call = { number, jobId, attempt, input, ...trace, ...lent };
-    this.#running.add(job);
+    const call = { number, jobId, attempt, input, s3Config, ...trace, ...lent };
     const running = invoke(handler, call, this.#createSink(job));
+    this.#running.set(job, running);
     job.begin({
       stop: (reason, detail) => running.stop(reason, detail),
       grant: (bytes) => running.grant(bytes),

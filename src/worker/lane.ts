@@ -11,6 +11,7 @@ import type { Piscina } from 'piscina';
 import type { HandlerConfig } from '../handler/define.ts';
 import type { StopReason } from '../handler/stop.ts';
 import type { AttemptError } from '../wire/job.ts';
+import type { StartStage } from './executor.ts';
 import { LaneJobs } from './lane-jobs.ts';
 import type { ManagedExecution } from './managed-execution.ts';
 import { describeDeath } from './thread-death.ts';
@@ -34,7 +35,7 @@ export interface LaneEvents {
   /** The thread is about to be killed for a job that does not end: another one can be started. */
   onKill(lane: Lane): void;
   /** The thread does not end although it was terminated; its jobs are settled. */
-  onStuck(lane: Lane): void;
+  onStuck(lane: Lane, reason: string): void;
   /** The thread is dead and its jobs are settled. */
   onGone(lane: Lane, reason: string): void;
 }
@@ -71,8 +72,9 @@ export class Lane {
   #isKilled = false;
   #hasServed = false;
   #failure: string | undefined;
+  #failedCheck: string | undefined;
   #lastWords: LastWords | undefined;
-  #isLoaded = false;
+  #stage: 'load' | 'setup' = 'load';
   #config: HandlerConfig = {};
   #timer: NodeJS.Timeout | undefined;
   readonly #whenGone: (() => void)[] = [];
@@ -100,9 +102,15 @@ export class Lane {
     return this.#thread !== undefined;
   }
 
-  /** How far its start came, or where it failed. */
-  get stage(): 'load' | 'setup' {
-    return this.#isLoaded ? 'setup' : 'load';
+  /** Where its start failed; as in HandlerNotLoadedError. */
+  get stage(): StartStage {
+    if (this.#failedCheck !== undefined) return 'check';
+    return this.#stage;
+  }
+
+  /** Name of the check that failed as it started. */
+  get failedCheck(): string | undefined {
+    return this.#failedCheck;
   }
 
   /** It has jobs, or could have. */
@@ -125,7 +133,7 @@ export class Lane {
 
   run(job: ManagedExecution): void {
     const { lease, timeoutMs } = job;
-    const { jobId, attempt, traceparent, tracestate } = lease;
+    const { jobId, attempt, traceparent, tracestate, s3Config } = lease;
     const number = this.#jobs.add(job);
     job.begin({
       stop: (reason, detail) => this.#stopJob(number, reason, detail),
@@ -133,7 +141,7 @@ export class Lane {
       kill: () => this.kill(),
     });
     this.#outbox.push(
-      { kind: 'job', number, jobId, attempt, timeoutMs, traceparent, tracestate },
+      { kind: 'job', number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config },
       lease.input,
     );
   }
@@ -147,7 +155,7 @@ export class Lane {
     if (this.#state === 'gone' || this.#state === 'stuck') return Promise.resolve();
     return new Promise((resolve) => {
       this.#whenGone.push(resolve);
-      if (this.#state !== 'ready') return this.kill();
+      if (this.#isKilled || this.#state !== 'ready') return this.kill();
       this.#state = 'leaving';
       this.#outbox.push({ kind: 'teardown' });
       this.#timer = setTimeout(() => this.kill(), teardownMs);
@@ -200,7 +208,7 @@ export class Lane {
         this.#heapLimitBytes = message.heapLimitBytes;
         return;
       case 'loaded':
-        this.#isLoaded = true;
+        this.#stage = 'setup';
         this.#config = message.config;
         this.#limitSetup(
           this.#options.setupTimeoutMs ?? message.config.setupTimeoutMs ?? DEFAULT_SETUP_TIMEOUT_MS,
@@ -210,6 +218,7 @@ export class Lane {
         this.#becomeReady();
         return;
       case 'failed':
+        this.#failedCheck = message.check;
         this.#failStart(message.reason);
         return;
       case 'exit':
@@ -242,11 +251,11 @@ export class Lane {
         job.sink?.progress(payload);
         return;
       case 'end': {
-        const { outcome } = message;
+        const { isWorn, outcome } = message;
         const hasOutput = outcome.kind === 'completed' && outcome.output === 'value';
         this.#jobs.remove(message.number);
         this.#hasServed = true;
-        job.settle({ outcome, output: hasOutput ? payload : undefined });
+        job.settle({ outcome, output: hasOutput ? payload : undefined, isWorn });
         this.#options.events.onFree();
       }
     }
@@ -264,7 +273,11 @@ export class Lane {
     clearTimeout(this.#timer);
     const { handlerPath } = this.#options.task;
     const reason = `${handlerPath}: loading and setup took longer than ${ms} ms`;
-    this.#timer = setTimeout(() => this.#failStart(reason), ms);
+    this.#timer = setTimeout(() => {
+      // A module that comes too late is not one that cannot be loaded.
+      this.#stage = 'setup';
+      this.#failStart(reason);
+    }, ms);
   }
 
   /** The module stays broken in a thread that has failed to load it, so the thread goes too. */
@@ -276,7 +289,9 @@ export class Lane {
   #declareStuck(): void {
     this.#state = 'stuck';
     this.#jobs.settleKilled('process', this.#place);
-    this.#options.events.onStuck(this);
+    const stuck = 'a handler thread does not end although it was killed: it is in native code';
+    const reason = this.#failure === undefined ? stuck : `${this.#failure}; ${stuck}`;
+    this.#options.events.onStuck(this, reason);
     this.#announceGone();
   }
 

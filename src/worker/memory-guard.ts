@@ -3,7 +3,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Attempts } from './attempts.ts';
-import { decideOnMemory, describeExcess, isHigh, type MemoryAction } from './memory-limit.ts';
+import { decideOnMemory, describeExcess, type EarlierLook, isHigh } from './memory-limit.ts';
 
 const LOOK_EVERY_MS = 250;
 
@@ -23,7 +23,7 @@ export interface MemoryGuardOptions {
 export class MemoryGuard {
   readonly #options: MemoryGuardOptions;
   #cancelTimer: () => void = () => {};
-  #last: MemoryAction = 'none';
+  #last: EarlierLook | undefined;
   #isStopped = false;
   #hasWarned = false;
 
@@ -33,7 +33,7 @@ export class MemoryGuard {
 
   /** So much is taken that there should be nothing more to run. */
   get isHigh(): boolean {
-    return this.#last !== 'none';
+    return this.#last !== undefined && this.#last.action !== 'none';
   }
 
   start(): void {
@@ -52,9 +52,9 @@ export class MemoryGuard {
     const { attempts, limitBytes, log, onRecycle, onRelief, readRssBytes } = this.#options;
     const { active, ended, running } = attempts;
     const use = { rssBytes: readRssBytes(), limitBytes, active, ended, running };
-    const action = decideOnMemory(use);
-    const isNews = action !== this.#last;
-    this.#last = action;
+    const action = decideOnMemory(use, this.#last);
+    const isNews = action !== (this.#last?.action ?? 'none');
+    this.#last = { use, action };
     const excess = describeExcess(use);
     switch (action) {
       case 'none':
@@ -65,12 +65,12 @@ export class MemoryGuard {
         if (isNews) log.info({ running }, `no more jobs are taken for now: ${excess}`);
         return;
       case 'stop':
-        // Asked again at every look, which changes nothing: the attempt may be a new one.
+        // Asked again at every look, which changes nothing.
         if (isNews) log.warn(`the job that runs is stopped: ${excess}`);
         attempts.stopForMemory(excess);
         return;
       case 'suspect':
-        log.warn({ running }, `all jobs are given back, to run alone: ${excess}`);
+        if (isNews) log.warn({ running }, `all jobs are given back, to run alone: ${excess}`);
         attempts.stopAsSuspects();
         onRecycle(excess, 'now');
         return;
@@ -78,6 +78,7 @@ export class MemoryGuard {
         onRecycle(excess, 'idle');
     }
   }
+
   #warnOnce(text: string): void {
     if (!this.#hasWarned) this.#options.log.warn(text);
     this.#hasWarned = true;

@@ -19,17 +19,31 @@ export interface MemoryUse {
 /**
  * `none`: all is well. `hold`: nothing more is taken until it is well or nothing runs. `recycle`: a
  * fresh process is to take over. `stop`: the only attempt that runs has taken too much. `suspect`: one
- * of several has.
+ * of several has, or one that has ended.
  */
 export type MemoryAction = 'none' | 'hold' | 'recycle' | 'stop' | 'suspect';
 
-export function decideOnMemory(use: MemoryUse): MemoryAction {
+/** The look before, and what came of it. */
+export interface EarlierLook {
+  use: MemoryUse;
+  action: MemoryAction;
+}
+
+export function decideOnMemory(use: MemoryUse, earlier?: EarlierLook): MemoryAction {
   const { rssBytes, limitBytes, running, active, ended } = use;
   if (!isHigh(use)) return 'none';
   // A process that has run nothing yet takes what the next one would take too.
   if (active === 0) return ended > 0 ? 'recycle' : 'none';
   if (rssBytes <= limitBytes || running === 0) return 'hold';
-  return running === 1 ? 'stop' : 'suspect';
+  return running === 1 && isToBlame(use, earlier) ? 'stop' : 'suspect';
+}
+
+/** Not for what it found when it began, and not for what another one took beside it. */
+function isToBlame({ ended }: MemoryUse, earlier: EarlierLook | undefined): boolean {
+  if (!earlier) return true;
+  const { use, action } = earlier;
+  if (use.ended !== ended || use.running > 1) return false;
+  return action === 'stop' || use.rssBytes <= use.limitBytes;
 }
 
 export function isHigh({ rssBytes, limitBytes }: MemoryUse): boolean {

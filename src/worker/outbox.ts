@@ -8,6 +8,8 @@ export interface BatchLimits {
   maxReports: number;
   /** Of bodies; a single report above it goes alone. */
   maxBytes: number;
+  /** Reports of this lane and no other. */
+  only?: ReportLane;
 }
 
 export interface Outbox {
@@ -75,10 +77,11 @@ export class MemoryOutbox implements Outbox {
     if (lane.waiting > 0 && this.#lanes.has(lane)) this.#ready.add(lane);
   }
 
-  takeBatch({ maxReports, maxBytes }: BatchLimits): Parcel[] {
+  takeBatch({ maxReports, maxBytes, only }: BatchLimits): Parcel[] {
     const batch: Parcel[] = [];
     let bytes = 0;
-    for (const lane of this.#ready) {
+    const isReady = only !== undefined && this.#ready.has(only);
+    for (const lane of only ? (isReady ? [only] : []) : this.#ready) {
       while (lane.waiting > 0) {
         if (batch.length >= maxReports || (batch.length > 0 && bytes + lane.nextBytes > maxBytes)) {
           return batch;

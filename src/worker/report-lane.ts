@@ -153,7 +153,7 @@ export class ReportLane {
   }
 
   /** Nothing can be added after it. */
-  addOutcome({ outcome, output }: ExecutionEnd): void {
+  addOutcome({ isWorn, outcome, output }: ExecutionEnd): void {
     if (this.#ended) return;
     this.#ended = true;
     const body = this.#verdict ? undefined : output;
@@ -161,6 +161,7 @@ export class ReportLane {
       ...this.#number(),
       kind: 'outcome' as const,
       outcome: this.#verdict ?? outcome,
+      ...(isWorn && { isWorn }),
     };
     this.#push(header, body ?? NO_BODY);
   }

@@ -1,4 +1,5 @@
-// Brings reports to the platform: one call under way, everything that came meanwhile in the next.
+// Brings reports to the platform: one call under way, everything that came meanwhile in the next; or
+// one call of each attempt, where the platform wants it so.
 // It tells each attempt what was delivered, that nobody wants it any more, or that it is settled.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
@@ -34,6 +35,14 @@ export interface AttemptReports extends ExecutionSink {
   end(end: ExecutionEnd): void;
 }
 
+/** One call at a time. */
+interface Round {
+  /** Whose reports it carries; undefined: everybody's. */
+  readonly lane: ReportLane | undefined;
+  readonly pace: RetryPace;
+  readonly gapPace: RetryPace;
+}
+
 export interface ReporterOptions {
   options: CompleteWorkerOptions;
   session: Session;
@@ -55,9 +64,10 @@ export class Reporter {
   /** Of an earlier process. */
   readonly #inherited = new Set<ReportLane>();
   readonly #stopping = new AbortController();
-  readonly #pace = new RetryPace({ baseMs: 50, maxMs: 5_000, jitter: 0.2 });
-  readonly #gapPace = new RetryPace({ baseMs: 50, maxMs: 5_000, jitter: 0.2 });
-  #sending = false;
+  readonly #common = createRound(undefined);
+  readonly #sending = new Set<Round>();
+  /** Where the platform takes each attempt's reports apart. */
+  readonly #rounds = new Map<ReportLane, Round>();
   #whenEmpty: (() => void)[] = [];
 
   constructor({ options, session, onFatal, onAnswered }: ReporterOptions) {
@@ -122,37 +132,46 @@ export class Reporter {
 
   #wake(lane: ReportLane): void {
     this.#outbox.touch(lane);
-    if (this.#sending || this.#stopping.signal.aborted || lane.waiting === 0) return;
-    this.#sending = true;
+    const round = this.#findRound(lane);
+    if (this.#sending.has(round) || this.#stopping.signal.aborted || lane.waiting === 0) return;
+    this.#sending.add(round);
     // What else is reported in this turn of the event loop travels along.
     setImmediate(() => {
-      this.#sendAll().catch((error: unknown) => this.#onFatal(toLinkError(error)));
+      this.#sendAll(round).catch((error: unknown) => this.#onFatal(toLinkError(error)));
     });
   }
 
-  async #sendAll(): Promise<void> {
+  #findRound(lane: ReportLane): Round {
+    if (this.#session.terms.reportsBy !== 'attempt') return this.#common;
+    const round = this.#rounds.get(lane) ?? createRound(lane);
+    this.#rounds.set(lane, round);
+    return round;
+  }
+
+  async #sendAll(round: Round): Promise<void> {
+    const limits = round.lane ? { ...BATCH, only: round.lane } : BATCH;
     try {
       for (;;) {
-        const batch = this.#stopping.signal.aborted ? [] : this.#outbox.takeBatch(BATCH);
+        const batch = this.#stopping.signal.aborted ? [] : this.#outbox.takeBatch(limits);
         if (batch.length === 0) break;
         // An outcome is sent when it cannot be lost any more; all else may die with its attempt.
         if (batch.some(({ report }) => report.kind === 'outcome')) await this.#outbox.secure();
-        await this.#deliver(batch);
+        await this.#deliver(batch, round);
       }
     } catch (error) {
       if (!this.#stopping.signal.aborted) throw error;
     } finally {
-      this.#sending = false;
+      this.#sending.delete(round);
       if (this.#outbox.depth === 0) for (const resolve of this.#whenEmpty.splice(0)) resolve();
     }
   }
 
-  async #deliver(batch: Parcel[]): Promise<void> {
+  async #deliver(batch: Parcel[], round: Round): Promise<void> {
     const parcels = batch.filter((parcel) => parcel.lane.isCurrent(parcel));
     if (parcels.length === 0) return;
     let replies: ReportReply[];
     try {
-      replies = await this.#send(parcels);
+      replies = await this.#send(parcels, round);
     } catch (thrown) {
       const error = toLinkError(thrown);
       if (error.code !== 'invalid' || this.#stopping.signal.aborted) throw error;
@@ -160,13 +179,13 @@ export class Reporter {
       if (parcels.length === 1 && only) return this.#replace(only, error);
       // One of them is bad: the others must not suffer for it.
       const middle = Math.ceil(parcels.length / 2);
-      await this.#deliver(parcels.slice(0, middle));
-      return this.#deliver(parcels.slice(middle));
+      await this.#deliver(parcels.slice(0, middle), round);
+      return this.#deliver(parcels.slice(middle), round);
     }
-    await this.#applyAll(parcels, replies);
+    await this.#applyAll(parcels, replies, round);
   }
 
-  async #send(parcels: Parcel[]): Promise<ReportReply[]> {
+  async #send(parcels: Parcel[], { pace }: Round): Promise<ReportReply[]> {
     const { link, workerId, incarnation } = this.#options;
     const reports = parcels.map(({ report }) => report);
     const call = () =>
@@ -177,10 +196,10 @@ export class Reporter {
         throw new LinkError('unavailable', `the platform gave ${counts}`);
       });
     const { signal } = this.#stopping;
-    return this.#session.persist(call, { verb: 'report', signal, pace: this.#pace });
+    return this.#session.persist(call, { verb: 'report', signal, pace });
   }
 
-  async #applyAll(parcels: Parcel[], replies: ReportReply[]): Promise<void> {
+  async #applyAll(parcels: Parcel[], replies: ReportReply[], { gapPace }: Round): Promise<void> {
     let hasGap = false;
     for (const [index, parcel] of parcels.entries()) {
       const reply = replies[index];
@@ -190,12 +209,12 @@ export class Reporter {
     }
     this.#onAnswered();
     if (!hasGap) {
-      this.#gapPace.reset();
+      gapPace.reset();
       return;
     }
     // Sent again at once the first time; a platform that goes on asking is not hammered.
-    const waitMs = this.#gapPace.next();
-    if (this.#gapPace.failures > 1) await sleep(this.#clock, waitMs, this.#stopping.signal);
+    const waitMs = gapPace.next();
+    if (gapPace.failures > 1) await sleep(this.#clock, waitMs, this.#stopping.signal);
   }
 
   #apply({ lane, report }: Parcel, reply: ReportReply): void {
@@ -257,6 +276,7 @@ export class Reporter {
     const listener = this.#listeners.get(lane);
     this.#listeners.delete(lane);
     this.#inherited.delete(lane);
+    this.#rounds.delete(lane);
     lane.mute();
     this.#outbox.close(lane);
     listener?.onSettled();
@@ -288,6 +308,11 @@ export class Reporter {
       this.#giveUp(lane);
     }
   }
+}
+
+function createRound(lane: ReportLane | undefined): Round {
+  const options = { baseMs: 50, maxMs: 5_000, jitter: 0.2 };
+  return { lane, pace: new RetryPace(options), gapPace: new RetryPace(options) };
 }
 
 function describeRefusal(outcome: Outcome | undefined, error: LinkError): Outcome {

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { DiskOutbox } from './disk-outbox.ts';
-import { FolderInUseError, type FolderLock, lockFolder } from './folder-lock.ts';
+import { FolderInUseError, type FolderLock, type LockOptions, lockFolder } from './folder-lock.ts';
 import { MemoryOutbox, type Outbox } from './outbox.ts';
 import { measureJournal } from './outbox-entries.ts';
 
@@ -25,7 +25,7 @@ export interface StateFolderOptions {
   stateDir: string;
   /** Default: the worker of a folder that no process uses, or else a new one. */
   workerId: string | undefined;
-  /** Default: the time, Unix ms, but larger than the last one. */
+  /** Default: the time, Unix ms. In any case larger than the last one. */
   incarnation: number | undefined;
   /** Outcomes of one endpoint mean nothing to another. */
   endpointId: string;
@@ -71,14 +71,39 @@ export async function openWorkerFolder(options: StateFolderOptions): Promise<Wor
   }
 }
 
-async function enter(options: StateFolderOptions, workerId: string): Promise<WorkerFolder> {
+/**
+ * Takes the folder of another worker for as long as that does not run, to deliver what lies there;
+ * `onWanted`: it runs again, and waits for `close`. Undefined if somebody uses the folder, or it is
+ * another endpoint's. @throws whatever the file system throws
+ */
+export async function visitWorkerFolder(
+  options: Omit<StateFolderOptions, 'workerId' | 'incarnation' | 'nameWorker'>,
+  workerId: string,
+  onWanted: () => void,
+): Promise<WorkerFolder | undefined> {
+  const named = { ...options, workerId, incarnation: undefined, nameWorker: () => workerId };
+  return enter(named, workerId, { onWanted }).catch(passOver);
+}
+
+/** Workers that have a folder in there, of whatever endpoint, those that left something first. */
+export function listWorkers(stateDir: string): string[] {
+  const names = readdirSync(stateDir).filter((name) => readIdentity(join(stateDir, name)));
+  const left = (name: string) => measureJournal(join(stateDir, name));
+  return names.sort((a, b) => left(b) - left(a) || (a < b ? -1 : 1));
+}
+
+async function enter(
+  options: StateFolderOptions,
+  workerId: string,
+  lockOptions: LockOptions = {},
+): Promise<WorkerFolder> {
   const { stateDir, endpointId, clock, log } = options;
   if (!WORKER_ID.test(workerId)) {
     throw new StateFolderError(`${JSON.stringify(workerId)} cannot be the id of a worker`);
   }
   const folder = join(stateDir, workerId);
   mkdirSync(folder, { recursive: true, mode: OWNER_ONLY });
-  const lock = await lockOrExplain(folder);
+  const lock = await lockOrExplain(folder, lockOptions);
   try {
     const before = readIdentity(folder);
     if (before && before.endpointId !== endpointId) {
@@ -87,7 +112,7 @@ async function enter(options: StateFolderOptions, workerId: string): Promise<Wor
       );
     }
     const least = (before?.incarnation ?? -1) + 1;
-    const { incarnation = Math.max(clock.now(), least) } = options;
+    const incarnation = Math.max(options.incarnation ?? clock.now(), least);
     try {
       writeIdentity(folder, { incarnation, endpointId });
     } catch (error) {
@@ -107,27 +132,21 @@ async function enter(options: StateFolderOptions, workerId: string): Promise<Wor
   }
 }
 
-async function lockOrExplain(folder: string): Promise<FolderLock> {
+async function lockOrExplain(folder: string, options: LockOptions): Promise<FolderLock> {
   try {
-    return await lockFolder(folder);
+    return await lockFolder(folder, options);
   } catch (error) {
     if (!(error instanceof FolderInUseError)) throw error;
     throw new StateFolderError(`${folder} cannot be used: ${error.message}`);
   }
 }
 
-/** Those that left something first: it ought to be delivered. */
-function listWorkers(stateDir: string): string[] {
-  const names = readdirSync(stateDir).filter((name) => readIdentity(join(stateDir, name)));
-  const left = (name: string) => measureJournal(join(stateDir, name));
-  return names.sort((a, b) => left(b) - left(a) || (a < b ? -1 : 1));
-}
-
 function passOver(error: unknown): undefined {
   if (!(error instanceof StateFolderError)) throw error;
 }
 
-function readIdentity(folder: string): Identity | undefined {
+/** What the worker of this folder last said of itself; undefined if it is none's. */
+export function readIdentity(folder: string): Identity | undefined {
   try {
     const { incarnation, endpointId } = JSON.parse(
       readFileSync(join(folder, IDENTITY_FILE), 'utf8'),

@@ -97,10 +97,15 @@ export class TakeLoop {
       const leases = await this.#take(max);
       if (!leases) continue;
       this.#lastTakeAt = this.#lastTurnAt = this.#clock.now();
-      if (signal.aborted) this.#attempts.release(leases);
+      if (signal.aborted && !this.#mustRun) this.#attempts.release(leases);
       else if (leases.length > 0) this.#attempts.accept(leases);
       await this.#slowDown(leases, askedAt);
     }
+  }
+
+  /** A platform that takes nothing back wants even that run which comes too late. */
+  get #mustRun(): boolean {
+    return this.#session.terms.takesBack === false;
   }
 
   get #room(): number {

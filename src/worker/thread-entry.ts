@@ -5,6 +5,7 @@ import { getHeapStatistics } from 'node:v8';
 import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../base/clock.ts';
 import { createLinesLog } from '../handler/attempt-log.ts';
+import { CheckError, runChecks } from '../handler/checks.ts';
 import { captureConsole, currentSpeaker, type Speaker } from '../handler/console.ts';
 import type { SetupContext } from '../handler/define.ts';
 import { type Attempt, type AttemptSink, invoke } from '../handler/invoke.ts';
@@ -88,19 +89,22 @@ class ThreadLane implements Speaker {
       flushCompileCache();
       this.#outbox.push({ kind: 'loaded', config: handler.config });
       this.#outbox.flush();
-      await handler.setup?.(this.#createSetupContext());
+      const ctx = this.#createSetupContext();
+      await runChecks(ctx);
+      await handler.setup?.(ctx);
       this.#handler = handler;
       this.#lines.flush();
       this.#outbox.push({ kind: 'ready' });
     } catch (error) {
       this.#lines.flush();
-      this.#outbox.push({ kind: 'failed', reason: this.#explain(error) });
+      const check = error instanceof CheckError ? error.check : undefined;
+      this.#outbox.push({ kind: 'failed', reason: this.#explain(error), check });
     }
     this.#outbox.flush();
   }
 
   #explain(error: unknown): string {
-    if (error instanceof HandlerLoadError) return error.message;
+    if (error instanceof HandlerLoadError || error instanceof CheckError) return error.message;
     const { message, stack } = describeThrown(error);
     return `${this.#task.handlerPath}: setup threw: ${stack ?? message}`;
   }
@@ -134,8 +138,8 @@ class ThreadLane implements Speaker {
 
   #run(job: Extract<ToThread, { kind: 'job' }>, input: Uint8Array): void {
     if (!this.#handler) return;
-    const { devices, windowBytes, limits } = this.#task;
-    const { number, jobId, attempt, timeoutMs, traceparent, tracestate } = job;
+    const { devices, endpointId, windowBytes, limits } = this.#task;
+    const { number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config } = job;
     const outbox = this.#outbox;
     const sink: AttemptSink = {
       chunks: ({ sizes, bytes }) => outbox.push({ kind: 'chunks', number, sizes }, bytes),
@@ -144,13 +148,13 @@ class ThreadLane implements Speaker {
     };
     const clock = monotonicClock;
     const trace = { traceparent, tracestate };
-    const lent = { timeoutMs, devices, windowBytes, limits, clock };
-    const call = { number, jobId, attempt, input, ...trace, ...lent };
+    const lent = { endpointId, timeoutMs, devices, windowBytes, limits, clock };
+    const call = { number, jobId, attempt, input, s3Config, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
     this.#attempts.set(number, running);
-    void running.end.then(({ outcome, output }) => {
+    void running.end.then(({ isWorn, outcome, output }) => {
       this.#attempts.delete(number);
-      outbox.push({ kind: 'end', number, outcome }, output);
+      outbox.push({ kind: 'end', number, outcome, isWorn }, output);
     });
   }
 
@@ -177,6 +181,11 @@ class ThreadLane implements Speaker {
     process.on('uncaughtExceptionMonitor', (_, origin) => {
       because = origin === 'unhandledRejection' ? 'rejection' : 'uncaught';
       number = currentSpeaker.getStore()?.attemptNumber;
+      // A listener of the author's may keep the thread alive: what ends it later has its own reason.
+      setImmediate(() => {
+        because = 'exit';
+        number = undefined;
+      });
     });
     process.on('exit', (code) => {
       number ??= currentSpeaker.getStore()?.attemptNumber;

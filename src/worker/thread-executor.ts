@@ -22,6 +22,8 @@ import type { LaneTask } from './thread-messages.ts';
 
 export interface ThreadExecutorOptions extends ExecutorOptions {
   handlerPath: string;
+  /** Named in the spans of attempts. Default: it is not. */
+  endpointId?: string;
   /** Default 1. */
   threads?: number;
   /** Jobs at a time in one thread. Default: the handler's `config.concurrency`, else 1. */
@@ -167,13 +169,14 @@ export class ThreadExecutor implements Executor {
   #launch(): void {
     const pool = this.#pool;
     if (!pool || this.#isStopping) return;
-    const { handlerPath, devices, windowBytes, concurrency, setupTimeoutMs } = this.#options;
+    const { handlerPath, endpointId, devices, windowBytes, concurrency, setupTimeoutMs } =
+      this.#options;
     const { outputBytes, chunkTotalBytes } = LIMITS;
     const limits = { outputBytes, chunkTotalBytes };
     const lane = new Lane({
       pool,
       entry,
-      task: { handlerPath, devices, windowBytes, limits },
+      task: { handlerPath, endpointId, devices, windowBytes, limits },
       concurrency,
       setupTimeoutMs,
       examineMs: this.#options.examineMs,
@@ -183,7 +186,7 @@ export class ThreadExecutor implements Executor {
         onReady: (_, config) => this.#welcome(config),
         onFree: () => this.#dispatch(),
         onKill: (killed) => this.#succeed(killed),
-        onStuck: () => this.#giveUp(),
+        onStuck: (stuck, reason) => this.#giveUp(stuck, reason),
         onGone: (gone, reason) => this.#replace(gone, reason),
       },
     });
@@ -201,18 +204,21 @@ export class ThreadExecutor implements Executor {
     this.#dispatch();
   }
 
-  /** Its successor starts while it dies, so that its slots are soon there again. */
+  /**
+   * Its successor starts while it dies, so that its slots are soon there again; but not on a GPU,
+   * whose memory may not hold what the setups of both take.
+   */
   #succeed(lane: Lane): void {
-    if (this.#isStopping) return;
+    if (this.#isStopping || this.#options.devices.some(({ kind }) => kind === 'gpu')) return;
     this.#succeeded.add(lane);
     this.#uselessThreads = 0;
     this.#launch();
   }
 
-  #giveUp(): void {
-    this.#stuckThread =
-      'a handler thread does not end although it was killed: it is in native code';
-    this.#tell(this.#stuckThread);
+  #giveUp(lane: Lane, reason: string): void {
+    this.#stuckThread = reason;
+    this.#starting?.reject(new HandlerNotLoadedError(reason, { stage: lane.stage }));
+    this.#tell(reason);
   }
 
   #replace(lane: Lane, reason: string): void {
@@ -220,7 +226,8 @@ export class ThreadExecutor implements Executor {
     if (this.#isStopping || this.#succeeded.has(lane)) return;
     this.#uselessThreads = lane.wasOfUse ? 0 : this.#uselessThreads + 1;
     if (this.#starting) {
-      this.#starting.reject(new HandlerNotLoadedError(reason, { stage: lane.stage }));
+      const { failedCheck: check, stage } = lane;
+      this.#starting.reject(new HandlerNotLoadedError(reason, { stage, check }));
     } else if (lane.wasReady && this.#uselessThreads <= 1) {
       this.#launch();
       this.#notify();

@@ -10,6 +10,8 @@ import type { Device, Outcome } from '../wire/worker-link.ts';
 export interface LaneTask {
   port: MessagePort;
   handlerPath: string;
+  /** Whose jobs it runs, for those who watch; undefined if that is not known. */
+  endpointId: string | undefined;
   devices: readonly Device[];
   windowBytes: number;
   limits: AttemptLimits;
@@ -26,6 +28,7 @@ export type ToThread =
       timeoutMs: number;
       traceparent: string | undefined;
       tracestate: string | undefined;
+      s3Config: string | undefined;
     }
   | { kind: 'stop'; number: number; reason: StopReason; detail: string | undefined }
   | { kind: 'grant'; number: number; bytes: number }
@@ -36,8 +39,8 @@ export type FromThread =
   | { kind: 'up'; threadId: number; heapLimitBytes: number }
   | { kind: 'loaded'; config: HandlerConfig }
   | { kind: 'ready' }
-  /** The module could not be loaded, or setup threw. */
-  | { kind: 'failed'; reason: string }
+  /** The module could not be loaded, the check of that name failed, or setup threw. */
+  | { kind: 'failed'; reason: string; check: string | undefined }
   /** Payload: the chunks' JSON joined by commas. */
   | { kind: 'chunks'; number: number; sizes: number[] }
   /** Payload: JSON. */
@@ -45,7 +48,7 @@ export type FromThread =
   /** Payload: NDJSON. Without a number it belongs to the thread and not to an attempt. */
   | { kind: 'log'; number: number | undefined; dropped: number }
   /** Payload: the output, if there is one. */
-  | { kind: 'end'; number: number; outcome: Outcome }
+  | { kind: 'end'; number: number; outcome: Outcome; isWorn: boolean | undefined }
   | LastWords;
 
 /** The thread ends, and the attempt (if it is known) in whose code that began. */

@@ -122,14 +122,17 @@ class QueueWorker implements Worker {
     this.#session = session;
     this.#reporter = reporter;
     this.#attempts = attempts;
-    const isHeld = () => this.#memoryGuard?.isHigh ?? false;
+    const isHeld = () => attempts.isWorn || (this.#memoryGuard?.isHigh ?? false);
     this.#takeLoop = new TakeLoop({ options, session, attempts, reporter, isHeld });
     this.#memoryGuard = this.#createMemoryGuard();
     const onDrain = () => {
       void this.#leave('platform');
     };
     this.#leaseKeeper = new LeaseKeeper({ options, session, attempts, onDrain });
-    attempts.onChange(() => this.#takeLoop.poke());
+    attempts.onChange(() => {
+      this.#takeLoop.poke();
+      if (attempts.isWorn && attempts.active === 0) this.#leaveWorn();
+    });
     executor.onChange(() => {
       this.#takeLoop.poke();
       if (executor.stuckThread !== undefined) this.#recycleNow(executor.stuckThread);
@@ -179,6 +182,12 @@ class QueueWorker implements Worker {
     this.#recycleReason = reason;
     this.#log.info({ reason }, 'a fresh process is to take over');
     void this.#leave('itself');
+  }
+
+  /** Its jobs have ended. Where the platform replaces it, nobody is to take its place here. */
+  #leaveWorn(): void {
+    if (this.#session.terms.replacesWorkers) void this.#leave('platform');
+    else this.recycle('the handler asked for a fresh worker');
   }
 
   /** Its jobs are not waited for. */

@@ -1,6 +1,6 @@
 // hello, bye, and which jobs a take gives in which order.
 import { describe, expect, it } from 'vitest';
-import { PROTOCOL_VERSION } from '../../src/wire/worker-link.ts';
+import { CAPABILITIES, PROTOCOL_VERSION } from '../../src/wire/worker-link.ts';
 import type { LinkStage } from './link.ts';
 import { completed, ENDPOINT, failed, outcomeOf, refTo } from './platform.ts';
 
@@ -43,19 +43,53 @@ export function describeVisits(stage: LinkStage): void {
     });
   });
 
+  describe('the place for files that a client has named', () => {
+    it('is in the lease of each of its attempts, and in that of no other job', async () => {
+      const { platform } = stage;
+      const s3Config = JSON.stringify({ bucketName: 'bücket', accessSecret: 's' });
+      await platform.submitWithS3Config(s3Config);
+      const hand = await stage.worker();
+      for (let attempt = 1; attempt <= 2; attempt++) {
+        const lease = await hand.takeOne();
+        expect(lease).toMatchObject({ attempt, s3Config });
+        await hand.reportOne(outcomeOf(lease, 1, failed));
+        if (attempt === 1) await platform.clock.advance(60_000);
+      }
+      await platform.submit();
+      expect(await hand.takeOne()).not.toHaveProperty('s3Config');
+    });
+  });
+
   describe('hello', () => {
     it('is answered with the numbers that the platform acts by', async () => {
       expect(await stage.hand().hello()).toEqual({
         protocol: PROTOCOL_VERSION,
+        capabilities: [...CAPABILITIES],
         leaseMs: 15_000,
         renewEveryMs: 5_000,
         takeWaitMs: 20_000,
       });
     });
 
-    it('of another protocol is refused', async () => {
+    it('of another protocol is refused, with both versions in the reason', async () => {
       const hello = stage.hand().hello([], PROTOCOL_VERSION + 1);
       await expect(hello).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
+      const named = new RegExp(`protocol ${PROTOCOL_VERSION}, .* speaks ${PROTOCOL_VERSION + 1}`);
+      await expect(hello).rejects.toThrow(named);
+    });
+
+    it('that requires what the platform has is welcome, also with members it does not know', async () => {
+      const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires: ['solo'], mood: 'good' });
+      expect(await hello).toMatchObject({ protocol: PROTOCOL_VERSION });
+    });
+
+    it('that requires what the platform lacks is refused, with its name in the reason', async () => {
+      const requires = ['solo', 'telepathy'];
+      const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires });
+      await expect(hello).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
+      await expect(hello).rejects.toThrow(
+        "requires 'telepathy', which this platform does not have",
+      );
     });
 
     it('has to come before everything else', async () => {

@@ -48,6 +48,15 @@ export function describeWaits(stage: LinkStage): void {
       expect(await hand.take({ max: 4 })).toHaveLength(2);
     });
 
+    it('counts the places for files that clients have named among them', async () => {
+      const s3Config = JSON.stringify({ objectPath: 'x'.repeat(8_000) });
+      for (let i = 0; i < 530; i++) await stage.platform.submitWithS3Config(s3Config);
+      const hand = await stage.worker();
+      const first = await hand.take({ max: 530 });
+      expect(first.length).toBeLessThan(530);
+      expect(first.length + (await hand.take({ max: 530 })).length).toBe(530);
+    });
+
     it('shares jobs between waiting workers, one each', async () => {
       const { platform } = stage;
       const hands = [await stage.worker({ id: 'w1' }), await stage.worker({ id: 'w2' })];

@@ -4,6 +4,7 @@ import { silentLog } from '../../src/base/log.ts';
 import { Queue, type QueueOptions } from '../../src/queue/queue.ts';
 import type { QueueSettings } from '../../src/queue/settings.ts';
 import type { Submission } from '../../src/queue/submissions.ts';
+import type { WebhookSender } from '../../src/queue/webhooks.ts';
 import { openSqliteStore } from '../../src/store/sqlite.ts';
 import type { Store, StoredJob } from '../../src/store/store.ts';
 import { type EndpointSettings, endpointSettings } from '../../src/wire/endpoint.ts';
@@ -33,9 +34,9 @@ export interface Carrier {
 
 /** A queue whose links tell when a call has come in. */
 class ObservedQueue extends Queue {
-  readonly #onCall: (verb: WorkerVerb) => void;
+  readonly #onCall: (verb: WorkerVerb, answer: Promise<unknown>) => void;
 
-  constructor(options: QueueOptions, onCall: (verb: WorkerVerb) => void) {
+  constructor(options: QueueOptions, onCall: (verb: WorkerVerb, answer: Promise<unknown>) => void) {
     super(options);
     this.#onCall = onCall;
   }
@@ -43,7 +44,7 @@ class ObservedQueue extends Queue {
   override link(endpointId: string): WorkerLink {
     const link = super.link(endpointId);
     const tell = <T>(verb: WorkerVerb, answer: Promise<T>): Promise<T> => {
-      this.#onCall(verb);
+      this.#onCall(verb, answer);
       return answer;
     };
     return {
@@ -59,26 +60,32 @@ class ObservedQueue extends Queue {
 export interface PlatformOptions {
   settings?: Partial<QueueSettings>;
   endpoint?: Partial<EndpointSettings>;
+  /** Of each queue that is started. */
+  webhooks?: () => WebhookSender;
+  /** Default: a new one. */
+  store?: Store;
 }
 
 export class Platform {
   readonly clock = new ManualClock();
-  readonly store: Store = openSqliteStore({ path: ':memory:' });
+  readonly store: Store;
   readonly #options: PlatformOptions;
-  readonly #expected = new Map<WorkerVerb, (() => void)[]>();
+  readonly #expected = new Map<WorkerVerb, ((answer: Promise<unknown>) => void)[]>();
   queue: Queue;
 
   constructor(options: PlatformOptions = {}) {
     this.#options = options;
+    this.store = options.store ?? openSqliteStore({ path: ':memory:' });
     this.queue = this.#createQueue();
   }
 
   #createQueue(): Queue {
     const { clock, store } = this;
-    const { settings = {} } = this.#options;
-    const options = { store, clock, log: silentLog, settings, random: () => 0.5 };
-    return new ObservedQueue(options, (verb) => {
-      for (const resolve of this.#expected.get(verb)?.splice(0) ?? []) resolve();
+    const { settings = {}, webhooks } = this.#options;
+    const plain = { store, clock, log: silentLog, settings, random: () => 0.5 };
+    const options = webhooks ? { ...plain, webhooks: webhooks() } : plain;
+    return new ObservedQueue(options, (verb, answer) => {
+      for (const resolve of this.#expected.get(verb)?.splice(0) ?? []) resolve(answer);
     });
   }
 
@@ -104,9 +111,7 @@ export class Platform {
 
   /** Makes a call and comes back when it waits at the platform, or has ended. */
   async park<T>(verb: WorkerVerb, call: () => Promise<T>): Promise<Parked<T>> {
-    const arrived = new Promise<void>((resolve) => {
-      this.#expected.set(verb, [...(this.#expected.get(verb) ?? []), resolve]);
-    });
+    const arrived = this.#expect(verb);
     const parked: Parked<T> = { answer: call(), hasEnded: false };
     const end = () => {
       parked.hasEnded = true;
@@ -115,6 +120,20 @@ export class Platform {
     await Promise.race([arrived, parked.answer.catch(() => {})]);
     await this.clock.advance(0);
     return parked;
+  }
+
+  /** Comes back when the next call of the verb has been answered here, whatever becomes of that. */
+  async answered(verb: WorkerVerb): Promise<void> {
+    const { answer } = await this.#expect(verb);
+    await answer.catch(() => {});
+  }
+
+  /** The next call of the verb; its answer is wrapped, so that it is not waited for. */
+  #expect(verb: WorkerVerb): Promise<{ answer: Promise<unknown> }> {
+    return new Promise((resolve) => {
+      const note = (answer: Promise<unknown>) => resolve({ answer });
+      this.#expected.set(verb, [...(this.#expected.get(verb) ?? []), note]);
+    });
   }
 
   async submit(policy: JobPolicy = {}, input: Uint8Array = Buffer.from('{}')): Promise<string> {
@@ -126,7 +145,19 @@ export class Platform {
     return this.#submit({ policy: {}, input: Buffer.from('{}'), trace });
   }
 
-  async #submit(job: Pick<Submission, 'input' | 'policy' | 'trace'>): Promise<string> {
+  /** A job whose record is posted to the URL when it has ended. */
+  async submitWithWebhook(webhook: string, policy: JobPolicy = {}): Promise<string> {
+    return this.#submit({ policy, input: Buffer.from('{}'), webhook });
+  }
+
+  /** A job whose client has named a place for its files; JSON text. */
+  async submitWithS3Config(s3Config: string): Promise<string> {
+    return this.#submit({ policy: {}, input: Buffer.from('{}'), s3Config });
+  }
+
+  async #submit(
+    job: Pick<Submission, 'input' | 'policy' | 's3Config' | 'trace' | 'webhook'>,
+  ): Promise<string> {
     const submission = { endpointId: ENDPOINT, mode: 'run' as const, idempotency: undefined };
     return (await this.queue.submissions.submit({ ...submission, ...job })).id;
   }
@@ -188,10 +219,15 @@ export class Hand {
     return { workerId: this.id, incarnation: this.incarnation };
   }
 
-  hello(outbox: LeaseRef[] = [], protocol = PROTOCOL_VERSION): Promise<WorkerWelcome> {
+  /** `more`: members of a newer worker. */
+  hello(
+    outbox: LeaseRef[] = [],
+    protocol = PROTOCOL_VERSION,
+    more: object = {},
+  ): Promise<WorkerWelcome> {
     const { slots } = this;
     const hello = { ...this.#self, protocol, version: '0.0.0', slots, devices: [], outbox };
-    return this.#link().hello(hello);
+    return this.#link().hello({ ...hello, ...more });
   }
 
   async take(options: TakeOptions = {}): Promise<Lease[]> {

@@ -50,6 +50,9 @@ const fullJob: StoredJob = makeJob({
   requestHash: 'hash',
   traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
   tracestate: 'vendor=state',
+  webhook: 'https://example.com/done?job=ä',
+  s3Config: '{"bucketName":"ä"}',
+  api: 'runpod',
 });
 
 export function describeJobs(): void {

@@ -11,6 +11,20 @@ export function describePayloads(): void {
     expect(await store.read((tx) => tx.input(keyOf('b')))).toBeUndefined();
   });
 
+  it('keeps payloads of many MB as they are, and nothing of a longer one before', async () => {
+    const large = Uint8Array.from({ length: 3_500_000 }, (_, index) => index % 251);
+    const shorter = large.subarray(0, 1_048_577);
+    await store.write((tx) => tx.insertJob(makeJob({ id: 'large' }), large));
+    const key = keyOf('large');
+    for (const output of [large, shorter]) {
+      await store.write((tx) => tx.putOutput(key, output));
+      const found = await store.read((tx) => tx.output(key));
+      expect(Buffer.compare(found ?? Buffer.alloc(0), output)).toBe(0);
+    }
+    const input = await store.read((tx) => tx.input(key));
+    expect(Buffer.compare(input ?? Buffer.alloc(0), large)).toBe(0);
+  });
+
   it('keeps an output, replaces it, drops it', async () => {
     const put = (text: string) => store.write((tx) => tx.putOutput(keyOf('a'), bytesOf(text)));
     const read = async () => textOf(await store.read((tx) => tx.output(keyOf('a'))));

@@ -1,6 +1,7 @@
 // What every store has to do, whatever it is made of.
 import { describe } from 'vitest';
 import type { Store } from '../../src/store/store.ts';
+import { describeDeliveries } from './store-deliveries.ts';
 import { describeEndpoints, describeWorkersAndKeys } from './store-endpoints.ts';
 import { describeJobs } from './store-jobs.ts';
 import { describeChunks, describeLog, describePayloads } from './store-payloads.ts';
@@ -19,6 +20,7 @@ export function describeStore(name: string, open: () => Promise<Store> | Store):
     describe('payloads', describePayloads);
     describe('chunks', describeChunks);
     describe('a log', describeLog);
+    describe('deliveries', describeDeliveries);
     describe('an endpoint', describeEndpoints);
     describe('workers and keys', describeWorkersAndKeys);
   });

@@ -1,5 +1,5 @@
 // Jobs as they lie in a store, for tests: a plain one, and the changes a test is about.
-import type { Store, StoredJob, StoredLease } from '../../src/store/store.ts';
+import type { Store, StoredDelivery, StoredJob, StoredLease } from '../../src/store/store.ts';
 
 export const ENDPOINT = 'ep_test';
 
@@ -46,6 +46,23 @@ export function makeJob(changes: Partial<StoredJob> & { id: string }): StoredJob
     requestHash: null,
     traceparent: null,
     tracestate: null,
+    webhook: null,
+    s3Config: null,
+    api: null,
+    ...changes,
+  };
+}
+
+export function makeDelivery(changes: Partial<StoredDelivery> & { id: string }): StoredDelivery {
+  return {
+    endpointId: ENDPOINT,
+    jobId: 'job-1',
+    url: 'https://example.com/done',
+    receiver: 'example.com',
+    createdAt: 1_000,
+    bytes: 2,
+    tries: 0,
+    nextAt: 1_000,
     ...changes,
   };
 }

@@ -259,3 +259,55 @@ describe('a worker with --state-dir', () => {
     expect(await waitForEnd(platform, job.id)).toMatchObject(WHOLE);
   });
 });
+
+describe('outcomes of a worker that does not run any more', () => {
+  it('are delivered by another worker of the same state folder, under the old name', async () => {
+    const platform = await startPlatform();
+    const job = await endUnheard(platform);
+    await platform.restart();
+    const other = startWorker(platform, '--worker-id', 'w2');
+    expect(await waitForEnd(platform, job.id)).toMatchObject({ ...WHOLE, workerId: 'w1' });
+    expect(await job.countRuns()).toBe(1);
+    await other.find(/a worker that does not run any more left outcomes/);
+    await other.find(/"leftBy":"w1","outcomes":1,"msg":"the outcomes that another worker left/);
+    expect(await readSurvivors(join(stateDir(platform), 'w1'))).toEqual([]);
+    const next = await runJob(platform, 'next');
+    await next.finish();
+    expect(await waitForEnd(platform, next.id)).toMatchObject({ workerId: 'w2' });
+    expect(await other.end()).toBe(0);
+  });
+
+  it('are left to that worker as soon as it runs again', async () => {
+    const platform = await startPlatform();
+    const job = await endUnheard(platform);
+    const other = startWorker(platform, '--worker-id', 'w2');
+    await other.find(/a worker that does not run any more left outcomes/);
+    const owner = startWorker(platform, '--worker-id', 'w1');
+    await other.find(/outcomes that another worker left are still there/);
+    await platform.restart();
+    await owner.find(/an outcome that an earlier process left is delivered/);
+    expect(await waitForEnd(platform, job.id)).toMatchObject(WHOLE);
+    expect(await job.countRuns()).toBe(1);
+    expect([await owner.end(), await other.end()]).toEqual([0, 0]);
+  });
+
+  it('of another endpoint are named in the log, and left alone', async () => {
+    const platform = await startPlatform();
+    await endUnheard(platform);
+    const other = startWorker(platform, '--worker-id', 'w2', '--endpoint', 'another');
+    await other.find(
+      /"name":"w1","outcomes":1,"endpoint":"script","msg":"outcomes wait here for a worker of another/,
+    );
+    expect(await other.end()).toBe(0);
+    expect(await readSurvivors(join(stateDir(platform), 'w1'))).toHaveLength(1);
+  });
+
+  it('do not keep a worker from leaving while the platform is away', async () => {
+    const platform = await startPlatform();
+    await endUnheard(platform);
+    const other = startWorker(platform, '--worker-id', 'w2');
+    await other.find(/a worker that does not run any more left outcomes/);
+    expect(await other.end()).toBe(0);
+    expect(await readSurvivors(join(stateDir(platform), 'w1'))).toHaveLength(1);
+  });
+});

@@ -118,12 +118,21 @@ describe('the installed package', () => {
     }
   });
 
-  it('gives types and values through its three doors, and nothing else', async () => {
+  it('serves gRPC, from the protocol file that is in it', async () => {
+    const script = join(consumer, 'node_modules/millrace/bin/millrace.js');
+    const args = ['serve', '--port', '0', '--grpc-port', '0', '--data', join(folder, 'data')];
+    const run = new CommandRun([script, ...args], { command: process.execPath, cwd: consumer });
+    expect(await run.until('stdout', /Workers over gRPC at (\S+)\n/)).toMatch(/^grpc:/);
+    expect((await run.end('SIGTERM')).code).toBe(0);
+  });
+
+  it('gives types and values through its four doors, and nothing else', async () => {
     const doors = `import { defineHandler } from 'millrace';
       import { createHarness } from 'millrace/testing';
       import { createClient, reassemble } from 'millrace/client';
+      import { publicOnly } from 'millrace/outgoing';
       const deep = await import('millrace/dist/cli/main.js').catch((error) => error.code);
-      console.log([defineHandler, createHarness, createClient, reassemble].every(Boolean), deep);`;
+      console.log([defineHandler, createHarness, createClient, reassemble, publicOnly].every(Boolean), deep);`;
     writeFileSync(join(consumer, 'doors.mjs'), doors);
     const { stdout } = await execute(process.execPath, ['doors.mjs'], { cwd: consumer });
     expect(stdout).toBe('true ERR_PACKAGE_PATH_NOT_EXPORTED\n');

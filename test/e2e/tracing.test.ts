@@ -110,7 +110,11 @@ describe('a job that was submitted within a span', () => {
     expect(attempts).toMatchObject([
       {
         parent: spanId,
-        attributes: { 'millrace.job.id': record.id, 'millrace.attempt': 1 },
+        attributes: {
+          'millrace.job.id': record.id,
+          'millrace.attempt': 1,
+          'millrace.endpoint': 'paint',
+        },
         status: { code: 2 },
         events: [{ attributes: { 'exception.type': 'RangeError' } }],
       },

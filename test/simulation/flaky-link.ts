@@ -1,5 +1,5 @@
-// A link over a network that loses requests, loses answers after the platform has acted, delays both
-// and goes quiet: by the seed.
+// A link over a network that loses requests, loses answers after the platform has acted, delivers
+// requests twice or long after they were given up, delays everything and goes quiet: by the seed.
 import type { Clock } from '../../src/base/clock.ts';
 import { sleep } from '../../src/base/clock.ts';
 import {
@@ -19,6 +19,9 @@ import {
 
 /** As the carriers do: a connection that is half-open is given up. */
 const NOTICED_AFTER_MS = 20_000;
+/** A request may lie in the network so long, and then arrive all the same. */
+const MAX_STRAY_MS = 40_000;
+const NEVER = new AbortController().signal;
 
 export interface Weather {
   /** Shares of calls, 0 to 1. */
@@ -26,11 +29,22 @@ export interface Weather {
   lostAnswers: number;
   /** The answer never comes; the carrier notices after a while. */
   halfOpen: number;
+  /** The request arrives once more, some time later; its second answer reaches nobody. */
+  repeated: number;
+  /** The caller is told that it was lost, and it arrives later all the same. */
+  strayed: number;
   /** Each way, at most, ms. */
   maxDelayMs: number;
 }
 
-export const CALM: Weather = { lostRequests: 0, lostAnswers: 0, halfOpen: 0, maxDelayMs: 0 };
+export const CALM: Weather = {
+  lostRequests: 0,
+  lostAnswers: 0,
+  halfOpen: 0,
+  repeated: 0,
+  strayed: 0,
+  maxDelayMs: 0,
+};
 
 export interface FlakyLinkOptions {
   clock: Clock;
@@ -41,6 +55,8 @@ export interface FlakyLinkOptions {
   /** The worker has been told what became of its report. */
   onReply: (report: Report, reply: ReportReply) => void;
 }
+
+type Verb<T> = (link: WorkerLink, signal: AbortSignal) => Promise<T>;
 
 export class FlakyLink implements WorkerLink {
   readonly #options: FlakyLinkOptions;
@@ -54,10 +70,10 @@ export class FlakyLink implements WorkerLink {
   hello = (hello: WorkerHello): Promise<WorkerWelcome> => this.#call((link) => link.hello(hello));
 
   take = (request: TakeRequest, signal: AbortSignal): Promise<Lease[]> =>
-    this.#call((link, cut) => link.take(request, AbortSignal.any([signal, cut])));
+    this.#call((link, cut) => link.take(request, cut), signal);
 
   renew = (request: RenewRequest, signal: AbortSignal): Promise<RenewReply> =>
-    this.#call((link, cut) => link.renew(request, AbortSignal.any([signal, cut])));
+    this.#call((link, cut) => link.renew(request, cut), signal);
 
   report = async (request: ReportRequest): Promise<ReportReply[]> => {
     const replies = await this.#call((link) => link.report(request));
@@ -80,30 +96,55 @@ export class FlakyLink implements WorkerLink {
     this.#cut.abort();
   }
 
-  async #call<T>(verb: (link: WorkerLink, cut: AbortSignal) => Promise<T>): Promise<T> {
+  async #call<T>(verb: Verb<T>, signal: AbortSignal = NEVER): Promise<T> {
     const { clock, platform, random, weather } = this.#options;
     const cut = this.#cut.signal;
-    const { halfOpen, lostAnswers, lostRequests, maxDelayMs } = weather();
-    const refuse = (why: string) =>
-      cut.aborted
-        ? new LinkError('stale_incarnation', 'killed')
-        : new LinkError('unavailable', why);
-    await sleep(clock, Math.floor(random() * maxDelayMs), cut);
-    const isParted = () => clock.now() < this.#partedUntil;
-    if (cut.aborted || isParted() || random() < lostRequests) {
-      throw refuse('the request was lost');
+    const { halfOpen, lostAnswers, lostRequests, repeated, strayed } = weather();
+    if (random() < repeated) this.#sendLater(verb);
+    if (random() < strayed) {
+      this.#sendLater(verb);
+      await this.#travel();
+      throw this.#refuse('the request got lost, or so it seems');
+    }
+    await this.#travel();
+    if (cut.aborted || this.#isParted || random() < lostRequests) {
+      throw this.#refuse('the request was lost');
     }
     const link = platform();
-    if (!link) throw refuse('the platform is down');
-    const answer = await verb(link, cut);
-    await sleep(clock, Math.floor(random() * maxDelayMs), cut);
+    if (!link) throw this.#refuse('the platform is down');
+    const answer = await verb(link, signal === NEVER ? cut : AbortSignal.any([signal, cut]));
+    await this.#travel();
     if (random() < halfOpen) {
       await sleep(clock, NOTICED_AFTER_MS, cut);
-      throw refuse('no answer came');
+      throw this.#refuse('no answer came');
     }
-    if (cut.aborted || isParted() || platform() !== link || random() < lostAnswers) {
-      throw refuse('the answer was lost');
+    if (cut.aborted || this.#isParted || platform() !== link || random() < lostAnswers) {
+      throw this.#refuse('the answer was lost');
     }
     return answer;
+  }
+
+  get #isParted(): boolean {
+    return this.#options.clock.now() < this.#partedUntil;
+  }
+
+  #travel(): Promise<void> {
+    const { clock, random, weather } = this.#options;
+    const ms = Math.floor(random() * weather().maxDelayMs);
+    return ms > 0 ? sleep(clock, ms, this.#cut.signal) : Promise.resolve();
+  }
+
+  /** It is on its way, whatever becomes of the process that sent it. */
+  #sendLater<T>(verb: Verb<T>): void {
+    const { clock, platform, random } = this.#options;
+    clock.after(Math.floor(random() * MAX_STRAY_MS), () => {
+      const link = platform();
+      if (link) verb(link, NEVER).catch(() => undefined);
+    });
+  }
+
+  #refuse(why: string): LinkError {
+    const isDead = this.#cut.signal.aborted;
+    return new LinkError(isDead ? 'stale_incarnation' : 'unavailable', isDead ? 'killed' : why);
   }
 }

@@ -1,178 +1,203 @@
-// One simulated world: the real queue and real workers on a virtual clock, a flaky network between
-// them, clients that submit, cancel and retry, and accidents. Everything follows from the seed.
-import { ManualClock, sleep } from '../../src/base/clock.ts';
+// One simulated world: the real queue and real workers in virtual time, a flaky network between them,
+// and what clients, operators and accidents do to them. Everything in it follows from the seed.
 import { silentLog } from '../../src/base/log.ts';
-import type { Context, Job } from '../../src/handler/define.ts';
-import { readHandler } from '../../src/handler/load.ts';
 import { Queue } from '../../src/queue/queue.ts';
-import { openSqliteStore } from '../../src/store/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
 import { endpointSettings } from '../../src/wire/endpoint.ts';
+import type { JobRecord } from '../../src/wire/job.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
-import type { Device, Report, ReportReply, WorkerLink } from '../../src/wire/worker-link.ts';
-import { InlineExecutor } from '../../src/worker/inline-executor.ts';
-import { createWorker, type Worker } from '../../src/worker/worker.ts';
-import { CALM, FlakyLink, type Weather } from './flaky-link.ts';
-import { findFault, watchStore } from './watched-store.ts';
+import type { WorkerLink } from '../../src/wire/worker-link.ts';
+import { CALM, type Weather } from './flaky-link.ts';
+import { choosePlan, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from './job-plan.ts';
+import { Ledger } from './ledger.ts';
+import { Seat } from './seat.ts';
+import { StreamClient } from './stream-client.ts';
+import { VirtualTime } from './virtual-time.ts';
+import { watchStore } from './watched-store.ts';
 
-export const ENDPOINT = 'e';
-const CPU: Device = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'simulated', memoryBytes: 0 };
-const JOB_LIMIT_MS = 3_600_000;
+const JOB_LIMIT_MS = 36_000_000;
+const STREAMED_SHARE = 0.25;
 
-export interface JobPlan {
-  n: number;
-  chunks: number;
-  stepMs: number;
-  /** Attempts that throw before one succeeds. */
-  failures: number;
+interface ClientJob {
+  plan: JobPlan;
+  stream: StreamClient | undefined;
+  isCancelled: boolean;
+  isDoomed: boolean;
 }
 
-/** A worker's place; processes come and go in it. */
-interface Seat {
-  id: string;
-  incarnation: number;
-  link: FlakyLink;
-  worker: Worker;
+export interface WorldOptions {
+  store: Store;
+  /** A store may have been the home of other worlds. */
+  endpointId: string;
+  random: () => number;
+  /** Nothing is killed or cut off but by jobs. */
+  isSheltered: boolean;
 }
 
 export class World {
-  readonly clock = new ManualClock();
+  readonly clock = new VirtualTime();
+  readonly ledger = new Ledger(this.clock);
+  readonly endpointId: string;
   readonly random: () => number;
-  readonly faults: string[] = [];
-  /** By job: the attempts whose completion the platform has acknowledged. */
-  readonly acknowledged = new Map<string, number>();
+  readonly isSheltered: boolean;
+  readonly jobs = new Map<string, ClientJob>();
   weather: Weather = CALM;
   queue: Queue;
   readonly #store: Store;
   readonly #seats: Seat[] = [];
+  readonly #over = new AbortController();
+  #seatCount = 0;
   #link: WorkerLink | undefined;
 
-  constructor(random: () => number) {
+  constructor({ store, endpointId, random, isSheltered }: WorldOptions) {
+    this.endpointId = endpointId;
     this.random = random;
-    const store = openSqliteStore({ path: ':memory:', cacheBytes: 1_048_576 });
+    this.isSheltered = isSheltered;
     this.#store = watchStore(store, (before, after) => {
-      const fault = findFault(before, after);
-      if (fault) this.faults.push(fault);
+      if (!this.#over.signal.aborted) this.ledger.note(before, after);
     });
     this.queue = this.#createQueue();
+  }
+
+  /** Ends with the world. */
+  get signal(): AbortSignal {
+    return this.#over.signal;
+  }
+
+  get faults(): string[] {
+    return this.ledger.faults;
+  }
+
+  get seats(): readonly Seat[] {
+    return this.#seats;
   }
 
   async start(workers: number): Promise<void> {
     const settings = endpointSettings.parse({ maxAttempts: 3 });
-    const endpoint = { id: ENDPOINT, settings, createdAt: this.clock.now() };
-    await this.#store.write((tx) => tx.putEndpoint(endpoint));
-    await this.queue.start();
-    this.#link = this.queue.link(ENDPOINT);
-    for (let i = 0; i < workers; i++) this.#seats.push(this.#createSeat(`w${i}`, 1));
+    const endpoint = { id: this.endpointId, settings, createdAt: this.clock.now() };
+    await this.clock.finish(this.#store.write((tx) => tx.putEndpoint(endpoint)));
+    await this.#open();
+    for (let i = 0; i < workers; i++) this.#seats.push(this.#createSeat());
   }
 
-  async submit(plan: JobPlan): Promise<string> {
-    const { id } = await this.queue.submissions.submit({
-      endpointId: ENDPOINT,
-      mode: 'run',
+  async submit(): Promise<void> {
+    const killerShare = this.isSheltered ? 0.15 : 0.05;
+    const plan = choosePlan({ n: this.jobs.size, killerShare }, this.random);
+    const executionTimeout = plan.fate === 'overruns' ? SHORT_TIMEOUT_MS : TIMEOUT_MS;
+    const { endpointId } = this;
+    const submission = {
+      endpointId,
+      mode: 'run' as const,
       input: Buffer.from(JSON.stringify(plan)),
-      policy: { executionTimeout: 120_000, ttl: JOB_LIMIT_MS * 10 },
+      policy: { executionTimeout, ttl: JOB_LIMIT_MS },
       idempotency: undefined,
-    });
-    return id;
+    };
+    const { id } = await this.clock.finish(this.queue.submissions.submit(submission));
+    const isStreamed = this.random() < STREAMED_SHARE;
+    const stream = isStreamed ? new StreamClient(this, { endpointId, id }) : undefined;
+    this.jobs.set(id, { plan, stream, isCancelled: false, isDoomed: false });
+    stream?.follow().catch((error: unknown) => this.faults.push(`stream of ${id}: ${error}`));
   }
 
-  /** Cancel or retry; a refusal is an answer too. */
-  async ask(what: 'cancel' | 'retry', id: string): Promise<void> {
-    await this.queue.jobs[what]({ endpointId: ENDPOINT, id }).catch((error: unknown) => {
-      if (!(error instanceof ProblemError)) throw error;
-    });
+  async cancel(id: string): Promise<void> {
+    const isDone = await this.#ask((key) => this.queue.jobs.cancel(key), id);
+    const job = this.jobs.get(id);
+    if (job && isDone) job.isCancelled = true;
+  }
+
+  async retry(id: string): Promise<void> {
+    this.ledger.retried.add(id);
+    await this.#ask((key) => this.queue.jobs.retry(key), id);
+  }
+
+  async doom(id: string, ttlMs: number): Promise<void> {
+    const isDone = await this.#ask((key) => this.queue.jobs.setTtl(key, ttlMs), id);
+    const job = this.jobs.get(id);
+    if (job && isDone) job.isDoomed = true;
+  }
+
+  /** Undefined if it is there no more. */
+  async readRecord(id: string): Promise<JobRecord | undefined> {
+    try {
+      const key = { endpointId: this.endpointId, id };
+      const { body } = await this.clock.finish(this.queue.jobs.record(key));
+      return JSON.parse(body.toString());
+    } catch (error) {
+      if (error instanceof ProblemError) return undefined;
+      throw error;
+    }
   }
 
   async restartPlatform(downMs: number): Promise<void> {
     this.#link = undefined;
-    await this.queue.close();
+    await this.clock.finish(this.queue.close());
     await this.clock.advance(downMs);
     this.queue = this.#createQueue();
-    await this.queue.start();
-    this.#link = this.queue.link(ENDPOINT);
+    await this.#open();
+    this.ledger.platformRestarted();
   }
 
-  /** The process is gone from one moment to the next; its successor comes a little later. */
-  async killWorker(index: number): Promise<void> {
+  /** The worker of this seat leaves; another one comes, under another name. */
+  drainSeat(index: number): void {
     const seat = this.#seats[index];
     if (!seat) return;
-    seat.link.kill();
-    this.#seats[index] = this.#createSeat(seat.id, seat.incarnation + 1);
+    void seat.drain();
+    this.#seats[index] = this.#createSeat();
   }
 
-  /** Cut off from the platform for a while, longer perhaps than its leases. */
-  partWorker(index: number, ms: number): void {
-    this.#seats[index]?.link.part(ms);
-  }
-
-  async drainWorker(index: number): Promise<void> {
-    const seat = this.#seats[index];
-    if (!seat) return;
-    void seat.worker.drain();
-    this.#seats[index] = this.#createSeat(`${seat.id}x`, 1);
-  }
-
+  /** Leaves nothing in the store but the endpoint. */
   async close(): Promise<void> {
+    this.#over.abort();
     this.#link = undefined;
-    for (const { link } of this.#seats) link.kill();
-    await this.queue.close();
-    await this.clock.advance(60_000);
-    await this.#store.close();
+    for (const seat of this.#seats) seat.close();
+    await this.clock.finish(this.queue.close());
+    const { endpointId } = this;
+    await this.clock.finish(
+      this.#store.write(function* (tx) {
+        const all = { endpointId, status: undefined, before: undefined, limit: 10_000 };
+        for (const job of yield* tx.jobs(all)) yield* tx.removeJob(job);
+        for (const { id } of yield* tx.workers()) yield* tx.removeWorker(endpointId, id);
+      }),
+    );
   }
 
-  get workers(): number {
-    return this.#seats.length;
+  /** Whether it was done: a refusal is an answer too. */
+  async #ask(
+    ask: (key: { endpointId: string; id: string }) => Promise<unknown>,
+    id: string,
+  ): Promise<boolean> {
+    try {
+      await this.clock.finish(ask({ endpointId: this.endpointId, id }));
+      return true;
+    } catch (error) {
+      if (error instanceof ProblemError) return false;
+      throw error;
+    }
+  }
+
+  async #open(): Promise<void> {
+    await this.clock.finish(this.queue.start());
+    this.#link = this.ledger.watch(this.queue.link(this.endpointId));
   }
 
   #createQueue(): Queue {
     const { clock, random } = this;
-    const settings = { retentionMs: { run: JOB_LIMIT_MS * 10, runsync: JOB_LIMIT_MS * 10 } };
+    const settings = { retentionMs: { run: JOB_LIMIT_MS, runsync: JOB_LIMIT_MS } };
     return new Queue({ store: this.#store, clock, log: silentLog, settings, random });
   }
 
-  #createSeat(id: string, incarnation: number): Seat {
+  #createSeat(): Seat {
     const { clock, random } = this;
-    const link = new FlakyLink({
+    return new Seat({
+      id: `w${this.#seatCount++}`,
       clock,
       random,
       weather: () => this.weather,
       platform: () => this.#link,
-      onReply: (report, reply) => this.#noteReply(report, reply),
+      onReply: (report, reply) => this.ledger.noteReply(report, reply),
+      onDeath: (left) => this.ledger.noteLeft([...left.values()]),
+      hasDisk: random() < 0.6,
+      isSupervised: random() < 0.6,
     });
-    const handler = readHandler(
-      (job: Job<JobPlan>, ctx: Context) => this.#handle(job, ctx),
-      'simulated',
-    );
-    const worker = createWorker({
-      link,
-      executor: new InlineExecutor({ handler, devices: [CPU], slots: 3, clock }),
-      workerId: id,
-      incarnation,
-      version: 'simulated',
-      devices: [CPU],
-      clock,
-    });
-    worker.start().catch(() => {
-      // Killed or told to leave before it was up.
-    });
-    return { id, incarnation, link, worker };
-  }
-
-  async *#handle({ input }: Job<JobPlan>, ctx: Context) {
-    for (let i = 0; i < input.chunks; i++) {
-      await sleep(this.clock, input.stepMs, ctx.signal);
-      ctx.signal.throwIfAborted();
-      yield { attempt: ctx.attempt, i };
-    }
-    await sleep(this.clock, input.stepMs, ctx.signal);
-    ctx.signal.throwIfAborted();
-    if (ctx.attempt <= input.failures) throw new Error(`failure ${ctx.attempt}`);
-    return { n: input.n, attempt: ctx.attempt };
-  }
-
-  #noteReply(report: Report, reply: ReportReply): void {
-    if (report.kind !== 'outcome' || report.outcome.kind !== 'completed') return;
-    if (reply.answer === 'applied') this.acknowledged.set(report.jobId, report.attempt);
   }
 }

@@ -1,4 +1,4 @@
-// 500 jobs, half of them streaming, through each kind of bad network.
+// 500 streaming and 500 plain jobs through each kind of bad network.
 import { describe, expect, it } from 'vitest';
 import { runUnderFaults } from '../support/fault-run.ts';
 import { chooseSeed } from '../support/random.ts';
@@ -12,13 +12,13 @@ describe.each([
   // Each is noticed after 15 s only.
   { kind: 'half-open', maxFaults: 30, atLeast: 10 },
 ] as const)('in a bad network: $kind', ({ kind, maxFaults, atLeast }) => {
-  it('every one of 500 jobs ends once, with its output and each of its chunks', async () => {
+  it('every one of 1,000 jobs, half of them streaming, ends once, with its output and each of its chunks', async () => {
     const seed = chooseSeed();
     console.log(`${kind}: SEED=${seed}`);
-    const run = { kind, jobs: 500, maxFaults, limitMs: 20 * 60_000, seed };
+    const run = { kind, jobs: 1_000, maxFaults, limitMs: 25 * 60_000, seed };
     const { faults, repeated, ...result } = await runUnderFaults(run);
     console.log(`${kind}: ${faults} faults, ${repeated} jobs delivered more than once`);
-    expect(result).toEqual({ acknowledged: 500, wrong: [], changed: [], exitCodes: [0, 0] });
+    expect(result).toEqual({ acknowledged: 1_000, wrong: [], changed: [], exitCodes: [0, 0] });
     expect(faults).toBeGreaterThanOrEqual(atLeast);
   });
 });

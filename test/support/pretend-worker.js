@@ -1,6 +1,9 @@
 // A process that keeps to what a supervisor expects of a worker, and otherwise does what the words in
-// PRETEND say: `fail` before it is ready, `fail-final`, `stay` deaf to SIGTERM, `mute` without signs
-// of life, `dismissed` when it is told to drain; plain, it gets ready and leaves when told to.
+// PRETEND say: `fail` before it is ready, `fail-final`, `nobody` says nothing, `stay` deaf to SIGTERM,
+// `deaf` to what it is told, `dirty` leaves something undelivered, `parent` has a process of its own;
+// plain, it gets ready and leaves when told to.
+import { spawn } from 'node:child_process';
+
 const words = (process.env.PRETEND ?? '').split(' ');
 const incarnation = Number(process.argv[3] ?? 1);
 const workerId = process.argv[2] ?? 'pretended';
@@ -16,11 +19,14 @@ const health = {
 };
 // A parent that is gone already is nobody to tell.
 process.on('error', () => {});
+if (words.includes('nobody')) await new Promise(() => setInterval(() => {}, 1_000));
+if (words.includes('parent')) spawn('sleep', ['300'], { stdio: 'ignore' });
 process.send({ type: 'identity', workerId, incarnation });
 process.on('message', (message) => {
   if (message.type === 'ask') {
     process.send({ type: 'answer', number: message.number, health, metrics: undefined });
   }
+  if (words.includes('deaf')) return;
   if (message.type === 'release') process.exit(0);
   if (message.type === 'recycle') process.exit(0);
 });

@@ -12,15 +12,22 @@ const BIN = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url));
 export const fixture = (name: string): string =>
   fileURLToPath(new URL(`handlers/${name}`, import.meta.url));
 
+interface ProcessPlace {
+  cwd?: string;
+  env?: Record<string, string>;
+}
+
 /** A process of ours with everything it has said so far. */
 export class Process {
   readonly child: ChildProcess;
   readonly exited: Promise<number | null>;
   output = '';
 
-  constructor(args: readonly string[], { cwd = process.cwd() }: { cwd?: string } = {}) {
+  /** `env` is added to that of the tests. */
+  constructor(args: readonly string[], { cwd = process.cwd(), env = {} }: ProcessPlace = {}) {
     this.child = spawn(process.execPath, [BIN, ...args], {
       cwd,
+      env: { ...process.env, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     const note = (data: Buffer) => {

@@ -18,8 +18,8 @@ export type Fault =
   /** From there on nothing passes, not even an end: either side believes the other to be there. */
   | ({ kind: 'half-open' } & Place)
   | { kind: 'slow'; bytesPerSecond: number }
-  /** The request waits until so many exchanges of other connections have begun, or `maxMs`. */
-  | { kind: 'held'; behind: number; maxMs: number }
+  /** The request, or the answer, waits until so many exchanges have begun after it, or `maxMs`. */
+  | { kind: 'held'; direction: Place['direction']; behind: number; maxMs: number }
   /** The answer ends properly, after so many bytes of it, as in `Place`. */
   | { kind: 'truncated'; afterBytes: number }
   /** The server has acted; the client sees the connection end without a byte. */
@@ -160,7 +160,7 @@ class Connection {
         if (isFirst && direction === 'request') this.#proxy.strike();
         return passSlowly(to, piece, fault.bytesPerSecond);
       case 'held':
-        if (isFirst && direction === 'request') await this.#hold(fault);
+        if (isFirst && direction === fault.direction) await this.#hold(fault);
         break;
     }
     await write(to, piece);
@@ -185,7 +185,7 @@ class Connection {
   }
 
   /** A client that gives up meanwhile changes nothing: what it sent arrives all the same. */
-  async #hold({ behind, maxMs }: { behind: number; maxMs: number }): Promise<void> {
+  async #hold({ behind, maxMs }: Extract<Fault, { kind: 'held' }>): Promise<void> {
     this.#proxy.strike();
     const enough = this.#proxy.exchanges + behind;
     for (let heldMs = 0; heldMs < maxMs; heldMs += HOLD_POLL_MS) {

@@ -24,10 +24,10 @@ const mayImport: Record<string, readonly string[]> = {
   control: ['store/store.ts', 'engine/engine.ts', 'wire', 'base'],
   api: ['queue', 'control', 'wire', 'base'],
 };
-const freeRooms = ['harness', 'cli'];
+const freeRooms = ['harness', 'conformance', 'cli'];
 const rooms = [...Object.keys(mayImport), ...freeRooms];
 
-const doors = ['index.ts', 'testing.ts', 'client.ts'];
+const doors = ['index.ts', 'testing.ts', 'client.ts', 'outgoing.ts'];
 const targets = [...rooms.map((room) => `${room}/some-file.ts`), ...doors];
 const seams = ['store/store.ts', 'engine/engine.ts'];
 

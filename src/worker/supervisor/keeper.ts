@@ -1,11 +1,11 @@
 // One device set's worker, kept running: a process at a time, another one when it ends, none while
 // its device is bad. Payloads never come by here.
-import { type Clock, sleep } from '../../base/clock.ts';
+import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { LeaseRef, WorkerBye } from '../../wire/worker-link.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
 import type { JobActivity } from '../gpu/memory-watch.ts';
 import type { WatchedWorker } from './device-watch.ts';
+import { Obituaries, type ObituariesOptions } from './obituaries.ts';
 import {
   judgeProcessEnd,
   NO_RESTARTS,
@@ -14,10 +14,10 @@ import {
 } from './restart-policy.ts';
 import {
   describeEnd,
+  type KeptProcess,
   type ProcessAnswer,
   type ProcessEnd,
   type ProcessIdentity,
-  type WorkerProcess,
 } from './worker-process.ts';
 
 /** Why a process is on its way out. */
@@ -29,7 +29,7 @@ interface Leaving {
 
 interface Running {
   readonly name: 'running';
-  readonly process: WorkerProcess;
+  readonly process: KeptProcess;
   readonly startedAt: number;
   isReady: boolean;
   leaving: Leaving | undefined;
@@ -49,55 +49,51 @@ export type KeeperState =
       readonly isGivenUp: boolean;
       /** The process said that no other one could do better. */
       readonly isFinal: boolean;
+      /** A check failed: this machine is not fit. */
+      readonly isUnfit: boolean;
       readonly cancel: () => void;
     }
   | { readonly name: 'quarantined'; readonly reason: string }
   /** `isClean`: nothing of what it finished is undelivered. */
   | { readonly name: 'stopped'; readonly isClean: boolean };
 
-export interface KeeperOptions {
+export interface KeeperOptions extends ObituariesOptions {
   set: DeviceSet;
   /** Where it was given one; otherwise the first process finds its own, and the others keep that. */
   workerId: string | undefined;
-  launch: (set: DeviceSet, as: Partial<ProcessIdentity>) => WorkerProcess;
-  /** Tells the platform that a worker is no more. */
-  sayBye: (bye: WorkerBye) => Promise<void>;
-  /** Attempts whose outcome a dead process left on disk. */
-  readSurvivors: (workerId: string) => Promise<LeaseRef[]>;
+  launch: (set: DeviceSet, as: Partial<ProcessIdentity>) => KeptProcess;
   policy: RestartPolicy;
   /** A process that was told to leave is killed after so long, ms. */
   leaveMs: number;
-  clock: Clock;
-  log: Log;
   onChange: () => void;
 }
 
 /** Signs of life that may fail to come, looked at every LOOK_MS, before the process is killed. */
 const MAX_MISSED = 12;
 const LOOK_MS = 5_000;
-const BYE_RETRY_MS = [200, 1_000];
 
 export class Keeper implements WatchedWorker {
   readonly set: DeviceSet;
-  /** Processes started after the first. */
-  restarts = 0;
   readonly #options: KeeperOptions;
   readonly #clock: Clock;
   readonly #log: Log;
   #state: KeeperState = { name: 'stopped', isClean: true };
   #record: RestartRecord = NO_RESTARTS;
   #identity: Partial<ProcessIdentity>;
-  #isStopping = false;
+  #launches = 0;
+  /** No process is started any more. */
+  #isOver = false;
   /** Kept while its process is on the way out and thereafter. */
   #quarantine: string | undefined;
   #cancelLook: () => void = () => {};
-  readonly #farewells = new Set<Promise<void>>();
+  readonly #obituaries: Obituaries;
 
   constructor(options: KeeperOptions) {
     this.set = options.set;
     this.#options = options;
     this.#clock = options.clock;
     this.#log = options.log;
+    this.#obituaries = new Obituaries(options);
     this.#identity = options.workerId === undefined ? {} : { workerId: options.workerId };
   }
 
@@ -108,6 +104,11 @@ export class Keeper implements WatchedWorker {
   /** Undefined as long as no process has found one. */
   get workerId(): string | undefined {
     return this.#identity.workerId;
+  }
+
+  /** Processes started after the first. */
+  get restarts(): number {
+    return Math.max(0, this.#launches - 1);
   }
 
   get activity(): JobActivity | undefined {
@@ -123,18 +124,20 @@ export class Keeper implements WatchedWorker {
 
   /** Resolves when its process, if there is one, has ended and the platform knows. */
   async stop(): Promise<void> {
-    this.#isStopping = true;
+    this.#isOver = true;
     this.#cancelLook();
     const state = this.#state;
     if (state.name === 'running') {
       this.#leave(state, 'stop', 'the supervisor leaves');
       state.process.drain();
       await state.process.ended;
+      // It ended before it was anybody: what may be undelivered is its predecessor's.
+      if (!state.process.identity) await this.#leaveBehind();
     } else {
       if (state.name === 'waiting') state.cancel();
       if (state.name !== 'stopped') await this.#leaveBehind();
     }
-    await Promise.all(this.#farewells);
+    await this.#obituaries.end();
   }
 
   /** Without a process there is nobody to deliver what the last one left. */
@@ -160,7 +163,7 @@ export class Keeper implements WatchedWorker {
       state.cancel();
       this.#change({ name: 'quarantined', reason });
     } else if (state.name !== 'running') {
-      if (!this.#isStopping) this.#change({ name: 'quarantined', reason });
+      if (!this.#isOver) this.#change({ name: 'quarantined', reason });
     } else if (this.#leave(state, 'quarantine', reason)) {
       state.process.tell({ type: 'release' });
     }
@@ -168,13 +171,14 @@ export class Keeper implements WatchedWorker {
 
   readmit(): void {
     this.#quarantine = undefined;
-    if (this.#state.name === 'quarantined' && !this.#isStopping) this.#launch();
+    if (this.#state.name === 'quarantined' && !this.#isOver) this.#launch();
   }
 
   recycle(reason: string): void {
     const state = this.#state;
-    if (state.name !== 'running' || !this.#leave(state, 'recycle', reason)) return;
-    this.#log.warn({ reason }, 'the worker process is replaced');
+    // One that leaves for whatever reason makes room already.
+    if (state.name !== 'running' || state.leaving) return;
+    this.#leave(state, 'recycle', reason);
     state.process.tell({ type: 'recycle', reason });
   }
 
@@ -184,7 +188,7 @@ export class Keeper implements WatchedWorker {
     state.leaving?.cancelKill();
     const { process } = state;
     const cancelKill = this.#clock.after(this.#options.leaveMs, () => {
-      this.#log.error({ pid: process.pid }, 'the worker process does not leave: it is killed');
+      this.#log.error(this.#name(process), 'the worker process does not leave: it is killed');
       process.kill();
     });
     state.leaving = { to, reason, cancelKill };
@@ -193,7 +197,8 @@ export class Keeper implements WatchedWorker {
   }
 
   #launch(): void {
-    const process = this.#options.launch(this.set, this.#identity);
+    this.#launches += 1;
+    const process = this.#options.launch(this.set, this.#nextIdentity());
     const startedAt = this.#clock.now();
     const state: Running = {
       name: 'running',
@@ -213,82 +218,66 @@ export class Keeper implements WatchedWorker {
   #takeLeave(state: Running, end: ProcessEnd): void {
     const { leaving, process } = state;
     leaving?.cancelKill();
-    this.#remember(process);
+    this.#identity = process.identity ?? this.#identity;
     const isAsked = leaving?.to === 'quarantine' || leaving?.to === 'stop';
-    if (end.code !== 0) this.#bury(process, end, isAsked ? 'drained' : 'crashed');
+    if (end.code !== 0) this.#obituaries.tell(process, end, isAsked ? 'drained' : 'crashed');
+    if (end.code === 0 && process.isDismissed) this.#isOver = true;
     const reason = this.#quarantine;
-    if (this.#isStopping || (end.code === 0 && process.isDismissed)) {
+    if (!this.#isOver && reason === undefined) {
+      this.#replace(state, end);
+      return;
+    }
+    if (end.code !== 0) {
+      const cause = process.failure?.reason ?? describeEnd(end);
+      this.#log.warn({ ...this.#name(process), cause }, 'the worker process did not leave well');
+    }
+    if (reason === undefined || this.#isOver) {
       this.#change({ name: 'stopped', isClean: end.code === 0 });
-    } else if (reason === undefined) this.#replace(state, end);
-    else this.#change({ name: 'quarantined', reason });
+    } else this.#change({ name: 'quarantined', reason });
+  }
+
+  #name({ pid }: KeptProcess): { worker: string | undefined; pid: number | undefined } {
+    return { worker: this.workerId, pid };
   }
 
   #replace({ isReady, leaving, process, startedAt }: Running, end: ProcessEnd): void {
     const { failure, recycling } = process;
     const isFinal = failure?.isFinal ?? false;
-    const life = { wasReady: isReady, livedMs: this.#clock.now() - startedAt, isFinal };
+    const wanted = recycling ?? (leaving?.to === 'recycle' ? leaving.reason : undefined);
+    const isWorn = wanted !== undefined && end.code === 0 && (process.activity?.ended ?? 0) > 0;
+    const livedMs = this.#clock.now() - startedAt;
+    const life = { wasReady: isReady, livedMs, isFinal, isWorn };
     const verdict = judgeProcessEnd(this.#record, life, this.#options.policy);
     this.#record = verdict.record;
     const { isGivenUp, waitMs } = verdict;
-    const wanted = recycling ?? (leaving?.to === 'recycle' ? leaving.reason : undefined);
     const reason = wanted ?? failure?.reason ?? describeEnd(end);
-    const note = { ...end, reason };
+    const note = { ...this.#name(process), ...end, reason };
     if (isGivenUp) {
       const { startFailures } = verdict.record;
-      this.#log.fatal({ ...note, startFailures }, 'the worker cannot be started: given up');
+      this.#log.fatal({ ...note, startFailures }, 'the worker cannot be kept running: given up');
     } else {
       const level = wanted === undefined ? 'error' : 'info';
-      const told = wanted === undefined ? 'the worker process ended unasked' : 'replaced';
-      this.#log[level]({ ...note, restartInMs: waitMs }, told);
+      const told = wanted === undefined ? 'ended unasked' : 'is replaced';
+      this.#log[level]({ ...note, restartInMs: waitMs }, `the worker process ${told}`);
     }
     if (waitMs === 0) {
-      this.#launchAgain();
+      this.#launch();
       return;
     }
     const until = this.#clock.now() + waitMs;
-    const cancel = this.#clock.after(waitMs, () => this.#launchAgain());
-    this.#change({ name: 'waiting', reason, until, isGivenUp, isFinal, cancel });
+    const cancel = this.#clock.after(waitMs, () => this.#launch());
+    const isUnfit = failure?.isUnfit ?? false;
+    this.#change({ name: 'waiting', reason, until, isGivenUp, isFinal, isUnfit, cancel });
   }
 
-  #launchAgain(): void {
-    this.restarts += 1;
-    this.#launch();
-  }
-
-  /** The successor goes on under the same name. */
-  #remember({ identity }: WorkerProcess): void {
-    if (!identity) return;
-    const incarnation = Math.max(this.#clock.now(), identity.incarnation + 1);
-    this.#identity = { workerId: identity.workerId, incarnation };
-  }
-
-  /** Its jobs go back to the queue now, not when their leases run out. */
-  #bury(process: WorkerProcess, end: ProcessEnd, reason: WorkerBye['reason']): void {
-    const farewell = this.#sayBye(process, end, reason).finally(() => {
-      this.#farewells.delete(farewell);
-    });
-    this.#farewells.add(farewell);
-  }
-
-  async #sayBye(
-    process: WorkerProcess,
-    end: ProcessEnd,
-    reason: WorkerBye['reason'],
-  ): Promise<void> {
-    const { identity, failure } = process;
-    if (!identity) return;
-    const outbox = await this.#options.readSurvivors(identity.workerId);
-    const detail = (failure?.reason ?? describeEnd(end)).slice(0, 4_000);
-    for (const waitMs of [...BYE_RETRY_MS, undefined]) {
-      try {
-        return await this.#options.sayBye({ ...identity, reason, outbox, detail });
-      } catch (error) {
-        this.#log.debug({ err: error }, 'the platform did not take the bye of a dead worker');
-        // Its leases run out by themselves, and the hello of its successor says the same.
-        if (waitMs === undefined) return;
-        await sleep(this.#clock, waitMs);
-      }
-    }
+  /**
+   * The successor goes on under the same name. Its incarnation is that of its start and not of the
+   * death before it: in between others may have delivered in its name.
+   */
+  #nextIdentity(): Partial<ProcessIdentity> {
+    const { incarnation: last, workerId } = this.#identity;
+    if (workerId === undefined || last === undefined) return this.#identity;
+    return { workerId, incarnation: Math.max(this.#clock.now(), last + 1) };
   }
 
   /**
@@ -296,7 +285,7 @@ export class Keeper implements WatchedWorker {
    * counted and not time: after a pause of the whole machine everything is late.
    */
   #watchLife(): void {
-    let seen = { process: undefined as WorkerProcess | undefined, beats: 0, missed: 0 };
+    let seen = { process: undefined as KeptProcess | undefined, beats: 0, missed: 0 };
     const look = () => {
       this.#cancelLook = this.#clock.after(LOOK_MS, look);
       const state = this.#state;
@@ -305,7 +294,7 @@ export class Keeper implements WatchedWorker {
       const isAlive = seen.process !== process || seen.beats !== process.beats;
       seen = { process, beats: process.beats, missed: isAlive ? 0 : seen.missed + 1 };
       if (seen.missed !== MAX_MISSED) return;
-      this.#log.error({ pid: process.pid }, 'the worker process stands still: it is killed');
+      this.#log.error(this.#name(process), 'the worker process stands still: it is killed');
       process.kill();
     };
     this.#cancelLook = this.#clock.after(LOOK_MS, look);

@@ -9,8 +9,8 @@ export type FromWorker =
   | { type: 'ready' }
   /** Every BEAT_MS: its event loop turns. `ended`: attempts since its start. */
   | { type: 'beat'; running: number; ended: number }
-  /** It cannot go on and ends. `isFinal`: nor could another one. */
-  | { type: 'failed'; reason: string; isFinal: boolean }
+  /** It cannot go on and ends. `isFinal`: nor could another one. `isUnfit`: the machine is not fit. */
+  | { type: 'failed'; reason: string; isFinal: boolean; isUnfit: boolean }
   /** It leaves so that a fresh process takes its place. */
   | { type: 'recycling'; reason: string }
   /** It leaves because the platform told it to: nobody is to take its place. */

@@ -1,24 +1,28 @@
-// The worker process's end of the channel to whoever started it: a supervisor, `millrace dev`, or
-// nobody, and then nothing is said.
+// The worker process's end of the channel to whoever started it: a supervisor or `millrace dev`.
 import { BEAT_MS, type FromWorker, isToWorker, type ToWorker } from './messages.ts';
 
 export interface ParentChannel {
   tell(message: FromWorker): void;
   /** Tells from now on, at an interval, that the event loop turns. */
   beat(count: () => { running: number; ended: number }): void;
-  /** What comes from now on goes there. */
+  /** What has come and what comes goes there. Once. */
   listen(listener: (message: ToWorker) => void): void;
   /** The process may end. Resolves when everything has been said. */
   close(): Promise<void>;
 }
 
+/** Of a process that nobody watches; whoever may be at the other end of a channel knows no such words. */
+export const NO_PARENT: ParentChannel = {
+  tell() {},
+  beat() {},
+  listen() {},
+  close: async () => {},
+};
+
 export function openParentChannel(): ParentChannel {
   let timer: NodeJS.Timeout | undefined;
   let lastWord: Promise<void> = Promise.resolve();
-  let listener: (message: ToWorker) => void = () => {};
-  const receive = (message: unknown) => {
-    if (isToWorker(message)) listener(message);
-  };
+  let receive: (message: unknown) => void = () => {};
   const tell = (message: FromWorker) => {
     // A parent that has just died is noticed elsewhere.
     if (!process.connected) return;
@@ -26,9 +30,6 @@ export function openParentChannel(): ParentChannel {
       process.send?.(message, undefined, undefined, () => resolve());
     });
   };
-  process.on('message', receive);
-  // Listening would keep the process alive.
-  process.channel?.unref();
   return {
     tell,
     beat(count) {
@@ -39,8 +40,14 @@ export function openParentChannel(): ParentChannel {
       timer ??= setInterval(say, BEAT_MS);
       timer.unref();
     },
-    listen(next) {
-      listener = next;
+    listen(listener) {
+      receive = (message) => {
+        if (isToWorker(message)) listener(message);
+      };
+      // Until somebody listens, Node keeps what comes.
+      process.on('message', receive);
+      // Listening would keep the process alive.
+      process.channel?.unref();
     },
     async close() {
       clearInterval(timer);

@@ -8,6 +8,8 @@ export interface RestartRecord {
   startFailures: number;
   /** Processes in a row that took jobs and ended soon after. */
   shortLives: number;
+  /** Of these, processes in a row that said that no other one could do better. */
+  refusals: number;
   /** One of them took jobs. */
   wasEverReady: boolean;
 }
@@ -17,6 +19,8 @@ export interface ProcessLife {
   livedMs: number;
   /** It said that no other process could do better. */
   isFinal: boolean;
+  /** It had run jobs, and left by itself so that a fresh one takes its place. */
+  isWorn: boolean;
 }
 
 export interface RestartPolicy {
@@ -39,15 +43,17 @@ export const DEFAULT_RESTART_POLICY: RestartPolicy = {
 export const NO_RESTARTS: RestartRecord = {
   startFailures: 0,
   shortLives: 0,
+  refusals: 0,
   wasEverReady: false,
 };
 
 export type RestartVerdict = { record: RestartRecord; waitMs: number; isGivenUp: boolean };
 
 /**
- * The first process that ends after it took jobs has a successor at once. Those that end soon again,
- * or before they took jobs, wait longer each time; only the latter are given up, because a poison job
- * is the queue's to end.
+ * The first process that ends after it took jobs has a successor at once, and so has one that is worn.
+ * Those that end soon again, or before they took jobs, wait longer each time; only the latter are
+ * given up, because a poison job is the queue's to end, and those that say twice that no other could
+ * do better: two workers of one id would drive each other out for ever.
  */
 export function judgeProcessEnd(
   before: RestartRecord,
@@ -56,8 +62,13 @@ export function judgeProcessEnd(
 ): RestartVerdict {
   const { pace, startAttempts, wellAfterMs, givenUpMs } = policy;
   if (life.wasReady) {
-    const shortLives = life.livedMs >= wellAfterMs ? 1 : before.shortLives + 1;
-    const record = { startFailures: 0, shortLives, wasEverReady: true };
+    const wasReady = { ...NO_RESTARTS, wasEverReady: true };
+    if (life.isWorn) return { record: wasReady, waitMs: 0, isGivenUp: false };
+    const isShort = life.livedMs < wellAfterMs;
+    const shortLives = isShort ? before.shortLives + 1 : 1;
+    const refusals = life.isFinal ? (isShort ? before.refusals : 0) + 1 : 0;
+    const record = { ...wasReady, shortLives, refusals };
+    if (refusals > 1) return { record, waitMs: givenUpMs, isGivenUp: true };
     const waitMs = shortLives === 1 ? 0 : backoffMs(shortLives - 1, pace);
     return { record, waitMs, isGivenUp: false };
   }

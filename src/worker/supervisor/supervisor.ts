@@ -6,7 +6,7 @@ import type { LeaseRef, WorkerBye } from '../../wire/worker-link.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
 import { Keeper } from './keeper.ts';
 import { DEFAULT_RESTART_POLICY, type RestartPolicy } from './restart-policy.ts';
-import type { ProcessIdentity, WorkerProcess } from './worker-process.ts';
+import type { KeptProcess, ProcessIdentity } from './worker-process.ts';
 
 export interface SupervisorOptions {
   /** Each gets a worker of its own. */
@@ -14,7 +14,7 @@ export interface SupervisorOptions {
   /** Stable over restarts; with several sets each adds its number. Default: the workers find theirs. */
   workerId: string | undefined;
   /** Starts a process for a set, under the name that the one before it had. */
-  launch: (set: DeviceSet, as: Partial<ProcessIdentity>) => WorkerProcess;
+  launch: (set: DeviceSet, as: Partial<ProcessIdentity>) => KeptProcess;
   /** Tells the platform that a worker is no more. */
   sayBye: (bye: WorkerBye) => Promise<void>;
   /** Attempts whose outcome a dead process left on disk. */
@@ -33,7 +33,13 @@ export interface SupervisorOptions {
  */
 export type SupervisorEnd =
   | { readonly name: 'left'; readonly isClean: boolean }
-  | { readonly name: 'gave_up'; readonly reason: string; readonly isFinal: boolean };
+  | {
+      readonly name: 'gave_up';
+      readonly reason: string;
+      readonly isFinal: boolean;
+      /** A check failed: this machine is not fit. */
+      readonly isUnfit: boolean;
+    };
 
 export class Supervisor {
   readonly keepers: readonly Keeper[];
@@ -91,15 +97,15 @@ export class Supervisor {
   /** It is over when all have left, or when none can be started. */
   #look(): void {
     if (this.#isStopping) return;
-    const states = this.keepers.map(({ state }) => state);
-    if (states.every(({ name }) => name === 'stopped')) return void this.stop();
+    const states = this.keepers.map(({ state }) => state).filter(({ name }) => name !== 'stopped');
+    if (states.length === 0) return void this.stop();
     const hopeless = states.filter((state) => state.name === 'waiting' && state.isGivenUp);
     const [first] = hopeless;
     if (hopeless.length < states.length || first?.name !== 'waiting') return;
     this.#isStopping = true;
-    const { isFinal, reason } = first;
+    const { isFinal, isUnfit, reason } = first;
     void Promise.all(this.keepers.map((keeper) => keeper.stop())).then(() => {
-      this.#end({ name: 'gave_up', reason, isFinal });
+      this.#end({ name: 'gave_up', reason, isFinal, isUnfit });
     });
   }
 }

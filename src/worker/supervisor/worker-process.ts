@@ -46,7 +46,7 @@ export class WorkerProcess {
   /** Known before it calls the platform for the first time. */
   identity: ProcessIdentity | undefined;
   /** Why it ends, in its own words. */
-  failure: { reason: string; isFinal: boolean } | undefined;
+  failure: { reason: string; isFinal: boolean; isUnfit?: boolean } | undefined;
   /** Why it wants another one in its place. */
   recycling: string | undefined;
   /** The platform told it to leave. */
@@ -68,10 +68,16 @@ export class WorkerProcess {
         for (const answer of this.#questions.values()) answer(undefined);
         resolve(end);
       };
-      this.#child.once('exit', (code, signal) => end({ code, signal }));
-      this.#child.once('error', (error) => {
-        this.failure ??= { reason: `cannot be started: ${error.message}`, isFinal: true };
-        if (this.#child.pid === undefined) end({ code: null, signal: null });
+      this.#child.once('exit', (code, signal) => {
+        this.#killStragglers();
+        end({ code, signal });
+      });
+      this.#child.on('error', (error: NodeJS.ErrnoException) => {
+        if (this.#child.pid !== undefined) return;
+        // Without memory or room for one more process now, there may be some later.
+        const isFinal = error.code === 'ENOENT' || error.code === 'EACCES';
+        this.failure = { reason: `cannot be started: ${error.message}`, isFinal };
+        end({ code: null, signal: null });
       });
     });
     const { promise: becameReady, resolve: becomeReady } = Promise.withResolvers<boolean>();
@@ -114,6 +120,16 @@ export class WorkerProcess {
     });
   }
 
+  /** What handlers have started and nobody ends now: it would hold memory of the device, or ports. */
+  #killStragglers(): void {
+    if (this.pid === undefined) return;
+    try {
+      process.kill(-this.pid, 'SIGKILL');
+    } catch {
+      // There are none.
+    }
+  }
+
   #receive(message: Exclude<FromWorker, { type: 'ready' }>): void {
     switch (message.type) {
       case 'identity':
@@ -123,7 +139,11 @@ export class WorkerProcess {
         this.activity = { running: message.running, ended: message.ended };
         return;
       case 'failed':
-        this.failure = { reason: message.reason, isFinal: message.isFinal };
+        this.failure = {
+          reason: message.reason,
+          isFinal: message.isFinal,
+          isUnfit: message.isUnfit,
+        };
         return;
       case 'recycling':
         this.recycling = message.reason;
@@ -137,6 +157,9 @@ export class WorkerProcess {
   }
 }
 
+/** What its keeper needs of it. */
+export type KeptProcess = Pick<WorkerProcess, keyof WorkerProcess>;
+
 export function describeEnd({ code, signal }: ProcessEnd): string {
   if (signal !== null) return `ended by ${signal}`;
   return code === null ? 'it never started' : `ended with code ${code}`;
@@ -148,7 +171,8 @@ function start({ command, environment, onLine }: WorkerProcessOptions): ChildPro
   const child = spawn(program, args, {
     env: environment,
     stdio: ['ignore', output, output, 'ipc'],
-    // A group of its own: Ctrl-C is for the parent, which then lets its workers finish.
+    // A group of its own: Ctrl-C is for the parent, which then lets its workers finish, and what
+    // they leave behind can be found.
     detached: true,
   });
   for (const stream of onLine ? [child.stdout, child.stderr] : []) {

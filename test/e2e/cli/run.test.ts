@@ -41,6 +41,19 @@ describe('the input', () => {
     expect(run).toEqual({ code: 0, stdout: `${JSON.stringify(input)}\n`, stderr: '' });
   });
 
+  it.each(['--test-input', '--test_input'])('comes from a whole job as %s', async (name) => {
+    const job = JSON.stringify({ id: 'mine', input });
+    const run = await place.run(['run', 'echo.mjs', name, job]);
+    expect(run).toEqual({ code: 0, stdout: `${JSON.stringify(input)}\n`, stderr: '' });
+  });
+
+  it('is that of test_input.json where none is given and there is one', async () => {
+    place.write('test_input.json', JSON.stringify({ input }));
+    const { stdout } = await place.run(['run', 'echo.mjs']);
+    expect(JSON.parse(stdout)).toEqual(input);
+    expect((await place.run(['run', 'echo.mjs', '--input', '{}'])).stdout).toBe('{}\n');
+  });
+
   it('is an empty object where none is given', async () => {
     expect((await place.run(['run', 'echo.mjs'])).stdout).toBe('{}\n');
   });
@@ -49,6 +62,8 @@ describe('the input', () => {
     [['--input', '{'], '--input: is not JSON'],
     [['--input', '[]'], '--input: must be a JSON object'],
     [['--input-file', 'none.json'], '--input-file: ENOENT'],
+    [['--test-input', '{"prompt":1}'], '--test-input: must have an "input"'],
+    [['--test-input={"input":[]}'], '--test-input: input: must be a JSON object'],
     [['--input', '{}', '--input-file', 'input.json'], 'exclude one another'],
     [['--timeout', '0'], '--timeout: must be a whole number from 1 to'],
   ])('that cannot be used is refused: %j', async (args, message) => {

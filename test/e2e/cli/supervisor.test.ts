@@ -1,9 +1,11 @@
 // `millrace worker` as supervisor and worker process: who dies, and what comes of the jobs.
+import { once } from 'node:events';
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../../src/client.ts';
+import { sayingOf, standIn } from '../../support/nvidia-smi/stand-in.ts';
 import { listChildren } from '../../support/process-tree.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
@@ -150,6 +152,41 @@ describe('a supervisor', () => {
     job.release();
     expect(await run.ended).toMatchObject({ code: 0 });
     expect(await client.status(job.id)).toMatchObject({ status: 'COMPLETED' });
+  });
+
+  it('leaves its job to the process that finishes it also when it is killed while that leaves', async () => {
+    const run = await startWorker();
+    const job = await startHolding('a');
+    const pid = workerPid(run);
+    run.child.kill('SIGTERM');
+    await run.until('stderr', /worker draining/);
+    // From then on a signal would be a second one.
+    await sleep(1_100);
+    run.child.kill('SIGKILL');
+    await once(run.child, 'exit');
+    job.release();
+    expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 1 });
+    await until(() => !existsSync(`/proc/${pid}`));
+  });
+
+  it('leaves at once while it waits for an nvidia-smi that hangs', async () => {
+    const pidFile = place.path('smi.pid');
+    const smi = { ...sayingOf('hang'), NVIDIA_SMI_PID: pidFile };
+    const args = ['worker', 'deeds.mjs', '--nvidia-smi', standIn];
+    const run = place.start(args, { env: { ...env, ...smi } });
+    await until(() => place.size('smi.pid') > 0);
+    run.child.kill('SIGTERM');
+    expect(await run.ended).toMatchObject({ code: 0, stderr: '' });
+    process.kill(Number(place.read('smi.pid')), 'SIGKILL');
+  });
+
+  it('leaves the id to the worker that took it twice', async () => {
+    const first = await startWorker('--worker-id', 'same');
+    const second = await startWorker('--worker-id', 'same');
+    const { code, stderr } = await Promise.race([first.ended, second.ended]);
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^millrace worker: .*worker same runs as incarnation/m);
+    expect((await client.runsync({ name: 'after' })).status).toBe('COMPLETED');
   });
 
   it('never shares a worker folder with another', async () => {

@@ -101,16 +101,22 @@ describe('a worker', () => {
     expect(await client.runsync({ colour: 'red' })).toMatchObject({ output: { colour: 'red' } });
   });
 
-  it('leaves at once on a second signal that is no echo of the first', async () => {
-    const run = await startWorker();
-    const { id } = await client.run({ hold: 60_000 });
-    await run.until('stderr', /holding/);
-    run.child.kill('SIGTERM');
-    await run.until('stderr', /worker draining/);
-    await new Promise((resolve) => setTimeout(resolve, 1_100));
-    expect(await run.end('SIGTERM')).toMatchObject({ code: 1 });
-    expect(await client.status(id)).toMatchObject({ status: 'IN_QUEUE' });
-  });
+  it.each([
+    ['SIGTERM', 1],
+    ['SIGINT', 130],
+  ] as const)(
+    'leaves at once on a second %s that is no echo of the first',
+    async (signal, exit) => {
+      const run = await startWorker();
+      const { id } = await client.run({ hold: 60_000 });
+      await run.until('stderr', /holding/);
+      run.child.kill(signal);
+      await run.until('stderr', /worker draining/);
+      await new Promise((resolve) => setTimeout(resolve, 1_100));
+      expect(await run.end(signal)).toMatchObject({ code: exit });
+      expect(await client.status(id)).toMatchObject({ status: 'IN_QUEUE' });
+    },
+  );
 
   it('under an id that cannot be one exits 2 and says why', async () => {
     const args = ['worker', 'paint.mjs', '--worker-id', 'a b'];

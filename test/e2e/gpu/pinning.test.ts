@@ -126,7 +126,9 @@ describe('four worker processes of two GPUs each', () => {
 
 describe('a worker process whose GPU is lost', () => {
   it('gives back its job, which runs on the other GPU, and the supervisor goes on', async () => {
-    const { platform, supervisor, views, says } = await start('--devices', '3,4');
+    const { platform, supervisor, views, says } = await start(
+      ...['--devices', '3,4', '--worker-id', 'gpu', '--health-port', '0'],
+    );
     const ids = [await submit(platform, views), await submit(platform, views)];
     const before = await readViews(views, 2);
     const bereaved = before.find(({ devices }) => devices[0]?.index === 3);
@@ -134,6 +136,10 @@ describe('a worker process whose GPU is lost', () => {
     await writeFile(says, 'eight-a100-lost');
     await supervisor.find(/a device is quarantined/);
     await waitFor(platform, lostJob, ['IN_QUEUE']);
+    const port = await supervisor.find(/"port":(\d+),"msg":"health and metrics are served"/);
+    const readiness = await fetch(`http://127.0.0.1:${port}/readyz`);
+    expect(readiness.status).toBe(200);
+    expect(await readiness.json()).toMatchObject({ degraded: expect.stringMatching(/^gpu-0: /) });
     await writeFile(join(views, 'go'), '');
     for (const id of ids) await waitFor(platform, id, ['COMPLETED']);
     const after = await readViews(views, 3);

@@ -16,6 +16,7 @@ type Deed =
   | 'exit from a timer'
   | 'throw from a timer'
   | 'reject unheard'
+  | 'catch what nobody caught'
   | 'fill memory'
   | 'take memory'
   | 'speak'
@@ -86,6 +87,8 @@ export default function act(job: Job<Input>, ctx: Context): unknown {
     case 'reject unheard':
       void Promise.reject(new RangeError('nobody hears this'));
       return new Promise(() => undefined);
+    case 'catch what nobody caught':
+      return catchUncaught();
     case 'fill memory':
       return fillMemory();
     case 'take memory':
@@ -125,6 +128,16 @@ function waitForSignal({ signal }: Context): Promise<never> {
 function setTimeoutThen(ms: number, act: () => void): Promise<never> {
   setTimeout(act, ms);
   return new Promise(() => undefined);
+}
+
+/** As a module does that has a listener for what its libraries throw in their timers. */
+function catchUncaught(): Promise<string> {
+  setTimeout(() => {
+    throw new TypeError('nobody else catches this');
+  }, 1);
+  return new Promise((resolve) => {
+    process.once('uncaughtException', () => setTimeout(() => resolve('caught'), 5));
+  });
 }
 
 function spinForEver(): never {

@@ -106,6 +106,30 @@ describe('a submission', () => {
     expect(refusal(body)).toMatchObject({ code: 'malformed', message: 'the body is not UTF-8' });
   });
 
+  it.each([
+    ['small', 10],
+    ['large', 100_000],
+  ])('is refused as malformed when its %s input is no JSON', (_name, length) => {
+    const text = 'x'.repeat(length);
+    const inputs = ['', `{"a":"${text}"`, `{"a":"${text}"]`, `{"a":"${text}\n"}`, `{"${text}":01}`];
+    for (const input of inputs) {
+      expect(refusal(`{"input":${input},"policy":{}}`)).toMatchObject({ code: 'malformed' });
+    }
+  });
+
+  it('is refused as malformed when a name in it is no JSON', () => {
+    expect(refusal('{"\\x":1,"input":{}}')).toMatchObject({ code: 'malformed' });
+  });
+
+  it('with a large input has its bytes, and nothing that was made of them', () => {
+    const input = `{ "a": ${JSON.stringify('é"\\'.repeat(30_000))}, "b": [1.0, {}] }`;
+    const body = Buffer.from(`{"policy":{"ttl":20000},"input":${input} ,"idempotencyKey":"k"}`);
+    const found = readSubmission(body);
+    expect(Buffer.from(found.input).toString()).toBe(input);
+    expect(found.input.buffer).toBe(body.buffer);
+    expect(found.request).toEqual({ policy: { ttl: 20_000 }, input: {}, idempotencyKey: 'k' });
+  });
+
   it('is refused without quoting what may be a secret in it', () => {
     const error = refusal('{"input":{"token":"s3cret",}}');
     expect(error.code).toBe('malformed');
@@ -116,14 +140,16 @@ describe('a submission', () => {
     const body = {
       input: [],
       policy: { priority: 10, ttl: 'long', speed: 1 },
-      webhook: 'http://x',
+      webhook: 'ftp://x',
+      color: 'red',
     };
     expect(refusal(JSON.stringify(body)).errors).toEqual([
       'input: must be an object',
       expect.stringMatching(/^policy\.ttl: /),
       expect.stringMatching(/^policy\.priority: /),
       'policy.speed: is not known',
-      'webhook: is not known',
+      'webhook: must be an http or https URL without a user name or password',
+      'color: is not known',
     ]);
   });
 

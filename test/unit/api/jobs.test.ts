@@ -74,7 +74,7 @@ describe('run', () => {
     ['', 400, 'malformed'],
     ['{"input":', 400, 'malformed'],
     ['{"input":1}', 422, 'invalid'],
-    ['{"input":{},"webhook":"http://x"}', 422, 'invalid'],
+    ['{"input":{},"webhook":"http://"}', 422, 'invalid'],
   ])('answers the body %j with %i', async (body, status, code) => {
     const { post } = await startPlatform();
     const response = await post('/v2/demo/run', body);

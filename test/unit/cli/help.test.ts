@@ -1,5 +1,6 @@
 // Every command's help is complete, because it is made of the tables that arguments are parsed by.
 import { describe, expect, it } from 'vitest';
+import { conformanceCommand } from '../../../src/cli/conformance.ts';
 import { devCommand } from '../../../src/cli/dev.ts';
 import { renderHelp } from '../../../src/cli/help.ts';
 import { initCommand } from '../../../src/cli/init.ts';
@@ -8,15 +9,18 @@ import { logsCommand } from '../../../src/cli/logs.ts';
 import { flagName } from '../../../src/cli/options.ts';
 import { runCommand } from '../../../src/cli/run.ts';
 import { serveCommand } from '../../../src/cli/serve.ts';
+import { webhookSecretCommand } from '../../../src/cli/webhook-secret.ts';
 import { workerCommand } from '../../../src/cli/worker.ts';
 
 const commands = [
+  conformanceCommand,
   devCommand,
   initCommand,
   jobsCommand,
   logsCommand,
   runCommand,
   serveCommand,
+  webhookSecretCommand,
   workerCommand,
 ];
 

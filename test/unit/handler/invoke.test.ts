@@ -70,6 +70,17 @@ describe('a handler that returns', () => {
     expect(readOutput(await run(() => undefined))).toBeNull();
   });
 
+  it('wears its worker out where it says so, also if it fails then', async () => {
+    expect((await run(() => 1)).isWorn).toBeUndefined();
+    const refresh: Handle = (_, { refreshWorker }) => {
+      refreshWorker();
+      throw new Error('the GPU is in a bad state');
+    };
+    expect(await run(refresh)).toMatchObject({ isWorn: true, outcome: { kind: 'failed' } });
+    const config = { refreshWorker: true };
+    expect(await run({ default: () => 1, config })).toMatchObject({ isWorn: true });
+  });
+
   it('takes arrays and strings for values, not for streams', async () => {
     const sink = new RecordingSink();
     expect(readOutput(await run(() => 'text', { sink }))).toBe('text');
@@ -200,6 +211,19 @@ describe('a handler that yields', () => {
     await sink.until(({ outputs }) => outputs.length === 4);
     attempt.grant(1_300);
     expect((await attempt.end).outcome.kind).toBe('completed');
+  });
+
+  it('is closed when a promise that it yields is rejected', async () => {
+    let isClosed = false;
+    const error = await runAndReadError(function* () {
+      try {
+        yield Promise.reject(new RangeError('no such page'));
+      } finally {
+        isClosed = true;
+      }
+    });
+    expect(error).toMatchObject({ code: 'handler_error', message: 'no such page' });
+    expect(isClosed).toBe(true);
   });
 
   it('is closed and fails for good when its chunks are too large together', async () => {

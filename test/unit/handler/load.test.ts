@@ -119,6 +119,7 @@ describe('readHandler', () => {
     [{ default: () => 1, config: { timeout: 1 } }, /h\.ts: config\.timeout is unknown.*timeoutMs/],
     [{ default: () => 1, config: { concurrency: 0 } }, /config\.concurrency must be.*from 1.*is 0/],
     [{ default: () => 1, config: { timeoutMs: '5' } }, /config\.timeoutMs.*is a string/],
+    [{ default: () => 1, config: { refreshWorker: 1 } }, /config\.refreshWorker must be true or/],
     [{ default: () => 1, config: 5 }, /'config' must be an object, but is a number/],
     [{ default: () => 1, input: { parse: () => 1 } }, /'input' must be a Standard Schema/],
     [{ default: () => 1, setup: 'x' }, /'setup' must be a function/],

@@ -26,6 +26,7 @@ export function makeContext(): TestContext {
     progress: () => {},
     chunk: (output, metrics) => ({ output, metrics }),
     metrics: { add: () => {}, set: () => {} },
+    refreshWorker: () => {},
   };
   return { ctx, controller, logged };
 }

@@ -122,15 +122,6 @@ describe('the harness', () => {
     });
   });
 
-  it.each(['dropNextReport', 'dropNextReply'] as const)(
-    'delivers the outcome after %s',
-    async (fault) => {
-      const harness = await start({ handler: async () => 'done' });
-      harness[fault]();
-      expect(await harness.run({})).toBe('done');
-    },
-  );
-
   it('keeps a running job over a restart of the platform', async () => {
     const gate = createGate();
     const harness = await start({ handler: gate.run });

@@ -283,6 +283,43 @@ describe('a suspect', () => {
   });
 });
 
+describe('a job', () => {
+  it.each([
+    'thread_crashed',
+    'handler_exited',
+    'uncaught_exception',
+    'unhandled_rejection',
+    'out_of_memory',
+    'memory_limit_exceeded',
+  ] as const)('that failed with %s, and so took others along, runs alone next', (code) => {
+    const error = { code, message: 'it went' };
+    const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
+    const after = step(states.running, { type: 'outcome', seq: 1, outcome }).job;
+    expect(after).toMatchObject({ status: 'IN_QUEUE', solo: true });
+  });
+
+  it('that threw does not, because it took nobody along', () => {
+    const error = { code: 'handler_error', message: 'no' } as const;
+    const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
+    expect(step(states.running, { type: 'outcome', seq: 1, outcome }).job.solo).toBe(false);
+  });
+
+  it('that others took along three times runs alone next, where there are no others', () => {
+    const outcome = { kind: 'released', reason: 'neighbour' } as const;
+    const ruin = (releases: number) => {
+      const job = makeJob({ ...states.running, releases });
+      return step(job, { type: 'outcome', seq: 1, outcome }).job;
+    };
+    expect([0, 1, 2].map((releases) => ruin(releases).solo)).toEqual([false, false, true]);
+  });
+
+  it('that leaving workers gave back does not run alone for that', () => {
+    const outcome = { kind: 'released', reason: 'drain' } as const;
+    const job = makeJob({ ...states.running, releases: 5 });
+    expect(step(job, { type: 'outcome', seq: 1, outcome }).job.solo).toBe(false);
+  });
+});
+
 describe('when the sweeper has to look', () => {
   it('is not said by a lease that is lost already', () => {
     const job = makeJob({

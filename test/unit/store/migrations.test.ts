@@ -57,6 +57,21 @@ describe('a schema', () => {
     expect(jobs).toEqual([{ id: '0', traceparent: null, tracestate: null }]);
   });
 
+  it('of the fourth version keeps its payloads', () => {
+    migrate(database, MIGRATIONS.slice(0, 4));
+    for (const table of ['job_input', 'job_output']) {
+      const insert = `insert into ${table} (endpoint_id, job_id, bytes) values ('e', 'j', ?)`;
+      database.prepare(insert).run(Buffer.from(`of ${table}`));
+    }
+    migrate(database);
+    for (const table of ['job_input', 'job_output']) {
+      const [row] = database
+        .prepare(`select job_id, at, cast(bytes as text) as text from ${table}`)
+        .all();
+      expect({ ...row }).toEqual({ job_id: 'j', at: 0, text: `of ${table}` });
+    }
+  });
+
   it('stays as it was when a later migration fails', () => {
     migrate(database, MIGRATIONS);
     const broken = [...MIGRATIONS, addNote, 'create table job (id text)'];

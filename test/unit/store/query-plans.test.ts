@@ -4,7 +4,7 @@ import { MIGRATIONS, migrate } from '../../../src/store/migrations.ts';
 import { SqlReader } from '../../../src/store/sql-reader.ts';
 import { SqlTransaction } from '../../../src/store/sql-transaction.ts';
 import type { Reader, Step, Transaction } from '../../../src/store/store.ts';
-import { makeJob } from '../../conformance/stored-jobs.ts';
+import { makeDelivery, makeJob } from '../../conformance/stored-jobs.ts';
 
 const database = new DatabaseSync(':memory:');
 migrate(database, MIGRATIONS);
@@ -66,13 +66,28 @@ const reads: [string, () => Step<unknown>, string][] = [
     '(endpoint_id=? AND job_id=? AND attempt=? AND first<?)',
   ],
   ['log', () => reader.log(range(3)), '(endpoint_id=? AND job_id=? AND at>? AND at<?)'],
+  ['receivers', () => reader.receivers(), 'delivery_due'],
+  [
+    'dueDeliveries',
+    () => reader.dueDeliveries({ receiver: 'r', now: 1, limit: 5 }),
+    'delivery_due (receiver=? AND next_at<?)',
+  ],
+  [
+    'nextDeliveryAt',
+    () => reader.nextDeliveryAt('r', 1),
+    'delivery_due (receiver=? AND next_at>?)',
+  ],
+  ['deliveryRecord', () => reader.deliveryRecord(key), '(endpoint_id=? AND delivery_id=?)'],
   ['keyByHash', () => reader.keyByHash('h'), '(hash=?)'],
 ];
 
 const job = makeJob(key);
+const delivery = makeDelivery(key);
 const writes: [string, (tx: Transaction) => Step<unknown>][] = [
   ['saveJob', (tx) => tx.saveJob(job, { ...job, status: 'FAILED', attempt: 3 }, 1)],
   ['removeJob', (tx) => tx.removeJob(job)],
+  ['postponeDelivery', (tx) => tx.postponeDelivery(delivery)],
+  ['removeDelivery', (tx) => tx.removeDelivery(key)],
   ['dropChunks', (tx) => tx.dropChunks(key)],
 ];
 

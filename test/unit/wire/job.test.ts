@@ -46,7 +46,32 @@ describe('a run request', () => {
     expect(issuesOf({ input: {}, idempotencyKey })).toEqual(['idempotencyKey']);
   });
 
-  it.each([{ webhook: 'https://example.com' }, { inputs: {} }])('is refused with %j', (extra) => {
+  it.each([
+    'https://example.com',
+    'http://example.com:8080/done?job=1#part',
+    'http://[::1]/',
+    `https://example.com/${'x'.repeat(2_028)}`,
+  ])('takes the webhook %s', (webhook) => {
+    expect(issuesOf({ input: {}, webhook })).toEqual([]);
+  });
+
+  it.each([
+    '',
+    'example.com/done',
+    '/done',
+    'ftp://example.com/',
+    'file:///etc/passwd',
+    'http://',
+    'https://me:secret@example.com/',
+    'https://me@example.com/',
+    `https://example.com/${'x'.repeat(2_029)}`,
+    7,
+    null,
+  ])('is refused with the webhook %j', (webhook) => {
+    expect(issuesOf({ input: {}, webhook })).toEqual(['webhook']);
+  });
+
+  it.each([{ callback: 'https://example.com' }, { inputs: {} }])('is refused with %j', (extra) => {
     const result = runRequest.safeParse({ input: {}, ...extra });
     expect(result.error?.issues[0]).toMatchObject({
       code: 'unrecognized_keys',

@@ -101,7 +101,7 @@ describe('an attempt whose handler', () => {
 
   it('loops for ever is timed out, its thread killed', async () => {
     const { begin } = await startThreads({ examineMs: 4_000 });
-    const { outcome } = await begin({ do: 'block' }, 50).end;
+    const { outcome } = await begin({ do: 'block' }, 300).end;
     expect(outcome).toMatchObject(timedOut('thread', { state: 'running' }));
   });
 
@@ -148,6 +148,32 @@ describe('a handler that does not start', () => {
     const error = await executor.start().catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(HandlerNotLoadedError);
     expect(error).toMatchObject({ stage, message: expect.stringMatching(reason) });
+  });
+});
+
+describe('a setup that blocks in native code', () => {
+  it('does not start, and the process has to go', async () => {
+    const read = `readFileSync(${JSON.stringify(makeFifo())})`;
+    const source = `
+      import { readFileSync } from 'node:fs';
+      export const config = { setupTimeoutMs: 50 };
+      export const setup = () => ${read};
+      export default () => 1;
+    `;
+    const { executor } = createThreads({ handlerPath: await writeHandler(source) });
+    const error = await executor.start().catch((thrown: unknown) => thrown);
+    const message = expect.stringMatching(/longer than 50 ms; .*native code/);
+    expect(error).toMatchObject({ name: 'HandlerNotLoadedError', stage: 'setup', message });
+    expect(executor.stuckThread).toMatch(/native code/);
+  });
+});
+
+describe('a module that loads for too long', () => {
+  it('is not one that cannot be loaded: another process may have more luck', async () => {
+    const handlerPath = await writeHandler('await new Promise(() => {}); export default () => 1;');
+    const { executor } = createThreads({ handlerPath, setupTimeoutMs: 50 });
+    const error = await executor.start().catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({ stage: 'setup', message: expect.stringMatching(/longer than/) });
   });
 });
 
@@ -205,6 +231,32 @@ describe('a thread that is killed', () => {
     expect((await stuck.end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'process' });
   });
 
+  it('on a GPU has none before it is dead: both setups might not fit', async () => {
+    const gpu = { ...cpu, kind: 'gpu' as const };
+    const { begin, workerLog } = await startThreads({ concurrency: 1, devices: [gpu] });
+    const stuck = begin({ do: 'block natively', file: makeFifo() }, 60);
+    expect((await stuck.end).outcome).toMatchObject({ stopped: 'process' });
+    expect(workerLog.filter(({ msg }) => msg === 'setting up')).toHaveLength(1);
+  });
+
+  it('on a GPU has one as soon as it is dead', async () => {
+    const gpu = { ...cpu, kind: 'gpu' as const };
+    const { begin, executor } = await startThreads({ concurrency: 1, devices: [gpu] });
+    await begin({ do: 'block' }, 60).end;
+    expect(executor.trouble).toBeUndefined();
+    expect(readOutput(await begin({ do: 'answer', value: 2 }).end)).toBe(2);
+  });
+
+  it('after it caught what nobody else did is judged by what ends it', async () => {
+    const { begin } = await startThreads();
+    expect(readOutput(await begin({ do: 'catch what nobody caught' }).end)).toBe('caught');
+    const neighbour = begin({ do: 'wait for the signal' });
+    await neighbour.hasBegun;
+    const { outcome } = await begin({ do: 'exit' }).end;
+    expect(outcome).toMatchObject(failed('handler_exited', /process\.exit\(3\)/));
+    expect((await neighbour.end).outcome).toEqual(released('neighbour'));
+  });
+
   it('does not keep the executor from stopping when it does not die', async () => {
     const { begin, executor } = await startThreads();
     await begin({ do: 'block natively', file: makeFifo() }, 30).end;
@@ -213,7 +265,7 @@ describe('a thread that is killed', () => {
 
   it('tells where its JavaScript was, and what had been yielded', async () => {
     const { begin } = await startThreads({ examineMs: 4_000 });
-    const { outcome } = await begin({ do: 'block after a yield' }, 60).end;
+    const { outcome } = await begin({ do: 'block after a yield' }, 300).end;
     expect(outcome).toMatchObject(
       timedOut('thread', {
         state: 'running',
@@ -224,13 +276,13 @@ describe('a thread that is killed', () => {
         heapUsedBytes: expect.any(Number),
       }),
     );
-    const message = /timeout of 60 ms; it did not stop: it was running at spinForEver \(file:/;
+    const message = /timeout of 300 ms; it did not stop: it was running at spinForEver \(file:/;
     expect(outcome).toMatchObject({ error: { message: expect.stringMatching(message) } });
   });
 
   it('tells so of each of several that are killed at once', async () => {
     const { begin } = await startThreads({ threads: 2, concurrency: 1, examineMs: 4_000 });
-    const jobs = [begin({ do: 'block' }, 50), begin({ do: 'block after a yield' }, 50)];
+    const jobs = [begin({ do: 'block' }, 300), begin({ do: 'block after a yield' }, 300)];
     const ends = await Promise.all(jobs.map((job) => job.end));
     const stack = expect.stringContaining('spinForEver');
     for (const { outcome } of ends) expect(outcome).toMatchObject(timedOut('thread', { stack }));

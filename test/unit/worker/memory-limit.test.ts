@@ -26,6 +26,19 @@ describe('memory of which', () => {
     expect(decideOnMemory(taken)).toBe(action);
   });
 
+  it.each([
+    ['the same one ran when all was well', use(99, 1), 'hold', 'stop'],
+    ['nothing ran when all was well', use(70, 0), 'none', 'stop'],
+    ['it is being stopped already', use(120, 1), 'stop', 'stop'],
+    ['another one ran beside it until now', use(99, 2), 'hold', 'suspect'],
+    ['another one has ended meanwhile', use(99, 1, { ended: 0 }), 'hold', 'suspect'],
+    ['it began when too much was taken already', use(110, 0), 'recycle', 'suspect'],
+    ['all are given back already', use(110, 2), 'suspect', 'suspect'],
+  ] as const)('more than all is taken, by the only one that runs, and %s', (...row) => {
+    const [, before, action, expected] = row;
+    expect(decideOnMemory(use(101, 1), { use: before, action })).toBe(expected);
+  });
+
   it('too much is taken is told with both numbers', () => {
     const text = 'the process takes 1100 MB of memory, its limit is 1000 MB';
     expect(describeExcess(use(110, 1))).toBe(text);

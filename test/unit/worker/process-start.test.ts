@@ -33,8 +33,8 @@ function runScript(source: string, environment: Environment = {}): Promise<Run> 
   });
 }
 
-/** The URLs of all modules that come in with `paths`, in the order of their loading. */
-async function listLoaded(paths: readonly string[]): Promise<string[]> {
+/** The URLs of all modules that come in with `paths` and what is done then, in the order of their loading. */
+async function listLoaded(paths: readonly string[], more = ''): Promise<string[]> {
   const { stdout, stderr } = await runScript(`
     import { registerHooks } from 'node:module';
     const urls = new Set();
@@ -46,20 +46,50 @@ async function listLoaded(paths: readonly string[]): Promise<string[]> {
       },
     });
     for (const url of ${JSON.stringify(paths.map(locate))}) await import(url);
+    ${more}
     process.stdout.write([...urls].join('\\n'));
   `);
   expect(stderr).toBe('');
   return stdout.split('\n');
 }
 
+/** Source that opens a worker's link, and closes it again. */
+function openLink(url: string): string {
+  const values = { url, endpoint: 'e', key: 'k' };
+  return `
+    const { openLink } = await import('${locate('src/cli/platform-link.ts')}');
+    const { silentLog } = await import('${locate('src/base/log.ts')}');
+    await (await openLink(${JSON.stringify(values)}, silentLog)).close();
+  `;
+}
+
 describe('the modules of', () => {
   const heavy = /\/node_modules\/(zod|fastify|prom-client)\/|^node:sqlite$/;
 
   it('a worker process are none of the platform’s', async () => {
-    const urls = await listLoaded(['src/cli/main.ts', 'src/cli/worker-process.ts']);
+    const urls = await listLoaded(
+      ['src/cli/main.ts', 'src/cli/worker-process.ts'],
+      openLink('http://127.0.0.1:1'),
+    );
     expect(urls).toContain(locate('src/transport/http-link.ts'));
     expect(urls.some((url) => url.includes('/node_modules/undici/'))).toBe(true);
     expect(urls.filter((url) => heavy.test(url))).toEqual([]);
+  });
+
+  it('a worker process are those of the carrier that its URL names, and of no other', async () => {
+    const entry = ['src/cli/worker-process.ts'];
+    const http = await listLoaded(entry, openLink('http://127.0.0.1:1'));
+    const grpc = await listLoaded(entry, openLink('grpc://127.0.0.1:1'));
+    expect(http.filter((url) => /\/(@grpc|protobufjs)\//.test(url))).toEqual([]);
+    expect(grpc.some((url) => url.includes('/node_modules/@grpc/grpc-js/'))).toBe(true);
+    expect(grpc.filter((url) => /\/node_modules\/undici\//.test(url))).toEqual([]);
+    expect(grpc.filter((url) => heavy.test(url))).toEqual([]);
+  });
+
+  it('a platform have nothing of gRPC without a port for it', async () => {
+    const urls = await listLoaded(['src/cli/main.ts', 'src/cli/serve.ts']);
+    expect(urls).toContain(locate('src/api/server.ts'));
+    expect(urls.filter((url) => /\/(@grpc|protobufjs|grpc-health-check)\//.test(url))).toEqual([]);
   });
 
   it('a supervisor are neither those of a worker nor the carrier to the platform', async () => {

@@ -134,6 +134,19 @@ describe('a worker whose memory grows', () => {
     expect(await worker.ended).toMatchObject({ recycle: { isStuck: false } });
   });
 
+  it('past the limit does not blame the one that is left when its neighbour has just ended', async () => {
+    const { clock, executor, link, memory, worker } = await startLimited();
+    link.lastTake.answer([lease('a'), lease('b')]);
+    await clock.advance(250);
+    executor.executions[0]?.complete();
+    memory.rssBytes = 1_001;
+    await clock.advance(250);
+    expect(executor.last.stops[0]).toBe('suspect');
+    link.lastTake.fail(unavailable);
+    executor.last.finish({ outcome: { kind: 'released', reason: 'suspect' }, output: undefined });
+    expect(await worker.ended).toMatchObject({ recycle: { isStuck: false } });
+  });
+
   it('past the limit gives all back as suspects if several run, and leaves', async () => {
     const { clock, executor, link, memory, worker } = await startLimited();
     link.lastTake.answer([lease('a'), lease('b')]);

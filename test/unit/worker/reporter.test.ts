@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { LinkError, type Report, type ReportReply } from '../../../src/wire/worker-link.ts';
 import type { ScriptedExecution } from './worker-script.ts';
-import { lease, nameReport, type Script, startScript } from './worker-script.ts';
+import { lease, nameReport, type Script, script, startScript, welcome } from './worker-script.ts';
 
 const text = (body: Uint8Array) => Buffer.from(body).toString();
 const applyAll = (reports: Report[]): ReportReply[] => reports.map(() => ({ answer: 'applied' }));
@@ -51,6 +51,30 @@ describe('the reporter', () => {
       ['a#3 completed'],
     ]);
     expect(link.reportCalls[0]).toMatchObject({ workerId: 'w1', incarnation: 3 });
+  });
+
+  it('sends those of each attempt in calls of their own, side by side, where that is wanted', async () => {
+    const started = script();
+    const { clock, executor, link, worker } = started;
+    link.onHello = async () => ({ ...welcome, reportsBy: 'attempt' });
+    await worker.start();
+    await clock.advance(0);
+    link.lastTake.answer([lease('a'), lease('b')]);
+    await clock.advance(0);
+    const open = holdReports(started);
+    const [a, b] = executor.executions;
+    a?.sink.progress(Buffer.from('1'));
+    b?.sink.progress(Buffer.from('1'));
+    await clock.advance(0);
+    if (a) sendChunk(a, '"x"');
+    b?.complete();
+    await clock.advance(0);
+    const sent = () => link.reportCalls.map(({ reports }) => reports.map(nameReport));
+    expect(sent()).toEqual([['a#1 progress'], ['b#1 progress']]);
+    await open.answer({ answer: 'applied' });
+    expect(sent().slice(2)).toEqual([['a#2 chunks']]);
+    await open.answer({ answer: 'applied' });
+    expect(sent().slice(3)).toEqual([['b#2 completed']]);
   });
 
   it('names the trace of the job in each of its reports, and of no other', async () => {

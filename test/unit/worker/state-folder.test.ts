@@ -107,6 +107,32 @@ describe('the lock of a folder', () => {
     }
   });
 
+  it('of a guest is given up for the owner, who waits for that', async () => {
+    let isWanted = false;
+    const guest = await lockFolder(stateDir, {
+      onWanted: () => {
+        isWanted = true;
+        setImmediate(() => guest.release());
+      },
+    });
+    const owner = await lockFolder(stateDir);
+    expect(isWanted).toBe(true);
+    expect(readdirSync(stateDir)).toHaveLength(1);
+    owner.release();
+  });
+
+  it('is not had by a guest while anybody else has it, who does not notice', async () => {
+    const onWanted = () => {};
+    const owner = await lockFolder(stateDir);
+    await expect(lockFolder(stateDir, { onWanted })).rejects.toThrow('in use by another process');
+    owner.release();
+    let wanted = 0;
+    const guest = await lockFolder(stateDir, { onWanted: () => (wanted += 1) });
+    await expect(lockFolder(stateDir, { onWanted })).rejects.toThrow('in use by another process');
+    expect(wanted).toBe(0);
+    guest.release();
+  });
+
   it.runIf(process.platform === 'linux')(
     'works where the path is too long for a socket',
     async () => {
@@ -132,6 +158,12 @@ describe('the folder of a worker', () => {
 
   it('has the time as its first incarnation', async () => {
     expect(await openFolder()).toMatchObject({ workerId: 'new-1', incarnation: clock.now() });
+  });
+
+  it('gives a later incarnation than its last one, whatever is asked for', async () => {
+    const first = await openFolder({ workerId: 'w', incarnation: 50 });
+    await first.close();
+    expect((await openFolder({ workerId: 'w', incarnation: 40 })).incarnation).toBe(51);
   });
 
   it('is not given to two: without a name, the second is a worker of its own', async () => {

@@ -1,8 +1,8 @@
 import { gzipSync } from 'node:zlib';
 import { NonRetryableError, RetryAfterError } from 'millrace';
+import { anyAddress, publicOnly } from 'millrace/outgoing';
 import { describe, expect, it } from 'vitest';
 import { type DownloadOptions, download } from '../../../../handlers/lib/download.ts';
-import { anyAddress, publicOnly } from '../../../../handlers/lib/public-address.ts';
 import { startServer } from '../context.ts';
 
 function makeOptions(options: Partial<DownloadOptions> = {}): DownloadOptions {

@@ -41,7 +41,8 @@ function running(leaving?: 'recycle' | 'quarantine' | 'stop', isReady = true): K
 
 function waiting(isGivenUp: boolean): KeeperState {
   const reason = 'no model';
-  return { name: 'waiting', reason, until: 1, isGivenUp, isFinal: false, cancel: () => {} };
+  const rest = { isFinal: false, isUnfit: false, cancel: () => {} };
+  return { name: 'waiting', reason, until: 1, isGivenUp, ...rest };
 }
 
 function view(state: KeeperState, health: WorkerHealth | undefined, index = 0): KeeperView {

@@ -12,8 +12,15 @@ const policy = {
   startAttempts: 3,
   pace: { baseMs: 500, maxMs: 30_000, jitter: 0 },
 };
-const crashed = (livedMs: number): ProcessLife => ({ wasReady: true, livedMs, isFinal: false });
-const unready: ProcessLife = { wasReady: false, livedMs: 10, isFinal: false };
+const crashed = (livedMs: number): ProcessLife => ({
+  wasReady: true,
+  livedMs,
+  isFinal: false,
+  isWorn: false,
+});
+const unready: ProcessLife = { wasReady: false, livedMs: 10, isFinal: false, isWorn: false };
+const worn: ProcessLife = { ...crashed(10), isWorn: true };
+const refused = (livedMs: number): ProcessLife => ({ ...crashed(livedMs), isFinal: true });
 const final: ProcessLife = { ...unready, isFinal: true };
 
 /** The verdicts over one process after the other. */
@@ -61,6 +68,18 @@ describe('after the end of a worker process, the next one', () => {
 
   it('is given up at once where another process could do no better', () => {
     expect(judgeAll([final])).toEqual(['given up']);
+  });
+
+  it('comes at once, however often, where the one before was worn by its jobs', () => {
+    expect(judgeAll([worn, worn, worn, crashed(10), crashed(10), worn, crashed(10)])).toEqual([
+      0, 0, 0, 0, 500, 0, 0,
+    ]);
+  });
+
+  it('is given up where two that took jobs said soon after one another that none could do better', () => {
+    expect(judgeAll([refused(3_600_000), refused(10)])).toEqual([0, 'given up']);
+    expect(judgeAll([refused(10), crashed(10), refused(10)])).toEqual([0, 500, 1_000]);
+    expect(judgeAll([refused(10), refused(60_000), refused(60_000)])).toEqual([0, 0, 0]);
   });
 
   it('is tried all the same where that worked before', () => {

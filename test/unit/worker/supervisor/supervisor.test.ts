@@ -1,4 +1,5 @@
 // The supervisor over real processes that speak its protocol; only their work is pretended.
+import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ManualClock, systemClock } from '../../../../src/base/clock.ts';
@@ -11,6 +12,7 @@ import {
   type SupervisorOptions,
 } from '../../../../src/worker/supervisor/supervisor.ts';
 import { WorkerProcess } from '../../../../src/worker/supervisor/worker-process.ts';
+import { listChildren } from '../../../support/process-tree.ts';
 
 const program = fileURLToPath(new URL('../../../support/pretend-worker.js', import.meta.url));
 
@@ -69,6 +71,14 @@ async function until(condition: () => boolean): Promise<void> {
   while (!condition()) await new Promise((resolve) => setTimeout(resolve, 5));
 }
 
+function isRunning(pid: number): boolean {
+  try {
+    return !/^State:\tZ/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
 function isReady(keeper: Keeper | undefined): boolean {
   return keeper?.state.name === 'running' && keeper.state.isReady;
 }
@@ -123,6 +133,19 @@ describe('a supervisor', () => {
     expect(keeper.restarts).toBe(1);
   });
 
+  it('gives a process the incarnation of its start, not of the death of the one before', async () => {
+    const clock = new ManualClock();
+    const keeper = await startReady({ clock });
+    nth(0).kill();
+    await until(() => launched.length === 2 && isReady(keeper));
+    nth(1).kill();
+    await until(() => keeper.state.name === 'waiting');
+    const diedAt = clock.now();
+    await clock.advance(2_000);
+    await until(() => isReady(keeper));
+    expect(nth(2).identity?.incarnation).toBeGreaterThan(diedAt);
+  });
+
   it('says bye for a process that died, with what that one left in its outbox', async () => {
     const left = { jobId: 'j', attempt: 1, token: 't' };
     const keeper = await startReady({ readSurvivors: async () => [left] });
@@ -165,6 +188,7 @@ describe('a supervisor', () => {
       name: 'gave_up',
       reason: 'no model',
       isFinal: false,
+      isUnfit: false,
     });
     expect(launched).toHaveLength(3);
   });
@@ -189,6 +213,48 @@ describe('a supervisor', () => {
     process.kill(nth(0).pid ?? 0, 'SIGUSR2');
     expect(await supervisor?.ended).toEqual({ name: 'left', isClean: true });
     expect(launched).toHaveLength(1);
+  });
+
+  it('is over when one worker was dismissed and the other is given up', async () => {
+    const sets = [makeSet('GPU-0'), makeSet('GPU-1')];
+    script = ['', 'fail-final'];
+    const { keepers } = supervise({ sets });
+    await until(() => isReady(keepers[0]) && keepers[1]?.state.name === 'waiting');
+    process.kill(nth(0).pid ?? 0, 'SIGUSR2');
+    expect(await supervisor?.ended).toMatchObject({ name: 'gave_up' });
+  });
+
+  it('ends clean when it is stopped before a worker was anybody', async () => {
+    script = ['nobody'];
+    supervise();
+    await supervisor?.stop();
+    expect(await nth(0).ended).toEqual({ code: null, signal: 'SIGTERM' });
+    expect(await supervisor?.ended).toEqual({ name: 'left', isClean: true });
+    expect(byes).toEqual([]);
+  });
+
+  it('does not repeat a bye for long when it is stopped', async () => {
+    const clock = new ManualClock();
+    let calls = 0;
+    const sayBye = async () => {
+      calls += 1;
+      throw new Error('away');
+    };
+    await startReady({ clock, sayBye });
+    nth(0).kill();
+    await until(() => calls === 1);
+    await supervisor?.stop();
+    expect(await supervisor?.ended).toMatchObject({ name: 'left' });
+    expect(calls).toBe(2);
+  });
+
+  it('ends what a worker process has started and left behind', async () => {
+    script = ['parent', ''];
+    const keeper = await startReady();
+    const [child = 0] = listChildren(nth(0).pid ?? 0);
+    nth(0).kill();
+    await until(() => launched.length === 2 && isReady(keeper));
+    await until(() => !isRunning(child));
   });
 
   it('starts another for one that somebody else told to leave', async () => {
@@ -238,6 +304,39 @@ describe('a worker whose device is bad', () => {
     keeper.readmit();
     await until(() => isReady(keeper));
     expect(launched).toHaveLength(2);
+  });
+
+  it('counts the process that takes its place among the restarts', async () => {
+    const keeper = await startReady();
+    expect(keeper.activity?.incarnation).toBe(0);
+    keeper.quarantine('too hot');
+    await until(() => keeper.state.name === 'quarantined');
+    keeper.readmit();
+    await until(() => isReady(keeper));
+    expect(keeper.activity?.incarnation).toBe(1);
+    expect(keeper.restarts).toBe(1);
+  });
+
+  it('stays away when its device is well again, if the platform has dismissed it', async () => {
+    const sets = [makeSet('GPU-0'), makeSet('GPU-1')];
+    const keeper = await startReady({ sets });
+    process.kill(nth(0).pid ?? 0, 'SIGUSR2');
+    await until(() => keeper.state.name === 'stopped');
+    keeper.quarantine('too hot');
+    keeper.readmit();
+    expect(keeper.state.name).toBe('stopped');
+    process.kill(nth(1).pid ?? 0, 'SIGUSR2');
+    expect(await supervisor?.ended).toEqual({ name: 'left', isClean: true });
+    expect(launched).toHaveLength(2);
+  });
+
+  it('gives its jobs back without blame, also where it is to be replaced as well', async () => {
+    script = ['deaf'];
+    const keeper = await startReady({ leaveMs: 20 });
+    keeper.quarantine('too hot');
+    keeper.recycle('memory');
+    await until(() => keeper.state.name === 'quarantined' && byes.length === 1);
+    expect(byes).toMatchObject([{ reason: 'drained' }]);
   });
 
   it('is taken back although it has not left yet', async () => {

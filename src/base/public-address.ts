@@ -1,5 +1,5 @@
-// Which addresses a URL that came with a job may lead to, and a connector that goes nowhere else.
-// Leaves requests, redirects and sizes to download.ts.
+// Which addresses a URL that came from outside may lead to, and a connector that goes nowhere else.
+// Leaves requests, redirects and sizes to whoever calls.
 import { type LookupAddress, lookup as resolveName } from 'node:dns';
 import { isIP, type LookupFunction } from 'node:net';
 import ipaddr from 'ipaddr.js';
@@ -30,7 +30,7 @@ export const publicOnly: AddressRule = (address) => {
   return undefined;
 };
 
-/** For handlers whose operator vouches for their callers. */
+/** Where an operator vouches for the callers. */
 export const anyAddress: AddressRule = () => undefined;
 
 /** All addresses of a name: `dns.lookup` with `all`, or something like it. */

@@ -1,0 +1,71 @@
+// What is measured of large payloads: how much memory the platform needs while one passes through.
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Figure } from './measures.ts';
+import { callPlatform, waitForCompleted } from './platform-calls.ts';
+import {
+  type Platform,
+  readPeakRss,
+  readRss,
+  resetPeakRss,
+  spawnWorker,
+  startPlatform,
+  stopProcess,
+} from './processes.ts';
+
+const PAYLOAD_BYTES = 10_000_000;
+const ENDPOINT = 'payload';
+/** For what the start has left to be freed. */
+const IDLE_MS = 1_000;
+
+/** In MB above what it needs idle; each passage on a fresh platform that has run a small job. */
+export async function measurePayloads(): Promise<Figure[]> {
+  const figures: Figure[] = [];
+  for (const carrier of ['HTTP', 'gRPC'] as const) {
+    const text = 'x'.repeat(PAYLOAD_BYTES);
+    const input = await measurePassage(carrier, { text });
+    const output = await measurePassage(carrier, { bytes: PAYLOAD_BYTES });
+    figures.push(toFigure(`10 MB input over ${carrier}`, input.passed));
+    figures.push(toFigure(`10 MB output over ${carrier}`, output.passed));
+    figures.push(toFigure(`10 MB output read by a client, ${carrier}`, output.read));
+  }
+  return figures;
+}
+
+function toFigure(name: string, value: number): Figure {
+  const floors = [{ name: 'the payload, MB', value: PAYLOAD_BYTES / 1_048_576 }];
+  return { name: `${name}: platform's peak above idle`, unit: 'MB RSS', value, floors };
+}
+
+async function measurePassage(carrier: 'HTTP' | 'gRPC', input: object) {
+  const platform = await startPlatform([ENDPOINT]);
+  const { grpcUrl, pid, url, workerKey: key } = platform;
+  const link = carrier === 'HTTP' ? url : grpcUrl;
+  const worker = { url: link, key, endpoint: ENDPOINT, handler: 'handlers/payload.ts', slots: 1 };
+  const process = spawnWorker(worker);
+  try {
+    await run(platform, { bytes: 1 });
+    await waitForCompleted(platform, ENDPOINT, 1);
+    const measure = async (act: () => Promise<unknown>) => {
+      await sleep(IDLE_MS);
+      const idle = await readRss(pid);
+      await resetPeakRss(pid);
+      await act();
+      return (await readPeakRss(pid)) - idle;
+    };
+    let job = '';
+    const passed = await measure(async () => {
+      job = await run(platform, input);
+      await waitForCompleted(platform, ENDPOINT, 2);
+    });
+    const read = await measure(() => callPlatform(platform, `/v2/${ENDPOINT}/status/${job}`));
+    return { passed, read };
+  } finally {
+    await stopProcess(process);
+    await platform.stop();
+  }
+}
+
+async function run(platform: Platform, input: object): Promise<string> {
+  const { id } = JSON.parse(await callPlatform(platform, `/v2/${ENDPOINT}/run`, { input }));
+  return String(id);
+}

@@ -1,0 +1,106 @@
+// A queue and a worker with a client before them, as measures use them: over HTTP, over gRPC, or with no
+// carrier at all. Clients come over HTTP wherever there is a platform process.
+import { DirectStand } from './direct.ts';
+import { sendLoad, timeEach } from './load.ts';
+import { callPlatform, readPage, waitForCompleted } from './platform-calls.ts';
+import { type Platform, spawnWorker, startPlatform, stopProcess } from './processes.ts';
+
+/** Between the worker and the queue. `direct`: none, see direct.ts. */
+export type Carrier = 'HTTP' | 'gRPC' | 'direct';
+
+export const CARRIERS: readonly Carrier[] = ['HTTP', 'gRPC', 'direct'];
+
+export const SLOTS = 64;
+
+export interface Stand {
+  /** From so many clients at a time, by `run`; resolves when all are accepted. */
+  submitMany(load: { clients: number; jobs: number; input: object }): Promise<void>;
+  /** By `runsync`, one after the other. @returns the time of each in ms */
+  timeRoundTrips(count: number, input: object): Promise<number[]>;
+  /** @returns the output */
+  runsync(input: object): Promise<unknown>;
+  /** Reads the job's chunks to the end. */
+  stream(input: object, count: number): Promise<void>;
+  /** Of all jobs since the start. */
+  waitForCompleted(count: number): Promise<void>;
+}
+
+export interface StandOptions {
+  carrier: Carrier;
+  /** File in `handlers`, and the endpoint. */
+  handler: string;
+  workerArgs?: string[];
+}
+
+export async function withStand<T>(
+  { carrier, handler, workerArgs = [] }: StandOptions,
+  measure: (stand: Stand) => Promise<T>,
+): Promise<T> {
+  if (carrier === 'direct') {
+    const stand = await DirectStand.start(handler, SLOTS);
+    try {
+      return await measure(stand);
+    } finally {
+      await stand.stop();
+    }
+  }
+  const platform = await startPlatform([handler]);
+  const { grpcUrl, url, workerKey: key } = platform;
+  const link = carrier === 'HTTP' ? url : grpcUrl;
+  const options = { url: link, key, endpoint: handler, handler: `handlers/${handler}.ts` };
+  const worker = spawnWorker({ ...options, slots: SLOTS }, workerArgs);
+  try {
+    return await measure(new PlatformStand(platform, handler));
+  } finally {
+    await stopProcess(worker);
+    await platform.stop();
+  }
+}
+
+class PlatformStand implements Stand {
+  readonly #platform: Platform;
+  readonly #endpoint: string;
+
+  constructor(platform: Platform, endpoint: string) {
+    this.#platform = platform;
+    this.#endpoint = endpoint;
+  }
+
+  async submitMany(load: { clients: number; jobs: number; input: object }): Promise<void> {
+    const { clients, input, jobs: requests } = load;
+    await sendLoad({ clients, requests, ...this.#request('run', input) });
+  }
+
+  timeRoundTrips(requests: number, input: object): Promise<number[]> {
+    return timeEach({ requests, ...this.#request('runsync', input) });
+  }
+
+  async runsync(input: object): Promise<unknown> {
+    const path = `/v2/${this.#endpoint}/runsync`;
+    return JSON.parse(await callPlatform(this.#platform, path, { input })).output;
+  }
+
+  async stream(input: object, count: number): Promise<void> {
+    const path = `/v2/${this.#endpoint}`;
+    const { id } = JSON.parse(await callPlatform(this.#platform, `${path}/run`, { input }));
+    let after = '0';
+    for (let seen = 0; seen < count; ) {
+      const page = await readPage(this.#platform, `${path}/stream/${id}?after=${after}`);
+      seen += page.count;
+      after = page.next;
+      if (page.count === 0) throw new Error(`stream ended after ${seen} of ${count} chunks`);
+    }
+  }
+
+  waitForCompleted(count: number): Promise<void> {
+    return waitForCompleted(this.#platform, this.#endpoint, count);
+  }
+
+  #request(verb: 'run' | 'runsync', input: object) {
+    return {
+      url: `${this.#platform.url}/v2/${this.#endpoint}/${verb}`,
+      headers: { authorization: `Bearer ${this.#platform.adminKey}` },
+      body: JSON.stringify({ input }),
+    };
+  }
+}

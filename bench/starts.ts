@@ -1,0 +1,98 @@
+// What is measured of starts: how soon a worker takes jobs, and what memory it then needs.
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { killTree, listChildren } from '../test/support/process-tree.ts';
+import { median } from './load.ts';
+import type { Figure } from './measures.ts';
+import {
+  benchFile,
+  readRss,
+  spawnNode,
+  spawnWorker,
+  startPlatform,
+  stopProcess,
+} from './processes.ts';
+
+const IDLE_MS = 3_000;
+
+export async function measureColdStart(): Promise<Figure[]> {
+  const floorMs: number[] = [];
+  const processMs: number[] = [];
+  const workerMs: number[] = [];
+  const timeWorker = (args: string[]) =>
+    timeToRequest('/take', (url) => {
+      const worker = { url, key: 'mr_x', endpoint: 'noop', handler: 'handlers/noop.ts', slots: 1 };
+      return spawnWorker(worker, args);
+    });
+  for (let i = 0; i < 5; i++) {
+    const startFloor = (url: string) => spawnNode(benchFile('floors/first-request.ts'), url);
+    floorMs.push(await timeToRequest('/', startFloor));
+    processMs.push(await timeWorker(['--unsupervised']));
+    workerMs.push(await timeWorker([]));
+  }
+  const name = 'cold start, spawn to first take';
+  const floors = [{ name: 'bare node + undici, to its first request', value: median(floorMs) }];
+  return [
+    { name: `${name}: a worker process`, unit: 'ms', value: median(processMs), floors },
+    { name: `${name}: with its supervisor`, unit: 'ms', value: median(workerMs), floors },
+  ];
+}
+
+export async function measureIdleMemory(): Promise<Figure[]> {
+  const platform = await startPlatform(['noop']);
+  const supervisor = spawnWorker({
+    url: platform.url,
+    key: platform.workerKey,
+    endpoint: 'noop',
+    handler: 'handlers/noop.ts',
+    slots: 1,
+  });
+  const peers = [
+    spawnNode('-e', 'setInterval(() => {}, 60_000)'),
+    spawnNode(benchFile('floors/idle-libraries.ts')),
+  ];
+  await sleep(IDLE_MS);
+  const pids = [...peers, supervisor].map(({ pid = 0 }) => pid);
+  const [worker = 0] = listChildren(supervisor.pid ?? 0);
+  const [bare = 0, libraries = 0, above = 0, own = 0] = await Promise.all(
+    [...pids, worker].map(readRss),
+  );
+  await Promise.all([supervisor, ...peers].map(stopProcess));
+  await platform.stop();
+  const floor = { name: 'bare node', value: bare };
+  const peer = { name: 'node with undici, pino, one piscina thread', value: libraries };
+  return [
+    { name: 'idle worker process, one thread', unit: 'MB RSS', value: own, floors: [floor, peer] },
+    { name: 'its supervisor', unit: 'MB RSS', value: above, floors: [floor] },
+  ];
+}
+
+/** From the spawn to the first request whose path ends in `ending`; other verbs are welcomed. */
+export async function timeToRequest(
+  ending: string,
+  start: (url: string) => ReturnType<typeof spawnNode>,
+): Promise<number> {
+  const welcome = { protocol: 1, leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 };
+  const server = createServer();
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  if (typeof address !== 'object' || address === null) throw new Error('no address');
+  const arrived = new Promise<number>((resolve) => {
+    server.on('request', (incoming, answer) => {
+      if (incoming.url?.endsWith(ending)) resolve(performance.now());
+      answer.setHeader('content-type', 'application/json');
+      if (incoming.url?.endsWith('/hello')) answer.end(JSON.stringify(welcome));
+      else if (!incoming.url?.endsWith('/take')) answer.end('{"ended":[],"drain":false}');
+    });
+  });
+  const startedAt = performance.now();
+  const child = start(`http://127.0.0.1:${address.port}`);
+  const ms = (await arrived) - startedAt;
+  // The supervisor alone would leave its worker process to find out by itself.
+  killTree(child.pid ?? 0);
+  server.closeAllConnections();
+  server.close();
+  return ms;
+}

@@ -1,0 +1,176 @@
+// The gRPC port as a whole: the workers' streams, who may open one, the standard health service and
+// reflection; its start and its bounded end.
+import {
+  logVerbosity,
+  Metadata,
+  Server,
+  ServerCredentials,
+  type ServerDuplexStream,
+  setLogVerbosity,
+} from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
+import { ReflectionService } from '@grpc/reflection';
+import { protoPath as HEALTH_PROTO_PATH, HealthImplementation } from 'grpc-health-check';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { giveBack } from '../base/spent-bytes.ts';
+import type { Keys } from '../control/keys.ts';
+import { ProblemError } from '../wire/problem.ts';
+import {
+  KEEPALIVE,
+  MAX_MESSAGE_BYTES,
+  METADATA,
+  METHOD_NAME,
+  PROTO_OPTIONS,
+  PROTO_PATH,
+  SERVICE_NAME,
+} from '../wire/worker-stream.ts';
+import { requireScope } from './auth.ts';
+import { showProblem, toStatus } from './grpc-refusals.ts';
+import { WorkerStream } from './grpc-service.ts';
+import type { WorkerRoutesOptions } from './worker-routes.ts';
+
+export interface GrpcServerOptions extends WorkerRoutesOptions {
+  keys: Keys;
+  log: Log;
+  clock: Clock;
+  host: string;
+  /** 0: a free one. */
+  port: number;
+  /** PEM; with `clientCa` only clients with a certificate of these authorities are let in. */
+  tls?: { cert: string; key: string; clientCa?: string };
+  /** The platform is stopping: nothing is taken on any more. */
+  isClosing: () => boolean;
+  /** How long `close` waits for what is under way before it cuts that off, ms. Default 2,000. */
+  closeMs?: number;
+}
+
+export interface GrpcServer {
+  /** Listens. @throws what the system, or the TLS library, says */
+  start(): Promise<{ url: string }>;
+  /** Ends every stream. The queue should be closed before, so that open questions are answered. */
+  close(): Promise<void>;
+}
+
+type Call = ServerDuplexStream<object, object>;
+
+export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
+  const { clock, closeMs = 2_000, host, port, tls } = options;
+  // The library has lines of its own on standard error; what goes wrong is told by its callers.
+  setLogVerbosity(logVerbosity.NONE);
+  const streams = new Set<WorkerStream>();
+  const server = new Server({
+    ...KEEPALIVE,
+    'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
+    'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
+  });
+  const definitions = loadSync([PROTO_PATH, HEALTH_PROTO_PATH], PROTO_OPTIONS);
+  const service = definitions[SERVICE_NAME];
+  if (!service || 'format' in service) throw new Error(`${PROTO_PATH} has no ${SERVICE_NAME}`);
+  const opening = service[METHOD_NAME];
+  if (opening) opening.responseSerialize = serializeInTurn(opening.responseSerialize);
+  server.addService(service, { [METHOD_NAME]: (call: Call) => openStream(call, options, streams) });
+  const health = new HealthImplementation({ '': 'SERVING', [SERVICE_NAME]: 'SERVING' });
+  health.addToServer(server);
+  new ReflectionService(definitions).addToServer(server);
+  return {
+    async start() {
+      const bound = await bind(server, `${bracket(host)}:${port}`, createCredentials(tls));
+      const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
+      return { url: `${tls ? 'grpcs' : 'grpc'}://${bracket(name)}:${bound}` };
+    },
+    async close() {
+      for (const name of ['', SERVICE_NAME]) health.setStatus(name, 'NOT_SERVING');
+      const cancel = clock.after(closeMs, () => server.forceShutdown());
+      const closed = new Promise((resolve) => server.tryShutdown(resolve));
+      for (const stream of streams) stream.end(describeClosing());
+      await closed;
+      cancel();
+    },
+  };
+}
+
+/** The library copies what a message is made into before it has the next one made. */
+function serializeInTurn(serialize: (message: object) => Buffer): (message: object) => Buffer {
+  let last: Buffer = Buffer.alloc(0);
+  return (message) => {
+    giveBack(last);
+    last = serialize(message);
+    return last;
+  };
+}
+
+function openStream(call: Call, options: GrpcServerOptions, streams: Set<WorkerStream>): void {
+  try {
+    const endpoint = readEndpoint(call);
+    const admit = () => admitCaller(call, endpoint, options);
+    admit();
+    const link = options.linkTo(endpoint);
+    if (!link) throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
+    const { log, noteCrash } = options;
+    const stream = new WorkerStream(call, {
+      ...{ link, admit, log },
+      noteCrash: (bye) => noteCrash(endpoint, bye),
+    });
+    streams.add(stream);
+    call.once('close', () => streams.delete(stream));
+    call.once('cancelled', () => streams.delete(stream));
+    // So that the worker, and what stands between, knows that the stream is open.
+    call.sendMetadata(new Metadata());
+  } catch (error) {
+    call.emit('error', toStatus(showProblem(error, options.log)));
+  }
+}
+
+/** @throws ProblemError `unavailable`, `unauthorized`, `forbidden` */
+function admitCaller(call: Call, endpoint: string, { isClosing, keys }: GrpcServerOptions): void {
+  if (isClosing()) throw describeClosing();
+  const presented = readMetadata(call, METADATA.key);
+  if (presented === undefined) {
+    const how = `send "${METADATA.key}: Bearer <key>" in the metadata`;
+    throw new ProblemError('unauthorized', `no API key: ${how}`);
+  }
+  const holder = keys.authenticate(presented.replace(/^bearer +/i, ''));
+  if (!holder) {
+    throw new ProblemError('unauthorized', 'the API key is malformed, not known or has expired');
+  }
+  requireScope(holder, 'worker', endpoint);
+}
+
+/** @throws ProblemError `invalid` */
+function readEndpoint(call: Call): string {
+  const text = readMetadata(call, METADATA.endpoint);
+  try {
+    if (text !== undefined) return decodeURIComponent(text);
+  } catch {
+    // Told as if it were missing.
+  }
+  throw new ProblemError('invalid', `the metadata has to name the endpoint: ${METADATA.endpoint}`);
+}
+
+function readMetadata(call: Call, name: string): string | undefined {
+  const [value] = call.metadata.get(name);
+  return typeof value === 'string' ? value : undefined;
+}
+
+function describeClosing(): ProblemError {
+  return new ProblemError('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });
+}
+
+function createCredentials(tls: GrpcServerOptions['tls']): ServerCredentials {
+  if (!tls) return ServerCredentials.createInsecure();
+  const { cert, clientCa, key } = tls;
+  const pair = { private_key: Buffer.from(key), cert_chain: Buffer.from(cert) };
+  const roots = clientCa === undefined ? null : Buffer.from(clientCa);
+  return ServerCredentials.createSsl(roots, [pair], roots !== null);
+}
+
+function bind(server: Server, address: string, how: ServerCredentials): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.bindAsync(address, how, (error, port) => (error ? reject(error) : resolve(port)));
+  });
+}
+
+function bracket(host: string): string {
+  return host.includes(':') ? `[${host}]` : host;
+}

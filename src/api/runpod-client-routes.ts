@@ -1,0 +1,172 @@
+// The operations of an endpoint as clients of RunPod's API call them and read the answers. The queue
+// behind them, and its jobs, are the same as below the service's own paths.
+import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { ReadRecord } from '../queue/jobs.ts';
+import type { Queue } from '../queue/queue.ts';
+import type { StreamPage } from '../queue/streams.ts';
+import { isTerminal, LIMITS } from '../wire/job.ts';
+import { RUNPOD_BASE, routes } from '../wire/routes.ts';
+import { JSON_MEDIA_TYPE, joinAsArray, sendBytes } from './byte-reply.ts';
+import {
+  type EndpointRoute,
+  type JobRoute,
+  NO_BODY_BYTES,
+  readJobKey,
+  readTrace,
+  sendJson,
+  setTtl,
+} from './job-routes.ts';
+import { abortWhenGone, ProblemReplies } from './problem-reply.ts';
+import { readInteger } from './query.ts';
+import { RUNPOD_ERRORS } from './runpod-errors.ts';
+import { readRunpodSubmission } from './runpod-submission.ts';
+import type { StreamCursors } from './stream-cursors.ts';
+
+export interface RunpodClientRoutesOptions {
+  queue: Queue;
+  cursors: StreamCursors;
+  log: Log;
+  clock: Clock;
+}
+
+/** `app` has to give bodies as Buffers, of whatever media type. Its errors are answered in their form. */
+export function addRunpodClientRoutes(
+  app: FastifyInstance,
+  options: RunpodClientRoutesOptions,
+): void {
+  const problems = new ProblemReplies({ ...options, form: RUNPOD_ERRORS });
+  app.setErrorHandler((error, request, reply) => problems.send(error, request, reply));
+  addSubmitting(app, options);
+  addReading(app, options);
+  addChanging(app, options);
+}
+
+function addSubmitting(app: FastifyInstance, { queue }: RunpodClientRoutesOptions): void {
+  app.post<EndpointRoute>(
+    place(routes.run),
+    { bodyLimit: LIMITS.runBodyBytes, config: { access: 'jobs:write' } },
+    async (request, reply) => {
+      const { id, status } = await submit(queue, request, 'run');
+      return sendJson(reply, { id, status });
+    },
+  );
+
+  app.post<EndpointRoute>(
+    place(routes.runsync),
+    { bodyLimit: LIMITS.runsyncBodyBytes, config: { access: 'jobs:write' } },
+    async (request, reply) => {
+      const waitMs = readWait(request) ?? LIMITS.waitMs.default;
+      const { id } = await submit(queue, request, 'runsync');
+      const key = { endpointId: request.params.endpoint, id };
+      const record = await queue.jobs.waitForEnd(key, waitMs, abortWhenGone(reply.raw));
+      return sendRecord(reply, record);
+    },
+  );
+}
+
+function submit(
+  queue: Queue,
+  { body = Buffer.alloc(0), headers, params }: FastifyRequest<EndpointRoute>,
+  mode: 'run' | 'runsync',
+) {
+  return queue.submissions.submit({
+    ...readRunpodSubmission(body),
+    endpointId: params.endpoint,
+    mode,
+    idempotency: undefined,
+    trace: readTrace(headers),
+    api: 'runpod',
+  });
+}
+
+function addReading(app: FastifyInstance, { cursors, queue }: RunpodClientRoutesOptions): void {
+  // Some of their clients ask with GET, others with POST and a body that says nothing.
+  const method: HTTPMethods[] = ['GET', 'POST'];
+  const config = { access: 'jobs:read' } as const;
+  const options = { method, bodyLimit: NO_BODY_BYTES, config };
+
+  app.route<JobRoute>({
+    ...options,
+    url: place(routes.status),
+    handler: async (request, reply) => {
+      await setTtl(queue, request);
+      return sendRecord(reply, await queue.jobs.record(readJobKey(request.params)));
+    },
+  });
+
+  app.route<JobRoute>({
+    ...options,
+    url: place((endpoint, job) => `/v2/${endpoint}/status-sync/${job}`),
+    handler: async (request, reply) => {
+      const waitMs = readWait(request) ?? LIMITS.waitMs.default;
+      const key = readJobKey(request.params);
+      return sendRecord(reply, await queue.jobs.waitForEnd(key, waitMs, abortWhenGone(reply.raw)));
+    },
+  });
+
+  app.route<JobRoute>({
+    ...options,
+    url: place(routes.stream),
+    handler: async (request, reply) => {
+      const page = await cursors.readNext(reply, {
+        ...readJobKey(request.params),
+        waitMs: readWait(request) ?? LIMITS.streamWaitMs.default,
+        maxBytes: LIMITS.streamAnswerBytes,
+        signal: abortWhenGone(reply.raw),
+      });
+      return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: encodePage(page) });
+    },
+  });
+
+  app.get<EndpointRoute>(
+    place(routes.health),
+    { config: { access: 'jobs:read' } },
+    async (request, reply) => sendJson(reply, await readHealth(queue, request.params.endpoint)),
+  );
+}
+
+/** What bodies hold, if they come at all, is left unread: typed clients send what they have. */
+function addChanging(app: FastifyInstance, { queue }: RunpodClientRoutesOptions): void {
+  const options = { bodyLimit: NO_BODY_BYTES, config: { access: 'jobs:write' } } as const;
+
+  app.post<JobRoute>(place(routes.cancel), options, async (request, reply) =>
+    sendJson(reply, await queue.jobs.cancel(readJobKey(request.params))),
+  );
+
+  app.post<JobRoute>(place(routes.retry), options, async (request, reply) =>
+    sendJson(reply, await queue.jobs.retry(readJobKey(request.params))),
+  );
+
+  app.post<EndpointRoute>(place(routes.purgeQueue), options, async (request, reply) => {
+    const removed = await queue.jobs.purge(request.params.endpoint);
+    return sendJson(reply, { removed, status: 'completed' });
+  });
+}
+
+function place(path: (endpoint: string, job: string) => string): string {
+  return `${RUNPOD_BASE}${path(':endpoint', ':job')}`;
+}
+
+function readWait({ query }: FastifyRequest<EndpointRoute>): number | undefined {
+  return readInteger(query, 'wait', LIMITS.waitMs);
+}
+
+function sendRecord(reply: FastifyReply, record: ReadRecord): FastifyReply {
+  return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [record.runpodBody] });
+}
+
+/** Some clients stop at the first final status, whatever is left behind that answer. */
+function encodePage({ chunks, complete, status }: StreamPage): Uint8Array[] {
+  const shown = isTerminal(status) && !complete ? 'IN_PROGRESS' : status;
+  return [Buffer.from(`{"status":"${shown}","stream":`), ...joinAsArray(chunks), Buffer.from('}')];
+}
+
+/** `ready` are the idle ones. Of a worker that is starting, held back or ill the queue knows nothing. */
+async function readHealth(queue: Queue, endpointId: string): Promise<object> {
+  const { jobs, workers } = await queue.health(endpointId);
+  const { idle, running } = workers;
+  const others = { initializing: 0, throttled: 0, unhealthy: 0 };
+  return { jobs, workers: { idle, ready: idle, running, ...others } };
+}

@@ -1,0 +1,77 @@
+// What the requests of RunPod's workers say in their URLs: read by hand, because these workers append
+// "&name=value" to their templates whether or not there is a "?" in them.
+import { MAX_JOB_ID_LENGTH } from '../wire/worker-link.ts';
+
+/** How often workers ping that do not say: the protocol's default, ms. */
+const DEFAULT_PING_MS = 10_000;
+const MAX_PING_MS = 600_000;
+/** As `take` has it. */
+const MAX_BATCH = 1_000;
+
+export interface WorkerCall {
+  /** As the queue knows it. */
+  workerId: string;
+  /** The template was not filled in: other workers may go by the same name. */
+  isShared: boolean;
+  /** As it was handed out; undefined where the path has none. */
+  jobName: string | undefined;
+  params: URLSearchParams;
+}
+
+/** `url` is the request's, `verb` the segment before the worker's id. */
+export function readWorkerCall(url: string, verb: string): WorkerCall {
+  const marker = `/${verb}/`;
+  const rest = url.slice(url.indexOf(marker) + marker.length);
+  const end = rest.search(/[?&]/);
+  const path = end < 0 ? rest : rest.slice(0, end);
+  const query = end < 0 ? '' : rest.slice(end + 1).replaceAll('?', '&');
+  const [worker = '', job] = path.split('/').map(decode);
+  return {
+    workerId: toWorkerId(worker),
+    isShared: worker.includes('$'),
+    jobName: job || undefined,
+    params: new URLSearchParams(query),
+  };
+}
+
+/** How many jobs a take asks for; without a word one. */
+export function readBatchSize({ params }: WorkerCall): number {
+  const size = Number(params.get('batch_size') ?? '1');
+  return Number.isInteger(size) && size >= 1 ? Math.min(size, MAX_BATCH) : 1;
+}
+
+/** What the template that this platform hands out says; ms. */
+export function readPingMs({ params }: WorkerCall): number {
+  const every = Number(params.get('every') ?? '');
+  return Number.isInteger(every) && every >= 1 ? Math.min(every, MAX_PING_MS) : DEFAULT_PING_MS;
+}
+
+/** The jobs that a ping names. */
+export function readNamedJobs({ params }: WorkerCall): string[] {
+  return params.getAll('job_id').flatMap((ids) => ids.split(',').filter(Boolean));
+}
+
+export function nameAttempt({ attempt, jobId }: { jobId: string; attempt: number }): string {
+  return `${jobId}-a${attempt}`;
+}
+
+/** Undefined for what this platform never handed out. */
+export function readAttemptName(name: string): { jobId: string; attempt: number } | undefined {
+  const parts = /^(.+)-a(\d{1,9})$/.exec(name);
+  const jobId = parts?.[1] ?? '';
+  if (jobId === '' || jobId.length > MAX_JOB_ID_LENGTH) return undefined;
+  return { jobId, attempt: Number(parts?.[2]) };
+}
+
+function toWorkerId(name: string): string {
+  const plain = name.replaceAll(/[^A-Za-z0-9._-]/g, '-').replace(/^[^A-Za-z0-9]+/, '');
+  return plain.slice(0, 128) || 'unnamed';
+}
+
+function decode(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}

@@ -1,0 +1,109 @@
+// The RunPod workers that are heard of, over all endpoints: who sits where, and who has which attempt.
+// Nothing here outlives the process; a worker or attempt that is not known is looked up in the queue.
+import { setMaxListeners } from 'node:events';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { Queue } from '../queue/queue.ts';
+import { ProblemError } from '../wire/problem.ts';
+import type { WorkerLink } from '../wire/worker-link.ts';
+import type { HeldLease } from './runpod-lease.ts';
+import { readAttemptName } from './runpod-requests.ts';
+import { SEAT_INCARNATION, Seat } from './runpod-seat.ts';
+
+export interface SeatsOptions {
+  /** Undefined if there is no such endpoint. */
+  linkTo: (endpointId: string) => WorkerLink | undefined;
+  /** These workers carry no token: after a restart their leases are found by job and attempt. */
+  queue: Pick<Queue, 'openLeases' | 'isClosing'>;
+  clock: Clock;
+  log: Log;
+}
+
+export interface SeatedLease {
+  seat: Seat;
+  held: HeldLease;
+}
+
+export class Seats {
+  readonly #options: SeatsOptions;
+  /** By endpoint, then by worker. */
+  readonly #seats = new Map<string, Map<string, Seat>>();
+  readonly #closing = new AbortController();
+
+  constructor(options: SeatsOptions) {
+    this.#options = options;
+    // Each open poll listens to it.
+    setMaxListeners(0, this.#closing.signal);
+  }
+
+  get closing(): AbortSignal {
+    return this.#closing.signal;
+  }
+
+  /** The worker's, a new one if it has none. @throws ProblemError `not_found` */
+  use(endpointId: string, workerId: string): Seat {
+    const seats = this.#seats.get(endpointId) ?? new Map<string, Seat>();
+    const seat = seats.get(workerId) ?? this.#create(endpointId, workerId);
+    this.#seats.set(endpointId, seats.set(workerId, seat));
+    seat.hear();
+    return seat;
+  }
+
+  find(endpointId: string, workerId: string): Seat | undefined {
+    return this.#seats.get(endpointId)?.get(workerId);
+  }
+
+  /** Undefined when the attempt is over, or a newer one has begun. */
+  async locate(endpointId: string, name: string): Promise<SeatedLease | undefined> {
+    for (const seat of this.#seats.get(endpointId)?.values() ?? []) {
+      const held = seat.held.get(name);
+      if (held) return { seat, held };
+    }
+    const attempt = readAttemptName(name);
+    if (!attempt) return undefined;
+    const { openLeases } = this.#options.queue;
+    const lease = await openLeases.ofJob({ endpointId, id: attempt.jobId });
+    // A lease of a worker with a link of its own is none of these workers'.
+    if (lease?.incarnation !== SEAT_INCARNATION) return undefined;
+    const seat = this.use(endpointId, lease.workerId);
+    await seat.open();
+    const held = seat.held.get(name);
+    return held && { seat, held };
+  }
+
+  close(): void {
+    this.#closing.abort();
+    for (const seats of this.#seats.values()) for (const seat of seats.values()) seat.close();
+  }
+
+  #create(endpointId: string, workerId: string): Seat {
+    const { clock, linkTo, log, queue } = this.#options;
+    const link = linkTo(endpointId);
+    if (!link) throw new ProblemError('not_found', `there is no endpoint ${endpointId}`);
+    return new Seat({
+      ...{ endpointId, workerId, link, queue, clock, log },
+      closing: this.closing,
+      onSilent: (seat) => void this.#remove(endpointId, workerId, seat),
+    });
+  }
+
+  /** Its leases run out by themselves; with none it has left. Heard of again, it sits down anew. */
+  async #remove(endpointId: string, workerId: string, seat: Seat): Promise<void> {
+    const { linkTo, log } = this.#options;
+    const seats = this.#seats.get(endpointId);
+    if (seats?.get(workerId) === seat) seats.delete(workerId);
+    if (seats?.size === 0) this.#seats.delete(endpointId);
+    seat.close();
+    if (seat.held.size > 0) {
+      const about = { endpoint: endpointId, workerId, jobs: seat.held.size };
+      log.warn(about, 'a worker fell silent; its leases run out');
+      return;
+    }
+    try {
+      const identity = { workerId, incarnation: SEAT_INCARNATION };
+      await linkTo(endpointId)?.bye({ ...identity, reason: 'drained', outbox: [] });
+    } catch (error) {
+      log.debug({ err: error, endpoint: endpointId, workerId }, 'a bye was not heard');
+    }
+  }
+}

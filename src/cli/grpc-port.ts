@@ -1,0 +1,73 @@
+// The gRPC port of a platform: its options, and its start. What serves it is loaded only with a port.
+import type { GrpcServer, GrpcServerOptions } from '../api/grpc-server.ts';
+import { CommandError } from './command.ts';
+import { integer, text, UsageError } from './options.ts';
+import { readPem } from './pem-file.ts';
+
+export const grpcOptions = {
+  grpcPort: integer({
+    min: 0,
+    max: 65_535,
+    placeholder: 'PORT',
+    env: 'MILLRACE_GRPC_PORT',
+    help: 'serves workers over gRPC too, with health and reflection; 0 picks a free port; TLS as for https',
+  }),
+  grpcHost: text({
+    placeholder: 'HOST',
+    env: 'MILLRACE_GRPC_HOST',
+    help: 'address of the gRPC port; without it that of --host',
+  }),
+  grpcClientCa: text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_GRPC_CLIENT_CA',
+    help: 'PEM of authorities: over gRPC only workers with a certificate of theirs are let in',
+  }),
+};
+
+export interface GrpcPort {
+  port: number;
+  host: string;
+  tls: GrpcServerOptions['tls'];
+}
+
+interface GrpcValues {
+  host: string;
+  grpcPort: number | undefined;
+  grpcHost: string | undefined;
+  grpcClientCa: string | undefined;
+}
+
+/** Undefined if none is asked for. @throws UsageError */
+export function readGrpcPort(
+  { grpcClientCa, grpcHost, grpcPort, host }: GrpcValues,
+  tls: { cert: string; key: string } | undefined,
+): GrpcPort | undefined {
+  if (grpcPort === undefined) {
+    if (grpcHost === undefined && grpcClientCa === undefined) return undefined;
+    const given = grpcHost === undefined ? '--grpc-client-ca' : '--grpc-host';
+    throw new UsageError(`--grpc-port is missing beside ${given}`);
+  }
+  const port = { port: grpcPort, host: grpcHost ?? host };
+  if (grpcClientCa === undefined) return { ...port, tls };
+  if (!tls) throw new UsageError('--grpc-client-ca: needs --tls-cert and --tls-key');
+  return { ...port, tls: { ...tls, clientCa: readPem('--grpc-client-ca', grpcClientCa) } };
+}
+
+export type GrpcPortParts = Omit<GrpcServerOptions, 'host' | 'port' | 'tls'>;
+
+/** @throws CommandError */
+export async function openGrpcPort(
+  { host, port, tls }: GrpcPort,
+  parts: GrpcPortParts,
+): Promise<{ url: string; server: GrpcServer }> {
+  const { createGrpcServer } = await import('../api/grpc-server.ts');
+  try {
+    const server = createGrpcServer({ ...parts, host, port, ...(tls && { tls }) });
+    return { server, url: (await server.start()).url };
+  } catch (error) {
+    const said = error instanceof Error ? error.message : String(error);
+    // What the system says stands in brackets behind a count of addresses.
+    const [, reason = said] = /\[(.*)\]/.exec(said) ?? [];
+    throw new CommandError(`--grpc-port: ${port} on ${host} cannot be used: ${reason}`);
+  }
+}

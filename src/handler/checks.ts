@@ -1,0 +1,56 @@
+// Checks that an author wants to hold before the first job: registered by the module as it loads, run
+// in each of its threads before setup.
+import type { SetupContext } from './define.ts';
+import { describeThrown } from './thrown.ts';
+
+/** Throws, rejects or gives false if the machine is not fit for the handler. */
+export type Check = (ctx: SetupContext) => unknown;
+
+/** The message names the check and what was wrong. */
+export class CheckError extends Error {
+  override readonly name = 'CheckError';
+  readonly check: string;
+
+  constructor(check: string, fault: string) {
+    super(`check '${check}' failed: ${fault}`);
+    this.check = check;
+  }
+}
+
+/** A handler may have loaded a package of its own beside the worker's: both use this one list. */
+const LIST = Symbol.for('millrace.checks');
+const MAX_NAME_LENGTH = 100;
+
+/**
+ * Registers a check that runs once in each thread, before `setup` and the first job; they run one
+ * after the other. If it fails, the worker takes no jobs and ends with exit code 4.
+ * Registered again under its name, it replaces the one before. @throws TypeError
+ */
+export function registerCheck(name: string, check: Check): void {
+  if (typeof name !== 'string' || name === '' || name.length > MAX_NAME_LENGTH) {
+    throw new TypeError(`a check's name must be a text of 1 to ${MAX_NAME_LENGTH} characters`);
+  }
+  if (typeof check !== 'function') throw new TypeError(`check '${name}' must be a function`);
+  listChecks().set(name, check);
+}
+
+/** @throws CheckError, of the first that fails */
+export async function runChecks(ctx: SetupContext): Promise<void> {
+  for (const [name, check] of listChecks()) {
+    let verdict: unknown;
+    try {
+      verdict = await check(ctx);
+    } catch (thrown) {
+      throw new CheckError(name, describeThrown(thrown).message);
+    }
+    if (verdict === false) throw new CheckError(name, 'it gave false');
+  }
+}
+
+function listChecks(): Map<string, Check> {
+  const known: unknown = Reflect.get(globalThis, LIST);
+  if (known instanceof Map) return known;
+  const checks = new Map<string, Check>();
+  Reflect.set(globalThis, LIST, checks);
+  return checks;
+}

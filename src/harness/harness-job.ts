@@ -1,0 +1,90 @@
+// One job in the harness, as its client sees it.
+import type { Queue } from '../queue/queue.ts';
+import type { Chunk } from '../wire/chunk.ts';
+import { ChunkJoiner } from '../wire/chunk-joiner.ts';
+import { isTerminal, type JobRecord, LIMITS } from '../wire/job.ts';
+import type { Json } from '../wire/json.ts';
+
+/** The job ended, and not as COMPLETED. */
+export class JobFailedError extends Error {
+  override readonly name = 'JobFailedError';
+  /** As `GET /status` gives it. */
+  readonly record: JobRecord;
+
+  constructor(record: JobRecord) {
+    super(`job ${record.id} is ${record.status}: ${record.error?.message ?? 'no error given'}`);
+    this.record = record;
+  }
+}
+
+/** One job in the harness. */
+export class HarnessJob {
+  readonly id: string;
+  readonly #endpointId: string;
+  readonly #queue: () => Queue;
+
+  constructor(id: string, endpointId: string, queue: () => Queue) {
+    this.id = id;
+    this.#endpointId = endpointId;
+    this.#queue = queue;
+  }
+
+  get #key() {
+    return { endpointId: this.#endpointId, id: this.id };
+  }
+
+  /** As `GET /status` gives it. */
+  async record(): Promise<JobRecord> {
+    return JSON.parse((await this.#queue().jobs.record(this.#key)).body.toString());
+  }
+
+  /** Waits for the end, whatever it is. */
+  async end(): Promise<JobRecord> {
+    const forever = new AbortController().signal;
+    for (;;) {
+      const record = await this.#queue().jobs.waitForEnd(this.#key, LIMITS.waitMs.max, forever);
+      if (isTerminal(record.status)) return JSON.parse(record.body.toString());
+    }
+  }
+
+  /** Waits for the end. @returns the output @throws JobFailedError */
+  async result(): Promise<Json> {
+    const record = await this.end();
+    if (record.status !== 'COMPLETED') throw new JobFailedError(record);
+    return JSON.parse(JSON.stringify(record.output ?? null));
+  }
+
+  /** What it yields, as it comes, pieces put together; from the start again after a new attempt. */
+  async *chunks(): AsyncGenerator<Chunk, void, void> {
+    const signal = new AbortController().signal;
+    let position = { attempt: 0, n: -1 };
+    const joiner = new ChunkJoiner();
+    for (;;) {
+      const page = await this.#queue().streams.read({
+        ...this.#key,
+        after: position,
+        waitMs: LIMITS.streamWaitMs.max,
+        maxBytes: LIMITS.streamAnswerBytes,
+        signal,
+      });
+      if (page.reset) joiner.reset();
+      for (const bytes of page.chunks) {
+        const chunk = joiner.push(JSON.parse(Buffer.from(bytes).toString()));
+        if (chunk) yield chunk;
+      }
+      position = page.position;
+      if (page.complete) return;
+    }
+  }
+
+  async cancel(): Promise<void> {
+    await this.#queue().jobs.cancel(this.#key);
+  }
+
+  /** What the handler logged so far: one object a line. */
+  async log(): Promise<Record<string, unknown>[]> {
+    const { lines } = await this.#queue().jobs.log(this.#key, 0);
+    const text = Buffer.from(lines).toString();
+    return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line)]));
+  }
+}

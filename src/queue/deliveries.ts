@@ -1,0 +1,257 @@
+// Delivers what jobs with a webhook left when they ended, until it is received or given up. At least
+// once: a platform that dies between the answer and the commit sends again.
+import { type Clock, sleep } from '../base/clock.ts';
+import { createUuidV7 } from '../base/id.ts';
+import type { Log } from '../base/log.ts';
+import { Waiters } from '../base/waiters.ts';
+import type { Step, Store, StoredDelivery, StoredJob, Transaction } from '../store/store.ts';
+import { Receivers } from './receivers.ts';
+import {
+  type AfterTry,
+  decideAfterTry,
+  isTooOld,
+  nameReceiver,
+  type Try,
+  type TryResult,
+  type WebhookSender,
+  type WebhookSettings,
+} from './webhooks.ts';
+
+/** A sleep is never longer, so that a clock that was set does not matter for long. */
+const MAX_SLEEP_MS = 30_000;
+/** After a failure of the store. */
+const RETRY_MS = 1_000;
+
+export interface DeliveriesOptions {
+  store: Store;
+  clock: Clock;
+  log: Log;
+  random: () => number;
+  settings: WebhookSettings;
+  /** Without one nothing is sent; what is to be delivered waits for a platform that has one. */
+  sender: WebhookSender | undefined;
+  closing: AbortSignal;
+}
+
+/** A job that has ended, with what is to be posted and where. */
+export interface Ending {
+  job: StoredJob;
+  url: string;
+  record: Uint8Array;
+}
+
+/** How many, since the start of this process. */
+export type DeliveryCounts = Partial<Record<TryResult | 'given_up', number>>;
+
+export class Deliveries {
+  readonly #options: DeliveriesOptions;
+  readonly #waiters: Waiters;
+  readonly #receivers: Receivers;
+  /** By the delivery's name: the try that is under way. */
+  readonly #underWay = new Map<string, Promise<void>>();
+  /** Of the records of tries under way. */
+  #bytes = 0;
+  readonly #aborting = new AbortController();
+  readonly #counts = new Map<string, DeliveryCounts>();
+  #running: Promise<void> = Promise.resolve();
+
+  constructor(options: DeliveriesOptions) {
+    this.#options = options;
+    this.#waiters = new Waiters(options.clock);
+    this.#receivers = new Receivers(options.settings);
+  }
+
+  /** By endpoint. */
+  get counts(): ReadonlyMap<string, DeliveryCounts> {
+    return this.#counts;
+  }
+
+  /** Takes up what an earlier run left. */
+  async start(): Promise<void> {
+    const { sender, store } = this.#options;
+    if (!sender) return;
+    for (const { nextAt, receiver } of await store.read((tx) => tx.receivers())) {
+      this.#receivers.note(receiver, nextAt);
+    }
+    this.#running = this.#run();
+  }
+
+  /** Of the operation that ended the job: it writes down the record that has to be delivered. */
+  *keep(tx: Transaction, { job, record, url }: Ending): Step<StoredDelivery> {
+    const now = this.#options.clock.now();
+    const delivery = {
+      endpointId: job.endpointId,
+      id: createUuidV7(now),
+      jobId: job.id,
+      url,
+      receiver: nameReceiver(url),
+      createdAt: now,
+      bytes: record.length,
+      tries: 0,
+      nextAt: now,
+    };
+    yield* tx.insertDelivery(delivery, record);
+    return delivery;
+  }
+
+  /** It is on disk now. */
+  arrived({ nextAt, receiver }: StoredDelivery): void {
+    if (!this.#options.sender) return;
+    this.#receivers.note(receiver, nextAt);
+    this.#waiters.wake('due');
+  }
+
+  /** `closing` has aborted: begins nothing more, and gives what is under way a moment. */
+  async close(): Promise<void> {
+    const { clock, sender, settings } = this.#options;
+    const cancel = clock.after(settings.closeMs, () => this.#aborting.abort());
+    await this.#running;
+    await Promise.all(this.#underWay.values());
+    cancel();
+    await sender?.close();
+  }
+
+  async #run(): Promise<void> {
+    const { clock, closing, log } = this.#options;
+    while (!closing.aborted) {
+      const waiter = this.#waiters.open('due');
+      try {
+        for (const name of this.#receivers.listReady(clock.now())) await this.#serve(name);
+        const sleepMs = Math.min(MAX_SLEEP_MS, this.#receivers.nextAt() - clock.now());
+        await waiter.wait(Math.max(1, sleepMs), closing);
+      } catch (error) {
+        log.error({ err: error }, 'webhooks cannot be looked up; trying again');
+        await sleep(clock, RETRY_MS, closing);
+      } finally {
+        waiter.close();
+      }
+    }
+  }
+
+  /** Begins as many tries as the receiver has room for. */
+  async #serve(receiver: string): Promise<void> {
+    const { clock, settings, store } = this.#options;
+    const now = clock.now();
+    const limit = this.#receivers.roomFor(receiver) + this.#receivers.underWay(receiver);
+    this.#receivers.beginLook(receiver);
+    try {
+      const { due, nextAt } = await store.read(function* (tx) {
+        const due = yield* tx.dueDeliveries({ receiver, now, limit });
+        return { due, nextAt: yield* tx.nextDeliveryAt(receiver, now) };
+      });
+      if (nextAt !== undefined) this.#receivers.note(receiver, nextAt);
+      // There may be more than were asked for.
+      if (due.length === limit) this.#receivers.note(receiver, now);
+      for (const delivery of due) {
+        if (this.#underWay.has(nameOf(delivery))) continue;
+        if (isTooOld(delivery, now, settings)) await this.#giveUp(delivery, TOO_OLD);
+        else if (this.#hasRoom(delivery)) this.#begin(delivery);
+        else this.#receivers.note(receiver, now);
+      }
+    } catch (error) {
+      this.#receivers.note(receiver, now + RETRY_MS);
+      throw error;
+    } finally {
+      this.#receivers.endLook(receiver);
+    }
+  }
+
+  #hasRoom({ bytes, receiver }: StoredDelivery): boolean {
+    const { closing, settings } = this.#options;
+    if (closing.aborted || this.#receivers.roomFor(receiver) <= 0) return false;
+    return this.#bytes === 0 || this.#bytes + bytes <= settings.maxBytes;
+  }
+
+  #begin(delivery: StoredDelivery): void {
+    const name = nameOf(delivery);
+    const end = this.#receivers.begin(delivery.receiver);
+    this.#bytes += delivery.bytes;
+    const attempt = this.#try(delivery).then((isSuccess) => {
+      this.#underWay.delete(name);
+      this.#bytes -= delivery.bytes;
+      end(isSuccess);
+      this.#waiters.wake('due');
+    });
+    this.#underWay.set(name, attempt);
+  }
+
+  /** Never rejects. @returns whether it was received; undefined if it was broken off */
+  async #try(delivery: StoredDelivery): Promise<boolean | undefined> {
+    const { clock, log, random, sender, settings, store } = this.#options;
+    try {
+      const record = await store.read((tx) => tx.deliveryRecord(delivery));
+      if (!sender || !record) {
+        await this.#giveUp(delivery, 'its record is lost');
+        return undefined;
+      }
+      const made = await sender.send(delivery, record, this.#aborting.signal);
+      if (!made) return undefined;
+      const after = decideAfterTry(delivery, made, { now: clock.now(), random, settings });
+      this.#note(delivery, made, after);
+      await this.#settle(delivery, after);
+      return after.kind === 'delivered';
+    } catch (error) {
+      log.error({ err: error, ...describe(delivery) }, 'a webhook could not be tried');
+      this.#receivers.note(delivery.receiver, clock.now() + RETRY_MS);
+      return undefined;
+    }
+  }
+
+  /** Holds on to what is known until it is on disk: else it would be sent again meanwhile. */
+  async #settle(delivery: StoredDelivery, after: AfterTry): Promise<void> {
+    const { clock, closing, log, store } = this.#options;
+    for (;;) {
+      try {
+        if (after.kind === 'postponed') {
+          await store.write((tx) => tx.postponeDelivery(after.delivery));
+          this.#receivers.note(delivery.receiver, after.delivery.nextAt);
+        } else {
+          await store.write((tx) => tx.removeDelivery(delivery));
+        }
+        return;
+      } catch (error) {
+        log.error({ err: error, ...describe(delivery) }, 'what came of a webhook cannot be stored');
+        if (closing.aborted) return;
+        await sleep(clock, RETRY_MS, closing);
+      }
+    }
+  }
+
+  async #giveUp(delivery: StoredDelivery, reason: string): Promise<void> {
+    this.#noteGivenUp(delivery, reason);
+    await this.#options.store.write((tx) => tx.removeDelivery(delivery));
+  }
+
+  #note(delivery: StoredDelivery, { detail, result }: Try, after: AfterTry): void {
+    const { log } = this.#options;
+    this.#count(delivery, result);
+    const about = { ...describe(delivery), try: delivery.tries + 1, result };
+    if (after.kind === 'delivered') log.debug(about, 'webhook delivered');
+    else if (after.kind === 'given_up') this.#noteGivenUp(delivery, after.reason);
+    else {
+      const { nextAt } = after.delivery;
+      log.info({ ...about, detail, nextAt }, 'webhook not received; it is tried again');
+    }
+  }
+
+  #noteGivenUp(delivery: StoredDelivery, reason: string): void {
+    this.#count(delivery, 'given_up');
+    this.#options.log.warn({ ...describe(delivery), reason }, 'webhook given up');
+  }
+
+  #count({ endpointId }: StoredDelivery, what: keyof DeliveryCounts): void {
+    const counts = this.#counts.get(endpointId) ?? {};
+    this.#counts.set(endpointId, { ...counts, [what]: (counts[what] ?? 0) + 1 });
+  }
+}
+
+const TOO_OLD = 'the job ended too long ago';
+
+function nameOf({ endpointId, id }: StoredDelivery): string {
+  return `${endpointId}/${id}`;
+}
+
+/** For the log; the URL's path and query may be the receiver's secrets. */
+function describe({ endpointId, id, jobId, receiver }: StoredDelivery) {
+  return { endpoint: endpointId, job: jobId, delivery: id, receiver };
+}

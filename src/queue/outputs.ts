@@ -1,0 +1,22 @@
+// The output of a job, as its record has it.
+import type { Reader, Step, StoredJob } from '../store/store.ts';
+import { joinOutputs } from '../wire/chunk-reassembly.ts';
+import { hasOutput } from './records.ts';
+import { sliceBatches } from './streams.ts';
+
+/** JSON; undefined where there is none, or one that is larger than `maxBytes` put together. */
+export function* readOutput(
+  tx: Reader,
+  job: StoredJob,
+  maxBytes: number,
+): Step<Uint8Array | undefined> {
+  if (!hasOutput(job)) return undefined;
+  if (job.outputKind === 'value') return yield* tx.output(job);
+  if (job.chunkCount === 0) return Buffer.from('[]');
+  // Each chunk has its frame of `{"output":,"metrics":{}}` beside what it adds to the array.
+  const frameBytes = job.chunkCount * 24;
+  if (job.chunkBytes - frameBytes > maxBytes * 2) return undefined;
+  const { endpointId, id, attempt } = job;
+  const all = { endpointId, id, attempt, from: 0, maxBytes: Number.MAX_SAFE_INTEGER };
+  return joinOutputs(sliceBatches(yield* tx.chunks(all), 0), maxBytes);
+}

@@ -1,0 +1,153 @@
+// What both ends of the gRPC stream have to agree on beside worker.proto: where that is, how its
+// messages look as objects, and how payloads are cut into pieces and put together again.
+import { fileURLToPath } from 'node:url';
+
+export const PROTO_PATH = fileURLToPath(new URL('worker.proto', import.meta.url));
+export const SERVICE_NAME = 'millrace.worker.v1.WorkerLink';
+export const METHOD_NAME = 'Open';
+
+/** Fields are named as in worker-link.ts; what is absent has its default, unless it is optional. */
+export const PROTO_OPTIONS = {
+  keepCase: false,
+  longs: Number,
+  enums: String,
+  defaults: true,
+  oneofs: true,
+} as const;
+
+/** Metadata that a stream is opened with, and that the status of a refused one has. */
+export const METADATA = {
+  key: 'authorization',
+  endpoint: 'millrace-endpoint',
+  retryAfterMs: 'millrace-retry-after-ms',
+} as const;
+
+/** Both ends take messages with a whole output of 20 MB in them; they send it in pieces themselves. */
+export const MAX_MESSAGE_BYTES = 32 * 1_048_576;
+/**
+ * What has to be heard at once waits behind one piece at most, so this is less than a second's worth of
+ * a slow link.
+ */
+export const PIECE_BYTES = 65_536;
+
+/**
+ * Either side asks after so long, and believes the other one gone when it is silent for so long: a
+ * connection that is open on one end only is found within 13 s, before a lease of 15 s has run out.
+ */
+export const KEEPALIVE = {
+  'grpc.keepalive_time_ms': 5_000,
+  'grpc.keepalive_timeout_ms': 8_000,
+} as const;
+
+export interface Envelope {
+  call: number;
+  /** Undefined: newer than this side. */
+  kind: string | undefined;
+  content: unknown;
+  /** Of the content; empty if there is none. */
+  payload: Uint8Array;
+}
+
+const NO_BYTES = new Uint8Array(0);
+
+/** A decoded `ToPlatform` or `ToWorker`. */
+export function openEnvelope(message: object): Envelope {
+  const members = new Map<string, unknown>(Object.entries(message));
+  const call = members.get('call');
+  const kind = members.get('kind');
+  const known = typeof kind === 'string' ? kind : undefined;
+  const content = known === undefined ? undefined : members.get(known);
+  return {
+    call: typeof call === 'number' ? call : 0,
+    kind: known,
+    content,
+    payload: readPayload(content),
+  };
+}
+
+function readPayload(content: unknown): Uint8Array {
+  const hasPayload = typeof content === 'object' && content !== null && 'payload' in content;
+  return hasPayload && content.payload instanceof Uint8Array ? content.payload : NO_BYTES;
+}
+
+/** The length of each body that a decoded list of leases or reports has in its payload. */
+export function readBodySizes(items: readonly unknown[]): number[] {
+  return items.map((item) => {
+    if (typeof item !== 'object' || item === null || !('bodyBytes' in item)) return 0;
+    return typeof item.bodyBytes === 'number' ? item.bodyBytes : 0;
+  });
+}
+
+export class PayloadError extends Error {
+  override readonly name = 'PayloadError';
+}
+
+/** The bodies as one payload in pieces of at most `maxBytes`; there is always a first one. */
+export function* cutPayload(
+  bodies: readonly Uint8Array[],
+  maxBytes: number = PIECE_BYTES,
+): Generator<Uint8Array, void, void> {
+  let gathered: Uint8Array[] = [];
+  let bytes = 0;
+  for (const body of bodies) {
+    for (let at = 0; at < body.length; ) {
+      const part = body.subarray(at, at + maxBytes - bytes);
+      gathered.push(part);
+      at += part.length;
+      bytes += part.length;
+      if (bytes < maxBytes) continue;
+      yield join(gathered);
+      gathered = [];
+      bytes = 0;
+    }
+  }
+  const total = bodies.reduce((sum, body) => sum + body.length, 0);
+  if (bytes > 0 || total === 0) yield join(gathered);
+}
+
+function join(parts: readonly Uint8Array[]): Uint8Array {
+  const [only = NO_BYTES] = parts;
+  return parts.length > 1 ? Buffer.concat(parts) : only;
+}
+
+/** Puts a payload together from its pieces, with one copy, or none where one piece is all of it. */
+export class PayloadAssembly {
+  readonly total: number;
+  readonly #sizes: readonly number[];
+  #bytes: Uint8Array = NO_BYTES;
+  #received = 0;
+
+  /** Of bodies with these lengths. */
+  constructor(sizes: readonly number[]) {
+    this.#sizes = sizes;
+    this.total = sizes.reduce((sum, size) => sum + size, 0);
+  }
+
+  get isWhole(): boolean {
+    return this.#received === this.total;
+  }
+
+  /** @throws PayloadError if there is more than was announced */
+  add(piece: Uint8Array): void {
+    const end = this.#received + piece.length;
+    if (end > this.total) {
+      throw new PayloadError(`the payload has more than the ${this.total} bytes of its bodies`);
+    }
+    if (piece.length === this.total) this.#bytes = piece;
+    else if (piece.length > 0) {
+      if (this.#received === 0) this.#bytes = Buffer.allocUnsafeSlow(this.total);
+      this.#bytes.set(piece, this.#received);
+    }
+    this.#received = end;
+  }
+
+  /** Views into the payload, which has to be whole. */
+  bodies(): Uint8Array[] {
+    let at = 0;
+    return this.#sizes.map((size) => {
+      const body = this.#bytes.subarray(at, at + size);
+      at += size;
+      return body;
+    });
+  }
+}

@@ -1,0 +1,62 @@
+// Tells the platform of worker processes that died, so that their jobs go back to the queue now and
+// not when their leases run out. Which deaths are worth it is the keeper's to say.
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { LeaseRef, WorkerBye } from '../../wire/worker-link.ts';
+import { describeEnd, type KeptProcess, type ProcessEnd } from './worker-process.ts';
+
+const RETRY_MS = [200, 1_000];
+const MAX_DETAIL = 4_000;
+
+export interface ObituariesOptions {
+  sayBye: (bye: WorkerBye) => Promise<void>;
+  /** Attempts whose outcome a dead process left on disk. */
+  readSurvivors: (workerId: string) => Promise<LeaseRef[]>;
+  clock: Clock;
+  log: Log;
+}
+
+export class Obituaries {
+  readonly #options: ObituariesOptions;
+  readonly #open = new Set<Promise<void>>();
+  /** There is no more time for waits. */
+  readonly #hurry = new AbortController();
+
+  constructor(options: ObituariesOptions) {
+    this.#options = options;
+  }
+
+  /** Nothing is said of a process that the platform cannot know. */
+  tell(process: KeptProcess, end: ProcessEnd, reason: WorkerBye['reason']): void {
+    const told = this.#tell(process, end, reason).finally(() => this.#open.delete(told));
+    this.#open.add(told);
+  }
+
+  /** Resolves when all is told, or the platform was asked to hear it for the last time. */
+  async end(): Promise<void> {
+    this.#hurry.abort();
+    await Promise.all(this.#open);
+  }
+
+  async #tell(
+    { failure, identity }: KeptProcess,
+    end: ProcessEnd,
+    reason: WorkerBye['reason'],
+  ): Promise<void> {
+    if (!identity) return;
+    const { clock, log, readSurvivors, sayBye } = this.#options;
+    const { signal } = this.#hurry;
+    const outbox = await readSurvivors(identity.workerId);
+    const detail = (failure?.reason ?? describeEnd(end)).slice(0, MAX_DETAIL);
+    for (const waitMs of [...RETRY_MS, undefined]) {
+      try {
+        return await sayBye({ ...identity, reason, outbox, detail });
+      } catch (error) {
+        log.debug({ err: error }, 'the platform did not take the bye of a dead worker');
+        // Its leases run out by themselves, and the hello of its successor says the same.
+        if (waitMs === undefined || signal.aborted) return;
+        await sleep(clock, waitMs, signal);
+      }
+    }
+  }
+}

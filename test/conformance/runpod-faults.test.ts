@@ -1,0 +1,84 @@
+// Of the suite of faults what RunPod's protocol can carry: it has no tokens and no numbers, so that a
+// chunk that came twice cannot be told, nor a take be repeated.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { LinkError } from '../../src/wire/worker-link.ts';
+import { type FaultyCarrier, openFaultyRunPod, repeat } from './faulty-carrier.ts';
+import { chunksOf, completed, ENDPOINT, Hand, outcomeOf, Platform } from './platform.ts';
+
+describe("RunPod's protocol, in a bad network", () => {
+  let platform: Platform;
+  let carrier: FaultyCarrier;
+
+  beforeEach(async () => {
+    platform = new Platform();
+    await platform.start();
+    carrier = await openFaultyRunPod(platform);
+  });
+  afterEach(async () => {
+    await carrier.close();
+    await platform.close();
+  });
+
+  async function startWorker(): Promise<Hand> {
+    const link = carrier.openLink();
+    const hand = new Hand(() => link);
+    await hand.hello();
+    return hand;
+  }
+
+  it('an outcome whose answer was lost is repeated, and counts once', async () => {
+    const id = await platform.submit();
+    const hand = await startWorker();
+    const report = outcomeOf(await hand.takeOne(), 1, completed, '"once"');
+    const answered = platform.answered('report');
+    carrier.mute();
+    const lost = hand.reportOne(report);
+    lost.catch(() => {});
+    await answered;
+    carrier.cut();
+    await expect(lost).rejects.toMatchObject({ name: 'LinkError', code: 'unavailable' });
+    await repeat(() => hand.reportOne(report));
+    expect(await platform.record(id)).toMatchObject({ status: 'COMPLETED', output: 'once' });
+    expect((await platform.health()).jobs).toMatchObject({ completed: 1, inQueue: 0 });
+  });
+
+  it('a restart of the platform keeps the job and what was streamed of it', async () => {
+    const id = await platform.submit();
+    const hand = await startWorker();
+    const lease = await hand.takeOne();
+    await hand.reportOne(chunksOf(lease, 1, 0, ['a', 'b']));
+    await carrier.restart();
+    const end = outcomeOf(lease, 2, { ...completed, output: 'chunks' });
+    await repeat(() => hand.reportOne(end));
+    const record = await platform.record(id);
+    expect(record).toMatchObject({ status: 'COMPLETED', attempt: 1, output: ['a', 'b'] });
+  });
+
+  it('a result of an attempt that was given up changes nothing', async () => {
+    const id = await platform.submit();
+    const slow = await startWorker();
+    const old = await slow.takeOne();
+    await platform.clock.advance(600_000);
+    expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE' });
+    const other = await startWorker();
+    const fresh = await repeat(() => other.takeOne());
+    expect(fresh.jobId).not.toBe(old.jobId);
+    await repeat(() => slow.reportOne(outcomeOf(old, 1, completed, '"old"')));
+    await repeat(() => other.reportOne(outcomeOf(fresh, 1, completed, '"new"')));
+    expect(await platform.record(id)).toMatchObject({ status: 'COMPLETED', output: 'new' });
+  });
+
+  it('a cancel is heard after the connections were cut', async () => {
+    const id = await platform.submit();
+    const hand = await startWorker();
+    const lease = await hand.takeOne();
+    carrier.cut();
+    await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id });
+    const told = await repeat(async () => {
+      const { ended } = await hand.renew([lease], { waitMs: 2_000 });
+      if (ended.length === 0) throw new LinkError('unavailable', 'nothing was told yet');
+      return ended;
+    });
+    expect(told).toMatchObject([{ jobId: lease.jobId, verdict: 'cancelled' }]);
+  });
+});

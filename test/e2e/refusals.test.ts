@@ -1,0 +1,165 @@
+// A platform that is there and does not want to be asked: a real worker process under its supervisor,
+// and an HTTP server that answers with 429, 503 and 401.
+import { existsSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { silentLog } from '../../src/base/log.ts';
+import { createHttpLink } from '../../src/transport/http-link.ts';
+import type { WorkerVerb } from '../../src/wire/routes.ts';
+import { ThreadExecutor } from '../../src/worker/thread-executor.ts';
+import { createWorker } from '../../src/worker/worker.ts';
+import { HttpGate } from '../support/http-gate.ts';
+import { cpu } from '../support/leases.ts';
+import { fixture, PlatformProcess, type Process } from '../support/processes.ts';
+
+const ENDPOINT = 'script';
+const PORT = /"port":(\d+),"msg":"health and metrics are served"/;
+/** Of the gate, s: far longer than any wait of a worker that is told nothing. */
+const RETRY_AFTER = 1;
+const jobRef = z.object({ id: z.string() });
+const seenRecord = z.looseObject({ status: z.string(), attempt: z.number() });
+const readiness = z.looseObject({ ready: z.boolean(), reason: z.string().exactOptional() });
+
+let platform: PlatformProcess;
+let gate: HttpGate;
+
+beforeEach(async () => {
+  const terms = ['--take-wait-ms', '300', '--renew-every-ms', '300', '--lease-ms', '15000'];
+  platform = await PlatformProcess.start({ endpoints: [ENDPOINT], args: terms });
+  gate = await HttpGate.start(platform.url);
+});
+
+afterEach(async () => {
+  await platform.close();
+  await gate.close();
+});
+
+function startWorker(...args: string[]): Process {
+  const where = ['--url', gate.url, '--health-port', '0'];
+  return platform.startWorker(ENDPOINT, 'api-script.ts', ...where, ...args);
+}
+
+async function submit(steps: unknown[], answer: unknown = 'done'): Promise<string> {
+  const reply = await platform.post(`/v2/${ENDPOINT}/run`, { input: { steps, answer } });
+  return jobRef.parse(await reply.json()).id;
+}
+
+async function readRecord(id: string) {
+  const answer = await platform.fetch(`/v2/${ENDPOINT}/status/${id}`);
+  return seenRecord.parse(await answer.json());
+}
+
+async function waitFor(id: string, status: string) {
+  for (;;) {
+    const record = await readRecord(id);
+    if (record.status === status) return record;
+    await sleep(10);
+  }
+}
+
+async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await condition())) await sleep(10);
+}
+
+/** A job that has begun and goes on until `release`. */
+async function startHolding() {
+  const [begun, go] = [join(platform.folder, 'begun'), join(platform.folder, 'go')];
+  const id = await submit([
+    { do: 'note', file: begun, text: 'run' },
+    { do: 'wait', file: go },
+  ]);
+  await until(() => existsSync(begun));
+  return { id, release: () => writeFile(go, '') };
+}
+
+describe('a worker that is told to come later', () => {
+  it.each([429, 503])(
+    'by %i with Retry-After waits that long, whatever it asked',
+    async (status) => {
+      const refused: WorkerVerb[] = ['hello', 'take', 'renew', 'report'];
+      for (const verb of refused) gate.refuseNext(verb, { status, retryAfter: RETRY_AFTER });
+      const worker = startWorker();
+      const id = await submit([]);
+      for (const verb of refused) {
+        const [first, second] = await gate.waitForRepetition(verb, status);
+        expect(second.at - first.at, verb).toBeGreaterThanOrEqual(RETRY_AFTER * 1_000);
+      }
+      expect(await waitFor(id, 'COMPLETED')).toMatchObject({ attempt: 1 });
+      expect(await worker.end()).toBe(0);
+    },
+  );
+});
+
+describe('a worker that is told to leave while nobody takes its outcome', () => {
+  it('ends with 1, and its next process with 0 when that is delivered', async () => {
+    const state = ['--state-dir', join(platform.folder, 'state'), '--worker-id', 'w1'];
+    const worker = startWorker(...state, '--drain-ms', '100');
+    const job = await startHolding();
+    gate.refuseAll({ status: 503 });
+    await job.release();
+    await worker.find(/the platform does not answer/);
+    expect(await worker.end()).toBe(1);
+    expect(worker.output).toContain('outcomes could not be delivered');
+    gate.refuseAll(undefined);
+    const next = startWorker(...state);
+    expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 1 });
+    expect(await next.end()).toBe(0);
+  });
+});
+
+describe('a worker whose key is refused', () => {
+  it('stops taking and says so, and what runs goes on', async () => {
+    const worker = startWorker();
+    const url = `http://127.0.0.1:${await worker.find(PORT)}/readyz`;
+    await worker.find(/worker ready/);
+    const job = await startHolding();
+    gate.refuseAll({ status: 401 });
+    await worker.find(/the platform refuses the key/);
+    const answer = await fetch(url);
+    expect(answer.status).toBe(503);
+    const { reason } = readiness.parse(await answer.json());
+    expect(reason).toMatch(/^the platform refuses the key: /);
+    const takes = () => gate.calls.filter(({ verb }) => verb === 'take').length;
+    const before = takes();
+    await job.release();
+    await until(async () => (await (await fetch(url)).text()).includes('"running":0'));
+    expect(takes()).toBe(before);
+    expect((await readRecord(job.id)).status).toBe('IN_PROGRESS');
+  });
+
+  it('goes on by itself when the key is accepted again', async () => {
+    const link = createHttpLink({
+      ...{ url: gate.url, endpointId: ENDPOINT, key: platform.workerKey, log: silentLog },
+    });
+    const handlerPath = fixture('api-script.ts');
+    const worker = createWorker({
+      link,
+      executor: new ThreadExecutor({ handlerPath, devices: [cpu] }),
+      workerId: 'w1',
+      incarnation: 1,
+      version: '0',
+      devices: [cpu],
+      refusedRetryMs: 50,
+    });
+    try {
+      await worker.start();
+      const job = await startHolding();
+      gate.refuseAll({ status: 401 });
+      await until(() => !worker.health().ready);
+      await job.release();
+      await until(() => worker.health().running === 0);
+      const next = await submit([]);
+      gate.refuseAll(undefined);
+      expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 1 });
+      expect(await waitFor(next, 'COMPLETED')).toMatchObject({ attempt: 1 });
+      expect(worker.health().ready).toBe(true);
+      expect((await worker.stop()).delivered).toBe(true);
+    } finally {
+      await worker.stop();
+      await link.close();
+    }
+  });
+});

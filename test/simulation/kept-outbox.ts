@@ -1,0 +1,114 @@
+// An outbox on a simulated disk: what is written there in time outlives the process, with the rules of
+// the one on a real disk. A write takes a moment, in which the process may die.
+import { type Clock, sleep } from '../../src/base/clock.ts';
+import type { LeaseRef } from '../../src/wire/worker-link.ts';
+import { type BatchLimits, MemoryOutbox, type Outbox } from '../../src/worker/outbox.ts';
+import { type LeftReports, type Parcel, ReportLane } from '../../src/worker/report-lane.ts';
+
+const MAX_WRITE_MS = 40;
+
+/** A worker's folder: by token, what is left of attempts that are over. */
+export type Disk = Map<string, { lease: LeaseRef; left: LeftReports }>;
+
+export function readSurvivors(disk: Disk): LeaseRef[] {
+  return [...disk.values()].map(({ lease }) => lease);
+}
+
+export interface KeptOutboxOptions {
+  disk: Disk;
+  clock: Clock;
+  random: () => number;
+}
+
+export class KeptOutbox implements Outbox {
+  readonly trouble = undefined;
+  readonly #options: KeptOutboxOptions;
+  readonly #memory = new MemoryOutbox();
+  readonly #inherited = new Set<ReportLane>();
+  readonly #unwritten = new Set<ReportLane>();
+  readonly #closed = new WeakSet<ReportLane>();
+  #writing: Promise<void> | undefined;
+  #isDead = false;
+
+  constructor(options: KeptOutboxOptions) {
+    this.#options = options;
+    for (const { lease, left } of options.disk.values()) {
+      const lane = ReportLane.restore(lease, left);
+      this.#memory.adopt(lane);
+      this.#inherited.add(lane);
+    }
+  }
+
+  /** The process has died: its disk stays as it is now. */
+  die(): void {
+    this.#isDead = true;
+  }
+
+  get depth(): number {
+    return this.#memory.depth;
+  }
+
+  get bytes(): number {
+    return this.#memory.bytes;
+  }
+
+  open(lease: LeaseRef): ReportLane {
+    return this.#memory.open(lease);
+  }
+
+  touch(lane: ReportLane): void {
+    this.#memory.touch(lane);
+    const isWritten = this.#options.disk.has(lane.lease.token);
+    if (lane.ended && lane.depth > 0 && !isWritten) this.#unwritten.add(lane);
+  }
+
+  takeBatch(limits: BatchLimits): Parcel[] {
+    return this.#memory.takeBatch(limits);
+  }
+
+  /** What is done is forgotten on the disk a little later: it may be found there again. */
+  close(lane: ReportLane): void {
+    const { clock, disk } = this.#options;
+    this.#memory.close(lane);
+    this.#closed.add(lane);
+    this.#inherited.delete(lane);
+    this.#unwritten.delete(lane);
+    clock.after(this.#chooseWriteMs(), () => {
+      if (!this.#isDead) disk.delete(lane.lease.token);
+    });
+  }
+
+  secure(): Promise<void> | undefined {
+    if (this.#unwritten.size === 0) return this.#writing;
+    this.#writing = this.#write();
+    return this.#writing;
+  }
+
+  undelivered(): LeaseRef[] {
+    return this.#memory.undelivered();
+  }
+
+  survivors(): LeaseRef[] {
+    return readSurvivors(this.#options.disk);
+  }
+
+  inherited(): ReportLane[] {
+    return [...this.#inherited];
+  }
+
+  async #write(): Promise<void> {
+    const lanes = [...this.#unwritten];
+    this.#unwritten.clear();
+    await sleep(this.#options.clock, this.#chooseWriteMs());
+    if (this.#isDead) return;
+    for (const lane of lanes) {
+      if (this.#closed.has(lane)) continue;
+      const { lease, left } = lane;
+      this.#options.disk.set(lease.token, { lease, left });
+    }
+  }
+
+  #chooseWriteMs(): number {
+    return Math.floor(this.#options.random() * MAX_WRITE_MS);
+  }
+}

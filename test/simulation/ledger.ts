@@ -1,0 +1,219 @@
+// What happened in a simulated world, as the store, the platform's door and the workers saw it; and
+// what of it may never be. What must have become of the jobs in the end is in verdict.ts.
+import type { Clock } from '../../src/base/clock.ts';
+import type { StoredJob } from '../../src/store/store.ts';
+import { isTerminal } from '../../src/wire/job.ts';
+import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/worker-link.ts';
+import type { LeftReports } from '../../src/worker/report-lane.ts';
+
+const LEASE_MS = 15_000;
+const MAX_RELEASES = 10;
+
+interface JobNotes {
+  /** As it was written last. */
+  last: StoredJob;
+  tokens: Set<string>;
+  /** The one that was given last. */
+  token: string | undefined;
+  /** Requeued without being counted. */
+  uncounted: number;
+  /** Attempts before a client's retry, which begins the counting anew. */
+  attemptsBefore: number;
+}
+
+/** Kinds of the events that a world is made for; a run in which one never comes shows too little. */
+export const EVENTS = [
+  'COMPLETED',
+  'FAILED',
+  'TIMED_OUT',
+  'CANCELLED',
+  'removed',
+  'retried',
+  'suspect',
+  'lease_expired',
+  'worker_crashed',
+  'revived',
+  'inherited',
+  'duplicate',
+  'superseded',
+  'gone',
+  'reset',
+] as const;
+export type WorldEvent = (typeof EVENTS)[number];
+
+export class Ledger {
+  readonly faults: string[] = [];
+  /** What was written, in its order: the same for the same seed. */
+  readonly trace: string[] = [];
+  readonly events = new Map<WorldEvent, number>();
+  /** By job and attempt: the outcomes that the platform has acknowledged. */
+  readonly acknowledged = new Map<string, Map<number, string>>();
+  /** By job: the attempts whose completion lay on the disk of a process when it died. */
+  readonly survived = new Map<string, number>();
+  /** Jobs that a client has asked to retry. */
+  readonly retried = new Set<string>();
+  readonly #clock: Clock;
+  readonly #jobs = new Map<string, JobNotes>();
+  readonly #applied = new Set<string>();
+  #platformStartedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  platformRestarted(): void {
+    this.#platformStartedAt = this.#clock.now();
+  }
+
+  job(id: string): StoredJob | undefined {
+    return this.#jobs.get(id)?.last;
+  }
+
+  count(event: WorldEvent): void {
+    this.events.set(event, (this.events.get(event) ?? 0) + 1);
+  }
+
+  /** One change of one job, about to be written. */
+  note(before: StoredJob, after: StoredJob | undefined): void {
+    const notes = this.#find(before);
+    const name = this.#nameOf(before.id);
+    const now = this.#clock.now();
+    this.trace.push(`${now} ${name} ${before.status} → ${after?.status} ${after?.attempt}`);
+    if (!after) {
+      this.count('removed');
+      return;
+    }
+    this.#countChange(before, after);
+    if (after.attempt !== before.attempt) this.#noteLease(notes, before, after);
+    else if (after.lease && before.lease && after.lease.token !== before.lease.token) {
+      this.#complain(before, after, 'another token in the same attempt');
+    }
+    this.#noteEnd(notes, before, after);
+    notes.last = after;
+  }
+
+  /** The platform's door: every report that comes in, and what it is answered. */
+  watch(link: WorkerLink): WorkerLink {
+    return {
+      ...link,
+      report: async (request) => {
+        const wereOld = request.reports.map((report) => this.#isOld(report));
+        const replies = await link.report(request);
+        for (const [index, report] of request.reports.entries()) {
+          const reply = replies[index];
+          if (reply) this.#noteAnswer(report, reply, { wasOld: wereOld[index] === true });
+        }
+        return replies;
+      },
+    };
+  }
+
+  /** The worker was told; it forgets the report. */
+  noteReply(report: Report, { answer }: ReportReply): void {
+    if (report.kind !== 'outcome' || (answer !== 'applied' && answer !== 'duplicate')) return;
+    const attempts = this.acknowledged.get(report.jobId) ?? new Map<number, string>();
+    this.acknowledged.set(report.jobId, attempts.set(report.attempt, report.outcome.kind));
+  }
+
+  /** A process has died, and these are on its disk. */
+  noteLeft(attempts: readonly { lease: LeaseRef; left: LeftReports }[]): void {
+    for (const { lease, left } of attempts) {
+      const last = left.reports.at(-1);
+      const isCompletion = last?.kind === 'outcome' && last.outcome.kind === 'completed';
+      const isCurrent = this.#jobs.get(lease.jobId)?.last.lease?.token === lease.token;
+      if (isCompletion && isCurrent) this.survived.set(lease.jobId, lease.attempt);
+    }
+  }
+
+  #find(job: StoredJob): JobNotes {
+    const known = this.#jobs.get(job.id);
+    if (known) return known;
+    const notes: JobNotes = {
+      last: job,
+      tokens: new Set(),
+      token: undefined,
+      uncounted: 0,
+      attemptsBefore: 0,
+    };
+    this.#jobs.set(job.id, notes);
+    return notes;
+  }
+
+  /** Ids are random; the place in the order of first changes is not. */
+  #nameOf(id: string): number {
+    return [...this.#jobs.keys()].indexOf(id);
+  }
+
+  #noteLease(notes: JobNotes, before: StoredJob, after: StoredJob): void {
+    if (after.attempt !== before.attempt + 1) this.#complain(before, after, 'skipped an attempt');
+    const isHeld = before.status === 'IN_PROGRESS' || before.lease?.lost === null;
+    if (isHeld) this.#complain(before, after, 'a second live lease');
+    const token = after.lease?.token;
+    if (token === undefined || notes.tokens.has(token)) {
+      this.#complain(before, after, 'an attempt without a token of its own');
+      return;
+    }
+    notes.token = token;
+    notes.tokens.add(token);
+    const paidFor = after.failures + after.releases + notes.uncounted + 1;
+    const attempts = after.attempt - notes.attemptsBefore;
+    if (attempts > paidFor) this.#complain(before, after, `${attempts} attempts for ${paidFor}`);
+  }
+
+  #noteEnd(notes: JobNotes, before: StoredJob, after: StoredJob): void {
+    const isBack = after.status === 'IN_QUEUE' && before.status !== 'IN_QUEUE';
+    if (isTerminal(before.status) && before.status !== after.status) {
+      const mayRetry = before.status === 'FAILED' || before.status === 'TIMED_OUT';
+      const isAsked = this.retried.has(before.id);
+      if (!isBack || !mayRetry || !isAsked) this.#complain(before, after, 'left a terminal status');
+      notes.attemptsBefore = before.attempt;
+      notes.uncounted = 0;
+    } else if (isBack && after.failures === before.failures && after.releases === before.releases) {
+      this.count('suspect');
+      notes.uncounted++;
+      if (before.solo || !after.solo) this.#complain(before, after, 'requeued uncounted');
+    }
+    if (after.failures > after.maxAttempts) this.#complain(before, after, 'failed too often');
+    if (after.releases > MAX_RELEASES) this.#complain(before, after, 'released too often');
+    if (after.dueAt > after.expiresAt) this.#complain(before, after, 'due after it expires');
+    const hasExpired = before.lease?.lost === null && (after.lease?.lost ?? null) !== null;
+    const sinceMs = this.#clock.now() - this.#platformStartedAt;
+    if (hasExpired && sinceMs < LEASE_MS) {
+      this.#complain(before, after, `expired ${sinceMs} ms after the platform came back`);
+    }
+  }
+
+  #countChange(before: StoredJob, after: StoredJob): void {
+    if (after.status !== before.status && isTerminal(after.status)) this.count(after.status);
+    if (isTerminal(before.status) && !isTerminal(after.status)) this.count('retried');
+    if (before.lease?.lost && after.lease?.lost === null) this.count('revived');
+    const isSame = before.lease !== null && before.lease.token === after.lease?.token;
+    if (isSame && before.lease?.incarnation !== after.lease?.incarnation) this.count('inherited');
+    const code = after.history.length > before.history.length && after.history.at(-1)?.code;
+    if (code === 'lease_expired' || code === 'worker_crashed') this.count(code);
+  }
+
+  /** A newer attempt has begun before the report came in. */
+  #isOld({ jobId, token }: Report): boolean {
+    const notes = this.#jobs.get(jobId);
+    return notes !== undefined && notes.token !== token;
+  }
+
+  #noteAnswer(report: Report, { answer }: ReportReply, { wasOld }: { wasOld: boolean }): void {
+    const { jobId, attempt, token, seq, kind } = report;
+    if (answer !== 'applied') {
+      if (answer !== 'gap') this.count(answer);
+      return;
+    }
+    const name = `report ${seq} (${kind}) of attempt ${attempt} of job ${jobId}`;
+    if (wasOld) this.faults.push(`${name} was applied, though a newer attempt has the job`);
+    const key = `${token} ${seq}`;
+    if (this.#applied.has(key)) this.faults.push(`${name} was applied twice`);
+    this.#applied.add(key);
+  }
+
+  #complain(before: StoredJob, after: StoredJob, what: string): void {
+    const change = `${before.status} → ${after.status}, attempt ${before.attempt} → ${after.attempt}`;
+    this.faults.push(`job ${before.id}: ${change}: ${what}`);
+  }
+}

@@ -1,0 +1,344 @@
+// The verbs of a store over maps: every change notes how it is undone.
+// biome-ignore-all lint/correctness/useYield: a step that asks no database has nothing to yield
+import type {
+  ChunkBatch,
+  ChunkRange,
+  DueDeliveries,
+  JobKey,
+  JobListing,
+  LogRange,
+  Step,
+  StoredDelivery,
+  StoredEndpoint,
+  StoredJob,
+  StoredKey,
+  StoredWorker,
+  Transaction,
+} from '../../src/store/store.ts';
+import type { JobStatus } from '../../src/wire/job.ts';
+
+type Counter = Exclude<keyof StoredEndpoint, 'id' | 'settings' | 'createdAt'>;
+
+const COUNTERS: Record<JobStatus, Counter> = {
+  IN_QUEUE: 'inQueue',
+  IN_PROGRESS: 'inProgress',
+  COMPLETED: 'completed',
+  FAILED: 'failed',
+  CANCELLED: 'cancelled',
+  TIMED_OUT: 'timedOut',
+};
+const NO_COUNTS: Record<Counter, number> = {
+  inQueue: 0,
+  inProgress: 0,
+  completed: 0,
+  failed: 0,
+  cancelled: 0,
+  timedOut: 0,
+  retried: 0,
+};
+
+type Chunks = readonly (ChunkBatch & { attempt: number })[];
+type LogPieces = readonly { at: number; lines: Uint8Array }[];
+
+export class MemoryTables implements Transaction {
+  readonly #endpoints = new Map<string, StoredEndpoint>();
+  readonly #jobs = new Map<string, StoredJob>();
+  readonly #inputs = new Map<string, Uint8Array>();
+  readonly #outputs = new Map<string, Uint8Array>();
+  readonly #chunks = new Map<string, Chunks>();
+  readonly #logs = new Map<string, LogPieces>();
+  readonly #deliveries = new Map<string, StoredDelivery>();
+  readonly #records = new Map<string, Uint8Array>();
+  readonly #workers = new Map<string, StoredWorker>();
+  readonly #keys = new Map<string, StoredKey>();
+  #undo: (() => void)[] = [];
+
+  /** What was changed since stays. */
+  keep(): void {
+    this.#undo = [];
+  }
+
+  /** Takes back what was changed since `keep`. */
+  undo(): void {
+    for (const act of this.#undo.reverse()) act();
+    this.#undo = [];
+  }
+
+  *endpoint(id: string): Step<StoredEndpoint | undefined> {
+    return this.#endpoints.get(id);
+  }
+
+  *endpoints(): Step<StoredEndpoint[]> {
+    return sortBy([...this.#endpoints.values()], ({ id }) => id);
+  }
+
+  *job(key: JobKey): Step<StoredJob | undefined> {
+    return this.#jobs.get(nameOf(key));
+  }
+
+  *jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined> {
+    return this.#select(endpointId, (job) => job.idempotencyKey === idempotencyKey)[0];
+  }
+
+  *jobs({ endpointId, status, before, limit }: JobListing): Step<StoredJob[]> {
+    const isWanted = (job: StoredJob) =>
+      (status === undefined || job.status === status) &&
+      job.position < (before ?? Number.MAX_SAFE_INTEGER);
+    return sortBy(this.#select(endpointId, isWanted), (job) => -job.position).slice(0, limit);
+  }
+
+  *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
+    const ready = this.#select(endpointId, (job) => job.status === 'IN_QUEUE' && !job.delayed);
+    return ready.sort(compareInQueue).slice(0, limit);
+  }
+
+  *queuedJobs(endpointId: string, limit: number): Step<StoredJob[]> {
+    const queued = this.#select(endpointId, (job) => job.status === 'IN_QUEUE');
+    return queued.sort(compareInQueue).slice(0, limit);
+  }
+
+  *jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]> {
+    const held = this.#select(endpointId, ({ lease }) => lease?.workerId === workerId);
+    return sortBy(held, ({ position }) => position);
+  }
+
+  *leasedJobs(): Step<StoredJob[]> {
+    const leased = [...this.#jobs.values()].filter(({ lease }) => lease !== null);
+    return sortBy(leased, (job) => `${job.endpointId} ${job.lease?.workerId}`);
+  }
+
+  *dueJobs(now: number, limit: number): Step<StoredJob[]> {
+    const due = [...this.#jobs.values()].filter(({ dueAt }) => dueAt <= now);
+    return sortBy(due, ({ dueAt }) => dueAt).slice(0, limit);
+  }
+
+  *nextDueAt(): Step<number | undefined> {
+    let next: number | undefined;
+    for (const { dueAt } of this.#jobs.values()) next = Math.min(next ?? dueAt, dueAt);
+    return next;
+  }
+
+  *input(key: JobKey): Step<Uint8Array | undefined> {
+    return this.#inputs.get(nameOf(key));
+  }
+
+  *output(key: JobKey): Step<Uint8Array | undefined> {
+    return this.#outputs.get(nameOf(key));
+  }
+
+  *chunks(range: ChunkRange): Step<ChunkBatch[]> {
+    const found: ChunkBatch[] = [];
+    let bytes = 0;
+    for (const { attempt, ...batch } of this.#chunks.get(nameOf(range)) ?? []) {
+      if (attempt !== range.attempt || batch.first + batch.sizes.length <= range.from) continue;
+      found.push(batch);
+      bytes += batch.bytes.length;
+      if (bytes >= range.maxBytes) break;
+    }
+    return found;
+  }
+
+  *log({ from, maxBytes, ...key }: LogRange): Step<Uint8Array> {
+    const pieces = this.#logs.get(nameOf(key)) ?? [];
+    return Buffer.concat(pieces.map(({ lines }) => lines)).subarray(from, from + maxBytes);
+  }
+
+  *receivers(): Step<{ receiver: string; nextAt: number }[]> {
+    const first = new Map<string, number>();
+    for (const { receiver, nextAt } of this.#deliveries.values()) {
+      first.set(receiver, Math.min(first.get(receiver) ?? nextAt, nextAt));
+    }
+    const all = [...first].map(([receiver, nextAt]) => ({ receiver, nextAt }));
+    return sortBy(all, ({ receiver }) => receiver);
+  }
+
+  *dueDeliveries({ receiver, now, limit }: DueDeliveries): Step<StoredDelivery[]> {
+    const due = this.#deliveriesTo(receiver).filter(({ nextAt }) => nextAt <= now);
+    return due.slice(0, limit);
+  }
+
+  *nextDeliveryAt(receiver: string, after: number): Step<number | undefined> {
+    return this.#deliveriesTo(receiver).find(({ nextAt }) => nextAt > after)?.nextAt;
+  }
+
+  *deliveryRecord(key: JobKey): Step<Uint8Array | undefined> {
+    return this.#records.get(nameOf(key));
+  }
+
+  *countDeliveries(): Step<{ endpointId: string; count: number }[]> {
+    const counts = new Map<string, number>();
+    for (const { endpointId } of this.#deliveries.values()) {
+      counts.set(endpointId, (counts.get(endpointId) ?? 0) + 1);
+    }
+    const all = [...counts].map(([endpointId, count]) => ({ endpointId, count }));
+    return sortBy(all, ({ endpointId }) => endpointId);
+  }
+
+  *worker(endpointId: string, id: string): Step<StoredWorker | undefined> {
+    return this.#workers.get(nameOf({ endpointId, id }));
+  }
+
+  *workers(): Step<StoredWorker[]> {
+    return sortBy([...this.#workers.values()], nameOf);
+  }
+
+  *keyByHash(hash: string): Step<StoredKey | undefined> {
+    return [...this.#keys.values()].find((key) => key.hash === hash);
+  }
+
+  *keys(): Step<StoredKey[]> {
+    return sortBy(
+      sortBy([...this.#keys.values()], ({ id }) => id),
+      ({ createdAt }) => createdAt,
+    );
+  }
+
+  *putEndpoint(endpoint: Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'>): Step<void> {
+    const known = this.#endpoints.get(endpoint.id);
+    const { settings } = endpoint;
+    const stored = known ? { ...known, settings } : { ...endpoint, ...NO_COUNTS };
+    this.#set(this.#endpoints, endpoint.id, stored);
+  }
+
+  *insertJob(job: StoredJob, input: Uint8Array): Step<void> {
+    const { endpointId, id, idempotencyKey } = job;
+    if (this.#jobs.has(nameOf(job))) throw new Error(`job ${id} is there already`);
+    const isTaken = (other: StoredJob) => other.idempotencyKey === idempotencyKey;
+    if (idempotencyKey !== null && this.#select(endpointId, isTaken).length > 0) {
+      throw new Error(`the idempotency key ${idempotencyKey} is another job's`);
+    }
+    this.#set(this.#jobs, nameOf(job), job);
+    this.#set(this.#inputs, nameOf(job), new Uint8Array(input));
+    this.#count(job.endpointId, { entered: job.status });
+  }
+
+  *saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void> {
+    this.#set(this.#jobs, nameOf(after), after);
+    const moved = before.status !== after.status;
+    const statuses = moved ? { left: before.status, entered: after.status } : {};
+    this.#count(after.endpointId, { ...statuses, retried });
+  }
+
+  *removeJob(job: StoredJob): Step<void> {
+    const name = nameOf(job);
+    this.#delete(this.#jobs, name);
+    this.#delete(this.#inputs, name);
+    this.#delete(this.#outputs, name);
+    this.#delete(this.#chunks, name);
+    this.#delete(this.#logs, name);
+    this.#count(job.endpointId, { left: job.status });
+  }
+
+  *putOutput(key: JobKey, output: Uint8Array): Step<void> {
+    this.#set(this.#outputs, nameOf(key), new Uint8Array(output));
+  }
+
+  *dropOutput(key: JobKey): Step<void> {
+    this.#delete(this.#outputs, nameOf(key));
+  }
+
+  *appendChunks(
+    { attempt, ...key }: JobKey & { attempt: number },
+    { first, sizes, bytes }: ChunkBatch,
+  ): Step<void> {
+    const before = this.#chunks.get(nameOf(key)) ?? [];
+    if (before.some((batch) => batch.attempt === attempt && batch.first === first)) {
+      throw new Error(`chunk ${first} of attempt ${attempt} is there already`);
+    }
+    const batch = { attempt, first, sizes: [...sizes], bytes: new Uint8Array(bytes) };
+    this.#set(this.#chunks, nameOf(key), [...before, batch]);
+  }
+
+  *dropChunks(key: JobKey): Step<void> {
+    this.#delete(this.#chunks, nameOf(key));
+  }
+
+  *appendLog(key: JobKey, at: number, lines: Uint8Array): Step<void> {
+    const piece = { at, lines: new Uint8Array(lines) };
+    this.#set(this.#logs, nameOf(key), [...(this.#logs.get(nameOf(key)) ?? []), piece]);
+  }
+
+  *insertDelivery(delivery: StoredDelivery, record: Uint8Array): Step<void> {
+    this.#set(this.#deliveries, nameOf(delivery), delivery);
+    this.#set(this.#records, nameOf(delivery), new Uint8Array(record));
+  }
+
+  *postponeDelivery({ nextAt, tries, ...key }: StoredDelivery): Step<void> {
+    const known = this.#deliveries.get(nameOf(key));
+    if (known) this.#set(this.#deliveries, nameOf(key), { ...known, nextAt, tries });
+  }
+
+  *removeDelivery(key: JobKey): Step<void> {
+    this.#delete(this.#deliveries, nameOf(key));
+    this.#delete(this.#records, nameOf(key));
+  }
+
+  *putWorker(worker: StoredWorker): Step<void> {
+    this.#set(this.#workers, nameOf(worker), worker);
+  }
+
+  *removeWorker(endpointId: string, id: string): Step<void> {
+    this.#delete(this.#workers, nameOf({ endpointId, id }));
+  }
+
+  *putKey(key: StoredKey): Step<void> {
+    this.#set(this.#keys, key.id, key);
+  }
+
+  #deliveriesTo(receiver: string): StoredDelivery[] {
+    const all = [...this.#deliveries.values()].filter((delivery) => delivery.receiver === receiver);
+    return sortBy(all, ({ nextAt }) => nextAt);
+  }
+
+  #select(endpointId: string, isWanted: (job: StoredJob) => boolean): StoredJob[] {
+    const found: StoredJob[] = [];
+    for (const job of this.#jobs.values()) {
+      if (job.endpointId === endpointId && isWanted(job)) found.push(job);
+    }
+    return found;
+  }
+
+  /** Live states are counted in and out; of terminal ones every entry counts, and stays counted. */
+  #count(
+    endpointId: string,
+    { left, entered, retried = 0 }: { left?: JobStatus; entered?: JobStatus; retried?: number },
+  ): void {
+    const endpoint = this.#endpoints.get(endpointId);
+    if (!endpoint || (left === entered && retried === 0)) return;
+    const counted = { ...endpoint, retried: endpoint.retried + retried };
+    if (left === 'IN_QUEUE' || left === 'IN_PROGRESS') counted[COUNTERS[left]]--;
+    if (entered) counted[COUNTERS[entered]]++;
+    this.#set(this.#endpoints, endpointId, counted);
+  }
+
+  #set<T>(table: Map<string, T>, name: string, value: T): void {
+    const before = table.get(name);
+    this.#undo.push(() => (before === undefined ? table.delete(name) : table.set(name, before)));
+    table.set(name, value);
+  }
+
+  #delete<T>(table: Map<string, T>, name: string): void {
+    const before = table.get(name);
+    if (before === undefined) return;
+    this.#undo.push(() => table.set(name, before));
+    table.delete(name);
+  }
+}
+
+function nameOf({ endpointId, id }: JobKey): string {
+  return `${endpointId}/${id}`;
+}
+
+function compareInQueue(a: StoredJob, b: StoredJob): number {
+  return (
+    Number(a.delayed) - Number(b.delayed) || b.priority - a.priority || a.position - b.position
+  );
+}
+
+/** The array itself, in ascending order; equal ones keep theirs. */
+function sortBy<T, K extends number | string>(values: T[], keyOf: (value: T) => K): T[] {
+  return values.sort((a, b) => {
+    const [left, right] = [keyOf(a), keyOf(b)];
+    return left < right ? -1 : left > right ? 1 : 0;
+  });
+}

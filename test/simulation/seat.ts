@@ -1,0 +1,151 @@
+// A worker's place: processes come and go in it, one at a time, on the same simulated disk. What a
+// supervisor does for the dead is done here too.
+import { sleep } from '../../src/base/clock.ts';
+import { readHandler } from '../../src/handler/load.ts';
+import type { Device, Report, ReportReply, WorkerLink } from '../../src/wire/worker-link.ts';
+import { InlineExecutor } from '../../src/worker/inline-executor.ts';
+import { MemoryOutbox } from '../../src/worker/outbox.ts';
+import { createWorker, type Worker } from '../../src/worker/worker.ts';
+import { FlakyLink, type Weather } from './flaky-link.ts';
+import { createHandler } from './job-plan.ts';
+import { type Disk, KeptOutbox, readSurvivors } from './kept-outbox.ts';
+import type { VirtualTime } from './virtual-time.ts';
+
+const CPU: Device = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'simulated', memoryBytes: 0 };
+const SLOTS = 3;
+/** How long a supervisor tries to tell the platform of a dead worker. */
+const BYE_LIMIT_MS = 10_000;
+const BYE_RETRY_MS = 500;
+const MAX_RESTART_MS = 5_000;
+
+export interface SeatOptions {
+  id: string;
+  clock: VirtualTime;
+  random: () => number;
+  weather: () => Weather;
+  platform: () => WorkerLink | undefined;
+  onReply: (report: Report, reply: ReportReply) => void;
+  /** The process has died, and left these. */
+  onDeath: (left: Disk) => void;
+  /** Its outcomes lie on a disk before they are sent. */
+  hasDisk: boolean;
+  /** Somebody says bye for its dead processes. */
+  isSupervised: boolean;
+}
+
+interface Process {
+  incarnation: number;
+  link: FlakyLink;
+  outbox: KeptOutbox | MemoryOutbox;
+  worker: Worker;
+}
+
+export class Seat {
+  readonly #options: SeatOptions;
+  readonly #disk: Disk = new Map();
+  #incarnation = 0;
+  #process: Process | undefined;
+  #isClosed = false;
+
+  constructor(options: SeatOptions) {
+    this.#options = options;
+    this.#start();
+  }
+
+  /** The process is gone from one moment to the next; its successor comes a little later. */
+  kill(): void {
+    const dead = this.#process;
+    if (!dead) return;
+    this.#process = undefined;
+    this.#end(dead);
+    this.#options.onDeath(this.#disk);
+    void this.#replace(dead);
+  }
+
+  /** Cut off from the platform for a while, longer perhaps than its leases. */
+  part(ms: number): void {
+    this.#process?.link.part(ms);
+  }
+
+  /** It leaves in good order, and nobody takes its place. */
+  async drain(): Promise<void> {
+    this.#isClosed = true;
+    await this.#process?.worker.drain();
+  }
+
+  /** It leaves in good order, and a fresh process takes its place. */
+  recycle(): void {
+    const old = this.#process;
+    if (!old) return;
+    old.worker.recycle('simulated');
+    void old.worker.ended.then(() => {
+      if (this.#process !== old) return;
+      this.#process = undefined;
+      this.#start();
+    });
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    if (this.#process) this.#end(this.#process);
+    this.#process = undefined;
+  }
+
+  #end({ link, outbox }: Process): void {
+    link.kill();
+    if (outbox instanceof KeptOutbox) outbox.die();
+  }
+
+  async #replace(dead: Process): Promise<void> {
+    const { clock, isSupervised, random } = this.#options;
+    if (isSupervised) await this.#reportDeath(dead);
+    await sleep(clock, Math.floor(random() * MAX_RESTART_MS));
+    this.#start();
+  }
+
+  /** As a supervisor: until the platform has heard it, but not for ever. */
+  async #reportDeath({ incarnation }: Process): Promise<void> {
+    const { clock, id: workerId } = this.#options;
+    const link = this.#createLink();
+    const outbox = readSurvivors(this.#disk);
+    for (const until = clock.now() + BYE_LIMIT_MS; clock.now() < until; ) {
+      try {
+        return await link.bye({ workerId, incarnation, reason: 'crashed', outbox });
+      } catch {
+        await sleep(clock, BYE_RETRY_MS);
+      }
+    }
+  }
+
+  #createLink(): FlakyLink {
+    const { clock, onReply, platform, random, weather } = this.#options;
+    return new FlakyLink({ clock, random, weather, platform, onReply });
+  }
+
+  #start(): void {
+    if (this.#isClosed) return;
+    const { clock, hasDisk, id: workerId, random } = this.#options;
+    const incarnation = ++this.#incarnation;
+    const link = this.#createLink();
+    const killProcess = () => {
+      if (this.#process?.incarnation === incarnation) this.kill();
+    };
+    const handler = readHandler(createHandler({ clock, killProcess }), 'simulated');
+    const disk = this.#disk;
+    const outbox = hasDisk ? new KeptOutbox({ disk, clock, random }) : new MemoryOutbox();
+    const worker = createWorker({
+      link,
+      executor: new InlineExecutor({ handler, devices: [CPU], slots: SLOTS, clock }),
+      outbox,
+      workerId,
+      incarnation,
+      version: 'simulated',
+      devices: [CPU],
+      clock,
+    });
+    this.#process = { incarnation, link, outbox, worker };
+    worker.start().catch(() => {
+      // Killed or told to leave before it was up.
+    });
+  }
+}

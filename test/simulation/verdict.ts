@@ -1,0 +1,104 @@
+// What must have become of every job when a seed has been played to its end.
+import type { JobRecord } from '../../src/wire/job.ts';
+import { isTerminal } from '../../src/wire/job.ts';
+import { expectChunks, expectOutput, type JobPlan } from './job-plan.ts';
+import type { World } from './world.ts';
+
+const LOSSES: ReadonlySet<string> = new Set([
+  'lease_expired',
+  'worker_crashed',
+  'released_too_often',
+]);
+
+/** One job of the world, as clients know it. */
+export interface PlayedJob {
+  id: string;
+  plan: JobPlan;
+  /** Undefined if it is there no more. */
+  record: JobRecord | undefined;
+  /** A client's cancel was accepted. */
+  isCancelled: boolean;
+  /** A client gave it a short time to live. */
+  isDoomed: boolean;
+  /** What a client has read of its stream; undefined if none did. */
+  streamed: readonly unknown[] | undefined;
+}
+
+/** Empty if all is as it must be. */
+export async function judgeJob(world: World, job: PlayedJob): Promise<string[]> {
+  const { record, isDoomed } = job;
+  if (!record) return isDoomed ? [] : [`job ${job.id}: is there no more`];
+  const flaws = [...judgeEnd(world, job, record), ...judgeReports(world, job, record)];
+  if (record.status === 'COMPLETED') flaws.push(...(await judgeOutput(world, job, record)));
+  return flaws.map((flaw) => `job ${job.id}: ${flaw}: ${JSON.stringify(record)}`);
+}
+
+function* judgeEnd(
+  world: World,
+  { id, plan, isCancelled }: PlayedJob,
+  record: JobRecord,
+): Generator<string> {
+  const { status } = record;
+  if (!isTerminal(status)) return yield 'has not ended';
+  if (isCancelled !== (status === 'CANCELLED')) yield 'is cancelled, or is not';
+  if (isCancelled) return;
+  if (status === 'TIMED_OUT' && plan.fate !== 'overruns') yield 'timed out, though it is quick';
+  if (status === 'COMPLETED' && plan.fate !== 'ends') yield 'completed, though it cannot';
+  if (status === 'FAILED' && !mayFail(plan, record)) yield 'failed without a reason';
+  if (!world.isSheltered) return;
+  // Only the jobs themselves do harm there: what others do must not be theirs.
+  const losses = world.ledger.job(id)?.history.filter(({ code }) => LOSSES.has(code)) ?? [];
+  const suffers = status !== 'COMPLETED' || losses.length > 0;
+  if (plan.fate === 'ends' && suffers)
+    yield `suffers for what others did, ${JSON.stringify(losses)}`;
+  if (plan.fate === 'kills' && status !== 'FAILED') yield 'kills its process and is not FAILED';
+  const survived = world.ledger.survived.get(id) ?? record.attempt;
+  if (survived !== record.attempt) yield `ran again after attempt ${survived}, which survived`;
+  if (plan.fate === 'overruns' && status !== 'TIMED_OUT') yield 'overran and is not TIMED_OUT';
+}
+
+/** Three processes may die or be cut off under a job; a handler error is one that was planned. */
+function mayFail({ failures }: JobPlan, { error }: JobRecord): boolean {
+  const codes = error?.attempts.map(({ code }) => code) ?? [];
+  const handlerErrors = codes.filter((code) => code === 'handler_error').length;
+  const losses = codes.filter((code) => LOSSES.has(code)).length;
+  return handlerErrors <= failures && handlerErrors + losses === codes.length && codes.length === 3;
+}
+
+/** What the platform has acknowledged is in the job, unless a client has put something else there. */
+function* judgeReports(
+  world: World,
+  { id, isCancelled }: PlayedJob,
+  record: JobRecord,
+): Generator<string> {
+  const { ledger } = world;
+  if (isCancelled) return;
+  for (const [attempt, kind] of ledger.acknowledged.get(id) ?? []) {
+    const isKept = record.status === 'COMPLETED' && record.attempt === attempt;
+    if (kind === 'completed' && !isKept) yield `the completion of attempt ${attempt} is lost`;
+    if (kind !== 'failed' || ledger.retried.has(id)) continue;
+    const isCounted = ledger.job(id)?.history.some((failure) => failure.attempt === attempt);
+    if (!isCounted) yield `the failure of attempt ${attempt} is lost`;
+  }
+}
+
+async function judgeOutput(
+  { queue, clock, endpointId }: World,
+  { id, plan, streamed }: PlayedJob,
+  { attempt, output }: JobRecord,
+): Promise<string[]> {
+  const flaws: string[] = [];
+  const same = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
+  if (!same(output, expectOutput(plan, attempt))) flaws.push('wrong output');
+  const expected = expectChunks(plan, attempt);
+  const after = { attempt: 0, n: -1 };
+  const { signal } = new AbortController();
+  const range = { endpointId, id, after, waitMs: 0, maxBytes: 1_000_000, signal };
+  const page = await clock.finish(queue.streams.read(range));
+  const chunks = page.chunks.map((bytes) => JSON.parse(Buffer.from(bytes).toString()).output);
+  if (!same(chunks, expected)) flaws.push(`has the chunks ${JSON.stringify(chunks)}`);
+  if (streamed && !same(streamed, expected)) {
+    flaws.push(`a client has read ${JSON.stringify(streamed)}`);
+  }
+  return flaws;
+}

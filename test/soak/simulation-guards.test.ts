@@ -1,0 +1,140 @@
+// Proves that the simulation sees a broken queue: each promise is broken in a copy of the sources, and
+// the seeds have to fail with the words that name it.
+import { execFile } from 'node:child_process';
+import { cp, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const SEEDS = 200;
+
+interface Break {
+  promise: string;
+  file: string;
+  from: string;
+  to: string;
+  /** What the seeds have to say. */
+  seen: RegExp;
+}
+
+const BREAKS: Break[] = [
+  {
+    promise: 'one terminal state',
+    file: 'src/queue/lifecycle.ts',
+    from: 'if (isTerminal(job.status)) return { refused:',
+    to: 'if (job.attempt < 0) return { refused:',
+    seen: /left a terminal status/,
+  },
+  {
+    promise: 'no acknowledged report is lost',
+    file: 'src/queue/reports.ts',
+    from: 'yield* applyReport(tx',
+    to: "if (report.kind !== 'outcome' || report.seq % 5 > 0) yield* applyReport(tx",
+    seen: /the (completion|failure) of attempt \d+ is lost/,
+  },
+  {
+    promise: 'never two live leases of one job',
+    file: 'src/queue/lifecycle.ts',
+    from: "case 'renew':\n      return",
+    to: "case 'renew':\n      if (job.releases < 1) return change({ ...job, status: 'IN_QUEUE', releases: 1 });\n      return",
+    seen: /a second live lease/,
+  },
+  {
+    promise: 'no report of an older token changes a job',
+    file: 'src/queue/lifecycle.ts',
+    from: 'if (job.lease?.token !== report.token) {',
+    to: 'if (job.lease?.token !== report.token && report.seq <= job.lastSeq) {',
+    seen: /was applied, though a newer attempt has the job/,
+  },
+  {
+    promise: 'a report that comes twice counts once',
+    file: 'src/queue/lifecycle.ts',
+    from: "if (report.seq <= job.lastSeq) return { answer: 'duplicate' };",
+    to: "if (report.seq <= job.lastSeq) return 'apply';",
+    seen: /was applied twice/,
+  },
+  {
+    promise: 'no chunk of an old attempt after a reset',
+    file: 'src/queue/streams.ts',
+    from: 'if (after.attempt < job.attempt) return',
+    to: 'if (after.attempt < 1) return',
+    seen: /the stream of job/,
+  },
+  {
+    promise: 'no uncounted loop without end',
+    file: 'src/queue/attempt-end.ts',
+    from: 'if (!alone) return suspect(job, moment);',
+    to: 'if (detail) return change(requeue({ ...job, solo: true }, 0, moment));',
+    seen: /requeued uncounted/,
+  },
+  {
+    promise: 'releases are counted',
+    file: 'src/queue/attempt-end.ts',
+    from: 'releases: job.releases + 1',
+    to: 'releases: job.releases',
+    seen: /requeued uncounted|\d+ attempts for \d+/,
+  },
+  {
+    promise: 'innocents complete',
+    file: 'src/queue/leases.ts',
+    from: 'const alone = ended.length === 1;',
+    to: 'const alone = true;',
+    seen: /suffers for what others did/,
+  },
+  {
+    promise: 'leases have their time after a restart of the platform',
+    file: 'src/queue/queue.ts',
+    from: 'await extendLeases(this.#rooms, 0)',
+    to: 'await store.read((tx) => tx.leasedJobs())',
+    seen: /expired \d+ ms after the platform came back/,
+  },
+  {
+    promise: 'what lies on the disk of a dead worker is not run again',
+    file: 'src/queue/leases.ts',
+    from: 'job.lease !== null && delivering.has(job.lease.token)',
+    to: 'job.lease === null && delivering.has(job.id)',
+    seen: /ran again after attempt \d+, which survived/,
+  },
+];
+
+describe('the simulation', () => {
+  let copy = '';
+
+  beforeAll(async () => {
+    copy = await mkdtemp(join(tmpdir(), 'millrace-broken-'));
+    for (const folder of ['src', 'test/simulation', 'test/support']) {
+      await cp(join(ROOT, folder), join(copy, folder), { recursive: true });
+    }
+    await cp(join(ROOT, 'package.json'), join(copy, 'package.json'));
+    await symlink(join(ROOT, 'node_modules'), join(copy, 'node_modules'));
+  });
+  afterAll(() => rm(copy, { recursive: true, force: true }));
+
+  it('has nothing to say of the queue as it is', async () => {
+    expect(await playSeeds(copy)).toBe('');
+  });
+
+  it.each(BREAKS)('sees that it is broken: $promise', async ({ file, from, to, seen }) => {
+    const path = join(copy, file);
+    const source = await readFile(path, 'utf8');
+    expect(source.split(from)).toHaveLength(2);
+    await writeFile(
+      path,
+      source.replace(from, () => to),
+    );
+    try {
+      expect(await playSeeds(copy)).toMatch(seen);
+    } finally {
+      await writeFile(path, source);
+    }
+  });
+});
+
+async function playSeeds(folder: string): Promise<string> {
+  const file = join(folder, 'test/simulation/seed-process.ts');
+  const { stdout } = await promisify(execFile)(process.execPath, [file, String(SEEDS)]);
+  return stdout.trim();
+}

@@ -1,0 +1,33 @@
+import { describe, expect, it } from 'vitest';
+import { giveBack } from '../../../src/base/spent-bytes.ts';
+
+describe('bytes that are given back', () => {
+  it('are freed at once', () => {
+    const spent = Buffer.allocUnsafeSlow(100_000);
+    giveBack(spent);
+    expect(spent).toHaveLength(0);
+  });
+
+  it('are left alone where they share their memory with others', () => {
+    const whole = Buffer.alloc(100_000, 1);
+    giveBack(whole.subarray(0, 99_999));
+    expect(whole).toHaveLength(100_000);
+  });
+
+  it('take so much with them as their owner says nobody needs', () => {
+    const message = Buffer.alloc(100_000, 1);
+    giveBack(message.subarray(10), 9);
+    expect(message).toHaveLength(100_000);
+    giveBack(message.subarray(10), 10);
+    expect(message).toHaveLength(0);
+  });
+
+  it('are left alone when they are so few that they may be of a pool, or none', () => {
+    const few = Buffer.allocUnsafeSlow(100);
+    const none = new Uint8Array(0);
+    giveBack(few);
+    giveBack(none);
+    expect(few).toHaveLength(100);
+    expect(none.buffer.detached).toBe(false);
+  });
+});

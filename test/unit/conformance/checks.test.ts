@@ -1,0 +1,62 @@
+// Running checks: each has its own verdict, and what hangs on a basic one that fails is left out.
+import { describe, expect, it } from 'vitest';
+import {
+  type Check,
+  chooseChecks,
+  demand,
+  demandSame,
+  NotApplicable,
+  type Row,
+  runChecks,
+  within,
+} from '../../../src/conformance/checks.ts';
+
+const good: Check<object> = { area: 'a', rule: 'is good', run: () => {} };
+const bad: Check<object> = { area: 'b', rule: 'is bad', run: () => demand(false, 'it is bad') };
+const basic: Check<object> = { ...bad, rule: 'is there', isBasic: true };
+
+async function run(...checks: Check<object>[]): Promise<string[]> {
+  const told: Row[] = [];
+  const rows = await runChecks(checks, {}, (row) => told.push(row));
+  expect(told).toEqual(rows);
+  return rows.map(({ detail = '', result, rule }) => `${rule}: ${result} ${detail}`.trim());
+}
+
+describe('checks', () => {
+  it('go on after one that fails', async () => {
+    expect(await run(bad, good)).toEqual(['is bad: fails it is bad', 'is good: holds']);
+  });
+
+  it('are left out when a basic one fails', async () => {
+    expect(await run(basic, good)).toEqual([
+      'is there: fails it is bad',
+      'is good: left out "is there" does not hold',
+    ]);
+  });
+
+  it('fail by whatever they throw, and are left out where they do not apply', async () => {
+    const broken = { ...good, run: () => Promise.reject(new TypeError('no such thing')) };
+    const foreign = { ...good, run: () => Promise.reject(new NotApplicable('not here')) };
+    expect(await run(broken, foreign)).toEqual([
+      'is good: fails no such thing',
+      'is good: left out not here',
+    ]);
+  });
+
+  it('are chosen by their area, and the basic ones always run', () => {
+    expect(chooseChecks([basic, bad, good], ['a'])).toEqual([basic, good]);
+    expect(chooseChecks([basic, bad, good], [])).toEqual([basic, bad, good]);
+  });
+
+  it('say what was expected and what was found', () => {
+    expect(() => demandSame({ a: 1 }, { a: 2 }, 'the answer')).toThrow(
+      'the answer: {"a":2} was expected, not {"a":1}',
+    );
+  });
+
+  it('wait for so long and no longer', async () => {
+    await expect(within(1, 'nothing came', new Promise(() => {}))).rejects.toThrow(
+      'nothing came within 0.001 s',
+    );
+  });
+});

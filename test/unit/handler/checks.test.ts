@@ -1,0 +1,56 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { silentLog } from '../../../src/base/log.ts';
+import { registerCheck, runChecks } from '../../../src/handler/checks.ts';
+
+const ctx = { signal: new AbortController().signal, log: silentLog, devices: [] };
+const ran: string[] = [];
+
+beforeEach(() => {
+  ran.length = 0;
+  for (const name of ['a', 'b', 'c']) registerCheck(name, () => ran.push(name));
+});
+
+describe('checks', () => {
+  it('run one after the other, in their order, with what setup gets', async () => {
+    registerCheck('b', async (given) => {
+      await new Promise((resolve) => setImmediate(resolve));
+      ran.push(`b with ${given === ctx}`);
+    });
+    await runChecks(ctx);
+    expect(ran).toEqual(['a', 'b with true', 'c']);
+  });
+
+  it.each([
+    [
+      'throws',
+      () => {
+        throw new Error('no weights');
+      },
+      'no weights',
+    ],
+    [
+      'rejects',
+      async () => {
+        throw new Error('no weights');
+      },
+      'no weights',
+    ],
+    ['gives false', () => false, 'it gave false'],
+  ])('fail where one %s, and the others do not run', async (_, check, fault) => {
+    registerCheck('b', check);
+    await expect(runChecks(ctx)).rejects.toMatchObject({
+      check: 'b',
+      message: `check 'b' failed: ${fault}`,
+    });
+    expect(ran).toEqual(['a']);
+  });
+
+  it('hold where one gives anything else', async () => {
+    registerCheck('b', () => 0);
+    await expect(runChecks(ctx)).resolves.toBeUndefined();
+  });
+
+  it('have a name', () => {
+    expect(() => registerCheck('', () => {})).toThrow(/name must be a text of 1 to 100/);
+  });
+});
