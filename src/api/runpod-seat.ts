@@ -235,7 +235,7 @@ export class Seat {
     const waitMs = until - clock.now();
     if (waitMs <= 0 || ended.aborted || this.#wear.isWorn) return [];
     const leases = await this.#link.call((link) => {
-      const held = [...this.held.values()].map(({ ref }) => ref.token).concat(this.#stops.tokens);
+      const held = [...this.held.values()].map(({ ref }) => ref.token);
       const request = { ...this.#identity, takeId: randomUUID(), max, waitMs, held };
       return link.take(request, ended);
     });

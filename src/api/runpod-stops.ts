@@ -18,11 +18,6 @@ export class StopList {
     this.#waiters = new Waiters(clock);
   }
 
-  /** Tokens of the leases that are not free yet. */
-  get tokens(): string[] {
-    return [...this.#stops.values()].flatMap((held) => held?.ref.token ?? []);
-  }
-
   add(name: string, held = this.#stops.get(name)): void {
     this.#stops.set(name, held);
     const [oldest] = this.#stops.keys();

@@ -172,7 +172,9 @@ async function live(worker: Worker, signals: StopSignals, parent: Parent): Promi
   if (end.name !== 'stopped') return EXIT.failed;
   if (end.recycle) parent.tellRecycling(end.recycle.reason);
   else if (!parent.isLeaving) parent.channel.tell({ type: 'dismissed' });
-  return end.farewell.delivered ? EXIT.ok : EXIT.failed;
+  const code = end.farewell.delivered ? EXIT.ok : EXIT.failed;
+  parent.channel.tell({ type: 'farewell', code });
+  return code;
 }
 
 function isStuck(state: WorkerState): boolean {

@@ -147,7 +147,7 @@ export class Witness implements WorkerLink {
     const list: Seen<V>[] = this.calls[verb];
     list.push(seen);
     this.order.push(seen);
-    this.#look();
+    this.look();
     try {
       const forged = this.#pick('instead', seen)?.instead;
       const answer = forged ? forged(request) : await call();
@@ -159,11 +159,12 @@ export class Witness implements WorkerLink {
       return answer;
     } finally {
       seen.answeredAt = Date.now();
-      this.#look();
+      this.look();
     }
   }
 
-  #look(): void {
+  /** Something changed that is no call: whoever waits looks again. */
+  look(): void {
     for (const look of this.#watchers) look();
   }
 }

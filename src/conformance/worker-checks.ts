@@ -205,13 +205,16 @@ const leaving: Check<WorkerStand>[] = [
       const id = await stand.submit({ do: 'echo', value: 'last', ms: 2_000 });
       await leaseOf(stand, id);
       stand.options.terminate();
-      const gone = (stand.options.exitCode ?? new Promise<never>(() => {})).then(() => {
-        throw new Deviation('it ended without a bye');
+      let isGone = false;
+      void stand.options.exitCode?.then(() => {
+        isGone = true;
+        witness.look();
       });
-      const said = witness.until(LEAVING_MS, 'no bye came', () => witness.calls.bye[0]);
-      said.catch(() => {});
-      const bye = await Promise.race([said, gone]);
-      gone.catch(() => {});
+      const end = await witness.until(LEAVING_MS, 'no bye came', () => {
+        return witness.calls.bye[0] ?? (isGone ? 'gone' : undefined);
+      });
+      if (end === 'gone') throw new Deviation('it ended without a bye');
+      const bye = end;
       demandSame(bye.request.reason, 'drained', 'the reason');
       const { status } = await stand.record(id);
       demand(status === 'COMPLETED' || status === 'IN_QUEUE', `its job is ${status}`);

@@ -116,7 +116,7 @@ describe('a worker of another making', () => {
     expect(verdict.failing).toContain(rule);
   });
 
-  it('without which nothing else can be seen stops the rest', async () => {
+  it('without which nothing else can be seen stops the rest', { timeout: LIMIT_MS }, async () => {
     const worker = [process.execPath, ODD_WORKER, 'is greedy'];
     const { code, count, failing } = await judge(
       '--as-platform',

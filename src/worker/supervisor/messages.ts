@@ -15,6 +15,8 @@ export type FromWorker =
   | { type: 'recycling'; reason: string }
   /** It leaves because the platform told it to: nobody is to take its place. */
   | { type: 'dismissed' }
+  /** Its last word: it has said bye, and only ends. `code`: with what it means to. */
+  | { type: 'farewell'; code: number }
   | { type: 'answer'; number: number; health: WorkerHealth; metrics: unknown };
 
 export type ToWorker =
@@ -33,6 +35,7 @@ const FROM_WORKER: ReadonlySet<string> = new Set<FromWorker['type']>([
   'failed',
   'recycling',
   'dismissed',
+  'farewell',
   'answer',
 ]);
 const TO_WORKER: ReadonlySet<string> = new Set<ToWorker['type']>(['recycle', 'release', 'ask']);

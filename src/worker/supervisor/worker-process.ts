@@ -58,6 +58,7 @@ export class WorkerProcess {
   readonly #questions = new Map<number, (answer: ProcessAnswer | undefined) => void>();
   #nextQuestion = 1;
   #hasEnded = false;
+  #farewellCode: number | undefined;
 
   constructor(options: WorkerProcessOptions) {
     this.#child = start(options);
@@ -70,7 +71,9 @@ export class WorkerProcess {
       };
       this.#child.once('exit', (code, signal) => {
         this.#killStragglers();
-        end({ code, signal });
+        // While Node takes a process down, a signal that was handled until then ends it.
+        const isLate = signal === 'SIGTERM' && this.#farewellCode !== undefined;
+        end(isLate ? { code: this.#farewellCode ?? null, signal: null } : { code, signal });
       });
       this.#child.on('error', (error: NodeJS.ErrnoException) => {
         if (this.#child.pid !== undefined) return;
@@ -150,6 +153,9 @@ export class WorkerProcess {
         return;
       case 'dismissed':
         this.isDismissed = true;
+        return;
+      case 'farewell':
+        this.#farewellCode = message.code;
         return;
       case 'answer':
         this.#questions.get(message.number)?.({ health: message.health, metrics: message.metrics });

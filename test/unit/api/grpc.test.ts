@@ -7,6 +7,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { createGrpcServer } from '../../../src/api/grpc-server.ts';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
+import { createGrpcLink } from '../../../src/transport/grpc-link.ts';
 import type { WorkerBye, WorkerLink } from '../../../src/wire/worker-link.ts';
 import { METADATA, PROTO_OPTIONS, SERVICE_NAME } from '../../../src/wire/worker-stream.ts';
 import { RawStream } from '../../support/raw-stream.ts';
@@ -98,6 +99,25 @@ describe('a stream', () => {
     expect(await stream.ask({ call: 4, bye })).toMatchObject({ call: 4, kind: 'goodbye' });
     const record = await platform.call(`/v2/${ENDPOINT}/status/${id}`);
     expect(await record.json()).toMatchObject({ status: 'COMPLETED', output: true });
+  });
+
+  it('carries payloads of several pieces as they are, both ways', async () => {
+    const { platform, url } = await startPort();
+    const text = Array.from({ length: 150_000 }, (_, n) => n).join(',');
+    const key = platform.worker;
+    const link = createGrpcLink({ url, endpointId: ENDPOINT, key, log: silentLog });
+    onTestFinished(() => link.close());
+    await link.hello(HELLO);
+    const taken = link.take(credit({ waitMs: 5_000 }), new AbortController().signal);
+    const id = await submitJob(platform, { input: { text } });
+    const [lease] = await taken;
+    expect(Buffer.from(lease?.input ?? []).toString()).toBe(JSON.stringify({ text }));
+    const body = Buffer.from(JSON.stringify(text));
+    const base = { jobId: id, attempt: 1, token: lease?.token ?? '', seq: 1 };
+    const outcome = { kind: 'completed', executionMs: 1, output: 'value' } as const;
+    await link.report({ ...WORKER, reports: [{ ...base, kind: 'outcome', outcome, body }] });
+    const record = await platform.call(`/v2/${ENDPOINT}/status/${id}`);
+    expect(Object(await record.json()).output).toBe(text);
   });
 
   it('pushes a lease the moment its job arrives, and a cancellation the moment it is asked for', async () => {

@@ -281,6 +281,29 @@ describe('a RunPod worker', () => {
     expect(await again.json()).toEqual({ jobsToStop: [name] });
   });
 
+  it('that was told to stop a job holds it no more', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    await take(platform);
+    await platform.post(`/v2/demo/cancel/${id}`, {});
+
+    await ask(platform, 'job-stop/pod-1?');
+
+    await expect
+      .poll(async () => readJson(await platform.call('/v2/demo/health')), { timeout: 4_000 })
+      .toMatchObject({ workers: { idle: 1, running: 0 } });
+  });
+
+  it('that the queue has forgotten is known again with its next request', async () => {
+    const platform = await startPlatform();
+    await ping(platform, []);
+    const identity = { workerId: 'pod-1', incarnation: 0 };
+    await platform.link.bye({ ...identity, reason: 'drained', outbox: [] });
+    const id = await submitJob(platform);
+
+    expect(await take(platform)).toMatchObject({ id: `${id}-a1` });
+  });
+
   it('that asks to be replaced gets nothing more for now, and may leave at once', async () => {
     const platform = await startPlatform();
     await submitJob(platform);

@@ -56,6 +56,26 @@ describe('a submission', () => {
     });
   });
 
+  it('gives a worker its input as it came, whether that waits for it or comes later', async () => {
+    const worker = { workerId: 'w1', incarnation: 1 };
+    const link = platform.queue.link(ENDPOINT);
+    await link.hello({ ...worker, protocol: 1, version: '1', slots: 9, devices: [], outbox: [] });
+    const take = (takeId: string, held: string[] = []) =>
+      link.take({ ...worker, takeId, max: 1, waitMs: 1_000, held }, new AbortController().signal);
+    const waiting = take('1');
+    const inputs = ['{"waited":"for"}', '{"found":"later"}'];
+    for (const input of inputs) await submit({ input: Buffer.from(input) });
+    const first = await waiting;
+    const again = await take('1');
+    const later = await take(
+      '2',
+      first.map(({ token }) => token),
+    );
+    const given = [...first, ...again, ...later].map(({ input }) => Buffer.from(input).toString());
+    // Asked for again, it comes from the store.
+    expect(given).toEqual([inputs[0], inputs[0], inputs[1]]);
+  });
+
   it('has a UUIDv7, of runsync with a prefix', async () => {
     const uuid = '[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}';
     expect((await submit()).id).toMatch(new RegExp(`^${uuid}$`));

@@ -116,6 +116,14 @@ describe('a supervisor', () => {
     expect(byes).toEqual([]);
   });
 
+  it('ends clean if a worker had said farewell when a late signal ended it', async () => {
+    script = ['late'];
+    await startReady();
+    await supervisor?.stop();
+    expect(await supervisor?.ended).toEqual({ name: 'left', isClean: true });
+    expect(byes).toEqual([]);
+  });
+
   it('does not end clean if a worker left something undelivered', async () => {
     script = ['dirty'];
     await startReady();
