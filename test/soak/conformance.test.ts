@@ -1,0 +1,37 @@
+// `millrace conformance` on our own worker, over every carrier, and on workers whose fault takes long
+// to be seen.
+import { describe, expect, it } from 'vitest';
+import { judgeConformance, LIMIT_MS, ODD_WORKER, OWN_WORKER } from '../support/conformance-run.ts';
+
+describe('our own worker', () => {
+  it.each([
+    { speaks: 'HTTP', args: ['--link', 'http'], atLeast: 24 },
+    { speaks: 'gRPC', args: ['--link', 'grpc'], atLeast: 24 },
+    { speaks: "RunPod's protocol", args: ['--protocol', 'runpod'], atLeast: 13 },
+  ])('passes over $speaks', { timeout: LIMIT_MS }, async ({ args, atLeast }) => {
+    const { count, ...verdict } = await judgeConformance(
+      '--as-platform',
+      ...args,
+      '--',
+      ...OWN_WORKER,
+    );
+    expect(verdict).toEqual({ code: 0, holds: true, failing: [] });
+    expect(count).toBeGreaterThanOrEqual(atLeast);
+  });
+});
+
+describe('a worker', () => {
+  it.each([
+    ['is deaf', 'cancel', 'ends the handler of a cancelled job, and says so'],
+    [
+      'forgets reports',
+      'report',
+      'repeats an outcome whose answer was lost, unchanged, until it is answered',
+    ],
+  ])('that %s fails in that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
+    const worker = [...ODD_WORKER, oddity];
+    const verdict = await judgeConformance('--as-platform', '--only', area, '--', ...worker);
+    expect(verdict).toMatchObject({ code: 1, holds: false });
+    expect(verdict.failing).toContain(rule);
+  });
+});
