@@ -126,11 +126,8 @@ async function run(args: readonly string[]): Promise<number> {
   const holds = rows.every(({ result }) => result !== 'fails');
   const side = asPlatform ? 'worker' : 'platform';
   const report = { protocol, side, holds, checks: rows };
-  const code = holds ? EXIT.ok : EXIT.failed;
-  const text = json ? `${JSON.stringify(report, null, 2)}\n` : summarize(rows);
-  // Node's own way out can spin for ever when connections were reset shortly before (24.21.0).
-  process.stdout.write(text, () => process.exit(code));
-  return new Promise(() => {});
+  process.stdout.write(json ? `${JSON.stringify(report, null, 2)}\n` : summarize(rows));
+  return holds ? EXIT.ok : EXIT.failed;
 }
 
 function describeRow({ area, detail, result, rule }: Row): string {

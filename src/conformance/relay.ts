@@ -65,8 +65,8 @@ export class Relay {
   cut(): void {
     this.#line = 'open';
     for (const { client, server } of this.#connections) {
-      client.resetAndDestroy();
-      server.resetAndDestroy();
+      reset(client);
+      reset(server);
     }
   }
 
@@ -74,8 +74,8 @@ export class Relay {
   bury(): void {
     for (const { client, line, server } of this.#connections) {
       if (line !== 'dead') continue;
-      client.resetAndDestroy();
-      server.resetAndDestroy();
+      reset(client);
+      reset(server);
     }
   }
 
@@ -89,7 +89,7 @@ export class Relay {
   #connect(client: Socket): void {
     if (!this.#target) {
       client.on('error', () => undefined);
-      client.resetAndDestroy();
+      reset(client);
       return;
     }
     const server = tcpConnect({ ...this.#target, noDelay: true, allowHalfOpen: true });
@@ -123,4 +123,13 @@ function carry(from: Socket, to: Socket, passes: () => boolean): void {
     }
   });
   from.on('end', () => passes() && to.end());
+}
+
+/**
+ * One that is being shut down cannot be reset: libuv refuses it, Node forgets the handle all the same,
+ * and the process never comes to its end (seen in Node 24.21).
+ */
+function reset(socket: Socket): void {
+  if (socket.writableEnded) socket.destroy();
+  else socket.resetAndDestroy();
 }
