@@ -1,21 +1,18 @@
 // One worker process for one handler and one endpoint, over HTTP: by itself, or under a supervisor,
 // which it tells how it is. It is spawned often, so it imports no more than it runs.
-import { randomBytes } from 'node:crypto';
 import { flushCompileCache } from 'node:module';
-import { hostname } from 'node:os';
 import { systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { type Device, LinkError } from '../wire/worker-link.ts';
 import { HandlerNotLoadedError } from '../worker/executor.ts';
 import type { HealthServer } from '../worker/health-server.ts';
-import { MemoryOutbox } from '../worker/outbox.ts';
-import type { WorkerFolder } from '../worker/state-folder.ts';
-import type { ToWorker } from '../worker/supervisor/messages.ts';
+import type { LeftFolders } from '../worker/left-folders.ts';
 import {
   NO_PARENT,
   openParentChannel,
   type ParentChannel,
 } from '../worker/supervisor/parent-channel.ts';
+import { SupervisedWorker } from '../worker/supervisor/supervised-worker.ts';
 import { ThreadExecutor } from '../worker/thread-executor.ts';
 import { createWorker, type Worker, type WorkerState } from '../worker/worker.ts';
 import type { WorkerMetrics } from '../worker/worker-metrics.ts';
@@ -28,6 +25,7 @@ import { openLink } from './platform-link.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from './stop-signals.ts';
 import { createTerminalLog, showLogLines } from './terminal-log.ts';
 import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
+import { openFolder, startLeftFolders } from './worker-folder.ts';
 
 /** A thread is terminated after the grace, which takes up to a second; the rest is for a busy machine. */
 const STUCK_AFTER_GRACE_MS = 5_000;
@@ -104,14 +102,15 @@ async function run(terms: Terms): Promise<number> {
     ...(memoryLimit !== undefined && { memoryLimitBytes: memoryLimit * 2 ** 20 }),
   });
   const signals = listenForStop();
-  const parent = new Parent({ channel, worker, workerId, metrics });
+  const parent = new SupervisedWorker({ channel, worker, workerId, metrics });
   channel.tell({ type: 'identity', workerId, incarnation });
-  const left = await startLeftFolders({ values, workerId, version, devices, log });
   if (values.underDev) process.on('disconnect', () => process.exit(EXIT.failed));
   // A supervisor that is killed while this process leaves is no second request.
   if (isSupervised) void signals.first.then(() => process.removeAllListeners('disconnect'));
+  let left: LeftFolders | undefined;
   let port: HealthServer | undefined;
   try {
+    left = await startLeftFolders({ values, workerId, version, devices, log });
     const isServed = !isSupervised && !values.underDev;
     if (isServed) port = await openWorkerPort({ values, worker, metrics, log });
     return await live(worker, signals, parent);
@@ -146,7 +145,11 @@ class UnfitHandlerError extends LifeError {
 /** Another process may have more luck. */
 class SetupError extends LifeError {}
 
-async function live(worker: Worker, signals: StopSignals, parent: Parent): Promise<number> {
+async function live(
+  worker: Worker,
+  signals: StopSignals,
+  parent: SupervisedWorker,
+): Promise<number> {
   void signals.first.then(() => parent.leave(() => worker.drain()));
   forceOnSecond(signals);
   try {
@@ -171,76 +174,15 @@ async function live(worker: Worker, signals: StopSignals, parent: Parent): Promi
   if (end.name === 'failed') throw new LifeError(end.reason);
   if (end.name !== 'stopped') return EXIT.failed;
   if (end.recycle) parent.tellRecycling(end.recycle.reason);
-  else if (!parent.isLeaving) parent.channel.tell({ type: 'dismissed' });
+  else if (!parent.isLeaving) parent.tellDismissed();
   const code = end.farewell.delivered ? EXIT.ok : EXIT.failed;
-  parent.channel.tell({ type: 'farewell', code });
+  parent.tellFarewell(code);
   return code;
 }
 
 function isStuck(state: WorkerState): boolean {
   const isOver = state.name === 'stopped' || state.name === 'failed';
   return isOver && state.recycle?.isStuck === true;
-}
-
-interface ParentOptions {
-  channel: ParentChannel;
-  worker: Worker;
-  workerId: string;
-  metrics: WorkerMetrics | undefined;
-}
-
-/** What the supervisor asks of this worker, and what it hears. */
-class Parent {
-  readonly channel: ParentChannel;
-  readonly #worker: Worker;
-  readonly #workerId: string;
-  readonly #metrics: WorkerMetrics | undefined;
-  /** This process was told to leave, by its parent or by a signal. */
-  isLeaving = false;
-
-  constructor({ channel, metrics, worker, workerId }: ParentOptions) {
-    this.channel = channel;
-    this.#worker = worker;
-    this.#workerId = workerId;
-    this.#metrics = metrics;
-    channel.listen((message) => this.#receive(message));
-  }
-
-  tellReady(): void {
-    this.channel.tell({ type: 'ready' });
-    this.channel.beat(() => this.#worker.health());
-  }
-
-  /** With the last count: a process that ran jobs is replaced without a wait. */
-  tellRecycling(reason: string): void {
-    const { ended, running } = this.#worker.health();
-    this.channel.tell({ type: 'beat', running, ended });
-    this.channel.tell({ type: 'recycling', reason });
-  }
-
-  leave(how: () => Promise<unknown>): void {
-    this.isLeaving = true;
-    void how();
-  }
-
-  #receive(message: ToWorker): void {
-    switch (message.type) {
-      case 'recycle':
-        this.#worker.recycle(message.reason);
-        return;
-      case 'release':
-        this.leave(() => this.#worker.stop());
-        return;
-      case 'ask':
-        void this.#answer(message.number);
-    }
-  }
-
-  async #answer(number: number): Promise<void> {
-    const health = this.#worker.health();
-    const metrics = await this.#metrics?.export(health, this.#workerId);
-    this.channel.tell({ type: 'answer', number, health, metrics });
-  }
 }
 
 async function createMetrics(values: WorkerFlags, version: string) {
@@ -283,61 +225,4 @@ async function detectDevices(values: WorkerFlags, log: Log): Promise<Device[]> {
   }
   const { findDevices } = await import('./device-plan.ts');
   return findDevices(values, log);
-}
-
-/** Who this worker is, and where its reports wait. @throws CommandError if it may not be that one */
-async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerFolder> {
-  const { stateDir, workerId, incarnation, endpoint: endpointId } = values;
-  if (stateDir === undefined) {
-    log[values.underDev ? 'debug' : 'info'](
-      'no --state-dir: what is not delivered is kept in memory only, and ends with the process',
-    );
-    return {
-      workerId: workerId ?? nameWorker(),
-      incarnation: incarnation ?? Date.now(),
-      outbox: new MemoryOutbox(),
-      close: async () => {},
-    };
-  }
-  const { openWorkerFolder, StateFolderError } = await import('../worker/state-folder.ts');
-  const identity = { stateDir, workerId, incarnation, endpointId, nameWorker };
-  try {
-    return await openWorkerFolder({ ...identity, clock: systemClock, log });
-  } catch (error) {
-    throw error instanceof StateFolderError
-      ? new CommandError(`--state-dir: ${error.message}`)
-      : error;
-  }
-}
-
-interface Visits {
-  values: WorkerFlags;
-  workerId: string;
-  version: string;
-  devices: readonly Device[];
-  log: Log;
-}
-
-/** Delivers what workers left that do not run any more. */
-async function startLeftFolders({ values, ...visits }: Visits) {
-  const { stateDir, endpoint: endpointId } = values;
-  if (stateDir === undefined) return undefined;
-  const { LeftFolders } = await import('../worker/left-folders.ts');
-  const { log } = visits;
-  const terms = { stateDir, endpointId, clock: systemClock, openLink: () => openLink(values, log) };
-  const left = new LeftFolders({ ...visits, ...terms });
-  left.start();
-  return left;
-}
-
-/**
- * The host's name, as far as it may stand in a worker's id, and a random part: containers may share
- * both host name and process id, and two workers of one id would drive each other out.
- */
-function nameWorker(): string {
-  const host = hostname()
-    .replaceAll(/[^A-Za-z0-9._-]/g, '-')
-    .replace(/^[^A-Za-z0-9]+/, '')
-    .slice(0, 100);
-  return `${host || 'worker'}-${randomBytes(4).toString('hex')}`;
 }

@@ -1,0 +1,75 @@
+// A worker as its supervisor hears and moves it: what it tells of itself, what it does when it is asked.
+import type { Worker } from '../worker.ts';
+import type { WorkerMetrics } from '../worker-metrics.ts';
+import type { ToWorker } from './messages.ts';
+import type { ParentChannel } from './parent-channel.ts';
+
+export interface SupervisedWorkerOptions {
+  channel: ParentChannel;
+  worker: Worker;
+  workerId: string;
+  metrics: WorkerMetrics | undefined;
+}
+
+export class SupervisedWorker {
+  readonly #channel: ParentChannel;
+  readonly #worker: Worker;
+  readonly #workerId: string;
+  readonly #metrics: WorkerMetrics | undefined;
+  /** This process was told to leave, by its parent or by a signal. */
+  isLeaving = false;
+
+  constructor({ channel, metrics, worker, workerId }: SupervisedWorkerOptions) {
+    this.#channel = channel;
+    this.#worker = worker;
+    this.#workerId = workerId;
+    this.#metrics = metrics;
+    channel.listen((message) => this.#receive(message));
+  }
+
+  tellReady(): void {
+    this.#channel.tell({ type: 'ready' });
+    this.#channel.beat(() => this.#worker.health());
+  }
+
+  /** With the last count: a process that ran jobs is replaced without a wait. */
+  tellRecycling(reason: string): void {
+    const { ended, running } = this.#worker.health();
+    this.#channel.tell({ type: 'beat', running, ended });
+    this.#channel.tell({ type: 'recycling', reason });
+  }
+
+  /** The platform told it to leave. */
+  tellDismissed(): void {
+    this.#channel.tell({ type: 'dismissed' });
+  }
+
+  /** The last word: from now on the process only ends, with this code. */
+  tellFarewell(code: number): void {
+    this.#channel.tell({ type: 'farewell', code });
+  }
+
+  leave(how: () => Promise<unknown>): void {
+    this.isLeaving = true;
+    void how();
+  }
+
+  #receive(message: ToWorker): void {
+    switch (message.type) {
+      case 'recycle':
+        this.#worker.recycle(message.reason);
+        return;
+      case 'release':
+        this.leave(() => this.#worker.stop());
+        return;
+      case 'ask':
+        void this.#answer(message.number);
+    }
+  }
+
+  async #answer(number: number): Promise<void> {
+    const health = this.#worker.health();
+    const metrics = await this.#metrics?.export(health, this.#workerId);
+    this.#channel.tell({ type: 'answer', number, health, metrics });
+  }
+}
