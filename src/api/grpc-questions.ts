@@ -7,6 +7,8 @@ import { reportHeader } from '../wire/worker-link-schemas.ts';
 import { cutPayload, readBodySizes } from '../wire/worker-stream.ts';
 
 const NO_BYTES = new Uint8Array(0);
+/** As many leases as a request over HTTP has room for. A message of 32 MB could name millions. */
+const MAX_LISTED = 40_000;
 
 /** `name` stands for the content in what is said of it. @throws ProblemError `invalid` */
 export function checkContent<S extends z.ZodType>(
@@ -20,6 +22,15 @@ export function checkContent<S extends z.ZodType>(
   throw new ProblemError('invalid', `${name} is not as it has to be: ${errors[0]}`, { errors });
 }
 
+/** Of all questions but reports, whose payload bounds them. @throws ProblemError `invalid` */
+export function checkLists(content: unknown, name: string): void {
+  for (const [member, value] of Object.entries(Object(content))) {
+    if (!Array.isArray(value) || value.length <= MAX_LISTED) continue;
+    const fault = `has ${value.length} elements; at most ${MAX_LISTED} are taken`;
+    throw new ProblemError('invalid', `${name}.${member} ${fault}`);
+  }
+}
+
 /** Of the payload that belongs to the content of `reports`. */
 export function readReportSizes(content: unknown): number[] {
   return readBodySizes(listReports(content));
@@ -28,9 +39,21 @@ export function readReportSizes(content: unknown): number[] {
 /** @throws ProblemError `invalid` naming the report */
 export function readReports(content: unknown, bodies: readonly Uint8Array[]): Report[] {
   return listReports(content).map((header, index) => {
-    const checked = checkContent(header, reportHeader, `reports[${index}]`);
+    const given = dropDefaults(header);
+    const checked = checkContent(given, reportHeader, `reports[${index}]`);
     return { ...checked, body: bodies[index] ?? NO_BYTES };
   });
+}
+
+/** Many languages send an optional member that was copied from an absent one, as its default. */
+function dropDefaults(header: unknown): object {
+  const members = Object.entries(Object(header));
+  return Object.fromEntries(
+    members.filter(
+      ([name, value]) =>
+        !(name === 'traceparent' && value === '') && !(name === 'isWorn' && value === false),
+    ),
+  );
 }
 
 function listReports(content: unknown): unknown[] {

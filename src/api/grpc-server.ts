@@ -114,7 +114,6 @@ function openStream(call: Call, options: GrpcServerOptions, streams: Set<WorkerS
     });
     streams.add(stream);
     call.once('close', () => streams.delete(stream));
-    call.once('cancelled', () => streams.delete(stream));
     // So that the worker, and what stands between, knows that the stream is open.
     call.sendMetadata(new Metadata());
   } catch (error) {

@@ -19,7 +19,13 @@ import {
   PayloadAssembly,
   PayloadError,
 } from '../wire/worker-stream.ts';
-import { checkContent, listLeases, readReportSizes, readReports } from './grpc-questions.ts';
+import {
+  checkContent,
+  checkLists,
+  listLeases,
+  readReportSizes,
+  readReports,
+} from './grpc-questions.ts';
 import { showProblem, toRefusal, toStatus } from './grpc-refusals.ts';
 
 /** A worker has four or so; one whose answer is not written yet counts. */
@@ -165,6 +171,7 @@ export class WorkerStream {
   async #answer(call: OpenCall, kind: string | undefined): Promise<void> {
     const { abort, content, number } = call;
     const { link, noteCrash } = this.#options;
+    checkLists(content, `${kind}`);
     switch (kind) {
       case 'hello': {
         const welcome = await link.hello(checkContent(content, workerHello, 'hello'));
@@ -207,7 +214,11 @@ export class WorkerStream {
   /** The worker says nothing more; what it has asked is still answered. */
   #leave(): void {
     this.#isLeaving = true;
-    for (const { abort } of this.#open.values()) abort.abort();
+    for (const { abort, number, payload } of this.#open.values()) {
+      abort.abort();
+      // The rest of it will not come any more.
+      if (payload instanceof PayloadAssembly) this.#open.delete(number);
+    }
     if (this.#open.size === 0) this.#call.end();
   }
 

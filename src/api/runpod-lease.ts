@@ -44,6 +44,12 @@ export class HeldLease {
     this.#chunks = chunkCount;
   }
 
+  /** The worker was heard to have it now. */
+  noteKnown(): void {
+    this.missedPings = 0;
+    this.isKnown = true;
+  }
+
   /** Reports it after all that was said before. @throws LinkError, and what the queue throws */
   say(saying: Saying, { isWorn = false } = {}): Promise<ReportReply['answer']> {
     const said = this.#tail.then(() => this.#send(saying, isWorn));

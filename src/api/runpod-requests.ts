@@ -1,7 +1,9 @@
 // What the requests of RunPod's workers say in their URLs: read by hand, because these workers append
 // "&name=value" to their templates whether or not there is a "?" in them.
+import { RUNPOD_BASE } from '../wire/routes.ts';
 import { MAX_JOB_ID_LENGTH } from '../wire/worker-link.ts';
 
+const ENDPOINTS = `${RUNPOD_BASE}/v2/`;
 /** How often workers ping that do not say: the protocol's default, ms. */
 const DEFAULT_PING_MS = 10_000;
 const MAX_PING_MS = 600_000;
@@ -21,7 +23,9 @@ export interface WorkerCall {
 /** `url` is the request's, `verb` the segment before the worker's id. */
 export function readWorkerCall(url: string, verb: string): WorkerCall {
   const marker = `/${verb}/`;
-  const rest = url.slice(url.indexOf(marker) + marker.length);
+  // An endpoint may have the name of a verb.
+  const endpointAt = url.indexOf(ENDPOINTS) + ENDPOINTS.length;
+  const rest = url.slice(url.indexOf(marker, endpointAt) + marker.length);
   const end = rest.search(/[?&]/);
   const path = end < 0 ? rest : rest.slice(0, end);
   const query = end < 0 ? '' : rest.slice(end + 1).replaceAll('?', '&');

@@ -27,6 +27,10 @@ export interface WorkerResult {
   isWorn: boolean;
 }
 
+/** Of an error's texts, and bytes of progress: they are in the job's row, not beside it. */
+const MAX_TEXT_CHARS = 32_000;
+const MAX_PROGRESS_BYTES = 1_000_000;
+
 const NULL = Buffer.from('null');
 const EMPTY_OBJECT = Buffer.from('{}');
 
@@ -50,7 +54,7 @@ export function readResult(body: Buffer, { isStream }: { isStream: boolean }): W
 function readWord(body: Buffer, parsed: Record<string, unknown>, isStream: boolean): WorkerWord {
   const output = sliceMember(body, 'output');
   const { error, status } = parsed;
-  if (status === 'IN_PROGRESS') return { kind: 'progress', value: output ?? NULL };
+  if (status === 'IN_PROGRESS') return { kind: 'progress', value: boundProgress(output ?? NULL) };
   if (error || status === 'FAILED') return readFailure(error);
   const value = parsed['output'];
   if (isStream && Array.isArray(value) && value.length === 0) {
@@ -60,6 +64,13 @@ function readWord(body: Buffer, parsed: Record<string, unknown>, isStream: boole
   const bytes = output ?? EMPTY_OBJECT;
   if (bytes.length > LIMITS.outputBytes) return refuseSize(bytes.length);
   return { kind: 'completed', output: bytes };
+}
+
+/** Not refused: what it says is no reason to lose the job. */
+function boundProgress(value: Buffer): Buffer {
+  if (value.length <= MAX_PROGRESS_BYTES) return value;
+  const limit = MAX_PROGRESS_BYTES;
+  return Buffer.from(JSON.stringify(`progress of ${value.length} bytes, the limit is ${limit}`));
 }
 
 export function refuseSize(bytes: number): WorkerWord {
@@ -84,6 +95,21 @@ function readFailure(error: unknown): WorkerWord {
 
 /** An `error`: a text that holds JSON, plain text, or what the handler put there. */
 export function readError(error: unknown): AttemptError {
+  const { message, stack, type, ...rest } = describeError(error);
+  return {
+    ...rest,
+    message: cap(message),
+    ...(type !== undefined && { type: cap(type) }),
+    ...(stack !== undefined && { stack: cap(stack) }),
+  };
+}
+
+function cap(text: string): string {
+  const more = text.length - MAX_TEXT_CHARS;
+  return more <= 0 ? text : `${text.slice(0, MAX_TEXT_CHARS)}… (${more} more characters)`;
+}
+
+function describeError(error: unknown): AttemptError {
   const text = typeof error === 'string' ? error : JSON.stringify(error ?? 'no reason was given');
   const details = readDetails(error);
   const raised = details?.['error_message'];

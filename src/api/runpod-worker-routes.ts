@@ -153,11 +153,11 @@ async function noteNamedElsewhere(
   seats: Seats,
   { endpoint, name, seat }: { endpoint: string; name: string; seat: Seat },
 ): Promise<void> {
-  if (seat.held.has(name)) return;
+  if (seat.held.get(name)) return;
   const located = await seats.locate(endpoint, name);
   if (!located) return seat.stop(name);
   located.seat.hear();
-  located.seat.noteKnown(located.held);
+  located.held.noteKnown();
 }
 
 function addReports(app: FastifyInstance, seats: Seats): void {
@@ -168,7 +168,7 @@ function addReports(app: FastifyInstance, seats: Seats): void {
         const bytes = Number(request.headers['content-length'] ?? RESULT_BODY_BYTES + 1);
         await report(seats, request, verb, () => ({ word: refuseSize(bytes), isWorn: false }));
       }
-      // To be answered as any other.
+      // The answer is that of every body that is too large.
       throw error;
     };
     app.post<EndpointRoute>(
@@ -205,7 +205,7 @@ async function report(
   if (isWorn) own?.wear();
   if (!located) return 'superseded';
   located.seat.hear();
-  return await located.seat.report(located.held, word, { isWorn });
+  return await located.seat.held.report(located.held, word, { isWorn });
 }
 
 function useSeat(seats: Seats, { params }: Request, { isShared, workerId }: WorkerCall): Seat {

@@ -9,6 +9,9 @@ import { buildConnector } from 'undici';
 const GLOBAL_IPV6 = ipaddr.IPv6.parse('2000::');
 const GLOBAL_IPV6_BITS = 3;
 
+/** Global unicast by its number, and yet the inside of a cloud: Azure's machines ask it for their own. */
+const CLOUD_INSIDE: ReadonlySet<string> = new Set(['168.63.129.16']);
+
 export class RefusedAddressError extends Error {
   override readonly name = 'RefusedAddressError';
 }
@@ -19,7 +22,8 @@ export type AddressRule = (address: string) => string | undefined;
 /**
  * Public means: IPv4 or IPv6 unicast that is routed on the internet. Everything else is refused by
  * its range: loopback, private, link-local, unique-local, CGNAT, multicast, reserved, and every
- * IPv6 form that carries an IPv4 address (mapped, compatible, translated, 6to4, NAT64, Teredo).
+ * IPv6 form that carries an IPv4 address (mapped, compatible, translated, 6to4, NAT64, Teredo); and
+ * the one address by which clouds answer their own machines outside of these ranges.
  */
 export const publicOnly: AddressRule = (address) => {
   if (!ipaddr.isValid(address)) return 'not an IP address';
@@ -27,7 +31,7 @@ export const publicOnly: AddressRule = (address) => {
   const range = parsed.range();
   if (range !== 'unicast') return range;
   if (parsed.kind() === 'ipv6' && !parsed.match(GLOBAL_IPV6, GLOBAL_IPV6_BITS)) return 'reserved';
-  return undefined;
+  return CLOUD_INSIDE.has(parsed.toString()) ? 'cloud host' : undefined;
 };
 
 /** Where an operator vouches for the callers. */

@@ -4,6 +4,7 @@ import { detectDevices } from '../worker/gpu/detect.ts';
 import { judgeSystem, measureSystem, type SystemLimits } from '../worker/system-checks.ts';
 import { UnfitError } from './command.ts';
 import { readVariable } from './config.ts';
+import { UsageError } from './options.ts';
 import { openLink } from './platform-link.ts';
 import { readRunPodLimits } from './runpod.ts';
 import { createTerminalLog } from './terminal-log.ts';
@@ -28,13 +29,18 @@ export async function checkMachine(values: WorkerFlags): Promise<void> {
   throw new UnfitError(`check '${check}' failed: ${reason}`);
 }
 
-/** Those of the options, and where there are none, the platform's. */
+/** Those of the options, and where there are none, the platform's. @throws UsageError */
 function chooseLimits({ minCuda, minDisk, minMemory, url }: WorkerFlags): SystemLimits {
   const platform = url === '' ? readRunPodLimits() : {};
+  const minCudaVersion = minCuda ?? platform.minCudaVersion;
+  if (minCudaVersion !== undefined && !/^\d+(\.\d+)*$/.test(minCudaVersion)) {
+    const name = minCuda === undefined ? 'RUNPOD_MIN_CUDA_VERSION' : '--min-cuda';
+    throw new UsageError(`${name}: must be a version such as 12.4, got ${minCudaVersion}`);
+  }
   return {
     minMemoryBytes: minMemory === undefined ? platform.minMemoryBytes : minMemory * 2 ** 20,
     minDiskPercent: minDisk ?? platform.minDiskPercent,
-    minCudaVersion: minCuda ?? platform.minCudaVersion,
+    minCudaVersion,
     needsGpus: minCuda !== undefined || platform.needsGpus ? true : undefined,
   };
 }

@@ -39,7 +39,14 @@ interface Tls {
 export function planLink(values: LinkValues): { carrier: Carrier; tls: Tls | undefined } {
   const carrier = chooseCarrier(values);
   if (carrier === 'runpod') readRunPodPlace(values);
-  return { carrier, tls: readTls(values) };
+  const tls = readTls(values);
+  // The key would be sent in the clear, against what whoever named them expects.
+  const [plain] = /^(http|grpc)(?=:)/i.exec(values.url) ?? [];
+  if (tls && plain !== undefined) {
+    const secure = `${plain}s`.toLowerCase();
+    throw new UsageError(`--ca, --client-cert: only with TLS, and --url is no ${secure} URL`);
+  }
+  return { carrier, tls };
 }
 
 /** @throws UsageError */

@@ -1,8 +1,10 @@
-// Log lines for people: pino's JSON as one short line each. Where nobody watches, the JSON stays.
+// Log lines for people: pino's JSON as one short line each. Where nobody watches, the JSON stays, or
+// becomes what RunPod's log viewer reads.
 import { styleText } from 'node:util';
 import type { DestinationStream } from 'pino';
 import { createLog, type Log } from '../base/log.ts';
 import { choice } from './options.ts';
+import { isOnRunPod } from './runpod.ts';
 
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 
@@ -19,6 +21,9 @@ export function logLevelOption<Level extends (typeof LOG_LEVELS)[number]>(fallba
 /** Members that the short line shows by itself, or that say nothing to somebody who watches. */
 const SHOWN_APART = new Set(['level', 'time', 'msg', 'err', 'pid', 'hostname', 'name', 'endpoint']);
 
+/** Of what is longer, that platform's own client leaves the middle out. */
+const RUNPOD_MESSAGE_LENGTH = 4_096;
+
 const LEVELS: Readonly<
   Record<number, { mark: string; style: 'gray' | 'yellow' | 'red' | 'cyan' }>
 > = {
@@ -32,10 +37,11 @@ const LEVELS: Readonly<
 
 /** A log on standard error, in the form that whoever reads it can use. */
 export function createTerminalLog(level: string): Log {
-  if (!process.stderr.isTTY) return createLog({ level });
+  const format = chooseFormat();
+  if (!format) return createLog({ level });
   const destination: DestinationStream = {
     write: (line) => {
-      process.stderr.write(`${formatLogLine(line)}\n`);
+      process.stderr.write(`${format(line)}\n`);
     },
   };
   return createLog({ level, destination });
@@ -44,12 +50,19 @@ export function createTerminalLog(level: string): Log {
 /** Writes lines that are log lines already (NDJSON) to standard error, in the log's own form. */
 export function showLogLines(lines: Uint8Array | string): void {
   const text = Buffer.from(lines).toString();
-  if (!process.stderr.isTTY) {
+  const format = chooseFormat();
+  if (!format) {
     process.stderr.write(text);
     return;
   }
   const each = text.split('\n').filter((line) => line !== '');
-  process.stderr.write(each.map((line) => `${formatLogLine(line)}\n`).join(''));
+  process.stderr.write(each.map((line) => `${format(line)}\n`).join(''));
+}
+
+/** Undefined where the lines stay as they are. */
+function chooseFormat(): ((line: string) => string) | undefined {
+  if (process.stderr.isTTY) return formatLogLine;
+  return isOnRunPod() ? formatRunPodLine : undefined;
 }
 
 /** One JSON log line as people read it; anything else as it is. */
@@ -68,6 +81,27 @@ export function formatLogLine(line: string): string {
   const text = [...head, String(entry['msg'] ?? ''), ...rest].filter(Boolean).join(' ');
   const stack = readStack(entry['err']);
   return stack ? `${text}\n${stack}` : text;
+}
+
+/** One JSON log line as RunPod's viewer reads it, which finds the lines of a job by `requestId`. */
+export function formatRunPodLine(line: string): string {
+  const { err, job, level, msg, time: _, ...rest } = parseEntry(line) ?? { msg: line.trimEnd() };
+  const details = Object.entries(rest).map(([name, value]) => `${name}=${showValue(value)}`);
+  const text = [String(msg ?? ''), ...details].filter(Boolean).join(' ');
+  const stack = readStack(err);
+  const { mark } = LEVELS[Number(level)] ?? { mark: 'info' };
+  return JSON.stringify({
+    requestId: typeof job === 'string' ? job : null,
+    message: cutMiddle(stack ? `${text}\n${stack}` : text, RUNPOD_MESSAGE_LENGTH),
+    // It knows nothing worse.
+    level: mark === 'fatal' ? 'ERROR' : mark.toUpperCase(),
+  });
+}
+
+function cutMiddle(text: string, maxLength: number): string {
+  if (text.length <= maxLength) return text;
+  const half = (maxLength - 1) / 2;
+  return `${text.slice(0, Math.ceil(half))}…${text.slice(-Math.floor(half))}`;
 }
 
 function parseEntry(line: string): Record<string, unknown> | undefined {

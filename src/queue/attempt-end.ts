@@ -74,9 +74,14 @@ export function suspect(job: StoredJob, moment: Moment): Transition {
 
 const LOSSES: ReadonlySet<ErrorCode> = new Set(['lease_expired', 'worker_crashed']);
 
+/** Also where a carrier reports it as the attempt's outcome, since its workers say no farewell. */
+export function isLoss({ code }: Pick<AttemptError, 'code'>): boolean {
+  return LOSSES.has(code);
+}
+
 /** A lost attempt is tried again at once the first time: most often the worker was at fault. */
 export function lose(job: StoredJob, error: AttemptError, moment: Moment): Transition {
-  const isFirst = !job.history.some(({ code }) => LOSSES.has(code));
+  const isFirst = !job.history.some(isLoss);
   return fail(job, error, { waitMs: isFirst ? 0 : undefined }, moment);
 }
 

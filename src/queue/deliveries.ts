@@ -49,8 +49,8 @@ export class Deliveries {
   readonly #receivers: Receivers;
   /** By the delivery's name: the try that is under way. */
   readonly #underWay = new Map<string, Promise<void>>();
-  /** Of the records of tries under way. */
-  #bytes = 0;
+  /** Receivers whose next record has no room: looked at again when a try ends. */
+  readonly #heldUp = new Set<string>();
   readonly #aborting = new AbortController();
   readonly #counts = new Map<string, DeliveryCounts>();
   #running: Promise<void> = Promise.resolve();
@@ -116,7 +116,10 @@ export class Deliveries {
     while (!closing.aborted) {
       const waiter = this.#waiters.open('due');
       try {
-        for (const name of this.#receivers.listReady(clock.now())) await this.#serve(name);
+        for (const name of this.#receivers.listReady(clock.now())) {
+          // Those before it may have taken the room that there was.
+          if (!closing.aborted && this.#receivers.roomFor(name) > 0) await this.#serve(name);
+        }
         const sleepMs = Math.min(MAX_SLEEP_MS, this.#receivers.nextAt() - clock.now());
         await waiter.wait(Math.max(1, sleepMs), closing);
       } catch (error) {
@@ -140,13 +143,18 @@ export class Deliveries {
         return { due, nextAt: yield* tx.nextDeliveryAt(receiver, now) };
       });
       if (nextAt !== undefined) this.#receivers.note(receiver, nextAt);
+      // Without a pause: while others are given up a try may end, and what was read of it be past.
+      const waiting = due.filter((delivery) => !this.#underWay.has(nameOf(delivery)));
+      let isHeldUp = false;
+      for (const delivery of waiting.filter((each) => !isTooOld(each, now, settings))) {
+        if (this.#hasRoom(delivery)) this.#begin(delivery);
+        else isHeldUp = true;
+      }
+      if (isHeldUp) this.#holdUp(receiver);
       // There may be more than were asked for.
-      if (due.length === limit) this.#receivers.note(receiver, now);
-      for (const delivery of due) {
-        if (this.#underWay.has(nameOf(delivery))) continue;
-        if (isTooOld(delivery, now, settings)) await this.#giveUp(delivery, TOO_OLD);
-        else if (this.#hasRoom(delivery)) this.#begin(delivery);
-        else this.#receivers.note(receiver, now);
+      else if (due.length === limit) this.#receivers.note(receiver, now);
+      for (const delivery of waiting.filter((each) => isTooOld(each, now, settings))) {
+        await this.#giveUp(delivery, TOO_OLD);
       }
     } catch (error) {
       this.#receivers.note(receiver, now + RETRY_MS);
@@ -157,20 +165,30 @@ export class Deliveries {
   }
 
   #hasRoom({ bytes, receiver }: StoredDelivery): boolean {
-    const { closing, settings } = this.#options;
-    if (closing.aborted || this.#receivers.roomFor(receiver) <= 0) return false;
-    return this.#bytes === 0 || this.#bytes + bytes <= settings.maxBytes;
+    if (this.#options.closing.aborted || this.#receivers.roomFor(receiver) <= 0) return false;
+    return this.#receivers.hasRoomOf(receiver, bytes);
+  }
+
+  /** A time that has come would be looked at without end. */
+  #holdUp(receiver: string): void {
+    this.#heldUp.add(receiver);
+    this.#receivers.note(receiver, this.#options.clock.now() + MAX_SLEEP_MS);
+  }
+
+  #letOn(): void {
+    const now = this.#options.clock.now();
+    for (const receiver of this.#heldUp) this.#receivers.note(receiver, now);
+    this.#heldUp.clear();
+    this.#waiters.wake('due');
   }
 
   #begin(delivery: StoredDelivery): void {
     const name = nameOf(delivery);
-    const end = this.#receivers.begin(delivery.receiver);
-    this.#bytes += delivery.bytes;
+    const end = this.#receivers.begin(delivery.receiver, delivery.bytes);
     const attempt = this.#try(delivery).then((isSuccess) => {
       this.#underWay.delete(name);
-      this.#bytes -= delivery.bytes;
       end(isSuccess);
-      this.#waiters.wake('due');
+      this.#letOn();
     });
     this.#underWay.set(name, attempt);
   }
@@ -218,8 +236,8 @@ export class Deliveries {
   }
 
   async #giveUp(delivery: StoredDelivery, reason: string): Promise<void> {
-    this.#noteGivenUp(delivery, reason);
     await this.#options.store.write((tx) => tx.removeDelivery(delivery));
+    this.#noteGivenUp(delivery, reason);
   }
 
   #note(delivery: StoredDelivery, { detail, result }: Try, after: AfterTry): void {

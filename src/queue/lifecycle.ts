@@ -7,6 +7,7 @@ import type { Outcome, ReleaseReason, ReportHeader, ReportReply } from '../wire/
 import {
   crash,
   fail,
+  isLoss,
   isolate,
   keepLease,
   lose,
@@ -48,6 +49,8 @@ export type JobEvent =
   | { type: 'cancel' }
   | { type: 'retry' }
   | { type: 'set_ttl'; ttlMs: number }
+  /** With all that was in it. */
+  | { type: 'endpoint_deleted' }
   /** The platform was away: nobody could renew. `uncountedMs` of its clock passed for nobody. */
   | { type: 'platform_away'; uncountedMs: number }
   /** Its `dueAt` has come. */
@@ -86,6 +89,8 @@ export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision 
       return retry(job, moment);
     case 'set_ttl':
       return change({ ...job, expiresAt: moment.now + event.ttlMs, ttlMs: event.ttlMs });
+    case 'endpoint_deleted':
+      return remove(job);
     case 'platform_away':
       return change(extendAfterAbsence(job, event.uncountedMs, moment));
     case 'clock':
@@ -135,8 +140,9 @@ export function judgeReport(
 ): ReportReply | 'apply' {
   if (!job) return { answer: 'gone' };
   if (job.lease?.token !== report.token) {
-    const known = report.attempt === job.attempt && report.seq <= job.lastSeq;
-    return { answer: known ? 'duplicate' : 'superseded' };
+    // Of a lease that is over nobody knows the token any more: the attempt and the number have to do.
+    const isOver = job.lease === null && report.attempt === job.attempt;
+    return { answer: isOver && report.seq <= job.lastSeq ? 'duplicate' : 'superseded' };
   }
   if (isTerminal(job.status)) return report.kind === 'outcome' ? 'apply' : { answer: 'superseded' };
   if (report.seq <= job.lastSeq) return { answer: 'duplicate' };
@@ -202,6 +208,7 @@ function settleByOutcome(
     case 'failed': {
       const { error, retry } = outcome;
       const waitMs = retry === 'after' ? outcome.retryAfterMs : undefined;
+      if (isLoss(error) && retry === 'default') return counted(lose(live, error, moment));
       const isolated = isolate(live, error.code);
       return counted(fail(isolated, error, { final: retry === 'never', waitMs }, moment));
     }
@@ -264,11 +271,13 @@ function retry(job: StoredJob, moment: Moment): Decision {
   );
 }
 
+function remove(job: StoredJob): Transition {
+  return change(job, { removed: true, stopWorker: job.lease !== null });
+}
+
 function actOnTime(job: StoredJob, moment: Moment): Transition {
   const { now } = moment;
-  if (job.expiresAt <= now) {
-    return change(job, { removed: true, stopWorker: job.lease !== null });
-  }
+  if (job.expiresAt <= now) return remove(job);
   if (job.deadlineAt !== null && job.deadlineAt <= now) return timeOut(job, moment);
   if (job.lease && job.lease.lost === null && job.lease.until <= now) return expire(job, moment);
   if (job.delayed && job.availableAt <= now) return change({ ...job, delayed: false });

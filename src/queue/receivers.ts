@@ -11,16 +11,24 @@ interface Receiver {
   isFailing: boolean;
 }
 
-/** Those that fail get no more than this share of all tries under way. */
+/** Those that fail get no more than this share of all tries under way, and of their bytes. */
 const FAILING_SHARE = 0.5;
 
-export type ReceiverLimits = Pick<WebhookSettings, 'maxConcurrent' | 'maxPerReceiver'>;
+export type ReceiverLimits = Pick<WebhookSettings, 'maxBytes' | 'maxConcurrent' | 'maxPerReceiver'>;
+
+/** Tries under way. */
+interface Load {
+  tries: number;
+  /** Of their records. */
+  bytes: number;
+}
 
 export class Receivers {
   readonly #limits: ReceiverLimits;
   readonly #receivers = new Map<string, Receiver>();
-  #underWay = 0;
-  #failingUnderWay = 0;
+  readonly #all: Load = { tries: 0, bytes: 0 };
+  /** Those of receivers that failed before. */
+  readonly #failing: Load = { tries: 0, bytes: 0 };
 
   constructor(limits: ReceiverLimits) {
     this.#limits = limits;
@@ -67,12 +75,20 @@ export class Receivers {
     return receiver ? this.#roomOf(receiver) : this.#limits.maxPerReceiver;
   }
 
+  /** Whether a record of so many bytes may be on its way as well; of any size, if it is the only one. */
+  hasRoomOf(name: string, bytes: number): boolean {
+    const { maxBytes } = this.#limits;
+    if (!fits(this.#all, bytes, maxBytes)) return false;
+    if (!this.#receivers.get(name)?.isFailing) return true;
+    return fits(this.#failing, bytes, maxBytes * FAILING_SHARE);
+  }
+
   underWay(name: string): number {
     return this.#receivers.get(name)?.underWay ?? 0;
   }
 
   /** A try begins; the returned function says how it ended, undefined if it was broken off. */
-  begin(name: string): (isSuccess: boolean | undefined) => void {
+  begin(name: string, bytes = 0): (isSuccess: boolean | undefined) => void {
     const receiver = this.#receivers.get(name) ?? {
       name,
       nextAt: Number.POSITIVE_INFINITY,
@@ -80,27 +96,28 @@ export class Receivers {
       isFailing: false,
     };
     this.#receivers.set(name, receiver);
-    const counted = receiver.isFailing;
-    this.#count(receiver, counted, 1);
+    const loads = receiver.isFailing ? [this.#all, this.#failing] : [this.#all];
+    const count = (by: 1 | -1) => {
+      receiver.underWay += by;
+      for (const load of loads) {
+        load.tries += by;
+        load.bytes += by * bytes;
+      }
+    };
+    count(1);
     return (isSuccess) => {
       if (isSuccess !== undefined) receiver.isFailing = !isSuccess;
-      this.#count(receiver, counted, -1);
+      count(-1);
       this.#forgetIdle(receiver);
     };
   }
 
-  #count(receiver: Receiver, isFailing: boolean, by: 1 | -1): void {
-    receiver.underWay += by;
-    this.#underWay += by;
-    if (isFailing) this.#failingUnderWay += by;
-  }
-
   #roomOf({ isFailing, underWay }: Receiver): number {
     const { maxConcurrent, maxPerReceiver } = this.#limits;
-    const inAll = maxConcurrent - this.#underWay;
+    const inAll = maxConcurrent - this.#all.tries;
     if (!isFailing) return Math.min(inAll, maxPerReceiver - underWay);
     const forFailing = Math.max(1, Math.floor(maxConcurrent * FAILING_SHARE));
-    return Math.min(inAll, 1 - underWay, forFailing - this.#failingUnderWay);
+    return Math.min(inAll, 1 - underWay, forFailing - this.#failing.tries);
   }
 
   /** Callers name as many hosts as they like. */
@@ -108,4 +125,8 @@ export class Receivers {
     if (receiver.underWay > 0 || receiver.nextAt !== Number.POSITIVE_INFINITY) return;
     this.#receivers.delete(receiver.name);
   }
+}
+
+function fits(load: Load, bytes: number, maxBytes: number): boolean {
+  return load.bytes === 0 || load.bytes + bytes <= maxBytes;
 }

@@ -45,6 +45,8 @@ export async function sweep(options: SweeperOptions): Promise<void> {
         await letOthersRun();
         continue;
       }
+      // What is committed from here on wakes the waiter, whether the look still sees it or not.
+      signals.sweeperSleepsUntil(Number.POSITIVE_INFINITY);
       const nextDueAt = (await store.read((tx) => tx.nextDueAt())) ?? Number.POSITIVE_INFINITY;
       const sleepMs = Math.max(1, Math.min(MAX_SLEEP_MS, nextDueAt - clock.now()));
       const wakeAt = clock.now() + sleepMs;

@@ -19,6 +19,11 @@ import type { Try, WebhookSender } from './webhooks.ts';
 /** Of the answer's body, which nobody wants; more of it breaks the connection. */
 const MAX_ANSWER_BYTES = 65_536;
 const GONE = 410;
+/**
+ * A connection is kept for the next try, but no longer, whatever the receiver asks for: there are as
+ * many receivers as callers care to name.
+ */
+const MAX_IDLE_MS = 4_000;
 /** What a line to a receiver has to carry at the least, 2 Mbit/s: 20 MB get 80 s more. */
 const SLOWEST_BYTES_PER_MS = 256;
 
@@ -51,7 +56,8 @@ export class HttpWebhookSender implements WebhookSender {
     this.#rule = addresses === 'public' ? publicOnly : anyAddress;
     const connect = buildGuardedConnector({ rule: this.#rule, resolve });
     // The try's own limit is the only one, so that it is always known which one struck.
-    this.#agent = new Agent({ connect, headersTimeout: 0, bodyTimeout: 0 });
+    const limits = { headersTimeout: 0, bodyTimeout: 0, keepAliveMaxTimeout: MAX_IDLE_MS };
+    this.#agent = new Agent({ connect, ...limits });
   }
 
   judge(url: string): string | undefined {

@@ -16,7 +16,10 @@ export interface WebhookSettings {
   /** Tries under way at a time: in all, and with one receiver. Default 64 and 4. */
   maxConcurrent: number;
   maxPerReceiver: number;
-  /** Records of tries under way, bytes together; one that is larger goes alone. Default 64 MB. */
+  /**
+   * Records of tries under way, bytes together; one that is larger goes alone. Receivers that failed
+   * get half of it at most. Default 64 MB.
+   */
   maxBytes: number;
   /** How long tries that are under way may go on when the platform ends, ms. Default 2,000. */
   closeMs: number;

@@ -8,6 +8,15 @@ const NOT_FOUND_RETRY_MS = 10_000;
 /** Whatever is asked for: a timer of more than 24 days would fire at once. */
 const MAX_RETRY_AFTER_MS = 3_600_000;
 
+const HUNG_UP =
+  'it was closed while it was opened; does the port want TLS, or another client certificate?';
+/** What the library says of a peer that hangs up, or that speaks another protocol. */
+const HINTS = new Map([
+  ['Failed to connect', HUNG_UP],
+  ['read ECONNRESET', HUNG_UP],
+  ['Protocol error', 'what answers there does not speak HTTP/2; is it the gRPC port?'],
+]);
+
 /**
  * UNAUTHENTICATED and PERMISSION_DENIED: `unauthorized`. INVALID_ARGUMENT, FAILED_PRECONDITION and
  * OUT_OF_RANGE: `invalid`. All others pass; where endpoint or service is not there (yet), slowly.
@@ -16,7 +25,21 @@ export function toStatusError({ code, details, metadata }: StatusObject): LinkEr
   const name = status[code] ?? String(code);
   const retryAfterMs =
     readRetryAfterMs(metadata) ?? (isMissing(code) ? NOT_FOUND_RETRY_MS : undefined);
-  return new LinkError(judge(code), `stream ended: ${name} ${details}`, { retryAfterMs });
+  const why = describeDetails(details);
+  return new LinkError(judge(code), `stream ended: ${name} ${why}`, { retryAfterMs });
+}
+
+/**
+ * Where there is no connection, the library's words hold the time and lines of OpenSSL: the same
+ * failure would read otherwise each time, and be news each time.
+ */
+function describeDetails(details: string): string {
+  const [, said] =
+    /^No connection established\. Last error: (.*)\. Resolution note:/s.exec(details) ?? [];
+  if (said === undefined) return details;
+  const reason = said.replace(/\s*\(\d{4}-[\dT:.-]+Z\)$/, '').replace(/^Error: /, '');
+  const [, tls] = /^[0-9A-F]+:error:[0-9A-F]+:[^:]*:[^:]*:([^:]+):/.exec(reason) ?? [];
+  return `no connection: ${tls === undefined ? (HINTS.get(reason) ?? reason) : `TLS: ${tls}`}`;
 }
 
 function judge(code: status): LinkErrorCode {

@@ -3,10 +3,10 @@
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { FailureFacts } from './runpod-bodies.ts';
+import { chooseRetryMs } from './runpod-caller.ts';
 import type { LeftJobs } from './runpod-ledger.ts';
 import type { RunPodPosts } from './runpod-posts.ts';
 
-const RETRY_MS = 1_000;
 /** A worker that leaves waits so long for those that are not heard yet, ms. */
 const LAST_WAIT_MS = 3_000;
 
@@ -25,26 +25,22 @@ export class RunPodAnswers {
     this.#options = options;
   }
 
-  /** In the background; never rejects. */
-  fail(jobId: string, failure: FailureFacts): void {
-    this.#track(this.#tell(jobId, failure));
+  /** In the background, until it is heard. */
+  fail(jobId: string, failure: FailureFacts, onHeard: () => void = () => {}): void {
+    const answer = this.#tell(jobId, failure, onHeard);
+    this.#open.add(answer);
+    void answer.finally(() => this.#open.delete(answer));
   }
 
-  /** What a process left, all but the jobs in `kept`; in the background. */
-  failLeft(left: LeftJobs, kept: ReadonlySet<string>, failure: FailureFacts): void {
-    this.#track(this.#tellAll(left, kept, failure));
-  }
-
-  /** As `failLeft`, once. @throws LinkError `unavailable`: somebody else is to try */
+  /** What a process left, all but the jobs in `kept`, once. @throws LinkError `unavailable`: somebody else is to try */
   async failLeftNow(
     left: LeftJobs,
     kept: ReadonlySet<string>,
     failure: FailureFacts,
   ): Promise<void> {
+    const jobIds = left.jobIds.filter((jobId) => !kept.has(jobId));
     try {
-      for (const jobId of left.jobIds) {
-        if (!kept.has(jobId)) await this.#options.posts.fail(jobId, failure);
-      }
+      await tryAll(jobIds.map((jobId) => this.#options.posts.fail(jobId, failure)));
     } catch (error) {
       left.putBack();
       throw error;
@@ -57,25 +53,15 @@ export class RunPodAnswers {
     await waitAtMost(Promise.all(this.#open), this.#options.clock, LAST_WAIT_MS);
   }
 
-  #track(answer: Promise<void>): void {
-    this.#open.add(answer);
-    void answer.finally(() => this.#open.delete(answer));
-  }
-
-  async #tellAll(left: LeftJobs, kept: ReadonlySet<string>, failure: FailureFacts): Promise<void> {
-    for (const jobId of left.jobIds) if (!kept.has(jobId)) await this.#tell(jobId, failure);
-    if (this.#options.signal.aborted) left.putBack();
-    else left.forget();
-  }
-
-  async #tell(jobId: string, failure: FailureFacts): Promise<void> {
+  async #tell(jobId: string, failure: FailureFacts, onHeard: () => void): Promise<void> {
     const { clock, log, posts, signal } = this.#options;
-    while (!signal.aborted) {
+    for (let failures = 1; !signal.aborted; failures++) {
       try {
-        return await posts.fail(jobId, failure);
+        await posts.fail(jobId, failure);
+        return onHeard();
       } catch (error) {
         log.debug({ job: jobId, err: error }, 'the platform did not hear of a failed job');
-        await sleep(clock, RETRY_MS, signal);
+        await sleep(clock, chooseRetryMs(error, failures), signal);
       }
     }
   }
@@ -86,4 +72,10 @@ export async function waitAtMost(work: Promise<unknown>, clock: Clock, ms: numbe
   const done = new AbortController();
   await Promise.race([work, sleep(clock, ms, done.signal)]);
   done.abort();
+}
+
+/** Waits for each of them. @throws what the first of those that failed threw */
+export async function tryAll(attempts: readonly Promise<unknown>[]): Promise<void> {
+  await Promise.allSettled(attempts);
+  await Promise.all(attempts);
 }

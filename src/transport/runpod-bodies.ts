@@ -30,17 +30,27 @@ export interface FailureFacts {
 export class StreamedOutput {
   #chunks: Uint8Array[] = [];
   #bytes = 0;
+  #isWhole = true;
 
-  add(chunk: Uint8Array): void {
-    this.#bytes += chunk.length;
-    if (this.#bytes > MAX_JOINED_BYTES) this.#chunks = [];
-    else this.#chunks.push(chunk);
+  /** `first` is the number of the first of them within the attempt. */
+  add(first: number, chunks: readonly Uint8Array[]): void {
+    // An earlier process of this worker has posted those before.
+    if (this.#isWhole && first !== this.#chunks.length) this.#letGo();
+    for (const chunk of chunks) {
+      this.#bytes += chunk.length;
+      if (this.#bytes > MAX_JOINED_BYTES) this.#letGo();
+      if (this.#isWhole) this.#chunks.push(chunk);
+    }
   }
 
   /** The JSON array of all that was yielded; empty if that would be too large, or is not known. */
   join(): Uint8Array {
-    const isWhole = this.#bytes <= MAX_JOINED_BYTES;
-    return (isWhole && joinOutputs(this.#chunks, MAX_JOINED_BYTES)) || Buffer.from('[]');
+    return (this.#isWhole && joinOutputs(this.#chunks, MAX_JOINED_BYTES)) || Buffer.from('[]');
+  }
+
+  #letGo(): void {
+    this.#isWhole = false;
+    this.#chunks = [];
   }
 }
 

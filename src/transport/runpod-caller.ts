@@ -1,6 +1,7 @@
 // HTTP as RunPod's worker protocol wants it: its headers, the key as it is, and what an answer means.
 // When a call is made again is up to who makes it.
 import { Agent, request } from 'undici';
+import { backoffMs } from '../base/backoff.ts';
 import { readRetryAfterMs } from '../base/retry-after.ts';
 import { LinkError } from '../wire/worker-link.ts';
 import { describeFailure } from './http-errors.ts';
@@ -8,6 +9,7 @@ import { describeFailure } from './http-errors.ts';
 /** The version of the protocol's public client whose behaviour this follows. */
 export const RUNPOD_PROTOCOL_VERSION = '1.12.0';
 
+const PACE = { baseMs: 200, maxMs: 10_000, jitter: 0.2 };
 /** An answer that does not say itself when to come again, ms. */
 const TOO_MANY_REQUESTS_MS = 5_000;
 const REFUSED_KEY_MS = 30_000;
@@ -71,7 +73,8 @@ export class RunPodCaller {
         ...this.#common,
         'content-type': 'application/x-www-form-urlencoded',
         charset: 'utf-8',
-        'x-request-id': jobId,
+        // An id may be any text, and a header may not.
+        'x-request-id': encodeURIComponent(jobId),
       },
       body,
       headersTimeout: this.#postMs,
@@ -111,6 +114,12 @@ export function isPassing({ status }: RunPodAnswer): boolean {
 export function toPassingError(what: string, answer: RunPodAnswer): LinkError {
   const { retryAfterMs = chooseWait(answer.status) } = answer;
   return new LinkError('unavailable', `${what}: ${describeAnswer(answer)}`, { retryAfterMs });
+}
+
+/** ms until what has failed so often in a row is tried again: no sooner than was asked for. */
+export function chooseRetryMs(error: unknown, failures: number): number {
+  const { retryAfterMs = 0 } = error instanceof LinkError ? error : {};
+  return Math.max(retryAfterMs, backoffMs(failures, PACE));
 }
 
 export function describeAnswer({ body, status }: RunPodAnswer): string {

@@ -17,7 +17,7 @@ import {
   type WorkerLink,
   type WorkerWelcome,
 } from '../wire/worker-link.ts';
-import { RunPodAnswers } from './runpod-answers.ts';
+import { RunPodAnswers, tryAll } from './runpod-answers.ts';
 import { type FailureFacts, StreamedOutput } from './runpod-bodies.ts';
 import { RunPodCaller } from './runpod-caller.ts';
 import { type HeldJob, RunPodJobs } from './runpod-jobs.ts';
@@ -180,11 +180,13 @@ class LeaseKeepingLink implements RunPodLink {
       reason === 'crashed'
         ? { code: 'worker_crashed', message: `the worker's process died: ${detail ?? 'unknown'}` }
         : { code: 'released_drain', message: 'the worker has left; submit the job again' };
-    for (const held of this.#jobs.all) {
-      if (delivered.has(held.lease.token)) continue;
-      await this.#posts.fail(held.lease.jobId, failure);
-      this.#jobs.remove(held);
-    }
+    const open = this.#jobs.all.filter(({ lease }) => !delivered.has(lease.token));
+    await tryAll(
+      open.map(async (held) => {
+        await this.#posts.fail(held.lease.jobId, failure);
+        this.#jobs.remove(held);
+      }),
+    );
     if (this.#isGreeted) return this.#ledger?.close();
     const kept = new Set(outbox.map(({ jobId }) => jobId));
     const left = this.#ledger?.takeOver({ workerId, incarnation: incarnation + 1 }) ?? [];
@@ -207,10 +209,22 @@ class LeaseKeepingLink implements RunPodLink {
     if (this.#hasPings) void this.#pings.run();
     if (this.#stops) void this.#stops.run();
     else this.#log.warn('the address for takes tells none for stops: jobs cannot be cancelled');
+    this.#answerLeft(hello);
+  }
+
+  /** On this process's list until they are answered for: if it dies too, the next one goes on. */
+  #answerLeft(hello: WorkerHello): void {
+    const ledger = this.#ledger;
     const kept = new Set(hello.outbox.map(({ jobId }) => jobId));
     const message = 'the worker’s process died, and another one has taken its place';
-    for (const left of this.#ledger?.takeOver(hello) ?? []) {
-      this.#answers.failLeft(left, kept, { code: 'worker_crashed', message });
+    for (const left of ledger?.takeOver(hello) ?? []) {
+      const jobIds = left.jobIds.filter((jobId) => !kept.has(jobId));
+      for (const jobId of jobIds) ledger?.add(jobId);
+      left.forget();
+      for (const jobId of jobIds) {
+        const onHeard = () => ledger?.remove(jobId);
+        this.#answers.fail(jobId, { code: 'worker_crashed', message }, onHeard);
+      }
     }
   }
 

@@ -46,7 +46,7 @@ export class RunPodPosts {
   }
 
   /** @throws LinkError `unavailable`: the same report again goes on where this one stopped */
-  async chunks(held: HeldJob, { body, sizes }: OfKind<'chunks'>): Promise<ReportReply> {
+  async chunks(held: HeldJob, { body, first, sizes }: OfKind<'chunks'>): Promise<ReportReply> {
     const chunks = sliceChunks(sizes, body);
     const { joinsText } = this.#options;
     for (;;) {
@@ -55,7 +55,7 @@ export class RunPodPosts {
       const post = composeStreamPost(chunks, { at, joinsText });
       if (!post) break;
       await this.#streamOne(held, post.body);
-      for (const chunk of chunks.slice(at, at + post.count)) held.streamed.add(chunk);
+      held.streamed.add(first + at, chunks.slice(at, at + post.count));
       held.postedOfReport += post.count;
       held.posted += post.count;
     }

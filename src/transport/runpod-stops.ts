@@ -1,10 +1,11 @@
 // Brings what the platform wants stopped: one long poll after the other, for as long as the link is
 // open. What becomes of the jobs is the link's.
-import { backoffMs } from '../base/backoff.ts';
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { readStops } from './runpod-bodies.ts';
 import {
+  chooseRetryMs,
+  isPassing,
   isSuccess,
   type RunPodAnswer,
   type RunPodCaller,
@@ -17,7 +18,6 @@ const POLL_LIMIT_MS = 95_000;
 const PAUSE_MS = 1_000;
 /** A platform that has no such channel may get one. */
 const ABSENT_MS = 60_000;
-const PACE = { baseMs: 200, maxMs: 10_000, jitter: 0.2 };
 
 export interface RunPodStopsOptions {
   url: string;
@@ -54,8 +54,10 @@ export class RunPodStops {
     const askedAt = clock.now();
     try {
       const answer = await caller.get(url, { limitMs: POLL_LIMIT_MS, signal });
-      if (answer.status === 404 || answer.status === 405) return this.#noteAbsence();
-      if (!isSuccess(answer)) throw toPassingError('job-stop', answer);
+      // 400 is what a machine hears that sleeps between jobs, as to a take.
+      const isHeard = isSuccess(answer) || answer.status === 400;
+      if (!isHeard && (answer.status === 501 || !isPassing(answer))) return this.#noteAbsence();
+      if (!isHeard) throw toPassingError('job-stop', answer);
       this.#failures = 0;
       this.#isAbsent = false;
       this.trouble = undefined;
@@ -70,8 +72,7 @@ export class RunPodStops {
         { err: error },
         'the platform cannot say what to stop; trying again',
       );
-      const asked = error instanceof Error && 'retryAfterMs' in error ? error.retryAfterMs : 0;
-      return Math.max(Number(asked ?? 0), backoffMs(this.#failures, PACE));
+      return chooseRetryMs(error, this.#failures);
     }
   }
 

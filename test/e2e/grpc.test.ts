@@ -158,7 +158,7 @@ describe('over TLS', () => {
     const ca = ['--ca', file('cert.pem')];
     const url = await from.process.find(GRPC_URL);
     const without = from.startWorker(ENDPOINT, 'counting.ts', '--url', url, ...ca);
-    await without.find(/the platform is unavailable/);
+    await without.find(/the platform is unavailable.*certificate/);
     const pair = ['--client-cert', file('cert.pem'), '--client-key', file('key.pem')];
     await startWorker(from, ...ca, ...pair);
     expect(await submitSecurely(from)).toContain('"square":4');

@@ -162,6 +162,19 @@ describe('on RunPod', () => {
     expect(server.job('kept')).toMatchObject({ deliveries: 1, results: [expect.anything()] });
   });
 
+  it('the lines of a job are found in the log by its id, as that platform’s viewer reads it', async () => {
+    const { server, worker } = await start();
+    server.submit('broken', { fail: true });
+    await server.result('broken');
+    expect(await worker.end()).toBe(0);
+    const lines = worker.output.split('\n').filter((line) => line.startsWith('{'));
+    expect(lines.map((line) => JSON.parse(line))).toContainEqual({
+      requestId: 'broken',
+      message: expect.stringContaining('the GPU is in a bad state'),
+      level: 'WARN',
+    });
+  });
+
   it('the pod is to be replaced when a handler asks for it, and the worker leaves', async () => {
     const { server, worker } = await start();
     server.submit('last', { refresh: true, fail: true });
@@ -184,6 +197,13 @@ describe('on RunPod', () => {
     expect(await worker.exited).toBe(4);
     expect(server.of('ping')[0]?.url).toContain('status=unhealthy&check=memory&reason=');
     expect(server.of('take')).toEqual([]);
+  });
+
+  it('a CUDA version that is none is wrong usage, and not a check that always holds', async () => {
+    const env = { RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'false', RUNPOD_MIN_CUDA_VERSION: 'newest' };
+    const { worker } = await start({ env });
+    expect(await worker.exited).toBe(2);
+    expect(worker.output).toContain('RUNPOD_MIN_CUDA_VERSION: must be a version');
   });
 
   it('is where an environment says so that names no address for results', async () => {

@@ -47,7 +47,7 @@ export interface RunPodServerOptions {
   /** How templates are written. */
   templates?: 'query' | 'bare' | 'question' | 'literal';
   /** Asked for each request; undefined lets it pass. */
-  fault?: (route: RunPodRoute) => RunPodFault | undefined;
+  fault?: (route: RunPodRoute, jobId: string | undefined) => RunPodFault | undefined;
 }
 
 interface Waiter {
@@ -193,7 +193,7 @@ export class RunPodServer {
       return;
     }
     this.requests.push(seen);
-    const fault = this.fault?.(seen.route);
+    const fault = this.fault?.(seen.route, seen.jobId);
     if (fault?.kind === 'reset' && fault.when === 'before') request.socket.resetAndDestroy();
     else if (fault?.kind === 'status') response.writeHead(fault.status, fault.headers).end();
     else this.#act(seen, response, fault);

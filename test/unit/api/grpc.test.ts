@@ -157,6 +157,41 @@ describe('a stream', () => {
     expect(await record.json()).toMatchObject({ output: 'abcd' });
   });
 
+  it('takes a whole output of 20 MB in one message', async () => {
+    const { platform, greet } = await startPort();
+    const id = await submitJob(platform);
+    const stream = await greet();
+    const given = await stream.ask({ call: 2, credit: credit() });
+    const [lease] = Object(given['leases']).leases;
+    const payload = Buffer.from(JSON.stringify('x'.repeat(20 * 1_048_576 - 2)));
+    const report = {
+      ...{ jobId: id, attempt: 1, token: lease.token, seq: 1, kind: 'outcome' },
+      bodyBytes: payload.length,
+      outcome: { kind: 'completed', executionMs: 1, output: 'value' },
+    };
+    const reports = { ...WORKER, reports: [report], payload };
+    expect(await stream.ask({ call: 3, reports })).toMatchObject({
+      reportAnswers: { answers: [{ answer: 'applied' }] },
+    });
+  });
+
+  it('takes an optional member that is sent as its default for one that is absent', async () => {
+    const { platform, greet } = await startPort();
+    const id = await submitJob(platform);
+    const stream = await greet();
+    const given = await stream.ask({ call: 2, credit: credit() });
+    const [lease] = Object(given['leases']).leases;
+    const report = {
+      ...{ jobId: id, attempt: 1, token: lease.token, seq: 1, kind: 'outcome', bodyBytes: 4 },
+      ...{ traceparent: '', isWorn: false },
+      outcome: { kind: 'completed', executionMs: 1, output: 'value' },
+    };
+    const reports = { ...WORKER, reports: [report], payload: Buffer.from('true') };
+    expect(await stream.ask({ call: 3, reports })).toMatchObject({
+      reportAnswers: { answers: [{ answer: 'applied' }] },
+    });
+  });
+
   it('gives a take up on request, and answers it with nothing', async () => {
     const { greet } = await startPort();
     const stream = await greet();
@@ -190,6 +225,16 @@ describe('a stream', () => {
     await stream.send({ call: 2, bye: { ...WORKER, reason: 'drained', outbox: [] } });
     stream.call.end();
     expect(await stream.next()).toMatchObject({ kind: 'goodbye' });
+    expect(await statusOf(stream)).toMatchObject({ code: status.OK });
+  });
+
+  it('that the worker half-closes within a payload is ended', async () => {
+    const { greet } = await startPort();
+    const stream = await greet();
+    const report = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'log', bodyBytes: 9 };
+    const reports = { ...WORKER, reports: [report], payload: Buffer.from('half') };
+    await stream.send({ call: 2, reports });
+    stream.call.end();
     expect(await statusOf(stream)).toMatchObject({ code: status.OK });
   });
 
@@ -304,12 +349,26 @@ describe('a question is refused', () => {
     expect(JSON.stringify(refused)).not.toContain('secret');
   });
 
+  it('when it names more leases than any worker has', async () => {
+    const { greet } = await startPort();
+    const leases = Array.from({ length: 40_001 }, () => ({ jobId: 'j', token: 't' }));
+    expect(
+      await (await greet()).ask({ call: 2, renew: { ...WORKER, waitMs: 0, leases } }),
+    ).toMatchObject({
+      refusal: { code: 'invalid', detail: expect.stringContaining('renew.leases has 40001') },
+    });
+  });
+
   it('when its payload is larger than any may be, before it has come', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     const report = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'log', bodyBytes: 2 ** 30 };
     const reports = { ...WORKER, reports: [report], payload: Buffer.from('x') };
     expect(await stream.ask({ call: 2, reports })).toMatchObject({ refusal: { code: 'invalid' } });
+    // What was on its way is passed over.
+    await stream.send({ call: 2, piece: { payload: Buffer.from('yz') } });
+    const renew = { ...WORKER, waitMs: 0, leases: [] };
+    expect(await stream.ask({ call: 3, renew })).toMatchObject({ call: 3, kind: 'renewed' });
   });
 
   it('when the reports before it take all the room there is', async () => {
@@ -419,6 +478,28 @@ describe('for tools, the port', () => {
     await expect(askOnce(client, method.path, method, {})).rejects.toMatchObject({
       code: status.UNAVAILABLE,
     });
+  });
+
+  it('tells who watches its health when it stops', async () => {
+    const { close, url } = await startPort();
+    const health = loadSync(protoPath, PROTO_OPTIONS)['grpc.health.v1.Health'];
+    const method = health && !('format' in health) ? health['Watch'] : undefined;
+    if (!method) throw new Error('the health service has no Watch');
+    const client = new Client(new URL(url).host, credentials.createInsecure());
+    onTestFinished(() => client.close());
+    const { path, requestSerialize, responseDeserialize } = method;
+    const request = { service: SERVICE_NAME };
+    const watch = client.makeServerStreamRequest(
+      ...([path, requestSerialize, responseDeserialize, request] as const),
+    );
+    watch.on('error', () => {});
+    const seen: object[] = [];
+    watch.on('data', (answer: object) => seen.push(answer));
+    await expect.poll(() => seen).toEqual([{ status: 'SERVING' }]);
+    await Promise.all([
+      close(),
+      expect.poll(() => seen).toEqual([{ status: 'SERVING' }, { status: 'NOT_SERVING' }]),
+    ]);
   });
 
   it('lists and describes its services by reflection', async () => {

@@ -32,6 +32,12 @@ describe('the URL of a RunPod worker', () => {
     expect(call.params.get('isStream')).toBe('true');
   });
 
+  it('is read rightly at an endpoint that has the name of a verb', () => {
+    const call = readWorkerCall('/runpod/v2/ping/ping/pod-1?job_id=j-a1', 'ping');
+
+    expect(call).toMatchObject({ workerId: 'pod-1', jobName: undefined });
+  });
+
   it('names a worker that the queue can have, and says that others may go by that name', () => {
     const call = readWorkerCall(`${BASE}/job-take/$RUNPOD_POD_ID&job_in_progress=0`, 'job-take');
 

@@ -38,6 +38,15 @@ describe('the result of a RunPod worker', () => {
     });
   });
 
+  it('is progress of a bounded size: it is kept with the job', () => {
+    const { word } = read(`{"status": "IN_PROGRESS", "output": "${'x'.repeat(2_000_000)}"}`);
+    if (word.kind !== 'progress') throw new Error(`it is ${word.kind}`);
+
+    expect(JSON.parse(Buffer.from(word.value).toString())).toBe(
+      'progress of 2000002 bytes, the limit is 1000000',
+    );
+  });
+
   it('is a failure with an error, whatever else it has', () => {
     expect(read('{"output": {"a": 1}, "error": "no"}').word).toMatchObject({
       kind: 'failed',
@@ -94,6 +103,18 @@ describe('an error of a RunPod worker', () => {
       type: 'torch.OutOfMemoryError',
       stack: 'Traceback …',
     });
+  });
+
+  it('has texts of a bounded length: they are kept with the job, once for each attempt', () => {
+    const endless = 'x'.repeat(1_000_000);
+    const raised = {
+      ...{ error_type: endless, error_message: endless, error_traceback: endless },
+    };
+    const { message, stack, type } = readError(JSON.stringify(raised));
+
+    for (const text of [message, stack, type, readError(endless).message]) {
+      expect(text).toBe(`${'x'.repeat(32_000)}… (968000 more characters)`);
+    }
   });
 
   it('of a worker that could not start says so', () => {

@@ -1,4 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { ManualClock } from '../../../src/base/clock.ts';
 import { PythonWorker, type PythonWorkerOptions } from '../../support/python-worker.ts';
 import {
   exchange,
@@ -135,6 +136,20 @@ describe('a job for a RunPod worker', () => {
     expect(await readRecord(platform, first)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
   });
 
+  it('is kept for three pings of a worker that says nothing, and then given to another', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock });
+    const id = await submitJob(platform);
+    const { id: name } = await take(platform);
+    await ask(platform, `ping/pod-1?every=10000&job_id=${name}`);
+
+    await clock.advance(29_900);
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'IN_PROGRESS', attempt: 1 });
+    await clock.advance(15_000);
+
+    expect(await take(platform, undefined, 'pod-2')).toMatchObject({ id: `${id}-a2` });
+  });
+
   it('that three pings do not name has been lost', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
@@ -182,11 +197,14 @@ describe('a job for a RunPod worker', () => {
   });
 
   it('is not touched by what comes of an attempt before, or of none', async () => {
-    const platform = await startPlatform();
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock });
     const id = await submitJob(platform);
     const { id: name } = await take(platform);
     await send(platform, `job-done/pod-1/${name}?&isStream=false`, '{"error": "no"}');
-    expect((await ask(platform, 'job-take/pod-2?&job_in_progress=0')).status).toBe(200);
+    // The longest wait before the next attempt.
+    await clock.advance(1_200);
+    expect(await take(platform, undefined, 'pod-2')).toMatchObject({ id: `${id}-a2` });
 
     const late = await send(platform, `job-done/pod-1/${name}?&isStream=false`, '{"output": 1}');
     const strange = await send(platform, 'job-done/pod-1/abc-u1?&isStream=false', '{"output": 1}');

@@ -63,6 +63,16 @@ describe('the certificates of a worker', () => {
     });
   });
 
+  it.each(['http://a:1', 'GRPC://a:1'])(
+    'are refused for %s, where they would do nothing',
+    (url) => {
+      const path = writePem(CERTIFICATE);
+      expect(() => plan(url, '--ca', path)).toThrow(
+        /only with TLS, and --url is no (http|grpc)s URL/,
+      );
+    },
+  );
+
   it('are a pair', () => {
     const path = writePem(CERTIFICATE);
     const alone = /--client-key is missing beside --client-cert/;

@@ -1,7 +1,7 @@
 // Log lines as people read them.
 import { stripVTControlCharacters } from 'node:util';
 import { expect, it } from 'vitest';
-import { formatLogLine } from '../../../src/cli/terminal-log.ts';
+import { formatLogLine, formatRunPodLine } from '../../../src/cli/terminal-log.ts';
 
 function format(entry: object): string {
   return stripVTControlCharacters(formatLogLine(JSON.stringify(entry)));
@@ -33,4 +33,37 @@ it('shows a line without a time', () => {
 
 it.each(['plain text', '{"a":1}', '[1]', 'null'])('leaves %s as it is', (line) => {
   expect(formatLogLine(line)).toBe(line);
+});
+
+function formatOnRunPod(entry: object): unknown {
+  return JSON.parse(formatRunPodLine(JSON.stringify(entry)));
+}
+
+it('names the job on RunPod as that platform’s own client does', () => {
+  const entry = { level: 40, time: 0, worker: 'pod', job: 'j1-e1', msg: 'slow', ms: 3 };
+  expect(formatOnRunPod(entry)).toEqual({
+    requestId: 'j1-e1',
+    message: 'slow worker=pod ms=3',
+    level: 'WARN',
+  });
+});
+
+it('has on RunPod no job where there is none, and the stack in the message', () => {
+  const err = { message: 'no', stack: 'Error: no\n    at x' };
+  expect(formatOnRunPod({ level: 60, time: 0, msg: 'worker failed', err })).toEqual({
+    requestId: null,
+    message: 'worker failed\n    Error: no\n        at x',
+    level: 'ERROR',
+  });
+  expect(JSON.parse(formatRunPodLine('plain text\n'))).toEqual({
+    requestId: null,
+    message: 'plain text',
+    level: 'INFO',
+  });
+});
+
+it('leaves the middle out of what is too long for RunPod', () => {
+  const { message } = JSON.parse(formatRunPodLine(`begin ${'x'.repeat(9_000)} end`));
+  expect(message).toHaveLength(4_096);
+  expect(message).toMatch(/^begin x+…x+ end$/);
 });

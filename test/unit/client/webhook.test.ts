@@ -1,6 +1,6 @@
 // Whether a webhook is from the platform.
 import { createHmac } from 'node:crypto';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { type ReceivedWebhook, verifyWebhook, WebhookRefusedError } from '../../../src/client.ts';
 import { deriveEndpointSecret, signBody } from '../../../src/queue/webhook-signature.ts';
 
@@ -30,6 +30,24 @@ describe('verifyWebhook', () => {
     const signature = signBody(Buffer.from(BODY), ['whs_old', SECRET], NOW);
     await expect(receive({ signature })).resolves.toBeDefined();
     await expect(receive({ secret: ['whs_new', SECRET] })).resolves.toBeDefined();
+  });
+
+  it('goes through the body once, however many signatures a stranger sends', async () => {
+    const forged = Array.from({ length: 200 }, () => `v1=${'a'.repeat(64)}`).join(',');
+    const signing = vi.spyOn(crypto.subtle, 'sign');
+    const verifying = vi.spyOn(crypto.subtle, 'verify');
+    await expect(receive({ signature: `t=1767225600,${forged}` })).rejects.toThrow('not signed');
+    expect(signing.mock.calls.length + verifying.mock.calls.length).toBe(1);
+    vi.restoreAllMocks();
+  });
+
+  it('refuses a sum that differs in one place only', async () => {
+    for (const at of [0, 31, 63]) {
+      const [head = '', sum = ''] = signBody(Buffer.from(BODY), [SECRET], NOW).split('v1=');
+      const digit = sum[at] === '0' ? '1' : '0';
+      const signature = `${head}v1=${sum.slice(0, at)}${digit}${sum.slice(at + 1)}`;
+      await expect(receive({ signature })).rejects.toThrow('not signed');
+    }
   });
 
   it('passes over signatures of versions that it does not know', async () => {

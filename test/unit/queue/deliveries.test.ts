@@ -338,6 +338,42 @@ describe('a delivery', () => {
     await later.queue.close();
   });
 
+  it('that is received while another is given up is done with', async () => {
+    const sender = new ScriptedSender(() => undefined);
+    const memory = openSqliteStore({ path: ':memory:' });
+    const held = Promise.withResolvers<void>();
+    let isArmed = false;
+    // After a look at what is due the first write, which gives up, is held.
+    let first = Promise.resolve();
+    const store: Store = {
+      ...passOn(memory),
+      read: (operation) => {
+        if (isArmed) first = held.promise;
+        isArmed = false;
+        return memory.read(operation);
+      },
+      write: async (operation) => {
+        const turn = first;
+        first = Promise.resolve();
+        await turn;
+        return memory.write(operation);
+      },
+    };
+    await start(sender, { store });
+    await finishJob();
+    const old = makeDelivery({ id: 'old', receiver: 'a.example', createdAt: 0, nextAt: 0 });
+    await memory.write((tx) => tx.insertDelivery(old, Buffer.from('{}')));
+    isArmed = true;
+    await finishJob();
+    sender.sent[0]?.answer(OK);
+    await letOthersRun();
+    held.resolve();
+    await letOthersRun();
+    const counts = await platform.queue.webhookCounts();
+    expect(counts.get('ep_test')?.counts).toEqual({ given_up: 1 });
+    expect(counts.get(ENDPOINT)).toEqual({ counts: { '2xx': 1 }, waiting: 1 });
+  });
+
   it('that was received is not sent again while the store is out of order', async () => {
     const sender = new ScriptedSender(() => undefined);
     const memory = openSqliteStore({ path: ':memory:' });
@@ -395,6 +431,55 @@ describe('receivers', () => {
     sender.sent[0]?.answer(OK);
     await letOthersRun();
     expect(sender.urls()).toEqual([URL_A, URL_B]);
+  });
+});
+
+describe('the store is not asked without end', () => {
+  /** Counts what is asked of it. */
+  function countReads(): { store: Store; reads: number } {
+    const memory = openSqliteStore({ path: ':memory:' });
+    const counted = { store: memory, reads: 0 };
+    const read: Store['read'] = (operation) => {
+      counted.reads += 1;
+      return memory.read(operation);
+    };
+    counted.store = { ...passOn(memory), read };
+    return counted;
+  }
+
+  it('while records have no room in memory', async () => {
+    const sender = new ScriptedSender(() => undefined);
+    const counted = countReads();
+    await start(sender, { store: counted.store, webhooks: { maxBytes: 1 } });
+    for (let job = 0; job < 6; job++) await finishJob();
+    counted.reads = 0;
+    await platform.clock.advance(1_000);
+    expect(sender.sent).toHaveLength(1);
+    expect(counted.reads).toBeLessThan(10);
+    sender.reply = () => OK;
+    sender.sent[0]?.answer(OK);
+    await platform.clock.advance(0);
+    expect(sender.sent).toHaveLength(6);
+  });
+
+  it('for many receivers of which few get a try', async () => {
+    const sender = new ScriptedSender();
+    const counted = countReads();
+    await start(undefined, { store: counted.store });
+    const now = platform.clock.now();
+    const due = Array.from({ length: 200 }, (_, number) =>
+      makeDelivery({ id: `d${number}`, receiver: `r${number}.example`, createdAt: now, nextAt: 0 }),
+    );
+    await platform.store.write(function* (tx) {
+      for (const delivery of due) yield* tx.insertDelivery(delivery, Buffer.from('{}'));
+    });
+    counted.reads = 0;
+    const settings = { webhooks: { ...DEFAULT_WEBHOOK_SETTINGS, maxConcurrent: 2 } };
+    const later = new Platform({ webhooks: () => sender, store: counted.store, settings });
+    await later.start();
+    while (sender.sent.length < due.length) await letOthersRun();
+    expect(counted.reads).toBeLessThan(1_000);
+    await later.queue.close();
   });
 });
 

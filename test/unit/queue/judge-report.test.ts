@@ -52,6 +52,12 @@ describe.each(kinds)('a report of kind %s', (kind) => {
     expect(judgeReport(job, { ...held, kind, seq: 10 })).toEqual({ answer: 'superseded' });
   });
 
+  it.each([...live, ...kept])('is superseded with a foreign token of a job that is %s', (name) => {
+    const foreign = { ...held, kind, token: 'token-9' };
+    expect(judgeReport(at(name, 4), { ...foreign, seq: 4 })).toEqual({ answer: 'superseded' });
+    expect(judgeReport(at(name, 4), { ...foreign, seq: 5 })).toEqual({ answer: 'superseded' });
+  });
+
   it.each(kept)('frees the slot only as an outcome of a job that is %s', (name) => {
     const expected = kind === 'outcome' ? 'apply' : { answer: 'superseded' };
     expect(judgeReport(at(name, 4), { ...held, kind, seq: 5 })).toEqual(expected);

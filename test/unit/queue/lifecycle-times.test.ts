@@ -144,6 +144,14 @@ describe('the wait before an automatic retry', () => {
     expect(expired).toMatchObject({ failures: 2, availableAt: NOW + 20_000, delayed: false });
   });
 
+  it('is none either when a carrier reports the loss, and grows from the second on', () => {
+    const died = { code: 'worker_crashed', message: 'it pings no more' } as const;
+    const once = end(first, { ...failed, error: died });
+    expect(once).toMatchObject({ failures: 1, availableAt: NOW, delayed: false });
+    const twice = end(give(once), { ...failed, error: died });
+    expect(twice).toMatchObject({ failures: 2, availableAt: NOW + 2_000, delayed: true });
+  });
+
   it('grows from the second lost attempt on', () => {
     const once = step({ ...first }, { type: 'crashed', alone: true, detail: '' }).job;
     const twice = step(give(once), { type: 'crashed', alone: true, detail: '' }).job;

@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { Receivers } from '../../../src/queue/receivers.ts';
 
-function make({ maxConcurrent = 8, maxPerReceiver = 3 } = {}): Receivers {
-  return new Receivers({ maxConcurrent, maxPerReceiver });
+function make({ maxBytes = 100, maxConcurrent = 8, maxPerReceiver = 3 } = {}): Receivers {
+  return new Receivers({ maxBytes, maxConcurrent, maxPerReceiver });
 }
 
 /** It has failed before and has more to come. */
@@ -77,6 +77,27 @@ describe('receivers', () => {
     receivers.begin('b');
     expect(receivers.roomFor('c')).toBe(0);
     expect(receivers.roomFor('healthy')).toBeGreaterThan(0);
+  });
+
+  it('get no more bytes than fit, and one record that never fits', () => {
+    const receivers = make();
+    expect(receivers.hasRoomOf('a', 500)).toBe(true);
+    const end = receivers.begin('a', 60);
+    expect(receivers.hasRoomOf('b', 40)).toBe(true);
+    expect(receivers.hasRoomOf('b', 41)).toBe(false);
+    end(true);
+    expect(receivers.hasRoomOf('b', 41)).toBe(true);
+  });
+
+  it('that failed never have more than half of all bytes, so that others have some', () => {
+    const receivers = make();
+    for (const name of ['a', 'b']) letFail(receivers, name);
+    const end = receivers.begin('a', 40);
+    expect(receivers.hasRoomOf('b', 10)).toBe(true);
+    expect(receivers.hasRoomOf('b', 11)).toBe(false);
+    expect(receivers.hasRoomOf('healthy', 60)).toBe(true);
+    end(false);
+    expect(receivers.hasRoomOf('b', 100)).toBe(true);
   });
 
   it('are forgotten when there is nothing for them', () => {

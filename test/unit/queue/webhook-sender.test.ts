@@ -1,5 +1,6 @@
 // One try over real sockets: what is sent, what each answer means, and where nothing is sent.
 import type { IncomingHttpHeaders, RequestListener } from 'node:http';
+import { type AddressInfo, createServer } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { verifyWebhook } from '../../../src/client.ts';
 import {
@@ -275,6 +276,22 @@ describe('to addresses that are not public', () => {
     expect(sender.judge('https://8.8.8.8/')).toBeUndefined();
   });
 });
+
+it('a connection is not kept for as long as the receiver wishes', async () => {
+  const closed = Promise.withResolvers<void>();
+  // Of its own accord it never closes one.
+  const server = createServer((socket) => {
+    socket.on('error', () => {}).on('close', () => closed.resolve());
+    socket.once('data', () => {
+      socket.write('HTTP/1.1 200 OK\r\nkeep-alive: timeout=600\r\ncontent-length: 0\r\n\r\n');
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  expect(await send(`http://127.0.0.1:${port}/`)).toMatchObject({ result: '2xx' });
+  await closed.promise;
+  server.close();
+}, 20_000);
 
 it('a sender that is closed keeps no connection', async () => {
   const closed = Promise.withResolvers<void>();

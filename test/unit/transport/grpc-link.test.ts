@@ -1,4 +1,11 @@
 // WorkerLink over gRPC against a scripted server on loopback: what travels, and what each end means.
+import { createServer as createHttpServer } from 'node:http';
+import {
+  type AddressInfo,
+  createServer as createNetServer,
+  type Server as NetServer,
+} from 'node:net';
+import { createServer as createTlsServer } from 'node:tls';
 import {
   Metadata,
   Server,
@@ -7,7 +14,7 @@ import {
   status,
 } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../../src/base/log.ts';
 import { createGrpcLink, type GrpcLink } from '../../../src/transport/grpc-link.ts';
 import type { LinkError, Report, TakeRequest } from '../../../src/wire/worker-link.ts';
@@ -19,7 +26,7 @@ import {
   PROTO_PATH,
   SERVICE_NAME,
 } from '../../../src/wire/worker-stream.ts';
-import { CERTIFICATE } from '../api/certificate.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../api/certificate.ts';
 
 type Call = ServerDuplexStream<object, object>;
 /** What the platform does with a question. */
@@ -167,6 +174,31 @@ describe('the gRPC link', () => {
     ]);
   });
 
+  it('waits for a payload as long as pieces of it come', async () => {
+    const { link } = await serve(
+      (call, { call: number }) => {
+        const headers = [{ ...lease, bodyBytes: 5 }];
+        call.write({ call: number, leases: { leases: headers, payload: Buffer.from('a') } });
+        for (const [index, byte] of ['b', 'c', 'd', 'e'].entries()) {
+          const piece = { payload: Buffer.from(byte) };
+          setTimeout(() => call.write({ call: number, piece }), (index + 1) * 300);
+        }
+      },
+      // Less than all of it takes, and far more than one piece.
+      { answerMarginMs: 1_000 },
+    );
+    expect(await link.take(take, never)).toEqual([{ ...lease, input: Buffer.from('abcde') }]);
+  });
+
+  it('names an endpoint as metadata can have it', async () => {
+    const { port, streams } = await listen(answerHello);
+    const url = `grpc://127.0.0.1:${port}`;
+    const link = createGrpcLink({ url, endpointId: 'bläh %', key: 'mr_k', log: silentLog });
+    links.push(link);
+    await link.hello(hello);
+    expect(streams[0]?.metadata.get(METADATA.endpoint)).toEqual(['bl%C3%A4h%20%25']);
+  });
+
   it('sends a large payload in pieces, and what is urgent between them', async () => {
     const order: (string | undefined)[] = [];
     let bytes = 0;
@@ -234,14 +266,18 @@ describe('a stream that ends', () => {
     expect(error.message).toContain('the reason');
   });
 
-  it('says when to come back, if the platform does', async () => {
+  it.each([
+    ['1500', 1_500],
+    ['999999999', 3_600_000],
+    ['soon', undefined],
+  ])('says when to come back, if the platform does: %s', async (told, retryAfterMs) => {
     const metadata = new Metadata();
-    metadata.set(METADATA.retryAfterMs, '1500');
+    metadata.set(METADATA.retryAfterMs, told);
     const { port } = await listen(
       () => {},
       (call) => call.emit('error', { code: status.UNAVAILABLE, details: 'stopping', metadata }),
     );
-    expect(await errorOf(connect(port).hello(hello))).toMatchObject({ retryAfterMs: 1_500 });
+    expect(await errorOf(connect(port).hello(hello))).toMatchObject({ retryAfterMs });
   });
 
   it('takes every open question along, and the next one opens another', async () => {
@@ -315,6 +351,19 @@ describe('a question that is given up', () => {
     expect(streams).toHaveLength(1);
   });
 
+  it('may be answered all the same: nobody hears it, and the others are', async () => {
+    const { link, streams } = await serve((call, { call: number, kind }) => {
+      if (kind === 'abort') call.write({ call: number, leases: { leases: [lease] } });
+      if (kind === 'hello') call.write({ call: number, welcome });
+    });
+    const leaving = new AbortController();
+    const waiting = errorOf(link.take({ ...take, waitMs: 60_000 }, leaving.signal));
+    leaving.abort();
+    expect(await waiting).toMatchObject({ code: 'unavailable' });
+    expect(await link.hello(hello)).toEqual(welcome);
+    expect(streams).toHaveLength(1);
+  });
+
   it('before it was asked is not asked', async () => {
     const { link } = await serve(() => {});
     const gone = AbortSignal.abort();
@@ -352,6 +401,43 @@ describe('a link', () => {
     const error = await errorOf(connect(script.port).hello(hello));
     expect(error.code).toBe('unavailable');
     expect(error.message).toContain('ECONNREFUSED');
+  });
+
+  const TLS_ASKED = 'it was closed while it was opened; does the port want TLS, or another client';
+  it.each<[string, string, () => NetServer, string]>([
+    [
+      'without TLS to a port that has it',
+      'grpc',
+      () => createTlsServer({ cert: CERTIFICATE, key: CERTIFICATE_KEY }),
+      TLS_ASKED,
+    ],
+    [
+      'to a port that resets what comes',
+      'grpc',
+      () =>
+        createNetServer((socket) => {
+          // Not before the other end takes the connection for open.
+          socket.on('error', () => {}).once('data', () => socket.resetAndDestroy());
+        }),
+      TLS_ASKED,
+    ],
+    ['with TLS to a port without', 'grpcs', () => createHttpServer(), 'TLS: wrong version number'],
+    ['to a port of HTTP/1', 'grpc', () => createHttpServer(), 'is it the gRPC port?'],
+  ])('%s says so, in the same words each time', async (_name, scheme, create, words) => {
+    const server = create();
+    onTestFinished(() => void server.close());
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    const link = createGrpcLink({
+      ...{ url: `${scheme}://127.0.0.1:${port}`, endpointId: 'echo', key: 'mr_k', log: silentLog },
+    });
+    links.push(link);
+    const first = await errorOf(link.hello(hello));
+    expect(first).toMatchObject({ code: 'unavailable', message: expect.stringContaining(words) });
+    expect(first.message).toMatch(/^stream ended: UNAVAILABLE no connection: [^\n]*$/);
+    // The library tells when its last try was; by then it has tried again.
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect((await errorOf(link.hello(hello))).message).toBe(first.message);
   });
 
   it('that is closed answers nothing any more', async () => {

@@ -375,6 +375,43 @@ describe('a stop on RunPod', () => {
     expect(server.job('j1').results).toHaveLength(2);
   });
 
+  it.each([
+    { status: 404, what: 'is not there' },
+    { status: 410, what: 'is not there any more' },
+    { status: 501, what: 'is not made yet' },
+  ])('may have a channel that $what: $status', async ({ status }) => {
+    const { link, server } = await connect({
+      fault: (route) => (route === 'stop' ? { kind: 'status', status } : undefined),
+    });
+    await server.until(() => server.of('stop').length > 0);
+    expect(await link.renew({ ...worker, waitMs: 300, leases: [] }, never)).toEqual({
+      ended: [],
+      drain: false,
+    });
+  });
+
+  it('comes soon after a 400, which says that there is nothing to be stopped', async () => {
+    const { lease, link, server } = await begin({
+      fault: (route) => (route === 'stop' ? { kind: 'status', status: 400 } : undefined),
+    });
+    await server.until(() => server.of('stop').length > 0);
+    server.fault = undefined;
+    server.stop('j1');
+    const { jobId, token } = lease;
+    const leases = [{ jobId, token, stopping: false }];
+    const { ended } = await link.renew({ ...worker, waitMs: 90_000, leases }, never);
+    expect(ended).toEqual([{ jobId, token, verdict: 'cancelled' }]);
+  });
+
+  it('that cannot be brought is known: leases are not renewed then', async () => {
+    const { link, server } = await connect({
+      fault: (route) => (route === 'stop' ? { kind: 'status', status: 502 } : undefined),
+    });
+    await server.until(() => server.of('stop').length > 1);
+    const renewed = link.renew({ ...worker, waitMs: 0, leases: [] }, never);
+    await expect(renewed).rejects.toMatchObject({ code: 'unavailable' });
+  });
+
   it('that is asked for while the job is delivered anew does not keep it from running', async () => {
     const { link, server } = await begin();
     server.stop('j1');
@@ -459,6 +496,27 @@ describe('a report on RunPod', () => {
     await reports.send(reports.completed('kept'));
     expect((await server.result('old')).output).toBe('kept');
   });
+
+  it('that an earlier process left has no output where that process sent a part of the stream', async () => {
+    const server = await start();
+    const link = open(server);
+    const left = { jobId: 'old', attempt: 1, token: 'before' };
+    await greet(link, [left]);
+    const reports = new Reports(link, left);
+    reports.chunks('sent', 'by it');
+    await reports.send(reports.chunks('sent', 'now'), reports.streamed());
+    expect(server.job('old').stream.map(({ output }) => output)).toEqual(['sent', 'now']);
+    expect(await server.result('old')).toMatchObject({ output: [], isStream: 'true' });
+  });
+
+  it('is brought for a job whose id is no text for a header', async () => {
+    const { link, server } = await connect();
+    server.submit('é\n✓', {});
+    const lease = await takeOne(link);
+    const reports = new Reports(link, lease);
+    await reports.send(reports.completed(1));
+    expect((await server.result('é\n✓')).output).toBe(1);
+  });
 });
 
 describe('pings on RunPod', () => {
@@ -529,5 +587,35 @@ describe('the end of a worker on RunPod', () => {
     const about = { protocol: 1, version: '0.0.0', slots: 1, devices: [], outbox: [] };
     await next.hello({ ...worker, incarnation: 6, ...about });
     expect(String((await server.result('j1')).error)).toContain('died');
+  });
+
+  it('is told for each job, also where the platform cannot hear of one of them', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-ledger-'));
+    closers.push(() => rm(folder, { recursive: true }));
+    const { link, server } = await begin({}, { ledgerFolder: folder });
+    server.submit('j2', {});
+    await takeOne(link);
+    const isLater = { kind: 'status', status: 503, headers: { 'retry-after': '3600' } } as const;
+    server.fault = (route, jobId) => (route === 'done' && jobId === 'j1' ? isLater : undefined);
+    const bye = { ...worker, reason: 'drained' as const, outbox: [] };
+    await expect(link.bye(bye)).rejects.toMatchObject({ code: 'unavailable' });
+    await server.result('j2');
+    await link.close();
+    // The next process asks no sooner than it was told, and dies.
+    const about = { protocol: 1, version: '0.0.0', slots: 1, devices: [], outbox: [] };
+    const second = open(server, { ledgerFolder: folder });
+    await second.hello({ ...worker, incarnation: 6, ...about });
+    const isAsked = () => server.of('done').filter(({ jobId }) => jobId === 'j1').length;
+    await server.until(() => isAsked() === 2);
+    const pings = server.of('ping').length;
+    await server.until(() => server.of('ping').length > pings + 2);
+    expect(isAsked()).toBe(2);
+    await second.close();
+    // The one after it still knows.
+    server.fault = undefined;
+    const third = open(server, { ledgerFolder: folder });
+    await third.hello({ ...worker, incarnation: 7, ...about });
+    expect(String((await server.result('j1')).error)).toContain('died');
+    expect(server.job('j2').results).toHaveLength(1);
   });
 });
