@@ -1,5 +1,6 @@
 // `npm run bench [-- --rounds N] [figure…]`: every figure beside its floor of the same run.
 import { parseArgs } from 'node:util';
+import { measureFirstJob } from './first-job.ts';
 import { median } from './load.ts';
 import {
   type Figure,
@@ -10,6 +11,7 @@ import {
   measureRoundTrip,
 } from './measures.ts';
 import { measurePayloads } from './payloads.ts';
+import { measureProxy } from './proxy.ts';
 import { measureColdStart, measureIdleMemory } from './starts.ts';
 import { measureCancel, measureRecovery } from './stops.ts';
 
@@ -24,6 +26,8 @@ const MEASURES: Record<string, () => Promise<Figure[]>> = {
   cancel: measureCancel,
   recovery: measureRecovery,
   payload: measurePayloads,
+  firstjob: measureFirstJob,
+  proxy: measureProxy,
 };
 
 const { values, positionals } = parseArgs({

@@ -6,7 +6,8 @@ export interface Load {
   requests: number;
   url: string;
   headers?: Record<string, string>;
-  body: string | Buffer;
+  /** None: GET. */
+  body?: string | Buffer;
 }
 
 /** Sends the requests over one connection a client. @returns requests per second */
@@ -14,7 +15,7 @@ export async function sendLoad(load: Load): Promise<number> {
   const dispatcher = new Agent({ connections: load.clients, pipelining: 1 });
   let left = load.requests;
   const client = async () => {
-    while (left-- > 0) await post(load, dispatcher);
+    while (left-- > 0) await send(load, dispatcher);
   };
   const startedAt = performance.now();
   await Promise.all(Array.from({ length: load.clients }, client));
@@ -29,23 +30,24 @@ export async function timeEach(load: Omit<Load, 'clients'>): Promise<number[]> {
   const times: number[] = [];
   for (let i = 0; i < load.requests; i++) {
     const startedAt = performance.now();
-    await post(load, dispatcher);
+    await send(load, dispatcher);
     times.push(performance.now() - startedAt);
   }
   await dispatcher.close();
   return times;
 }
 
-async function post(load: Omit<Load, 'clients' | 'requests'>, dispatcher: Agent): Promise<void> {
-  const answer = await request(load.url, {
-    method: 'POST',
+async function send(load: Omit<Load, 'clients' | 'requests'>, dispatcher: Agent): Promise<void> {
+  const { body, headers, url } = load;
+  const answer = await request(url, {
     dispatcher,
-    headers: { 'content-type': 'application/json', ...load.headers },
-    body: load.body,
+    ...(body === undefined
+      ? { headers: { ...headers } }
+      : { method: 'POST', headers: { 'content-type': 'application/json', ...headers }, body }),
   });
   const text = await answer.body.arrayBuffer();
   if (answer.statusCode !== 200) {
-    throw new Error(`${load.url}: ${answer.statusCode} ${Buffer.from(text).toString()}`);
+    throw new Error(`${url}: ${answer.statusCode} ${Buffer.from(text).toString()}`);
   }
 }
 

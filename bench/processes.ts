@@ -16,6 +16,8 @@ export interface Platform {
   url: string;
   /** For workers. */
   grpcUrl: string;
+  /** With the data in it. */
+  folder: string;
   pid: number;
   adminKey: string;
   workerKey: string;
@@ -23,8 +25,24 @@ export interface Platform {
 }
 
 /** `millrace serve` on a fresh data folder on disk. */
-export async function startPlatform(endpoints: string[]): Promise<Platform> {
+export async function startPlatform(
+  endpoints: string[],
+  args: readonly string[] = [],
+): Promise<Platform> {
   const folder = await mkdtemp(join(tmpdir(), 'millrace-bench-'));
+  const platform = await startPlatformIn(folder, [
+    ...args,
+    ...endpoints.flatMap((name) => ['--endpoint', name]),
+  ]);
+  const stop = async () => {
+    await platform.stop();
+    await rm(folder, { recursive: true });
+  };
+  return { ...platform, stop };
+}
+
+/** On what an earlier one has left in the folder; it stays there. */
+export async function startPlatformIn(folder: string, args: readonly string[]): Promise<Platform> {
   const keyFile = join(folder, 'keys');
   const child = spawn(process.execPath, [
     BIN,
@@ -37,7 +55,9 @@ export async function startPlatform(endpoints: string[]): Promise<Platform> {
     join(folder, 'data'),
     '--key-file',
     keyFile,
-    ...endpoints.flatMap((name) => ['--endpoint', name]),
+    '--rate-limit',
+    'none',
+    ...args,
   ]);
   const [, url = '', grpcUrl = ''] = await waitForText(child, READY);
   const keys = await readFile(keyFile, 'utf8');
@@ -45,13 +65,11 @@ export async function startPlatform(endpoints: string[]): Promise<Platform> {
   return {
     url,
     grpcUrl,
+    folder,
     pid: child.pid ?? 0,
     adminKey: readKey('MILLRACE_ADMIN_KEY'),
     workerKey: readKey('MILLRACE_WORKER_KEY'),
-    stop: async () => {
-      await stopProcess(child);
-      await rm(folder, { recursive: true });
-    },
+    stop: () => stopProcess(child),
   };
 }
 
@@ -98,8 +116,11 @@ export function spawnNode(...args: string[]): ChildProcess {
 }
 
 /** A floor that tells its URL by IPC. */
-export async function startFloor(file: string): Promise<{ url: string; stop(): Promise<void> }> {
-  const child = fork(benchFile(file), { stdio: 'ignore' });
+export async function startFloor(
+  file: string,
+  args: readonly string[] = [],
+): Promise<{ url: string; stop(): Promise<void> }> {
+  const child = fork(benchFile(file), args, { stdio: 'ignore' });
   const [url] = await once(child, 'message');
   return { url: String(url), stop: () => stopProcess(child) };
 }

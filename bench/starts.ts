@@ -20,16 +20,11 @@ export async function measureColdStart(): Promise<Figure[]> {
   const floorMs: number[] = [];
   const processMs: number[] = [];
   const workerMs: number[] = [];
-  const timeWorker = (args: string[]) =>
-    timeToRequest('/take', (url) => {
-      const worker = { url, key: 'mr_x', endpoint: 'noop', handler: 'handlers/noop.ts', slots: 1 };
-      return spawnWorker(worker, args);
-    });
   for (let i = 0; i < 5; i++) {
     const startFloor = (url: string) => spawnNode(benchFile('floors/first-request.ts'), url);
     floorMs.push(await timeToRequest('/', startFloor));
-    processMs.push(await timeWorker(['--unsupervised']));
-    workerMs.push(await timeWorker([]));
+    processMs.push(await timeWorkerStart(['--unsupervised']));
+    workerMs.push(await timeWorkerStart([]));
   }
   const name = 'cold start, spawn to first take';
   const floors = [{ name: 'bare node + undici, to its first request', value: median(floorMs) }];
@@ -66,6 +61,14 @@ export async function measureIdleMemory(): Promise<Figure[]> {
     { name: 'idle worker process, one thread', unit: 'MB RSS', value: own, floors: [floor, peer] },
     { name: 'its supervisor', unit: 'MB RSS', value: above, floors: [floor] },
   ];
+}
+
+/** From the spawn of `millrace worker` to its first take. @returns ms */
+export function timeWorkerStart(args: string[]): Promise<number> {
+  return timeToRequest('/take', (url) => {
+    const worker = { url, key: 'mr_x', endpoint: 'noop', handler: 'handlers/noop.ts', slots: 1 };
+    return spawnWorker(worker, args);
+  });
 }
 
 /** From the spawn to the first request whose path ends in `ending`; other verbs are welcomed. */

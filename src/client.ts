@@ -1,5 +1,5 @@
-// The public door for programs that submit jobs and read them: `millrace/client`. One client is
-// bound to one endpoint; how answers are fetched and repeated is in client/.
+// The public door for programs: `millrace/client`. A client submits the jobs of one endpoint and reads
+// them; a platform has everything else. How answers are fetched and repeated is in client/.
 import { ApiCaller, type ApiCallerOptions } from './client/api-caller.ts';
 import { readStream, type StreamChunk, type StreamOptions } from './client/chunk-stream.ts';
 import { followLog, type LogOptions, type LogPage, readLogPage } from './client/job-log.ts';
@@ -10,16 +10,33 @@ import { routes } from './wire/routes.ts';
 
 export { ApiError, UnreachableError } from './client/api-caller.ts';
 export type { StreamChunk, StreamOptions } from './client/chunk-stream.ts';
+export type { Endpoints } from './client/endpoints.ts';
 export type { LogOptions, LogPage } from './client/job-log.ts';
+export type { Keys, RotationOptions } from './client/keys.ts';
+export { createPlatform, type Platform } from './client/platform.ts';
+export type { PodLogOptions, Pods } from './client/pods.ts';
+export type {
+  EndpointChange,
+  NewEndpoint,
+  NewKey,
+  NewPod,
+  NewTemplate,
+  PodChange,
+  TemplateChange,
+} from './client/requests.ts';
+export type { ListOptions, Page, PageOptions } from './client/resource-pages.ts';
+export type { Listed, ResourceOptions, Resources } from './client/resources.ts';
 export {
   type ReceivedWebhook,
   verifyWebhook,
   WEBHOOK_HEADERS,
   WebhookRefusedError,
 } from './client/webhook.ts';
+export type { CpuFlavor, GpuType } from './wire/catalog.ts';
 export type { Chunk, Metrics } from './wire/chunk.ts';
 export { reassemble } from './wire/chunk-reassembly.ts';
-export type { EndpointHealth } from './wire/endpoint.ts';
+export type { DecisionRecord } from './wire/decision.ts';
+export type { EndpointHealth, EndpointRecord } from './wire/endpoint.ts';
 export type {
   ErrorCode,
   FailedAttempt,
@@ -31,7 +48,10 @@ export type {
   StuckPlace,
 } from './wire/job.ts';
 export type { Json } from './wire/json.ts';
+export type { IssuedKeyRecord, KeyRecord } from './wire/key.ts';
+export type { PodAction, PodRecord, PodStatus } from './wire/pod.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
+export type { TemplateRecord } from './wire/template.ts';
 
 export interface ClientOptions extends ApiCallerOptions {
   /** Id of the endpoint: `echo` in `/v2/echo/run`. */

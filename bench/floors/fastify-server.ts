@@ -1,7 +1,9 @@
-// The floor of everything over HTTP: fastify with two routes that do nothing, told by IPC where it is.
+// The floor of everything over HTTP: fastify with routes that do nothing. It tells by IPC where it is,
+// unless it is told where to be.
 import fastify from 'fastify';
 
 const app = fastify({ bodyLimit: 32 * 1_048_576 });
+app.get('/ping', async () => 'ready');
 app.post('/small', async () => ({ id: '0', status: 'IN_QUEUE' }));
 app.addContentTypeParser(
   'application/octet-stream',
@@ -9,5 +11,7 @@ app.addContentTypeParser(
   (_request, body, done) => done(null, body),
 );
 app.post('/echo', async (request, reply) => reply.type('application/json').send(request.body));
-process.send?.(await app.listen({ port: 0, host: '127.0.0.1' }));
+const { PORT = '0' } = process.env;
+const url = await app.listen({ port: Number(PORT), host: '127.0.0.1' });
+process.send?.(url);
 process.on('disconnect', () => process.exit());

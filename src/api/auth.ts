@@ -1,5 +1,7 @@
-// Who may call what: by key, or without one on the machine itself when the platform runs for that.
+// Who calls, by key, or without one on the machine itself when the platform runs for that; and what he
+// may: for an endpoint of another user he gets the answer that he gets for none.
 import type { FastifyRequest } from 'fastify';
+import type { Endpoints } from '../control/endpoints.ts';
 import type { KeyHolder, Keys } from '../control/keys.ts';
 import { allows, type Scope } from '../control/scopes.ts';
 import { ProblemError } from '../wire/problem.ts';
@@ -35,8 +37,11 @@ const BEARER = /^bearer +/i;
 
 export interface GateOptions {
   keys: Keys;
+  endpoints: EndpointOwners;
   access: Access;
 }
+
+export type EndpointOwners = Pick<Endpoints, 'ownerOf'>;
 
 export class Gate {
   readonly #options: GateOptions;
@@ -45,21 +50,10 @@ export class Gate {
     this.#options = options;
   }
 
-  /** @throws ProblemError `unauthorized`, `forbidden` */
-  admit(request: FastifyRequest, scope: Scope): void {
-    const holder = this.#identify(request, scope);
-    const endpoint = readEndpoint(request.params);
-    requireScope(holder, scope, endpoint);
-    request.holder = holder;
-  }
-
-  #identify(request: FastifyRequest, scope: Scope): KeyHolder {
+  /** Who calls. @throws ProblemError `unauthorized` */
+  identify(request: FastifyRequest, scope: Scope): KeyHolder {
     const { authorization } = request.headers;
-    if (authorization !== undefined) {
-      const holder = this.#options.keys.authenticate(authorization.replace(BEARER, ''));
-      if (holder) return holder;
-      throw new ProblemError('unauthorized', 'the API key is malformed, not known or has expired');
-    }
+    if (authorization !== undefined) return identifyKey(this.#options.keys, authorization);
     if (this.#options.access === 'keys' || scope === 'worker') {
       throw new ProblemError('unauthorized', 'no API key: send "Authorization: Bearer <key>"');
     }
@@ -70,6 +64,31 @@ export class Gate {
       `without an API key only this machine may call: ${reason}`,
     );
   }
+
+  /** Whether the one who calls may. @throws ProblemError `not_found`, `forbidden` */
+  admit({ holder, params }: FastifyRequest, scope: Scope): void {
+    const endpoint = readEndpoint(params);
+    if (endpoint !== undefined) requireOwnEndpoint(holder, endpoint, this.#options.endpoints);
+    requireScope(holder, scope, endpoint);
+  }
+}
+
+/** `presented`: with the word Bearer or without. @throws ProblemError `unauthorized` */
+export function identifyKey(keys: Keys, presented: string): KeyHolder {
+  const holder = keys.authenticate(presented.replace(BEARER, ''));
+  if (holder) return holder;
+  throw new ProblemError('unauthorized', 'the API key is malformed, not known or has expired');
+}
+
+/** @throws ProblemError `not_found` */
+export function requireOwnEndpoint(
+  holder: KeyHolder | undefined,
+  endpoint: string,
+  endpoints: EndpointOwners,
+): void {
+  const owner = endpoints.ownerOf(endpoint);
+  if (owner !== undefined && owner === holder?.userId) return;
+  throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
 }
 
 /** @throws ProblemError `forbidden` */
@@ -81,6 +100,12 @@ export function requireScope(
   if (holder && allows(holder, scope, endpoint)) return;
   const where = endpoint === undefined ? '' : ` for endpoint ${endpoint}`;
   throw new ProblemError('forbidden', `the API key lacks the scope ${scope}${where}`);
+}
+
+/** For what tells of all users at once. @throws ProblemError `forbidden` */
+export function requireOwner(holder: KeyHolder | undefined): void {
+  if (holder?.userId === LOCAL_HOLDER.userId) return;
+  throw new ProblemError('forbidden', 'this is for the operator of the platform');
 }
 
 function readEndpoint(params: unknown): string | undefined {

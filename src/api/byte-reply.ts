@@ -1,4 +1,5 @@
 // Answers whose bytes are ready: written as they are, large ones piece by piece without a copy.
+import type { ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
 
 export const JSON_MEDIA_TYPE = 'application/json; charset=utf-8';
@@ -16,15 +17,21 @@ export function sendBytes(reply: FastifyReply, { mediaType, pieces }: BytesAnswe
   const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
   reply.header('content-type', mediaType);
   if (length <= JOIN_BYTES) return reply.send(Buffer.concat(pieces, length));
+  const raw = takeOver(reply);
+  raw.setHeader('content-length', length);
+  for (const piece of joinSmall(pieces)) raw.write(piece);
+  raw.end();
+  return reply;
+}
+
+/** What is behind the reply, with the status and headers that were set on it: nothing is sent yet. */
+export function takeOver(reply: FastifyReply): ServerResponse {
   const { raw } = reply.hijack();
   raw.statusCode = reply.statusCode;
   for (const [name, value] of Object.entries(reply.getHeaders())) {
     if (value !== undefined) raw.setHeader(name, value);
   }
-  raw.setHeader('content-length', length);
-  for (const piece of joinSmall(pieces)) raw.write(piece);
-  raw.end();
-  return reply;
+  return raw;
 }
 
 /** The same bytes in fewer pieces: a write costs more than a copy of the little that it writes. */

@@ -30,11 +30,16 @@ export class Connections {
    */
   closeIdle(): void {
     for (const [socket, response] of this.#open) {
-      if (!response || response.writableFinished) socket.destroy();
+      if (!response || (response.writableFinished && !isUpgraded(response))) socket.destroy();
     }
   }
 
   closeAll(): void {
     for (const socket of this.#sockets) socket.destroy();
   }
+}
+
+/** Its answer was the beginning of what it is there for. */
+function isUpgraded({ statusCode }: ServerResponse): boolean {
+  return statusCode === 101;
 }

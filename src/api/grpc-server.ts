@@ -25,13 +25,14 @@ import {
   PROTO_PATH,
   SERVICE_NAME,
 } from '../wire/worker-stream.ts';
-import { requireScope } from './auth.ts';
+import { type EndpointOwners, identifyKey, requireOwnEndpoint, requireScope } from './auth.ts';
 import { showProblem, toStatus } from './grpc-refusals.ts';
 import { WorkerStream } from './grpc-service.ts';
 import type { WorkerRoutesOptions } from './worker-routes.ts';
 
 export interface GrpcServerOptions extends WorkerRoutesOptions {
   keys: Keys;
+  endpoints: EndpointOwners;
   log: Log;
   clock: Clock;
   host: string;
@@ -121,18 +122,17 @@ function openStream(call: Call, options: GrpcServerOptions, streams: Set<WorkerS
   }
 }
 
-/** @throws ProblemError `unavailable`, `unauthorized`, `forbidden` */
-function admitCaller(call: Call, endpoint: string, { isClosing, keys }: GrpcServerOptions): void {
+/** @throws ProblemError `unavailable`, `unauthorized`, `not_found`, `forbidden` */
+function admitCaller(call: Call, endpoint: string, options: GrpcServerOptions): void {
+  const { endpoints, isClosing, keys } = options;
   if (isClosing()) throw describeClosing();
   const presented = readMetadata(call, METADATA.key);
   if (presented === undefined) {
     const how = `send "${METADATA.key}: Bearer <key>" in the metadata`;
     throw new ProblemError('unauthorized', `no API key: ${how}`);
   }
-  const holder = keys.authenticate(presented.replace(/^bearer +/i, ''));
-  if (!holder) {
-    throw new ProblemError('unauthorized', 'the API key is malformed, not known or has expired');
-  }
+  const holder = identifyKey(keys, presented);
+  requireOwnEndpoint(holder, endpoint, endpoints);
   requireScope(holder, 'worker', endpoint);
 }
 

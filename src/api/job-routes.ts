@@ -7,12 +7,12 @@ import { readTraceContext, TRACE_HEADERS } from '../wire/trace-context.ts';
 import { requireScope } from './auth.ts';
 import { checkNoBody, hashBody, readSubmission } from './body.ts';
 import { JSON_MEDIA_TYPE, sendBytes } from './byte-reply.ts';
+import { describeNext, readPage } from './paging.ts';
 import { abortWhenGone } from './problem-reply.ts';
-import { type QueryValues, readInteger, readStatus, refuseParameter } from './query.ts';
+import { type QueryValues, readInteger, readStatus } from './query.ts';
 
 /** Of operations that take no body: enough for an empty object with some space. */
 export const NO_BODY_BYTES = 1_024;
-const LIST_LIMIT = { min: 1, max: 1_000, default: 100 };
 
 export interface EndpointRoute {
   Params: { endpoint: string };
@@ -106,10 +106,9 @@ function addReadingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): vo
       const { jobs, next } = await queue.jobs.list({
         endpointId: request.params.endpoint,
         status: readStatus(request.query),
-        before: readCursor(request.query),
-        limit: readInteger(request.query, 'limit', LIST_LIMIT) ?? LIST_LIMIT.default,
+        ...readPage(request.query),
       });
-      return sendJson(reply, next === undefined ? { jobs } : { jobs, cursor: encodeCursor(next) });
+      return sendJson(reply, { jobs, ...describeNext(next) });
     },
   );
 
@@ -168,19 +167,6 @@ export function readJobKey({ endpoint, job }: JobRoute['Params']): {
   id: string;
 } {
   return { endpointId: endpoint, id: job };
-}
-
-/** The list's place, in a form that nobody computes with. */
-function encodeCursor(position: number): string {
-  return Buffer.from(String(position)).toString('base64url');
-}
-
-function readCursor(query: QueryValues): number | undefined {
-  const text = query['cursor'];
-  if (text === undefined) return undefined;
-  const decoded = typeof text === 'string' ? Buffer.from(text, 'base64url').toString('latin1') : '';
-  if (/^\d{1,16}$/.test(decoded)) return Number(decoded);
-  throw refuseParameter('cursor', 'must be the cursor of an earlier answer');
 }
 
 /** A line like the others, of level warn. */

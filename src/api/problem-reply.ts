@@ -92,6 +92,8 @@ export class ProblemReplies {
       raw.socket.once('close', cancel);
       raw.once('end', () => {
         cancel();
+        // The connection may live on, through many refusals.
+        raw.socket.off('close', cancel);
         if (closesAfter) raw.socket.destroySoon();
       });
     });

@@ -31,6 +31,13 @@ export function readStatus(query: QueryValues): JobStatus | undefined {
   return status ?? raise(refuseParameter('status', `must be one of ${JOB_STATUSES.join(', ')}`));
 }
 
+/** Undefined when it is not there. @throws ProblemError `invalid` */
+export function readText(query: QueryValues, name: string): string | undefined {
+  const text = query[name];
+  if (text === undefined || (typeof text === 'string' && text !== '')) return text;
+  throw refuseParameter(name, 'must be one text that is not empty');
+}
+
 export function refuseParameter(name: string, rule: string): ProblemError {
   return new ProblemError('invalid', `${name} ${rule}`, { errors: [`${name}: ${rule}`] });
 }

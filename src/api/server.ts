@@ -10,23 +10,42 @@ import { type FastifyInstance, fastify } from 'fastify';
 import { Registry } from 'prom-client';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import type { Balancer } from '../control/balancer.ts';
 import type { Endpoints } from '../control/endpoints.ts';
 import type { Keys } from '../control/keys.ts';
+import type { Pods } from '../control/pods.ts';
+import { UserKeys } from '../control/user-keys.ts';
 import type { Queue } from '../queue/queue.ts';
 import { FRAMES_MEDIA_TYPE } from '../wire/frames.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { WorkerLink } from '../wire/worker-link.ts';
-import { type Access, Gate } from './auth.ts';
+import type { Access } from './auth.ts';
 import { readBody } from './body-reader.ts';
+import { addCatalogRoutes, type CatalogRoutesOptions } from './catalog-routes.ts';
 import { Connections } from './connections.ts';
+import { addEndpointBodyRoutes, addEndpointRoutes } from './endpoint-routes.ts';
+import { collectRoutes, guard, type ServedRoute } from './guard.ts';
 import { addJobRoutes, addSubmissionRoutes } from './job-routes.ts';
-import { createMetrics, type Metrics } from './metrics.ts';
+import { addKeyBodyRoutes, addKeyRoutes } from './key-routes.ts';
+import { foldTarget } from './lb-path.ts';
+import { addLbRoutes } from './lb-routes.ts';
+import { mayUpgrade, serveExpectations, serveUpgrades } from './lb-upgrade.ts';
+import { createMetrics } from './metrics.ts';
+import { addOpenApiRoutes } from './openapi-routes.ts';
+import { addPodBodyRoutes, addPodRoutes } from './pod-routes.ts';
 import { ProblemReplies, writeRawProblem } from './problem-reply.ts';
+import type { RateGate } from './rate-limit.ts';
 import { addRunpodClientRoutes } from './runpod-client-routes.ts';
 import { addRunpodWorkerRoutes } from './runpod-worker-routes.ts';
+import { addScalerRoutes, type ScalerRoutesOptions } from './scaler-routes.ts';
 import { StreamCursors } from './stream-cursors.ts';
 import { addStreamRoutes } from './stream-routes.ts';
 import { addSystemRoutes } from './system-routes.ts';
+import {
+  addTemplateBodyRoutes,
+  addTemplateRoutes,
+  type TemplateRoutesOptions,
+} from './template-routes.ts';
 import { answerUnknownRoutes } from './unknown-routes.ts';
 import { addReportRoute, addWorkerVerbRoutes, type WorkerRoutesOptions } from './worker-routes.ts';
 
@@ -34,6 +53,12 @@ export interface ApiServerOptions {
   queue: Queue;
   keys: Keys;
   endpoints: Endpoints;
+  /** Default: there are no templates and no catalogue. */
+  resources?: TemplateRoutesOptions & CatalogRoutesOptions & Pick<ScalerRoutesOptions, 'decisions'>;
+  /** Default: there is no engine to run any. */
+  pods?: Pods | undefined;
+  /** Default: no endpoint is load-balanced. */
+  balancer?: Balancer | undefined;
   log: Log;
   clock: Clock;
   host: string;
@@ -42,6 +67,8 @@ export interface ApiServerOptions {
   /** PEM. Default: plain HTTP. */
   tls?: { cert: string; key: string };
   access: Access;
+  /** Default: users may call as often as they like. */
+  rateGate?: RateGate | undefined;
   /** Of the package. */
   version: string;
   /** Metrics are registered in it; serves one server only. Default: a new one. */
@@ -53,6 +80,8 @@ export interface ApiServerOptions {
 }
 
 export interface ApiServer {
+  /** All of them, once it has started. */
+  readonly routes: readonly ServedRoute[];
   /** For other carriers of the worker link: the same queues, and what is noted of crashes. */
   readonly workers: WorkerRoutesOptions;
   /** Listens. @throws what the system says about the address */
@@ -65,16 +94,18 @@ export interface ApiServer {
 }
 
 export function createServer(options: ApiServerOptions): ApiServer {
-  const { clock, host, port, queue, closeMs = 5_000 } = options;
+  const { balancer, clock, host, port, queue, closeMs = 5_000 } = options;
   const connections = new Connections();
-  const { app, workers } = assemble(options, connections);
+  const { app, routes, workers } = assemble(options, connections);
   return {
+    routes,
     workers,
     async start() {
       await app.listen({ host, port });
       return { url: readUrl(app, options) };
     },
     async close() {
+      balancer?.stop();
       await queue.close();
       const cancel = clock.after(closeMs, () => connections.closeAll());
       const closed = app.close();
@@ -92,10 +123,12 @@ const LISTENER_OPTIONS: ServerOptions = {
   // Longer than the minute that load balancers keep connections: they close first.
   keepAliveTimeout: 75_000,
   noDelay: true,
+  shouldUpgradeCallback: mayUpgrade,
 };
 
 interface Assembly {
   app: FastifyInstance;
+  routes: readonly ServedRoute[];
   workers: WorkerRoutesOptions;
 }
 
@@ -113,6 +146,7 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
     exposeHeadRoutes: false,
     return503OnClosing: false,
     routerOptions: { maxParamLength: 200 },
+    rewriteUrl: ({ url = '/' }) => foldTarget(url),
     serverFactory: (listener) => createListener(listener, options, connections),
     frameworkErrors: (error, request, reply) => problems.send(error, request, reply),
     clientErrorHandler: (error, socket) => {
@@ -124,7 +158,8 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
   app.decorateRequest('holder', undefined);
   app.setErrorHandler((error, request, reply) => problems.send(error, request, reply));
   answerUnknownRoutes(app);
-  guard(app, options, metrics);
+  const routes = collectRoutes(app);
+  guard(app, { ...options, metrics });
   const worker: WorkerRoutesOptions = {
     linkTo: createLinks(queue, endpoints),
     noteCrash(endpoint, { detail, incarnation, workerId }) {
@@ -137,15 +172,38 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
     addWorkerVerbRoutes(scope, worker);
   });
   addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, worker));
+  addResourceScopes(app, options);
+  if (options.balancer) addLbRoutes(app, { ...options, balancer: options.balancer });
   const cursors = new StreamCursors({ queue, log });
   addBodyScope(app, '*', (scope) => {
     addJobRoutes(scope, { queue });
     addStreamRoutes(scope, { queue, cursors, log });
     addSystemRoutes(scope, { endpoints, metrics, version, isReady });
+    addOpenApiRoutes(scope, { version });
   });
   addBodyScope(app, '*', (scope) => addRunpodClientRoutes(scope, { queue, cursors, log, clock }));
   addBodyScope(app, '*', (scope) => addRunpodWorkerRoutes(scope, { ...worker, queue, clock, log }));
-  return { app, workers: worker };
+  return { app, routes, workers: worker };
+}
+
+function addResourceScopes(app: FastifyInstance, options: ApiServerOptions): void {
+  const { endpoints, pods, resources } = options;
+  const userKeys = new UserKeys(options);
+  addBodyScope(app, 'application/json', (scope) => {
+    addKeyBodyRoutes(scope, { userKeys });
+    addEndpointBodyRoutes(scope, { endpoints });
+    addPodBodyRoutes(scope, { pods });
+    if (resources) addTemplateBodyRoutes(scope, resources);
+  });
+  addBodyScope(app, '*', (scope) => {
+    addKeyRoutes(scope, { userKeys });
+    addEndpointRoutes(scope, { endpoints });
+    addPodRoutes(scope, { pods });
+    if (!resources) return;
+    addTemplateRoutes(scope, resources);
+    addCatalogRoutes(scope, resources);
+    addScalerRoutes(scope, { ...resources, endpoints });
+  });
 }
 
 function createListener(
@@ -160,6 +218,8 @@ function createListener(
   const server = tls
     ? createHttpsServer({ ...LISTENER_OPTIONS, ...tls }, note)
     : createHttpServer(LISTENER_OPTIONS, note);
+  serveUpgrades(server, note);
+  serveExpectations(server, note);
   // Node itself would refuse an expectation that it does not know, without a problem in the answer.
   server.on('checkExpectation', note);
   connections.watch(server, tls ? 'secureConnection' : 'connection');
@@ -177,40 +237,6 @@ function addBodyScope(
     scope.addContentTypeParser(mediaType, readBody);
     addRoutes(scope);
     registered();
-  });
-}
-
-/** What every request passes first: not when closing, not without a right; and last: it is noted. */
-function guard(app: FastifyInstance, options: ApiServerOptions, metrics: Metrics): void {
-  const { queue } = options;
-  const gate = new Gate(options);
-
-  app.addHook('onRoute', ({ config, url }) => {
-    if (!config?.access) throw new Error(`route ${url} does not say who may call it`);
-  });
-
-  app.addHook('onRequest', (request, reply, done) => {
-    try {
-      if (queue.isClosing) {
-        reply.header('connection', 'close');
-        throw new ProblemError('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });
-      }
-      // No access is named where there is no route.
-      const { access } = request.routeOptions.config;
-      if (access !== undefined && access !== 'open') gate.admit(request, access);
-      done();
-    } catch (error) {
-      done(error instanceof Error ? error : new Error(String(error)));
-    }
-  });
-
-  app.addHook('onResponse', (request, reply, done) => {
-    const { method, raw, routeOptions } = request;
-    const route = routeOptions.url ?? 'none';
-    metrics.note({ method, route, status: reply.statusCode, durationMs: reply.elapsedTime });
-    // A connection kept alive would hold up the end.
-    if (queue.isClosing && raw.complete) raw.socket.destroySoon();
-    done();
   });
 }
 

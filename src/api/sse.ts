@@ -8,7 +8,7 @@ import type { Queue } from '../queue/queue.ts';
 import type { Position, StreamPage } from '../queue/streams.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { STREAM_HEADERS } from '../wire/routes.ts';
-import { joinSmall } from './byte-reply.ts';
+import { joinSmall, takeOver } from './byte-reply.ts';
 
 /** A comment goes out after so long without a chunk: proxies cut what is silent. */
 const KEEP_ALIVE_MS = 15_000;
@@ -44,7 +44,7 @@ export async function sendEvents(
     maxBytes: PAGE_BYTES,
     signal,
   });
-  const { raw } = reply.hijack();
+  const raw = takeOver(reply);
   raw.writeHead(200, {
     'content-type': 'text/event-stream',
     'cache-control': 'no-store',

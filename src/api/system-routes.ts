@@ -2,6 +2,7 @@
 import type { FastifyInstance } from 'fastify';
 import type { Endpoints } from '../control/endpoints.ts';
 import { ProblemError } from '../wire/problem.ts';
+import { requireOwner } from './auth.ts';
 import { sendJson } from './job-routes.ts';
 import type { Metrics } from './metrics.ts';
 
@@ -16,8 +17,8 @@ export interface SystemRoutesOptions {
 }
 
 /**
- * `/healthz` and `/readyz` are open. `/metrics` names endpoints and their load: it wants `jobs:read`
- * for all endpoints like any other client call, and none where those want none.
+ * `/healthz` and `/readyz` are open. `/metrics` names the endpoints of all users and their load: it
+ * wants `jobs:read` for all endpoints, of the platform's owner, and no key where client calls want none.
  */
 export function addSystemRoutes(app: FastifyInstance, options: SystemRoutesOptions): void {
   const { endpoints, isReady, metrics, version } = options;
@@ -44,9 +45,10 @@ export function addSystemRoutes(app: FastifyInstance, options: SystemRoutesOptio
     },
   });
 
-  app.get('/metrics', { config: { access: 'jobs:read' } }, async (_request, reply) =>
-    reply.header('content-type', METRICS_MEDIA_TYPE).send(await metrics.collect()),
-  );
+  app.get('/metrics', { config: { access: 'jobs:read' } }, async ({ holder }, reply) => {
+    requireOwner(holder);
+    return reply.header('content-type', METRICS_MEDIA_TYPE).send(await metrics.collect());
+  });
 }
 
 /** Whatever the store says for a reason, it is not ready. */

@@ -5,6 +5,9 @@ export type Log = Logger;
 
 const SECRET_PATHS = ['key', 'authorization', '*.key', '*.authorization', 'headers.authorization'];
 
+/** A key may stand anywhere: in the text of an error, in what somebody sent in the wrong place. */
+const ANY_KEY = /\bmr_[A-Za-z0-9_-]{43}/g;
+
 export interface LogOptions {
   /** `fatal` to `trace`, or `silent`. Default `info`. */
   level?: string;
@@ -14,7 +17,12 @@ export interface LogOptions {
 
 export function createLog({ level = 'info', destination }: LogOptions = {}): Log {
   return pino(
-    { level, base: null, redact: { paths: SECRET_PATHS, censor: '[key]' } },
+    {
+      level,
+      base: null,
+      redact: { paths: SECRET_PATHS, censor: '[key]' },
+      hooks: { streamWrite: (line) => line.replaceAll(ANY_KEY, '[key]') },
+    },
     destination ?? pino.destination({ dest: 2, sync: true }),
   );
 }

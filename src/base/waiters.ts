@@ -65,8 +65,9 @@ export class Waiters {
     }
   }
 
-  wakeAll(): void {
-    for (const key of this.#entries.keys()) this.wake(key);
+  /** Of all keys, or of those that are meant. */
+  wakeAll(isMeant: (key: string) => boolean = () => true): void {
+    for (const key of this.#entries.keys()) if (isMeant(key)) this.wake(key);
   }
 
   #park(entry: Entry, { ms, signal, onWake }: Parking): Promise<boolean> {

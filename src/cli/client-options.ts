@@ -1,4 +1,5 @@
 // The options of commands that talk to a running platform, and what its refusals become.
+import { ApiCaller } from '../client/api-caller.ts';
 import { ApiError, type Client, createClient, UnreachableError } from '../client.ts';
 import { CommandError } from './command.ts';
 import { text, UsageError } from './options.ts';
@@ -28,8 +29,17 @@ export interface ClientTarget {
 
 /** @throws UsageError */
 export function connect({ endpoint, key, url }: ClientTarget): Client {
+  return checkUrl(() => createClient({ endpoint, key, url, repeats: REPEATS }));
+}
+
+/** To what belongs to no endpoint. @throws UsageError */
+export function connectCaller({ key, url }: Omit<ClientTarget, 'endpoint'>): ApiCaller {
+  return checkUrl(() => new ApiCaller({ key, url, repeats: REPEATS }));
+}
+
+function checkUrl<T>(connectTo: () => T): T {
   try {
-    return createClient({ endpoint, key, url, repeats: REPEATS });
+    return connectTo();
   } catch (error) {
     throw new UsageError(`--url: ${error instanceof Error ? error.message : String(error)}`);
   }

@@ -1,9 +1,10 @@
 // The platform under test: how it is reached, and what it is asked.
 import type { Log } from '../base/log.ts';
 import { createClient } from '../client.ts';
-import { chooseChecks, type Row, runChecks } from '../conformance/checks.ts';
+import { type Row, runChecks } from '../conformance/checks.ts';
 import { CommandError } from './command.ts';
 import type { ConformanceValues } from './conformance.ts';
+import { chooseAreas } from './conformance-areas.ts';
 import { UsageError } from './options.ts';
 import { openLink } from './platform-link.ts';
 
@@ -27,19 +28,16 @@ export async function checkPlatform({ log, onRow, values }: PlatformUnderTest): 
   if (values.protocol === 'runpod') {
     const { RunPodVisit } = await import('../conformance/runpod-visit.ts');
     const { runPodPlatformChecks } = await import('../conformance/runpod-platform-checks.ts');
-    return runChecks(
-      chooseChecks(runPodPlatformChecks, values.only),
-      new RunPodVisit(place),
-      onRow,
-    );
+    const checks = chooseAreas(runPodPlatformChecks, values.only);
+    const visit = new RunPodVisit(place);
+    await visit.knock().catch(rejectSilence);
+    return runChecks(checks, visit, onRow);
   }
   const { platformChecks } = await import('../conformance/platform-checks.ts');
+  const checks = chooseAreas(platformChecks, values.only);
   const { endpoint, jobsKey, jobsUrl, url } = place;
   const client = createClient({ url: jobsUrl, endpoint, key: jobsKey });
-  await client.health().catch((error: unknown) => {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new CommandError(`the job API does not answer: ${reason}`);
-  });
+  await client.health().catch(rejectSilence);
   const rest = { ca: undefined, clientCert: undefined, clientKey: undefined };
   const unused = { stateDir: undefined, workerId: undefined, runpodJoinText: false };
   const target = { url, endpoint, link: values.link, ...rest, ...unused };
@@ -48,11 +46,16 @@ export async function checkPlatform({ log, onRow, values }: PlatformUnderTest): 
   const terms = { leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 };
   const stage = { link, strangerLink, client, terms, submitted: [], visitors: [] };
   try {
-    return await runChecks(chooseChecks(platformChecks, values.only), stage, onRow);
+    return await runChecks(checks, stage, onRow);
   } finally {
     await link.close();
     await strangerLink.close();
   }
+}
+
+function rejectSilence(error: unknown): never {
+  const reason = error instanceof Error ? error.message : String(error);
+  throw new CommandError(`the job API does not answer: ${reason}`);
 }
 
 function readPlace(values: ConformanceValues): Place {

@@ -1,12 +1,15 @@
 // The worker under test: started if there is a command for it, waited for, told to leave at the end.
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Log } from '../base/log.ts';
-import { type Check, chooseChecks, Deviation, type Row, runChecks } from '../conformance/checks.ts';
-import { CommandError } from './command.ts';
+import { Deviation, type Row, runChecks } from '../conformance/checks.ts';
+import type { Departure } from '../conformance/departure.ts';
+import { CommandError, EXIT } from './command.ts';
 import { inheritEnvironment } from './config.ts';
 import type { ConformanceValues } from './conformance.ts';
+import { chooseAreas } from './conformance-areas.ts';
 import { packageVersion } from './package-info.ts';
+import { listenForStop } from './stop-signals.ts';
 
 /** A worker that does not end by then is killed. */
 const END_MS = 10_000;
@@ -28,95 +31,117 @@ interface Stand {
   close(): Promise<void>;
 }
 
-interface StandOptions {
+interface StandOptions extends Departure {
   host: string;
   port: number;
   carrier: 'http' | 'grpc';
   log: Log;
   version: string;
-  terminate: () => void;
-  exitCode?: Promise<number | null>;
 }
 
-/** @throws CommandError if no worker comes */
+/** @throws UsageError, CommandError if no worker comes */
 export async function checkWorker(test: WorkerUnderTest): Promise<Row[]> {
   const { command, log, values } = test;
   const { host, port } = values;
-  const exit = Promise.withResolvers<number | null>();
-  let child: ChildProcess | undefined;
-  const standOptions: StandOptions = {
-    ...{ host, port, carrier: values.link ?? 'http', log, version: packageVersion() },
-    terminate: () => {
-      if (child) child.kill('SIGTERM');
-      else process.stderr.write('Now send SIGTERM to the worker.\n');
-    },
-    ...(command.length > 0 && { exitCode: exit.promise }),
-  };
   const open = values.protocol === 'millrace' ? openMillrace : openRunPod;
-  const { check, stand } = await open(standOptions);
+  const workers: StartedWorker[] = [];
+  const start = () => {
+    const worker = startWorker(command, stand.environment);
+    workers.push(worker);
+    return worker;
+  };
+  const exit = Promise.withResolvers<number | null>();
+  const departure: Departure =
+    command.length > 0
+      ? {
+          terminate: () => workers[0]?.terminate(),
+          exitCode: exit.promise,
+          startAnother: start,
+        }
+      : { terminate: () => void process.stderr.write('Now send SIGTERM to the worker.\n') };
+  const { check, stand } = await open(
+    {
+      ...{ host, port, carrier: values.link ?? 'http', log },
+      version: packageVersion(),
+      ...departure,
+    },
+    values.only,
+  );
+  const stop = listenForStop();
+  // The worker would go on without the command that started it.
+  void stop.first.then(async () => {
+    for (const worker of workers) await worker.end();
+    process.exit(EXIT.interrupted);
+  });
   try {
-    if (command.length > 0) child = startWorker(command, stand.environment, exit.resolve);
+    if (command.length > 0) exit.resolve(start().exitCode);
     else tellAddresses(stand.environment);
     await meetWorker(stand, values.waitMs, exit.promise);
-    return await check(values.only, test.onRow);
+    return await check(test.onRow);
   } finally {
-    if (child) await endWorker(child, exit.promise);
+    for (const worker of workers) await worker.end();
+    stop.release();
     await stand.close();
   }
 }
 
 interface Opened {
   stand: Stand;
-  check: (only: readonly string[], onRow: (row: Row) => void) => Promise<Row[]>;
+  check: (onRow: (row: Row) => void) => Promise<Row[]>;
 }
 
-async function openMillrace(options: StandOptions): Promise<Opened> {
-  const { WorkerStand } = await import('../conformance/worker-stand.ts');
+type Open = (options: StandOptions, only: readonly string[]) => Promise<Opened>;
+
+const openMillrace: Open = async (options, only) => {
   const { workerChecks } = await import('../conformance/worker-checks.ts');
-  return prepare(await WorkerStand.open(options), workerChecks);
-}
+  const checks = chooseAreas(workerChecks, only);
+  const { WorkerStand } = await import('../conformance/worker-stand.ts');
+  const stand = await WorkerStand.open(options);
+  return { stand, check: (onRow) => runChecks(checks, stand, onRow) };
+};
 
-async function openRunPod(options: StandOptions): Promise<Opened> {
-  const { RunPodStand } = await import('../conformance/runpod-stand.ts');
+const openRunPod: Open = async (options, only) => {
   const { runPodWorkerChecks } = await import('../conformance/runpod-worker-checks.ts');
-  return prepare(await RunPodStand.open(options), runPodWorkerChecks);
-}
+  const checks = chooseAreas(runPodWorkerChecks, only);
+  const { RunPodStand } = await import('../conformance/runpod-stand.ts');
+  const stand = await RunPodStand.open(options);
+  return { stand, check: (onRow) => runChecks(checks, stand, onRow) };
+};
 
-function prepare<S extends Stand>(stand: S, checks: readonly Check<S>[]): Opened {
-  return {
-    stand,
-    check: (only, onRow) => runChecks(chooseChecks(checks, only), stand, onRow),
-  };
+interface StartedWorker {
+  /** Null if a signal ended it, or if it could not be started. */
+  readonly exitCode: Promise<number | null>;
+  terminate(): void;
+  /** Gently: it may have started processes of its own, which it takes along. */
+  end(): Promise<void>;
 }
 
 function startWorker(
   [program = '', ...args]: readonly string[],
   environment: Readonly<Record<string, string>>,
-  onExit: (code: number | null) => void,
-): ChildProcess {
+): StartedWorker {
   // What it says goes to stderr: stdout is the table's.
   const child = spawn(program, args, {
     env: inheritEnvironment(environment),
     stdio: ['ignore', process.stderr, process.stderr],
   });
-  child.once('error', (error) => {
-    process.stderr.write(`${program}: ${error.message}\n`);
-    onExit(null);
-  });
-  void once(child, 'exit').then(
-    ([code]) => onExit(code),
-    () => {},
+  const exitCode = once(child, 'exit').then(
+    ([code]) => code,
+    (error: Error) => {
+      process.stderr.write(`${program}: ${error.message}\n`);
+      return null;
+    },
   );
-  return child;
-}
-
-/** Gently: it may have started processes of its own, which it takes along. */
-async function endWorker(child: ChildProcess, exit: Promise<number | null>): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return;
-  child.kill('SIGTERM');
-  const timer = setTimeout(() => child.kill('SIGKILL'), END_MS);
-  await exit;
-  clearTimeout(timer);
+  return {
+    exitCode,
+    terminate: () => void child.kill('SIGTERM'),
+    async end() {
+      child.kill('SIGTERM');
+      const timer = setTimeout(() => child.kill('SIGKILL'), END_MS);
+      await exitCode;
+      clearTimeout(timer);
+    },
+  };
 }
 
 function tellAddresses(environment: Readonly<Record<string, string>>): void {

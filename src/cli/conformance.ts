@@ -69,7 +69,7 @@ const options = {
   }),
   only: list({
     placeholder: 'AREA',
-    help: 'word of the second column: runs its checks, and those that all others need',
+    help: 'word of the second column: runs its checks, and those that all others need; an unknown word lists them',
   }),
   json: flag({ help: 'prints one JSON object instead of the table' }),
   logLevel: logLevelOption('silent'),
@@ -104,6 +104,7 @@ export const conformanceCommand: Command = {
     { code: EXIT.ok, meaning: 'every check holds, but for those that do not apply' },
     { code: EXIT.failed, meaning: 'a check fails, or nobody was there to be tested' },
     { code: EXIT.usage, meaning: 'wrong usage' },
+    { code: EXIT.interrupted, meaning: 'interrupted' },
   ],
   run,
 };
@@ -116,6 +117,8 @@ async function run(args: readonly string[]): Promise<number> {
   if (asPlatform === asWorker) throw new UsageError('say --as-platform or --as-worker');
   if (asWorker && positionals.length > 0)
     throw new UsageError(`${positionals[0]}: takes no command`);
+  if (protocol === 'runpod' && values.link)
+    throw new UsageError('--link is of --protocol millrace');
   const log = createTerminalLog(values.logLevel);
   const onRow = (row: Row) => {
     if (!json) process.stdout.write(describeRow(row));

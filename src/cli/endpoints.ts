@@ -1,118 +1,144 @@
-// `millrace endpoints`: what has to be known of an endpoint outside of the platform.
-import { randomBytes } from 'node:crypto';
-import { endpointId } from '../wire/endpoint.ts';
-import { RUNPOD_BASE } from '../wire/routes.ts';
-import { type Command, EXIT } from './command.ts';
-import { flag, integer, parseOptions, requiredText, text, UsageError } from './options.ts';
+// `millrace endpoints`: endpoints from the command line, why they have the workers that they have, and
+// what a worker elsewhere has to know.
+import type { z } from 'zod';
+import { connectEndpoints } from '../client/endpoints.ts';
+import { connectResources } from '../client/resources.ts';
+import { ENDPOINT_TYPES, type EndpointRecord, type endpointList } from '../wire/endpoint.ts';
+import { resourceRoutes } from '../wire/routes.ts';
+import { connectCaller } from './client-options.ts';
+import type { Command } from './command.ts';
+import { describeEnvironment, environmentOptions } from './endpoint-environment.ts';
+import { choice, flag, integer, list, type OptionValues, text, UsageError } from './options.ts';
+import {
+  createDeletion,
+  createResourceActions,
+  describeActions,
+  type ResourceActions,
+  type ResourceKind,
+  type ResourceRequest,
+  resourceOptions,
+  runAction,
+} from './resource-command.ts';
+import { describeDecisions, explainDecisions } from './scaler-decisions.ts';
 
 const options = {
-  runpod: flag({
-    help: "for a worker that speaks RunPod's protocol, one that was written for that",
+  ...resourceOptions,
+  name: text({ placeholder: 'NAME', help: 'for people' }),
+  template: text({ placeholder: 'ID', help: 'of the template that its workers are made from' }),
+  type: choice({
+    choices: ENDPOINT_TYPES,
+    placeholder: 'TYPE',
+    help: `create: ${ENDPOINT_TYPES.join(' or ')}`,
   }),
-  url: text({
-    default: 'http://127.0.0.1:8000',
-    placeholder: 'URL',
-    env: 'MILLRACE_URL',
-    help: 'of the platform, as the worker reaches it',
+  gpu: list({ placeholder: 'ID', help: 'GPU type for its workers, the one wanted most first' }),
+  workersMin: integer({ min: 0, max: 1_000, help: 'workers that are there without load' }),
+  workersMax: integer({ min: 0, max: 1_000, help: 'workers at most' }),
+  idleTimeout: integer({
+    ...{ min: 1, max: 86_400, placeholder: 'S' },
+    help: 'how long a worker may have nothing to do',
   }),
-  key: requiredText({
-    placeholder: 'KEY',
-    env: 'MILLRACE_KEY',
-    help: 'API key with the scope worker',
+  queueDelay: integer({
+    ...{ min: 1, max: 3_600, placeholder: 'S' },
+    help: 'scaling: another worker when a job waits longer',
   }),
-  workerId: text({
-    placeholder: 'ID',
-    help: '--runpod: name of the worker, of its own for each; default: a new one each time',
+  perWorker: integer({
+    ...{ min: 1, max: 100_000, placeholder: 'N' },
+    help: 'scaling: a worker for each N jobs or requests',
   }),
-  pingSeconds: integer({
-    min: 1,
-    max: 600,
-    default: 10,
-    help: '--runpod: how often the worker says that it is there; a lease lasts three times as long',
-  }),
+  explain: flag({ help: 'scaler: what each decision was made from' }),
+  ...environmentOptions,
+} as const;
+
+type Values = OptionValues<typeof options>;
+
+const kind: ResourceKind<Values, EndpointRecord> = {
+  plural: 'endpoints',
+  singular: 'endpoint',
+  columns: {
+    ID: ({ id }) => id,
+    NAME: ({ name }) => name,
+    TYPE: ({ type }) => type,
+    WORKERS: ({ workersMax, workersMin }) => `${workersMin} to ${workersMax}`,
+    SCALER: ({ scaler }) =>
+      scaler.type === 'QUEUE_DELAY' ? `${scaler.seconds} s` : `${scaler.perWorker} each`,
+    GPUS: ({ gpuTypeIds }) => gpuTypeIds.join(',') || '-',
+    TEMPLATE: ({ templateId }) => templateId ?? '-',
+  },
+  connect: (caller) =>
+    connectResources<z.infer<typeof endpointList>, EndpointRecord, object, object>({
+      ...{ caller, path: resourceRoutes.endpoints, pathOf: resourceRoutes.endpoint },
+      pick: ({ endpoints }) => endpoints,
+    }),
+  readFlags,
 };
+
+const actions: ResourceActions<Values> = {
+  ...createResourceActions(kind),
+  delete: createDeletion(kind, ', its workers, its jobs and their logs'),
+  scaler: {
+    ...{ takes: 'id', help: 'the last decisions about its workers and why, --explain for more' },
+    act: showDecisions,
+  },
+  env: {
+    ...{ takes: 'id', help: 'the environment of a worker that is started elsewhere, a line each' },
+    act: showEnvironment,
+  },
+};
+
+const { exitCodes, lines, positionals } = describeActions(actions, 'endpoint');
 
 export const endpointsCommand: Command = {
   name: 'millrace endpoints',
-  summary: 'what a worker of an endpoint needs in its environment',
+  summary: 'make, list, change and remove endpoints; why they scale; what a worker has to know',
   description: [
-    'env: prints the environment for one worker of the endpoint, a line each, as `docker run ' +
-      '--env-file` takes it. A shell, or a file that is searched for variables, would take the $ ' +
-      'signs for its own: they belong to the values.',
-    'With --runpod the worker may be an image that was made for RunPod, unchanged. Each worker needs ' +
-      'a RUNPOD_POD_ID of its own: run the command again for the next.',
+    'Talks to a running platform; env alone does not.',
+    ...lines,
+    'env prints what `docker run --env-file` takes. A shell, or a file that is searched for variables, ' +
+      'would take the $ signs for its own: they belong to the values. With --runpod the worker may be an ' +
+      'image that was made for RunPod, unchanged; each needs a RUNPOD_POD_ID of its own: run it again.',
   ],
-  positionals: [
-    { name: '<action>', help: 'env' },
-    { name: '<endpoint>', help: 'id of the endpoint' },
-  ],
+  positionals,
   options,
   examples: [
+    'millrace endpoints create --name echo --template tpl_01912f4e-… --workers-max 4',
+    'millrace endpoints scaler ep_01912f4e-… --explain --limit 5',
     'MILLRACE_KEY=mr_… millrace endpoints env image --runpod --url https://queue.example.com > worker.env',
-    'docker run --rm --gpus all --env-file worker.env an-image-made-for-runpod',
-    'MILLRACE_KEY=mr_… millrace endpoints env echo',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'printed' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
-  run,
+  exitCodes,
+  run: (args) => runAction({ options, actions, connect: connectCaller, args }),
 };
 
-async function run(args: readonly string[]): Promise<number> {
-  const { values, positionals } = parseOptions(options, args);
-  const [action, endpoint, surplus] = positionals;
-  if (action !== 'env') throw new UsageError(`<action>: must be env, got ${action ?? 'nothing'}`);
-  if (endpoint === undefined) throw new UsageError('<endpoint> is missing');
-  if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
-  const checked = endpointId.safeParse(endpoint);
-  if (!checked.success) throw new UsageError(`${endpoint}: is no id of an endpoint`);
-  const url = readUrl(values.url);
-  const { key, pingSeconds, runpod, workerId } = values;
-  const environment = runpod
-    ? describeRunpodWorker({ endpoint, key, pingSeconds, url, workerId })
-    : { MILLRACE_URL: url, MILLRACE_ENDPOINT: endpoint, MILLRACE_KEY: key };
-  const lines = Object.entries(environment).map(([name, value]) => `${name}=${value}`);
-  process.stdout.write(`${lines.join('\n')}\n`);
-  return EXIT.ok;
+async function showDecisions({ caller, id, values }: ResourceRequest<Values>): Promise<string> {
+  const { cursor, explain, json, limit } = values;
+  const page = await connectEndpoints(caller).decisions(id).page({ cursor, limit });
+  const { items: decisions, ...rest } = page;
+  if (json) return JSON.stringify({ decisions, ...rest });
+  if (decisions.length === 0) return 'no decisions';
+  const shown = explain ? explainDecisions(decisions) : describeDecisions(decisions);
+  return page.cursor === undefined ? shown : `${shown}\nmore: --cursor ${page.cursor}`;
 }
 
-interface RunpodWorker {
-  endpoint: string;
-  key: string;
-  pingSeconds: number;
-  url: string;
-  workerId: string | undefined;
+async function showEnvironment({ id, values }: ResourceRequest<Values>): Promise<string> {
+  const environment = describeEnvironment({ endpoint: id, ...values });
+  if (values.json) return JSON.stringify(environment);
+  return Object.entries(environment)
+    .map(([name, value]) => `${name}=${value}`)
+    .join('\n');
 }
 
-/**
- * The URLs are templates of that protocol. $ID is the worker where jobs are taken, elsewhere the job;
- * the workers append "&name=value" and look for no "?": so there is one.
- */
-function describeRunpodWorker(worker: RunpodWorker): Record<string, string> {
-  const { endpoint, key, pingSeconds, url } = worker;
-  const workerId = worker.workerId ?? `${endpoint}-${randomBytes(4).toString('hex')}`;
-  if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(workerId)) {
-    throw new UsageError('--worker-id: must be 1 to 128 letters, digits, ".", "_" or "-"');
-  }
-  const base = `${url}${RUNPOD_BASE}/v2/${endpoint}`;
-  const pingMs = pingSeconds * 1_000;
+function readFlags(values: Values): Record<string, unknown> {
+  const { gpu, idleTimeout, name, template: templateId, type, workersMax, workersMin } = values;
   return {
-    RUNPOD_WEBHOOK_GET_JOB: `${base}/job-take/$ID?`,
-    RUNPOD_WEBHOOK_POST_OUTPUT: `${base}/job-done/$RUNPOD_POD_ID/$ID?`,
-    RUNPOD_WEBHOOK_POST_STREAM: `${base}/job-stream/$RUNPOD_POD_ID/$ID?`,
-    RUNPOD_WEBHOOK_PING: `${base}/ping/$RUNPOD_POD_ID?every=${pingMs}`,
-    RUNPOD_PING_INTERVAL: String(pingMs),
-    RUNPOD_AI_API_KEY: key,
-    RUNPOD_POD_ID: workerId,
-    RUNPOD_ENDPOINT_ID: endpoint,
+    ...{ name, templateId, type, workersMin, workersMax, idleTimeout },
+    gpuTypeIds: gpu.length > 0 ? gpu : undefined,
+    scaler: readScaler(values),
   };
 }
 
-/** Without what would end up in the middle of the paths. @throws UsageError */
-function readUrl(given: string): string {
-  const url = URL.canParse(given) ? new URL(given) : undefined;
-  const isPlain = url && /^https?:$/.test(url.protocol) && url.search === '' && url.hash === '';
-  if (!isPlain) throw new UsageError('--url: must be an http or https URL without a query');
-  return given.replace(/\/+$/, '');
+function readScaler({ perWorker, queueDelay: seconds }: Values): object | undefined {
+  if (perWorker === undefined) {
+    return seconds === undefined ? undefined : { type: 'QUEUE_DELAY', seconds };
+  }
+  if (seconds === undefined) return { type: 'REQUEST_COUNT', perWorker };
+  throw new UsageError('--queue-delay and --per-worker do not go together');
 }

@@ -20,7 +20,7 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./run.ts')).runCommand,
   },
   serve: {
-    summary: 'the platform alone: queues, their HTTP API, the data on disk',
+    summary: 'the platform: queues, endpoints that scale, pods; its HTTP API, the data on disk',
     load: async () => (await import('./serve.ts')).serveCommand,
   },
   worker: {
@@ -32,8 +32,24 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./jobs.ts')).jobsCommand,
   },
   endpoints: {
-    summary: 'what a worker of an endpoint needs in its environment',
+    summary: 'make, list and change endpoints; why they have the workers that they have',
     load: async () => (await import('./endpoints.ts')).endpointsCommand,
+  },
+  templates: {
+    summary: 'make, list and change what pods and workers are made from',
+    load: async () => (await import('./templates.ts')).templatesCommand,
+  },
+  pods: {
+    summary: 'make, list, start, stop and end pods',
+    load: async () => (await import('./pods.ts')).podsCommand,
+  },
+  catalog: {
+    summary: 'the GPU types and CPU flavours that a platform has',
+    load: async () => (await import('./catalog.ts')).catalogCommand,
+  },
+  keys: {
+    summary: 'make, list, rotate and revoke API keys',
+    load: async () => (await import('./keys.ts')).keysCommand,
   },
   logs: {
     summary: "what a job's handler logged",

@@ -1,23 +1,31 @@
-// The platform put together in this process: data folder, store, queue, keys, endpoints, HTTP
+// The platform put together in this process: data folder, store, queue, keys, what runs pods, HTTP
 // server. `serve` is this alone, `dev` this and workers.
 import { join } from 'node:path';
+import type { RateLimits } from '../api/rate-windows.ts';
 import { type ApiServerOptions, createServer } from '../api/server.ts';
 import type { WorkerRoutesOptions } from '../api/worker-routes.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { Endpoints } from '../control/endpoints.ts';
+import type { Endpoints } from '../control/endpoints.ts';
 import { Keys } from '../control/keys.ts';
 import { Queue } from '../queue/queue.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import { HttpWebhookSender } from '../queue/webhook-sender.ts';
 import { SchemaTooNewError } from '../store/migrations.ts';
 import { openSqliteStore } from '../store/sqlite.ts';
+import type { Store } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
+import { openCatalog } from './catalog-file.ts';
 import { CommandError } from './command.ts';
+import { Compute } from './compute.ts';
 import { lockDataFolder } from './data-lock.ts';
+import { findUsableDevices } from './device-plan.ts';
+import { type EngineKind, openEngine } from './engine-options.ts';
+import { GpuUsage } from './gpu-usage.ts';
 import { type GrpcPort, openGrpcPort } from './grpc-port.ts';
 import { integer, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
+import { openRateGate } from './rate-limits.ts';
 import { locateWebhookSecrets, useWebhookSecrets } from './webhook-secrets.ts';
 
 /** Of every command that runs a platform. */
@@ -39,6 +47,10 @@ export interface PlatformOptions {
   tls?: { cert: string; key: string } | undefined;
   /** Default: workers come over HTTP alone. */
   grpc?: GrpcPort | undefined;
+  /** Default: users may call as often as they like. */
+  rateLimits?: RateLimits | undefined;
+  /** What runs pods. Default: nothing does. */
+  compute?: ComputeChoice | undefined;
   log: Log;
   settings?: Partial<QueueSettings>;
   webhooks: {
@@ -50,6 +62,25 @@ export interface PlatformOptions {
   /** Declared at the start, with the settings they have or the default ones. */
   endpointIds: readonly string[];
 }
+
+export interface ComputeChoice {
+  engine: EngineKind;
+  dockerHost: string | undefined;
+  /** The operator's catalogue. Default: what the machine has. */
+  catalogPath: string | undefined;
+  /** Of the process engine. */
+  processUsers: 'owner' | 'all';
+  /** As workers that the platform starts reach it. Default: its own URL. */
+  workerUrl: string | undefined;
+}
+
+const NO_ENGINE: ComputeChoice = {
+  engine: 'none',
+  dockerHost: undefined,
+  catalogPath: undefined,
+  processUsers: 'owner',
+  workerUrl: undefined,
+};
 
 export interface Platform {
   /** As a client on this machine calls it. */
@@ -76,14 +107,18 @@ export async function openPlatform(options: PlatformOptions): Promise<Platform> 
     closers.push(() => store.close());
     const clock = systemClock;
     const keys = await Keys.open({ store, clock });
-    const endpoints = await Endpoints.open({ store, clock });
-    for (const id of options.endpointIds) await declareEndpoint(endpoints, id);
+    const compute = await openCompute({ ...options, store, clock }, closers);
+    const { endpoints } = compute;
     const { log, settings } = options;
     const webhooks = createWebhookSender(options);
     const queue = new Queue({ store, clock, log, webhooks, ...(settings && { settings }) });
     closers.push(() => queue.close());
     await queue.start();
-    const urls = await listen({ ...options, queue, keys, endpoints, clock }, closers);
+    await compute.startDeletion(queue, options.endpointIds);
+    for (const id of options.endpointIds) await declareEndpoint(endpoints, id);
+    const urls = await listen({ ...options, queue, keys, compute, clock }, closers);
+    closers.push(() => compute.stop());
+    await compute.start({ queue, keys, url: options.compute?.workerUrl ?? urls.url });
     return { ...urls, queue, keys, endpoints, close: closeAll };
   } catch (error) {
     await closeAll();
@@ -97,22 +132,44 @@ function createWebhookSender({ dataFolder, webhooks }: PlatformOptions): HttpWeb
   return new HttpWebhookSender({ secrets, addresses, version: packageVersion() });
 }
 
-interface Parts extends PlatformOptions {
+interface Parts extends Omit<PlatformOptions, 'compute'> {
   queue: Queue;
   keys: Keys;
-  endpoints: Endpoints;
+  compute: Compute;
   clock: Clock;
+}
+
+async function openCompute(
+  options: PlatformOptions & { store: Store; clock: Clock },
+  closers: (() => unknown)[],
+): Promise<Compute> {
+  const { clock, dataFolder, log, store } = options;
+  const choice = options.compute ?? NO_ENGINE;
+  const { catalogPath, dockerHost, engine: kind, processUsers } = choice;
+  const devices = kind === 'none' ? [] : await findUsableDevices(log);
+  const catalog = openCatalog({ path: catalogPath, devices, log });
+  const usage = new GpuUsage('nvidia-smi');
+  const measureGpus = (uuids: readonly string[]) => usage.measure(uuids);
+  const engine = await openEngine({ kind, dockerHost, dataFolder, devices, measureGpus, log });
+  const compute = await Compute.open({ store, clock, log, catalog, engine, processUsers });
+  closers.push(() => compute.close());
+  return compute;
 }
 
 async function listen(
   parts: Parts,
   closers: (() => unknown)[],
 ): Promise<Pick<Platform, 'url' | 'grpcUrl'>> {
-  const { access, clock, endpoints, host, keys, log, port, queue, tls } = parts;
+  const { access, clock, compute, host, keys, log, port, queue, tls } = parts;
   const version = packageVersion();
+  const rateGate = await openRateGate(parts.rateLimits);
   const rest = { log, clock, host, port, access, version, ...(tls && { tls }) };
   try {
-    const server = createServer({ queue, keys, endpoints, ...rest });
+    const { balancer, catalog, decisions, endpoints, pods, templates } = compute;
+    const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
+    const resources = { catalog, templates, heldGpus, decisions };
+    const served = { queue, keys, endpoints, pods, balancer, resources, rateGate };
+    const server = createServer({ ...served, ...rest });
     closers.push(() => server.close());
     const { url } = await server.start();
     return { url, grpcUrl: await listenForStreams(parts, server.workers, closers) };
@@ -122,13 +179,16 @@ async function listen(
 }
 
 async function listenForStreams(
-  { clock, grpc, keys, log, queue }: Parts,
+  { clock, compute, grpc, keys, log, queue }: Parts,
   workers: WorkerRoutesOptions,
   closers: (() => unknown)[],
 ): Promise<string | undefined> {
   if (!grpc) return undefined;
   const isClosing = () => queue.isClosing;
-  const { server, url } = await openGrpcPort(grpc, { ...workers, clock, isClosing, keys, log });
+  const { server, url } = await openGrpcPort(grpc, {
+    ...workers,
+    ...{ clock, endpoints: compute.endpoints, isClosing, keys, log },
+  });
   closers.push(async () => {
     // What waits is answered then, before its stream ends.
     await queue.close();

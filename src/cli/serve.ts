@@ -1,12 +1,15 @@
 // `millrace serve`: the platform alone, until it is told to end.
 import { resolve } from 'node:path';
+import { catalogOption } from './catalog-file.ts';
 import { type Command, EXIT } from './command.ts';
+import { engineOptions } from './engine-options.ts';
 import { grpcOptions, readGrpcPort } from './grpc-port.ts';
 import { useKeyFile } from './key-file.ts';
 import { flag, integer, list, parseOptions, text, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
 import { readPem } from './pem-file.ts';
 import { openPlatform, type Platform, portOption } from './platform.ts';
+import { rateLimitOption, readRateLimits } from './rate-limits.ts';
 import { forceOnSecond, listenForStop } from './stop-signals.ts';
 import { createTerminalLog, logLevelOption } from './terminal-log.ts';
 import { webhookSecretFileOption } from './webhook-secrets.ts';
@@ -45,6 +48,9 @@ const options = {
   tlsCert: text({ placeholder: 'FILE', env: 'MILLRACE_TLS_CERT', help: 'PEM; serves https' }),
   tlsKey: text({ placeholder: 'FILE', env: 'MILLRACE_TLS_KEY', help: 'PEM, beside --tls-cert' }),
   ...grpcOptions,
+  ...engineOptions,
+  catalog: catalogOption,
+  rateLimit: rateLimitOption,
   webhookSecretFile: webhookSecretFileOption,
   allowPrivateWebhooks: flag({
     env: 'MILLRACE_ALLOW_PRIVATE_WEBHOOKS',
@@ -68,10 +74,11 @@ const options = {
 
 export const serveCommand: Command = {
   name: 'millrace serve',
-  summary: 'the platform alone: queues, their HTTP API, the data on disk',
+  summary: 'the platform: queues, endpoints that scale, pods; its HTTP API, the data on disk',
   description: [
-    'Serves the job API under /v2/<endpoint>/, the worker API beside it, and /healthz, /readyz and ' +
-      '/metrics. What it has acknowledged is on disk; it may be killed and started again at any time.',
+    'Serves the job API under /v2/<endpoint>/, the worker API beside it, pods, endpoints, templates, ' +
+      'the catalogue and keys under /v1 and /v2, and /openapi.json, /healthz, /readyz and /metrics. ' +
+      'Pods and the workers of endpoints run on the --engine, and go on while this is down. What it has acknowledged is on disk; it may be killed and started again at any time.',
     'The first start makes an admin key and a worker key and prints them once, or writes them to ' +
       '--key-file as MILLRACE_ADMIN_KEY=… and MILLRACE_WORKER_KEY=… lines.',
     'SIGTERM and SIGINT: answers its long polls and streams, then ends. A second one, a second or ' +
@@ -111,6 +118,14 @@ async function run(args: readonly string[]): Promise<number> {
     access: 'keys',
     tls,
     grpc: readGrpcPort(values, tls),
+    rateLimits: readRateLimits(values.rateLimit),
+    compute: {
+      engine: values.engine,
+      dockerHost: values.dockerHost,
+      catalogPath: values.catalog,
+      processUsers: values.trustUsers ? 'all' : 'owner',
+      workerUrl: values.workerUrl,
+    },
     log,
     endpointIds: values.endpoint,
     webhooks: {
@@ -142,7 +157,8 @@ async function run(args: readonly string[]): Promise<number> {
   return EXIT.ok;
 }
 
-const NO_ENDPOINTS = 'There is no endpoint yet: start with --endpoint NAME to declare one';
+const NO_ENDPOINTS =
+  'There is no endpoint yet: `millrace endpoints create` makes one, --endpoint NAME declares one';
 
 async function prepareKeys(platform: Platform, keyFile: string | undefined): Promise<string[]> {
   if (keyFile !== undefined) {

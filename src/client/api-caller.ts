@@ -8,14 +8,17 @@ export interface ApiCallerOptions {
   url: string;
   /** API key. Without one only `millrace dev` on the same machine answers. */
   key?: string | undefined;
-  /** How often in a row a call is repeated while no answer comes, or 503 or 429. Default 5. */
+  /**
+   * How often in a row a call is repeated while no answer comes, or 503 or 429 with a wait of up to a
+   * minute. Default 5.
+   */
   repeats?: number;
   /** Default: the global one. */
   fetch?: typeof fetch;
 }
 
 export interface ApiCall {
-  method?: 'GET' | 'POST';
+  method?: 'GET' | 'POST' | 'PATCH' | 'DELETE';
   path: string;
   query?: Readonly<Record<string, string | number | undefined>>;
   /** Sent as JSON. */
@@ -48,6 +51,9 @@ export class ApiError extends Error {
 export class UnreachableError extends Error {
   override readonly name = 'UnreachableError';
 }
+
+/** Who is asked to wait longer than that is told so, instead of being kept waiting. */
+const MOST_WAIT_MS = 60_000;
 
 const REPEAT_PACE = { baseMs: 200, maxMs: 5_000, jitter: 0.2 };
 
@@ -125,7 +131,10 @@ export function parseAnswer<T>(body: string): T {
 
 function isPassing(error: unknown, repeatable: boolean): boolean {
   // These two say that nothing was done.
-  if (error instanceof ApiError) return error.status === 503 || error.status === 429;
+  if (error instanceof ApiError) {
+    const isForNow = error.status === 503 || error.status === 429;
+    return isForNow && (error.retryAfterMs ?? 0) <= MOST_WAIT_MS;
+  }
   return repeatable && error instanceof UnreachableError;
 }
 

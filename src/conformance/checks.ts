@@ -87,6 +87,8 @@ export async function within<T>(ms: number, what: string, promise: Promise<T>): 
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Deviation(`${what} within ${ms / 1_000} s`)), ms);
+    // One that nobody waits for any more holds up the end of the command no longer.
+    timer.unref();
   });
   try {
     return await Promise.race([promise, late]);

@@ -4,7 +4,6 @@ import { type Check, demand, demandSame, within } from './checks.ts';
 import { leaseChecks } from './platform-lease-checks.ts';
 import { reportChecks } from './platform-report-checks.ts';
 import {
-  COMPLETED,
   demandRefusal,
   enter,
   meet,
@@ -13,6 +12,7 @@ import {
   submit,
   Visitor,
 } from './visitor.ts';
+import { completed } from './words.ts';
 
 /** An answer that is to come at once may take so long. */
 const AT_ONCE_MS = 2_000;
@@ -103,7 +103,7 @@ const visits: Check<PlatformStage>[] = [
       await next.hello({ outbox: [{ attempt, jobId, token }] });
       const other = await enter(stage);
       demandSame((await other.takeJob(lost)).attempt, 2, 'the attempt of the other job');
-      demandSame((await next.finish(first, COMPLETED, '"kept"'))?.answer, 'applied', 'the answer');
+      demandSame((await next.finish(first, completed, '"kept"'))?.answer, 'applied', 'the answer');
       demandSame((await stage.client.status(kept)).output, 'kept', 'the output');
     },
   },
@@ -185,7 +185,7 @@ const takes: Check<PlatformStage>[] = [
       const hand = await enter(stage);
       const lease = await hand.takeJob(id);
       demand(Buffer.from(lease.input).includes(text), 'the input is another one');
-      await hand.finish(lease, COMPLETED, JSON.stringify(text));
+      await hand.finish(lease, completed, JSON.stringify(text));
       demandSame((await stage.client.status(id)).output, text, 'the output');
     },
   },

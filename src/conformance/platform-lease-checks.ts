@@ -3,17 +3,15 @@ import type { JobRecord } from '../wire/job.ts';
 import type { Lease } from '../wire/worker-link.ts';
 import { type Check, demandSame, within } from './checks.ts';
 import {
-  COMPLETED,
   demandRefusal,
   enter,
   meet,
   type PlatformStage,
-  sayChunks,
-  sayOutcome,
   sleep,
   untilRecord,
   type Visitor,
 } from './visitor.ts';
+import { chunksOf, completed, outcomeOf } from './words.ts';
 
 /** An answer that is to come at once may take so long. */
 const AT_ONCE_MS = 2_000;
@@ -35,7 +33,7 @@ const keeping: Check<PlatformStage>[] = [
       await stage.client.cancel(id);
       const { ended } = await within(AT_ONCE_MS, 'the renewal was not answered', renew);
       demandSame(ended, [{ jobId: id, token: lease.token, verdict: 'cancelled' }], 'the answer');
-      const chunk = await hand.report(sayChunks(lease, 1, 0, ['late']));
+      const chunk = await hand.report(chunksOf(lease, 1, 0, ['late']));
       demandSame(chunk, [{ answer: 'superseded' }], 'the answer to a chunk after that');
       const end = await hand.finish(lease, {
         kind: 'cancelled',
@@ -71,7 +69,7 @@ const keeping: Check<PlatformStage>[] = [
       const other = await enter(stage);
       const fresh = await retake(stage, other, id);
       demandSame(fresh.attempt, old.attempt + 1, 'the attempt');
-      const late = await slow.report(sayOutcome(old, 1, COMPLETED, '"old"'));
+      const late = await slow.report(outcomeOf(old, 1, completed, '"old"'));
       demandSame(late, [{ answer: 'superseded' }], 'the answer to the late outcome');
       const { ended } = await slow.renew([old]);
       demandSame(
@@ -79,7 +77,7 @@ const keeping: Check<PlatformStage>[] = [
         ['lost'],
         'the verdict on the old lease',
       );
-      await other.finish(fresh, COMPLETED, '"new"');
+      await other.finish(fresh, completed, '"new"');
       demandSame((await stage.client.status(id)).output, 'new', 'the output');
     },
   },
@@ -90,7 +88,7 @@ const keeping: Check<PlatformStage>[] = [
       const { hand, id, lease } = await meet(stage);
       await hand.renew([lease]);
       await untilRecord(stage, id, isIn('IN_QUEUE'), stage.terms.leaseMs + MARGIN_MS * 2);
-      const end = await hand.finish(lease, COMPLETED, '"late"');
+      const end = await hand.finish(lease, completed, '"late"');
       demandSame(end?.answer, 'applied', 'the answer to the outcome');
       const { output, status } = await stage.client.status(id);
       demandSame({ output, status }, { output: 'late', status: 'COMPLETED' }, 'the job');

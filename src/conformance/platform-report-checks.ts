@@ -1,15 +1,7 @@
 // What a platform has to do with reports: each answered, applied once, and with its effect on the job.
 import { type Check, demandSame } from './checks.ts';
-import {
-  COMPLETED,
-  demandRefusal,
-  FAILED,
-  meet,
-  type PlatformStage,
-  sayChunks,
-  sayOutcome,
-  sayProgress,
-} from './visitor.ts';
+import { demandRefusal, meet, type PlatformStage } from './visitor.ts';
+import { chunksOf, completed, failed, outcomeOf, progressOf } from './words.ts';
 
 export const reportChecks: Check<PlatformStage>[] = [
   {
@@ -17,7 +9,7 @@ export const reportChecks: Check<PlatformStage>[] = [
     rule: 'applies a report once and calls it a duplicate after that',
     async run(stage) {
       const { hand, id, lease } = await meet(stage);
-      const report = sayOutcome(lease, 1, COMPLETED, '{"once":1}');
+      const report = outcomeOf(lease, 1, completed, '{"once":1}');
       demandSame(await hand.report(report), [{ answer: 'applied' }], 'the first answer');
       demandSame(await hand.report(report), [{ answer: 'duplicate' }], 'the second answer');
       const { output, status } = await stage.client.status(id);
@@ -29,7 +21,7 @@ export const reportChecks: Check<PlatformStage>[] = [
     rule: 'refuses what comes before its turn, and names the number that is missing',
     async run(stage) {
       const { hand, id, lease } = await meet(stage);
-      const early = await hand.report(sayOutcome(lease, 2, COMPLETED, '1'));
+      const early = await hand.report(outcomeOf(lease, 2, completed, '1'));
       demandSame(early, [{ answer: 'gap', expected: 1 }], 'the answer');
       demandSame((await stage.client.status(id)).status, 'IN_PROGRESS', 'the status');
     },
@@ -40,11 +32,11 @@ export const reportChecks: Check<PlatformStage>[] = [
     async run(stage) {
       const { hand, lease } = await meet(stage);
       const answers = await hand.report(
-        sayProgress(lease, 1, 0.1),
-        sayProgress(lease, 3, 0.3),
-        sayProgress(lease, 1, 0.1),
-        sayProgress({ ...lease, token: 'wrong' }, 2, 0),
-        sayProgress({ ...lease, jobId: 'nobody' }, 1, 0),
+        progressOf(lease, 1, 0.1),
+        progressOf(lease, 3, 0.3),
+        progressOf(lease, 1, 0.1),
+        progressOf({ ...lease, token: 'wrong' }, 2, 0),
+        progressOf({ ...lease, jobId: 'nobody' }, 1, 0),
       );
       const words = answers.map(({ answer }) => answer);
       demandSame(words, ['applied', 'gap', 'duplicate', 'superseded', 'gone'], 'the answers');
@@ -55,8 +47,8 @@ export const reportChecks: Check<PlatformStage>[] = [
     rule: 'can be read in their order while the job runs',
     async run(stage) {
       const { hand, id, lease } = await meet(stage);
-      await hand.report(sayChunks(lease, 1, 0, ['a', 'b']), sayChunks(lease, 2, 2, [{ c: 1 }]));
-      await hand.report(sayOutcome(lease, 3, { ...COMPLETED, output: 'chunks' }));
+      await hand.report(chunksOf(lease, 1, 0, ['a', 'b']), chunksOf(lease, 2, 2, [{ c: 1 }]));
+      await hand.report(outcomeOf(lease, 3, { ...completed, output: 'chunks' }));
       const outputs: unknown[] = [];
       for await (const { output } of stage.client.stream(id)) outputs.push(output);
       demandSame(outputs, ['a', 'b', { c: 1 }], 'the chunks');
@@ -67,7 +59,7 @@ export const reportChecks: Check<PlatformStage>[] = [
     rule: 'are refused when one is larger than 1,000,000 bytes',
     async run(stage) {
       const { hand, lease } = await meet(stage);
-      const large = hand.report(sayChunks(lease, 1, 0, ['x'.repeat(1_000_000)]));
+      const large = hand.report(chunksOf(lease, 1, 0, ['x'.repeat(1_000_000)]));
       await demandRefusal(large, 'invalid', 'a chunk of more than 1,000,000 bytes');
     },
   },
@@ -76,7 +68,7 @@ export const reportChecks: Check<PlatformStage>[] = [
     rule: 'of a failure that is not to be retried ends the job, with its error',
     async run(stage) {
       const { hand, id, lease } = await meet(stage);
-      await hand.finish(lease, FAILED);
+      await hand.finish(lease, { ...failed, retry: 'never' });
       const { error, status } = await stage.client.status(id);
       demandSame(
         { status, message: error?.message },
@@ -103,7 +95,7 @@ export const reportChecks: Check<PlatformStage>[] = [
       await hand.finish(lease, { kind: 'released', reason: 'drain' });
       const again = await hand.takeJob(id);
       demandSame(again.attempt, lease.attempt + 1, 'the attempt');
-      await hand.finish(again, COMPLETED, '1');
+      await hand.finish(again, completed, '1');
       demandSame((await stage.client.status(id)).status, 'COMPLETED', 'the status');
     },
   },

@@ -10,6 +10,8 @@ interface Connection {
   readonly client: Socket;
   readonly server: Socket;
   line: Line;
+  /** It dies when the server has said so many bytes more. */
+  bytesToLive: number;
 }
 
 export class Relay {
@@ -61,6 +63,11 @@ export class Relay {
     for (const connection of this.#connections) connection.line = 'dead';
   }
 
+  /** As `kill`, for each when so many bytes more have come from the server. */
+  killAfter(bytes: number): void {
+    for (const connection of this.#connections) connection.bytesToLive = bytes;
+  }
+
   /** Both ends of each connection that there is get a reset; new ones are as good as ever. */
   cut(): void {
     this.#line = 'open';
@@ -93,8 +100,13 @@ export class Relay {
       return;
     }
     const server = tcpConnect({ ...this.#target, noDelay: true, allowHalfOpen: true });
-    const connection: Connection = { client, server, line: this.#line };
+    const bytesToLive = Number.POSITIVE_INFINITY;
+    const connection: Connection = { client, server, line: this.#line, bytesToLive };
     this.#connections.add(connection);
+    server.on('data', ({ length }) => {
+      connection.bytesToLive -= length;
+      if (connection.bytesToLive < 0) connection.line = 'dead';
+    });
     carry(client, server, () => connection.line !== 'dead');
     carry(server, client, () => connection.line === 'open');
     const drop = () => {

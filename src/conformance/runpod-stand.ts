@@ -5,8 +5,9 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { within } from './checks.ts';
 import type { Deed } from './deeds.ts';
+import type { Departure } from './departure.ts';
+import { Watch } from './watch.ts';
 
 export const PING_MS = 1_000;
 const HOLD_MS = 2_000;
@@ -32,11 +33,9 @@ export interface Told {
 /** Instead of the answer: a status, or a reset connection. */
 export type Disturbance = { route: Route; status: number | 'reset' };
 
-export interface RunPodStandOptions {
+export interface RunPodStandOptions extends Departure {
   host: string;
   port: number;
-  terminate: () => void;
-  exitCode?: Promise<number | null>;
 }
 
 interface Poll {
@@ -54,7 +53,8 @@ export class RunPodStand {
   readonly #queue: { id: string; input: unknown }[] = [];
   readonly #toStop: string[] = [];
   readonly #disturbances: Disturbance[] = [];
-  readonly #watchers = new Set<() => void>();
+  readonly #handedOut = new Set<string>();
+  readonly #watch = new Watch();
   #port = 0;
 
   private constructor(options: RunPodStandOptions) {
@@ -137,19 +137,24 @@ export class RunPodStand {
   }
 
   /** Comes back with what `find` finds, looked for after each request. @throws Deviation */
-  async until<T>(ms: number, what: string, find: () => T | undefined): Promise<T> {
-    const { promise, resolve } = Promise.withResolvers<T>();
-    const look = () => {
-      const found = find();
-      if (found !== undefined) resolve(found);
-    };
-    this.#watchers.add(look);
-    look();
-    try {
-      return await within(ms, what, promise);
-    } finally {
-      this.#watchers.delete(look);
-    }
+  until<T>(ms: number, what: string, find: () => T | undefined): Promise<T> {
+    return this.#watch.until(ms, what, find);
+  }
+
+  /** Something changed that is no request: whoever waits looks again. */
+  look(): void {
+    this.#watch.look();
+  }
+
+  /** The worker has the job, or its connection has. */
+  isHandedOut(id: string): boolean {
+    return this.#handedOut.has(id);
+  }
+
+  /** @throws Deviation */
+  async handedOut(id: string, ms: number): Promise<void> {
+    const find = () => (this.isHandedOut(id) ? id : undefined);
+    await this.until(ms, 'the job was not taken', find);
   }
 
   async close(): Promise<void> {
@@ -174,7 +179,7 @@ export class RunPodStand {
     else if (disturbance) response.writeHead(disturbance.status).end();
     else if (told.route === 'job-take' || told.route === 'job-stop') this.#hold(told, response);
     else response.writeHead(200).end();
-    for (const look of this.#watchers) look();
+    this.#watch.look();
   }
 
   #hold({ query, route }: Told, response: ServerResponse): void {
@@ -196,6 +201,7 @@ export class RunPodStand {
         this.#answer(poll, { jobsToStop: this.#toStop.splice(0) });
       } else if (poll.route === 'job-take' && this.#queue.length > 0) {
         const jobs = this.#queue.splice(0, poll.max ?? 1);
+        for (const { id } of jobs) this.#handedOut.add(id);
         this.#answer(poll, poll.max === undefined ? jobs[0] : jobs);
       }
     }
@@ -204,6 +210,7 @@ export class RunPodStand {
   #answer(poll: Poll, body: unknown): void {
     this.#polls.delete(poll);
     poll.response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+    this.#watch.look();
   }
 }
 

@@ -1,6 +1,7 @@
 // A worker of RunPod's protocol that runs nothing, and a client of the endpoint beside it: each call is
 // one request to the platform under test.
 import { randomBytes } from 'node:crypto';
+import { describeFailure } from '../transport/http-errors.ts';
 import { Deviation, demand } from './checks.ts';
 import { readMember } from './runpod-stand.ts';
 
@@ -24,19 +25,27 @@ export interface Answer {
 export class RunPodVisit {
   readonly #place: RunPodPlace;
   readonly #submitted: string[] = [];
-  /** A new worker for each check. */
+  /** A new worker for each check, which takes its open polls along. */
   #pod = '';
+  #leaving = new AbortController();
 
   constructor(place: RunPodPlace) {
     this.#place = place;
   }
 
+  /** Whatever is answered: somebody is there. @throws Error */
+  async knock(): Promise<void> {
+    await this.client('GET', 'health');
+  }
+
   /** Runs the check as a worker that nobody knows yet; what is left of its jobs is cancelled. */
   async enter(check: () => Promise<void>): Promise<void> {
     this.#pod = `conformance-${randomBytes(6).toString('hex')}`;
+    this.#leaving = new AbortController();
     try {
       await check();
     } finally {
+      this.#leaving.abort();
       for (const id of this.#submitted.splice(0)) {
         await this.client('POST', `cancel/${id}`, {}).catch(() => {});
       }
@@ -53,6 +62,7 @@ export class RunPodVisit {
     const { endpoint, key, url } = this.#place;
     return ask(`${url}/${endpoint}/${verb}/${this.#pod}${tail}`, {
       method,
+      signal: this.#leaving.signal,
       headers: {
         authorization: options.key ?? key,
         // As the known workers say it, though it is JSON.
@@ -111,10 +121,20 @@ export function readJob(body: unknown): { id: string; input: unknown } {
   return { id, input: readMember(body, 'input') };
 }
 
-async function ask(url: string, init: RequestInit): Promise<Answer> {
-  const response = await fetch(url, { ...init, signal: AbortSignal.timeout(PATIENCE_MS) });
-  const text = await response.text();
-  return { status: response.status, body: parse(text) };
+async function ask(url: string, { signal, ...init }: RequestInit): Promise<Answer> {
+  const limit = AbortSignal.timeout(PATIENCE_MS);
+  try {
+    const response = await fetch(url, {
+      ...init,
+      signal: signal ? AbortSignal.any([signal, limit]) : limit,
+    });
+    const text = await response.text();
+    return { status: response.status, body: parse(text) };
+  } catch (error) {
+    // What fetch says itself is "fetch failed"; why is in the cause.
+    const cause = error instanceof Error ? (error.cause ?? error) : error;
+    throw new Error(`${init.method} ${url}: ${describeFailure(cause)}`, { cause });
+  }
 }
 
 function parse(text: string): unknown {

@@ -2,10 +2,11 @@
 // the worker leave.
 import { type Check, demand, demandSame, NotApplicable } from './checks.ts';
 import { listYields } from './deeds.ts';
+import { runPodLeavingChecks } from './runpod-leaving-checks.ts';
 import { PING_MS, type RunPodStand, readMember } from './runpod-stand.ts';
 
 const SOON_MS = 15_000;
-const LEAVING_MS = 120_000;
+const MAX_CHUNK_BYTES = 1_000_000;
 /** The least that is no hammering. */
 const LEAST_PAUSE_MS = 500;
 
@@ -68,6 +69,25 @@ const work: Check<RunPodStand>[] = [
     },
   },
   {
+    area: 'stream',
+    rule: 'posts at most 1,000,000 bytes at a time: a larger value goes in pieces',
+    async run(stand) {
+      const size = { count: 2, bytes: 2_500_000 };
+      const id = stand.submit({ do: 'stream', ...size });
+      const { body } = await stand.result(id, SOON_MS);
+      demandSame(readMember(body, 'error'), undefined, 'the error');
+      const texts = stand
+        .of('job-stream', id)
+        .map((post) => JSON.stringify(readMember(post.body, 'output')) ?? '');
+      const largest = Math.max(0, ...texts.map((text) => Buffer.byteLength(text)));
+      demand(largest <= MAX_CHUNK_BYTES, `an output of ${largest} bytes was posted at a time`);
+      // How the pieces are told from whole values is the worker's own matter.
+      const letters = texts.reduce((sum, text) => sum + text.split('x').length - 1, 0);
+      const wanted = size.count * size.bytes;
+      demand(letters >= wanted, `of ${wanted} letters ${letters} were posted`);
+    },
+  },
+  {
     area: 'error',
     rule: 'posts an error that is a string, with what the handler threw',
     async run(stand) {
@@ -78,25 +98,6 @@ const work: Check<RunPodStand>[] = [
       const error = readMember(body, 'error');
       demand(typeof error === 'string', `the error is ${JSON.stringify(error)}, no string`);
       demand(error.includes('as told'), `the message is not in it: ${error}`);
-    },
-  },
-  {
-    area: 'stop',
-    rule: 'ends a job that is to be stopped, and takes on',
-    async run(stand) {
-      const id = stand.submit({ do: 'hang' });
-      await stand.until(SOON_MS, 'no ping named the job', () =>
-        stand.of('ping').find(({ query }) => query.get('job_id')?.includes(id)),
-      );
-      if (stand.of('job-stop').length === 0) throw new NotApplicable('it does not ask for stops');
-      const { at } = stand.told.at(-1) ?? { at: 0 };
-      stand.stop(id);
-      await stand.until(SOON_MS, 'pings still named the job', () =>
-        stand.of('ping').find((ping) => {
-          return ping.at > at + PING_MS && !(ping.query.get('job_id') ?? '').includes(id);
-        }),
-      );
-      await demandOutput(stand, stand.submit({ do: 'echo', value: 'next' }), 'next');
     },
   },
 ];
@@ -169,28 +170,30 @@ const faults: Check<RunPodStand>[] = [
   },
 ];
 
-const leaving: Check<RunPodStand>[] = [
+const stopping: Check<RunPodStand>[] = [
   {
-    area: 'drain',
-    rule: 'ends a running job on SIGTERM and posts its result',
+    area: 'stop',
+    rule: 'ends a job that is to be stopped, and takes on',
     async run(stand) {
-      const id = stand.submit({ do: 'echo', value: 'last', ms: 2_500 });
-      await stand.until(SOON_MS, 'no ping named the job', () =>
+      if (stand.of('job-stop').length === 0) throw new NotApplicable('it does not ask for stops');
+      const id = stand.submit({ do: 'hang' });
+      const { at } = await stand.until(SOON_MS, 'no ping named the job', () =>
         stand.of('ping').find(({ query }) => query.get('job_id')?.includes(id)),
       );
-      stand.options.terminate();
-      const { body } = await stand.result(id, LEAVING_MS);
-      demandSame(readMember(body, 'output'), 'last', 'the output');
-    },
-  },
-  {
-    area: 'drain',
-    rule: 'ends its process with the code 0',
-    async run({ options }) {
-      if (!options.exitCode) throw new NotApplicable('the worker was not started by this command');
-      demandSame(await options.exitCode, 0, 'the exit code');
+      stand.stop(id);
+      await stand.until(SOON_MS, 'pings still named the job', () =>
+        stand.of('ping').find((ping) => {
+          return ping.at > at + PING_MS && !(ping.query.get('job_id') ?? '').includes(id);
+        }),
+      );
+      await demandOutput(stand, stand.submit({ do: 'echo', value: 'next' }), 'next');
     },
   },
 ];
 
-export const runPodWorkerChecks: readonly Check<RunPodStand>[] = [...work, ...faults, ...leaving];
+export const runPodWorkerChecks: readonly Check<RunPodStand>[] = [
+  ...work,
+  ...faults,
+  ...stopping,
+  ...runPodLeavingChecks,
+];

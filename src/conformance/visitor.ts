@@ -17,20 +17,9 @@ import {
   type WorkerWelcome,
 } from '../wire/worker-link.ts';
 import { Deviation, demand } from './checks.ts';
+import { outcomeOf } from './words.ts';
 
 const NEVER = new AbortController().signal;
-
-export const COMPLETED = {
-  kind: 'completed',
-  executionMs: 5,
-  output: 'value',
-} as const satisfies Outcome;
-export const FAILED = {
-  kind: 'failed',
-  executionMs: 5,
-  error: { code: 'handler_error', message: 'as it was told' },
-  retry: 'never',
-} as const satisfies Outcome;
 
 /** The platform under test: its link, once more with a wrong key, and its job API. */
 export interface PlatformStage {
@@ -117,7 +106,7 @@ export class Visitor {
   }
 
   async finish(lease: LeaseRef, outcome: Outcome, body = ''): Promise<ReportReply | undefined> {
-    const [reply] = await this.report(sayOutcome(lease, 1, outcome, body));
+    const [reply] = await this.report(outcomeOf(lease, 1, outcome, body));
     this.#held.delete(lease.token);
     return reply;
   }
@@ -125,30 +114,6 @@ export class Visitor {
   bye(reason: 'drained' | 'crashed', outbox: LeaseRef[] = []): Promise<void> {
     return this.#link.bye({ ...this.#self, reason, outbox });
   }
-}
-
-function refTo({ attempt, jobId, token }: LeaseRef): LeaseRef {
-  return { attempt, jobId, token };
-}
-
-export function sayOutcome(lease: LeaseRef, seq: number, outcome: Outcome, body = ''): Report {
-  return { ...refTo(lease), kind: 'outcome', seq, outcome, body: Buffer.from(body) };
-}
-
-export function sayProgress(lease: LeaseRef, seq: number, value: unknown): Report {
-  return { ...refTo(lease), kind: 'progress', seq, body: Buffer.from(JSON.stringify(value)) };
-}
-
-export function sayChunks(
-  lease: LeaseRef,
-  seq: number,
-  first: number,
-  outputs: readonly unknown[],
-): Report {
-  const chunks = outputs.map((output) => Buffer.from(JSON.stringify({ output, metrics: {} })));
-  const body = Buffer.from(chunks.map((chunk) => chunk.toString()).join(','));
-  const sizes = chunks.map((chunk) => chunk.length);
-  return { ...refTo(lease), kind: 'chunks', seq, first, sizes, body };
 }
 
 /** @throws Deviation unless the call is refused by this code, and for one of the words */

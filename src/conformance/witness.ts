@@ -12,7 +12,7 @@ import type {
   WorkerLink,
   WorkerWelcome,
 } from '../wire/worker-link.ts';
-import { within } from './checks.ts';
+import { Watch } from './watch.ts';
 
 interface Calls {
   hello: [WorkerHello, WorkerWelcome];
@@ -64,7 +64,7 @@ export class Witness implements WorkerLink {
     report: [],
     bye: [],
   };
-  readonly #watchers = new Set<() => void>();
+  readonly #watch = new Watch();
 
   /** `cut` breaks the connections of the worker. */
   constructor(inner: WorkerLink, cut: () => void) {
@@ -109,19 +109,8 @@ export class Witness implements WorkerLink {
   }
 
   /** Comes back with what `find` finds, looked for after each call and each answer. */
-  async until<T>(ms: number, what: string, find: () => T | undefined): Promise<T> {
-    const { promise, resolve } = Promise.withResolvers<T>();
-    const look = () => {
-      const found = find();
-      if (found !== undefined) resolve(found);
-    };
-    this.#watchers.add(look);
-    look();
-    try {
-      return await within(ms, what, promise);
-    } finally {
-      this.#watchers.delete(look);
-    }
+  until<T>(ms: number, what: string, find: () => T | undefined): Promise<T> {
+    return this.#watch.until(ms, what, find);
   }
 
   #give<V extends Verb>(verb: V, order: Order<V>): void {
@@ -165,6 +154,6 @@ export class Witness implements WorkerLink {
 
   /** Something changed that is no call: whoever waits looks again. */
   look(): void {
-    for (const look of this.#watchers) look();
+    this.#watch.look();
   }
 }

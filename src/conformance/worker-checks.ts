@@ -2,10 +2,11 @@
 // seen from there. They run in this order: the last one has the worker leave.
 import { reassemble } from '../wire/chunk-reassembly.ts';
 import { PROTOCOL_VERSION } from '../wire/worker-link.ts';
-import { type Check, Deviation, demand, demandSame, NotApplicable } from './checks.ts';
+import { type Check, Deviation, demand, demandSame } from './checks.ts';
 import { listYields } from './deeds.ts';
+import { demandCleanExit } from './departure.ts';
 import { demandOutput, demandWork, leaseOf, outcomeOf, SOON_MS } from './worker-asks.ts';
-import { faultChecks } from './worker-fault-checks.ts';
+import { allAlongChecks, faultChecks } from './worker-fault-checks.ts';
 import { TERMS, type WorkerStand } from './worker-stand.ts';
 
 const LEAVING_MS = 60_000;
@@ -152,6 +153,10 @@ const working: Check<WorkerStand>[] = [
       }
     },
   },
+];
+
+/** Behind the faults: a worker that does not stop a handler may have no room for anything after it. */
+const stopping: Check<WorkerStand>[] = [
   {
     area: 'cancel',
     rule: 'ends the handler of a cancelled job, and says so',
@@ -203,8 +208,8 @@ const leaving: Check<WorkerStand>[] = [
     async run(stand) {
       const { witness } = stand;
       const id = await stand.submit({ do: 'echo', value: 'last', ms: 2_000 });
-      await leaseOf(stand, id);
-      stand.options.terminate();
+      // It is told to leave in any case: the next check waits for that.
+      await leaseOf(stand, id).finally(stand.options.terminate);
       let isGone = false;
       void stand.options.exitCode?.then(() => {
         isGone = true;
@@ -228,10 +233,7 @@ const leaving: Check<WorkerStand>[] = [
   {
     area: 'drain',
     rule: 'ends its process with the code 0',
-    async run({ options }) {
-      if (!options.exitCode) throw new NotApplicable('the worker was not started by this command');
-      demandSame(await options.exitCode, 0, 'the exit code');
-    },
+    run: ({ options }) => demandCleanExit(options, LEAVING_MS),
   },
 ];
 
@@ -239,5 +241,7 @@ export const workerChecks: readonly Check<WorkerStand>[] = [
   ...coming,
   ...working,
   ...faultChecks,
+  ...stopping,
+  ...allAlongChecks,
   ...leaving,
 ];

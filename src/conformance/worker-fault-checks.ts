@@ -9,7 +9,7 @@ import type { WorkerStand } from './worker-stand.ts';
 /** A dead connection tells nobody: until the end of the longest wait, and what comes on top. */
 const HALF_OPEN_MS = 60_000;
 
-const faults: Check<WorkerStand>[] = [
+export const faultChecks: readonly Check<WorkerStand>[] = [
   {
     area: 'report',
     rule: 'repeats an outcome whose answer was lost, unchanged, until it is answered',
@@ -92,7 +92,8 @@ const faults: Check<WorkerStand>[] = [
   },
 ];
 
-const allAlong: Check<WorkerStand>[] = [
+/** Of all that the worker has said so far. */
+export const allAlongChecks: readonly Check<WorkerStand>[] = [
   {
     area: 'identity',
     rule: 'keeps its worker id and incarnation in every call',
@@ -120,5 +121,3 @@ const allAlong: Check<WorkerStand>[] = [
     },
   },
 ];
-
-export const faultChecks: readonly Check<WorkerStand>[] = [...faults, ...allAlong];

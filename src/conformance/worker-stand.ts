@@ -14,6 +14,7 @@ import { isTerminal, type JobPolicy, type JobRecord } from '../wire/job.ts';
 import type { WorkerLink } from '../wire/worker-link.ts';
 import { Deviation } from './checks.ts';
 import type { Deed } from './deeds.ts';
+import type { Departure } from './departure.ts';
 import { Relay } from './relay.ts';
 import { Witness } from './witness.ts';
 
@@ -23,17 +24,13 @@ export const TERMS = { leaseMs: 3_000, renewEveryMs: 1_000, takeWaitMs: 2_000 } 
 const SETTINGS: Partial<QueueSettings> = { ...TERMS, timeoutGraceMs: 5_000 };
 const LOOK_EVERY_MS = 20;
 
-export interface WorkerStandOptions {
+export interface WorkerStandOptions extends Departure {
   host: string;
   /** 0: a free one. */
   port: number;
   carrier: 'http' | 'grpc';
   log: Log;
   version: string;
-  /** Sends the worker its SIGTERM, or has somebody do that. */
-  terminate: () => void;
-  /** Exit code of the worker's process, where that is known. */
-  exitCode?: Promise<number | null>;
 }
 
 interface Parts {
@@ -107,7 +104,7 @@ export class WorkerStand {
     if (carrier === 'grpc') {
       const { createGrpcServer } = await import('../api/grpc-server.ts');
       const isClosing = () => queue.isClosing;
-      const grpc = createGrpcServer({ ...server.workers, ...place, keys, isClosing });
+      const grpc = createGrpcServer({ ...server.workers, ...place, keys, endpoints, isClosing });
       relay.target = (await grpc.start()).url;
       closers.splice(2, 0, () => grpc.close());
     }

@@ -1,37 +1,23 @@
-// API keys: makes them, keeps their hashes, and tells who holds the one that is shown.
+// API keys: makes them, keeps their hashes, and tells who holds the one that is shown. What users may
+// do with theirs is in user-keys.ts.
 import { hash, randomBytes, timingSafeEqual } from 'node:crypto';
-import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
-import type { Store, StoredKey } from '../store/store.ts';
-import { describeIssues } from '../wire/issues.ts';
+import { OWNER, type Step, type Store, type StoredKey, type Transaction } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { scopeGrant } from './scopes.ts';
+import { checkGrant, type HeldGrant, type KeyGrant } from './key-grant.ts';
+import { Positions } from './positions.ts';
+
+export type { KeyGrant } from './key-grant.ts';
 
 /** 256 random bits behind a prefix that secret scanners can look for. */
 const KEY_BYTES = 32;
 const KEY_FORM = /^mr_[A-Za-z0-9_-]{43}$/;
-/** Who the first keys, and those given by file, belong to. */
-const OWNER = 'owner';
+/** How long one that has expired is still listed: 7 days. */
+const EXPIRED_KEPT_MS = 604_800_000;
 
-export interface KeyHolder {
-  keyId: string;
+export interface KeyHolder extends HeldGrant {
   name: string;
-  userId: string;
-  scopes: ReadonlySet<string>;
-  /** Unix ms. */
-  expiresAt: number | null;
-}
-
-export interface KeyGrant {
-  /** For people. */
-  name: string;
-  /** See scopes.ts. */
-  scopes: string[];
-  /** Default: the platform's owner. */
-  userId?: string;
-  /** Unix ms. Default: never. */
-  expiresAt?: number;
 }
 
 export interface IssuedKey {
@@ -50,22 +36,25 @@ export interface KeysOptions {
   clock: Clock;
 }
 
-interface Known {
-  digest: Buffer;
+/** A key without what it could be known by. */
+export interface HeldKey {
   holder: KeyHolder;
+  /** Unix ms. */
+  createdAt: number;
+  /** Place in lists. */
+  position: number;
 }
 
-const keyGrant = z.strictObject({
-  name: z.string().min(1).max(200),
-  scopes: z.array(scopeGrant).min(1),
-  userId: z.string().min(1).max(200).exactOptional(),
-  expiresAt: z.int().min(0).exactOptional(),
-});
+interface Known extends HeldKey {
+  hash: string;
+  digest: Buffer;
+}
 
 /** All keys are in memory, so that a call is let in without a look at the store. */
 export class Keys {
   readonly #options: KeysOptions;
-  /** By hash, base64url. */
+  readonly #positions = new Positions(0);
+  /** By hash, base64url; the oldest first. */
   readonly #known = new Map<string, Known>();
 
   private constructor(options: KeysOptions) {
@@ -90,10 +79,19 @@ export class Keys {
     return known.holder;
   }
 
+  /** The oldest first, expired ones too. */
+  all(): HeldKey[] {
+    return [...this.#known.values()];
+  }
+
   /** @throws ProblemError `invalid` */
   async issue(grant: KeyGrant): Promise<IssuedKey> {
     const key = generateKey();
-    return { key, holder: await this.importKey(key, grant) };
+    const stored = this.#toStored(key, grant);
+    await this.#change(function* (tx) {
+      yield* tx.putKey(stored);
+    });
+    return { key, holder: this.#learn(stored) };
   }
 
   /**
@@ -114,6 +112,34 @@ export class Keys {
     return this.#learn(kept);
   }
 
+  /**
+   * A new key that may do what the one of the id may, which is good until `graceMs` from now and no
+   * longer than it was. @throws ProblemError `not_found`, `conflict` for one that has expired
+   */
+  async rotate(id: string, graceMs: number): Promise<IssuedKey> {
+    const key = generateKey();
+    const now = this.#options.clock.now();
+    const { next, old } = await this.#change((tx) => replaceKey(tx, { id, key, now, graceMs }));
+    const holder = this.#learn(next);
+    if (graceMs > 0) this.#learn(old);
+    else this.#known.delete(old.hash);
+    return { key, holder };
+  }
+
+  /**
+   * The key is refused from then on. `check` sees the keys as they are then, and may throw.
+   * @throws ProblemError `not_found`
+   */
+  async remove(id: string, check: (all: readonly KeyHolder[]) => void = () => {}): Promise<void> {
+    const removed = await this.#change(function* (tx) {
+      const all = yield* tx.keys();
+      check(all.map(describeHolder));
+      yield* tx.removeKey(id);
+      return requireKey(all, id);
+    });
+    this.#known.delete(removed.hash);
+  }
+
   /** Makes an admin key and a worker key if there are no keys at all; undefined if there are. */
   async ensureFirstKeys(): Promise<FirstKeys | undefined> {
     const first = { admin: generateKey(), worker: generateKey() };
@@ -131,33 +157,80 @@ export class Keys {
     return first;
   }
 
-  #toStored(plainKey: string, grant: KeyGrant): StoredKey {
-    const checked = keyGrant.safeParse(grant);
-    if (!checked.success) {
-      const errors = describeIssues(checked.error, 'key');
-      throw new ProblemError('invalid', errors.join('; '), { errors });
-    }
-    const { name, scopes, userId = OWNER, expiresAt = null } = checked.data;
-    return {
-      id: `key_${createUuidV7(this.#options.clock.now())}`,
-      hash: hashKey(plainKey),
-      name,
-      userId,
-      scopes,
-      createdAt: this.#options.clock.now(),
-      expiresAt,
-    };
+  /** In the same commit, what expired long ago is forgotten: nothing else would ever remove it. */
+  async #change<T>(change: (tx: Transaction) => Step<T>): Promise<T> {
+    const forgottenBefore = this.#options.clock.now() - EXPIRED_KEPT_MS;
+    const old = [...this.#known.values()].filter(({ holder }) => {
+      return holder.expiresAt !== null && holder.expiresAt < forgottenBefore;
+    });
+    const changed = await this.#options.store.write(function* (tx) {
+      for (const { holder } of old) yield* tx.removeKey(holder.keyId);
+      return yield* change(tx);
+    });
+    for (const known of old) this.#known.delete(known.hash);
+    return changed;
   }
 
-  #learn({ expiresAt, hash: hashText, id, name, scopes, userId }: StoredKey): KeyHolder {
-    const holder = { keyId: id, name, userId, scopes: new Set(scopes), expiresAt };
-    this.#known.set(hashText, { digest: Buffer.from(hashText), holder });
+  #toStored(plainKey: string, grant: KeyGrant): StoredKey {
+    const { name, scopes, userId = OWNER, expiresAt = null } = checkGrant(grant);
+    const now = this.#options.clock.now();
+    return { ...identify(plainKey, now), name, userId, scopes, expiresAt };
+  }
+
+  #learn(stored: StoredKey): KeyHolder {
+    const { createdAt, hash: hashText } = stored;
+    const holder = describeHolder(stored);
+    const position = this.#known.get(hashText)?.position ?? this.#positions.next(createdAt);
+    const digest = Buffer.from(hashText);
+    this.#known.set(hashText, { hash: hashText, digest, holder, createdAt, position });
     return holder;
   }
 }
 
 export function generateKey(): string {
   return `mr_${randomBytes(KEY_BYTES).toString('base64url')}`;
+}
+
+interface Rotation {
+  id: string;
+  /** The new one. */
+  key: string;
+  now: number;
+  graceMs: number;
+}
+
+function* replaceKey(
+  tx: Transaction,
+  { graceMs, id, key, now }: Rotation,
+): Step<{ next: StoredKey; old: StoredKey }> {
+  const found = requireKey(yield* tx.keys(), id);
+  const { expiresAt } = found;
+  if (expiresAt !== null && expiresAt <= now) {
+    throw new ProblemError('conflict', `key ${id} has expired`);
+  }
+  const next = { ...found, ...identify(key, now) };
+  const old = {
+    ...found,
+    expiresAt: Math.min(expiresAt ?? Number.MAX_SAFE_INTEGER, now + graceMs),
+  };
+  yield* tx.putKey(next);
+  yield* graceMs > 0 ? tx.putKey(old) : tx.removeKey(id);
+  return { next, old };
+}
+
+/** @throws ProblemError `not_found` */
+function requireKey(all: readonly StoredKey[], id: string): StoredKey {
+  const found = all.find((key) => key.id === id);
+  if (found) return found;
+  throw new ProblemError('not_found', `there is no key ${id}`);
+}
+
+function identify(key: string, now: number): Pick<StoredKey, 'id' | 'hash' | 'createdAt'> {
+  return { id: `key_${createUuidV7(now)}`, hash: hashKey(key), createdAt: now };
+}
+
+function describeHolder({ expiresAt, id, name, scopes, userId }: StoredKey): KeyHolder {
+  return { keyId: id, name, userId, scopes: new Set(scopes), expiresAt };
 }
 
 function hashKey(plainKey: string): string {

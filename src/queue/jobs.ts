@@ -4,6 +4,7 @@ import type { JobKey, Store } from '../store/store.ts';
 import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
+import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import type { JobEvent } from './lifecycle.ts';
 import { readOutput } from './outputs.ts';
 import { encodeRecord, toSummary } from './records.ts';
@@ -63,6 +64,7 @@ export interface JobsOptions {
   clock: Clock;
   signals: Signals;
   changes: Changes;
+  removal: EndpointRemoval;
   settings: QueueSettings;
   closing: AbortSignal;
 }
@@ -76,7 +78,8 @@ export class Jobs {
   }
 
   async record(key: JobKey): Promise<ReadRecord> {
-    const { clock, settings, store } = this.#options;
+    const { clock, removal, settings, store } = this.#options;
+    removal.refuseGone(key.endpointId);
     const found = await store.read(function* (tx) {
       const job = yield* tx.job(key);
       return job && { job, output: yield* readOutput(tx, job, settings.maxOutputBytes) };
@@ -123,7 +126,7 @@ export class Jobs {
     let removed = 0;
     for (;;) {
       const count = await this.#options.changes.commit(function* (tx, step) {
-        if (!(yield* tx.endpoint(endpointId))) throw noEndpoint(endpointId);
+        yield* readEndpoint(tx, endpointId);
         const waiting = yield* tx.queuedJobs(endpointId, PURGE_BATCH);
         for (const job of waiting) yield* step(job, { type: 'cancel' });
         return waiting.length;
@@ -142,7 +145,7 @@ export class Jobs {
   }): Promise<JobPage> {
     const { clock, store } = this.#options;
     const jobs = await store.read(function* (tx) {
-      if (!(yield* tx.endpoint(listing.endpointId))) throw noEndpoint(listing.endpointId);
+      yield* readEndpoint(tx, listing.endpointId);
       return yield* tx.jobs({ ...listing, limit: listing.limit + 1 });
     });
     const page = jobs.slice(0, listing.limit);
@@ -152,7 +155,8 @@ export class Jobs {
 
   /** What the handler logged, over all attempts, from byte `from` on. */
   async log(key: JobKey, from: number): Promise<JobLog> {
-    const { settings, store } = this.#options;
+    const { removal, settings, store } = this.#options;
+    removal.refuseGone(key.endpointId);
     const found = await store.read(function* (tx) {
       const job = yield* tx.job(key);
       return job && { job, lines: yield* tx.log({ ...key, from, maxBytes: settings.maxLogBytes }) };
@@ -162,7 +166,9 @@ export class Jobs {
   }
 
   async #put(key: JobKey, event: Extract<JobEvent, { type: keyof typeof DONE }>): Promise<JobRef> {
-    const decision = (await this.#options.changes.commitOne(key, event)) ?? raiseNoJob(key);
+    const { changes, removal } = this.#options;
+    removal.refuseGone(key.endpointId);
+    const decision = (await changes.commitOne(key, event)) ?? raiseNoJob(key);
     if ('refused' in decision) {
       throw new ProblemError(
         'conflict',
@@ -171,10 +177,6 @@ export class Jobs {
     }
     return { id: key.id, status: decision.job.status };
   }
-}
-
-function noEndpoint(endpointId: string): ProblemError {
-  return new ProblemError('not_found', `there is no endpoint ${endpointId}`);
 }
 
 function raiseNoJob({ id }: JobKey): never {

@@ -15,6 +15,7 @@ import {
   type WorkerWelcome,
 } from '../wire/worker-link.ts';
 import type { Changes, StepOn } from './changes.ts';
+import type { EndpointRemoval } from './endpoint-removal.ts';
 import type { HeldLease, Presence, PresentWorker } from './presence.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
@@ -23,6 +24,8 @@ import { holdsLiveLease } from './transition.ts';
 
 /** A take is answered when the inputs are so large together: the next lease must not wait for them. */
 const MAX_TAKE_BYTES = 4 * 1_048_576;
+
+const ENDPOINT_GONE_RETRY_MS = 10_000;
 
 const OFFERED: ReadonlySet<string> = new Set(CAPABILITIES);
 
@@ -34,6 +37,7 @@ export interface LeasesOptions {
   signals: Signals;
   changes: Changes;
   arrivals: Arrivals;
+  removal: EndpointRemoval;
   /** Aborts when the queue closes: every wait ends. */
   closing: AbortSignal;
 }
@@ -74,6 +78,7 @@ export class Leases {
       if (known && known.incarnation > hello.incarnation) {
         throw new LinkError('stale_incarnation', `incarnation ${known.incarnation} has said hello`);
       }
+      if ((yield* tx.endpoint(endpointId))?.deleted) throw endpointGone(endpointId);
       yield* tx.putWorker(worker);
       const jobs = yield* tx.jobsOfWorker(endpointId, hello.workerId);
       const older = jobs.filter((job) => job.lease && job.lease.incarnation < hello.incarnation);
@@ -210,6 +215,13 @@ export class Leases {
     if (claim === 'now') return 'take';
     return claim === 'someone_else' ? 'skip' : 'stop';
   }
+}
+
+/** As for an endpoint that is not there yet: whoever asks is to ask slowly. */
+function endpointGone(endpointId: string): LinkError {
+  return new LinkError('unavailable', `there is no endpoint ${endpointId}`, {
+    retryAfterMs: ENDPOINT_GONE_RETRY_MS,
+  });
 }
 
 interface Look {

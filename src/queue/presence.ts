@@ -24,6 +24,8 @@ export interface PresentWorker {
   drainTold: boolean;
   /** Its leases by token, kept ones of ended jobs included. */
   leases: Map<string, HeldLease>;
+  /** Leases that it was given since it arrived. */
+  taken: number;
   /** Ends the take that is open, because a newer one has come. */
   openTake: AbortController | undefined;
 }
@@ -51,6 +53,7 @@ export class Presence {
       draining: again?.draining ?? false,
       drainTold: false,
       leases: before?.leases ?? new Map(),
+      taken: 0,
       openTake: undefined,
     };
     this.#workers.set(name, present);
@@ -111,7 +114,10 @@ export class Presence {
       freed ||= ended.solo || (worker.leases.size === 0 && this.#emptying.size > 0);
     }
     const holder = after && fresh && this.find(after.endpointId, fresh.workerId);
-    if (holder) hold(holder, after, { delivering: false });
+    if (holder) {
+      holder.taken++;
+      hold(holder, after, { delivering: false });
+    }
     return freed;
   }
 

@@ -8,6 +8,7 @@ import { ProblemError } from '../wire/problem.ts';
 import type { WorkerLink } from '../wire/worker-link.ts';
 import { Changes } from './changes.ts';
 import { Deliveries, type DeliveryCounts } from './deliveries.ts';
+import { EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import { Jobs } from './jobs.ts';
 import { Leases } from './leases.ts';
 import { OpenLeases } from './open-leases.ts';
@@ -20,6 +21,7 @@ import { Streams } from './streams.ts';
 import { type Arrivals, Submissions } from './submissions.ts';
 import { extendLeases, sweep } from './sweeper.ts';
 import type { WebhookSender } from './webhooks.ts';
+import { drainWorker, WorkerLoads } from './worker-loads.ts';
 
 /** What a full or failing disk makes of any operation here; for those who answer it to somebody. */
 export { StoreUnavailableError } from '../store/store.ts';
@@ -40,6 +42,8 @@ export class Queue {
   readonly jobs: Jobs;
   readonly streams: Streams;
   readonly openLeases: OpenLeases;
+  readonly workerLoads: WorkerLoads;
+  readonly removal: EndpointRemoval;
   readonly settings: QueueSettings;
   readonly #rooms;
   readonly #leases: Leases;
@@ -64,11 +68,15 @@ export class Queue {
     // Every open long poll listens to this one signal: thousands are as meant.
     setMaxListeners(0, closing);
     const arrivals: Arrivals = new Map();
-    this.#rooms = { store, clock, log, settings, presence, signals, changes, arrivals, closing };
+    this.removal = new EndpointRemoval({ changes, presence, signals, closing });
+    const { removal } = this;
+    const shared = { store, clock, log, settings, presence, signals, changes };
+    this.#rooms = { ...shared, arrivals, removal, closing };
     this.submissions = new Submissions({ ...this.#rooms, webhooks: sender });
     this.jobs = new Jobs(this.#rooms);
     this.streams = new Streams(this.#rooms);
     this.openLeases = new OpenLeases(this.#rooms);
+    this.workerLoads = new WorkerLoads(this.#rooms);
     this.#leases = new Leases(this.#rooms);
     this.#renewals = new Renewals(this.#rooms);
     this.#reports = new Reports(this.#rooms);
@@ -113,11 +121,7 @@ export class Queue {
     const { presence, signals } = this.#rooms;
     const worker = presence.find(endpointId, workerId);
     if (!worker) throw new ProblemError('not_found', `there is no worker ${workerId}`);
-    worker.draining = true;
-    worker.drainTold = false;
-    signals.callWorker(endpointId, workerId);
-    // Its open take would use up the wake-up of a job that it does not get.
-    signals.wakeTakers(endpointId);
+    drainWorker(worker, signals);
   }
 
   /** Webhooks of each endpoint: what came of tries since the start, and how many wait for one. */
@@ -137,8 +141,7 @@ export class Queue {
   /** `failed` counts FAILED and TIMED_OUT. @throws ProblemError `not_found` */
   async health(endpointId: string): Promise<EndpointHealth> {
     const { clock, presence, settings, store } = this.#rooms;
-    const endpoint = await store.read((tx) => tx.endpoint(endpointId));
-    if (!endpoint) throw new ProblemError('not_found', `there is no endpoint ${endpointId}`);
+    const endpoint = await store.read((tx) => readEndpoint(tx, endpointId));
     const workers = { idle: 0, running: 0 };
     const aliveSince = clock.now() - settings.leaseMs;
     for (const worker of presence.all()) {

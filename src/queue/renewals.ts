@@ -55,13 +55,14 @@ export class Renewals {
     const stopping = new Set(request.leases.filter((l) => l.stopping).map((l) => l.token));
     const asked = request.leases.map(({ jobId, token }) => ({ jobId, token }));
     const held = [...worker.leases.values()].map(({ id, token }) => ({ jobId: id, token }));
+    const isGone = this.#options.removal.isGone(worker.endpointId);
     const candidates = new Map([...asked, ...held].map((lease) => [lease.token, lease]));
     return this.#options.store.read(function* (tx) {
       const ended: RenewReply['ended'] = [];
       for (const { jobId, token } of candidates.values()) {
         if (stopping.has(token)) continue;
         const job = yield* tx.job({ endpointId: worker.endpointId, id: jobId });
-        const verdict = judgeLease(job, token);
+        const verdict = isGone ? 'lost' : judgeLease(job, token);
         if (verdict !== 'kept') ended.push({ jobId, token, verdict });
       }
       return ended;

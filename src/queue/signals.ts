@@ -9,6 +9,7 @@ import type { Transition } from './transition.ts';
 export class Signals {
   readonly #waiters: Waiters;
   readonly #presence: Presence;
+  readonly #workListeners = new Set<(endpointId: string) => void>();
   #nextDueAt = Number.POSITIVE_INFINITY;
 
   constructor(clock: Clock, presence: Presence) {
@@ -25,6 +26,12 @@ export class Signals {
     this.#waiters.open(`worker ${endpointId}/${workerId}`);
   dueSooner = (): Waiter => this.#waiters.open('due');
 
+  /** Tells of each endpoint that has got a job to be taken, after the commit. Returns the end of it. */
+  onWork(listener: (endpointId: string) => void): () => void {
+    this.#workListeners.add(listener);
+    return () => this.#workListeners.delete(listener);
+  }
+
   /** The sweeper sleeps until then: only an earlier time has to wake it. */
   sweeperSleepsUntil(time: number): void {
     this.#nextDueAt = time;
@@ -40,7 +47,7 @@ export class Signals {
   }
 
   inserted(job: StoredJob): void {
-    this.#wakeForQueue(job);
+    this.#tellOfWork(job);
     this.#wakeSweeper(job.dueAt);
   }
 
@@ -57,7 +64,7 @@ export class Signals {
     }
     if (removed) return;
     const wasReady = before.status === 'IN_QUEUE' && !before.delayed;
-    if (!wasReady) this.#wakeForQueue(job);
+    if (!wasReady) this.#tellOfWork(job);
     this.#wakeSweeper(job.dueAt);
   }
 
@@ -78,6 +85,20 @@ export class Signals {
 
   wakeAll(): void {
     this.#waiters.wakeAll();
+  }
+
+  /** Whoever waits for anything there has to look again. */
+  endpointGone(endpointId: string): void {
+    this.#waiters.wakeAll((key) => {
+      const subject = key.slice(key.indexOf(' ') + 1);
+      return subject === endpointId || subject.startsWith(`${endpointId}/`);
+    });
+  }
+
+  #tellOfWork(job: StoredJob): void {
+    this.#wakeForQueue(job);
+    if (job.status !== 'IN_QUEUE' || job.delayed) return;
+    for (const listener of this.#workListeners) listener(job.endpointId);
   }
 
   #wakeForQueue(job: StoredJob): void {

@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import type { ChunkBatch, JobKey, Reader, Step, Store, StoredJob } from '../store/store.ts';
 import { isTerminal, type JobStatus } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
+import type { EndpointRemoval } from './endpoint-removal.ts';
 import { hasOutput } from './records.ts';
 import type { Signals } from './signals.ts';
 import { SplitOutputs } from './split-outputs.ts';
@@ -38,6 +39,7 @@ export interface StreamsOptions {
   store: Store;
   clock: Clock;
   signals: Signals;
+  removal: EndpointRemoval;
   closing: AbortSignal;
 }
 
@@ -52,12 +54,13 @@ export class Streams {
 
   /** @throws ProblemError `not_found`, `invalid` for a position that cannot be */
   async read(request: StreamRequest): Promise<StreamPage> {
-    const { clock, closing, signals, store } = this.#options;
+    const { clock, closing, removal, signals, store } = this.#options;
     const until = clock.now() + request.waitMs;
     const ended = AbortSignal.any([request.signal, closing]);
     for (;;) {
       const waiter = signals.jobMoved(request);
       try {
+        removal.refuseGone(request.endpointId);
         const page = await store.read((tx) => readPage(tx, request, this.#splits));
         if (!page) throw new ProblemError('not_found', `there is no job ${request.id}`);
         const leftMs = until - clock.now();

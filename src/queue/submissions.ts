@@ -7,6 +7,7 @@ import { type JobPolicy, type JobStatus, LIMITS } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
 import { isWebhookUrl } from '../wire/webhook.ts';
+import { readEndpoint } from './endpoint-removal.ts';
 import type { Signals } from './signals.ts';
 import { withDueAt } from './transition.ts';
 import type { WebhookSender } from './webhooks.ts';
@@ -57,7 +58,8 @@ export class Submissions {
 
   /**
    * Resolves when the job is on disk. With an idempotency key that is known, the first job is
-   * answered. @throws ProblemError `not_found`, `queue_full`, `conflict`, `invalid` (its webhook)
+   * answered. @throws ProblemError `not_found`, `queue_full`, `conflict` (its key, or an endpoint without a
+   * queue), `invalid` (its webhook)
    */
   async submit(submission: Submission): Promise<JobRef> {
     const { arrivals, clock, signals, store, webhooks } = this.#options;
@@ -108,8 +110,11 @@ function* insert(
   arrival: Arrival,
 ): Step<{ job: StoredJob; isNew: boolean }> {
   const { endpointId, idempotency, input } = submission;
-  const endpoint = yield* tx.endpoint(endpointId);
-  if (!endpoint) throw new ProblemError('not_found', `there is no endpoint ${endpointId}`);
+  const endpoint = yield* readEndpoint(tx, endpointId);
+  if (endpoint.deployment?.type === 'LOAD_BALANCER') {
+    const detail = `${endpointId} is a load-balancing endpoint and has no queue: call it below /lb`;
+    throw new ProblemError('conflict', detail);
+  }
   if (idempotency) {
     const first = yield* tx.jobByIdempotencyKey(endpointId, idempotency.key);
     if (first && first.requestHash !== idempotency.requestHash) {

@@ -202,6 +202,25 @@ alter table parts rename to ${table};
   )
   .join('');
 
+const platform = `
+alter table endpoint add column user_id text not null default 'owner';
+alter table endpoint add column deployment text;
+alter table endpoint add column deleted integer not null default 0;
+
+create table resource (
+  kind text not null,
+  id text not null,
+  user_id text not null,
+  parent text not null,
+  position bigint not null,
+  body text not null,
+  primary key (kind, id)
+);
+create index resource_listed on resource (kind, position);
+create index resource_of_user on resource (kind, user_id, position);
+create index resource_of_parent on resource (kind, parent, position);
+`;
+
 /** Each leads from the version before it to its own, counted from 1. Never change a released one. */
 export const MIGRATIONS: readonly string[] = [
   firstSchema,
@@ -209,6 +228,7 @@ export const MIGRATIONS: readonly string[] = [
   webhooks,
   runpodJobs,
   payloadParts,
+  platform,
 ];
 
 /**

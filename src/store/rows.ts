@@ -1,11 +1,13 @@
 // Reading values out of rows, and the small records in them. Jobs have a file of their own.
-import { endpointSettings } from '../wire/endpoint.ts';
+import { z } from 'zod';
+import { endpointDeployment, endpointSettings } from '../wire/endpoint.ts';
 import type {
   ChunkBatch,
   Row,
   StoredDelivery,
   StoredEndpoint,
   StoredKey,
+  StoredResource,
   StoredWorker,
 } from './store.ts';
 
@@ -56,8 +58,12 @@ export function bytes(row: Row, column: string): Uint8Array {
 }
 
 export function readEndpoint(row: Row): StoredEndpoint {
+  const deployment = textOrNull(row, 'deployment');
   return {
     id: text(row, 'id'),
+    userId: text(row, 'user_id'),
+    deployment: deployment === null ? null : endpointDeployment.parse(JSON.parse(deployment)),
+    deleted: flag(row, 'deleted'),
     settings: endpointSettings.parse(JSON.parse(text(row, 'settings'))),
     createdAt: number(row, 'created_at'),
     inQueue: number(row, 'in_queue'),
@@ -95,6 +101,19 @@ export function readDelivery(row: Row): StoredDelivery {
     nextAt: number(row, 'next_at'),
   };
 }
+
+export function readResource(row: Row): StoredResource {
+  return {
+    kind: resourceKind.parse(text(row, 'kind')),
+    id: text(row, 'id'),
+    userId: text(row, 'user_id'),
+    parent: text(row, 'parent'),
+    position: number(row, 'position'),
+    body: text(row, 'body'),
+  };
+}
+
+const resourceKind = z.enum(['pod', 'template', 'decision']);
 
 export function readKey(row: Row): StoredKey {
   return {

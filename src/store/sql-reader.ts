@@ -5,10 +5,12 @@ import { readParts } from './payload-parts.ts';
 import {
   bytes,
   number,
+  numberOrNull,
   readChunkBatch,
   readDelivery,
   readEndpoint,
   readKey,
+  readResource,
   readWorker,
   text,
 } from './rows.ts';
@@ -20,6 +22,8 @@ import type {
   JobListing,
   LogRange,
   Reader,
+  ResourceKey,
+  ResourceListing,
   Row,
   SqlValue,
   Step,
@@ -27,6 +31,7 @@ import type {
   StoredEndpoint,
   StoredJob,
   StoredKey,
+  StoredResource,
   StoredWorker,
 } from './store.ts';
 
@@ -235,6 +240,45 @@ export class SqlReader implements Reader {
   *workers(): Step<StoredWorker[]> {
     const rows = yield { sql: 'select * from worker order by endpoint_id, id', params: [] };
     return rows.map(readWorker);
+  }
+
+  *resource({ id, kind }: ResourceKey): Step<StoredResource | undefined> {
+    const rows = yield {
+      sql: 'select * from resource where kind = ? and id = ?',
+      params: [kind, id],
+    };
+    return readFirst(rows, readResource);
+  }
+
+  *resources({ before, kind, limit, parent, userId }: ResourceListing): Step<StoredResource[]> {
+    const byUser = userId === undefined ? '' : 'and user_id = ?';
+    const byParent = parent === undefined ? '' : 'and parent = ?';
+    const wanted = [userId, parent].filter((value) => value !== undefined);
+    const rows = yield {
+      sql: `select * from resource where kind = ? ${byUser} ${byParent} and position < ?
+        order by position desc limit ?`,
+      params: [kind, ...wanted, before ?? Number.MAX_SAFE_INTEGER, limit],
+    };
+    return rows.map(readResource);
+  }
+
+  *oldestQueuedAt(endpointId: string): Step<number | undefined> {
+    // The first of each priority, from one to the next by the index: however many wait, few are read.
+    const rows = yield {
+      sql: `with recursive each (priority) as (
+          select max(priority) from job
+            where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0
+          union all
+          select (select max(priority) from job where endpoint_id = ? and status = 'IN_QUEUE'
+              and delayed = 0 and priority < each.priority)
+            from each where each.priority is not null
+        )
+        select min((select queued_at from job where endpoint_id = ? and status = 'IN_QUEUE'
+            and delayed = 0 and priority = each.priority order by position limit 1)) as queued_at
+        from each where priority is not null`,
+      params: [endpointId, endpointId, endpointId],
+    };
+    return readFirst(rows, (row) => numberOrNull(row, 'queued_at')) ?? undefined;
   }
 
   *keyByHash(hash: string): Step<StoredKey | undefined> {

@@ -3,25 +3,63 @@ import type { JobStatus } from '../wire/job.ts';
 import { describeChange, insertJobSql, listJobValues } from './job-row.ts';
 import { deleteParts, insertParts } from './payload-parts.ts';
 import { SqlReader } from './sql-reader.ts';
-import type {
-  ChunkBatch,
-  JobKey,
-  Step,
-  StoredDelivery,
-  StoredEndpoint,
-  StoredJob,
-  StoredKey,
-  StoredWorker,
-  Transaction,
+import {
+  type ChunkBatch,
+  type EndpointBase,
+  type JobKey,
+  OWNER,
+  type ResourceKey,
+  type Step,
+  type StoredDelivery,
+  type StoredJob,
+  type StoredKey,
+  type StoredResource,
+  type StoredWorker,
+  type Transaction,
 } from './store.ts';
 
 export class SqlTransaction extends SqlReader implements Transaction {
-  *putEndpoint(endpoint: Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'>): Step<void> {
+  *putEndpoint(endpoint: EndpointBase): Step<void> {
+    const { createdAt, deleted = false, deployment = null, id, settings } = endpoint;
     yield {
-      sql: `insert into endpoint (id, settings, created_at) values (?, ?, ?)
-        on conflict (id) do update set settings = excluded.settings`,
-      params: [endpoint.id, JSON.stringify(endpoint.settings), endpoint.createdAt],
+      sql: `insert into endpoint (id, user_id, settings, deployment, deleted, created_at)
+        values (?, ?, ?, ?, ?, ?)
+        on conflict (id) do update set settings = excluded.settings,
+          deployment = excluded.deployment, deleted = excluded.deleted`,
+      params: [
+        id,
+        endpoint.userId ?? OWNER,
+        JSON.stringify(settings),
+        deployment && JSON.stringify(deployment),
+        Number(deleted),
+        createdAt,
+      ],
     };
+  }
+
+  *removeEndpoint(id: string): Step<void> {
+    yield { sql: 'delete from worker where endpoint_id = ?', params: [id] };
+    yield { sql: 'delete from delivery_record where endpoint_id = ?', params: [id] };
+    yield { sql: 'delete from delivery where endpoint_id = ?', params: [id] };
+    yield { sql: "delete from resource where kind = 'decision' and parent = ?", params: [id] };
+    yield { sql: 'delete from endpoint where id = ?', params: [id] };
+  }
+
+  *putResource({ body, id, kind, parent, position, userId }: StoredResource): Step<void> {
+    yield {
+      sql: `insert into resource (kind, id, user_id, parent, position, body)
+        values (?, ?, ?, ?, ?, ?)
+        on conflict (kind, id) do update set body = excluded.body`,
+      params: [kind, id, userId, parent, position, body],
+    };
+  }
+
+  *removeResource({ id, kind }: ResourceKey): Step<void> {
+    yield { sql: 'delete from resource where kind = ? and id = ?', params: [kind, id] };
+  }
+
+  *removeKey(id: string): Step<void> {
+    yield { sql: 'delete from api_key where id = ?', params: [id] };
   }
 
   *insertJob(job: StoredJob, input: Uint8Array): Step<void> {

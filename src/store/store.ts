@@ -1,8 +1,11 @@
 // The seam to what keeps jobs: the rows, and the verbs that read and write them. It knows nothing of
 // what may follow what; that is decided in queue/lifecycle.ts and written down here.
-import type { EndpointSettings } from '../wire/endpoint.ts';
+import type { EndpointDeployment, EndpointSettings } from '../wire/endpoint.ts';
 import type { FailedAttempt, JobError, JobStatus } from '../wire/job.ts';
 import type { Device } from '../wire/worker-link.ts';
+
+/** The user whose is what nobody else's is: declared endpoints, the first keys. */
+export const OWNER = 'owner';
 
 export type SqlValue = string | number | Uint8Array | null;
 export type Row = Readonly<Record<string, unknown>>;
@@ -141,6 +144,12 @@ export interface StoredDelivery {
 
 export interface StoredEndpoint {
   id: string;
+  /** Whose it is. */
+  userId: string;
+  /** Null: its workers come from elsewhere. */
+  deployment: EndpointDeployment | null;
+  /** Nobody finds it any more; what is left of it is being removed. */
+  deleted: boolean;
   settings: EndpointSettings;
   createdAt: number;
   /** Now in each state; `inQueue` includes delayed ones. */
@@ -152,6 +161,41 @@ export interface StoredEndpoint {
   cancelled: number;
   timedOut: number;
   retried: number;
+}
+
+/** What it is, apart from what is counted. Left out: the owner's, no deployment, not deleted. */
+export type EndpointBase = Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'> &
+  Partial<Pick<StoredEndpoint, 'userId' | 'deployment' | 'deleted'>>;
+
+/** A thing that is kept as JSON. */
+export interface StoredResource {
+  kind: ResourceKind;
+  id: string;
+  userId: string;
+  /** Id of the endpoint that it belongs to; empty if to none. */
+  parent: string;
+  /** Place in lists: grows. */
+  position: number;
+  /** JSON text. */
+  body: string;
+}
+
+export type ResourceKind = 'pod' | 'template' | 'decision';
+
+export interface ResourceKey {
+  kind: ResourceKind;
+  id: string;
+}
+
+/** Newest first. */
+export interface ResourceListing {
+  kind: ResourceKind;
+  /** Undefined: of all of them. */
+  userId?: string | undefined;
+  parent?: string | undefined;
+  /** Only those with a smaller position. */
+  before?: number | undefined;
+  limit: number;
 }
 
 export interface StoredWorker {
@@ -246,13 +290,19 @@ export interface Reader {
   countDeliveries(): Step<{ endpointId: string; count: number }[]>;
   worker(endpointId: string, id: string): Step<StoredWorker | undefined>;
   workers(): Step<StoredWorker[]>;
+  resource(key: ResourceKey): Step<StoredResource | undefined>;
+  resources(listing: ResourceListing): Step<StoredResource[]>;
+  /** When the job that has waited longest was queued; delayed ones do not count. */
+  oldestQueuedAt(endpointId: string): Step<number | undefined>;
   keyByHash(hash: string): Step<StoredKey | undefined>;
   keys(): Step<StoredKey[]>;
 }
 
 export interface Transaction extends Reader {
-  /** Adds it, or replaces the settings of the one that is there; counters stay. */
-  putEndpoint(endpoint: Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'>): Step<void>;
+  /** Adds it, or replaces what is given of the one that is there; counters and owner stay. */
+  putEndpoint(endpoint: EndpointBase): Step<void>;
+  /** Its jobs have to be gone. With its workers and its resources. */
+  removeEndpoint(id: string): Step<void>;
   /** Keeps the endpoint's counters. The caller has seen to it that the id is new. */
   insertJob(job: StoredJob, input: Uint8Array): Step<void>;
   /**
@@ -276,5 +326,9 @@ export interface Transaction extends Reader {
   removeDelivery(key: JobKey): Step<void>;
   putWorker(worker: StoredWorker): Step<void>;
   removeWorker(endpointId: string, id: string): Step<void>;
+  /** Adds it or replaces the one that is there. */
+  putResource(resource: StoredResource): Step<void>;
+  removeResource(key: ResourceKey): Step<void>;
   putKey(key: StoredKey): Step<void>;
+  removeKey(id: string): Step<void>;
 }

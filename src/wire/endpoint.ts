@@ -11,6 +11,8 @@ export const endpointId = z
   .refine((id) => !RESERVED_ENDPOINT_IDS.includes(id), 'is reserved');
 
 export const endpointSettings = z.strictObject({
+  /** For people, of one that was declared by its id; one with a deployment has it there. */
+  name: z.string().min(1).max(200).exactOptional(),
   /** Default execution timeout of its jobs, ms. */
   executionTimeoutMs: executionTimeoutMs.default(600_000),
   /** Failures after which a job is FAILED. */
@@ -20,6 +22,116 @@ export const endpointSettings = z.strictObject({
 });
 
 export type EndpointSettings = z.infer<typeof endpointSettings>;
+
+export const ENDPOINT_TYPES = ['QUEUE', 'LOAD_BALANCER'] as const;
+export type EndpointType = (typeof ENDPOINT_TYPES)[number];
+
+export const endpointScaler = z.discriminatedUnion('type', [
+  z.strictObject({
+    type: z.literal('QUEUE_DELAY'),
+    /** A job that waits longer calls for another worker. */
+    seconds: z.int().min(1).max(3_600).default(4),
+  }),
+  z.strictObject({
+    type: z.literal('REQUEST_COUNT'),
+    /** Jobs, or open requests, that one worker is to have. */
+    perWorker: z.int().min(1).max(100_000),
+  }),
+]);
+export type EndpointScaler = z.infer<typeof endpointScaler>;
+
+const workerCount = z.int().min(0).max(1_000);
+const deploymentFields = {
+  name: z.string().min(1).max(200),
+  templateId: z.string().min(1).max(200),
+  /** Ids of GPU types, the one wanted most first; none: workers without a GPU. */
+  gpuTypeIds: z.array(z.string().min(1).max(200)).max(100),
+  workersMin: workerCount,
+  workersMax: workerCount,
+  /** Seconds that a worker may have nothing to do before it is stopped. */
+  idleTimeout: z.int().min(1).max(86_400),
+  /** Default execution timeout of its jobs, or of a load-balanced request's headers, ms. */
+  executionTimeout: executionTimeoutMs,
+  maxAttempts: z.int().min(1).max(100),
+  maxQueued: z.int().min(1),
+  scaler: endpointScaler,
+};
+
+/** Body of `POST /v1/endpoints`: the specification's six fields and ours. */
+export const endpointCreation = z
+  .strictObject({
+    ...deploymentFields,
+    type: z.enum(ENDPOINT_TYPES).default('QUEUE'),
+    gpuTypeIds: deploymentFields.gpuTypeIds.default([]),
+    workersMin: workerCount.default(0),
+    workersMax: workerCount.default(3),
+    idleTimeout: deploymentFields.idleTimeout.default(5),
+    executionTimeout: executionTimeoutMs.default(600_000),
+    maxAttempts: deploymentFields.maxAttempts.default(3),
+    maxQueued: deploymentFields.maxQueued.default(100_000),
+    /** Default: QUEUE_DELAY of 4 s; of a load-balancing endpoint REQUEST_COUNT of 4 a worker. */
+    scaler: endpointScaler.exactOptional(),
+  })
+  .refine(({ workersMax, workersMin }) => workersMin <= workersMax, {
+    message: 'must not be more than workersMax',
+    path: ['workersMin'],
+  })
+  .refine(({ scaler, type }) => type === 'QUEUE' || scaler?.type !== 'QUEUE_DELAY', {
+    message: 'a load-balancing endpoint has no queue: it is scaled by REQUEST_COUNT',
+    path: ['scaler', 'type'],
+  });
+export type EndpointCreation = z.infer<typeof endpointCreation>;
+
+/** Body of `PATCH /v1/endpoints/{id}`: what is left out stays. The type is for good. */
+export const endpointUpdate = z.strictObject({
+  name: deploymentFields.name.exactOptional(),
+  templateId: deploymentFields.templateId.exactOptional(),
+  gpuTypeIds: deploymentFields.gpuTypeIds.exactOptional(),
+  workersMin: workerCount.exactOptional(),
+  workersMax: workerCount.exactOptional(),
+  idleTimeout: deploymentFields.idleTimeout.exactOptional(),
+  executionTimeout: executionTimeoutMs.exactOptional(),
+  maxAttempts: deploymentFields.maxAttempts.exactOptional(),
+  maxQueued: deploymentFields.maxQueued.exactOptional(),
+  scaler: endpointScaler.exactOptional(),
+});
+export type EndpointUpdate = z.infer<typeof endpointUpdate>;
+
+/** How an endpoint's workers are made and how many; one that was only declared by name has none. */
+export const endpointDeployment = z.strictObject({
+  name: z.string(),
+  type: z.enum(ENDPOINT_TYPES),
+  templateId: z.string(),
+  gpuTypeIds: z.array(z.string()),
+  workersMin: z.int(),
+  workersMax: z.int(),
+  idleTimeout: z.int(),
+  scaler: endpointScaler,
+});
+export type EndpointDeployment = z.infer<typeof endpointDeployment>;
+
+/** An endpoint as it is shown. Of one that was only declared by name: no template, no workers of its own. */
+export const endpointRecord = z.object({
+  id: z.string(),
+  name: z.string(),
+  type: z.enum(ENDPOINT_TYPES),
+  templateId: z.string().nullable(),
+  gpuTypeIds: z.array(z.string()),
+  workersMin: z.int(),
+  workersMax: z.int(),
+  idleTimeout: z.int(),
+  executionTimeout: z.int(),
+  maxAttempts: z.int(),
+  maxQueued: z.int(),
+  scaler: endpointScaler,
+  createdAt: z.iso.datetime(),
+});
+export type EndpointRecord = z.infer<typeof endpointRecord>;
+
+export const endpointList = z.object({
+  endpoints: z.array(endpointRecord),
+  cursor: z.string().exactOptional(),
+});
 
 /** The answer of `GET /v2/<endpoint>/health`. */
 export interface EndpointHealth {

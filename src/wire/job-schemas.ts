@@ -23,10 +23,12 @@ export const webhook = z
   .refine(isWebhookUrl, 'must be an http or https URL without a user name or password');
 
 export const runRequest = z.strictObject({
-  input: z.custom<object>(
-    (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
-    'must be an object',
-  ),
+  input: z
+    .custom<object>(
+      (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+      'must be an object',
+    )
+    .meta({ type: 'object' }),
   policy: jobPolicy.exactOptional(),
   webhook: webhook.exactOptional(),
   idempotencyKey: z.string().min(1).max(255).exactOptional(),

@@ -3,6 +3,7 @@
 /** code: [HTTP status, title]. The code is the word for programs, the title the one for people. */
 export const PROBLEMS = {
   malformed: [400, 'Malformed request'],
+  rule_broken: [400, 'Request conflicts with the rules'],
   unauthorized: [401, 'Unauthorized'],
   forbidden: [403, 'Forbidden'],
   not_found: [404, 'Not found'],
@@ -14,8 +15,11 @@ export const PROBLEMS = {
   unsupported_media_type: [415, 'Unsupported media type'],
   invalid: [422, 'Validation failed'],
   queue_full: [429, 'Queue is full'],
+  rate_limited: [429, 'Rate limit exceeded'],
   internal: [500, 'Internal error'],
+  worker_failed: [502, 'The worker failed'],
   unavailable: [503, 'Service unavailable'],
+  worker_timed_out: [504, 'The worker did not answer in time'],
 } as const satisfies Record<string, readonly [status: number, title: string]>;
 
 export type ProblemCode = keyof typeof PROBLEMS;

@@ -15,6 +15,27 @@ export const routes = {
   worker: (endpoint: string, verb: WorkerVerb) => `/v2/${endpoint}/worker/${verb}`,
 } as const;
 
+/** Resources of the platform; `id` is taken as it is. */
+export const resourceRoutes = {
+  pods: '/v2/pods',
+  pod: (id: string) => `/v2/pods/${id}`,
+  podAction: (id: string) => `/v2/pods/${id}/action`,
+  podLogs: (id: string) => `/v2/pods/${id}/logs`,
+  gpus: '/v2/catalog/gpus',
+  cpus: '/v2/catalog/cpus',
+  endpoints: '/v1/endpoints',
+  endpoint: (id: string) => `/v1/endpoints/${id}`,
+  scaler: (id: string) => `/v1/endpoints/${id}/scaler`,
+  templates: '/v1/templates',
+  template: (id: string) => `/v1/templates/${id}`,
+  keys: '/v1/keys',
+  key: (id: string) => `/v1/keys/${id}`,
+  keyRotation: (id: string) => `/v1/keys/${id}/rotate`,
+} as const;
+
+/** Below here, and an endpoint's id, requests go to the workers of a load-balancing endpoint. */
+export const LB_BASE = '/lb';
+
 export type WorkerVerb = 'hello' | 'take' | 'renew' | 'report' | 'bye';
 
 /** Below here the operations have the paths and the shapes of RunPod's API. */

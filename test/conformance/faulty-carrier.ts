@@ -19,6 +19,8 @@ export interface FaultyCarrier {
   mute(): void;
   /** On the connections that there are nothing passes any more, and nothing fails. */
   kill(): void;
+  /** As `kill`, when so many bytes more have been answered on a connection. */
+  killAfter(bytes: number): void;
   /** What is under way fails; what comes later is as good as ever. */
   cut(): void;
   /** The platform dies without a word and comes back; the links are the same. */
@@ -81,6 +83,11 @@ export async function openDirect(platform: Platform): Promise<FaultyCarrier> {
       line.state = 'dead';
       setTimeout(breakLine, PATIENCE_MS);
     },
+    // Of a part of an answer nobody has anything.
+    killAfter() {
+      line.state = 'mute';
+      setTimeout(breakLine, PATIENCE_MS);
+    },
     cut: breakLine,
     async restart() {
       breakLine();
@@ -126,6 +133,7 @@ async function openBehindRelay(platform: Platform, wire: Wire): Promise<FaultyCa
     },
     mute: () => relay.mute(),
     kill: () => relay.kill(),
+    killAfter: (bytes) => relay.killAfter(bytes),
     cut: () => relay.cut(),
     async restart() {
       await leave();
@@ -182,9 +190,10 @@ export function openFaultyRunPod(platform: Platform): Promise<FaultyCarrier> {
 
 export function openFaultyGrpc(platform: Platform): Promise<FaultyCarrier> {
   return openBehindRelay(platform, {
-    async openDoor({ clock, queue }, keys) {
+    async openDoor({ clock, queue, store }, keys) {
+      const endpoints = await Endpoints.open({ store, clock });
       const server = createGrpcServer({
-        ...{ keys, clock, log: silentLog, host: '127.0.0.1', port: 0 },
+        ...{ keys, endpoints, clock, log: silentLog, host: '127.0.0.1', port: 0 },
         linkTo: (endpointId) => (endpointId === ENDPOINT ? queue.link(endpointId) : undefined),
         noteCrash: () => {},
         isClosing: () => queue.isClosing,

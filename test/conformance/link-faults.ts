@@ -230,7 +230,8 @@ export function describeFaults(
       });
     });
 
-    describe('a connection that is open on one end only', () => {
+    // A carrier's own keep-alive would find it later than that.
+    describe('a connection that is open on one end only', { timeout: 8_000 }, () => {
       it('is given up by a take that waits, and its job comes with the repeated take', async () => {
         const hand = await startWorker();
         const take = await platform.park('take', () => hand.take({ waitMs: 200, takeId: 'once' }));
@@ -270,6 +271,21 @@ export function describeFaults(
       });
     });
 
+    describe('a connection that dies in the middle of an answer', { timeout: 8_000 }, () => {
+      it('is given up, and the answer comes whole to the repeated take', async () => {
+        const hand = await startWorker();
+        const wait = { waitMs: 200, takeId: 'once' };
+        const take = await platform.park('take', () => hand.take(wait));
+        carrier.killAfter(100_000);
+        const input = Buffer.from(JSON.stringify({ text: 'x'.repeat(3_000_000) }));
+        const id = await platform.submit({}, input);
+        await expect(take.answer).rejects.toMatchObject(UNAVAILABLE);
+        const lease = await repeat(() => hand.takeOne({ takeId: 'once' }));
+        expect(lease).toMatchObject({ jobId: id, attempt: 1 });
+        expect(Buffer.from(lease.input).equals(input)).toBe(true);
+      });
+    });
+
     describe('a cut', () => {
       it('fails what is under way as unavailable, and the link goes on by itself', async () => {
         const hand = await startWorker();
@@ -278,6 +294,8 @@ export function describeFaults(
         carrier.cut();
         await expect(take.answer).rejects.toMatchObject(UNAVAILABLE);
         await expect(renew.answer).rejects.toMatchObject(UNAVAILABLE);
+        // Or the next job would be leased to nobody.
+        await Promise.all([take.served, renew.served]);
         const id = await platform.submit();
         expect(await repeat(() => hand.takeOne())).toMatchObject({ jobId: id });
       });

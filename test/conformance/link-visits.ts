@@ -136,6 +136,17 @@ export function describeVisits(stage: LinkStage): void {
       expect(await platform.record(kept)).toMatchObject({ status: 'COMPLETED', output: 1 });
     });
 
+    it('makes what is in the outbox the newer process’s own: said again without it ends nothing', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const lease = await (await stage.worker({ incarnation: 1 })).takeOne();
+      const next = stage.hand({ incarnation: 2 });
+      await next.hello([refTo(lease)]);
+      await next.hello();
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_PROGRESS', failures: 0 });
+      expect(await next.finish(lease, completed)).toEqual({ answer: 'applied' });
+    });
+
     it('gives an outcome in the outbox leaseMs to be delivered, whatever its deadline', async () => {
       const { platform } = stage;
       const id = await platform.submit({ executionTimeout: 1_000 });

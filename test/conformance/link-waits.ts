@@ -116,6 +116,17 @@ export function describeWaits(stage: LinkStage): void {
       expect(await platform.job(b)).toMatchObject({ attempt: 2, releases: 1, failures: 0 });
     });
 
+    it('that was given up is given up at the platform, too', async () => {
+      const hand = await stage.worker();
+      const abort = new AbortController();
+      const { signal } = abort;
+      const take = await stage.platform.park('take', () => hand.take({ waitMs: 20_000, signal }));
+      take.answer.catch(() => {});
+      abort.abort();
+      await take.served;
+      expect(take.hasEnded).toBe(true);
+    });
+
     it('that was given up leaves its jobs to others', async () => {
       const { platform } = stage;
       const gone = await stage.worker({ id: 'gone' });
@@ -258,6 +269,37 @@ export function describeWaits(stage: LinkStage): void {
       expect(next.hasEnded).toBe(false);
       await platform.clock.advance(5_000);
       expect(await next.answer).toEqual({ ended: [], drain: true });
+    });
+
+    it('that was given up is given up at the platform, too', async () => {
+      const hand = await stage.worker();
+      const abort = new AbortController();
+      const { signal } = abort;
+      const wait = { waitMs: 5_000, signal };
+      const renew = await stage.platform.park('renew', () => hand.renew([], wait));
+      renew.answer.catch(() => {});
+      abort.abort();
+      await renew.served;
+      expect(renew.hasEnded).toBe(true);
+    });
+
+    it('holds up nothing else while it waits, nor does a second one', async () => {
+      const { platform } = stage;
+      const hand = await stage.worker();
+      const wait = { waitMs: 5_000 };
+      const renewals = [
+        await platform.park('renew', () => hand.renew([], wait)),
+        await platform.park('renew', () => hand.renew([], wait)),
+      ];
+      const take = await platform.park('take', () => hand.take({ waitMs: 20_000 }));
+      await platform.submit();
+      const [lease] = await take.answer;
+      if (!lease) throw new Error('nothing taken');
+      expect(await hand.finish(lease, completed, { body: '1' })).toEqual({ answer: 'applied' });
+      await hand.hello();
+      expect(renewals.map(({ hasEnded }) => hasEnded)).toEqual([false, false]);
+      await platform.clock.advance(5_000);
+      await Promise.all(renewals.map(({ answer }) => answer));
     });
 
     it('says that the worker is to leave also when it was not open then', async () => {

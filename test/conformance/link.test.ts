@@ -50,6 +50,7 @@ async function openGrpc({ clock, queue, store }: Platform): Promise<Carrier> {
   const { key } = await keys.issue({ name: 'worker', scopes: [`worker:${ENDPOINT}`] });
   const server = createGrpcServer({
     keys,
+    endpoints: await Endpoints.open({ store, clock }),
     clock,
     log: silentLog,
     host: '127.0.0.1',

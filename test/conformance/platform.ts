@@ -1,6 +1,7 @@
 // A platform on a memory store and a clock that tests drive, and a worker's hand on a link to it.
 import { ManualClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
+import { outcomeOf, refTo } from '../../src/conformance/words.ts';
 import { Queue, type QueueOptions } from '../../src/queue/queue.ts';
 import type { QueueSettings } from '../../src/queue/settings.ts';
 import type { Submission } from '../../src/queue/submissions.ts';
@@ -22,6 +23,15 @@ import {
   type WorkerLink,
   type WorkerWelcome,
 } from '../../src/wire/worker-link.ts';
+
+export {
+  chunksOf,
+  completed,
+  failed,
+  outcomeOf,
+  progressOf,
+  refTo,
+} from '../../src/conformance/words.ts';
 
 export const ENDPOINT = 'e';
 export const NEVER = new AbortController().signal;
@@ -112,7 +122,8 @@ export class Platform {
   /** Makes a call and comes back when it waits at the platform, or has ended. */
   async park<T>(verb: WorkerVerb, call: () => Promise<T>): Promise<Parked<T>> {
     const arrived = this.#expect(verb);
-    const parked: Parked<T> = { answer: call(), hasEnded: false };
+    const served = arrived.then(({ answer }) => answer.catch(() => {}));
+    const parked: Parked<T> = { answer: call(), hasEnded: false, served };
     const end = () => {
       parked.hasEnded = true;
     };
@@ -181,6 +192,8 @@ export class Platform {
 export interface Parked<T> {
   answer: Promise<T>;
   hasEnded: boolean;
+  /** The platform has done with it, whether or not anybody hears of that. */
+  served: Promise<unknown>;
 }
 
 export interface TakeOptions {
@@ -248,15 +261,15 @@ export class Hand {
 
   renew(
     leases: Lease[],
-    options: { waitMs?: number; stopping?: Lease[] } = {},
+    options: { waitMs?: number; stopping?: Lease[]; signal?: AbortSignal } = {},
   ): Promise<RenewReply> {
-    const { waitMs = 0, stopping = [] } = options;
+    const { waitMs = 0, stopping = [], signal = NEVER } = options;
     const named = leases.map(({ jobId, token }) => ({
       jobId,
       token,
       stopping: stopping.some((lease) => lease.token === token),
     }));
-    return this.#link().renew({ ...this.#self, waitMs, leases: named }, NEVER);
+    return this.#link().renew({ ...this.#self, waitMs, leases: named }, signal);
   }
 
   report(reports: Report[]): Promise<ReportReply[]> {
@@ -280,37 +293,6 @@ export class Hand {
   }
 }
 
-export function refTo({ jobId, attempt, token }: Lease): LeaseRef {
-  return { jobId, attempt, token };
-}
-
-export function outcomeOf(lease: Lease, seq: number, outcome: Outcome, body = ''): Report {
-  return { ...refTo(lease), kind: 'outcome', seq, outcome, body: Buffer.from(body) };
-}
-
-export function progressOf(lease: Lease, seq: number, value: unknown): Report {
-  return { ...refTo(lease), kind: 'progress', seq, body: Buffer.from(JSON.stringify(value)) };
-}
-
 export function logOf(lease: Lease, seq: number, lines: string, dropped = 0): Report {
   return { ...refTo(lease), kind: 'log', seq, dropped, body: Buffer.from(lines) };
 }
-
-export function chunksOf(lease: Lease, seq: number, first: number, outputs: unknown[]): Report {
-  const chunks = outputs.map((output) => Buffer.from(JSON.stringify({ output, metrics: {} })));
-  const body = Buffer.from(chunks.map((chunk) => chunk.toString()).join(','));
-  const sizes = chunks.map((chunk) => chunk.length);
-  return { ...refTo(lease), kind: 'chunks', seq, first, sizes, body };
-}
-
-export const completed = {
-  kind: 'completed',
-  executionMs: 5,
-  output: 'value',
-} as const satisfies Outcome;
-export const failed = {
-  kind: 'failed',
-  executionMs: 5,
-  error: { code: 'handler_error', message: 'no' },
-  retry: 'default',
-} as const satisfies Outcome;

@@ -1,11 +1,14 @@
 // Endpoints with their counters, workers and keys.
 import { expect, it } from 'vitest';
-import type { StoredEndpoint } from '../../src/store/store.ts';
+import type { EndpointBase, StoredEndpoint } from '../../src/store/store.ts';
 import { JOB_STATUSES, type JobStatus } from '../../src/wire/job.ts';
 import { idsOf, save, store } from './store-under-test.ts';
 import { addEndpoint, addJobs, ENDPOINT, makeJob } from './stored-jobs.ts';
 
-type Counters = Omit<StoredEndpoint, 'id' | 'settings' | 'createdAt'>;
+type Counters = Omit<StoredEndpoint, keyof EndpointBase>;
+
+/** Of an endpoint that was put with no more than it needs. */
+const plain = { userId: 'owner', deployment: null, deleted: false };
 
 const zero: Counters = {
   inQueue: 0,
@@ -31,8 +34,8 @@ const live: readonly JobStatus[] = ['IN_QUEUE', 'IN_PROGRESS'];
 async function readCounters(id = ENDPOINT): Promise<Counters | undefined> {
   const endpoint = await store.read((tx) => tx.endpoint(id));
   if (!endpoint) return undefined;
-  const { id: _id, settings: _settings, createdAt: _createdAt, ...counters } = endpoint;
-  return counters;
+  const { completed, failed, cancelled, timedOut, retried, inQueue, inProgress } = endpoint;
+  return { completed, failed, cancelled, timedOut, retried, inQueue, inProgress };
 }
 
 export function describeEndpoints(): void {
@@ -40,7 +43,7 @@ export function describeEndpoints(): void {
 
   it('is added with counters at zero, and listed', async () => {
     await store.write((tx) => tx.putEndpoint({ id: 'ep_b', settings, createdAt: 5 }));
-    const added = { id: 'ep_b', settings, createdAt: 5, ...zero };
+    const added = { id: 'ep_b', settings, createdAt: 5, ...plain, ...zero };
     expect(await store.read((tx) => tx.endpoint('ep_b'))).toEqual(added);
     expect(idsOf(await store.read((tx) => tx.endpoints()))).toEqual(['ep_b', ENDPOINT]);
     expect(await store.read((tx) => tx.endpoint('ep_c'))).toBeUndefined();
@@ -50,7 +53,59 @@ export function describeEndpoints(): void {
     await addJobs(store, [makeJob({ id: 'a' })]);
     await store.write((tx) => tx.putEndpoint({ id: ENDPOINT, settings, createdAt: 99 }));
     const endpoint = await store.read((tx) => tx.endpoint(ENDPOINT));
-    expect(endpoint).toEqual({ id: ENDPOINT, settings, createdAt: 1, ...zero, inQueue: 1 });
+    const kept = { createdAt: 1, ...plain, ...zero, inQueue: 1 };
+    expect(endpoint).toEqual({ id: ENDPOINT, settings, ...kept });
+  });
+
+  it('keeps whose it is, how it is deployed, and that it was deleted', async () => {
+    const deployment = {
+      name: 'image',
+      type: 'QUEUE' as const,
+      templateId: 'tpl_1',
+      gpuTypeIds: ['L4'],
+      workersMin: 0,
+      workersMax: 3,
+      idleTimeout: 5,
+      scaler: { type: 'QUEUE_DELAY' as const, seconds: 4 },
+    };
+    const added = { id: 'ep_b', settings, createdAt: 5, userId: 'ada', deployment, deleted: false };
+    await store.write((tx) => tx.putEndpoint(added));
+    expect(await store.read((tx) => tx.endpoint('ep_b'))).toEqual({ ...added, ...zero });
+    const deleted = { ...added, userId: 'bob', deleted: true };
+    await store.write((tx) => tx.putEndpoint(deleted));
+    expect(await store.read((tx) => tx.endpoint('ep_b'))).toMatchObject({
+      userId: 'ada',
+      deleted: true,
+    });
+  });
+
+  it('is removed with its workers, deliveries and decisions', async () => {
+    await store.write(function* (tx) {
+      yield* tx.putEndpoint({ id: 'ep_b', settings, createdAt: 5 });
+      for (const parent of ['ep_b', ENDPOINT]) {
+        const decision = { kind: 'decision' as const, userId: 'owner', parent, position: 1 };
+        yield* tx.putResource({ ...decision, id: `of ${parent}`, body: '{}' });
+      }
+      yield* tx.removeEndpoint('ep_b');
+    });
+    expect(await store.read((tx) => tx.endpoint('ep_b'))).toBeUndefined();
+    const decisions = await store.read((tx) => tx.resources({ kind: 'decision', limit: 9 }));
+    expect(decisions.map(({ parent }) => parent)).toEqual([ENDPOINT]);
+  });
+
+  it('tells when the job was queued that waits longest, whatever its priority', async () => {
+    const oldest = (id = ENDPOINT) => store.read((tx) => tx.oldestQueuedAt(id));
+    expect(await oldest()).toBeUndefined();
+    await addJobs(store, [
+      makeJob({ id: 'a', priority: 9, position: 1, queuedAt: 50 }),
+      makeJob({ id: 'b', priority: 9, position: 2, queuedAt: 60 }),
+      makeJob({ id: 'c', priority: 0, position: 3, queuedAt: 40 }),
+      makeJob({ id: 'd', priority: 4, position: 4, queuedAt: 70 }),
+      makeJob({ id: 'e', position: 5, queuedAt: 1, delayed: true }),
+      makeJob({ id: 'f', position: 6, queuedAt: 2, status: 'IN_PROGRESS' }),
+    ]);
+    expect(await oldest()).toBe(40);
+    expect(await oldest('ep_none')).toBeUndefined();
   });
 
   const pairs = JOB_STATUSES.flatMap((from) => JOB_STATUSES.map((to) => [from, to] as const));

@@ -6,6 +6,7 @@ import { describeEndpoints, describeWorkersAndKeys } from './store-endpoints.ts'
 import { describeJobs } from './store-jobs.ts';
 import { describeChunks, describeLog, describePayloads } from './store-payloads.ts';
 import { describeList, describeQueue } from './store-queue.ts';
+import { describeResources } from './store-resources.ts';
 import { openForEachTest } from './store-under-test.ts';
 import { describeWrites } from './store-writes.ts';
 
@@ -22,6 +23,7 @@ export function describeStore(name: string, open: () => Promise<Store> | Store):
     describe('a log', describeLog);
     describe('deliveries', describeDeliveries);
     describe('an endpoint', describeEndpoints);
+    describe('a resource', describeResources);
     describe('workers and keys', describeWorkersAndKeys);
   });
 }

@@ -1,9 +1,25 @@
 // `millrace conformance` on our own platform, which passes, on a worker of another making, and on ones
 // that do one thing wrong, which fail in just that. Our own worker, which takes longer, is in the soak.
+import { once } from 'node:events';
+import { createServer } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
-import { judgeConformance, LIMIT_MS, ODD_WORKER, OWN_WORKER } from '../support/conformance-run.ts';
+import {
+  judgeConformance,
+  LIMIT_MS,
+  ODD_RUNPOD_WORKER,
+  ODD_WORKER,
+  OWN_WORKER,
+} from '../support/conformance-run.ts';
 import { startOddPlatform } from '../support/odd-platform.ts';
 import { PlatformProcess, Process } from '../support/processes.ts';
+
+/** The input of the first check. */
+const INPUT = { text: 'ä "\\ 😀', list: [1, null] };
+const SLEEPING_WORKER = [
+  process.execPath,
+  '-e',
+  "console.log('worker', process.pid); setInterval(() => {}, 1000)",
+];
 
 const closers: (() => unknown)[] = [];
 afterEach(async () => {
@@ -95,6 +111,93 @@ describe('a worker of another making', () => {
     const command = new Process(['conformance', '--as-platform', '--wait-ms', '300']);
     expect(await command.exited).toBe(1);
     expect(command.output).toContain('no worker said anything within 0.3 s');
+  });
+});
+
+describe('a RunPod worker of another making', () => {
+  const judge = (area: string, ...worker: string[]) =>
+    judgeConformance(
+      ...['--as-platform', '--protocol', 'runpod', '--only', area],
+      ...['--', ...ODD_RUNPOD_WORKER, ...worker],
+    );
+
+  it.each(['stream', 'drain'])('passes in %s', { timeout: LIMIT_MS }, async (area) => {
+    expect(await judge(area)).toMatchObject({ code: 0, failing: [] });
+  });
+
+  it.each([
+    [
+      'posts chunks of any size',
+      'stream',
+      'posts at most 1,000,000 bytes at a time: a larger value goes in pieces',
+    ],
+    [
+      'loses the rest of large chunks',
+      'stream',
+      'posts at most 1,000,000 bytes at a time: a larger value goes in pieces',
+    ],
+    [
+      'drops what comes late',
+      'drain',
+      'runs a job that is handed over after SIGTERM, or hands it back by an error',
+    ],
+  ])('that %s fails in just that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
+    expect(await judge(area, oddity)).toMatchObject({ code: 1, holds: false, failing: [rule] });
+  });
+});
+
+describe('the command', () => {
+  it('names the areas when there is no such area, before anything is started', async () => {
+    const command = new Process(['conformance', '--as-platform', '--only', 'sleep', '--', 'true']);
+    expect(await command.exited).toBe(2);
+    expect(command.output).toContain('--only sleep: the areas are hello, take,');
+  });
+
+  it('ends at once when the worker could not be started', { timeout: 20_000 }, async () => {
+    const command = new Process(['conformance', '--as-platform', '--', '/nowhere/worker']);
+    expect(await command.exited).toBe(1);
+    expect(command.output).toContain('/nowhere/worker');
+  });
+
+  it('takes the worker along when it is told to end', async () => {
+    const command = new Process(['conformance', '--as-platform', '--', ...SLEEPING_WORKER]);
+    closers.push(() => command.kill());
+    const pid = Number(await command.find(/worker (\d+)/));
+    command.child.kill('SIGTERM');
+    expect(await command.exited).toBe(130);
+    expect(() => process.kill(pid, 0)).toThrow('ESRCH');
+  });
+
+  it('says why nobody can be reached, and tests nothing', async () => {
+    const place = ['--url', 'http://127.0.0.1:1025', '--endpoint', 'e', '--key', 'k'];
+    const args = ['conformance', '--as-worker', '--protocol', 'runpod', ...place];
+    const command = new Process(args);
+    expect(await command.exited).toBe(1);
+    expect(command.output).toContain('ECONNREFUSED');
+    expect(command.output).not.toContain('FAILS');
+  });
+
+  it('does not wait for polls that a platform never answers', { timeout: 20_000 }, async () => {
+    const server = createServer((request, response) => {
+      request.resume();
+      if (request.url?.includes('job-stop')) return;
+      const isJob = request.url?.includes('job-take');
+      response.end(JSON.stringify(isJob ? { id: 'j', input: INPUT } : { id: 'j', status: 'DONE' }));
+    });
+    server.listen(0, '127.0.0.1');
+    closers.push(
+      () => server.closeAllConnections(),
+      () => server.close(),
+    );
+    await once(server, 'listening');
+    const address = server.address();
+    if (address === null || typeof address === 'string') throw new Error('there is no port');
+    const { code, failing } = await judgeConformance(
+      ...['--as-worker', '--protocol', 'runpod', '--url', `http://127.0.0.1:${address.port}`],
+      ...['--endpoint', 'e', '--key', 'k', '--only', 'stop'],
+    );
+    expect(code).toBe(1);
+    expect(failing).toEqual(['names a cancelled job at once, by the id that it was given by']);
   });
 });
 

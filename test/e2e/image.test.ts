@@ -8,6 +8,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../src/client.ts';
 import { findParts, importBaseImage } from '../support/base-image.ts';
+import { fetchChecked } from '../support/checked-fetch.ts';
 import { Container, docker, findEngineTrouble, removeWithDescendants } from '../support/docker.ts';
 import type { Deed } from '../support/handlers/contained.ts';
 import { fixture, PlatformProcess } from '../support/processes.ts';
@@ -110,7 +111,7 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     await buildFrom(tags.extended, [`FROM ${tags.worker}`, 'COPY . mine/'], files);
     platform = await PlatformProcess.start({ endpoints: ['contained'] });
     const { url, adminKey: key } = platform;
-    client = createClient({ url, key, endpoint: 'contained' });
+    client = createClient({ fetch: fetchChecked, url, key, endpoint: 'contained' });
   }, 5 * MINUTE_MS);
 
   afterEach(async () => {

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { fetchChecked } from '../support/checked-fetch.ts';
 import { CommandRun } from './cli/command-run.ts';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -157,7 +158,7 @@ describe('a scaffolded project', () => {
     });
     try {
       const url = await run.until('stdout', /is ready at (\S+)\n/);
-      const answer = await fetch(`${url}/v2/handler/runsync`, {
+      const answer = await fetchChecked(`${url}/v2/handler/runsync`, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },
         body: '{"input":{"text":"one two"}}',

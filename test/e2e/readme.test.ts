@@ -1,8 +1,10 @@
 // The README's command lines, run as they are printed but for the port, and the answers it promises.
-import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { fetchChecked } from '../support/checked-fetch.ts';
+import { killPods } from '../support/left-pods.ts';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
 import { Process } from '../support/processes.ts';
 
@@ -134,11 +136,40 @@ describe('serve and worker as two processes', () => {
     const { stdout } = await runCommandLine(echoed, folder);
     processes.push(new Process(['worker', ...stdout.trim().split('\n')], { cwd: folder }));
     const { stdout: key } = await runCommandLine('sed -n s/MILLRACE_ADMIN_KEY=//p keys', folder);
-    const answer = await fetch(`${url}/v2/echo/runsync`, {
+    const answer = await fetchChecked(`${url}/v2/echo/runsync`, {
       method: 'POST',
       headers: { authorization: `Bearer ${key.trim()}`, 'content-type': 'application/json' },
       body: '{"input":{"over":"there"}}',
     });
     expect(await answer.json()).toMatchObject({ status: 'COMPLETED', output: { over: 'there' } });
+  });
+});
+
+describe('the program that deploys', () => {
+  let folder: string;
+  let platform: Process | undefined;
+
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'millrace-readme-'));
+    await symlink(resolve('handlers'), join(folder, 'handlers'));
+    await mkdir(join(folder, 'node_modules'));
+    await symlink(resolve('.'), join(folder, 'node_modules/millrace'));
+  });
+  afterEach(async () => {
+    await platform?.end();
+    killPods(folder);
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  it('makes an endpoint, and prints what its worker answers and which pod that is', async () => {
+    platform = new Process(['serve', '--key-file', 'keys', '--port', '0'], { cwd: folder });
+    const url = await platform.find(READY);
+    const program = blocks.find(({ text }) => text.startsWith('// deploy.ts\n'))?.text ?? '';
+    expect(program).toContain(PRINTED_URL);
+    await writeFile(join(folder, 'deploy.ts'), program.replace(PRINTED_URL, url));
+    const line = findLine('MILLRACE_KEY="$(sed').replace('npx node', process.execPath);
+    const { exitCode, stderr, stdout } = await runCommandLine(line, folder);
+    expect(stdout, stderr).toBe("{ hello: 'world' }\nmillrace-worker RUNNING\n");
+    expect(exitCode).toBe(0);
   });
 });

@@ -3,6 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../src/client.ts';
+import { fetchChecked } from '../support/checked-fetch.ts';
 import { chooseSeed, createRandom } from '../support/random.ts';
 import { type CommandRun, Workplace } from './cli/command-run.ts';
 
@@ -39,7 +40,7 @@ beforeEach(async () => {
   const url = await platform.until('stdout', /is ready at (\S+)\n/);
   const key = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
   const worker = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
-  client = createClient({ url, key, endpoint: 'sums' });
+  client = createClient({ fetch: fetchChecked, url, key, endpoint: 'sums' });
   env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'sums', MILLRACE_KEY: worker };
 });
 

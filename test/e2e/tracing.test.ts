@@ -8,6 +8,7 @@ import { BasicTracerProvider } from '@opentelemetry/sdk-trace-base';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../src/client.ts';
+import { fetchChecked } from '../support/checked-fetch.ts';
 import { type CommandRun, Workplace } from './cli/command-run.ts';
 
 /** Writes each span that has ended as a line of spans.ndjson. */
@@ -73,7 +74,7 @@ beforeEach(async () => {
   const url = await platform.until('stdout', /is ready at (\S+)\n/);
   const admin = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
   const key = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
-  client = createClient({ url, key: admin, endpoint: 'paint' });
+  client = createClient({ fetch: fetchChecked, url, key: admin, endpoint: 'paint' });
   const env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'paint', MILLRACE_KEY: key };
   worker = place.start(['worker', 'paint.mjs'], { env });
   await worker.until('stderr', /worker ready/);

@@ -1,23 +1,28 @@
 // The verbs of a store over maps: every change notes how it is undone.
 // biome-ignore-all lint/correctness/useYield: a step that asks no database has nothing to yield
-import type {
-  ChunkBatch,
-  ChunkRange,
-  DueDeliveries,
-  JobKey,
-  JobListing,
-  LogRange,
-  Step,
-  StoredDelivery,
-  StoredEndpoint,
-  StoredJob,
-  StoredKey,
-  StoredWorker,
-  Transaction,
+import {
+  type ChunkBatch,
+  type ChunkRange,
+  type DueDeliveries,
+  type EndpointBase,
+  type JobKey,
+  type JobListing,
+  type LogRange,
+  OWNER,
+  type ResourceKey,
+  type ResourceListing,
+  type Step,
+  type StoredDelivery,
+  type StoredEndpoint,
+  type StoredJob,
+  type StoredKey,
+  type StoredResource,
+  type StoredWorker,
+  type Transaction,
 } from '../../src/store/store.ts';
 import type { JobStatus } from '../../src/wire/job.ts';
 
-type Counter = Exclude<keyof StoredEndpoint, 'id' | 'settings' | 'createdAt'>;
+type Counter = Exclude<keyof StoredEndpoint, keyof EndpointBase>;
 
 const COUNTERS: Record<JobStatus, Counter> = {
   IN_QUEUE: 'inQueue',
@@ -50,6 +55,7 @@ export class MemoryTables implements Transaction {
   readonly #deliveries = new Map<string, StoredDelivery>();
   readonly #records = new Map<string, Uint8Array>();
   readonly #workers = new Map<string, StoredWorker>();
+  readonly #resources = new Map<string, StoredResource>();
   readonly #keys = new Map<string, StoredKey>();
   #undo: (() => void)[] = [];
 
@@ -174,6 +180,30 @@ export class MemoryTables implements Transaction {
     return sortBy(all, ({ endpointId }) => endpointId);
   }
 
+  *resource(key: ResourceKey): Step<StoredResource | undefined> {
+    return this.#resources.get(nameOfResource(key));
+  }
+
+  *resources(listing: ResourceListing): Step<StoredResource[]> {
+    const { before = Number.MAX_SAFE_INTEGER, kind, limit, parent, userId } = listing;
+    const found = [...this.#resources.values()].filter(
+      (each) =>
+        each.kind === kind &&
+        each.position < before &&
+        (userId === undefined || each.userId === userId) &&
+        (parent === undefined || each.parent === parent),
+    );
+    return sortBy(found, ({ position }) => -position).slice(0, limit);
+  }
+
+  *oldestQueuedAt(endpointId: string): Step<number | undefined> {
+    const ready = this.#select(endpointId, (job) => job.status === 'IN_QUEUE' && !job.delayed);
+    const first = new Map<number, StoredJob>();
+    for (const job of sortBy(ready, ({ position }) => -position)) first.set(job.priority, job);
+    const times = [...first.values()].map(({ queuedAt }) => queuedAt);
+    return times.length === 0 ? undefined : Math.min(...times);
+  }
+
   *worker(endpointId: string, id: string): Step<StoredWorker | undefined> {
     return this.#workers.get(nameOf({ endpointId, id }));
   }
@@ -193,11 +223,40 @@ export class MemoryTables implements Transaction {
     );
   }
 
-  *putEndpoint(endpoint: Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'>): Step<void> {
+  *putEndpoint(endpoint: EndpointBase): Step<void> {
     const known = this.#endpoints.get(endpoint.id);
-    const { settings } = endpoint;
-    const stored = known ? { ...known, settings } : { ...endpoint, ...NO_COUNTS };
-    this.#set(this.#endpoints, endpoint.id, stored);
+    const { deleted = false, deployment = null, settings, userId = OWNER } = endpoint;
+    const changed = { settings, deployment, deleted };
+    const added = { ...endpoint, ...changed, userId, ...NO_COUNTS };
+    this.#set(this.#endpoints, endpoint.id, known ? { ...known, ...changed } : added);
+  }
+
+  *removeEndpoint(id: string): Step<void> {
+    for (const worker of [...this.#workers.values()]) {
+      if (worker.endpointId === id) yield* this.removeWorker(id, worker.id);
+    }
+    for (const delivery of [...this.#deliveries.values()]) {
+      if (delivery.endpointId === id) yield* this.removeDelivery(delivery);
+    }
+    for (const resource of [...this.#resources.values()]) {
+      const isOf = resource.kind === 'decision' && resource.parent === id;
+      if (isOf) yield* this.removeResource(resource);
+    }
+    this.#delete(this.#endpoints, id);
+  }
+
+  *putResource(resource: StoredResource): Step<void> {
+    const name = nameOfResource(resource);
+    const known = this.#resources.get(name);
+    this.#set(this.#resources, name, known ? { ...known, body: resource.body } : resource);
+  }
+
+  *removeResource(key: ResourceKey): Step<void> {
+    this.#delete(this.#resources, nameOfResource(key));
+  }
+
+  *removeKey(id: string): Step<void> {
+    this.#delete(this.#keys, id);
   }
 
   *insertJob(job: StoredJob, input: Uint8Array): Step<void> {
@@ -327,6 +386,10 @@ export class MemoryTables implements Transaction {
 
 function nameOf({ endpointId, id }: JobKey): string {
   return `${endpointId}/${id}`;
+}
+
+function nameOfResource({ id, kind }: ResourceKey): string {
+  return `${kind}/${id}`;
 }
 
 function compareInQueue(a: StoredJob, b: StoredJob): number {

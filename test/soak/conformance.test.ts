@@ -7,7 +7,7 @@ describe('our own worker', () => {
   it.each([
     { speaks: 'HTTP', args: ['--link', 'http'], atLeast: 24 },
     { speaks: 'gRPC', args: ['--link', 'grpc'], atLeast: 24 },
-    { speaks: "RunPod's protocol", args: ['--protocol', 'runpod'], atLeast: 13 },
+    { speaks: "RunPod's protocol", args: ['--protocol', 'runpod'], atLeast: 15 },
   ])('passes over $speaks', { timeout: LIMIT_MS }, async ({ args, atLeast }) => {
     const { count, ...verdict } = await judgeConformance(
       '--as-platform',

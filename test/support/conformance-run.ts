@@ -10,6 +10,10 @@ export const ODD_WORKER = [
   process.execPath,
   fileURLToPath(new URL('odd-worker.js', import.meta.url)),
 ];
+export const ODD_RUNPOD_WORKER = [
+  process.execPath,
+  fileURLToPath(new URL('odd-runpod-worker.js', import.meta.url)),
+];
 export const OWN_WORKER = [process.execPath, BIN, 'worker', fixture('conformance.ts')];
 
 export interface Verdict {

@@ -5,6 +5,8 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { fetchChecked } from './checked-fetch.ts';
+import { killPods } from './left-pods.ts';
 import { killTree } from './process-tree.ts';
 
 const BIN = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url));
@@ -110,6 +112,8 @@ export class PlatformProcess {
       data,
       '--key-file',
       keyFile,
+      '--rate-limit',
+      'none',
       ...endpoints,
       ...(this.#options.args ?? []),
     ]);
@@ -130,13 +134,13 @@ export class PlatformProcess {
     return worker;
   }
 
-  /** A request with the admin key, unless the headers have another. */
+  /** A request with the admin key, unless the headers have another; the answer is as documented. */
   fetch(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers({ authorization: `Bearer ${this.adminKey}` });
     new Headers(init.headers).forEach((value, name) => {
       headers.set(name, value);
     });
-    return fetch(`${this.url}${path}`, { ...init, headers });
+    return fetchChecked(`${this.url}${path}`, { ...init, headers });
   }
 
   post(path: string, body: unknown): Promise<Response> {
@@ -147,11 +151,12 @@ export class PlatformProcess {
     });
   }
 
-  /** Ends what still runs of the platform and of its workers. */
+  /** Ends what still runs of the platform, of its workers and of its pods. */
   async close(): Promise<void> {
     for (const worker of this.#workers) worker.kill();
     await Promise.all(this.#workers.map((worker) => worker.exited));
     await this.#process?.end();
+    killPods(this.folder);
     await rm(this.folder, { recursive: true, force: true });
   }
 }

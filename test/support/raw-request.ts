@@ -9,6 +9,7 @@ import {
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import type { ProblemAnswer } from './answers.ts';
+import { checkAnswer } from './openapi-check.ts';
 import type { PlatformProcess } from './processes.ts';
 
 const PIECE_BYTES = 65_536;
@@ -95,9 +96,8 @@ async function readAnswer(opened: ClientRequest): Promise<ProblemAnswer> {
     opened.on('error', reject);
   });
   const body = await text(response);
-  return {
-    status: response.statusCode ?? 0,
-    mediaType: response.headers['content-type'],
-    body,
-  };
+  const { headers, statusCode: status = 0 } = response;
+  const seen = new Headers(Object.entries(headers).map(([name, value]) => [name, String(value)]));
+  checkAnswer({ method: opened.method, path: opened.path, status, headers: seen, body });
+  return { status, mediaType: headers['content-type'], body };
 }

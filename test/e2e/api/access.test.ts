@@ -1,6 +1,7 @@
 // Who may call what, and what is answered where there is nothing: keys, paths and methods.
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readProblem } from '../../support/answers.ts';
+import { fetchChecked } from '../../support/checked-fetch.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 
 const UNKNOWN_JOB = '019a9999-9999-7999-8999-999999999999';
@@ -34,7 +35,11 @@ function call(method: string, path: string, headers: Record<string, string>): Pr
   const wantsBody = method === 'POST' && /\/run(sync)?$/.test(path);
   const body = wantsBody ? { body: '{"input":{}}' } : {};
   const type = { 'content-type': 'application/json' };
-  return fetch(`${platform.url}${path}`, { method, headers: { ...type, ...headers }, ...body });
+  return fetchChecked(`${platform.url}${path}`, {
+    method,
+    headers: { ...type, ...headers },
+    ...body,
+  });
 }
 
 describe.each(onClientRoutes)('%s', (_name, method, path, scope) => {
@@ -138,7 +143,7 @@ describe('where there is no route', () => {
     const authorization = `Bearer ${platform.adminKey}`;
     const headers = { authorization, 'content-type': 'application/json' };
     const send = (path: string) =>
-      fetch(`${platform.url}${path}`, { method: 'PUT', headers, body });
+      fetchChecked(`${platform.url}${path}`, { method: 'PUT', headers, body });
     await readProblem(await send('/v2/echo/health'), 405);
     await readProblem(await send('/v2/echo/healths'), 404);
   });

@@ -68,7 +68,7 @@ describe('SIGTERM of a worker', () => {
       attempt: 1,
       output: 'in peace',
     });
-    expect(await script.status(later)).toMatchObject({ status: 'IN_QUEUE', attempt: 0 });
+    expect(await script.status(later)).toMatchObject({ status: 'IN_QUEUE' });
     expect((await script.health()).workers).toEqual({ idle: 0, running: 0 });
     platform.startWorker('script', 'api-script.ts');
     expect((await script.untilEnd(later)).output).toBe('by another');

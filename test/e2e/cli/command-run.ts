@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { killPods } from '../../support/left-pods.ts';
 import { killTree } from '../../support/process-tree.ts';
 
 /** One for all tests, so that not every process compiles everything anew. */
@@ -86,7 +87,7 @@ export class CommandRun {
   }
 }
 
-/** A folder and the processes of one test, which both end with it. */
+/** A folder and the processes of one test, pods among them, which end with it. */
 export class Workplace {
   /** The current folder of its processes, empty at first. */
   readonly folder: string;
@@ -138,6 +139,7 @@ export class Workplace {
   async close(): Promise<void> {
     for (const run of this.#runs) run.kill();
     await Promise.all(this.#runs.map((run) => run.ended));
+    killPods(this.#root);
     rmSync(this.#root, { recursive: true, force: true });
   }
 }

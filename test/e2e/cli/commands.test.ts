@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Workplace } from './command-run.ts';
 
-const commands = ['dev', 'health', 'init', 'jobs', 'logs', 'run', 'serve', 'worker'];
+const commands = ['dev', 'health', 'init', 'jobs', 'keys', 'logs', 'run', 'serve', 'worker'];
 
 let place: Workplace;
 

@@ -4,6 +4,7 @@ import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { request } from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../../src/client.ts';
+import { fetchChecked } from '../../support/checked-fetch.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
 /** Answers with its version; waits as long as it is told to. */
@@ -37,7 +38,7 @@ async function startDev(...args: string[]): Promise<Dev> {
 }
 
 function connect({ url }: Dev, endpoint: string): Client {
-  return createClient({ url, endpoint });
+  return createClient({ fetch: fetchChecked, url, endpoint });
 }
 
 async function answerOf(client: Client, input: object = {}): Promise<unknown> {
@@ -229,15 +230,17 @@ it('on an address that others reach, every call needs the key, which is printed'
   place.write('handlers/work.mjs', version('one'));
   const dev = await startDev('--host', '0.0.0.0');
   const key = await dev.run.until('stdout', /API key: (\S+)/);
-  expect((await fetch(`${dev.url}/v2/work/health`)).status).toBe(401);
-  expect(await answerOf(createClient({ url: dev.url, key, endpoint: 'work' }))).toBe('one');
+  expect((await fetchChecked(`${dev.url}/v2/work/health`)).status).toBe(401);
+  expect(
+    await answerOf(createClient({ fetch: fetchChecked, url: dev.url, key, endpoint: 'work' })),
+  ).toBe('one');
 });
 
 describe('the end', () => {
   it('waits for running jobs, then takes the workers and the temporary folder along', async () => {
     place.write('handlers/work.mjs', version('one'));
     const { run, url } = await startDev();
-    const client = createClient({ url, endpoint: 'work', repeats: 0 });
+    const client = createClient({ fetch: fetchChecked, url, endpoint: 'work', repeats: 0 });
     const running = client.runsync({ hold: 500 });
     await run.until('stderr', /holding/);
     const { code } = await run.end('SIGTERM');

@@ -5,6 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ApiError, createClient } from '../../../src/client.ts';
+import { fetchChecked } from '../../support/checked-fetch.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from '../../unit/api/certificate.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
@@ -47,7 +48,12 @@ describe('keys', () => {
     const { admin } = await readKeys(first.run);
     await first.run.end('SIGTERM');
     const second = await serve();
-    const client = createClient({ url: second.url, key: admin, endpoint: 'echo' });
+    const client = createClient({
+      fetch: fetchChecked,
+      url: second.url,
+      key: admin,
+      endpoint: 'echo',
+    });
     expect((await client.health()).jobs.inQueue).toBe(0);
     const { stdout } = await second.run.end('SIGTERM');
     expect(stdout).not.toContain('mr_');
@@ -56,7 +62,7 @@ describe('keys', () => {
   it('are never in the log', async () => {
     const { run, url } = await serve('--log-level', 'trace');
     const { admin, worker } = await readKeys(run);
-    await createClient({ url, key: admin, endpoint: 'echo' }).health();
+    await createClient({ fetch: fetchChecked, url, key: admin, endpoint: 'echo' }).health();
     const { stderr } = await run.end('SIGTERM');
     expect(stderr).not.toContain(admin);
     expect(stderr).not.toContain(worker);
@@ -68,12 +74,17 @@ describe('keys', () => {
     expect((await stat(place.path('keys'))).mode & 0o777).toBe(0o600);
     const admin = /MILLRACE_ADMIN_KEY=(\S+)/.exec(await readFile(place.path('keys'), 'utf8'))?.[1];
     const second = await serve('--key-file', 'keys');
-    await createClient({ url: second.url, key: admin, endpoint: 'echo' }).health();
+    await createClient({
+      fetch: fetchChecked,
+      url: second.url,
+      key: admin,
+      endpoint: 'echo',
+    }).health();
   });
 
   it('are needed, also on this machine', async () => {
     const { url } = await serve();
-    const refused = createClient({ url, endpoint: 'echo' }).health();
+    const refused = createClient({ fetch: fetchChecked, url, endpoint: 'echo' }).health();
     await expect(refused).rejects.toThrow(ApiError);
     await expect(refused).rejects.toMatchObject({ status: 401 });
   });
@@ -90,10 +101,20 @@ describe('the data folder', () => {
   it('is free again after kill -9, with every acknowledged job and key', async () => {
     const first = await serve();
     const { admin } = await readKeys(first.run);
-    const submitted = await createClient({ url: first.url, key: admin, endpoint: 'echo' }).run({});
+    const submitted = await createClient({
+      fetch: fetchChecked,
+      url: first.url,
+      key: admin,
+      endpoint: 'echo',
+    }).run({});
     await first.run.end('SIGKILL');
     const second = await serve();
-    const client = createClient({ url: second.url, key: admin, endpoint: 'echo' });
+    const client = createClient({
+      fetch: fetchChecked,
+      url: second.url,
+      key: admin,
+      endpoint: 'echo',
+    });
     expect(await client.status(submitted.id)).toMatchObject({ status: 'IN_QUEUE' });
   });
 
@@ -150,10 +171,16 @@ describe('the end', () => {
   it('answers a waiting runsync and a waiting stream first', async () => {
     const { run, url } = await serve();
     const { admin } = await readKeys(run);
-    const client = createClient({ url, key: admin, endpoint: 'echo', repeats: 0 });
+    const client = createClient({
+      fetch: fetchChecked,
+      url,
+      key: admin,
+      endpoint: 'echo',
+      repeats: 0,
+    });
     const { id } = await client.run({});
     const sync = client.runsync({ sync: true });
-    const streamed = fetch(`${url}/v2/echo/stream/${id}?wait=300000`, {
+    const streamed = fetchChecked(`${url}/v2/echo/stream/${id}?wait=300000`, {
       headers: { authorization: `Bearer ${admin}` },
     });
     while ((await client.health()).jobs.inQueue < 2) await new Promise(setImmediate);

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../../src/client.ts';
+import { fetchChecked } from '../../support/checked-fetch.ts';
 import { sayingOf, standIn } from '../../support/nvidia-smi/stand-in.ts';
 import { listChildren } from '../../support/process-tree.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
@@ -52,7 +53,7 @@ beforeEach(async () => {
   url = await platform.until('stdout', /is ready at (\S+)\n/);
   const key = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
   const worker = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
-  client = createClient({ url, key, endpoint: 'deeds' });
+  client = createClient({ fetch: fetchChecked, url, key, endpoint: 'deeds' });
   env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'deeds', MILLRACE_KEY: worker, ADMIN_KEY: key };
 });
 

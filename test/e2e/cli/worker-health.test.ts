@@ -5,6 +5,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../../src/client.ts';
+import { fetchChecked } from '../../support/checked-fetch.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
 const handler = `import { existsSync } from 'node:fs';
@@ -35,7 +36,7 @@ beforeEach(async () => {
   const url = await platform.until('stdout', /is ready at (\S+)\n/);
   const key = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
   const worker = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
-  client = createClient({ url, key, endpoint: 'steps' });
+  client = createClient({ fetch: fetchChecked, url, key, endpoint: 'steps' });
   env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'steps', MILLRACE_KEY: worker };
 });
 

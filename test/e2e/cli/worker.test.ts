@@ -1,6 +1,7 @@
 // `millrace worker` as a process of its own, beside `millrace serve`; and `jobs` and `logs` on both.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../../src/client.ts';
+import { fetchChecked } from '../../support/checked-fetch.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
 const handler = `export default async function (job, ctx) {
@@ -35,7 +36,7 @@ beforeEach(async () => {
   const url = await platform.until('stdout', /is ready at (\S+)\n/);
   const admin = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
   const worker = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
-  client = createClient({ url, key: admin, endpoint: 'paint' });
+  client = createClient({ fetch: fetchChecked, url, key: admin, endpoint: 'paint' });
   env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'paint', MILLRACE_KEY: worker, ADMIN_KEY: admin };
 });
 

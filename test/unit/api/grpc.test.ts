@@ -32,10 +32,10 @@ interface Port {
 
 async function startPort(change: (link: WorkerLink) => WorkerLink = (link) => link): Promise<Port> {
   const platform = await startPlatform();
-  const { keys, queue } = platform;
+  const { endpoints, keys, queue } = platform;
   const crashes: WorkerBye[] = [];
   const server = createGrpcServer({
-    ...{ keys, clock: systemClock, log: silentLog, host: '127.0.0.1', port: 0 },
+    ...{ keys, endpoints, clock: systemClock, log: silentLog, host: '127.0.0.1', port: 0 },
     linkTo: (id) => (id === ENDPOINT ? change(queue.link(id)) : undefined),
     noteCrash: (_endpoint, bye) => crashes.push(bye),
     isClosing: () => queue.isClosing,
@@ -327,6 +327,16 @@ describe('a question is refused', () => {
     });
   });
 
+  it('with a key of another user, as if there were no such endpoint', async () => {
+    const { open, platform } = await startPort();
+    const { key } = await platform.keys.issue({ name: 'b', scopes: ['admin'], userId: 'bob' });
+    const authorization = `Bearer ${key}`;
+    const missing = open({ authorization, [METADATA.endpoint]: 'elsewhere' });
+    const own = await statusOf(open({ authorization }));
+    expect(own).toEqual({ code: status.NOT_FOUND, details: `there is no endpoint ${ENDPOINT}` });
+    expect((await statusOf(missing)).code).toBe(own.code);
+  });
+
   it('when the key has expired since the stream was opened', async () => {
     const { open, platform } = await startPort();
     const grant = { name: 'brief', scopes: ['worker'], expiresAt: Date.now() + 60_000 };
@@ -337,6 +347,16 @@ describe('a question is refused', () => {
     expect(await stream.ask({ call: 2, credit: credit() })).toMatchObject({
       refusal: { code: 'unauthorized' },
     });
+  });
+
+  it('when the key has been revoked since the stream was opened', async () => {
+    const { open, platform } = await startPort();
+    const { holder, key } = await platform.keys.issue({ name: 'w', scopes: ['worker'] });
+    const stream = open({ authorization: key });
+    expect(await stream.ask({ call: 1, hello: HELLO })).toMatchObject({ kind: 'welcome' });
+    await platform.keys.remove(holder.keyId);
+    const refused = await stream.ask({ call: 2, credit: credit() });
+    expect(refused).toMatchObject({ call: 2, refusal: { code: 'unauthorized' } });
   });
 
   it('without showing what went wrong inside', async () => {

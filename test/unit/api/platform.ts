@@ -3,15 +3,24 @@ import { connect } from 'node:net';
 import { Writable } from 'node:stream';
 import { onTestFinished } from 'vitest';
 import type { Access } from '../../../src/api/auth.ts';
+import type { ServedRoute } from '../../../src/api/guard.ts';
 import { type ApiServerOptions, createServer } from '../../../src/api/server.ts';
 import { type Clock, systemClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
+import { Balancer, type BalancerOptions } from '../../../src/control/balancer.ts';
+import { Catalog } from '../../../src/control/catalog.ts';
+import { type CatalogFile, composeCatalog } from '../../../src/control/catalog-contents.ts';
+import { Decisions } from '../../../src/control/decisions.ts';
+import type { EngineKind } from '../../../src/control/deployment-rules.ts';
+import { EndpointDeletion } from '../../../src/control/endpoint-deletion.ts';
 import { Endpoints } from '../../../src/control/endpoints.ts';
 import { Keys } from '../../../src/control/keys.ts';
+import { Templates } from '../../../src/control/templates.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
-import type { WorkerLink } from '../../../src/wire/worker-link.ts';
+import type { Device, WorkerLink } from '../../../src/wire/worker-link.ts';
+import { fetchChecked } from '../../support/checked-fetch.ts';
 
 export const ENDPOINT = 'demo';
 
@@ -20,6 +29,12 @@ export interface PlatformSettings {
   clock?: Clock;
   wrapStore?: (store: Store) => Store;
   server?: Partial<ApiServerOptions>;
+  /** Of which endpoints can be made; none is run. Default: without one. */
+  engine?: EngineKind;
+  /** Default: no endpoint is load-balanced. */
+  balancing?: Pick<BalancerOptions, 'targets' | 'waitMs' | 'maxOpen'>;
+  /** Default: a catalogue of nothing but processors. */
+  offers?: { file?: CatalogFile; devices?: Device[]; heldGpus?: string[] };
 }
 
 export interface Platform {
@@ -28,6 +43,8 @@ export interface Platform {
   queue: Queue;
   keys: Keys;
   endpoints: Endpoints;
+  routes: readonly ServedRoute[];
+  balancer: Balancer | undefined;
   admin: string;
   worker: string;
   /** The queue as a worker sees it, without HTTP between. */
@@ -36,6 +53,7 @@ export interface Platform {
   close: () => Promise<void>;
   /** A call with the admin key unless `authorization` says otherwise. */
   call: (path: string, init?: RequestInit) => Promise<Response>;
+  /** With another method if `init` names one. */
   post: (path: string, body: unknown, init?: RequestInit) => Promise<Response>;
 }
 
@@ -54,39 +72,57 @@ export async function startPlatform(settings: PlatformSettings = {}): Promise<Pl
   const keys = await Keys.open({ store, clock });
   const first = await keys.ensureFirstKeys();
   if (!first) throw new Error('a new store has keys');
-  const endpoints = await Endpoints.open({ store, clock });
+  const { engine = 'none', offers = {} } = settings;
+  const catalog = openCatalog(offers);
+  const templates = await Templates.open({ store, clock, engine, catalog });
+  const deploying = engine === 'none' ? {} : { deploying: { engine, catalog, admit: () => {} } };
+  const endpoints = await Endpoints.open({ store, clock, ...deploying });
   await endpoints.ensureEndpoint(ENDPOINT);
   const queue = new Queue({ store, clock, log });
   await queue.start();
+  const deletion = new EndpointDeletion({ store, clock, log, endpoints, jobs: queue.removal });
+  await deletion.start();
+  const heldGpus = () => new Set(offers.heldGpus);
+  const { balancing } = settings;
+  const balancer = balancing && new Balancer({ ...balancing, endpoints, clock });
   const server = createServer({
     ...{ queue, keys, endpoints, log, clock, access },
     ...{ host: '127.0.0.1', port: 0, version: '1.2.3' },
+    resources: { templates, catalog, heldGpus, decisions: await Decisions.open(store) },
+    ...(balancer && { balancer }),
     ...settings.server,
   });
   const { url } = await server.start();
   const close = async () => {
     await server.close();
+    balancer?.close();
+    await deletion.close();
     await opened.close();
   };
   onTestFinished(close);
   const call = (path: string, init: RequestInit = {}) => {
     const headers = new Headers(init.headers);
     if (!headers.has('authorization')) headers.set('authorization', `Bearer ${first.admin}`);
-    return fetch(url + path, { ...init, headers });
+    return fetchChecked(url + path, { ...init, headers });
   };
   const post = (path: string, body: unknown, init: RequestInit = {}) =>
     call(path, {
-      ...init,
       method: 'POST',
+      ...init,
       headers: { 'content-type': 'application/json', ...init.headers },
       body: typeof body === 'string' ? body : JSON.stringify(body),
     });
   return {
     ...{ url, port: Number(new URL(url).port), queue, keys, endpoints, close, call, post },
-    ...{ admin: first.admin, worker: first.worker },
+    ...{ admin: first.admin, worker: first.worker, routes: server.routes, balancer },
     link: queue.link(ENDPOINT),
     logged: () => lines.join(''),
   };
+}
+
+function openCatalog({ devices = [], file }: NonNullable<PlatformSettings['offers']>): Catalog {
+  const machine = { vcpus: 4, memoryBytes: 8 * 2 ** 30 };
+  return new Catalog(composeCatalog({ file, devices, machine, readPassword: () => 'secret' }));
 }
 
 /** Resolves with the signal of the next take that reaches the queue over HTTP; before the first. */

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { get } from 'node:https';
-import { describe, expect, it } from 'vitest';
+import { setImmediate } from 'node:timers/promises';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Store } from '../../../src/store/store.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from './certificate.ts';
 import { exchange, nextTake, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
@@ -162,4 +163,19 @@ describe('over TLS', () => {
     await platform.close();
     expect(await silent).toBe('');
   });
+});
+
+it('refusals of bodies that are not read leave nothing behind on their connection', async () => {
+  const { port } = await startPlatform();
+  const warnings: Error[] = [];
+  const note = (warning: Error) => warnings.push(warning);
+  process.on('warning', note);
+  onTestFinished(() => void process.off('warning', note));
+  const request = 'POST /v2/demo/run HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}';
+  const count = (answer: string) => answer.split('HTTP/1.1 401').length - 1;
+  const answer = await exchange(port, [request.repeat(20)], (text) => count(text) === 20);
+  expect(count(answer)).toBe(20);
+  // Warnings are told on the next tick.
+  await setImmediate();
+  expect(warnings).toEqual([]);
 });

@@ -49,12 +49,16 @@ describe('the environment of a worker', () => {
   });
 
   it.each([
-    [['env'], '<endpoint> is missing'],
-    [['list', 'echo'], '<action>: must be env, got list'],
+    [['env'], 'env: [id] is missing'],
+    [['give', 'echo'], 'give: there is no such action; known are list, create'],
     [['env', 'a/b'], 'a/b: is no id of an endpoint'],
     [['env', 'echo', '--url', 'https://q/?a'], '--url: must be an http or https URL'],
     [['env', 'echo', '--runpod', '--worker-id', 'a/b'], '--worker-id: must be'],
   ])('is refused for %j', async (args, message) => {
     await expect(endpointsCommand.run([...args, ...KEY])).rejects.toThrow(message);
+  });
+
+  it('is refused without a key', async () => {
+    await expect(endpointsCommand.run(['env', 'echo'])).rejects.toThrow('--key KEY is required');
   });
 });

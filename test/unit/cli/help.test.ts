@@ -5,6 +5,7 @@ import { devCommand } from '../../../src/cli/dev.ts';
 import { renderHelp } from '../../../src/cli/help.ts';
 import { initCommand } from '../../../src/cli/init.ts';
 import { jobsCommand } from '../../../src/cli/jobs.ts';
+import { keysCommand } from '../../../src/cli/keys.ts';
 import { logsCommand } from '../../../src/cli/logs.ts';
 import { flagName } from '../../../src/cli/options.ts';
 import { runCommand } from '../../../src/cli/run.ts';
@@ -17,6 +18,7 @@ const commands = [
   devCommand,
   initCommand,
   jobsCommand,
+  keysCommand,
   logsCommand,
   runCommand,
   serveCommand,

@@ -140,6 +140,12 @@ describe('an outage', () => {
     expect(seen).toHaveLength(2);
   });
 
+  it('of more than a minute is told, not waited out', async () => {
+    script.push(json(429, problem(429), { 'retry-after': '61' }));
+    await expect(connect().health()).rejects.toMatchObject({ status: 429, retryAfterMs: 61_000 });
+    expect(seen).toHaveLength(1);
+  });
+
   it('that lasts ends the call, which says why', async () => {
     script.push(hangUp, hangUp);
     await expect(connect({ repeats: 1 }).health()).rejects.toThrow(`${url} does not answer: `);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { allows, type Scope } from '../../../src/control/scopes.ts';
+import { allows, implies, type Scope } from '../../../src/control/scopes.ts';
 
 const may = (grants: string[], scope: Scope, endpoint?: string) =>
   allows({ scopes: new Set(grants) }, scope, endpoint);
@@ -30,5 +30,37 @@ describe('a scope', () => {
     expect(may(['admin:a'], 'jobs:write', 'a')).toBe(true);
     expect(may(['admin:a'], 'jobs:write', 'b')).toBe(false);
     expect(may(['admin:a'], 'keys:write')).toBe(false);
+  });
+});
+
+describe('a scope that is to be given', () => {
+  const gives = (grants: string[], text: string) => implies({ scopes: new Set(grants) }, text);
+
+  it.each([
+    [['admin'], 'admin'],
+    [['admin'], 'admin:a'],
+    [['admin'], 'pods:write'],
+    [['jobs:write'], 'jobs:write'],
+    [['jobs:write'], 'jobs:write:a'],
+    [['jobs:write:a'], 'jobs:write:a'],
+    [['admin:a'], 'admin:a'],
+    [['admin:a'], 'worker:a'],
+  ])('%j covers %s', (grants, text) => {
+    expect(gives(grants, text)).toBe(true);
+  });
+
+  it.each([
+    [['jobs:write'], 'jobs:read'],
+    [['jobs:write'], 'admin'],
+    [['jobs:write:a'], 'jobs:write'],
+    [['jobs:write:a'], 'jobs:write:b'],
+    [['admin:a'], 'admin'],
+    [['admin:a'], 'jobs:read'],
+    [['admin:a'], 'jobs:read:b'],
+    [['admin'], 'everything'],
+    [['everything'], 'everything'],
+    [['jobs:read', 'jobs:write', 'keys:write', 'worker'], 'pods:read'],
+  ])('%j does not cover %s', (grants, text) => {
+    expect(gives(grants, text)).toBe(false);
   });
 });

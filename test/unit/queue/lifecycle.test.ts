@@ -24,6 +24,23 @@ const unchanged: Row = {
   timedOutKept: 'TIMED_OUT kept f1 r2',
 };
 
+/** Whoever runs it is told to stop. */
+const removed: Row = {
+  queued: 'removed',
+  delayed: 'removed',
+  lostAsFailure: 'removed stop',
+  lostAsRelease: 'removed stop',
+  unstarted: 'removed stop',
+  running: 'removed stop',
+  completed: 'removed',
+  failed: 'removed',
+  cancelled: 'removed',
+  timedOut: 'removed',
+  failedKept: 'removed stop',
+  cancelledKept: 'removed stop',
+  timedOutKept: 'removed stop',
+};
+
 /** The kept lease of an ended job is given up. */
 const freed = {
   failedKept: 'FAILED none f1 r2',
@@ -279,22 +296,9 @@ const cases: Record<string, Case> = {
   'clock when the time to live has run out': {
     event: { type: 'clock' },
     given: { expiresAt: NOW },
-    expected: {
-      queued: 'removed',
-      delayed: 'removed',
-      lostAsFailure: 'removed stop',
-      lostAsRelease: 'removed stop',
-      unstarted: 'removed stop',
-      running: 'removed stop',
-      completed: 'removed',
-      failed: 'removed',
-      cancelled: 'removed',
-      timedOut: 'removed',
-      failedKept: 'removed stop',
-      cancelledKept: 'removed stop',
-      timedOutKept: 'removed stop',
-    },
+    expected: removed,
   },
+  endpoint_deleted: { event: { type: 'endpoint_deleted' }, expected: removed },
 };
 
 /** Reports of an ended job are refused before (see judgeReport), all but the outcome. */

@@ -86,6 +86,22 @@ describe('a submission', () => {
     await expect(submit({ endpointId: 'nowhere' })).rejects.toMatchObject({ code: 'not_found' });
   });
 
+  it('to an endpoint that has no queue is refused, with where to call it', async () => {
+    const settings = { executionTimeoutMs: 5_000, maxAttempts: 2, maxQueued: 3 };
+    const deployment = {
+      ...{ name: 'web', type: 'LOAD_BALANCER' as const, templateId: 'tpl_1', gpuTypeIds: [] },
+      ...{ workersMin: 0, workersMax: 1, idleTimeout: 5 },
+      scaler: { type: 'REQUEST_COUNT' as const, perWorker: 4 },
+    };
+    const balanced = { id: 'ep_web', settings, deployment, createdAt: 1 };
+    await platform.store.write((tx) => tx.putEndpoint(balanced));
+    const refused = submit({ endpointId: 'ep_web' });
+    await expect(refused).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('/lb'),
+    });
+  });
+
   it('is refused when the queue is full, delayed jobs included, and not any more when it is not', async () => {
     const jobs = [await submit(), await submit({ policy: { delay: 9_000 } }), await submit()];
     const refusal = await submit().catch((error: unknown) => error);

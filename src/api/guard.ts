@@ -1,0 +1,89 @@
+// What stands before and behind every route: who calls, how often, with what right; and what is noted.
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Scope } from '../control/scopes.ts';
+import type { Queue } from '../queue/queue.ts';
+import { ProblemError } from '../wire/problem.ts';
+import { Gate, type GateOptions, type RouteAccess } from './auth.ts';
+import type { Metrics } from './metrics.ts';
+import type { RateGate } from './rate-limit.ts';
+
+export interface GuardOptions extends GateOptions {
+  queue: Queue;
+  metrics: Metrics;
+  /** Default: users may call as often as they like. */
+  rateGate?: RateGate | undefined;
+}
+
+/** One that there is, as it was added: `/v2/:endpoint/run`. */
+export interface ServedRoute {
+  method: string;
+  url: string;
+  access: RouteAccess;
+}
+
+/** Has to be called before they are added: it learns them as they come. */
+export function collectRoutes(app: FastifyInstance): readonly ServedRoute[] {
+  const routes: ServedRoute[] = [];
+  app.addHook('onRoute', ({ config, method, url }) => {
+    if (!config?.access) throw new Error(`route ${url} does not say who may call it`);
+    for (const name of [method].flat()) routes.push({ method: name, url, access: config.access });
+  });
+  return routes;
+}
+
+/**
+ * What every request passes first: not when closing, not from nobody, not too often, not without a
+ * right; and last: it is noted. Workers call as often as they have to.
+ */
+export function guard(app: FastifyInstance, options: GuardOptions): void {
+  const { metrics, queue, rateGate } = options;
+  const gate = new Gate(options);
+
+  addCheck(app, (request, reply) => {
+    if (queue.isClosing) {
+      reply.header('connection', 'close');
+      throw new ProblemError('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });
+    }
+    const scope = readScope(request);
+    if (scope) request.holder = gate.identify(request, scope);
+  });
+
+  if (rateGate) {
+    app.addHook('onRequest', async (request, reply) => {
+      if (readScope(request) !== 'worker') await rateGate.admit(request, reply);
+    });
+  }
+
+  addCheck(app, (request) => {
+    const scope = readScope(request);
+    if (scope) gate.admit(request, scope);
+  });
+
+  app.addHook('onResponse', (request, reply, done) => {
+    const { method, raw, routeOptions } = request;
+    const route = routeOptions.url ?? 'none';
+    metrics.note({ method, route, status: reply.statusCode, durationMs: reply.elapsedTime });
+    // A connection kept alive would hold up the end.
+    if (queue.isClosing && raw.complete) raw.socket.destroySoon();
+    done();
+  });
+}
+
+type Check = (request: FastifyRequest, reply: FastifyReply) => void;
+
+function addCheck(app: FastifyInstance, check: Check): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    try {
+      check(request, reply);
+      done();
+    } catch (error) {
+      done(error instanceof Error ? error : new Error(String(error)));
+    }
+  });
+}
+
+/** Undefined on open routes, and where there is no route. */
+function readScope({ routeOptions }: FastifyRequest): Scope | undefined {
+  const { access } = routeOptions.config;
+  return access === 'open' ? undefined : access;
+}

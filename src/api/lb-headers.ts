@@ -1,0 +1,58 @@
+// Which headers pass between a client and a worker of a load-balancing endpoint. Pure.
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+
+/** They are about one connection, not about the message. */
+const HOP_BY_HOP = [
+  ...['connection', 'keep-alive', 'proxy-connection', 'proxy-authenticate', 'proxy-authorization'],
+  ...['te', 'trailer', 'transfer-encoding', 'upgrade'],
+];
+
+/**
+ * The key is the platform's, the host is the worker's, an expectation is met here; and where a request
+ * comes from is said by the platform, not by the client.
+ */
+const NOT_FOR_WORKERS = new Set([
+  ...HOP_BY_HOP,
+  ...['authorization', 'host', 'expect', 'forwarded'],
+  ...['x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-prefix'],
+]);
+
+const NOT_FOR_CLIENTS = new Set(HOP_BY_HOP);
+
+/** Of the request, as names and values in turn; repeated ones stay repeated. */
+export function composeRequestHeaders(request: IncomingMessage, prefix: string): string[] {
+  const { headers, httpVersion, rawHeaders, socket } = request;
+  const dropped = readTokens(headers.connection);
+  const passed: string[] = [];
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
+    const [name = '', value = ''] = [rawHeaders[at], rawHeaders[at + 1]];
+    const lowered = name.toLowerCase();
+    if (!NOT_FOR_WORKERS.has(lowered) && !dropped.has(lowered)) passed.push(name, value);
+  }
+  const peers = [headers['x-forwarded-for'], socket.remoteAddress].flat().filter(Boolean);
+  passed.push('x-forwarded-for', peers.join(', '));
+  passed.push('x-forwarded-proto', 'encrypted' in socket ? 'https' : 'http');
+  if (headers.host !== undefined) passed.push('x-forwarded-host', headers.host);
+  passed.push('x-forwarded-prefix', prefix, 'via', `${httpVersion} millrace`);
+  if (readTokens(headers['te']).has('trailers')) passed.push('te', 'trailers');
+  return passed;
+}
+
+/** Of the answer, in small letters. */
+export function composeAnswerHeaders(headers: IncomingHttpHeaders): [string, string | string[]][] {
+  const dropped = readTokens(headers.connection);
+  return Object.entries(headers).flatMap(([name, value]): [string, string | string[]][] => {
+    const isDropped = NOT_FOR_CLIENTS.has(name) || dropped.has(name);
+    return isDropped || value === undefined ? [] : [[name, value]];
+  });
+}
+
+const NO_NAMES: ReadonlySet<string> = new Set();
+
+/** Of a header that is a list of names. */
+export function readTokens(value: string | string[] | undefined): ReadonlySet<string> {
+  // Of nearly every request, and names no other header.
+  if (value === undefined || value === 'keep-alive') return NO_NAMES;
+  const names = [value].flat().flatMap((text) => text.split(','));
+  return new Set(names.map((name) => (name.split(';')[0] ?? '').trim().toLowerCase()));
+}

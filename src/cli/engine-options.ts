@@ -1,0 +1,77 @@
+// What runs pods, by the options of `millrace serve`: which engine, and what it is told of this machine.
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Log } from '../base/log.ts';
+import type { ContainerStats, Engine } from '../engine/engine.ts';
+import type { Device } from '../wire/worker-link.ts';
+import { readEngineName } from './engine-name.ts';
+import { choice, flag, text, UsageError } from './options.ts';
+
+export const engineOptions = {
+  engine: choice({
+    choices: ['process', 'docker', 'none'],
+    default: 'process',
+    env: 'MILLRACE_ENGINE',
+    help: 'what runs pods and the workers of endpoints: processes of this machine, containers, or nothing',
+  }),
+  dockerHost: text({
+    placeholder: 'URL',
+    env: 'DOCKER_HOST',
+    help: '--engine docker: unix:///path or tcp://host:port; default: the socket of this machine',
+  }),
+  trustUsers: flag({
+    env: 'MILLRACE_TRUST_USERS',
+    help: '--engine process: other users than the owner may run pods too, as the platform itself',
+  }),
+  workerUrl: text({
+    placeholder: 'URL',
+    env: 'MILLRACE_WORKER_URL',
+    help: 'of this platform, as the workers that it starts reach it; default: the one it prints',
+  }),
+} as const;
+
+export type EngineKind = 'process' | 'docker' | 'none';
+
+export interface EngineOptions {
+  kind: EngineKind;
+  dockerHost: string | undefined;
+  dataFolder: string;
+  /** That pods may be given. */
+  devices: readonly Device[];
+  /** Of GPUs, by UUID. */
+  measureGpus: (uuids: readonly string[]) => Promise<ContainerStats['gpus']>;
+  log: Log;
+}
+
+/** Loads only what is asked for. @throws UsageError, CommandError */
+export async function openEngine(options: EngineOptions): Promise<Engine | undefined> {
+  const { dataFolder, devices, kind, log, measureGpus } = options;
+  if (kind === 'none') return undefined;
+  if (kind === 'docker') return openDocker(options);
+  const { ProcessEngine } = await import('../engine/process/process-engine.ts');
+  const program = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url));
+  return new ProcessEngine({
+    folder: join(dataFolder, 'pods'),
+    log,
+    devices,
+    measureGpus,
+    runHandler: {
+      execPath: process.execPath,
+      args: [program, 'worker'],
+      // Node's compiled code, which a worker would otherwise look for in a temporary folder of its own:
+      // without it a start takes twice as long.
+      env: { NODE_COMPILE_CACHE: join(dataFolder, 'code') },
+    },
+  });
+}
+
+async function openDocker(options: EngineOptions): Promise<Engine> {
+  const { dataFolder, dockerHost: host, log, measureGpus } = options;
+  const { DockerEngine } = await import('../engine/docker/docker-engine.ts');
+  const platform = readEngineName(dataFolder);
+  try {
+    return new DockerEngine({ platform, log, measureGpus, ...(host !== undefined && { host }) });
+  } catch (error) {
+    throw new UsageError(`--docker-host: ${error instanceof Error ? error.message : error}`);
+  }
+}

@@ -1,0 +1,43 @@
+// How often users may call: the option that says it, and what counts the calls, which is loaded only
+// where they are counted.
+import type { RateGate } from '../api/rate-limit.ts';
+import { DEFAULT_RATE_LIMITS, type RateLimits, WINDOW_NAMES } from '../api/rate-windows.ts';
+import { text, UsageError } from './options.ts';
+
+const MAX_CALLS = 1_000_000_000;
+
+export const rateLimitOption = text({
+  default: WINDOW_NAMES.map((name) => `${name}=${DEFAULT_RATE_LIMITS[name]}`).join(','),
+  placeholder: 'LIMITS',
+  env: 'MILLRACE_RATE_LIMIT',
+  help:
+    'calls of one user in a minute, an hour and a day, those of workers not counted; a window that is ' +
+    'not named keeps its default, 0 switches it off, "none" all of them',
+});
+
+/** Undefined if nothing is counted. @throws UsageError */
+export function readRateLimits(given: string): RateLimits | undefined {
+  if (given === 'none' || given === '0') return undefined;
+  const limits: Partial<Record<string, number>> = { ...DEFAULT_RATE_LIMITS };
+  for (const part of given.split(',')) {
+    const [, name = '', digits = ''] = /^\s*([a-z]+)=(\d{1,10})\s*$/.exec(part) ?? [];
+    if (!Object.hasOwn(limits, name) || Number(digits) > MAX_CALLS) throw refuse(part);
+    limits[name] = Number(digits);
+  }
+  const counted = WINDOW_NAMES.flatMap((name) => {
+    const limit = limits[name];
+    return limit ? [[name, limit] as const] : [];
+  });
+  return counted.length > 0 ? Object.fromEntries(counted) : undefined;
+}
+
+export async function openRateGate(limits: RateLimits | undefined): Promise<RateGate | undefined> {
+  if (!limits) return undefined;
+  const { RateGate } = await import('../api/rate-limit.ts');
+  return new RateGate(limits);
+}
+
+function refuse(part: string): UsageError {
+  const form = `${WINDOW_NAMES.join(', ')}, each with =N, N at most ${MAX_CALLS}`;
+  return new UsageError(`--rate-limit: must be none, or of ${form}; got ${JSON.stringify(part)}`);
+}

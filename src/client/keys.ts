@@ -1,0 +1,41 @@
+// API keys, for programs.
+import type { IssuedKeyRecord, KeyList, KeyRecord } from '../wire/key.ts';
+import { resourceRoutes } from '../wire/routes.ts';
+import type { ApiCaller } from './api-caller.ts';
+import type { NewKey } from './requests.ts';
+import { connectList, type Listed, post, type ResourceOptions, remove } from './resources.ts';
+
+export interface RotationOptions extends ResourceOptions {
+  /** How long the old key stays good, at most 604,800. Default 0. */
+  graceSeconds?: number;
+}
+
+export interface Keys extends Listed<KeyRecord> {
+  /** Those of another user; for the operator's keys only. */
+  ofUser(userId: string): Listed<KeyRecord>;
+  /** `key` of the answer is not shown again. */
+  create(creation: NewKey, options?: ResourceOptions): Promise<IssuedKeyRecord>;
+  get(id: string, options?: ResourceOptions): Promise<KeyRecord>;
+  /** A new key that may do the same; the old one ends. */
+  rotate(id: string, options?: RotationOptions): Promise<IssuedKeyRecord>;
+  /** It is refused from then on. */
+  delete(id: string, options?: ResourceOptions): Promise<void>;
+}
+
+export function connectKeys(caller: ApiCaller): Keys {
+  const path = resourceRoutes.keys;
+  const pathOf = (id: string) => resourceRoutes.key(encodeURIComponent(id));
+  const source = { caller, path, pick: ({ keys }: KeyList) => keys };
+  return {
+    ...connectList(source),
+    ofUser: (userId) => connectList({ ...source, query: { userId } }),
+    create: (body, options) => post<IssuedKeyRecord>(caller, path, { ...options, body }),
+    get: (id, { signal } = {}) => caller.json<KeyRecord>({ path: pathOf(id), signal }),
+    rotate: (id, { graceSeconds = 0, signal } = {}) =>
+      post<IssuedKeyRecord>(caller, resourceRoutes.keyRotation(encodeURIComponent(id)), {
+        body: { graceSeconds },
+        signal,
+      }),
+    delete: (id, options) => remove(caller, pathOf(id), options),
+  };
+}

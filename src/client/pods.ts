@@ -1,0 +1,50 @@
+// Pods, for programs.
+import type { z } from 'zod';
+import type { PodAction, PodRecord, podList } from '../wire/pod.ts';
+import { resourceRoutes } from '../wire/routes.ts';
+import type { ApiCaller } from './api-caller.ts';
+import type { NewPod, PodChange } from './requests.ts';
+import { connectResources, post, type ResourceOptions, type Resources } from './resources.ts';
+
+export interface PodLogOptions extends ResourceOptions {
+  /** From the end; 1 to 1,048,576. Default 65,536. */
+  maxBytes?: number;
+}
+
+export interface Pods extends Omit<Resources<PodRecord, NewPod, PodChange>, 'delete'> {
+  start(id: string, options?: ResourceOptions): Promise<PodRecord>;
+  /** Its disk stays. */
+  stop(id: string, options?: ResourceOptions): Promise<PodRecord>;
+  /** Its disk is wiped, its mounts stay. */
+  restart(id: string, options?: ResourceOptions): Promise<PodRecord>;
+  /** For good; its record can be read for another day. */
+  terminate(id: string, options?: ResourceOptions): Promise<void>;
+  /** The end of what it has printed. */
+  log(id: string, options?: PodLogOptions): Promise<string>;
+}
+
+export function connectPods(caller: ApiCaller): Pods {
+  const { delete: terminate, ...resources } = connectResources<
+    z.infer<typeof podList>,
+    PodRecord,
+    NewPod,
+    PodChange
+  >({ caller, path: resourceRoutes.pods, pathOf: resourceRoutes.pod, pick: ({ pods }) => pods });
+  const act =
+    (action: PodAction): Pods['start'] =>
+    (id, options) => {
+      const path = resourceRoutes.podAction(encodeURIComponent(id));
+      return post<PodRecord>(caller, path, { ...options, body: { action } });
+    };
+  return {
+    ...resources,
+    terminate,
+    start: act('start'),
+    stop: act('stop'),
+    restart: act('restart'),
+    async log(id, { maxBytes: bytes, signal } = {}) {
+      const path = resourceRoutes.podLogs(encodeURIComponent(id));
+      return (await caller.answer({ path, query: { bytes }, signal })).body;
+    },
+  };
+}

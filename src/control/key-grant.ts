@@ -1,0 +1,82 @@
+// What a key may be, and who may give, see and end which. Pure: it is given the keys that there are.
+import { z } from 'zod';
+import { OWNER } from '../store/store.ts';
+import { describeIssues } from '../wire/issues.ts';
+import { ProblemError } from '../wire/problem.ts';
+import { implies, scopeGrant } from './scopes.ts';
+
+export interface KeyGrant {
+  /** For people. */
+  name: string;
+  /** See scopes.ts. */
+  scopes: string[];
+  /** Default: the platform's owner. */
+  userId?: string;
+  /** Unix ms. Default: never. */
+  expiresAt?: number;
+}
+
+/** Whoever shows a key, as far as it matters to what he may do. */
+export interface Rights {
+  userId: string;
+  scopes: ReadonlySet<string>;
+  /** Unix ms. */
+  expiresAt: number | null;
+}
+
+/** A key that there is. */
+export interface HeldGrant extends Rights {
+  keyId: string;
+}
+
+const keyGrant = z.strictObject({
+  name: z.string().min(1).max(200),
+  scopes: z.array(scopeGrant).min(1),
+  userId: z.string().min(1).max(200).exactOptional(),
+  expiresAt: z.int().min(0).exactOptional(),
+});
+
+/** Each scope once. @throws ProblemError `invalid` */
+export function checkGrant(grant: KeyGrant): KeyGrant {
+  const checked = keyGrant.safeParse(grant);
+  if (checked.success) return { ...checked.data, scopes: [...new Set(checked.data.scopes)] };
+  const errors = describeIssues(checked.error, 'key');
+  throw new ProblemError('invalid', errors.join('; '), { errors });
+}
+
+/** Who runs the platform: he makes the keys of other users, and may see and end them. */
+export function isOperator({ scopes, userId }: Rights): boolean {
+  return userId === OWNER && scopes.has('admin');
+}
+
+export function maySee(caller: Rights, userId: string): boolean {
+  return userId === caller.userId || isOperator(caller);
+}
+
+/** Nobody makes a key that can do more than his own. @throws ProblemError `forbidden` */
+export function requireGivable(caller: Rights, grant: Omit<Rights, 'userId'>): void {
+  const lacking = [...grant.scopes].filter((scope) => !implies(caller, scope));
+  if (lacking.length > 0) {
+    throw new ProblemError('forbidden', `the API key cannot give what it lacks: ${lacking[0]}`);
+  }
+  if (!lastsAsLong(caller, grant)) {
+    const end = new Date(caller.expiresAt ?? 0).toISOString();
+    throw new ProblemError('forbidden', `the API key cannot give beyond its own end, ${end}`);
+  }
+}
+
+/** Without it nobody could make an operator's key any more, now or when the others have expired. */
+export function isLastWayIn(key: HeldGrant, all: readonly HeldGrant[], now: number): boolean {
+  const isExpired = key.expiresAt !== null && key.expiresAt <= now;
+  if (isExpired || !isOperator(key)) return false;
+  return !all.some(
+    (other) => other.keyId !== key.keyId && isOperator(other) && lastsAsLong(other, key),
+  );
+}
+
+type Lasting = Pick<Rights, 'expiresAt'>;
+
+function lastsAsLong(one: Lasting, other: Lasting): boolean {
+  if (one.expiresAt === null) return true;
+  return other.expiresAt !== null && other.expiresAt <= one.expiresAt;
+}

@@ -1,0 +1,124 @@
+// Keys as users deal with them: each sees and ends his own, and gives no more than he has. The
+// platform's operator deals with everybody's.
+import type { Clock } from '../base/clock.ts';
+import type { IssuedKeyRecord, KeyCreation, KeyRecord } from '../wire/key.ts';
+import { ProblemError } from '../wire/problem.ts';
+import {
+  checkGrant,
+  isLastWayIn,
+  isOperator,
+  maySee,
+  type Rights,
+  requireGivable,
+} from './key-grant.ts';
+import type { HeldKey, KeyGrant, Keys } from './keys.ts';
+
+export interface KeyListing {
+  /** Whose. Default: the caller's. */
+  userId: string | undefined;
+  /** Only those with a smaller position. */
+  before: number | undefined;
+  limit: number;
+}
+
+export interface UserKeysOptions {
+  keys: Keys;
+  clock: Clock;
+}
+
+/** To whoever may not see it, a key is not there. */
+export class UserKeys {
+  readonly #options: UserKeysOptions;
+
+  constructor(options: UserKeysOptions) {
+    this.#options = options;
+  }
+
+  /** @throws ProblemError `invalid`, `forbidden` */
+  async issue(caller: Rights, creation: KeyCreation): Promise<IssuedKeyRecord> {
+    const { name, scopes, userId = caller.userId } = creation;
+    requireUser(caller, userId);
+    const expiresAt = this.#readEnd(caller, creation);
+    const grant: KeyGrant = { name, scopes, userId, ...(expiresAt !== null && { expiresAt }) };
+    const checked = checkGrant(grant);
+    requireGivable(caller, { scopes: new Set(checked.scopes), expiresAt });
+    const { holder, key } = await this.#options.keys.issue(checked);
+    return { ...this.find(caller, holder.keyId), key };
+  }
+
+  /** Newest first. @throws ProblemError `forbidden` */
+  list(
+    caller: Rights,
+    { before = Number.POSITIVE_INFINITY, limit, userId = caller.userId }: KeyListing,
+  ): { keys: KeyRecord[]; next: number | undefined } {
+    requireUser(caller, userId);
+    const wanted = this.#options.keys
+      .all()
+      .filter(({ holder, position }) => holder.userId === userId && position < before)
+      .reverse();
+    const page = wanted.slice(0, limit);
+    const next = wanted.length > page.length ? page.at(-1)?.position : undefined;
+    return { keys: page.map(describeKey), next };
+  }
+
+  /** @throws ProblemError `not_found` */
+  find(caller: Rights, id: string): KeyRecord {
+    return describeKey(this.#require(caller, id));
+  }
+
+  /**
+   * A key that may do and lasts the same; the one of the id is good for `graceSeconds` more.
+   * @throws ProblemError `not_found`, `forbidden` for what the caller could not give, `conflict`
+   */
+  async rotate(caller: Rights, id: string, graceSeconds: number): Promise<IssuedKeyRecord> {
+    requireGivable(caller, this.#require(caller, id).holder);
+    const { holder, key } = await this.#options.keys.rotate(id, graceSeconds * 1_000);
+    return { ...this.find(caller, holder.keyId), key };
+  }
+
+  /** @throws ProblemError `not_found`, `conflict` for the last one that leads everywhere */
+  async revoke(caller: Rights, id: string): Promise<void> {
+    this.#require(caller, id);
+    const now = this.#options.clock.now();
+    await this.#options.keys.remove(id, (all) => {
+      const key = all.find(({ keyId }) => keyId === id);
+      if (!key || !isLastWayIn(key, all, now)) return;
+      const other = 'no other admin key of the operator is good for as long';
+      throw new ProblemError('conflict', `key ${id} cannot be revoked: ${other}`);
+    });
+  }
+
+  /** Not given: as long as the caller's own. */
+  #readEnd({ expiresAt: own }: Rights, { expiresAt: given }: KeyCreation): number | null {
+    if (given === undefined) return own;
+    if (given === null) return null;
+    const expiresAt = Date.parse(given);
+    if (expiresAt > this.#options.clock.now()) return expiresAt;
+    const errors = ['expiresAt: must be in the future'];
+    throw new ProblemError('invalid', 'the key would have expired already', { errors });
+  }
+
+  #require(caller: Rights, id: string): HeldKey {
+    const found = this.#options.keys.all().find(({ holder }) => holder.keyId === id);
+    if (found && maySee(caller, found.holder.userId)) return found;
+    throw new ProblemError('not_found', `there is no key ${id}`);
+  }
+}
+
+/** @throws ProblemError `forbidden` */
+function requireUser(caller: Rights, userId: string): void {
+  if (userId === caller.userId || isOperator(caller)) return;
+  throw new ProblemError('forbidden', 'only the operator deals with the keys of other users');
+}
+
+function describeKey({ createdAt, holder }: HeldKey): KeyRecord {
+  const { expiresAt, keyId, name, scopes, userId } = holder;
+  return {
+    id: keyId,
+    name,
+    userId,
+    scopes: [...scopes],
+    createdAt: new Date(createdAt).toISOString(),
+    expiresAt: expiresAt === null ? null : new Date(expiresAt).toISOString(),
+  };
+}

@@ -1,0 +1,256 @@
+// The workers of one endpoint, looked at once: who is there, how many there are to be, and what is done
+// about it. When the next look is due is fleet.ts's, how many there are to be scaler.ts's.
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import type { CpuFlavor } from '../wire/catalog.ts';
+import type { DecisionRecord, ScalerDecision, ScalerInput } from '../wire/decision.ts';
+import type { EndpointDeployment } from '../wire/endpoint.ts';
+import type { PodCreation } from '../wire/pod.ts';
+import type { TemplateRecord } from '../wire/template.ts';
+import type { Decisions } from './decisions.ts';
+import type { LiveEndpoint } from './endpoint-records.ts';
+import { chooseGpuTypes, countFreeGpus } from './gpu-choice.ts';
+import { LoadPeak } from './load-peak.ts';
+import type { PodState, Pods } from './pods.ts';
+import { type EndedWorker, Roster, type Sighting } from './roster.ts';
+import { decide } from './scaler.ts';
+import type { Templates } from './templates.ts';
+import type { WorkLoad, WorkView } from './work-view.ts';
+
+/** Of what a dead worker printed, the end that may tell why. */
+const LAST_WORDS_BYTES = 2_000;
+const MAX_LAST_WORDS = 300;
+/** GB for each processor of a worker without a GPU. */
+const MEMORY_PER_VCPU = 2;
+
+export interface WorkforceOptions {
+  pods: Pick<Pods, 'all' | 'create' | 'endWorker' | 'ofEndpoint' | 'readLog'>;
+  templates: Pick<Templates, 'find'>;
+  catalog: WorkerCatalog;
+  views: Readonly<Record<EndpointDeployment['type'], WorkView>>;
+  decisions: Decisions;
+  clock: Clock;
+  log: Log;
+  /** A worker that was ready and is not to be seen for so long is dead, ms. */
+  silentMs: number;
+}
+
+/** What workers can be made on. */
+export interface WorkerCatalog {
+  /** UUIDs of all devices of the type. */
+  gpuDevices(typeId: string): readonly string[];
+  listCpus(page: { before: number | undefined; limit: number }): { cpus: readonly CpuFlavor[] };
+}
+
+/** One that has workers of its own. */
+export interface DeployedEndpoint extends LiveEndpoint {
+  deployment: EndpointDeployment;
+}
+
+interface Started {
+  pod: string;
+  gpu: string | null;
+}
+
+export class Workforce {
+  readonly #options: WorkforceOptions;
+  readonly #roster: Roster;
+  readonly #peak = new LoadPeak();
+  /** What workers were made from at the last look. */
+  #origin: string | undefined;
+  #last: Pick<DecisionRecord, 'cause' | 'want'> | undefined;
+  #lastStartAt: number | null = null;
+
+  private constructor(options: WorkforceOptions, last: DecisionRecord | undefined) {
+    const { clock, silentMs } = options;
+    this.#options = options;
+    this.#last = last;
+    this.#roster = new Roster({ openedAt: clock.now(), silentMs, crashes: last?.input.crashes });
+  }
+
+  static async open(options: WorkforceOptions, endpointId: string): Promise<Workforce> {
+    return new Workforce(options, await options.decisions.last(endpointId));
+  }
+
+  /** @returns whether there is nothing to come back for until something is said to have changed */
+  async tend(endpoint: DeployedEndpoint): Promise<boolean> {
+    const { clock, pods, views } = this.#options;
+    const { deployment, id, userId } = endpoint;
+    const template = this.#options.templates.find(userId, deployment.templateId);
+    const load = await views[deployment.type].load(id);
+    const workers = pods.ofEndpoint(id);
+    this.#noteOrigin(deployment, template);
+    const sighting = this.#roster.look({
+      now: clock.now(),
+      type: deployment.type,
+      executionTimeoutMs: endpoint.settings.executionTimeoutMs,
+      pods: workers,
+      seen: load.workers,
+      isCurrent: (pod) => isCurrent(pod, deployment, template),
+    });
+    for (const ended of sighting.ended) await this.#endWorker(endpoint, ended);
+    for (const podId of sighting.undrained) views[deployment.type].drain(id, podId);
+    const input = this.#describe(endpoint, load, sighting);
+    const decision = decide(input);
+    const started = await this.#start(endpoint, template, decision.start);
+    for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
+    await this.#record(endpoint, { input, decision, started });
+    return workers.length === 0 && decision.want === 0 && load.waiting + load.running === 0;
+  }
+
+  #noteOrigin({ gpuTypeIds, templateId }: EndpointDeployment, template?: TemplateRecord): void {
+    const origin = JSON.stringify([templateId, template?.version, gpuTypeIds]);
+    if (this.#origin !== undefined && this.#origin !== origin) this.#roster.forgiveCrashes();
+    this.#origin = origin;
+  }
+
+  #describe(
+    { deployment }: DeployedEndpoint,
+    { oldestQueuedAt, running, waiting }: WorkLoad,
+    { workers }: Sighting,
+  ): ScalerInput {
+    const { gpuTypeIds, scaler, type, workersMax, workersMin } = deployment;
+    const now = this.#options.clock.now();
+    const idleTimeoutMs = deployment.idleTimeout * 1_000;
+    return {
+      ...{ now, type, workersMin, workersMax, idleTimeoutMs, scaler, workers },
+      load: {
+        ...{ waiting, running, oldestQueuedAt },
+        peak: this.#peak.note(waiting + running, now, idleTimeoutMs),
+      },
+      lastStartAt: this.#lastStartAt,
+      lastWant: this.#last?.want ?? null,
+      crashes: this.#roster.crashes,
+      places: gpuTypeIds.length === 0 ? null : sum(this.#countFree(gpuTypeIds).values()),
+    };
+  }
+
+  #countFree(types: readonly string[]): Map<string, number> {
+    const { catalog, pods } = this.#options;
+    return countFreeGpus(types, { devicesOf: (id) => catalog.gpuDevices(id), pods: pods.all() });
+  }
+
+  // --- what is done --------------------------------------------------------------------------------
+
+  async #start(
+    endpoint: DeployedEndpoint,
+    template: TemplateRecord | undefined,
+    number: number,
+  ): Promise<Started[]> {
+    if (number === 0) return [];
+    const { clock, log } = this.#options;
+    const { gpuTypeIds } = endpoint.deployment;
+    this.#lastStartAt = clock.now();
+    const places: (string | null)[] =
+      gpuTypeIds.length === 0
+        ? new Array<null>(number).fill(null)
+        : chooseGpuTypes(this.#countFree(gpuTypeIds), number);
+    const results = await Promise.allSettled(
+      places.map((gpu) => this.#startOne(endpoint, template, gpu)),
+    );
+    const failed = results.find((result) => result.status === 'rejected');
+    if (failed) {
+      log.warn({ endpoint: endpoint.id, err: failed.reason }, 'a worker cannot be made');
+      const why = failed.reason instanceof Error ? failed.reason.message : String(failed.reason);
+      this.#roster.noteCrash(`it cannot be made: ${why}`, clock.now());
+    }
+    return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  }
+
+  async #startOne(
+    { deployment, id, userId }: DeployedEndpoint,
+    template: TemplateRecord | undefined,
+    gpu: string | null,
+  ): Promise<Started> {
+    const creation: PodCreation = {
+      name: `${deployment.name.slice(0, 190)} worker`,
+      template: deployment.templateId,
+      ...(gpu === null ? { cpu: this.#chooseCpu() } : { gpu: { id: gpu, count: 1 } }),
+      ...{ mounts: {}, cloud: 'SECURE', dataCenterId: null },
+      ...{ globalNetworking: false, locked: false },
+    };
+    const pod = await this.#options.pods.create(userId, creation, {
+      endpointId: id,
+      handler: template?.handler ?? null,
+      templateVersion: template?.version ?? 0,
+    });
+    return { pod: pod.id, gpu };
+  }
+
+  /** The least of the first flavour: what else a worker is to have is asked for by a GPU type. */
+  #chooseCpu(): NonNullable<PodCreation['cpu']> {
+    const [flavor] = this.#options.catalog.listCpus({ before: undefined, limit: 1 }).cpus;
+    if (!flavor) throw new Error('the catalogue has no CPU flavour');
+    const vcpuCount = Math.min(...flavor.vcpuCounts);
+    const memory = Math.min(flavor.maxMemory, MEMORY_PER_VCPU * vcpuCount);
+    return { id: flavor.id, vcpuCount, memory };
+  }
+
+  async #drain(endpoint: DeployedEndpoint, podId: string, { workers }: ScalerInput): Promise<void> {
+    const { clock, pods, views } = this.#options;
+    const isReady = workers.some(({ id, state }) => id === podId && state === 'ready');
+    this.#roster.noteDrained(podId, clock.now());
+    if (isReady) views[endpoint.deployment.type].drain(endpoint.id, podId);
+    else await pods.endWorker(podId);
+  }
+
+  async #endWorker(endpoint: DeployedEndpoint, { isCrash, podId, reason }: EndedWorker) {
+    const { clock, log, pods } = this.#options;
+    const lastWords = isCrash ? await this.#readLastWords(endpoint, podId) : undefined;
+    if (isCrash) {
+      const { notBefore, streak } = this.#roster.crashes;
+      const told = lastWords === undefined ? reason : `${reason}: ${lastWords}`;
+      const note = { endpoint: endpoint.id, pod: podId, streak, waitMs: notBefore - clock.now() };
+      log.warn({ ...note, reason: told }, 'a worker ended too early');
+      this.#roster.explainCrash(told);
+    }
+    await pods.endWorker(podId);
+  }
+
+  /** The last line that it printed, where its errors came from apart: with its container that is gone. */
+  async #readLastWords({ userId }: DeployedEndpoint, podId: string): Promise<string | undefined> {
+    try {
+      const log = await this.#options.pods.readLog(userId, podId, LAST_WORDS_BYTES);
+      const lines = new TextDecoder().decode(log).split('\n');
+      return lines.findLast((line) => /^\S.*\w/.test(line))?.slice(0, MAX_LAST_WORDS);
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** What only says again what was said is not written down. */
+  async #record(
+    { id, userId }: DeployedEndpoint,
+    {
+      decision,
+      input,
+      started,
+    }: { decision: ScalerDecision; input: ScalerInput; started: Started[] },
+  ): Promise<void> {
+    const { cause, drain, start, want } = decision;
+    const isNews = start > 0 || drain.length > 0 || cause !== (this.#last?.cause ?? 'enough');
+    this.#last = { cause, want };
+    if (!isNews) return;
+    const at = new Date(input.now).toISOString();
+    this.#options.log.debug({ endpoint: id, ...decision }, 'workers');
+    await this.#options.decisions.add(
+      { endpointId: id, userId },
+      { at, ...decision, started, input },
+    );
+  }
+}
+
+/** Whether a worker that is made now would be like it. */
+function isCurrent(
+  { spec }: PodState,
+  { gpuTypeIds, templateId }: EndpointDeployment,
+  template: TemplateRecord | undefined,
+): boolean {
+  if (!template || spec.template !== templateId) return false;
+  const isOfType = spec.gpu ? gpuTypeIds.includes(spec.gpu.id) : gpuTypeIds.length === 0;
+  return isOfType && spec.templateVersion === template.version;
+}
+
+function sum(numbers: Iterable<number>): number {
+  return [...numbers].reduce((total, number) => total + number, 0);
+}

@@ -1,0 +1,47 @@
+// What an engine's no means for those who asked: whether asking again can help. Pure.
+import { EngineError } from '../engine.ts';
+import type { AnswerError } from './docker-client.ts';
+
+const BAD_REQUEST = 400;
+/** Of a shell: not executable, and not found. */
+const NO_COMMAND = [126, 127];
+
+/** The name of a container or of a network is somebody's already; Docker and podman say so alike. */
+export function isNameTaken({ message }: AnswerError): boolean {
+  return /already (in use|exists|used)/i.test(message);
+}
+
+/** Disks of a limited size are to be had on few file systems. */
+export function isAboutDiskSize({ message }: AnswerError): boolean {
+  return /storage[ -]?opt|quota/i.test(message);
+}
+
+const FOR_GOOD = [
+  /executable file .*not found|no such file or directory|permission denied|exec format error/i,
+  /could not select device driver|CDI device|unknown device|no known GPU vendor/i,
+  /invalid reference format/i,
+];
+/** What looks like a fault of the request, and is one of the machine's. */
+const FOR_NOW =
+  /bind source path does not exist|statfs|network .*not found|address already in use/i;
+
+/** Of making or starting a container. `exitCode`: what it shows afterwards, if it is there. */
+export function judgeRefusal(answer: AnswerError, exitCode: number | null): EngineError {
+  const { message, status } = answer;
+  const isCommand = exitCode !== null && NO_COMMAND.includes(exitCode);
+  const isForGood =
+    isCommand || status === BAD_REQUEST || FOR_GOOD.some((pattern) => pattern.test(message));
+  const code = isForGood && !FOR_NOW.test(message) ? 'refused' : 'unavailable';
+  return new EngineError(code, message, { cause: answer });
+}
+
+const NO_SUCH_IMAGE =
+  /not found|manifest unknown|no such image|denied|unauthorized|authentication required|incorrect username|invalid reference|no matching manifest/i;
+/** A registry that cannot be reached, in words that hold some of the above. */
+const NO_REGISTRY = /dial tcp|lookup|no such host|connection refused|timeout|TLS|toomanyrequests/i;
+
+export function judgePull(image: string, message: string): EngineError {
+  const isForGood = NO_SUCH_IMAGE.test(message) && !NO_REGISTRY.test(message);
+  const text = `the image ${image} cannot be pulled: ${message}`;
+  return new EngineError(isForGood ? 'refused' : 'unavailable', text);
+}

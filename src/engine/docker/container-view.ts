@@ -1,0 +1,149 @@
+// What an engine's answer shows of a container, in the words of the seam. Engines of one API differ in
+// what they leave out. Pure.
+import { z } from 'zod';
+import type { Container, PublicPort } from '../engine.ts';
+import { namePort } from './container-request.ts';
+import { hasGpus } from './gpu-requests.ts';
+import { type LabelledSpec, nameNetwork, readLabels } from './labels.ts';
+
+const NANO = 1e9;
+
+export const inspectAnswer = z.object({
+  Id: z.string(),
+  Config: z.object({ Labels: z.record(z.string(), z.string()).nullish() }),
+  State: z.object({
+    Status: z.string(),
+    ExitCode: z.int(),
+    OOMKilled: z.boolean().nullish(),
+    StartedAt: z.string(),
+    FinishedAt: z.string(),
+    Health: z.object({ Status: z.string().nullish() }).nullish(),
+  }),
+  HostConfig: z.object({
+    NanoCpus: z.number().nullish(),
+    DeviceRequests: z.array(z.object({ DeviceIDs: z.array(z.string()).nullish() })).nullish(),
+    Devices: z.array(z.object({ PathOnHost: z.string().optional() })).nullish(),
+  }),
+  NetworkSettings: z.object({
+    Ports: z
+      .record(z.string(), z.array(z.object({ HostIp: z.string(), HostPort: z.string() })).nullish())
+      .nullish(),
+    Networks: z
+      .record(
+        z.string(),
+        z.object({ IPAddress: z.string().nullish(), NetworkID: z.string().nullish() }),
+      )
+      .nullish(),
+  }),
+});
+export type InspectAnswer = z.infer<typeof inspectAnswer>;
+
+/** A container, and what of it only this engine needs. */
+export interface SeenContainer {
+  container: Container;
+  /** The engine's own name for it: that of its pod's next generation is another one. */
+  key: string;
+  network: string | null;
+  /** By which it will look for its network; null: by the name. */
+  networkId: string | null;
+  /** Null without a limit. */
+  vcpus: number | null;
+  /** Whether it was really given those that it was to have. */
+  hasItsGpus: boolean;
+  /** Of the last start, also of one that failed. */
+  lastCode: number;
+}
+
+/** Undefined for one that this platform has not made. */
+export function viewContainer(answer: InspectAnswer, platform: string): SeenContainer | undefined {
+  const spec = readLabels(platform, answer.Config.Labels ?? {});
+  if (!spec) return undefined;
+  const { HostConfig, Id, NetworkSettings, State } = answer;
+  const name = nameNetwork(platform, spec.network);
+  const networkId = NetworkSettings.Networks?.[name]?.NetworkID;
+  return {
+    container: describeContainer(answer, spec, platform),
+    key: Id,
+    network: spec.network,
+    // Before the first start Docker has none; podman gives the name.
+    networkId: networkId && networkId !== name ? networkId : null,
+    vcpus: HostConfig.NanoCpus ? HostConfig.NanoCpus / NANO : null,
+    hasItsGpus: hasGpus(HostConfig, spec.gpus),
+    lastCode: State.ExitCode,
+  };
+}
+
+function describeContainer(
+  { NetworkSettings, State }: InspectAnswer,
+  spec: LabelledSpec,
+  platform: string,
+): Container {
+  const { generation, gpus, id, labels } = spec;
+  const state = readState(State.Status);
+  const hasEnded = state === 'exited';
+  const startedAt = state === 'created' ? null : readTime(State.StartedAt);
+  const own = NetworkSettings.Networks?.[nameNetwork(platform, spec.network)];
+  return {
+    ...{ id, generation, labels, gpus, state },
+    health: readHealth(State.Health?.Status),
+    exitCode: hasEnded ? State.ExitCode : null,
+    outOfMemory: hasEnded && State.ExitCode !== 0 && State.OOMKilled === true,
+    startedAt,
+    endedAt: hasEnded ? readEnd(State.FinishedAt, startedAt) : null,
+    ports: state === 'running' ? listPorts(spec, NetworkSettings.Ports ?? {}) : [],
+    ip: (state === 'running' && spec.network !== null && own?.IPAddress) || null,
+  };
+}
+
+/** Docker's words, and those that podman has beside them. */
+function readState(status: string): Container['state'] {
+  switch (status) {
+    case 'created':
+    case 'configured':
+    case 'initialized':
+      return 'created';
+    case 'running':
+    case 'paused':
+    case 'restarting':
+    case 'stopping':
+      return 'running';
+    default:
+      return 'exited';
+  }
+}
+
+function readHealth(status: string | null | undefined): Container['health'] {
+  return status === 'starting' || status === 'healthy' || status === 'unhealthy' ? status : 'none';
+}
+
+/** Engines say the year 1 for never. */
+function readTime(text: string): number | null {
+  const at = Date.parse(text);
+  return at > 0 ? at : null;
+}
+
+/** An engine notes the start when it has heard of it, and may have heard of the end before. */
+function readEnd(text: string, startedAt: number | null): number | null {
+  const at = readTime(text);
+  return at === null ? null : Math.max(at, startedAt ?? at);
+}
+
+function listPorts(
+  { ports }: LabelledSpec,
+  bindings: NonNullable<InspectAnswer['NetworkSettings']['Ports']>,
+): PublicPort[] {
+  return ports.map((port) => {
+    const [bound] = bindings[namePort(port)] ?? [];
+    return {
+      private: port.private,
+      public: bound ? Number(bound.HostPort) : null,
+      type: port.protocol,
+      ip: bound ? reachable(bound.HostIp) : null,
+    };
+  });
+}
+
+/** What is published on every address is reached on the nearest. */
+function reachable(ip: string): string {
+  return ip === '' || ip === '0.0.0.0' || ip === '::' ? '127.0.0.1' : ip;
+}

@@ -1,0 +1,104 @@
+// Tells of containers that may have changed, from the engine's stream of events. Where the stream was
+// cut, all are told of: what happened meanwhile is not known.
+import { setMaxListeners } from 'node:events';
+import { z } from 'zod';
+import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { DockerClient } from './docker-client.ts';
+import { readDocuments } from './json-lines.ts';
+import { filterBy, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
+
+const RETRY_PACE: BackoffOptions = { baseMs: 200, maxMs: 5_000, jitter: 0.2 };
+
+/** Health checks are commands in the container, and tell of themselves each time. */
+const NO_CHANGE = /^exec_/;
+
+const event = z.object({
+  Action: z.string().optional(),
+  Actor: z.object({ Attributes: z.record(z.string(), z.string()).nullish() }).optional(),
+});
+
+export interface ContainerWatchOptions {
+  client: DockerClient;
+  platform: string;
+  /** Ids of all that there are. */
+  listIds(): Promise<string[]>;
+  clock: Clock;
+  log: Log;
+}
+
+export class ContainerWatch {
+  readonly #options: ContainerWatchOptions;
+  readonly #listeners = new Set<(id: string) => void>();
+  #end: AbortController | undefined;
+
+  constructor(options: ContainerWatchOptions) {
+    this.#options = options;
+  }
+
+  /** Returns its end. */
+  listen(onChange: (id: string) => void): () => void {
+    // Each its own, so that two with the same function can end one by one.
+    const listener = (id: string) => onChange(id);
+    this.#listeners.add(listener);
+    if (!this.#end) this.#begin();
+    return () => {
+      this.#listeners.delete(listener);
+      if (this.#listeners.size === 0) this.close();
+    };
+  }
+
+  close(): void {
+    this.#end?.abort();
+    this.#end = undefined;
+  }
+
+  #begin(): void {
+    this.#end = new AbortController();
+    // Each try to connect listens for it.
+    setMaxListeners(0, this.#end.signal);
+    void this.#follow(this.#end.signal);
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#options;
+    for (let failures = 1; !signal.aborted; failures++) {
+      try {
+        await this.#read(signal, () => {
+          failures = 0;
+        });
+      } catch (error) {
+        if (signal.aborted) return;
+        log.debug({ err: error }, 'the events of the engine cannot be read; trying again');
+      }
+      await sleep(clock, backoffMs(Math.max(1, failures), RETRY_PACE), signal);
+    }
+  }
+
+  async #read(signal: AbortSignal, onOpen: () => void): Promise<void> {
+    const { client, platform } = this.#options;
+    const { label } = filterBy({ [PLATFORM_LABEL]: platform });
+    const docker = await client.load();
+    const events = await docker.getEvents({
+      filters: { type: ['container'], label },
+      abortSignal: signal,
+    });
+    onOpen();
+    // Not before it is open: what changes after the list is in the stream.
+    const ids = await this.#options.listIds();
+    for (const id of ids) this.#tell(id, signal);
+    for await (const document of readDocuments(events)) this.#hear(document, signal);
+  }
+
+  #hear(document: unknown, signal: AbortSignal): void {
+    const { Action = '', Actor } = event.parse(document);
+    const id = Actor?.Attributes?.[POD_LABEL];
+    if (id !== undefined && !NO_CHANGE.test(Action)) this.#tell(id, signal);
+  }
+
+  #tell(id: string, signal: AbortSignal): void {
+    if (signal.aborted) return;
+    for (const listener of this.#listeners) listener(id);
+  }
+}

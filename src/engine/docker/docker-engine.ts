@@ -1,0 +1,300 @@
+// The engine of containers: Docker, and what speaks its API. Each verb asks for one thing and then looks
+// what came of it; no engine's word for how it went is relied on.
+import { type Clock, sleep, systemClock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import {
+  type Container,
+  type ContainerSpec,
+  type ContainerStats,
+  type Engine,
+  EngineError,
+} from '../engine.ts';
+import { splitWords } from '../shell-words.ts';
+import { isAboutDiskSize, isNameTaken, judgeRefusal } from './answers.ts';
+import { describeRequest } from './container-request.ts';
+import { inspectAnswer, type SeenContainer, viewContainer } from './container-view.ts';
+import { ContainerWatch } from './container-watch.ts';
+import { AnswerError, DockerClient, type Question } from './docker-client.ts';
+import { checkVendor, chooseMeans, type GpuMeans, gpuInfo } from './gpu-requests.ts';
+import { Images } from './images.ts';
+import { filterBy, nameContainer, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
+import { countLines, guessLines, joinPieces } from './log-tail.ts';
+import { Networks } from './networks.ts';
+import { measureUsage, readSample, statsAnswer, type UsageSample } from './usage.ts';
+import { Volumes } from './volumes.ts';
+
+/** What an engine has said it does may be seen a little later. */
+const SETTLE_MS = 10_000;
+const LOOK_AGAIN_MS = 50;
+/** A stop takes its grace, and so long beyond. */
+const STOP_LIMIT_MS = 30_000;
+/** An engine that is asked about hundreds at once answers none. */
+const LOOKS_AT_ONCE = 8;
+
+export interface DockerEngineOptions {
+  /** In the labels and the names of all that it makes: other platforms' containers are not touched. */
+  platform: string;
+  /** `unix:///path` or `tcp://host:port`. Default: the socket that Docker has on Linux. */
+  host?: string;
+  log: Log;
+  /** Address of the engine's machine that ports are published on. Default: 127.0.0.1. */
+  publishHost?: string;
+  /** Of the GPUs with these UUIDs, in their order. Default: nothing is known. */
+  measureGpus?: (uuids: readonly string[]) => Promise<ContainerStats['gpus']>;
+  /** For an answer, ms; stops have their grace beside it, pulls have no such limit. Default: 30,000. */
+  callLimitMs?: number;
+  clock?: Clock;
+}
+
+export class DockerEngine implements Engine {
+  readonly kind = 'docker';
+  readonly #options: DockerEngineOptions;
+  readonly #clock: Clock;
+  readonly #client: DockerClient;
+  readonly #images: Images;
+  readonly #networks: Networks;
+  readonly #volumes: Volumes;
+  readonly #watch: ContainerWatch;
+  /** Until the engine says that it cannot. */
+  #disk: 'limited' | 'unlimited' = 'limited';
+  /** By the engine's name of the container's, of the run that began then. */
+  readonly #samples = new Map<string, UsageSample & { startedAt: number }>();
+
+  /** @throws Error if `host` is no engine's address */
+  constructor(options: DockerEngineOptions) {
+    const { callLimitMs, clock = systemClock, host, log, platform } = options;
+    this.#options = options;
+    this.#clock = clock;
+    this.#client = new DockerClient(host, callLimitMs);
+    const client = this.#client;
+    this.#images = new Images({ client, log });
+    this.#networks = new Networks({ client, platform });
+    this.#volumes = new Volumes({ client, platform });
+    const listIds = async () => (await this.list()).map(({ id }) => id);
+    this.#watch = new ContainerWatch({ client, platform, clock, log, listIds });
+  }
+
+  create(spec: ContainerSpec): Promise<void> {
+    return begin(async () => {
+      splitWords(spec.args);
+      checkVendor(spec.gpus);
+      const known = await this.#look(spec.id);
+      if (!known) await this.#make(spec);
+      const made = known ?? (await this.#look(spec.id));
+      if (!made) throw new EngineError('unavailable', `the container of ${spec.id} is not there`);
+      const { generation } = made.container;
+      if (generation !== spec.generation) {
+        const there = `generation ${generation} of ${spec.id} is still there`;
+        throw new EngineError('unavailable', there);
+      }
+      if (made.hasItsGpus) return;
+      await this.remove(spec.id, 'keep');
+      throw new EngineError('refused', 'the engine made the container without its GPUs');
+    });
+  }
+
+  start(id: string): Promise<void> {
+    return begin(async () => {
+      const before = await this.#look(id);
+      if (!before) throw new EngineError('unavailable', `there is no container of ${id}`);
+      if (before.container.state === 'running') return;
+      const networkId = await this.#networks.provide(before.network);
+      if (before.networkId !== null && before.networkId !== networkId) {
+        await this.#networks.rejoin(before, networkId);
+      }
+      const failure = await this.#act(id, (container) => container.start());
+      const after = await this.#look(id);
+      if (!failure || after?.container.state === 'running') return;
+      if (after && after.container.startedAt !== before.container.startedAt) return;
+      throw judgeRefusal(failure, after?.lastCode ?? null);
+    });
+  }
+
+  stop(id: string, graceMs: number): Promise<void> {
+    return attempt(async () => {
+      if ((await this.#look(id))?.container.state !== 'running') return;
+      // Engines count in whole seconds.
+      const t = Math.ceil(graceMs / 1_000);
+      const stop: Deed = (container) => container.stop({ t });
+      const failure = await this.#act(id, stop, graceMs + STOP_LIMIT_MS);
+      await this.#until(id, failure, (seen) => seen?.container.state !== 'running');
+    });
+  }
+
+  remove(id: string, volumes: 'keep' | 'remove'): Promise<void> {
+    return attempt(async () => {
+      const seen = await this.#look(id);
+      if (seen) {
+        // Some engines would give it time to leave.
+        await this.#act(id, (container) => container.kill());
+        const remove: Deed = (container) => container.remove({ force: true, v: true });
+        const failure = await this.#act(id, remove);
+        await this.#until(id, failure, (left) => left === undefined);
+        this.#samples.delete(seen.key);
+      }
+      if (volumes === 'remove') await this.#volumes.remove(id);
+      await this.#networks.sweep();
+    });
+  }
+
+  inspect(id: string): Promise<Container | undefined> {
+    return attempt(async () => (await this.#look(id))?.container);
+  }
+
+  list(): Promise<Container[]> {
+    return attempt(async () => {
+      const filters = filterBy({ [PLATFORM_LABEL]: this.#options.platform });
+      const found = await this.#client.ask((docker) =>
+        docker.listContainers({ all: true, filters }),
+      );
+      const ids = found.map(({ Labels }) => Labels[POD_LABEL] ?? '');
+      const containers: Container[] = [];
+      for (let at = 0; at < ids.length; at += LOOKS_AT_ONCE) {
+        const some = ids.slice(at, at + LOOKS_AT_ONCE);
+        const seen = await Promise.all(some.map((id) => this.#look(id)));
+        containers.push(...seen.flatMap((each) => each?.container ?? []));
+      }
+      return containers;
+    });
+  }
+
+  stats(id: string): Promise<ContainerStats | undefined> {
+    return attempt(async () => {
+      const seen = await this.#look(id);
+      if (seen?.container.state !== 'running') return undefined;
+      const found = await this.#client.find((docker) =>
+        docker.getContainer(this.#name(id)).stats({ stream: false, 'one-shot': true }),
+      );
+      const answer = statsAnswer.safeParse(found).data;
+      // It has ended meanwhile.
+      if (answer?.memory_stats.usage === undefined) return undefined;
+      const usage = measureUsage(
+        answer,
+        this.#exchangeSample(seen, readSample(answer)),
+        seen.vcpus,
+      );
+      return { ...usage, gpus: (await this.#options.measureGpus?.(seen.container.gpus)) ?? [] };
+    });
+  }
+
+  readLog(id: string, maxBytes: number): Promise<Uint8Array> {
+    return attempt(async () => {
+      let printed: Buffer = Buffer.alloc(0);
+      for (const tail of guessLines(maxBytes)) {
+        const answer = await this.#client.find((docker) =>
+          docker.getContainer(this.#name(id)).logs({ stdout: true, stderr: true, tail }),
+        );
+        printed = joinPieces(answer ?? Buffer.alloc(0));
+        if (printed.length >= maxBytes || countLines(printed) < tail) break;
+      }
+      return printed.subarray(-maxBytes);
+    });
+  }
+
+  watch(onChange: (id: string) => void): () => void {
+    return this.#watch.listen(onChange);
+  }
+
+  async close(): Promise<void> {
+    this.#watch.close();
+  }
+
+  async #look(id: string): Promise<SeenContainer | undefined> {
+    const answer = await this.#client.find((docker) =>
+      docker.getContainer(this.#name(id)).inspect(),
+    );
+    return answer && viewContainer(inspectAnswer.parse(answer), this.#options.platform);
+  }
+
+  /** Looks again and again, because what is under way is not yet to be seen. */
+  async #until(
+    id: string,
+    failure: AnswerError | undefined,
+    isWanted: (seen: SeenContainer | undefined) => boolean,
+  ): Promise<void> {
+    const giveUpAt = this.#clock.now() + SETTLE_MS;
+    while (!isWanted(await this.#look(id))) {
+      if (this.#clock.now() < giveUpAt) await sleep(this.#clock, LOOK_AGAIN_MS);
+      else
+        throw failure ?? new EngineError('unavailable', `the container of ${id} does not settle`);
+    }
+  }
+
+  /** Of the last look at the same run, or of its start. */
+  #exchangeSample({ container, key }: SeenContainer, sample: UsageSample): UsageSample {
+    const startedAt = container.startedAt ?? sample.at;
+    const known = this.#samples.get(key);
+    this.#samples.set(key, { ...sample, startedAt });
+    return known?.startedAt === startedAt ? known : { at: startedAt, cpuNs: 0 };
+  }
+
+  async #make(spec: ContainerSpec): Promise<void> {
+    const gpuMeans = await this.#chooseGpuMeans(spec);
+    await this.#images.provide(spec.image, spec.registry);
+    await this.#networks.provide(spec.network);
+    await this.#volumes.provide(spec);
+    const giveUpAt = this.#clock.now() + SETTLE_MS;
+    for (;;) {
+      const failure = await this.#ask(spec, gpuMeans);
+      // Of two that make it at once, the other one was first.
+      if (!failure || (await this.#look(spec.id))) return;
+      const isMadeByOthers = isNameTaken(failure) && this.#clock.now() < giveUpAt;
+      if (!isMadeByOthers) throw failure;
+      await sleep(this.#clock, LOOK_AGAIN_MS);
+    }
+  }
+
+  async #ask(spec: ContainerSpec, gpuMeans: GpuMeans): Promise<AnswerError | undefined> {
+    const { log, platform, publishHost = '127.0.0.1' } = this.#options;
+    const request = { spec, platform, publishHost, gpuMeans };
+    const make = (disk: 'limited' | 'unlimited') =>
+      this.#client.act((docker) =>
+        docker.createContainer({ ...describeRequest({ ...request, disk }) }),
+      );
+    const tried = this.#disk;
+    const failure = await make(tried);
+    if (!failure || tried === 'unlimited' || !isAboutDiskSize(failure)) return failure;
+    if (this.#disk === 'limited') {
+      this.#disk = 'unlimited';
+      log.warn({ reason: failure.message }, 'the engine cannot limit the disks of containers');
+    }
+    return make('unlimited');
+  }
+
+  async #chooseGpuMeans({ gpus }: ContainerSpec): Promise<GpuMeans> {
+    if (gpus.length === 0) return 'nvidia';
+    return chooseMeans(gpuInfo.parse(await this.#client.ask((docker) => docker.info())));
+  }
+
+  #act(id: string, deed: Deed, limitMs?: number): Promise<AnswerError | undefined> {
+    return this.#client.act((docker) => deed(docker.getContainer(this.#name(id))), limitMs);
+  }
+
+  /** As it stands in a path. */
+  #name(id: string): string {
+    return encodeURIComponent(nameContainer(this.#options.platform, id));
+  }
+}
+
+type DockerContainer = ReturnType<Parameters<Question<unknown>>[0]['getContainer']>;
+type Deed = (container: DockerContainer) => Promise<unknown>;
+
+/** What cannot begin may never. */
+function begin(verb: () => Promise<void>): Promise<void> {
+  return attempt(() =>
+    verb().catch((error: unknown) => {
+      throw error instanceof AnswerError ? judgeRefusal(error, null) : error;
+    }),
+  );
+}
+
+/** What was not judged where it was heard may be different the next time. */
+async function attempt<T>(verb: () => Promise<T>): Promise<T> {
+  try {
+    return await verb();
+  } catch (error) {
+    if (error instanceof EngineError) throw error;
+    const message = error instanceof Error ? error.message : String(error);
+    throw new EngineError('unavailable', message, { cause: error });
+  }
+}

@@ -1,0 +1,67 @@
+// How containers are given NVIDIA's GPUs, and whether one has those that it was to have: some engines
+// pass over what they do not understand. Pure.
+import { z } from 'zod';
+import { EngineError } from '../engine.ts';
+
+/** `cdi`: by the files that NVIDIA's toolkit writes for any engine; `nvidia`: by its hook in Docker. */
+export type GpuMeans = 'cdi' | 'nvidia';
+
+export interface DeviceRequest {
+  Driver: string;
+  DeviceIDs: string[];
+  Capabilities?: string[][];
+}
+
+/** Which of it an engine says depends on its kind and version. */
+export const gpuInfo = z.object({
+  CDISpecDirs: z.array(z.string()).nullish(),
+  DiscoveredDevices: z.array(z.object({ ID: z.string() })).nullish(),
+});
+
+/** What of an inspected container tells of devices. */
+export interface GivenDevices {
+  DeviceRequests?:
+    | readonly { DeviceIDs?: readonly string[] | null | undefined }[]
+    | null
+    | undefined;
+  Devices?: readonly { PathOnHost?: string | undefined }[] | null | undefined;
+}
+
+const NVIDIA_UUID = /^(GPU|MIG)-/;
+
+/** @throws EngineError `refused` for GPUs of another vendor */
+export function checkVendor(uuids: readonly string[]): void {
+  const other = uuids.find((uuid) => !NVIDIA_UUID.test(uuid));
+  if (other === undefined) return;
+  throw new EngineError('refused', `${other} is not NVIDIA's: containers are given no others`);
+}
+
+export function chooseMeans({ CDISpecDirs }: z.infer<typeof gpuInfo>): GpuMeans {
+  return CDISpecDirs?.length ? 'cdi' : 'nvidia';
+}
+
+export function requestGpus(uuids: readonly string[], means: GpuMeans): DeviceRequest[] {
+  if (uuids.length === 0) return [];
+  if (means === 'cdi') return [{ Driver: 'cdi', DeviceIDs: uuids.map(nameDevice) }];
+  return [{ Driver: 'nvidia', DeviceIDs: [...uuids], Capabilities: [['gpu']] }];
+}
+
+/**
+ * Above those of the spec: where NVIDIA's runtime is the default one it gives a container the GPUs that
+ * this variable asks for, whoever has set it.
+ */
+export function pinVariables(uuids: readonly string[], means: GpuMeans): Record<string, string> {
+  const isByVariable = means === 'nvidia' && uuids.length > 0;
+  return { NVIDIA_VISIBLE_DEVICES: isByVariable ? uuids.join(',') : 'void' };
+}
+
+export function hasGpus(given: GivenDevices, uuids: readonly string[]): boolean {
+  const requested = (given.DeviceRequests ?? []).flatMap(({ DeviceIDs }) => DeviceIDs ?? []);
+  const devices = (given.Devices ?? []).map(({ PathOnHost }) => PathOnHost);
+  const all = new Set([...requested, ...devices]);
+  return uuids.every((uuid) => all.has(uuid) || all.has(nameDevice(uuid)));
+}
+
+function nameDevice(uuid: string): string {
+  return `nvidia.com/gpu=${uuid}`;
+}

@@ -1,0 +1,83 @@
+// Images: those that the engine has not got are pulled, with the login that belongs to their registry.
+import { z } from 'zod';
+import type { Log } from '../../base/log.ts';
+import { EngineError, type RegistryLogin } from '../engine.ts';
+import { judgePull } from './answers.ts';
+import { AnswerError, type DockerClient } from './docker-client.ts';
+import { readDocuments } from './json-lines.ts';
+
+const pullProgress = z.object({ error: z.string().optional(), status: z.string().optional() });
+
+const DEFAULT_REGISTRY = 'docker.io';
+/** The names that Docker Hub has beside. */
+const HUB_NAMES = new Set(['index.docker.io', 'registry-1.docker.io', 'registry.hub.docker.com']);
+
+export interface ImagesOptions {
+  client: DockerClient;
+  log: Log;
+}
+
+export class Images {
+  readonly #client: DockerClient;
+  readonly #log: Log;
+
+  constructor({ client, log }: ImagesOptions) {
+    this.#client = client;
+    this.#log = log;
+  }
+
+  /** Resolves when the image is there. @throws EngineError */
+  async provide(image: string, login: RegistryLogin | null): Promise<void> {
+    const isThere = await this.#client.find((docker) =>
+      docker.getImage(encodePath(image)).inspect(),
+    );
+    if (isThere) return;
+    if (login && readRegistry(image) !== readServer(login.server)) {
+      const detail = `its registry is ${readRegistry(image)}, and the login is for ${login.server}`;
+      throw new EngineError('refused', `the image ${image} is not pulled: ${detail}`);
+    }
+    this.#log.info({ image }, 'an image is pulled');
+    await this.#pull(image, login);
+  }
+
+  async #pull(image: string, login: RegistryLogin | null): Promise<void> {
+    try {
+      const docker = await this.#client.load();
+      const request = { fromImage: withTag(image) };
+      const progress = await docker.createImage(login && describeLogin(login), request);
+      for await (const document of readDocuments(progress)) {
+        const { error, status } = pullProgress.parse(document);
+        if (error !== undefined) throw judgePull(image, error);
+        this.#log.debug({ image, status }, 'pulling');
+      }
+    } catch (error) {
+      const known = this.#client.translate(error);
+      throw known instanceof AnswerError ? judgePull(image, known.message) : known;
+    }
+  }
+}
+
+function describeLogin({ password, server, username }: RegistryLogin) {
+  return { username, password, serveraddress: server };
+}
+
+function encodePath(image: string): string {
+  return image.split('/').map(encodeURIComponent).join('/');
+}
+
+/** Without a tag an engine would pull all that there are. */
+function withTag(image: string): string {
+  return /@|:[^/]+$/.test(image) ? image : `${image}:latest`;
+}
+
+/** The host that the image is pulled from, which is told whatever login comes with it. */
+export function readRegistry(image: string): string {
+  const [first = '', ...rest] = image.split('/');
+  const isHost = rest.length > 0 && (/[.:]/.test(first) || first === 'localhost');
+  return isHost ? readServer(first) : DEFAULT_REGISTRY;
+}
+
+function readServer(server: string): string {
+  const [host = ''] = server.replace(/^https?:\/\//, '').split('/');
+  return HUB_NAMES.has(host) ? DEFAULT_REGISTRY : host;
+}

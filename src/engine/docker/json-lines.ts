@@ -1,0 +1,15 @@
+// A stream of JSON documents, a line each, as engines tell of what goes on.
+
+export async function* readDocuments(
+  stream: AsyncIterable<string | Buffer>,
+): AsyncGenerator<unknown> {
+  const decoder = new TextDecoder();
+  let rest = '';
+  for await (const chunk of stream) {
+    const text = typeof chunk === 'string' ? chunk : decoder.decode(chunk, { stream: true });
+    const lines = (rest + text).split('\n');
+    rest = lines.pop() ?? '';
+    for (const line of lines) if (line.trim() !== '') yield JSON.parse(line);
+  }
+  if (rest.trim() !== '') yield JSON.parse(rest);
+}

@@ -1,0 +1,111 @@
+// Networks: one for each name that pods share, and one in which containers reach none of the others.
+import { z } from 'zod';
+import { EngineError } from '../engine.ts';
+import { isNameTaken } from './answers.ts';
+import type { SeenContainer } from './container-view.ts';
+import type { DockerClient } from './docker-client.ts';
+import { filterBy, listAliases, NETWORK_LABEL, nameNetwork, PLATFORM_LABEL } from './labels.ts';
+
+const networkList = z.array(
+  z.object({
+    Id: z.string(),
+    Name: z.string(),
+    Created: z.string(),
+    Labels: z.record(z.string(), z.string()).nullish(),
+  }),
+);
+type FoundNetwork = z.infer<typeof networkList>[number];
+
+const NO_TALK = { 'com.docker.network.bridge.enable_icc': 'false' };
+
+export interface NetworksOptions {
+  client: DockerClient;
+  platform: string;
+}
+
+export class Networks {
+  readonly #client: DockerClient;
+  readonly #platform: string;
+  #lastProvided: Promise<unknown> = Promise.resolve();
+
+  constructor({ client, platform }: NetworksOptions) {
+    this.#client = client;
+    this.#platform = platform;
+  }
+
+  /** `network`: as a spec has it. @returns its id @throws AnswerError @throws EngineError */
+  provide(network: string | null): Promise<string> {
+    const provided = this.#lastProvided.then(() => this.#provide(network));
+    this.#lastProvided = provided.catch(() => {});
+    return provided;
+  }
+
+  /** For a stopped container that knows its network by an id that is gone. */
+  async rejoin({ container, key, network }: SeenContainer, networkId: string): Promise<void> {
+    const Aliases = listAliases(container.id, network);
+    await this.#client.ask(async (docker) => {
+      const joined = docker.getNetwork(networkId);
+      await joined.disconnect({ Container: key, Force: true });
+      await joined.connect({ Container: key, EndpointConfig: { Aliases } });
+    });
+  }
+
+  /** Removes those that no container is made for any more. They come again with the next one. */
+  async sweep(): Promise<void> {
+    for (const { Id, Labels } of await this.#list()) {
+      const network = Labels?.[NETWORK_LABEL];
+      if (network !== undefined && !(await this.#isUsed(network))) await this.#remove(Id);
+    }
+  }
+
+  /**
+   * Engines let several networks have one name, and then start no container in any of them: of those
+   * that were made at once, by platforms of which one has died, the first stays.
+   */
+  async #provide(network: string | null): Promise<string> {
+    const name = nameNetwork(this.#platform, network);
+    const known = await this.#listOf(name);
+    if (known.length === 0) await this.#make(name, network);
+    const [first, ...surplus] = known.length === 0 ? await this.#listOf(name) : known;
+    for (const { Id } of surplus) await this.#remove(Id);
+    if (!first) throw new EngineError('unavailable', `the network ${name} is not there`);
+    return first.Id;
+  }
+
+  async #make(Name: string, network: string | null): Promise<void> {
+    const request = {
+      ...{ Name, Driver: 'bridge', CheckDuplicate: true },
+      Labels: {
+        [PLATFORM_LABEL]: this.#platform,
+        ...(network !== null && { [NETWORK_LABEL]: network }),
+      },
+      ...(network === null && { Options: NO_TALK }),
+    };
+    const failure = await this.#client.act((docker) => docker.createNetwork(request));
+    if (failure && !isNameTaken(failure)) throw failure;
+  }
+
+  /** One that is in use stays. */
+  async #remove(id: string): Promise<void> {
+    await this.#client.act((docker) => docker.getNetwork(id).remove());
+  }
+
+  /** The oldest first. */
+  async #listOf(name: string): Promise<FoundNetwork[]> {
+    const found = (await this.#list()).filter(({ Name }) => Name === name);
+    return found.sort(
+      (a, b) => Date.parse(a.Created) - Date.parse(b.Created) || (a.Id < b.Id ? -1 : 1),
+    );
+  }
+
+  async #list(): Promise<FoundNetwork[]> {
+    const filters = filterBy({ [PLATFORM_LABEL]: this.#platform });
+    return networkList.parse(await this.#client.ask((docker) => docker.listNetworks({ filters })));
+  }
+
+  async #isUsed(network: string): Promise<boolean> {
+    const filters = filterBy({ [PLATFORM_LABEL]: this.#platform, [NETWORK_LABEL]: network });
+    const users = await this.#client.ask((docker) => docker.listContainers({ all: true, filters }));
+    return users.length > 0;
+  }
+}

@@ -1,0 +1,238 @@
+// Control groups, where the kernel lets this process make some: a group holds every process of a run,
+// whatever that does to hide, and its limits of memory and processor time. Version 1 and version 2.
+import { spawnSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  writeFileSync,
+} from 'node:fs';
+import { basename, dirname, join, relative } from 'node:path';
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { ContainerSpec } from '../engine.ts';
+import type { RunGroups } from './run-record.ts';
+
+/** Microseconds in which the share of processor time is counted. */
+const PERIOD_US = 100_000;
+const BYTES_PER_GB = 1_073_741_824;
+
+export interface CgroupHome {
+  /** Folders in which groups can be made; null where none can. The same one several times in version 2. */
+  tracking: string | null;
+  memory: string | null;
+  cpu: string | null;
+}
+
+export const NO_CGROUPS: CgroupHome = { tracking: null, memory: null, cpu: null };
+
+export interface Hierarchy {
+  /** Where it is mounted. */
+  mount: string;
+  /** What of it is mounted there. */
+  root: string;
+  isUnified: boolean;
+  /** Controllers, of version 1. */
+  controllers: readonly string[];
+}
+
+/** What this process may make groups in, below its own group. */
+export function findCgroupHome(): CgroupHome {
+  const hierarchies = parseMounts(readText('/proc/self/mountinfo'));
+  const membership = readText('/proc/self/cgroup');
+  const unified = hierarchies.find(({ isUnified }) => isUnified);
+  const second = unified && enterUnified(locateOwn(unified, membership));
+  const first = (controller: string) => {
+    const found = hierarchies.find(({ controllers }) => controllers.includes(controller));
+    const own = found && locateOwn(found, membership);
+    return own !== undefined && canJoinBelow(own) ? own : null;
+  };
+  const memory = first('memory') ?? (second?.limits ? second.folder : null);
+  const cpu = first('cpu') ?? (second?.limits ? second.folder : null);
+  return { memory, cpu, tracking: second?.folder ?? memory ?? cpu };
+}
+
+/** Lines of /proc/PID/mountinfo that are about control groups. */
+export function parseMounts(text: string): Hierarchy[] {
+  return text.split('\n').flatMap((line) => {
+    const [front = '', back = ''] = line.split(' - ');
+    const [, , , root, mount] = front.split(' ');
+    const [type, , options = ''] = back.split(' ');
+    if ((type !== 'cgroup' && type !== 'cgroup2') || root === undefined || mount === undefined) {
+      return [];
+    }
+    const isUnified = type === 'cgroup2';
+    return [{ mount, root, isUnified, controllers: isUnified ? [] : options.split(',') }];
+  });
+}
+
+/** The folder of the group that the text, a /proc/PID/cgroup, names for the hierarchy. */
+export function locateOwn(hierarchy: Hierarchy, membership: string): string {
+  const { controllers, isUnified, mount, root } = hierarchy;
+  for (const line of membership.split('\n')) {
+    const [, number, names = '', path = '/'] = /^(\d+):([^:]*):(.*)$/.exec(line) ?? [];
+    const isOwn = isUnified
+      ? number === '0' && names === ''
+      : names !== '' && names.split(',').every((name) => controllers.includes(name));
+    if (!isOwn) continue;
+    return join(mount, relative(root, path.startsWith(root) ? path : root));
+  }
+  return mount;
+}
+
+/**
+ * A group with processes of its own may not hand limits to groups below it, unless it is the topmost:
+ * then the groups stand beside this process's own.
+ */
+function enterUnified(own: string): { folder: string; limits: boolean } | undefined {
+  for (const folder of [own, dirname(own)]) {
+    if (handDown(folder) && canJoinBelow(folder)) return { folder, limits: true };
+  }
+  return canJoinBelow(own) ? { folder: own, limits: false } : undefined;
+}
+
+function handDown(folder: string): boolean {
+  const path = join(folder, 'cgroup.subtree_control');
+  const isThere = () => /\bmemory\b/.test(readText(path)) && /\bcpu\b/.test(readText(path));
+  if (isThere()) return true;
+  return tryWrite(path, '+memory +cpu') && isThere();
+}
+
+/** A group of the run's own in each of the folders, with the limits set. */
+export function makeGroups(
+  home: CgroupHome,
+  name: string,
+  limits: ContainerSpec['limits'],
+): RunGroups {
+  const make = (folder: string | null) => {
+    if (folder === null) return null;
+    const path = join(folder, name);
+    mkdirSync(path, { recursive: true });
+    return path;
+  };
+  const groups = { tracking: make(home.tracking), memory: make(home.memory), cpu: make(home.cpu) };
+  if (!limits) return groups;
+  const bytes = Math.round(limits.memoryGb * BYTES_PER_GB);
+  const quota = Math.round(limits.vcpus * PERIOD_US);
+  if (groups.memory !== null) limitMemory(groups.memory, bytes);
+  if (groups.cpu !== null) limitCpu(groups.cpu, quota);
+  return groups;
+}
+
+function limitMemory(group: string, bytes: number): void {
+  if (tryWrite(join(group, 'memory.max'), `${bytes}`)) {
+    tryWrite(join(group, 'memory.swap.max'), '0');
+    return;
+  }
+  writeFileSync(join(group, 'memory.limit_in_bytes'), `${bytes}`);
+  // With swap; not every kernel counts it.
+  tryWrite(join(group, 'memory.memsw.limit_in_bytes'), `${bytes}`);
+}
+
+function limitCpu(group: string, quota: number): void {
+  if (tryWrite(join(group, 'cpu.max'), `${quota} ${PERIOD_US}`)) return;
+  writeFileSync(join(group, 'cpu.cfs_period_us'), `${PERIOD_US}`);
+  writeFileSync(join(group, 'cpu.cfs_quota_us'), `${quota}`);
+}
+
+/** Files that take the numbers of the processes that are to be in the groups. */
+export function listJoins(groups: RunGroups): string[] {
+  return listFolders(groups).map((folder) => join(folder, 'cgroup.procs'));
+}
+
+/** Numbers of the processes in it, and in groups that they have made below it. */
+export function listMembers({ tracking }: RunGroups): number[] {
+  if (tracking === null) return [];
+  const folders = [tracking, ...listBelow(tracking)];
+  const lines = folders.flatMap((folder) => readText(join(folder, 'cgroup.procs')).split('\n'));
+  return lines.filter(Boolean).map(Number);
+}
+
+/** Whether the kernel ended a process of the run because it had no more memory. */
+export function hasRunOutOfMemory({ memory }: RunGroups): boolean {
+  if (memory === null) return false;
+  const text =
+    readText(join(memory, 'memory.events')) || readText(join(memory, 'memory.oom_control'));
+  return /^oom_kill [1-9]/m.test(text);
+}
+
+/** For the last of a killed group's processes to be through with leaving. */
+const LEAVE_LIMIT_MS = 500;
+const LOOK_AGAIN_MS = 10;
+
+/** One that still holds a process after a while stays. */
+export async function removeGroups(groups: RunGroups, clock: Clock): Promise<void> {
+  const giveUpAt = clock.now() + LEAVE_LIMIT_MS;
+  for (const folder of listFolders(groups)) {
+    for (const group of [...listBelow(folder), folder]) {
+      while (!tryRemove(group) && clock.now() < giveUpAt) await sleep(clock, LOOK_AGAIN_MS);
+    }
+  }
+}
+
+/** Those with names that begin so: of runs that never began, or ended unseen. */
+export function removeEmptyGroups({ cpu, memory, tracking }: CgroupHome, prefix: string): void {
+  for (const folder of listFolders({ cpu, memory, tracking })) {
+    for (const group of listBelow(folder)) {
+      if (basename(group).startsWith(prefix)) tryRemove(group);
+    }
+  }
+}
+
+/** Whether it is gone; one that is not empty is not. */
+function tryRemove(group: string): boolean {
+  try {
+    rmdirSync(group);
+  } catch {
+    return !existsSync(group);
+  }
+  return true;
+}
+
+/** The lowest first. */
+function listBelow(folder: string): string[] {
+  try {
+    return readdirSync(folder, { withFileTypes: true })
+      .filter((entry) => entry.isDirectory())
+      .flatMap(({ name }) => [...listBelow(join(folder, name)), join(folder, name)]);
+  } catch {
+    return [];
+  }
+}
+
+function listFolders({ cpu, memory, tracking }: RunGroups): string[] {
+  return [...new Set([tracking, memory, cpu])].filter((folder) => folder !== null);
+}
+
+function readText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+/** Into a file that is there: a kernel's folder takes no others. */
+function tryWrite(path: string, text: string): boolean {
+  try {
+    writeFileSync(path, text, { flag: 'r+' });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Permissions do not tell: a process has to be moved to know. */
+function canJoinBelow(folder: string): boolean {
+  const probe = join(folder, `millrace-probe-${randomBytes(4).toString('hex')}`);
+  try {
+    mkdirSync(probe);
+  } catch {
+    return false;
+  }
+  const joined = spawnSync('/bin/sh', ['-c', 'echo $$ > "$0"', join(probe, 'cgroup.procs')]);
+  rmdirSync(probe);
+  return joined.status === 0;
+}

@@ -1,0 +1,24 @@
+// A container as the seam shows it, from its spec and its last run. Pure.
+import type { Container, ContainerSpec } from '../engine.ts';
+import { isRunning, type SeenRun } from './runs.ts';
+
+export function describeContainer(
+  { generation, gpus, id, labels }: ContainerSpec,
+  run: SeenRun | undefined,
+): Container {
+  const isLive = isRunning(run);
+  return {
+    id,
+    generation,
+    labels,
+    state: isLive ? 'running' : run ? 'exited' : 'created',
+    health: 'none',
+    exitCode: run?.end?.code ?? null,
+    outOfMemory: run?.end !== undefined && run.record?.outOfMemory === true,
+    startedAt: run?.record?.startedAt ?? null,
+    endedAt: run?.end?.at ?? null,
+    ports: isLive ? run.record.ports : [],
+    gpus,
+    ip: null,
+  };
+}

@@ -1,0 +1,66 @@
+// What containers print: one file that the kernel appends to, and one before it, so that what is kept
+// is bounded.
+import { type FileHandle, open, rename, truncate } from 'node:fs/promises';
+
+/** A file that has grown beyond is cut; as much of it is kept beside it. */
+export const MAX_LOG_BYTES = 10_485_760;
+
+/** The end of what was printed, at most so many bytes. Empty if there is no log. */
+export async function readLogEnd(path: string, maxBytes: number): Promise<Uint8Array> {
+  const end = await readFileEnd(path, maxBytes);
+  if (end.length === maxBytes) return end;
+  return Buffer.concat([await readFileEnd(olderPath(path), maxBytes - end.length), end]);
+}
+
+/**
+ * Who prints has the file open, so that it is copied and then emptied: lines that come in between are
+ * lost. Every container's output is appended, wherever the file's end is.
+ */
+export async function cutLog(path: string, maxBytes = MAX_LOG_BYTES): Promise<void> {
+  const file = await openIfThere(path);
+  if (!file) return;
+  try {
+    if ((await file.stat()).size <= maxBytes) return;
+    const older = `${olderPath(path)}.new`;
+    const copy = await open(older, 'w', 0o600);
+    try {
+      await copy.writeFile(await readEnd(file, maxBytes));
+    } finally {
+      await copy.close();
+    }
+    await truncate(path);
+    await rename(older, olderPath(path));
+  } finally {
+    await file.close();
+  }
+}
+
+function olderPath(path: string): string {
+  return `${path}.1`;
+}
+
+async function readFileEnd(path: string, maxBytes: number): Promise<Buffer> {
+  const file = await openIfThere(path);
+  if (!file) return Buffer.alloc(0);
+  try {
+    return await readEnd(file, maxBytes);
+  } finally {
+    await file.close();
+  }
+}
+
+async function readEnd(file: FileHandle, maxBytes: number): Promise<Buffer> {
+  const { size } = await file.stat();
+  const length = Math.min(size, maxBytes);
+  const buffer = Buffer.alloc(length);
+  const { bytesRead } = await file.read(buffer, 0, length, size - length);
+  return buffer.subarray(0, bytesRead);
+}
+
+async function openIfThere(path: string): Promise<FileHandle | undefined> {
+  try {
+    return await open(path, 'r');
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,69 @@
+// Ports of this machine for those of containers: free ones, each promised to one container only.
+import { createServer } from 'node:net';
+import type { ContainerPort, PublicPort } from '../engine.ts';
+
+export const PORT_ADDRESS = '127.0.0.1';
+/** So many offers of the system are turned down before giving up. */
+const MAX_OFFERS = 100;
+
+export interface GivenPort extends PublicPort {
+  public: number;
+}
+
+export class PortPool {
+  /** Who has one may not have come so far as to listen. */
+  readonly #promised = new Set<number>();
+
+  /** One for each private port, the same for all its protocols; as `before` where that is still free. */
+  async promise(
+    ports: readonly ContainerPort[],
+    before: readonly GivenPort[],
+  ): Promise<GivenPort[]> {
+    const given: GivenPort[] = [];
+    for (const { private: own, protocol } of ports) {
+      const same = given.find((port) => port.private === own)?.public;
+      const known = before.find((port) => port.private === own)?.public;
+      const found = same ?? (await this.#take(known)) ?? (await this.#takeAny());
+      given.push({ private: own, public: found, type: protocol, ip: PORT_ADDRESS });
+    }
+    return given;
+  }
+
+  /** They are a container's that somebody else has started. */
+  keep(ports: readonly GivenPort[]): void {
+    for (const port of ports) this.#promised.add(port.public);
+  }
+
+  release(ports: readonly GivenPort[]): void {
+    for (const port of ports) this.#promised.delete(port.public);
+  }
+
+  async #takeAny(): Promise<number> {
+    for (let offers = 0; offers < MAX_OFFERS; offers++) {
+      const port = await this.#take(0);
+      if (port !== undefined) return port;
+    }
+    throw new Error('there is no free port');
+  }
+
+  async #take(wanted: number | undefined): Promise<number | undefined> {
+    if (wanted === undefined) return undefined;
+    const port = await tryPort(wanted);
+    if (port === undefined || this.#promised.has(port)) return undefined;
+    this.#promised.add(port);
+    return port;
+  }
+}
+
+/** Listens for a moment; 0 is any. Undefined if somebody else does. */
+function tryPort(port: number): Promise<number | undefined> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(undefined));
+    server.listen(port, PORT_ADDRESS, () => {
+      const address = server.address();
+      const found = typeof address === 'object' && address ? address.port : undefined;
+      server.close(() => resolve(found));
+    });
+  });
+}

@@ -1,0 +1,300 @@
+// The engine without containers: a pod is a group of this machine's processes, with a folder for a disk
+// and an environment made from nothing. It keeps them apart from one another's files only by name.
+import { hash } from 'node:crypto';
+import { appendFile, rm } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { type Clock, systemClock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { Device } from '../../wire/worker-link.ts';
+import {
+  type Container,
+  type ContainerSpec,
+  type ContainerStats,
+  type Engine,
+  EngineError,
+} from '../engine.ts';
+import {
+  type CgroupHome,
+  findCgroupHome,
+  hasRunOutOfMemory,
+  removeEmptyGroups,
+  removeGroups,
+} from './cgroups.ts';
+import {
+  type ContainerFolder,
+  ContainerFolders,
+  type DiscardedFolder,
+} from './container-folders.ts';
+import { describeContainer } from './container-sight.ts';
+import { ContainerWatch } from './container-watch.ts';
+import { cutLog, readLogEnd } from './log-file.ts';
+import { PortPool } from './port-pool.ts';
+import type { ProcessEntry, ProcessIdentity } from './process-table.ts';
+import { askToEnd, findMembers, killAll } from './run-end.ts';
+import { OUT_OF_MEMORY } from './run-record.ts';
+import { type HandlerCommand, makeCommand, startRun } from './run-start.ts';
+import { findRun, forgetBefore, isRunning, runFile, type SeenRun } from './runs.ts';
+import { UsageMeter } from './usage-meter.ts';
+
+export interface ProcessEngineOptions {
+  /** All that it keeps is in it; one platform's. Made if it is missing. */
+  folder: string;
+  log: Log;
+  /** Of this machine: those that pods may be given, and that all others are hidden from. Default: none. */
+  devices?: readonly Device[];
+  /** Default: pods with a handler are refused. */
+  runHandler?: HandlerCommand;
+  /** Of the GPUs with these UUIDs, in their order. Default: nothing is known. */
+  measureGpus?: (uuids: readonly string[]) => Promise<ContainerStats['gpus']>;
+  /** Where control groups can be made. Default: what is found; without any, limits do not hold. */
+  cgroups?: CgroupHome;
+  clock?: Clock;
+}
+
+export class ProcessEngine implements Engine {
+  readonly kind = 'process';
+  readonly #options: ProcessEngineOptions;
+  readonly #clock: Clock;
+  readonly #devices: readonly Device[];
+  readonly #folders: ContainerFolders;
+  readonly #cgroups: CgroupHome;
+  readonly #ports = new PortPool();
+  readonly #watch: ContainerWatch;
+  /** By id, the file of the run that has ended and of which nothing is left. */
+  readonly #settled = new Map<string, string>();
+  readonly #meter = new UsageMeter();
+  /** In front of the names of its groups, which are the machine's and not only this folder's. */
+  readonly #groupPrefix: string;
+  #hasStarted = false;
+
+  constructor(options: ProcessEngineOptions) {
+    const { cgroups, clock = systemClock, devices = [], folder, log } = options;
+    this.#options = options;
+    this.#clock = clock;
+    this.#devices = devices;
+    this.#folders = new ContainerFolders(folder);
+    this.#cgroups = cgroups ?? findCgroupHome();
+    this.#groupPrefix = `millrace-${hash('sha256', resolve(folder), 'hex').slice(0, 8)}.`;
+    this.#watch = new ContainerWatch({
+      log,
+      listRunning: () => this.#listRunning(),
+      tend: (id) => this.#tend(id),
+    });
+    const { cpu, memory, tracking } = this.#cgroups;
+    const holds = { memory: memory !== null, cpu: cpu !== null, groups: tracking !== null };
+    log.info(holds, 'limits that hold for the processes of pods');
+  }
+
+  create(spec: ContainerSpec): Promise<void> {
+    return attempt(async () => {
+      this.#check(spec);
+      await this.#clearDiscarded(spec.id);
+      await this.#folders.make(spec);
+    });
+  }
+
+  start(id: string): Promise<void> {
+    return attempt(async () => {
+      const folder = await this.#folders.find(id);
+      if (!folder) throw new EngineError('unavailable', `there is no container of ${id}`);
+      const last = await findRun(folder.path, this.#clock);
+      if (isRunning(last)) return;
+      if (last) await this.#settle(folder, last);
+      await this.#folders.checkMounts(folder.spec);
+      await this.#begin(folder, last);
+    });
+  }
+
+  stop(id: string, graceMs: number): Promise<void> {
+    return attempt(async () => {
+      const folder = await this.#folders.find(id);
+      const run = folder && (await findRun(folder.path, this.#clock));
+      if (!folder || !run) return;
+      const ending = { name: run.file, record: run.record, clock: this.#clock };
+      const known = findMembers(ending);
+      if (isRunning(run)) await askToEnd(ending, graceMs);
+      await this.#settle(folder, run, known);
+      this.#watch.tell(id);
+    });
+  }
+
+  remove(id: string, volumes: 'keep' | 'remove'): Promise<void> {
+    return attempt(async () => {
+      await this.#folders.discard(id);
+      await this.#clearDiscarded(id);
+      if (volumes === 'remove') await this.#folders.removeVolumes(id);
+      this.#settled.delete(id);
+      this.#meter.forget(id);
+      this.#watch.tell(id);
+    });
+  }
+
+  inspect(id: string): Promise<Container | undefined> {
+    return attempt(async () => {
+      const folder = await this.#folders.find(id);
+      if (!folder) return undefined;
+      const run = await findRun(folder.path, this.#clock);
+      return describeContainer(folder.spec, run?.end ? await this.#settle(folder, run) : run);
+    });
+  }
+
+  list(): Promise<Container[]> {
+    return attempt(async () => {
+      await this.#sweep();
+      const found: Container[] = [];
+      for (const id of await this.#folders.listIds()) {
+        // One that cannot be read does not hide the others.
+        const container = await this.inspect(id).catch((error: unknown) => {
+          this.#options.log.error({ err: error, id }, 'a container cannot be read');
+        });
+        if (container) found.push(container);
+      }
+      // Those of runs that have ended were read just now. Later an empty one may be of a run that begins.
+      if (!this.#hasStarted) removeEmptyGroups(this.#cgroups, this.#groupPrefix);
+      return found;
+    });
+  }
+
+  stats(id: string): Promise<ContainerStats | undefined> {
+    return attempt(async () => {
+      const folder = await this.#folders.find(id);
+      const run = folder && (await findRun(folder.path, this.#clock));
+      if (!folder || !isRunning(run)) return undefined;
+      const usage = this.#meter.measure(folder.spec, run, this.#clock.now());
+      const { gpus } = folder.spec;
+      return { ...usage, gpus: (await this.#options.measureGpus?.(gpus)) ?? [] };
+    });
+  }
+
+  readLog(id: string, maxBytes: number): Promise<Uint8Array> {
+    return attempt(async () => {
+      const folder = await this.#folders.find(id);
+      return folder ? readLogEnd(folder.log, maxBytes) : new Uint8Array();
+    });
+  }
+
+  watch(onChange: (id: string) => void): () => void {
+    return this.#watch.listen(onChange);
+  }
+
+  async close(): Promise<void> {
+    this.#watch.close();
+  }
+
+  #check(spec: ContainerSpec): void {
+    makeCommand(spec, this.#options.runHandler);
+    if (spec.network !== null) {
+      throw new EngineError('refused', 'processes have no network of their own');
+    }
+    for (const uuid of spec.gpus) {
+      if (this.#devices.some((device) => device.kind === 'gpu' && device.uuid === uuid)) continue;
+      throw new EngineError('refused', `there is no GPU ${uuid} here`);
+    }
+  }
+
+  async #begin(folder: ContainerFolder, last: SeenRun | undefined): Promise<void> {
+    const { id, ports } = folder.spec;
+    const number = (last?.number ?? 0) + 1;
+    this.#hasStarted = true;
+    const given = await this.#ports.promise(ports, last?.record?.ports ?? []);
+    let isOurs = false;
+    try {
+      const child = await startRun({
+        folder,
+        number,
+        ports: given,
+        cgroups: this.#cgroups,
+        groupPrefix: this.#groupPrefix,
+        devices: this.#devices,
+        runHandler: this.#options.runHandler,
+        clock: this.#clock,
+      });
+      isOurs = child !== undefined;
+      const run = await findRun(folder.path, this.#clock);
+      if (run) await forgetBefore(run);
+      if (run?.record) this.#watch.add(id, run.record.leader, child);
+    } finally {
+      if (!isOurs) this.#ports.release(given);
+    }
+  }
+
+  /** Kills what the run has left behind, and notes what would be lost with its groups. */
+  async #settle(
+    folder: ContainerFolder,
+    run: SeenRun,
+    known: readonly ProcessEntry[] = [],
+  ): Promise<SeenRun> {
+    const { id } = folder.spec;
+    const { file, record } = run;
+    if (this.#settled.get(id) === file) return run;
+    await killAll({ name: file, record, known, clock: this.#clock });
+    const ended = (await findRun(folder.path, this.#clock)) ?? run;
+    if (ended.file !== file || !record) return ended;
+    if (hasRunOutOfMemory(record.groups)) await appendFile(file, `${OUT_OF_MEMORY}\n`);
+    await removeGroups(record.groups, this.#clock);
+    this.#ports.release(record.ports);
+    this.#settled.set(id, file);
+    return (await findRun(folder.path, this.#clock)) ?? ended;
+  }
+
+  /** Ends what the pod's removed containers still run, and gives their space back. */
+  async #clearDiscarded(id: string): Promise<void> {
+    for (const folder of await this.#folders.listDiscarded(id)) await this.#clear(folder);
+  }
+
+  /** What a platform that died has left by halves, and what could not be removed before. */
+  async #sweep(): Promise<void> {
+    await this.#folders.sweep();
+    for (const folder of await this.#folders.listDiscarded()) {
+      await this.#clear(folder).catch((error: unknown) => {
+        this.#options.log.warn({ err: error, ...folder }, 'a removed container still runs');
+      });
+    }
+  }
+
+  async #clear({ home, path }: DiscardedFolder): Promise<void> {
+    const run = await findRun(path, this.#clock);
+    const record = run?.record;
+    // One that has not begun by now finds that its folder is not there any more.
+    if (run) await killAll({ name: runFile(home, run.number), record, clock: this.#clock });
+    if (record) {
+      await removeGroups(record.groups, this.#clock);
+      this.#ports.release(record.ports);
+    }
+    // What cannot be deleted now is tried again with the next list.
+    await rm(path, { recursive: true, force: true }).catch((error: unknown) => {
+      this.#options.log.warn(
+        { err: error, path },
+        'the disk of a removed container is still there',
+      );
+    });
+  }
+
+  async #listRunning(): Promise<{ id: string; leader: ProcessIdentity }[]> {
+    const running: { id: string; leader: ProcessIdentity }[] = [];
+    for (const id of await this.#folders.listIds()) {
+      const folder = await this.#folders.find(id);
+      const run = folder && (await findRun(folder.path, this.#clock));
+      if (!isRunning(run)) continue;
+      this.#ports.keep(run.record.ports);
+      running.push({ id, leader: run.record.leader });
+    }
+    return running;
+  }
+
+  async #tend(id: string): Promise<void> {
+    const folder = await this.#folders.find(id);
+    if (folder) await cutLog(folder.log);
+  }
+}
+
+/** What a file system or the kernel says may be another thing the next time. */
+async function attempt<T>(act: () => Promise<T>): Promise<T> {
+  try {
+    return await act();
+  } catch (error) {
+    if (error instanceof EngineError) throw error;
+    const message = error instanceof Error ? error.message : String(error);
+    throw new EngineError('unavailable', message, { cause: error });
+  }
+}

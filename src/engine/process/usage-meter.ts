@@ -1,0 +1,69 @@
+// What a run uses, as a share of what it may use. Processor time is counted between two looks.
+import { availableParallelism, totalmem } from 'node:os';
+import type { ContainerSpec, ContainerStats } from '../engine.ts';
+import { listMembers } from './cgroups.ts';
+import {
+  findBeneath,
+  type ProcessEntry,
+  readProcess,
+  readProcesses,
+  readResidentBytes,
+  TICKS_PER_SECOND,
+} from './process-table.ts';
+import type { RunRecord } from './run-record.ts';
+import type { RunningRun } from './runs.ts';
+
+const BYTES_PER_GB = 1_073_741_824;
+
+interface Sample {
+  /** Of the run. */
+  file: string;
+  /** Unix ms. */
+  at: number;
+  cpuTicks: number;
+}
+
+export class UsageMeter {
+  /** By id, of the last look. */
+  readonly #samples = new Map<string, Sample>();
+
+  /** Since the last look at this run, or else since it began. */
+  measure(
+    { id, limits }: ContainerSpec,
+    { file, record }: RunningRun,
+    now: number,
+  ): Omit<ContainerStats, 'gpus'> {
+    const processes = findProcesses(record);
+    const known = this.#samples.get(id);
+    const before = known?.file === file ? known : { at: record.startedAt, cpuTicks: 0 };
+    const cpuTicks = sum(processes.map((process) => process.cpuTicks));
+    this.#samples.set(id, { file, at: now, cpuTicks });
+    const seconds = Math.max(1, now - before.at) / 1_000;
+    const used = (cpuTicks - before.cpuTicks) / TICKS_PER_SECOND / seconds;
+    const residentBytes = sum(processes.map(({ pid }) => readResidentBytes(pid)));
+    return {
+      cpu: toShare(used / (limits?.vcpus ?? availableParallelism())),
+      memory: toShare(residentBytes / (limits ? limits.memoryGb * BYTES_PER_GB : totalmem())),
+    };
+  }
+
+  forget(id: string): void {
+    this.#samples.delete(id);
+  }
+}
+
+/** Of a group where there is one: that is cheaper than a look at all of the machine's. */
+function findProcesses({ groups, leader }: RunRecord): ProcessEntry[] {
+  if (groups.tracking === null) return findBeneath(leader, readProcesses());
+  return listMembers(groups)
+    .map(readProcess)
+    .filter((entry) => entry !== undefined);
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, each) => total + each, 0);
+}
+
+function toShare(part: number): number {
+  return Math.min(100, Math.max(0, part * 100));
+}

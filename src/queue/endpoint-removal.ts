@@ -1,0 +1,83 @@
+// What is left in the queue of a deleted endpoint: from one moment to the next nobody finds it any more,
+// then its jobs are removed, some at a time. That it is deleted is decided in control/.
+import { letOthersRun } from '../base/clock.ts';
+import type { Reader, Step, StoredEndpoint } from '../store/store.ts';
+import { ProblemError } from '../wire/problem.ts';
+import type { Changes } from './changes.ts';
+import type { Presence } from './presence.ts';
+import type { Signals } from './signals.ts';
+
+/** Jobs removed in one operation: short enough to let requests in between. */
+const BATCH = 500;
+
+export interface EndpointRemovalOptions {
+  changes: Changes;
+  presence: Presence;
+  signals: Signals;
+  closing: AbortSignal;
+}
+
+export class EndpointRemoval {
+  readonly #options: EndpointRemovalOptions;
+  readonly #gone = new Set<string>();
+
+  constructor(options: EndpointRemovalOptions) {
+    this.#options = options;
+  }
+
+  isGone(endpointId: string): boolean {
+    return this.#gone.has(endpointId);
+  }
+
+  /** @throws ProblemError `not_found` for an endpoint that is gone, though jobs of it may be there */
+  refuseGone(endpointId: string): void {
+    if (this.isGone(endpointId)) throw unknownEndpoint(endpointId);
+  }
+
+  /**
+   * Ends at once whatever waits at the endpoint, then removes its jobs. It is deleted in the store, so
+   * that none are added; its row has to stay until this is done. False if it broke off, because of the
+   * signal or because the queue closes: to be done again.
+   */
+  async drop(endpointId: string, signal: AbortSignal): Promise<boolean> {
+    const { closing, presence, signals } = this.#options;
+    this.#gone.add(endpointId);
+    for (const worker of presence.all()) {
+      if (worker.endpointId !== endpointId) continue;
+      worker.draining = true;
+      presence.leave(worker);
+    }
+    signals.endpointGone(endpointId);
+    while (!signal.aborted && !closing.aborted) {
+      if ((await this.#removeSome(endpointId)) < BATCH) return true;
+      await letOthersRun();
+    }
+    return false;
+  }
+
+  /** Its row is gone too: another one may have its id. */
+  forget(endpointId: string): void {
+    this.#gone.delete(endpointId);
+  }
+
+  /** @returns how many */
+  #removeSome(endpointId: string): Promise<number> {
+    const some = { endpointId, status: undefined, before: undefined, limit: BATCH };
+    return this.#options.changes.commit(function* (tx, step) {
+      const jobs = yield* tx.jobs(some);
+      for (const job of jobs) yield* step(job, { type: 'endpoint_deleted' });
+      return jobs.length;
+    });
+  }
+}
+
+/** @throws ProblemError `not_found`, also for one that is deleted and not removed yet */
+export function* readEndpoint(tx: Reader, id: string): Step<StoredEndpoint> {
+  const endpoint = yield* tx.endpoint(id);
+  if (!endpoint || endpoint.deleted) throw unknownEndpoint(id);
+  return endpoint;
+}
+
+function unknownEndpoint(id: string): ProblemError {
+  return new ProblemError('not_found', `there is no endpoint ${id}`);
+}

@@ -1,0 +1,92 @@
+// What an endpoint has to do and who does it, for whoever decides how many workers it is to have.
+import type { Clock } from '../base/clock.ts';
+import type { Step, Store } from '../store/store.ts';
+import type { Presence, PresentWorker } from './presence.ts';
+import type { QueueSettings } from './settings.ts';
+import type { Signals } from './signals.ts';
+
+export interface QueueLoad {
+  /** Jobs that could be taken now; those that are delayed count only beside others. */
+  waiting: number;
+  running: number;
+  /** When the one that has waited longest was queued, Unix ms. */
+  oldestQueuedAt: number | null;
+  /** Those that have called within a lease. */
+  workers: WorkerLoad[];
+}
+
+export interface WorkerLoad {
+  id: string;
+  /** Leases that it holds. */
+  jobs: number;
+  /** Leases that it was ever given: another number than before means that it had something to do. */
+  taken: number;
+  draining: boolean;
+}
+
+export interface WorkerLoadsOptions {
+  store: Store;
+  clock: Clock;
+  settings: QueueSettings;
+  presence: Presence;
+  signals: Signals;
+}
+
+export class WorkerLoads {
+  readonly #options: WorkerLoadsOptions;
+
+  constructor(options: WorkerLoadsOptions) {
+    this.#options = options;
+  }
+
+  /** Of one that is not there: nothing. */
+  async load(endpointId: string): Promise<QueueLoad> {
+    const counts = await this.#options.store.read(function* (tx): Step<Omit<QueueLoad, 'workers'>> {
+      const endpoint = yield* tx.endpoint(endpointId);
+      const oldest = endpoint?.inQueue ? yield* tx.oldestQueuedAt(endpointId) : undefined;
+      const waiting = oldest === undefined ? 0 : (endpoint?.inQueue ?? 0);
+      return { waiting, running: endpoint?.inProgress ?? 0, oldestQueuedAt: oldest ?? null };
+    });
+    return { ...counts, workers: this.#listWorkers(endpointId).map(describe) };
+  }
+
+  /** Tells the workers of a pod to take nothing more and to leave: it is one, or one a device set. */
+  drain(endpointId: string, podId: string): void {
+    const { presence, signals } = this.#options;
+    for (const worker of presence.all()) {
+      if (worker.endpointId === endpointId && isOfPod(worker.id, podId)) {
+        drainWorker(worker, signals);
+      }
+    }
+  }
+
+  /** Tells of each endpoint that has got a job to be taken. Returns the end of it. */
+  onWork(listener: (endpointId: string) => void): () => void {
+    return this.#options.signals.onWork(listener);
+  }
+
+  #listWorkers(endpointId: string): PresentWorker[] {
+    const { clock, presence, settings } = this.#options;
+    const aliveSince = clock.now() - settings.leaseMs;
+    return [...presence.all()].filter(
+      (worker) => worker.endpointId === endpointId && worker.seenAt >= aliveSince,
+    );
+  }
+}
+
+export function drainWorker(worker: PresentWorker, signals: Signals): void {
+  worker.draining = true;
+  worker.drainTold = false;
+  signals.callWorker(worker.endpointId, worker.id);
+  // Its open take would use up the wake-up of a job that it does not get.
+  signals.wakeTakers(worker.endpointId);
+}
+
+/** A worker of a pod has its id, with `-0`, `-1`, … where the pod has several. */
+function isOfPod(workerId: string, podId: string): boolean {
+  return workerId === podId || workerId.startsWith(`${podId}-`);
+}
+
+function describe({ draining, id, leases, taken }: PresentWorker): WorkerLoad {
+  return { id, jobs: leases.size, taken, draining };
+}

@@ -1,0 +1,119 @@
+// What the service answers about jobs and refusals, as schemas: the shapes are job.ts's, endpoint.ts's,
+// chunk.ts's and problem.ts's. For documents alone: on the way out nothing is checked.
+import { z } from 'zod';
+import type { Chunk } from './chunk.ts';
+import type { EndpointHealth } from './endpoint.ts';
+import {
+  type AttemptError,
+  ERROR_CODES,
+  JOB_STATUSES,
+  type JobRecord,
+  type JobSummary,
+  STUCK_STATES,
+} from './job.ts';
+import type { Json } from './json.ts';
+import { PROBLEMS, type Problem, type ProblemCode } from './problem.ts';
+
+const jobStatus = z.enum(JOB_STATUSES);
+const errorCode = z.enum(ERROR_CODES);
+const count = z.int().min(0);
+const wholeMs = z.int().min(0);
+
+export const jobReference = z.object({ id: z.string(), status: jobStatus });
+
+const attemptError = z.object({
+  code: errorCode,
+  message: z.string(),
+  type: z.string().exactOptional(),
+  stack: z.string().exactOptional(),
+  stuck: z
+    .object({
+      state: z.enum(STUCK_STATES),
+      stack: z.string().exactOptional(),
+      chunks: count,
+      lastChunkMs: wholeMs.exactOptional(),
+      eventLoopUtilization: z.number().min(0).max(1).exactOptional(),
+      heapUsedBytes: count.exactOptional(),
+    })
+    .exactOptional(),
+}) satisfies z.ZodType<AttemptError>;
+
+export const jobRecord = z.object({
+  id: z.string(),
+  status: jobStatus,
+  delayTime: wholeMs.describe('ms from (re)queueing to the start of the attempt'),
+  executionTime: wholeMs.describe('ms of the last attempt; so far while it runs; 0 before'),
+  attempt: count,
+  output: z.unknown().exactOptional(),
+  outputBytes: count
+    .exactOptional()
+    .describe('size of a streamed output that is too large to be given whole'),
+  error: attemptError
+    .extend({
+      attempts: z.array(
+        z.object({
+          attempt: z.int().min(1),
+          code: errorCode,
+          message: z.string(),
+          workerId: z.string(),
+          endedAt: z.int().describe('Unix ms'),
+        }),
+      ),
+    })
+    .exactOptional(),
+  workerId: z.string().exactOptional(),
+  progress: z.unknown().exactOptional(),
+}) satisfies z.ZodType<JobRecord>;
+
+const jobSummary = z.object({
+  id: z.string(),
+  status: jobStatus,
+  attempt: count,
+  submittedAt: z.int().describe('Unix ms'),
+  delayTime: wholeMs,
+  executionTime: wholeMs,
+}) satisfies z.ZodType<JobSummary>;
+
+export const jobList = z.object({
+  jobs: z.array(jobSummary).describe('newest first'),
+  cursor: z.string().exactOptional(),
+});
+
+export const purgeAnswer = z.object({ removed: count, status: z.literal('completed') });
+
+export const endpointHealth = z.object({
+  jobs: z.object({
+    completed: count,
+    failed: count,
+    inProgress: count,
+    inQueue: count,
+    retried: count,
+  }),
+  workers: z.object({ idle: count, running: count }),
+}) satisfies z.ZodType<EndpointHealth>;
+
+const streamedChunk = z.object({
+  output: z.custom<Json>().describe('what the handler has yielded'),
+  metrics: z.record(z.string(), z.number()),
+}) satisfies z.ZodType<Chunk>;
+
+export const chunkPage = z.array(streamedChunk);
+
+export const platformState = z.object({
+  status: z.enum(['ok', 'ready']),
+  version: z.string(),
+});
+
+// Of a closed list the keys are what the type says they are.
+const problemCodes = Object.keys(PROBLEMS) as ProblemCode[];
+
+export const problem = z.object({
+  title: z.string(),
+  status: z.int(),
+  detail: z.string(),
+  code: z.enum(problemCodes).describe('the word for programs'),
+  errors: z
+    .array(z.string())
+    .exactOptional()
+    .describe('validation failures, each naming the path and the problem'),
+}) satisfies z.ZodType<Problem>;

@@ -1,0 +1,153 @@
+// How containers end: by themselves, when they are told to, and with all that they have started.
+import { describe, expect, it } from 'vitest';
+import { type EngineStage, MOUNT } from './engine-stage.ts';
+
+const GRACE_MS = 10_000;
+
+export function describeEnds(stage: EngineStage): void {
+  describe('ending', () => {
+    it.each([0, 1, 42, 255])('shows the exit code %i', async (code) => {
+      const { id } = await stage.run(`exit ${code}`);
+      const ended = await stage.untilExited(id);
+      expect(ended).toMatchObject({ exitCode: code, outOfMemory: false, ports: [] });
+      expect(ended.endedAt).toBeGreaterThanOrEqual(ended.startedAt ?? Number.POSITIVE_INFINITY);
+    });
+
+    it.each([
+      ['KILL', 137],
+      ['TERM', 143],
+      ['SEGV', 139],
+    ])('shows an end by SIG%s as %i', async (signal, code) => {
+      const { id } = await stage.run(`kill -${signal} $$`);
+      expect(await stage.untilExited(id)).toMatchObject({ exitCode: code });
+    });
+
+    it('stops with SIGTERM and time to leave', async () => {
+      const { id } = await stage.run(
+        'trap "echo leaving; exit 7" TERM; echo up; while :; do sleep 0.1; done',
+      );
+      await stage.untilPrinted(id, 'up');
+      await stage.engine.stop(id, GRACE_MS);
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited', exitCode: 7 });
+      expect(await stage.printed(id)).toContain('leaving');
+    });
+
+    it('leaves it to its first process what becomes of the others', async () => {
+      const child = `sh -c 'trap "echo hit" TERM; echo up; sleep 0.5; echo done' &`;
+      const { id } = await stage.run(`trap : TERM; ${child} wait; wait; exit 6`);
+      await stage.untilPrinted(id, 'up');
+      await stage.engine.stop(id, GRACE_MS);
+      expect(await stage.printed(id)).toBe('up\ndone\n');
+      expect(await stage.engine.inspect(id)).toMatchObject({ exitCode: 6 });
+    });
+
+    it('ends one that does not heed SIGTERM', async () => {
+      const { id } = await stage.run('trap "" TERM; echo deaf; while :; do sleep 0.1; done');
+      await stage.untilPrinted(id, 'deaf');
+      await stage.engine.stop(id, 100);
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited', exitCode: 137 });
+    });
+
+    it('stops what has just been started', async () => {
+      const { id } = await stage.run('exec sleep 1000');
+      await stage.engine.stop(id, GRACE_MS);
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited' });
+    });
+
+    it('does nothing for one that does not run, and stops it twice', async () => {
+      const spec = stage.spec();
+      await stage.engine.stop('pod_nowhere', GRACE_MS);
+      await stage.engine.create(spec);
+      await stage.engine.stop(spec.id, GRACE_MS);
+      expect(await stage.engine.inspect(spec.id)).toMatchObject({ state: 'created' });
+      await stage.engine.start(spec.id);
+      await Promise.all([stage.engine.stop(spec.id, 100), stage.engine.stop(spec.id, 100)]);
+      await stage.engine.stop(spec.id, GRACE_MS);
+      expect(await stage.engine.inspect(spec.id)).toMatchObject({ state: 'exited' });
+    });
+
+    it('runs again after a stop, and after an end of its own', async () => {
+      const { id } = await stage.run('echo run; [ -e ran ] && exec sleep 1000; touch ran; exit 5');
+      await stage.untilExited(id);
+      await stage.engine.start(id);
+      await stage.untilPrinted(id, 'run\nrun\n');
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running', exitCode: null });
+      await stage.engine.stop(id, 100);
+      await stage.engine.start(id);
+      await stage.untilPrinted(id, 'run\nrun\nrun\n');
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running', endedAt: null });
+    });
+
+    it('is gone with its disk at once when it is removed', async () => {
+      const { id } = await stage.run('trap "" TERM; echo deaf; while :; do sleep 0.1; done');
+      await stage.untilPrinted(id, 'deaf');
+      await stage.engine.remove(id, 'keep');
+      expect(await stage.engine.inspect(id)).toBeUndefined();
+      expect(await stage.engine.list()).toEqual([]);
+    });
+
+    it('removes nothing where there is nothing', async () => {
+      await stage.engine.remove('pod_nowhere', 'remove');
+      await stage.engine.remove('pod_nowhere', 'keep');
+      expect(await stage.engine.list()).toEqual([]);
+    });
+  });
+
+  describeTrees(stage);
+
+  describe.skipIf(!stage.under.limitsMemory)('limits', () => {
+    it('ends one that wants more memory than it may have, and says so', async () => {
+      const grow = 'const all = []; for (;;) all.push(Buffer.alloc(10_000_000, 1));';
+      const spec = stage.spec({
+        args: `${stage.under.node} -e '${grow}'`,
+        limits: { vcpus: 1, memoryGb: 0.125 },
+      });
+      await stage.start(spec);
+      expect(await stage.untilExited(spec.id)).toMatchObject({ exitCode: 137, outOfMemory: true });
+    });
+  });
+}
+
+/** Each has a pipe open for as long as one process of its tree lives. */
+function describeTrees(stage: EngineStage): void {
+  const deaf = `sh -c 'trap "" TERM HUP; while :; do sleep 0.1; done' > ${stage.mount}/pipe`;
+  const child = `${deaf} &`;
+  const daemon = `setsid ${deaf} < /dev/null 2>&1 &`;
+  const trees: [string, string][] = [
+    ['a child', child],
+    ['one in a session of its own', daemon],
+    ['both', child + daemon],
+  ];
+
+  async function runTree(script: string) {
+    const { closed } = await stage.makePipe('pipe');
+    const { id } = await stage.run(script, {
+      mounts: [{ kind: 'network', source: stage.shared, path: MOUNT }],
+    });
+    return { id, closed };
+  }
+
+  describe('the processes that it started', () => {
+    it.each(trees)('end with it when it is stopped: %s', async (_what, tree) => {
+      const { id, closed } = await runTree(`${tree} echo up; exec sleep 1000`);
+      await stage.untilPrinted(id, 'up');
+      await stage.engine.stop(id, GRACE_MS);
+      await closed;
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited', exitCode: 143 });
+    });
+
+    it.each(trees)('end with it when it ends by itself: %s', async (_what, tree) => {
+      const { id, closed } = await runTree(`${tree} sleep 0.2; exit 3`);
+      expect(await stage.untilExited(id)).toMatchObject({ exitCode: 3 });
+      await closed;
+    });
+
+    it.each(trees)('end with it when it is removed: %s', async (_what, tree) => {
+      const { id, closed } = await runTree(`${tree} echo up; exec sleep 1000`);
+      await stage.untilPrinted(id, 'up');
+      await stage.engine.remove(id, 'keep');
+      await closed;
+      expect(await stage.engine.inspect(id)).toBeUndefined();
+    });
+  });
+}

@@ -1,0 +1,23 @@
+// What every engine must do: one suite, run on each with real containers or processes.
+import { afterEach, beforeEach, describe } from 'vitest';
+import { describeCuts } from './engine-cuts.ts';
+import { describeDisks } from './engine-disks.ts';
+import { describeEnds } from './engine-ends.ts';
+import { describeLives } from './engine-lives.ts';
+import { describeSights } from './engine-sights.ts';
+import { EngineStage, type EngineUnderTest } from './engine-stage.ts';
+
+export function describeEngine(under: EngineUnderTest): void {
+  describe(`the engine ${under.name}`, () => {
+    const stage = new EngineStage(under);
+
+    beforeEach(() => stage.set());
+    afterEach(() => stage.clear());
+
+    describeLives(stage);
+    describeEnds(stage);
+    describeDisks(stage);
+    describeSights(stage);
+    describeCuts(stage);
+  });
+}

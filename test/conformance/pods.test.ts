@@ -1,0 +1,118 @@
+// Pods on real processes: what the table and the kills in memory say, on the engine that is embedded.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { systemClock } from '../../src/base/clock.ts';
+import { silentLog } from '../../src/base/log.ts';
+import { type PodState, Pods } from '../../src/control/pods.ts';
+import { Reconciler } from '../../src/control/reconciler.ts';
+import { ProcessEngine } from '../../src/engine/process/process-engine.ts';
+import { openSqliteStore } from '../../src/store/sqlite.ts';
+import { OWNER, type Store } from '../../src/store/store.ts';
+import { podCreation } from '../../src/wire/pod.ts';
+import { CPU, createCatalog } from '../support/pod-world.ts';
+
+/** Says how often it has run on its disk, and waits. */
+const COUNT = `sh -c 'echo run >> runs; echo "runs: $(wc -l < runs)"; exec sleep 1000'`;
+
+let folder: string;
+let store: Store;
+let engine: ProcessEngine;
+let pods: Pods;
+let reconciler: Reconciler;
+
+async function open(): Promise<void> {
+  const clock = systemClock;
+  const catalog = createCatalog();
+  const templates = { find: () => undefined };
+  store = openSqliteStore({ path: join(folder, 'pods.db') });
+  engine = new ProcessEngine({ folder: join(folder, 'pods'), log: silentLog });
+  pods = await Pods.open({ store, clock, engine, catalog, templates });
+  reconciler = new Reconciler({ pods: pods.live, engine, catalog, clock, log: silentLog });
+  await reconciler.start();
+}
+
+async function drop(): Promise<void> {
+  reconciler.close();
+  await store.close();
+}
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'millrace-pods-'));
+  await open();
+});
+
+afterEach(async () => {
+  await drop();
+  for (const { id } of await engine.list()) await engine.remove(id, 'remove');
+  await engine.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+function create(args: string): Promise<PodState> {
+  return pods.create(OWNER, podCreation.parse({ name: 'a', image: 'none', cpu: CPU, args }));
+}
+
+/** Once it has come there. The test's own timeout is the limit. */
+async function until(id: string, status: PodState['status']): Promise<PodState> {
+  for (;;) {
+    const pod = await pods.find(OWNER, id);
+    if (pod.status === status) return pod;
+    await sleep(20);
+  }
+}
+
+async function untilPrinted(id: string, text: string): Promise<void> {
+  while (!Buffer.from(await pods.readLog(OWNER, id, 1_000)).includes(text)) await sleep(20);
+}
+
+async function untilEnded(id: string): Promise<void> {
+  while ((await engine.inspect(id))?.state !== 'exited') await sleep(20);
+}
+
+it('keep their disk when they are stopped and started, and lose it when they are restarted', async () => {
+  const { id } = await create(COUNT);
+  await until(id, 'RUNNING');
+  await untilPrinted(id, 'runs: 1\n');
+  await pods.act(OWNER, id, 'stop');
+  await untilEnded(id);
+  await pods.act(OWNER, id, 'start');
+  await until(id, 'RUNNING');
+  await untilPrinted(id, 'runs: 2\n');
+  await pods.act(OWNER, id, 'restart');
+  expect(await until(id, 'RUNNING')).toMatchObject({ generation: 2 });
+  await untilPrinted(id, 'runs: 1\n');
+  expect(await engine.list()).toHaveLength(1);
+});
+
+it('go on over the loss of the platform, and are found and ended afterwards', async () => {
+  const { id } = await create(COUNT);
+  const before = await until(id, 'RUNNING');
+  await drop();
+  await open();
+  expect(await until(id, 'RUNNING')).toEqual(before);
+  await pods.act(OWNER, id, 'terminate');
+  while ((await engine.list()).length > 0) await sleep(20);
+});
+
+it('are EXITED after code 0, and in ERROR after three other ends', async () => {
+  const well = await create('true');
+  const ill = await create('sh -c "exit 7"');
+  expect(await until(well.id, 'EXITED')).toMatchObject({ reason: null });
+  expect(await until(ill.id, 'ERROR')).toMatchObject({
+    reason: 'it exited with code 7, 3 times in a row',
+  });
+});
+
+it('are in ERROR when their command line is none', async () => {
+  const { id } = await create('sh -c "never closed');
+  expect((await until(id, 'ERROR')).reason).not.toBeNull();
+});
+
+it('show what they use while they run', async () => {
+  const { id } = await create('sleep 1000');
+  const record = await pods.show(await until(id, 'RUNNING'));
+  expect(record.runtime).toMatchObject({ uptime: expect.any(Number), ports: [], gpus: [] });
+});

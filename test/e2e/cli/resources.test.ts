@@ -1,0 +1,75 @@
+// The commands on a platform's resources as processes, on the process engine: from a template to a pod.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { fixture } from '../../support/processes.ts';
+import { Workplace } from './command-run.ts';
+
+let place: Workplace;
+let env: Record<string, string>;
+
+beforeEach(async () => {
+  place = new Workplace();
+  const platform = place.start(['serve', '--port', '0', '--data', 'data']);
+  const url = await platform.until('stdout', /is ready at (\S+)\n/);
+  const key = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
+  env = { MILLRACE_URL: url, MILLRACE_KEY: key };
+});
+
+afterEach(() => place.close());
+
+/** What the command prints; it has to succeed. */
+async function print(...args: string[]): Promise<string> {
+  const { code, stderr, stdout } = await place.run(args, { env });
+  expect(code, stderr).toBe(0);
+  return stdout;
+}
+
+async function read(...args: string[]): Promise<Record<string, unknown>> {
+  return JSON.parse(await print(...args, '--json'));
+}
+
+/** What `millrace pods show` says once it has this status. */
+async function untilPod(id: string, status: string): Promise<Record<string, unknown>> {
+  for (;;) {
+    const pod = await read('pods', 'show', id);
+    if (pod['status'] === status) return pod;
+    expect(['PROVISIONING', 'STARTING', 'RUNNING']).toContain(pod['status']);
+  }
+}
+
+describe('millrace templates, endpoints and jobs', () => {
+  it('bring a handler to a worker, and say why there is one', async () => {
+    const { id: template } = await read(
+      ...['templates', 'create', '--name', 'square', '--image', 'worker'],
+      ...['--handler', fixture('square.ts')],
+    );
+    const { id } = await read(
+      ...['endpoints', 'create', '--name', 'square', '--template', String(template)],
+    );
+    const endpoint = String(id);
+    expect(await print('endpoints', 'list')).toContain(endpoint);
+    const submitted = ['jobs', 'submit', endpoint, '--input', '{"n":7,"ms":1}', '--wait'];
+    expect(await print(...submitted)).toContain('"status": "COMPLETED"');
+    expect(await print('pods', 'list')).toContain(endpoint);
+    const explained = await print('endpoints', 'scaler', endpoint, '--explain');
+    expect(explained).toMatch(/^\S+Z {2}1 wanted \(first\): /m);
+    expect(explained).toMatch(/^ {2}started {3}pod_/m);
+    expect(await print('endpoints', 'delete', endpoint)).toBe(`${endpoint}  deleted\n`);
+    const gone = await place.run(['endpoints', 'show', endpoint], { env });
+    expect(gone).toMatchObject({ code: 1, stderr: expect.stringContaining('404') });
+  });
+});
+
+describe('millrace pods', () => {
+  it('start a process, show what it prints and end it', async () => {
+    const [cpu] = JSON.parse(await print('catalog', 'cpus', '--json')).cpus;
+    const args = `${process.execPath} -e "console.log('here');setInterval(()=>{},9e9)"`;
+    const pod = ['--name', 'p', '--image', 'none', '--cpu', cpu.id, '--memory', '1'];
+    const { id } = await read('pods', 'create', ...pod, `--args=${args}`);
+    await untilPod(String(id), 'RUNNING');
+    while (!(await print('pods', 'logs', String(id))).includes('here'));
+    expect(await print('pods', 'stop', String(id))).toBe(`${id}  EXITED\n`);
+    expect(await print('pods', 'terminate', String(id))).toBe(`${id}  terminated\n`);
+    const refused = await place.run(['pods', 'start', String(id)], { env });
+    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('409') });
+  });
+});

@@ -1,0 +1,149 @@
+// Whether an answer is as the OpenAPI document says: its status, headers, media type and body. Stricter
+// than a client has to be: a member that the document does not name is a mistake here.
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { z } from 'zod';
+import { createOpenApi } from '../../src/api/openapi.ts';
+
+export interface SeenAnswer {
+  method: string;
+  /** As it was called, with or without a query. */
+  path: string;
+  status: number;
+  headers: Headers;
+  /** Undefined: there is none, or it is not looked at. */
+  body: string | undefined;
+}
+
+const reference = z.object({ $ref: z.string() });
+const header = z.object({ required: z.boolean().default(false), schema: z.looseObject({}) });
+const response = z.object({
+  headers: z.record(z.string(), reference).default({}),
+  content: z.record(z.string(), z.object({ schema: z.looseObject({}) })).exactOptional(),
+});
+const openApi = z.object({
+  paths: z.record(
+    z.string(),
+    z.record(z.string(), z.object({ responses: z.record(z.string(), reference.or(response)) })),
+  ),
+  components: z.object({
+    responses: z.record(z.string(), response),
+    headers: z.record(z.string(), header),
+    schemas: z.record(z.string(), z.unknown()),
+  }),
+});
+
+const { components, paths } = openApi.parse(createOpenApi('0.0.0'));
+
+const ajv = new Ajv2020({ strict: false, allErrors: true, validateFormats: false });
+ajv.addSchema({ $id: 'openapi', components: { schemas: close(components.schemas) } });
+
+/** Those with the fewest parameters first: /v2/pods/{pod} is no operation on jobs. */
+const known = Object.entries(paths)
+  .map(([path, methods]) => ({ path, methods, pattern: toPattern(path) }))
+  .sort((a, b) => a.path.split('{').length - b.path.split('{').length);
+
+/** What the document says that it does not tell of. */
+const UNTOLD = /^\/(runpod\/|v2\/[^/]+\/worker\/)/;
+/** Any worker of anybody's may have answered. */
+const PASSED_ON = /^\/lb\/[^/]+/;
+/** Nobody learns that there is no such operation before he has sent something that can be read. */
+const BEFORE_ALL = [400, 503];
+
+/** Whether the document says what comes from there. */
+export function isTold(path: string): boolean {
+  return !UNTOLD.test(path) && !PASSED_ON.test(path);
+}
+
+/** @throws Error saying what is not as documented */
+export function checkAnswer(answer: SeenAnswer): void {
+  const [path = ''] = answer.path.split('?', 1);
+  if (!isTold(path)) return;
+  const faults = listFaults({ ...answer, path });
+  if (faults.length === 0) return;
+  const { body = '', method, status } = answer;
+  const shown = `${method} ${path} → ${status} ${body.slice(0, 300)}`;
+  throw new Error(`not as the OpenAPI document says: ${shown}\n${faults.join('\n')}`);
+}
+
+function listFaults(answer: SeenAnswer): string[] {
+  const { method, path, status } = answer;
+  const found = known.find(({ pattern }) => pattern.test(path));
+  const operation = found?.methods[method.toLowerCase()];
+  if (!operation && !BEFORE_ALL.includes(status)) {
+    const expected = found ? 405 : 404;
+    if (status !== expected) return [`there is no such operation: has to be ${expected}`];
+    if (found && !answer.headers.has('allow')) return ['405 without Allow'];
+  }
+  const described = operation
+    ? operation.responses[String(status)]
+    : components.responses[`Problem${status}`];
+  if (!described) return ['the status is not among the documented ones'];
+  return listFaultsOf(answer, '$ref' in described ? resolve(described) : described);
+}
+
+type Response = z.infer<typeof response>;
+
+function resolve({ $ref }: z.infer<typeof reference>): Response {
+  const found = components.responses[$ref.replace('#/components/responses/', '')];
+  if (!found) throw new Error(`${$ref} is not in the document`);
+  return found;
+}
+
+function listFaultsOf(answer: SeenAnswer, described: Response): string[] {
+  return [...listHeaderFaults(answer, described), ...listBodyFaults(answer, described)];
+}
+
+function listHeaderFaults({ headers }: SeenAnswer, described: Response): string[] {
+  return Object.entries(described.headers).flatMap(([name, { $ref }]) => {
+    const wanted = components.headers[$ref.replace('#/components/headers/', '')];
+    if (!wanted) return [`${$ref} is not in the document`];
+    const text = headers.get(name);
+    if (text === null) return wanted.required ? [`${name} is missing`] : [];
+    return validate(wanted.schema['type'] === 'integer' ? Number(text) : text, wanted.schema, name);
+  });
+}
+
+function listBodyFaults({ body, headers, method }: SeenAnswer, { content }: Response): string[] {
+  const [type = ''] = (headers.get('content-type') ?? '').split(';', 1);
+  if (!content) return body && method !== 'HEAD' ? ['there is a body and none is documented'] : [];
+  const described = content[type];
+  if (!described) return [`the media type is ${type}, documented: ${Object.keys(content)}`];
+  if (body === undefined || method === 'HEAD' || !/^application\/(problem\+)?json$/.test(type))
+    return [];
+  return validate(JSON.parse(body), described.schema, 'body');
+}
+
+function validate(value: unknown, schema: object, root: string): string[] {
+  const check = ajv.compile(rebase(schema));
+  if (check(value)) return [];
+  return (check.errors ?? []).map(({ instancePath, message, params }) => {
+    return `${root}${instancePath}: ${message} ${JSON.stringify(params)}`;
+  });
+}
+
+const rebased = new WeakMap<object, object>();
+
+/** The same each time, so that it is compiled once. */
+function rebase(schema: object): object {
+  const before = rebased.get(schema);
+  if (before) return before;
+  const { $ref } = reference.partial().parse(schema);
+  const after = $ref === undefined ? schema : { $ref: `openapi${$ref}` };
+  rebased.set(schema, after);
+  return after;
+}
+
+/** No members but those that are named. */
+function close(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(close);
+  if (typeof schema !== 'object' || schema === null) return schema;
+  const closed = Object.fromEntries(
+    Object.entries(schema).map(([key, each]) => [key, close(each)]),
+  );
+  const isOpen = 'properties' in closed && !('additionalProperties' in closed);
+  return isOpen ? { ...closed, additionalProperties: false } : closed;
+}
+
+function toPattern(path: string): RegExp {
+  return new RegExp(`^${path.replaceAll('{path}', '.*').replaceAll(/\{\w+\}/g, '[^/]+')}$`);
+}

@@ -1,0 +1,69 @@
+// Whatever is done with a key, however wrongly, the log does not have it.
+import { describe, expect, it } from 'vitest';
+import type { ServedRoute } from '../../../src/api/guard.ts';
+import { type Platform, startPlatform } from './platform.ts';
+
+const ANY_KEY = /mr_[A-Za-z0-9_-]{43}/;
+
+interface Place {
+  query: string;
+  headers: Record<string, string>;
+}
+
+function listPlaces({ admin: key, worker }: Platform): Place[] {
+  return [
+    { query: '', headers: { authorization: `Bearer ${key}` } },
+    { query: '', headers: { authorization: key } },
+    { query: '', headers: { authorization: `Basic ${key}` } },
+    { query: `?key=${key}&cursor=${key}&wait=${key}`, headers: {} },
+    { query: `?status=unhealthy&reason=${key}&check=${key}`, headers: { authorization: worker } },
+    { query: '', headers: { 'x-api-key': key, cookie: `key=${key}`, traceparent: key } },
+  ];
+}
+
+/** With the key in the body and in the path as well. */
+function callEverywhere(platform: Platform, { method, url }: ServedRoute): Promise<unknown>[] {
+  const { admin: key } = platform;
+  const hasBody = method === 'POST' || method === 'PATCH';
+  return listPlaces(platform).flatMap(({ headers, query }) =>
+    ['demo', key].map(async (thing) => {
+      const path = url.replaceAll(/:[a-z]+/g, thing).replace('*', `${key}/${key}`);
+      const response = await fetch(platform.url + path + query, {
+        method,
+        headers: { ...headers, ...(hasBody && { 'content-type': 'application/json' }) },
+        ...(hasBody && { body: JSON.stringify({ input: key, key, workerId: key }) }),
+      });
+      return response.arrayBuffer();
+    }),
+  );
+}
+
+describe('a key', () => {
+  it('is in no line of the log, on whatever route and wherever in the call it was', async () => {
+    const platform = await startPlatform();
+    const { logged, routes } = platform;
+    const callAll = (called: readonly ServedRoute[]) =>
+      Promise.all(called.flatMap((route) => callEverywhere(platform, route)));
+    // Those that wait for jobs or their end do nothing else; what is deleted, the others need.
+    const quick = routes.filter(
+      ({ url }) => !/\/job-(take|take-batch|stop)\/|\/runsync$/.test(url),
+    );
+    await callAll(quick.filter(({ method }) => method !== 'DELETE'));
+    await callAll(quick.filter(({ method }) => method === 'DELETE'));
+    expect(logged()).toContain('a worker says that it is not fit');
+    expect(logged()).not.toMatch(ANY_KEY);
+  });
+
+  it('is taken out of the error that a request failed with, and of its cause', async () => {
+    const { admin, call, logged, queue } = await startPlatform();
+    queue.health = () => {
+      const cause = Object.assign(new Error(`cause ${admin}`), { headers: { 'x-key': admin } });
+      throw new Error(`failed with ${admin}`, { cause });
+    };
+    const response = await call('/v2/demo/health');
+    expect(response.status).toBe(500);
+    expect(await response.text()).not.toMatch(ANY_KEY);
+    expect(logged()).toContain('failed with [key]');
+    expect(logged()).not.toMatch(ANY_KEY);
+  });
+});

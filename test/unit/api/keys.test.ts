@@ -1,0 +1,126 @@
+import { describe, expect, it } from 'vitest';
+import { nextTake, type Platform, readJson, startPlatform } from './platform.ts';
+
+const withKey = (key: string) => ({ headers: { authorization: key } });
+
+async function makeKey(platform: Platform, body: object): Promise<{ id: string; key: string }> {
+  const response = await platform.post('/v1/keys', body);
+  expect(response.status).toBe(201);
+  const { id, key } = await readJson(response);
+  return { id: String(id), key: String(key) };
+}
+
+describe('/v1/keys', () => {
+  it('makes a key, with 201 and where it is, and no cache keeps the answer', async () => {
+    const platform = await startPlatform();
+    const body = { name: 'ci', scopes: ['jobs:read:demo'], expiresAt: '2999-01-01T01:00:00+01:00' };
+    const response = await platform.post('/v1/keys', body);
+    expect(response.status).toBe(201);
+    expect(response.headers.get('cache-control')).toBe('no-store');
+    const made = await readJson(response);
+    expect(made).toEqual({
+      id: expect.stringMatching(/^key_/),
+      ...{ name: 'ci', userId: 'owner', scopes: ['jobs:read:demo'] },
+      createdAt: expect.stringMatching(/Z$/),
+      expiresAt: '2999-01-01T00:00:00.000Z',
+      key: expect.stringMatching(/^mr_/),
+    });
+    expect(response.headers.get('location')).toBe(`/v1/keys/${made['id']}`);
+    expect((await platform.call('/v2/demo/health', withKey(String(made['key'])))).status).toBe(200);
+  });
+
+  it('lists and shows keys without what they could be known by', async () => {
+    const platform = await startPlatform();
+    const { id, key } = await makeKey(platform, { name: 'ci', scopes: ['worker'] });
+    const list = await (await platform.call('/v1/keys?limit=1')).text();
+    const one = await (await platform.call(`/v1/keys/${id}`)).text();
+    expect(JSON.parse(list)).toEqual({ keys: [JSON.parse(one)], cursor: expect.any(String) });
+    for (const text of [list, one]) expect(text).not.toMatch(/mr_|hash/);
+    const { cursor } = JSON.parse(list);
+    const rest = await readJson(await platform.call(`/v1/keys?cursor=${cursor}`));
+    expect(rest).toEqual({ keys: [expect.any(Object), expect.any(Object)] });
+    expect(JSON.stringify(rest)).not.toContain(key);
+  });
+
+  it("lists another user's for the operator", async () => {
+    const platform = await startPlatform();
+    const { id } = await makeKey(platform, { name: 'x', scopes: ['admin'], userId: 'ann' });
+    const { keys } = await readJson(await platform.call('/v1/keys?userId=ann'));
+    expect(keys).toEqual([expect.objectContaining({ id, userId: 'ann' })]);
+    expect((await platform.call('/v1/keys?userId=')).status).toBe(422);
+  });
+
+  it('revokes a key with 204, and its next call gets 401', async () => {
+    const platform = await startPlatform();
+    const { id, key } = await makeKey(platform, { name: 'x', scopes: ['worker'] });
+    const worker = { workerId: 'w1', incarnation: 1 };
+    const hello = { ...worker, protocol: 1, version: '1', slots: 1, devices: [], outbox: [] };
+    const send = (verb: string, body: object) =>
+      platform.post(`/v2/demo/worker/${verb}`, body, withKey(key));
+    const taking = nextTake(platform);
+    expect((await send('hello', hello)).status).toBe(200);
+    const take = { ...worker, max: 1, waitMs: 200, held: [] };
+    const poll = send('take', { ...take, takeId: 'a' });
+    await taking;
+    expect((await platform.call(`/v1/keys/${id}`, { method: 'DELETE' })).status).toBe(204);
+    expect((await poll).status).toBe(204);
+    expect((await send('take', { ...take, takeId: 'b' })).status).toBe(401);
+    expect((await platform.call(`/v1/keys/${id}`)).status).toBe(404);
+  });
+
+  it('keeps the last admin key of the operator with 409', async () => {
+    const platform = await startPlatform();
+    const { keys } = platform;
+    const id = keys.authenticate(platform.admin)?.keyId;
+    const refused = await platform.call(`/v1/keys/${id}`, { method: 'DELETE' });
+    expect(refused.status).toBe(409);
+    expect((await platform.call('/v1/keys')).status).toBe(200);
+  });
+
+  it('rotates a key, at once where no body says otherwise', async () => {
+    const platform = await startPlatform();
+    const { id, key } = await makeKey(platform, { name: 'x', scopes: ['jobs:read'] });
+    const graced = await platform.post(`/v1/keys/${id}/rotate`, { graceSeconds: 60 });
+    expect(graced.status).toBe(201);
+    const next = await readJson(graced);
+    for (const each of [key, String(next['key'])]) {
+      expect((await platform.call('/v2/demo/health', withKey(each))).status).toBe(200);
+    }
+    const again = await platform.call(`/v1/keys/${next['id']}/rotate`, { method: 'POST' });
+    expect(again.status).toBe(201);
+    const old = await platform.call('/v2/demo/health', withKey(String(next['key'])));
+    expect(old.status).toBe(401);
+  });
+
+  it.each([
+    [{ name: 'x' }, 422, 'scopes'],
+    [{ name: 'x', scopes: [] }, 422, 'scopes'],
+    [{ name: 'x', scopes: ['root'] }, 422, 'scopes[0]'],
+    [{ name: 'x', scopes: ['admin'], userId: 'a b' }, 422, 'userId'],
+    [{ name: 'x', scopes: ['admin'], expiresAt: 'tomorrow' }, 422, 'expiresAt'],
+    [{ name: 'x', scopes: ['admin'], expiresAt: '2001-01-01T00:00:00Z' }, 422, 'expiresAt'],
+    [{ name: 'x', scopes: ['admin'], key: 'mine' }, 422, 'key'],
+    ['{', 400, ''],
+  ])('refuses %j with %i, naming %s', async (body, status, path) => {
+    const { post } = await startPlatform();
+    const response = await post('/v1/keys', body);
+    expect(response.status).toBe(status);
+    expect(response.headers.get('content-type')).toBe('application/problem+json');
+    const { errors = [''] } = await readJson(response);
+    expect(errors).toEqual([expect.stringContaining(path)]);
+  });
+
+  it('wants keys:write to make them and keys:read to see them', async () => {
+    const { call, keys, post } = await startPlatform();
+    const reader = await keys.issue({ name: 'r', scopes: ['keys:read'] });
+    const writer = await keys.issue({ name: 'w', scopes: ['keys:write'] });
+    const body = { name: 'x', scopes: ['keys:read'] };
+    expect((await call('/v1/keys', withKey(reader.key))).status).toBe(200);
+    expect((await call('/v1/keys', withKey(writer.key))).status).toBe(403);
+    expect((await post('/v1/keys', body, withKey(reader.key))).status).toBe(403);
+    const more = await post('/v1/keys', body, withKey(writer.key));
+    expect(await readJson(more)).toMatchObject({
+      ...{ status: 403, detail: 'the API key cannot give what it lacks: keys:read' },
+    });
+  });
+});

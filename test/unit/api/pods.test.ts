@@ -1,0 +1,247 @@
+// The pod API over HTTP: each operation, and each status that it may answer with.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { podList, podRecord } from '../../../src/wire/pod.ts';
+import { CPU, PodWorld, type PodWorldOptions } from '../../support/pod-world.ts';
+import { readJson, startPlatform } from './platform.ts';
+
+const CREATION = { name: 'a', image: 'busy', cpu: CPU };
+
+async function startPods(options?: PodWorldOptions) {
+  const world = await PodWorld.open(options);
+  onTestFinished(() => world.close());
+  const platform = await startPlatform({ server: { pods: world.pods } });
+  const create = async (creation: object = {}) => {
+    const response = await platform.post('/v2/pods', { ...CREATION, ...creation });
+    expect(response.status).toBe(201);
+    const pod = podRecord.parse(await readJson(response));
+    expect(response.headers.get('location')).toBe(`/v2/pods/${pod.id}`);
+    await world.settle();
+    return pod;
+  };
+  const patch = (id: string, body: object) =>
+    platform.call(`/v2/pods/${id}`, {
+      method: 'PATCH',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+  const act = (id: string, action: unknown) => platform.post(`/v2/pods/${id}/action`, { action });
+  const issueKey = async (scopes: string[], userId?: string) =>
+    (await platform.keys.issue({ name: 'k', scopes, ...(userId && { userId }) })).key;
+  return { world, platform, create, patch, act, issueKey };
+}
+
+async function expectProblem(response: Response, status: number): Promise<Record<string, unknown>> {
+  const body = await readJson(response);
+  expect({ status: response.status, body: body['status'] }).toEqual({ status, body: status });
+  expect(response.headers.get('content-type')).toBe('application/problem+json');
+  return body;
+}
+
+async function readPod(response: Response) {
+  expect(response.status).toBe(200);
+  return podRecord.parse(await readJson(response));
+}
+
+describe('the life of a pod', () => {
+  it('goes from its creation over all actions to its end', async () => {
+    const { act, create, platform, world } = await startPods();
+    const { id, status } = await create();
+    expect(status).toBe('PROVISIONING');
+    const find = async () => readPod(await platform.call(`/v2/pods/${id}`));
+    expect(await find()).toMatchObject({
+      status: 'RUNNING',
+      actions: ['stop', 'restart', 'terminate'],
+    });
+    expect(await readPod(await act(id, 'stop'))).toMatchObject({ status: 'EXITED', cost: 0 });
+    await world.settle();
+    expect(await readPod(await act(id, 'start'))).toMatchObject({ status: 'STARTING' });
+    await world.settle();
+    expect(await readPod(await act(id, 'restart'))).toMatchObject({ status: 'STARTING' });
+    await world.settle();
+    expect(await find()).toMatchObject({ status: 'RUNNING' });
+    const ended = await act(id, 'terminate');
+    expect([ended.status, await ended.text()]).toEqual([204, '']);
+    await world.settle();
+    expect(await find()).toMatchObject({ status: 'TERMINATED', actions: [] });
+  });
+
+  it('is ended by DELETE as by the action', async () => {
+    const { create, platform, world } = await startPods();
+    const { id } = await create();
+    const ended = await platform.call(`/v2/pods/${id}`, { method: 'DELETE' });
+    expect([ended.status, await ended.text()]).toEqual([204, '']);
+    await world.settle();
+    expect(world.host.containers.size).toBe(0);
+    await expectProblem(await platform.call(`/v2/pods/${id}`, { method: 'DELETE' }), 409);
+  });
+
+  it('is changed by PATCH', async () => {
+    const { create, patch } = await startPods();
+    const { id } = await create();
+    expect(await readPod(await patch(id, { name: 'b', env: { A: '1' } }))).toMatchObject({
+      ...{ id, name: 'b', env: { A: '1' }, status: 'STARTING' },
+    });
+  });
+
+  it('shows what it prints, and no more of it than was asked for', async () => {
+    const { create, platform } = await startPods();
+    const { id } = await create();
+    const log = await platform.call(`/v2/pods/${id}/logs`);
+    expect(log.headers.get('content-type')).toBe('text/plain; charset=utf-8');
+    expect(await log.text()).toBe(`printed by ${id}\n`);
+    const end = await platform.call(`/v2/pods/${id}/logs?bytes=5`);
+    expect(await end.text()).toBe(`${id.slice(-4)}\n`);
+    await expectProblem(await platform.call(`/v2/pods/${id}/logs?bytes=0`), 422);
+  });
+
+  it('is listed in pages', async () => {
+    const { create, platform } = await startPods();
+    const ids = [(await create()).id, (await create()).id, (await create()).id].reverse();
+    const page = async (query: string) =>
+      podList.parse(await readJson(await platform.call(`/v2/pods?limit=2${query}`)));
+    const first = await page('');
+    expect(first.pods.map(({ id }) => id)).toEqual(ids.slice(0, 2));
+    const second = await page(`&cursor=${first.cursor}`);
+    expect(second.pods.map(({ id }) => id)).toEqual(ids.slice(2));
+    expect(second.cursor).toBeUndefined();
+  });
+});
+
+describe('a refusal', () => {
+  it('400: what is no JSON, and what breaks a rule of mounts', async () => {
+    const { create, patch, platform } = await startPods();
+    await expectProblem(await platform.post('/v2/pods', '{'), 400);
+    const { id } = await create();
+    await expectProblem(await platform.post(`/v2/pods/${id}/action`, 'stop'), 400);
+    const persistent = { size: 10, path: '/data' };
+    const network = [{ volumeId: 'data', path: '/data' }];
+    const broken = { ...CREATION, mounts: { persistent, network } };
+    expect(await expectProblem(await platform.post('/v2/pods', broken), 400)).toMatchObject({
+      code: 'rule_broken',
+      errors: [expect.stringMatching(/^mounts: /)],
+    });
+    await expectProblem(await patch(id, { mounts: { network } }), 400);
+    await expectProblem(await patch(id, { mounts: { network: [] } }), 400);
+  });
+
+  it('401: without a key, and with one that is none', async () => {
+    const { platform } = await startPods();
+    for (const authorization of ['', 'Bearer mr_no']) {
+      const headers = { authorization };
+      await expectProblem(await platform.call('/v2/pods', { headers }), 401);
+      await expectProblem(await platform.post('/v2/pods', CREATION, { headers }), 401);
+    }
+  });
+
+  it('403: with a key that lacks the scope', async () => {
+    const { create, issueKey, platform } = await startPods();
+    const { id } = await create();
+    const reader = { authorization: await issueKey(['pods:read', 'jobs:write']) };
+    const writer = { authorization: await issueKey(['pods:write']) };
+    const paths = ['/v2/pods', `/v2/pods/${id}`, `/v2/pods/${id}/logs`];
+    for (const path of paths) {
+      expect((await platform.call(path, { headers: reader })).status).toBe(200);
+      await expectProblem(await platform.call(path, { headers: writer }), 403);
+    }
+    const written: [string, string][] = [
+      ['POST', '/v2/pods'],
+      ['PATCH', `/v2/pods/${id}`],
+      ['DELETE', `/v2/pods/${id}`],
+      ['POST', `/v2/pods/${id}/action`],
+    ];
+    for (const [method, path] of written) {
+      await expectProblem(await platform.call(path, { method, headers: reader }), 403);
+    }
+  });
+
+  it('404: for what is not there and for what is another user’s', async () => {
+    const { create, issueKey, platform } = await startPods();
+    const { id } = await create();
+    const authorization = await issueKey(['admin'], 'bob');
+    const headers = { authorization, 'content-type': 'application/json' };
+    const asked: [string, string, string?][] = [
+      ['GET', ''],
+      ['GET', '/logs'],
+      ['DELETE', ''],
+      ['PATCH', '', '{"name":"b"}'],
+      ['POST', '/action', '{"action":"stop"}'],
+    ];
+    for (const [method, path, body] of asked) {
+      const init = { method, ...(body && { body }) };
+      const asBob = await platform.call(`/v2/pods/${id}${path}`, { ...init, headers });
+      const unknown = { ...init, headers: { 'content-type': 'application/json' } };
+      const nowhere = await platform.call(`/v2/pods/pod_0${path}`, unknown);
+      const [theirs, nobodys] = [
+        await expectProblem(asBob, 404),
+        await expectProblem(nowhere, 404),
+      ];
+      expect(theirs['detail']).toBe(String(nobodys['detail']).replace('pod_0', id));
+    }
+    const list = await readJson(await platform.call('/v2/pods', { headers }));
+    expect(list).toEqual({ pods: [] });
+  });
+
+  it('405: with the methods that there are', async () => {
+    const { create, platform } = await startPods();
+    const { id } = await create();
+    const response = await platform.call(`/v2/pods/${id}`, { method: 'PUT' });
+    expect(response.headers.get('allow')?.split(', ').sort()).toEqual(['DELETE', 'GET', 'PATCH']);
+    await expectProblem(response, 405);
+  });
+
+  it('409: for an action that is not among those of the status', async () => {
+    const { act, create } = await startPods();
+    const { id } = await create();
+    expect(await expectProblem(await act(id, 'start'), 409)).toMatchObject({
+      detail: expect.stringContaining('the pod is RUNNING'),
+    });
+    const { id: locked } = await create({ locked: true });
+    for (const action of ['stop', 'restart', 'terminate']) {
+      expect(await expectProblem(await act(locked, action), 409)).toMatchObject({
+        detail: expect.stringContaining('the pod is locked'),
+      });
+    }
+  });
+
+  it('415: for another media type', async () => {
+    const { platform } = await startPods();
+    const headers = { 'content-type': 'text/plain' };
+    await expectProblem(await platform.post('/v2/pods', CREATION, { headers }), 415);
+  });
+
+  it.each([
+    ['no name', { name: undefined }, 'name'],
+    ['a CPU beside a GPU', { gpu: { id: 'H200' } }, 'gpu'],
+    ['neither CPU nor GPU', { cpu: undefined }, 'gpu'],
+    ['neither image nor template', { image: undefined }, 'image'],
+    ['a member that is not known', { color: 'red' }, 'color'],
+    ['a port without protocol', { ports: ['80'] }, 'ports[0]'],
+    ['a disk of nothing', { disk: 0 }, 'disk'],
+    ['a variable that is no text', { env: { A: 1 } }, 'env.A'],
+    ['a mount that is not whole', { mounts: { network: [{ volumeId: 'data' }] } }, 'mounts'],
+  ])('422: for %s, naming where', async (_what, part, path) => {
+    const { platform } = await startPods();
+    const response = await platform.post('/v2/pods', { ...CREATION, ...part });
+    const { errors } = await expectProblem(response, 422);
+    expect(errors).toEqual([expect.stringMatching(new RegExp(`^${path.replace(/\W/g, '\\$&')}`))]);
+  });
+
+  it('422: for an action that is none', async () => {
+    const { act, create, platform } = await startPods();
+    const { id } = await create();
+    await expectProblem(await act(id, 'dance'), 422);
+    await expectProblem(await platform.post(`/v2/pods/${id}/action`, {}), 422);
+    const more = { action: 'stop', now: true };
+    await expectProblem(await platform.post(`/v2/pods/${id}/action`, more), 422);
+  });
+
+  it('409: of everything, where there is no engine', async () => {
+    const platform = await startPlatform();
+    for (const path of ['/v2/pods', '/v2/pods/pod_1', '/v2/pods/pod_1/logs']) {
+      expect(await expectProblem(await platform.call(path), 409)).toMatchObject({
+        detail: expect.stringContaining('runs without an engine'),
+      });
+    }
+    await expectProblem(await platform.post('/v2/pods', CREATION), 409);
+  });
+});

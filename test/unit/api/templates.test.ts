@@ -1,0 +1,112 @@
+import { describe, expect, it } from 'vitest';
+import { templateList, templateRecord } from '../../../src/wire/template.ts';
+import { type Platform, readJson, startPlatform } from './platform.ts';
+
+const TEMPLATE = { name: 'one', image: 'img', handler: '/srv/h.ts' };
+
+async function create({ post }: Platform, given: object = {}) {
+  const response = await post('/v1/templates', { ...TEMPLATE, ...given });
+  expect(response.status).toBe(201);
+  const template = templateRecord.parse(await readJson(response));
+  expect(response.headers.get('location')).toBe(`/v1/templates/${template.id}`);
+  return template;
+}
+
+const patch = ({ post }: Platform, id: string, body: unknown) =>
+  post(`/v1/templates/${id}`, body, { method: 'PATCH' });
+
+async function expectProblem(response: Response, status: number, errors?: unknown[]) {
+  expect(response.status).toBe(status);
+  expect(response.headers.get('content-type')).toBe('application/problem+json');
+  expect(await readJson(response)).toMatchObject({ status, ...(errors && { errors }) });
+}
+
+describe('a template', () => {
+  it('is made, read, changed, removed', async () => {
+    const platform = await startPlatform();
+    const { call } = platform;
+    const made = await create(platform, { env: { A: '1' }, ports: ['80/http'] });
+    const path = `/v1/templates/${made.id}`;
+    expect(made).toMatchObject({ ...TEMPLATE, env: { A: '1' }, ports: ['80/http'], version: 1 });
+    expect(await readJson(await call(path))).toEqual(made);
+    const changed = await patch(platform, made.id, { args: 'run' });
+    expect(changed.status).toBe(200);
+    expect(await readJson(changed)).toEqual({ ...made, args: 'run', version: 2 });
+    const removed = await call(path, { method: 'DELETE' });
+    expect(removed.status).toBe(204);
+    expect(await removed.text()).toBe('');
+    await expectProblem(await call(path), 404);
+    await expectProblem(await call(path, { method: 'DELETE' }), 404);
+    await expectProblem(await patch(platform, made.id, {}), 404);
+  });
+
+  it('is listed in pages, newest first', async () => {
+    const platform = await startPlatform();
+    for (const name of ['a', 'b', 'c']) await create(platform, { name });
+    const read = async (query: string) =>
+      templateList.parse(await readJson(await platform.call(`/v1/templates?${query}`)));
+    const first = await read('limit=2');
+    expect(first.templates.map(({ name }) => name)).toEqual(['c', 'b']);
+    const second = await read(`limit=2&cursor=${first.cursor}`);
+    expect(second.templates.map(({ name }) => name)).toEqual(['a']);
+    expect(second).not.toHaveProperty('cursor');
+    await expectProblem(await platform.call('/v1/templates?limit=0'), 422);
+  });
+
+  it.each([
+    [{ image: 'i' }, 'name: '],
+    [{ name: 'n' }, 'image: '],
+    [{ ...TEMPLATE, image: '-rf' }, 'image: must be an image reference'],
+    [{ ...TEMPLATE, disk: 0 }, 'disk: '],
+    [{ ...TEMPLATE, ports: ['80'] }, 'ports[0]: must be "<port>/<protocol>"'],
+    [{ ...TEMPLATE, env: { A: 1 } }, 'env.A: '],
+    [{ ...TEMPLATE, more: 1 }, 'more: is not known'],
+    [{ ...TEMPLATE, registry: 'x' }, 'registry: there is no registry credential "x"'],
+  ])('as %j is refused by path', async (body, error) => {
+    const { post } = await startPlatform();
+    const errors = [expect.stringContaining(error)];
+    await expectProblem(await post('/v1/templates', body), 422, errors);
+  });
+
+  it('is refused when it is no JSON, of another type, or too large', async () => {
+    const { post } = await startPlatform();
+    const asText = { headers: { 'content-type': 'text/plain' } };
+    await expectProblem(await post('/v1/templates', '{'), 400);
+    await expectProblem(await post('/v1/templates', TEMPLATE, asText), 415);
+    const large = { ...TEMPLATE, args: 'x'.repeat(1_100_000) };
+    await expectProblem(await post('/v1/templates', large), 413);
+    await expectProblem(await post('/v1/templates', TEMPLATE, { method: 'PUT' }), 405);
+  });
+
+  it('that is used by an endpoint stays', async () => {
+    const platform = await startPlatform({ engine: 'process' });
+    const { id } = await create(platform);
+    await platform.post('/v1/endpoints', { name: 'e', templateId: id });
+    const response = await platform.call(`/v1/templates/${id}`, { method: 'DELETE' });
+    await expectProblem(response, 409);
+  });
+
+  it('is seen with endpoints:read, changed with endpoints:write, and by its user alone', async () => {
+    const platform = await startPlatform();
+    const { call, keys, post, url } = platform;
+    const { id } = await create(platform);
+    const path = `/v1/templates/${id}`;
+    const issue = async (userId: string, scope: string) => {
+      const { key } = await keys.issue({ name: 'k', userId, scopes: [scope] });
+      return { headers: { authorization: key } };
+    };
+    const reader = await issue('owner', 'endpoints:read');
+    expect((await call(path, reader)).status).toBe(200);
+    await expectProblem(await post('/v1/templates', TEMPLATE, reader), 403);
+    await expectProblem(await call(path, { ...reader, method: 'DELETE' }), 403);
+    const writer = await issue('owner', 'endpoints:write');
+    await expectProblem(await call(path, writer), 403);
+    expect((await post(path, { name: 'two' }, { ...writer, method: 'PATCH' })).status).toBe(200);
+    const stranger = await issue('bob', 'admin');
+    await expectProblem(await call(path, stranger), 404);
+    await expectProblem(await post(path, {}, { ...stranger, method: 'PATCH' }), 404);
+    await expectProblem(await call(path, { ...stranger, method: 'DELETE' }), 404);
+    expect(await readJson(await call('/v1/templates', stranger))).toEqual({ templates: [] });
+    await expectProblem(await fetch(url + path), 401);
+  });
+});

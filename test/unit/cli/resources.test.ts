@@ -1,0 +1,174 @@
+// The commands on pods, endpoints, templates and the catalogue, against a real server in this process.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { catalogCommand } from '../../../src/cli/catalog.ts';
+import type { Command } from '../../../src/cli/command.ts';
+import { endpointsCommand } from '../../../src/cli/endpoints.ts';
+import { podsCommand } from '../../../src/cli/pods.ts';
+import { templatesCommand } from '../../../src/cli/templates.ts';
+import { CPU, PodWorld } from '../../support/pod-world.ts';
+import { startPlatform } from '../api/platform.ts';
+
+async function open() {
+  const world = await PodWorld.open();
+  onTestFinished(() => world.close());
+  const { admin, url } = await startPlatform({ engine: 'process', server: { pods: world.pods } });
+  const print = async (command: Command, ...args: string[]): Promise<string> => {
+    const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
+    try {
+      expect(await command.run([...args, '--url', url, '--key', admin])).toBe(0);
+      return write.mock.calls.map(([text]) => String(text)).join('');
+    } finally {
+      write.mockRestore();
+    }
+  };
+  const read = async (command: Command, ...args: string[]): Promise<Record<string, unknown>> =>
+    JSON.parse(await print(command, ...args, '--json'));
+  return { world, print, read };
+}
+
+function writeBody(body: unknown): string {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-cli-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, 'body.json');
+  writeFileSync(file, typeof body === 'string' ? body : JSON.stringify(body));
+  return file;
+}
+
+const POD = ['--name', 'a', '--image', 'busy', '--cpu', 'cpu', '--memory', '8'];
+
+describe('millrace pods', () => {
+  it('takes the usual fields from flags', async () => {
+    const { read } = await open();
+    const pod = await read(
+      podsCommand,
+      ...['create', ...POD, '--args', 'sleep 5', '--env', 'A=1=2', '--env', 'B='],
+      ...['--port', '80/http', '--disk', '7', '--locked'],
+    );
+    expect(pod).toMatchObject({
+      ...{ name: 'a', image: 'busy', args: 'sleep 5', disk: 7, ports: ['80/http'], locked: true },
+      env: { A: '1=2', B: '' },
+      cpu: { id: 'cpu', vcpuCount: 2, memory: 8 },
+    });
+  });
+
+  it('takes the rest from a file, above which flags stand', async () => {
+    const { read } = await open();
+    const file = writeBody({ name: 'of the file', image: 'busy', cpu: CPU, cloud: 'COMMUNITY' });
+    const pod = await read(podsCommand, 'create', '--file', file, '--name', 'of the flag');
+    expect(pod).toMatchObject({ name: 'of the flag', cloud: 'COMMUNITY' });
+  });
+
+  it('lists them as a table, page by page', async () => {
+    const { print, read, world } = await open();
+    for (const name of ['a', 'b']) await read(podsCommand, 'create', ...POD, '--name', name);
+    await world.settle();
+    const [titles, row, more] = (await print(podsCommand, 'list', '--limit', '1')).split('\n');
+    expect(titles).toMatch(/^ID +NAME +STATUS +ON +USD\/H +ENDPOINT +REASON$/);
+    expect(row).toMatch(/^pod_\S+ +b +RUNNING +2 vCPU, 8 GB +0.25 +-$/);
+    const [, , cursor = ''] = more?.split(' ') ?? [];
+    const next = await read(podsCommand, 'list', '--limit', '1', '--cursor', cursor);
+    expect(next).toEqual({ pods: [expect.objectContaining({ name: 'a' })] });
+  });
+
+  it('acts on one, changes it, shows it and ends it', async () => {
+    const { print, read, world } = await open();
+    const id = String((await read(podsCommand, 'create', ...POD))['id']);
+    await world.settle();
+    expect(await print(podsCommand, 'stop', id)).toBe(`${id}  EXITED\n`);
+    await world.settle();
+    expect(await read(podsCommand, 'start', id)).toMatchObject({ status: 'STARTING' });
+    await world.settle();
+    expect(await print(podsCommand, 'restart', id)).toBe(`${id}  STARTING\n`);
+    await world.settle();
+    expect(await read(podsCommand, 'update', id, '--locked')).toMatchObject({ locked: true });
+    expect(await read(podsCommand, 'update', id, '--unlocked')).toMatchObject({ locked: false });
+    expect(await read(podsCommand, 'logs', id)).toEqual({ id, log: expect.any(String) });
+    expect(await print(podsCommand, 'terminate', id)).toBe(`${id}  terminated\n`);
+    await world.settle();
+    expect(JSON.parse(await print(podsCommand, 'show', id))).toMatchObject({
+      status: 'TERMINATED',
+    });
+  });
+
+  it('says when there are none', async () => {
+    const { print } = await open();
+    expect(await print(podsCommand, 'list')).toBe('no pods\n');
+  });
+
+  it('tells of a refusal with all that is wrong', async () => {
+    const { print } = await open();
+    await expect(print(podsCommand, 'create', '--name', 'a')).rejects.toThrow(
+      /422.*\n {2}gpu: exactly one of gpu and cpu/,
+    );
+  });
+
+  it.each([
+    [[], '<action> is missing: one of list, create'],
+    [['sing'], 'sing: there is no such action'],
+    [['stop'], 'stop: [id] is missing'],
+    [['list', 'pod_1'], 'pod_1: is one argument too many'],
+    [['stop', 'pod_1', 'pod_2'], 'pod_2: is one argument too many'],
+    [['create'], 'there is nothing in the body'],
+    [['create', '--env', 'A'], '--env: must be NAME=VALUE'],
+    [['update', 'pod_1', '--locked', '--unlocked'], 'do not go together'],
+    [['create', '--file', '/nowhere/body.json'], 'cannot be read'],
+    [['list', '--url', 'ftp://q'], '--url: the URL must be http or https'],
+  ])('is refused for %j', async (args, message) => {
+    await expect(podsCommand.run(args)).rejects.toThrow(message);
+  });
+
+  it.each([
+    ['{', 'is not JSON'],
+    ['[]', 'has to be a JSON object'],
+  ])('is refused for a file of %s', async (text, message) => {
+    await expect(podsCommand.run(['create', '--file', writeBody(text)])).rejects.toThrow(message);
+  });
+});
+
+describe('millrace templates and endpoints', () => {
+  it('make, list, change and remove them', async () => {
+    const { print, read } = await open();
+    const template = await read(
+      ...([templatesCommand, 'create', '--name', 't', '--image', 'i'] as const),
+      ...['--handler', 'h.ts'],
+    );
+    const templateId = String(template['id']);
+    const endpoint = await read(
+      ...([endpointsCommand, 'create', '--name', 'e', '--template', templateId] as const),
+      ...['--workers-max', '4', '--idle-timeout', '9', '--per-worker', '2'],
+    );
+    expect(endpoint).toMatchObject({
+      ...{ name: 'e', templateId, workersMin: 0, workersMax: 4, idleTimeout: 9 },
+      scaler: { type: 'REQUEST_COUNT', perWorker: 2 },
+    });
+    const id = String(endpoint['id']);
+    expect(await print(endpointsCommand, 'list')).toMatch(
+      new RegExp(`^${id} +e +QUEUE +0 to 4 +2 each +- +${templateId}$`, 'm'),
+    );
+    expect(await read(endpointsCommand, 'update', id, '--queue-delay', '6')).toMatchObject({
+      scaler: { type: 'QUEUE_DELAY', seconds: 6 },
+    });
+    await expect(print(templatesCommand, 'delete', templateId)).rejects.toThrow(/409/);
+    expect(await print(endpointsCommand, 'delete', id)).toBe(`${id}  deleted\n`);
+    expect(await read(templatesCommand, 'delete', templateId)).toEqual({
+      ...{ id: templateId, deleted: true },
+    });
+  });
+
+  it('do not take two ways of scaling at once', async () => {
+    const both = ['create', '--name', 'e', '--queue-delay', '4', '--per-worker', '2'];
+    await expect(endpointsCommand.run(both)).rejects.toThrow('do not go together');
+  });
+});
+
+describe('millrace catalog', () => {
+  it('shows what can be had', async () => {
+    const { print, read } = await open();
+    expect(await print(catalogCommand, 'gpus')).toBe('no gpus\n');
+    expect(await print(catalogCommand, 'cpus')).toMatch(/^ID +NAME +VCPUS +GB AT MOST/);
+    expect(await read(catalogCommand, 'cpus')).toEqual({ cpus: [expect.any(Object)] });
+  });
+});

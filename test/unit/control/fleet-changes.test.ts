@@ -1,0 +1,242 @@
+// What becomes of workers when what they are made from changes, when GPUs are few, and when the platform
+// is started again; and what is written down of it all.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { decide } from '../../../src/control/scaler.ts';
+import { OWNER } from '../../../src/store/store.ts';
+import { FleetWorld, type FleetWorldOptions } from '../../support/fleet-world.ts';
+import { makeGpus } from './gpus.ts';
+
+async function openWorld(options?: FleetWorldOptions): Promise<FleetWorld> {
+  const world = await FleetWorld.open(options);
+  onTestFinished(() => world.close());
+  return world;
+}
+
+describe('a change of the template', () => {
+  it('replaces all workers while 200 jobs go through them, and loses none', async () => {
+    const world = await openWorld();
+    const templateId = await world.createTemplate();
+    const id = await world.createEndpoint({ templateId, workersMax: 4 });
+    await world.submit(id, 200);
+    await world.run(30_000);
+    const before = world.listRunning();
+    expect(before).toHaveLength(4);
+    await world.platform.templates.update(OWNER, templateId, { env: { A: 'b' } });
+    await world.until(async () => (await world.countJobs(id)).completed === 200);
+    expect(await world.countJobs(id)).toMatchObject({ retried: 0, failed: 0 });
+    expect(world.most).toBe(5);
+    const after = world.listPods(id);
+    expect(after).toHaveLength(4);
+    for (const pod of after) {
+      expect(before).not.toContain(pod.id);
+      expect(pod.spec).toMatchObject({ templateVersion: 2, env: { A: 'b' } });
+    }
+    await world.until(() => world.listRunning().length === 0, 20_000);
+  });
+
+  it('that makes them crash leaves the old ones at work', async () => {
+    const world = await openWorld();
+    const templateId = await world.createTemplate();
+    const id = await world.createEndpoint({ templateId, workersMin: 2, workersMax: 2 });
+    await world.run(1_000);
+    const before = world.listRunning();
+    await world.platform.templates.update(OWNER, templateId, { args: 'exit 1' });
+    await world.run(60_000);
+    expect(world.listRunning()).toEqual(before);
+    await world.submit(id, 3);
+    await world.run(5_000);
+    expect(await world.countJobs(id)).toMatchObject({ completed: 3 });
+  });
+
+  it('of its name replaces none', async () => {
+    const world = await openWorld();
+    const templateId = await world.createTemplate();
+    await world.createEndpoint({ templateId, workersMin: 1 });
+    await world.run(1_000);
+    const before = world.listRunning();
+    await world.platform.templates.update(OWNER, templateId, { name: 'another' });
+    await world.run(5_000);
+    expect(world.listRunning()).toEqual(before);
+  });
+});
+
+describe('GPUs', () => {
+  const devices = [...makeGpus('A', 1), ...makeGpus('B', 2)];
+
+  it('are taken of the type that is wanted most, then of the next', async () => {
+    const world = await openWorld({ gpus: devices });
+    const id = await world.createEndpoint({ gpuTypeIds: ['A', 'B'], workersMin: 2 });
+    await world.run(1_000);
+    const held = world.listPods(id).flatMap(({ gpus }) => gpus);
+    expect(held.sort()).toEqual(['A-0', 'B-0']);
+  });
+
+  it('that are not there are waited for, with a reason, and taken when they are free', async () => {
+    const world = await openWorld({ gpus: devices });
+    const other = await world.createEndpoint({ gpuTypeIds: ['A'], workersMin: 1 });
+    await world.run(1_000);
+    const id = await world.createEndpoint({ gpuTypeIds: ['A'], workersMin: 1 });
+    await world.run(5_000);
+    expect(world.listPods(id)).toEqual([]);
+    expect((await world.explain(id))[0]?.cause).toBe('no_gpu');
+    await world.platform.endpoints.update(OWNER, other, { workersMin: 0 });
+    await world.run(10_000);
+    expect(world.listPods(id).flatMap(({ gpus }) => gpus)).toEqual(['A-0']);
+  });
+
+  it('are handed on by an old worker when there is none for a new one', async () => {
+    const world = await openWorld({ gpus: makeGpus('A', 2) });
+    const templateId = await world.createTemplate();
+    const id = await world.createEndpoint({ templateId, gpuTypeIds: ['A'], workersMin: 2 });
+    await world.run(1_000);
+    await world.platform.templates.update(OWNER, templateId, { env: { A: 'b' } });
+    await world.run(10_000);
+    const pods = world.listPods(id);
+    expect(pods.map(({ spec }) => spec.templateVersion)).toEqual([2, 2]);
+    expect(pods.flatMap(({ gpus }) => gpus).sort()).toEqual(['A-0', 'A-1']);
+    expect(world.most).toBe(2);
+  });
+
+  it('of another type replace the workers', async () => {
+    const world = await openWorld({ gpus: devices });
+    const id = await world.createEndpoint({ gpuTypeIds: ['A'], workersMin: 1 });
+    await world.run(1_000);
+    await world.platform.endpoints.update(OWNER, id, { gpuTypeIds: ['B'] });
+    await world.run(10_000);
+    expect(world.listPods(id).flatMap(({ gpus }) => gpus)).toEqual(['B-0']);
+  });
+});
+
+describe('a platform that is started again', () => {
+  it('takes over the workers that work, and starts no others', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMax: 2 });
+    await world.submit(id, 40);
+    await world.run(15_000);
+    const before = world.listRunning();
+    expect(before).toHaveLength(2);
+    await world.leave();
+    await world.run(3_000);
+    await world.start();
+    await world.until(async () => (await world.countJobs(id)).completed === 40);
+    expect(world.listRunning()).toEqual(before);
+    expect(await world.countJobs(id)).toMatchObject({ retried: 0, failed: 0 });
+  });
+
+  it('ends what was left while it was away, and starts what is needed', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMin: 1 });
+    await world.run(1_000);
+    const [podId = ''] = world.listRunning();
+    await world.leave();
+    world.host.end(podId, 1);
+    await world.start();
+    await world.run(5_000);
+    expect(world.listRunning()).toHaveLength(1);
+    expect(world.listPods(id)).toHaveLength(1);
+    expect(world.host.containers.has(podId)).toBe(false);
+  });
+
+  it('starts workers for what came when nobody saw to it', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint();
+    await world.platform.fleet.close();
+    await world.submit(id);
+    await world.leave();
+    await world.start();
+    await world.run(3_000);
+    expect(await world.countJobs(id)).toMatchObject({ completed: 1 });
+  });
+
+  it('remembers that workers crash', async () => {
+    const world = await openWorld();
+    const templateId = await world.createTemplate({ args: 'exit 7' });
+    const id = await world.createEndpoint({ templateId });
+    await world.submit(id);
+    await world.run(90_000);
+    await world.leave();
+    await world.start();
+    const before = (await world.explain(id)).filter(({ start }) => start > 0).length;
+    await world.run(60_000);
+    const after = (await world.explain(id)).filter(({ start }) => start > 0).length;
+    expect(after - before).toBeLessThanOrEqual(2);
+  });
+
+  it('ends the keys of pods that are gone', async () => {
+    const world = await openWorld();
+    const { keys } = world.platform;
+    const gone = 'pod pod_0192d3a0-0000-7000-8000-000000000000';
+    const { key } = await keys.issue({ name: gone, scopes: ['worker:e'] });
+    const other = await keys.issue({ name: gone, scopes: ['jobs:read'] });
+    await world.leave();
+    await world.start();
+    expect(world.platform.keys.authenticate(key)).toBeUndefined();
+    expect(world.platform.keys.authenticate(other.key)).toBeDefined();
+  });
+});
+
+describe('a load-balancing endpoint', () => {
+  async function openBalanced(world: FleetWorld) {
+    const templateId = await world.createTemplate({ ports: ['8000/http'] });
+    return world.createEndpoint({ templateId, type: 'LOAD_BALANCER', workersMax: 4 });
+  }
+
+  it('has workers for its requests, which get no key', async () => {
+    const world = await openWorld();
+    world.habits.isMute = true;
+    const id = await openBalanced(world);
+    world.requests.open = 9;
+    world.platform.fleet.wake(id);
+    await world.run(100);
+    expect(world.listRunning()).toHaveLength(3);
+    const [podId = ''] = world.listRunning();
+    const { env } = world.host.get(podId).spec;
+    expect(env).toEqual({ MILLRACE_ENDPOINT: id, MILLRACE_WORKER_ID: podId });
+  });
+
+  it('ends a drained worker when its last request has ended', async () => {
+    const world = await openWorld();
+    world.habits.isMute = true;
+    const id = await openBalanced(world);
+    world.requests.open = 1;
+    world.platform.fleet.wake(id);
+    await world.run(1_000);
+    const [podId = ''] = world.listRunning();
+    const ready = { id: podId, jobs: 1, draining: false };
+    world.requests.workers = [ready];
+    await world.run(1_000);
+    await world.platform.endpoints.update(OWNER, id, { workersMax: 0 });
+    await world.run(1_000);
+    expect(world.requests.drained).toContain(podId);
+    world.requests.workers = [{ ...ready, draining: true }];
+    await world.run(30_000);
+    expect(world.listRunning()).toEqual([podId]);
+    world.requests.workers = [{ ...ready, jobs: 0, draining: true }];
+    await world.run(1_000);
+    expect(world.listRunning()).toEqual([]);
+  });
+});
+
+describe('decisions', () => {
+  it('are kept with what they were made from, and can be made again', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMax: 3 });
+    await world.submit(id, 30);
+    await world.until(async () => (await world.countJobs(id)).completed === 30);
+    await world.run(10_000);
+    const decisions = await world.explain(id);
+    expect(decisions.length).toBeGreaterThan(3);
+    for (const { cause, drain, input, reason, start, want } of decisions) {
+      expect(decide(input)).toEqual({ cause, drain, reason, start, want });
+    }
+    const started = decisions.flatMap((decision) => decision.started.map(({ pod }) => pod));
+    expect(new Set(started).size).toBe(3);
+  });
+
+  it('that only say again what was said are not written down', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMin: 1 });
+    await world.run(60_000);
+    expect(await world.explain(id)).toHaveLength(2);
+  });
+});

@@ -1,0 +1,79 @@
+import { describe, expect, it } from 'vitest';
+import {
+  isAboutDiskSize,
+  isNameTaken,
+  judgePull,
+  judgeRefusal,
+} from '../../../../src/engine/docker/answers.ts';
+import { AnswerError } from '../../../../src/engine/docker/docker-client.ts';
+
+const COMMAND_OF_DOCKER =
+  'OCI runtime create failed: runc create failed: unable to start container process: exec: "nope": executable file not found in $PATH: unknown';
+const COMMAND_OF_PODMAN =
+  'crun: executable file `nope` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command that was not found';
+
+describe('an engine that does not begin a container', () => {
+  it.each([
+    ['a request that cannot be', 400, 'Duplicate mount point: /m', null],
+    ['a command that is not there, in Docker', 400, COMMAND_OF_DOCKER, 127],
+    ['a command that is not there, in podman', 500, COMMAND_OF_PODMAN, 0],
+    ['a command that may not be run', 500, 'no words for it', 126],
+    ['GPUs on an engine without', 500, 'could not select device driver "nvidia"', 128],
+    ['a GPU that CDI does not know', 500, 'CDI device injection failed: unresolvable', 128],
+  ])('is not asked again: %s', (_what, status, message, code) => {
+    expect(judgeRefusal(new AnswerError(status, message), code)).toMatchObject({
+      code: 'refused',
+      message,
+    });
+  });
+
+  it.each([
+    ['a port that was taken meanwhile', 500, 'listen tcp4 127.0.0.1:80: address already in use'],
+    ['a network that went meanwhile', 404, 'network millrace-apart not found'],
+    ['a volume that is not mounted yet', 400, 'bind source path does not exist: /mnt/data'],
+    ['a fault of its own', 500, 'context deadline exceeded'],
+    ['a name that is not free yet', 409, 'Conflict. The name is already in use by container "x"'],
+  ])('is asked again: %s', (_what, status, message) => {
+    const judged = judgeRefusal(new AnswerError(status, message), null);
+    expect(judged).toMatchObject({ code: 'unavailable', message });
+  });
+});
+
+describe('an image that does not come', () => {
+  it.each([
+    'manifest for 127.0.0.1:5000/thing:9 not found: manifest unknown: unknown',
+    'pull access denied for thing, repository does not exist or may require docker login',
+    'Head "https://ghcr.io/v2/thing/manifests/1": unauthorized: authentication required',
+    'no matching manifest for linux/arm64/v8 in the manifest list entries',
+  ])('is not asked for again: %s', (message) => {
+    expect(judgePull('thing:9', message)).toMatchObject({ code: 'refused' });
+  });
+
+  it.each([
+    'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host',
+    'Get "http://localhost:9/v2/": dial tcp 127.0.0.1:9: connect: connection refused',
+    'toomanyrequests: You have reached your pull rate limit',
+    'net/http: TLS handshake timeout',
+    'write /var/lib/docker/tmp/x: no space left on device',
+  ])('is asked for again: %s', (message) => {
+    expect(judgePull('thing:9', message)).toMatchObject({ code: 'unavailable' });
+  });
+});
+
+describe('words that engines have in common', () => {
+  it.each([
+    'Conflict. The container name "/a" is already in use by container "b"',
+    'creating container storage: the container name "a" is already in use by b',
+    'network with name a already exists',
+    'network name a already used: network already exists',
+  ])('say that a name is taken: %s', (message) => {
+    expect(isNameTaken(new AnswerError(500, message))).toBe(true);
+  });
+
+  it.each([
+    "--storage-opt is supported only for overlay over xfs with 'pquota' mount option",
+    'the storage-opt option is not supported with this driver',
+  ])('say that disks cannot be limited: %s', (message) => {
+    expect(isAboutDiskSize(new AnswerError(500, message))).toBe(true);
+  });
+});

@@ -1,0 +1,68 @@
+import { describe, expect, it } from 'vitest';
+import { describeRequest } from '../../../../src/engine/docker/container-request.ts';
+import type { ContainerSpec } from '../../../../src/engine/engine.ts';
+
+function describeSpec(part: Partial<ContainerSpec>, disk: 'limited' | 'unlimited' = 'limited') {
+  const spec: ContainerSpec = {
+    ...{ id: 'pod_1', generation: 1, labels: {}, image: 'thing', args: '', handler: null, env: {} },
+    ...{ ports: [], diskGb: 20, registry: null, mounts: [], gpus: [], limits: null, network: null },
+    ...part,
+  };
+  const to = { platform: 'home', publishHost: '127.0.0.1', gpuMeans: 'nvidia' } as const;
+  return describeRequest({ spec, disk, ...to });
+}
+
+describe('what an engine is asked to make', () => {
+  it('runs the image’s own command where there are no arguments', () => {
+    expect(describeSpec({ args: ' ' })).not.toHaveProperty('Cmd');
+    expect(describeSpec({ args: 'serve "a b"' })).toMatchObject({ Cmd: ['serve', 'a b'] });
+  });
+
+  it('may use what its spec says, and no swap beyond', () => {
+    const { HostConfig } = describeSpec({ limits: { vcpus: 1.5, memoryGb: 0.5 } });
+    const memory = 536_870_912;
+    expect(HostConfig).toMatchObject({ NanoCpus: 1.5e9, Memory: memory, MemorySwap: memory });
+    expect(describeSpec({}).HostConfig).not.toHaveProperty('Memory');
+  });
+
+  it('has a disk of a size where the engine can', () => {
+    expect(describeSpec({}).HostConfig).toMatchObject({ StorageOpt: { size: '20G' } });
+    expect(describeSpec({}, 'unlimited').HostConfig).not.toHaveProperty('StorageOpt');
+  });
+
+  it('has volumes of its own, the operator’s, and his folders', () => {
+    const { HostConfig } = describeSpec({
+      mounts: [
+        { kind: 'persistent', source: 'data', path: '/own' },
+        { kind: 'network', source: 'models', path: '/models' },
+        { kind: 'network', source: '/srv/shared', path: '/shared' },
+      ],
+    });
+    expect(HostConfig?.Mounts).toEqual([
+      { Type: 'volume', Source: 'home-pod_1-data', Target: '/own' },
+      { Type: 'volume', Source: 'models', Target: '/models' },
+      { Type: 'bind', Source: '/srv/shared', Target: '/shared' },
+    ]);
+  });
+
+  it('is reached by ports that the engine chooses, on one address', () => {
+    const { ExposedPorts, HostConfig } = describeSpec({
+      ports: [
+        { private: 80, protocol: 'http' },
+        { private: 53, protocol: 'udp' },
+      ],
+    });
+    expect(ExposedPorts).toEqual({ '80/tcp': {}, '53/udp': {} });
+    const anywhere = [{ HostIp: '127.0.0.1', HostPort: '' }];
+    expect(HostConfig?.PortBindings).toEqual({ '80/tcp': anywhere, '53/udp': anywhere });
+  });
+
+  it('cannot have labels by which it would be another pod', () => {
+    const { Labels } = describeSpec({ labels: { 'millrace.pod': 'pod_2', color: 'green' } });
+    expect(Labels).toMatchObject({ 'millrace.pod': 'pod_1', color: 'green' });
+  });
+
+  it('is asked for without starting by itself again', () => {
+    expect(describeSpec({}).HostConfig).not.toHaveProperty('RestartPolicy');
+  });
+});

@@ -1,0 +1,120 @@
+import { describe, expect, it } from 'vitest';
+import { type InspectAnswer, viewContainer } from '../../../../src/engine/docker/container-view.ts';
+import { writeLabels } from '../../../../src/engine/docker/labels.ts';
+import type { ContainerSpec } from '../../../../src/engine/engine.ts';
+
+const NEVER = '0001-01-01T00:00:00Z';
+
+const spec: ContainerSpec = {
+  ...{ id: 'pod_1', generation: 2, labels: { color: 'green' }, image: 'thing', args: '' },
+  ...{ handler: null, env: {}, diskGb: 1, registry: null, mounts: [], gpus: [], limits: null },
+  ports: [
+    { private: 80, protocol: 'http' },
+    { private: 53, protocol: 'udp' },
+  ],
+  network: 'user-1',
+};
+
+interface Parts {
+  labels?: Record<string, string>;
+  state?: Partial<InspectAnswer['State']>;
+  network?: Partial<InspectAnswer['NetworkSettings']>;
+}
+
+function answer({ labels, network, state }: Parts = {}): InspectAnswer {
+  return {
+    Id: 'abc',
+    Config: { Labels: labels ?? { ...writeLabels('home', spec), shape: 'of the image' } },
+    State: {
+      ...{ Status: 'running', ExitCode: 0, OOMKilled: false, Health: null },
+      ...{ StartedAt: '2026-01-01T00:00:00.5Z', FinishedAt: NEVER },
+      ...state,
+    },
+    HostConfig: { NanoCpus: 0, DeviceRequests: null, Devices: null },
+    NetworkSettings: { Ports: {}, Networks: {}, ...network },
+  };
+}
+
+const view = (parts?: Parts) => viewContainer(answer(parts), 'home')?.container;
+
+describe('what an engine shows of a container', () => {
+  it('is whose it is, by its labels', () => {
+    const { generation, id, labels } = spec;
+    expect(view()).toMatchObject({ id, generation, labels });
+    expect(view()?.labels).toEqual(labels);
+    expect(viewContainer(answer(), 'elsewhere')).toBeUndefined();
+    expect(view({ labels: {} })).toBeUndefined();
+  });
+
+  it.each([
+    ['created', 'created'],
+    ['configured', 'created'],
+    ['initialized', 'created'],
+    ['running', 'running'],
+    ['paused', 'running'],
+    ['restarting', 'running'],
+    ['stopping', 'running'],
+    ['stopped', 'exited'],
+    ['exited', 'exited'],
+    ['removing', 'exited'],
+    ['dead', 'exited'],
+  ])('is a state: %s is %s', (Status, state) => {
+    expect(view({ state: { Status } })).toMatchObject({ state });
+  });
+
+  it('is no end of one that could not be started', () => {
+    const state = { Status: 'created', ExitCode: 127, StartedAt: NEVER };
+    expect(view({ state })).toMatchObject({ exitCode: null, startedAt: null, endedAt: null });
+  });
+
+  it('is no end of a run before this one', () => {
+    const state = { ExitCode: 1, FinishedAt: '2025-01-01T00:00:00Z' };
+    expect(view({ state })).toMatchObject({ exitCode: null, endedAt: null });
+  });
+
+  it('is no end before the start', () => {
+    const state = { Status: 'exited', FinishedAt: '2026-01-01T00:00:00.499Z' };
+    const startedAt = Date.parse('2026-01-01T00:00:00.5Z');
+    expect(view({ state })).toMatchObject({ startedAt, endedAt: startedAt });
+  });
+
+  it('is a lack of memory only where it ended by that', () => {
+    const exited = { Status: 'exited', OOMKilled: true };
+    expect(view({ state: { ...exited, ExitCode: 137 } })).toMatchObject({ outOfMemory: true });
+    expect(view({ state: { ...exited, ExitCode: 0 } })).toMatchObject({ outOfMemory: false });
+  });
+
+  it.each([
+    ['healthy', 'healthy'],
+    ['starting', 'starting'],
+    ['unhealthy', 'unhealthy'],
+    ['none', 'none'],
+    ['', 'none'],
+  ])('is its health: %s is %s', (Status, health) => {
+    expect(view({ state: { Health: { Status } } })).toMatchObject({ health });
+  });
+
+  it('is where its ports are reached', () => {
+    const Ports = {
+      '80/tcp': [{ HostIp: '0.0.0.0', HostPort: '32001' }],
+      '53/udp': [{ HostIp: '10.0.0.5', HostPort: '32002' }],
+    };
+    const ports = [
+      { private: 80, public: 32_001, type: 'http', ip: '127.0.0.1' },
+      { private: 53, public: 32_002, type: 'udp', ip: '10.0.0.5' },
+    ];
+    expect(view({ network: { Ports } })).toMatchObject({ ports });
+    expect(view({ network: { Ports }, state: { Status: 'exited' } })).toMatchObject({ ports: [] });
+  });
+
+  it('is a port that is not reached yet', () => {
+    const [port] = view({ network: { Ports: { '80/tcp': null } } })?.ports ?? [];
+    expect(port).toEqual({ private: 80, public: null, type: 'http', ip: null });
+  });
+
+  it('is its address in the network of its spec', () => {
+    const Networks = { 'home-net-user-1': { IPAddress: '172.20.0.2' } };
+    expect(view({ network: { Networks } })).toMatchObject({ ip: '172.20.0.2' });
+    expect(view({ network: { Networks: { other: { IPAddress: '1.1.1.1' } } } })?.ip).toBeNull();
+  });
+});

@@ -1,0 +1,135 @@
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../../../src/base/clock.ts';
+import {
+  hasRunOutOfMemory,
+  listJoins,
+  listMembers,
+  locateOwn,
+  makeGroups,
+  parseMounts,
+  removeEmptyGroups,
+  removeGroups,
+} from '../../../../src/engine/process/cgroups.ts';
+
+const MOUNTS = `
+25 1 0:22 / /proc rw,nosuid - proc proc rw
+30 24 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755
+31 30 0:27 /outer /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory
+32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
+`;
+
+describe('where control groups are', () => {
+  it('is read from the mounts', () => {
+    expect(parseMounts(MOUNTS)).toMatchObject([
+      { mount: '/sys/fs/cgroup/memory', root: '/outer', isUnified: false },
+      { mount: '/sys/fs/cgroup/cpu,cpuacct', root: '/', controllers: ['rw', 'cpu', 'cpuacct'] },
+      { mount: '/sys/fs/cgroup/unified', isUnified: true, controllers: [] },
+    ]);
+  });
+
+  it('of this process is found in each hierarchy', () => {
+    const membership = '4:memory:/outer/inner\n2:cpu,cpuacct:/batch\n0::/user.slice/a\n';
+    const found = parseMounts(MOUNTS).map((each) => locateOwn(each, membership));
+    expect(found).toEqual([
+      '/sys/fs/cgroup/memory/inner',
+      '/sys/fs/cgroup/cpu,cpuacct/batch',
+      '/sys/fs/cgroup/unified/user.slice/a',
+    ]);
+  });
+
+  it('is the top of what is mounted where the path is of elsewhere', () => {
+    const [memory] = parseMounts(MOUNTS);
+    if (!memory) throw new Error('there is no memory hierarchy');
+    expect(locateOwn(memory, '4:memory:/stranger')).toBe('/sys/fs/cgroup/memory');
+    expect(locateOwn(memory, '')).toBe('/sys/fs/cgroup/memory');
+  });
+});
+
+describe('a group of a run', () => {
+  let folder: string;
+
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'millrace-groups-'));
+  });
+
+  afterEach(() => rmSync(folder, { recursive: true }));
+
+  /** A kernel makes the files with the folder. */
+  function pretend(home: string, files: Record<string, string>): string {
+    mkdirSync(join(home, 'run'), { recursive: true });
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(home, 'run', name), text);
+    return home;
+  }
+
+  const read = (name: string) => readFileSync(join(folder, name), 'utf8');
+
+  it('of version 2 has its limits in one folder', () => {
+    const files = { 'memory.max': '', 'memory.swap.max': '', 'cpu.max': '' };
+    const home = pretend(folder, files);
+    const groups = makeGroups({ tracking: home, memory: home, cpu: home }, 'run', {
+      vcpus: 1.5,
+      memoryGb: 2,
+    });
+    expect(read('run/memory.max')).toBe('2147483648');
+    expect(read('run/memory.swap.max')).toBe('0');
+    expect(read('run/cpu.max')).toBe('150000 100000');
+    expect(listJoins(groups)).toEqual([join(home, 'run/cgroup.procs')]);
+  });
+
+  it('of version 1 has a folder for each', () => {
+    const memory = pretend(join(folder, 'm'), { 'memory.memsw.limit_in_bytes': '' });
+    const cpu = pretend(join(folder, 'c'), {});
+    const groups = makeGroups({ tracking: memory, memory, cpu }, 'run', { vcpus: 2, memoryGb: 1 });
+    expect(read('m/run/memory.limit_in_bytes')).toBe('1073741824');
+    expect(read('m/run/memory.memsw.limit_in_bytes')).toBe('1073741824');
+    expect(read('c/run/cpu.cfs_quota_us')).toBe('200000');
+    expect(listJoins(groups)).toHaveLength(2);
+  });
+
+  it('is made nowhere where none can be', () => {
+    const groups = makeGroups({ tracking: null, memory: null, cpu: null }, 'run', {
+      vcpus: 1,
+      memoryGb: 1,
+    });
+    expect(groups).toEqual({ tracking: null, memory: null, cpu: null });
+    expect(listJoins(groups)).toEqual([]);
+    expect(listMembers(groups)).toEqual([]);
+    expect(hasRunOutOfMemory(groups)).toBe(false);
+  });
+
+  it.each([
+    ['memory.events', 'low 0\nhigh 0\nmax 4\noom 1\noom_kill 1\n', true],
+    ['memory.events', 'low 0\nhigh 0\nmax 4\noom 0\noom_kill 0\n', false],
+    ['memory.oom_control', 'oom_kill_disable 0\nunder_oom 0\noom_kill 2\n', true],
+    ['memory.oom_control', 'oom_kill_disable 0\nunder_oom 0\noom_kill 0\n', false],
+  ])('says by %s whether memory ran out', (name, text, hasRunOut) => {
+    const home = pretend(folder, { [name]: text });
+    const memory = join(home, 'run');
+    expect(hasRunOutOfMemory({ tracking: null, cpu: null, memory })).toBe(hasRunOut);
+  });
+
+  it('that nobody has taken away is found by the beginning of its name', () => {
+    for (const name of ['mine.a', 'mine.b/c', 'others'])
+      mkdirSync(join(folder, name), { recursive: true });
+    writeFileSync(join(folder, 'mine.b/c/busy'), '');
+    removeEmptyGroups({ tracking: folder, memory: folder, cpu: null }, 'mine.');
+    expect(readdirSync(folder).sort()).toEqual(['mine.b', 'others']);
+  });
+
+  it('has the members of the groups below it too, and goes with them', async () => {
+    const tracking = join(pretend(folder, {}), 'run');
+    mkdirSync(join(tracking, 'a/b'), { recursive: true });
+    writeFileSync(join(tracking, 'cgroup.procs'), '1\n');
+    writeFileSync(join(tracking, 'a/b/cgroup.procs'), '2\n3\n');
+    const groups = { tracking, memory: null, cpu: null };
+    expect(listMembers(groups)).toEqual([1, 2, 3]);
+    rmSync(join(tracking, 'cgroup.procs'));
+    rmSync(join(tracking, 'a/b/cgroup.procs'));
+    await removeGroups(groups, systemClock);
+    expect(() => readFileSync(tracking)).toThrow('ENOENT');
+  });
+});

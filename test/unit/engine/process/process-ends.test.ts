@@ -1,0 +1,219 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { ContainerSpec } from '../../../../src/engine/engine.ts';
+import { findCgroupHome, NO_CGROUPS } from '../../../../src/engine/process/cgroups.ts';
+import { isThere, makeSpec, OnePod, shell } from './one-pod.ts';
+
+const ENGINE = fileURLToPath(
+  new URL('../../../../src/engine/process/process-engine.ts', import.meta.url),
+);
+const LOG = fileURLToPath(new URL('../../../../src/base/log.ts', import.meta.url));
+
+const groups = findCgroupHome().tracking;
+
+let pod: OnePod;
+
+beforeEach(() => {
+  pod = new OnePod();
+});
+
+afterEach(() => pod.clear());
+
+describe('how a run ends', () => {
+  it('is 137 where even its shell was killed, and nothing of it is left', async () => {
+    await pod.start({ args: shell('echo $$; exec sleep 1000') });
+    const main = Number(await pod.untilPrinted('\n'));
+    process.kill(pod.readRun().pid, 'SIGKILL');
+    expect(await pod.untilExited()).toMatchObject({ exitCode: 137, outOfMemory: false });
+    expect(isThere(main)).toBe(false);
+  });
+
+  it('is 137 where another process has its number by now, which is let live', async () => {
+    await pod.start();
+    await pod.engine.stop('pod_a', 1_000);
+    const { file, lines } = pod.readRun();
+    const [stat = '', boot = '', note = ''] = lines;
+    // As of this very process, started at another time.
+    const other = stat.replace(/^\d+/, `${process.pid}`);
+    writeFileSync(file, `${[other, boot, note].join('\n')}\n`);
+    const after = pod.open();
+    expect(await after.inspect('pod_a')).toMatchObject({ state: 'exited', exitCode: 137 });
+    await after.stop('pod_a', 0);
+    await after.remove('pod_a', 'keep');
+    expect(isThere(process.pid)).toBe(true);
+  });
+
+  it('is the same at the second look', async () => {
+    await pod.start();
+    process.kill(pod.readRun().pid, 'SIGKILL');
+    const seen = await pod.untilExited();
+    expect(await pod.open().inspect('pod_a')).toEqual(seen);
+  });
+
+  const hide =
+    'env -i setsid sh -c "echo \\$\\$ > hidden; exec /bin/sleep 1000" & until [ -s hidden ]; do sleep 0.02; done';
+  const readHidden = () => Number(readFileSync(join(pod.disk, 'hidden'), 'utf8'));
+
+  it.skipIf(groups === null)(
+    'is the end also of one that hides from its parent, its session and its environment',
+    async () => {
+      await pod.start({ args: shell(`${hide}; exit 0`) });
+      await pod.untilExited();
+      expect(isThere(readHidden())).toBe(false);
+    },
+  );
+
+  it('is the end of one that hides, without control groups too, while its parent lives', async () => {
+    pod.engine = pod.open({ cgroups: NO_CGROUPS });
+    await pod.start({ args: shell(`${hide}; echo up; exec sleep 1000`) });
+    await pod.untilPrinted('up');
+    await pod.engine.stop('pod_a', 1_000);
+    expect(isThere(readHidden())).toBe(false);
+  });
+
+  it('is not the end of the next one, which has a name of its own', async () => {
+    const args = shell('echo $MILLRACE_RUN; [ -e again ] && exec sleep 1000; touch again');
+    await pod.printed({ args });
+    await pod.engine.start('pod_a');
+    const names = await pod.untilPrinted('run-2\n');
+    expect(names).toBe(`${pod.home}/run-1\n${pod.home}/run-2\n`);
+  });
+
+  it('is the end of what it has left behind at the latest when the next one begins', async () => {
+    const leave =
+      '[ -e left ] && exec sleep 1000; setsid sh -c "echo \\$\\$ > left; exec sleep 1000" &';
+    await pod.start({ args: shell(`${leave} until [ -s left ]; do sleep 0.02; done; exit 0`) });
+    while (pod.readRun().lines.length < 5) await sleep(10);
+    const left = Number(readFileSync(join(pod.disk, 'left'), 'utf8'));
+    await pod.engine.start('pod_a');
+    expect(isThere(left)).toBe(false);
+    expect(await pod.engine.inspect('pod_a')).toMatchObject({ state: 'running' });
+  });
+});
+
+describe('what is kept', () => {
+  it('is nobody else’s to read', async () => {
+    await pod.start({ env: { SECRET: 'word' } });
+    const home = pod.home;
+    expect(statSync(join(home, 'container.json')).mode & 0o077).toBe(0);
+    expect(statSync(join(home, 'log')).mode & 0o077).toBe(0);
+    expect(statSync(home).mode & 0o077).toBe(0);
+  });
+
+  it('is one run, however often it was started', async () => {
+    for (let run = 0; run < 3; run++) {
+      await pod.start({ args: 'true' });
+      await pod.untilExited();
+    }
+    const names = readdirSync(pod.home).sort();
+    expect(names).toEqual(['container.json', 'disk', 'log', 'run-3']);
+  });
+
+  it('keeps its ports over a stop', async () => {
+    await pod.start({ ports: [{ private: 80, protocol: 'http' }] });
+    const before = (await pod.engine.inspect('pod_a'))?.ports;
+    await pod.engine.stop('pod_a', 1_000);
+    await pod.engine.start('pod_a');
+    expect(before).toHaveLength(1);
+    expect((await pod.engine.inspect('pod_a'))?.ports).toEqual(before);
+  });
+
+  it('is found beside one that cannot be read', async () => {
+    await pod.start();
+    mkdirSync(join(pod.folder, 'containers/pod_b/1'), { recursive: true });
+    writeFileSync(join(pod.folder, 'containers/pod_b/1/container.json'), '{');
+    expect(await pod.engine.list()).toMatchObject([{ id: 'pod_a' }]);
+    await expect(pod.engine.inspect('pod_b')).rejects.toMatchObject({ code: 'unavailable' });
+    await pod.engine.remove('pod_b', 'keep');
+    expect(await pod.engine.inspect('pod_b')).toBeUndefined();
+  });
+
+  it('is nothing at all after the pod was removed', async () => {
+    const mounts = [{ kind: 'persistent' as const, source: 'data', path: '/a' }];
+    await pod.start({ mounts });
+    await pod.engine.remove('pod_a', 'remove');
+    const left = readdirSync(pod.folder, { recursive: true }).map(String).sort();
+    expect(left).toEqual(['containers', 'discarded', 'new', 'volumes']);
+  });
+});
+
+describe('after the platform was killed', () => {
+  const children: ChildProcess[] = [];
+
+  afterEach(() => {
+    for (const child of children.splice(0)) child.kill('SIGKILL');
+  });
+
+  /** A platform's process that starts the container and is then killed. */
+  async function startAndDie(spec: ContainerSpec): Promise<void> {
+    const code = `
+      import { ProcessEngine } from ${JSON.stringify(ENGINE)};
+      import { silentLog } from ${JSON.stringify(LOG)};
+      const engine = new ProcessEngine({ folder: ${JSON.stringify(pod.folder)}, log: silentLog });
+      await engine.create(${JSON.stringify(spec)});
+      await engine.start(${JSON.stringify(spec.id)});
+      setInterval(() => {}, 1_000);
+      console.log('started');`;
+    const child = spawn(process.execPath, ['--input-type=module', '-e', code], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+      detached: true,
+    });
+    children.push(child);
+    await once(child.stdout, 'data');
+    // With its whole group, as by who ends what runs in a terminal.
+    if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
+    await once(child, 'exit');
+  }
+
+  it('what it started goes on, and tells how it ended', async () => {
+    const script = 'until [ -e go ]; do sleep 0.02; done; exit 21';
+    await startAndDie(makeSpec({ args: shell(script) }));
+    expect(await pod.engine.inspect('pod_a')).toMatchObject({ state: 'running' });
+    writeFileSync(join(pod.disk, 'go'), '');
+    expect(await pod.untilExited()).toMatchObject({ exitCode: 21 });
+  });
+
+  it('a container that was being removed is ended by the next one', async () => {
+    await startAndDie(makeSpec({ args: shell('echo $$; exec sleep 1000') }));
+    const main = Number(await pod.untilPrinted('\n'));
+    // It came so far, and no farther.
+    mkdirSync(join(pod.folder, 'discarded'));
+    renameSync(pod.home, join(pod.folder, 'discarded/pod_a@1@abc'));
+    expect(isThere(main)).toBe(true);
+    await pod.engine.create(makeSpec({ generation: 2 }));
+    expect(isThere(main)).toBe(false);
+    expect(readdirSync(join(pod.folder, 'discarded'))).toEqual([]);
+  });
+
+  it.skipIf(groups === null)('groups that it had made for nothing are swept away', async () => {
+    await pod.start();
+    const running = readdirSync(groups ?? '').filter((name) => name.includes('.pod_a.1.1-'));
+    const [prefix = ''] = running[0]?.split('pod_a') ?? [];
+    mkdirSync(join(groups ?? '', `${prefix}pod_a.1.2-abc`));
+    await pod.open().list();
+    const left = readdirSync(groups ?? '').filter((name) => name.startsWith(prefix));
+    expect(left).toEqual(running);
+    expect(left).toHaveLength(1);
+  });
+
+  it('what it had made by halves is swept away', async () => {
+    mkdirSync(join(pod.folder, 'new/container-abc/disk'), { recursive: true });
+    mkdirSync(join(pod.folder, 'discarded/pod_b@1@abc/disk'), { recursive: true });
+    expect(await pod.engine.list()).toEqual([]);
+    expect(existsSync(join(pod.folder, 'new/container-abc'))).toBe(false);
+    expect(existsSync(join(pod.folder, 'discarded/pod_b@1@abc'))).toBe(false);
+  });
+});

@@ -1,0 +1,100 @@
+import { mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { silentLog } from '../../../../src/base/log.ts';
+import type { ContainerSpec } from '../../../../src/engine/engine.ts';
+import { ProcessEngine } from '../../../../src/engine/process/process-engine.ts';
+import { makeSpec, OnePod, shell } from './one-pod.ts';
+
+let pod: OnePod;
+
+beforeEach(() => {
+  pod = new OnePod();
+});
+
+afterEach(() => pod.clear());
+
+describe('what a process begins with', () => {
+  it('is a disk as its current pod.folder and its home', async () => {
+    const script = 'pwd; echo "$HOME"; echo "$TMPDIR"; touch "$TMPDIR/x" && echo ok';
+    const disk = pod.disk;
+    expect(await pod.printed({ args: shell(script) })).toBe(`${disk}\n${disk}\n${disk}/tmp\nok\n`);
+  });
+
+  it('is its mount, named and below the disk', async () => {
+    const mounts = [{ kind: 'persistent' as const, source: 'data', path: '/a/b' }];
+    const script = 'echo x > "$MILLRACE_MOUNT/file"; cat a/b/file; echo "$MILLRACE_MOUNT"';
+    const volume = join(pod.folder, 'volumes/pod_a/data');
+    expect(await pod.printed({ args: shell(script), mounts })).toBe(`x\n${volume}\n`);
+  });
+
+  it('is this program and what it is told, for a handler', async () => {
+    const handler = '/handlers/one.ts';
+    expect(await pod.printed({ handler, args: '--slots "2 3"' })).toBe(
+      `worker ${handler} --slots 2 3 known\n`,
+    );
+  });
+
+  it('is nothing of what handlers are told, without one', async () => {
+    expect(await pod.printed({ args: shell('echo "<$OF_HANDLERS>"') })).toBe('<>\n');
+  });
+
+  it('is the GPUs that it was given', async () => {
+    const args = shell('echo $CUDA_VISIBLE_DEVICES');
+    expect(await pod.printed({ args, gpus: ['GPU-a'] })).toBe('GPU-a\n');
+  });
+
+  it('is a disk also when it has removed what was on it', async () => {
+    await pod.printed({ args: shell('rm -rf "$TMPDIR"; echo x > "$TMPDIR"; echo run') });
+    await pod.engine.start('pod_a');
+    expect(await pod.untilPrinted('run\nrun\n')).toBe('run\nrun\n');
+  });
+});
+
+describe('what cannot be run', () => {
+  it.each<[string, Partial<ContainerSpec>, string]>([
+    ['nothing', { args: ' ' }, 'args'],
+    ['a variable in front', { args: 'A=b node' }, 'env'],
+    ['a network', { network: 'user-1' }, 'network'],
+    ['a GPU of elsewhere', { gpus: ['GPU-b'] }, 'GPU-b'],
+    ['an id that leads out of the pod.folder', { id: '../pod' }, '../pod'],
+    [
+      'a volume that leads out',
+      { mounts: [{ kind: 'persistent', source: '..', path: '/a' }] },
+      '..',
+    ],
+    [
+      'a mount that leads out',
+      { mounts: [{ kind: 'persistent', source: 'd', path: '/../a' }] },
+      '/../a',
+    ],
+    [
+      'a mount of everything',
+      { mounts: [{ kind: 'persistent', source: 'd', path: '/./' }] },
+      '/./',
+    ],
+  ])('is refused: %s', async (_what, part, named) => {
+    const attempt = pod.engine.create(makeSpec(part));
+    await expect(attempt).rejects.toMatchObject({
+      code: 'refused',
+      message: expect.stringContaining(named),
+    });
+    expect(await pod.engine.list()).toEqual([]);
+  });
+
+  it('is a handler where none are run', async () => {
+    const without = new ProcessEngine({ folder: pod.folder, log: silentLog });
+    const attempt = without.create(makeSpec({ handler: '/h.ts' }));
+    await expect(attempt).rejects.toMatchObject({ code: 'refused' });
+  });
+
+  it('has to wait for the pod.folder of its network volume', async () => {
+    const source = join(pod.folder, 'elsewhere');
+    const spec = makeSpec({ mounts: [{ kind: 'network', source, path: '/data' }] });
+    await expect(pod.engine.create(spec)).rejects.toMatchObject({ code: 'unavailable' });
+    mkdirSync(source);
+    await pod.engine.create(spec);
+    rmSync(source, { recursive: true });
+    await expect(pod.engine.start('pod_a')).rejects.toMatchObject({ code: 'unavailable' });
+  });
+});

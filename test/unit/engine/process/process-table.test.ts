@@ -1,0 +1,120 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, describe, expect, it } from 'vitest';
+import {
+  findBeneath,
+  findByVariable,
+  isAlive,
+  parseStat,
+  readProcess,
+  readProcesses,
+  signalProcess,
+} from '../../../../src/engine/process/process-table.ts';
+
+const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+const own = readProcess(process.pid);
+const startTicks = own?.startTicks ?? '';
+
+describe('a line of stat', () => {
+  it('is read whatever the name of the program is', () => {
+    const zeros = Array(30).fill('0').join(' ');
+    const line = `12 (a) R (b) S 3 4 5 6 7 8 9 10 11 12 20 30 40 50 13 14 15 16 777 ${zeros}`;
+    expect(parseStat(line)).toEqual({
+      pid: 12,
+      parentPid: 3,
+      sessionId: 5,
+      startTicks: '777',
+      isDead: false,
+      cpuTicks: 140,
+    });
+  });
+
+  it.each(['', '12', '12 (cut', '12 (cut) S 1 2 3'])('is none: %j', (line) => {
+    expect(parseStat(line)).toBeUndefined();
+  });
+
+  it('of this process says who its parent is', () => {
+    expect(own).toMatchObject({ pid: process.pid, parentPid: process.ppid, isDead: false });
+  });
+});
+
+describe('a process', () => {
+  it('is alive under its number, its start and the machine’s', () => {
+    expect(isAlive({ pid: process.pid, startTicks, bootId })).toBe(true);
+  });
+
+  it('is not another one that has its number by now', () => {
+    expect(isAlive({ pid: process.pid, startTicks: '1', bootId })).toBe(false);
+  });
+
+  it('is not one of the time before the machine was started again', () => {
+    expect(isAlive({ pid: process.pid, startTicks, bootId: 'another' })).toBe(false);
+  });
+
+  it('gets no signal that is meant for one that had its number', () => {
+    // This would end the tests.
+    signalProcess({ pid: process.pid, startTicks: '1' }, 'SIGKILL');
+    expect(readProcess(process.pid)).toBeDefined();
+  });
+});
+
+describe('finding processes', () => {
+  const children: ReturnType<typeof spawn>[] = [];
+
+  afterEach(async () => {
+    for (const child of children.splice(0)) {
+      if (child.pid !== undefined && child.exitCode === null && child.signalCode === null) {
+        process.kill(-child.pid, 'SIGKILL');
+        await once(child, 'exit');
+      }
+    }
+  });
+
+  async function start(script: string, env: Record<string, string> = {}) {
+    const child = spawn('sh', ['-c', script], {
+      env: { PATH: '/usr/bin:/bin', ...env },
+      detached: true,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    children.push(child);
+    await once(child.stdout, 'data');
+    const { pid = 0 } = child;
+    return { pid, startTicks: readProcess(pid)?.startTicks ?? '', bootId };
+  }
+
+  it('does not take for alive one that has ended, and whose parent does not care', async () => {
+    const leader = await start('sleep 0.1 & echo up; exec sleep 100');
+    const findChild = () => readProcesses().find(({ parentPid }) => parentPid === leader.pid);
+    let dead = findChild();
+    while (!dead?.isDead) {
+      await sleep(10);
+      dead = findChild();
+    }
+    const { pid, startTicks } = dead;
+    expect(isAlive({ pid, startTicks, bootId })).toBe(false);
+    expect(findBeneath(leader, readProcesses())).toMatchObject([{ pid: leader.pid }]);
+  });
+
+  it('finds all that descend from one, also in a session of their own', async () => {
+    const leader = await start('sleep 100 & setsid sleep 200 & sleep 0.1; echo up; wait');
+    const found = findBeneath(leader, readProcesses());
+    expect(found).toHaveLength(3);
+    const outside = found.filter(({ sessionId }) => sessionId !== leader.pid);
+    for (const each of outside) signalProcess(each, 'SIGKILL');
+    expect(outside).toHaveLength(1);
+  });
+
+  it('finds nothing beneath one that is gone, whoever has its number', async () => {
+    const leader = await start('sleep 100 & echo up; wait');
+    expect(findBeneath({ ...leader, startTicks: '1' }, readProcesses())).toEqual([]);
+  });
+
+  it('finds those that have a variable with just this value', async () => {
+    const { pid } = await start('echo up; exec sleep 100', { MILLRACE_MARK: '/a/1' });
+    await start('echo up; exec sleep 100', { MILLRACE_MARK: '/a/10' });
+    const found = findByVariable('MILLRACE_MARK', '/a/1', readProcesses());
+    expect(found.map((each) => each.pid)).toEqual([pid]);
+  });
+});

@@ -1,0 +1,184 @@
+// Database files of every earlier version, with something in each table, opened by this one.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { afterAll, describe, expect, it } from 'vitest';
+import { insertJobSql, listJobValues } from '../../../src/store/job-row.ts';
+import { MIGRATIONS, migrate } from '../../../src/store/migrations.ts';
+import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { ENDPOINT, makeDelivery, makeJob, makeLease } from '../../conformance/stored-jobs.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'millrace-old-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const migrator = fileURLToPath(new URL('../../support/stuck-migrator.ts', import.meta.url));
+const WEBHOOKS_SINCE = 3;
+const versions = MIGRATIONS.map((_, index) => index + 1);
+
+const key = { endpointId: ENDPOINT, id: 'done' };
+const done = makeJob({
+  id: 'done',
+  position: 1,
+  status: 'COMPLETED',
+  outputKind: 'value',
+  attempt: 1,
+  chunkCount: 2,
+  chunkBytes: 5,
+  logBytes: 6,
+  history: [{ attempt: 1, code: 'handler_error', message: 'm', workerId: 'w', endedAt: 5 }],
+});
+const running = makeJob({ id: 'running', position: 2, status: 'IN_PROGRESS', lease: makeLease() });
+const delivery = makeDelivery({ id: 'd-1', jobId: 'done' });
+const settings = { executionTimeoutMs: 600_000, maxAttempts: 3, maxQueued: 100_000 };
+
+type OldRow = Readonly<Record<string, SQLInputValue>>;
+
+/** Writes what the columns of that version have room for. */
+function insert(database: DatabaseSync, table: string, row: OldRow): void {
+  const known = database.prepare('select name from pragma_table_info(?)').all(table);
+  const names = known.map(({ name }) => String(name)).filter((name) => name in row);
+  const marks = names.map(() => '?').join(', ');
+  const values = names.map((name) => row[name] ?? null);
+  const sql = `insert into ${table} (${names.join(', ')}) values (${marks})`;
+  database.prepare(sql).run(...values);
+}
+
+function rowOf(job: typeof done): OldRow {
+  const [, columns = ''] = /\((.*?)\)/s.exec(insertJobSql) ?? [];
+  const values = listJobValues(job);
+  return Object.fromEntries(columns.split(', ').map((name, at) => [name, values[at] ?? null]));
+}
+
+function makeOldDatabase(version: number): string {
+  const path = join(folder, `${version}-${Math.random()}.db`);
+  const database = new DatabaseSync(path);
+  database.exec('pragma journal_mode = wal');
+  migrate(database, MIGRATIONS.slice(0, version));
+  const counts = { in_progress: 1, completed: 1 };
+  insert(database, 'endpoint', {
+    id: ENDPOINT,
+    settings: JSON.stringify(settings),
+    created_at: 7,
+    ...counts,
+  });
+  for (const job of [done, running]) insert(database, 'job', rowOf(job));
+  const ofJob = { endpoint_id: ENDPOINT, job_id: 'done', at: 0 };
+  for (const table of ['job_input', 'job_output', 'job_log']) {
+    insert(database, table, { ...ofJob, bytes: Buffer.from(`of ${table}`) });
+  }
+  const chunks = { attempt: 1, first: 0, count: 2, sizes: '[2,2]', bytes: Buffer.from('{},{}') };
+  insert(database, 'job_chunk', { ...ofJob, ...chunks });
+  insert(database, 'worker', {
+    endpoint_id: ENDPOINT,
+    id: 'worker-1',
+    incarnation: 3,
+    slots: 2,
+    version: '0.1.0',
+    devices: '[]',
+    hello_at: 4,
+  });
+  insert(database, 'api_key', {
+    id: 'k',
+    hash: 'h',
+    name: 'n',
+    user_id: 'u',
+    scopes: '["admin"]',
+    created_at: 5,
+  });
+  if (version >= WEBHOOKS_SINCE) {
+    const { endpointId: endpoint_id, id, jobId: job_id, url, receiver, bytes, tries } = delivery;
+    const times = { created_at: delivery.createdAt, next_at: delivery.nextAt };
+    insert(database, 'delivery', {
+      ...{ endpoint_id, id, job_id, url, receiver, bytes, tries },
+      ...times,
+    });
+    const record = { delivery_id: id, bytes: Buffer.from('the record') };
+    insert(database, 'delivery_record', { endpoint_id, ...record });
+  }
+  database.close();
+  return path;
+}
+
+/** All that was put into it, as this version reads it. */
+async function readAll(path: string) {
+  const store = openSqliteStore({ path });
+  try {
+    return await store.read(function* (tx) {
+      const range = { ...key, from: 0, maxBytes: 1_000 };
+      const texts = [yield* tx.input(key), yield* tx.output(key), yield* tx.log(range)];
+      const [chunks] = yield* tx.chunks({ ...range, attempt: 1 });
+      const due = { receiver: delivery.receiver, now: delivery.nextAt, limit: 9 };
+      return {
+        endpoint: yield* tx.endpoint(ENDPOINT),
+        jobs: [yield* tx.job(key), yield* tx.job({ ...key, id: 'running' })],
+        leased: (yield* tx.jobsOfWorker(ENDPOINT, 'worker-1')).map(({ id }) => id),
+        texts: texts.map((bytes) => Buffer.from(bytes ?? []).toString()),
+        chunks: chunks && { sizes: chunks.sizes, text: Buffer.from(chunks.bytes).toString() },
+        workers: (yield* tx.workers()).map(({ id, incarnation, slots }) => [
+          id,
+          incarnation,
+          slots,
+        ]),
+        keys: (yield* tx.keys()).map(({ hash, scopes }) => [hash, scopes]),
+        deliveries: yield* tx.dueDeliveries(due),
+        record: Buffer.from((yield* tx.deliveryRecord(delivery)) ?? []).toString(),
+      };
+    });
+  } finally {
+    await store.close();
+  }
+}
+
+function expected(version: number) {
+  const hasWebhooks = version >= WEBHOOKS_SINCE;
+  return {
+    endpoint: expect.objectContaining({ settings, createdAt: 7, inProgress: 1, completed: 1 }),
+    jobs: [done, running],
+    leased: ['running'],
+    texts: ['of job_input', 'of job_output', 'of job_log'],
+    chunks: { sizes: [2, 2], text: '{},{}' },
+    workers: [['worker-1', 3, 2]],
+    keys: [['h', ['admin']]],
+    deliveries: hasWebhooks ? [delivery] : [],
+    record: hasWebhooks ? 'the record' : '',
+  };
+}
+
+function readVersion(path: string): unknown {
+  const database = new DatabaseSync(path);
+  try {
+    return database.prepare('pragma user_version').get()?.['user_version'];
+  } finally {
+    database.close();
+  }
+}
+
+/** What it has written by then is more than it holds in memory. */
+async function killInTheMiddle(path: string): Promise<void> {
+  const child = spawn(process.execPath, [migrator, path], { stdio: 'inherit' });
+  const exited = once(child, 'exit');
+  const wal = () => statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
+  while (wal() < 4_000_000 && child.exitCode === null) await sleep(5);
+  child.kill('SIGKILL');
+  expect(await exited).toEqual([null, 'SIGKILL']);
+}
+
+describe.each(versions)('a database of version %i', (version) => {
+  it('is brought up to date with all that is in it', async () => {
+    const path = makeOldDatabase(version);
+    expect(await readAll(path)).toEqual(expected(version));
+    expect(readVersion(path)).toBe(MIGRATIONS.length);
+  });
+
+  it('whose migration was killed in the middle is as it was, and is brought up to date', async () => {
+    const path = makeOldDatabase(version);
+    await killInTheMiddle(path);
+    expect(readVersion(path)).toBe(version);
+    expect(await readAll(path)).toEqual(expected(version));
+  }, 30_000);
+});
