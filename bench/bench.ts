@@ -1,5 +1,6 @@
 // `npm run bench [-- --rounds N] [figure…]`: every figure beside its floor of the same run.
 import { parseArgs } from 'node:util';
+import { measureCrowd } from './crowd.ts';
 import { measureFirstJob } from './first-job.ts';
 import { median } from './load.ts';
 import {
@@ -28,6 +29,7 @@ const MEASURES: Record<string, () => Promise<Figure[]>> = {
   payload: measurePayloads,
   firstjob: measureFirstJob,
   proxy: measureProxy,
+  crowd: measureCrowd,
 };
 
 const { values, positionals } = parseArgs({

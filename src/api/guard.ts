@@ -32,14 +32,18 @@ export function collectRoutes(app: FastifyInstance): readonly ServedRoute[] {
 }
 
 /**
- * What every request passes first: not when closing, not from nobody, not too often, not without a
- * right; and last: it is noted. Workers call as often as they have to.
+ * What every request passes first: not without a host, not when closing, not from nobody, not too often,
+ * not without a right; and last: it is noted. Workers call as often as they have to.
  */
 export function guard(app: FastifyInstance, options: GuardOptions): void {
   const { metrics, queue, rateGate } = options;
   const gate = new Gate(options);
 
   addCheck(app, (request, reply) => {
+    const { headers, raw } = request;
+    if (headers.host === undefined && raw.httpVersionMinor > 0) {
+      throw new ProblemError('malformed', 'there is no Host header');
+    }
     if (queue.isClosing) {
       reply.header('connection', 'close');
       throw new ProblemError('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });

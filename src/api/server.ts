@@ -123,6 +123,8 @@ const LISTENER_OPTIONS: ServerOptions = {
   // Longer than the minute that load balancers keep connections: they close first.
   keepAliveTimeout: 75_000,
   noDelay: true,
+  // The guard asks for one: Node's own refusal would be no problem.
+  requireHostHeader: false,
   shouldUpgradeCallback: mayUpgrade,
 };
 

@@ -5,7 +5,7 @@ import type { Endpoints } from './endpoints.ts';
 import type { Pods } from './pods.ts';
 import { type DeployedEndpoint, Workforce, type WorkforceOptions } from './workforce.ts';
 
-/** Between two looks at an endpoint that has workers, or work. */
+/** Between two looks at an endpoint that has workers, or is to have some. */
 const LOOK_EVERY_MS = 500;
 /** Between two looks at the same endpoint at least: jobs may come by the thousand. */
 const LOOK_PAUSE_MS = 100;
@@ -127,9 +127,9 @@ export class Fleet {
     try {
       if (!isDeployed(endpoint)) return await this.#leave(id);
       const workforce = await this.#workforceOf(id);
-      const isQuiet = await workforce.tend(endpoint);
-      if (isQuiet) this.#rest(id);
-      else this.#setDue(id, clock.now() + LOOK_EVERY_MS);
+      const outlook = await workforce.tend(endpoint);
+      if (outlook === 'idle') this.#rest(id);
+      if (outlook === 'busy') this.#setDue(id, clock.now() + LOOK_EVERY_MS);
     } catch (error) {
       if (this.#closing.signal.aborted) return;
       log.error({ endpoint: id, err: error }, 'workers cannot be seen to; trying again');

@@ -47,6 +47,12 @@ export interface DeployedEndpoint extends LiveEndpoint {
   deployment: EndpointDeployment;
 }
 
+/**
+ * What there is to come back for. `idle`: nothing, until something is said to have changed. `unserved`:
+ * the same, though there is work: nobody is to come for it, as with a maximum of 0.
+ */
+export type Outlook = 'busy' | 'idle' | 'unserved';
+
 interface Started {
   pod: string;
   gpu: string | null;
@@ -72,8 +78,7 @@ export class Workforce {
     return new Workforce(options, await options.decisions.last(endpointId));
   }
 
-  /** @returns whether there is nothing to come back for until something is said to have changed */
-  async tend(endpoint: DeployedEndpoint): Promise<boolean> {
+  async tend(endpoint: DeployedEndpoint): Promise<Outlook> {
     const { clock, pods, views } = this.#options;
     const { deployment, id, userId } = endpoint;
     const template = this.#options.templates.find(userId, deployment.templateId);
@@ -95,7 +100,8 @@ export class Workforce {
     const started = await this.#start(endpoint, template, decision.start);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
     await this.#record(endpoint, { input, decision, started });
-    return workers.length === 0 && decision.want === 0 && load.waiting + load.running === 0;
+    if (workers.length > 0 || decision.want > 0) return 'busy';
+    return load.waiting + load.running === 0 ? 'idle' : 'unserved';
   }
 
   #noteOrigin({ gpuTypeIds, templateId }: EndpointDeployment, template?: TemplateRecord): void {

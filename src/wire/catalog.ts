@@ -4,26 +4,20 @@ import { z } from 'zod';
 export const gpuType = z.object({
   id: z.string(),
   name: z.string(),
-  /** GB of each. */
-  memory: z.number(),
-  /** USD an hour for one. */
-  price: z.number(),
-  /** How many the engine has, and how many of them no pod holds now. */
-  total: z.int(),
-  available: z.int(),
+  memory: z.number().describe('GB of each'),
+  price: z.number().describe('USD an hour for one'),
+  total: z.int().describe('How many the engine has'),
+  available: z.int().describe('How many of them no pod holds now'),
 });
 export type GpuType = z.infer<typeof gpuType>;
 
 export const cpuFlavor = z.object({
   id: z.string(),
   name: z.string(),
-  /** That a pod may ask for. */
-  vcpuCounts: z.array(z.int()),
-  /** GB that a pod may ask for, at most. */
-  maxMemory: z.int(),
-  /** USD an hour for one vCPU, and for one GB of memory. */
-  vcpuPrice: z.number(),
-  memoryPrice: z.number(),
+  vcpuCounts: z.array(z.int()).describe('How many a pod may ask for'),
+  maxMemory: z.int().describe('GB that a pod may ask for, at most'),
+  vcpuPrice: z.number().describe('USD an hour for one vCPU'),
+  memoryPrice: z.number().describe('USD an hour for one GB of memory'),
 });
 export type CpuFlavor = z.infer<typeof cpuFlavor>;
 

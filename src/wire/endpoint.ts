@@ -29,13 +29,20 @@ export type EndpointType = (typeof ENDPOINT_TYPES)[number];
 export const endpointScaler = z.discriminatedUnion('type', [
   z.strictObject({
     type: z.literal('QUEUE_DELAY'),
-    /** A job that waits longer calls for another worker. */
-    seconds: z.int().min(1).max(3_600).default(4),
+    seconds: z
+      .int()
+      .min(1)
+      .max(3_600)
+      .default(4)
+      .describe('Seconds; a job that waits longer calls for another worker'),
   }),
   z.strictObject({
     type: z.literal('REQUEST_COUNT'),
-    /** Jobs, or open requests, that one worker is to have. */
-    perWorker: z.int().min(1).max(100_000),
+    perWorker: z
+      .int()
+      .min(1)
+      .max(100_000)
+      .describe('Jobs, or open requests, that one worker is to have'),
   }),
 ]);
 export type EndpointScaler = z.infer<typeof endpointScaler>;
@@ -44,16 +51,22 @@ const workerCount = z.int().min(0).max(1_000);
 const deploymentFields = {
   name: z.string().min(1).max(200),
   templateId: z.string().min(1).max(200),
-  /** Ids of GPU types, the one wanted most first; none: workers without a GPU. */
-  gpuTypeIds: z.array(z.string().min(1).max(200)).max(100),
-  workersMin: workerCount,
-  workersMax: workerCount,
-  /** Seconds that a worker may have nothing to do before it is stopped. */
-  idleTimeout: z.int().min(1).max(86_400),
-  /** Default execution timeout of its jobs, or of a load-balanced request's headers, ms. */
-  executionTimeout: executionTimeoutMs,
-  maxAttempts: z.int().min(1).max(100),
-  maxQueued: z.int().min(1),
+  gpuTypeIds: z
+    .array(z.string().min(1).max(200))
+    .max(100)
+    .describe('Ids of GPU types, the one wanted most first; none: workers without a GPU'),
+  workersMin: workerCount.describe('Workers that are there without load'),
+  workersMax: workerCount.describe('Workers at most'),
+  idleTimeout: z
+    .int()
+    .min(1)
+    .max(86_400)
+    .describe('Seconds that a worker may have nothing to do before it is stopped'),
+  executionTimeout: executionTimeoutMs.describe(
+    "Default execution timeout of its jobs, or of a load-balanced request's headers, ms",
+  ),
+  maxAttempts: z.int().min(1).max(100).describe('Failures after which a job is FAILED'),
+  maxQueued: z.int().min(1).describe('Jobs waiting above which run and runsync are refused'),
   scaler: endpointScaler,
 };
 
@@ -63,14 +76,17 @@ export const endpointCreation = z
     ...deploymentFields,
     type: z.enum(ENDPOINT_TYPES).default('QUEUE'),
     gpuTypeIds: deploymentFields.gpuTypeIds.default([]),
-    workersMin: workerCount.default(0),
-    workersMax: workerCount.default(3),
+    workersMin: deploymentFields.workersMin.default(0),
+    workersMax: deploymentFields.workersMax.default(3),
     idleTimeout: deploymentFields.idleTimeout.default(5),
-    executionTimeout: executionTimeoutMs.default(600_000),
+    executionTimeout: deploymentFields.executionTimeout.default(600_000),
     maxAttempts: deploymentFields.maxAttempts.default(3),
     maxQueued: deploymentFields.maxQueued.default(100_000),
-    /** Default: QUEUE_DELAY of 4 s; of a load-balancing endpoint REQUEST_COUNT of 4 a worker. */
-    scaler: endpointScaler.exactOptional(),
+    scaler: endpointScaler
+      .exactOptional()
+      .describe(
+        'Default: QUEUE_DELAY of 4 s; of a load-balancing endpoint REQUEST_COUNT of 4 a worker',
+      ),
   })
   .refine(({ workersMax, workersMin }) => workersMin <= workersMax, {
     message: 'must not be more than workersMax',
@@ -87,10 +103,10 @@ export const endpointUpdate = z.strictObject({
   name: deploymentFields.name.exactOptional(),
   templateId: deploymentFields.templateId.exactOptional(),
   gpuTypeIds: deploymentFields.gpuTypeIds.exactOptional(),
-  workersMin: workerCount.exactOptional(),
-  workersMax: workerCount.exactOptional(),
+  workersMin: deploymentFields.workersMin.exactOptional(),
+  workersMax: deploymentFields.workersMax.exactOptional(),
   idleTimeout: deploymentFields.idleTimeout.exactOptional(),
-  executionTimeout: executionTimeoutMs.exactOptional(),
+  executionTimeout: deploymentFields.executionTimeout.exactOptional(),
   maxAttempts: deploymentFields.maxAttempts.exactOptional(),
   maxQueued: deploymentFields.maxQueued.exactOptional(),
   scaler: endpointScaler.exactOptional(),

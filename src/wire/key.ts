@@ -13,15 +13,22 @@ export const keyCreation = z.strictObject({
       'must be 1 to 128 letters, digits or ".", "_", "@", "-"',
     )
     .exactOptional(),
-  /** ISO 8601; null: never. Default: when the caller's own key does. */
-  expiresAt: z.iso.datetime({ offset: true }).nullable().exactOptional(),
+  expiresAt: z.iso
+    .datetime({ offset: true })
+    .nullable()
+    .exactOptional()
+    .describe("ISO 8601; null: never. Default: when the caller's own key does"),
 });
 export type KeyCreation = z.infer<typeof keyCreation>;
 
 /** Body of `POST /v1/keys/{id}/rotate`. */
 export const keyRotation = z.strictObject({
-  /** Seconds that the old key goes on being good. */
-  graceSeconds: z.int().min(0).max(604_800).default(0),
+  graceSeconds: z
+    .int()
+    .min(0)
+    .max(604_800)
+    .default(0)
+    .describe('Seconds that the old key goes on being good'),
 });
 
 export const keyRecord = z.object({

@@ -33,7 +33,7 @@ const systemText = z
   .refine((text) => !text.includes('\0'), 'must not contain a zero character');
 
 export const containerArgs = systemText;
-export const diskGb = z.int().min(1).max(65_536);
+export const diskGb = z.int().min(1).max(65_536).describe('GB');
 
 /** `<port>/<protocol>`: `8000/http`, `22/tcp`. */
 export const podPort = z.string().refine((text) => {
@@ -62,8 +62,7 @@ const mountPath = z
 /** @deprecated Host-local; does not survive its host. Prefer a network mount. */
 export const persistentMount = z
   .strictObject({
-    /** GB. */
-    size: z.int().min(10).max(65_536),
+    size: z.int().min(10).max(65_536).describe('GB'),
     path: mountPath,
   })
   .meta({ deprecated: true });
@@ -81,21 +80,18 @@ export const podMounts = z.strictObject({
 export type PodMounts = z.infer<typeof podMounts>;
 
 export const gpuConfig = z.strictObject({
-  /** Id of a GPU type of the catalogue. */
-  id: z.string().min(1).max(200),
+  id: z.string().min(1).max(200).describe('Id of a GPU type of the catalogue'),
   count: z.int().min(1).max(64).default(1),
 });
 
 export const cpuConfig = z.strictObject({
-  /** Id of a CPU flavour of the catalogue. */
-  id: z.string().min(1).max(200),
+  id: z.string().min(1).max(200).describe('Id of a CPU flavour of the catalogue'),
   vcpuCount: z
     .int()
     .min(2)
     .max(1_024)
     .refine((count) => Number.isInteger(Math.log2(count)), 'must be a power of two'),
-  /** GB. */
-  memory: z.int().min(1).max(65_536),
+  memory: z.int().min(1).max(65_536).describe('GB'),
 });
 
 export const podCloud = z.enum(['SECURE', 'COMMUNITY']);
@@ -105,8 +101,13 @@ export const podCreation = z
   .strictObject({
     name: resourceName,
     image: imageReference.exactOptional(),
-    /** Id of a template: what is not given here comes from it. */
-    template: z.string().min(1).max(200).nullable().exactOptional(),
+    template: z
+      .string()
+      .min(1)
+      .max(200)
+      .nullable()
+      .exactOptional()
+      .describe('Id of a template: what is not given here comes from it'),
     args: containerArgs.exactOptional(),
     disk: diskGb.exactOptional(),
     ports: podPorts.exactOptional(),
@@ -150,8 +151,7 @@ export const podActionRequest = z.strictObject({ action: z.enum(POD_ACTIONS) });
 const utilization = z.object({ util: z.int().min(0).max(100) });
 
 const podRuntime = z.object({
-  /** Seconds since the container started. */
-  uptime: z.int().min(0).exactOptional(),
+  uptime: z.int().min(0).exactOptional().describe('Seconds since the container started'),
   gpus: z
     .array(z.object({ util: z.int().min(0).max(100), memoryUtil: z.int().min(0).max(100) }))
     .exactOptional(),
@@ -175,12 +175,10 @@ export const podRecord = z.object({
   id: z.string(),
   name: z.string(),
   status: z.enum(POD_STATUSES),
-  /** Valid for the status as it is now. */
-  actions: z.array(z.enum(POD_ACTIONS)),
+  actions: z.array(z.enum(POD_ACTIONS)).describe('Valid for the status as it is now'),
   image: z.string(),
   args: z.string(),
-  /** GB; wiped on restart. */
-  disk: z.int().min(1),
+  disk: z.int().min(1).describe('GB; wiped on restart'),
   ports: z.array(z.string()),
   env: z.record(z.string(), z.string()),
   registry: z.string().nullable(),
@@ -190,27 +188,25 @@ export const podRecord = z.object({
   cloud: podCloud,
   dataCenterId: z.string().nullable(),
   template: z.string().nullable(),
-  /** USD an hour as it is now; 0 when EXITED or TERMINATED. */
-  cost: z.number(),
+  cost: z.number().describe('USD an hour as it is now; 0 when EXITED or TERMINATED'),
   locked: z.boolean(),
   globalNetworking: z.object({
     enabled: z.boolean(),
     ip: z.string().exactOptional(),
     internalDns: z.string().exactOptional(),
   }),
-  /** Null when it is not RUNNING. */
-  runtime: podRuntime.nullable(),
+  runtime: podRuntime.nullable().describe('Null when it is not RUNNING'),
   createdAt: z.iso.datetime(),
   startedAt: z.iso.datetime().nullable(),
-  /** Endpoint whose worker it is; beyond the specification, as the next. */
-  endpointId: z.string().nullable(),
-  /** Why it waits or what went wrong, in a sentence; null when there is nothing to say. */
-  reason: z.string().nullable(),
+  endpointId: z.string().nullable().describe('Endpoint whose worker it is; null: of none'),
+  reason: z
+    .string()
+    .nullable()
+    .describe('Why it waits or what went wrong, in a sentence; null when there is nothing to say'),
 });
 export type PodRecord = z.infer<typeof podRecord>;
 
 export const podList = z.object({
   pods: z.array(podRecord),
-  /** Of the next page; absent on the last. */
-  cursor: z.string().exactOptional(),
+  cursor: z.string().exactOptional().describe('Of the next page; absent on the last'),
 });

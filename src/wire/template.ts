@@ -9,12 +9,18 @@ export const templateCreation = z.strictObject({
   image: imageReference,
   args: containerArgs.default(''),
   env: podEnv.default({}),
-  /** GB. */
   disk: diskGb.default(20),
   ports: podPorts.default([]),
   registry: z.string().min(1).max(200).nullable().default(null),
-  /** Process engine: path of the handler module that workers run, on the platform's machine. */
-  handler: z.string().min(1).max(4_096).nullable().default(null),
+  handler: z
+    .string()
+    .min(1)
+    .max(4_096)
+    .nullable()
+    .default(null)
+    .describe(
+      "Process engine: path of the handler module that workers run, on the platform's machine",
+    ),
 });
 export type TemplateCreation = z.infer<typeof templateCreation>;
 
@@ -42,8 +48,10 @@ export const templateRecord = z.object({
   registry: z.string().nullable(),
   handler: z.string().nullable(),
   createdAt: z.iso.datetime(),
-  /** Grows with every change but that of the name; workers of an older one are replaced. */
-  version: z.int().min(1),
+  version: z
+    .int()
+    .min(1)
+    .describe('Grows with every change but that of the name; workers of an older one are replaced'),
 });
 export type TemplateRecord = z.infer<typeof templateRecord>;
 

@@ -167,7 +167,8 @@ describe('the program that deploys', () => {
     const program = blocks.find(({ text }) => text.startsWith('// deploy.ts\n'))?.text ?? '';
     expect(program).toContain(PRINTED_URL);
     await writeFile(join(folder, 'deploy.ts'), program.replace(PRINTED_URL, url));
-    const line = findLine('MILLRACE_KEY="$(sed').replace('npx node', process.execPath);
+    const printed = lines.find((each) => each.endsWith('node deploy.ts')) ?? '';
+    const line = printed.replace('npx node', process.execPath);
     const { exitCode, stderr, stdout } = await runCommandLine(line, folder);
     expect(stdout, stderr).toBe("{ hello: 'world' }\nmillrace-worker RUNNING\n");
     expect(exitCode).toBe(0);

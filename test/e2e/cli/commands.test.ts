@@ -2,7 +2,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Workplace } from './command-run.ts';
 
-const commands = ['dev', 'health', 'init', 'jobs', 'keys', 'logs', 'run', 'serve', 'worker'];
+const commands = [
+  ...['catalog', 'dev', 'endpoints', 'health', 'init', 'jobs', 'keys', 'logs', 'pods', 'run'],
+  ...['serve', 'templates', 'worker'],
+];
 
 let place: Workplace;
 

@@ -54,6 +54,20 @@ describe('where no route is', () => {
     expect(await readJson(response)).toMatchObject({ code: 'malformed' });
   });
 
+  it('a request without a Host header gets a 400 problem', async () => {
+    const { port } = await startPlatform();
+    const head = 'GET /healthz HTTP/1.1\r\n\r\n';
+    const answer = await exchange(port, [head], (soFar) => soFar.endsWith('}'));
+    expect(answer).toMatch(/^HTTP\/1.1 400/);
+    expect(answer).toContain('application/problem+json');
+    expect(answer).toContain('there is no Host header');
+  });
+
+  it('a request of HTTP/1.0 needs no Host header', async () => {
+    const { port } = await startPlatform();
+    expect(await exchange(port, ['GET /healthz HTTP/1.0\r\n\r\n'])).toMatch(/^HTTP\/1.1 200/);
+  });
+
   it('what is not HTTP gets a 400 problem and the end of the connection', async () => {
     const { port } = await startPlatform();
     const answer = await exchange(port, ['HELLO\r\n\r\n']);

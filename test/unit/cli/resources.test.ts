@@ -68,6 +68,7 @@ describe('millrace pods', () => {
     const [titles, row, more] = (await print(podsCommand, 'list', '--limit', '1')).split('\n');
     expect(titles).toMatch(/^ID +NAME +STATUS +ON +USD\/H +ENDPOINT +REASON$/);
     expect(row).toMatch(/^pod_\S+ +b +RUNNING +2 vCPU, 8 GB +0.25 +-$/);
+    expect(more).toMatch(/^more: --cursor \S+$/);
     const [, , cursor = ''] = more?.split(' ') ?? [];
     const next = await read(podsCommand, 'list', '--limit', '1', '--cursor', cursor);
     expect(next).toEqual({ pods: [expect.objectContaining({ name: 'a' })] });

@@ -141,6 +141,25 @@ describe('an endpoint', () => {
     expect(looks).toBeLessThanOrEqual(25);
   });
 
+  it('is left alone while it may have no workers, whatever waits there, until it may', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMax: 0 });
+    await world.submit(id);
+    await world.run(1_000);
+    let looks = 0;
+    afterLoads(world, () => {
+      looks++;
+    });
+    await world.run(30_000);
+    expect(looks).toBe(0);
+    for (let n = 0; n < 40; n++) await world.submit(id);
+    await world.run(1_000);
+    expect(looks).toBeLessThanOrEqual(3);
+    await world.platform.endpoints.update(OWNER, id, { workersMax: 1 });
+    await world.run(100);
+    expect(world.listRunning()).toHaveLength(1);
+  });
+
   it('that was only declared has no workers of its own', async () => {
     const world = await openWorld();
     await world.platform.endpoints.ensureEndpoint('declared');

@@ -1,0 +1,14 @@
+// The short form of test/soak/fuzz.test.ts.
+import { expect, it } from 'vitest';
+import { runFuzzer } from '../support/fuzz-run.ts';
+import { chooseSeed } from '../support/random.ts';
+
+it('1,500 requests, most of them wrong somewhere: each is answered as it has to be, and the platform works on', async () => {
+  const allowance = { pods: 12, endpoints: 3 };
+  const { faults, summary, tooMany } = await runFuzzer({
+    ...{ seed: chooseSeed(), requests: 1_500, allowance },
+  });
+  console.log(summary);
+  expect(faults).toEqual([]);
+  expect(tooMany).toBeLessThan(0.05);
+});

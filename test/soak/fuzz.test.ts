@@ -1,0 +1,15 @@
+// Requests that are wrong in every way that we could think of, of all users, to every operation.
+import { expect, it } from 'vitest';
+import { runFuzzer } from '../support/fuzz-run.ts';
+import { chooseSeed } from '../support/random.ts';
+
+it('20,000 requests, most of them wrong somewhere: each is answered as it has to be, and the platform works on', async () => {
+  const allowance = { pods: 40, endpoints: 10 };
+  const { faults, neverSucceeded, summary, tooMany } = await runFuzzer({
+    ...{ seed: chooseSeed(), requests: 20_000, allowance },
+  });
+  console.log(summary);
+  expect(faults).toEqual([]);
+  expect(tooMany).toBeLessThan(0.05);
+  expect(neverSucceeded).toEqual([]);
+});

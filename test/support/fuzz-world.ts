@@ -1,0 +1,415 @@
+// The platform that the fuzzer calls: three users, what they have, and what of it requests name.
+import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+import { cpuFlavorList } from '../../src/wire/catalog.ts';
+import { decodeFrames } from '../../src/wire/frames.ts';
+import { issuedKey } from '../../src/wire/key.ts';
+import { podList } from '../../src/wire/pod.ts';
+import { leaseHeader } from '../../src/wire/worker-link-schemas.ts';
+import type { Dice } from './fuzz-dice.ts';
+import {
+  type Ground,
+  RESOURCE_KINDS,
+  type ResourceKind,
+  type TakenLease,
+} from './fuzz-operations.ts';
+import type { Allowance } from './fuzz-safety.ts';
+import { STRANGE_TEXTS } from './fuzz-values.ts';
+import { fixture, PlatformProcess } from './processes.ts';
+
+const SERVER = fileURLToPath(new URL('../../examples/load-balanced/server.ts', import.meta.url));
+/** What the fuzzer never sends, and so must never get. */
+export const SECRET = 'what-only-bob-may-see';
+const POLL_MS = 50;
+/** So many of those that were taken are still spoken of. */
+const LEASES = 12;
+
+const created = z.looseObject({ id: z.string() });
+
+/** A user of the platform, and what he has by kind. */
+export interface User {
+  key: string;
+  ids: Record<ResourceKind, string[]>;
+}
+
+export interface Caller {
+  name: 'alice' | 'operator' | 'nobody';
+  /** Undefined: without a key. */
+  authorization: string | undefined;
+}
+
+export class FuzzWorld {
+  readonly platform: PlatformProcess;
+  readonly ground: Ground;
+  readonly allowance: Allowance;
+  /** She calls. */
+  readonly alice: User;
+  /** His things are nobody's business. */
+  readonly bob: User;
+  /** Every key that there ever was. */
+  readonly keys = new Set<string>();
+  /** With which Alice may do all, and with which she may do some. */
+  readonly #callers: { full: string; some: string[] };
+  readonly #issued: string[] = [];
+  readonly #leases: TakenLease[] = [];
+  readonly #before: unknown;
+
+  private constructor({ allowance, alice, before, bob, callers, cpu, platform }: Furnishing) {
+    this.platform = platform;
+    this.allowance = allowance;
+    this.alice = alice;
+    this.bob = bob;
+    this.#callers = callers;
+    this.#before = before;
+    this.ground = {
+      cpu,
+      pickId: (kind, dice) => dice.pickAny(alice.ids[kind]),
+      // Of the last ones: those before are mostly over.
+      pickLease: (dice) => dice.pickAny(this.#leases.slice(-LEASES)),
+    };
+    const known = [platform.adminKey, platform.workerKey, bob.key, callers.full, ...callers.some];
+    for (const key of known) this.keys.add(key);
+  }
+
+  static async open(allowance: Allowance): Promise<FuzzWorld> {
+    const platform = await PlatformProcess.start({
+      endpoints: ['declared'],
+      args: ['--engine', 'process', '--trust-users', '--take-wait-ms', '300'],
+    });
+    try {
+      return new FuzzWorld(await furnish(platform, { ...allowance }));
+    } catch (error) {
+      await platform.close();
+      throw error;
+    }
+  }
+
+  get port(): number {
+    return Number(new URL(this.platform.url).port);
+  }
+
+  /** Who calls, with what. */
+  chooseCaller(dice: Dice): Caller {
+    const alice = (key: string): Caller => ({ name: 'alice', authorization: `Bearer ${key}` });
+    const nobody = (authorization?: string): Caller => ({ name: 'nobody', authorization });
+    const { adminKey } = this.platform;
+    const { full, some } = this.#callers;
+    return dice.weigh<() => Caller>(
+      [
+        [66, () => alice(full)],
+        [12, () => alice(dice.pickAny(some) ?? full)],
+        [8, () => alice(dice.pickAny(this.#issued) ?? full)],
+        [6, () => ({ name: 'operator', authorization: adminKey })],
+        [3, () => nobody()],
+        [5, () => nobody(dice.pick(listMalformed(full)))],
+      ],
+      nobody,
+    )();
+  }
+
+  /** The path with something for each parameter: what there is, what is another's, what is not. */
+  fill(path: string, dice: Dice, { name }: Caller): string {
+    const [queue = '', , balanced = ''] = this.alice.ids.endpoint;
+    const usual = path.startsWith('/lb/') ? balanced : queue;
+    const isUsual = name === 'alice' && !path.startsWith('/v1/') && dice.chance(0.6);
+    return path
+      .replace(':endpoint', (kind) => (isUsual ? usual : kind))
+      .replaceAll(/:(\w+)/g, (_, kind: string) => this.#nameOne(kind, dice, name))
+      .replace('*', () => this.#nameWorker(dice));
+  }
+
+  #nameOne(name: string, dice: Dice, caller: Caller['name']): string {
+    const kind = RESOURCE_KINDS.find((each) => each === name) ?? 'job';
+    const nothing = '019a9999-9999-7999-8999-999999999999';
+    const own = caller === 'operator' ? 'declared' : dice.pickAny(this.alice.ids[kind]);
+    // The operator may do what he likes with the keys of others.
+    const others = caller === 'operator' ? nothing : dice.pickAny(this.bob.ids[kind]);
+    const id = dice.weigh<string | undefined>(
+      [
+        [78, own],
+        [12, others],
+        [5, nothing],
+        [5, encodeURIComponent(dice.pick(STRANGE_TEXTS).toWellFormed())],
+      ],
+      own,
+    );
+    return id || nothing;
+  }
+
+  #nameWorker(dice: Dice): string {
+    const worker = `worker-${dice.integer(1, 5)}`;
+    const job = dice.pickAny(this.alice.ids.job) ?? 'none';
+    return dice.pick([worker, worker, `${worker}/${job}-a1`, '$RUNPOD_POD_ID', 'tokens', 'upper']);
+  }
+
+  /** Of what was made by a request: for those to come. @returns what is wrong with it */
+  learn(route: string, { body, caller }: { body: string; caller: Caller }): string[] {
+    const made = created.parse(JSON.parse(body));
+    const { ids } = this.alice;
+    if (route === 'POST /v1/keys' || route.endsWith('/rotate')) {
+      const { key, userId } = issuedKey.parse(made);
+      this.keys.add(key);
+      if (caller.name !== 'alice') return [];
+      this.#issued.push(key);
+      ids.key.push(made.id);
+      return userId === 'alice' ? [] : [`a key of ${userId} was made with one of alice`];
+    }
+    if (caller.name !== 'alice') return [];
+    if (route === 'POST /v2/pods') ids.pod.push(made.id);
+    if (route === 'POST /v1/templates') ids.template.push(made.id);
+    if (route === 'POST /v1/endpoints') ids.endpoint.push(made.id);
+    if (/\/run(sync)?$/.test(route)) ids.job.push(made.id);
+    return [];
+  }
+
+  /** The leases of a take that was answered with frames. */
+  learnLeases(body: Buffer, workerId: string): void {
+    for (const { header } of decodeFrames(body)) {
+      const { attempt, jobId, token } = leaseHeader.parse(header);
+      this.#leases.push({ attempt, jobId, token, workerId });
+    }
+  }
+
+  /** What is wrong with the platform when all is over. */
+  async examine(): Promise<string[]> {
+    const faults: string[] = [];
+    const { exitCode, signalCode } = this.platform.process.child;
+    if (exitCode !== null || signalCode !== null) return ['the platform has ended'];
+    const after = await describeBelongings(this.platform, this.bob);
+    if (JSON.stringify(after) !== JSON.stringify(this.#before)) {
+      faults.push(`bob's things: ${JSON.stringify(this.#before)} became ${JSON.stringify(after)}`);
+    }
+    const { output } = this.platform.process;
+    for (const key of this.keys) {
+      const [, secret = key] = key.split('mr_');
+      if (output.includes(secret)) faults.push('there is a key in the log');
+    }
+    if (output.includes(SECRET)) faults.push("there is something of bob's in the log");
+    const alarming = /^.*(unhandled|uncaught|request failed|\(node:\d+\)|"level":[56]0).*$/im;
+    const [line] = alarming.exec(output) ?? [];
+    if (line !== undefined) faults.push(`in the log: ${line.slice(0, 2_000)}`);
+    return faults;
+  }
+
+  /** A worker pod does a job, and a pod has its life: the platform is not only alive. */
+  async useOnceMore(): Promise<void> {
+    const { key } = this.bob;
+    const templateId = await make(this.platform, key, '/v1/templates', {
+      ...{ name: 'worker', image: 'none', handler: fixture('tagged.ts') },
+    });
+    const endpoint = await make(this.platform, key, '/v1/endpoints', {
+      ...{ name: 'after', templateId, workersMax: 1, idleTimeout: 1 },
+    });
+    const input = { n: 5, ms: 0 };
+    const ran = await call(this.platform, key, `/v2/${endpoint}/runsync?wait=60000`, { input });
+    const { output } = z.looseObject({ output: z.unknown() }).parse(ran);
+    if (JSON.stringify(output) !== '{"n":5,"tag":"none"}') {
+      throw new Error(`the job was not done: ${JSON.stringify(ran)}`);
+    }
+    const pod = await make(this.platform, key, '/v2/pods', this.#describePod());
+    await this.#untilPod(pod, 'RUNNING');
+    await call(this.platform, key, `/v2/pods/${pod}/action`, { action: 'stop' });
+    await this.#untilPod(pod, 'EXITED');
+    await call(this.platform, key, `/v2/pods/${pod}/action`, { action: 'start' });
+    await this.#untilPod(pod, 'RUNNING');
+    await call(this.platform, key, `/v2/pods/${pod}/action`, { action: 'terminate' });
+  }
+
+  #describePod(): object {
+    return { name: 'after', image: 'none', args: 'sleep 600', cpu: this.ground.cpu };
+  }
+
+  async #untilPod(pod: string, status: string): Promise<void> {
+    for (;;) {
+      const seen = await call(this.platform, this.bob.key, `/v2/pods/${pod}`);
+      if (z.looseObject({ status: z.string() }).parse(seen).status === status) return;
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
+  }
+
+  /** Nothing of what was started is left. */
+  async close(): Promise<void> {
+    const { exitCode, signalCode } = this.platform.process.child;
+    try {
+      if (exitCode !== null || signalCode !== null) await this.platform.restart();
+      const keys = [this.#callers.full, this.bob.key];
+      for (const key of keys) await endAll(this.platform, key);
+    } finally {
+      await this.platform.close();
+    }
+  }
+}
+
+interface Furnishing {
+  platform: PlatformProcess;
+  allowance: Allowance;
+  alice: User;
+  bob: User;
+  callers: { full: string; some: string[] };
+  cpu: Ground['cpu'];
+  before: unknown;
+}
+
+async function furnish(platform: PlatformProcess, allowance: Allowance): Promise<Furnishing> {
+  const key = async (userId: string, scopes: string[]): Promise<string> => {
+    const creation = { name: `key of ${userId}`, userId, scopes };
+    return issuedKey.parse(await call(platform, platform.adminKey, '/v1/keys', creation)).key;
+  };
+  const full = await key('alice', ['admin']);
+  const { cpus } = cpuFlavorList.parse(await call(platform, full, '/v2/catalog/cpus'));
+  const [flavor] = cpus;
+  if (!flavor) throw new Error('the catalogue has no processors');
+  const cpu = { id: flavor.id, vcpuCount: Math.min(...flavor.vcpuCounts), memory: 1 };
+  const bob = await furnishBob(platform, { cpu, key: await key('bob', ['admin']) });
+  const alice = await furnishAlice(platform, { cpu, key: full });
+  const [queue = ''] = alice.ids.endpoint;
+  const some = await Promise.all([
+    key('alice', ['worker']),
+    key('alice', ['jobs:read', 'endpoints:read', 'pods:read', 'keys:read']),
+    key('alice', [`jobs:read:${queue}`, `jobs:write:${queue}`, `worker:${queue}`]),
+  ]);
+  const before = await describeBelongings(platform, bob);
+  return { platform, allowance, alice, bob, callers: { full, some }, cpu, before };
+}
+
+interface Start {
+  key: string;
+  cpu: Ground['cpu'];
+}
+
+/** Her first endpoint has no workers but those that the fuzzer plays, her second one passes requests on. */
+async function furnishAlice(platform: PlatformProcess, { cpu, key }: Start): Promise<User> {
+  const idle = await make(platform, key, '/v1/templates', {
+    name: 'a',
+    image: 'none',
+    args: 'true',
+  });
+  const serving = await make(platform, key, '/v1/templates', {
+    ...{ name: 'web', image: 'none', ports: ['8000/http'] },
+    args: `'${process.execPath}' '${SERVER}'`,
+  });
+  const endpoint = (templateId: string, more: object) =>
+    make(platform, key, '/v1/endpoints', { name: 'alice', templateId, ...more });
+  const queue = await endpoint(idle, { workersMax: 0 });
+  const balanced = await endpoint(serving, {
+    ...{ type: 'LOAD_BALANCER', workersMin: 1, workersMax: 1 },
+  });
+  await untilServed(platform, key, balanced);
+  const jobs = [0, 1].map((n) => make(platform, key, `/v2/${queue}/run`, { input: { n } }));
+  const pod = await make(platform, key, '/v2/pods', {
+    ...{ name: 'alice', image: 'none', args: 'sleep 600', cpu },
+  });
+  return {
+    key,
+    // Those in front are named more often than what comes and goes.
+    ids: {
+      ...{ endpoint: [queue, queue, balanced], job: await Promise.all(jobs), key: [] },
+      ...{ pod: [pod], template: [] },
+    },
+  };
+}
+
+async function untilServed(platform: PlatformProcess, key: string, endpoint: string) {
+  const answer = await fetch(`${platform.url}/lb/${endpoint}/ping`, {
+    headers: { authorization: key },
+  });
+  if (!answer.ok) throw new Error(`the endpoint does not serve: ${await answer.text()}`);
+}
+
+async function furnishBob(platform: PlatformProcess, { cpu, key }: Start): Promise<User> {
+  const template = await make(platform, key, '/v1/templates', {
+    ...{ name: SECRET, image: 'none', args: 'true', env: { SECRET } },
+  });
+  const endpoint = await make(platform, key, '/v1/endpoints', {
+    ...{ name: SECRET, templateId: template, workersMax: 0 },
+  });
+  const job = await make(platform, key, `/v2/${endpoint}/run`, { input: { SECRET } });
+  const pod = await make(platform, key, '/v2/pods', {
+    ...{ name: SECRET, image: 'none', args: 'sleep 600', env: { SECRET }, cpu },
+  });
+  const spare = await make(platform, key, '/v1/keys', { name: SECRET, scopes: ['jobs:read'] });
+  return {
+    key,
+    ids: { endpoint: [endpoint], job: [job], key: [spare], pod: [pod], template: [template] },
+  };
+}
+
+/** All that nobody but Bob changes. */
+async function describeBelongings(platform: PlatformProcess, { ids, key }: User): Promise<unknown> {
+  const [endpoint = '', job = '', pod = ''] = [ids.endpoint[0], ids.job[0], ids.pod[0]];
+  const paths = [
+    `/v1/endpoints/${endpoint}`,
+    `/v1/templates/${ids.template[0]}`,
+    `/v1/keys/${ids.key[0]}`,
+    `/v2/${endpoint}/health`,
+  ];
+  const records = await Promise.all(paths.map((path) => call(platform, key, path)));
+  const shown = z.looseObject({ id: z.string(), name: z.unknown().optional() });
+  const { status } = z
+    .object({ status: z.string() })
+    .parse(await call(platform, key, `/v2/${endpoint}/status/${job}`));
+  const { env, id, locked, name } = shown
+    .extend({ env: z.unknown(), locked: z.boolean() })
+    .parse(await call(platform, key, `/v2/pods/${pod}`));
+  return [...records, { status }, { env, id, locked, name }];
+}
+
+/** Words that are no key of anybody's. */
+function listMalformed(key: string): [string, ...string[]] {
+  return [
+    '',
+    'Bearer',
+    'Bearer ',
+    key.slice(0, -1),
+    `Basic ${key}`,
+    `Bearer ${key} ${key}`,
+    `Bearer mr_${'A'.repeat(43)}`,
+    `Bearer ${'x'.repeat(10_000)}`,
+    'Bearer caf\u00e9',
+  ];
+}
+
+async function endAll(platform: PlatformProcess, key: string): Promise<void> {
+  const headers = { authorization: key };
+  const remove = (path: string) => fetch(`${platform.url}${path}`, { method: 'DELETE', headers });
+  const list = z.object({ endpoints: z.array(created) });
+  const { endpoints } = list.parse(await call(platform, key, '/v1/endpoints?limit=1000'));
+  for (const { id } of endpoints) await remove(`/v1/endpoints/${id}`);
+  for (;;) {
+    const { pods } = podList.parse(await call(platform, key, '/v2/pods?limit=1000'));
+    const left = pods.filter(({ status }) => status !== 'TERMINATED');
+    if (left.length === 0) return;
+    for (const { id, locked } of left) {
+      if (locked) await call(platform, key, `/v2/pods/${id}`, { locked: false }, 'PATCH');
+      await remove(`/v2/pods/${id}`);
+    }
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+async function make(
+  platform: PlatformProcess,
+  key: string,
+  path: string,
+  body: object,
+): Promise<string> {
+  return created.parse(await call(platform, key, path, body)).id;
+}
+
+/** What a call that has to succeed answers. */
+async function call(
+  platform: PlatformProcess,
+  key: string,
+  path: string,
+  body?: object,
+  method = body ? 'POST' : 'GET',
+): Promise<unknown> {
+  const response = await fetch(`${platform.url}${path}`, {
+    method,
+    headers: { authorization: key, ...(body && { 'content-type': 'application/json' }) },
+    ...(body && { body: JSON.stringify(body) }),
+  });
+  const text = await response.text();
+  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`);
+  return text === '' ? undefined : JSON.parse(text);
+}
