@@ -14,44 +14,59 @@ const ENDPOINTS = 1_000;
 const JOBS_EACH = 100;
 const CLIENTS = 32;
 const TAKES = 1_000;
+/** Taken from one platform before it is the other's turn. */
+const TAKES_IN_TURN = 50;
 /** Has a worker, in a crowd and alone. */
 const SERVED = 'served';
-/** For what the start has left to be freed. */
+/** For what was done before to be over. */
 const SETTLE_MS = 3_000;
 const IDLE_MS = 20_000;
 const ARGS = ['--engine', 'process', '--endpoint', SERVED];
 
-interface Seen {
+interface Crowd {
+  endpoints: number;
+  jobsEach: number;
+}
+
+interface Rest {
   startMs: number;
   rssMb: number;
   /** Of a minute in which nobody asks for anything. */
   idleCpuMs: number;
-  takeMs: number[];
 }
 
 export async function measureCrowd(): Promise<Figure[]> {
-  const empty = await inFolder(visit);
-  const deployed = await inFolder(async (folder) => {
-    await fill(folder, 0);
-    return visit(folder);
-  });
-  const crowd = await inFolder(async (folder) => {
-    const filledMb = await fill(folder, JOBS_EACH);
-    return { filledMb, ...(await visit(folder)) };
-  });
-  const name = '1,000 endpoints, 100,000 queued jobs';
-  return [
-    ...compare('1,000 endpoints', deployed, empty),
-    {
-      ...{ name: `${name}: memory when they have come`, unit: 'MB RSS', value: crowd.filledMb },
-      floors: [{ name: 'of none', value: empty.rssMb }],
-    },
-    ...compare(name, crowd, empty),
-  ];
+  const empty = await openFolder();
+  const deployed = await openFolder();
+  const crowd = await openFolder();
+  const alone = await openFolder();
+  try {
+    await fill(deployed, { endpoints: ENDPOINTS, jobsEach: 0 });
+    const crowdMb = await fill(crowd, { endpoints: ENDPOINTS, jobsEach: JOBS_EACH });
+    const aloneMb = await fill(alone, { endpoints: 1, jobsEach: ENDPOINTS * JOBS_EACH });
+    const floor = await rest(empty);
+    const name = '1,000 endpoints, 100,000 queued jobs';
+    return [
+      ...compareRest('1,000 endpoints', await rest(deployed), floor),
+      ...compareRest(name, await rest(crowd), floor),
+      {
+        ...{ name: `${name}: memory when they have come`, unit: 'MB RSS', value: crowdMb },
+        floors: [{ name: 'the same jobs, one endpoint', value: aloneMb }],
+      },
+      ...(await compareTakes(`${name}: take`, crowd, empty)),
+      ...(await compareTakes('100,000 jobs on another endpoint: take', alone, empty)),
+    ];
+  } finally {
+    for (const folder of [empty, deployed, crowd, alone]) await rm(folder, { recursive: true });
+  }
 }
 
-function compare(what: string, crowd: Seen, empty: Seen): Figure[] {
-  const figure = (name: string, unit: string, read: (seen: Seen) => number) => ({
+function openFolder(): Promise<string> {
+  return mkdtemp(join(tmpdir(), 'millrace-bench-'));
+}
+
+function compareRest(what: string, crowd: Rest, empty: Rest): Figure[] {
+  const figure = (name: string, unit: string, read: (seen: Rest) => number) => ({
     ...{ name: `${what}: ${name}`, unit, value: read(crowd) },
     floors: [{ name: 'of none', value: read(empty) }],
   });
@@ -59,27 +74,16 @@ function compare(what: string, crowd: Seen, empty: Seen): Figure[] {
     figure('start', 'ms', ({ startMs }) => startMs),
     figure('memory after a start', 'MB RSS', ({ rssMb }) => rssMb),
     figure('processor time of an idle minute', 'ms', ({ idleCpuMs }) => idleCpuMs),
-    figure('take p50', 'ms', ({ takeMs }) => percentile(takeMs, 0.5)),
-    figure('take p99', 'ms', ({ takeMs }) => percentile(takeMs, 0.99)),
   ];
 }
 
-async function inFolder<T>(measure: (folder: string) => Promise<T>): Promise<T> {
-  const folder = await mkdtemp(join(tmpdir(), 'millrace-bench-'));
-  try {
-    return await measure(folder);
-  } finally {
-    await rm(folder, { recursive: true });
-  }
-}
-
 /** Endpoints that could have workers and are to have none, each with so many jobs. @returns MB then */
-async function fill(folder: string, jobsEach: number): Promise<number> {
+async function fill(folder: string, { endpoints, jobsEach }: Crowd): Promise<number> {
   const platform = await startPlatformIn(folder, ARGS);
   try {
     const template = { name: 'bench', image: 'none', args: 'sleep 1' };
     const templateId = await create(platform, '/v1/templates', template);
-    for (let i = 0; i < ENDPOINTS; i++) {
+    for (let i = 0; i < endpoints; i++) {
       const endpoint = { name: `bench ${i}`, templateId, workersMax: 0 };
       const id = await create(platform, '/v1/endpoints', endpoint);
       if (jobsEach > 0) await submit(platform, id, jobsEach);
@@ -91,8 +95,8 @@ async function fill(folder: string, jobsEach: number): Promise<number> {
   }
 }
 
-/** Starts it again on what is there. */
-async function visit(folder: string): Promise<Seen> {
+/** Starts it again on what is there, and asks it for nothing. */
+async function rest(folder: string): Promise<Rest> {
   const startedAt = performance.now();
   const platform = await startPlatformIn(folder, ARGS);
   const startMs = performance.now() - startedAt;
@@ -102,11 +106,31 @@ async function visit(folder: string): Promise<Seen> {
     const before = await readCpuMs(platform.pid);
     await sleep(IDLE_MS);
     const idleCpuMs = ((await readCpuMs(platform.pid)) - before) * (60_000 / IDLE_MS);
-    await submit(platform, SERVED, TAKES);
-    return { startMs, rssMb, idleCpuMs, takeMs: await timeTakes(platform, SERVED, TAKES) };
+    return { startMs, rssMb, idleCpuMs };
   } finally {
     await platform.stop();
   }
+}
+
+/** From both platforms in turns, so that what else the machine does strikes both. */
+async function compareTakes(name: string, crowd: string, empty: string): Promise<Figure[]> {
+  const platforms = [await startPlatformIn(crowd, ARGS), await startPlatformIn(empty, ARGS)];
+  const times: number[][] = [[], []];
+  try {
+    for (const platform of platforms) await submit(platform, SERVED, TAKES);
+    for (let taken = 0; taken < TAKES; taken += TAKES_IN_TURN) {
+      for (const [place, platform] of platforms.entries()) {
+        times[place]?.push(...(await timeTakes(platform, SERVED, TAKES_IN_TURN)));
+      }
+    }
+  } finally {
+    for (const platform of platforms) await platform.stop();
+  }
+  const [own = [], floor = []] = times;
+  return [0.5, 0.99].map((share) => ({
+    ...{ name: `${name} p${share * 100}`, unit: 'ms', value: percentile(own, share) },
+    floors: [{ name: 'of none', value: percentile(floor, share) }],
+  }));
 }
 
 async function submit(platform: Platform, endpoint: string, jobs: number): Promise<void> {

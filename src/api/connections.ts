@@ -24,6 +24,14 @@ export class Connections {
     this.#open.set(request.socket, response);
   }
 
+  /** Whatever else is written to it would be read as a part of an answer, or as that to another request. */
+  isAnswering(socket: Socket): boolean {
+    const last = this.#open.get(socket);
+    if (!last || last.writableFinished) return false;
+    // Behind an answer that is not over yet, the last one has no socket.
+    return last.headersSent || last.socket === null;
+  }
+
   /**
    * Node's own closeIdleConnections spares those that have not sent anything yet, and clients open
    * such in advance.

@@ -141,9 +141,9 @@ class Exchange implements Dispatcher.DispatchHandler {
     if (!upgrade) throw new Error('a worker has left HTTP and was not asked to');
     this.#answer(status, { ...headers, connection: undefined });
     this.#response.end();
-    const { head, socket } = upgrade;
+    const { socket } = upgrade;
     const end = () => this.#end('over');
-    joinTunnel({ client: socket, worker, head, clock }).then(end, end);
+    joinTunnel({ client: socket, worker, head: upgrade.takeEarly(), clock }).then(end, end);
   }
 
   /** Undici has no controller for what it refuses itself. */
@@ -200,7 +200,7 @@ class Exchange implements Dispatcher.DispatchHandler {
 
   #fail(error: Error): void {
     const { headersLimitMs, log, request } = this.#passage;
-    const code = 'code' in error ? String(error.code) : error.name;
+    const code = 'code' in error && error.code !== undefined ? String(error.code) : error.name;
     this.#release();
     if (code === 'UND_ERR_INVALID_ARG') {
       const detail = 'the request has a path or a header that cannot be passed on';

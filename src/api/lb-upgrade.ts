@@ -7,17 +7,19 @@ import type { Clock } from '../base/clock.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { readTokens } from './lb-headers.ts';
 import { isBalancedTarget } from './lb-path.ts';
-import { writeRawProblem } from './problem-reply.ts';
+import { endWithProblem } from './problem-reply.ts';
 
 /** When one side has ended, the other gets so long to take what was still sent to it. */
 const CLOSE_MS = 10_000;
+/** Of what a client sends before the worker has agreed. */
+const MAX_EARLY_BYTES = 65_536;
 
 export interface UpgradeRequest {
   /** As the client names it: `websocket`. */
   protocol: string;
   socket: Socket;
-  /** What came behind the request's head. */
-  head: Buffer;
+  /** Gives what has come behind the request's head, and leaves the rest to whoever reads on. */
+  takeEarly(): Buffer;
 }
 
 const upgradeRequests = new WeakMap<IncomingMessage, UpgradeRequest>();
@@ -38,7 +40,7 @@ export function mayUpgrade({ headers, url = '' }: IncomingMessage): boolean {
 }
 
 /** Leads requests that would leave HTTP to the same listener as the others. */
-export function serveUpgrades(server: Server, listener: RequestListener): void {
+export function serveUpgrades(server: Server, listener: RequestListener, clock: Clock): void {
   server.on('upgrade', (request: IncomingMessage, _stream: Duplex, head: Buffer) => {
     const { headers, socket } = request;
     const response = new ServerResponse(request);
@@ -53,7 +55,8 @@ export function serveUpgrades(server: Server, listener: RequestListener): void {
       return;
     }
     if (mayUpgrade(request)) {
-      upgradeRequests.set(request, { protocol: headers.upgrade ?? '', socket, head });
+      const takeEarly = readEarly(socket, head);
+      upgradeRequests.set(request, { protocol: headers.upgrade ?? '', socket, takeEarly });
     }
     response.once('finish', () => {
       response.detachSocket(socket);
@@ -64,8 +67,25 @@ export function serveUpgrades(server: Server, listener: RequestListener): void {
   server.on('connect', (_request: IncomingMessage, stream: Duplex) => {
     const detail = 'CONNECT: this is no proxy to other hosts';
     stream.on('error', () => stream.destroy());
-    stream.end(writeRawProblem(new ProblemError('malformed', detail)));
+    endWithProblem(stream, { problem: new ProblemError('malformed', detail), clock });
   });
+}
+
+/** A client that goes away is noticed by reading alone; one that ends its side counts as gone, as elsewhere. */
+function readEarly(socket: Socket, head: Buffer): () => Buffer {
+  const pieces = [head];
+  let bytes = head.length;
+  const keep = (piece: Buffer) => {
+    pieces.push(piece);
+    bytes += piece.length;
+    if (bytes >= MAX_EARLY_BYTES) socket.pause();
+  };
+  const leave = () => socket.destroy();
+  socket.on('data', keep).once('end', leave);
+  return () => {
+    socket.pause().off('data', keep).off('end', leave);
+    return Buffer.concat(pieces);
+  };
 }
 
 /**

@@ -2,6 +2,7 @@
 // clients of a route know another form.
 import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
@@ -148,8 +149,23 @@ function toProblemOfFramework(error: unknown): ProblemError | undefined {
   }
 }
 
-/** For what is not even a request: there is only the socket. */
-export function writeRawProblem(error: ProblemError): string {
+/**
+ * For what is not even a request: there is only the socket. It ends with the answer, and a client that
+ * holds on to it, or goes on sending, does so for a moment only.
+ */
+export function endWithProblem(
+  socket: Duplex,
+  { clock, problem }: { problem: ProblemError; clock: Clock },
+): void {
+  socket.end(writeRawProblem(problem));
+  socket.resume();
+  socket.once(
+    'close',
+    clock.after(LINGER_MS, () => socket.destroy()),
+  );
+}
+
+function writeRawProblem(error: ProblemError): string {
   const body = JSON.stringify(error.toProblem());
   return [
     `HTTP/1.1 ${error.status} ${error.toProblem().title}`,

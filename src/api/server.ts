@@ -33,7 +33,7 @@ import { mayUpgrade, serveExpectations, serveUpgrades } from './lb-upgrade.ts';
 import { createMetrics } from './metrics.ts';
 import { addOpenApiRoutes } from './openapi-routes.ts';
 import { addPodBodyRoutes, addPodRoutes } from './pod-routes.ts';
-import { ProblemReplies, writeRawProblem } from './problem-reply.ts';
+import { endWithProblem, ProblemReplies } from './problem-reply.ts';
 import type { RateGate } from './rate-limit.ts';
 import { addRunpodClientRoutes } from './runpod-client-routes.ts';
 import { addRunpodWorkerRoutes } from './runpod-worker-routes.ts';
@@ -123,6 +123,8 @@ const LISTENER_OPTIONS: ServerOptions = {
   // Longer than the minute that load balancers keep connections: they close first.
   keepAliveTimeout: 75_000,
   noDelay: true,
+  // Nothing else tells of a client that vanished while neither side has anything to say.
+  ...{ keepAlive: true, keepAliveInitialDelay: 60_000 },
   // The guard asks for one: Node's own refusal would be no problem.
   requireHostHeader: false,
   shouldUpgradeCallback: mayUpgrade,
@@ -152,8 +154,11 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
     serverFactory: (listener) => createListener(listener, options, connections),
     frameworkErrors: (error, request, reply) => problems.send(error, request, reply),
     clientErrorHandler: (error, socket) => {
-      if (socket.writable && error.code !== 'ECONNRESET') {
-        socket.end(writeRawProblem(describeClientError(error)));
+      const isReset = error.code === 'ECONNRESET';
+      // What comes behind what could not be read cannot be read either.
+      if (socket.writableEnded && !socket.destroyed && !isReset) return;
+      if (socket.writable && !isReset && !connections.isAnswering(socket)) {
+        endWithProblem(socket, { problem: describeClientError(error), clock });
       } else socket.destroy();
     },
   });
@@ -210,7 +215,7 @@ function addResourceScopes(app: FastifyInstance, options: ApiServerOptions): voi
 
 function createListener(
   listener: RequestListener,
-  { tls }: ApiServerOptions,
+  { clock, tls }: ApiServerOptions,
   connections: Connections,
 ): Server {
   const note: RequestListener = (request, response) => {
@@ -220,7 +225,7 @@ function createListener(
   const server = tls
     ? createHttpsServer({ ...LISTENER_OPTIONS, ...tls }, note)
     : createHttpServer(LISTENER_OPTIONS, note);
-  serveUpgrades(server, note);
+  serveUpgrades(server, note, clock);
   serveExpectations(server, note);
   // Node itself would refuse an expectation that it does not know, without a problem in the answer.
   server.on('checkExpectation', note);

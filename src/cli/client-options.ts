@@ -52,7 +52,10 @@ export async function callPlatform<T>(call: () => Promise<T>): Promise<T> {
   } catch (error) {
     if (error instanceof UnreachableError) throw new CommandError(error.message);
     if (!(error instanceof ApiError)) throw error;
-    const { errors = [] } = error.problem;
-    throw new CommandError([error.message, ...errors.map((each) => `  ${each}`)].join('\n'));
+    const { detail, errors = [], status, title } = error.problem;
+    // Of a failed validation the detail is that of the first error, or of all.
+    const isTold = errors.some((each) => detail.includes(each));
+    const first = isTold ? `${title} (${status}):` : error.message;
+    throw new CommandError([first, ...errors.map((each) => `  ${each}`)].join('\n'));
   }
 }

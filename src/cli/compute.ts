@@ -17,6 +17,7 @@ import { PodTargets } from '../control/worker-targets.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { Store } from '../store/store.ts';
+import type { WorkerFolders } from './worker-folders.ts';
 
 export interface ComputeOptions {
   store: Store;
@@ -26,6 +27,8 @@ export interface ComputeOptions {
   /** Undefined: nothing runs pods. Closed with this. */
   engine: Engine | undefined;
   processUsers: 'owner' | 'all';
+  /** Undefined: what workers in pods have not delivered ends with their containers. */
+  workerFolders?: WorkerFolders | undefined;
 }
 
 interface StartOptions {
@@ -101,7 +104,12 @@ export class Compute {
     };
     const { endpoints } = this;
     const shared = { store, clock, log, endpoints };
-    const deletion = new EndpointDeletion({ ...shared, jobs: removal, endWorkers });
+    const forget = (endpointId: string) => {
+      removal.forget(endpointId);
+      void this.#tidyFolders();
+    };
+    const jobs = { drop: removal.drop.bind(removal), forget };
+    const deletion = new EndpointDeletion({ ...shared, jobs, endWorkers });
     this.#closers.push(() => deletion.close());
     await deletion.start();
     for (const name of names) await deletion.settled(name);
@@ -113,7 +121,16 @@ export class Compute {
     const { catalog, decisions, endpoints, templates } = this;
     const { clock, log } = this.#options;
     const { balancer, engine, pods } = this.#machinery;
-    const workerPods = new WorkerPods({ url: () => url, keys, endpoints, pods, log });
+    const { workerFolders } = this.#options;
+    const workerPods = new WorkerPods({
+      ...{ url: () => url, keys, endpoints, pods, log },
+      ...(workerFolders && { stateDirOf: (id: string) => workerFolders.locate(id) }),
+      onGone: async (endpointId, podId) => {
+        const left = (await workerFolders?.readLeft(endpointId, podId)) ?? [];
+        await queue.buryPod(endpointId, podId, left);
+        await this.#tidyFolders();
+      },
+    });
     const environmentOf = workerPods.environmentOf.bind(workerPods);
     const shared = { catalog, clock, log };
     const reconciler = new Reconciler({ pods: pods.live, engine, ...shared, environmentOf });
@@ -129,7 +146,18 @@ export class Compute {
     );
     await reconciler.start();
     await workerPods.start();
+    await this.#tidyFolders();
     fleet.start();
+  }
+
+  async #tidyFolders(): Promise<void> {
+    const all = this.#machinery?.pods;
+    await this.#options.workerFolders?.tidy(() => {
+      const pods = all?.all() ?? [];
+      const known = this.endpoints.all().map(({ id }) => id);
+      const owners = pods.flatMap(({ endpointId }) => endpointId ?? []);
+      return { endpoints: new Set([...known, ...owners]), pods: new Set(pods.map(({ id }) => id)) };
+    });
   }
 
   /** Every request that waits for a worker is answered; those under way go on until `close`. */

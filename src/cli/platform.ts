@@ -1,5 +1,6 @@
 // The platform put together in this process: data folder, store, queue, keys, what runs pods, HTTP
 // server. `serve` is this alone, `dev` this and workers.
+import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import type { RateLimits } from '../api/rate-windows.ts';
 import { type ApiServerOptions, createServer } from '../api/server.ts';
@@ -27,6 +28,7 @@ import { integer, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
 import { openRateGate } from './rate-limits.ts';
 import { locateWebhookSecrets, useWebhookSecrets } from './webhook-secrets.ts';
+import { WorkerFolders } from './worker-folders.ts';
 
 /** Of every command that runs a platform. */
 export const portOption = integer({
@@ -151,7 +153,10 @@ async function openCompute(
   const usage = new GpuUsage('nvidia-smi');
   const measureGpus = (uuids: readonly string[]) => usage.measure(uuids);
   const engine = await openEngine({ kind, dockerHost, dataFolder, devices, measureGpus, log });
-  const compute = await Compute.open({ store, clock, log, catalog, engine, processUsers });
+  const workerFolders =
+    kind === 'process' ? new WorkerFolders({ path: join(dataFolder, 'workers'), log }) : undefined;
+  const parts = { store, clock, log, catalog, engine, processUsers, workerFolders };
+  const compute = await Compute.open(parts);
   closers.push(() => compute.close());
   return compute;
 }
@@ -210,8 +215,12 @@ function explainListenError(error: unknown, { host, port }: Parts): unknown {
 }
 
 function openStore(folder: string) {
+  const path = join(folder, 'millrace.db');
   try {
-    return openSqliteStore({ path: join(folder, 'millrace.db') });
+    // Environments and payloads are in it. SQLite would let everybody read what it makes, and gives
+    // the files beside it the mode of this one.
+    closeSync(openSync(path, 'a', 0o600));
+    return openSqliteStore({ path });
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     if (error instanceof SchemaTooNewError) throw new CommandError(reason);

@@ -3,7 +3,7 @@
 export interface GpuWish {
   podId: string;
   count: number;
-  /** UUIDs of the only ones that do, all of them; null: any. */
+  /** UUIDs of the only ones that do, all of them; null: it does not matter which. */
   among: readonly string[] | null;
 }
 

@@ -12,7 +12,7 @@ export interface Wish {
   cpu?: { id: string; vcpuCount: number; memory: number };
   registry: string | null;
   mounts: PodMounts;
-  /** Null: any. */
+  /** Null: it does not matter which. */
   dataCenterId: string | null;
 }
 
@@ -71,9 +71,10 @@ export class Catalog {
 
   /** USD an hour while it runs; what is not offered any more costs nothing. */
   priceOf({ cpu, gpu }: Pick<Wish, 'cpu' | 'gpu'>): number {
-    if (gpu) return (this.#findGpu(gpu.id)?.price ?? 0) * gpu.count;
+    if (gpu) return roundPrice((this.#findGpu(gpu.id)?.price ?? 0) * gpu.count);
     const flavor = cpu && this.#findCpu(cpu.id);
-    return flavor ? flavor.vcpuPrice * cpu.vcpuCount + flavor.memoryPrice * cpu.memory : 0;
+    if (!flavor) return 0;
+    return roundPrice(flavor.vcpuPrice * cpu.vcpuCount + flavor.memoryPrice * cpu.memory);
   }
 
   /** @throws ProblemError `invalid` naming each thing that cannot be had */
@@ -137,6 +138,11 @@ export class Catalog {
   #findCpu(id: string): CpuFlavor | undefined {
     return this.#contents.cpus.find((flavor) => flavor.id === id);
   }
+}
+
+/** Without the tail of binary fractions: 0.3 and not 0.30000000000000004. */
+function roundPrice(price: number): number {
+  return Number(price.toPrecision(12));
 }
 
 function describeGpu({ devices, ...offered }: OfferedGpu, held: ReadonlySet<string>): GpuType {

@@ -27,7 +27,7 @@ export type PodStep =
   | { kind: 'none' }
   /** Nothing before this time, Unix ms. */
   | { kind: 'wait'; until: number }
-  /** GPUs have to be found for it: any, or these, which its container was made with. */
+  /** GPUs have to be found for it, or just these, which its container was made with. */
   | { kind: 'allot'; among: readonly string[] | null }
   | { kind: 'create' }
   | { kind: 'start' }

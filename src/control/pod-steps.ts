@@ -10,9 +10,12 @@ import { giveUp, noteDelay, type PodStep, settleRemoval } from './pod-lifecycle.
 import type { PodCatalog } from './pod-spec.ts';
 import type { PodState } from './pod-state.ts';
 
-/** Calls of the engine at once; making containers counts by itself, because an image may take minutes. */
+/** Calls of the engine at once; those that may take minutes count by themselves and hold up no others. */
 const MAX_CALLS = 8;
+/** Of an image. */
 const MAX_CREATIONS = 4;
+/** Most of a stop is waiting. */
+const MAX_STOPS = 64;
 /** Between SIGTERM and SIGKILL. A worker finishes its jobs first, and has limits of its own for that. */
 const POD_GRACE_MS = 10_000;
 const WORKER_GRACE_MS = 45_000;
@@ -37,6 +40,7 @@ export class PodSteps {
   readonly #options: PodStepsOptions;
   readonly #calls = new CallLimit(MAX_CALLS);
   readonly #creations = new CallLimit(MAX_CREATIONS);
+  readonly #stops = new CallLimit(MAX_STOPS);
   #isClosed = false;
 
   constructor(options: PodStepsOptions) {
@@ -87,7 +91,7 @@ export class PodSteps {
       case 'start':
         return this.call((engine) => engine.start(id));
       case 'stop':
-        return this.call((engine) => engine.stop(id, graceOf(pod)));
+        return this.#stops.run(() => this.#begin((engine) => engine.stop(id, graceOf(pod))));
       case 'remove':
         await this.call((engine) => engine.remove(id, step.volumes));
         if (step.volumes === 'remove') await this.#settleRemoval(id);

@@ -70,7 +70,7 @@ export class Pods {
     if (engine.kind !== 'process' || processUsers === 'all' || userId === OWNER) return;
     throw new ProblemError(
       'forbidden',
-      'pods are processes of the platform itself here, so only its owner has any; the operator may allow others with --trust-users',
+      'pods are processes of the platform itself here, so they are for its owner alone; the operator may allow others with --trust-users',
     );
   }
 

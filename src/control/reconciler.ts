@@ -91,8 +91,10 @@ export class Reconciler {
     const { log, pods } = this.#options;
     if (this.#isClosed) return;
     const volumes = pods.isGone(id) ? 'remove' : 'keep';
-    log.warn({ container: id, volumes }, 'a container that belongs to no pod is removed');
     try {
+      // It may have been on its way out when it was listed.
+      if (!(await this.#steps.call((engine) => engine.inspect(id)))) return;
+      log.warn({ container: id, volumes }, 'a container that belongs to no pod is removed');
       await this.#steps.call((engine) => engine.remove(id, volumes));
     } catch (error) {
       if (!this.#isClosed) log.warn({ container: id, err: error }, 'it cannot be removed');

@@ -207,7 +207,9 @@ function findFarewell(
   if (status === 'EXITED' || status === 'ERROR') return 'it left as it was told';
   // Nothing tells a plain server that it may leave.
   if (type === 'LOAD_BALANCER' && (worker?.jobs ?? 0) === 0) return 'its last request has ended';
-  const isOverdue = now - drainingSince >= executionTimeoutMs + DRAIN_SLACK_MS;
+  // Each job has a limit of its own, which may be longer than the endpoint's.
+  const mayRunUntil = Math.max(drainingSince + executionTimeoutMs, worker?.busyUntil ?? 0);
+  const isOverdue = now >= mayRunUntil + DRAIN_SLACK_MS;
   return isOverdue ? 'it did not leave in time' : undefined;
 }
 
@@ -241,6 +243,7 @@ function addUp(all: readonly SeenWorker[], podId: string): SeenWorker | undefine
     id: podId,
     jobs: own.reduce((sum, { jobs }) => sum + jobs, 0),
     taken: own.reduce((sum, { taken = 0 }) => sum + taken, 0),
+    busyUntil: Math.max(...own.map(({ busyUntil = 0 }) => busyUntil)),
     draining: own.every(({ draining }) => draining),
   };
 }

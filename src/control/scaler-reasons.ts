@@ -37,9 +37,9 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
     case 'no_gpu':
       return `${count(want - alive, 'more worker')} wanted, and no GPU of its types is free`;
     case 'crashed':
-      return `${count(crashes.streak, 'worker')} in a row ended too early: ${crashes.reason ?? 'nobody knows why'}; ${describePatience(input)}`;
+      return `${describeStreak(crashes.streak)} ended too early: ${crashes.reason ?? 'nobody knows why'}; ${describePatience(input)}`;
     case 'enough':
-      return `${describeLoad(input)}: ${describeAlive(alive)} enough`;
+      return `${describeLoad(input)}: ${describeAlive(alive)}`;
   }
 }
 
@@ -72,7 +72,13 @@ function describeRolling({ drains, input, start }: DecisionFacts): string {
 
 function describePlaces({ workers, workersMax }: ScalerInput): string {
   const draining = workers.filter(({ state }) => state === 'draining').length;
-  return draining === 0 ? `${workersMax}` : `${workersMax}, with ${draining} that are leaving`;
+  return draining === 0
+    ? `${workersMax}`
+    : `${workersMax}, with ${draining} that ${draining === 1 ? 'is' : 'are'} leaving`;
+}
+
+function describeStreak(streak: number): string {
+  return streak === 1 ? 'a worker' : `${streak} workers in a row`;
 }
 
 function describePatience({ crashes, now }: ScalerInput): string {
@@ -82,8 +88,8 @@ function describePatience({ crashes, now }: ScalerInput): string {
 }
 
 function describeAlive(alive: number): string {
-  if (alive === 0) return 'no worker is';
-  return alive === 1 ? '1 worker is' : `${alive} workers are`;
+  if (alive === 0) return 'no worker is needed';
+  return alive === 1 ? '1 worker is enough' : `${alive} workers are enough`;
 }
 
 function count(number: number, noun: string): string {

@@ -24,5 +24,7 @@ export interface SeenWorker {
   jobs: number;
   /** That it has ever got, if that is known: another number than before means that it was not idle. */
   taken?: number;
+  /** When the last of its jobs is over at the latest, Unix ms. */
+  busyUntil?: number;
   draining: boolean;
 }

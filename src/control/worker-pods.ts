@@ -1,5 +1,5 @@
 // What a pod that is an endpoint's worker is told at its start, and is not in its record: where the
-// platform is, and a key of its own, which ends with it.
+// platform is, a key of its own, which ends with it, and where it keeps what has to outlive it.
 import type { Log } from '../base/log.ts';
 import type { Endpoints } from './endpoints.ts';
 import type { Keys } from './keys.ts';
@@ -11,11 +11,20 @@ export interface WorkerPodsOptions {
   keys: Pick<Keys, 'all' | 'issue' | 'remove'>;
   endpoints: Pick<Endpoints, 'find'>;
   pods: Pick<Pods, 'live' | 'onChange'>;
+  /**
+   * A folder that outlives the pods, for what the endpoint's workers have finished and not delivered.
+   * Default: none; it ends with them.
+   */
+  stateDirOf?: (endpointId: string) => string;
+  /** Told of each worker's pod once its container is gone. Default: nobody. */
+  onGone?: (endpointId: string, podId: string) => Promise<void>;
   log: Log;
 }
 
 export class WorkerPods {
   readonly #options: WorkerPodsOptions;
+  /** Endpoints by their pods: of one that is gone it cannot be asked any more. */
+  readonly #endpointOf = new Map<string, string>();
   #stopListening: () => void = () => {};
 
   constructor(options: WorkerPodsOptions) {
@@ -25,8 +34,12 @@ export class WorkerPods {
   /** Keys of pods that are gone are ended, from now on and those of earlier runs. */
   async start(): Promise<void> {
     const { keys, pods } = this.#options;
+    for (const pod of pods.live.all()) this.#noteEndpoint(pod);
     this.#stopListening = pods.onChange((id, change) => {
-      if (change === 'record' && !pods.live.get(id)) void this.#endKeys(id);
+      if (change !== 'record') return;
+      const pod = pods.live.get(id);
+      if (pod) this.#noteEndpoint(pod);
+      else void this.#hearOfEnd(id);
     });
     const owners = keys.all().map(({ holder }) => readPodId(holder.name));
     const gone = owners.filter((id) => id !== undefined && !pods.live.get(id));
@@ -46,6 +59,7 @@ export class WorkerPods {
     const deployment =
       endpointId === null ? null : this.#options.endpoints.find(endpointId)?.deployment;
     if (endpointId === null || !deployment) return {};
+    const { stateDirOf, url } = this.#options;
     const place = { MILLRACE_ENDPOINT: endpointId, MILLRACE_WORKER_ID: id };
     if (deployment.type === 'LOAD_BALANCER') return place;
     await this.#endKeys(id);
@@ -53,11 +67,30 @@ export class WorkerPods {
     const { key } = await this.#options.keys.issue({ name: nameKey(id), userId, scopes });
     return {
       ...place,
-      MILLRACE_URL: this.#options.url(),
+      MILLRACE_URL: url(),
       MILLRACE_KEY: key,
+      ...(stateDirOf && {
+        MILLRACE_STATE_DIR: spec.env['MILLRACE_STATE_DIR'] ?? stateDirOf(endpointId),
+      }),
       // Another pod is made in place of one that fails, with a pause: no need to try again inside.
       MILLRACE_START_ATTEMPTS: spec.env['MILLRACE_START_ATTEMPTS'] ?? '1',
     };
+  }
+
+  #noteEndpoint({ endpointId, id }: PodState): void {
+    if (endpointId !== null) this.#endpointOf.set(id, endpointId);
+  }
+
+  async #hearOfEnd(podId: string): Promise<void> {
+    const { log, onGone } = this.#options;
+    const endpointId = this.#endpointOf.get(podId);
+    this.#endpointOf.delete(podId);
+    try {
+      if (endpointId !== undefined) await onGone?.(endpointId, podId);
+    } catch (error) {
+      log.warn({ pod: podId, err: error }, 'what a pod left cannot be seen to');
+    }
+    await this.#endKeys(podId);
   }
 
   async #endKeys(podId: string): Promise<void> {

@@ -10,6 +10,7 @@ import type { TemplateRecord } from '../wire/template.ts';
 import type { Decisions } from './decisions.ts';
 import type { LiveEndpoint } from './endpoint-records.ts';
 import { chooseGpuTypes, countFreeGpus } from './gpu-choice.ts';
+import { findLastWords } from './last-words.ts';
 import { LoadPeak } from './load-peak.ts';
 import type { PodState, Pods } from './pods.ts';
 import { type EndedWorker, Roster, type Sighting } from './roster.ts';
@@ -19,7 +20,6 @@ import type { WorkLoad, WorkView } from './work-view.ts';
 
 /** Of what a dead worker printed, the end that may tell why. */
 const LAST_WORDS_BYTES = 2_000;
-const MAX_LAST_WORDS = 300;
 /** GB for each processor of a worker without a GPU. */
 const MEMORY_PER_VCPU = 2;
 
@@ -213,12 +213,11 @@ export class Workforce {
     await pods.endWorker(podId);
   }
 
-  /** The last line that it printed, where its errors came from apart: with its container that is gone. */
+  /** With its container they are gone. */
   async #readLastWords({ userId }: DeployedEndpoint, podId: string): Promise<string | undefined> {
     try {
       const log = await this.#options.pods.readLog(userId, podId, LAST_WORDS_BYTES);
-      const lines = new TextDecoder().decode(log).split('\n');
-      return lines.findLast((line) => /^\S.*\w/.test(line))?.slice(0, MAX_LAST_WORDS);
+      return findLastWords(new TextDecoder().decode(log));
     } catch {
       return undefined;
     }

@@ -10,6 +10,8 @@ export interface HeldLease extends JobKey {
   delivering: boolean;
   /** It ran out, and nobody else has the job yet. */
   lost: boolean;
+  /** When the queue itself ends the attempt, Unix ms; 0 if it has ended. */
+  deadlineAt: number;
 }
 
 export interface PresentWorker {
@@ -152,13 +154,14 @@ export class Presence {
 
 function hold(
   worker: PresentWorker,
-  { endpointId, id, lease, solo }: StoredJob,
+  { deadlineAt, endpointId, id, lease, solo }: StoredJob,
   { delivering }: { delivering: boolean },
 ): void {
   if (!lease) return;
   const { takeId, token } = lease;
   const lost = lease.lost !== null;
-  worker.leases.set(token, { endpointId, id, token, takeId, solo, delivering, lost });
+  const held = { endpointId, id, token, takeId, solo, delivering, lost };
+  worker.leases.set(token, { ...held, deadlineAt: deadlineAt ?? 0 });
 }
 
 function nameOf(endpointId: string, id: string): string {

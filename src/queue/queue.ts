@@ -5,7 +5,7 @@ import type { Log } from '../base/log.ts';
 import type { Store } from '../store/store.ts';
 import type { EndpointHealth } from '../wire/endpoint.ts';
 import { ProblemError } from '../wire/problem.ts';
-import type { WorkerLink } from '../wire/worker-link.ts';
+import type { LeaseRef, WorkerLink } from '../wire/worker-link.ts';
 import { Changes } from './changes.ts';
 import { Deliveries, type DeliveryCounts } from './deliveries.ts';
 import { EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
@@ -122,6 +122,17 @@ export class Queue {
     const worker = presence.find(endpointId, workerId);
     if (!worker) throw new ProblemError('not_found', `there is no worker ${workerId}`);
     drainWorker(worker, signals);
+  }
+
+  /**
+   * The pod is no more, however it ended: what its workers had goes back at once, but for the attempts
+   * whose outcome they left where another worker will deliver it.
+   */
+  async buryPod(endpointId: string, podId: string, outbox: LeaseRef[]): Promise<void> {
+    for (const { id, incarnation } of this.workerLoads.ofPod(endpointId, podId)) {
+      const why = { reason: 'crashed', detail: 'its pod ended' } as const;
+      await this.#leases.bye(endpointId, { workerId: id, incarnation, outbox, ...why });
+    }
   }
 
   /** Webhooks of each endpoint: what came of tries since the start, and how many wait for one. */

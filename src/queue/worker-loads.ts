@@ -21,6 +21,8 @@ export interface WorkerLoad {
   jobs: number;
   /** Leases that it was ever given: another number than before means that it had something to do. */
   taken: number;
+  /** When the last of its attempts has to be over, Unix ms; 0 if it has none. */
+  busyUntil: number;
   draining: boolean;
 }
 
@@ -52,12 +54,14 @@ export class WorkerLoads {
 
   /** Tells the workers of a pod to take nothing more and to leave: it is one, or one a device set. */
   drain(endpointId: string, podId: string): void {
-    const { presence, signals } = this.#options;
-    for (const worker of presence.all()) {
-      if (worker.endpointId === endpointId && isOfPod(worker.id, podId)) {
-        drainWorker(worker, signals);
-      }
-    }
+    const { signals } = this.#options;
+    for (const worker of this.ofPod(endpointId, podId)) drainWorker(worker, signals);
+  }
+
+  ofPod(endpointId: string, podId: string): PresentWorker[] {
+    return [...this.#options.presence.all()].filter(
+      (worker) => worker.endpointId === endpointId && isOfPod(worker.id, podId),
+    );
   }
 
   /** Tells of each endpoint that has got a job to be taken. Returns the end of it. */
@@ -88,5 +92,6 @@ function isOfPod(workerId: string, podId: string): boolean {
 }
 
 function describe({ draining, id, leases, taken }: PresentWorker): WorkerLoad {
-  return { id, jobs: leases.size, taken, draining };
+  const busyUntil = Math.max(0, ...[...leases.values()].map(({ deadlineAt }) => deadlineAt));
+  return { id, jobs: leases.size, taken, busyUntil, draining };
 }

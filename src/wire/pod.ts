@@ -55,7 +55,10 @@ const mountPath = z
   .string()
   .max(4_096)
   .refine(
-    (path) => /^\/[^\0:]*[^\0:/][^\0:]*$/.test(path) && !path.split('/').includes('..'),
+    (path) =>
+      /^\/[^\0:]+$/.test(path) &&
+      path.split('/').some((step) => step !== '' && step !== '.') &&
+      !path.split('/').includes('..'),
     'must be an absolute path below "/", without ".." and ":"',
   );
 

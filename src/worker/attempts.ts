@@ -2,65 +2,26 @@
 // begins them, times them, stops them, and hands what they say to the reporter.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { nameTrace } from '../wire/trace-context.ts';
 import type { Lease } from '../wire/worker-link.ts';
-import type { Execution, ExecutionEnd, Executor, StopReason } from './executor.ts';
-import type { AttemptReports, Reporter } from './reporter.ts';
+import type { ExecutionEnd, Executor, StopReason } from './executor.ts';
+import {
+  type Attempt,
+  CANCELLED_BEFORE_BEGIN,
+  type HeldLease,
+  NOT_STARTED,
+  nameAttempt,
+  nameLease,
+  RELEASED_AS_SUSPECT,
+  RELEASED_FOR_DRAIN,
+} from './held-attempt.ts';
+import type { Reporter } from './reporter.ts';
 import { type WorkerObserver, watchChunks } from './worker-observer.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
-
-/**
- * `waiting` for its process to be empty, because it runs alone; `running` in the executor; `ended`,
- * its outcome on the way. `waiting` and `running` attempts are the active ones.
- */
-type Phase =
-  | { readonly name: 'waiting'; readonly cancelTimer: () => void }
-  | { readonly name: 'running'; readonly execution: Execution; readonly cancelTimer: () => void }
-  | { readonly name: 'ended' };
-
-interface Attempt {
-  readonly lease: Lease;
-  readonly reports: AttemptReports;
-  phase: Phase;
-  /** A renewal has named it. */
-  named: boolean;
-  /** The platform has ended its lease, and knows that the worker knows. */
-  stopping: boolean;
-  /** Nothing more has to be reported: the lease is over, though the handler may still run. */
-  settled: boolean;
-  /** When its handler was told to end first, Unix ms. */
-  stopAskedAt: number | undefined;
-  /** It is told to end because one of several took too much memory. */
-  isSuspect: boolean;
-}
-
-export interface HeldLease {
-  jobId: string;
-  token: string;
-  stopping: boolean;
-}
 
 export interface AttemptsOptions {
   options: CompleteWorkerOptions;
   reporter: Reporter;
 }
-
-const RELEASED_FOR_DRAIN: ExecutionEnd = {
-  outcome: { kind: 'released', reason: 'drain' },
-  output: undefined,
-};
-const RELEASED_AS_SUSPECT: ExecutionEnd = {
-  outcome: { kind: 'released', reason: 'suspect' },
-  output: undefined,
-};
-const NOT_STARTED: ExecutionEnd = {
-  outcome: { kind: 'released', reason: 'not_started' },
-  output: undefined,
-};
-const CANCELLED_BEFORE_BEGIN: ExecutionEnd = {
-  outcome: { kind: 'cancelled', executionMs: 0, stopped: 'signal' },
-  output: undefined,
-};
 
 export class Attempts {
   readonly #executor: Executor;
@@ -343,15 +304,4 @@ export class Attempts {
   #announce(): void {
     for (const listener of this.#changed) listener();
   }
-}
-
-/** For log lines. */
-function nameAttempt({ lease: { jobId: job, attempt, traceparent } }: Attempt) {
-  return { job, attempt, ...nameTrace(traceparent) };
-}
-
-function nameLease(attempt: Attempt): HeldLease {
-  attempt.named = true;
-  const { jobId, token } = attempt.lease;
-  return { jobId, token, stopping: attempt.stopping };
 }

@@ -22,6 +22,8 @@ const LEAST_BYE_MS = 1_000;
 
 export interface WindUpOptions {
   options: CompleteWorkerOptions;
+  /** How long running jobs may go on, ms; left out: until they end, or `hurry`. */
+  jobsMs: number | undefined;
   attempts: Attempts;
   reporter: Reporter;
   /** A take that may still bring leases; nothing is taken after it. */
@@ -31,14 +33,15 @@ export interface WindUpOptions {
 }
 
 export async function windUp(round: WindUpOptions): Promise<Farewell> {
-  const { hurry, options, reporter, taking } = round;
+  const { hurry, jobsMs, options, reporter, taking } = round;
   const { clock, drainMs, flushMs, log, outbox } = options;
-  const drainUntil = clock.now() + drainMs;
-  let abandoned = await endJobs(round, drainMs);
+  const begunAt = clock.now();
+  let abandoned = await endJobs(round, jobsMs);
+  const drainUntil = (jobsMs === undefined ? clock.now() : begunAt) + drainMs;
   // A take that was answered in that instant still brings leases, to be given back or run.
   await settles(taking, { clock, ms: drainUntil - clock.now(), signal: hurry });
   await settles(taking, { clock, ms: flushMs });
-  abandoned += await endJobs(round, drainUntil - clock.now());
+  abandoned += await endJobs(round, jobsMs === undefined ? jobsMs : drainUntil - clock.now());
   if (abandoned > 0) log.warn({ abandoned }, 'jobs did not end in time; they go back to the queue');
   // What is left of the drain is time for a platform that is away to come back.
   const leftMs = hurry.aborted ? 0 : drainUntil - clock.now();
@@ -55,11 +58,11 @@ export async function windUp(round: WindUpOptions): Promise<Farewell> {
 /** How many did not end, and were given back all the same. */
 async function endJobs(
   { attempts, hurry, options }: WindUpOptions,
-  drainMs: number,
+  jobsMs: number | undefined,
 ): Promise<number> {
   const { clock, forceMs } = options;
   attempts.releaseWaiting();
-  if (!(await settles(attempts.idle(), { clock, ms: drainMs, signal: hurry }))) {
+  if (!(await settles(attempts.idle(), { clock, ms: jobsMs, signal: hurry }))) {
     attempts.stopAll('shutdown');
     await settles(attempts.idle(), { clock, ms: forceMs });
   }
@@ -90,7 +93,8 @@ async function sayBye(options: CompleteWorkerOptions, until: number): Promise<vo
 
 interface Patience {
   clock: Clock;
-  ms: number;
+  /** Undefined: no limit. */
+  ms: number | undefined;
   signal?: AbortSignal;
 }
 
@@ -98,10 +102,18 @@ interface Patience {
 async function settles(work: Promise<void>, { clock, ms, signal }: Patience): Promise<boolean> {
   const settled = new AbortController();
   const signals = signal ? [settled.signal, signal] : [settled.signal];
-  const timer = sleep(clock, ms, AbortSignal.any(signals)).then(() => false);
+  const limit = AbortSignal.any(signals);
+  const timer = (ms === undefined ? aborts(limit) : sleep(clock, ms, limit)).then(() => false);
   try {
     return await Promise.race([work.then(() => true), timer]);
   } finally {
     settled.abort();
   }
+}
+
+function aborts(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
+  });
 }

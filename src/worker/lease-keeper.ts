@@ -3,7 +3,8 @@
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { LinkError, RenewReply } from '../wire/worker-link.ts';
-import type { Attempts, HeldLease } from './attempts.ts';
+import type { Attempts } from './attempts.ts';
+import type { HeldLease } from './held-attempt.ts';
 import { callWithin, toLinkError } from './link-call.ts';
 import { RetryPace } from './retry-pace.ts';
 import type { Session } from './session.ts';

@@ -1,5 +1,6 @@
 // The worker's life: from setup over taking and running jobs to the farewell. It owns the state and
 // the order of things; the loops beside it do the work.
+import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Attempts } from './attempts.ts';
 import type { Executor } from './executor.ts';
@@ -67,7 +68,10 @@ export interface Worker {
    * LinkError `stale_incarnation` or `invalid`; the state is `failed` then.
    */
   start(): Promise<void>;
-  /** Lets running jobs end for up to `drainMs`, then leaves. Asked again, the same farewell. */
+  /**
+   * Lets running jobs end for up to `drainMs`, then leaves. Asked again, the same farewell; asked by
+   * the platform before, which lets them end whatever it takes, `drainMs` count from now.
+   */
   drain(): Promise<Farewell>;
   /** Leaves without waiting for running jobs; hastens a drain that is under way. */
   stop(): Promise<Farewell>;
@@ -169,6 +173,10 @@ class QueueWorker implements Worker {
   }
 
   drain(): Promise<Farewell> {
+    if (this.#state.name === 'draining' && this.#state.askedBy === 'platform') {
+      const { clock, drainMs } = this.#options;
+      void sleep(clock, drainMs, this.#over.signal).then(() => this.#hurry.abort());
+    }
     return this.#leave('caller');
   }
 
@@ -262,7 +270,7 @@ class QueueWorker implements Worker {
       this.#state = { name: 'draining', askedBy };
       this.#log.info({ askedBy, running: this.#attempts.active }, 'worker draining');
     }
-    if (before === 'ready') farewell = await this.#windUp();
+    if (before === 'ready') farewell = await this.#windUp(askedBy);
     this.#endLoops();
     await this.#stopExecutor();
     if (this.#state.name === 'draining') {
@@ -272,11 +280,13 @@ class QueueWorker implements Worker {
     return farewell;
   }
 
-  #windUp(): Promise<Farewell> {
+  /** The platform has set its jobs limits of their own, and nobody waits for the machine. */
+  #windUp(askedBy: Leaver): Promise<Farewell> {
     this.#takeLoop.stop();
     const [options, attempts, reporter] = [this.#options, this.#attempts, this.#reporter];
+    const jobsMs = askedBy === 'platform' ? undefined : options.drainMs;
     const hurry = this.#hurry.signal;
-    return windUp({ options, attempts, reporter, taking: this.#taking, hurry });
+    return windUp({ options, jobsMs, attempts, reporter, taking: this.#taking, hurry });
   }
 
   #fail(error: unknown): void {

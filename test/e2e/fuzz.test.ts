@@ -3,10 +3,10 @@ import { expect, it } from 'vitest';
 import { runFuzzer } from '../support/fuzz-run.ts';
 import { chooseSeed } from '../support/random.ts';
 
-it('1,500 requests, most of them wrong somewhere: each is answered as it has to be, and the platform works on', async () => {
+it('3,000 requests, most of them wrong somewhere: each is answered as it has to be, and the platform works on', async () => {
   const allowance = { pods: 12, endpoints: 3 };
   const { faults, summary, tooMany } = await runFuzzer({
-    ...{ seed: chooseSeed(), requests: 1_500, allowance },
+    ...{ seed: chooseSeed(), requests: 3_000, allowance },
   });
   console.log(summary);
   expect(faults).toEqual([]);

@@ -97,7 +97,10 @@ export class FleetWorld {
     const queue = new Queue({ store, clock, log, random: () => 0.5 });
     await queue.start();
     const url = () => 'http://platform.test';
-    const workerPods = new WorkerPods({ url, keys, endpoints, pods, log });
+    const stateDirOf = (endpointId: string) => `/workers/${endpointId}`;
+    const onGone = (endpointId: string, podId: string) => queue.buryPod(endpointId, podId, []);
+    const reach = { url, stateDirOf, onGone };
+    const workerPods = new WorkerPods({ ...reach, keys, endpoints, pods, log });
     const environmentOf = workerPods.environmentOf.bind(workerPods);
     const shared = { catalog, clock, log };
     const reconciler = new Reconciler({ pods: pods.live, engine, ...shared, environmentOf });

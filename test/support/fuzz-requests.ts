@@ -29,8 +29,8 @@ export interface FuzzRequest {
 
 export interface RequestOptions {
   operation: FuzzedOperation;
-  /** As the path has it, instead of its parameters. */
-  fill: (path: string) => string;
+  /** The operation's, with what is named instead of its parameters. */
+  path: string;
   authorization: string | undefined;
   ground: Ground;
   allowance: Allowance;
@@ -47,17 +47,16 @@ interface Draft {
 const PROBE = Buffer.from('GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n');
 
 export function composeRequest(dice: Dice, options: RequestOptions): FuzzRequest {
-  const { authorization, fill, ground, operation } = options;
+  const { authorization, ground, operation, path } = options;
   const route = `${operation.method} ${operation.path}`;
   const call = operation.compose(dice, ground);
-  const bent = chooseParts(dice);
+  const bent = chooseParts(dice, call.json === undefined ? 30 : 90);
   const headers: Header[] = [['Host', 'localhost']];
   if (authorization !== undefined) headers.push(['Authorization', authorization]);
   for (const [name, value] of call.headers ?? []) headers.push([name, value]);
   const { body, mediaType } = composeBody(dice, { call, route, bent, options });
   if (body) headers.push(['Content-Type', mediaType]);
   const query = [...(call.query ?? [])].map(([name, value]): Header => [name, value]);
-  const path = fill(operation.path);
   const draft = { method: operation.method, path, query, headers, body };
   if (bent.has('path')) draft.path = bendPath(dice, draft.path);
   if (bent.has('query')) draft.query = bendQuery(dice, draft.query);
@@ -66,7 +65,7 @@ export function composeRequest(dice: Dice, options: RequestOptions): FuzzRequest
   return frame(dice, { draft, route, bent, mayWait: operation.mayWait });
 }
 
-function chooseParts(dice: Dice): Set<Part> {
+function chooseParts(dice: Dice, bodyWeight: number): Set<Part> {
   const bent = new Set<Part>();
   const count = dice.weigh(
     [
@@ -84,7 +83,7 @@ function chooseParts(dice: Dice): Set<Part> {
           [18, 'path'],
           [16, 'query'],
           [22, 'headers'],
-          [30, 'body'],
+          [bodyWeight, 'body'],
           [4, 'method'],
           [10, 'framing'],
         ],
@@ -117,12 +116,12 @@ function composeBody(
   if (!bent.has('body')) {
     return { body: json === undefined ? undefined : write(harmless(json)), mediaType };
   }
-  if (dice.chance(0.01)) return { body: Buffer.alloc(11_000_000, ' '), mediaType };
+  if (dice.chance(0.005)) return { body: Buffer.alloc(11_000_000, ' '), mediaType };
   // Of an operation without a body the body itself is what is strange.
   let value: unknown = json ?? { action: 'start' };
   for (let bends = dice.integer(1, 3); bends > 0; bends--) value = bendValue(dice, value);
   const bytes = write(harmless(value));
-  return { body: dice.chance(0.3) ? bendBytes(dice, bytes) : bytes, mediaType };
+  return { body: dice.chance(0.2) ? bendBytes(dice, bytes) : bytes, mediaType };
 }
 
 function write(value: unknown): Buffer {
@@ -302,12 +301,18 @@ function frame(dice: Dice, { bent, draft, mayWait, route }: Framing): FuzzReques
   const pieces = [Buffer.concat([head(more), body ?? Buffer.alloc(0)])];
   return {
     ...request,
+    maySilence: body !== undefined && isAnsweredEarly(method),
     pieces: isFollowed ? [...pieces, PROBE] : pieces,
     methods: isFollowed ? [method, 'GET'] : [method],
   };
 }
 
 type Misframed = Pick<FuzzRequest, 'pieces' | 'methods' | 'maySilence' | 'hangsUp'>;
+
+/** A body that nobody waits for may still be on its way when the connection ends, and resets it. */
+function isAnsweredEarly(method: string): boolean {
+  return method === 'GET' || method === 'HEAD';
+}
 
 interface Unframed {
   method: string;
@@ -322,9 +327,7 @@ function misframe(dice: Dice, { body, head, method }: Unframed): Misframed {
   const half = Math.floor(body.length / 2);
   const chunk = (bytes: Buffer, extension = '') =>
     Buffer.concat([Buffer.from(`${bytes.length.toString(16)}${extension}\r\n`), bytes, CRLF]);
-  // A body that nobody waits for may still be on its way when the connection ends, and resets it.
-  const maySilence = method === 'GET' || method === 'HEAD';
-  const answered = { methods: [method], maySilence, hangsUp: false };
+  const answered = { methods: [method], maySilence: isAnsweredEarly(method), hangsUp: false };
   const unanswered = { ...answered, maySilence: true };
   const length = (text: string): Misframed => ({
     ...unanswered,

@@ -42,6 +42,7 @@ export function tame(
   }
   if (isCount(tamed['workersMin'])) tamed['workersMin'] = 0;
   if (isCount(tamed['workersMax'])) tamed['workersMax'] = 1;
+  if (isCount(tamed['maxQueued'])) tamed['maxQueued'] = MAX_WORKERS;
   if (route === 'POST /v1/endpoints') {
     tamed['workersMax'] ??= 1;
     if (allowance.endpoints <= 0) tamed['templateId'] = 'tpl_none';

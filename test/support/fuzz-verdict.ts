@@ -8,6 +8,7 @@ import { checkAnswer } from './openapi-check.ts';
 /** Slower than this is wrong even on a busy machine. */
 const MAX_MS = 10_000;
 const RUNPOD = /^[A-Z]+ \/runpod\//;
+const OPEN = / \/(healthz|readyz|openapi\.json)$/;
 const PASSED_ON = /^[A-Z]+ \/lb\//;
 
 export interface Judged {
@@ -83,13 +84,13 @@ function judgeFirst(world: FuzzWorld, { answer, caller, request }: First): strin
   if (isBobs && status < 400) faults.push(`${status} for what is bob's`);
   const isMade = status === 201 || (status === 200 && /\/run(sync)?$/.test(route));
   if (isMade && !PASSED_ON.test(route) && !bent.has('method')) {
-    faults.push(...world.learn(route, { body, caller }));
+    faults.push(...world.learn(request, { body, caller }));
   }
   if (status === 200 && route.endsWith('/worker/take') && !bent.has('method')) {
     const sent = request.pieces.filter((piece) => typeof piece !== 'number').join('');
     world.learnLeases(answer.body, /"workerId":"([^"]+)"/.exec(sent)?.[1] ?? '');
   }
-  if (caller.name === 'nobody' && status < 400 && !isOpen(target))
+  if (caller.name === 'nobody' && status < 400 && !OPEN.test(route))
     faults.push(`${status} for nobody`);
   // What a bent path or header makes of an operation, the document does not tell.
   if (bent.has('path') || bent.has('headers') || bent.has('framing')) {
@@ -101,8 +102,4 @@ function judgeFirst(world: FuzzWorld, { answer, caller, request }: First): strin
     faults.push(error instanceof Error ? error.message : String(error));
   }
   return faults;
-}
-
-function isOpen(target: string): boolean {
-  return /(healthz|readyz|openapi\.json)/.test(target);
 }

@@ -8,11 +8,13 @@ import { podList } from '../../src/wire/pod.ts';
 import { leaseHeader } from '../../src/wire/worker-link-schemas.ts';
 import type { Dice } from './fuzz-dice.ts';
 import {
+  type FuzzedOperation,
   type Ground,
   RESOURCE_KINDS,
   type ResourceKind,
   type TakenLease,
 } from './fuzz-operations.ts';
+import type { FuzzRequest } from './fuzz-requests.ts';
 import type { Allowance } from './fuzz-safety.ts';
 import { STRANGE_TEXTS } from './fuzz-values.ts';
 import { fixture, PlatformProcess } from './processes.ts';
@@ -21,8 +23,8 @@ const SERVER = fileURLToPath(new URL('../../examples/load-balanced/server.ts', i
 /** What the fuzzer never sends, and so must never get. */
 export const SECRET = 'what-only-bob-may-see';
 const POLL_MS = 50;
-/** So many of those that were taken are still spoken of. */
-const LEASES = 12;
+/** So many of the last that were made are named: those before are mostly gone. */
+const RECENT = 12;
 
 const created = z.looseObject({ id: z.string() });
 
@@ -36,6 +38,17 @@ export interface Caller {
   name: 'alice' | 'operator' | 'nobody';
   /** Undefined: without a key. */
   authorization: string | undefined;
+}
+
+interface Learning {
+  body: string;
+  caller: Caller;
+}
+
+interface Naming {
+  kind: ResourceKind;
+  caller: Caller['name'];
+  own: readonly string[];
 }
 
 export class FuzzWorld {
@@ -64,8 +77,7 @@ export class FuzzWorld {
     this.ground = {
       cpu,
       pickId: (kind, dice) => dice.pickAny(alice.ids[kind]),
-      // Of the last ones: those before are mostly over.
-      pickLease: (dice) => dice.pickAny(this.#leases.slice(-LEASES)),
+      pickLease: (dice) => dice.pickAny(this.#leases.slice(-RECENT)),
     };
     const known = [platform.adminKey, platform.workerKey, bob.key, callers.full, ...callers.some];
     for (const key of known) this.keys.add(key);
@@ -108,30 +120,37 @@ export class FuzzWorld {
   }
 
   /** The path with something for each parameter: what there is, what is another's, what is not. */
-  fill(path: string, dice: Dice, { name }: Caller): string {
-    const [queue = '', , balanced = ''] = this.alice.ids.endpoint;
+  fill({ method, path }: FuzzedOperation, dice: Dice, { name }: Caller): string {
+    // Without these two most of the others would have nothing to do.
+    const isSpared = path.startsWith('/v1/') && (method === 'DELETE' || method === 'PATCH');
+    const { endpoint: endpoints } = this.alice.ids;
+    const [queue = '', balanced = ''] = endpoints;
     const usual = path.startsWith('/lb/') ? balanced : queue;
     const isUsual = name === 'alice' && !path.startsWith('/v1/') && dice.chance(0.6);
+    const own = (kind: ResourceKind) =>
+      kind === 'endpoint' && isSpared ? endpoints.slice(2) : this.alice.ids[kind].slice(-RECENT);
     return path
-      .replace(':endpoint', (kind) => (isUsual ? usual : kind))
-      .replaceAll(/:(\w+)/g, (_, kind: string) => this.#nameOne(kind, dice, name))
+      .replace(':endpoint', (parameter) => (isUsual ? usual : parameter))
+      .replaceAll(/:(\w+)/g, (_, word: string) => {
+        const kind = RESOURCE_KINDS.find((each) => each === word) ?? 'job';
+        return this.#nameOne(dice, { kind, caller: name, own: own(kind) });
+      })
       .replace('*', () => this.#nameWorker(dice));
   }
 
-  #nameOne(name: string, dice: Dice, caller: Caller['name']): string {
-    const kind = RESOURCE_KINDS.find((each) => each === name) ?? 'job';
+  #nameOne(dice: Dice, { caller, kind, own }: Naming): string {
     const nothing = '019a9999-9999-7999-8999-999999999999';
-    const own = caller === 'operator' ? 'declared' : dice.pickAny(this.alice.ids[kind]);
     // The operator may do what he likes with the keys of others.
+    const mine = caller === 'operator' ? 'declared' : dice.pickAny(own);
     const others = caller === 'operator' ? nothing : dice.pickAny(this.bob.ids[kind]);
     const id = dice.weigh<string | undefined>(
       [
-        [78, own],
-        [12, others],
+        [80, mine],
+        [10, others],
         [5, nothing],
         [5, encodeURIComponent(dice.pick(STRANGE_TEXTS).toWellFormed())],
       ],
-      own,
+      mine,
     );
     return id || nothing;
   }
@@ -143,9 +162,11 @@ export class FuzzWorld {
   }
 
   /** Of what was made by a request: for those to come. @returns what is wrong with it */
-  learn(route: string, { body, caller }: { body: string; caller: Caller }): string[] {
+  learn({ route, target }: FuzzRequest, { body, caller }: Learning): string[] {
     const made = created.parse(JSON.parse(body));
     const { ids } = this.alice;
+    const [queue = ''] = ids.endpoint;
+    const isJobOfHers = /\/run(sync)?$/.test(route) && target.includes(queue);
     if (route === 'POST /v1/keys' || route.endsWith('/rotate')) {
       const { key, userId } = issuedKey.parse(made);
       this.keys.add(key);
@@ -158,7 +179,7 @@ export class FuzzWorld {
     if (route === 'POST /v2/pods') ids.pod.push(made.id);
     if (route === 'POST /v1/templates') ids.template.push(made.id);
     if (route === 'POST /v1/endpoints') ids.endpoint.push(made.id);
-    if (/\/run(sync)?$/.test(route)) ids.job.push(made.id);
+    if (isJobOfHers) ids.job.push(made.id);
     return [];
   }
 
@@ -301,10 +322,9 @@ async function furnishAlice(platform: PlatformProcess, { cpu, key }: Start): Pro
   });
   return {
     key,
-    // Those in front are named more often than what comes and goes.
     ids: {
-      ...{ endpoint: [queue, queue, balanced], job: await Promise.all(jobs), key: [] },
-      ...{ pod: [pod], template: [] },
+      ...{ endpoint: [queue, balanced], template: [idle], pod: [pod], key: [] },
+      job: await Promise.all(jobs),
     },
   };
 }

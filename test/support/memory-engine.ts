@@ -24,6 +24,8 @@ export class MemoryHost {
   trouble: Error | undefined;
   /** What is removed stays for the time being, and nobody is told so. */
   isSlow = false;
+  /** No container ends that is asked to. */
+  isStubborn = false;
   /** Between SIGTERM and SIGKILL, of the last stop of each. */
   readonly graces = new Map<string, number>();
   readonly #clock: Clock;
@@ -134,7 +136,8 @@ export class MemoryEngine implements Engine {
     return this.#try(() => this.host.start(id));
   }
 
-  stop(id: string, graceMs: number): Promise<void> {
+  async stop(id: string, graceMs: number): Promise<void> {
+    if (this.host.isStubborn) await new Promise(() => {});
     return this.#try(() => {
       this.host.graces.set(id, graceMs);
       if (this.host.containers.has(id)) this.host.end(id, 143);

@@ -172,13 +172,15 @@ export async function removeGroups(groups: RunGroups, clock: Clock): Promise<voi
   }
 }
 
-/** Those with names that begin so: of runs that never began, or ended unseen. */
-export function removeEmptyGroups({ cpu, memory, tracking }: CgroupHome, prefix: string): void {
-  for (const folder of listFolders({ cpu, memory, tracking })) {
-    for (const group of listBelow(folder)) {
-      if (basename(group).startsWith(prefix)) tryRemove(group);
-    }
-  }
+/** Those that are there with names that begin so. */
+export function listGroups({ cpu, memory, tracking }: CgroupHome, prefix: string): string[] {
+  return listFolders({ cpu, memory, tracking })
+    .flatMap(listBelow)
+    .filter((group) => basename(group).startsWith(prefix));
+}
+
+export function removeEmptyGroups(groups: readonly string[]): void {
+  for (const group of groups) tryRemove(group);
 }
 
 /** Whether it is gone; one that is not empty is not. */

@@ -16,6 +16,7 @@ import {
 import { dirname, isAbsolute, join } from 'node:path';
 import { z } from 'zod';
 import { type ContainerMount, type ContainerSpec, EngineError } from '../engine.ts';
+import { removeTree } from './remove-tree.ts';
 
 /** Environments hold secrets. */
 const OWNER_ONLY = 0o700;
@@ -142,7 +143,7 @@ export class ContainerFolders {
 
   async removeVolumes(id: string): Promise<void> {
     if (!PLAIN_NAME.test(id)) return;
-    await rm(this.#place('volumes', id), { recursive: true, force: true });
+    await removeTree(this.#place('volumes', id));
   }
 
   /** What a platform that died has left of containers that it was making. */
@@ -165,7 +166,7 @@ export class ContainerFolders {
     await this.checkMounts(spec);
     for (const mount of spec.mounts) {
       // Nobody but root could put a folder where the path says; it is found below the disk instead.
-      const link = join(path, 'disk', mount.path);
+      const link = join(path, 'disk', ...listSteps(mount.path));
       await mkdir(dirname(link), { recursive: true });
       await symlink(this.#locate(spec.id, mount), link);
     }
@@ -216,11 +217,16 @@ function checkNames({ id, mounts }: ContainerSpec): void {
     if (!isAbsolute(source) && !PLAIN_NAME.test(source)) {
       throw new EngineError('refused', `${source} cannot be a volume's name`);
     }
-    const steps = path.split('/').filter((step) => step !== '' && step !== '.');
+    const steps = listSteps(path);
     if (!isAbsolute(path) || steps.length === 0 || steps.includes('..')) {
       throw new EngineError('refused', `${path} cannot be a mount's path`);
     }
   }
+}
+
+/** Of a path: a slash at its end would ask for what is behind the link. */
+function listSteps(path: string): string[] {
+  return path.split('/').filter((step) => step !== '' && step !== '.');
 }
 
 async function listNames(folder: string): Promise<string[]> {

@@ -1,26 +1,32 @@
 // Notices when containers end: those of this platform's own process by their child, those that an
-// earlier one has started by looking at them.
+// earlier one has started by looking at them. Their logs are kept short on the way.
 import type { ChildProcess } from 'node:child_process';
 import type { Log } from '../../base/log.ts';
+import { cutLog } from './log-file.ts';
 import { isAlive, type ProcessIdentity } from './process-table.ts';
 
+/** As long as a log may grow without being looked at: who only prints fills a disk in seconds. */
 const LOOK_EVERY_MS = 250;
-/** Every so many looks the logs are looked at too. */
-const LOOKS_A_LOG = 20;
+
+export interface RunningContainer {
+  id: string;
+  leader: ProcessIdentity;
+  /** Path of what it prints. */
+  printed: string;
+}
 
 export interface ContainerWatchOptions {
   /** Everything that runs now. */
-  listRunning(): Promise<{ id: string; leader: ProcessIdentity }[]>;
-  /** Called for each that runs, now and then. */
-  tend(id: string): Promise<void>;
+  listRunning(): Promise<RunningContainer[]>;
   log: Log;
 }
 
 export class ContainerWatch {
   readonly #options: ContainerWatchOptions;
   readonly #listeners = new Set<(id: string) => void>();
-  readonly #running = new Map<string, ProcessIdentity>();
-  #looks = 0;
+  readonly #running = new Map<string, RunningContainer>();
+  /** Paths of the logs that are being cut. */
+  readonly #cutting = new Set<string>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: ContainerWatchOptions) {
@@ -39,11 +45,11 @@ export class ContainerWatch {
     };
   }
 
-  add(id: string, leader: ProcessIdentity, child: ChildProcess | undefined): void {
-    this.#running.set(id, leader);
-    child?.once('exit', () => this.#lookAt(id, leader));
-    this.tell(id);
-    this.#lookAt(id, leader);
+  add(container: RunningContainer, child: ChildProcess | undefined): void {
+    this.#running.set(container.id, container);
+    child?.once('exit', () => this.#lookAt(container));
+    this.tell(container.id);
+    this.#lookAt(container);
   }
 
   tell(id: string): void {
@@ -66,27 +72,36 @@ export class ContainerWatch {
 
   /** What an earlier platform's process has started. */
   async #adopt(): Promise<void> {
-    for (const { id, leader } of await this.#options.listRunning()) {
-      this.#running.set(id, leader);
+    for (const container of await this.#options.listRunning()) {
+      this.#running.set(container.id, container);
       // It may have ended while it was looked for, and its end would be told to nobody.
-      this.tell(id);
+      this.tell(container.id);
     }
   }
 
   #look(): void {
-    const isLogDue = ++this.#looks % LOOKS_A_LOG === 0;
-    for (const [id, leader] of this.#running) {
-      this.#lookAt(id, leader);
-      if (!isLogDue) continue;
-      this.#options.tend(id).catch((error: unknown) => {
-        this.#options.log.warn({ err: error, id }, 'the log of a container cannot be cut');
-      });
+    for (const container of this.#running.values()) {
+      void this.#cut(container);
+      this.#lookAt(container);
     }
   }
 
-  #lookAt(id: string, leader: ProcessIdentity): void {
-    if (this.#running.get(id) !== leader || isAlive(leader)) return;
+  #lookAt(container: RunningContainer): void {
+    const { id, leader } = container;
+    if (this.#running.get(id) !== container || isAlive(leader)) return;
     this.#running.delete(id);
     this.tell(id);
+  }
+
+  async #cut({ id, printed }: RunningContainer): Promise<void> {
+    if (this.#cutting.has(printed)) return;
+    this.#cutting.add(printed);
+    try {
+      await cutLog(printed);
+    } catch (error) {
+      this.#options.log.warn({ err: error, id }, 'the log of a container cannot be cut');
+    } finally {
+      this.#cutting.delete(printed);
+    }
   }
 }

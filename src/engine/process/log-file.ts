@@ -1,6 +1,6 @@
 // What containers print: one file that the kernel appends to, and one before it, so that what is kept
 // is bounded.
-import { type FileHandle, open, rename, truncate } from 'node:fs/promises';
+import { type FileHandle, open, rename, stat, truncate } from 'node:fs/promises';
 
 /** A file that has grown beyond is cut; as much of it is kept beside it. */
 export const MAX_LOG_BYTES = 10_485_760;
@@ -17,10 +17,11 @@ export async function readLogEnd(path: string, maxBytes: number): Promise<Uint8A
  * lost. Every container's output is appended, wherever the file's end is.
  */
 export async function cutLog(path: string, maxBytes = MAX_LOG_BYTES): Promise<void> {
-  const file = await openIfThere(path);
+  // Asked of every container again and again: nothing is opened for a short one.
+  const size = (await stat(path).catch(() => undefined))?.size ?? 0;
+  const file = size > maxBytes ? await openIfThere(path) : undefined;
   if (!file) return;
   try {
-    if ((await file.stat()).size <= maxBytes) return;
     const older = `${olderPath(path)}.new`;
     const copy = await open(older, 'w', 0o600);
     try {

@@ -1,7 +1,7 @@
 // The engine without containers: a pod is a group of this machine's processes, with a folder for a disk
 // and an environment made from nothing. It keeps them apart from one another's files only by name.
 import { hash } from 'node:crypto';
-import { appendFile, rm } from 'node:fs/promises';
+import { appendFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -17,6 +17,7 @@ import {
   type CgroupHome,
   findCgroupHome,
   hasRunOutOfMemory,
+  listGroups,
   removeEmptyGroups,
   removeGroups,
 } from './cgroups.ts';
@@ -26,10 +27,11 @@ import {
   type DiscardedFolder,
 } from './container-folders.ts';
 import { describeContainer } from './container-sight.ts';
-import { ContainerWatch } from './container-watch.ts';
-import { cutLog, readLogEnd } from './log-file.ts';
+import { ContainerWatch, type RunningContainer } from './container-watch.ts';
+import { readLogEnd } from './log-file.ts';
 import { PortPool } from './port-pool.ts';
-import type { ProcessEntry, ProcessIdentity } from './process-table.ts';
+import type { ProcessEntry } from './process-table.ts';
+import { removeTree } from './remove-tree.ts';
 import { askToEnd, findMembers, killAll } from './run-end.ts';
 import { OUT_OF_MEMORY } from './run-record.ts';
 import { type HandlerCommand, makeCommand, startRun } from './run-start.ts';
@@ -65,7 +67,9 @@ export class ProcessEngine implements Engine {
   readonly #meter = new UsageMeter();
   /** In front of the names of its groups, which are the machine's and not only this folder's. */
   readonly #groupPrefix: string;
-  #hasStarted = false;
+  /** Made before this engine was: of runs that go on, or that never began or ended unseen. */
+  #earlierGroups: readonly string[];
+  readonly #closing = new AbortController();
 
   constructor(options: ProcessEngineOptions) {
     const { cgroups, clock = systemClock, devices = [], folder, log } = options;
@@ -75,11 +79,8 @@ export class ProcessEngine implements Engine {
     this.#folders = new ContainerFolders(folder);
     this.#cgroups = cgroups ?? findCgroupHome();
     this.#groupPrefix = `millrace-${hash('sha256', resolve(folder), 'hex').slice(0, 8)}.`;
-    this.#watch = new ContainerWatch({
-      log,
-      listRunning: () => this.#listRunning(),
-      tend: (id) => this.#tend(id),
-    });
+    this.#earlierGroups = listGroups(this.#cgroups, this.#groupPrefix);
+    this.#watch = new ContainerWatch({ log, listRunning: () => this.#listRunning() });
     const { cpu, memory, tracking } = this.#cgroups;
     const holds = { memory: memory !== null, cpu: cpu !== null, groups: tracking !== null };
     log.info(holds, 'limits that hold for the processes of pods');
@@ -112,7 +113,7 @@ export class ProcessEngine implements Engine {
       if (!folder || !run) return;
       const ending = { name: run.file, record: run.record, clock: this.#clock };
       const known = findMembers(ending);
-      if (isRunning(run)) await askToEnd(ending, graceMs);
+      if (isRunning(run)) await askToEnd({ ...ending, graceMs, closing: this.#closing.signal });
       await this.#settle(folder, run, known);
       this.#watch.tell(id);
     });
@@ -149,8 +150,9 @@ export class ProcessEngine implements Engine {
         });
         if (container) found.push(container);
       }
-      // Those of runs that have ended were read just now. Later an empty one may be of a run that begins.
-      if (!this.#hasStarted) removeEmptyGroups(this.#cgroups, this.#groupPrefix);
+      // What those of runs that have ended had to tell was read just now.
+      removeEmptyGroups(this.#earlierGroups);
+      this.#earlierGroups = [];
       return found;
     });
   }
@@ -178,6 +180,7 @@ export class ProcessEngine implements Engine {
   }
 
   async close(): Promise<void> {
+    this.#closing.abort();
     this.#watch.close();
   }
 
@@ -195,7 +198,6 @@ export class ProcessEngine implements Engine {
   async #begin(folder: ContainerFolder, last: SeenRun | undefined): Promise<void> {
     const { id, ports } = folder.spec;
     const number = (last?.number ?? 0) + 1;
-    this.#hasStarted = true;
     const given = await this.#ports.promise(ports, last?.record?.ports ?? []);
     let isOurs = false;
     try {
@@ -212,7 +214,9 @@ export class ProcessEngine implements Engine {
       isOurs = child !== undefined;
       const run = await findRun(folder.path, this.#clock);
       if (run) await forgetBefore(run);
-      if (run?.record) this.#watch.add(id, run.record.leader, child);
+      if (run?.record) {
+        this.#watch.add({ id, leader: run.record.leader, printed: folder.log }, child);
+      }
     } finally {
       if (!isOurs) this.#ports.release(given);
     }
@@ -262,7 +266,7 @@ export class ProcessEngine implements Engine {
       this.#ports.release(record.ports);
     }
     // What cannot be deleted now is tried again with the next list.
-    await rm(path, { recursive: true, force: true }).catch((error: unknown) => {
+    await removeTree(path).catch((error: unknown) => {
       this.#options.log.warn(
         { err: error, path },
         'the disk of a removed container is still there',
@@ -270,21 +274,16 @@ export class ProcessEngine implements Engine {
     });
   }
 
-  async #listRunning(): Promise<{ id: string; leader: ProcessIdentity }[]> {
-    const running: { id: string; leader: ProcessIdentity }[] = [];
+  async #listRunning(): Promise<RunningContainer[]> {
+    const running: RunningContainer[] = [];
     for (const id of await this.#folders.listIds()) {
       const folder = await this.#folders.find(id);
       const run = folder && (await findRun(folder.path, this.#clock));
-      if (!isRunning(run)) continue;
+      if (!folder || !isRunning(run)) continue;
       this.#ports.keep(run.record.ports);
-      running.push({ id, leader: run.record.leader });
+      running.push({ id, leader: run.record.leader, printed: folder.log });
     }
     return running;
-  }
-
-  async #tend(id: string): Promise<void> {
-    const folder = await this.#folders.find(id);
-    if (folder) await cutLog(folder.log);
   }
 }
 

@@ -29,13 +29,27 @@ export interface EndingRun {
   clock: Clock;
 }
 
-/** Asks its command to end, and waits until it has, or `graceMs` are over. */
-export async function askToEnd({ clock, record }: EndingRun, graceMs: number): Promise<void> {
+export interface PoliteEnding extends EndingRun {
+  /** For it to end by itself. */
+  graceMs: number;
+  /** The platform ends first: it is for the next one to ask again, and to kill. */
+  closing: AbortSignal;
+}
+
+/**
+ * Asks its command to end, and waits until it has, or `graceMs` are over.
+ * @throws EngineError `unavailable` when `closing` comes first
+ */
+export async function askToEnd(ending: PoliteEnding): Promise<void> {
+  const { clock, closing, graceMs, record } = ending;
   if (!record) return;
   const giveUpAt = clock.now() + graceMs;
   const main = await findMain(record, clock, giveUpAt);
   if (main) signalProcess(main, 'SIGTERM');
-  while (isAlive(record.leader) && clock.now() < giveUpAt) await sleep(clock, LOOK_AGAIN_MS);
+  while (isAlive(record.leader) && clock.now() < giveUpAt) {
+    if (closing.aborted) throw new EngineError('unavailable', 'the platform ends');
+    await sleep(clock, LOOK_AGAIN_MS);
+  }
 }
 
 /** Kills all that there is of it. @throws EngineError `unavailable` */

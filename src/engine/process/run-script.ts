@@ -42,11 +42,12 @@ export function writeRunScript(options: RunScriptOptions): string {
     'exec 3>&2 2>/dev/null',
     'read -r stat < /proc/self/stat',
     'read -r boot < /proc/sys/kernel/random/boot_id',
+    // Outside of its groups no limit would hold: then the run does not begin.
+    ...joins.map((procs) => `echo $$ > ${quoteWord(procs)} || exit 0`),
     // The file is made only if it is not there: of two scripts for the same run, one goes on.
     'set -C',
     `printf '%s\\n' "$stat" "$boot" ${quoteWord(note)} > ${run} || exit 0`,
     'set +C',
-    ...joins.map((procs) => `echo $$ > ${quoteWord(procs)}`),
     // In a subshell: some shells redirect themselves for as long as a command runs.
     `(exec /usr/bin/env ${unset.join(' ')} -- ${words.join(' ')} 2>&3 3>&-)`,
     `echo "$?" >> ${run}`,

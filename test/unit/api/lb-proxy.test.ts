@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import type { IncomingMessage, RequestListener } from 'node:http';
+import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { RateGate } from '../../../src/api/rate-limit.ts';
@@ -335,6 +336,26 @@ describe('the answer of a worker', () => {
     expect(answer.complete).toBe(false);
   });
 
+  it.each([
+    ['the answer has begun', '/begun', 'half of'],
+    ['it is behind one that has', '/begun', 'half of', '/held'],
+  ])('is cut off by what is no request, and has nothing put into it: %s', async (_case, ...it) => {
+    const [first = '', begun = '', second] = it;
+    const platform = await startBalanced();
+    await platform.addWorker(({ url }, response) => {
+      if (url === '/begun') response.writeHead(200, { 'content-length': '1000' }).write('half of');
+    });
+    const ask = (path: string) =>
+      `GET ${platform.base}${path} HTTP/1.1\r\nHost: x\r\nAuthorization: ${platform.admin}\r\n\r\n`;
+    const socket = connect(platform.port, '127.0.0.1');
+    socket.write(ask(first));
+    let answer = '';
+    while (!answer.endsWith(begun)) answer += String((await once(socket, 'data'))[0]);
+    if (second) socket.write(ask(second));
+    socket.write('this is no request\r\n\r\n');
+    expect(await text(socket)).toBe('');
+  });
+
   it('that comes before the whole body leaves the connection usable', async () => {
     const platform = await startBalanced();
     await platform.addWorker((request, response) => {
@@ -411,12 +432,21 @@ describe('when a worker fails', () => {
     expect(answer).toMatch(/^HTTP\/1.1 502[\s\S]*worker_failed[\s\S]*HTTP\/1.1 200/);
   });
 
-  it('with something that is not HTTP, the client gets 502', async () => {
+  it.each([
+    ['is not HTTP', 'hello there\r\n\r\n'],
+    [
+      'has two lengths',
+      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n',
+    ],
+  ])('with something that %s, the client gets 502, and what it was', async (_case, said) => {
     const platform = await startBalanced();
     await platform.addWorker((request) => {
-      request.socket.end('hello there\r\n\r\n');
+      request.socket.end(said);
     });
-    expect((await platform.call(`${platform.base}/x`)).status).toBe(502);
+    const answer = await platform.call(`${platform.base}/x`);
+    expect(answer.status).toBe(502);
+    const detail = 'the connection to the worker broke before it answered (HTTPParserError)';
+    expect(await readJson(answer)).toMatchObject({ detail });
   });
 
   it('and begins no answer within the execution timeout, the client gets 504', async () => {

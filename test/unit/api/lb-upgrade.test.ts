@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { Agent, type IncomingMessage } from 'node:http';
+import { connect as openSocket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
@@ -109,6 +110,29 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     socket.terminate();
   });
 
+  it('whose client goes away while it waits is given up', async () => {
+    const platform = await startBalanced();
+    const socket = openSocket(platform.port, '127.0.0.1');
+    socket.write(askFor('websocket', platform));
+    await platform.untilWaiting(1);
+    socket.end();
+    while ((await platform.balancer?.load(platform.endpointId))?.running !== 0) await nextTurn();
+    expect(platform.logged()).toBe('');
+  });
+
+  it('whose client goes away before the worker agrees is broken off there', async () => {
+    const platform = await startBalanced();
+    const worker = await platform.addWorker(() => {});
+    const asked = once(worker.server, 'upgrade');
+    const socket = openSocket(platform.port, '127.0.0.1');
+    socket.write(askFor('websocket', platform));
+    const [, atWorker] = await asked;
+    const ended = once(atWorker.resume(), 'end');
+    socket.end();
+    await ended;
+    atWorker.destroy();
+  });
+
   it('that a worker does not agree to gets its answer, and the end of the connection', async () => {
     const platform = await startBalanced();
     await platform.addWorker((_request, response) => {
@@ -158,6 +182,21 @@ describe('another protocol than HTTP', () => {
       (seen) => seen.endsWith('two'),
     );
     expect(answer).toMatch(/^HTTP\/1.1 101[\s\S]*upgrade: echo[\s\S]*\r\n\r\necho:one two$/i);
+  });
+
+  it('takes along what was sent while it waited for a worker, however much that is', async () => {
+    const platform = await startBalanced();
+    const ahead = 'x'.repeat(300_000);
+    const head = askFor('echo', platform);
+    const answer = exchange(platform.port, [head, ahead, 'end'], (seen) => seen.endsWith('end'));
+    await platform.untilWaiting(1);
+    const worker = await platform.addWorker(() => {});
+    worker.server.on('upgrade', (_request, socket: Duplex, sentAhead: Buffer) => {
+      socket.write('HTTP/1.1 101 Go\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n');
+      socket.write(sentAhead);
+      socket.pipe(socket);
+    });
+    expect((await answer).split('\r\n\r\n')[1]).toBe(`${ahead}end`);
   });
 
   it('asked for elsewhere is passed over: the request is answered', async () => {

@@ -218,6 +218,11 @@ describe('a refusal', () => {
     ['a port without protocol', { ports: ['80'] }, 'ports[0]'],
     ['a disk of nothing', { disk: 0 }, 'disk'],
     ['a variable that is no text', { env: { A: 1 } }, 'env.A'],
+    [
+      'a mount of everything',
+      { mounts: { network: [{ volumeId: 'data', path: '/./' }] } },
+      'mounts',
+    ],
     ['a mount that is not whole', { mounts: { network: [{ volumeId: 'data' }] } }, 'mounts'],
   ])('422: for %s, naming where', async (_what, part, path) => {
     const { platform } = await startPods();

@@ -1,7 +1,10 @@
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { get } from 'node:https';
+import { connect } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { ManualClock } from '../../../src/base/clock.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from './certificate.ts';
 import { exchange, nextTake, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
@@ -73,6 +76,46 @@ describe('where no route is', () => {
     const answer = await exchange(port, ['HELLO\r\n\r\n']);
     expect(answer).toMatch(/^HTTP\/1.1 400/);
     expect(answer).toContain('application/problem+json');
+  });
+});
+
+describe('a connection on which something came that is not HTTP', () => {
+  it('gives its answer to a client that sends far more first', async () => {
+    const { port } = await startPlatform();
+    const head = 'GET /\u00e9 HTTP/1.1\r\nHost: x\r\n\r\n';
+    expect(await exchange(port, [head, Buffer.alloc(8_000_000)])).toMatch(/^HTTP\/1.1 400/);
+  });
+
+  it.each(['HELLO\r\n\r\n', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n'])(
+    'is taken from a client that holds on to it: %j',
+    async (head) => {
+      const clock = new ManualClock();
+      const { port } = await startPlatform({ clock });
+      const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+      onTestFinished(() => void socket.destroy());
+      socket.write(head);
+      await once(socket.resume(), 'end');
+      const gone = once(socket, 'error');
+      await clock.advance(2_000);
+      const writing = setInterval(() => socket.write('x'), 5);
+      onTestFinished(() => clearInterval(writing));
+      await expect(gone).resolves.toHaveLength(1);
+    },
+  );
+});
+
+describe('a connection on which nobody says anything', () => {
+  it.runIf(process.platform === 'linux')('is watched by TCP keep-alive', async () => {
+    const { port } = await startPlatform();
+    const socket = connect(port, '127.0.0.1');
+    onTestFinished(() => void socket.destroy());
+    await once(socket, 'connect');
+    let timer = readTimer(port, socket.localPort);
+    while (timer === undefined) {
+      await setImmediate();
+      timer = readTimer(port, socket.localPort);
+    }
+    expect(timer).toBe('keep-alive');
   });
 });
 
@@ -193,3 +236,17 @@ it('refusals of bodies that are not read leave nothing behind on their connectio
   await setImmediate();
   expect(warnings).toEqual([]);
 });
+
+/** Which timer the system runs for a connection, seen from this side; undefined while there is none. */
+function readTimer(local: number, remote: number | undefined): 'keep-alive' | 'other' | undefined {
+  const portOf = (address = '') => Number.parseInt(address.split(':')[1] ?? '', 16);
+  const rows = readFileSync('/proc/net/tcp', 'utf8').split('\n').slice(1);
+  for (const row of rows) {
+    const [, here, there, state, , timer] = row.trim().split(/ +/);
+    if (portOf(here) !== local || portOf(there) !== remote || state !== ESTABLISHED) continue;
+    return timer?.startsWith('02:') ? 'keep-alive' : 'other';
+  }
+  return undefined;
+}
+
+const ESTABLISHED = '01';

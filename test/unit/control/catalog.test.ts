@@ -92,6 +92,8 @@ describe('by the file', () => {
     expect(catalog.priceOf({ gpu: { id: 'big', count: 3 } })).toBe(7.5);
     expect(catalog.priceOf({ cpu: { id: 'fast', vcpuCount: 8, memory: 10 } })).toBeCloseTo(0.5);
     expect(catalog.priceOf({ gpu: { id: 'gone', count: 1 } })).toBe(0);
+    // 3 × 0.4 is 1.2000000000000002 in binary fractions.
+    expect(catalog.priceOf({ gpu: { id: 'small', count: 3 } })).toBe(1.2);
   });
 
   it('a user has his own volumes and registries, and nobody else has them', () => {

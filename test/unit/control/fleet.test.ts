@@ -180,6 +180,7 @@ describe('a worker', () => {
     expect(env).toMatchObject({
       MILLRACE_URL: 'http://platform.test',
       ...{ MILLRACE_ENDPOINT: id, MILLRACE_WORKER_ID: podId },
+      MILLRACE_STATE_DIR: `/workers/${id}`,
     });
     const key = env['MILLRACE_KEY'] ?? '';
     const holder = world.platform.keys.authenticate(key);
@@ -232,6 +233,18 @@ describe('a worker', () => {
     expect(world.listPods(id)).toHaveLength(1);
   });
 
+  it('whose pod is killed leaves its job to another one before its lease runs out', async () => {
+    const world = await openWorld({ jobMs: 2_000 });
+    const id = await world.createEndpoint({ workersMin: 1, workersMax: 1 });
+    await world.run(1_000);
+    const [podId = ''] = world.listRunning();
+    await world.submit(id);
+    await world.run(500);
+    world.host.end(podId, 137);
+    await world.run(5_000);
+    expect(await world.countJobs(id)).toMatchObject({ completed: 1, retried: 1 });
+  });
+
   it('that never becomes ready gets a quarter of an hour', async () => {
     const world = await openWorld();
     world.habits.isMute = true;
@@ -253,7 +266,7 @@ describe('a worker', () => {
     await world.platform.endpoints.update(OWNER, id, { workersMin: 0, workersMax: 0 });
     await world.run(75_000);
     expect(world.listRunning()).toEqual([podId]);
-    await world.run(10_000);
+    await world.run(15_000);
     expect(world.listRunning()).toEqual([]);
   });
 });

@@ -1,5 +1,6 @@
 // What the reconciler brings about, on a host in memory.
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { silentLog } from '../../../src/base/log.ts';
 import { EngineError } from '../../../src/engine/engine.ts';
 import { createCatalog, GPU, PodWorld, type PodWorldOptions } from '../../support/pod-world.ts';
 
@@ -243,6 +244,16 @@ describe('an action', () => {
     expect([world.host.graces.get(id), world.host.graces.get(worker.id)]).toEqual([10_000, 45_000]);
   });
 
+  it('stop holds up nobody, however many do not want to end', async () => {
+    const world = await openWorld();
+    const ids: string[] = [];
+    for (let pod = 0; pod < 20; pod++) ids.push(await startPod(world));
+    world.host.isStubborn = true;
+    await Promise.all(ids.map((id) => world.pods.act(OWNER, id, 'stop')));
+    await world.settle();
+    expect(statusOf(world, await startPod(world))).toBe('RUNNING');
+  });
+
   it('start right behind stop leads to a run', async () => {
     const world = await openWorld();
     const id = await startPod(world);
@@ -399,6 +410,18 @@ describe('what belongs to nobody', () => {
     await world.settle(2_000);
     expect(world.host.containers.size).toBe(0);
     expect(world.host.volumes.size).toBe(0);
+  });
+
+  it('is not said of a container that was listed while its pod was ending', async () => {
+    const warn = vi.fn();
+    const world = await openWorld({ reconciler: { log: { ...silentLog, warn } } });
+    const id = await startPod(world);
+    const listed = await world.engine.list();
+    await world.pods.act(OWNER, id, 'terminate');
+    await world.settle();
+    world.engine.list = async () => listed;
+    await world.settle(2_000);
+    expect(warn).not.toHaveBeenCalled();
   });
 
   it('does not keep the others from being removed when it cannot be', async () => {

@@ -144,7 +144,12 @@ const ends: EndCase[] = [
     afterMs: 9_000_000,
     end: undefined,
   },
-  { what: 'has jobs yet', pod: running, isDrained: true, afterMs: 79_999, end: undefined },
+  { what: 'has time to leave', pod: running, isDrained: true, afterMs: 79_999, end: undefined },
+  {
+    ...{ what: 'has a job yet, whose limit may be longer than the endpoint has' },
+    ...{ pod: running, isDrained: true, afterMs: 9_000_000 },
+    ...{ seen: [{ jobs: 1, busyUntil: OPENED + 9_000_000, draining: true }], end: undefined },
+  },
   {
     what: 'does not leave',
     pod: running,

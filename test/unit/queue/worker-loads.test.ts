@@ -48,15 +48,19 @@ describe('the load of an endpoint', () => {
     const [one, other] = [await hello('one'), await hello('other')];
     await platform.submit();
     const lease = await one.takeOne();
+    // Its execution timeout, and what the queue waits beyond it.
+    const busyUntil = platform.clock.now() + 600_000 + 10_000;
     expect((await load()).workers).toEqual([
-      { id: 'one', jobs: 1, taken: 1, draining: false },
-      { id: 'other', jobs: 0, taken: 0, draining: false },
+      { id: 'one', jobs: 1, taken: 1, busyUntil, draining: false },
+      { id: 'other', jobs: 0, taken: 0, busyUntil: 0, draining: false },
     ]);
     await one.finish(lease, completed);
     await platform.clock.advance(10_000);
     await one.renew([]);
     await platform.clock.advance(6_000);
-    expect((await load()).workers).toEqual([{ id: 'one', jobs: 0, taken: 1, draining: false }]);
+    expect((await load()).workers).toEqual([
+      { id: 'one', jobs: 0, taken: 1, busyUntil: 0, draining: false },
+    ]);
     await other.renew([]);
     expect((await load()).workers).toHaveLength(2);
     await other.bye('drained');

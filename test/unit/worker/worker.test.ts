@@ -331,6 +331,34 @@ describe('a draining worker', () => {
     expect(link.reported).toEqual(['a#1 released', 'b#1 released']);
   });
 
+  it('lets running jobs go on beyond drainMs when the platform has told it to leave', async () => {
+    const { clock, executor, link, worker } = await startScript({ drainMs: 8_000 });
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    link.lastRenewal.answer({ ended: [], drain: true });
+    await clock.advance(500_000);
+    expect(worker.state).toEqual({ name: 'draining', askedBy: 'platform' });
+    expect(executor.last.stops).toEqual([]);
+    executor.last.complete();
+    link.lastTake.fail(unavailable());
+    await clock.advance(0);
+    expect(await worker.ended).toMatchObject({ name: 'stopped', farewell: { abandoned: 0 } });
+    expect(link.reported).toEqual(['a#1 completed']);
+  });
+
+  it('gives them drainMs from when it is told by a signal too', async () => {
+    const { clock, executor, link, worker } = await startScript({ drainMs: 8_000 });
+    link.lastTake.answer([lease('a')]);
+    await clock.advance(0);
+    link.lastRenewal.answer({ ended: [], drain: true });
+    await clock.advance(60_000);
+    void worker.drain();
+    await clock.advance(7_999);
+    expect(executor.last.stops).toEqual([]);
+    await clock.advance(1);
+    expect(executor.last.stops).toEqual(['shutdown']);
+  });
+
   it('does not wait for running jobs any longer when it is told to stop', async () => {
     const { clock, executor, link, worker } = await startScript();
     link.lastTake.answer([lease('a')]);

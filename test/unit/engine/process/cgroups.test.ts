@@ -5,6 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../../src/base/clock.ts';
 import {
   hasRunOutOfMemory,
+  listGroups,
   listJoins,
   listMembers,
   locateOwn,
@@ -116,7 +117,7 @@ describe('a group of a run', () => {
     for (const name of ['mine.a', 'mine.b/c', 'others'])
       mkdirSync(join(folder, name), { recursive: true });
     writeFileSync(join(folder, 'mine.b/c/busy'), '');
-    removeEmptyGroups({ tracking: folder, memory: folder, cpu: null }, 'mine.');
+    removeEmptyGroups(listGroups({ tracking: folder, memory: folder, cpu: null }, 'mine.'));
     expect(readdirSync(folder).sort()).toEqual(['mine.b', 'others']);
   });
 

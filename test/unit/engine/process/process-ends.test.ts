@@ -56,6 +56,18 @@ describe('how a run ends', () => {
     expect(isThere(process.pid)).toBe(true);
   });
 
+  it('is not waited for by a platform that ends itself, and is left to the next one', async () => {
+    await pod.start({ args: shell('trap "" TERM; echo up; while :; do sleep 0.1; done') });
+    await pod.untilPrinted('up');
+    const { pid } = pod.readRun();
+    const stopped = pod.engine.stop('pod_a', 1_000_000);
+    await pod.engine.close();
+    await expect(stopped).rejects.toMatchObject({ code: 'unavailable' });
+    expect(isThere(pid)).toBe(true);
+    await pod.open().stop('pod_a', 0);
+    expect(isThere(pid)).toBe(false);
+  });
+
   it('is the same at the second look', async () => {
     await pod.start();
     process.kill(pod.readRun().pid, 'SIGKILL');
@@ -203,7 +215,12 @@ describe('after the platform was killed', () => {
     const running = readdirSync(groups ?? '').filter((name) => name.includes('.pod_a.1.1-'));
     const [prefix = ''] = running[0]?.split('pod_a') ?? [];
     mkdirSync(join(groups ?? '', `${prefix}pod_a.1.2-abc`));
-    await pod.open().list();
+    const next = pod.open();
+    // One that begins before they were looked at does not save them.
+    await next.create(makeSpec({ id: 'b' }));
+    await next.start('b');
+    await next.list();
+    await next.remove('b', 'remove');
     const left = readdirSync(groups ?? '').filter((name) => name.startsWith(prefix));
     expect(left).toEqual(running);
     expect(left).toHaveLength(1);

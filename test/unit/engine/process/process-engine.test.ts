@@ -28,6 +28,13 @@ describe('what a process begins with', () => {
     expect(await pod.printed({ args: shell(script), mounts })).toBe(`x\n${volume}\n`);
   });
 
+  it('is its mount also where the path ends with a slash', async () => {
+    const mounts = [{ kind: 'persistent' as const, source: 'data', path: '/a/.//b/' }];
+    expect(await pod.printed({ args: shell('cd a/b && pwd -P'), mounts })).toBe(
+      `${join(pod.folder, 'volumes/pod_a/data')}\n`,
+    );
+  });
+
   it('is this program and what it is told, for a handler', async () => {
     const handler = '/handlers/one.ts';
     expect(await pod.printed({ handler, args: '--slots "2 3"' })).toBe(

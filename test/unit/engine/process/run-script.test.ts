@@ -13,13 +13,17 @@ let made = 0;
 
 afterAll(() => rmSync(folder, { recursive: true }));
 
-function script(command: string[], oddVariables: Record<string, string> = {}) {
+function script(
+  command: string[],
+  oddVariables: Record<string, string> = {},
+  joins: string[] = [],
+) {
   const runFile = join(folder, `it's run ${++made}`);
   const text = writeRunScript({
     command,
     runFile,
     note: JSON.stringify({ ...note, startedAt: made }),
-    joins: [],
+    joins,
     oddVariables,
   });
   const record = () => parseRunRecord(readFileSync(runFile, 'utf8'));
@@ -65,6 +69,13 @@ describe('the script of a run', () => {
     if (child.pid !== undefined) process.kill(-child.pid, 'SIGTERM');
     await ended;
     expect(record()).toMatchObject({ exitCode: 9 });
+  });
+
+  it('does not begin outside of its groups', async () => {
+    const gone = join(folder, 'gone/cgroup.procs');
+    const { record, text } = script(['/bin/echo', 'unlimited'], {}, [gone]);
+    expect(await run(text).ended).toBe('');
+    expect(record).toThrow('ENOENT');
   });
 
   it('needs nothing of the PATH that the command is given', async () => {

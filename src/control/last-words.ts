@@ -1,0 +1,42 @@
+// What a worker that ended said about why, out of the end of its log. Pure.
+
+const MAX_LENGTH = 300;
+/** Of pino's levels: below it nothing is said about an end. */
+const WARN = 40;
+
+/**
+ * The last line that may be it, where errors came from apart. Of a line of a Millrace worker's own log
+ * what it says, if that is a complaint: that all was well does not explain an end.
+ */
+export function findLastWords(log: string): string | undefined {
+  for (const line of log.split('\n').reverse()) {
+    const words = readLine(line);
+    if (words !== undefined) return words.slice(0, MAX_LENGTH);
+  }
+  return undefined;
+}
+
+function readLine(line: string): string | undefined {
+  if (!/^\S.*\w/.test(line)) return undefined;
+  const record = parseRecord(line);
+  if (record === undefined) return line;
+  const { err, level, msg } = record;
+  if (typeof level === 'number' && level < WARN) return undefined;
+  const said = typeof msg === 'string' ? msg : line;
+  const cause = isRecord(err) && typeof err['message'] === 'string' ? err['message'] : undefined;
+  return cause === undefined || said.includes(cause) ? said : `${said}: ${cause}`;
+}
+
+function parseRecord(line: string): Record<string, unknown> | undefined {
+  if (!line.startsWith('{"level":')) return undefined;
+  try {
+    const parsed: unknown = JSON.parse(line);
+    return isRecord(parsed) ? parsed : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}

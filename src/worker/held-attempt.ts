@@ -1,0 +1,66 @@
+// One attempt that the worker holds a lease for: the state that it is in, how it is named, and the ends
+// that it comes to without having run to one.
+import { nameTrace } from '../wire/trace-context.ts';
+import type { Lease } from '../wire/worker-link.ts';
+import type { Execution, ExecutionEnd } from './executor.ts';
+import type { AttemptReports } from './reporter.ts';
+
+/**
+ * `waiting` for its process to be empty, because it runs alone; `running` in the executor; `ended`,
+ * its outcome on the way. `waiting` and `running` attempts are the active ones.
+ */
+type Phase =
+  | { readonly name: 'waiting'; readonly cancelTimer: () => void }
+  | { readonly name: 'running'; readonly execution: Execution; readonly cancelTimer: () => void }
+  | { readonly name: 'ended' };
+
+export interface Attempt {
+  readonly lease: Lease;
+  readonly reports: AttemptReports;
+  phase: Phase;
+  /** A renewal has named it. */
+  named: boolean;
+  /** The platform has ended its lease, and knows that the worker knows. */
+  stopping: boolean;
+  /** Nothing more has to be reported: the lease is over, though the handler may still run. */
+  settled: boolean;
+  /** When its handler was told to end first, Unix ms. */
+  stopAskedAt: number | undefined;
+  /** It is told to end because one of several took too much memory. */
+  isSuspect: boolean;
+}
+
+export interface HeldLease {
+  jobId: string;
+  token: string;
+  stopping: boolean;
+}
+
+export const RELEASED_FOR_DRAIN: ExecutionEnd = {
+  outcome: { kind: 'released', reason: 'drain' },
+  output: undefined,
+};
+export const RELEASED_AS_SUSPECT: ExecutionEnd = {
+  outcome: { kind: 'released', reason: 'suspect' },
+  output: undefined,
+};
+export const NOT_STARTED: ExecutionEnd = {
+  outcome: { kind: 'released', reason: 'not_started' },
+  output: undefined,
+};
+export const CANCELLED_BEFORE_BEGIN: ExecutionEnd = {
+  outcome: { kind: 'cancelled', executionMs: 0, stopped: 'signal' },
+  output: undefined,
+};
+
+/** For log lines. */
+export function nameAttempt({ lease: { jobId: job, attempt, traceparent } }: Attempt) {
+  return { job, attempt, ...nameTrace(traceparent) };
+}
+
+/** For a renewal, which from now on has named it. */
+export function nameLease(attempt: Attempt): HeldLease {
+  attempt.named = true;
+  const { jobId, token } = attempt.lease;
+  return { jobId, token, stopping: attempt.stopping };
+}

@@ -1,0 +1,29 @@
+// The files that a platform makes in its data folder.
+import { readdirSync, statSync } from 'node:fs';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import { silentLog } from '../../../src/base/log.ts';
+import { openPlatform } from '../../../src/cli/platform.ts';
+
+it('keeps what was stored from others, also in a folder that they may read', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'millrace-files-'));
+  await chmod(folder, 0o755);
+  const platform = await openPlatform({
+    dataFolder: folder,
+    host: '127.0.0.1',
+    port: 0,
+    access: 'keys',
+    log: silentLog,
+    webhooks: { addresses: 'public' },
+    endpointIds: ['echo'],
+  });
+  onTestFinished(async () => {
+    await platform.close();
+    await rm(folder, { recursive: true });
+  });
+  const stored = readdirSync(folder).filter((name) => name.startsWith('millrace.db'));
+  expect(stored).toContain('millrace.db-wal');
+  for (const name of stored) expect(statSync(join(folder, name)).mode & 0o077).toBe(0);
+});

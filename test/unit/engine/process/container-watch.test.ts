@@ -1,0 +1,33 @@
+// What is looked at while containers run; which end is told of is in the engines' conformance suite.
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, it, onTestFinished, vi } from 'vitest';
+import { silentLog } from '../../../../src/base/log.ts';
+import { ContainerWatch } from '../../../../src/engine/process/container-watch.ts';
+import { MAX_LOG_BYTES } from '../../../../src/engine/process/log-file.ts';
+import { readProcess } from '../../../../src/engine/process/process-table.ts';
+
+function identifyThis() {
+  const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+  return { pid: process.pid, startTicks: readProcess(process.pid)?.startTicks ?? '', bootId };
+}
+
+it('cuts a log that has grown too long at the next look', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-watch-'));
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+  const watch = new ContainerWatch({ listRunning: async () => [], log: silentLog });
+  onTestFinished(() => {
+    watch.close();
+    vi.useRealTimers();
+    rmSync(folder, { recursive: true });
+  });
+  const printed = join(folder, 'log');
+  writeFileSync(printed, Buffer.alloc(MAX_LOG_BYTES + 1, 'a'));
+  watch.listen(() => {});
+  watch.add({ id: 'pod_a', leader: identifyThis(), printed }, undefined);
+  vi.advanceTimersByTime(250);
+  while (!existsSync(`${printed}.1`)) await sleep(10);
+  expect(statSync(printed).size).toBe(0);
+});

@@ -1,0 +1,15 @@
+// That the fuzzer leaves no operation out.
+import { expect, it } from 'vitest';
+import { FUZZED_OPERATIONS } from '../../support/fuzz-operations.ts';
+import { startPlatform } from '../api/platform.ts';
+
+it('the fuzzer knows every route that is served', async () => {
+  const { routes } = await startPlatform({ engine: 'process' });
+  const served = routes.map(({ method, url }) => `${method} ${url}`);
+  const fuzzed = FUZZED_OPERATIONS.map(({ method, path }) => `${method} ${path}`);
+  const isOfWorkers = (route: string) => route.includes(' /lb/');
+  expect(fuzzed.filter((route) => !isOfWorkers(route)).toSorted()).toEqual(
+    served.filter((route) => !isOfWorkers(route)).toSorted(),
+  );
+  expect(fuzzed.filter(isOfWorkers)).toContain('POST /lb/:endpoint/*');
+});
