@@ -42,8 +42,9 @@ export default defineConfig({
   },
   test: {
     environment: 'node',
-    // Test files start processes of their own; more than two at a time starve a two-core machine.
-    maxWorkers: 2,
+    // Test files start processes of their own, and wait half of their time: three keep two cores busy,
+    // more starve them.
+    maxWorkers: 3,
     reporters: ['default', new SummaryReporter()],
     projects: [
       defineGroup({

@@ -1,17 +1,17 @@
 // Dockerfile.worker on a real Docker Engine: built on a base image that is made of this machine's own
 // files, and run beside a platform of this machine.
-import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { type Client, createClient } from '../../src/client.ts';
+import { type Client, createClient, createPlatform } from '../../src/client.ts';
 import { findParts, importBaseImage } from '../support/base-image.ts';
 import { fetchChecked } from '../support/checked-fetch.ts';
 import { Container, docker, findEngineTrouble, removeWithDescendants } from '../support/docker.ts';
 import type { Deed } from '../support/handlers/contained.ts';
-import { fixture, PlatformProcess } from '../support/processes.ts';
+import { fixture, PlatformProcess, Process } from '../support/processes.ts';
 
 const MINUTE_MS = 60_000;
 const root = resolve(import.meta.dirname, '../..');
@@ -183,6 +183,39 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     const folders = [...(await container.logs()).matchAll(/"folder":"(\/state\/[^"]+)"/g)];
     expect(folders.length).toBeGreaterThan(1);
     expect(new Set(folders.map(([, name]) => name)).size).toBe(1);
+  });
+
+  it('is what an endpoint has its workers made from, on a platform whose engine is Docker', async () => {
+    const place = mkdtempSync(join(folder, 'serve-'));
+    const port = String(await findFreePort());
+    const outside = ['--host', '0.0.0.0', '--worker-url', `http://host.docker.internal:${port}`];
+    const own = ['--port', port, '--data', 'data', '--key-file', 'keys'];
+    const serve = new Process(['serve', '--engine', 'docker', ...outside, ...own], { cwd: place });
+    try {
+      await serve.find(/ready at/);
+      const keys = readFileSync(join(place, 'keys'), 'utf8');
+      const access = {
+        url: `http://127.0.0.1:${port}`,
+        key: /MILLRACE_ADMIN_KEY=(\S+)/.exec(keys)?.[1],
+        fetch: fetchChecked,
+      };
+      const compute = createPlatform(access);
+      const worker = { name: 'echo', image: tags.worker, args: 'handlers/echo.ts' };
+      const { id: templateId } = await compute.templates.create(worker);
+      const endpoint = { name: 'echo', templateId, idleTimeout: 1 };
+      const { id } = await compute.endpoints.create(endpoint);
+      const record = await createClient({ ...access, endpoint: id }).runsync({ from: 'docker' });
+      expect(record, serve.output).toMatchObject({
+        status: 'COMPLETED',
+        output: { from: 'docker' },
+      });
+      const name = readFileSync(join(place, 'data/engine-name'), 'utf8').trim();
+      const label = `label=millrace.platform=${name}`;
+      const list = () => docker('ps', '--all', '--quiet', '--filter', label);
+      await expect.poll(list, { timeout: MINUTE_MS }).toBe('');
+    } finally {
+      await serve.end();
+    }
   });
 
   it('has what the ready-made handlers need', async () => {
