@@ -24,6 +24,9 @@ import { RUNPOD_ERRORS } from './runpod-errors.ts';
 import { readRunpodSubmission } from './runpod-submission.ts';
 import type { StreamCursors } from './stream-cursors.ts';
 
+/** runpod-python gives up on a stream request after 10 s: the answer has to be there before, ms. */
+const STREAM_WAIT_MS = 8_000;
+
 export interface RunpodClientRoutesOptions {
   queue: Queue;
   cursors: StreamCursors;
@@ -112,7 +115,7 @@ function addReading(app: FastifyInstance, { cursors, queue }: RunpodClientRoutes
     handler: async (request, reply) => {
       const page = await cursors.readNext(reply, {
         ...readJobKey(request.params),
-        waitMs: readWait(request) ?? LIMITS.streamWaitMs.default,
+        waitMs: readWait(request) ?? STREAM_WAIT_MS,
         maxBytes: LIMITS.streamAnswerBytes,
         signal: abortWhenGone(reply.raw),
       });

@@ -22,6 +22,20 @@ async function takeLease({ link }: Platform, max = 1) {
   return link.take(take, new AbortController().signal);
 }
 
+/** Counts reads of streams; `first` resolves once one has begun. */
+function watchReads({ queue }: Platform) {
+  const readStream = queue.streams.read.bind(queue.streams);
+  const first = Promise.withResolvers<void>();
+  let count = 0;
+  queue.streams.read = (request) => {
+    count++;
+    const page = readStream(request);
+    first.resolve();
+    return page;
+  };
+  return { first: first.promise, count: () => count };
+}
+
 describe('run', () => {
   it('answers id and status, and hands on any input, the time-out and the place for files', async () => {
     const platform = await startPlatform();
@@ -182,24 +196,38 @@ describe('stream', () => {
     expect(await read(platform, `stream/${id}`)).toEqual({ status: 'COMPLETED', stream: [] });
   });
 
-  it('holds an empty answer for 10 s', async () => {
+  it('answers a waiting stream with the next chunk, in one read', async () => {
+    const platform = await startPlatform({ clock: new ManualClock() });
+    const id = await submit(platform);
+    const job = await takeJob(platform);
+    const reads = watchReads(platform);
+    const waiting = read(platform, `stream/${id}`);
+    await reads.first;
+    await job.yieldChunks(chunk(1));
+    expect(await waiting).toEqual({ status: 'IN_PROGRESS', stream: [shown(1)] });
+    expect(reads.count()).toBe(1);
+  });
+
+  it.each([
+    ['for 8 s, less than the 10 s that runpod-python waits', '', 8_000],
+    ['for as long as the client asks', '?wait=20000', 20_000],
+  ])('holds an empty answer %s', async (_name, query, waitMs) => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });
     const id = await submit(platform);
-    const job = await takeJob(platform);
-    let reads = 0;
-    const readStream = platform.queue.streams.read.bind(platform.queue.streams);
-    const asked = Promise.withResolvers<number>();
-    platform.queue.streams.read = (request) => {
-      reads++;
-      asked.resolve(request.waitMs);
-      return readStream(request);
-    };
-    const waiting = read(platform, `stream/${id}`);
-    expect(await asked.promise).toBe(10_000);
-    await job.yieldChunks(chunk(1));
-    expect(await waiting).toEqual({ status: 'IN_PROGRESS', stream: [shown(1)] });
-    expect(reads).toBe(1);
+    const reads = watchReads(platform);
+    let isAnswered = false;
+    const waiting = read(platform, `stream/${id}${query}`).finally(() => {
+      isAnswered = true;
+    });
+    await reads.first;
+
+    await clock.advance(waitMs - 1);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect(isAnswered).toBe(false);
+    await clock.advance(1);
+
+    expect(await waiting).toEqual({ status: 'IN_QUEUE', stream: [] });
   });
 
   it('shares its place in the chunks with the stream of the service’s own path', async () => {
