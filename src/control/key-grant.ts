@@ -65,6 +65,22 @@ export function requireGivable(caller: Rights, grant: Omit<Rights, 'userId'>): v
   }
 }
 
+/**
+ * Nobody revokes a key with more than their own: a scope that the caller lacks, or a later end. `admin`
+ * of the same user may, whenever it ends itself. @throws ProblemError `forbidden`
+ */
+export function requireRevocable(caller: Rights, { expiresAt, scopes }: Rights): void {
+  if (caller.scopes.has('admin')) return;
+  const lacking = [...scopes].find((scope) => !implies(caller, scope));
+  if (lacking !== undefined) {
+    const detail = `the API key cannot revoke a key with more scopes: it lacks ${lacking}`;
+    throw new ProblemError('forbidden', detail);
+  }
+  if (!lastsAsLong(caller, { expiresAt })) {
+    throw new ProblemError('forbidden', 'the API key cannot revoke a key that lasts longer');
+  }
+}
+
 /** Without it nobody could make an operator's key any more, now or when the others have expired. */
 export function isLastWayIn(key: HeldGrant, all: readonly HeldGrant[], now: number): boolean {
   const isExpired = key.expiresAt !== null && key.expiresAt <= now;

@@ -10,6 +10,7 @@ import {
   maySee,
   type Rights,
   requireGivable,
+  requireRevocable,
 } from './key-grant.ts';
 import type { HeldKey, KeyGrant, Keys } from './keys.ts';
 
@@ -76,9 +77,12 @@ export class UserKeys {
     return { ...this.find(caller, holder.keyId), key };
   }
 
-  /** @throws ProblemError `not_found`, `conflict` for the last one that leads everywhere */
+  /**
+   * @throws ProblemError `not_found`, `forbidden` for a key with more than the caller's, `conflict` for
+   * the last one that leads everywhere
+   */
   async revoke(caller: Rights, id: string): Promise<void> {
-    this.#require(caller, id);
+    requireRevocable(caller, this.#require(caller, id).holder);
     const now = this.#options.clock.now();
     await this.#options.keys.remove(id, (all) => {
       const key = all.find(({ keyId }) => keyId === id);

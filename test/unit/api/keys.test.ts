@@ -68,6 +68,17 @@ describe('/v1/keys', () => {
     expect((await platform.call(`/v1/keys/${id}`)).status).toBe(404);
   });
 
+  it('refuses to revoke a stronger key with 403, and that key stays good', async () => {
+    const platform = await startPlatform();
+    const { key } = await makeKey(platform, { name: 'ci', scopes: ['keys:write'] });
+    const stronger = await makeKey(platform, { name: 'ops', scopes: ['pods:read'] });
+    const init = { method: 'DELETE', ...withKey(key) };
+    const refused = await platform.call(`/v1/keys/${stronger.id}`, init);
+    expect(refused.status).toBe(403);
+    expect((await readJson(refused))['detail']).toContain('pods:read');
+    expect((await platform.call(`/v1/keys/${stronger.id}`)).status).toBe(200);
+  });
+
   it('keeps the last admin key of the operator with 409', async () => {
     const platform = await startPlatform();
     const { keys } = platform;

@@ -1,6 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import { type KeyGrant, type KeyHolder, Keys } from '../../../src/control/keys.ts';
+import { SCOPES } from '../../../src/control/scopes.ts';
 import { UserKeys } from '../../../src/control/user-keys.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
 
@@ -223,6 +224,39 @@ describe('a revocation', () => {
     const { holder, key } = await keys.issue({ name: 'x', userId: 'ann', scopes: ['worker'] });
     await userKeys.revoke(await hold({}), holder.keyId);
     for (const known of [keys, await reopen()]) expect(known.authenticate(key)).toBeUndefined();
+  });
+
+  it('of a key that can do more than the own one is refused, for each scope', async () => {
+    const { clock, hold, idsOf, userKeys } = await open();
+    const admin = await hold({});
+    const writer = await hold({ scopes: ['keys:write', 'admin:a'] });
+    const stronger = SCOPES.filter((scope) => scope !== 'keys:write').flatMap((scope) => [
+      scope,
+      `${scope}:b`,
+    ]);
+    for (const scope of stronger) {
+      const key = await hold({ scopes: ['keys:write', scope] });
+      const revoked = userKeys.revoke(writer, key.keyId);
+      await expect(revoked, scope).rejects.toMatchObject({ code: 'forbidden' });
+      await userKeys.revoke(admin, key.keyId);
+    }
+    const lasting = await hold({ scopes: ['keys:write'] });
+    const brief = await hold({ scopes: ['keys:write'], expiresAt: clock.now() + HOUR_MS });
+    const outlasted = userKeys.revoke(brief, lasting.keyId);
+    await expect(outlasted).rejects.toMatchObject({ code: 'forbidden' });
+    await userKeys.revoke(brief, brief.keyId);
+    expect(idsOf(admin)).toEqual([lasting.keyId, writer.keyId, admin.keyId]);
+  });
+
+  it('of a key with no more than the own one is done, and of any by the admin key', async () => {
+    const { clock, hold, idsOf, userKeys } = await open();
+    const writer = await hold({ scopes: ['keys:write', 'admin:a'] });
+    const weaker = await hold({ scopes: ['jobs:write:a', 'keys:write'] });
+    await userKeys.revoke(writer, weaker.keyId);
+    const admin = await hold({ expiresAt: clock.now() + HOUR_MS });
+    const lasting = await hold({});
+    await userKeys.revoke(admin, lasting.keyId);
+    expect(idsOf(admin)).toEqual([admin.keyId, writer.keyId]);
   });
 
   it('of the last admin key of the operator is a conflict', async () => {
