@@ -83,8 +83,9 @@ export class HeldLeases {
     }
   }
 
-  async loseAll(why: string): Promise<void> {
-    for (const held of [...this.#held.values()]) await this.#lose(held, why);
+  /** `hasRestarted`: another process asks than the one that had the jobs. */
+  async loseAll(why: string, { hasRestarted = false } = {}): Promise<void> {
+    for (const held of [...this.#held.values()]) await this.#lose(held, why, hasRestarted);
   }
 
   /** The worker has not received it. */
@@ -103,10 +104,11 @@ export class HeldLeases {
     this.stops.remove(held);
   }
 
-  async #lose(held: HeldLease, why: string): Promise<void> {
+  /** A job may have ended its process at once: only one that still runs can have missed the hand-over. */
+  async #lose(held: HeldLease, why: string, hasRestarted = false): Promise<void> {
     const { clock, workerId } = this.#options;
     const isFresh = !held.isKnown && clock.now() - held.startedAt < HANDOVER_MS;
-    if (isFresh) return await this.giveBack(held);
+    if (isFresh && !hasRestarted) return await this.giveBack(held);
     const message = `worker ${workerId} has lost the job, or its result: ${why}`;
     const error: AttemptError = { code: 'worker_crashed', message };
     await this.#end(held, { kind: 'failed', error, retry: 'default' });

@@ -1,5 +1,6 @@
 // What the requests of RunPod's workers say in their URLs: read by hand, because these workers append
 // "&name=value" to their templates whether or not there is a "?" in them.
+import type { IncomingHttpHeaders } from 'node:http';
 import { RUNPOD_BASE } from '../wire/routes.ts';
 import { MAX_JOB_ID_LENGTH } from '../wire/worker-link.ts';
 
@@ -9,6 +10,11 @@ const DEFAULT_PING_MS = 10_000;
 const MAX_PING_MS = 600_000;
 /** As `take` has it. */
 const MAX_BATCH = 1_000;
+
+/** Of this platform's job ids: UUIDs of version 7. */
+const JOB_ID_FORM = /^(sync-)?[0-9a-f]{8}-[0-9a-f]{4}-7/;
+/** Of the one whose headers and `job_in_progress` mean what is read out of them here. */
+const KNOWN_CLIENT = /^RunPod-Python-SDK\//;
 
 export interface WorkerCall {
   /** As the queue knows it. */
@@ -53,6 +59,24 @@ export function readPingMs({ params }: WorkerCall): number {
 /** The jobs that a ping names. */
 export function readNamedJobs({ params }: WorkerCall): string[] {
   return params.getAll('job_id').flatMap((ids) => ids.split(',').filter(Boolean));
+}
+
+/** What a take tells about the process that asks. */
+export interface TakeSigns {
+  /** It runs no job. */
+  isIdle: boolean;
+  /** It runs no job and has posted nothing yet: it has just started, or has never had a job. */
+  isNew: boolean;
+}
+
+/**
+ * runpod-python sets `X-Request-ID` with each chunk and result that it posts, and from then on sends it
+ * with its polls too. Proxies put ids of their own there, so only one in the form of a job's id counts.
+ */
+export function readTakeSigns({ params }: WorkerCall, headers: IncomingHttpHeaders): TakeSigns {
+  const isKnownClient = KNOWN_CLIENT.test(headers['user-agent'] ?? '');
+  const isIdle = isKnownClient && params.get('job_in_progress') === '0';
+  return { isIdle, isNew: isIdle && !JOB_ID_FORM.test(String(headers['x-request-id'] ?? '')) };
 }
 
 export function nameAttempt({ attempt, jobId }: { jobId: string; attempt: number }): string {

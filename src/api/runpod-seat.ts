@@ -13,6 +13,7 @@ import {
 } from '../wire/worker-link.ts';
 import { HeldLeases, PINGS_TO_LOSE } from './runpod-held-leases.ts';
 import type { HeldLease } from './runpod-lease.ts';
+import type { TakeSigns } from './runpod-requests.ts';
 import { SeatLink } from './runpod-seat-link.ts';
 import { Wear } from './runpod-wear.ts';
 
@@ -35,10 +36,8 @@ export interface SeatOptions {
   onSilent: (seat: Seat) => void;
 }
 
-export interface SeatTake {
+export interface SeatTake extends TakeSigns {
   max: number;
-  /** The worker says that it has no job at all, and is one whose word on that is good. */
-  isIdle: boolean;
   /** Aborts when nobody waits for the answer any more. */
   signal: AbortSignal;
 }
@@ -95,10 +94,13 @@ export class Seat {
   }
 
   /** @throws LinkError, and what the queue throws */
-  async take({ max, isIdle, signal }: SeatTake): Promise<HandedOut[]> {
+  async take({ max, isIdle, isNew, signal }: SeatTake): Promise<HandedOut[]> {
     const { takeWaitMs } = await this.open();
     if (this.#openTakes > 0) this.#noteSharing();
-    if (isIdle && !this.#isShared) await this.held.loseAll('it says that it runs none');
+    if (isNew) this.#wear.end();
+    if (isIdle && !this.#isShared) {
+      await this.held.loseAll('it says that it runs none', { hasRestarted: isNew });
+    }
     const until = this.#options.clock.now() + takeWaitMs;
     this.#openTakes += 1;
     this.#openPolls += 1;

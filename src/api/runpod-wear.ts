@@ -1,5 +1,5 @@
 // Whether a RunPod worker that has asked to be replaced gets jobs: not before the next one is there, unless
-// nobody replaces it. The two go by one name, and tell nothing of themselves.
+// nobody replaces it. The two have one name: the next one is known by its first take, or by a silence before.
 import type { Clock } from '../base/clock.ts';
 
 /** A worker that has asked, and is silent for so long, has left, ms. */
@@ -24,7 +24,12 @@ export class Wear {
 
   /** Somebody is heard again after such a silence. */
   noteSilence(silentMs: number): void {
-    if (silentMs >= GONE_MS) this.#since = undefined;
+    if (silentMs >= GONE_MS) this.end();
+  }
+
+  /** The next process is there. */
+  end(): void {
+    this.#since = undefined;
   }
 
   get isWorn(): boolean {

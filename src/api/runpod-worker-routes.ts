@@ -11,6 +11,7 @@ import {
   readBatchSize,
   readNamedJobs,
   readPingMs,
+  readTakeSigns,
   readWorkerCall,
   type WorkerCall,
 } from './runpod-requests.ts';
@@ -23,8 +24,6 @@ import { Seats, type SeatsOptions } from './runpod-seats.ts';
 const RESULT_BODY_BYTES = LIMITS.outputBytes + 1_048_576;
 /** These workers repeat a refused poll at once, and again: the refusal takes so long, ms. */
 const REFUSAL_MS = 1_000;
-/** The one whose `job_in_progress=0` is known to mean that it has no job at all. */
-const KNOWN_CLIENT = /^RunPod-Python-SDK\//;
 
 export type RunpodWorkerRoutesOptions = SeatsOptions;
 
@@ -105,10 +104,9 @@ interface TakeCall {
 async function takeJobs({ seats, request, reply, verb }: TakeCall): Promise<HandedOut[]> {
   const call = readWorkerCall(request.raw.url ?? '', verb);
   const seat = useSeat(seats, request, call);
-  const isKnownClient = KNOWN_CLIENT.test(request.headers['user-agent'] ?? '');
   const handed = await seat.take({
     max: verb === 'job-take' ? 1 : readBatchSize(call),
-    isIdle: isKnownClient && call.params.get('job_in_progress') === '0',
+    ...readTakeSigns(call, request.headers),
     signal: abortWhenGone(reply.raw),
   });
   const giveBack = () => {

@@ -56,6 +56,8 @@ export class PythonWorker {
   readonly #running = new Map<string, AbortController>();
   readonly #loops: Promise<void>[];
   #isLeaving = false;
+  /** A header of the session that all but pings share: the last job of which it posted something. */
+  #requestId: string | undefined;
 
   constructor(options: PythonWorkerOptions) {
     this.#options = options;
@@ -84,7 +86,7 @@ export class PythonWorker {
       }
       const busy = `job_in_progress=${this.#running.size > 0 ? 1 : 0}`;
       const url = this.#variable('GET_JOB').replaceAll('$ID', this.#id);
-      const answer = await this.#get(
+      const answer = await this.#poll(
         needed === 1
           ? `${url}&${busy}`
           : `${url.replace('/job-take/', '/job-take-batch/')}&batch_size=${needed}&${busy}`,
@@ -100,7 +102,7 @@ export class PythonWorker {
   async #watchStops(): Promise<void> {
     const url = this.#variable('GET_JOB').replaceAll('$ID', this.#id);
     while (!this.#ended.signal.aborted && !this.#isLeaving) {
-      const answer = await this.#get(url.replace('/job-take/', '/job-stop/'));
+      const answer = await this.#poll(url.replace('/job-take/', '/job-stop/'));
       if (answer?.status === 204) continue;
       if (answer?.status !== 200) {
         await sleep(20);
@@ -174,6 +176,7 @@ export class PythonWorker {
   }
 
   #postOnce(kind: 'OUTPUT' | 'STREAM', id: string, body: string, isStream: boolean) {
+    this.#requestId = id;
     const template = this.#variable(`POST_${kind}`);
     const url = template.replaceAll('$RUNPOD_POD_ID', this.#id).replaceAll('$ID', id);
     const headers = {
@@ -186,6 +189,12 @@ export class PythonWorker {
 
   #get(url: string): Promise<Answer | undefined> {
     return this.#call('GET', url, { headers: { 'Content-Type': 'application/json' } });
+  }
+
+  #poll(url: string): Promise<Answer | undefined> {
+    const headers = { 'Content-Type': 'application/json' };
+    const stale = this.#requestId === undefined ? {} : { 'X-Request-ID': this.#requestId };
+    return this.#call('GET', url, { headers: { ...headers, ...stale } });
   }
 
   /** Undefined when the connection broke. */

@@ -9,36 +9,7 @@ import {
   submitJob,
   takeJob,
 } from './platform.ts';
-
-const AGENT = 'RunPod-Python-SDK/1.12.0 (Linux 6.1.0; x86_64) Language/Python 3.11.2';
-
-/** As a worker of that protocol asks: the raw key, and a content type on whatever it sends. */
-const ask = (platform: Platform, path: string, init: RequestInit = {}) =>
-  fetch(`${platform.url}/runpod/v2/demo/${path}`, {
-    ...init,
-    headers: {
-      authorization: platform.worker,
-      'content-type': 'application/json',
-      'user-agent': AGENT,
-      ...init.headers,
-    },
-  });
-
-const send = (platform: Platform, path: string, body: string) =>
-  ask(platform, path, {
-    method: 'POST',
-    body,
-    headers: { 'content-type': 'application/x-www-form-urlencoded', charset: 'utf-8' },
-  });
-
-const take = async (platform: Platform, query = '?&job_in_progress=0', worker = 'pod-1') =>
-  readJson(await ask(platform, `job-take/${worker}${query}`));
-
-const ping = (platform: Platform, ids: string[], worker = 'pod-1') =>
-  ask(platform, `ping/${worker}?job_id=${ids.join('%2C')}&runpod_version=1.12.0`);
-
-const readRecord = async (platform: Platform, id: string) =>
-  readJson(await platform.call(`/v2/demo/status/${id}`));
+import { ask, ping, poll, readRecord, send, take } from './python-calls.ts';
 
 function environmentOf({ url, worker }: Platform, query = '?'): Record<string, string> {
   const base = `${url}/runpod/v2/demo`;
@@ -338,7 +309,8 @@ describe('a RunPod worker', () => {
 
     expect([(await stop).status, (await more).status]).toEqual([204, 204]);
     const id = await submitJob(platform);
-    expect((await ask(platform, 'job-take/pod-1?&job_in_progress=0')).status).toBe(204);
+    const again = await poll(platform, 'job-take/pod-1?&job_in_progress=0', String(name));
+    expect(again.status).toBe(204);
     expect(await take(platform, '?&job_in_progress=0', 'pod-2')).toMatchObject({ id: `${id}-a1` });
   });
 
