@@ -33,7 +33,7 @@ const LOCAL_HOLDER: KeyHolder = {
   expiresAt: null,
 };
 
-const BEARER = /^bearer +/i;
+export const BEARER = /^bearer +/i;
 
 export interface GateOptions {
   keys: Keys;

@@ -1,5 +1,6 @@
 // The gRPC port as a whole: the workers' streams, who may open one, the standard health service and
 // reflection; its start and its bounded end.
+import type { IncomingHttpHeaders } from 'node:http2';
 import {
   logVerbosity,
   Metadata,
@@ -25,7 +26,15 @@ import {
   PROTO_PATH,
   SERVICE_NAME,
 } from '../wire/worker-stream.ts';
-import { type EndpointOwners, identifyKey, requireOwnEndpoint, requireScope } from './auth.ts';
+import {
+  BEARER,
+  type EndpointOwners,
+  identifyKey,
+  requireOwnEndpoint,
+  requireScope,
+} from './auth.ts';
+import { GrpcGate } from './grpc-gate.ts';
+import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from './grpc-limits.ts';
 import { showProblem, toStatus } from './grpc-refusals.ts';
 import { WorkerStream } from './grpc-service.ts';
 import type { WorkerRoutesOptions } from './worker-routes.ts';
@@ -42,6 +51,8 @@ export interface GrpcServerOptions extends WorkerRoutesOptions {
   tls?: { cert: string; key: string; clientCa?: string };
   /** The platform is stopping: nothing is taken on any more. */
   isClosing: () => boolean;
+  /** Of calls without a valid key: health, reflection, and streams that are about to be refused. */
+  keylessLimits?: Partial<KeylessLimits>;
   /** How long `close` waits for what is under way before it cuts that off, ms. Default 2,000. */
   closeMs?: number;
 }
@@ -55,6 +66,10 @@ export interface GrpcServer {
 
 type Call = ServerDuplexStream<object, object>;
 
+const OPEN_PATH = `/${SERVICE_NAME}/${METHOD_NAME}`;
+/** Of one connection; a worker has one. */
+const MAX_STREAMS = 100;
+
 export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   const { clock, closeMs = 2_000, host, port, tls } = options;
   // The library has lines of its own on standard error; what goes wrong is told by its callers.
@@ -64,6 +79,12 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
     ...KEEPALIVE,
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
     'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
+    'grpc.max_concurrent_streams': MAX_STREAMS,
+  });
+  const gate = new GrpcGate({
+    ...{ clock, log: options.log },
+    limits: { ...DEFAULT_KEYLESS_LIMITS, ...options.keylessLimits },
+    isKnown: (headers) => showsKey(headers, options.keys),
   });
   const definitions = loadSync([PROTO_PATH, HEALTH_PROTO_PATH], PROTO_OPTIONS);
   const service = definitions[SERVICE_NAME];
@@ -77,6 +98,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   return {
     async start() {
       const bound = await bind(server, `${bracket(host)}:${port}`, createCredentials(tls));
+      gate.guard(server);
       const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
       return { url: `${tls ? 'grpcs' : 'grpc'}://${bracket(name)}:${bound}` };
     },
@@ -120,6 +142,13 @@ function openStream(call: Call, options: GrpcServerOptions, streams: Set<WorkerS
   } catch (error) {
     call.emit('error', toStatus(showProblem(error, options.log)));
   }
+}
+
+/** A worker's stream with a key that is valid; whether it may do anything is for `admitCaller`. */
+function showsKey(headers: IncomingHttpHeaders, keys: Keys): boolean {
+  const { ':path': path, [METADATA.key]: presented } = headers;
+  if (path !== OPEN_PATH || presented === undefined) return false;
+  return keys.authenticate(presented.replace(BEARER, '')) !== undefined;
 }
 
 /** @throws ProblemError `unavailable`, `unauthorized`, `not_found`, `forbidden` */

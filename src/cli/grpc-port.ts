@@ -1,4 +1,5 @@
 // The gRPC port of a platform: its options, and its start. What serves it is loaded only with a port.
+import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits, LIMIT_NAMES } from '../api/grpc-limits.ts';
 import type { GrpcServer, GrpcServerOptions } from '../api/grpc-server.ts';
 import { CommandError } from './command.ts';
 import { integer, text, UsageError } from './options.ts';
@@ -22,16 +23,28 @@ export const grpcOptions = {
     env: 'MILLRACE_GRPC_CLIENT_CA',
     help: 'PEM of authorities: over gRPC only workers with a certificate of theirs are let in',
   }),
+  grpcKeylessLimits: text({
+    default: LIMIT_NAMES.map((name) => `${name}=${DEFAULT_KEYLESS_LIMITS[name]}`).join(','),
+    placeholder: 'LIMITS',
+    env: 'MILLRACE_GRPC_KEYLESS_LIMITS',
+    section: 'advanced',
+    help:
+      'limits of gRPC calls without a valid key (health, reflection): bytes that a call may send, ms that ' +
+      'it may last, calls and health watches that one address may have open; each at least 1; a limit ' +
+      'that is not named keeps its default',
+  }),
 };
 
 export interface GrpcPort {
   port: number;
   host: string;
+  keylessLimits: KeylessLimits;
   tls: GrpcServerOptions['tls'];
 }
 
 interface GrpcValues {
   host: string;
+  grpcKeylessLimits: string;
   grpcPort: number | undefined;
   grpcHost: string | undefined;
   grpcClientCa: string | undefined;
@@ -39,7 +52,7 @@ interface GrpcValues {
 
 /** Undefined if none is asked for. @throws UsageError */
 export function readGrpcPort(
-  { grpcClientCa, grpcHost, grpcPort, host }: GrpcValues,
+  { grpcClientCa, grpcHost, grpcKeylessLimits, grpcPort, host }: GrpcValues,
   tls: { cert: string; key: string } | undefined,
 ): GrpcPort | undefined {
   if (grpcPort === undefined) {
@@ -47,22 +60,41 @@ export function readGrpcPort(
     const given = grpcHost === undefined ? '--grpc-client-ca' : '--grpc-host';
     throw new UsageError(`--grpc-port is missing beside ${given}`);
   }
-  const port = { port: grpcPort, host: grpcHost ?? host };
+  const keylessLimits = readKeylessLimits(grpcKeylessLimits);
+  const port = { port: grpcPort, host: grpcHost ?? host, keylessLimits };
   if (grpcClientCa === undefined) return { ...port, tls };
   if (!tls) throw new UsageError('--grpc-client-ca: needs --tls-cert and --tls-key');
   return { ...port, tls: { ...tls, clientCa: readPem('--grpc-client-ca', grpcClientCa) } };
 }
 
-export type GrpcPortParts = Omit<GrpcServerOptions, 'host' | 'port' | 'tls'>;
+/** @throws UsageError */
+function readKeylessLimits(given: string): KeylessLimits {
+  const limits = { ...DEFAULT_KEYLESS_LIMITS };
+  for (const part of given.split(',')) {
+    const [, named, digits] = /^\s*([a-z]+)=(\d{1,9})\s*$/.exec(part) ?? [];
+    const name = LIMIT_NAMES.find((known) => known === named);
+    const limit = Number(digits);
+    if (!name || limit < 1) {
+      const form = `NAME=N, NAME one of ${LIMIT_NAMES.join(', ')}, N from 1 to 999999999`;
+      throw new UsageError(
+        `--grpc-keyless-limits: ${JSON.stringify(part)} is invalid; write ${form}`,
+      );
+    }
+    limits[name] = limit;
+  }
+  return limits;
+}
+
+export type GrpcPortParts = Omit<GrpcServerOptions, 'host' | 'port' | 'tls' | 'keylessLimits'>;
 
 /** @throws CommandError */
 export async function openGrpcPort(
-  { host, port, tls }: GrpcPort,
+  { host, keylessLimits, port, tls }: GrpcPort,
   parts: GrpcPortParts,
 ): Promise<{ url: string; server: GrpcServer }> {
   const { createGrpcServer } = await import('../api/grpc-server.ts');
   try {
-    const server = createGrpcServer({ ...parts, host, port, ...(tls && { tls }) });
+    const server = createGrpcServer({ ...parts, host, port, keylessLimits, ...(tls && { tls }) });
     return { server, url: (await server.start()).url };
   } catch (error) {
     const said = error instanceof Error ? error.message : String(error);

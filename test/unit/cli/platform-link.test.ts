@@ -83,7 +83,8 @@ describe('the certificates of a worker', () => {
 });
 
 describe('the gRPC port of a platform', () => {
-  const none = { host: '127.0.0.1', grpcPort: undefined, grpcHost: undefined };
+  const keyless = { grpcKeylessLimits: 'calls=100,watches=100,bytes=65536,ms=5000' };
+  const none = { ...keyless, host: '127.0.0.1', grpcPort: undefined, grpcHost: undefined };
   const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
 
   it('is only there when it is asked for', () => {
@@ -92,7 +93,7 @@ describe('the gRPC port of a platform', () => {
 
   it('has the address and the certificate of the other one', () => {
     const values = { ...none, grpcPort: 1, grpcClientCa: undefined };
-    expect(readGrpcPort(values, tls)).toEqual({ host: '127.0.0.1', port: 1, tls });
+    expect(readGrpcPort(values, tls)).toMatchObject({ host: '127.0.0.1', port: 1, tls });
     expect(readGrpcPort({ ...values, grpcHost: '::' }, undefined)).toMatchObject({ host: '::' });
   });
 
@@ -100,6 +101,21 @@ describe('the gRPC port of a platform', () => {
     const values = { ...none, grpcPort: 1, grpcClientCa: writePem(CERTIFICATE) };
     expect(() => readGrpcPort(values, undefined)).toThrow(/--grpc-client-ca: needs --tls-cert/);
     expect(readGrpcPort(values, tls)?.tls).toEqual({ ...tls, clientCa: CERTIFICATE });
+  });
+
+  it('has limits for calls without a key, those that are named and the default of the others', () => {
+    const values = { ...none, grpcPort: 1, grpcClientCa: undefined };
+    const defaults = { calls: 100, watches: 100, bytes: 65_536, ms: 5_000 };
+    expect(readGrpcPort(values, undefined)?.keylessLimits).toEqual(defaults);
+    const given = { ...values, grpcKeylessLimits: 'calls=7, ms=100' };
+    const limits = { ...defaults, calls: 7, ms: 100 };
+    expect(readGrpcPort(given, undefined)?.keylessLimits).toEqual(limits);
+    for (const wrong of ['', 'calls', 'calls=0', 'calls=-1', 'streams=1', 'calls=1;ms=2']) {
+      const refused = { ...values, grpcKeylessLimits: wrong };
+      expect(() => readGrpcPort(refused, undefined)).toThrow(
+        /--grpc-keyless-limits: .* is invalid/,
+      );
+    }
   });
 
   it('has to be named beside its other options', () => {
