@@ -23,12 +23,12 @@ export function addCatalogRoutes(
   const options = { config: { access: 'endpoints:read' } } as const;
 
   app.get<CatalogRoute>(resourceRoutes.gpus, options, async (request, reply) => {
-    const { gpus, next } = catalog.listGpus(readPage(request.query), heldGpus());
+    const { gpus, next } = catalog.listGpus(readPage(request), heldGpus());
     return sendJson(reply, { gpus, ...describeNext(next) });
   });
 
   app.get<CatalogRoute>(resourceRoutes.cpus, options, async (request, reply) => {
-    const { cpus, next } = catalog.listCpus(readPage(request.query));
+    const { cpus, next } = catalog.listCpus(readPage(request));
     return sendJson(reply, { cpus, ...describeNext(next) });
   });
 }

@@ -51,7 +51,7 @@ export function addEndpointRoutes(
     resourceRoutes.endpoints,
     { config: { access: 'endpoints:read' } },
     async (request, reply) => {
-      const listing = { userId: readUser(request), ...readPage(request.query) };
+      const listing = { userId: readUser(request), ...readPage(request) };
       const { endpoints: page, next } = endpoints.page(listing);
       return sendJson(reply, { endpoints: page, ...describeNext(next) });
     },

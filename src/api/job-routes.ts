@@ -106,7 +106,7 @@ function addReadingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): vo
       const { jobs, next } = await queue.jobs.list({
         endpointId: request.params.endpoint,
         status: readStatus(request.query),
-        ...readPage(request.query),
+        ...readPage(request),
       });
       return sendJson(reply, { jobs, ...describeNext(next) });
     },

@@ -50,7 +50,7 @@ export function addKeyRoutes(app: FastifyInstance, { userKeys }: KeyRoutesOption
   const options = { config: { access: 'keys:read' } } as const;
 
   app.get<KeysRoute>(resourceRoutes.keys, options, async (request, reply) => {
-    const listing = { userId: readText(request.query, 'userId'), ...readPage(request.query) };
+    const listing = { userId: readText(request.query, 'userId'), ...readPage(request) };
     const { keys, next } = userKeys.list(requireHolder(request), listing);
     return sendJson(reply, { keys, ...describeNext(next) });
   });

@@ -1,5 +1,13 @@
 // Lists in pages: which part a caller wants, and where the next one begins.
+import type { FastifyRequest } from 'fastify';
 import { type QueryValues, readInteger, refuseParameter } from './query.ts';
+
+declare module 'fastify' {
+  interface FastifyInstance {
+    /** Bytes of JSON in one page of a list, at most. */
+    listBytes: number;
+  }
+}
 
 export const LIST_LIMIT = { min: 1, max: 1_000, default: 100 };
 
@@ -7,11 +15,15 @@ export interface Page {
   /** Only what has a smaller position: lists are newest first. */
   before: number | undefined;
   limit: number;
+  maxBytes: number;
 }
 
+type PagedRequest = Pick<FastifyRequest<{ Querystring: QueryValues }>, 'query' | 'server'>;
+
 /** Of the query parameters `cursor` and `limit`. @throws ProblemError `invalid` */
-export function readPage(query: QueryValues): Page {
+export function readPage({ query, server }: PagedRequest): Page {
   return {
+    maxBytes: server.listBytes,
     before: readCursor(query),
     limit: readInteger(query, 'limit', LIST_LIMIT) ?? LIST_LIMIT.default,
   };

@@ -61,7 +61,7 @@ export function addPodRoutes(app: FastifyInstance, options: PodRoutesOptions): v
 
   app.get<PodsRoute>(resourceRoutes.pods, reading, async (request, reply) => {
     const pods = requirePods(options);
-    const listing = { userId: readUser(request), ...readPage(request.query) };
+    const listing = { userId: readUser(request), ...readPage(request) };
     const { next, pods: page } = await pods.list(listing);
     const records = await Promise.all(page.map((pod) => pods.show(pod)));
     return sendJson(reply, { pods: records, ...describeNext(next) });

@@ -159,6 +159,7 @@ function listTemplateOperations(): Operation[] {
       summary: 'Make a template of pods and workers',
       body: { schema: templateCreation },
       answers: answerCreated(templateRecord, 'The template.'),
+      refusals: [409],
     },
     {
       ...{ ...reading, id: 'getTemplate', path: one },
@@ -228,6 +229,7 @@ function listKeyOperations(): Operation[] {
       summary: 'Make an API key that may do no more than the one of the call',
       body: { schema: keyCreation },
       answers: issued,
+      refusals: [409],
     },
     {
       ...{ ...reading, id: 'getKey', path: resourceRoutes.key(':key') },

@@ -23,7 +23,7 @@ export function addScalerRoutes(
     async (request, reply) => {
       const { endpoint: endpointId } = request.params;
       endpoints.get(readUser(request), endpointId);
-      const page = await decisions.list({ endpointId, ...readPage(request.query) });
+      const page = await decisions.list({ endpointId, ...readPage(request) });
       return sendJson(reply, { decisions: page.decisions, ...describeNext(page.next) });
     },
   );

@@ -13,7 +13,9 @@ import type { Log } from '../base/log.ts';
 import type { Balancer } from '../control/balancer.ts';
 import type { Endpoints } from '../control/endpoints.ts';
 import type { Keys } from '../control/keys.ts';
+import { LIST_BYTES } from '../control/list-page.ts';
 import type { Pods } from '../control/pods.ts';
+import type { Quotas } from '../control/quotas.ts';
 import { UserKeys } from '../control/user-keys.ts';
 import type { Queue } from '../queue/queue.ts';
 import { FRAMES_MEDIA_TYPE } from '../wire/frames.ts';
@@ -67,6 +69,10 @@ export interface ApiServerOptions {
   /** PEM. Default: plain HTTP. */
   tls?: { cert: string; key: string };
   access: Access;
+  /** Bytes of JSON in one page of a list, at most. Default 4 MB. */
+  listBytes?: number | undefined;
+  /** Of keys; the other resources keep theirs. Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
   /** Default: users may call as often as they like. */
   rateGate?: RateGate | undefined;
   /** Of the package. */
@@ -162,6 +168,7 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
       } else socket.destroy();
     },
   });
+  app.decorate('listBytes', options.listBytes ?? LIST_BYTES);
   app.decorateRequest('holder', undefined);
   app.setErrorHandler((error, request, reply) => problems.send(error, request, reply));
   answerUnknownRoutes(app);

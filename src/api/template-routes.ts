@@ -59,7 +59,7 @@ export function addTemplateRoutes(
     resourceRoutes.templates,
     { config: { access: 'endpoints:read' } },
     async (request, reply) => {
-      const listing = { userId: readUser(request), ...readPage(request.query) };
+      const listing = { userId: readUser(request), ...readPage(request) };
       const { next, templates: page } = templates.list(listing);
       return sendJson(reply, { templates: page, ...describeNext(next) });
     },

@@ -10,6 +10,7 @@ import { Endpoints } from '../control/endpoints.ts';
 import { Fleet } from '../control/fleet.ts';
 import type { Keys } from '../control/keys.ts';
 import { Pods } from '../control/pods.ts';
+import type { Quotas } from '../control/quotas.ts';
 import { Reconciler } from '../control/reconciler.ts';
 import { Templates } from '../control/templates.ts';
 import { WorkerPods } from '../control/worker-pods.ts';
@@ -27,6 +28,8 @@ export interface ComputeOptions {
   /** Undefined: nothing runs pods. Closed with this. */
   engine: Engine | undefined;
   processUsers: 'owner' | 'all';
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
   /** Undefined: what workers in pods have not delivered ends with their containers. */
   workerFolders?: WorkerFolders | undefined;
 }
@@ -72,14 +75,20 @@ export class Compute {
 
   /** Reads what there is; nothing is run yet. */
   static async open(options: ComputeOptions): Promise<Compute> {
-    const { catalog, clock, engine, processUsers, store } = options;
+    const { catalog, clock, engine, processUsers, quotas, store } = options;
     const kind = engine?.kind ?? 'none';
-    const templates = await Templates.open({ store, clock, engine: kind, catalog });
+    const templates = await Templates.open({ store, clock, engine: kind, catalog, quotas });
     const pods =
-      engine && (await Pods.open({ store, clock, engine, catalog, templates, processUsers }));
+      engine &&
+      (await Pods.open({ store, clock, engine, catalog, templates, processUsers, quotas }));
     const admit = (userId: string) => pods?.admit(userId);
     const deploying = engine && { engine: engine.kind, catalog, admit };
-    const endpoints = await Endpoints.open({ store, clock, ...(deploying && { deploying }) });
+    const endpoints = await Endpoints.open({
+      store,
+      clock,
+      quotas,
+      ...(deploying && { deploying }),
+    });
     const decisions = await Decisions.open(store);
     return new Compute(options, { templates, endpoints, decisions, pods });
   }

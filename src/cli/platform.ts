@@ -9,6 +9,7 @@ import { type Clock, systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Endpoints } from '../control/endpoints.ts';
 import { Keys } from '../control/keys.ts';
+import type { Quotas } from '../control/quotas.ts';
 import { Queue } from '../queue/queue.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import { HttpWebhookSender } from '../queue/webhook-sender.ts';
@@ -51,6 +52,10 @@ export interface PlatformOptions {
   grpc?: GrpcPort | undefined;
   /** Default: users may call as often as they like. */
   rateLimits?: RateLimits | undefined;
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
+  /** Bytes of JSON in one page of a list, at most. Default 4 MB. */
+  listBytes?: number | undefined;
   /** What runs pods. Default: nothing does. */
   compute?: ComputeChoice | undefined;
   log: Log;
@@ -145,7 +150,7 @@ async function openCompute(
   options: PlatformOptions & { store: Store; clock: Clock },
   closers: (() => unknown)[],
 ): Promise<Compute> {
-  const { clock, dataFolder, log, store } = options;
+  const { clock, dataFolder, log, quotas, store } = options;
   const choice = options.compute ?? NO_ENGINE;
   const { catalogPath, dockerHost, engine: kind, processUsers } = choice;
   const devices = kind === 'none' ? [] : await findUsableDevices(log);
@@ -155,7 +160,7 @@ async function openCompute(
   const engine = await openEngine({ kind, dockerHost, dataFolder, devices, measureGpus, log });
   const workerFolders =
     kind === 'process' ? new WorkerFolders({ path: join(dataFolder, 'workers'), log }) : undefined;
-  const parts = { store, clock, log, catalog, engine, processUsers, workerFolders };
+  const parts = { store, clock, log, catalog, engine, processUsers, workerFolders, quotas };
   const compute = await Compute.open(parts);
   closers.push(() => compute.close());
   return compute;
@@ -165,7 +170,7 @@ async function listen(
   parts: Parts,
   closers: (() => unknown)[],
 ): Promise<Pick<Platform, 'url' | 'grpcUrl'>> {
-  const { access, clock, compute, host, keys, log, port, queue, tls } = parts;
+  const { access, clock, compute, host, keys, listBytes, log, port, queue, quotas, tls } = parts;
   const version = packageVersion();
   const rateGate = await openRateGate(parts.rateLimits);
   const rest = { log, clock, host, port, access, version, ...(tls && { tls }) };
@@ -173,7 +178,17 @@ async function listen(
     const { balancer, catalog, decisions, endpoints, pods, templates } = compute;
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
     const resources = { catalog, templates, heldGpus, decisions };
-    const served = { queue, keys, endpoints, pods, balancer, resources, rateGate };
+    const served = {
+      queue,
+      keys,
+      endpoints,
+      pods,
+      balancer,
+      resources,
+      rateGate,
+      quotas,
+      listBytes,
+    };
     const server = createServer({ ...served, ...rest });
     closers.push(() => server.close());
     const { url } = await server.start();

@@ -1,5 +1,6 @@
 // `millrace serve`: the platform alone, until it is told to end.
 import { resolve } from 'node:path';
+import { LIST_BYTES } from '../control/list-page.ts';
 import { catalogOption } from './catalog-file.ts';
 import { type Command, EXIT } from './command.ts';
 import { engineOptions } from './engine-options.ts';
@@ -9,12 +10,14 @@ import { flag, integer, list, parseOptions, text, UsageError } from './options.t
 import { packageVersion } from './package-info.ts';
 import { readPem } from './pem-file.ts';
 import { openPlatform, type Platform, portOption } from './platform.ts';
+import { quotaOption, readQuotas } from './quotas.ts';
 import { rateLimitOption, readRateLimits } from './rate-limits.ts';
 import { forceOnSecond, listenForStop } from './stop-signals.ts';
 import { createTerminalLog, logLevelOption } from './terminal-log.ts';
 import { webhookSecretFileOption } from './webhook-secrets.ts';
 
 const HOUR_MS = 3_600_000;
+const BYTES_PER_MB = 1_048_576;
 
 function milliseconds(help: string, fallback: number) {
   const range = { min: 1, max: 24 * HOUR_MS };
@@ -51,6 +54,15 @@ const options = {
   ...engineOptions,
   catalog: catalogOption,
   rateLimit: rateLimitOption,
+  quota: quotaOption,
+  listMb: integer({
+    min: 1,
+    max: 64,
+    default: LIST_BYTES / BYTES_PER_MB,
+    placeholder: 'MB',
+    section: 'advanced',
+    help: 'size of one page of a list, MB of JSON; a longer list goes on with its cursor',
+  }),
   webhookSecretFile: webhookSecretFileOption,
   allowPrivateWebhooks: flag({
     env: 'MILLRACE_ALLOW_PRIVATE_WEBHOOKS',
@@ -119,6 +131,8 @@ async function run(args: readonly string[]): Promise<number> {
     tls,
     grpc: readGrpcPort(values, tls),
     rateLimits: readRateLimits(values.rateLimit),
+    quotas: readQuotas(values.quota),
+    listBytes: values.listMb * BYTES_PER_MB,
     compute: {
       engine: values.engine,
       dockerHost: values.dockerHost,

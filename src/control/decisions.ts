@@ -1,6 +1,7 @@
 // What was decided about each endpoint's workers: the newest are kept, to be read and made again.
-import type { Store } from '../store/store.ts';
+import type { Store, StoredResource } from '../store/store.ts';
 import { type DecisionRecord, decisionRecord } from '../wire/decision.ts';
+import { cutPage, type PageBounds } from './list-page.ts';
 import { Positions } from './positions.ts';
 
 /** Of each endpoint, at least. */
@@ -8,11 +9,10 @@ const KEPT = 200;
 /** Older ones are removed so many at a time. */
 const PRUNED_AT_ONCE = 20;
 
-export interface DecisionListing {
+export interface DecisionListing extends PageBounds {
   endpointId: string;
   /** Only those with a smaller position: newest first. */
   before: number | undefined;
-  limit: number;
 }
 
 export interface DecisionSource {
@@ -64,17 +64,16 @@ export class Decisions {
   }
 
   /** `next` is the position from which the next page goes on, if there is one. */
-  async list({ before, endpointId, limit }: DecisionListing): Promise<{
+  async list({ before, endpointId, ...bounds }: DecisionListing): Promise<{
     decisions: DecisionRecord[];
     next: number | undefined;
   }> {
     const stored = await this.#store.read((tx) =>
-      tx.resources({ kind: 'decision', parent: endpointId, before, limit: limit + 1 }),
+      tx.resources({ kind: 'decision', parent: endpointId, before, limit: bounds.limit + 1 }),
     );
-    const page = stored.slice(0, limit);
-    return {
-      decisions: page.map(({ body }) => decisionRecord.parse(JSON.parse(body))),
-      next: stored.length > limit ? page.at(-1)?.position : undefined,
-    };
+    const positionOf = ({ position }: StoredResource) => position;
+    const show = ({ body }: StoredResource) => decisionRecord.parse(JSON.parse(body));
+    const { next, records } = cutPage({ ...bounds, wanted: stored, positionOf, show });
+    return { decisions: records, next };
   }
 }

@@ -23,7 +23,15 @@ import {
   splitCreation,
   splitUpdate,
 } from './endpoint-records.ts';
+import { cutPage, type PageBounds } from './list-page.ts';
 import { Positions } from './positions.ts';
+import {
+  DEFAULT_QUOTAS,
+  type Quotas,
+  ResourceCount,
+  requireRecordSize,
+  requireWorkersMax,
+} from './quotas.ts';
 import { readTemplate } from './templates.ts';
 
 export interface EndpointsOptions {
@@ -31,6 +39,8 @@ export interface EndpointsOptions {
   clock: Clock;
   /** Default: endpoints can be declared, and have workers that come from elsewhere. */
   deploying?: Deploying;
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
 }
 
 export interface Deploying {
@@ -45,11 +55,10 @@ export interface EndpointChange {
   kind: 'put' | 'deleted';
 }
 
-export interface EndpointListing {
+export interface EndpointListing extends PageBounds {
   userId: string;
   /** Only those with a smaller position. */
   before: number | undefined;
-  limit: number;
 }
 
 interface Kept {
@@ -64,9 +73,14 @@ export class Endpoints {
   /** By id, oldest first. */
   readonly #kept = new Map<string, Kept>();
   readonly #listeners = new Set<(change: EndpointChange) => void>();
+  readonly #quotas: Quotas;
+  readonly #count: ResourceCount;
 
   private constructor(options: EndpointsOptions) {
     this.#options = options;
+    this.#quotas = options.quotas ?? DEFAULT_QUOTAS;
+    const countOf = (userId: string) => this.#listOwn(userId).length;
+    this.#count = new ResourceCount({ quota: 'endpoints', limit: this.#quotas.endpoints, countOf });
   }
 
   static async open(options: EndpointsOptions): Promise<Endpoints> {
@@ -137,20 +151,23 @@ export class Endpoints {
   }
 
   /** Newest first. */
-  page({ before = Number.POSITIVE_INFINITY, limit, userId }: EndpointListing): {
+  page({ before = Number.POSITIVE_INFINITY, userId, ...bounds }: EndpointListing): {
     endpoints: EndpointRecord[];
     next: number | undefined;
   } {
-    const own = [...this.#kept.values()].filter(({ endpoint }) => endpoint.userId === userId);
-    const wanted = own.filter(({ position }) => position < before).reverse();
-    const page = wanted.slice(0, limit);
-    return {
-      endpoints: page.map(({ endpoint }) => describeEndpoint(endpoint)),
-      next: wanted.length > page.length ? page.at(-1)?.position : undefined,
-    };
+    const wanted = this.#listOwn(userId)
+      .filter(({ position }) => position < before)
+      .reverse();
+    const { next, records } = cutPage({
+      ...bounds,
+      wanted,
+      positionOf: ({ position }) => position,
+      show: ({ endpoint }) => describeEndpoint(endpoint),
+    });
+    return { endpoints: records, next };
   }
 
-  /** @throws ProblemError `invalid`, `conflict` without an engine */
+  /** @throws ProblemError `invalid`, `quota_exceeded`, `conflict` without an engine */
   async create(userId: string, creation: EndpointCreation): Promise<EndpointRecord> {
     const now = this.#options.clock.now();
     const endpoint = {
@@ -158,23 +175,31 @@ export class Endpoints {
       ...splitCreation(creation),
     };
     const check = (tx: Transaction) => this.#check(tx, endpoint, endpoint.deployment);
-    await this.#options.store.write(function* (tx) {
-      yield* check(tx);
-      yield* tx.putEndpoint(endpoint);
-    });
-    this.#learn(endpoint);
+    this.#checkQuotas(endpoint, creation);
+    const release = this.#count.reserve(userId);
+    try {
+      await this.#options.store.write(function* (tx) {
+        yield* check(tx);
+        yield* tx.putEndpoint(endpoint);
+      });
+      this.#learn(endpoint);
+    } finally {
+      release();
+    }
     return describeEndpoint(endpoint);
   }
 
-  /** @throws ProblemError `not_found`, `invalid`, `conflict` for what a declared one does not have */
+  /** @throws ProblemError `not_found`, `invalid`, `quota_exceeded`, `conflict` for what a declared one does not have */
   async update(userId: string, id: string, update: EndpointUpdate): Promise<EndpointRecord> {
     this.#require(userId, id);
     const check = (tx: Transaction, after: LiveEndpoint, given: Partial<EndpointDeployment>) =>
       this.#check(tx, after, given);
+    const checkQuotas = this.#checkQuotas.bind(this);
     const changed = await this.#options.store.write(function* (tx) {
       const before = yield* tx.endpoint(id);
       if (!before || before.deleted) throw unknownEndpoint(id);
       const after = applyUpdate(before, update);
+      checkQuotas(after, update);
       yield* check(tx, after, splitUpdate(update).deployment);
       yield* tx.putEndpoint(after);
       return after;
@@ -193,6 +218,17 @@ export class Endpoints {
     });
     this.#kept.delete(id);
     this.#tell({ id, kind: 'deleted' });
+  }
+
+  /** Oldest first. */
+  #listOwn(userId: string): Kept[] {
+    return [...this.#kept.values()].filter(({ endpoint }) => endpoint.userId === userId);
+  }
+
+  /** An endpoint of before a quota was lowered may change everything but what is above it. */
+  #checkQuotas({ deployment, settings }: LiveEndpoint, { workersMax }: EndpointUpdate): void {
+    if (workersMax !== undefined) requireWorkersMax(this.#quotas, workersMax);
+    requireRecordSize(this.#quotas, JSON.stringify({ deployment, settings }));
   }
 
   #require(userId: string, id: string): LiveEndpoint {

@@ -36,6 +36,27 @@ const keyGrant = z.strictObject({
   expiresAt: z.int().min(0).exactOptional(),
 });
 
+/** The name of the key that a worker's pod is given. Users cannot take such a name. */
+export function nameWorkerKey(podId: string): string {
+  return `pod ${podId}`;
+}
+
+/** Undefined for a name that no worker's pod has. */
+export function readWorkerKeyName(name: string): string | undefined {
+  return /^pod (pod_\S+)$/.exec(name)?.[1];
+}
+
+type NamedGrant = HeldGrant & { name: string };
+
+/** Keys that count against the user's quota: unexpired ones, without one for each worker's pod. */
+export function countKeys(all: readonly NamedGrant[], userId: string, now: number): number {
+  const good = all.filter(
+    (key) => key.userId === userId && (key.expiresAt === null || key.expiresAt > now),
+  );
+  const pods = new Set(good.flatMap(({ name }) => readWorkerKeyName(name) ?? []));
+  return good.length - pods.size;
+}
+
 /** Each scope once. @throws ProblemError `invalid` */
 export function checkGrant(grant: KeyGrant): KeyGrant {
   const checked = keyGrant.safeParse(grant);

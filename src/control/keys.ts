@@ -13,8 +13,9 @@ export type { KeyGrant } from './key-grant.ts';
 /** 256 random bits behind a prefix that secret scanners can look for. */
 const KEY_BYTES = 32;
 const KEY_FORM = /^mr_[A-Za-z0-9_-]{43}$/;
-/** How long one that has expired is still listed: 7 days. */
+/** How long one that has expired is still listed: 7 days, and at most so many of a user. */
 const EXPIRED_KEPT_MS = 604_800_000;
+const EXPIRED_KEPT = 200;
 
 export interface KeyHolder extends HeldGrant {
   name: string;
@@ -25,6 +26,9 @@ export interface IssuedKey {
   key: string;
   holder: KeyHolder;
 }
+
+/** Asked within the commit, with all keys that there are. */
+export type KeysCheck = (all: readonly KeyHolder[]) => void;
 
 export interface FirstKeys {
   admin: string;
@@ -84,11 +88,12 @@ export class Keys {
     return [...this.#known.values()];
   }
 
-  /** @throws ProblemError `invalid` */
-  async issue(grant: KeyGrant): Promise<IssuedKey> {
+  /** `check` sees the keys as they are then, and may throw. @throws ProblemError `invalid` */
+  async issue(grant: KeyGrant, check?: KeysCheck): Promise<IssuedKey> {
     const key = generateKey();
     const stored = this.#toStored(key, grant);
     await this.#change(function* (tx) {
+      if (check) check((yield* tx.keys()).map(describeHolder));
       yield* tx.putKey(stored);
     });
     return { key, holder: this.#learn(stored) };
@@ -114,12 +119,15 @@ export class Keys {
 
   /**
    * A new key that may do what the one of the id may, which is good until `graceMs` from now and no
-   * longer than it was. @throws ProblemError `not_found`, `conflict` for one that has expired
+   * longer than it was. `check` sees the keys as they are then, and may throw.
+   * @throws ProblemError `not_found`, `conflict` for one that has expired
    */
-  async rotate(id: string, graceMs: number): Promise<IssuedKey> {
+  async rotate(id: string, graceMs: number, check: KeysCheck = () => {}): Promise<IssuedKey> {
     const key = generateKey();
     const now = this.#options.clock.now();
-    const { next, old } = await this.#change((tx) => replaceKey(tx, { id, key, now, graceMs }));
+    const { next, old } = await this.#change((tx) =>
+      replaceKey(tx, { id, key, now, graceMs, check }),
+    );
     const holder = this.#learn(next);
     if (graceMs > 0) this.#learn(old);
     else this.#known.delete(old.hash);
@@ -130,7 +138,7 @@ export class Keys {
    * The key is refused from then on. `check` sees the keys as they are then, and may throw.
    * @throws ProblemError `not_found`
    */
-  async remove(id: string, check: (all: readonly KeyHolder[]) => void = () => {}): Promise<void> {
+  async remove(id: string, check: KeysCheck = () => {}): Promise<void> {
     const removed = await this.#change(function* (tx) {
       const all = yield* tx.keys();
       check(all.map(describeHolder));
@@ -159,16 +167,24 @@ export class Keys {
 
   /** In the same commit, what expired long ago is forgotten: nothing else would ever remove it. */
   async #change<T>(change: (tx: Transaction) => Step<T>): Promise<T> {
-    const forgottenBefore = this.#options.clock.now() - EXPIRED_KEPT_MS;
-    const old = [...this.#known.values()].filter(({ holder }) => {
-      return holder.expiresAt !== null && holder.expiresAt < forgottenBefore;
-    });
+    const old = this.#listForgettable();
     const changed = await this.#options.store.write(function* (tx) {
       for (const { holder } of old) yield* tx.removeKey(holder.keyId);
       return yield* change(tx);
     });
     for (const known of old) this.#known.delete(known.hash);
     return changed;
+  }
+
+  #listForgettable(): Known[] {
+    const now = this.#options.clock.now();
+    const kept = new Map<string, number>();
+    return [...this.#known.values()].reverse().filter(({ holder: { expiresAt, userId } }) => {
+      if (expiresAt === null || expiresAt > now) return false;
+      const place = (kept.get(userId) ?? 0) + 1;
+      kept.set(userId, place);
+      return place > EXPIRED_KEPT || expiresAt < now - EXPIRED_KEPT_MS;
+    });
   }
 
   #toStored(plainKey: string, grant: KeyGrant): StoredKey {
@@ -197,13 +213,16 @@ interface Rotation {
   key: string;
   now: number;
   graceMs: number;
+  check: KeysCheck;
 }
 
 function* replaceKey(
   tx: Transaction,
-  { graceMs, id, key, now }: Rotation,
+  { check, graceMs, id, key, now }: Rotation,
 ): Step<{ next: StoredKey; old: StoredKey }> {
-  const found = requireKey(yield* tx.keys(), id);
+  const all = yield* tx.keys();
+  check(all.map(describeHolder));
+  const found = requireKey(all, id);
   const { expiresAt } = found;
   if (expiresAt !== null && expiresAt <= now) {
     throw new ProblemError('conflict', `key ${id} has expired`);

@@ -9,9 +9,11 @@ import { giveGpus } from './pod-lifecycle.ts';
 import { type PodState, podState } from './pod-state.ts';
 import { Positions } from './positions.ts';
 
-/** How long the record of one that is gone can be read. */
+/** How long the record of one that is gone can be read, and of how many of a user, workers not counted. */
 const KEPT_MS = 24 * 60 * 60_000;
-const PAGE = 1_000;
+const KEPT_OF_USER = 1_000;
+/** Records read in one operation: they can be large. */
+const PAGE = 100;
 
 /** `record`: what is kept of it; `seen`: what the engine says of its container. */
 export type PodChange = 'record' | 'seen';
@@ -32,8 +34,8 @@ export class LivePods {
   readonly #listeners = new Set<PodListener>();
   /** Found for a pod, and not yet in its record. */
   readonly #promisedGpus = new Map<string, readonly string[]>();
-  /** Those that are gone, and since when, Unix ms. */
-  readonly #gone = new Map<string, number>();
+  /** Those of which only the record is left, in the order in which that came about. */
+  readonly #gone = new Map<string, Gone>();
   #positions = new Positions(0);
 
   private constructor(options: LivePodsOptions) {
@@ -142,9 +144,8 @@ export class LivePods {
   /** Removes the records that have been kept for long enough. */
   async forgetGone(): Promise<void> {
     const now = this.#options.clock.now();
-    const expired = [...this.#gone].filter(([, since]) => since + KEPT_MS <= now);
     await Promise.all(
-      expired.map(async ([id]) => {
+      listForgettable(this.#gone, now).map(async (id) => {
         await this.#options.store.write((tx) => tx.removeResource({ kind: 'pod', id }));
         this.#gone.delete(id);
       }),
@@ -178,12 +179,34 @@ export class LivePods {
     }
     this.#pods.delete(pod.id);
     this.#seen.delete(pod.id);
-    this.#gone.set(pod.id, pod.endedAt ?? pod.createdAt);
+    const { createdAt, endedAt, endpointId, userId } = pod;
+    const isWorker = endpointId !== null;
+    this.#gone.set(pod.id, { since: endedAt ?? createdAt, userId, isWorker });
   }
 
   #tell(id: string, change: PodChange): void {
     for (const listener of this.#listeners) listener(id, change);
   }
+}
+
+interface Gone {
+  /** Unix ms. */
+  since: number;
+  userId: string;
+  isWorker: boolean;
+}
+
+/** Whoever makes and ends pods without a pause does not fill the store with their records. */
+function listForgettable(gone: ReadonlyMap<string, Gone>, now: number): string[] {
+  const kept = new Map<string, number>();
+  const newestFirst = [...gone].sort(([, one], [, other]) => other.since - one.since);
+  return newestFirst.flatMap(([id, { isWorker, since, userId }]) => {
+    if (since + KEPT_MS <= now) return [id];
+    if (isWorker) return [];
+    const place = (kept.get(userId) ?? 0) + 1;
+    kept.set(userId, place);
+    return place > KEPT_OF_USER ? [id] : [];
+  });
 }
 
 /** @throws ZodError for what is no pod */

@@ -3,10 +3,11 @@
 import type { Clock } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
 import type { Container, Engine } from '../engine/engine.ts';
-import { OWNER, type Store } from '../store/store.ts';
+import { OWNER, type Store, type StoredResource } from '../store/store.ts';
 import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../wire/pod.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { TemplateRecord } from '../wire/template.ts';
+import { type PageBounds, PageCutter } from './list-page.ts';
 import { LivePods, type PodListener, readPod } from './live-pods.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
 import { describePod } from './pod-records.ts';
@@ -20,9 +21,13 @@ import {
 } from './pod-spec.ts';
 import type { PodSpec, PodState } from './pod-state.ts';
 import { PodStats } from './pod-stats.ts';
+import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from './quotas.ts';
 
 export type { PodCatalog, WorkerOrigin } from './pod-spec.ts';
 export type { PodSpec, PodState } from './pod-state.ts';
+
+/** Records of pods read from the store in one operation. */
+const READ_AT_ONCE = 50;
 
 export interface PodTemplates {
   /** Undefined for one that is not there or another user's. */
@@ -37,13 +42,14 @@ export interface PodsOptions {
   templates: PodTemplates;
   /** Whose pods the process engine runs, as the platform's own user. Default: the owner's alone. */
   processUsers?: 'owner' | 'all';
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
 }
 
-export interface PodListing {
+export interface PodListing extends PageBounds {
   userId: string;
   /** Only those with a smaller position: newest first. */
   before?: number | undefined;
-  limit: number;
 }
 
 export class Pods {
@@ -51,11 +57,16 @@ export class Pods {
   readonly live: LivePods;
   readonly #options: PodsOptions;
   readonly #stats: PodStats;
+  readonly #quotas: Quotas;
+  readonly #count: ResourceCount;
 
   private constructor(options: PodsOptions, live: LivePods) {
     this.#options = options;
     this.live = live;
     this.#stats = new PodStats(options);
+    this.#quotas = options.quotas ?? DEFAULT_QUOTAS;
+    const countOf = (userId: string) => live.all().filter((pod) => isCounted(pod, userId)).length;
+    this.#count = new ResourceCount({ quota: 'pods', limit: this.#quotas.pods, countOf });
   }
 
   static async open(options: PodsOptions): Promise<Pods> {
@@ -74,7 +85,7 @@ export class Pods {
     );
   }
 
-  /** @throws ProblemError `invalid`, `rule_broken`, `forbidden` */
+  /** @throws ProblemError `invalid`, `rule_broken`, `forbidden`, `quota_exceeded` */
   async create(userId: string, creation: PodCreation, worker?: WorkerOrigin): Promise<PodState> {
     this.admit(userId);
     const template = this.#findTemplate(userId, creation.template ?? null);
@@ -84,7 +95,14 @@ export class Pods {
     const now = this.#options.clock.now();
     const given = { id: `pod_${createUuidV7(now)}`, endpointId: worker?.endpointId ?? null };
     const pod = createPod({ ...given, userId, spec: { ...spec, dataCenterId } }, now);
-    await this.live.add(pod);
+    // A worker's record is bounded by that of its template.
+    if (!worker) requireRecordSize(this.#quotas, JSON.stringify(pod));
+    const release = worker ? () => {} : this.#count.reserve(userId);
+    try {
+      await this.live.add(pod);
+    } finally {
+      release();
+    }
     return pod;
   }
 
@@ -96,16 +114,35 @@ export class Pods {
   }
 
   /** `next` is the position from which the next page goes on, if there is one. */
-  async list({ before, limit, userId }: PodListing): Promise<{ pods: PodState[]; next?: number }> {
-    const wanted = { kind: 'pod', userId, before, limit: limit + 1 } as const;
-    const stored = await this.#options.store.read((tx) => tx.resources(wanted));
-    const page = stored.slice(0, limit);
-    const next = stored.length > limit ? page.at(-1)?.position : undefined;
-    const pods = page.map((resource) => this.live.get(resource.id) ?? readPod(resource));
-    return next === undefined ? { pods } : { pods, next };
+  async list({
+    before,
+    userId,
+    ...bounds
+  }: PodListing): Promise<{ pods: PodState[]; next?: number }> {
+    const cutter = new PageCutter(bounds);
+    const pods: PodState[] = [];
+    let next = before;
+    for await (const resource of this.#listStored(userId, before)) {
+      const pod = this.live.get(resource.id) ?? readPod(resource);
+      if (!cutter.take(pod)) return next === undefined ? { pods } : { pods, next };
+      pods.push(pod);
+      next = resource.position;
+    }
+    return { pods };
   }
 
-  /** @throws ProblemError `not_found`, `conflict`, `invalid`, `rule_broken` */
+  /** Newest first, a few at a time: records can be large. */
+  async *#listStored(userId: string, before: number | undefined): AsyncGenerator<StoredResource> {
+    let last = before;
+    do {
+      const wanted = { kind: 'pod', userId, before: last, limit: READ_AT_ONCE } as const;
+      const stored = await this.#options.store.read((tx) => tx.resources(wanted));
+      yield* stored;
+      last = stored.length < READ_AT_ONCE ? undefined : stored.at(-1)?.position;
+    } while (last !== undefined);
+  }
+
+  /** @throws ProblemError `not_found`, `conflict`, `invalid`, `rule_broken`, `quota_exceeded` */
   update(userId: string, id: string, update: PodUpdate): Promise<PodState> {
     return this.#change(userId, id, (pod) => this.#updated(pod, update));
   }
@@ -169,6 +206,7 @@ export class Pods {
       throw new ProblemError('conflict', 'the pod is TERMINATED: it cannot be changed');
     }
     const spec = updateSpec(pod.spec, update);
+    requireRecordSize(this.#quotas, JSON.stringify({ ...pod, spec }));
     if (needSameContainer(pod.spec, spec)) return { ...pod, spec };
     if (pod.endpointId !== null) {
       const owner = `it is a worker of the endpoint ${pod.endpointId}`;
@@ -209,4 +247,8 @@ export class Pods {
     const error = `template: there is no template ${id}`;
     throw new ProblemError('invalid', error, { errors: [error] });
   }
+}
+
+function isCounted(pod: PodState, userId: string): boolean {
+  return pod.userId === userId && pod.endpointId === null && pod.status !== 'TERMINATED';
 }

@@ -14,13 +14,17 @@ import {
 } from '../wire/template.ts';
 import type { Catalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
+import { cutPage, type PageBounds } from './list-page.ts';
 import { Positions } from './positions.ts';
+import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from './quotas.ts';
 
 export interface TemplatesOptions {
   store: Store;
   clock: Clock;
   engine: EngineKind;
   catalog: Pick<Catalog, 'judgeRegistry'>;
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
 }
 
 interface Kept {
@@ -34,11 +38,16 @@ export class Templates {
   readonly #positions: Positions;
   /** By id, oldest first. */
   readonly #kept: Map<string, Kept>;
+  readonly #quotas: Quotas;
+  readonly #count: ResourceCount;
 
   private constructor(options: TemplatesOptions, kept: readonly Kept[]) {
     this.#options = options;
     this.#kept = new Map(kept.map((each) => [each.template.id, each]));
     this.#positions = new Positions(kept.at(-1)?.position ?? 0);
+    this.#quotas = options.quotas ?? DEFAULT_QUOTAS;
+    const countOf = (userId: string) => this.#listOwn(userId).length;
+    this.#count = new ResourceCount({ quota: 'templates', limit: this.#quotas.templates, countOf });
   }
 
   static async open(options: TemplatesOptions): Promise<Templates> {
@@ -59,20 +68,23 @@ export class Templates {
   }
 
   /** Newest first. */
-  list({ before = Number.POSITIVE_INFINITY, limit, userId }: TemplateListing): {
+  list({ before = Number.POSITIVE_INFINITY, userId, ...bounds }: TemplateListing): {
     templates: TemplateRecord[];
     next: number | undefined;
   } {
-    const own = [...this.#kept.values()].filter((each) => each.userId === userId);
-    const wanted = own.filter(({ position }) => position < before).reverse();
-    const page = wanted.slice(0, limit);
-    return {
-      templates: page.map(({ template }) => template),
-      next: wanted.length > page.length ? page.at(-1)?.position : undefined,
-    };
+    const wanted = this.#listOwn(userId)
+      .filter(({ position }) => position < before)
+      .reverse();
+    const { next, records } = cutPage({
+      ...bounds,
+      wanted,
+      positionOf: ({ position }) => position,
+      show: ({ template }) => template,
+    });
+    return { templates: records, next };
   }
 
-  /** @throws ProblemError `invalid` */
+  /** @throws ProblemError `invalid`, `quota_exceeded` */
   async create(userId: string, creation: TemplateCreation): Promise<TemplateRecord> {
     const { clock, store } = this.#options;
     this.#checkRegistry(userId, creation.registry);
@@ -81,19 +93,28 @@ export class Templates {
     const createdAt = new Date(now).toISOString();
     const template = { id, ...creation, createdAt, version: 1 };
     const kept = { userId, position: this.#positions.next(now), template };
-    await store.write((tx) => tx.putResource(toStored(kept)));
-    this.#kept.set(id, kept);
+    const stored = toStored(kept);
+    requireRecordSize(this.#quotas, stored.body);
+    const release = this.#count.reserve(userId);
+    try {
+      await store.write((tx) => tx.putResource(stored));
+      this.#kept.set(id, kept);
+    } finally {
+      release();
+    }
     return template;
   }
 
   /**
    * Pods that were made from it stay as they are; an endpoint's workers are replaced.
-   * @throws ProblemError `not_found`, `invalid`, `conflict` when an endpoint that uses it could not
+   * @throws ProblemError `not_found`, `invalid`, `quota_exceeded`, `conflict` when an endpoint that uses it
+   * could not
    */
   async update(userId: string, id: string, update: TemplateUpdate): Promise<TemplateRecord> {
     this.get(userId, id);
     if (update.registry !== undefined) this.#checkRegistry(userId, update.registry);
     const { engine, store } = this.#options;
+    const quotas = this.#quotas;
     const changed = await store.write(function* (tx) {
       const before = readStored((yield* tx.resource({ kind: 'template', id })) ?? raiseUnknown(id));
       const after = { ...before, template: change(before.template, update) };
@@ -101,7 +122,9 @@ export class Templates {
         const fault = findTemplateFault({ engine, type, template: after.template });
         if (fault) throw new ProblemError('conflict', `endpoint ${user} uses it: ${fault}`);
       }
-      yield* tx.putResource(toStored(after));
+      const stored = toStored(after);
+      requireRecordSize(quotas, stored.body);
+      yield* tx.putResource(stored);
       return after;
     });
     this.#kept.set(id, changed);
@@ -119,17 +142,21 @@ export class Templates {
     this.#kept.delete(id);
   }
 
+  /** Oldest first. */
+  #listOwn(userId: string): Kept[] {
+    return [...this.#kept.values()].filter((each) => each.userId === userId);
+  }
+
   #checkRegistry(userId: string, registry: string | null): void {
     const errors = this.#options.catalog.judgeRegistry(userId, registry);
     if (errors.length > 0) throw new ProblemError('invalid', errors.join('; '), { errors });
   }
 }
 
-export interface TemplateListing {
+export interface TemplateListing extends PageBounds {
   userId: string;
   /** Only those with a smaller position. */
   before: number | undefined;
-  limit: number;
 }
 
 /**

@@ -5,26 +5,31 @@ import type { IssuedKeyRecord, KeyCreation, KeyRecord } from '../wire/key.ts';
 import { ProblemError } from '../wire/problem.ts';
 import {
   checkGrant,
+  countKeys,
   isLastWayIn,
   isOperator,
   maySee,
   type Rights,
+  readWorkerKeyName,
   requireGivable,
   requireRevocable,
 } from './key-grant.ts';
-import type { HeldKey, KeyGrant, Keys } from './keys.ts';
+import type { HeldKey, KeyGrant, Keys, KeysCheck } from './keys.ts';
+import { cutPage, type PageBounds } from './list-page.ts';
+import { DEFAULT_QUOTAS, type Quotas, requireBelow } from './quotas.ts';
 
-export interface KeyListing {
+export interface KeyListing extends PageBounds {
   /** Whose. Default: the caller's. */
   userId: string | undefined;
   /** Only those with a smaller position. */
   before: number | undefined;
-  limit: number;
 }
 
 export interface UserKeysOptions {
   keys: Keys;
   clock: Clock;
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Pick<Quotas, 'keys'> | undefined;
 }
 
 /** To whoever may not see it, a key is not there. */
@@ -35,31 +40,32 @@ export class UserKeys {
     this.#options = options;
   }
 
-  /** @throws ProblemError `invalid`, `forbidden` */
+  /** @throws ProblemError `invalid`, `forbidden`, `quota_exceeded` */
   async issue(caller: Rights, creation: KeyCreation): Promise<IssuedKeyRecord> {
     const { name, scopes, userId = caller.userId } = creation;
     requireUser(caller, userId);
+    requireFreeName(name);
     const expiresAt = this.#readEnd(caller, creation);
     const grant: KeyGrant = { name, scopes, userId, ...(expiresAt !== null && { expiresAt }) };
     const checked = checkGrant(grant);
     requireGivable(caller, { scopes: new Set(checked.scopes), expiresAt });
-    const { holder, key } = await this.#options.keys.issue(checked);
+    const { holder, key } = await this.#options.keys.issue(checked, this.#limit(userId));
     return { ...this.find(caller, holder.keyId), key };
   }
 
   /** Newest first. @throws ProblemError `forbidden` */
   list(
     caller: Rights,
-    { before = Number.POSITIVE_INFINITY, limit, userId = caller.userId }: KeyListing,
+    { before = Number.POSITIVE_INFINITY, userId = caller.userId, ...bounds }: KeyListing,
   ): { keys: KeyRecord[]; next: number | undefined } {
     requireUser(caller, userId);
     const wanted = this.#options.keys
       .all()
       .filter(({ holder, position }) => holder.userId === userId && position < before)
       .reverse();
-    const page = wanted.slice(0, limit);
-    const next = wanted.length > page.length ? page.at(-1)?.position : undefined;
-    return { keys: page.map(describeKey), next };
+    const positionOf = ({ position }: HeldKey) => position;
+    const { next, records } = cutPage({ ...bounds, wanted, positionOf, show: describeKey });
+    return { keys: records, next };
   }
 
   /** @throws ProblemError `not_found` */
@@ -69,11 +75,15 @@ export class UserKeys {
 
   /**
    * A key that may do and lasts the same; the one of the id is good for `graceSeconds` more.
-   * @throws ProblemError `not_found`, `forbidden` for what the caller could not give, `conflict`
+   * With a grace there is one key more, which counts against the quota.
+   * @throws ProblemError `not_found`, `forbidden` for what the caller could not give, `conflict`,
+   * `quota_exceeded`
    */
   async rotate(caller: Rights, id: string, graceSeconds: number): Promise<IssuedKeyRecord> {
-    requireGivable(caller, this.#require(caller, id).holder);
-    const { holder, key } = await this.#options.keys.rotate(id, graceSeconds * 1_000);
+    const old = this.#require(caller, id).holder;
+    requireGivable(caller, old);
+    const check = graceSeconds > 0 ? this.#limit(old.userId) : undefined;
+    const { holder, key } = await this.#options.keys.rotate(id, graceSeconds * 1_000, check);
     return { ...this.find(caller, holder.keyId), key };
   }
 
@@ -92,6 +102,11 @@ export class UserKeys {
     });
   }
 
+  #limit(userId: string): KeysCheck {
+    const { clock, quotas = DEFAULT_QUOTAS } = this.#options;
+    return (all) => requireBelow('keys', quotas.keys, countKeys(all, userId, clock.now()));
+  }
+
   /** Not given: as long as the caller's own. */
   #readEnd({ expiresAt: own }: Rights, { expiresAt: given }: KeyCreation): number | null {
     if (given === undefined) return own;
@@ -107,6 +122,13 @@ export class UserKeys {
     if (found && maySee(caller, found.holder.userId)) return found;
     throw new ProblemError('not_found', `there is no key ${id}`);
   }
+}
+
+/** @throws ProblemError `invalid` for a name by which the platform knows its own keys */
+function requireFreeName(name: string): void {
+  if (readWorkerKeyName(name) === undefined) return;
+  const errors = ['name: "pod pod_…" is reserved for the keys of worker pods'];
+  throw new ProblemError('invalid', 'the name is reserved', { errors });
 }
 
 /** @throws ProblemError `forbidden` */

@@ -2,6 +2,7 @@
 // platform is, a key of its own, which ends with it, and where it keeps what has to outlive it.
 import type { Log } from '../base/log.ts';
 import type { Endpoints } from './endpoints.ts';
+import { nameWorkerKey, readWorkerKeyName } from './key-grant.ts';
 import type { Keys } from './keys.ts';
 import type { PodState, Pods } from './pods.ts';
 
@@ -41,7 +42,7 @@ export class WorkerPods {
       if (pod) this.#noteEndpoint(pod);
       else void this.#hearOfEnd(id);
     });
-    const owners = keys.all().map(({ holder }) => readPodId(holder.name));
+    const owners = keys.all().map(({ holder }) => readWorkerKeyName(holder.name));
     const gone = owners.filter((id) => id !== undefined && !pods.live.get(id));
     for (const id of new Set(gone)) if (id !== undefined) await this.#endKeys(id);
   }
@@ -64,7 +65,7 @@ export class WorkerPods {
     if (deployment.type === 'LOAD_BALANCER') return place;
     await this.#endKeys(id);
     const scopes = [`worker:${endpointId}`];
-    const { key } = await this.#options.keys.issue({ name: nameKey(id), userId, scopes });
+    const { key } = await this.#options.keys.issue({ name: nameWorkerKey(id), userId, scopes });
     return {
       ...place,
       MILLRACE_URL: url(),
@@ -96,7 +97,7 @@ export class WorkerPods {
   async #endKeys(podId: string): Promise<void> {
     const { keys, log } = this.#options;
     const own = keys.all().filter(({ holder }) => {
-      return holder.name === nameKey(podId) && isWorkersOnly(holder.scopes);
+      return holder.name === nameWorkerKey(podId) && isWorkersOnly(holder.scopes);
     });
     for (const { holder } of own) {
       try {
@@ -106,14 +107,6 @@ export class WorkerPods {
       }
     }
   }
-}
-
-function nameKey(podId: string): string {
-  return `pod ${podId}`;
-}
-
-function readPodId(name: string): string | undefined {
-  return /^pod (pod_\S+)$/.exec(name)?.[1];
 }
 
 /** Users name their keys as they like: only those that the platform may have made are ended. */

@@ -9,6 +9,8 @@ export const PROBLEMS = {
   not_found: [404, 'Not found'],
   method_not_allowed: [405, 'Method not allowed'],
   conflict: [409, 'Conflict'],
+  quota_exceeded: [409, 'Quota exceeded'],
+  over_capacity: [409, 'Not enough capacity'],
   stale_incarnation: [409, 'A newer process runs under this worker id'],
   unknown_worker: [409, 'Worker has not said hello'],
   payload_too_large: [413, 'Payload too large'],

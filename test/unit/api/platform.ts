@@ -15,6 +15,7 @@ import type { EngineKind } from '../../../src/control/deployment-rules.ts';
 import { EndpointDeletion } from '../../../src/control/endpoint-deletion.ts';
 import { Endpoints } from '../../../src/control/endpoints.ts';
 import { Keys } from '../../../src/control/keys.ts';
+import type { Quotas } from '../../../src/control/quotas.ts';
 import { Templates } from '../../../src/control/templates.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
@@ -29,6 +30,8 @@ export interface PlatformSettings {
   clock?: Clock;
   wrapStore?: (store: Store) => Store;
   server?: Partial<ApiServerOptions>;
+  /** Of endpoints, templates and keys. Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas;
   /** Of which endpoints can be made; none is run. Default: without one. */
   engine?: EngineKind;
   /** Default: no endpoint is load-balanced. */
@@ -72,11 +75,11 @@ export async function startPlatform(settings: PlatformSettings = {}): Promise<Pl
   const keys = await Keys.open({ store, clock });
   const first = await keys.ensureFirstKeys();
   if (!first) throw new Error('a new store has keys');
-  const { engine = 'none', offers = {} } = settings;
+  const { engine = 'none', offers = {}, quotas } = settings;
   const catalog = openCatalog(offers);
-  const templates = await Templates.open({ store, clock, engine, catalog });
+  const templates = await Templates.open({ store, clock, engine, catalog, quotas });
   const deploying = engine === 'none' ? {} : { deploying: { engine, catalog, admit: () => {} } };
-  const endpoints = await Endpoints.open({ store, clock, ...deploying });
+  const endpoints = await Endpoints.open({ store, clock, quotas, ...deploying });
   await endpoints.ensureEndpoint(ENDPOINT);
   const queue = new Queue({ store, clock, log });
   await queue.start();
@@ -86,7 +89,7 @@ export async function startPlatform(settings: PlatformSettings = {}): Promise<Pl
   const { balancing } = settings;
   const balancer = balancing && new Balancer({ ...balancing, endpoints, clock });
   const server = createServer({
-    ...{ queue, keys, endpoints, log, clock, access },
+    ...{ queue, keys, endpoints, log, clock, access, quotas },
     ...{ host: '127.0.0.1', port: 0, version: '1.2.3' },
     resources: { templates, catalog, heldGpus, decisions: await Decisions.open(store) },
     ...(balancer && { balancer }),

@@ -88,3 +88,20 @@ it('finds every pod again, however many there are', async () => {
   await Promise.all(ids.map((id) => pods.add({ ...states.exited, id })));
   expect((await open()).all()).toHaveLength(2_001);
 });
+
+it('keeps the records of the last 1,000 removed pods of a user, and those of all workers', async () => {
+  const { pods, store } = await openPods();
+  const gone = { ...states.exited, status: 'TERMINATED', desired: 'gone', removed: true } as const;
+  const now = new ManualClock().now();
+  const add = async (id: string, changes: object) => {
+    await pods.add({ ...gone, id, ...changes });
+  };
+  for (let made = 0; made < 1_003; made++) await add(`pod_${made}`, { endedAt: now + made });
+  await add('other', { userId: 'bob', endedAt: now });
+  await add('worker', { endpointId: 'ep_1', endedAt: now });
+  await pods.forgetGone();
+  const left = await store.read((tx) => tx.resources({ kind: 'pod', limit: 2_000 }));
+  const ids = new Set(left.map(({ id }) => id));
+  expect(ids.size).toBe(1_002);
+  for (const id of ['other', 'worker', 'pod_3', 'pod_1002']) expect(ids).toContain(id);
+});

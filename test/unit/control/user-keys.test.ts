@@ -160,6 +160,25 @@ describe('the keys of a user', () => {
   });
 });
 
+describe('keys that have expired', () => {
+  it('are kept 200 of a user at most, the newest', async () => {
+    const { clock, hold, keys, reopen } = await open();
+    const bob = await hold({ userId: 'bob', expiresAt: clock.now() + 1 });
+    const made: string[] = [];
+    const expiresAt = clock.now() + 1;
+    for (let count = 0; count < 203; count++) made.push((await hold({ expiresAt })).keyId);
+    await clock.advance(1);
+    const ann = await hold({});
+    for (const known of [keys, await reopen()]) {
+      const all = known.all().map(({ holder }) => holder);
+      const kept = all.filter(({ userId }) => userId === 'ann').map(({ keyId }) => keyId);
+      // Of one millisecond, the store keeps no order.
+      expect(new Set(kept)).toEqual(new Set([...made.slice(-200), ann.keyId]));
+      expect(all.map(({ keyId }) => keyId)).toContain(bob.keyId);
+    }
+  });
+});
+
 describe('a rotation', () => {
   it('makes a key with the same grant and ends the old one after the grace', async () => {
     const { clock, hold, keys, reopen, userKeys } = await open();

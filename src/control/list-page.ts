@@ -1,0 +1,61 @@
+// Pages of lists: cut by the number of records and by their size as JSON.
+
+/** Bytes of JSON in one page. */
+export const LIST_BYTES = 4_194_304;
+
+export interface PageBounds {
+  /** Records in one page, at most. */
+  limit: number;
+  /** Bytes of JSON in one page, at most; a page has one record at least. Default: LIST_BYTES. */
+  maxBytes?: number | undefined;
+}
+
+/** Adds records to one page until it is full. */
+export class PageCutter {
+  readonly #limit: number;
+  #left: number;
+  #count = 0;
+
+  constructor({ limit, maxBytes = LIST_BYTES }: PageBounds) {
+    this.#limit = limit;
+    this.#left = maxBytes;
+  }
+
+  /** False if the record does not fit in the page any more. */
+  take(record: unknown): boolean {
+    if (this.#count >= this.#limit) return false;
+    // With the comma behind it.
+    const bytes = Buffer.byteLength(JSON.stringify(record)) + 1;
+    if (this.#count > 0 && bytes > this.#left) return false;
+    this.#left -= bytes;
+    this.#count++;
+    return true;
+  }
+}
+
+export interface ListSource<T, R> extends PageBounds {
+  /** All that may be in the page and behind it, in the order of the list. */
+  wanted: readonly T[];
+  positionOf: (item: T) => number;
+  show: (item: T) => R;
+}
+
+/** `next` is the position from which the next page goes on, if there is one. */
+export function cutPage<T, R>(
+  source: ListSource<T, R>,
+): {
+  records: R[];
+  next: number | undefined;
+} {
+  const { positionOf, show, wanted, ...bounds } = source;
+  const cutter = new PageCutter(bounds);
+  const records: R[] = [];
+  let next: number | undefined;
+  for (const item of wanted) {
+    const record = show(item);
+    if (!cutter.take(record)) return { records, next };
+    records.push(record);
+    next = positionOf(item);
+  }
+  return { records, next: undefined };
+}
