@@ -81,7 +81,7 @@ export class DevHandlers {
   async #add({ endpointId, path }: HandlerFile): Promise<void> {
     const { clock, devices, log, platform, workerKey, workerLogLevel } = this.#options;
     try {
-      await platform.endpoints.ensureEndpoint(endpointId);
+      await platform.declareEndpoint(endpointId);
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
       log.error({ file: path }, `the file's name cannot be that of an endpoint: ${reason}`);

@@ -14,7 +14,7 @@ import { findHandlers } from './handler-files.ts';
 import { useKeyFile } from './key-file.ts';
 import { parseOptions, text, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
-import { openPlatform, type Platform, portOption } from './platform.ts';
+import { maxAttemptsOption, openPlatform, type Platform, portOption } from './platform.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from './stop-signals.ts';
 import { createTerminalLog, logLevelOption } from './terminal-log.ts';
 
@@ -32,6 +32,7 @@ const options = {
     placeholder: 'DIR',
     help: 'folder that keeps jobs from one start to the next; without it a temporary one',
   }),
+  maxAttempts: maxAttemptsOption,
   logLevel: logLevelOption('warn'),
 };
 
@@ -79,6 +80,7 @@ async function run(args: readonly string[]): Promise<number> {
       access: isLocal ? 'keyless-loopback' : 'keys',
       log: createTerminalLog(values.logLevel),
       endpointIds: [],
+      maxAttempts: values.maxAttempts,
       // Of whoever calls without a key from this machine nothing here is hidden anyway.
       webhooks: { addresses: isLocal ? 'any' : 'public' },
     });

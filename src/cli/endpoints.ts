@@ -45,6 +45,10 @@ const options = {
     ...{ min: 1, max: 100_000, placeholder: 'N' },
     help: 'scaling: a worker for each N jobs or requests',
   }),
+  maxAttempts: integer({
+    ...{ min: 1, max: 100 },
+    help: 'failures after which a job is FAILED; create: default 3; 1: no automatic retry',
+  }),
   explain: flag({ help: 'scaler: what each decision was made from' }),
   ...environmentOptions,
 } as const;
@@ -127,9 +131,10 @@ async function showEnvironment({ id, values }: ResourceRequest<Values>): Promise
 }
 
 function readFlags(values: Values): Record<string, unknown> {
-  const { gpu, idleTimeout, name, template: templateId, type, workersMax, workersMin } = values;
+  const { gpu, idleTimeout, maxAttempts, name, template: templateId, type } = values;
+  const { workersMax, workersMin } = values;
   return {
-    ...{ name, templateId, type, workersMin, workersMax, idleTimeout },
+    ...{ name, templateId, type, workersMin, workersMax, idleTimeout, maxAttempts },
     gpuTypeIds: gpu.length > 0 ? gpu : undefined,
     scaler: readScaler(values),
   };

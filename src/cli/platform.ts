@@ -41,6 +41,13 @@ export const portOption = integer({
   help: 'TCP port; 0 picks a free one',
 });
 
+/** Of the endpoints that the command declares. */
+export const maxAttemptsOption = integer({
+  min: 1,
+  max: 100,
+  help: 'failures after which a job of a declared endpoint is FAILED; 1: no automatic retry; a new endpoint has 3, one of an earlier start keeps its own',
+});
+
 export interface PlatformOptions {
   dataFolder: string;
   host: string;
@@ -68,6 +75,8 @@ export interface PlatformOptions {
   };
   /** Declared at the start, with the settings they have or the default ones. */
   endpointIds: readonly string[];
+  /** Of endpoints that are declared. Default: what they have, or 3. */
+  maxAttempts?: number | undefined;
 }
 
 export interface ComputeChoice {
@@ -97,6 +106,8 @@ export interface Platform {
   readonly queue: Queue;
   readonly keys: Keys;
   readonly endpoints: Endpoints;
+  /** @throws UsageError */
+  declareEndpoint(id: string): Promise<void>;
   /** Answers every open wait, then closes the store and gives the folder back. */
   close(): Promise<void>;
 }
@@ -122,11 +133,12 @@ export async function openPlatform(options: PlatformOptions): Promise<Platform> 
     closers.push(() => queue.close());
     await queue.start();
     await compute.startDeletion(queue, options.endpointIds);
-    for (const id of options.endpointIds) await declareEndpoint(endpoints, id);
+    const declare = (id: string) => declareEndpoint(endpoints, id, options.maxAttempts);
+    for (const id of options.endpointIds) await declare(id);
     const urls = await listen({ ...options, queue, keys, compute, clock }, closers);
     closers.push(() => compute.stop());
     await compute.start({ queue, keys, url: options.compute?.workerUrl ?? urls.url });
-    return { ...urls, queue, keys, endpoints, close: closeAll };
+    return { ...urls, queue, keys, endpoints, declareEndpoint: declare, close: closeAll };
   } catch (error) {
     await closeAll();
     throw error;
@@ -243,9 +255,17 @@ function openStore(folder: string) {
   }
 }
 
-async function declareEndpoint(endpoints: Endpoints, id: string): Promise<void> {
+async function declareEndpoint(
+  endpoints: Endpoints,
+  id: string,
+  maxAttempts: number | undefined,
+): Promise<void> {
+  const known = endpoints.find(id)?.settings;
   try {
-    await endpoints.ensureEndpoint(id);
+    await endpoints.ensureEndpoint(
+      id,
+      maxAttempts === undefined ? undefined : { ...known, maxAttempts },
+    );
   } catch (error) {
     if (error instanceof ProblemError) throw new UsageError(error.message);
     throw error;

@@ -9,7 +9,7 @@ import { useKeyFile } from './key-file.ts';
 import { flag, integer, list, parseOptions, text, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
 import { readPem } from './pem-file.ts';
-import { openPlatform, type Platform, portOption } from './platform.ts';
+import { maxAttemptsOption, openPlatform, type Platform, portOption } from './platform.ts';
 import { quotaOption, readQuotas } from './quotas.ts';
 import { rateLimitOption, readRateLimits } from './rate-limits.ts';
 import { forceOnSecond, listenForStop } from './stop-signals.ts';
@@ -43,6 +43,7 @@ const options = {
     env: 'MILLRACE_ENDPOINTS',
     help: 'endpoint to declare; those of earlier starts stay',
   }),
+  maxAttempts: maxAttemptsOption,
   keyFile: text({
     placeholder: 'FILE',
     env: 'MILLRACE_KEY_FILE',
@@ -142,6 +143,7 @@ async function run(args: readonly string[]): Promise<number> {
     },
     log,
     endpointIds: values.endpoint,
+    maxAttempts: values.maxAttempts,
     webhooks: {
       addresses: values.allowPrivateWebhooks ? 'any' : 'public',
       secretFile: values.webhookSecretFile,

@@ -19,7 +19,7 @@ export function fail(
   moment: Moment,
 ): Transition {
   const failed = withFailure(job, error, moment);
-  if (options.final || failed.failures >= job.maxAttempts) {
+  if (options.final || failed.failures >= job.maxAttempts || wouldRepeatStream(job)) {
     return change(settle(failed, 'FAILED', moment, error));
   }
   const { random, settings } = moment;
@@ -29,6 +29,7 @@ export function fail(
 
 /** An attempt that nobody can be blamed for: back to its place, uncounted, but not without end. */
 export function release(job: StoredJob, moment: Moment): Transition {
+  if (wouldRepeatStream(job)) return endStream(job, moment);
   const { maxReleases } = moment.settings;
   if (job.releases < maxReleases) {
     return change(requeue({ ...job, releases: job.releases + 1 }, 0, moment));
@@ -38,6 +39,22 @@ export function release(job: StoredJob, moment: Moment): Transition {
     message: `workers gave the job back more than ${maxReleases} times`,
   };
   return fail(job, error, {}, moment);
+}
+
+/**
+ * Clients of another API than the service's own are not told that a stream begins anew. Once one of them
+ * has received chunks of an attempt, another attempt would show it those chunks again.
+ */
+function wouldRepeatStream({ api, attempt, cursorAttempt, cursorNext }: StoredJob): boolean {
+  return api !== null && cursorAttempt === attempt && cursorNext > 0;
+}
+
+function endStream(job: StoredJob, moment: Moment): Transition {
+  const error: AttemptError = {
+    code: 'released_too_often',
+    message: 'the worker gave the job back after the client had received a part of its stream',
+  };
+  return fail(job, error, { final: true }, moment);
 }
 
 /** What an attempt fails with that took others along. */
@@ -68,7 +85,7 @@ export function shelter(job: StoredJob): StoredJob {
  * uncounted, and alone next time. One that should have been alone already cannot go on so for ever.
  */
 export function suspect(job: StoredJob, moment: Moment): Transition {
-  if (job.solo) return release(job, moment);
+  if (job.solo || wouldRepeatStream(job)) return release(job, moment);
   return change(requeue({ ...job, solo: true }, 0, moment));
 }
 

@@ -96,6 +96,8 @@ function* readPage(
   if (!job) return undefined;
   const { from, reset } = findStart(job, request.after);
   // A job that does not stream has its output as its one chunk, split like any other.
+  // An attempt that has failed is dropped by the next one, which clients of another API are not told of.
+  if (job.api !== null && job.status === 'IN_QUEUE') return emptyPage(job, from);
   const isWhole = job.chunkCount === 0 && hasOutput(job) && job.outputKind === 'value';
   const split = isWhole ? yield* splits.chunksOf(tx, job) : undefined;
   const total = split ? split.length : job.chunkCount;
@@ -110,6 +112,11 @@ function* readPage(
     reset,
     complete: isTerminal(job.status) && n + 1 >= total,
   };
+}
+
+function emptyPage(job: StoredJob, from: number): StreamPage {
+  const position = { attempt: job.attempt, n: from - 1 };
+  return { chunks: [], position, status: job.status, reset: false, complete: false };
 }
 
 function findStart(job: StoredJob, after: Position | undefined): { from: number; reset: boolean } {

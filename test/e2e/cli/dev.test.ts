@@ -50,6 +50,15 @@ async function untilAnswer(client: Client, wanted: string): Promise<void> {
   while ((await answerOf(client)) !== wanted) await new Promise(setImmediate);
 }
 
+describe('--max-attempts', () => {
+  it('is set for the endpoint of each handler', async () => {
+    place.write('handlers/failing.mjs', 'export default () => { throw new Error("no"); };');
+    const dev = await startDev('--max-attempts', '1');
+    const record = await connect(dev, 'failing').runsync({});
+    expect(record).toMatchObject({ status: 'FAILED', error: { attempts: [{ attempt: 1 }] } });
+  });
+});
+
 describe('handlers', () => {
   it('are endpoints, and the printed commands work as they are', async () => {
     place.write('handlers/echo.mjs', '// { "hello": "you" }\nexport default (job) => job.input;');

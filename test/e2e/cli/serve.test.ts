@@ -42,6 +42,21 @@ async function readKeys(run: CommandRun) {
   return { admin, worker };
 }
 
+describe('--max-attempts', () => {
+  it('is set for the declared endpoints, and kept by starts without it', async () => {
+    const first = await serve('--max-attempts', '1');
+    const { admin } = await readKeys(first.run);
+    const readEndpoint = async ({ url }: Served): Promise<unknown> =>
+      (
+        await fetchChecked(`${url}/v1/endpoints/echo`, { headers: { authorization: admin } })
+      ).json();
+
+    expect(await readEndpoint(first)).toMatchObject({ maxAttempts: 1 });
+    await first.run.end('SIGTERM');
+    expect(await readEndpoint(await serve())).toMatchObject({ maxAttempts: 1 });
+  });
+});
+
 describe('keys', () => {
   it('are printed on the first start and on no other', async () => {
     const first = await serve();

@@ -139,10 +139,10 @@ describe('millrace templates and endpoints', () => {
     const templateId = String(template['id']);
     const endpoint = await read(
       ...([endpointsCommand, 'create', '--name', 'e', '--template', templateId] as const),
-      ...['--workers-max', '4', '--idle-timeout', '9', '--per-worker', '2'],
+      ...['--workers-max', '4', '--idle-timeout', '9', '--per-worker', '2', '--max-attempts', '1'],
     );
     expect(endpoint).toMatchObject({
-      ...{ name: 'e', templateId, workersMin: 0, workersMax: 4, idleTimeout: 9 },
+      ...{ name: 'e', templateId, workersMin: 0, workersMax: 4, idleTimeout: 9, maxAttempts: 1 },
       scaler: { type: 'REQUEST_COUNT', perWorker: 2 },
     });
     const id = String(endpoint['id']);
@@ -152,6 +152,8 @@ describe('millrace templates and endpoints', () => {
     expect(await read(endpointsCommand, 'update', id, '--queue-delay', '6')).toMatchObject({
       scaler: { type: 'QUEUE_DELAY', seconds: 6 },
     });
+    const updated = await read(endpointsCommand, 'update', id, '--max-attempts', '5');
+    expect(updated).toMatchObject({ maxAttempts: 5, workersMax: 4 });
     await expect(print(templatesCommand, 'delete', templateId)).rejects.toThrow(/409/);
     expect(await print(endpointsCommand, 'delete', id)).toBe(`${id}  deleted\n`);
     expect(await read(templatesCommand, 'delete', templateId)).toEqual({
