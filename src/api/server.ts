@@ -23,6 +23,7 @@ import { ProblemError } from '../wire/problem.ts';
 import type { WorkerLink } from '../wire/worker-link.ts';
 import type { Access } from './auth.ts';
 import { readBody } from './body-reader.ts';
+import { completeBounds, type HttpBounds } from './bounds.ts';
 import { addCatalogRoutes, type CatalogRoutesOptions } from './catalog-routes.ts';
 import { Connections } from './connections.ts';
 import { addEndpointBodyRoutes, addEndpointRoutes } from './endpoint-routes.ts';
@@ -81,6 +82,8 @@ export interface ApiServerOptions {
   registry?: Registry;
   /** Asked by `/readyz`, beside the store. Default: ready once it listens. */
   isReady?: () => boolean;
+  /** What callers may use at most; see bounds.ts for the defaults. */
+  bounds?: Partial<HttpBounds> | undefined;
   /** How long `close` waits for answers under way before it cuts them off, ms. Default 5,000. */
   closeMs?: number;
 }
@@ -144,6 +147,7 @@ interface Assembly {
 
 function assemble(options: ApiServerOptions, connections: Connections): Assembly {
   const { clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
+  const bounds = completeBounds(options.bounds);
   const problems = new ProblemReplies({ log, clock });
   const metrics = createMetrics({
     registry: registry ?? new Registry(),
@@ -182,7 +186,7 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
     },
   };
   addBodyScope(app, 'application/json', (scope) => {
-    addSubmissionRoutes(scope, { queue });
+    addSubmissionRoutes(scope, { queue, bounds });
     addWorkerVerbRoutes(scope, worker);
   });
   addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, worker));
@@ -195,7 +199,9 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
     addSystemRoutes(scope, { endpoints, metrics, version, isReady });
     addOpenApiRoutes(scope, { version });
   });
-  addBodyScope(app, '*', (scope) => addRunpodClientRoutes(scope, { queue, cursors, log, clock }));
+  addBodyScope(app, '*', (scope) =>
+    addRunpodClientRoutes(scope, { queue, cursors, log, clock, bounds }),
+  );
   addBodyScope(app, '*', (scope) => addRunpodWorkerRoutes(scope, { ...worker, queue, clock, log }));
   return { app, routes, workers: worker };
 }

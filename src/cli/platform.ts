@@ -2,6 +2,7 @@
 // server. `serve` is this alone, `dev` this and workers.
 import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
+import type { HttpBounds } from '../api/bounds.ts';
 import type { RateLimits } from '../api/rate-windows.ts';
 import { type ApiServerOptions, createServer } from '../api/server.ts';
 import type { WorkerRoutesOptions } from '../api/worker-routes.ts';
@@ -63,6 +64,8 @@ export interface PlatformOptions {
   quotas?: Quotas | undefined;
   /** Bytes of JSON in one page of a list, at most. Default 4 MB. */
   listBytes?: number | undefined;
+  /** What callers of the HTTP API may use. Default: as bounds.ts has it. */
+  bounds?: Partial<HttpBounds> | undefined;
   /** What runs pods. Default: nothing does. */
   compute?: ComputeChoice | undefined;
   log: Log;
@@ -182,10 +185,11 @@ async function listen(
   parts: Parts,
   closers: (() => unknown)[],
 ): Promise<Pick<Platform, 'url' | 'grpcUrl'>> {
-  const { access, clock, compute, host, keys, listBytes, log, port, queue, quotas, tls } = parts;
+  const { access, bounds, clock, compute, host, keys, listBytes, log, port, queue, quotas, tls } =
+    parts;
   const version = packageVersion();
   const rateGate = await openRateGate(parts.rateLimits);
-  const rest = { log, clock, host, port, access, version, ...(tls && { tls }) };
+  const rest = { log, clock, host, port, access, bounds, version, ...(tls && { tls }) };
   try {
     const { balancer, catalog, decisions, endpoints, pods, templates } = compute;
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();

@@ -5,6 +5,7 @@ import { catalogOption } from './catalog-file.ts';
 import { type Command, EXIT } from './command.ts';
 import { engineOptions } from './engine-options.ts';
 import { grpcOptions, readGrpcPort } from './grpc-port.ts';
+import { httpBoundOptions, readHttpBounds } from './http-bounds.ts';
 import { useKeyFile } from './key-file.ts';
 import { flag, integer, list, parseOptions, text, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
@@ -83,6 +84,7 @@ const options = {
   ),
   retainRunMs: milliseconds('how long a job of run stays after its end, ms', HOUR_MS / 2),
   retainRunsyncMs: milliseconds('how long a job of runsync stays after its end, ms', 60_000),
+  ...httpBoundOptions,
 };
 
 export const serveCommand: Command = {
@@ -134,6 +136,7 @@ async function run(args: readonly string[]): Promise<number> {
     rateLimits: readRateLimits(values.rateLimit),
     quotas: readQuotas(values.quota),
     listBytes: values.listMb * BYTES_PER_MB,
+    bounds: readHttpBounds(values),
     compute: {
       engine: values.engine,
       dockerHost: values.dockerHost,
