@@ -11,6 +11,7 @@ import { Registry } from 'prom-client';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Balancer } from '../control/balancer.ts';
+import type { CodeAccess } from '../control/code-access.ts';
 import type { Endpoints } from '../control/endpoints.ts';
 import type { Keys } from '../control/keys.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
@@ -70,6 +71,8 @@ export interface ApiServerOptions {
   /** PEM. Default: plain HTTP. */
   tls?: { cert: string; key: string };
   access: Access;
+  /** Default: callers' code cannot reach the platform's keys. */
+  codeAccess?: CodeAccess | undefined;
   /** Bytes of JSON in one page of a list, at most. Default 4 MB. */
   listBytes?: number | undefined;
   /** Of keys; the other resources keep theirs. Default: DEFAULT_QUOTAS. */

@@ -8,6 +8,7 @@ import { type ApiServerOptions, createServer } from '../api/server.ts';
 import type { WorkerRoutesOptions } from '../api/worker-routes.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import type { CodeAccess } from '../control/code-access.ts';
 import type { Endpoints } from '../control/endpoints.ts';
 import { Keys } from '../control/keys.ts';
 import type { Quotas } from '../control/quotas.ts';
@@ -62,6 +63,8 @@ export interface PlatformOptions {
   rateLimits?: RateLimits | undefined;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
+  /** Whether callers' code can reach the platform's keys. Default: it cannot. */
+  codeAccess?: CodeAccess | undefined;
   /** Bytes of JSON in one page of a list, at most. Default 4 MB. */
   listBytes?: number | undefined;
   /** What callers of the HTTP API may use. Default: as bounds.ts has it. */
@@ -185,26 +188,17 @@ async function listen(
   parts: Parts,
   closers: (() => unknown)[],
 ): Promise<Pick<Platform, 'url' | 'grpcUrl'>> {
-  const { access, bounds, clock, compute, host, keys, listBytes, log, port, queue, quotas, tls } =
-    parts;
+  const { clock, compute, host, keys, log, port, queue, tls } = parts;
+  const { access, bounds, codeAccess, listBytes, quotas } = parts;
+  const rules = { access, bounds, codeAccess, listBytes, quotas };
   const version = packageVersion();
   const rateGate = await openRateGate(parts.rateLimits);
-  const rest = { log, clock, host, port, access, bounds, version, ...(tls && { tls }) };
+  const rest = { ...rules, log, clock, host, port, version, ...(tls && { tls }) };
   try {
     const { balancer, catalog, decisions, endpoints, pods, templates } = compute;
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
     const resources = { catalog, templates, heldGpus, decisions };
-    const served = {
-      queue,
-      keys,
-      endpoints,
-      pods,
-      balancer,
-      resources,
-      rateGate,
-      quotas,
-      listBytes,
-    };
+    const served = { queue, keys, endpoints, pods, balancer, resources, rateGate };
     const server = createServer({ ...served, ...rest });
     closers.push(() => server.close());
     const { url } = await server.start();

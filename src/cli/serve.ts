@@ -137,6 +137,7 @@ async function run(args: readonly string[]): Promise<number> {
     quotas: readQuotas(values.quota),
     listBytes: values.listMb * BYTES_PER_MB,
     bounds: readHttpBounds(values),
+    codeAccess: { engine: values.engine, trustKeys: values.trustKeys },
     compute: {
       engine: values.engine,
       dockerHost: values.dockerHost,
