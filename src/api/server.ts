@@ -42,6 +42,7 @@ import type { RateGate } from './rate-limit.ts';
 import { addRunpodClientRoutes } from './runpod-client-routes.ts';
 import { addRunpodWorkerRoutes } from './runpod-worker-routes.ts';
 import { addScalerRoutes, type ScalerRoutesOptions } from './scaler-routes.ts';
+import { SOUND_STORE, type StoreStatus } from './store-status.ts';
 import { StreamCursors } from './stream-cursors.ts';
 import { addStreamRoutes } from './stream-routes.ts';
 import { addSystemRoutes } from './system-routes.ts';
@@ -87,6 +88,8 @@ export interface ApiServerOptions {
   isReady?: () => boolean;
   /** What callers may use at most; see bounds.ts for the defaults. */
   bounds?: Partial<HttpBounds> | undefined;
+  /** Asked by `/readyz` and `/metrics`. Default: it has no file that could fail. */
+  store?: StoreStatus;
   /** How long `close` waits for answers under way before it cuts them off, ms. Default 5,000. */
   closeMs?: number;
 }
@@ -151,11 +154,13 @@ interface Assembly {
 function assemble(options: ApiServerOptions, connections: Connections): Assembly {
   const { clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
   const bounds = completeBounds(options.bounds);
+  const { store = SOUND_STORE } = options;
   const problems = new ProblemReplies({ log, clock });
   const metrics = createMetrics({
     registry: registry ?? new Registry(),
     queue,
     endpoints,
+    store,
     version,
   });
   const app = fastify({
@@ -199,7 +204,7 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
   addBodyScope(app, '*', (scope) => {
     addJobRoutes(scope, { queue });
     addStreamRoutes(scope, { queue, cursors, log });
-    addSystemRoutes(scope, { endpoints, metrics, version, isReady });
+    addSystemRoutes(scope, { endpoints, metrics, version, isReady, store });
     addOpenApiRoutes(scope, { version });
   });
   addBodyScope(app, '*', (scope) =>

@@ -16,8 +16,9 @@ import { Queue } from '../queue/queue.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import { HttpWebhookSender } from '../queue/webhook-sender.ts';
 import { SchemaTooNewError } from '../store/migrations.ts';
-import { openSqliteStore } from '../store/sqlite.ts';
-import type { Store } from '../store/store.ts';
+import { explainFailure, nameStorageFailure } from '../store/sqlite-errors.ts';
+import { type Store, StoreUnavailableError } from '../store/store.ts';
+import { StoreGuard } from '../store/store-guard.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { openCatalog } from './catalog-file.ts';
 import { CommandError } from './command.ts';
@@ -79,6 +80,8 @@ export interface PlatformOptions {
     /** Default: in the data folder. */
     secretFile?: string | undefined;
   };
+  /** Disk space kept for ending jobs while the disk is full, bytes. Default 0: none. */
+  diskReserveBytes?: number;
   /** Declared at the start, with the settings they have or the default ones. */
   endpointIds: readonly string[];
   /** Of endpoints that are declared. Default: what they have, or 3. */
@@ -127,9 +130,10 @@ export async function openPlatform(options: PlatformOptions): Promise<Platform> 
   try {
     const lock = lockDataFolder(options.dataFolder);
     closers.push(() => lock.release());
-    const store = openStore(options.dataFolder);
-    closers.push(() => store.close());
     const clock = systemClock;
+    const guard = await openStore(options, clock);
+    closers.push(() => guard.close());
+    const { store } = guard;
     const keys = await Keys.open({ store, clock });
     const compute = await openCompute({ ...options, store, clock }, closers);
     const { endpoints } = compute;
@@ -141,14 +145,21 @@ export async function openPlatform(options: PlatformOptions): Promise<Platform> 
     await compute.startDeletion(queue, options.endpointIds);
     const declare = (id: string) => declareEndpoint(endpoints, id, options.maxAttempts);
     for (const id of options.endpointIds) await declare(id);
-    const urls = await listen({ ...options, queue, keys, compute, clock }, closers);
+    const urls = await listen({ ...options, queue, keys, compute, clock, guard }, closers);
     closers.push(() => compute.stop());
     await compute.start({ queue, keys, url: options.compute?.workerUrl ?? urls.url });
     return { ...urls, queue, keys, endpoints, declareEndpoint: declare, close: closeAll };
   } catch (error) {
     await closeAll();
-    throw error;
+    throw explainStoreError(error, options);
   }
+}
+
+/** What the store could not do while the platform started. */
+function explainStoreError(error: unknown, { dataFolder }: PlatformOptions): unknown {
+  if (!(error instanceof StoreUnavailableError)) return error;
+  const reason = explainFailure(error.code ?? '');
+  return new CommandError(`--data: ${dataFolder} cannot be used: ${reason}`);
 }
 
 function createWebhookSender({ dataFolder, webhooks }: PlatformOptions): HttpWebhookSender {
@@ -162,6 +173,7 @@ interface Parts extends Omit<PlatformOptions, 'compute'> {
   keys: Keys;
   compute: Compute;
   clock: Clock;
+  guard: StoreGuard;
 }
 
 async function openCompute(
@@ -188,12 +200,12 @@ async function listen(
   parts: Parts,
   closers: (() => unknown)[],
 ): Promise<Pick<Platform, 'url' | 'grpcUrl'>> {
-  const { clock, compute, host, keys, log, port, queue, tls } = parts;
+  const { clock, compute, guard, host, keys, log, port, queue, tls } = parts;
   const { access, bounds, codeAccess, listBytes, quotas } = parts;
   const rules = { access, bounds, codeAccess, listBytes, quotas };
   const version = packageVersion();
   const rateGate = await openRateGate(parts.rateLimits);
-  const rest = { ...rules, log, clock, host, port, version, ...(tls && { tls }) };
+  const rest = { ...rules, log, clock, host, port, version, store: guard, ...(tls && { tls }) };
   try {
     const { balancer, catalog, decisions, endpoints, pods, templates } = compute;
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
@@ -239,17 +251,20 @@ function explainListenError(error: unknown, { host, port }: Parts): unknown {
   return isTls ? new CommandError(`--tls-cert, --tls-key: cannot be used: ${message}`) : error;
 }
 
-function openStore(folder: string) {
+async function openStore(options: PlatformOptions, clock: Clock): Promise<StoreGuard> {
+  const { dataFolder: folder, diskReserveBytes = 0, log } = options;
   const path = join(folder, 'millrace.db');
   try {
     // Environments and payloads are in it. SQLite would let everybody read what it makes, and gives
     // the files beside it the mode of this one.
     closeSync(openSync(path, 'a', 0o600));
-    return openSqliteStore({ path });
+    return await StoreGuard.open({ path, clock, log, reserveBytes: diskReserveBytes });
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     if (error instanceof SchemaTooNewError) throw new CommandError(reason);
-    throw new CommandError(`--data: ${folder} cannot be used: ${reason}`);
+    const code = nameStorageFailure(error);
+    const advice = code === undefined ? '' : `; ${explainFailure(code)}`;
+    throw new CommandError(`--data: ${folder} cannot be used: ${reason}${advice}`);
   }
 }
 

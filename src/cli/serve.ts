@@ -70,6 +70,11 @@ const options = {
     env: 'MILLRACE_ALLOW_PRIVATE_WEBHOOKS',
     help: 'webhooks may go to loopback, private and link-local addresses; for clients that you trust',
   }),
+  diskReserve: integer({
+    ...{ min: 0, max: 65_536, default: 32, placeholder: 'MB', section: 'advanced' },
+    env: 'MILLRACE_DISK_RESERVE',
+    help: 'disk space kept so that jobs can be ended while the disk is full, MB; 0 for none',
+  }),
   logLevel: logLevelOption('info'),
   leaseMs: milliseconds('how long a lease lasts that is not renewed, ms', 15_000),
   renewEveryMs: milliseconds('how often workers renew, ms', 5_000),
@@ -146,6 +151,7 @@ async function run(args: readonly string[]): Promise<number> {
       workerUrl: values.workerUrl,
     },
     log,
+    diskReserveBytes: values.diskReserve * 1_048_576,
     endpointIds: values.endpoint,
     maxAttempts: values.maxAttempts,
     webhooks: {
