@@ -7,9 +7,6 @@ import { reportHeader } from '../wire/worker-link-schemas.ts';
 import { cutPayload, readBodySizes } from '../wire/worker-stream.ts';
 
 const NO_BYTES = new Uint8Array(0);
-/** As many leases as a request over HTTP has room for. A message of 32 MB could name millions. */
-const MAX_LISTED = 40_000;
-
 /** `name` stands for the content in what is said of it. @throws ProblemError `invalid` */
 export function checkContent<S extends z.ZodType>(
   content: unknown,
@@ -20,15 +17,6 @@ export function checkContent<S extends z.ZodType>(
   if (checked.success) return checked.data;
   const errors = describeIssues(checked.error, name);
   throw new ProblemError('invalid', `${name} is not as it has to be: ${errors[0]}`, { errors });
-}
-
-/** Of all questions but reports, whose payload bounds them. @throws ProblemError `invalid` */
-export function checkLists(content: unknown, name: string): void {
-  for (const [member, value] of Object.entries(Object(content))) {
-    if (!Array.isArray(value) || value.length <= MAX_LISTED) continue;
-    const fault = `has ${value.length} elements; at most ${MAX_LISTED} are taken`;
-    throw new ProblemError('invalid', `${name}.${member} ${fault}`);
-  }
 }
 
 /** Of the payload that belongs to the content of `reports`. */

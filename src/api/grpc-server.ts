@@ -33,10 +33,11 @@ import {
   requireOwnEndpoint,
   requireScope,
 } from './auth.ts';
+import { MessageBounds } from './grpc-bounds.ts';
 import { GrpcGate } from './grpc-gate.ts';
 import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from './grpc-limits.ts';
 import { showProblem, toStatus } from './grpc-refusals.ts';
-import { WorkerStream } from './grpc-service.ts';
+import { EXCESS, WorkerStream } from './grpc-service.ts';
 import type { WorkerRoutesOptions } from './worker-routes.ts';
 
 export interface GrpcServerOptions extends WorkerRoutesOptions {
@@ -90,7 +91,11 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   const service = definitions[SERVICE_NAME];
   if (!service || 'format' in service) throw new Error(`${PROTO_PATH} has no ${SERVICE_NAME}`);
   const opening = service[METHOD_NAME];
-  if (opening) opening.responseSerialize = serializeInTurn(opening.responseSerialize);
+  if (opening) {
+    opening.responseSerialize = serializeInTurn(opening.responseSerialize);
+    const bounds = new MessageBounds(definitions, 'ToPlatform');
+    opening.requestDeserialize = decodeWithin(bounds, opening.requestDeserialize);
+  }
   server.addService(service, { [METHOD_NAME]: (call: Call) => openStream(call, options, streams) });
   const health = new HealthImplementation({ '': 'SERVING', [SERVICE_NAME]: 'SERVING' });
   health.addToServer(server);
@@ -120,6 +125,18 @@ function serializeInTurn(serialize: (message: object) => Buffer): (message: obje
     giveBack(last);
     last = serialize(message);
     return last;
+  };
+}
+
+/** A message that holds too much comes out as an `excess`, which is answered as it would have been. */
+function decodeWithin(
+  bounds: MessageBounds,
+  decode: (bytes: Buffer) => object,
+): (bytes: Buffer) => object {
+  return (bytes) => {
+    const excess = bounds.findExcess(bytes);
+    if (excess === undefined) return decode(bytes);
+    return { call: bounds.readCall(bytes), kind: EXCESS, [EXCESS]: excess };
   };
 }
 

@@ -19,13 +19,7 @@ import {
   PayloadAssembly,
   PayloadError,
 } from '../wire/worker-stream.ts';
-import {
-  checkContent,
-  checkLists,
-  listLeases,
-  readReportSizes,
-  readReports,
-} from './grpc-questions.ts';
+import { checkContent, listLeases, readReportSizes, readReports } from './grpc-questions.ts';
 import { showProblem, toRefusal, toStatus } from './grpc-refusals.ts';
 
 /** A worker has four or so; one whose answer is not written yet counts. */
@@ -35,6 +29,9 @@ const MAX_REPORT_BYTES = 64 * 1_048_576;
 
 /** What stands before the piece in the message that it came in; it has been read by then. */
 const MESSAGE_HEAD_BYTES = 64;
+
+/** Kind of a message that was not decoded, because it holds too much: its content says what of. */
+export const EXCESS = 'excess';
 
 export interface WorkerStreamOptions {
   link: WorkerLink;
@@ -102,6 +99,8 @@ export class WorkerStream {
     }
     const call: OpenCall = { number, content, abort: new AbortController() };
     this.#open.set(number, call);
+    // The pieces of its payload may be on their way.
+    if (kind === EXCESS) call.payload = 'dropped';
     if (kind === 'reports') this.#beginReport(call, payload);
     else this.#settle(call, () => this.#answer(call, kind));
   }
@@ -171,8 +170,9 @@ export class WorkerStream {
   async #answer(call: OpenCall, kind: string | undefined): Promise<void> {
     const { abort, content, number } = call;
     const { link, noteCrash } = this.#options;
-    checkLists(content, `${kind}`);
     switch (kind) {
+      case EXCESS:
+        throw new ProblemError('invalid', `${content}`);
       case 'hello': {
         const welcome = await link.hello(checkContent(content, workerHello, 'hello'));
         return this.#writer.writeNow({ call: number, welcome });

@@ -5,9 +5,11 @@ import {
   encodeFrames,
   FRAMES_MEDIA_TYPE,
   type Frame,
+  FrameBoundError,
   FrameError,
 } from '../wire/frames.ts';
 import { describeIssues } from '../wire/issues.ts';
+import { countValues, MAX_REPORTS, MAX_VALUES } from '../wire/message-bounds.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { routes, WORKER_HEADERS } from '../wire/routes.ts';
 import type { Report, WorkerBye, WorkerIdentity, WorkerLink } from '../wire/worker-link.ts';
@@ -43,12 +45,12 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   const route = { bodyLimit: VERB_BODY_BYTES, config: { access: 'worker' } } as const;
 
   app.post<EndpointRoute>(routes.worker(':endpoint', 'hello'), route, async (request, reply) => {
-    const hello = check(parseJson(request.body ?? NO_BYTES), workerHello);
+    const hello = check(parseVerb(request.body), workerHello);
     return sendJson(reply, await requireLink(options, request.params).hello(hello));
   });
 
   app.post<EndpointRoute>(routes.worker(':endpoint', 'take'), route, async (request, reply) => {
-    const take = check(parseJson(request.body ?? NO_BYTES), takeRequest);
+    const take = check(parseVerb(request.body), takeRequest);
     const link = requireLink(options, request.params);
     const leases = await link.take(take, abortWhenGone(reply.raw));
     if (leases.length === 0) return reply.code(204).send();
@@ -57,13 +59,13 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   });
 
   app.post<EndpointRoute>(routes.worker(':endpoint', 'renew'), route, async (request, reply) => {
-    const renew = check(parseJson(request.body ?? NO_BYTES), renewRequest);
+    const renew = check(parseVerb(request.body), renewRequest);
     const link = requireLink(options, request.params);
     return sendJson(reply, await link.renew(renew, abortWhenGone(reply.raw)));
   });
 
   app.post<EndpointRoute>(routes.worker(':endpoint', 'bye'), route, async (request, reply) => {
-    const bye = check(parseJson(request.body ?? NO_BYTES), workerBye);
+    const bye = check(parseVerb(request.body), workerBye);
     await requireLink(options, request.params).bye(bye);
     if (bye.reason === 'crashed') options.noteCrash(request.params.endpoint, bye);
     return reply.code(204).send();
@@ -82,6 +84,15 @@ export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOption
       return sendJson(reply, await link.report({ ...caller, reports }));
     },
   );
+}
+
+/** @throws ProblemError `malformed`, `invalid` for a message that is beyond what any verb needs */
+function parseVerb(body: Buffer | undefined): unknown {
+  const json = body ?? NO_BYTES;
+  if (countValues(json, MAX_VALUES + 1) > MAX_VALUES) {
+    throw new ProblemError('invalid', `the message has more than ${MAX_VALUES} values`);
+  }
+  return parseJson(json);
 }
 
 function requireLink(
@@ -121,8 +132,9 @@ function readReports(body: Buffer): Report[] {
 
 function decode(body: Buffer): Frame[] {
   try {
-    return decodeFrames(body);
+    return decodeFrames(body, { frames: MAX_REPORTS, values: MAX_VALUES });
   } catch (error) {
+    if (error instanceof FrameBoundError) throw new ProblemError('invalid', error.message);
     if (!(error instanceof FrameError)) throw error;
     throw new ProblemError('malformed', error.message, { cause: error });
   }

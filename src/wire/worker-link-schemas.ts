@@ -9,6 +9,7 @@ import {
   STUCK_STATES,
   type StuckPlace,
 } from './job.ts';
+import { MAX_CHUNKS, MAX_LISTED } from './message-bounds.ts';
 import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from './trace-context.ts';
 import {
   type Device,
@@ -36,25 +37,28 @@ export const workerIdentity = z.object({
 }) satisfies z.ZodType<WorkerIdentity>;
 
 /**
- * An array of which only the first wrong element is named: of a message with a million of them, which
+ * An array of at most 10,000 elements, of which only the first wrong element is named: of a message with a million of them, which
  * is small enough to be let in, describing every one would take minutes and gigabytes.
  */
 function listOf<T>(element: z.ZodType<T>) {
-  return z.array(z.unknown()).transform((values, context) => {
-    const list: T[] = [];
-    for (const [index, value] of values.entries()) {
-      const checked = element.safeParse(value);
-      if (checked.success) {
-        list.push(checked.data);
-        continue;
+  return z
+    .array(z.unknown())
+    .max(MAX_LISTED)
+    .transform((values, context) => {
+      const list: T[] = [];
+      for (const [index, value] of values.entries()) {
+        const checked = element.safeParse(value);
+        if (checked.success) {
+          list.push(checked.data);
+          continue;
+        }
+        for (const { message, path } of checked.error.issues) {
+          context.addIssue({ code: 'custom', message, path: [index, ...path] });
+        }
+        return z.NEVER;
       }
-      for (const { message, path } of checked.error.issues) {
-        context.addIssue({ code: 'custom', message, path: [index, ...path] });
-      }
-      return z.NEVER;
-    }
-    return list;
-  });
+      return list;
+    });
 }
 
 const token = z.string().min(1).max(MAX_TOKEN_LENGTH);
@@ -159,7 +163,7 @@ const outcome = z.discriminatedUnion('kind', [
 ]) satisfies z.ZodType<Outcome>;
 
 function isSizeList(value: unknown): boolean {
-  if (!Array.isArray(value) || value.length === 0) return false;
+  if (!Array.isArray(value) || value.length === 0 || value.length > MAX_CHUNKS) return false;
   return value.every((size) => Number.isInteger(size) && size >= 2 && size <= MAX_CHUNK_BYTES);
 }
 
@@ -176,7 +180,7 @@ export const reportHeader = z.discriminatedUnion('kind', [
     first: z.int().min(0),
     sizes: z.custom<number[]>(
       isSizeList,
-      `must be one or more whole numbers from 2 to ${MAX_CHUNK_BYTES}`,
+      `must be 1 to ${MAX_CHUNKS} whole numbers from 2 to ${MAX_CHUNK_BYTES}`,
     ),
   }),
   z.object({ ...reportBase, kind: z.literal('progress') }),

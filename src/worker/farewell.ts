@@ -1,6 +1,7 @@
 // What a leaving worker still owes the platform, while its leases are kept alive: the jobs that run,
 // what they reported, the bye. When it leaves, and what it becomes, is worker.ts's.
 import { type Clock, sleep } from '../base/clock.ts';
+import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { LeaseRef } from '../wire/worker-link.ts';
 import type { Attempts } from './attempts.ts';
 import { callWithin, toLinkError } from './link-call.ts';
@@ -73,7 +74,8 @@ async function endJobs(
 async function sayBye(options: CompleteWorkerOptions, until: number): Promise<void> {
   const { clock, incarnation, link, log, observer, outbox, workerId } = options;
   const pace = new RetryPace({ baseMs: 100, maxMs: 1_000, jitter: 0.2 });
-  const bye = { workerId, incarnation, reason: 'drained' as const, outbox: outbox.survivors() };
+  const survivors = outbox.survivors().slice(0, MAX_LISTED);
+  const bye = { workerId, incarnation, reason: 'drained' as const, outbox: survivors };
   for (;;) {
     try {
       await callWithin({ clock, limitMs: Math.max(1, until - clock.now()) }, () => link.bye(bye));

@@ -8,6 +8,8 @@ export interface BatchLimits {
   maxReports: number;
   /** Of bodies; a single report above it goes alone. */
   maxBytes: number;
+  /** Of all reports; a single report above it goes alone. Default: as many as there are. */
+  maxChunks?: number;
   /** Reports of this lane and no other. */
   only?: ReportLane;
 }
@@ -77,16 +79,22 @@ export class MemoryOutbox implements Outbox {
     if (lane.waiting > 0 && this.#lanes.has(lane)) this.#ready.add(lane);
   }
 
-  takeBatch({ maxReports, maxBytes, only }: BatchLimits): Parcel[] {
+  takeBatch({
+    maxBytes,
+    maxChunks = Number.POSITIVE_INFINITY,
+    maxReports,
+    only,
+  }: BatchLimits): Parcel[] {
     const batch: Parcel[] = [];
     let bytes = 0;
+    let chunks = 0;
     const isReady = only !== undefined && this.#ready.has(only);
     for (const lane of only ? (isReady ? [only] : []) : this.#ready) {
       while (lane.waiting > 0) {
-        if (batch.length >= maxReports || (batch.length > 0 && bytes + lane.nextBytes > maxBytes)) {
-          return batch;
-        }
         bytes += lane.nextBytes;
+        chunks += lane.nextChunks;
+        const isFull = batch.length >= maxReports || bytes > maxBytes || chunks > maxChunks;
+        if (isFull && batch.length > 0) return batch;
         const parcel = lane.takeNext();
         if (parcel) batch.push(parcel);
       }

@@ -15,6 +15,8 @@ const NEWLINE = 0x0a;
 
 /** Chunks are merged up to this, so that one report stays a small part of a batch. */
 const MERGED_CHUNKS_BYTES = 1_048_576;
+/** And up to so many: a message holds ten times as many. */
+const MERGED_CHUNKS = 10_000;
 /** Log lines that wait are dropped above this: the log is cut, the memory is not. */
 const WAITING_LOG_BYTES = 262_144;
 
@@ -106,7 +108,8 @@ export class ReportLane {
   addChunks({ sizes, bytes }: ChunkMessage): void {
     if (this.#ended || this.#muted) return;
     const open = this.#openChunks;
-    if (open && open.bytes + bytes.length < MERGED_CHUNKS_BYTES) {
+    const merged = (open?.header.sizes.length ?? 0) + sizes.length;
+    if (open && open.bytes + bytes.length < MERGED_CHUNKS_BYTES && merged <= MERGED_CHUNKS) {
       for (const size of sizes) open.header.sizes.push(size);
       open.pieces.push(COMMA, bytes);
       this.#grow(open, bytes.length + 1);
@@ -178,6 +181,12 @@ export class ReportLane {
   /** Bytes of the report that `takeNext` would give. */
   get nextBytes(): number {
     return this.#entries[this.#sent]?.bytes ?? 0;
+  }
+
+  /** Chunks of the report that `takeNext` would give. */
+  get nextChunks(): number {
+    const header = this.#entries[this.#sent]?.header;
+    return header?.kind === 'chunks' ? header.sizes.length : 0;
   }
 
   /** False once the lane began anew: its later parcels of the same batch say nothing then. */
@@ -256,7 +265,7 @@ export class ReportLane {
   #push<Header extends ReportHeader>(header: Header, body: Uint8Array): Entry<Header> {
     const entry: Entry<Header> = { header, pieces: [body], bytes: 0, report: undefined };
     this.#entries.push(entry);
-    this.#grow(entry, body.length);
+    this.#grow(entry, body.length + measureError(header));
     return entry;
   }
 
@@ -275,6 +284,13 @@ export class ReportLane {
     entry.pieces = [body];
     return { ...entry.header, body };
   }
+}
+
+/** Texts of an outcome's error travel in the header, and can be the larger part of a report. */
+function measureError(header: ReportHeader): number {
+  const error = header.kind === 'outcome' && 'error' in header.outcome && header.outcome.error;
+  if (!error) return 0;
+  return error.message.length + (error.stack?.length ?? 0) + (error.stuck?.stack?.length ?? 0);
 }
 
 function sum(numbers: readonly number[]): number {

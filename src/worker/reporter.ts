@@ -3,6 +3,7 @@
 // It tells each attempt what was delivered, that nobody wants it any more, or that it is settled.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { MAX_CHUNKS, MAX_REPORTS } from '../wire/message-bounds.ts';
 import {
   type LeaseRef,
   LinkError,
@@ -19,7 +20,7 @@ import { RetryPace } from './retry-pace.ts';
 import type { Session } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
-const BATCH = { maxReports: 1_000, maxBytes: 4 * 1_048_576 };
+const BATCH = { maxReports: MAX_REPORTS, maxBytes: 4 * 1_048_576, maxChunks: MAX_CHUNKS };
 
 export interface ReportListener {
   /** So many bytes of chunks have arrived. */

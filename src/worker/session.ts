@@ -2,6 +2,7 @@
 // repeats the other verbs' calls over outages. What is called, and what for, is left to the loops.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { MAX_LISTED } from '../wire/message-bounds.ts';
 import {
   LinkError,
   PROTOCOL_VERSION,
@@ -154,7 +155,8 @@ export class Session {
       version,
       slots: executor.slots,
       devices: [...devices],
-      outbox: outbox.survivors(),
+      // Beyond these the worker takes no job, so there are more only of several earlier processes.
+      outbox: outbox.survivors().slice(0, MAX_LISTED),
     };
   }
 }

@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';
 import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { Lease, TakeRequest } from '../wire/worker-link.ts';
 import type { Attempts } from './attempts.ts';
 import type { Executor } from './executor.ts';
@@ -111,7 +112,9 @@ export class TakeLoop {
   get #room(): number {
     if (this.#attempts.hasSolo || this.#reporter.isCongested || this.#isHeld()) return 0;
     const free = Math.min(this.#executor.free, this.#executor.slots - this.#attempts.active);
-    return Math.min(free, MAX_PER_TAKE);
+    // A take, a renewal and a hello name all leases that the worker holds.
+    const nameable = MAX_LISTED - this.#attempts.tokens().length;
+    return Math.min(free, nameable, MAX_PER_TAKE);
   }
 
   async #waitForRoom(): Promise<number> {

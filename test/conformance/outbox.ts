@@ -102,6 +102,36 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       expect(takeJobs({ maxReports: 1 })).toEqual(['d']);
     });
 
+    it('keeps the chunks of a batch within its limit, but for one report that has more alone', async () => {
+      const outbox = await openOutbox();
+      for (const [jobId, count] of [
+        ['a', 2],
+        ['b', 2],
+        ['c', 9],
+        ['d', 1],
+      ] as const) {
+        const lane = outbox.open(leaseRef(jobId));
+        for (let n = 0; n < count; n++) addChunk(lane, '1');
+        outbox.touch(lane);
+      }
+      const takeJobs = () =>
+        outbox.takeBatch({ ...BATCH, maxChunks: 4 }).map(({ report }) => report.jobId);
+      expect(takeJobs()).toEqual(['a', 'b']);
+      expect(takeJobs()).toEqual(['c']);
+      expect(takeJobs()).toEqual(['d']);
+    });
+
+    it('ends a report of chunks at 10,000, and begins another', async () => {
+      const outbox = await openOutbox();
+      const lane = outbox.open(leaseRef('a'));
+      for (let n = 0; n < 10_001; n++) addChunk(lane, '1');
+      outbox.touch(lane);
+      const sizes = outbox
+        .takeBatch(BATCH)
+        .map(({ report }) => (report.kind === 'chunks' ? report.sizes.length : 0));
+      expect(sizes).toEqual([10_000, 1]);
+    });
+
     it('counts reports and bytes until they are acknowledged', async () => {
       const outbox = await openOutbox();
       const lane = outbox.open(leaseRef('a'));

@@ -2,6 +2,7 @@
 // not when their leases run out. Which deaths are worth it is the keeper's to say.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { MAX_LISTED } from '../../wire/message-bounds.ts';
 import type { LeaseRef, WorkerBye } from '../../wire/worker-link.ts';
 import { describeEnd, type KeptProcess, type ProcessEnd } from './worker-process.ts';
 
@@ -46,7 +47,7 @@ export class Obituaries {
     if (!identity) return;
     const { clock, log, readSurvivors, sayBye } = this.#options;
     const { signal } = this.#hurry;
-    const outbox = await readSurvivors(identity.workerId);
+    const outbox = (await readSurvivors(identity.workerId)).slice(0, MAX_LISTED);
     const detail = (failure?.reason ?? describeEnd(end)).slice(0, MAX_DETAIL);
     for (const waitMs of [...RETRY_MS, undefined]) {
       try {

@@ -375,7 +375,7 @@ describe('a question is refused', () => {
     expect(
       await (await greet()).ask({ call: 2, renew: { ...WORKER, waitMs: 0, leases } }),
     ).toMatchObject({
-      refusal: { code: 'invalid', detail: expect.stringContaining('renew.leases has 40001') },
+      refusal: { code: 'invalid', detail: expect.stringContaining('leases has more than 10000') },
     });
   });
 

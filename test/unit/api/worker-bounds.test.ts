@@ -1,0 +1,149 @@
+// Workers' messages that hold too much, on both carriers: refused before they are decoded, and the worker
+// goes on.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { createGrpcServer } from '../../../src/api/grpc-server.ts';
+import { systemClock } from '../../../src/base/clock.ts';
+import { silentLog } from '../../../src/base/log.ts';
+import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/frames.ts';
+import { MAX_LISTED, MAX_REPORTS } from '../../../src/wire/message-bounds.ts';
+import { METADATA } from '../../../src/wire/worker-stream.ts';
+import { RawStream } from '../../support/raw-stream.ts';
+import { ENDPOINT, type Platform, readJson, startPlatform } from './platform.ts';
+
+const WORKER = { workerId: 'w9', incarnation: 3 };
+const HELLO = { ...WORKER, protocol: 1, version: '1', slots: 4, devices: [], outbox: [] };
+const REPORT = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'progress' };
+
+function repeat<T>(count: number, element: T): T[] {
+  return Array.from({ length: count }, () => element);
+}
+
+/** Verbs with a list of so many elements. */
+const VERBS = {
+  hello: (count: number) => ({ ...HELLO, outbox: repeat(count, lease()) }),
+  take: (count: number) => ({
+    ...WORKER,
+    takeId: 't',
+    max: 1,
+    waitMs: 0,
+    held: repeat(count, 't'),
+  }),
+  renew: (count: number) => ({
+    ...{ ...WORKER, waitMs: 0 },
+    leases: repeat(count, { jobId: 'j', token: 't', stopping: true }),
+  }),
+  bye: (count: number) => ({ ...WORKER, reason: 'drained', outbox: repeat(count, lease()) }),
+};
+
+function lease() {
+  return { jobId: 'j', attempt: 1, token: 't' };
+}
+
+describe('over HTTP', () => {
+  const asWorker = ({ worker }: Platform) => ({ authorization: `Bearer ${worker}` });
+  const post = (platform: Platform, verb: string, body: unknown) =>
+    platform.post(`/v2/${ENDPOINT}/worker/${verb}`, body, { headers: asWorker(platform) });
+  const report = (platform: Platform, message: Buffer) =>
+    platform.call(`/v2/${ENDPOINT}/worker/report`, {
+      method: 'POST',
+      body: new Uint8Array(message),
+      headers: {
+        ...asWorker(platform),
+        'content-type': FRAMES_MEDIA_TYPE,
+        'millrace-worker': WORKER.workerId,
+        'millrace-incarnation': '3',
+      },
+    });
+  const frames = (count: number, header: object) => {
+    const frame = Buffer.concat(encodeFrames([{ header, body: Buffer.from('1') }]));
+    return Buffer.alloc(count * frame.length, frame);
+  };
+
+  it.each(Object.entries(VERBS))(
+    '%s is refused with more than 10,000 elements',
+    async (verb, build) => {
+      const platform = await startPlatform();
+      await post(platform, 'hello', HELLO);
+      const refused = await post(platform, verb, build(MAX_LISTED + 1));
+      expect(refused.status).toBe(422);
+      expect(JSON.stringify(await readJson(refused))).toMatch(/(outbox|held|leases).*10000/);
+      expect((await post(platform, verb, build(MAX_LISTED))).status).toBeLessThan(300);
+    },
+  );
+
+  it('a list of a million things that no verb has is refused', async () => {
+    const platform = await startPlatform();
+    const refused = await post(platform, 'hello', { ...HELLO, more: repeat(1_000_000, 0) });
+    expect(refused.status).toBe(422);
+    expect(await readJson(refused)).toMatchObject({ detail: expect.stringMatching(/values/) });
+  });
+
+  it('a message of 233,016 reports is refused, one of 1,000 is answered', async () => {
+    const platform = await startPlatform();
+    await post(platform, 'hello', HELLO);
+    const refused = await report(platform, frames(233_016, {}));
+    expect(refused.status).toBe(422);
+    expect(await readJson(refused)).toMatchObject({ detail: expect.stringMatching(/1000 frames/) });
+    const answered = await report(platform, frames(MAX_REPORTS, REPORT));
+    expect(await readJson(answered)).toEqual(repeat(MAX_REPORTS, { answer: 'gone' }));
+  });
+
+  it('a report with a million chunk sizes is refused', async () => {
+    const platform = await startPlatform();
+    await post(platform, 'hello', HELLO);
+    const header = { ...REPORT, kind: 'chunks', first: 0, sizes: repeat(1_000_000, 2) };
+    expect((await report(platform, frames(1, header))).status).toBe(422);
+  });
+});
+
+describe('over gRPC', () => {
+  async function greet(): Promise<RawStream> {
+    const { endpoints, keys, queue, worker } = await startPlatform();
+    const server = createGrpcServer({
+      ...{ keys, endpoints, clock: systemClock, log: silentLog, host: '127.0.0.1', port: 0 },
+      linkTo: (id) => (id === ENDPOINT ? queue.link(id) : undefined),
+      noteCrash: () => {},
+      isClosing: () => queue.isClosing,
+    });
+    const { url } = await server.start();
+    const metadata = { authorization: `Bearer ${worker}`, [METADATA.endpoint]: ENDPOINT };
+    const stream = new RawStream(url, metadata);
+    onTestFinished(async () => {
+      stream.close();
+      await server.close();
+    });
+    expect(await stream.ask({ call: 1, hello: HELLO })).toMatchObject({ kind: 'welcome' });
+    return stream;
+  }
+
+  const KINDS = { hello: 'hello', take: 'credit', renew: 'renew', bye: 'bye' } as const;
+
+  it.each(Object.entries(VERBS))(
+    '%s is refused with more than 10,000 elements',
+    async (verb, build) => {
+      const stream = await greet();
+      const kind = new Map(Object.entries(KINDS)).get(verb) ?? '';
+      expect(await stream.ask({ call: 2, [kind]: build(MAX_LISTED + 1) })).toMatchObject({
+        ...{ call: 2, kind: 'refusal' },
+        refusal: { code: 'invalid', detail: expect.stringMatching(/has more than 10000 elements/) },
+      });
+      const answer = await stream.ask({ call: 3, [kind]: build(MAX_LISTED) });
+      expect(answer).not.toMatchObject({ kind: 'refusal' });
+    },
+  );
+
+  it('a message of many more reports is refused, one of 1,000 is answered', async () => {
+    const stream = await greet();
+    const reports = { ...WORKER, reports: repeat(20_000, {}), payload: Buffer.from('more') };
+    await stream.send({ call: 2, reports }, { call: 2, piece: { payload: Buffer.from('rest') } });
+    expect(await stream.next()).toMatchObject({
+      ...{ call: 2, kind: 'refusal' },
+      refusal: { code: 'invalid', detail: 'reports has more than 1000 elements' },
+    });
+    const one = { ...REPORT, bodyBytes: 1 };
+    const payload = Buffer.alloc(MAX_REPORTS, '1');
+    const asked = { call: 3, reports: { ...WORKER, reports: repeat(MAX_REPORTS, one), payload } };
+    const { reportAnswers } = Object(await stream.ask(asked));
+    expect(reportAnswers.answers).toHaveLength(MAX_REPORTS);
+  });
+});
