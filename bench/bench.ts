@@ -1,7 +1,9 @@
-// `npm run bench [-- --rounds N] [figure…]`: every figure beside its floor of the same run.
+// `npm run bench [-- --rounds N] [figure…]`: every figure beside its floor of the same run. `hostile` has
+// a table of its own: `npm run bench hostile [-- --only TEXT]`.
 import { parseArgs } from 'node:util';
 import { measureCrowd } from './crowd.ts';
 import { measureFirstJob } from './first-job.ts';
+import { reportHostile } from './hostile.ts';
 import { median } from './load.ts';
 import {
   type Figure,
@@ -32,18 +34,25 @@ const MEASURES: Record<string, () => Promise<Figure[]>> = {
   crowd: measureCrowd,
 };
 
+const HOSTILE = 'hostile';
+
 const { values, positionals } = parseArgs({
-  options: { rounds: { type: 'string', default: '3' } },
+  options: { rounds: { type: 'string', default: '3' }, only: { type: 'string' } },
   allowPositionals: true,
 });
-const names = positionals.length > 0 ? positionals : Object.keys(MEASURES);
+const names = positionals.length > 0 ? positionals : [...Object.keys(MEASURES), HOSTILE];
+const figures = names.filter((name) => name !== HOSTILE);
 
-console.log(`median of ${values.rounds} rounds; every round measures its own floors\n`);
-console.log('| figure | value | floor | ratio |\n|---|---|---|---|');
-for (const name of names) {
+if (figures.length > 0) {
+  console.log(`median of ${values.rounds} rounds; every round measures its own floors\n`);
+  console.log('| figure | value | floor | ratio |\n|---|---|---|---|');
+}
+for (const name of figures) {
   const measure = MEASURES[name];
   if (!measure)
-    throw new Error(`no figure "${name}"; there are ${Object.keys(MEASURES).join(', ')}`);
+    throw new Error(
+      `no figure "${name}"; there are ${Object.keys(MEASURES).join(', ')}, ${HOSTILE}`,
+    );
   const rounds: Figure[][] = [];
   for (let round = 0; round < Number(values.rounds); round++) rounds.push(await measure());
   for (const [index, figure] of (rounds[0] ?? []).entries()) {
@@ -53,6 +62,7 @@ for (const name of names) {
     );
   }
 }
+if (names.includes(HOSTILE)) await reportHostile(values);
 
 function printFigure({ name, unit, floors }: Figure, rounds: Figure[]): void {
   const value = median(rounds.map((round) => round.value));

@@ -4,14 +4,7 @@ import { type Clock, sleep } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
 import type { Log } from '../base/log.ts';
 import { Waiters } from '../base/waiters.ts';
-import {
-  ENDING,
-  type Step,
-  type Store,
-  type StoredDelivery,
-  type StoredJob,
-  type Transaction,
-} from '../store/store.ts';
+import type { Step, Store, StoredDelivery, StoredJob, Transaction } from '../store/store.ts';
 import { Receivers } from './receivers.ts';
 import {
   type AfterTry,
@@ -228,10 +221,10 @@ export class Deliveries {
     for (;;) {
       try {
         if (after.kind === 'postponed') {
-          await store.write((tx) => tx.postponeDelivery(after.delivery), ENDING);
+          await store.write((tx) => tx.postponeDelivery(after.delivery));
           this.#receivers.note(delivery.receiver, after.delivery.nextAt);
         } else {
-          await store.write((tx) => tx.removeDelivery(delivery), ENDING);
+          await store.write((tx) => tx.removeDelivery(delivery));
         }
         return;
       } catch (error) {
@@ -243,7 +236,7 @@ export class Deliveries {
   }
 
   async #giveUp(delivery: StoredDelivery, reason: string): Promise<void> {
-    await this.#options.store.write((tx) => tx.removeDelivery(delivery), ENDING);
+    await this.#options.store.write((tx) => tx.removeDelivery(delivery));
     this.#noteGivenUp(delivery, reason);
   }
 

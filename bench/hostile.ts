@@ -1,0 +1,53 @@
+// What attacks do to others: a well-behaved client's p99 alone and beside each attack, the longest time
+// that the platform's event loop was held, and the platform's highest resident memory.
+import type { Attack, PlatformKind } from '../test/e2e/hostile/attack.ts';
+import { ATTACKS } from '../test/e2e/hostile/attacks.ts';
+import { HostileWorld } from '../test/e2e/hostile/hostile-world.ts';
+import { runAttack } from '../test/e2e/hostile/run-attack.ts';
+import { percentile } from './load.ts';
+
+/** Of the well-behaved client, alone and while the attacker holds what it has opened. */
+const ROUNDS = 300;
+const PAUSE_MS = 2;
+
+export interface HostileOptions {
+  /** Attacks with this in their name. Default: all that are not pending. */
+  only?: string | undefined;
+}
+
+export async function reportHostile({ only }: HostileOptions): Promise<void> {
+  const chosen = ATTACKS.filter(({ name, pending }) =>
+    only === undefined ? pending === undefined : name.includes(only),
+  );
+  console.log(
+    '| attack | p99 alone, ms | beside, ms | ratio | loop held, ms | peak, MB | answers |',
+  );
+  console.log('|---|---|---|---|---|---|---|');
+  for (const attack of chosen) await reportAttack(attack);
+}
+
+/** On a fresh platform, so that nothing is left of the one before. */
+async function reportAttack(attack: Attack): Promise<void> {
+  const kind: PlatformKind = attack.platform ?? 'default';
+  const world = await HostileWorld.open(kind);
+  try {
+    const alone = world.startGoodClient(PAUSE_MS);
+    await alone.serve(ROUNDS);
+    await alone.stop();
+    const run = await runAttack(world, attack, { size: 'full', rounds: ROUNDS, pauseMs: PAUSE_MS });
+    const [quiet, beside] = [alone.times.runsync, run.times.runsync].map((times) =>
+      percentile(times, 0.99),
+    );
+    const ratio = ((beside ?? 0) / (quiet ?? 1)).toFixed(1);
+    const { heldMs, peakMb } = run.gauges;
+    const answers = Object.entries(run.answers).map(([answer, times]) => `${times} × ${answer}`);
+    const columns = [
+      ...[attack.name, quiet?.toFixed(1), beside?.toFixed(1), ratio, Math.round(heldMs)],
+      ...[Math.round(peakMb), answers.join(', ')],
+    ];
+    console.log(`| ${columns.join(' | ')} |`);
+    for (const fault of run.faults.slice(0, 3)) console.log(`  fault: ${fault}`);
+  } finally {
+    await world.close();
+  }
+}

@@ -1,0 +1,88 @@
+// Connections that are opened and held, with as little sent on each as there can be.
+import { setInterval } from 'node:timers';
+import type { Attack } from '../attack.ts';
+import { JSON_TYPE, RawExchange } from '../raw-http.ts';
+
+const HELD = ['open', 'closed', '400', '408', '429', '503'];
+
+export const connectionAttacks: Attack[] = [
+  {
+    name: 'connections on which nothing is sent',
+    count: { short: 2_000, full: 5_000 },
+    answers: HELD,
+    growthMb: 300,
+    async send({ count, hold, note, target }) {
+      const { hostname, port } = new URL(target.url);
+      const { connect } = await import('node:net');
+      const sockets = Array.from({ length: count }, () => connect(Number(port), hostname));
+      for (const socket of sockets) socket.on('error', () => {});
+      await hold();
+      for (const socket of sockets) {
+        note(socket.destroyed ? 'closed' : 'open');
+        socket.destroy();
+      }
+    },
+  },
+  {
+    name: 'requests whose headers come a byte at a time',
+    count: { short: 300, full: 2_000 },
+    answers: HELD,
+    growthMb: 300,
+    async send({ count, hold, note, target }) {
+      const headStart = 'GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nA: ';
+      const open = Array.from(
+        { length: count },
+        () => new RawExchange(target, { path: '/healthz', headStart }),
+      );
+      const drip = setInterval(() => {
+        for (const { socket } of open) if (socket.writable) socket.write('x');
+      }, 200);
+      await hold();
+      clearInterval(drip);
+      for (const exchange of open) {
+        note(exchange.state);
+        exchange.close();
+      }
+    },
+  },
+  {
+    name: 'small bodies that come a byte at a time',
+    count: { short: 300, full: 2_000 },
+    answers: HELD,
+    growthMb: 300,
+    async send({ count, hold, note, target }) {
+      const path = `/v2/${target.endpoint}/run`;
+      const open = Array.from(
+        { length: count },
+        () => new RawExchange(target, { path, headers: [JSON_TYPE], announcedBytes: 100_000 }),
+      );
+      const drip = setInterval(() => {
+        for (const { socket } of open) if (socket.writable) socket.write('x');
+      }, 200);
+      await hold();
+      clearInterval(drip);
+      for (const exchange of open) {
+        note(exchange.state);
+        exchange.close();
+      }
+    },
+  },
+  {
+    name: 'runsync calls that wait, all of one user',
+    count: { short: 1_000, full: 5_000 },
+    answers: HELD,
+    async send({ count, hold, note, target }) {
+      const path = `/v2/${target.endpoint}/runsync?wait=300000`;
+      const body = Buffer.from('{"input":{}}');
+      const open = Array.from(
+        { length: count },
+        () => new RawExchange(target, { path, headers: [JSON_TYPE], body }),
+      );
+      await hold();
+      for (const exchange of open) {
+        note(exchange.state);
+        exchange.close();
+      }
+    },
+  },
+];

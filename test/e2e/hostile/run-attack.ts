@@ -1,0 +1,76 @@
+// One attack beside a well-behaved client, and what was seen of both.
+import { WebhookReceiver } from '../../support/webhook-receiver.ts';
+import { type Attack, judgeTally } from './attack.ts';
+import type { GoodClient } from './good-client.ts';
+import type { Gauges, HostileWorld } from './hostile-world.ts';
+
+const MAX_PEAK_MB = 1_000;
+
+export interface AttackRun {
+  faults: string[];
+  answers: Record<string, number>;
+  /** `readMb` since the attack began. */
+  gauges: Gauges & { growthMb: number };
+  times: GoodClient['times'];
+}
+
+export interface AttackRunOptions {
+  size: 'short' | 'full';
+  /** Of the well-behaved client, while the attacker holds what it has opened. */
+  rounds: number;
+  /** Between the well-behaved client's rounds, ms. */
+  pauseMs?: number;
+}
+
+export async function runAttack(
+  world: HostileWorld,
+  attack: Attack,
+  { pauseMs, rounds, size }: AttackRunOptions,
+): Promise<AttackRun> {
+  const count = attack.count[size];
+  await world.prepare(attack, count);
+  const before = await world.resetGauges();
+  const client = world.startGoodClient(pauseMs);
+  try {
+    const tally = await world.send(attack, count, async () => {
+      await client.serve(rounds);
+      if (attack.needsWebhook) await receiveWebhook(world);
+    });
+    await client.serve(rounds);
+    await client.stop();
+    const after = await world.readGauges();
+    const gauges = {
+      ...after,
+      readMb: after.readMb - before.readMb,
+      growthMb: after.peakMb - before.peakMb,
+    };
+    const faults = [
+      ...judgeTally(attack, tally),
+      ...judgeGauges(attack, gauges),
+      ...client.faults.map((fault) => `the well-behaved client: ${fault}`),
+    ];
+    return { faults, answers: tally.answers, gauges, times: client.times };
+  } finally {
+    await client.stop();
+  }
+}
+
+function judgeGauges(attack: Attack, { growthMb, peakMb, readMb }: AttackRun['gauges']): string[] {
+  const { growthMb: mostGrowthMb = MAX_PEAK_MB, readMb: mostReadMb = Number.POSITIVE_INFINITY } =
+    attack;
+  const bounds = [
+    { what: 'resident', seen: peakMb, most: MAX_PEAK_MB },
+    { what: 'more resident than before', seen: growthMb, most: mostGrowthMb },
+    { what: 'read', seen: readMb, most: mostReadMb },
+  ];
+  return bounds
+    .filter(({ most, seen }) => seen > most)
+    .map(({ most, seen, what }) => `${Math.round(seen)} MB ${what}; the most is ${most}`);
+}
+
+/** The well-behaved user's, of a job that ended just now. */
+async function receiveWebhook(world: HostileWorld): Promise<void> {
+  await using receiver = await WebhookReceiver.start();
+  await world.submitGoodJob(receiver.url);
+  await receiver.receive(1);
+}

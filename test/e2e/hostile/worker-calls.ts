@@ -1,0 +1,83 @@
+// What the attacker does as a worker of its own endpoint, to have jobs with outputs and chunks.
+import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/frames.ts';
+import { routes, WORKER_HEADERS } from '../../../src/wire/routes.ts';
+import type { ReportHeader } from '../../../src/wire/worker-link.ts';
+import type { Target } from './attack.ts';
+import { callOwn } from './raw-http.ts';
+
+const WORKER = { workerId: 'preparing', incarnation: 1 };
+
+interface Taken {
+  jobId: string;
+  attempt: number;
+  token: string;
+}
+
+/** @returns the id of a job that is COMPLETED with this output, JSON */
+export async function finishJob(target: Target, output: Uint8Array): Promise<string> {
+  const lease = await takeJob(target);
+  const outcome = { kind: 'completed', executionMs: 1, output: 'value' } as const;
+  await report(target, { ...lease, seq: 1, kind: 'outcome', outcome }, output);
+  return lease.jobId;
+}
+
+/** @returns the id of a job that is COMPLETED after so many chunks */
+export async function streamJob(
+  target: Target,
+  { chunkBytes, chunks }: { chunks: number; chunkBytes: number },
+): Promise<string> {
+  const lease = await takeJob(target);
+  const body = Buffer.from(`{"output":"${'x'.repeat(chunkBytes - 27)}","metrics":{}}`);
+  for (let first = 0; first < chunks; first++) {
+    const place = { seq: first + 1, kind: 'chunks' as const, first };
+    await report(target, { ...lease, ...place, sizes: [body.length] }, body);
+  }
+  const outcome = { kind: 'completed', executionMs: 1, output: 'chunks' } as const;
+  await report(target, { ...lease, seq: chunks + 1, kind: 'outcome', outcome }, Buffer.alloc(0));
+  return lease.jobId;
+}
+
+async function takeJob(target: Target): Promise<Taken> {
+  const { endpoint, key, url } = target;
+  await callOwn(target, routes.worker(endpoint, 'hello'), {
+    ...{ ...WORKER, protocol: 1, version: '0', slots: 1, devices: [], outbox: [] },
+  });
+  // The oldest one first: jobs that other attacks left behind are not wanted.
+  await callOwn(target, routes.purgeQueue(endpoint), {});
+  await callOwn(target, routes.run(endpoint), { input: {} });
+  const response = await fetch(`${url}${routes.worker(endpoint, 'take')}`, {
+    method: 'POST',
+    headers: { authorization: key, 'content-type': 'application/json' },
+    body: JSON.stringify({
+      ...WORKER,
+      takeId: crypto.randomUUID(),
+      max: 1,
+      waitMs: 5_000,
+      held: [],
+    }),
+  });
+  const [frame] = decodeFrames(new Uint8Array(await response.arrayBuffer()));
+  if (!frame) throw new Error(`no job to take: ${response.status}`);
+  const { attempt, jobId, token } = Object(frame.header);
+  const lease = { jobId, attempt, token };
+  await callOwn(target, routes.worker(endpoint, 'renew'), {
+    ...{ ...WORKER, waitMs: 0, leases: [{ jobId, token, stopping: false }] },
+  });
+  return lease;
+}
+
+async function report(target: Target, header: ReportHeader, body: Uint8Array): Promise<void> {
+  const { endpoint, key, url } = target;
+  const response = await fetch(`${url}${routes.worker(endpoint, 'report')}`, {
+    method: 'POST',
+    headers: {
+      authorization: key,
+      'content-type': FRAMES_MEDIA_TYPE,
+      [WORKER_HEADERS.worker]: WORKER.workerId,
+      [WORKER_HEADERS.incarnation]: String(WORKER.incarnation),
+    },
+    body: new Blob(encodeFrames([{ header, body }]).map((piece) => new Uint8Array(piece))),
+  });
+  const text = await response.text();
+  if (!text.includes('applied')) throw new Error(`not applied: ${response.status} ${text}`);
+}

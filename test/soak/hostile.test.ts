@@ -1,0 +1,25 @@
+// The long form of test/e2e/hostile: as many connections, calls and records as were seen to stop a
+// platform, each attack on a fresh one.
+import { expect, it } from 'vitest';
+import { ATTACKS } from '../e2e/hostile/attacks.ts';
+import { HostileWorld } from '../e2e/hostile/hostile-world.ts';
+import { runAttack } from '../e2e/hostile/run-attack.ts';
+
+/** Of the well-behaved client, while the attacker holds what it has opened. */
+const ROUNDS = 300;
+
+const inForce = ATTACKS.filter(({ pending }) => pending === undefined);
+
+it.each(inForce.map((attack) => ({ name: attack.name, attack })))(
+  'serves others beside: $name',
+  async ({ attack }) => {
+    const world = await HostileWorld.open(attack.platform ?? 'default');
+    try {
+      const run = await runAttack(world, attack, { size: 'full', rounds: ROUNDS });
+      expect(run.faults, JSON.stringify(run.answers)).toEqual([]);
+      expect(world.platform.process.child.exitCode).toBe(null);
+    } finally {
+      await world.close();
+    }
+  },
+);
