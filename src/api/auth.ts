@@ -1,6 +1,7 @@
 // Who calls, by key, or without one on the machine itself when the platform runs for that; and what he
 // may: for an endpoint of another user he gets the answer that he gets for none.
 import type { FastifyRequest } from 'fastify';
+import { type CodeAccess, requireCodeAccess } from '../control/code-access.ts';
 import type { Endpoints } from '../control/endpoints.ts';
 import type { KeyHolder, Keys } from '../control/keys.ts';
 import { allows, type Scope } from '../control/scopes.ts';
@@ -39,6 +40,8 @@ export interface GateOptions {
   keys: Keys;
   endpoints: EndpointOwners;
   access: Access;
+  /** Default: callers' code cannot reach the platform's keys. */
+  codeAccess?: CodeAccess | undefined;
 }
 
 export type EndpointOwners = Pick<Endpoints, 'ownerOf'>;
@@ -70,6 +73,8 @@ export class Gate {
     const endpoint = readEndpoint(params);
     if (endpoint !== undefined) requireOwnEndpoint(holder, endpoint, this.#options.endpoints);
     requireScope(holder, scope, endpoint);
+    const { codeAccess } = this.#options;
+    if (codeAccess) requireCodeAccess(holder, scope, codeAccess);
   }
 }
 

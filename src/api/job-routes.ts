@@ -6,10 +6,12 @@ import { routes, STREAM_HEADERS } from '../wire/routes.ts';
 import { readTraceContext, TRACE_HEADERS } from '../wire/trace-context.ts';
 import { requireScope } from './auth.ts';
 import { checkNoBody, hashBody, readSubmission } from './body.ts';
+import type { HttpBounds } from './bounds.ts';
 import { JSON_MEDIA_TYPE, sendBytes } from './byte-reply.ts';
 import { describeNext, readPage } from './paging.ts';
 import { abortWhenGone } from './problem-reply.ts';
 import { type QueryValues, readInteger, readStatus } from './query.ts';
+import { readUser } from './resource-requests.ts';
 
 /** Of operations that take no body: enough for an empty object with some space. */
 export const NO_BODY_BYTES = 1_024;
@@ -28,13 +30,18 @@ export interface JobRoutesOptions {
   queue: Queue;
 }
 
+export interface SubmissionRoutesOptions extends JobRoutesOptions {
+  bounds: Pick<HttpBounds, 'maxBesideInputBytes'>;
+}
+
 /** `app` has to give bodies as Buffers, of no other media type than application/json. */
-export function addSubmissionRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): void {
+export function addSubmissionRoutes(app: FastifyInstance, options: SubmissionRoutesOptions): void {
+  const { queue } = options;
   app.post<EndpointRoute>(
     routes.run(':endpoint'),
     { bodyLimit: LIMITS.runBodyBytes, config: { access: 'jobs:write' } },
     async (request, reply) => {
-      const { id, status } = await submit(queue, request, 'run');
+      const { id, status } = await submit(options, request, 'run');
       return sendJson(reply, { id, status });
     },
   );
@@ -44,7 +51,7 @@ export function addSubmissionRoutes(app: FastifyInstance, { queue }: JobRoutesOp
     { bodyLimit: LIMITS.runsyncBodyBytes, config: { access: 'jobs:write' } },
     async (request, reply) => {
       const waitMs = readInteger(request.query, 'wait', LIMITS.waitMs) ?? LIMITS.waitMs.default;
-      const { id } = await submit(queue, request, 'runsync');
+      const { id } = await submit(options, request, 'runsync');
       const key = { endpointId: request.params.endpoint, id };
       const record = await queue.jobs.waitForEnd(key, waitMs, abortWhenGone(reply.raw));
       return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [record.body] });
@@ -52,12 +59,13 @@ export function addSubmissionRoutes(app: FastifyInstance, { queue }: JobRoutesOp
   );
 }
 
-function submit(
-  queue: Queue,
-  { body = Buffer.alloc(0), headers, params }: FastifyRequest<EndpointRoute>,
+async function submit(
+  { bounds, queue }: SubmissionRoutesOptions,
+  call: FastifyRequest<EndpointRoute>,
   mode: 'run' | 'runsync',
 ) {
-  const { input, request } = readSubmission(body);
+  const { body = Buffer.alloc(0), headers, params } = call;
+  const { input, request } = await readSubmission(body, { owner: readUser(call), ...bounds });
   const { idempotencyKey: key, policy = {}, webhook } = request;
   const idempotency = key === undefined ? undefined : { key, requestHash: hashBody(body) };
   return queue.submissions.submit({

@@ -1,5 +1,5 @@
-// Whether bytes are JSON, without making anything of them: what is large is nobody's business here,
-// and its values would need several times its memory.
+// Checks whether bytes are JSON, slice by slice, and finds one member of a JSON object. No value is built:
+// values would take several times the memory of the bytes.
 
 const SPACE = 0x20;
 const QUOTE = 0x22;
@@ -23,31 +23,173 @@ const LOWER = 0x20;
 const ESCAPED = new Set(Buffer.from('"\\/bfnrt'));
 const WORDS = ['true', 'false', 'null'].map((word) => Buffer.from(word));
 
-/** As JSON.parse takes it; that the bytes are UTF-8 is not looked at. Linear, however deep. */
-export function isJson(json: Uint8Array): boolean {
-  // Of what is wrong the place behind is beyond the end: nothing is found there, and it is not the end.
-  const open: number[] = [];
-  let at = skipSpace(json, 0);
+/** Bytes between two pauses of a scan: a few ms of work where values are small. */
+const SLICE_BYTES = 131_072;
+
+/** A JSON document that is too large, too deep or has too many values for what it is used for. */
+export class JsonBoundError extends Error {
+  override readonly name = 'JsonBoundError';
+}
+
+export interface JsonBounds {
+  /** Levels of arrays and objects. Default: any number. */
+  maxDepth?: number;
+  /** Scalars, arrays and objects, each counted once. Default: any number. */
+  maxValues?: number;
+}
+
+/** As JSON.parse accepts it. The encoding is not checked. Linear. @throws JsonBoundError */
+export function isJson(json: Uint8Array, bounds: JsonBounds = {}): boolean {
+  const scanning = scan(json, bounds);
   for (;;) {
+    const { done, value } = scanning.next();
+    if (done) return value;
+  }
+}
+
+export interface MemberSearch {
+  name: string;
+  /** Bytes of the document without the value of the member. */
+  maxBesideBytes: number;
+}
+
+/** `value` is undefined if the document has no member of that name, or is no object. */
+export interface MemberFinding {
+  value: Buffer | undefined;
+}
+
+/**
+ * The bytes of a top-level member's value, without the white space around it. If several members have
+ * the name, the last one counts, as with JSON.parse. Returns undefined if the document is not JSON.
+ * Pauses after each slice. @throws JsonBoundError soon after the rest has passed its bound
+ */
+export function* findMember(
+  json: Buffer,
+  { maxBesideBytes, name }: MemberSearch,
+): Generator<void, MemberFinding | undefined> {
+  const wanted = Buffer.from(name);
+  let start = -1;
+  let end = -1;
+  const watch: ScanWatch = {
+    member(keyAt, valueAt) {
+      if (!isKey(json, keyAt, wanted)) return;
+      start = valueAt;
+      end = -1;
+    },
+    memberEnd(at) {
+      if (end < 0) end = at;
+    },
+    progress(at) {
+      const valueBytes = start < 0 ? 0 : (end < 0 ? at : end) - start;
+      if (at - valueBytes <= maxBesideBytes) return;
+      throw new JsonBoundError(`the JSON beside ${name} is larger than ${maxBesideBytes} bytes`);
+    },
+  };
+  const isWhole = yield* scan(json, {}, watch);
+  if (!isWhole) return undefined;
+  return { value: start < 0 ? undefined : json.subarray(start, end) };
+}
+
+/** A key may be written with escapes: "\u0069nput" is `input`. */
+function isKey(json: Buffer, from: number, name: Buffer): boolean {
+  const quoted = json.subarray(from, skipString(json, from));
+  if (!quoted.includes(BACKSLASH)) return quoted.subarray(1, -1).equals(name);
+  return JSON.parse(quoted.toString('utf8')) === name.toString('utf8');
+}
+
+/** Learns of the members of the outermost object. */
+interface ScanWatch {
+  member(keyAt: number, valueAt: number): void;
+  /** The value ends before `at`. Also called for the elements of an outermost array. */
+  memberEnd(at: number): void;
+  /** Called now and then, and at the end. */
+  progress(at: number): void;
+}
+
+/** A place behind the end of `json` stands for an error: nothing is found there. */
+function* scan(
+  json: Uint8Array,
+  { maxDepth = Infinity, maxValues = Infinity }: JsonBounds,
+  watch?: ScanWatch,
+): Generator<void, boolean> {
+  const nesting = new Nesting();
+  let pauseAt = SLICE_BYTES;
+  let values = 0;
+  let at = skipSpace(json, 0);
+  const toValue = () => {
+    if (nesting.closer !== CLOSE_BRACE) return;
+    const keyAt = at;
+    at = skipKey(json, keyAt);
+    if (nesting.depth === 1 && at <= json.length) watch?.member(keyAt, at);
+  };
+  const endValue = (end: number) => {
+    if (nesting.depth === 1) watch?.memberEnd(end);
+    at = skipSpace(json, end);
+  };
+  for (;;) {
+    if (at >= pauseAt && at <= json.length) {
+      watch?.progress(at);
+      pauseAt = at + SLICE_BYTES;
+      yield;
+    }
+    values += 1;
+    if (values > maxValues) throw new JsonBoundError(`it has more than ${maxValues} values`);
     const closer = closerOf(json[at]);
     if (closer === undefined) {
-      at = skipSpace(json, skipScalar(json, at));
+      endValue(skipScalar(json, at));
     } else {
+      nesting.open(closer);
+      if (nesting.depth > maxDepth)
+        throw new JsonBoundError(`it is nested deeper than ${maxDepth} levels`);
       at = skipSpace(json, at + 1);
-      open.push(closer);
       if (json[at] !== closer) {
-        if (closer === CLOSE_BRACE) at = skipKey(json, at);
+        toValue();
         continue;
       }
     }
-    while (open.length > 0 && json[at] === open.at(-1)) {
-      open.pop();
-      at = skipSpace(json, at + 1);
+    while (nesting.depth > 0 && json[at] === nesting.closer) {
+      nesting.close();
+      endValue(at + 1);
     }
-    if (open.length === 0) return at === json.length;
+    if (nesting.depth === 0) {
+      if (at !== json.length) return false;
+      watch?.progress(at);
+      return true;
+    }
     if (json[at] !== COMMA) return false;
     at = skipSpace(json, at + 1);
-    if (open.at(-1) === CLOSE_BRACE) at = skipKey(json, at);
+    toValue();
+  }
+}
+
+/** What is open, one bit a level: the nesting of 20 MB of brackets takes 2.5 MB. */
+class Nesting {
+  depth = 0;
+  /** Of the innermost level; 0 if there is none. */
+  closer = 0;
+  #bits = new Uint8Array(8);
+
+  open(closer: number): void {
+    const byte = this.depth >> 3;
+    if (byte >= this.#bits.length) this.#grow();
+    const mask = 1 << (this.depth & 7);
+    const bits = this.#bits[byte] ?? 0;
+    this.#bits[byte] = closer === CLOSE_BRACE ? bits | mask : bits & ~mask;
+    this.depth += 1;
+    this.closer = closer;
+  }
+
+  close(): void {
+    this.depth -= 1;
+    const level = this.depth - 1;
+    const isBrace = ((this.#bits[level >> 3] ?? 0) >> (level & 7)) & 1;
+    this.closer = level < 0 ? 0 : isBrace ? CLOSE_BRACE : CLOSE_BRACKET;
+  }
+
+  #grow(): void {
+    const grown = new Uint8Array(this.#bits.length * 2);
+    grown.set(this.#bits);
+    this.#bits = grown;
   }
 }
 

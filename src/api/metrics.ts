@@ -1,13 +1,16 @@
 // What the platform tells Prometheus: counts read from the store when asked, durations as they come.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, type Registry } from 'prom-client';
 import type { Endpoints } from '../control/endpoints.ts';
-import type { Queue } from '../queue/queue.ts';
+import { type Queue, StoreUnavailableError } from '../queue/queue.ts';
+import { registerStoreMetrics } from './store-metrics.ts';
+import type { StoreStatus } from './store-status.ts';
 
 export interface MetricsOptions {
   /** Serves one server: names are registered in it once. */
   registry: Registry;
   queue: Queue;
   endpoints: Endpoints;
+  store: StoreStatus;
   version: string;
 }
 
@@ -43,6 +46,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
   }).set({ version }, 1);
   const refresh = registerEndpointMetrics(options);
   const refreshWebhooks = registerWebhookMetrics(options);
+  const refreshStore = registerStoreMetrics(registry, options.store);
   const crashes = new Counter({
     name: 'millrace_worker_crashes_total',
     help: 'Worker processes that their supervisor saw die, or could not start.',
@@ -53,11 +57,18 @@ export function createMetrics(options: MetricsOptions): Metrics {
     note: registerDurations(registry),
     noteCrash: (endpoint) => crashes.inc({ endpoint }),
     async collect() {
-      await refresh();
-      await refreshWebhooks();
+      // A store that cannot be read is what somebody looks here for: the rest is still told.
+      await refresh().catch(overlookStore);
+      await refreshWebhooks().catch(overlookStore);
+      await refreshStore();
       return registry.metrics();
     },
   };
+}
+
+/** The store counts and logs its failures itself. */
+function overlookStore(error: unknown): void {
+  if (!(error instanceof StoreUnavailableError)) throw error;
 }
 
 /** The returned function sets them all from what the store and the queue say now. */

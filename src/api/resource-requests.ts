@@ -7,6 +7,9 @@ import { check, parseJson } from './body.ts';
 /** A template with a large environment is far below. */
 export const RESOURCE_BODY_BYTES = 1_048_576;
 
+/** Far more than any resource has. */
+const RESOURCE_BOUNDS = { maxDepth: 32, maxValues: 10_000 };
+
 const NO_BYTES = Buffer.alloc(0);
 
 /** The user whose key it came with. */
@@ -17,5 +20,5 @@ export function readUser({ holder }: Pick<FastifyRequest, 'holder'>): string {
 
 /** @throws ProblemError `malformed`, `invalid` naming every path */
 export function readResource<S extends z.ZodType>(body: Buffer | undefined, schema: S): z.infer<S> {
-  return check(parseJson(body ?? NO_BYTES), schema);
+  return check(parseJson(body ?? NO_BYTES, RESOURCE_BOUNDS), schema);
 }

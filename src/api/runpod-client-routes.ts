@@ -8,6 +8,7 @@ import type { Queue } from '../queue/queue.ts';
 import type { StreamPage } from '../queue/streams.ts';
 import { isTerminal, LIMITS } from '../wire/job.ts';
 import { RUNPOD_BASE, routes } from '../wire/routes.ts';
+import type { HttpBounds } from './bounds.ts';
 import { JSON_MEDIA_TYPE, joinAsArray, sendBytes } from './byte-reply.ts';
 import {
   type EndpointRoute,
@@ -20,6 +21,7 @@ import {
 } from './job-routes.ts';
 import { abortWhenGone, ProblemReplies } from './problem-reply.ts';
 import { readInteger } from './query.ts';
+import { readUser } from './resource-requests.ts';
 import { RUNPOD_ERRORS } from './runpod-errors.ts';
 import { readRunpodSubmission } from './runpod-submission.ts';
 import type { StreamCursors } from './stream-cursors.ts';
@@ -32,6 +34,7 @@ export interface RunpodClientRoutesOptions {
   cursors: StreamCursors;
   log: Log;
   clock: Clock;
+  bounds: Pick<HttpBounds, 'maxBesideInputBytes'>;
 }
 
 /** `app` has to give bodies as Buffers, of whatever media type. Its errors are answered in their form. */
@@ -46,12 +49,13 @@ export function addRunpodClientRoutes(
   addChanging(app, options);
 }
 
-function addSubmitting(app: FastifyInstance, { queue }: RunpodClientRoutesOptions): void {
+function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions): void {
+  const { queue } = options;
   app.post<EndpointRoute>(
     place(routes.run),
     { bodyLimit: LIMITS.runBodyBytes, config: { access: 'jobs:write' } },
     async (request, reply) => {
-      const { id, status } = await submit(queue, request, 'run');
+      const { id, status } = await submit(options, request, 'run');
       return sendJson(reply, { id, status });
     },
   );
@@ -61,7 +65,7 @@ function addSubmitting(app: FastifyInstance, { queue }: RunpodClientRoutesOption
     { bodyLimit: LIMITS.runsyncBodyBytes, config: { access: 'jobs:write' } },
     async (request, reply) => {
       const waitMs = readWait(request) ?? LIMITS.waitMs.default;
-      const { id } = await submit(queue, request, 'runsync');
+      const { id } = await submit(options, request, 'runsync');
       const key = { endpointId: request.params.endpoint, id };
       const record = await queue.jobs.waitForEnd(key, waitMs, abortWhenGone(reply.raw));
       return sendRecord(reply, record);
@@ -69,13 +73,15 @@ function addSubmitting(app: FastifyInstance, { queue }: RunpodClientRoutesOption
   );
 }
 
-function submit(
-  queue: Queue,
-  { body = Buffer.alloc(0), headers, params }: FastifyRequest<EndpointRoute>,
+async function submit(
+  { bounds, queue }: RunpodClientRoutesOptions,
+  call: FastifyRequest<EndpointRoute>,
   mode: 'run' | 'runsync',
 ) {
+  const { body = Buffer.alloc(0), headers, params } = call;
+  const submission = await readRunpodSubmission(body, { owner: readUser(call), ...bounds });
   return queue.submissions.submit({
-    ...readRunpodSubmission(body),
+    ...submission,
     endpointId: params.endpoint,
     mode,
     idempotency: undefined,

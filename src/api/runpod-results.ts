@@ -1,6 +1,7 @@
 // What the bodies of RunPod's workers mean: a chunk, progress, or how an attempt ended. Payload bytes are
 // cut out as they came. Nothing here refuses a body: these workers drop a result that is refused.
 import { isUtf8 } from 'node:buffer';
+import { runInSlices } from '../base/slices.ts';
 import {
   encodeJsonChunk,
   MAX_METRICS_BYTES,
@@ -10,7 +11,8 @@ import {
 import { type AttemptError, ERROR_CODES, LIMITS } from '../wire/job.ts';
 import { isPlainObject } from '../wire/json.ts';
 import { RELEASE_REASONS, type ReleaseReason } from '../wire/worker-link.ts';
-import { sliceMember } from './body.ts';
+import { leaveOut } from './body.ts';
+import { findMember, JsonBoundError } from './json-check.ts';
 
 export type WorkerWord =
   | { kind: 'chunks'; pieces: Uint8Array[] }
@@ -31,33 +33,45 @@ export interface WorkerResult {
 const MAX_TEXT_CHARS = 32_000;
 const MAX_PROGRESS_BYTES = 1_000_000;
 
+/** Of everything but the output, that is, errors with their tracebacks. */
+const MAX_BESIDE_OUTPUT_BYTES = 1_048_576;
+
 const NULL = Buffer.from('null');
 const EMPTY_OBJECT = Buffer.from('{}');
 
+/** `owner`: large bodies of one owner are scanned one after the other. */
+export interface ResultSource {
+  owner: string;
+  /** As the worker has it in the URL. */
+  isStream: boolean;
+}
+
 /** The body of a job-stream: one yield, as one chunk or the pieces of one. */
-export function readYield(body: Buffer): WorkerWord {
-  const parsed = parseObject(body);
-  if (parsed instanceof Error) return refuse('output_invalid', parsed.message);
-  const output = sliceMember(body, 'output') ?? NULL;
-  return { kind: 'chunks', pieces: encodeJsonChunk(output, readMetrics(parsed['metrics'])) };
+export async function readYield(
+  body: Buffer,
+  { owner }: Pick<ResultSource, 'owner'>,
+): Promise<WorkerWord> {
+  const parsed = await parseResult(body, owner);
+  if (parsed instanceof Error) return refuseResult(parsed);
+  const { output = NULL, rest } = parsed;
+  return { kind: 'chunks', pieces: encodeJsonChunk(output, readMetrics(rest['metrics'])) };
 }
 
-/** The body of a job-done. `isStream` as the worker has it in the URL. */
-export function readResult(body: Buffer, { isStream }: { isStream: boolean }): WorkerResult {
-  const parsed = parseObject(body);
-  if (parsed instanceof Error) {
-    return { word: refuse('output_invalid', parsed.message), isWorn: false };
-  }
-  return { word: readWord(body, parsed, isStream), isWorn: parsed['stopPod'] === true };
+/** The body of a job-done. */
+export async function readResult(
+  body: Buffer,
+  { isStream, owner }: ResultSource,
+): Promise<WorkerResult> {
+  const parsed = await parseResult(body, owner);
+  if (parsed instanceof Error) return { word: refuseResult(parsed), isWorn: false };
+  return { word: readWord(parsed, isStream), isWorn: parsed.rest['stopPod'] === true };
 }
 
-function readWord(body: Buffer, parsed: Record<string, unknown>, isStream: boolean): WorkerWord {
-  const output = sliceMember(body, 'output');
-  const { error, status } = parsed;
+function readWord({ output, rest }: ParsedResult, isStream: boolean): WorkerWord {
+  const { error, status } = rest;
   if (status === 'IN_PROGRESS') return { kind: 'progress', value: boundProgress(output ?? NULL) };
   if (error || status === 'FAILED') return readFailure(error);
-  const value = parsed['output'];
-  if (isStream && Array.isArray(value) && value.length === 0) {
+  if (isStream && output && /^\[\s*\]$/.test(output.toString('latin1', 0, 1_000))) {
     return { kind: 'completed', output: undefined };
   }
   // These workers leave the member out for a handler that returned an empty dict.
@@ -121,7 +135,7 @@ function describeError(error: unknown): AttemptError {
 }
 
 function readDetails(error: unknown): Record<string, unknown> | undefined {
-  const details = typeof error === 'string' ? parseObject(Buffer.from(error)) : error;
+  const details = typeof error === 'string' ? parseObject(error) : error;
   return isPlainObject(details) && !(details instanceof Error) ? details : undefined;
 }
 
@@ -140,10 +154,36 @@ function refuse(code: AttemptError['code'], message: string): WorkerWord {
   return { kind: 'failed', error: { code, message }, retry: 'never' };
 }
 
-function parseObject(body: Buffer): Record<string, unknown> | Error {
+function refuseResult(error: Error): WorkerWord {
+  const { message } = error;
+  if (!(error instanceof JsonBoundError)) return refuse('output_invalid', message);
+  return { kind: 'failed', error: { code: 'handler_error', message }, retry: 'default' };
+}
+
+interface ParsedResult {
+  /** JSON bytes as they came. */
+  output: Buffer | undefined;
+  /** The object, with an empty value as its output. */
+  rest: Record<string, unknown>;
+}
+
+async function parseResult(body: Buffer, owner: string): Promise<ParsedResult | Error> {
   if (!isUtf8(body)) return new Error('what the worker sent is not UTF-8');
+  const search = { name: 'output', maxBesideBytes: MAX_BESIDE_OUTPUT_BYTES };
+  const found = await runInSlices(owner, findMember(body, search)).catch((error: unknown) => {
+    if (error instanceof JsonBoundError) return error;
+    throw error;
+  });
+  if (found instanceof Error) return found;
+  if (!found) return new Error('what the worker sent is not JSON; NaN and Infinity are not');
+  const { value: output } = found;
+  const rest = parseObject((output ? leaveOut(body, output) : body).toString('utf8'));
+  return rest instanceof Error ? rest : { output, rest };
+}
+
+function parseObject(text: string): Record<string, unknown> | Error {
   try {
-    const value: unknown = JSON.parse(body.toString('utf8'));
+    const value: unknown = JSON.parse(text);
     return isPlainObject(value) ? value : new Error('what the worker sent is no JSON object');
   } catch {
     return new Error('what the worker sent is not JSON; NaN and Infinity are not');

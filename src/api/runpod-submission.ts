@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import { type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../wire/job.ts';
 import { executionTimeoutMs, ttlMs, webhook } from '../wire/job-schemas.ts';
-import { readWithInput } from './body.ts';
+import { readWithInput, type SubmissionBounds } from './body.ts';
 
 /** Of a job of low priority: behind all that clients of either API can ask for. */
 const LOW_PRIORITY = -1;
@@ -47,9 +47,12 @@ export interface RunpodSubmission {
   s3Config: string | undefined;
 }
 
-/** @throws ProblemError `malformed`, `invalid` */
-export function readRunpodSubmission(body: Buffer): RunpodSubmission {
-  const { input, request: found } = readWithInput(body, request);
+/** @throws ProblemError `malformed`, `payload_too_large`, `invalid` */
+export async function readRunpodSubmission(
+  body: Buffer,
+  bounds: SubmissionBounds,
+): Promise<RunpodSubmission> {
+  const { input, request: found } = await readWithInput(body, request, bounds);
   const { executionTimeout, lowPriority, ttl } = found.policy ?? {};
   return {
     input,

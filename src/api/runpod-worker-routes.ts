@@ -7,6 +7,7 @@ import { RUNPOD_BASE } from '../wire/routes.ts';
 import { JSON_MEDIA_TYPE, joinAsArray, sendBytes } from './byte-reply.ts';
 import { type EndpointRoute, sendJson } from './job-routes.ts';
 import { abortWhenGone } from './problem-reply.ts';
+import { readUser } from './resource-requests.ts';
 import {
   readBatchSize,
   readNamedJobs,
@@ -160,7 +161,7 @@ async function noteNamedElsewhere(
 
 function addReports(app: FastifyInstance, seats: Seats): void {
   const route = { bodyLimit: RESULT_BODY_BYTES, config: { access: 'worker' } } as const;
-  const addReport = (verb: string, read: (body: Buffer, call: WorkerCall) => WorkerResult) => {
+  const addReport = (verb: string, read: ReadReport) => {
     const takeTooLarge = async (error: unknown, request: Request) => {
       if (isTooLarge(error)) {
         const bytes = Number(request.headers['content-length'] ?? RESULT_BODY_BYTES + 1);
@@ -174,30 +175,36 @@ function addReports(app: FastifyInstance, seats: Seats): void {
       { ...route, errorHandler: takeTooLarge },
       async (request, reply) => {
         const { body = Buffer.alloc(0) } = request;
-        const answer = await report(seats, request, verb, (call) => read(body, call));
+        const owner = readUser(request);
+        const answer = await report(seats, request, verb, (call) => read(body, owner, call));
         return sendJson(reply, { answer });
       },
     );
   };
-  addReport('job-stream', (body) => ({ word: readYield(body), isWorn: false }));
-  addReport('job-done', (body, { params }) =>
-    readResult(body, { isStream: params.get('isStream') === 'true' }),
+  addReport('job-stream', async (body, owner) => ({
+    word: await readYield(body, { owner }),
+    isWorn: false,
+  }));
+  addReport('job-done', (body, owner, { params }) =>
+    readResult(body, { owner, isStream: params.get('isStream') === 'true' }),
   );
 }
+
+type ReadReport = (body: Buffer, owner: string, call: WorkerCall) => Promise<WorkerResult>;
 
 /** What comes late, or for nothing that was handed out, has no effect; it is no error either. */
 async function report(
   seats: Seats,
   request: Request,
   verb: string,
-  read: (call: WorkerCall) => WorkerResult,
+  read: (call: WorkerCall) => Promise<WorkerResult> | WorkerResult,
 ): Promise<string> {
   const { endpoint } = request.params;
   const call = readWorkerCall(request.raw.url ?? '', verb);
   const byHeader = request.headers['x-request-id'];
   const name = call.jobName ?? (typeof byHeader === 'string' ? byHeader : '');
   const located = await seats.locate(endpoint, name);
-  const { isWorn, word } = read(call);
+  const { isWorn, word } = await read(call);
   const own = seats.find(endpoint, call.workerId) ?? located?.seat;
   own?.hear();
   if (isWorn) own?.wear();

@@ -11,6 +11,7 @@ import { Registry } from 'prom-client';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Balancer } from '../control/balancer.ts';
+import type { CodeAccess } from '../control/code-access.ts';
 import type { Endpoints } from '../control/endpoints.ts';
 import type { Keys } from '../control/keys.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
@@ -23,6 +24,7 @@ import { ProblemError } from '../wire/problem.ts';
 import type { WorkerLink } from '../wire/worker-link.ts';
 import type { Access } from './auth.ts';
 import { readBody } from './body-reader.ts';
+import { completeBounds, type HttpBounds } from './bounds.ts';
 import { addCatalogRoutes, type CatalogRoutesOptions } from './catalog-routes.ts';
 import { Connections } from './connections.ts';
 import { addEndpointBodyRoutes, addEndpointRoutes } from './endpoint-routes.ts';
@@ -40,6 +42,7 @@ import type { RateGate } from './rate-limit.ts';
 import { addRunpodClientRoutes } from './runpod-client-routes.ts';
 import { addRunpodWorkerRoutes } from './runpod-worker-routes.ts';
 import { addScalerRoutes, type ScalerRoutesOptions } from './scaler-routes.ts';
+import { SOUND_STORE, type StoreStatus } from './store-status.ts';
 import { StreamCursors } from './stream-cursors.ts';
 import { addStreamRoutes } from './stream-routes.ts';
 import { addSystemRoutes } from './system-routes.ts';
@@ -69,6 +72,8 @@ export interface ApiServerOptions {
   /** PEM. Default: plain HTTP. */
   tls?: { cert: string; key: string };
   access: Access;
+  /** Default: callers' code cannot reach the platform's keys. */
+  codeAccess?: CodeAccess | undefined;
   /** Bytes of JSON in one page of a list, at most. Default 4 MB. */
   listBytes?: number | undefined;
   /** Of keys; the other resources keep theirs. Default: DEFAULT_QUOTAS. */
@@ -81,6 +86,10 @@ export interface ApiServerOptions {
   registry?: Registry;
   /** Asked by `/readyz`, beside the store. Default: ready once it listens. */
   isReady?: () => boolean;
+  /** What callers may use at most; see bounds.ts for the defaults. */
+  bounds?: Partial<HttpBounds> | undefined;
+  /** Asked by `/readyz` and `/metrics`. Default: it has no file that could fail. */
+  store?: StoreStatus;
   /** How long `close` waits for answers under way before it cuts them off, ms. Default 5,000. */
   closeMs?: number;
 }
@@ -144,11 +153,14 @@ interface Assembly {
 
 function assemble(options: ApiServerOptions, connections: Connections): Assembly {
   const { clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
+  const bounds = completeBounds(options.bounds);
+  const { store = SOUND_STORE } = options;
   const problems = new ProblemReplies({ log, clock });
   const metrics = createMetrics({
     registry: registry ?? new Registry(),
     queue,
     endpoints,
+    store,
     version,
   });
   const app = fastify({
@@ -182,7 +194,7 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
     },
   };
   addBodyScope(app, 'application/json', (scope) => {
-    addSubmissionRoutes(scope, { queue });
+    addSubmissionRoutes(scope, { queue, bounds });
     addWorkerVerbRoutes(scope, worker);
   });
   addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, worker));
@@ -192,10 +204,12 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
   addBodyScope(app, '*', (scope) => {
     addJobRoutes(scope, { queue });
     addStreamRoutes(scope, { queue, cursors, log });
-    addSystemRoutes(scope, { endpoints, metrics, version, isReady });
+    addSystemRoutes(scope, { endpoints, metrics, version, isReady, store });
     addOpenApiRoutes(scope, { version });
   });
-  addBodyScope(app, '*', (scope) => addRunpodClientRoutes(scope, { queue, cursors, log, clock }));
+  addBodyScope(app, '*', (scope) =>
+    addRunpodClientRoutes(scope, { queue, cursors, log, clock, bounds }),
+  );
   addBodyScope(app, '*', (scope) => addRunpodWorkerRoutes(scope, { ...worker, queue, clock, log }));
   return { app, routes, workers: worker };
 }

@@ -5,6 +5,7 @@ import { ProblemError } from '../wire/problem.ts';
 import { requireOwner } from './auth.ts';
 import { sendJson } from './job-routes.ts';
 import type { Metrics } from './metrics.ts';
+import type { StoreStatus } from './store-status.ts';
 
 const METRICS_MEDIA_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 const NOT_READY_RETRY_MS = 1_000;
@@ -14,6 +15,7 @@ export interface SystemRoutesOptions {
   metrics: Metrics;
   version: string;
   isReady: () => boolean;
+  store: StoreStatus;
 }
 
 /**
@@ -21,7 +23,7 @@ export interface SystemRoutesOptions {
  * wants `jobs:read` for all endpoints, of the platform's owner, and no key where client calls want none.
  */
 export function addSystemRoutes(app: FastifyInstance, options: SystemRoutesOptions): void {
-  const { endpoints, isReady, metrics, version } = options;
+  const { endpoints, isReady, metrics, store, version } = options;
 
   app.route({
     method: ['GET', 'HEAD'],
@@ -41,7 +43,13 @@ export function addSystemRoutes(app: FastifyInstance, options: SystemRoutesOptio
         });
       }
       await readStore(endpoints);
-      return sendJson(reply, { status: 'ready', version });
+      const fault = await store.findFault();
+      if (fault !== undefined) {
+        throw new ProblemError('unavailable', fault, { retryAfterMs: NOT_READY_RETRY_MS });
+      }
+      const { warnings } = store;
+      const attention = warnings.length > 0 && { warnings };
+      return sendJson(reply, { status: 'ready', version, ...attention });
     },
   });
 

@@ -29,15 +29,26 @@ function openLock(folder: string): DataLock {
   const database = new DatabaseSync(join(folder, 'lock.db'), { timeout: 0 });
   const holderFile = join(folder, 'lock.pid');
   try {
+    // Nothing is ever written to it: a journal on a full disk would only be in the way.
+    database.exec('pragma journal_mode = memory');
     database.exec('begin exclusive');
   } catch (error) {
     database.close();
     if (!isBusy(error)) throw error;
     throw new CommandError(`${folder} is in use by ${readHolder(holderFile)}`);
   }
-  // Only for the message above: what counts is the lock.
-  writeFileSync(holderFile, String(process.pid));
+  noteHolder(holderFile);
   return { release: () => database.close() };
+}
+
+/** Only for the message above: what counts is the lock, which a full disk does not prevent. */
+function noteHolder(holderFile: string): void {
+  try {
+    writeFileSync(holderFile, String(process.pid));
+  } catch (error) {
+    const isFull = error instanceof Error && 'code' in error && error.code === 'ENOSPC';
+    if (!isFull) throw error;
+  }
 }
 
 function isBusy(error: unknown): boolean {

@@ -23,6 +23,12 @@ export const engineOptions = {
     env: 'MILLRACE_TRUST_USERS',
     help: '--engine process: other users than the owner may run pods too, as the platform itself',
   }),
+  trustKeys: flag({
+    env: 'MILLRACE_TRUST_KEYS',
+    help:
+      '--engine process: keys without admin may use pods:write and endpoints:write; pods run as the ' +
+      "platform's user and can read its keys, the admin key too",
+  }),
   workerUrl: text({
     placeholder: 'URL',
     env: 'MILLRACE_WORKER_URL',

@@ -24,7 +24,7 @@ interface Part {
 export const quotaOption = text({
   default: Object.entries(PARTS)
     .map(([name, { quota, unit }]) => `${name}=${DEFAULT_QUOTAS[quota] / unit}`)
-    .join(','),
+    .join(', '),
   placeholder: 'QUOTAS',
   env: 'MILLRACE_QUOTA',
   help:

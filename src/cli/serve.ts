@@ -5,6 +5,7 @@ import { catalogOption } from './catalog-file.ts';
 import { type Command, EXIT } from './command.ts';
 import { engineOptions } from './engine-options.ts';
 import { grpcOptions, readGrpcPort } from './grpc-port.ts';
+import { httpBoundOptions, readHttpBounds } from './http-bounds.ts';
 import { useKeyFile } from './key-file.ts';
 import { flag, integer, list, parseOptions, text, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
@@ -69,6 +70,11 @@ const options = {
     env: 'MILLRACE_ALLOW_PRIVATE_WEBHOOKS',
     help: 'webhooks may go to loopback, private and link-local addresses; for clients that you trust',
   }),
+  diskReserve: integer({
+    ...{ min: 0, max: 65_536, default: 32, placeholder: 'MB', section: 'advanced' },
+    env: 'MILLRACE_DISK_RESERVE',
+    help: 'disk space kept so that jobs can be ended while the disk is full, MB; 0 for none',
+  }),
   logLevel: logLevelOption('info'),
   leaseMs: milliseconds('how long a lease lasts that is not renewed, ms', 15_000),
   renewEveryMs: milliseconds('how often workers renew, ms', 5_000),
@@ -83,6 +89,7 @@ const options = {
   ),
   retainRunMs: milliseconds('how long a job of run stays after its end, ms', HOUR_MS / 2),
   retainRunsyncMs: milliseconds('how long a job of runsync stays after its end, ms', 60_000),
+  ...httpBoundOptions,
 };
 
 export const serveCommand: Command = {
@@ -134,6 +141,8 @@ async function run(args: readonly string[]): Promise<number> {
     rateLimits: readRateLimits(values.rateLimit),
     quotas: readQuotas(values.quota),
     listBytes: values.listMb * BYTES_PER_MB,
+    bounds: readHttpBounds(values),
+    codeAccess: { engine: values.engine, trustKeys: values.trustKeys },
     compute: {
       engine: values.engine,
       dockerHost: values.dockerHost,
@@ -142,6 +151,7 @@ async function run(args: readonly string[]): Promise<number> {
       workerUrl: values.workerUrl,
     },
     log,
+    diskReserveBytes: values.diskReserve * 1_048_576,
     endpointIds: values.endpoint,
     maxAttempts: values.maxAttempts,
     webhooks: {

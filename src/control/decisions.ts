@@ -1,5 +1,5 @@
 // What was decided about each endpoint's workers: the newest are kept, to be read and made again.
-import type { Store, StoredResource } from '../store/store.ts';
+import { ENDING, type Store, type StoredResource } from '../store/store.ts';
 import { type DecisionRecord, decisionRecord } from '../wire/decision.ts';
 import { cutPage, type PageBounds } from './list-page.ts';
 import { Positions } from './positions.ts';
@@ -48,7 +48,7 @@ export class Decisions {
       if (!prunes) return;
       const all = yield* tx.resources({ ...own, limit: KEPT + PRUNED_AT_ONCE });
       for (const { id } of all.slice(KEPT)) yield* tx.removeResource({ kind: 'decision', id });
-    });
+    }, ENDING);
   }
 
   /** With the first one too: how many there are is not known then. */

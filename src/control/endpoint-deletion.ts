@@ -2,7 +2,7 @@
 // its jobs removed, at last its row. What a killed platform left undone is taken up at the next start.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { Store } from '../store/store.ts';
+import { ENDING, type Store } from '../store/store.ts';
 import type { Endpoints } from './endpoints.ts';
 
 /** After a step that failed. */
@@ -87,7 +87,7 @@ export class EndpointDeletion {
     if (!(await dropped)) return false;
     // Those that were on their way when it was deleted.
     await endWorkers(id);
-    await store.write((tx) => tx.removeEndpoint(id));
+    await store.write((tx) => tx.removeEndpoint(id), ENDING);
     jobs.forget(id);
     return true;
   }

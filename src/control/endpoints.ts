@@ -3,7 +3,13 @@
 import type { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
-import type { Step, Store, StoredEndpoint, Transaction } from '../store/store.ts';
+import {
+  ENDING,
+  type Step,
+  type Store,
+  type StoredEndpoint,
+  type Transaction,
+} from '../store/store.ts';
 import {
   type EndpointCreation,
   type EndpointDeployment,
@@ -109,7 +115,7 @@ export class Endpoints {
       if (known && settings === undefined) return known;
       yield* tx.putEndpoint({ createdAt, ...known, id, settings: checked.data });
       return yield* tx.endpoint(id);
-    });
+    }, ENDING);
     if (!endpoint) throw new Error(`endpoint ${id} was put and is not there`);
     this.#learn(endpoint);
     return endpoint;
@@ -215,7 +221,7 @@ export class Endpoints {
       const endpoint = yield* tx.endpoint(id);
       if (!endpoint || endpoint.deleted) throw unknownEndpoint(id);
       yield* tx.putEndpoint({ ...endpoint, deleted: true });
-    });
+    }, ENDING);
     this.#kept.delete(id);
     this.#tell({ id, kind: 'deleted' });
   }

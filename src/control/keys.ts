@@ -3,7 +3,15 @@
 import { hash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
-import { OWNER, type Step, type Store, type StoredKey, type Transaction } from '../store/store.ts';
+import {
+  ENDING,
+  OWNER,
+  type Step,
+  type Store,
+  type StoredKey,
+  type Transaction,
+  type WriteOptions,
+} from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { checkGrant, type HeldGrant, type KeyGrant } from './key-grant.ts';
 import { Positions } from './positions.ts';
@@ -113,7 +121,7 @@ export class Keys {
       const key = known ? { ...stored, id: known.id, createdAt: known.createdAt } : stored;
       yield* tx.putKey(key);
       return key;
-    });
+    }, ENDING);
     return this.#learn(kept);
   }
 
@@ -125,8 +133,9 @@ export class Keys {
   async rotate(id: string, graceMs: number, check: KeysCheck = () => {}): Promise<IssuedKey> {
     const key = generateKey();
     const now = this.#options.clock.now();
-    const { next, old } = await this.#change((tx) =>
-      replaceKey(tx, { id, key, now, graceMs, check }),
+    const { next, old } = await this.#change(
+      (tx) => replaceKey(tx, { id, key, now, graceMs, check }),
+      ENDING,
     );
     const holder = this.#learn(next);
     if (graceMs > 0) this.#learn(old);
@@ -144,7 +153,7 @@ export class Keys {
       check(all.map(describeHolder));
       yield* tx.removeKey(id);
       return requireKey(all, id);
-    });
+    }, ENDING);
     this.#known.delete(removed.hash);
   }
 
@@ -159,19 +168,19 @@ export class Keys {
       if ((yield* tx.keys()).length > 0) return false;
       for (const key of stored) yield* tx.putKey(key);
       return true;
-    });
+    }, ENDING);
     if (!isFirstStart) return undefined;
     for (const key of stored) this.#learn(key);
     return first;
   }
 
   /** In the same commit, what expired long ago is forgotten: nothing else would ever remove it. */
-  async #change<T>(change: (tx: Transaction) => Step<T>): Promise<T> {
+  async #change<T>(change: (tx: Transaction) => Step<T>, options: WriteOptions = {}): Promise<T> {
     const old = this.#listForgettable();
     const changed = await this.#options.store.write(function* (tx) {
       for (const { holder } of old) yield* tx.removeKey(holder.keyId);
       return yield* change(tx);
-    });
+    }, options);
     for (const known of old) this.#known.delete(known.hash);
     return changed;
   }

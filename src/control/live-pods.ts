@@ -3,7 +3,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
 import type { Container } from '../engine/engine.ts';
-import type { Store, StoredResource } from '../store/store.ts';
+import { ENDING, type Store, type StoredResource } from '../store/store.ts';
 import { allocateGpus, type GpuWish } from './allocation.ts';
 import { giveGpus } from './pod-lifecycle.ts';
 import { type PodState, podState } from './pod-state.ts';
@@ -105,7 +105,7 @@ export class LivePods {
       const next = decide(pod);
       if (next !== pod) yield* tx.putResource({ ...stored, body: JSON.stringify(next) });
       return next;
-    });
+    }, ENDING);
     if (changed) this.#keep(changed);
     this.#tell(id, 'record');
     return changed;
@@ -146,7 +146,7 @@ export class LivePods {
     const now = this.#options.clock.now();
     await Promise.all(
       listForgettable(this.#gone, now).map(async (id) => {
-        await this.#options.store.write((tx) => tx.removeResource({ kind: 'pod', id }));
+        await this.#options.store.write((tx) => tx.removeResource({ kind: 'pod', id }), ENDING);
         this.#gone.delete(id);
       }),
     );

@@ -3,7 +3,13 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
-import type { Step, Store, StoredResource, Transaction } from '../store/store.ts';
+import {
+  ENDING,
+  type Step,
+  type Store,
+  type StoredResource,
+  type Transaction,
+} from '../store/store.ts';
 import type { EndpointType } from '../wire/endpoint.ts';
 import { ProblemError } from '../wire/problem.ts';
 import {
@@ -138,7 +144,7 @@ export class Templates {
       const [user] = yield* listUsers(tx, id);
       if (user) throw new ProblemError('conflict', `endpoint ${user.id} uses template ${id}`);
       yield* tx.removeResource({ kind: 'template', id });
-    });
+    }, ENDING);
     this.#kept.delete(id);
   }
 

@@ -1,12 +1,13 @@
 // Writes down what lifecycle.ts decided, and tells those who wait once it is on disk.
 import type { Clock } from '../base/clock.ts';
-import type {
-  JobKey,
-  Step,
-  Store,
-  StoredDelivery,
-  StoredJob,
-  Transaction,
+import {
+  ENDING,
+  type JobKey,
+  type Step,
+  type Store,
+  type StoredDelivery,
+  type StoredJob,
+  type Transaction,
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
 import type { Deliveries } from './deliveries.ts';
@@ -47,19 +48,28 @@ export class Changes {
 
   /**
    * Runs an operation that changes jobs through `step`; wakes who has to be woken after the commit,
-   * before it resolves. What has to be delivered of jobs that it ends is in the same commit.
+   * before it resolves. What has to be delivered of jobs that it ends is in the same commit. Goes on
+   * while the disk is full, as everything that moves jobs towards their end; `payloadBytes` as in
+   * WriteOptions. The operation may be run a second time.
    */
-  async commit<T>(operation: (tx: Transaction, step: StepOn) => Step<T>): Promise<T> {
-    const changes: Change[] = [];
+  async commit<T>(
+    operation: (tx: Transaction, step: StepOn) => Step<T>,
+    payloadBytes = 0,
+  ): Promise<T> {
+    let changes: Change[] = [];
     const moment = this.moment();
     const { deliveries, signals, store } = this.#options;
     const keepRecords = (tx: Transaction) => this.#keepRecords(tx, changes, moment);
-    const { kept, result } = await store.write(function* (tx) {
-      const result = yield* operation(tx, (job, event) =>
-        apply(tx, { job, event, moment, changes }),
-      );
-      return { result, kept: yield* keepRecords(tx) };
-    });
+    const { kept, result } = await store.write(
+      function* (tx) {
+        changes = [];
+        const result = yield* operation(tx, (job, event) =>
+          apply(tx, { job, event, moment, changes }),
+        );
+        return { result, kept: yield* keepRecords(tx) };
+      },
+      { ...ENDING, payloadBytes },
+    );
     for (const { before, transition } of changes) signals.changed(before, transition);
     for (const delivery of kept) deliveries.arrived(delivery);
     return result;

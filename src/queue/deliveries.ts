@@ -4,7 +4,14 @@ import { type Clock, sleep } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
 import type { Log } from '../base/log.ts';
 import { Waiters } from '../base/waiters.ts';
-import type { Step, Store, StoredDelivery, StoredJob, Transaction } from '../store/store.ts';
+import {
+  ENDING,
+  type Step,
+  type Store,
+  type StoredDelivery,
+  type StoredJob,
+  type Transaction,
+} from '../store/store.ts';
 import { Receivers } from './receivers.ts';
 import {
   type AfterTry,
@@ -221,10 +228,10 @@ export class Deliveries {
     for (;;) {
       try {
         if (after.kind === 'postponed') {
-          await store.write((tx) => tx.postponeDelivery(after.delivery));
+          await store.write((tx) => tx.postponeDelivery(after.delivery), ENDING);
           this.#receivers.note(delivery.receiver, after.delivery.nextAt);
         } else {
-          await store.write((tx) => tx.removeDelivery(delivery));
+          await store.write((tx) => tx.removeDelivery(delivery), ENDING);
         }
         return;
       } catch (error) {
@@ -236,7 +243,7 @@ export class Deliveries {
   }
 
   async #giveUp(delivery: StoredDelivery, reason: string): Promise<void> {
-    await this.#options.store.write((tx) => tx.removeDelivery(delivery));
+    await this.#options.store.write((tx) => tx.removeDelivery(delivery), ENDING);
     this.#noteGivenUp(delivery, reason);
   }
 

@@ -46,7 +46,7 @@ export class Reports {
           }
           yield* applyReport(tx, step, { job, report, maxLogBytes: settings.maxLogBytes });
           return APPLIED;
-        }),
+        }, report.body.length),
       ),
     );
     for (const [index, report] of request.reports.entries()) {

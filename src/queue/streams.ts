@@ -1,6 +1,14 @@
 // Reading a job's chunks from a position on, and waiting for the next ones.
 import type { Clock } from '../base/clock.ts';
-import type { ChunkBatch, JobKey, Reader, Step, Store, StoredJob } from '../store/store.ts';
+import {
+  type ChunkBatch,
+  ENDING,
+  type JobKey,
+  type Reader,
+  type Step,
+  type Store,
+  type StoredJob,
+} from '../store/store.ts';
 import { isTerminal, type JobStatus } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointRemoval } from './endpoint-removal.ts';
@@ -83,7 +91,7 @@ export class Streams {
       const isBehind = job.cursorAttempt < attempt || job.cursorNext <= n;
       if (job.attempt !== attempt || !isBehind) return;
       yield* tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: n + 1 }, 0);
-    });
+    }, ENDING);
   }
 }
 

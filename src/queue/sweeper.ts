@@ -1,7 +1,7 @@
 // Turns passing time into events: expired leases, deadlines, delays that are over, retentions run out.
 import { type Clock, letOthersRun } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { Store, StoredJob } from '../store/store.ts';
+import { ENDING, type Store, type StoredJob, StoreUnavailableError } from '../store/store.ts';
 import type { Changes } from './changes.ts';
 import type { Presence } from './presence.ts';
 import type { QueueSettings } from './settings.ts';
@@ -54,7 +54,9 @@ export async function sweep(options: SweeperOptions): Promise<void> {
       await waiter.wait(sleepMs, closing);
       await forgiveLateness(options, clock.now() - wakeAt);
     } catch (error) {
-      log.error({ err: error }, 'sweep failed; trying again');
+      // Those of the store are logged by the store, and not every second.
+      const isOfStore = error instanceof StoreUnavailableError;
+      log[isOfStore ? 'debug' : 'error']({ err: error }, 'sweep failed; trying again');
       await waiter.wait(RETRY_MS, closing);
     } finally {
       waiter.close();
@@ -90,15 +92,17 @@ async function sweepOnce({ changes, clock }: SweeperOptions): Promise<number> {
   let removed = 0;
   for (;;) {
     const now = clock.now();
-    const seen = await changes.commit(function* (tx, step) {
+    const swept = await changes.commit(function* (tx, step) {
       const due = yield* tx.dueJobs(now, BATCH);
+      let gone = 0;
       for (const job of due) {
         const decision = yield* step(job, { type: 'clock' });
-        if ('removed' in decision && decision.removed) removed++;
+        if ('removed' in decision && decision.removed) gone++;
       }
-      return due.length;
+      return { seen: due.length, gone };
     });
-    if (seen < BATCH) return removed;
+    removed += swept.gone;
+    if (swept.seen < BATCH) return removed;
   }
 }
 
@@ -110,6 +114,6 @@ async function forgetSilent({ clock, presence, settings, store }: SweeperOptions
   );
   for (const worker of silent) {
     presence.leave(worker);
-    await store.write((tx) => tx.removeWorker(worker.endpointId, worker.id));
+    await store.write((tx) => tx.removeWorker(worker.endpointId, worker.id), ENDING);
   }
 }

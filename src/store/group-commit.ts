@@ -1,17 +1,22 @@
 // Writes of one turn of the event loop as one transaction and one fsync: an operation that throws is
 // undone alone, and nobody is told anything before the commit.
+import type { SpaceGate } from './space-gate.ts';
+import type { SqliteConnection } from './sqlite-connection.ts';
+import { describeUnavailable, isOutOfSpace, isStorageFailure } from './sqlite-errors.ts';
 import {
-  describeUnavailable,
-  isStorageFailure,
-  type SqliteConnection,
-} from './sqlite-connection.ts';
-import type { Query, Row, Step } from './store.ts';
+  type Query,
+  type Row,
+  type Step,
+  StoreUnavailableError,
+  type WriteOptions,
+} from './store.ts';
 
 /** A transaction that has reached either is committed, so that a turn of the loop stays short. */
 const MAX_OPERATIONS = 512;
 const MAX_BYTES = 16 * 1_048_576;
 
 interface Operation {
+  readonly options: WriteOptions;
   /** Runs the steps. Throws what they throw. */
   run(): void;
   /** Tells the caller what came of it. */
@@ -34,14 +39,32 @@ interface Batch {
   hasSavepoints: boolean;
 }
 
+export interface GroupCommitOptions {
+  connection: SqliteConnection;
+  /** Called with each failure of the disk or the file. */
+  onFailure: (error: unknown) => void;
+  /** Default: everything is tried, however full the disk is. */
+  gate: SpaceGate | undefined;
+}
+
 export class GroupCommit {
   readonly #connection: SqliteConnection;
+  readonly #onFailure: (error: unknown) => void;
+  readonly #gate: SpaceGate | undefined;
   readonly #queue: Operation[] = [];
   #scheduled = false;
   #batch: Batch | undefined;
+  #commits = 0;
 
-  constructor(connection: SqliteConnection) {
+  constructor({ connection, gate, onFailure }: GroupCommitOptions) {
     this.#connection = connection;
+    this.#onFailure = onFailure;
+    this.#gate = gate;
+  }
+
+  /** Transactions that were committed so far. */
+  get commits(): number {
+    return this.#commits;
   }
 
   /** A transaction is open: whoever asks is called by one of its operations. */
@@ -49,9 +72,11 @@ export class GroupCommit {
     return this.#batch !== undefined;
   }
 
-  write<T>(start: () => Step<T>): Promise<T> {
+  write<T>(start: () => Step<T>, options: WriteOptions = {}): Promise<T> {
+    if (this.#gate && !this.#gate.admits(options)) return Promise.reject(describeFullDisk());
     return new Promise((resolve, reject) => {
       const operation: Operation = {
+        options,
         run: () => {
           const value = this.#connection.runSteps(start(), (query) => this.#run(query));
           operation.settle = () => resolve(value);
@@ -80,7 +105,8 @@ export class GroupCommit {
   }
 
   #commitBatch(): void {
-    const operations = this.#queue.splice(0, MAX_OPERATIONS);
+    const operations = this.#takeOperations();
+    if (operations.length === 0) return;
     const batch: Batch = { failure: undefined, bytes: 0, written: [], hasSavepoints: false };
     this.#batch = batch;
     try {
@@ -91,13 +117,44 @@ export class GroupCommit {
       this.#connection.execute('commit');
     } catch (error) {
       this.#rollBack();
-      const unavailable = describeUnavailable(error);
-      for (const operation of operations) operation.reject(unavailable);
+      this.#batch = undefined;
+      this.#fail(operations, error);
       return;
     } finally {
       this.#batch = undefined;
     }
+    this.#commits++;
+    this.#gate?.spend(batch.bytes);
     for (const operation of operations) operation.settle();
+  }
+
+  /**
+   * While the disk is full each operation has a commit of its own: one that does not fit must not take
+   * a cancellation along.
+   */
+  #takeOperations(): Operation[] {
+    const gate = this.#gate;
+    if (!gate?.isFull) return this.#queue.splice(0, MAX_OPERATIONS);
+    for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
+      if (gate.admits(next.options)) return [next];
+      next.reject(describeFullDisk());
+    }
+    return [];
+  }
+
+  /** The first failure for lack of space releases the reserve; what may use it is run again. */
+  #fail(operations: readonly Operation[], error: unknown): void {
+    this.#onFailure(error);
+    const gate = this.#gate;
+    const again = new Set<Operation>();
+    if (gate && !gate.isFull && isOutOfSpace(error)) {
+      gate.close();
+      this.#connection.saveSpace();
+      for (const operation of operations) if (gate.admits(operation.options)) again.add(operation);
+    }
+    const unavailable = describeUnavailable(error);
+    for (const operation of operations) if (!again.has(operation)) operation.reject(unavailable);
+    this.#queue.unshift(...again);
   }
 
   /** Takes in what the operations themselves ask for, as long as there is room. */
@@ -106,6 +163,7 @@ export class GroupCommit {
       const operation = operations[i];
       if (!operation) return;
       this.#runOne(operation, batch);
+      if (this.#gate?.isFull) continue;
       if (batch.bytes >= MAX_BYTES) this.#queue.unshift(...operations.splice(i + 1));
       else if (i === operations.length - 1) {
         operations.push(...this.#queue.splice(0, MAX_OPERATIONS - operations.length));
@@ -167,4 +225,9 @@ export class GroupCommit {
       // The next batch begins with another try, and fails if that fails.
     }
   }
+}
+
+function describeFullDisk(): StoreUnavailableError {
+  const text = 'The store takes nothing new: the disk is full';
+  return new StoreUnavailableError(text, { code: 'SQLITE_FULL' });
 }

@@ -242,7 +242,8 @@ export function migrate(database: DatabaseSync, migrations: readonly string[] = 
     const found = readVersion(database);
     if (found > migrations.length) throw new SchemaTooNewError(found, migrations.length);
     for (const migration of migrations.slice(found)) database.exec(migration);
-    database.exec(`pragma user_version = ${migrations.length}`);
+    // Where nothing changes nothing is written: a platform starts on a full disk, too.
+    if (found < migrations.length) database.exec(`pragma user_version = ${migrations.length}`);
     database.exec('commit');
   } catch (error) {
     if (database.isTransaction) database.exec('rollback');

@@ -1,5 +1,5 @@
 // The seam between the one SQL store and a database: how operations run, not what they say.
-import type { Step } from './store.ts';
+import type { Step, WriteOptions } from './store.ts';
 
 /**
  * Statements mark their parameters with `?`, in order; a literal question mark occurs in none of
@@ -9,7 +9,7 @@ export interface SqlDriver {
   /** Ends a select of rows that the operation goes on to change; empty where none is needed. */
   readonly lockClause: string;
   /** As `Store.write`; the operation is started when its turn in the transaction has come. */
-  write<T>(start: () => Step<T>): Promise<T>;
+  write<T>(start: () => Step<T>, options?: WriteOptions): Promise<T>;
   /** As `Store.read`. */
   read<T>(start: () => Step<T>): Promise<T>;
   /** As `Store.reclaim`. */

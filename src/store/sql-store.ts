@@ -2,7 +2,7 @@
 import type { SqlDriver } from './sql-driver.ts';
 import { SqlReader } from './sql-reader.ts';
 import { SqlTransaction } from './sql-transaction.ts';
-import type { Reader, Step, Store, Transaction } from './store.ts';
+import type { Reader, Step, Store, Transaction, WriteOptions } from './store.ts';
 
 export class SqlStore implements Store {
   readonly #driver: SqlDriver;
@@ -15,8 +15,8 @@ export class SqlStore implements Store {
     this.#transaction = new SqlTransaction(driver.lockClause);
   }
 
-  write<T>(operation: (tx: Transaction) => Step<T>): Promise<T> {
-    return this.#driver.write(() => operation(this.#transaction));
+  write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T> {
+    return this.#driver.write(() => operation(this.#transaction), options);
   }
 
   read<T>(operation: (tx: Reader) => Step<T>): Promise<T> {

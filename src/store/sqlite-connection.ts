@@ -1,11 +1,11 @@
-// One SQLite database on node:sqlite: how it is opened, how a statement runs, and which of its
-// errors mean that nothing can be written now.
+// One SQLite database on node:sqlite: how it is opened, how a statement runs, how its space is given back.
 import { statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { MIGRATIONS, migrate } from './migrations.ts';
-import { type Query, type Row, type SqlValue, type Step, StoreUnavailableError } from './store.ts';
+import { isStorageFailure } from './sqlite-errors.ts';
+import type { Query, Row, SqlValue, Step } from './store.ts';
 
-export interface SqliteOptions {
+export interface ConnectionOptions {
   /** The file, made if it is missing; `:memory:` keeps everything in memory and is gone on close. */
   path: string;
   /** Page cache, bytes. Default 64 MB. */
@@ -16,6 +16,8 @@ export interface SqliteOptions {
   maxPages?: number;
   /** How long everything stands still while another process has the file locked. Default 2,000. */
   busyTimeoutMs?: number;
+  /** Called when the write-ahead log cannot be copied into the file. Default: nobody is told. */
+  onCheckpointFailure?: (error: unknown) => void;
 }
 
 const MB = 1_048_576;
@@ -23,17 +25,14 @@ const MB = 1_048_576;
 /** Pages in the write-ahead log that set off a checkpoint: every one costs two more fsyncs. */
 const CHECKPOINT_PAGES = 4_000;
 
+/** The same while the disk is full: the log is 1 MB long then, and not 16. */
+const CHECKPOINT_PAGES_FULL_DISK = 250;
+
 /** Far above what the store says; a bound for update statements, which are made as needed. */
 const STATEMENTS_KEPT = 512;
 
 /** A parameter from here on is not left in a statement that waits for its next use. */
 const LARGE_BYTES = 65_536;
-
-/** Primary result codes after which SQLite may have rolled the transaction back by itself. */
-const storageFailures = new Set([
-  5 /* BUSY */, 6 /* LOCKED */, 7 /* NOMEM */, 8 /* READONLY */, 10 /* IOERR */, 11 /* CORRUPT */,
-  13 /* FULL */, 14 /* CANTOPEN */, 15 /* PROTOCOL */, 26 /* NOTADB */,
-]);
 
 interface Statement {
   readonly prepared: StatementSync;
@@ -48,10 +47,14 @@ export class SqliteConnection {
   readonly #statements = new Map<string, Statement>();
   readonly #walPath: string;
   readonly #walLimitBytes: number;
+  readonly #busyTimeoutMs: number;
+  readonly #onFailure: (error: unknown) => void;
 
-  constructor(options: SqliteOptions) {
+  constructor(options: ConnectionOptions) {
     const { path, cacheBytes = 64 * MB, walLimitBytes = 64 * MB } = options;
     const { maxPages, busyTimeoutMs = 2_000 } = options;
+    this.#busyTimeoutMs = busyTimeoutMs;
+    this.#onFailure = options.onCheckpointFailure ?? (() => {});
     this.#walPath = `${path}-wal`;
     this.#walLimitBytes = walLimitBytes;
     this.#database = new DatabaseSync(path, { timeout: busyTimeoutMs });
@@ -108,17 +111,58 @@ export class SqliteConnection {
     this.#prepare(sql).prepared.run();
   }
 
+  /** Commits a page that says what it said before. Throws if nothing can be written now. */
+  testWrite(): void {
+    try {
+      this.execute('begin immediate');
+      this.#database.exec(`pragma user_version = ${MIGRATIONS.length}`);
+      this.execute('commit');
+    } catch (error) {
+      if (this.inTransaction) this.execute('rollback');
+      throw error;
+    }
+  }
+
+  /** The disk is full: the write-ahead log is kept as short as it can be. */
+  saveSpace(): void {
+    this.#database.exec(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES_FULL_DISK}`);
+    this.#checkpoint('passive');
+  }
+
+  /** The disk has space again. */
+  useSpace(): void {
+    this.#database.exec(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
+  }
+
+  /** False if another connection reads, or the disk is too full for what is in the log. */
+  #checkpoint(mode: 'passive' | 'truncate'): boolean {
+    try {
+      // A reader in another process would hold everything up for the time that a lock may take.
+      this.#database.exec('pragma busy_timeout = 0');
+      const [row] = this.run({ sql: `pragma wal_checkpoint(${mode})`, params: [] });
+      return row?.['busy'] === 0 && row['log'] === row['checkpointed'];
+    } catch (error) {
+      if (isStorageFailure(error)) {
+        this.#onFailure(error);
+        return false;
+      }
+      throw error;
+    } finally {
+      this.#database.exec(`pragma busy_timeout = ${this.#busyTimeoutMs}`);
+    }
+  }
+
   /** @returns whether there is more to give back */
   reclaim(pages: number): boolean {
     const freed = Math.min(this.#countSparePages(), Math.trunc(pages));
     if (freed > 0) {
       this.#database.exec(`pragma incremental_vacuum(${freed})`);
       // The file itself shrinks only when the log is copied into it.
-      this.#database.exec('pragma wal_checkpoint(passive)');
+      this.#checkpoint('passive');
     }
     const wal = statSync(this.#walPath, { throwIfNoEntry: false });
     if (wal && wal.size > this.#walLimitBytes) {
-      this.#database.exec('pragma wal_checkpoint(truncate)');
+      this.#checkpoint('truncate');
     }
     return this.#countSparePages() > 0;
   }
@@ -177,15 +221,4 @@ function shapeRows(prepared: StatementSync): Statement['toRow'] {
     }
   }
   return (values) => new ArrayRow(values);
-}
-
-/** Whether the error is of the disk or the file, and not of what was asked for. */
-export function isStorageFailure(error: unknown): boolean {
-  if (!(error instanceof Error) || !('errcode' in error)) return false;
-  return typeof error.errcode === 'number' && storageFailures.has(error.errcode & 0xff);
-}
-
-export function describeUnavailable(cause: unknown): StoreUnavailableError {
-  const reason = cause instanceof Error ? cause.message : String(cause);
-  return new StoreUnavailableError(`The store cannot be used now: ${reason}`, { cause });
 }

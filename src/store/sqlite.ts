@@ -1,50 +1,92 @@
 // The store on an embedded SQLite file. Everything on it is synchronous, so reads and batches of
 // writes never overlap; that no second process opens the file is seen to by whoever opens it.
+import { statSync } from 'node:fs';
 import { GroupCommit } from './group-commit.ts';
+import type { SpaceGate } from './space-gate.ts';
 import type { SqlDriver } from './sql-driver.ts';
 import { SqlStore } from './sql-store.ts';
-import {
-  describeUnavailable,
-  isStorageFailure,
-  SqliteConnection,
-  type SqliteOptions,
-} from './sqlite-connection.ts';
-import type { Step, Store } from './store.ts';
+import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts';
+import { describeUnavailable, nameStorageFailure } from './sqlite-errors.ts';
+import type { Step, Store, WriteOptions } from './store.ts';
+import type { StoreFailure, StoreOperation } from './store-health.ts';
 
-export type { SqliteOptions } from './sqlite-connection.ts';
+export interface SqliteOptions extends Omit<ConnectionOptions, 'onCheckpointFailure'> {
+  /** Called with each failure of the disk or the file. Default: those who asked are told, nobody else. */
+  onFailure?: (failure: StoreFailure) => void;
+  /** What may be written while the disk is full. Default: everything is tried. */
+  gate?: SpaceGate | undefined;
+}
 
 /**
  * Opens the store and brings its schema up to date. Throws SchemaTooNewError if a newer version of
  * the program wrote the file, and what SQLite says if it is no database or cannot be opened.
  */
 export function openSqliteStore(options: SqliteOptions): Store {
-  return new SqlStore(new SqliteDriver(options));
+  return openSqlite(options).store;
 }
 
-class SqliteDriver implements SqlDriver {
+/** The same, with what keeps the file in order. */
+export function openSqlite(options: SqliteOptions): { store: Store; driver: SqliteDriver } {
+  const driver = new SqliteDriver(options);
+  return { store: new SqlStore(driver), driver };
+}
+
+export class SqliteDriver implements SqlDriver {
   /** One connection, one operation at a time: there is nobody to lock against. */
   readonly lockClause = '';
+  readonly #path: string;
   readonly #connection: SqliteConnection;
   readonly #commits: GroupCommit;
+  readonly #onFailure: (failure: StoreFailure) => void;
   #closed = false;
 
   constructor(options: SqliteOptions) {
-    this.#connection = new SqliteConnection(options);
-    this.#commits = new GroupCommit(this.#connection);
+    const { gate, onFailure = () => {}, path } = options;
+    this.#path = path;
+    this.#onFailure = onFailure;
+    const onCheckpointFailure = (error: unknown) => this.#report('checkpoint', error);
+    this.#connection = new SqliteConnection({ ...options, onCheckpointFailure });
+    this.#commits = new GroupCommit({
+      connection: this.#connection,
+      // Whatever it is: a whole transaction was lost by it.
+      onFailure: (error) => this.#reportAs('write', error, nameStorageFailure(error) ?? 'UNKNOWN'),
+      gate,
+    });
   }
 
-  write<T>(start: () => Step<T>): Promise<T> {
-    return this.#closed ? Promise.reject(describeClosed()) : this.#commits.write(start);
+  write<T>(start: () => Step<T>, options?: WriteOptions): Promise<T> {
+    return this.#closed ? Promise.reject(describeClosed()) : this.#commits.write(start, options);
   }
 
   async read<T>(start: () => Step<T>): Promise<T> {
     await this.#leaveTransaction();
-    return this.#guard(() => this.#connection.runSteps(start()));
+    return this.#guard('read', () => this.#connection.runSteps(start()));
   }
 
   async reclaim(pages: number): Promise<boolean> {
     await this.#leaveTransaction();
-    return this.#guard(() => this.#connection.reclaim(pages));
+    return this.#guard('reclaim', () => this.#connection.reclaim(pages));
+  }
+
+  /** Commits a page. @throws StoreUnavailableError */
+  async testWrite(): Promise<void> {
+    await this.#leaveTransaction();
+    this.#guard('probe', () => this.#connection.testWrite());
+  }
+
+  /** Keeps the write-ahead log short while the disk is full. */
+  saveSpace(): void {
+    this.#connection.saveSpace();
+  }
+
+  useSpace(): void {
+    this.#connection.useSpace();
+  }
+
+  /** Bytes of the database file and of its write-ahead log. */
+  measure(): { database: number; wal: number } {
+    const sizeOf = (path: string) => statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+    return { database: sizeOf(this.#path), wal: sizeOf(`${this.#path}-wal`) };
   }
 
   async close(): Promise<void> {
@@ -60,13 +102,24 @@ class SqliteDriver implements SqlDriver {
     if (this.#commits.isWriting) await undefined;
   }
 
-  #guard<T>(act: () => T): T {
+  #guard<T>(operation: StoreOperation, act: () => T): T {
     if (this.#closed) throw describeClosed();
     try {
       return act();
     } catch (error) {
-      throw isStorageFailure(error) ? describeUnavailable(error) : error;
+      throw this.#report(operation, error) ? describeUnavailable(error) : error;
     }
+  }
+
+  /** @returns whether it was a failure of the disk or the file */
+  #report(operation: StoreOperation, error: unknown): boolean {
+    const code = nameStorageFailure(error);
+    if (code !== undefined) this.#reportAs(operation, error, code);
+    return code !== undefined;
+  }
+
+  #reportAs(operation: StoreOperation, error: unknown, code: string): void {
+    this.#onFailure({ operation, code, error });
   }
 }
 

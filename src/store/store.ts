@@ -20,13 +20,26 @@ export interface Query {
  */
 export type Step<T> = Generator<Query, T, readonly Row[]>;
 
+export interface WriteOptions {
+  /**
+   * `refuse`, the default: rejects at once while the disk is full. `proceed`: for what ends or removes
+   * something; uses the disk reserve. May be run a second time, after the reserve was released.
+   */
+  onFullDisk?: 'refuse' | 'proceed';
+  /** Payload that a `proceed` brings, bytes: payloads may take only a share of the reserve. Default 0. */
+  payloadBytes?: number;
+}
+
+/** For what ends or removes something, and for the platform's start: goes on while the disk is full. */
+export const ENDING = { onFullDisk: 'proceed' } as const satisfies WriteOptions;
+
 export interface Store {
   /**
    * Runs the operation in a savepoint of its own; what it threw undoes it and rejects. Operations
    * asked for in one turn of the event loop share one commit. Resolves only after the commit is on
    * disk; a commit that fails rejects all of them with StoreUnavailableError.
    */
-  write<T>(operation: (tx: Transaction) => Step<T>): Promise<T>;
+  write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T>;
   /** Sees what is committed, and nothing else. */
   read<T>(operation: (tx: Reader) => Step<T>): Promise<T>;
   /**
@@ -41,6 +54,13 @@ export interface Store {
 /** The disk is full or the file cannot be written: nothing of the operation was kept. */
 export class StoreUnavailableError extends Error {
   override readonly name = 'StoreUnavailableError';
+  /** Name of the SQLite code, where SQLite gave one: `SQLITE_FULL`. */
+  readonly code: string | undefined;
+
+  constructor(message: string, options: { cause?: unknown; code?: string } = {}) {
+    super(message, { cause: options.cause });
+    this.code = options.code;
+  }
 }
 
 /** The right to run an attempt. It outlives its expiry until a newer one is given. */

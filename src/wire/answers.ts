@@ -102,6 +102,10 @@ export const chunkPage = z.array(streamedChunk);
 export const platformState = z.object({
   status: z.enum(['ok', 'ready']),
   version: z.string(),
+  warnings: z
+    .array(z.string())
+    .exactOptional()
+    .describe('what needs attention although the platform can serve; on /readyz alone'),
 });
 
 // Of a closed list the keys are what the type says they are.

@@ -1,23 +1,27 @@
 // Validation failures as the sentences of a problem's `errors`: each names the path and the fault.
 import type { z } from 'zod';
 
-/** Who sent a body of nothing but mistakes does not need to be told each of them. */
-const MAX_DESCRIBED = 100;
+/** A caller who sent nothing but mistakes does not need each of them. */
+const MAX_DESCRIBED = 20;
+/** Characters of a path that are shown. */
+const MAX_PATH_LENGTH = 200;
 
 /**
- * One string an issue, and one that counts the rest if there are more than 100; `root` stands for the
+ * One string for each of the first 20 problems, and one that counts the rest; `root` stands for the
  * path of the value itself.
  */
 export function describeIssues(error: z.ZodError, root = 'body'): string[] {
-  const all = error.issues.flatMap((issue) =>
-    issue.code === 'unrecognized_keys'
-      ? issue.keys.map((key) => ({ path: [...issue.path, key], message: 'is not known' }))
-      : [issue],
-  );
-  const described = all
-    .slice(0, MAX_DESCRIBED)
-    .map(({ message, path }) => `${formatPath(path, root)}: ${message}`);
-  const left = all.length - described.length;
+  const described: string[] = [];
+  let count = 0;
+  const add = (path: readonly PropertyKey[], message: string) => {
+    count += 1;
+    if (count <= MAX_DESCRIBED) described.push(`${formatPath(path, root)}: ${message}`);
+  };
+  for (const issue of error.issues) {
+    if (issue.code !== 'unrecognized_keys') add(issue.path, issue.message);
+    else for (const key of issue.keys) add([...issue.path, key], 'is not known');
+  }
+  const left = count - described.length;
   return left > 0 ? [...described, `${root}: ${left} more like these`] : described;
 }
 
@@ -27,5 +31,6 @@ function formatPath(path: readonly PropertyKey[], root: string): string {
     if (typeof part === 'number') text += `[${part}]`;
     else text += text === '' ? String(part) : `.${String(part)}`;
   }
-  return text === '' ? root : text;
+  if (text === '') return root;
+  return text.length > MAX_PATH_LENGTH ? `${text.slice(0, MAX_PATH_LENGTH)}…` : text;
 }

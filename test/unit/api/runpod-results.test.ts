@@ -1,45 +1,49 @@
 import { describe, expect, it } from 'vitest';
 import { readError, readResult, readYield } from '../../../src/api/runpod-results.ts';
 
-const read = (text: string, isStream = false) => readResult(Buffer.from(text), { isStream });
+const read = (text: string, isStream = false) =>
+  readResult(Buffer.from(text), { isStream, owner: 'me' });
 
-const outputOf = (text: string, isStream = false) => {
-  const { word } = read(text, isStream);
+const outputOf = async (text: string, isStream = false) => {
+  const { word } = await read(text, isStream);
   if (word.kind !== 'completed') throw new Error(`it is ${word.kind}`);
   return word.output && Buffer.from(word.output).toString();
 };
 
 describe('the result of a RunPod worker', () => {
-  it('is the output with the bytes that came, numbers that JavaScript cannot hold included', () => {
-    expect(outputOf('{"output": {"big": 12345678901234567890, "one": 1.0}}')).toBe(
+  it('is the output with the bytes that came, numbers that JavaScript cannot hold included', async () => {
+    expect(await outputOf('{"output": {"big": 12345678901234567890, "one": 1.0}}')).toBe(
       '{"big": 12345678901234567890, "one": 1.0}',
     );
   });
 
-  it('is an empty object where the member was left out', () => {
-    expect(outputOf('{}')).toBe('{}');
-    expect(read('{"stopPod": true}')).toMatchObject({ isWorn: true, word: { kind: 'completed' } });
+  it('is an empty object where the member was left out', async () => {
+    expect(await outputOf('{}')).toBe('{}');
+    expect(await read('{"stopPod": true}')).toMatchObject({
+      isWorn: true,
+      word: { kind: 'completed' },
+    });
   });
 
-  it('is null where that was returned', () => {
-    expect(outputOf('{"output": null}')).toBe('null');
+  it('is null where that was returned', async () => {
+    expect(await outputOf('{"output": null}')).toBe('null');
   });
 
-  it('is the chunks after a generator, unless all of them come again', () => {
-    expect(outputOf('{"output": []}', true)).toBeUndefined();
-    expect(outputOf('{"output": [1, 2]}', true)).toBe('[1, 2]');
-    expect(outputOf('{"output": []}')).toBe('[]');
+  it('is the chunks after a generator, unless all of them come again', async () => {
+    expect(await outputOf('{"output": []}', true)).toBeUndefined();
+    expect(await outputOf('{"output": [1, 2]}', true)).toBe('[1, 2]');
+    expect(await outputOf('{"output": []}')).toBe('[]');
   });
 
-  it('is progress when its status says so', () => {
-    expect(read('{"status": "IN_PROGRESS", "output": "10%"}').word).toEqual({
+  it('is progress when its status says so', async () => {
+    expect((await read('{"status": "IN_PROGRESS", "output": "10%"}')).word).toEqual({
       kind: 'progress',
       value: Buffer.from('"10%"'),
     });
   });
 
-  it('is progress of a bounded size: it is kept with the job', () => {
-    const { word } = read(`{"status": "IN_PROGRESS", "output": "${'x'.repeat(2_000_000)}"}`);
+  it('is progress of a bounded size: it is kept with the job', async () => {
+    const { word } = await read(`{"status": "IN_PROGRESS", "output": "${'x'.repeat(2_000_000)}"}`);
     if (word.kind !== 'progress') throw new Error(`it is ${word.kind}`);
 
     expect(JSON.parse(Buffer.from(word.value).toString())).toBe(
@@ -47,31 +51,33 @@ describe('the result of a RunPod worker', () => {
     );
   });
 
-  it('is a failure with an error, whatever else it has', () => {
-    expect(read('{"output": {"a": 1}, "error": "no"}').word).toMatchObject({
+  it('is a failure with an error, whatever else it has', async () => {
+    expect((await read('{"output": {"a": 1}, "error": "no"}')).word).toMatchObject({
       kind: 'failed',
       error: { code: 'handler_error', message: 'no' },
       retry: 'default',
     });
-    expect(outputOf('{"output": 1, "error": ""}')).toBe('1');
+    expect(await outputOf('{"output": 1, "error": ""}')).toBe('1');
   });
 
-  it('is a release when a worker of ours says so, and has its own codes', () => {
-    const failWith = (error_code: string) =>
-      read(JSON.stringify({ error: JSON.stringify({ error_code, error_message: 'm' }) })).word;
+  it('is a release when a worker of ours says so, and has its own codes', async () => {
+    const failWith = async (error_code: string) => {
+      const error = JSON.stringify({ error_code, error_message: 'm' });
+      return (await read(JSON.stringify({ error }))).word;
+    };
 
-    expect(failWith('released_drain')).toEqual({ kind: 'released', reason: 'drain' });
-    expect(failWith('output_invalid')).toMatchObject({
+    expect(await failWith('released_drain')).toEqual({ kind: 'released', reason: 'drain' });
+    expect(await failWith('output_invalid')).toMatchObject({
       error: { code: 'output_invalid', message: 'm' },
       retry: 'never',
     });
-    expect(failWith('cancelled')).toMatchObject({ error: { code: 'handler_error' } });
+    expect(await failWith('cancelled')).toMatchObject({ error: { code: 'handler_error' } });
   });
 
   it.each(['{"output": {"x": NaN}}', '{"output": Infinity}', '[1]', '', '{"output"'])(
     'that is not JSON ends the job at once: %s',
-    (text) => {
-      expect(read(text).word).toMatchObject({
+    async (text) => {
+      expect((await read(text)).word).toMatchObject({
         kind: 'failed',
         error: { code: 'output_invalid' },
         retry: 'never',
@@ -79,8 +85,16 @@ describe('the result of a RunPod worker', () => {
     },
   );
 
-  it('of more than 20 MB ends the job at once', () => {
-    expect(read(`{"output": "${'x'.repeat(20 * 1_048_576)}"}`).word).toMatchObject({
+  it('with an error too large to be read fails the attempt, which may be retried', async () => {
+    expect((await read(`{"error": "${'x'.repeat(1_100_000)}"}`)).word).toMatchObject({
+      kind: 'failed',
+      error: { code: 'handler_error', message: expect.stringContaining('larger than 1048576') },
+      retry: 'default',
+    });
+  });
+
+  it('of more than 20 MB ends the job at once', async () => {
+    expect((await read(`{"output": "${'x'.repeat(20 * 1_048_576)}"}`)).word).toMatchObject({
       kind: 'failed',
       error: { code: 'output_too_large' },
       retry: 'never',
@@ -144,22 +158,22 @@ describe('an error of a RunPod worker', () => {
 });
 
 describe('a yield of a RunPod worker', () => {
-  const piecesOf = (text: string) => {
-    const word = readYield(Buffer.from(text));
+  const piecesOf = async (text: string) => {
+    const word = await readYield(Buffer.from(text), { owner: 'me' });
     if (word.kind !== 'chunks') throw new Error(`it is ${word.kind}`);
     return word.pieces.map((piece) => JSON.parse(Buffer.from(piece).toString()));
   };
 
-  it('is one chunk with the metrics that are numbers', () => {
+  it('is one chunk with the metrics that are numbers', async () => {
     const metrics = '{"tokens": 3, "scenario": "x", "part": 1}';
 
-    expect(piecesOf(`{"output": "hi", "metrics": ${metrics}}`)).toEqual([
+    expect(await piecesOf(`{"output": "hi", "metrics": ${metrics}}`)).toEqual([
       { output: 'hi', metrics: { tokens: 3 } },
     ]);
   });
 
-  it('of more than 1 MB is split as workers split theirs', () => {
-    const pieces = piecesOf(`{"output": "${'x'.repeat(2_500_000)}"}`);
+  it('of more than 1 MB is split as workers split theirs', async () => {
+    const pieces = await piecesOf(`{"output": "${'x'.repeat(2_500_000)}"}`);
 
     expect(pieces.map(({ metrics }) => metrics)).toEqual([
       { part: 0, parts: 3, encoding: 0 },

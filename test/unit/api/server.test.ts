@@ -5,7 +5,7 @@ import { connect } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
-import type { Store } from '../../../src/store/store.ts';
+import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from './certificate.ts';
 import { exchange, nextTake, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
 
@@ -147,6 +147,41 @@ describe('the platform tells', () => {
   it('that it is not ready while its owner says so', async () => {
     const { url } = await startPlatform({ server: { isReady: () => false } });
     expect((await fetch(`${url}/readyz`)).status).toBe(503);
+  });
+
+  it('why it is not ready when nothing can be written, and what needs attention when it is', async () => {
+    let fault: string | undefined = 'the disk is full (SQLITE_FULL)';
+    const store = {
+      findFault: async () => fault,
+      warnings: ['the database is damaged'],
+      failures: new Map([['SQLITE_FULL', 3]]),
+      measure: () => ({ database: 4_096, wal: 32 }),
+    };
+    const { call, url } = await startPlatform({ server: { store } });
+    const refused = await fetch(`${url}/readyz`);
+    expect(refused.status).toBe(503);
+    expect(await readJson(refused)).toMatchObject({ detail: 'the disk is full (SQLITE_FULL)' });
+    const text = await (await call('/metrics')).text();
+    expect(text).toContain('millrace_store_failures_total{code="SQLITE_FULL"} 3\n');
+    expect(text).toContain('millrace_store_writable 0\n');
+    expect(text).toContain('millrace_store_bytes{file="database"} 4096\n');
+    fault = undefined;
+    const ready = await call('/readyz');
+    expect(await ready.json()).toMatchObject({ warnings: ['the database is damaged'] });
+  });
+
+  it('its metrics also while the store cannot be read', async () => {
+    let isBroken = false;
+    const wrapStore = (store: Store): Store => ({
+      write: (operation) => store.write(operation),
+      read: (operation) =>
+        isBroken ? Promise.reject(new StoreUnavailableError('gone')) : store.read(operation),
+      reclaim: (pages) => store.reclaim(pages),
+      close: () => store.close(),
+    });
+    const { call } = await startPlatform({ wrapStore });
+    isBroken = true;
+    expect(await (await call('/metrics')).text()).toContain('millrace_store_writable 1');
   });
 
   it('its metrics, to those who may read jobs', async () => {

@@ -1,0 +1,59 @@
+import { describe, expect, it } from 'vitest';
+import { runInSlices } from '../../../src/base/slices.ts';
+
+const done: string[] = [];
+
+function* count(name: string, slices: number): Generator<void, string> {
+  for (let slice = 1; slice < slices; slice += 1) yield;
+  done.push(name);
+  return name;
+}
+
+describe('work in slices', () => {
+  it('that ends within its first slice has ended when the caller goes on', async () => {
+    const ended = runInSlices('me', count('short', 1));
+    expect(done.splice(0)).toEqual(['short']);
+    expect(await ended).toBe('short');
+  });
+
+  it('of several owners takes turns, of one owner comes in order', async () => {
+    await Promise.all([
+      runInSlices('a', count('a1', 20)),
+      runInSlices('a', count('a2', 20)),
+      runInSlices('a', count('a3', 20)),
+      runInSlices('b', count('b1', 22)),
+    ]);
+    expect(done.splice(0)).toEqual(['a1', 'b1', 'a2', 'a3']);
+  });
+
+  it('takes one slice a turn of the event loop, however much is pending', async () => {
+    let slices = 0;
+    const counts: number[] = [];
+    function* observed(): Generator<void, void> {
+      for (let slice = 0; slice < 6; slice += 1) {
+        slices += 1;
+        yield;
+      }
+    }
+    const all = Promise.all(['a', 'b', 'c'].map((owner) => runInSlices(owner, observed())));
+    const observe = () => {
+      counts.push(slices);
+      if (slices < 18) setImmediate(observe);
+    };
+    setImmediate(observe);
+    await all;
+    const steps = counts.map((value, at) => value - (counts[at - 1] ?? 3));
+    expect(Math.max(...steps)).toBe(1);
+  });
+
+  it('that fails rejects, and others go on', async () => {
+    function* failing(): Generator<void, void> {
+      yield;
+      throw new Error('no');
+    }
+    const other = runInSlices('me', count('other', 3));
+    await expect(runInSlices('me', failing())).rejects.toThrow('no');
+    expect(await other).toBe('other');
+    done.splice(0);
+  });
+});
