@@ -1,4 +1,6 @@
 // What is measured of large payloads: how much memory the platform needs while one passes through.
+import { once } from 'node:events';
+import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Figure } from './measures.ts';
 import { callPlatform, waitForCompleted } from './platform-calls.ts';
@@ -28,6 +30,7 @@ export async function measurePayloads(): Promise<Figure[]> {
     figures.push(toFigure(`10 MB output over ${carrier}`, output.passed));
     figures.push(toFigure(`10 MB output read by a client, ${carrier}`, output.read));
   }
+  figures.push(toFigure('10 MB output posted to a webhook', await measureWebhook()));
   return figures;
 }
 
@@ -65,7 +68,63 @@ async function measurePassage(carrier: 'HTTP' | 'gRPC', input: object) {
   }
 }
 
-async function run(platform: Platform, input: object): Promise<string> {
-  const { id } = JSON.parse(await callPlatform(platform, `/v2/${ENDPOINT}/run`, { input }));
+/** From the submission until a receiver has read the whole record; one small job goes the same way first. */
+async function measureWebhook(): Promise<number> {
+  const platform = await startPlatform([ENDPOINT], ['--allow-private-webhooks']);
+  const { pid, url, workerKey: key } = platform;
+  const process = spawnWorker({
+    url,
+    key,
+    endpoint: ENDPOINT,
+    handler: 'handlers/payload.ts',
+    slots: 1,
+  });
+  const receiver = await startReceiver();
+  const post = async (bytes: number) => {
+    const received = receiver.next();
+    await run(platform, { bytes }, { webhook: receiver.url });
+    await received;
+  };
+  try {
+    await post(1);
+    await sleep(IDLE_MS);
+    const idle = await readRss(pid);
+    await resetPeakRss(pid);
+    await post(PAYLOAD_BYTES);
+    return (await readPeakRss(pid)) - idle;
+  } finally {
+    await stopProcess(process);
+    await receiver.close();
+    await platform.stop();
+  }
+}
+
+async function startReceiver() {
+  let received = Promise.withResolvers<void>();
+  const server = createServer((request, response) => {
+    request.resume().on('end', () => {
+      response.end();
+      received.resolve();
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  return {
+    url: `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}/`,
+    next: () => {
+      received = Promise.withResolvers<void>();
+      return received.promise;
+    },
+    close: async () => {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
+}
+
+async function run(platform: Platform, input: object, more: object = {}): Promise<string> {
+  const body = { input, ...more };
+  const { id } = JSON.parse(await callPlatform(platform, `/v2/${ENDPOINT}/run`, body));
   return String(id);
 }

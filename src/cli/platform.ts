@@ -8,6 +8,7 @@ import { type ApiServerOptions, createServer } from '../api/server.ts';
 import type { WorkerRoutesOptions } from '../api/worker-routes.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { createNameResolver } from '../base/name-resolver.ts';
 import type { CodeAccess } from '../control/code-access.ts';
 import type { Endpoints } from '../control/endpoints.ts';
 import { Keys } from '../control/keys.ts';
@@ -79,6 +80,8 @@ export interface PlatformOptions {
     addresses: 'public' | 'any';
     /** Default: in the data folder. */
     secretFile?: string | undefined;
+    /** Name servers for receivers, `address` or `address:port`. Default: those of the machine. */
+    nameServers?: readonly string[] | undefined;
   };
   /** Disk space kept for ending jobs while the disk is full, bytes. Default 0: none. */
   diskReserveBytes?: number;
@@ -163,9 +166,10 @@ function explainStoreError(error: unknown, { dataFolder }: PlatformOptions): unk
 }
 
 function createWebhookSender({ dataFolder, webhooks }: PlatformOptions): HttpWebhookSender {
-  const { addresses, secretFile } = webhooks;
+  const { addresses, nameServers, secretFile } = webhooks;
   const secrets = useWebhookSecrets(locateWebhookSecrets(dataFolder, secretFile));
-  return new HttpWebhookSender({ secrets, addresses, version: packageVersion() });
+  const resolve = createNameResolver({ servers: nameServers });
+  return new HttpWebhookSender({ secrets, addresses, resolve, version: packageVersion() });
 }
 
 interface Parts extends Omit<PlatformOptions, 'compute'> {

@@ -70,6 +70,11 @@ const options = {
     env: 'MILLRACE_ALLOW_PRIVATE_WEBHOOKS',
     help: 'webhooks may go to loopback, private and link-local addresses; for clients that you trust',
   }),
+  webhookDns: list({
+    placeholder: 'ADDRESS[:PORT]',
+    env: 'MILLRACE_WEBHOOK_DNS',
+    help: "name server for webhook receivers; repeat for several; without it the machine's own",
+  }),
   diskReserve: integer({
     ...{ min: 0, max: 65_536, default: 32, placeholder: 'MB', section: 'advanced' },
     env: 'MILLRACE_DISK_RESERVE',
@@ -157,6 +162,7 @@ async function run(args: readonly string[]): Promise<number> {
     webhooks: {
       addresses: values.allowPrivateWebhooks ? 'any' : 'public',
       secretFile: values.webhookSecretFile,
+      nameServers: values.webhookDns,
     },
     settings: {
       leaseMs,

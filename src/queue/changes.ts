@@ -3,6 +3,8 @@ import type { Clock } from '../base/clock.ts';
 import {
   ENDING,
   type JobKey,
+  type Reader,
+  type RecordPiece,
   type Step,
   type Store,
   type StoredDelivery,
@@ -13,8 +15,8 @@ import { isTerminal } from '../wire/job.ts';
 import type { Deliveries } from './deliveries.ts';
 import { type JobEvent, next } from './lifecycle.ts';
 import { readOutput } from './outputs.ts';
-import { encodeRecord } from './records.ts';
-import { encodeRunpodRecord } from './runpod-records.ts';
+import { composeRecord, hasOutput } from './records.ts';
+import { composeRunpodRecord } from './runpod-records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { Decision, Moment, Transition } from './transition.ts';
@@ -86,9 +88,9 @@ export class Changes {
       const { job } = transition;
       const hasEnded = isTerminal(job.status) && !isTerminal(before.status);
       if (!hasEnded || job.webhook === null) continue;
-      const output = yield* readOutput(tx, job, settings.maxOutputBytes);
-      const encode = job.api === 'runpod' ? encodeRunpodRecord : encodeRecord;
-      const ending = { job, url: job.webhook, record: encode(job, now, output) };
+      const output = yield* findOutput(tx, job, settings.maxOutputBytes);
+      const compose = job.api === 'runpod' ? composeRunpodRecord : composeRecord;
+      const ending = { job, url: job.webhook, record: compose(job, now, output) };
       kept.push(yield* this.#options.deliveries.keep(tx, ending));
     }
     return kept;
@@ -101,6 +103,13 @@ export class Changes {
       return job && (yield* step(job, event));
     });
   }
+}
+
+/** An output that is stored whole is copied inside the store: it may be 20 MB. */
+function* findOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<RecordPiece | undefined> {
+  const isStored = hasOutput(job) && job.outputKind === 'value';
+  if (isStored && (yield* tx.outputBytes(job)) > 0) return { outputOf: job };
+  return yield* readOutput(tx, job, maxBytes);
 }
 
 /** Decides by lifecycle.ts and, unless that refuses, stores the result. */

@@ -6,6 +6,9 @@ import type { Log } from '../base/log.ts';
 import { Waiters } from '../base/waiters.ts';
 import {
   ENDING,
+  OWNER,
+  type ReceiverKey,
+  type RecordPiece,
   type Step,
   type Store,
   type StoredDelivery,
@@ -44,7 +47,7 @@ export interface DeliveriesOptions {
 export interface Ending {
   job: StoredJob;
   url: string;
-  record: Uint8Array;
+  record: readonly RecordPiece[];
 }
 
 /** How many, since the start of this process. */
@@ -56,8 +59,6 @@ export class Deliveries {
   readonly #receivers: Receivers;
   /** By the delivery's name: the try that is under way. */
   readonly #underWay = new Map<string, Promise<void>>();
-  /** Receivers whose next record has no room: looked at again when a try ends. */
-  readonly #heldUp = new Set<string>();
   readonly #aborting = new AbortController();
   readonly #counts = new Map<string, DeliveryCounts>();
   #running: Promise<void> = Promise.resolve();
@@ -77,8 +78,8 @@ export class Deliveries {
   async start(): Promise<void> {
     const { sender, store } = this.#options;
     if (!sender) return;
-    for (const { nextAt, receiver } of await store.read((tx) => tx.receivers())) {
-      this.#receivers.note(receiver, nextAt);
+    for (const { nextAt, ...key } of await store.read((tx) => tx.receivers())) {
+      this.#receivers.note(key, nextAt);
     }
     this.#running = this.#run();
   }
@@ -86,14 +87,16 @@ export class Deliveries {
   /** Of the operation that ended the job: it writes down the record that has to be delivered. */
   *keep(tx: Transaction, { job, record, url }: Ending): Step<StoredDelivery> {
     const now = this.#options.clock.now();
+    const endpoint = yield* tx.endpoint(job.endpointId);
     const delivery = {
       endpointId: job.endpointId,
+      userId: endpoint?.userId ?? OWNER,
       id: createUuidV7(now),
       jobId: job.id,
       url,
       receiver: nameReceiver(url),
       createdAt: now,
-      bytes: record.length,
+      bytes: yield* measure(tx, record),
       tries: 0,
       nextAt: now,
     };
@@ -102,9 +105,9 @@ export class Deliveries {
   }
 
   /** It is on disk now. */
-  arrived({ nextAt, receiver }: StoredDelivery): void {
+  arrived(delivery: StoredDelivery): void {
     if (!this.#options.sender) return;
-    this.#receivers.note(receiver, nextAt);
+    this.#receivers.note(delivery, delivery.nextAt);
     this.#waiters.wake('due');
   }
 
@@ -123,9 +126,9 @@ export class Deliveries {
     while (!closing.aborted) {
       const waiter = this.#waiters.open('due');
       try {
-        for (const name of this.#receivers.listReady(clock.now())) {
+        for (const key of this.#receivers.listReady(clock.now())) {
           // Those before it may have taken the room that there was.
-          if (!closing.aborted && this.#receivers.roomFor(name) > 0) await this.#serve(name);
+          if (!closing.aborted && this.#receivers.roomFor(key) > 0) await this.#serve(key);
         }
         const sleepMs = Math.min(MAX_SLEEP_MS, this.#receivers.nextAt() - clock.now());
         await waiter.wait(Math.max(1, sleepMs), closing);
@@ -139,27 +142,25 @@ export class Deliveries {
   }
 
   /** Begins as many tries as the receiver has room for. */
-  async #serve(receiver: string): Promise<void> {
+  async #serve(receiver: ReceiverKey): Promise<void> {
     const { clock, settings, store } = this.#options;
     const now = clock.now();
     const limit = this.#receivers.roomFor(receiver) + this.#receivers.underWay(receiver);
     this.#receivers.beginLook(receiver);
     try {
       const { due, nextAt } = await store.read(function* (tx) {
-        const due = yield* tx.dueDeliveries({ receiver, now, limit });
+        const due = yield* tx.dueDeliveries({ ...receiver, now, limit });
         return { due, nextAt: yield* tx.nextDeliveryAt(receiver, now) };
       });
       if (nextAt !== undefined) this.#receivers.note(receiver, nextAt);
       // Without a pause: while others are given up a try may end, and what was read of it be past.
       const waiting = due.filter((delivery) => !this.#underWay.has(nameOf(delivery)));
-      let isHeldUp = false;
       for (const delivery of waiting.filter((each) => !isTooOld(each, now, settings))) {
         if (this.#hasRoom(delivery)) this.#begin(delivery);
-        else isHeldUp = true;
+        else this.#receivers.note(receiver, now);
       }
-      if (isHeldUp) this.#holdUp(receiver);
       // There may be more than were asked for.
-      else if (due.length === limit) this.#receivers.note(receiver, now);
+      if (due.length === limit) this.#receivers.note(receiver, now);
       for (const delivery of waiting.filter((each) => isTooOld(each, now, settings))) {
         await this.#giveUp(delivery, TOO_OLD);
       }
@@ -171,31 +172,17 @@ export class Deliveries {
     }
   }
 
-  #hasRoom({ bytes, receiver }: StoredDelivery): boolean {
-    if (this.#options.closing.aborted || this.#receivers.roomFor(receiver) <= 0) return false;
-    return this.#receivers.hasRoomOf(receiver, bytes);
-  }
-
-  /** A time that has come would be looked at without end. */
-  #holdUp(receiver: string): void {
-    this.#heldUp.add(receiver);
-    this.#receivers.note(receiver, this.#options.clock.now() + MAX_SLEEP_MS);
-  }
-
-  #letOn(): void {
-    const now = this.#options.clock.now();
-    for (const receiver of this.#heldUp) this.#receivers.note(receiver, now);
-    this.#heldUp.clear();
-    this.#waiters.wake('due');
+  #hasRoom(delivery: StoredDelivery): boolean {
+    return !this.#options.closing.aborted && this.#receivers.roomFor(delivery) > 0;
   }
 
   #begin(delivery: StoredDelivery): void {
     const name = nameOf(delivery);
-    const end = this.#receivers.begin(delivery.receiver, delivery.bytes);
+    const end = this.#receivers.begin(delivery);
     const attempt = this.#try(delivery).then((isSuccess) => {
       this.#underWay.delete(name);
       end(isSuccess);
-      this.#letOn();
+      this.#waiters.wake('due');
     });
     this.#underWay.set(name, attempt);
   }
@@ -204,20 +191,24 @@ export class Deliveries {
   async #try(delivery: StoredDelivery): Promise<boolean | undefined> {
     const { clock, log, random, sender, settings, store } = this.#options;
     try {
-      const record = await store.read((tx) => tx.deliveryRecord(delivery));
-      if (!sender || !record) {
-        await this.#giveUp(delivery, 'its record is lost');
-        return undefined;
-      }
-      const made = await sender.send(delivery, record, this.#aborting.signal);
+      if (!sender) return undefined;
+      const made = await sender.send(
+        delivery,
+        () => readRecord(store, delivery),
+        this.#aborting.signal,
+      );
       if (!made) return undefined;
       const after = decideAfterTry(delivery, made, { now: clock.now(), random, settings });
       this.#note(delivery, made, after);
       await this.#settle(delivery, after);
       return after.kind === 'delivered';
     } catch (error) {
-      log.error({ err: error, ...describe(delivery) }, 'a webhook could not be tried');
-      this.#receivers.note(delivery.receiver, clock.now() + RETRY_MS);
+      if (error instanceof LostRecordError) {
+        await this.#giveUp(delivery, error.message);
+        return undefined;
+      }
+      log.error({ err: error, ...describe(delivery) }, 'webhook attempt failed, retrying');
+      this.#receivers.note(delivery, clock.now() + RETRY_MS);
       return undefined;
     }
   }
@@ -229,7 +220,7 @@ export class Deliveries {
       try {
         if (after.kind === 'postponed') {
           await store.write((tx) => tx.postponeDelivery(after.delivery), ENDING);
-          this.#receivers.note(delivery.receiver, after.delivery.nextAt);
+          this.#receivers.note(delivery, after.delivery.nextAt);
         } else {
           await store.write((tx) => tx.removeDelivery(delivery), ENDING);
         }
@@ -267,6 +258,29 @@ export class Deliveries {
   #count({ endpointId }: StoredDelivery, what: keyof DeliveryCounts): void {
     const counts = this.#counts.get(endpointId) ?? {};
     this.#counts.set(endpointId, { ...counts, [what]: (counts[what] ?? 0) + 1 });
+  }
+}
+
+function* measure(tx: Transaction, record: readonly RecordPiece[]): Step<number> {
+  let bytes = 0;
+  for (const piece of record) {
+    bytes += piece instanceof Uint8Array ? piece.length : yield* tx.outputBytes(piece.outputOf);
+  }
+  return bytes;
+}
+
+class LostRecordError extends Error {
+  override readonly name = 'LostRecordError';
+}
+
+/** Part by part, so that however large a record is, little of it is in memory at a time. */
+async function* readRecord(store: Store, delivery: StoredDelivery): AsyncGenerator<Uint8Array> {
+  let left = delivery.bytes;
+  for (let at = 0; left > 0; at++) {
+    const part = await store.read((tx) => tx.deliveryPart(delivery, at));
+    if (!part) throw new LostRecordError('the record is no longer stored');
+    left -= part.length;
+    yield part;
   }
 }
 

@@ -1,66 +1,68 @@
-// Who gets a try now: each receiver with its next time and its tries under way, so that one that is
-// slow or dead holds up nobody else. In memory; what has to be delivered is in the store.
+// Decides which receiver may get an attempt now: one that hangs holds up neither others of its user nor
+// other users. In memory; the deliveries themselves are in the store.
+import type { ReceiverKey } from '../store/store.ts';
 import type { WebhookSettings } from './webhooks.ts';
 
-interface Receiver {
-  name: string;
+interface Receiver extends ReceiverKey {
   /** Infinity: nothing to do that is known of. */
   nextAt: number;
   underWay: number;
-  /** Its last try failed: it gets one at a time until one succeeds. */
-  isFailing: boolean;
+  /** Its last attempt succeeded. Until then it gets one attempt at a time. */
+  isProven: boolean;
 }
 
-/** Those that fail get no more than this share of all tries under way, and of their bytes. */
-const FAILING_SHARE = 0.5;
+export type ReceiverLimits = Pick<
+  WebhookSettings,
+  'maxConcurrent' | 'maxPerReceiver' | 'maxPerUser' | 'maxUnprovenPerUser'
+>;
 
-export type ReceiverLimits = Pick<WebhookSettings, 'maxBytes' | 'maxConcurrent' | 'maxPerReceiver'>;
-
-/** Tries under way. */
+/** Attempts under way. */
 interface Load {
-  tries: number;
-  /** Of their records. */
-  bytes: number;
+  all: number;
+  /** With receivers that were not proven when the attempt began. */
+  unproven: number;
 }
+
+/** Unproven receivers of all users get no more than this share of all attempts. */
+const UNPROVEN_SHARE = 0.5;
 
 export class Receivers {
   readonly #limits: ReceiverLimits;
   readonly #receivers = new Map<string, Receiver>();
-  readonly #all: Load = { tries: 0, bytes: 0 };
-  /** Those of receivers that failed before. */
-  readonly #failing: Load = { tries: 0, bytes: 0 };
+  readonly #total: Load = { all: 0, unproven: 0 };
+  readonly #users = new Map<string, Load>();
 
   constructor(limits: ReceiverLimits) {
     this.#limits = limits;
   }
 
-  /** There is something for it then, if not before. */
-  note(name: string, at: number): void {
-    const receiver = this.#receivers.get(name);
-    if (receiver) receiver.nextAt = Math.min(receiver.nextAt, at);
-    else this.#receivers.set(name, { name, nextAt: at, underWay: 0, isFailing: false });
+  /** The receiver has something due at `at`, if not before. */
+  note(key: ReceiverKey, at: number): void {
+    const receiver = this.#find(key) ?? this.#add(key);
+    receiver.nextAt = Math.min(receiver.nextAt, at);
   }
 
-  /** What is due is about to be looked up: only what is noted from now on counts. */
-  beginLook(name: string): void {
-    const receiver = this.#receivers.get(name);
+  /** The due deliveries are about to be read: only what is noted from now on counts. */
+  beginLook(key: ReceiverKey): void {
+    const receiver = this.#find(key);
     if (receiver) receiver.nextAt = Number.POSITIVE_INFINITY;
   }
 
-  endLook(name: string): void {
-    const receiver = this.#receivers.get(name);
+  endLook(key: ReceiverKey): void {
+    const receiver = this.#find(key);
     if (receiver) this.#forgetIdle(receiver);
   }
 
-  /** Those with something to do and room to do it, the longest due first. */
-  listReady(now: number): string[] {
-    const ready = [...this.#receivers.values()].filter(
-      (receiver) => receiver.nextAt <= now && this.#roomOf(receiver) > 0,
-    );
-    return ready.sort((a, b) => a.nextAt - b.nextAt).map(({ name }) => name);
+  /** Receivers with something to do and room to do it: of the least busy user first, then the longest due. */
+  listReady(now: number): ReceiverKey[] {
+    return [...this.#receivers.values()]
+      .filter((receiver) => receiver.nextAt <= now && this.#roomOf(receiver) > 0)
+      .map((receiver) => ({ receiver, load: this.#users.get(receiver.userId)?.all ?? 0 }))
+      .sort((a, b) => a.load - b.load || a.receiver.nextAt - b.receiver.nextAt)
+      .map(({ receiver: { receiver, userId } }) => ({ userId, receiver }));
   }
 
-  /** When the first one that has room is due; one that has none is looked at when a try ends. */
+  /** When the first receiver with room is due; one without room is looked at when an attempt ends. */
   nextAt(): number {
     let next = Number.POSITIVE_INFINITY;
     for (const receiver of this.#receivers.values()) {
@@ -69,64 +71,73 @@ export class Receivers {
     return next;
   }
 
-  /** How many more tries it may have at once. */
-  roomFor(name: string): number {
-    const receiver = this.#receivers.get(name);
-    return receiver ? this.#roomOf(receiver) : this.#limits.maxPerReceiver;
+  /** How many more attempts the receiver may have at once. */
+  roomFor(key: ReceiverKey): number {
+    return this.#roomOf(this.#find(key) ?? fresh(key));
   }
 
-  /** Whether a record of so many bytes may be on its way as well; of any size, if it is the only one. */
-  hasRoomOf(name: string, bytes: number): boolean {
-    const { maxBytes } = this.#limits;
-    if (!fits(this.#all, bytes, maxBytes)) return false;
-    if (!this.#receivers.get(name)?.isFailing) return true;
-    return fits(this.#failing, bytes, maxBytes * FAILING_SHARE);
+  underWay(key: ReceiverKey): number {
+    return this.#find(key)?.underWay ?? 0;
   }
 
-  underWay(name: string): number {
-    return this.#receivers.get(name)?.underWay ?? 0;
-  }
-
-  /** A try begins; the returned function says how it ended, undefined if it was broken off. */
-  begin(name: string, bytes = 0): (isSuccess: boolean | undefined) => void {
-    const receiver = this.#receivers.get(name) ?? {
-      name,
-      nextAt: Number.POSITIVE_INFINITY,
-      underWay: 0,
-      isFailing: false,
-    };
-    this.#receivers.set(name, receiver);
-    const loads = receiver.isFailing ? [this.#all, this.#failing] : [this.#all];
+  /** An attempt begins; the returned function takes its end: undefined if it was broken off. */
+  begin(key: ReceiverKey): (isSuccess: boolean | undefined) => void {
+    const receiver = this.#find(key) ?? this.#add(key);
+    const user = this.#users.get(key.userId) ?? { all: 0, unproven: 0 };
+    this.#users.set(key.userId, user);
+    const unproven = receiver.isProven ? 0 : 1;
     const count = (by: 1 | -1) => {
       receiver.underWay += by;
-      for (const load of loads) {
-        load.tries += by;
-        load.bytes += by * bytes;
+      for (const load of [this.#total, user]) {
+        load.all += by;
+        load.unproven += by * unproven;
       }
     };
     count(1);
     return (isSuccess) => {
-      if (isSuccess !== undefined) receiver.isFailing = !isSuccess;
+      if (isSuccess !== undefined) receiver.isProven = isSuccess;
       count(-1);
+      if (user.all === 0) this.#users.delete(key.userId);
       this.#forgetIdle(receiver);
     };
   }
 
-  #roomOf({ isFailing, underWay }: Receiver): number {
-    const { maxConcurrent, maxPerReceiver } = this.#limits;
-    const inAll = maxConcurrent - this.#all.tries;
-    if (!isFailing) return Math.min(inAll, maxPerReceiver - underWay);
-    const forFailing = Math.max(1, Math.floor(maxConcurrent * FAILING_SHARE));
-    return Math.min(inAll, 1 - underWay, forFailing - this.#failing.tries);
+  #find({ receiver, userId }: ReceiverKey): Receiver | undefined {
+    return this.#receivers.get(nameOf(userId, receiver));
+  }
+
+  #add(key: ReceiverKey): Receiver {
+    const receiver = fresh(key);
+    this.#receivers.set(nameOf(key.userId, key.receiver), receiver);
+    return receiver;
+  }
+
+  #roomOf({ isProven, underWay, userId }: Receiver): number {
+    const { maxConcurrent, maxPerReceiver, maxPerUser, maxUnprovenPerUser } = this.#limits;
+    const user = this.#users.get(userId) ?? { all: 0, unproven: 0 };
+    const inAll = Math.min(maxConcurrent - this.#total.all, maxPerUser - user.all);
+    if (isProven) return Math.min(inAll, maxPerReceiver - underWay);
+    const unproven = Math.max(1, Math.floor(maxConcurrent * UNPROVEN_SHARE));
+    return Math.min(
+      inAll,
+      1 - underWay,
+      unproven - this.#total.unproven,
+      maxUnprovenPerUser - user.unproven,
+    );
   }
 
   /** Callers name as many hosts as they like. */
-  #forgetIdle(receiver: Receiver): void {
-    if (receiver.underWay > 0 || receiver.nextAt !== Number.POSITIVE_INFINITY) return;
-    this.#receivers.delete(receiver.name);
+  #forgetIdle({ nextAt, receiver, underWay, userId }: Receiver): void {
+    if (underWay > 0 || nextAt !== Number.POSITIVE_INFINITY) return;
+    this.#receivers.delete(nameOf(userId, receiver));
   }
 }
 
-function fits(load: Load, bytes: number, maxBytes: number): boolean {
-  return load.bytes === 0 || load.bytes + bytes <= maxBytes;
+function fresh({ receiver, userId }: ReceiverKey): Receiver {
+  return { userId, receiver, nextAt: Number.POSITIVE_INFINITY, underWay: 0, isProven: false };
+}
+
+/** A host has no space. */
+function nameOf(userId: string, receiver: string): string {
+  return `${receiver} ${userId}`;
 }

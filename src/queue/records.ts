@@ -18,11 +18,7 @@ export function executionTime(job: StoredJob, now: number): number {
 }
 
 /** What the records of all clients have, `output` apart. */
-export function describeJob(
-  job: StoredJob,
-  now: number,
-  output: Uint8Array | undefined,
-): Record<string, unknown> {
+export function describeJob(job: StoredJob, now: number, output: unknown): Record<string, unknown> {
   const head: Record<string, unknown> = {
     id: job.id,
     status: job.status,
@@ -36,11 +32,20 @@ export function describeJob(
 
 /** The job record's JSON. `output` is JSON already, or undefined when there is none to show. */
 export function encodeRecord(job: StoredJob, now: number, output: Uint8Array | undefined): Buffer {
+  return Buffer.concat(composeRecord(job, now, output));
+}
+
+/** The job record's JSON in pieces, the output among them as it was given. */
+export function composeRecord<Output>(
+  job: StoredJob,
+  now: number,
+  output: Output | undefined,
+): (Output | Uint8Array)[] {
   const head = describeJob(job, now, output);
   head['attempt'] = job.attempt;
   if (job.error) head['error'] = job.error;
   const progress = progressOf(job);
-  return addMembers(head, {
+  return addMembers<Output | Uint8Array>(head, {
     ...(progress && { progress }),
     ...(output && { output }),
   });
@@ -52,16 +57,16 @@ export function progressOf(job: StoredJob): Uint8Array | undefined {
   return Buffer.from(job.progress);
 }
 
-/** The object's JSON with members behind its own that are JSON already. */
-export function addMembers(
+/** The object's JSON in pieces, with members behind its own that are JSON already. */
+export function addMembers<Value>(
   head: Record<string, unknown>,
-  members: Readonly<Record<string, Uint8Array>>,
-): Buffer {
-  const pieces: Uint8Array[] = [Buffer.from(JSON.stringify(head).slice(0, -1))];
+  members: Readonly<Record<string, Value>>,
+): (Value | Uint8Array)[] {
+  const pieces: (Value | Uint8Array)[] = [Buffer.from(JSON.stringify(head).slice(0, -1))];
   for (const [name, value] of Object.entries(members)) {
     pieces.push(Buffer.from(`,${JSON.stringify(name)}:`), value);
   }
-  return Buffer.concat([...pieces, Buffer.from('}')]);
+  return [...pieces, Buffer.from('}')];
 }
 
 export function toSummary(job: StoredJob, now: number): JobSummary {

@@ -10,10 +10,19 @@ export function encodeRunpodRecord(
   now: number,
   output: Uint8Array | undefined,
 ): Buffer {
+  return Buffer.concat(composeRunpodRecord(job, now, output));
+}
+
+/** The job record's JSON in pieces, the output among them as it was given. */
+export function composeRunpodRecord<Output>(
+  job: StoredJob,
+  now: number,
+  output: Output | undefined,
+): (Output | Uint8Array)[] {
   const head = describeJob(job, now, output);
   if (job.error) head['error'] = encodeError(job.error, job.workerId);
   const shown = output ?? progressOf(job);
-  return addMembers(head, shown ? { output: shown } : {});
+  return addMembers<Output | Uint8Array>(head, shown ? { output: shown } : {});
 }
 
 /**

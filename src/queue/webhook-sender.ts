@@ -1,7 +1,10 @@
 // One try of a webhook over HTTP: signed, to a permitted address only, bounded in time and bytes. No
 // redirect is followed: what is signed for one receiver is not handed on to another.
+import { Buffer } from 'node:buffer';
 import { isIP } from 'node:net';
+import { Readable } from 'node:stream';
 import { Agent, type Dispatcher, request } from 'undici';
+import { createNameResolver } from '../base/name-resolver.ts';
 import {
   type AddressRule,
   anyAddress,
@@ -11,10 +14,11 @@ import {
   type ResolveName,
 } from '../base/public-address.ts';
 import { readRetryAfterMs } from '../base/retry-after.ts';
+import { giveBack } from '../base/spent-bytes.ts';
 import type { StoredDelivery } from '../store/store.ts';
 import { WEBHOOK_HEADERS } from '../wire/webhook.ts';
-import { deriveEndpointSecret, signBody } from './webhook-signature.ts';
-import type { Try, WebhookSender } from './webhooks.ts';
+import { deriveEndpointSecret, WebhookSigner } from './webhook-signature.ts';
+import type { Try, WebhookRecord, WebhookSender } from './webhooks.ts';
 
 /** Of the answer's body, which nobody wants; more of it breaks the connection. */
 const MAX_ANSWER_BYTES = 65_536;
@@ -24,6 +28,9 @@ const GONE = 410;
  * many receivers as callers care to name.
  */
 const MAX_IDLE_MS = 4_000;
+const PARTS_HELD = 2;
+/** A larger record is sent part by part, never whole in memory. */
+const WHOLE_BYTES = 1_048_576;
 /** What a line to a receiver has to carry at the least, 2 Mbit/s: 20 MB get 80 s more. */
 const SLOWEST_BYTES_PER_MS = 256;
 
@@ -39,8 +46,8 @@ export interface HttpWebhookSenderOptions {
    * more. Default 15,000.
    */
   timeoutMs?: number;
-  /** Default: the resolver of the machine. */
-  resolve?: ResolveName;
+  /** Default: `createNameResolver` with the machine's name servers. */
+  resolve?: ResolveName | undefined;
 }
 
 export class HttpWebhookSender implements WebhookSender {
@@ -50,7 +57,7 @@ export class HttpWebhookSender implements WebhookSender {
   readonly #timeoutMs: number;
 
   constructor(options: HttpWebhookSenderOptions) {
-    const { addresses, resolve, timeoutMs = 15_000 } = options;
+    const { addresses, resolve = createNameResolver(), timeoutMs = 15_000 } = options;
     this.#options = options;
     this.#timeoutMs = timeoutMs;
     this.#rule = addresses === 'public' ? publicOnly : anyAddress;
@@ -68,18 +75,19 @@ export class HttpWebhookSender implements WebhookSender {
 
   async send(
     delivery: StoredDelivery,
-    record: Uint8Array,
+    record: WebhookRecord,
     signal: AbortSignal,
   ): Promise<Try | undefined> {
-    const limitMs = this.#timeoutMs + Math.floor(record.length / SLOWEST_BYTES_PER_MS);
+    const { body, signature } = await this.#prepare(delivery, record);
+    const limitMs = this.#timeoutMs + Math.floor(delivery.bytes / SLOWEST_BYTES_PER_MS);
     const timeout = AbortSignal.timeout(limitMs);
     try {
       const answer = await request(delivery.url, {
         method: 'POST',
         dispatcher: this.#agent,
         signal: AbortSignal.any([signal, timeout]),
-        headers: this.#composeHeaders(delivery, record),
-        body: record,
+        headers: this.#composeHeaders(delivery, signature),
+        body,
       });
       // The status has said everything.
       await answer.body.dump({ limit: MAX_ANSWER_BYTES }).catch(() => {});
@@ -97,18 +105,50 @@ export class HttpWebhookSender implements WebhookSender {
     await this.#agent.destroy();
   }
 
-  #composeHeaders({ endpointId, id, tries }: StoredDelivery, record: Uint8Array) {
-    const { secrets, version } = this.#options;
-    const own = secrets.map((secret) => deriveEndpointSecret(secret, endpointId));
+  /** Reads the record twice if it is large, once for the signature and once to send it. */
+  async #prepare({ bytes, endpointId }: StoredDelivery, record: WebhookRecord) {
+    const secrets = this.#options.secrets.map((secret) => deriveEndpointSecret(secret, endpointId));
+    // Receivers compare the time with their own, so it is not that of a clock that tests move.
+    const signer = new WebhookSigner(secrets, Date.now());
+    const parts: Uint8Array[] = [];
+    for await (const part of record()) {
+      signer.update(part);
+      if (bytes <= WHOLE_BYTES) parts.push(part);
+      else giveBack(part);
+    }
+    const body =
+      bytes <= WHOLE_BYTES
+        ? Buffer.concat(parts)
+        : Readable.from(release(record()), { highWaterMark: 1 });
+    return { body, signature: signer.finish() };
+  }
+
+  #composeHeaders({ bytes, endpointId, id, tries }: StoredDelivery, signature: string) {
+    const { version } = this.#options;
     return {
       'content-type': 'application/json',
+      'content-length': String(bytes),
       'user-agent': `millrace/${version}`,
       [WEBHOOK_HEADERS.delivery]: id,
       [WEBHOOK_HEADERS.endpoint]: endpointId,
       [WEBHOOK_HEADERS.try]: String(tries + 1),
-      // Receivers compare the time with their own, so it is not that of a clock that tests move.
-      [WEBHOOK_HEADERS.signature]: signBody(record, own, Date.now()),
+      [WEBHOOK_HEADERS.signature]: signature,
     };
+  }
+}
+
+/**
+ * Frees each part two parts later. The stream holds one part ahead, and undici takes the next one only
+ * when the socket has written what it had.
+ */
+async function* release(parts: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const held: Uint8Array[] = [];
+  for await (const part of parts) {
+    held.push(part);
+    yield part;
+    const [oldest] = held;
+    if (held.length > PARTS_HELD && oldest) giveBack(oldest);
+    if (held.length > PARTS_HELD) held.shift();
   }
 }
 

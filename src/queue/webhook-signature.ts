@@ -1,5 +1,5 @@
 // How webhooks are signed: secrets of endpoints out of those of the platform, and the header.
-import { createHmac, randomBytes } from 'node:crypto';
+import { createHmac, type Hmac, randomBytes } from 'node:crypto';
 import { prefixSigned } from '../wire/webhook.ts';
 
 const PLATFORM_PREFIX = 'mrw_';
@@ -23,12 +23,26 @@ export function deriveEndpointSecret(platformSecret: string, endpointId: string)
   return ENDPOINT_PREFIX + derived.digest('base64url');
 }
 
-/** The value of the header. `now` is Unix ms. */
-export function signBody(body: Uint8Array, secrets: readonly string[], now: number): string {
-  const seconds = Math.floor(now / 1_000);
-  const signatures = secrets.map((secret) => {
-    const signature = createHmac('sha256', secret).update(prefixSigned(seconds)).update(body);
-    return `v1=${signature.digest('hex')}`;
-  });
-  return [`t=${seconds}`, ...signatures].join(',');
+/** Signs a body that comes in parts, once with each secret. */
+export class WebhookSigner {
+  readonly #seconds: number;
+  readonly #signatures: readonly Hmac[];
+
+  /** `now` is Unix ms. */
+  constructor(secrets: readonly string[], now: number) {
+    this.#seconds = Math.floor(now / 1_000);
+    this.#signatures = secrets.map((secret) =>
+      createHmac('sha256', secret).update(prefixSigned(this.#seconds)),
+    );
+  }
+
+  update(part: Uint8Array): void {
+    for (const signature of this.#signatures) signature.update(part);
+  }
+
+  /** The value of the header; the signer is used up. */
+  finish(): string {
+    const signatures = this.#signatures.map((each) => `v1=${each.digest('hex')}`);
+    return [`t=${this.#seconds}`, ...signatures].join(',');
+  }
 }

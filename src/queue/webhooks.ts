@@ -13,14 +13,18 @@ export interface WebhookSettings {
    * down for long gets them one at a time. Default 24 h.
    */
   maxAgeMs: number;
-  /** Tries under way at a time: in all, and with one receiver. Default 64 and 4. */
+  /**
+   * Attempts under way at a time, each with about 1 MB of its record in memory: in all (default 64),
+   * with one receiver of one user (4), and of one user (32).
+   */
   maxConcurrent: number;
   maxPerReceiver: number;
+  maxPerUser: number;
   /**
-   * Records of tries under way, bytes together; one that is larger goes alone. Receivers that failed
-   * get half of it at most. Default 64 MB.
+   * Attempts of one user under way with receivers whose last attempt did not succeed, or that had
+   * none yet. Each of them gets one at a time. Default 8.
    */
-  maxBytes: number;
+  maxUnprovenPerUser: number;
   /** How long tries that are under way may go on when the platform ends, ms. Default 2,000. */
   closeMs: number;
 }
@@ -31,7 +35,8 @@ export const DEFAULT_WEBHOOK_SETTINGS: WebhookSettings = {
   maxAgeMs: 24 * 3_600_000,
   maxConcurrent: 64,
   maxPerReceiver: 4,
-  maxBytes: 64 * 1_048_576,
+  maxPerUser: 32,
+  maxUnprovenPerUser: 8,
   closeMs: 2_000,
 };
 
@@ -58,12 +63,19 @@ export interface Try {
   retryAfterMs?: number | undefined;
 }
 
+/** The record's JSON, read part by part, each time from the start. Rejects if it is no longer there. */
+export type WebhookRecord = () => AsyncIterable<Uint8Array>;
+
 /** What makes the tries. */
 export interface WebhookSender {
   /** Why the URL cannot lead to a permitted address, if that can be told without asking for one. */
   judge(url: string): string | undefined;
   /** Resolves however it ends; with undefined when the signal ended it. */
-  send(delivery: StoredDelivery, record: Uint8Array, signal: AbortSignal): Promise<Try | undefined>;
+  send(
+    delivery: StoredDelivery,
+    record: WebhookRecord,
+    signal: AbortSignal,
+  ): Promise<Try | undefined>;
   close(): Promise<void>;
 }
 

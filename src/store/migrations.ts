@@ -221,6 +221,31 @@ create index resource_of_user on resource (kind, user_id, position);
 create index resource_of_parent on resource (kind, parent, position);
 `;
 
+// A user's receivers are looked for among that user's alone, and records lie in parts of bounded size.
+const fairWebhooks = `
+alter table delivery add column user_id text not null default 'owner';
+update delivery set user_id = coalesce(
+  (select user_id from endpoint where endpoint.id = delivery.endpoint_id), 'owner');
+drop index delivery_due;
+create index delivery_due on delivery (user_id, receiver, next_at);
+
+-- A part has its bytes, or names the row of job_output that has them.
+create table parts (
+  endpoint_id text not null,
+  delivery_id text not null,
+  at bigint not null,
+  bytes blob,
+  source_job text,
+  source_at bigint,
+  primary key (endpoint_id, delivery_id, at)
+) without rowid;
+insert into parts select endpoint_id, delivery_id, 0, bytes, null, null from delivery_record;
+drop table delivery_record;
+alter table parts rename to delivery_record;
+create index delivery_record_source on delivery_record (endpoint_id, source_job)
+  where source_job is not null;
+`;
+
 /** Each leads from the version before it to its own, counted from 1. Never change a released one. */
 export const MIGRATIONS: readonly string[] = [
   firstSchema,
@@ -229,6 +254,7 @@ export const MIGRATIONS: readonly string[] = [
   runpodJobs,
   payloadParts,
   platform,
+  fairWebhooks,
 ];
 
 /**

@@ -2,12 +2,13 @@
 // disk, and what it copies at a time is one row.
 import { Buffer } from 'node:buffer';
 import { giveBack } from '../base/spent-bytes.ts';
-import { bytes } from './rows.ts';
+import { bytes, number } from './rows.ts';
 import type { JobKey, Step } from './store.ts';
 
 type PayloadTable = 'job_input' | 'job_output';
 
-const PART_BYTES = 1_048_576;
+/** The largest row that a payload is cut into. */
+export const PART_BYTES = 1_048_576;
 
 /** There must be none yet. */
 export function* insertParts(
@@ -38,6 +39,20 @@ export function* readParts(
   const payload = Buffer.concat(parts);
   for (const part of parts) giveBack(part);
   return payload;
+}
+
+/** How large the payload is, without reading it. */
+export function* measureParts(
+  table: PayloadTable,
+  { endpointId, id }: JobKey,
+): Step<{ parts: number; bytes: number }> {
+  const [row] = yield {
+    sql: `select count(*) as parts, coalesce(sum(octet_length(bytes)), 0) as bytes
+      from ${table} where endpoint_id = ? and job_id = ?`,
+    params: [endpointId, id],
+  };
+  if (!row) return { parts: 0, bytes: 0 };
+  return { parts: number(row, 'parts'), bytes: number(row, 'bytes') };
 }
 
 export function* deleteParts(table: PayloadTable, { endpointId, id }: JobKey): Step<void> {

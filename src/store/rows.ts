@@ -93,6 +93,7 @@ export function readDelivery(row: Row): StoredDelivery {
     endpointId: text(row, 'endpoint_id'),
     id: text(row, 'id'),
     jobId: text(row, 'job_id'),
+    userId: text(row, 'user_id'),
     url: text(row, 'url'),
     receiver: text(row, 'receiver'),
     createdAt: number(row, 'created_at'),

@@ -1,7 +1,8 @@
 // Every statement that reads, as the verbs of a Reader. What writes is in sql-transaction.ts.
 import type { JobStatus } from '../wire/job.ts';
+import { readRecordPart } from './delivery-record.ts';
 import { readJob } from './job-row.ts';
-import { readParts } from './payload-parts.ts';
+import { measureParts, readParts } from './payload-parts.ts';
 import {
   bytes,
   number,
@@ -22,6 +23,7 @@ import type {
   JobListing,
   LogRange,
   Reader,
+  ReceiverKey,
   ResourceKey,
   ResourceListing,
   Row,
@@ -138,6 +140,10 @@ export class SqlReader implements Reader {
     return yield* readParts('job_output', key);
   }
 
+  *outputBytes(key: JobKey): Step<number> {
+    return (yield* measureParts('job_output', key)).bytes;
+  }
+
   *chunks(range: ChunkRange): Step<ChunkBatch[]> {
     const attempt = [range.endpointId, range.id, range.attempt];
     const [holder] = yield {
@@ -171,50 +177,39 @@ export class SqlReader implements Reader {
     return Buffer.concat(rows.map(readBytes)).subarray(start, start + maxBytes);
   }
 
-  *receivers(): Step<{ receiver: string; nextAt: number }[]> {
-    // From one receiver to the next by the index: however much waits for each, it is not read.
+  *receivers(): Step<(ReceiverKey & { nextAt: number })[]> {
     const rows = yield {
-      sql: `with recursive each (receiver) as (
-          select min(receiver) from delivery
-          union all
-          select (select min(receiver) from delivery where receiver > each.receiver)
-            from each where each.receiver is not null
-        )
-        select receiver,
-          (select min(next_at) from delivery where receiver = each.receiver) as next_at
-        from each where receiver is not null`,
+      sql: `select user_id, receiver, min(next_at) as next_at from delivery
+        group by user_id, receiver order by user_id, receiver`,
       params: [],
     };
     return rows.map((row) => ({
+      userId: text(row, 'user_id'),
       receiver: text(row, 'receiver'),
       nextAt: number(row, 'next_at'),
     }));
   }
 
-  *dueDeliveries({ receiver, now, limit }: DueDeliveries): Step<StoredDelivery[]> {
+  *dueDeliveries({ userId, receiver, now, limit }: DueDeliveries): Step<StoredDelivery[]> {
     const rows = yield {
-      sql: `select * from delivery where receiver = ? and next_at <= ?
+      sql: `select * from delivery where user_id = ? and receiver = ? and next_at <= ?
         order by next_at limit ? ${this.#lock}`,
-      params: [receiver, now, limit],
+      params: [userId, receiver, now, limit],
     };
     return rows.map(readDelivery);
   }
 
-  *nextDeliveryAt(receiver: string, after: number): Step<number | undefined> {
+  *nextDeliveryAt({ receiver, userId }: ReceiverKey, after: number): Step<number | undefined> {
     const rows = yield {
-      sql: `select next_at from delivery where receiver = ? and next_at > ?
+      sql: `select next_at from delivery where user_id = ? and receiver = ? and next_at > ?
         order by next_at limit 1`,
-      params: [receiver, after],
+      params: [userId, receiver, after],
     };
     return readFirst(rows, (row) => number(row, 'next_at'));
   }
 
-  *deliveryRecord({ endpointId, id }: JobKey): Step<Uint8Array | undefined> {
-    const rows = yield {
-      sql: 'select bytes from delivery_record where endpoint_id = ? and delivery_id = ?',
-      params: [endpointId, id],
-    };
-    return readFirst(rows, readBytes);
+  *deliveryPart(key: JobKey, at: number): Step<Uint8Array | undefined> {
+    return yield* readRecordPart(key, at);
   }
 
   *countDeliveries(): Step<{ endpointId: string; count: number }[]> {

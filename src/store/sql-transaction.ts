@@ -1,5 +1,6 @@
 // Every statement that writes, as the verbs of a Transaction, and the counting that goes with them.
 import type { JobStatus } from '../wire/job.ts';
+import { insertRecord, takeOverOutput } from './delivery-record.ts';
 import { describeChange, insertJobSql, listJobValues } from './job-row.ts';
 import { deleteParts, insertParts } from './payload-parts.ts';
 import { SqlReader } from './sql-reader.ts';
@@ -8,6 +9,7 @@ import {
   type EndpointBase,
   type JobKey,
   OWNER,
+  type RecordPiece,
   type ResourceKey,
   type Step,
   type StoredDelivery,
@@ -77,8 +79,9 @@ export class SqlTransaction extends SqlReader implements Transaction {
     yield* countChange(after.endpointId, { ...statuses, retried });
   }
 
-  *removeJob({ endpointId, id, status }: StoredJob): Step<void> {
+  *removeJob({ endpointId, id, status, webhook }: StoredJob): Step<void> {
     const params = [endpointId, id];
+    if (webhook !== null) yield* takeOverOutput({ endpointId, id });
     yield { sql: 'delete from job where endpoint_id = ? and id = ?', params };
     yield* deleteParts('job_input', { endpointId, id });
     yield { sql: 'delete from job_log where endpoint_id = ? and job_id = ?', params };
@@ -127,17 +130,17 @@ export class SqlTransaction extends SqlReader implements Transaction {
     };
   }
 
-  *insertDelivery(delivery: StoredDelivery, record: Uint8Array): Step<void> {
+  *insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): Step<void> {
     const { bytes, createdAt, endpointId, id, jobId, nextAt, receiver, tries, url } = delivery;
     yield {
-      sql: `insert into delivery (endpoint_id, id, job_id, url, receiver, created_at, bytes, tries,
-        next_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-      params: [endpointId, id, jobId, url, receiver, createdAt, bytes, tries, nextAt],
+      sql: `insert into delivery (endpoint_id, id, job_id, user_id, url, receiver, created_at,
+        bytes, tries, next_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+      params: [
+        ...[endpointId, id, jobId, delivery.userId, url, receiver, createdAt],
+        ...[bytes, tries, nextAt],
+      ],
     };
-    yield {
-      sql: 'insert into delivery_record (endpoint_id, delivery_id, bytes) values (?, ?, ?)',
-      params: [endpointId, id, record],
-    };
+    yield* insertRecord(delivery, record);
   }
 
   *postponeDelivery({ endpointId, id, nextAt, tries }: StoredDelivery): Step<void> {

@@ -145,14 +145,12 @@ export interface StoredJob {
 }
 
 /** A record that has to be posted somewhere. It outlives its job. */
-export interface StoredDelivery {
+export interface StoredDelivery extends ReceiverKey {
   endpointId: string;
   /** Sorts by the time at which the job ended. */
   id: string;
   jobId: string;
   url: string;
-  /** Host and port of the URL: what may be slow or dead as one. */
-  receiver: string;
   createdAt: number;
   /** Of the record. */
   bytes: number;
@@ -161,6 +159,17 @@ export interface StoredDelivery {
   /** Not to be tried before. */
   nextAt: number;
 }
+
+/** One receiver of one user: no user's deliveries wait behind those of another. */
+export interface ReceiverKey {
+  /** Owner of the endpoint. */
+  userId: string;
+  /** Host and port of the URL: what may be slow or dead as one. */
+  receiver: string;
+}
+
+/** A piece of a record: bytes, or the stored output of a job of the same endpoint, not copied. */
+export type RecordPiece = Uint8Array | { outputOf: JobKey };
 
 export interface StoredEndpoint {
   id: string;
@@ -251,8 +260,7 @@ export interface JobKey {
   id: string;
 }
 
-export interface DueDeliveries {
-  receiver: string;
+export interface DueDeliveries extends ReceiverKey {
   now: number;
   limit: number;
 }
@@ -297,16 +305,21 @@ export interface Reader {
   nextDueAt(): Step<number | undefined>;
   input(key: JobKey): Step<Uint8Array | undefined>;
   output(key: JobKey): Step<Uint8Array | undefined>;
+  /** Bytes of the stored output; 0 without one. */
+  outputBytes(key: JobKey): Step<number>;
   chunks(range: ChunkRange): Step<ChunkBatch[]>;
   log(range: LogRange): Step<Uint8Array>;
   /** Everyone to whom something has to be delivered, with the time of the first. */
-  receivers(): Step<{ receiver: string; nextAt: number }[]>;
+  receivers(): Step<(ReceiverKey & { nextAt: number })[]>;
   /** Those whose time has come, the earliest first. */
   dueDeliveries(due: DueDeliveries): Step<StoredDelivery[]>;
   /** The first time after `after` at which the receiver is to be tried. */
-  nextDeliveryAt(receiver: string, after: number): Step<number | undefined>;
-  /** The record as it was when the job ended: JSON. */
-  deliveryRecord(key: JobKey): Step<Uint8Array | undefined>;
+  nextDeliveryAt(receiver: ReceiverKey, after: number): Step<number | undefined>;
+  /**
+   * Part `at` (from 0) of the record as it was when the job ended: JSON, in parts of about 1 MB.
+   * Undefined behind the last part.
+   */
+  deliveryPart(key: JobKey, at: number): Step<Uint8Array | undefined>;
   countDeliveries(): Step<{ endpointId: string; count: number }[]>;
   worker(endpointId: string, id: string): Step<StoredWorker | undefined>;
   workers(): Step<StoredWorker[]>;
@@ -339,7 +352,7 @@ export interface Transaction extends Reader {
   dropChunks(key: JobKey): Step<void>;
   appendLog(key: JobKey, at: number, lines: Uint8Array): Step<void>;
   /** The caller has seen to it that the id is new. */
-  insertDelivery(delivery: StoredDelivery, record: Uint8Array): Step<void>;
+  insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): Step<void>;
   /** Writes its tries and its next time. */
   postponeDelivery(delivery: StoredDelivery): Step<void>;
   /** With its record. */

@@ -8,12 +8,21 @@ const RECORD = '{"id":"job-1","output":"ä"}';
 
 async function add(...deliveries: StoredDelivery[]): Promise<void> {
   await store.write(function* (tx) {
-    for (const delivery of deliveries) yield* tx.insertDelivery(delivery, bytesOf(RECORD));
+    for (const delivery of deliveries) yield* tx.insertDelivery(delivery, [bytesOf(RECORD)]);
   });
 }
 
 async function listDue(receiver: string, now: number, limit = 10): Promise<StoredDelivery[]> {
-  return store.read((tx) => tx.dueDeliveries({ receiver, now, limit }));
+  return store.read((tx) => tx.dueDeliveries({ userId: 'owner', receiver, now, limit }));
+}
+
+async function readRecord(id: string): Promise<string> {
+  const parts: Uint8Array[] = [];
+  for (let at = 0; ; at++) {
+    const part = await store.read((tx) => tx.deliveryPart(keyOf(id), at));
+    if (!part) return Buffer.concat(parts).toString();
+    parts.push(part);
+  }
 }
 
 export function describeDeliveries(): void {
@@ -30,17 +39,18 @@ export function describeDeliveries(): void {
     await add(delivery);
     expect(await listDue('[::1]:8080', 1_767_225_600_001)).toEqual([]);
     expect(await listDue('[::1]:8080', 1_767_225_600_002)).toEqual([delivery]);
-    const record = await store.read((tx) => tx.deliveryRecord(keyOf('d1')));
+    const record = await store.read((tx) => tx.deliveryPart(keyOf('d1'), 0));
     expect(textOf(record)).toBe(RECORD);
-    expect(await store.read((tx) => tx.deliveryRecord(keyOf('d2')))).toBeUndefined();
+    expect(await store.read((tx) => tx.deliveryPart(keyOf('d2'), 0))).toBeUndefined();
   });
 
-  it('are given to each receiver apart, the earliest first, at most so many', async () => {
+  it('are listed for one receiver of one user, the earliest first, up to a limit', async () => {
     await add(
       makeDelivery({ id: 'late', nextAt: 30 }),
       makeDelivery({ id: 'early', nextAt: 10 }),
       makeDelivery({ id: 'middle', nextAt: 20, endpointId: 'ep_other' }),
       makeDelivery({ id: 'foreign', nextAt: 5, receiver: 'other.example' }),
+      makeDelivery({ id: 'of another user', nextAt: 5, userId: 'grace' }),
     );
     expect(idsOf(await listDue('example.com', 30))).toEqual(['early', 'middle', 'late']);
     expect(idsOf(await listDue('example.com', 30, 2))).toEqual(['early', 'middle']);
@@ -48,16 +58,18 @@ export function describeDeliveries(): void {
     expect(idsOf(await listDue('unknown.example', 30))).toEqual([]);
   });
 
-  it('name every receiver once, with its first time', async () => {
+  it('name every receiver of a user once, with its first time', async () => {
     expect(await store.read((tx) => tx.receivers())).toEqual([]);
     await add(
       makeDelivery({ id: 'a', receiver: 'b.example', nextAt: 30 }),
       makeDelivery({ id: 'b', receiver: 'a.example', nextAt: 20 }),
       makeDelivery({ id: 'c', receiver: 'b.example', nextAt: 10 }),
+      makeDelivery({ id: 'd', receiver: 'b.example', nextAt: 5, userId: 'grace' }),
     );
     expect(await store.read((tx) => tx.receivers())).toEqual([
-      { receiver: 'a.example', nextAt: 20 },
-      { receiver: 'b.example', nextAt: 10 },
+      { userId: 'grace', receiver: 'b.example', nextAt: 5 },
+      { userId: 'owner', receiver: 'a.example', nextAt: 20 },
+      { userId: 'owner', receiver: 'b.example', nextAt: 10 },
     ]);
   });
 
@@ -67,7 +79,8 @@ export function describeDeliveries(): void {
       makeDelivery({ id: 'b', nextAt: 30 }),
       makeDelivery({ id: 'c', nextAt: 20, receiver: 'other.example' }),
     );
-    const next = (after: number) => store.read((tx) => tx.nextDeliveryAt('example.com', after));
+    const next = (after: number) =>
+      store.read((tx) => tx.nextDeliveryAt({ userId: 'owner', receiver: 'example.com' }, after));
     expect(await next(0)).toBe(10);
     expect(await next(10)).toBe(30);
     expect(await next(30)).toBeUndefined();
@@ -86,7 +99,7 @@ export function describeDeliveries(): void {
     await add(makeDelivery({ id: 'a' }), makeDelivery({ id: 'b' }));
     await store.write((tx) => tx.removeDelivery(keyOf('a')));
     expect(idsOf(await listDue('example.com', 2_000))).toEqual(['b']);
-    const read = (id: string) => store.read((tx) => tx.deliveryRecord(keyOf(id)));
+    const read = (id: string) => store.read((tx) => tx.deliveryPart(keyOf(id), 0));
     expect([await read('a'), textOf(await read('b'))]).toEqual([undefined, RECORD]);
   });
 
@@ -96,18 +109,34 @@ export function describeDeliveries(): void {
     await add(makeDelivery({ id: 'a', jobId: job.id }));
     await store.write((tx) => tx.removeJob(job));
     expect(idsOf(await listDue('example.com', 2_000))).toEqual(['a']);
-    const record = await store.read((tx) => tx.deliveryRecord(keyOf('a')));
+    const record = await store.read((tx) => tx.deliveryPart(keyOf('a'), 0));
     expect(textOf(record)).toBe(RECORD);
+  });
+
+  it('have the output of a job in their record, also when the job is gone', async () => {
+    const output = Buffer.alloc(2_500_000, 'x');
+    const job = makeJob({ id: 'job-1', status: 'COMPLETED', webhook: 'https://example.com/' });
+    await addJobs(store, [job]);
+    const bytes = await store.write(function* (tx) {
+      yield* tx.putOutput(job, output);
+      const record = [bytesOf('{"output":'), { outputOf: job }, bytesOf('}')];
+      yield* tx.insertDelivery(makeDelivery({ id: 'a' }), record);
+      return yield* tx.outputBytes(job);
+    });
+    expect(bytes).toBe(output.length);
+    expect(await readRecord('a')).toBe(`{"output":${output}}`);
+    await store.write((tx) => tx.removeJob(job));
+    expect(await readRecord('a')).toBe(`{"output":${output}}`);
   });
 
   it('are undone with the operation that inserted them', async () => {
     const failing = store.write(function* (tx) {
-      yield* tx.insertDelivery(makeDelivery({ id: 'a' }), bytesOf(RECORD));
+      yield* tx.insertDelivery(makeDelivery({ id: 'a' }), [bytesOf(RECORD)]);
       throw new Error('on purpose');
     });
     await expect(failing).rejects.toThrow('on purpose');
     expect(await store.read((tx) => tx.receivers())).toEqual([]);
-    expect(await store.read((tx) => tx.deliveryRecord(keyOf('a')))).toBeUndefined();
+    expect(await store.read((tx) => tx.deliveryPart(keyOf('a'), 0))).toBeUndefined();
   });
 
   it('are counted by endpoint', async () => {

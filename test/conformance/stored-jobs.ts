@@ -57,6 +57,7 @@ export function makeDelivery(changes: Partial<StoredDelivery> & { id: string }):
   return {
     endpointId: ENDPOINT,
     jobId: 'job-1',
+    userId: 'owner',
     url: 'https://example.com/done',
     receiver: 'example.com',
     createdAt: 1_000,

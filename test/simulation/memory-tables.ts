@@ -9,6 +9,8 @@ import {
   type JobListing,
   type LogRange,
   OWNER,
+  type ReceiverKey,
+  type RecordPiece,
   type ResourceKey,
   type ResourceListing,
   type Step,
@@ -53,7 +55,7 @@ export class MemoryTables implements Transaction {
   readonly #chunks = new Map<string, Chunks>();
   readonly #logs = new Map<string, LogPieces>();
   readonly #deliveries = new Map<string, StoredDelivery>();
-  readonly #records = new Map<string, Uint8Array>();
+  readonly #records = new Map<string, readonly Uint8Array[]>();
   readonly #workers = new Map<string, StoredWorker>();
   readonly #resources = new Map<string, StoredResource>();
   readonly #keys = new Map<string, StoredKey>();
@@ -144,31 +146,36 @@ export class MemoryTables implements Transaction {
     return found;
   }
 
+  *outputBytes(key: JobKey): Step<number> {
+    return this.#outputs.get(nameOf(key))?.length ?? 0;
+  }
+
   *log({ from, maxBytes, ...key }: LogRange): Step<Uint8Array> {
     const pieces = this.#logs.get(nameOf(key)) ?? [];
     return Buffer.concat(pieces.map(({ lines }) => lines)).subarray(from, from + maxBytes);
   }
 
-  *receivers(): Step<{ receiver: string; nextAt: number }[]> {
-    const first = new Map<string, number>();
-    for (const { receiver, nextAt } of this.#deliveries.values()) {
-      first.set(receiver, Math.min(first.get(receiver) ?? nextAt, nextAt));
+  *receivers(): Step<(ReceiverKey & { nextAt: number })[]> {
+    const first = new Map<string, ReceiverKey & { nextAt: number }>();
+    for (const { receiver, nextAt, userId } of this.#deliveries.values()) {
+      const name = `${userId} ${receiver}`;
+      const known = first.get(name)?.nextAt ?? nextAt;
+      first.set(name, { userId, receiver, nextAt: Math.min(known, nextAt) });
     }
-    const all = [...first].map(([receiver, nextAt]) => ({ receiver, nextAt }));
-    return sortBy(all, ({ receiver }) => receiver);
+    return sortBy([...first.values()], ({ receiver, userId }) => `${userId} ${receiver}`);
   }
 
-  *dueDeliveries({ receiver, now, limit }: DueDeliveries): Step<StoredDelivery[]> {
+  *dueDeliveries({ now, limit, ...receiver }: DueDeliveries): Step<StoredDelivery[]> {
     const due = this.#deliveriesTo(receiver).filter(({ nextAt }) => nextAt <= now);
     return due.slice(0, limit);
   }
 
-  *nextDeliveryAt(receiver: string, after: number): Step<number | undefined> {
+  *nextDeliveryAt(receiver: ReceiverKey, after: number): Step<number | undefined> {
     return this.#deliveriesTo(receiver).find(({ nextAt }) => nextAt > after)?.nextAt;
   }
 
-  *deliveryRecord(key: JobKey): Step<Uint8Array | undefined> {
-    return this.#records.get(nameOf(key));
+  *deliveryPart(key: JobKey, at: number): Step<Uint8Array | undefined> {
+    return this.#records.get(nameOf(key))?.[at];
   }
 
   *countDeliveries(): Step<{ endpointId: string; count: number }[]> {
@@ -317,9 +324,13 @@ export class MemoryTables implements Transaction {
     this.#set(this.#logs, nameOf(key), [...(this.#logs.get(nameOf(key)) ?? []), piece]);
   }
 
-  *insertDelivery(delivery: StoredDelivery, record: Uint8Array): Step<void> {
+  *insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): Step<void> {
     this.#set(this.#deliveries, nameOf(delivery), delivery);
-    this.#set(this.#records, nameOf(delivery), new Uint8Array(record));
+    const parts = record.map((piece) =>
+      piece instanceof Uint8Array ? piece : this.#outputs.get(nameOf(piece.outputOf)),
+    );
+    const copies = parts.filter((part) => part !== undefined).map((part) => new Uint8Array(part));
+    this.#set(this.#records, nameOf(delivery), copies);
   }
 
   *postponeDelivery({ nextAt, tries, ...key }: StoredDelivery): Step<void> {
@@ -344,8 +355,10 @@ export class MemoryTables implements Transaction {
     this.#set(this.#keys, key.id, key);
   }
 
-  #deliveriesTo(receiver: string): StoredDelivery[] {
-    const all = [...this.#deliveries.values()].filter((delivery) => delivery.receiver === receiver);
+  #deliveriesTo({ receiver, userId }: ReceiverKey): StoredDelivery[] {
+    const all = [...this.#deliveries.values()].filter(
+      (delivery) => delivery.receiver === receiver && delivery.userId === userId,
+    );
     return sortBy(all, ({ nextAt }) => nextAt);
   }
 

@@ -1,120 +1,133 @@
-// Who gets a try: limits in all and for each receiver, and that those that fail hold up nobody.
+// Which receiver gets an attempt: limits in all, of one user and of one receiver, and that receivers
+// which fail or hang hold up nobody.
 import { describe, expect, it } from 'vitest';
 import { Receivers } from '../../../src/queue/receivers.ts';
 
-function make({ maxBytes = 100, maxConcurrent = 8, maxPerReceiver = 3 } = {}): Receivers {
-  return new Receivers({ maxBytes, maxConcurrent, maxPerReceiver });
+const LIMITS = { maxConcurrent: 8, maxPerReceiver: 3, maxPerUser: 8, maxUnprovenPerUser: 4 };
+
+function make(limits: Partial<typeof LIMITS> = {}): Receivers {
+  return new Receivers({ ...LIMITS, ...limits });
 }
 
-/** It has failed before and has more to come. */
-function letFail(receivers: Receivers, name: string, nextAt = 0): void {
-  const end = receivers.begin(name);
-  receivers.note(name, nextAt);
-  end(false);
+function keyOf(receiver: string, userId = 'ada') {
+  return { userId, receiver };
+}
+
+/** It has answered before and has more to come. */
+function prove(receivers: Receivers, name: string, userId = 'ada'): void {
+  const end = receivers.begin(keyOf(name, userId));
+  receivers.note(keyOf(name, userId), 0);
+  end(true);
 }
 
 describe('receivers', () => {
   it('are ready when their time has come, the longest due first', () => {
     const receivers = make();
-    receivers.note('b', 20);
-    receivers.note('a', 10);
-    receivers.note('c', 30);
+    receivers.note(keyOf('b'), 20);
+    receivers.note(keyOf('a'), 10);
+    receivers.note(keyOf('c'), 30);
     expect(receivers.nextAt()).toBe(10);
-    expect(receivers.listReady(20)).toEqual(['a', 'b']);
+    expect(receivers.listReady(20)).toEqual([keyOf('a'), keyOf('b')]);
   });
 
-  it('keep the earliest of their times, until they are looked up', () => {
+  it('keep the earliest of their times, until their deliveries are read', () => {
     const receivers = make();
-    receivers.note('a', 10);
-    receivers.note('a', 20);
+    receivers.note(keyOf('a'), 10);
+    receivers.note(keyOf('a'), 20);
     expect(receivers.nextAt()).toBe(10);
-    receivers.beginLook('a');
+    receivers.beginLook(keyOf('a'));
     expect(receivers.nextAt()).toBe(Number.POSITIVE_INFINITY);
-    receivers.note('a', 20);
+    receivers.note(keyOf('a'), 20);
     expect(receivers.nextAt()).toBe(20);
   });
 
-  it('get so many tries at a time and no more', () => {
+  it('get one attempt at a time until one succeeds, then several', () => {
     const receivers = make();
-    receivers.note('a', 0);
-    const ends = [receivers.begin('a'), receivers.begin('a'), receivers.begin('a')];
-    expect(receivers.roomFor('a')).toBe(0);
+    receivers.note(keyOf('a'), 0);
+    const end = receivers.begin(keyOf('a'));
+    expect(receivers.roomFor(keyOf('a'))).toBe(0);
     expect(receivers.listReady(0)).toEqual([]);
     expect(receivers.nextAt()).toBe(Number.POSITIVE_INFINITY);
-    ends[0]?.(true);
-    expect(receivers.roomFor('a')).toBe(1);
-    expect(receivers.listReady(0)).toEqual(['a']);
+    end(true);
+    expect(receivers.roomFor(keyOf('a'))).toBe(3);
+    expect(receivers.listReady(0)).toEqual([keyOf('a')]);
   });
 
-  it('share the tries that there are in all', () => {
-    const receivers = make({ maxConcurrent: 4 });
-    for (const name of ['a', 'a', 'a', 'b']) receivers.begin(name);
-    receivers.note('c', 0);
+  it('get one attempt at a time again after one failed', () => {
+    const receivers = make();
+    prove(receivers, 'a');
+    receivers.begin(keyOf('a'))(false);
+    expect(receivers.roomFor(keyOf('a'))).toBe(1);
+  });
+
+  it('are neither better nor worse for an attempt that was broken off', () => {
+    const receivers = make();
+    prove(receivers, 'a');
+    receivers.begin(keyOf('a'))(undefined);
+    expect(receivers.roomFor(keyOf('a'))).toBe(3);
+  });
+
+  it('share the attempts that there are in all', () => {
+    const receivers = make({ maxConcurrent: 2 });
+    for (const name of ['a', 'b']) {
+      prove(receivers, name);
+      receivers.begin(keyOf(name));
+    }
+    receivers.note(keyOf('c', 'grace'), 0);
     expect(receivers.listReady(0)).toEqual([]);
   });
 
-  it('that failed get one try at a time, until one succeeds', () => {
-    const receivers = make();
-    letFail(receivers, 'a');
-    expect(receivers.roomFor('a')).toBe(1);
-    const end = receivers.begin('a');
-    expect(receivers.roomFor('a')).toBe(0);
-    end(true);
-    expect(receivers.roomFor('a')).toBe(3);
-  });
-
-  it('whose try was broken off are neither better nor worse for it', () => {
-    const receivers = make();
-    letFail(receivers, 'a');
-    receivers.begin('a')(undefined);
-    expect(receivers.roomFor('a')).toBe(1);
-  });
-
-  it('that failed never have more than half of all tries', () => {
+  it('that are not proven never have more than half of all attempts', () => {
     const receivers = make({ maxConcurrent: 4 });
-    for (const name of ['a', 'b', 'c']) letFail(receivers, name);
-    receivers.begin('a');
-    receivers.begin('b');
-    expect(receivers.roomFor('c')).toBe(0);
-    expect(receivers.roomFor('healthy')).toBeGreaterThan(0);
+    receivers.begin(keyOf('a'));
+    receivers.begin(keyOf('b'));
+    expect(receivers.roomFor(keyOf('c'))).toBe(0);
+    prove(receivers, 'proven', 'grace');
+    expect(receivers.roomFor(keyOf('proven', 'grace'))).toBe(2);
   });
 
-  it('get no more bytes than fit, and one record that never fits', () => {
-    const receivers = make();
-    expect(receivers.hasRoomOf('a', 500)).toBe(true);
-    const end = receivers.begin('a', 60);
-    expect(receivers.hasRoomOf('b', 40)).toBe(true);
-    expect(receivers.hasRoomOf('b', 41)).toBe(false);
-    end(true);
-    expect(receivers.hasRoomOf('b', 41)).toBe(true);
+  it('of one user get so many attempts and no more, proven or not', () => {
+    const receivers = make({ maxPerUser: 3, maxUnprovenPerUser: 2 });
+    receivers.begin(keyOf('a'));
+    receivers.begin(keyOf('b'));
+    expect(receivers.roomFor(keyOf('c'))).toBe(0);
+    expect(receivers.roomFor(keyOf('c', 'grace'))).toBe(1);
+    prove(receivers, 'd', 'grace');
+    for (let n = 0; n < 3; n++) receivers.begin(keyOf('d', 'grace'));
+    expect(receivers.roomFor(keyOf('e', 'grace'))).toBe(0);
   });
 
-  it('that failed never have more than half of all bytes, so that others have some', () => {
+  it('of the least busy user come first', () => {
     const receivers = make();
-    for (const name of ['a', 'b']) letFail(receivers, name);
-    const end = receivers.begin('a', 40);
-    expect(receivers.hasRoomOf('b', 10)).toBe(true);
-    expect(receivers.hasRoomOf('b', 11)).toBe(false);
-    expect(receivers.hasRoomOf('healthy', 60)).toBe(true);
-    end(false);
-    expect(receivers.hasRoomOf('b', 100)).toBe(true);
+    receivers.begin(keyOf('busy'));
+    receivers.note(keyOf('a'), 0);
+    receivers.note(keyOf('b', 'grace'), 5);
+    expect(receivers.listReady(5)).toEqual([keyOf('b', 'grace'), keyOf('a')]);
+  });
+
+  it('of the same name and another user fail apart', () => {
+    const receivers = make();
+    prove(receivers, 'a');
+    prove(receivers, 'a', 'grace');
+    receivers.begin(keyOf('a', 'grace'))(false);
+    expect(receivers.roomFor(keyOf('a'))).toBe(3);
   });
 
   it('are forgotten when there is nothing for them', () => {
     const receivers = make();
-    letFail(receivers, 'a', 50);
-    receivers.beginLook('a');
-    receivers.endLook('a');
-    expect(receivers.roomFor('a')).toBe(3);
+    prove(receivers, 'a');
+    receivers.beginLook(keyOf('a'));
+    receivers.endLook(keyOf('a'));
+    expect(receivers.roomFor(keyOf('a'))).toBe(1);
   });
 
-  it('are not forgotten while they are looked up or tried', () => {
+  it('are not forgotten while their deliveries are read or attempted', () => {
     const receivers = make();
-    letFail(receivers, 'a');
-    receivers.beginLook('a');
-    const end = receivers.begin('a');
-    receivers.endLook('a');
-    expect(receivers.roomFor('a')).toBe(0);
+    prove(receivers, 'a');
+    receivers.beginLook(keyOf('a'));
+    const end = receivers.begin(keyOf('a'));
+    receivers.endLook(keyOf('a'));
+    expect(receivers.roomFor(keyOf('a'))).toBe(2);
     end(undefined);
   });
 });

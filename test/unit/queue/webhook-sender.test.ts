@@ -35,7 +35,17 @@ async function send(
   url: string,
   options: Partial<HttpWebhookSenderOptions> = {},
 ): Promise<Try | undefined> {
-  return createSender(options).send(makeDelivery({ id: 'd-1', url, tries: 2 }), RECORD, NEVER);
+  const delivery = makeDelivery({ id: 'd-1', url, tries: 2, bytes: RECORD.length });
+  return createSender(options).send(delivery, inParts(RECORD), NEVER);
+}
+
+/** Of few bytes each. */
+function inParts(record: Uint8Array, partBytes = 7) {
+  return async function* () {
+    for (let at = 0; at < record.length; at += partBytes) {
+      yield record.subarray(at, at + partBytes);
+    }
+  };
 }
 
 interface Received {
@@ -86,6 +96,31 @@ describe('a webhook', () => {
     const secret = deriveEndpointSecret(SECRET, 'ep_test');
     const record = await verifyWebhook({ secret, body: first.body, signature: signatureOf(first) });
     expect(record).toEqual(JSON.parse(RECORD.toString()));
+  });
+
+  it('that is large is sent part by part, whole and signed, to a slow receiver too', async () => {
+    const received: Received[] = [];
+    const takeIn = receive(received, (_, response) => response.end());
+    await using server = await startServer((request, response) => {
+      request.pause();
+      setTimeout(() => takeIn(request, response), 50);
+    });
+    const record = Buffer.from(JSON.stringify({ output: 'ä'.repeat(4_000_000) }));
+    const delivery = makeDelivery({ id: 'd-1', url: server.url, bytes: record.length });
+    // Parts with memory of their own, as the store's: the sender frees them.
+    const parts = async function* () {
+      for await (const part of inParts(record, 1_000_000)()) yield new Uint8Array(part);
+    };
+
+    const made = await createSender().send(delivery, parts, NEVER);
+
+    expect(made).toMatchObject({ result: '2xx' });
+    const [first] = received;
+    if (!first) throw new Error('nothing came');
+    expect(first.headers['content-length']).toBe(String(record.length));
+    expect(first.body.equals(record)).toBe(true);
+    const secret = deriveEndpointSecret(SECRET, 'ep_test');
+    await verifyWebhook({ secret, body: first.body, signature: signatureOf(first) });
   });
 
   it('is signed with each of several secrets, and not with those of another endpoint', async () => {
@@ -158,8 +193,9 @@ describe('a webhook', () => {
 
   it('has more time to arrive the larger it is', async () => {
     await using server = await startServer(() => {});
-    const delivery = makeDelivery({ id: 'd', url: server.url });
-    const made = await createSender({ timeoutMs: 1 }).send(delivery, Buffer.alloc(25_600), NEVER);
+    const delivery = makeDelivery({ id: 'd', url: server.url, bytes: 25_600 });
+    const record = inParts(Buffer.alloc(25_600), 1_024);
+    const made = await createSender({ timeoutMs: 1 }).send(delivery, record, NEVER);
     expect(made).toEqual({ result: 'timeout', detail: 'no answer within 101 ms' });
   });
 
@@ -200,8 +236,8 @@ describe('a webhook', () => {
   it('that is broken off ends without a result', async () => {
     const controller = new AbortController();
     await using server = await startServer(() => controller.abort());
-    const delivery = makeDelivery({ id: 'd', url: server.url });
-    expect(await createSender().send(delivery, RECORD, controller.signal)).toBeUndefined();
+    const delivery = makeDelivery({ id: 'd', url: server.url, bytes: RECORD.length });
+    expect(await createSender().send(delivery, inParts(RECORD), controller.signal)).toBeUndefined();
   });
 });
 
@@ -300,7 +336,8 @@ it('a sender that is closed keeps no connection', async () => {
     response.end();
   });
   const sender = createSender();
-  await sender.send(makeDelivery({ id: 'd', url: server.url }), RECORD, NEVER);
+  const delivery = makeDelivery({ id: 'd', url: server.url, bytes: RECORD.length });
+  await sender.send(delivery, inParts(RECORD), NEVER);
   await sender.close();
   await sender.close();
   await closed.promise;

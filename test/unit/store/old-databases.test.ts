@@ -11,6 +11,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { insertJobSql, listJobValues } from '../../../src/store/job-row.ts';
 import { MIGRATIONS, migrate } from '../../../src/store/migrations.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { OWNER } from '../../../src/store/store.ts';
 import { ENDPOINT, makeDelivery, makeJob, makeLease } from '../../conformance/stored-jobs.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'millrace-old-'));
@@ -18,6 +19,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const migrator = fileURLToPath(new URL('../../support/stuck-migrator.ts', import.meta.url));
 const WEBHOOKS_SINCE = 3;
+const RECORD_PARTS_SINCE = 7;
 const versions = MIGRATIONS.map((_, index) => index + 1);
 
 const key = { endpointId: ENDPOINT, id: 'done' };
@@ -98,7 +100,8 @@ function makeOldDatabase(version: number): string {
       ...times,
     });
     const record = { delivery_id: id, bytes: Buffer.from('the record') };
-    insert(database, 'delivery_record', { endpoint_id, ...record });
+    const part = version >= RECORD_PARTS_SINCE ? { at: 0 } : {};
+    insert(database, 'delivery_record', { endpoint_id, ...record, ...part });
   }
   database.close();
   return path;
@@ -112,7 +115,7 @@ async function readAll(path: string) {
       const range = { ...key, from: 0, maxBytes: 1_000 };
       const texts = [yield* tx.input(key), yield* tx.output(key), yield* tx.log(range)];
       const [chunks] = yield* tx.chunks({ ...range, attempt: 1 });
-      const due = { receiver: delivery.receiver, now: delivery.nextAt, limit: 9 };
+      const due = { userId: OWNER, receiver: delivery.receiver, now: delivery.nextAt, limit: 9 };
       return {
         endpoint: yield* tx.endpoint(ENDPOINT),
         jobs: [yield* tx.job(key), yield* tx.job({ ...key, id: 'running' })],
@@ -126,7 +129,7 @@ async function readAll(path: string) {
         ]),
         keys: (yield* tx.keys()).map(({ hash, scopes }) => [hash, scopes]),
         deliveries: yield* tx.dueDeliveries(due),
-        record: Buffer.from((yield* tx.deliveryRecord(delivery)) ?? []).toString(),
+        record: Buffer.from((yield* tx.deliveryPart(delivery, 0)) ?? []).toString(),
       };
     });
   } finally {

@@ -60,6 +60,7 @@ const reads: [string, () => Step<unknown>, string][] = [
   ['jobByIdempotencyKey', () => reader.jobByIdempotencyKey('e', 'k'), 'job_idempotent'],
   ['input', () => reader.input(key), '(endpoint_id=? AND job_id=?)'],
   ['output', () => reader.output(key), '(endpoint_id=? AND job_id=?)'],
+  ['outputBytes', () => reader.outputBytes(key), '(endpoint_id=? AND job_id=?)'],
   [
     'chunks',
     () => reader.chunks(range(3)),
@@ -69,15 +70,15 @@ const reads: [string, () => Step<unknown>, string][] = [
   ['receivers', () => reader.receivers(), 'delivery_due'],
   [
     'dueDeliveries',
-    () => reader.dueDeliveries({ receiver: 'r', now: 1, limit: 5 }),
-    'delivery_due (receiver=? AND next_at<?)',
+    () => reader.dueDeliveries({ userId: 'u', receiver: 'r', now: 1, limit: 5 }),
+    'delivery_due (user_id=? AND receiver=? AND next_at<?)',
   ],
   [
     'nextDeliveryAt',
-    () => reader.nextDeliveryAt('r', 1),
-    'delivery_due (receiver=? AND next_at>?)',
+    () => reader.nextDeliveryAt({ userId: 'u', receiver: 'r' }, 1),
+    'delivery_due (user_id=? AND receiver=? AND next_at>?)',
   ],
-  ['deliveryRecord', () => reader.deliveryRecord(key), '(endpoint_id=? AND delivery_id=?)'],
+  ['deliveryPart', () => reader.deliveryPart(key, 0), '(endpoint_id=? AND delivery_id=? AND at=?)'],
   ['keyByHash', () => reader.keyByHash('h'), '(hash=?)'],
 ];
 

@@ -1,0 +1,69 @@
+// The record of a delivery as rows of bounded size. A job's output is not copied: its rows are referred
+// to, and taken over only when the job is removed before the delivery has ended.
+import { measureParts, PART_BYTES } from './payload-parts.ts';
+import { bytes } from './rows.ts';
+import type { JobKey, Query, RecordPiece, Step } from './store.ts';
+
+export function* insertRecord(key: JobKey, pieces: readonly RecordPiece[]): Step<void> {
+  let at = 0;
+  for (const piece of pieces) {
+    if (piece instanceof Uint8Array) {
+      for (let from = 0; from < piece.length; from += PART_BYTES) {
+        yield insertPart(key, at++, piece.subarray(from, from + PART_BYTES));
+      }
+    } else {
+      const { parts } = yield* measureParts('job_output', piece.outputOf);
+      for (let part = 0; part < parts; part++) {
+        yield referToPart(key, at++, { jobId: piece.outputOf.id, part });
+      }
+    }
+  }
+}
+
+function insertPart({ endpointId, id }: JobKey, at: number, bytes: Uint8Array): Query {
+  return {
+    sql: 'insert into delivery_record (endpoint_id, delivery_id, at, bytes) values (?, ?, ?, ?)',
+    params: [endpointId, id, at, bytes],
+  };
+}
+
+function referToPart(
+  { endpointId, id }: JobKey,
+  at: number,
+  { jobId, part }: { jobId: string; part: number },
+): Query {
+  return {
+    sql: `insert into delivery_record (endpoint_id, delivery_id, at, source_job, source_at)
+      select ?, ?, ?, job_id, at from job_output
+      where endpoint_id = ? and job_id = ? order by at limit 1 offset ?`,
+    params: [endpointId, id, at, endpointId, jobId, part],
+  };
+}
+
+export function* readRecordPart(
+  { endpointId, id }: JobKey,
+  at: number,
+): Step<Uint8Array | undefined> {
+  const [row] = yield {
+    sql: `select coalesce(record.bytes, output.bytes) as bytes
+      from delivery_record as record left join job_output as output
+        on output.endpoint_id = record.endpoint_id and output.job_id = record.source_job
+        and output.at = record.source_at
+      where record.endpoint_id = ? and record.delivery_id = ? and record.at = ?`,
+    params: [endpointId, id, at],
+  };
+  return row && row['bytes'] !== null ? bytes(row, 'bytes') : undefined;
+}
+
+/** Before the job's output is deleted. */
+export function* takeOverOutput({ endpointId, id }: JobKey): Step<void> {
+  yield {
+    sql: `update delivery_record set source_job = null, source_at = null, bytes = (
+        select bytes from job_output as output
+        where output.endpoint_id = delivery_record.endpoint_id
+          and output.job_id = delivery_record.source_job
+          and output.at = delivery_record.source_at)
+      where endpoint_id = ? and source_job = ?`,
+    params: [endpointId, id],
+  };
+}
