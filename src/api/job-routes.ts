@@ -10,7 +10,7 @@ import type { HttpBounds } from './bounds.ts';
 import { JSON_MEDIA_TYPE, sendBytes } from './byte-reply.ts';
 import { describeNext, readPage } from './paging.ts';
 import { abortWhenGone } from './problem-reply.ts';
-import { type QueryValues, readInteger, readStatus } from './query.ts';
+import { type IntegerRange, type QueryValues, readInteger, readStatus } from './query.ts';
 import { readUser } from './resource-requests.ts';
 
 /** Of operations that take no body: enough for an empty object with some space. */
@@ -163,8 +163,9 @@ export function sendJson(reply: FastifyReply, value: object): FastifyReply {
 export async function setTtl(
   queue: Queue,
   { holder, params, query }: FastifyRequest<JobRoute>,
+  range: IntegerRange = LIMITS.ttlMs,
 ): Promise<void> {
-  const ttlMs = readInteger(query, 'ttl', LIMITS.ttlMs);
+  const ttlMs = readInteger(query, 'ttl', range);
   if (ttlMs === undefined) return;
   requireScope(holder, 'jobs:write', params.endpoint);
   await queue.jobs.setTtl(readJobKey(params), ttlMs);

@@ -42,8 +42,8 @@ const PROBLEM_FORM: ErrorForm = {
 export interface ProblemReplyOptions {
   log: Log;
   clock: Clock;
-  /** Default: application/problem+json. */
-  form?: ErrorForm;
+  /** The form for the request's path. Default: application/problem+json. */
+  formFor?: (url: string) => ErrorForm | undefined;
 }
 
 export class ProblemReplies {
@@ -56,7 +56,7 @@ export class ProblemReplies {
   /** Answers with the error; one that is not meant to be seen is logged under an id. */
   send(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
     const problem = toProblem(error) ?? this.#hide(error, request);
-    const { form = PROBLEM_FORM } = this.#options;
+    const form = this.#options.formFor?.(request.url) ?? PROBLEM_FORM;
     reply.code(form.status(problem)).header('content-type', form.mediaType);
     if (problem.code === 'unauthorized')
       reply.header('www-authenticate', 'Bearer realm="millrace"');

@@ -1,8 +1,6 @@
 // The operations of an endpoint as clients of RunPod's API call them and read the answers. The queue
 // behind them, and its jobs, are the same as below the service's own paths.
 import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
-import type { Clock } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
 import type { ReadRecord } from '../queue/jobs.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { StreamPage } from '../queue/streams.ts';
@@ -19,31 +17,29 @@ import {
   sendJson,
   setTtl,
 } from './job-routes.ts';
-import { abortWhenGone, ProblemReplies } from './problem-reply.ts';
+import { abortWhenGone } from './problem-reply.ts';
 import { readInteger } from './query.ts';
 import { readUser } from './resource-requests.ts';
-import { RUNPOD_ERRORS } from './runpod-errors.ts';
 import { readRunpodSubmission } from './runpod-submission.ts';
 import type { StreamCursors } from './stream-cursors.ts';
 
 /** runpod-python gives up on a stream request after 10 s: the answer has to be there before, ms. */
 const STREAM_WAIT_MS = 8_000;
 
+/** RunPod documents `?ttl=6000`, below the least that its `policy.ttl` may be. */
+const STATUS_TTL_MS = { min: 1_000, max: LIMITS.ttlMs.max };
+
 export interface RunpodClientRoutesOptions {
   queue: Queue;
   cursors: StreamCursors;
-  log: Log;
-  clock: Clock;
   bounds: Pick<HttpBounds, 'maxBesideInputBytes'>;
 }
 
-/** `app` has to give bodies as Buffers, of whatever media type. Its errors are answered in their form. */
+/** `app` has to give bodies as Buffers, of whatever media type, and errors in the form of that API. */
 export function addRunpodClientRoutes(
   app: FastifyInstance,
   options: RunpodClientRoutesOptions,
 ): void {
-  const problems = new ProblemReplies({ ...options, form: RUNPOD_ERRORS });
-  app.setErrorHandler((error, request, reply) => problems.send(error, request, reply));
   addSubmitting(app, options);
   addReading(app, options);
   addChanging(app, options);
@@ -100,7 +96,7 @@ function addReading(app: FastifyInstance, { cursors, queue }: RunpodClientRoutes
     ...options,
     url: place(routes.status),
     handler: async (request, reply) => {
-      await setTtl(queue, request);
+      await setTtl(queue, request, STATUS_TTL_MS);
       return sendRecord(reply, await queue.jobs.record(readJobKey(request.params)));
     },
   });

@@ -1,5 +1,6 @@
 // Errors as clients of RunPod's API know them: JSON with one text, and the few statuses of that API.
 import type { ProblemCode } from '../wire/problem.ts';
+import { RUNPOD_BASE } from '../wire/routes.ts';
 import { JSON_MEDIA_TYPE } from './byte-reply.ts';
 import type { ErrorForm } from './problem-reply.ts';
 
@@ -8,6 +9,10 @@ const STATUSES: Partial<Record<ProblemCode, number>> = {
   conflict: 400,
   invalid: 400,
 };
+
+export function isBelowRunpod(url: string): boolean {
+  return url.startsWith(`${RUNPOD_BASE}/`);
+}
 
 export const RUNPOD_ERRORS: ErrorForm = {
   mediaType: JSON_MEDIA_TYPE,

@@ -79,16 +79,17 @@ export function readTakeSigns({ params }: WorkerCall, headers: IncomingHttpHeade
   return { isIdle, isNew: isIdle && !JOB_ID_FORM.test(String(headers['x-request-id'] ?? '')) };
 }
 
+/** The first attempt has the id that the client holds: handlers put it into file names and logs. */
 export function nameAttempt({ attempt, jobId }: { jobId: string; attempt: number }): string {
-  return `${jobId}-a${attempt}`;
+  return attempt === 1 ? jobId : `${jobId}-a${attempt}`;
 }
 
 /** Undefined for what this platform never handed out. */
 export function readAttemptName(name: string): { jobId: string; attempt: number } | undefined {
   const parts = /^(.+)-a(\d{1,9})$/.exec(name);
-  const jobId = parts?.[1] ?? '';
+  const jobId = parts?.[1] ?? name;
   if (jobId === '' || jobId.length > MAX_JOB_ID_LENGTH) return undefined;
-  return { jobId, attempt: Number(parts?.[2]) };
+  return { jobId, attempt: Number(parts?.[2] ?? '1') };
 }
 
 function toWorkerId(name: string): string {

@@ -37,9 +37,10 @@ import { mayUpgrade, serveExpectations, serveUpgrades } from './lb-upgrade.ts';
 import { createMetrics } from './metrics.ts';
 import { addOpenApiRoutes } from './openapi-routes.ts';
 import { addPodBodyRoutes, addPodRoutes } from './pod-routes.ts';
-import { endWithProblem, ProblemReplies } from './problem-reply.ts';
+import { type ErrorForm, endWithProblem, ProblemReplies } from './problem-reply.ts';
 import type { RateGate } from './rate-limit.ts';
 import { addRunpodClientRoutes } from './runpod-client-routes.ts';
+import { isBelowRunpod, RUNPOD_ERRORS } from './runpod-errors.ts';
 import { addRunpodWorkerRoutes } from './runpod-worker-routes.ts';
 import { addScalerRoutes, type ScalerRoutesOptions } from './scaler-routes.ts';
 import { SOUND_STORE, type StoreStatus } from './store-status.ts';
@@ -155,7 +156,7 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
   const { clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
   const bounds = completeBounds(options.bounds);
   const { store = SOUND_STORE } = options;
-  const problems = new ProblemReplies({ log, clock });
+  const problems = new ProblemReplies({ log, clock, formFor: findErrorForm });
   const metrics = createMetrics({
     registry: registry ?? new Registry(),
     queue,
@@ -207,9 +208,7 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
     addSystemRoutes(scope, { endpoints, metrics, version, isReady, store });
     addOpenApiRoutes(scope, { version });
   });
-  addBodyScope(app, '*', (scope) =>
-    addRunpodClientRoutes(scope, { queue, cursors, log, clock, bounds }),
-  );
+  addBodyScope(app, '*', (scope) => addRunpodClientRoutes(scope, { queue, cursors, bounds }));
   addBodyScope(app, '*', (scope) => addRunpodWorkerRoutes(scope, { ...worker, queue, clock, log }));
   return { app, routes, workers: worker };
 }
@@ -252,6 +251,11 @@ function createListener(
   server.on('checkExpectation', note);
   connections.watch(server, tls ? 'secureConnection' : 'connection');
   return server;
+}
+
+/** Unknown paths and methods are answered in the form of the API that they lie below. */
+function findErrorForm(url: string): ErrorForm | undefined {
+  return isBelowRunpod(url) ? RUNPOD_ERRORS : undefined;
 }
 
 /** Routes whose bodies are Buffers, of one media type or any; other types get 415. */

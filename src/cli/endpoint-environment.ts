@@ -18,6 +18,9 @@ export const environmentOptions = {
     default: 10,
     help: 'env --runpod: how often the worker says that it is there; a lease lasts three times as long',
   }),
+  skipSystemChecks: flag({
+    help: "env --runpod: leave out runpod-python's own checks at its start, one of which connects to 8.8.8.8: for sites without a way out",
+  }),
 } as const;
 
 export interface WorkerEnvironment {
@@ -28,6 +31,7 @@ export interface WorkerEnvironment {
   runpod: boolean;
   pingSeconds: number;
   workerId: string | undefined;
+  skipSystemChecks: boolean;
 }
 
 /** @throws UsageError */
@@ -66,6 +70,7 @@ function describeRunpodWorker(worker: WorkerEnvironment & { key: string }): Reco
     RUNPOD_AI_API_KEY: key,
     RUNPOD_POD_ID: workerId,
     RUNPOD_ENDPOINT_ID: endpoint,
+    ...(worker.skipSystemChecks && { RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'true' }),
   };
 }
 

@@ -1,7 +1,7 @@
 // The inputs that a worker under test is sent: what its handler has to be able to do.
 
 export type Deed =
-  /** Returns `value`, after `ms`. */
+  /** Returns `value`, after `ms`; over RunPod's protocol it may yield it instead. */
   | { do: 'echo'; value: unknown; ms?: number }
   /** Yields `{"index": 0, "text": "xx…"}` and so on, `count` in all, each text of `bytes` x. */
   | { do: 'stream'; count: number; bytes: number }

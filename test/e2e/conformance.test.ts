@@ -125,6 +125,16 @@ describe('a RunPod worker of another making', () => {
     expect(await judge(area)).toMatchObject({ code: 0, failing: [] });
   });
 
+  it('passes with a handler that yields throughout', { timeout: LIMIT_MS }, async () => {
+    expect(await judge('done', 'yields all')).toMatchObject({ code: 0, failing: [] });
+  });
+
+  it('fails with one that yields something else', { timeout: LIMIT_MS }, async () => {
+    const rule = 'posts what the handler returned or yielded, once';
+    const failing = expect.arrayContaining([rule]);
+    expect(await judge('done', 'yields another value')).toMatchObject({ code: 1, failing });
+  });
+
   it.each([
     [
       'posts chunks of any size',

@@ -41,7 +41,9 @@ async function run({ id, input }) {
   if (input.do === 'fail') return done({ error: JSON.stringify({ error_message: input.message }) });
   if (input.do === 'echo') {
     await sleep(input.ms ?? 0);
-    return done({ output: input.value });
+    if (!oddity.startsWith('yields')) return done({ output: input.value });
+    await stream(oddity === 'yields another value' ? 'another' : input.value);
+    return done({ output: [] }, true);
   }
   for (let index = 0; index < input.count; index++) {
     const value = { index, text: 'x'.repeat(input.bytes) };

@@ -174,6 +174,20 @@ describe('status', () => {
   });
 });
 
+describe('status?ttl=', () => {
+  it('takes the 6 s of the example in RunPod’s documentation, and no less than 1 s', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock });
+    const id = await submit(platform);
+    expect(await read(platform, `status/${id}?ttl=6000`)).toMatchObject({ status: 'IN_QUEUE' });
+    expect((await platform.call(`${BASE}/status/${id}?ttl=999`)).status).toBe(400);
+
+    await clock.advance(6_000);
+
+    expect((await platform.call(`${BASE}/status/${id}`)).status).toBe(404);
+  });
+});
+
 describe('stream', () => {
   it('gives each chunk once, and no final status while chunks remain', async () => {
     const platform = await startPlatform();
@@ -312,6 +326,31 @@ describe('a call that cannot be served', () => {
       expect(answer.status).toBe(status);
       expect(await readJson(answer)).toEqual({ error: expect.any(String) });
     }
+  });
+
+  it.each([
+    ['GET', `${BASE}/nothing`, 404],
+    ['GET', '/runpod/v2', 404],
+    ['GET', `${BASE}/requests?limit=5`, 404],
+    ['GET', `${BASE}/run`, 405],
+    ['DELETE', `${BASE}/status/x`, 405],
+    ['GET', `${BASE}/status/${'x'.repeat(300)}`, 404],
+    ['GET', `${BASE}/status/%zz`, 400],
+  ])(
+    '(%s %s) where there is nothing is answered %i in that form, too',
+    async (method, path, status) => {
+      const platform = await startPlatform();
+      const answer = await platform.call(path, { method });
+      expect(answer.status).toBe(status);
+      expect(answer.headers.get('content-type')).toMatch(/^application\/json(;|$)/);
+      expect(await readJson(answer)).toEqual({ error: expect.any(String) });
+    },
+  );
+
+  it('on another path has the form of problems', async () => {
+    const platform = await startPlatform();
+    const answer = await platform.call('/runpods/v2');
+    expect(answer.headers.get('content-type')).toBe('application/problem+json');
   });
 
   it('tells nothing of what went wrong inside', async () => {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import {
+  nameAttempt,
   readAttemptName,
   readBatchSize,
   readNamedJobs,
@@ -71,7 +72,13 @@ describe('the name of an attempt', () => {
     expect(readAttemptName('sync-0192-a-a12')).toEqual({ jobId: 'sync-0192-a', attempt: 12 });
   });
 
-  it.each(['', 'x', '-a1', 'x-a', 'x-a1b', `${'x'.repeat(129)}-a1`])('is not "%s"', (name) => {
+  it('is the job alone for the first one', () => {
+    expect(nameAttempt({ jobId: 'sync-0192', attempt: 1 })).toBe('sync-0192');
+    expect(readAttemptName('sync-0192')).toEqual({ jobId: 'sync-0192', attempt: 1 });
+    expect(nameAttempt({ jobId: 'sync-0192', attempt: 2 })).toBe('sync-0192-a2');
+  });
+
+  it.each(['', 'x'.repeat(129), `${'x'.repeat(129)}-a2`])('is not "%s"', (name) => {
     expect(readAttemptName(name)).toBeUndefined();
   });
 });

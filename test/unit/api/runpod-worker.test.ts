@@ -47,7 +47,7 @@ describe('a job for a RunPod worker', () => {
     const answer = await ask(platform, 'job-take/pod-1&job_in_progress=0');
 
     expect(answer.headers.get('content-type')).toMatch(/^application\/json/);
-    expect(await readJson(answer)).toEqual({ id: `${id}-a1`, input: { n: 1 } });
+    expect(await readJson(answer)).toEqual({ id: id, input: { n: 1 } });
     expect(await readRecord(platform, id)).toMatchObject({
       status: 'IN_PROGRESS',
       workerId: 'pod-1',
@@ -60,9 +60,7 @@ describe('a job for a RunPod worker', () => {
 
     const answer = await ask(platform, 'job-take-batch/pod-1?&batch_size=2&job_in_progress=0');
 
-    expect(await answer.json()).toEqual(
-      ids.slice(0, 2).map((id) => ({ id: `${id}-a1`, input: {} })),
-    );
+    expect(await answer.json()).toEqual(ids.slice(0, 2).map((id) => ({ id: id, input: {} })));
   });
 
   it('goes back uncounted when the answer with it was not received', async () => {
@@ -74,7 +72,7 @@ describe('a job for a RunPod worker', () => {
     await expect(poll).rejects.toThrow();
     const id = await submitJob(platform);
 
-    expect(await take(platform)).toMatchObject({ id: `${id}-a1` });
+    expect(await take(platform)).toMatchObject({ id: id });
   });
 
   it('goes back uncounted when the connection was cut within the answer with it', async () => {
@@ -102,7 +100,7 @@ describe('a job for a RunPod worker', () => {
     const { id: name } = await take(platform);
     const second = await submitJob(platform);
 
-    expect(await take(platform, '?&job_in_progress=1')).toMatchObject({ id: `${second}-a1` });
+    expect(await take(platform, '?&job_in_progress=1')).toMatchObject({ id: second });
     await send(platform, `job-done/pod-1/${name}?&isStream=false`, '{"output": 1}');
     expect(await readRecord(platform, first)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
   });
@@ -190,7 +188,7 @@ describe('a job for a RunPod worker', () => {
     const id = await submitJob(platform);
     const running = await takeJob(platform);
 
-    const answer = await send(platform, `job-done/w1/${id}-a1?&isStream=false`, '{"output": 1}');
+    const answer = await send(platform, `job-done/w1/${id}?&isStream=false`, '{"output": 1}');
 
     expect(await readJson(answer)).toEqual({ answer: 'superseded' });
     await running.complete('2');
@@ -290,7 +288,7 @@ describe('a RunPod worker', () => {
     await platform.link.bye({ ...identity, reason: 'drained', outbox: [] });
     const id = await submitJob(platform);
 
-    expect(await take(platform)).toMatchObject({ id: `${id}-a1` });
+    expect(await take(platform)).toMatchObject({ id: id });
   });
 
   it('that asks to be replaced gets nothing more for now, and may leave at once', async () => {
@@ -311,7 +309,7 @@ describe('a RunPod worker', () => {
     const id = await submitJob(platform);
     const again = await poll(platform, 'job-take/pod-1?&job_in_progress=0', String(name));
     expect(again.status).toBe(204);
-    expect(await take(platform, '?&job_in_progress=0', 'pod-2')).toMatchObject({ id: `${id}-a1` });
+    expect(await take(platform, '?&job_in_progress=0', 'pod-2')).toMatchObject({ id: id });
   });
 
   it('that says that it is not fit is noted in the log', async () => {
@@ -358,11 +356,11 @@ describe('a RunPod worker', () => {
     const jobs = await Promise.all(
       [ask(platform, path), ask(platform, path)].map(async (answer) => readJson(await answer)),
     );
-    await ping(platform, [`${ids[0]}-a1`], 'pod-1');
+    await ping(platform, [String(ids[0])], 'pod-1');
 
-    expect(jobs.map(({ id }) => id).sort()).toEqual(ids.map((id) => `${id}-a1`).sort());
+    expect(jobs.map(({ id }) => id).sort()).toEqual(ids.map((id) => id).sort());
     for (const id of ids) {
-      await send(platform, `job-done/pod-1/${id}-a1?&isStream=false`, '{"output": 1}');
+      await send(platform, `job-done/pod-1/${id}?&isStream=false`, '{"output": 1}');
       expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
     }
   });
@@ -380,7 +378,7 @@ describe.each(['?gpu=A+B', '?', ''])('a Python worker, its templates ending in "
       { status: 'COMPLETED', output: { echo: { n: 1 } }, workerId: 'pod-py' },
       { status: 'COMPLETED', output: { echo: {} } },
     ]);
-    expect(worker.ran).toEqual(ids.map((id) => `${id}-a1`));
+    expect(worker.ran).toEqual(ids.map((id) => id));
   });
 
   it('streams, and what is too large comes in pieces', async () => {
@@ -431,13 +429,13 @@ describe.each(['?gpu=A+B', '?', ''])('a Python worker, its templates ending in "
           : new Promise((resolve) => signal.addEventListener('abort', resolve)),
     });
     const id = await submitJob(platform, { input: { hangs: true } });
-    await expect.poll(() => worker.jobIds).toEqual([`${id}-a1`]);
+    await expect.poll(() => worker.jobIds).toEqual([id]);
 
     await platform.post(`/v2/demo/cancel/${id}`, {});
     const next = await untilEnded(platform, await submitJob(platform));
 
     expect(next).toMatchObject({ status: 'COMPLETED', output: 'done' });
-    expect(worker.stopped).toEqual([`${id}-a1`]);
+    expect(worker.stopped).toEqual([id]);
     expect(await readRecord(platform, id)).toMatchObject({ status: 'CANCELLED' });
   });
 
@@ -453,6 +451,6 @@ describe.each(['?gpu=A+B', '?', ''])('a Python worker, its templates ending in "
     const record = await untilEnded(platform, id);
 
     expect(record).toMatchObject({ status: 'COMPLETED', attempt: 2 });
-    expect(worker.ran).toEqual([`${id}-a1`, `${id}-a2`]);
+    expect(worker.ran).toEqual([id, `${id}-a2`]);
   });
 });

@@ -33,6 +33,13 @@ describe('the environment of a worker', () => {
     ]);
   });
 
+  it('leaves out the checks of runpod-python where a site asks for that', async () => {
+    const variable = 'RUNPOD_SKIP_AUTO_SYSTEM_CHECKS=true';
+    const terms = ['env', 'image', '--runpod', ...KEY];
+    expect(await print(...terms, '--skip-system-checks')).toContain(variable);
+    expect(await print(...terms)).not.toContain(variable);
+  });
+
   it('names another worker each time', async () => {
     const named = async () => (await print('env', 'image', '--runpod', ...KEY)).at(-2);
 
