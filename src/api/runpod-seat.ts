@@ -47,6 +47,23 @@ export interface HandedOut {
   held: HeldLease;
 }
 
+interface SilenceTerms {
+  leaseMs: number;
+  renewEveryMs: number;
+  pingMs: number;
+}
+
+/** How long after its worker's last word a lease ends: three pings, and never less than a lease. */
+function findLeaseEndMs({ leaseMs, pingMs }: SilenceTerms): number {
+  return Math.max(PINGS_TO_LOSE * pingMs, leaseMs);
+}
+
+/** The silence after which leases are renewed no more: the last renewal was up to a renewal's wait ago. */
+function findQuietMs(terms: SilenceTerms): number {
+  const { leaseMs, renewEveryMs } = terms;
+  return findLeaseEndMs(terms) - leaseMs + renewEveryMs;
+}
+
 export class Seat {
   readonly held: HeldLeases;
   readonly #options: SeatOptions;
@@ -61,6 +78,8 @@ export class Seat {
   #isKeeping = false;
   #isShared = false;
   #ending = new AbortController();
+  /** Aborts when the worker is heard again. */
+  #quiet: AbortController | undefined;
 
   constructor(options: SeatOptions) {
     this.#options = options;
@@ -81,6 +100,7 @@ export class Seat {
     const silentMs = now - this.#heardAt;
     if (this.#openPolls === 0) this.#wear.noteSilence(silentMs);
     this.#heardAt = now;
+    this.#quiet?.abort();
   }
 
   /** More than one worker goes by its name: what one of them says does not hold for the others. */
@@ -231,12 +251,13 @@ export class Seat {
     while (!closing.aborted && !queue.isClosing) {
       try {
         const { leaseMs, renewEveryMs } = await this.open();
-        await this.#renew(renewEveryMs);
-        // The last renewal is such that the leases outlast the pings that may be missed.
-        if (this.#isSilent(renewEveryMs - leaseMs)) break;
+        const terms = { leaseMs, renewEveryMs, pingMs: this.#pingMs };
+        if (this.#silentMs >= findLeaseEndMs(terms)) break;
+        if (this.#silentMs < findQuietMs(terms)) await this.#renew(renewEveryMs);
+        else await this.#waitForWord(findLeaseEndMs(terms));
       } catch (error) {
         log.warn({ err: error, endpoint: endpointId, workerId }, 'leases are not renewed');
-        if (this.#isSilent(0)) break;
+        if (this.#silentMs >= PINGS_TO_LOSE * this.#pingMs) break;
         await sleep(clock, RETRY_MS, closing);
       }
     }
@@ -253,9 +274,17 @@ export class Seat {
     this.held.noteEnded(ended);
   }
 
-  #isSilent(moreMs: number): boolean {
-    if (this.#openPolls > 0) return false;
-    const silentMs = this.#options.clock.now() - this.#heardAt;
-    return silentMs > PINGS_TO_LOSE * this.#pingMs + moreMs;
+  /** The leases are left as they are: they end `leaseEndMs` after the worker's last word, or later. */
+  async #waitForWord(leaseEndMs: number): Promise<void> {
+    const { clock, closing } = this.#options;
+    this.#quiet = new AbortController();
+    const leftMs = Math.max(0, leaseEndMs - this.#silentMs);
+    await sleep(clock, leftMs, AbortSignal.any([closing, this.#quiet.signal]));
+    this.#quiet = undefined;
+  }
+
+  /** A worker that waits for an answer is there. */
+  get #silentMs(): number {
+    return this.#openPolls > 0 ? 0 : this.#options.clock.now() - this.#heardAt;
   }
 }
