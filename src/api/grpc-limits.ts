@@ -17,10 +17,3 @@ export const DEFAULT_KEYLESS_LIMITS: KeylessLimits = {
   calls: 100,
   watches: 100,
 };
-
-export const LIMIT_NAMES = [
-  'calls',
-  'watches',
-  'bytes',
-  'ms',
-] as const satisfies readonly (keyof KeylessLimits)[];

@@ -15,7 +15,7 @@ import { protoPath as HEALTH_PROTO_PATH, HealthImplementation } from 'grpc-healt
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { giveBack } from '../base/spent-bytes.ts';
-import type { Keys } from '../control/keys.ts';
+import type { KeyHolder, Keys } from '../control/keys.ts';
 import { ProblemError } from '../wire/problem.ts';
 import {
   KEEPALIVE,
@@ -143,13 +143,17 @@ function decodeWithin(
 function openStream(call: Call, options: GrpcServerOptions, streams: Set<WorkerStream>): void {
   try {
     const endpoint = readEndpoint(call);
-    const admit = () => admitCaller(call, endpoint, options);
-    admit();
+    const { allowance, log, noteCrash } = options;
+    const { keyId } = admitCaller(call, endpoint, options);
     const link = options.linkTo(endpoint);
     if (!link) throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
-    const { log, noteCrash } = options;
     const stream = new WorkerStream(call, {
-      ...{ link, admit, log },
+      ...{ link, log },
+      async admit() {
+        admitCaller(call, endpoint, options);
+        await allowance?.countCall(keyId);
+      },
+      admitId: (workerId) => allowance?.admitId(keyId, endpoint, workerId),
       noteCrash: (bye) => noteCrash(endpoint, bye),
     });
     streams.add(stream);
@@ -169,7 +173,7 @@ function showsKey(headers: IncomingHttpHeaders, keys: Keys): boolean {
 }
 
 /** @throws ProblemError `unavailable`, `unauthorized`, `not_found`, `forbidden` */
-function admitCaller(call: Call, endpoint: string, options: GrpcServerOptions): void {
+function admitCaller(call: Call, endpoint: string, options: GrpcServerOptions): KeyHolder {
   const { endpoints, isClosing, keys } = options;
   if (isClosing()) throw describeClosing();
   const presented = readMetadata(call, METADATA.key);
@@ -180,6 +184,7 @@ function admitCaller(call: Call, endpoint: string, options: GrpcServerOptions): 
   const holder = identifyKey(keys, presented);
   requireOwnEndpoint(holder, endpoint, endpoints);
   requireScope(holder, 'worker', endpoint);
+  return holder;
 }
 
 /** @throws ProblemError `invalid` */

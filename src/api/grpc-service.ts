@@ -36,7 +36,9 @@ export const EXCESS = 'excess';
 export interface WorkerStreamOptions {
   link: WorkerLink;
   /** Asked before each verb. @throws ProblemError if the caller may not go on. */
-  admit: () => void;
+  admit: () => Promise<void>;
+  /** Asked before a hello. @throws ProblemError if the key has too many workers. */
+  admitId: (workerId: string) => void;
   /** A supervisor saw a worker die, or one that could not be started. */
   noteCrash: (bye: WorkerBye) => void;
   log: Log;
@@ -154,7 +156,7 @@ export class WorkerStream {
   #settle(call: OpenCall, run: () => Promise<void>): void {
     const answer = async () => {
       try {
-        this.#options.admit();
+        await this.#options.admit();
         await run();
       } catch (error) {
         const refusal = toRefusal(showProblem(error, this.#options.log));
@@ -174,7 +176,9 @@ export class WorkerStream {
       case EXCESS:
         throw new ProblemError('invalid', `${content}`);
       case 'hello': {
-        const welcome = await link.hello(checkContent(content, workerHello, 'hello'));
+        const hello = checkContent(content, workerHello, 'hello');
+        this.#options.admitId(hello.workerId);
+        const welcome = await link.hello(hello);
         return this.#writer.writeNow({ call: number, welcome });
       }
       case 'credit':

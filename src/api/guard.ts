@@ -6,12 +6,15 @@ import { ProblemError } from '../wire/problem.ts';
 import { Gate, type GateOptions, type RouteAccess } from './auth.ts';
 import type { Metrics } from './metrics.ts';
 import type { RateGate } from './rate-limit.ts';
+import type { WorkerAllowance } from './worker-allowance.ts';
 
 export interface GuardOptions extends GateOptions {
   queue: Queue;
   metrics: Metrics;
   /** Default: users may call as often as they like. */
   rateGate?: RateGate | undefined;
+  /** Default: workers may call as often as they like. */
+  workerAllowance?: WorkerAllowance | undefined;
 }
 
 /** One that there is, as it was added: `/v2/:endpoint/run`. */
@@ -33,10 +36,10 @@ export function collectRoutes(app: FastifyInstance): readonly ServedRoute[] {
 
 /**
  * What every request passes first: not without a host, not when closing, not from nobody, not too often,
- * not without a right; and last: it is noted. Workers call as often as they have to.
+ * not without a right; and last: it is noted. Workers' calls have a limit of their own.
  */
 export function guard(app: FastifyInstance, options: GuardOptions): void {
-  const { metrics, queue, rateGate } = options;
+  const { metrics, queue, rateGate, workerAllowance } = options;
   const gate = new Gate(options);
 
   addCheck(app, (request, reply) => {
@@ -52,9 +55,11 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     if (scope) request.holder = gate.identify(request, scope);
   });
 
-  if (rateGate) {
+  if (rateGate || workerAllowance) {
     app.addHook('onRequest', async (request, reply) => {
-      if (readScope(request) !== 'worker') await rateGate.admit(request, reply);
+      const { holder } = request;
+      if (readScope(request) !== 'worker') await rateGate?.admit(request, reply);
+      else if (holder) await workerAllowance?.countCall(holder.keyId);
     });
   }
 

@@ -9,6 +9,7 @@ import type { WorkerLink } from '../wire/worker-link.ts';
 import type { HeldLease } from './runpod-lease.ts';
 import { readAttemptName } from './runpod-requests.ts';
 import { SEAT_INCARNATION, Seat } from './runpod-seat.ts';
+import type { WorkerAllowance } from './worker-allowance.ts';
 
 export interface SeatsOptions {
   /** Undefined if there is no such endpoint. */
@@ -17,6 +18,8 @@ export interface SeatsOptions {
   queue: Pick<Queue, 'openLeases' | 'isClosing'>;
   clock: Clock;
   log: Log;
+  /** Default: a key may have as many workers as it likes. */
+  allowance?: WorkerAllowance | undefined;
 }
 
 export interface SeatedLease {
@@ -38,6 +41,13 @@ export class Seats {
 
   get closing(): AbortSignal {
     return this.#closing.signal;
+  }
+
+  /** As `use`, for a worker that shows this key. @throws ProblemError `not_found`, `rate_limited` */
+  admit(keyId: string | undefined, endpointId: string, workerId: string): Seat {
+    const { allowance } = this.#options;
+    if (keyId !== undefined) allowance?.admitId(keyId, endpointId, workerId);
+    return this.use(endpointId, workerId);
   }
 
   /** The worker's, a new one if it has none. @throws ProblemError `not_found` */

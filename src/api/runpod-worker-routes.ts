@@ -213,8 +213,12 @@ async function report(
   return await located.seat.held.report(located.held, word, { isWorn });
 }
 
-function useSeat(seats: Seats, { params }: Request, { isShared, workerId }: WorkerCall): Seat {
-  const seat = seats.use(params.endpoint, workerId);
+function useSeat(
+  seats: Seats,
+  { holder, params }: Request,
+  { isShared, workerId }: WorkerCall,
+): Seat {
+  const seat = seats.admit(holder?.keyId, params.endpoint, workerId);
   if (isShared) seat.share();
   return seat;
 }

@@ -53,6 +53,7 @@ import {
   type TemplateRoutesOptions,
 } from './template-routes.ts';
 import { answerUnknownRoutes } from './unknown-routes.ts';
+import type { WorkerAllowance } from './worker-allowance.ts';
 import { addReportRoute, addWorkerVerbRoutes, type WorkerRoutesOptions } from './worker-routes.ts';
 
 export interface ApiServerOptions {
@@ -81,6 +82,8 @@ export interface ApiServerOptions {
   quotas?: Quotas | undefined;
   /** Default: users may call as often as they like. */
   rateGate?: RateGate | undefined;
+  /** Default: workers may call as often, and under as many ids, as they like. */
+  workerAllowance?: WorkerAllowance | undefined;
   /** Of the package. */
   version: string;
   /** Metrics are registered in it; serves one server only. Default: a new one. */
@@ -189,6 +192,7 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
   guard(app, { ...options, metrics });
   const worker: WorkerRoutesOptions = {
     linkTo: createLinks(queue, endpoints),
+    allowance: options.workerAllowance,
     noteCrash(endpoint, { detail, incarnation, workerId }) {
       metrics.noteCrash(endpoint);
       log.warn({ endpoint, workerId, incarnation, detail }, 'a worker process died');

@@ -25,6 +25,7 @@ import { check, parseJson } from './body.ts';
 import { sendBytes } from './byte-reply.ts';
 import { type EndpointRoute, sendJson } from './job-routes.ts';
 import { abortWhenGone } from './problem-reply.ts';
+import type { WorkerAllowance } from './worker-allowance.ts';
 
 /** A worker with a thousand leases names them all. */
 const VERB_BODY_BYTES = 4 * 1_048_576;
@@ -38,6 +39,8 @@ export interface WorkerRoutesOptions {
   linkTo: (endpointId: string) => WorkerLink | undefined;
   /** A supervisor saw a worker die, or one that could not be started. */
   noteCrash: (endpointId: string, bye: WorkerBye) => void;
+  /** Default: workers may call as often, and under as many ids, as they like. */
+  allowance?: WorkerAllowance | undefined;
 }
 
 /** `app` has to give bodies as Buffers, of no other media type than application/json. */
@@ -46,6 +49,8 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
 
   app.post<EndpointRoute>(routes.worker(':endpoint', 'hello'), route, async (request, reply) => {
     const hello = check(parseVerb(request.body), workerHello);
+    const { holder, params } = request;
+    if (holder) options.allowance?.admitId(holder.keyId, params.endpoint, hello.workerId);
     return sendJson(reply, await requireLink(options, request.params).hello(hello));
   });
 

@@ -1,7 +1,8 @@
 // The gRPC port of a platform: its options, and its start. What serves it is loaded only with a port.
-import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits, LIMIT_NAMES } from '../api/grpc-limits.ts';
+import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../api/grpc-limits.ts';
 import type { GrpcServer, GrpcServerOptions } from '../api/grpc-server.ts';
 import { CommandError } from './command.ts';
+import { describeLimits, readLimits } from './named-limits.ts';
 import { integer, text, UsageError } from './options.ts';
 import { readPem } from './pem-file.ts';
 
@@ -24,7 +25,7 @@ export const grpcOptions = {
     help: 'PEM of authorities: over gRPC only workers with a certificate of theirs are let in',
   }),
   grpcKeylessLimits: text({
-    default: LIMIT_NAMES.map((name) => `${name}=${DEFAULT_KEYLESS_LIMITS[name]}`).join(','),
+    default: describeLimits(DEFAULT_KEYLESS_LIMITS),
     placeholder: 'LIMITS',
     env: 'MILLRACE_GRPC_KEYLESS_LIMITS',
     section: 'advanced',
@@ -60,29 +61,12 @@ export function readGrpcPort(
     const given = grpcHost === undefined ? '--grpc-client-ca' : '--grpc-host';
     throw new UsageError(`--grpc-port is missing beside ${given}`);
   }
-  const keylessLimits = readKeylessLimits(grpcKeylessLimits);
+  const given = grpcKeylessLimits;
+  const keylessLimits = readLimits('--grpc-keyless-limits', given, DEFAULT_KEYLESS_LIMITS);
   const port = { port: grpcPort, host: grpcHost ?? host, keylessLimits };
   if (grpcClientCa === undefined) return { ...port, tls };
   if (!tls) throw new UsageError('--grpc-client-ca: needs --tls-cert and --tls-key');
   return { ...port, tls: { ...tls, clientCa: readPem('--grpc-client-ca', grpcClientCa) } };
-}
-
-/** @throws UsageError */
-function readKeylessLimits(given: string): KeylessLimits {
-  const limits = { ...DEFAULT_KEYLESS_LIMITS };
-  for (const part of given.split(',')) {
-    const [, named, digits] = /^\s*([a-z]+)=(\d{1,9})\s*$/.exec(part) ?? [];
-    const name = LIMIT_NAMES.find((known) => known === named);
-    const limit = Number(digits);
-    if (!name || limit < 1) {
-      const form = `NAME=N, NAME one of ${LIMIT_NAMES.join(', ')}, N from 1 to 999999999`;
-      throw new UsageError(
-        `--grpc-keyless-limits: ${JSON.stringify(part)} is invalid; write ${form}`,
-      );
-    }
-    limits[name] = limit;
-  }
-  return limits;
 }
 
 export type GrpcPortParts = Omit<GrpcServerOptions, 'host' | 'port' | 'tls' | 'keylessLimits'>;

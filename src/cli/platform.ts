@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { HttpBounds } from '../api/bounds.ts';
 import type { RateLimits } from '../api/rate-windows.ts';
 import { type ApiServerOptions, createServer } from '../api/server.ts';
+import type { WorkerLimits } from '../api/worker-limits.ts';
 import type { WorkerRoutesOptions } from '../api/worker-routes.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
@@ -31,7 +32,7 @@ import { GpuUsage } from './gpu-usage.ts';
 import { type GrpcPort, openGrpcPort } from './grpc-port.ts';
 import { integer, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
-import { openRateGate } from './rate-limits.ts';
+import { openRateGate, openWorkerAllowance } from './rate-limits.ts';
 import { locateWebhookSecrets, useWebhookSecrets } from './webhook-secrets.ts';
 import { WorkerFolders } from './worker-folders.ts';
 
@@ -63,6 +64,8 @@ export interface PlatformOptions {
   grpc?: GrpcPort | undefined;
   /** Default: users may call as often as they like. */
   rateLimits?: RateLimits | undefined;
+  /** Default: workers may call as often, and under as many ids, as they like. */
+  workerLimits?: WorkerLimits | undefined;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
   /** Whether callers' code can reach the platform's keys. Default: it cannot. */
@@ -209,12 +212,13 @@ async function listen(
   const rules = { access, bounds, codeAccess, listBytes, quotas };
   const version = packageVersion();
   const rateGate = await openRateGate(parts.rateLimits);
+  const workerAllowance = await openWorkerAllowance(parts.workerLimits, queue);
   const rest = { ...rules, log, clock, host, port, version, store: guard, ...(tls && { tls }) };
   try {
     const { balancer, catalog, decisions, endpoints, pods, templates } = compute;
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
     const resources = { catalog, templates, heldGpus, decisions };
-    const served = { queue, keys, endpoints, pods, balancer, resources, rateGate };
+    const served = { queue, keys, endpoints, pods, balancer, resources, rateGate, workerAllowance };
     const server = createServer({ ...served, ...rest });
     closers.push(() => server.close());
     const { url } = await server.start();

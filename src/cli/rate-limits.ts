@@ -2,6 +2,14 @@
 // where they are counted.
 import type { RateGate } from '../api/rate-limit.ts';
 import { DEFAULT_RATE_LIMITS, type RateLimits, WINDOW_NAMES } from '../api/rate-windows.ts';
+import type { WorkerAllowance } from '../api/worker-allowance.ts';
+import {
+  DEFAULT_WORKER_LIMITS,
+  WORKER_CALL_WINDOW_S,
+  type WorkerLimits,
+} from '../api/worker-limits.ts';
+import type { Queue } from '../queue/queue.ts';
+import { describeLimits, readLimits } from './named-limits.ts';
 import { text, UsageError } from './options.ts';
 
 const MAX_CALLS = 1_000_000_000;
@@ -14,6 +22,31 @@ export const rateLimitOption = text({
     'calls of one user in a minute, an hour and a day, those of workers not counted; a window that is ' +
     'not named keeps its default, 0 switches it off, "none" all of them',
 });
+
+export const workerLimitOption = text({
+  default: describeLimits(DEFAULT_WORKER_LIMITS),
+  placeholder: 'LIMITS',
+  env: 'MILLRACE_WORKER_LIMIT',
+  section: 'advanced',
+  help:
+    `limits of one worker key: calls in ${WORKER_CALL_WINDOW_S} s, and ids of live workers; each at least 1; a ` +
+    'limit that is not named keeps its default',
+});
+
+/** @throws UsageError */
+export function readWorkerLimits(given: string): WorkerLimits {
+  return readLimits('--worker-limit', given, DEFAULT_WORKER_LIMITS);
+}
+
+export async function openWorkerAllowance(
+  limits: WorkerLimits | undefined,
+  { workerLoads }: Pick<Queue, 'workerLoads'>,
+): Promise<WorkerAllowance | undefined> {
+  if (!limits) return undefined;
+  const { WorkerAllowance } = await import('../api/worker-allowance.ts');
+  const isPresent = (endpointId: string, id: string) => workerLoads.isPresent(endpointId, id);
+  return new WorkerAllowance({ limits, isPresent });
+}
 
 /** Undefined if nothing is counted. @throws UsageError */
 export function readRateLimits(given: string): RateLimits | undefined {

@@ -12,7 +12,12 @@ import { packageVersion } from './package-info.ts';
 import { readPem } from './pem-file.ts';
 import { maxAttemptsOption, openPlatform, type Platform, portOption } from './platform.ts';
 import { quotaOption, readQuotas } from './quotas.ts';
-import { rateLimitOption, readRateLimits } from './rate-limits.ts';
+import {
+  rateLimitOption,
+  readRateLimits,
+  readWorkerLimits,
+  workerLimitOption,
+} from './rate-limits.ts';
 import { forceOnSecond, listenForStop } from './stop-signals.ts';
 import { createTerminalLog, logLevelOption } from './terminal-log.ts';
 import { webhookSecretFileOption } from './webhook-secrets.ts';
@@ -56,6 +61,7 @@ const options = {
   ...engineOptions,
   catalog: catalogOption,
   rateLimit: rateLimitOption,
+  workerLimit: workerLimitOption,
   quota: quotaOption,
   listMb: integer({
     min: 1,
@@ -144,6 +150,7 @@ async function run(args: readonly string[]): Promise<number> {
     tls,
     grpc: readGrpcPort(values, tls),
     rateLimits: readRateLimits(values.rateLimit),
+    workerLimits: readWorkerLimits(values.workerLimit),
     quotas: readQuotas(values.quota),
     listBytes: values.listMb * BYTES_PER_MB,
     bounds: readHttpBounds(values),

@@ -52,6 +52,11 @@ export class WorkerLoads {
     return { ...counts, workers: this.#listWorkers(endpointId).map(describe) };
   }
 
+  /** Whether a worker has said hello, and has neither left nor been forgotten since. */
+  isPresent(endpointId: string, workerId: string): boolean {
+    return this.#options.presence.find(endpointId, workerId) !== undefined;
+  }
+
   /** Tells the workers of a pod to take nothing more and to leave: it is one, or one a device set. */
   drain(endpointId: string, podId: string): void {
     const { signals } = this.#options;
