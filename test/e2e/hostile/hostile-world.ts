@@ -56,7 +56,7 @@ export class HostileWorld {
     const platform = await PlatformProcess.start({
       endpoints: [GOOD],
       args: [
-        ...['--grpc-port', '0', '--engine', 'process', '--trust-users'],
+        ...['--grpc-port', '0', '--engine', 'process', '--trust-users', '--trust-keys'],
         ...['--allow-private-webhooks', '--log-level', 'warn', ...KIND_ARGS[kind]],
       ],
     });

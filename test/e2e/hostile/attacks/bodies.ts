@@ -44,14 +44,12 @@ const REFUSED = ['400', '413', '422', '503', 'closed'];
 export const bodyAttacks: Attack[] = [
   {
     name: 'runsync of 20 MB: 2,000,000 members beside the input',
-    pending: 'A1',
     count: { short: 3, full: 10 },
     answers: REFUSED,
     send: (context) => postAll(context, runsync, writeMembers(20 * MB, '"input":{}')),
   },
   {
     name: 'runsync of 20 MB: 500,000 members in the policy',
-    pending: 'A1',
     count: { short: 2, full: 10 },
     answers: REFUSED,
     send(context) {
@@ -62,7 +60,6 @@ export const bodyAttacks: Attack[] = [
   },
   {
     name: 'run on the RunPod path: 10 MB of members beside the input',
-    pending: 'A1',
     count: { short: 3, full: 10 },
     answers: REFUSED,
     send(context) {
@@ -90,7 +87,6 @@ export const bodyAttacks: Attack[] = [
   },
   {
     name: 'a policy nested 4,000,000 deep',
-    pending: 'A1',
     count: { short: 2, full: 10 },
     answers: REFUSED,
     send(context) {

@@ -86,7 +86,6 @@ async function callAs(target: Target, verb: 'hello' | 'take', body: object): Pro
 export const workerMessageAttacks: Attack[] = [
   {
     name: 'a gRPC message of 16 MB with 8,400,000 empty reports',
-    pending: 'A3',
     count: { short: 2, full: 5 },
     answers: GRPC_REFUSED,
     send(context) {
@@ -96,7 +95,6 @@ export const workerMessageAttacks: Attack[] = [
   },
   {
     name: 'a gRPC message of 16 MB with a report of 16,000,000 chunk sizes',
-    pending: 'A3',
     count: { short: 2, full: 5 },
     answers: GRPC_REFUSED,
     send(context) {
@@ -106,7 +104,6 @@ export const workerMessageAttacks: Attack[] = [
   },
   {
     name: 'a gRPC hello of 16 MB with 8,400,000 empty outbox entries',
-    pending: 'A3',
     count: { short: 2, full: 5 },
     answers: GRPC_REFUSED,
     send(context) {
@@ -116,7 +113,6 @@ export const workerMessageAttacks: Attack[] = [
   },
   {
     name: 'a gRPC renewal of 16 MB with 8,400,000 empty leases, and a credit that holds as many',
-    pending: 'A3',
     count: { short: 2, full: 4 },
     answers: GRPC_REFUSED,
     async send(context) {
@@ -128,7 +124,6 @@ export const workerMessageAttacks: Attack[] = [
   },
   {
     name: 'an HTTP message of 64 MB with 233,016 reports',
-    pending: 'A3',
     count: { short: 2, full: 5 },
     answers: REFUSED,
     send(context) {
@@ -140,7 +135,6 @@ export const workerMessageAttacks: Attack[] = [
   },
   {
     name: 'an HTTP message of 64 MB with frames of two bytes',
-    pending: 'A3',
     count: { short: 2, full: 5 },
     answers: REFUSED,
     send(context) {
@@ -150,7 +144,6 @@ export const workerMessageAttacks: Attack[] = [
   },
   {
     name: 'an HTTP message of 20 MB with a report of millions of chunk sizes',
-    pending: 'A3',
     count: { short: 2, full: 5 },
     answers: REFUSED,
     send(context) {
@@ -161,7 +154,6 @@ export const workerMessageAttacks: Attack[] = [
   },
   {
     name: 'an HTTP hello of 4 MB whose outbox has an entry for every 100 bytes',
-    pending: 'A3',
     count: { short: 4, full: 20 },
     answers: REFUSED,
     send(context) {
@@ -171,7 +163,6 @@ export const workerMessageAttacks: Attack[] = [
   },
   {
     name: 'an HTTP renewal of 4 MB with 1,000,000 empty leases',
-    pending: 'A3',
     count: { short: 4, full: 20 },
     answers: REFUSED,
     send(context) {
@@ -182,7 +173,7 @@ export const workerMessageAttacks: Attack[] = [
   {
     name: 'worker ids, each another one, all with one key',
     pending: 'A3',
-    count: { short: 2_000, full: 20_000 },
+    count: { short: 1_200, full: 20_000 },
     answers: ['200', ...REFUSED, '409'],
     atMost: { 200: 1_000 },
     async send({ count, note, target }) {
@@ -196,8 +187,8 @@ export const workerMessageAttacks: Attack[] = [
   {
     name: 'takes that wait, each of another worker',
     pending: 'A3',
-    count: { short: 1_500, full: 5_000 },
-    answers: ['open', '204', ...REFUSED, '409'],
+    count: { short: 1_100, full: 5_000 },
+    answers: ['open', '200', '204', ...REFUSED, '409'],
     atMost: { open: 1_000 },
     async send({ count, hold, note, target }) {
       const open: RawExchange[] = [];
