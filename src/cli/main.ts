@@ -55,6 +55,10 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     summary: "what a job's handler logged",
     load: async () => (await import('./logs.ts')).logsCommand,
   },
+  store: {
+    summary: "check, describe and back up a platform's database",
+    load: async () => (await import('./store.ts')).storeCommand,
+  },
   init: {
     summary: 'scaffold a handler project',
     load: async () => (await import('./init.ts')).initCommand,

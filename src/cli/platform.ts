@@ -18,9 +18,10 @@ import { Queue } from '../queue/queue.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import { HttpWebhookSender } from '../queue/webhook-sender.ts';
 import { SchemaTooNewError } from '../store/migrations.ts';
+import { LoneLogError } from '../store/sqlite-connection.ts';
 import { explainFailure, nameStorageFailure } from '../store/sqlite-errors.ts';
 import { type Store, StoreUnavailableError } from '../store/store.ts';
-import { StoreGuard } from '../store/store-guard.ts';
+import { StoreGuard, type StoreGuardOptions } from '../store/store-guard.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { openCatalog } from './catalog-file.ts';
 import { CommandError } from './command.ts';
@@ -86,13 +87,17 @@ export interface PlatformOptions {
     /** Name servers for receivers, `address` or `address:port`. Default: those of the machine. */
     nameServers?: readonly string[] | undefined;
   };
-  /** Disk space kept for ending jobs while the disk is full, bytes. Default 0: none. */
-  diskReserveBytes?: number;
+  /** How the store's file is looked after. Default: without a reserve for a full disk. */
+  storage?: StorageOptions;
   /** Declared at the start, with the settings they have or the default ones. */
   endpointIds: readonly string[];
   /** Of endpoints that are declared. Default: what they have, or 3. */
   maxAttempts?: number | undefined;
 }
+
+type StorageOptions = Pick<StoreGuardOptions, 'reserveBytes' | 'eraseAfterMs' | 'checkMs'>;
+
+const DEFAULT_STORAGE: StorageOptions = { reserveBytes: 0, eraseAfterMs: 30_000, checkMs: 60_000 };
 
 export interface ComputeChoice {
   engine: EngineKind;
@@ -260,16 +265,17 @@ function explainListenError(error: unknown, { host, port }: Parts): unknown {
 }
 
 async function openStore(options: PlatformOptions, clock: Clock): Promise<StoreGuard> {
-  const { dataFolder: folder, diskReserveBytes = 0, log } = options;
+  const { dataFolder: folder, log, storage } = options;
   const path = join(folder, 'millrace.db');
   try {
     // Environments and payloads are in it. SQLite would let everybody read what it makes, and gives
     // the files beside it the mode of this one.
     closeSync(openSync(path, 'a', 0o600));
-    return await StoreGuard.open({ path, clock, log, reserveBytes: diskReserveBytes });
+    return await StoreGuard.open({ ...DEFAULT_STORAGE, ...storage, path, clock, log });
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    if (error instanceof SchemaTooNewError) throw new CommandError(reason);
+    const isPlain = error instanceof SchemaTooNewError || error instanceof LoneLogError;
+    if (isPlain) throw new CommandError(reason);
     const code = nameStorageFailure(error);
     const advice = code === undefined ? '' : `; ${explainFailure(code)}`;
     throw new CommandError(`--data: ${folder} cannot be used: ${reason}${advice}`);

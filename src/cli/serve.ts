@@ -86,6 +86,14 @@ const options = {
     env: 'MILLRACE_DISK_RESERVE',
     help: 'disk space kept so that jobs can be ended while the disk is full, MB; 0 for none',
   }),
+  eraseAfterMs: milliseconds(
+    'how long after a deletion its bytes are erased from the files of an idle platform, ms',
+    30_000,
+  ),
+  storeCheckMs: integer({
+    ...{ min: 0, max: 24 * HOUR_MS, default: 60_000, placeholder: 'MS', section: 'advanced' },
+    help: 'how long the database is checked for damage after the start, ms; 0 for no check',
+  }),
   logLevel: logLevelOption('info'),
   leaseMs: milliseconds('how long a lease lasts that is not renewed, ms', 15_000),
   renewEveryMs: milliseconds('how often workers renew, ms', 5_000),
@@ -163,7 +171,11 @@ async function run(args: readonly string[]): Promise<number> {
       workerUrl: values.workerUrl,
     },
     log,
-    diskReserveBytes: values.diskReserve * 1_048_576,
+    storage: {
+      reserveBytes: values.diskReserve * 1_048_576,
+      eraseAfterMs: values.eraseAfterMs,
+      checkMs: values.storeCheckMs,
+    },
     endpointIds: values.endpoint,
     maxAttempts: values.maxAttempts,
     webhooks: {

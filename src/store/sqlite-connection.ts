@@ -34,6 +34,22 @@ const STATEMENTS_KEPT = 512;
 /** A parameter from here on is not left in a statement that waits for its next use. */
 const LARGE_BYTES = 65_536;
 
+/** A log of no more than this has nothing in it. */
+const LOG_HEADER_BYTES = 32;
+
+/** The database file is empty or gone, and its write-ahead log is not: opening it would lose data. */
+export class LoneLogError extends Error {
+  override readonly name = 'LoneLogError';
+
+  constructor(path: string, logBytes: number) {
+    super(
+      `${path} is empty or missing, but its write-ahead log ${path}-wal holds ${logBytes} bytes, ` +
+        'which would be lost. Put the database file back, or restore a backup; if the data is not ' +
+        'needed, move the log away.',
+    );
+  }
+}
+
 interface Statement {
   readonly prepared: StatementSync;
   toRow(values: Readonly<Record<number, unknown>>): Row;
@@ -56,6 +72,7 @@ export class SqliteConnection {
     this.#busyTimeoutMs = busyTimeoutMs;
     this.#onFailure = options.onCheckpointFailure ?? (() => {});
     this.#walPath = `${path}-wal`;
+    refuseLoneLog(path);
     this.#walLimitBytes = walLimitBytes;
     this.#database = new DatabaseSync(path, { timeout: busyTimeoutMs });
     try {
@@ -65,6 +82,7 @@ export class SqliteConnection {
         pragma journal_mode = wal;
         pragma synchronous = full;
         pragma temp_store = memory;
+        pragma secure_delete = fast;
         pragma cache_size = ${-Math.ceil(cacheBytes / 1024)};
         pragma journal_size_limit = ${walLimitBytes};
         pragma wal_autocheckpoint = ${CHECKPOINT_PAGES};
@@ -152,6 +170,21 @@ export class SqliteConnection {
     }
   }
 
+  /**
+   * Free pages have what was deleted in them until they are used again: this cuts them off the file,
+   * once the log is truncated. @returns whether there are more
+   */
+  eraseFreePages(pages: number): boolean {
+    const free = this.#count('freelist_count');
+    if (free > 0) this.#database.exec(`pragma incremental_vacuum(${Math.min(free, pages)})`);
+    return free > pages;
+  }
+
+  /** False if there is something left in the write-ahead log, because another connection reads it. */
+  truncateLog(): boolean {
+    return this.#checkpoint('truncate');
+  }
+
   /** @returns whether there is more to give back */
   reclaim(pages: number): boolean {
     const freed = Math.min(this.#countSparePages(), Math.trunc(pages));
@@ -169,9 +202,11 @@ export class SqliteConnection {
 
   /** Free pages beyond those that are kept, because the next jobs will want them. */
   #countSparePages(): number {
-    const count = (name: string) =>
-      Number(this.run({ sql: `pragma ${name}`, params: [] })[0]?.[name]);
-    return Math.floor(count('freelist_count') - SHARE_KEPT_FREE * count('page_count'));
+    return Math.floor(this.#count('freelist_count') - SHARE_KEPT_FREE * this.#count('page_count'));
+  }
+
+  #count(pragma: 'freelist_count' | 'page_count'): number {
+    return Number(this.run({ sql: `pragma ${pragma}`, params: [] })[0]?.[pragma]);
   }
 
   /** What is in the write-ahead log is copied into the file, as far as the disk lets it. */
@@ -193,6 +228,13 @@ export class SqliteConnection {
     this.#statements.set(sql, statement);
     return statement;
   }
+}
+
+/** SQLite itself would delete the log, and with it everything that is not in the file. */
+function refuseLoneLog(path: string): void {
+  const sizeOf = (file: string) => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+  const logBytes = sizeOf(`${path}-wal`);
+  if (sizeOf(path) === 0 && logBytes > LOG_HEADER_BYTES) throw new LoneLogError(path, logBytes);
 }
 
 function isLarge(param: SqlValue): boolean {

@@ -74,6 +74,23 @@ export class SqliteDriver implements SqlDriver {
     this.#guard('probe', () => this.#connection.testWrite());
   }
 
+  /** Transactions committed so far. */
+  get commits(): number {
+    return this.#commits.commits;
+  }
+
+  /** @returns whether there are more free pages than these */
+  async eraseFreePages(pages: number): Promise<boolean> {
+    await this.#leaveTransaction();
+    return this.#guard('reclaim', () => this.#connection.eraseFreePages(pages));
+  }
+
+  /** False if something is left in the write-ahead log. */
+  async truncateLog(): Promise<boolean> {
+    await this.#leaveTransaction();
+    return this.#guard('checkpoint', () => this.#connection.truncateLog());
+  }
+
   /** Keeps the write-ahead log short while the disk is full. */
   saveSpace(): void {
     this.#connection.saveSpace();

@@ -1,8 +1,11 @@
 // Watches over the store's file: reports failures, tests writes, and keeps a reserve for a full disk.
+import { statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { DiskReserve, readFreeBytes } from './disk-reserve.ts';
+import { Erasure } from './erasure.ts';
+import { checkIntegrity } from './integrity.ts';
 import { SpaceGate } from './space-gate.ts';
 import { openSqlite, type SqliteDriver } from './sqlite.ts';
 import { explainFailure, isOutOfSpace } from './sqlite-errors.ts';
@@ -20,6 +23,9 @@ const MIN_FREE_BYTES = 1_048_576;
 
 const MB = 1_048_576;
 
+const DAMAGE = 'the database is damaged; run `millrace store check`, then restore a backup';
+const PROBLEMS_LOGGED = 5;
+
 export interface StoreGuardOptions {
   /** The database file; the reserve is a file beside it. */
   path: string;
@@ -27,6 +33,10 @@ export interface StoreGuardOptions {
   log: Log;
   /** Disk space kept for ending jobs while the disk is full, bytes. 0: none. */
   reserveBytes: number;
+  /** How long after a deletion its bytes are erased from the files of an idle platform, ms. */
+  eraseAfterMs: number;
+  /** How long a file that is there at the start is checked for damage, ms. 0: not at all. */
+  checkMs: number;
 }
 
 interface WriteTest {
@@ -42,7 +52,9 @@ export class StoreGuard {
   readonly #reserve: DiskReserve | undefined;
   readonly #gate: SpaceGate | undefined;
   readonly #closing = new AbortController();
-  readonly #running: Promise<void>;
+  readonly #erasure: Erasure;
+  readonly #running: Promise<unknown>;
+  #damage: string | undefined;
   /** Why the reserve is not held though the disk is not known to be full. */
   #reserveFault: string | undefined;
   #test: WriteTest | undefined;
@@ -54,26 +66,38 @@ export class StoreGuard {
     this.#health = parts.health;
     this.#reserve = parts.reserve;
     this.#gate = parts.gate;
-    this.#running = this.#run();
+    this.#erasure = new Erasure({
+      ...options,
+      driver: parts.driver,
+      afterMs: options.eraseAfterMs,
+    });
+    this.#running = Promise.all([this.#run(), parts.isNew || this.#check()]);
   }
 
   /** Opens the store, also on a full disk if there is a reserve. @throws as `openSqliteStore` */
   static async open(options: StoreGuardOptions): Promise<StoreGuard> {
     const { path, reserveBytes } = options;
     const health = new StoreHealth(options);
+    const isNew = (statSync(path, { throwIfNoEntry: false })?.size ?? 0) === 0;
     const reserve = new DiskReserve({ path: `${path}.reserve`, bytes: reserveBytes });
     if (reserveBytes === 0) {
       reserve.release();
       const onFailure = health.noteFailure;
       const opened = openSqlite({ path, onFailure });
-      return new StoreGuard(options, { ...opened, health, reserve: undefined, gate: undefined });
+      return new StoreGuard(options, {
+        ...opened,
+        health,
+        isNew,
+        reserve: undefined,
+        gate: undefined,
+      });
     }
     const gate = new SpaceGate(reserve);
     const isFull = (await readFreeBytes(dirname(path))) < MIN_FREE_BYTES;
     if (isFull) gate.close();
     const opened = openInSpace({ path, onFailure: health.noteFailure, gate });
     if (gate.isFull) opened.driver.saveSpace();
-    return new StoreGuard(options, { ...opened, health, reserve, gate });
+    return new StoreGuard(options, { ...opened, health, isNew, reserve, gate });
   }
 
   /** Storage failures by SQLite code, since the start. */
@@ -88,7 +112,7 @@ export class StoreGuard {
 
   /** What needs attention although the store works. */
   get warnings(): string[] {
-    return this.#reserveFault === undefined ? [] : [this.#reserveFault];
+    return [this.#damage, this.#reserveFault].filter((text) => text !== undefined);
   }
 
   /** Why new data cannot be stored; undefined if it can. Tests a real write, once a second at most. */
@@ -135,16 +159,42 @@ export class StoreGuard {
   }
 
   async #run(): Promise<void> {
-    const { clock, log } = this.#options;
+    const { clock, eraseAfterMs, log } = this.#options;
     const { signal } = this.#closing;
     while (!signal.aborted) {
       try {
         this.#health.flush();
         await this.#keepReserve();
+        if (!this.#gate?.isFull) await this.#erasure.tick(signal);
       } catch (error) {
         log.error({ err: error }, 'store upkeep failed; trying again');
       }
-      await sleep(clock, TICK_MS, signal);
+      await sleep(clock, Math.min(TICK_MS, Math.ceil(eraseAfterMs / 2)), signal);
+    }
+  }
+
+  /** Reading a file that is damaged fails only where the damage is, which may be much later. */
+  async #check(): Promise<void> {
+    const { checkMs, clock, log, path } = this.#options;
+    if (checkMs === 0) return;
+    const timeUp = new AbortController();
+    const cancel = clock.after(checkMs, () => timeUp.abort());
+    const signal = AbortSignal.any([timeUp.signal, this.#closing.signal]);
+    try {
+      const { isComplete, problems } = await checkIntegrity({ path, depth: 'quick', signal });
+      if (problems.length > 0) {
+        this.#damage = DAMAGE;
+        log.error({ problems: problems.slice(0, PROBLEMS_LOGGED), count: problems.length }, DAMAGE);
+      } else if (timeUp.signal.aborted && !isComplete) {
+        log.info(
+          { checkMs },
+          'database check stopped early; run `millrace store check` for a whole one',
+        );
+      }
+    } catch (error) {
+      log.warn({ err: error }, 'database not checked; run `millrace store check`');
+    } finally {
+      cancel();
     }
   }
 
@@ -170,6 +220,8 @@ export class StoreGuard {
 }
 
 interface Opened {
+  /** There is nothing in it that could be damaged. */
+  isNew: boolean;
   store: Store;
   driver: SqliteDriver;
   health: StoreHealth;

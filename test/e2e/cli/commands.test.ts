@@ -4,7 +4,7 @@ import { Workplace } from './command-run.ts';
 
 const commands = [
   ...['catalog', 'dev', 'endpoints', 'health', 'init', 'jobs', 'keys', 'logs', 'pods', 'run'],
-  ...['serve', 'templates', 'worker'],
+  ...['serve', 'store', 'templates', 'worker'],
 ];
 
 let place: Workplace;

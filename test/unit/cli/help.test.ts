@@ -10,6 +10,7 @@ import { logsCommand } from '../../../src/cli/logs.ts';
 import { flagName } from '../../../src/cli/options.ts';
 import { runCommand } from '../../../src/cli/run.ts';
 import { serveCommand } from '../../../src/cli/serve.ts';
+import { storeCommand } from '../../../src/cli/store.ts';
 import { webhookSecretCommand } from '../../../src/cli/webhook-secret.ts';
 import { workerCommand } from '../../../src/cli/worker.ts';
 
@@ -22,6 +23,7 @@ const commands = [
   logsCommand,
   runCommand,
   serveCommand,
+  storeCommand,
   webhookSecretCommand,
   workerCommand,
 ];
