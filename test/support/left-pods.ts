@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { killTree } from './process-tree.ts';
 
-/** Kills what was started from a script within the folder, with all beneath it. */
+/** Kills what was started for a run whose record is in the folder, with all beneath it. */
 export function killPods(folder: string): void {
   for (const pid of listPods(folder)) killTree(pid);
 }
@@ -10,7 +10,7 @@ export function killPods(folder: string): void {
 function listPods(folder: string): number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
-    .filter((pid) => readArguments(pid)[1]?.startsWith(`${folder}/`))
+    .filter((pid) => readArguments(pid)[2]?.startsWith(`${folder}/`))
     .map(Number);
 }
 

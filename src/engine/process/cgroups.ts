@@ -137,15 +137,14 @@ function limitCpu(group: string, quota: number): void {
   writeFileSync(join(group, 'cpu.cfs_quota_us'), `${quota}`);
 }
 
-/** Files that take the numbers of the processes that are to be in the groups. */
-export function listJoins(groups: RunGroups): string[] {
-  return listFolders(groups).map((folder) => join(folder, 'cgroup.procs'));
+/** Moves the process into the groups. @throws Error where it cannot be moved into one of them */
+export function joinGroups(groups: RunGroups, pid: number): void {
+  for (const folder of listFolders(groups)) writeFileSync(join(folder, 'cgroup.procs'), `${pid}`);
 }
 
 /** Numbers of the processes in it, and in groups that they have made below it. */
-export function listMembers({ tracking }: RunGroups): number[] {
-  if (tracking === null) return [];
-  const folders = [tracking, ...listBelow(tracking)];
+export function listMembers(group: string): number[] {
+  const folders = [group, ...listBelow(group)];
   const lines = folders.flatMap((folder) => readText(join(folder, 'cgroup.procs')).split('\n'));
   return lines.filter(Boolean).map(Number);
 }
@@ -162,14 +161,42 @@ export function hasRunOutOfMemory({ memory }: RunGroups): boolean {
 const LEAVE_LIMIT_MS = 500;
 const LOOK_AGAIN_MS = 10;
 
+export function removeGroups(groups: RunGroups, clock: Clock): Promise<void> {
+  return removeFolders(listFolders(groups), clock);
+}
+
 /** One that still holds a process after a while stays. */
-export async function removeGroups(groups: RunGroups, clock: Clock): Promise<void> {
+export async function removeFolders(folders: readonly string[], clock: Clock): Promise<void> {
   const giveUpAt = clock.now() + LEAVE_LIMIT_MS;
-  for (const folder of listFolders(groups)) {
+  for (const folder of folders) {
     for (const group of [...listBelow(folder), folder]) {
       while (!tryRemove(group) && clock.now() < giveUpAt) await sleep(clock, LOOK_AGAIN_MS);
     }
   }
+}
+
+/** Of a run of a container; `once` tells apart two calls that start it. */
+export function nameGroup(
+  prefix: string,
+  {
+    generation,
+    id,
+    number,
+    once,
+  }: { id: string; generation: number; number: number; once: string },
+): string {
+  return `${prefix}${id}.${generation}.${number}-${once}`;
+}
+
+/** Those of the container's runs, by their names alone; of all its generations unless one is given. */
+export function listContainerGroups(
+  home: CgroupHome,
+  prefix: string,
+  { generation, id }: { id: string; generation?: number | undefined },
+): string[] {
+  const start = generation === undefined ? `${prefix}${id}.` : `${prefix}${id}.${generation}.`;
+  const end = generation === undefined ? /^\d+\.\d+-[0-9a-f]+$/ : /^\d+-[0-9a-f]+$/;
+  return listGroups(home, start).filter((group) => end.test(basename(group).slice(start.length)));
 }
 
 /** Those that are there with names that begin so. */

@@ -1,31 +1,35 @@
-// Where containers are on disk: a folder each, with its spec, its disk, its log and its runs, and beside
-// them the volumes. A folder appears whole and goes whole, so that being cut off leaves none by halves.
+// Where containers are on disk. The engine's records are in `containers/<id>/<generation>`, which no pod
+// has to write to; disks are in `disks`, volumes beside them. A record appears whole and goes whole.
 import { randomBytes } from 'node:crypto';
 import {
   access,
+  chmod,
+  lchown,
   mkdir,
   mkdtemp,
-  readdir,
-  readFile,
   rename,
   rm,
   rmdir,
   symlink,
-  writeFile,
 } from 'node:fs/promises';
-import { dirname, isAbsolute, join } from 'node:path';
-import { z } from 'zod';
-import { type ContainerMount, type ContainerSpec, EngineError } from '../engine.ts';
-import { removeTree } from './remove-tree.ts';
+import { basename, dirname, isAbsolute, join } from 'node:path';
+import { type ContainerSpec, EngineError } from '../engine.ts';
+import { type ContainerFile, readContainerFile, writeContainerFile } from './container-file.ts';
+import { nameDisk, parseDiskName } from './disk-names.ts';
+import { ignoreMissing, isDenied, listNames } from './folder-listing.ts';
+import { type PodUser, provideOwn, provideParent, removeOwn } from './pod-user.ts';
+import { Volumes } from './volumes.ts';
 
 /** Environments hold secrets. */
 const OWNER_ONLY = 0o700;
-const SPEC_FILE = 'container.json';
 /** Names that are folders in here, and nowhere else. */
 const PLAIN_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+/** At the end of the name of a discarded disk: what is in it was written by a pod. */
+const DISK_SUFFIX = '.disk';
 
 export interface ContainerFolder {
   spec: ContainerSpec;
+  /** Of the engine's records. */
   path: string;
   disk: string;
   temporary: string;
@@ -37,50 +41,59 @@ export interface ContainerFolder {
 /** Of a container that was removed. */
 export interface DiscardedFolder {
   path: string;
-  /** Where it was before; its processes know no other name. */
+  /** `disk`: holds no record of the engine's. */
+  kind: 'record' | 'disk';
+  /** Of its pod. */
+  id: string;
+  generation: number;
+  /** Where its record was before; its processes know no other name. */
   home: string;
 }
 
-const specFile: z.ZodType<ContainerSpec> = z.object({
-  id: z.string(),
-  generation: z.int(),
-  labels: z.record(z.string(), z.string()),
-  image: z.string(),
-  args: z.string(),
-  handler: z.string().nullable(),
-  env: z.record(z.string(), z.string()),
-  ports: z.array(z.object({ private: z.int(), protocol: z.enum(['http', 'tcp', 'udp']) })),
-  diskGb: z.number(),
-  registry: z.object({ server: z.string(), username: z.string(), password: z.string() }).nullable(),
-  mounts: z.array(
-    z.object({ kind: z.enum(['persistent', 'network']), source: z.string(), path: z.string() }),
-  ),
-  gpus: z.array(z.string()),
-  limits: z.object({ vcpus: z.number(), memoryGb: z.number() }).nullable(),
-  network: z.string().nullable(),
-});
-
 export class ContainerFolders {
   readonly #root: string;
+  readonly #user: PodUser | undefined;
+  readonly #volumes: Volumes;
   /** Of what this object is making just now. */
   readonly #making = new Set<string>();
+  /** Disks that an earlier platform's process left; those without a record go with the first sweep. */
+  #earlierDisks: Promise<string[]> | undefined;
 
-  /** `root`: made if it is missing. */
-  constructor(root: string) {
+  /** `root`: made if it is missing. `user`: owner of disks and volumes; default: the platform's. */
+  constructor(root: string, user?: PodUser) {
     this.#root = root;
+    this.#user = user;
+    this.#volumes = new Volumes(root, user);
+    this.#earlierDisks = listNames(this.#place('disks'));
+    this.#earlierDisks.catch(() => {});
   }
 
+  /** Undefined where no record can be read. */
   async find(id: string): Promise<ContainerFolder | undefined> {
-    if (!PLAIN_NAME.test(id)) return undefined;
-    for (const generation of await listNames(this.#place('containers', id))) {
+    for (const generation of await this.#listGenerations(id)) {
       const found = await this.#read(this.#place('containers', id, generation));
-      if (found) return found;
+      if (found && found !== 'damaged') return found;
     }
     return undefined;
   }
 
+  /** Whether the pod has a record, and none that can be read. */
+  async isDamaged(id: string): Promise<boolean> {
+    for (const generation of await this.#listGenerations(id)) {
+      const found = await this.#read(this.#place('containers', id, generation));
+      if (found && found !== 'damaged') return false;
+    }
+    // Listed anew: one that was removed meanwhile is not damaged.
+    return (await this.#listGenerations(id)).length > 0;
+  }
+
   listIds(): Promise<string[]> {
     return listNames(this.#place('containers'));
+  }
+
+  /** In front of the names of all that its processes know of it. */
+  homeOf(id: string): string {
+    return `${this.#place('containers', id)}/`;
   }
 
   /** Leaves one of the same generation as it is. @throws EngineError */
@@ -92,39 +105,64 @@ export class ContainerFolders {
       const there = `generation ${known.spec.generation} of ${spec.id} is still there`;
       throw new EngineError('unavailable', there);
     }
+    if (await this.isDamaged(spec.id)) {
+      throw new EngineError('unavailable', `a damaged container of ${spec.id} is still there`);
+    }
     const making = await this.#openMaking();
+    const disk = nameDisk(spec);
     try {
-      await this.#furnish(making, spec);
-      await this.#install(making, spec);
+      await this.#furnish(making, { spec, disk });
+      if (!(await this.#install(join(making, 'record'), spec)))
+        await removeOwn(this.#place('disks', disk));
     } finally {
       await rm(making, { recursive: true, force: true });
       this.#making.delete(making);
     }
   }
 
-  /** Whether the folders of its mounts are there. @throws EngineError */
-  async checkMounts({ id, mounts }: ContainerSpec): Promise<void> {
-    for (const mount of mounts) {
-      const path = this.#locate(id, mount);
-      if (mount.kind !== 'network' || !isAbsolute(mount.source)) {
-        await mkdir(path, { recursive: true, mode: OWNER_ONLY });
-      } else if (!(await exists(path))) {
-        throw new EngineError('unavailable', `the network volume's folder ${path} is not there`);
-      }
-    }
+  /** Makes disk and volumes ready for a run of the container's. @throws EngineError */
+  async prepare({ disk, spec, temporary }: ContainerFolder): Promise<void> {
+    await this.#volumes.provide(spec);
+    // What it has made of its own disk is its own affair. No folder above is made, should it be gone.
+    await mkdir(disk, { mode: OWNER_ONLY }).catch(() => {});
+    await mkdir(temporary).catch(() => {});
+    if (!this.#user) return;
+    const { gid, uid } = this.#user;
+    await provideOwn(disk, this.#user);
+    await lchown(temporary, uid, gid).catch(() => {});
   }
 
-  /** From now on `listDiscarded` alone finds it. */
+  /** A container's disk that lies beside its record goes to where later ones are. It must not run. */
+  async moveDisk(folder: ContainerFolder): Promise<ContainerFolder> {
+    const { path, spec } = folder;
+    const legacy = join(path, 'disk');
+    if (!(await exists(legacy))) return folder;
+    await this.#provideParents();
+    const isNamed = folder.disk !== legacy;
+    const name = isNamed ? basename(folder.disk) : nameDisk(spec);
+    const disk = this.#place('disks', name);
+    // The name first: a move that was cut off after it is taken up by the next start.
+    if (!isNamed) await writeContainerFile(path, { spec, disk: name });
+    await rename(legacy, disk);
+    return { ...folder, disk, temporary: join(disk, 'tmp') };
+  }
+
+  /** From now on `listDiscarded` alone finds it and its disks. */
   async discard(id: string): Promise<void> {
     if (!PLAIN_NAME.test(id)) return;
     const own = this.#place('containers', id);
-    for (const generation of await listNames(own)) {
-      await mkdir(this.#place('discarded'), { recursive: true, mode: OWNER_ONLY });
-      const name = `${id}@${generation}@${randomBytes(6).toString('hex')}`;
-      await rename(join(own, generation), this.#place('discarded', name)).catch(ignoreMissing);
+    for (const generation of await this.#listGenerations(id)) {
+      await this.#discardOne(join(own, generation), `${id}@${generation}`);
+    }
+    for (const name of await listNames(this.#place('disks'))) {
+      const owner = parseDiskName(name);
+      if (owner?.id !== id) continue;
+      await this.#discardOne(this.#place('disks', name), `${id}@${owner.generation}`, DISK_SUFFIX);
     }
     // One that is made just now is in it.
-    await rmdir(own).catch(() => {});
+    await rmdir(own)
+      .catch(() => rm(own))
+      .catch(() => {});
   }
 
   /** Of one id, or of all. */
@@ -136,14 +174,16 @@ export class ContainerFolders {
         const [was = '', generation = ''] = name.split('@');
         return {
           path: this.#place('discarded', name),
+          kind: name.endsWith(DISK_SUFFIX) ? 'disk' : 'record',
+          id: was,
+          generation: Number(generation),
           home: this.#place('containers', was, generation),
         };
       });
   }
 
   async removeVolumes(id: string): Promise<void> {
-    if (!PLAIN_NAME.test(id)) return;
-    await removeTree(this.#place('volumes', id));
+    if (PLAIN_NAME.test(id)) await this.#volumes.remove(id);
   }
 
   /** What a platform that died has left of containers that it was making. */
@@ -152,6 +192,19 @@ export class ContainerFolders {
       const path = this.#place('new', name);
       if (!this.#making.has(path)) await rm(path, { recursive: true, force: true });
     }
+    const disks = (await this.#earlierDisks) ?? [];
+    this.#earlierDisks = undefined;
+    for (const name of disks) {
+      const owner = parseDiskName(name);
+      const record = this.#place('containers', `${owner?.id}`, `${owner?.generation}`);
+      const known = await this.#read(record);
+      const disk = this.#place('disks', name);
+      if (known !== 'damaged' && known?.disk !== disk) await removeOwn(disk);
+    }
+  }
+
+  async #listGenerations(id: string): Promise<string[]> {
+    return PLAIN_NAME.test(id) ? listNames(this.#place('containers', id)) : [];
   }
 
   async #openMaking(): Promise<string> {
@@ -161,40 +214,59 @@ export class ContainerFolders {
     return making;
   }
 
-  async #furnish(path: string, spec: ContainerSpec): Promise<void> {
-    await mkdir(join(path, 'disk'), { mode: OWNER_ONLY });
-    await this.checkMounts(spec);
+  async #furnish(path: string, file: ContainerFile & { disk: string }): Promise<void> {
+    const { spec } = file;
+    const disk = join(path, 'disk');
+    const record = join(path, 'record');
+    for (const made of [disk, record]) await mkdir(made, { mode: OWNER_ONLY });
+    await this.#volumes.provide(spec);
     for (const mount of spec.mounts) {
       // Nobody but root could put a folder where the path says; it is found below the disk instead.
-      const link = join(path, 'disk', ...listSteps(mount.path));
+      const link = join(disk, ...listSteps(mount.path));
       await mkdir(dirname(link), { recursive: true });
-      await symlink(this.#locate(spec.id, mount), link);
+      await symlink(this.#volumes.locate(spec.id, mount), link);
     }
-    await mkdir(join(path, 'disk/tmp'), { recursive: true });
-    await writeFile(join(path, SPEC_FILE), JSON.stringify(spec), { mode: 0o600, flush: true });
+    await mkdir(join(disk, 'tmp'), { recursive: true });
+    await this.#provideParents();
+    if (this.#user) await provideOwn(disk, this.#user);
+    await writeContainerFile(record, file);
+    await rename(disk, this.#place('disks', file.disk));
   }
 
-  async #install(making: string, spec: ContainerSpec): Promise<void> {
+  async #provideParents(): Promise<void> {
+    for (const name of ['', 'disks']) await provideParent(this.#place(name), this.#user);
+  }
+
+  /** @returns false where another call was faster, which nobody may wait for any more */
+  async #install(making: string, spec: ContainerSpec): Promise<boolean> {
     const target = this.#place('containers', spec.id, `${spec.generation}`);
     await mkdir(dirname(target), { recursive: true, mode: OWNER_ONLY });
     try {
       await rename(making, target);
+      return true;
     } catch (error) {
-      // Somebody was faster, whom nobody waits for any more.
       if (!(await this.#read(target))) throw error;
+      return false;
     }
   }
 
-  #locate(id: string, { kind, source }: ContainerMount): string {
-    if (kind === 'persistent') return this.#place('volumes', id, source);
-    return isAbsolute(source) ? source : this.#place('network-volumes', source);
+  async #discardOne(path: string, name: string, suffix = ''): Promise<void> {
+    await provideParent(this.#place('discarded'), this.#user);
+    const random = randomBytes(6).toString('hex');
+    const target = this.#place('discarded', `${name}@${random}${suffix}`);
+    const move = () => rename(path, target).catch(ignoreMissing);
+    await move().catch(async (error: unknown) => {
+      if (!isDenied(error)) throw error;
+      for (const closed of [dirname(path), path]) await chmod(closed, OWNER_ONLY);
+      await move();
+    });
   }
 
-  async #read(path: string): Promise<ContainerFolder | undefined> {
-    const text = await readFile(join(path, SPEC_FILE), 'utf8').catch(ignoreMissing);
-    if (text === undefined) return undefined;
-    const spec = specFile.parse(JSON.parse(text));
-    const disk = join(path, 'disk');
+  async #read(path: string): Promise<ContainerFolder | 'damaged' | undefined> {
+    const file = await readContainerFile(path);
+    if (!file || file === 'damaged') return file;
+    const { spec } = file;
+    const disk = file.disk === null ? join(path, 'disk') : this.#place('disks', file.disk);
     const [mount] = spec.mounts;
     return {
       spec,
@@ -202,7 +274,7 @@ export class ContainerFolders {
       disk,
       temporary: join(disk, 'tmp'),
       log: join(path, 'log'),
-      mount: mount && this.#locate(spec.id, mount),
+      mount: mount && this.#volumes.locate(spec.id, mount),
     };
   }
 
@@ -229,18 +301,9 @@ function listSteps(path: string): string[] {
   return path.split('/').filter((step) => step !== '' && step !== '.');
 }
 
-async function listNames(folder: string): Promise<string[]> {
-  return (await readdir(folder).catch(ignoreMissing)) ?? [];
-}
-
 function exists(path: string): Promise<boolean> {
   return access(path).then(
     () => true,
     () => false,
   );
-}
-
-function ignoreMissing(error: unknown): undefined {
-  const code = error instanceof Error && 'code' in error ? error.code : undefined;
-  if (code !== 'ENOENT' && code !== 'ENOTDIR') throw error;
 }

@@ -14,11 +14,20 @@ export function describeContainer(
     state: isLive ? 'running' : run ? 'exited' : 'created',
     health: 'none',
     exitCode: run?.end?.code ?? null,
-    outOfMemory: run?.end !== undefined && run.record?.outOfMemory === true,
+    outOfMemory: run?.end !== undefined && run.outOfMemory,
     startedAt: run?.record?.startedAt ?? null,
     endedAt: run?.end?.at ?? null,
     ports: isLive ? run.record.ports : [],
     gpus,
     ip: null,
+  };
+}
+
+/** Of no generation of its pod, so that another container is made in its place. */
+export function describeDamaged(id: string): Container {
+  return {
+    ...{ id, generation: 0, labels: {}, state: 'exited', health: 'none' },
+    ...{ exitCode: null, outOfMemory: false, startedAt: null, endedAt: null },
+    ...{ ports: [], gpus: [], ip: null },
   };
 }

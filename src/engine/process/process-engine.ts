@@ -1,7 +1,6 @@
 // The engine without containers: a pod is a group of this machine's processes, with a folder for a disk
 // and an environment made from nothing. It keeps them apart from one another's files only by name.
 import { hash } from 'node:crypto';
-import { appendFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -21,21 +20,17 @@ import {
   removeEmptyGroups,
   removeGroups,
 } from './cgroups.ts';
-import {
-  type ContainerFolder,
-  ContainerFolders,
-  type DiscardedFolder,
-} from './container-folders.ts';
-import { describeContainer } from './container-sight.ts';
+import { type ContainerFolder, ContainerFolders } from './container-folders.ts';
+import { describeContainer, describeDamaged } from './container-sight.ts';
 import { ContainerWatch, type RunningContainer } from './container-watch.ts';
 import { readLogEnd } from './log-file.ts';
 import { PortPool } from './port-pool.ts';
 import type { ProcessEntry } from './process-table.ts';
-import { removeTree } from './remove-tree.ts';
+import { Remains } from './remains.ts';
 import { askToEnd, findMembers, killAll } from './run-end.ts';
 import { OUT_OF_MEMORY } from './run-record.ts';
 import { type HandlerCommand, makeCommand, startRun } from './run-start.ts';
-import { findRun, forgetBefore, isRunning, runFile, type SeenRun } from './runs.ts';
+import { findRun, forgetBefore, isRunning, noteEnd, type SeenRun } from './runs.ts';
 import { UsageMeter } from './usage-meter.ts';
 
 export interface ProcessEngineOptions {
@@ -65,6 +60,7 @@ export class ProcessEngine implements Engine {
   /** By id, the file of the run that has ended and of which nothing is left. */
   readonly #settled = new Map<string, string>();
   readonly #meter = new UsageMeter();
+  readonly #remains: Remains;
   /** In front of the names of its groups, which are the machine's and not only this folder's. */
   readonly #groupPrefix: string;
   /** Made before this engine was: of runs that go on, or that never began or ended unseen. */
@@ -80,6 +76,10 @@ export class ProcessEngine implements Engine {
     this.#cgroups = cgroups ?? findCgroupHome();
     this.#groupPrefix = `millrace-${hash('sha256', resolve(folder), 'hex').slice(0, 8)}.`;
     this.#earlierGroups = listGroups(this.#cgroups, this.#groupPrefix);
+    this.#remains = new Remains({
+      ...{ folders: this.#folders, cgroups: this.#cgroups, groupPrefix: this.#groupPrefix },
+      ...{ clock: this.#clock, log, releasePorts: (ports) => this.#ports.release(ports) },
+    });
     this.#watch = new ContainerWatch({ log, listRunning: () => this.#listRunning() });
     const { cpu, memory, tracking } = this.#cgroups;
     const holds = { memory: memory !== null, cpu: cpu !== null, groups: tracking !== null };
@@ -89,19 +89,21 @@ export class ProcessEngine implements Engine {
   create(spec: ContainerSpec): Promise<void> {
     return attempt(async () => {
       this.#check(spec);
-      await this.#clearDiscarded(spec.id);
+      // Where there is no container nothing of the pod may run either.
+      if (!(await this.#folders.find(spec.id))) await this.#remains.clear(spec.id);
       await this.#folders.make(spec);
     });
   }
 
   start(id: string): Promise<void> {
     return attempt(async () => {
-      const folder = await this.#folders.find(id);
-      if (!folder) throw new EngineError('unavailable', `there is no container of ${id}`);
-      const last = await findRun(folder.path, this.#clock);
+      const found = await this.#folders.find(id);
+      if (!found) throw new EngineError('unavailable', `there is no container of ${id}`);
+      const last = await findRun(found.path);
       if (isRunning(last)) return;
-      if (last) await this.#settle(folder, last);
-      await this.#folders.checkMounts(folder.spec);
+      if (last) await this.#settle(found, last);
+      const folder = await this.#folders.moveDisk(found);
+      await this.#folders.prepare(folder);
       await this.#begin(folder, last);
     });
   }
@@ -109,11 +111,11 @@ export class ProcessEngine implements Engine {
   stop(id: string, graceMs: number): Promise<void> {
     return attempt(async () => {
       const folder = await this.#folders.find(id);
-      const run = folder && (await findRun(folder.path, this.#clock));
+      const run = folder && (await findRun(folder.path));
       if (!folder || !run) return;
-      const ending = { name: run.file, record: run.record, clock: this.#clock };
-      const known = findMembers(ending);
-      if (isRunning(run)) await askToEnd({ ...ending, graceMs, closing: this.#closing.signal });
+      const known = findMembers(tracesOf(run));
+      const terms = { clock: this.#clock, graceMs, closing: this.#closing.signal };
+      if (isRunning(run)) await askToEnd({ ...terms, record: run.record });
       await this.#settle(folder, run, known);
       this.#watch.tell(id);
     });
@@ -122,7 +124,7 @@ export class ProcessEngine implements Engine {
   remove(id: string, volumes: 'keep' | 'remove'): Promise<void> {
     return attempt(async () => {
       await this.#folders.discard(id);
-      await this.#clearDiscarded(id);
+      await this.#remains.clear(id);
       if (volumes === 'remove') await this.#folders.removeVolumes(id);
       this.#settled.delete(id);
       this.#meter.forget(id);
@@ -133,15 +135,16 @@ export class ProcessEngine implements Engine {
   inspect(id: string): Promise<Container | undefined> {
     return attempt(async () => {
       const folder = await this.#folders.find(id);
-      if (!folder) return undefined;
-      const run = await findRun(folder.path, this.#clock);
+      if (!folder) return (await this.#folders.isDamaged(id)) ? describeDamaged(id) : undefined;
+      const run = await findRun(folder.path);
+      if (isRunning(run)) this.#remains.noteRun(id, run.record);
       return describeContainer(folder.spec, run?.end ? await this.#settle(folder, run) : run);
     });
   }
 
   list(): Promise<Container[]> {
     return attempt(async () => {
-      await this.#sweep();
+      await this.#remains.sweep();
       const found: Container[] = [];
       for (const id of await this.#folders.listIds()) {
         // One that cannot be read does not hide the others.
@@ -160,7 +163,7 @@ export class ProcessEngine implements Engine {
   stats(id: string): Promise<ContainerStats | undefined> {
     return attempt(async () => {
       const folder = await this.#folders.find(id);
-      const run = folder && (await findRun(folder.path, this.#clock));
+      const run = folder && (await findRun(folder.path));
       if (!folder || !isRunning(run)) return undefined;
       const usage = this.#meter.measure(folder.spec, run, this.#clock.now());
       const { gpus } = folder.spec;
@@ -212,9 +215,10 @@ export class ProcessEngine implements Engine {
         clock: this.#clock,
       });
       isOurs = child !== undefined;
-      const run = await findRun(folder.path, this.#clock);
+      const run = await findRun(folder.path);
       if (run) await forgetBefore(run);
       if (run?.record) {
+        this.#remains.noteRun(id, run.record);
         this.#watch.add({ id, leader: run.record.leader, printed: folder.log }, child);
       }
     } finally {
@@ -231,60 +235,31 @@ export class ProcessEngine implements Engine {
     const { id } = folder.spec;
     const { file, record } = run;
     if (this.#settled.get(id) === file) return run;
-    await killAll({ name: file, record, known, clock: this.#clock });
-    const ended = (await findRun(folder.path, this.#clock)) ?? run;
+    await killAll({ ...tracesOf(run), known }, this.#clock);
+    const ended = (await findRun(folder.path)) ?? run;
     if (ended.file !== file || !record) return ended;
-    if (hasRunOutOfMemory(record.groups)) await appendFile(file, `${OUT_OF_MEMORY}\n`);
+    if (hasRunOutOfMemory(record.groups)) await noteEnd(run, OUT_OF_MEMORY);
     await removeGroups(record.groups, this.#clock);
     this.#ports.release(record.ports);
     this.#settled.set(id, file);
-    return (await findRun(folder.path, this.#clock)) ?? ended;
-  }
-
-  /** Ends what the pod's removed containers still run, and gives their space back. */
-  async #clearDiscarded(id: string): Promise<void> {
-    for (const folder of await this.#folders.listDiscarded(id)) await this.#clear(folder);
-  }
-
-  /** What a platform that died has left by halves, and what could not be removed before. */
-  async #sweep(): Promise<void> {
-    await this.#folders.sweep();
-    for (const folder of await this.#folders.listDiscarded()) {
-      await this.#clear(folder).catch((error: unknown) => {
-        this.#options.log.warn({ err: error, ...folder }, 'a removed container still runs');
-      });
-    }
-  }
-
-  async #clear({ home, path }: DiscardedFolder): Promise<void> {
-    const run = await findRun(path, this.#clock);
-    const record = run?.record;
-    // One that has not begun by now finds that its folder is not there any more.
-    if (run) await killAll({ name: runFile(home, run.number), record, clock: this.#clock });
-    if (record) {
-      await removeGroups(record.groups, this.#clock);
-      this.#ports.release(record.ports);
-    }
-    // What cannot be deleted now is tried again with the next list.
-    await removeTree(path).catch((error: unknown) => {
-      this.#options.log.warn(
-        { err: error, path },
-        'the disk of a removed container is still there',
-      );
-    });
+    return (await findRun(folder.path)) ?? ended;
   }
 
   async #listRunning(): Promise<RunningContainer[]> {
     const running: RunningContainer[] = [];
     for (const id of await this.#folders.listIds()) {
       const folder = await this.#folders.find(id);
-      const run = folder && (await findRun(folder.path, this.#clock));
+      const run = folder && (await findRun(folder.path));
       if (!folder || !isRunning(run)) continue;
       this.#ports.keep(run.record.ports);
       running.push({ id, leader: run.record.leader, printed: folder.log });
     }
     return running;
   }
+}
+
+function tracesOf({ file, record }: SeenRun) {
+  return { name: file, records: record ? [record] : [] };
 }
 
 /** What a file system or the kernel says may be another thing the next time. */

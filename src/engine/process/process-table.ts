@@ -1,6 +1,6 @@
 // The machine's processes as /proc tells of them: who lives, whose child it is, and to what container
 // it belongs. A number alone says nothing: it is given again to another one when its process is gone.
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 
 /** A process for as long as it lives, and no other after it. */
 export interface ProcessIdentity {
@@ -27,15 +27,20 @@ export const TICKS_PER_SECOND = 100;
 
 let bootId: string | undefined;
 
-function readBootId(): string {
+export function readBootId(): string {
   bootId ??= readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
   return bootId;
+}
+
+/** The line of /proc that a process is known by. @throws Error if there is no such process */
+export function readStat(pid: number): string {
+  return readFileSync(`/proc/${pid}/stat`, 'utf8');
 }
 
 /** Undefined if there is no such process. */
 export function readProcess(pid: number): ProcessEntry | undefined {
   try {
-    return parseStat(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+    return parseStat(readStat(pid));
   } catch {
     return undefined;
   }
@@ -84,44 +89,76 @@ export function signalProcess(
   }
 }
 
-/** All of the leader's session, and all that descend from it; the leader too, while it lives. */
+/** These that live, all that descend from them, and all of the sessions that they lead. */
 export function findBeneath(
-  leader: ProcessIdentity,
+  roots: ReadonlySet<number>,
   processes: readonly ProcessEntry[],
 ): ProcessEntry[] {
-  if (!isAlive(leader)) return [];
-  const found = new Set([leader.pid]);
+  // Members of control groups that this process cannot see have the number 0, the parent of all is 1.
+  const found = new Set([...roots].filter((pid) => pid > 1 && pid !== process.pid));
   let before = 0;
   while (found.size > before) {
     before = found.size;
     for (const { pid, parentPid, sessionId } of processes) {
-      if (found.has(parentPid) || sessionId === leader.pid) found.add(pid);
+      if (found.has(parentPid) || found.has(sessionId)) found.add(pid);
     }
   }
   return processes.filter(({ isDead, pid }) => found.has(pid) && !isDead);
 }
 
-/** Those that were given the variable, and kept it. Of other users' processes nothing is known. */
+export interface Marked {
+  found: ProcessEntry[];
+  /** In the middle of starting a program: for that moment nobody can tell whose they are. */
+  unknown: ProcessEntry[];
+}
+
+/**
+ * Those that were given the variable, and kept it. A value that ends with a slash stands for all that begin
+ * with it. Of other users' processes nothing is known, unless this is root's.
+ */
 export function findByVariable(
   name: string,
   value: string,
   processes: readonly ProcessEntry[],
-): ProcessEntry[] {
-  const wanted = `\0${name}=${value}\0`;
-  return processes.filter((entry) => {
-    if (entry.isDead) return false;
-    try {
-      return `\0${readFileSync(`/proc/${entry.pid}/environ`, 'latin1')}\0`.includes(wanted);
-    } catch {
-      return false;
-    }
-  });
+): Marked {
+  const wanted = `\0${name}=${value}${value.endsWith('/') ? '' : '\0'}`;
+  const marked: Marked = { found: [], unknown: [] };
+  for (const entry of processes) {
+    if (entry.isDead) continue;
+    const environment = readEnvironment(entry.pid);
+    if (environment === undefined) marked.unknown.push(entry);
+    else if (`\0${environment}\0`.includes(wanted)) marked.found.push(entry);
+  }
+  return marked;
+}
+
+/** Undefined in the middle of starting a program; empty of one that is gone or another user's. */
+function readEnvironment(pid: number): string | undefined {
+  const read = () => readText(`/proc/${pid}/environ`);
+  const first = read();
+  // It may have come to its end while it was looked at.
+  return first === '' && isInExec(pid) ? undefined : first || read();
+}
+
+/** For that moment it has neither arguments nor variables. */
+function isInExec(pid: number): boolean {
+  if (readCommandLine(pid) !== '') return false;
+  try {
+    // The kernel's own threads run no file.
+    return readlinkSync(`/proc/${pid}/exe`) !== '';
+  } catch {
+    return false;
+  }
 }
 
 /** The program and its arguments; empty if it is gone. */
 export function readCommandLine(pid: number): string {
+  return readText(`/proc/${pid}/cmdline`);
+}
+
+function readText(path: string): string {
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'latin1');
+    return readFileSync(path, 'latin1');
   } catch {
     return '';
   }

@@ -1,6 +1,7 @@
 // Removes folders that programs have written to, as their disks and volumes.
 import { chmod, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isDenied } from './folder-listing.ts';
 
 /**
  * Does nothing if it is not there. Folders may have been made read-only, as package caches are: their
@@ -22,8 +23,4 @@ async function openFolders(path: string): Promise<void> {
   for (const entry of await readdir(path, { withFileTypes: true })) {
     if (entry.isDirectory()) await openFolders(join(path, entry.name));
   }
-}
-
-function isDenied(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && ['EACCES', 'EPERM'].includes(`${error.code}`);
 }

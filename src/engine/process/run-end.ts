@@ -7,6 +7,7 @@ import {
   findBeneath,
   findByVariable,
   isAlive,
+  type Marked,
   type ProcessEntry,
   readCommandLine,
   readProcess,
@@ -19,17 +20,21 @@ const LOOK_AGAIN_MS = 10;
 /** A killed process can be held back by a device or a file system, not for good. */
 const KILL_LIMIT_MS = 10_000;
 
-export interface EndingRun {
-  /** The run's file, as its processes know it. */
+/** What tells the processes of a run, or of all runs of a container, from others. */
+export interface RunTraces {
+  /** The run's file, as its processes know it; or what the files of all runs begin with, and a slash. */
   name: string;
-  /** Undefined: nothing is known of it, or it never began. */
-  record: RunRecord | undefined;
+  /** Those that can be read. A pod without a user of its own may have removed or damaged them. */
+  records: readonly RunRecord[];
+  /** Folders of control groups that hold nothing else, beside those of the records. */
+  groups?: readonly string[];
   /** Seen before, and perhaps not found any more now that its leader is gone. */
   known?: readonly ProcessEntry[];
-  clock: Clock;
 }
 
-export interface PoliteEnding extends EndingRun {
+export interface PoliteEnding {
+  record: RunRecord;
+  clock: Clock;
   /** For it to end by itself. */
   graceMs: number;
   /** The platform ends first: it is for the next one to ask again, and to kill. */
@@ -42,7 +47,6 @@ export interface PoliteEnding extends EndingRun {
  */
 export async function askToEnd(ending: PoliteEnding): Promise<void> {
   const { clock, closing, graceMs, record } = ending;
-  if (!record) return;
   const giveUpAt = clock.now() + graceMs;
   const main = await findMain(record, clock, giveUpAt);
   if (main) signalProcess(main, 'SIGTERM');
@@ -52,14 +56,16 @@ export async function askToEnd(ending: PoliteEnding): Promise<void> {
   }
 }
 
-/** Kills all that there is of it. @throws EngineError `unavailable` */
-export async function killAll(run: EndingRun): Promise<void> {
-  const { clock, known = [] } = run;
+/** Kills all that there is of it; resolves when none of it runs. @throws EngineError `unavailable` */
+export async function killAll(traces: RunTraces, clock: Clock): Promise<void> {
+  const { known = [] } = traces;
   const giveUpAt = clock.now() + KILL_LIMIT_MS;
   for (;;) {
-    const members = [...findMembers(run), ...known.filter(isStillThere)];
-    if (members.length === 0) return;
+    const { found, unknown } = findMarked(traces);
+    const members = [...found, ...known.filter(isStillThere)];
+    if (members.length + unknown.length === 0) return;
     if (clock.now() >= giveUpAt) {
+      if (members.length === 0) return;
       const numbers = members.map(({ pid }) => pid).join(', ');
       throw new EngineError('unavailable', `processes do not end: ${numbers}`);
     }
@@ -73,14 +79,20 @@ function isStillThere({ pid, startTicks }: ProcessEntry): boolean {
   return now?.startTicks === startTicks && !now.isDead;
 }
 
-/** All that live: what its group has, what descends from its leader, what has its variable. */
-export function findMembers({ name, record }: EndingRun): ProcessEntry[] {
+/** All that live: what its groups have, what has its variable, and what descends from either. */
+export function findMembers(traces: RunTraces): ProcessEntry[] {
+  return findMarked(traces).found;
+}
+
+function findMarked({ groups = [], name, records }: RunTraces): Marked {
   const processes = readProcesses();
+  const folders = [...groups, ...records.flatMap((record) => record.groups.tracking ?? [])];
+  const grouped = new Set([...new Set(folders)].flatMap(listMembers));
   const marked = findByVariable(RUN_VARIABLE, name, processes);
-  if (!record) return marked;
-  const numbers = new Set(listMembers(record.groups));
-  const grouped = processes.filter(({ isDead, pid }) => numbers.has(pid) && !isDead);
-  return [...new Set([...marked, ...grouped, ...findBeneath(record.leader, processes)])];
+  const leaders = records.map(({ leader }) => leader).filter(isAlive);
+  const roots = [...marked.found, ...leaders].map(({ pid }) => pid);
+  const found = findBeneath(new Set([...grouped, ...roots]), processes);
+  return { ...marked, found };
 }
 
 /** The command's own process, once the shell between has made way for it. */

@@ -2,22 +2,20 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync } from 'node:fs';
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { type Clock, sleep } from '../../base/clock.ts';
+import type { Clock } from '../../base/clock.ts';
 import type { Device } from '../../wire/worker-link.ts';
 import { type ContainerSpec, EngineError } from '../engine.ts';
 import { splitWords } from '../shell-words.ts';
-import { type CgroupHome, listJoins, makeGroups, removeGroups } from './cgroups.ts';
+import { type CgroupHome, joinGroups, makeGroups, nameGroup, removeGroups } from './cgroups.ts';
 import type { ContainerFolder } from './container-folders.ts';
 import { makeEnvironment } from './environment.ts';
 import type { GivenPort } from './port-pool.ts';
-import type { RunGroups, RunNote } from './run-record.ts';
-import { isOddName, writeRunScript } from './run-script.ts';
-import { findRun, runFile } from './runs.ts';
-
-const BEGIN_LIMIT_MS = 10_000;
-const LOOK_AGAIN_MS = 5;
+import { readBootId, readStat } from './process-table.ts';
+import { type RunGroups, type RunNote, writeRunRecord } from './run-record.ts';
+import { isOddName, shellArgs, writeRunScript } from './run-script.ts';
+import { claimRun, runFile } from './runs.ts';
 
 /** How this very program runs a handler module. */
 export interface HandlerCommand {
@@ -73,58 +71,60 @@ export async function startRun(options: RunStartOptions): Promise<ChildProcess |
   const { cgroups, folder, groupPrefix, number } = options;
   const { spec } = folder;
   const command = makeCommand(spec, options.runHandler);
-  // What it has made of its own disk is its own affair. No folder above is made, should it be gone.
-  for (const path of [folder.disk, folder.temporary]) await mkdir(path).catch(() => {});
   // Two may begin the same run.
   const once = randomBytes(4).toString('hex');
-  const name = `${groupPrefix}${spec.id}.${spec.generation}.${number}-${once}`;
-  const groups = makeGroups(cgroups, name, spec.limits);
-  const script = join(folder.path, `start-${once}.sh`);
+  const { generation, id } = spec;
+  const groups = makeGroups(
+    cgroups,
+    nameGroup(groupPrefix, { id, generation, number, once }),
+    spec.limits,
+  );
+  const exitFile = join(folder.path, `exit-${once}`);
   let child: ChildProcess | undefined;
   try {
-    await writeScript(script, command, { ...options, groups });
-    child = await untilBegun(await launch(script, options), options);
+    const launched = await launch(exitFile, options);
+    child = (await begin(launched, { ...options, command, groups, once })) ? launched : undefined;
     return child;
   } finally {
-    if (!child) await removeGroups(groups, options.clock);
-    await rm(script, { force: true });
+    if (!child) {
+      await removeGroups(groups, options.clock);
+      await rm(exitFile, { force: true });
+    }
   }
 }
 
-/** The child, if it is the one that has begun. */
-async function untilBegun(
-  child: ChildProcess,
-  { clock, folder, number }: RunStartOptions,
-): Promise<ChildProcess | undefined> {
-  const giveUpAt = clock.now() + BEGIN_LIMIT_MS;
-  while (clock.now() < giveUpAt) {
-    const hasEnded = child.exitCode !== null || child.signalCode !== null;
-    const run = await findRun(folder.path, clock);
-    if (run && run.number >= number)
-      return run.record?.leader.pid === child.pid ? child : undefined;
-    if (hasEnded) break;
-    await sleep(clock, LOOK_AGAIN_MS);
-  }
-  child.kill('SIGKILL');
-  throw new EngineError('unavailable', `the process of ${folder.spec.id} does not begin`);
+interface Beginning extends RunStartOptions {
+  command: readonly string[];
+  groups: RunGroups;
+  once: string;
 }
 
-async function writeScript(
-  path: string,
-  command: readonly string[],
-  options: RunStartOptions & { groups: RunGroups },
-): Promise<void> {
-  const { clock, folder, groups, number, ports } = options;
-  const note: RunNote = { startedAt: clock.now(), ports, groups };
-  const odd = Object.entries(describeAll(options)).filter(([name]) => isOddName(name));
-  const text = writeRunScript({
-    command,
-    runFile: runFile(folder.path, number),
-    note: JSON.stringify(note),
-    joins: listJoins(groups),
-    oddVariables: Object.fromEntries(odd),
-  });
-  await writeFile(path, text, { mode: 0o600 });
+/**
+ * The shell waits for its script, and ends without one: should the platform die in between, nothing is
+ * run. @returns whether it runs; false if another call was faster @throws EngineError
+ */
+async function begin(child: ChildProcess, beginning: Beginning): Promise<boolean> {
+  const { clock, command, folder, groups, number, once, ports } = beginning;
+  const { pid = 0, stdin } = child;
+  let hasBegun = false;
+  try {
+    // Outside of its groups no limit would hold.
+    joinGroups(groups, pid);
+    const note: RunNote = { startedAt: clock.now(), ports, groups, exitFile: `exit-${once}` };
+    const text = writeRunRecord(readStat(pid), readBootId(), note);
+    hasBegun = await claimRun({ folder: folder.path, number, once, text });
+    const odd = Object.entries(describeAll(beginning)).filter(([name]) => isOddName(name));
+    // It may have been killed by now.
+    stdin?.on('error', () => {});
+    if (hasBegun) stdin?.end(writeRunScript({ command, oddVariables: Object.fromEntries(odd) }));
+    return hasBegun;
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    const message = `the process of ${folder.spec.id} does not begin: ${reason}`;
+    throw new EngineError('unavailable', message, { cause: error });
+  } finally {
+    if (!hasBegun) child.kill('SIGKILL');
+  }
 }
 
 function describeAll(options: RunStartOptions): Record<string, string> {
@@ -136,15 +136,16 @@ function describeAll(options: RunStartOptions): Record<string, string> {
   return makeEnvironment({ spec, defaults, run, ports, devices, folders });
 }
 
-function launch(script: string, options: RunStartOptions): Promise<ChildProcess> {
+function launch(exitFile: string, options: RunStartOptions): Promise<ChildProcess> {
   const { folder } = options;
   const plain = Object.entries(describeAll(options)).filter(([name]) => !isOddName(name));
   const log = openSync(folder.log, 'a', 0o600);
+  const exit = openSync(exitFile, 'a', 0o600);
   try {
-    const child = spawn('/bin/sh', [script], {
+    const child = spawn('/bin/sh', shellArgs(runFile(folder.path, options.number)), {
       cwd: folder.disk,
       env: Object.fromEntries(plain),
-      stdio: ['ignore', log, log],
+      stdio: ['pipe', log, log, exit],
       // A session of its own: what ends the platform does not end it.
       detached: true,
     });
@@ -158,5 +159,6 @@ function launch(script: string, options: RunStartOptions): Promise<ChildProcess>
     });
   } finally {
     closeSync(log);
+    closeSync(exit);
   }
 }

@@ -1,24 +1,28 @@
-// The runs of a container, as their files and the processes tell of them. A file is made by the run
-// itself, so that what is seen here is what happened, whoever has started it.
-import { appendFile, readdir, readFile, rm, stat } from 'node:fs/promises';
+// The runs of a container, as their files and the processes tell of them. The record of a run appears
+// whole, and only once for each number: whoever writes it has started the run.
+import { appendFile, link, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { type Clock, sleep } from '../../base/clock.ts';
 import { isAlive } from './process-table.ts';
-import { parseRunRecord, type RunRecord } from './run-record.ts';
+import {
+  cutRecord,
+  parseRunExit,
+  parseRunRecord,
+  type RunExit,
+  type RunRecord,
+} from './run-record.ts';
 
 const RUN_FILE = /^run-(\d+)$/;
-const SCRIPT_FILE = /^start-.*\.sh$/;
-/** Who has made the file writes it at once; or has been killed in between. */
-const WRITE_LIMIT_MS = 1_000;
-const LOOK_AGAIN_MS = 5;
+/** Of runs that have ended, or that never began. */
+const PASSING_FILE = /^(?:exit-[0-9a-f]+|claim-[0-9a-f]+|start-.*\.sh)$/;
 /** Of one that had no time to tell: it was killed. */
 const KILLED = 137;
 
 export interface SeenRun {
   number: number;
   file: string;
-  /** Undefined: it ended before it had begun. */
+  /** Undefined: it cannot be read. */
   record: RunRecord | undefined;
+  outOfMemory: boolean;
   /** Undefined while it runs. `at`: Unix ms. */
   end: { code: number; at: number } | undefined;
 }
@@ -34,51 +38,72 @@ export function runFile(folder: string, number: number): string {
 }
 
 /** The container's last run; undefined if there was none. */
-export async function findRun(folder: string, clock: Clock): Promise<SeenRun | undefined> {
+export async function findRun(folder: string): Promise<SeenRun | undefined> {
   const numbers = (await listFiles(folder, RUN_FILE)).map((name) => Number(name.slice(4)));
   const number = Math.max(0, ...numbers);
-  return number === 0 ? undefined : readRun(folder, number, clock);
+  return number === 0 ? undefined : readRun(folder, number);
 }
 
-async function readRun(folder: string, number: number, clock: Clock): Promise<SeenRun> {
+/** @returns whether this call has written it; false if the run has begun already */
+export async function claimRun(claim: {
+  folder: string;
+  number: number;
+  /** Unlike that of any other call. */
+  once: string;
+  text: string;
+}): Promise<boolean> {
+  const { folder, number, once, text } = claim;
+  const written = join(folder, `claim-${once}`);
+  try {
+    await writeFile(written, text, { mode: 0o600, flag: 'wx' });
+    await link(written, runFile(folder, number));
+    return true;
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'EEXIST') return false;
+    throw error;
+  } finally {
+    await rm(written, { force: true });
+  }
+}
+
+/** Another line of what is known of its end. Does nothing if the container is gone. */
+export async function noteEnd({ file, record }: SeenRun, line: string): Promise<void> {
+  await appendFile(locateExit(file, record), `${line}\n`).catch(() => {});
+}
+
+async function readRun(folder: string, number: number): Promise<SeenRun> {
   const file = runFile(folder, number);
-  const record = await readRecord(file, clock);
-  if (record && record.exitCode === null && isAlive(record.leader)) {
-    return { number, file, record, end: undefined };
-  }
-  // It may have written its code just before it ended, and after it was read.
-  const last = parseRunRecord(await readText(file)) ?? record;
-  // The first one's word counts, should two find it dead.
-  if (last && last.exitCode === null) await appendFile(file, `${KILLED}\n`);
-  const { mtimeMs = 0 } = (await stat(file).catch(() => undefined)) ?? {};
-  return {
-    number,
-    file,
-    record: last,
-    end: {
-      code: last?.exitCode ?? KILLED,
-      at: Math.max(last?.startedAt ?? 0, Math.round(mtimeMs)),
-    },
-  };
+  const record = parseRunRecord(await readText(file));
+  // Before the code is read: it is written just before the process ends.
+  const isAliveNow = record !== undefined && isAlive(record.leader);
+  const exit = await readExit(file, record);
+  const seen = { number, file, record, outOfMemory: exit.outOfMemory };
+  if (isAliveNow && exit.exitCode === null) return { ...seen, end: undefined };
+  if (exit.exitCode === null) await noteEnd({ ...seen, end: undefined }, `${KILLED}`);
+  const { mtimeMs = 0 } = (await stat(locateExit(file, record)).catch(() => undefined)) ?? {};
+  const at = Math.max(record?.startedAt ?? 0, Math.round(mtimeMs));
+  return { ...seen, end: { code: exit.exitCode ?? KILLED, at } };
 }
 
-async function readRecord(file: string, clock: Clock): Promise<RunRecord | undefined> {
-  const giveUpAt = clock.now() + WRITE_LIMIT_MS;
-  for (;;) {
-    const record = parseRunRecord(await readText(file));
-    if (record || clock.now() >= giveUpAt) return record;
-    await sleep(clock, LOOK_AGAIN_MS);
-  }
+async function readExit(file: string, record: RunRecord | undefined): Promise<RunExit> {
+  const text = await readText(locateExit(file, record));
+  return parseRunExit(record?.exitFile === null ? cutRecord(text) : text);
 }
 
-/** Of a run that has begun: the runs before it, and the scripts that were to begin it. */
-export async function forgetBefore({ file, number }: SeenRun): Promise<void> {
+/** Of a record that cannot be read the end is noted behind it. */
+function locateExit(file: string, record: RunRecord | undefined): string {
+  const name = record?.exitFile ?? null;
+  return name === null ? file : join(dirname(file), name);
+}
+
+/** Of a run that has begun: the files of the runs before it, and of those that did not begin. */
+export async function forgetBefore({ file, number, record }: SeenRun): Promise<void> {
   const folder = dirname(file);
   const runs = await listFiles(folder, RUN_FILE);
   const past = runs.filter((name) => Number(name.slice(4)) < number);
-  for (const name of [...past, ...(await listFiles(folder, SCRIPT_FILE))]) {
-    await rm(join(folder, name), { force: true });
-  }
+  const passing = await listFiles(folder, PASSING_FILE);
+  const others = passing.filter((name) => name !== record?.exitFile);
+  for (const name of [...past, ...others]) await rm(join(folder, name), { force: true });
 }
 
 async function listFiles(folder: string, form: RegExp): Promise<string[]> {

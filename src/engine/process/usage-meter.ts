@@ -54,8 +54,8 @@ export class UsageMeter {
 
 /** Of a group where there is one: that is cheaper than a look at all of the machine's. */
 function findProcesses({ groups, leader }: RunRecord): ProcessEntry[] {
-  if (groups.tracking === null) return findBeneath(leader, readProcesses());
-  return listMembers(groups)
+  if (groups.tracking === null) return findBeneath(new Set([leader.pid]), readProcesses());
+  return listMembers(groups.tracking)
     .map(readProcess)
     .filter((entry) => entry !== undefined);
 }

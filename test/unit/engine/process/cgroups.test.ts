@@ -1,15 +1,17 @@
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../../src/base/clock.ts';
 import {
   hasRunOutOfMemory,
+  joinGroups,
+  listContainerGroups,
   listGroups,
-  listJoins,
   listMembers,
   locateOwn,
   makeGroups,
+  nameGroup,
   parseMounts,
   removeEmptyGroups,
   removeGroups,
@@ -71,6 +73,7 @@ describe('a group of a run', () => {
   it('of version 2 has its limits in one folder', () => {
     const files = { 'memory.max': '', 'memory.swap.max': '', 'cpu.max': '' };
     const home = pretend(folder, files);
+    writeFileSync(join(home, 'run/cgroup.procs'), '');
     const groups = makeGroups({ tracking: home, memory: home, cpu: home }, 'run', {
       vcpus: 1.5,
       memoryGb: 2,
@@ -78,7 +81,8 @@ describe('a group of a run', () => {
     expect(read('run/memory.max')).toBe('2147483648');
     expect(read('run/memory.swap.max')).toBe('0');
     expect(read('run/cpu.max')).toBe('150000 100000');
-    expect(listJoins(groups)).toEqual([join(home, 'run/cgroup.procs')]);
+    joinGroups(groups, 12);
+    expect(read('run/cgroup.procs')).toBe('12');
   });
 
   it('of version 1 has a folder for each', () => {
@@ -88,7 +92,8 @@ describe('a group of a run', () => {
     expect(read('m/run/memory.limit_in_bytes')).toBe('1073741824');
     expect(read('m/run/memory.memsw.limit_in_bytes')).toBe('1073741824');
     expect(read('c/run/cpu.cfs_quota_us')).toBe('200000');
-    expect(listJoins(groups)).toHaveLength(2);
+    joinGroups(groups, 12);
+    expect(read('m/run/cgroup.procs') + read('c/run/cgroup.procs')).toBe('1212');
   });
 
   it('is made nowhere where none can be', () => {
@@ -97,8 +102,7 @@ describe('a group of a run', () => {
       memoryGb: 1,
     });
     expect(groups).toEqual({ tracking: null, memory: null, cpu: null });
-    expect(listJoins(groups)).toEqual([]);
-    expect(listMembers(groups)).toEqual([]);
+    joinGroups(groups, 12);
     expect(hasRunOutOfMemory(groups)).toBe(false);
   });
 
@@ -121,13 +125,30 @@ describe('a group of a run', () => {
     expect(readdirSync(folder).sort()).toEqual(['mine.b', 'others']);
   });
 
+  it('of a container is found by its name, and not that of a container with a longer one', () => {
+    const home = { tracking: folder, memory: folder, cpu: null };
+    const run = { id: 'pod_a', generation: 1, number: 1, once: 'ab' };
+    for (const other of [{}, { generation: 2 }, { number: 11 }, { id: 'pod_a.1' }]) {
+      mkdirSync(join(folder, nameGroup('mine.', { ...run, ...other })));
+    }
+    const found = (part: { id: string; generation?: number }) =>
+      listContainerGroups(home, 'mine.', part).map((path) => basename(path));
+    expect(found({ id: 'pod_a' }).sort()).toEqual([
+      'mine.pod_a.1.1-ab',
+      'mine.pod_a.1.11-ab',
+      'mine.pod_a.2.1-ab',
+    ]);
+    expect(found({ id: 'pod_a', generation: 2 })).toEqual(['mine.pod_a.2.1-ab']);
+    expect(found({ id: 'pod_a.1' })).toEqual(['mine.pod_a.1.1.1-ab']);
+  });
+
   it('has the members of the groups below it too, and goes with them', async () => {
     const tracking = join(pretend(folder, {}), 'run');
     mkdirSync(join(tracking, 'a/b'), { recursive: true });
     writeFileSync(join(tracking, 'cgroup.procs'), '1\n');
     writeFileSync(join(tracking, 'a/b/cgroup.procs'), '2\n3\n');
     const groups = { tracking, memory: null, cpu: null };
-    expect(listMembers(groups)).toEqual([1, 2, 3]);
+    expect(listMembers(tracking)).toEqual([1, 2, 3]);
     rmSync(join(tracking, 'cgroup.procs'));
     rmSync(join(tracking, 'a/b/cgroup.procs'));
     await removeGroups(groups, systemClock);

@@ -33,13 +33,16 @@ export class OnePod {
     rmSync(this.folder, { recursive: true });
   }
 
-  /** Of the pod's first generation; as it stands now, even if that was removed. */
+  /** The records of the pod's first generation; as it stands now, even if that was removed. */
   get home(): string {
     return join(this.folder, 'containers/pod_a/1');
   }
 
+  /** Of the first generation, once there is one. */
   get disk(): string {
-    return join(this.home, 'disk');
+    const disks = join(this.folder, 'disks');
+    const name = readdirSync(disks).find((each) => each.startsWith('pod_a.1.')) ?? '';
+    return join(disks, name);
   }
 
   async start(part: Partial<ContainerSpec> = {}): Promise<void> {
@@ -77,11 +80,12 @@ export class OnePod {
   }
 
   /** What the last run's own record says. */
-  readRun(): { file: string; pid: number; lines: string[] } {
+  readRun(): { file: string; pid: number; lines: string[]; exitFile: string } {
     const name = readdirSync(this.home).find((each) => each.startsWith('run-')) ?? '';
     const file = join(this.home, name);
     const lines = readFileSync(file, 'utf8').split('\n');
-    return { file, pid: Number.parseInt(lines[0] ?? '', 10), lines };
+    const [, exitFile = ''] = /"exitFile":"([^"]+)"/.exec(lines[2] ?? '') ?? [];
+    return { file, pid: Number.parseInt(lines[0] ?? '', 10), lines, exitFile };
   }
 }
 

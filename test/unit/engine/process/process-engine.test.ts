@@ -17,8 +17,9 @@ afterEach(() => pod.clear());
 describe('what a process begins with', () => {
   it('is a disk as its current pod.folder and its home', async () => {
     const script = 'pwd; echo "$HOME"; echo "$TMPDIR"; touch "$TMPDIR/x" && echo ok';
-    const disk = pod.disk;
-    expect(await pod.printed({ args: shell(script) })).toBe(`${disk}\n${disk}\n${disk}/tmp\nok\n`);
+    const printed = await pod.printed({ args: shell(script) });
+    const { disk } = pod;
+    expect(printed).toBe(`${disk}\n${disk}\n${disk}/tmp\nok\n`);
   });
 
   it('is its mount, named and below the disk', async () => {

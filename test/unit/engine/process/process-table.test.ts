@@ -94,27 +94,29 @@ describe('finding processes', () => {
     }
     const { pid, startTicks } = dead;
     expect(isAlive({ pid, startTicks, bootId })).toBe(false);
-    expect(findBeneath(leader, readProcesses())).toMatchObject([{ pid: leader.pid }]);
+    expect(findBeneath(new Set([leader.pid]), readProcesses())).toMatchObject([
+      { pid: leader.pid },
+    ]);
   });
 
   it('finds all that descend from one, also in a session of their own', async () => {
     const leader = await start('sleep 100 & setsid sleep 200 & sleep 0.1; echo up; wait');
-    const found = findBeneath(leader, readProcesses());
+    const found = findBeneath(new Set([leader.pid]), readProcesses());
     expect(found).toHaveLength(3);
     const outside = found.filter(({ sessionId }) => sessionId !== leader.pid);
     for (const each of outside) signalProcess(each, 'SIGKILL');
     expect(outside).toHaveLength(1);
   });
 
-  it('finds nothing beneath one that is gone, whoever has its number', async () => {
-    const leader = await start('sleep 100 & echo up; wait');
-    expect(findBeneath({ ...leader, startTicks: '1' }, readProcesses())).toEqual([]);
+  it.each([0, 1, process.pid])('finds nothing beneath process %i', (pid) => {
+    expect(findBeneath(new Set([pid]), readProcesses())).toEqual([]);
   });
 
   it('finds those that have a variable with just this value', async () => {
     const { pid } = await start('echo up; exec sleep 100', { MILLRACE_MARK: '/a/1' });
     await start('echo up; exec sleep 100', { MILLRACE_MARK: '/a/10' });
-    const found = findByVariable('MILLRACE_MARK', '/a/1', readProcesses());
+    const { found } = findByVariable('MILLRACE_MARK', '/a/1', readProcesses());
     expect(found.map((each) => each.pid)).toEqual([pid]);
+    expect(findByVariable('MILLRACE_MARK', '/a/', readProcesses()).found).toHaveLength(2);
   });
 });

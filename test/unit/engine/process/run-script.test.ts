@@ -1,110 +1,105 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, describe, expect, it } from 'vitest';
-import { parseRunRecord } from '../../../../src/engine/process/run-record.ts';
-import { isOddName, writeRunScript } from '../../../../src/engine/process/run-script.ts';
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import {
+  cutRecord,
+  parseRunExit,
+  parseRunRecord,
+  writeRunRecord,
+} from '../../../../src/engine/process/run-record.ts';
+import { isOddName, shellArgs, writeRunScript } from '../../../../src/engine/process/run-script.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'millrace-script-'));
-const note = { startedAt: 5, ports: [], groups: { tracking: null, memory: null, cpu: null } };
-let made = 0;
+const note = {
+  startedAt: 5,
+  ports: [],
+  groups: { tracking: null, memory: null, cpu: null },
+  exitFile: 'exit-ab',
+};
 
-afterAll(() => rmSync(folder, { recursive: true }));
-
-function script(
-  command: string[],
-  oddVariables: Record<string, string> = {},
-  joins: string[] = [],
-) {
-  const runFile = join(folder, `it's run ${++made}`);
-  const text = writeRunScript({
-    command,
-    runFile,
-    note: JSON.stringify({ ...note, startedAt: made }),
-    joins,
-    oddVariables,
-  });
-  const record = () => parseRunRecord(readFileSync(runFile, 'utf8'));
-  return { text, record };
+interface Started {
+  env?: Record<string, string>;
+  odd?: Record<string, string>;
+  /** Changes the script on its way. */
+  cut?: (text: string) => string;
 }
 
 /** In a group of its own, as it ends with all of that. */
-function run(text: string, env: Record<string, string> = {}) {
-  const child = spawn('/bin/sh', ['-c', text], { env, detached: true, stdio: 'pipe' });
+function run(command: string[], { cut = (text) => text, env = {}, odd = {} }: Started = {}) {
+  const child = spawn('/bin/sh', shellArgs('run-1'), {
+    env,
+    detached: true,
+    stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
+  });
   let printed = '';
+  let exit = '';
   for (const stream of [child.stdout, child.stderr]) {
-    stream.on('data', (data) => {
+    stream?.on('data', (data) => {
       printed += data.toString();
     });
   }
-  return { child, ended: once(child, 'close').then(() => printed) };
+  child.stdio[3]?.on('data', (data) => {
+    exit += data.toString();
+  });
+  child.stdin?.end(cut(writeRunScript({ command, oddVariables: odd })));
+  const ended = once(child, 'close').then(() => ({ printed, exit: parseRunExit(exit) }));
+  return { child, ended };
 }
 
 describe('the script of a run', () => {
-  it('leaves behind who led it and how it ended', async () => {
-    const { record, text } = script(['/bin/sh', '-c', 'exit 42']);
-    const { child, ended } = run(text);
-    await ended;
-    expect(record()).toMatchObject({ ...note, startedAt: made, exitCode: 42, outOfMemory: false });
-    expect(record()?.leader.pid).toBe(child.pid);
+  it('tells how its command ended', async () => {
+    const { ended } = run(['/bin/sh', '-c', 'exit 42']);
+    expect((await ended).exit).toEqual({ exitCode: 42, outOfMemory: false });
   });
 
-  it('runs the command once, however many take it up', async () => {
-    const { record, text } = script(['/bin/echo', 'once']);
-    const all = await Promise.all([1, 2, 3, 4].map(() => run(text).ended));
-    expect(all.join('')).toBe('once\n');
-    expect(record()).toMatchObject({ exitCode: 0 });
+  it('runs nothing where it does not arrive whole', async () => {
+    const command = ['/bin/echo', 'ran'];
+    const { length } = writeRunScript({ command, oddVariables: {} });
+    for (const end of [0, 30, length - 20, length - 3]) {
+      const { ended } = run(command, { cut: (text) => text.slice(0, end) });
+      const { exit, printed } = await ended;
+      expect(exit.exitCode).toBeNull();
+      expect(printed).not.toContain('ran');
+    }
   });
 
   it('outlives a TERM for the whole group, which its command gets', async () => {
-    const { record, text } = script([
-      '/bin/sh',
-      '-c',
-      'trap "exit 9" TERM; echo up; while :; do sleep 0.1; done',
-    ]);
-    const { child, ended } = run(text, { PATH: '/usr/bin:/bin' });
-    await once(child.stdout, 'data');
+    const script = 'trap "exit 9" TERM; echo up; while :; do sleep 0.1; done';
+    const { child, ended } = run(['/bin/sh', '-c', script], { env: { PATH: '/usr/bin:/bin' } });
+    if (child.stdout) await once(child.stdout, 'data');
     if (child.pid !== undefined) process.kill(-child.pid, 'SIGTERM');
-    await ended;
-    expect(record()).toMatchObject({ exitCode: 9 });
-  });
-
-  it('does not begin outside of its groups', async () => {
-    const gone = join(folder, 'gone/cgroup.procs');
-    const { record, text } = script(['/bin/echo', 'unlimited'], {}, [gone]);
-    expect(await run(text).ended).toBe('');
-    expect(record).toThrow('ENOENT');
+    expect((await ended).exit).toMatchObject({ exitCode: 9 });
   });
 
   it('needs nothing of the PATH that the command is given', async () => {
-    const { text } = script(['/bin/echo', 'found']);
-    expect(await run(text, { PATH: '/nowhere' }).ended).toBe('found\n');
+    const { ended } = run(['/bin/echo', 'found'], { env: { PATH: '/nowhere' } });
+    expect((await ended).printed).toBe('found\n');
   });
 
   it('adds nothing to the environment, and hands down what a shell would not', async () => {
     const odd = { IFS: ':', PWD: '/else', 'a.b': "it's\n$x", SHLVL: '7', PPID: '1', _: 'u' };
-    const { text } = script([process.execPath, '-p', 'JSON.stringify(process.env)'], odd);
-    const seen = JSON.parse(await run(text, { PLAIN: 'a\n"b"' }).ended);
-    expect(seen).toEqual({ ...odd, PLAIN: 'a\n"b"' });
+    const command = [process.execPath, '-p', 'JSON.stringify(process.env)'];
+    const { printed } = await run(command, { odd, env: { PLAIN: 'a\n"b"' } }).ended;
+    expect(JSON.parse(printed)).toEqual({ ...odd, PLAIN: 'a\n"b"' });
   });
 
-  it('leaves no file open for the command', async () => {
-    const look = '[ -e /proc/self/fd/3 ] && echo open || echo closed';
-    expect(await run(script(['/bin/sh', '-c', look]).text).ended).toBe('closed\n');
+  it('leaves no file open for the command, and no input', async () => {
+    const look = 'for fd in 3 4 5; do [ -e /proc/self/fd/$fd ] && echo open; done; cat; echo end';
+    const { ended } = run(['/bin/sh', '-c', look], { env: { PATH: '/usr/bin:/bin' } });
+    expect((await ended).printed).toBe('end\n');
   });
 
   it('takes along what the command has left of its group', async () => {
     // It has the output open, which is closed when the last of them has ended.
-    const { text } = script(['/bin/sh', '-c', 'sleep 1000 & echo up']);
-    expect(await run(text, { PATH: '/usr/bin:/bin' }).ended).toBe('up\n');
+    const { ended } = run(['/bin/sh', '-c', 'sleep 1000 & echo up'], {
+      env: { PATH: '/usr/bin:/bin' },
+    });
+    expect((await ended).printed).toBe('up\n');
   });
 
   it('says nothing itself when the command is killed', async () => {
-    const { record, text } = script(['/bin/sh', '-c', 'kill -9 $$']);
-    expect(await run(text).ended).toBe('');
-    expect(record()).toMatchObject({ exitCode: 137 });
+    const { ended } = run(['/bin/sh', '-c', 'kill -9 $$']);
+    expect(await ended).toMatchObject({ printed: '', exit: { exitCode: 137 } });
   });
 });
 
@@ -143,23 +138,34 @@ describe('a name that is not left to a shell', () => {
 });
 
 describe('the record of a run', () => {
-  const lines = [readFileSync('/proc/self/stat', 'utf8').trim(), 'boot', JSON.stringify(note)].join(
-    '\n',
-  );
+  const stat = readFileSync('/proc/self/stat', 'utf8');
+  const text = writeRunRecord(stat, 'boot', note);
 
-  it('is none before all of it is written', () => {
-    for (let end = 0; end <= lines.length; end++) {
-      expect(parseRunRecord(lines.slice(0, end))).toBeUndefined();
+  it('is none before all of it is written, or where it was damaged', () => {
+    for (let end = 0; end < text.length; end++) {
+      expect(parseRunRecord(text.slice(0, end))).toBeUndefined();
     }
-    expect(parseRunRecord(`${lines}\n`)).toMatchObject({ exitCode: null });
+    expect(parseRunRecord(text.replace('"ports":[]', '"ports":{}'))).toBeUndefined();
+    expect(parseRunRecord(text.replace('exit-ab', '../../container.json'))).toBeUndefined();
+    expect(parseRunRecord(text)).toMatchObject({ ...note, leader: { pid: process.pid } });
   });
 
-  it('has no exit code before that is written whole', () => {
-    expect(parseRunRecord(`${lines}\n13`)?.exitCode).toBeNull();
-    expect(parseRunRecord(`${lines}\n137\n`)?.exitCode).toBe(137);
+  it('may be that of an earlier version, which the exit code follows', () => {
+    const { exitFile: _, ...before } = note;
+    const old = `${[stat.trim(), 'boot', JSON.stringify(before)].join('\n')}\n3\n`;
+    expect(parseRunRecord(old)).toMatchObject({ ...note, exitFile: null });
+    expect(parseRunExit(cutRecord(old))).toEqual({ exitCode: 3, outOfMemory: false });
+  });
+});
+
+describe('the exit code of a run', () => {
+  it('is none before it is written whole', () => {
+    expect(parseRunExit('13').exitCode).toBeNull();
+    expect(parseRunExit('137\n').exitCode).toBe(137);
   });
 
-  it('goes by the first who says how it ended', () => {
-    expect(parseRunRecord(`${lines}\n3\n137\n`)?.exitCode).toBe(3);
+  it('is that of the first who says how it ended', () => {
+    expect(parseRunExit('3\n137\n').exitCode).toBe(3);
+    expect(parseRunExit('x\n-1\n99999\n').exitCode).toBeNull();
   });
 });

@@ -1,0 +1,36 @@
+// Lists folders of the engine's own that a pod may have removed, replaced or closed: a pod without a user
+// of its own is able to do all of that.
+import { chmod, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+
+/** Empty where no such folder is. */
+export async function listNames(folder: string): Promise<string[]> {
+  try {
+    return await readdir(folder);
+  } catch (error) {
+    if (isMissing(error)) return [];
+    if (!isDenied(error)) throw error;
+    await chmod(folder, 0o700);
+    return readdir(folder);
+  }
+}
+
+export async function listPaths(folder: string): Promise<string[]> {
+  return (await listNames(folder)).map((name) => join(folder, name));
+}
+
+export function ignoreMissing(error: unknown): undefined {
+  if (!isMissing(error)) throw error;
+}
+
+function isMissing(error: unknown): boolean {
+  return hasCode(error, ['ENOENT', 'ENOTDIR']);
+}
+
+export function isDenied(error: unknown): boolean {
+  return hasCode(error, ['EACCES', 'EPERM']);
+}
+
+function hasCode(error: unknown, codes: readonly string[]): boolean {
+  return error instanceof Error && 'code' in error && codes.includes(`${error.code}`);
+}

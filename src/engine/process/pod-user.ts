@@ -1,0 +1,77 @@
+// The user that pods run as where the platform is root: gives folders to that user, and finds what that
+// user cannot read. Whatever a pod could exchange for a link is never changed or removed as root.
+import { type ExecFileException, execFile } from 'node:child_process';
+import { chmod, chown, lstat, mkdir, rmdir } from 'node:fs/promises';
+import { removeTree } from './remove-tree.ts';
+
+export interface PodUser {
+  uid: number;
+  gid: number;
+  /** For messages. */
+  name: string;
+}
+
+const OWNER_ONLY = 0o700;
+/** May be passed through, and not listed. */
+const PASSABLE = 0o711;
+/** Longer than any list of files that is asked about. */
+const CALL_LIMIT_MS = 60_000;
+
+/** The platform's folder above those of pods. Made if it is missing. */
+export async function provideParent(path: string, user: PodUser | undefined): Promise<void> {
+  await mkdir(path, { recursive: true, mode: OWNER_ONLY });
+  if (user) await chmod(path, PASSABLE);
+}
+
+/** A pod's own folder, with all that is in it. Made if it is missing; its parent has to be there. */
+export async function provideOwn(path: string, user: PodUser | undefined): Promise<void> {
+  await mkdir(path, { mode: OWNER_ONLY }).catch(ignoreExisting);
+  if (user) await giveTree(path, user);
+}
+
+/** Does nothing if the folder is the user's already. @throws Error */
+export async function giveTree(path: string, { gid, uid }: PodUser): Promise<void> {
+  const before = await lstat(path);
+  if (before.uid === uid && before.gid === gid) return;
+  // The folder itself last: a call that was cut off is repeated. chown follows no links here.
+  await run('chown', ['-hR', `${uid}:${gid}`, `${path}/.`]);
+  await chown(path, uid, gid);
+}
+
+/** Removes a folder whose content another user may change meanwhile, as that user. @throws Error */
+export async function removeOwn(path: string): Promise<void> {
+  const owner = await lstat(path).catch(() => undefined);
+  if (!owner) return;
+  if (owner.isDirectory() && owner.uid !== process.geteuid?.() && process.geteuid?.() === 0) {
+    const sweep = 'cd "$1" && chmod -R u+rwX . 2>/dev/null; rm -rf "$1" 2>/dev/null || :';
+    await run('/bin/sh', ['-c', sweep, 'sh', path], { uid: owner.uid, gid: owner.gid });
+    // Its parent is the platform's: only root can take the empty folder out of it.
+    if (
+      await rmdir(path).then(
+        () => true,
+        () => false,
+      )
+    )
+      return;
+  }
+  await removeTree(path);
+}
+
+function run(
+  program: string,
+  args: readonly string[],
+  user?: Pick<PodUser, 'uid' | 'gid'>,
+): Promise<string> {
+  const options = { cwd: '/', env: { PATH: '/usr/bin:/bin' }, timeout: CALL_LIMIT_MS };
+  const as = user && { uid: user.uid, gid: user.gid };
+  return new Promise((resolve, reject) => {
+    execFile(program, args, { ...options, ...as }, (error: ExecFileException | null, stdout) => {
+      if (error) reject(error);
+      else resolve(stdout);
+    });
+  });
+}
+
+function ignoreExisting(error: unknown): void {
+  if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
+}
