@@ -21,7 +21,7 @@ const SERVED = 'served';
 /** For what was done before to be over. */
 const SETTLE_MS = 3_000;
 const IDLE_MS = 20_000;
-const ARGS = ['--engine', 'process', '--endpoint', SERVED];
+const ARGS = ['--engine', 'process', '--endpoint', SERVED, '--quota', 'endpoints=1000000'];
 
 interface Crowd {
   endpoints: number;

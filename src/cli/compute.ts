@@ -3,6 +3,7 @@
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Balancer } from '../control/balancer.ts';
+import type { Amounts } from '../control/capacity.ts';
 import type { Catalog } from '../control/catalog.ts';
 import { Decisions } from '../control/decisions.ts';
 import { EndpointDeletion } from '../control/endpoint-deletion.ts';
@@ -30,6 +31,8 @@ export interface ComputeOptions {
   processUsers: 'owner' | 'all';
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
+  /** What all pods together may ask for. Default: anything. */
+  limits?: Amounts | undefined;
   /** Undefined: what workers in pods have not delivered ends with their containers. */
   workerFolders?: WorkerFolders | undefined;
 }
@@ -75,12 +78,14 @@ export class Compute {
 
   /** Reads what there is; nothing is run yet. */
   static async open(options: ComputeOptions): Promise<Compute> {
-    const { catalog, clock, engine, processUsers, quotas, store } = options;
+    const { catalog, clock, engine, limits, processUsers, quotas, store } = options;
     const kind = engine?.kind ?? 'none';
     const templates = await Templates.open({ store, clock, engine: kind, catalog, quotas });
     const pods =
       engine &&
-      (await Pods.open({ store, clock, engine, catalog, templates, processUsers, quotas }));
+      (await Pods.open({
+        ...{ store, clock, engine, catalog, templates, processUsers, quotas, limits },
+      }));
     const admit = (userId: string) => pods?.admit(userId);
     const deploying = engine && { engine: engine.kind, catalog, admit };
     const endpoints = await Endpoints.open({

@@ -10,6 +10,7 @@ import type { WorkerRoutesOptions } from '../api/worker-routes.ts';
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { createNameResolver } from '../base/name-resolver.ts';
+import { DEFAULT_OVERCOMMIT } from '../control/capacity.ts';
 import type { CodeAccess } from '../control/code-access.ts';
 import type { Endpoints } from '../control/endpoints.ts';
 import { Keys } from '../control/keys.ts';
@@ -23,6 +24,7 @@ import { explainFailure, nameStorageFailure } from '../store/sqlite-errors.ts';
 import { type Store, StoreUnavailableError } from '../store/store.ts';
 import { StoreGuard, type StoreGuardOptions } from '../store/store-guard.ts';
 import { ProblemError } from '../wire/problem.ts';
+import { type CapacityChoice, measureLimits } from './capacity-options.ts';
 import { openCatalog } from './catalog-file.ts';
 import { CommandError } from './command.ts';
 import { Compute } from './compute.ts';
@@ -104,6 +106,8 @@ export interface ComputeChoice {
   dockerHost: string | undefined;
   /** The operator's catalogue. Default: what the machine has. */
   catalogPath: string | undefined;
+  /** What all pods together may ask for. */
+  capacity: CapacityChoice;
   /** Of the process engine. */
   processUsers: 'owner' | 'all';
   /** As workers that the platform starts reach it. Default: its own URL. */
@@ -115,6 +119,7 @@ const NO_ENGINE: ComputeChoice = {
   dockerHost: undefined,
   catalogPath: undefined,
   processUsers: 'owner',
+  capacity: { overcommit: DEFAULT_OVERCOMMIT, machine: {} },
   workerUrl: undefined,
 };
 
@@ -194,7 +199,8 @@ async function openCompute(
 ): Promise<Compute> {
   const { clock, dataFolder, log, quotas, store } = options;
   const choice = options.compute ?? NO_ENGINE;
-  const { catalogPath, dockerHost, engine: kind, processUsers } = choice;
+  const { capacity, catalogPath, dockerHost, engine: kind, processUsers } = choice;
+  const limits = measureLimits(capacity, { engine: kind, dataFolder });
   const devices = kind === 'none' ? [] : await findUsableDevices(log);
   const catalog = openCatalog({ path: catalogPath, devices, log });
   const usage = new GpuUsage('nvidia-smi');
@@ -202,7 +208,7 @@ async function openCompute(
   const engine = await openEngine({ kind, dockerHost, dataFolder, devices, measureGpus, log });
   const workerFolders =
     kind === 'process' ? new WorkerFolders({ path: join(dataFolder, 'workers'), log }) : undefined;
-  const parts = { store, clock, log, catalog, engine, processUsers, workerFolders, quotas };
+  const parts = { store, clock, log, catalog, engine, processUsers, workerFolders, quotas, limits };
   const compute = await Compute.open(parts);
   closers.push(() => compute.close());
   return compute;

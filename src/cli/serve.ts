@@ -1,6 +1,7 @@
 // `millrace serve`: the platform alone, until it is told to end.
 import { resolve } from 'node:path';
 import { LIST_BYTES } from '../control/list-page.ts';
+import { capacityOptions, readCapacity } from './capacity-options.ts';
 import { catalogOption } from './catalog-file.ts';
 import { type Command, EXIT } from './command.ts';
 import { engineOptions } from './engine-options.ts';
@@ -60,6 +61,7 @@ const options = {
   ...grpcOptions,
   ...engineOptions,
   catalog: catalogOption,
+  ...capacityOptions,
   rateLimit: rateLimitOption,
   workerLimit: workerLimitOption,
   quota: quotaOption,
@@ -167,6 +169,7 @@ async function run(args: readonly string[]): Promise<number> {
       engine: values.engine,
       dockerHost: values.dockerHost,
       catalogPath: values.catalog,
+      capacity: readCapacity(values),
       processUsers: values.trustUsers ? 'all' : 'owner',
       workerUrl: values.workerUrl,
     },

@@ -34,7 +34,7 @@ export interface WorkerOrigin {
   templateVersion: number;
 }
 
-const DEFAULT_DISK_GB = 20;
+export const DEFAULT_DISK_GB = 20;
 
 /** What is not given comes from the template, then from the defaults. @throws ProblemError `invalid` */
 export function composeSpec(

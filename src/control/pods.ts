@@ -7,6 +7,7 @@ import { OWNER, type Store, type StoredResource } from '../store/store.ts';
 import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../wire/pod.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { TemplateRecord } from '../wire/template.ts';
+import { type Amounts, Capacity, demandOf, holdingOf, type Room } from './capacity.ts';
 import { type PageBounds, PageCutter } from './list-page.ts';
 import { LivePods, type PodListener, readPod } from './live-pods.ts';
 import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
@@ -44,6 +45,8 @@ export interface PodsOptions {
   processUsers?: 'owner' | 'all';
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
+  /** What all pods together may ask for. Default: anything. */
+  limits?: Amounts | undefined;
 }
 
 export interface PodListing extends PageBounds {
@@ -59,6 +62,7 @@ export class Pods {
   readonly #stats: PodStats;
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
+  readonly #capacity: Capacity;
 
   private constructor(options: PodsOptions, live: LivePods) {
     this.#options = options;
@@ -66,6 +70,8 @@ export class Pods {
     this.#stats = new PodStats(options);
     this.#quotas = options.quotas ?? DEFAULT_QUOTAS;
     const countOf = (userId: string) => live.all().filter((pod) => isCounted(pod, userId)).length;
+    const listHeld = () => live.all().map((pod) => holdingOf(pod, live.seen(pod.id)));
+    this.#capacity = new Capacity({ limits: options.limits, listHeld });
     this.#count = new ResourceCount({ quota: 'pods', limit: this.#quotas.pods, countOf });
   }
 
@@ -85,7 +91,7 @@ export class Pods {
     );
   }
 
-  /** @throws ProblemError `invalid`, `rule_broken`, `forbidden`, `quota_exceeded` */
+  /** @throws ProblemError `invalid`, `rule_broken`, `forbidden`, `quota_exceeded`, `over_capacity` */
   async create(userId: string, creation: PodCreation, worker?: WorkerOrigin): Promise<PodState> {
     this.admit(userId);
     const template = this.#findTemplate(userId, creation.template ?? null);
@@ -97,13 +103,27 @@ export class Pods {
     const pod = createPod({ ...given, userId, spec: { ...spec, dataCenterId } }, now);
     // A worker's record is bounded by that of its template.
     if (!worker) requireRecordSize(this.#quotas, JSON.stringify(pod));
-    const release = worker ? () => {} : this.#count.reserve(userId);
+    const free = this.#capacity.reserve(demandOf(spec));
+    try {
+      await this.#add(pod);
+    } finally {
+      free();
+    }
+    return pod;
+  }
+
+  async #add(pod: PodState): Promise<void> {
+    const release = pod.endpointId === null ? this.#count.reserve(pod.userId) : () => {};
     try {
       await this.live.add(pod);
     } finally {
       release();
     }
-    return pod;
+  }
+
+  /** How many of `wanted` pods of the spec would find room now; undefined: all of them. */
+  roomFor(spec: Pick<PodSpec, 'cpu' | 'disk' | 'mounts'>, wanted: number): Room | undefined {
+    return this.#capacity.roomFor(demandOf(spec), wanted);
   }
 
   /** @throws ProblemError `not_found` */
@@ -142,12 +162,12 @@ export class Pods {
     } while (last !== undefined);
   }
 
-  /** @throws ProblemError `not_found`, `conflict`, `invalid`, `rule_broken`, `quota_exceeded` */
+  /** @throws ProblemError `not_found`, `conflict`, `invalid`, `rule_broken`, `quota_exceeded`, `over_capacity` */
   update(userId: string, id: string, update: PodUpdate): Promise<PodState> {
     return this.#change(userId, id, (pod) => this.#updated(pod, update));
   }
 
-  /** @throws ProblemError `not_found`, `conflict` */
+  /** @throws ProblemError `not_found`, `conflict`, `over_capacity` */
   act(userId: string, id: string, action: PodAction): Promise<PodState> {
     const now = this.#options.clock.now();
     return this.#change(userId, id, (pod) => act(pod, action, now));
@@ -231,8 +251,14 @@ export class Pods {
     decide: (pod: PodState) => PodState,
   ): Promise<PodState> {
     const found = await this.find(userId, id);
-    // One that is gone does not change any more; why is said by the decision.
-    return (await this.live.change(id, decide)) ?? decide(found);
+    const seen = this.live.seen(id);
+    const free = this.#capacity.reserve(holdingOf(decide(found), seen), holdingOf(found, seen));
+    try {
+      // One that is gone does not change any more; why is said by the decision.
+      return (await this.live.change(id, decide)) ?? decide(found);
+    } finally {
+      free();
+    }
   }
 
   async #findGone(id: string): Promise<PodState | undefined> {

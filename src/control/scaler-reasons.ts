@@ -36,6 +36,8 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
       return `${describeLoad(input)}, and there are as many workers as there may be: ${describePlaces(input)}`;
     case 'no_gpu':
       return `${count(want - alive, 'more worker')} wanted, and no GPU of its types is free`;
+    case 'no_room':
+      return `${count(want - alive, 'more worker')} wanted, and the machine has no room: ${input.room?.shortage ?? 'it is full'}`;
     case 'crashed':
       return `${describeStreak(crashes.streak)} ended too early: ${crashes.reason ?? 'nobody knows why'}; ${describePatience(input)}`;
     case 'enough':

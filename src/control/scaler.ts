@@ -36,7 +36,7 @@ export function decide(input: ScalerInput): ScalerDecision {
     Math.max(demand.need, crew.busy.length, input.workersMin),
   );
   const raise = planStart(input, crew, want);
-  const leave = planDrain(input, crew, { want, isStuck: raise.block === 'no_gpu' });
+  const leave = planDrain(input, crew, { want, isStuck: isWithoutPlace(raise) });
   const cause = pickCause({ input, crew, demand, raise, leave });
   const drain = leave.drain.map(({ id }) => id);
   const facts = { input, want, alive: crew.alive.length };
@@ -93,11 +93,11 @@ function hasLastArrived({ lastStartAt, now, scaler }: ScalerInput, { starting }:
 interface Raise {
   start: number;
   /** What keeps more from being started. */
-  block: 'crashed' | 'no_gpu' | 'at_maximum' | 'rolling' | undefined;
+  block: 'crashed' | 'no_gpu' | 'no_room' | 'at_maximum' | 'rolling' | undefined;
 }
 
 function planStart(input: ScalerInput, crew: Crew, want: number): Raise {
-  const { crashes, now, places, workers } = input;
+  const { crashes, now, places, room, workers } = input;
   const wanted = want - crew.current.length;
   if (wanted <= 0) return { start: 0, block: undefined };
   const missing = Math.min(wanted, maximumOf(input) - workers.length);
@@ -109,8 +109,14 @@ function planStart(input: ScalerInput, crew: Crew, want: number): Raise {
   const isOnTrial = crashes.streak > 0;
   const arriving = crew.starting.filter(({ isCurrent }) => isCurrent).length;
   if (isOnTrial && arriving > 0) return { start: 0, block: 'crashed' };
-  const start = Math.min(isOnTrial ? 1 : missing, places ?? missing);
-  return { start, block: start === 0 ? 'no_gpu' : undefined };
+  const wished = isOnTrial ? 1 : missing;
+  const start = Math.min(wished, places ?? wished, room?.places ?? wished);
+  if (start > 0) return { start, block: undefined };
+  return { start, block: places === 0 ? 'no_gpu' : 'no_room' };
+}
+
+function isWithoutPlace({ block }: Raise): boolean {
+  return block === 'no_gpu' || block === 'no_room';
 }
 
 /** One more than the maximum, so that a new worker can be ready before an old one goes. */
@@ -128,7 +134,7 @@ interface Leave {
 
 interface DrainTerms {
   want: number;
-  /** New workers are wanted, and there is no GPU for any. */
+  /** New workers are wanted, and there is no GPU or no room for any. */
   isStuck: boolean;
 }
 
@@ -152,7 +158,7 @@ function replaceStale(crew: Crew, { isStuck, want }: DrainTerms): ScaledWorker[]
   const { current, draining, stale } = crew;
   const ready = current.filter(({ state }) => state === 'ready');
   const spare = ready.length + stale.length - want;
-  // Only the GPU of an old one can be that of a new one.
+  // Only the place of an old one can be that of a new one.
   const isWaitingForNone = isStuck && draining.length === 0 && ready.length === current.length;
   return pick(stale, spare <= 0 && isWaitingForNone ? 1 : spare);
 }

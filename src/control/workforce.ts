@@ -6,12 +6,14 @@ import type { CpuFlavor } from '../wire/catalog.ts';
 import type { DecisionRecord, ScalerDecision, ScalerInput } from '../wire/decision.ts';
 import type { EndpointDeployment } from '../wire/endpoint.ts';
 import type { PodCreation } from '../wire/pod.ts';
+import { ProblemError } from '../wire/problem.ts';
 import type { TemplateRecord } from '../wire/template.ts';
 import type { Decisions } from './decisions.ts';
 import type { LiveEndpoint } from './endpoint-records.ts';
 import { chooseGpuTypes, countFreeGpus } from './gpu-choice.ts';
 import { findLastWords } from './last-words.ts';
 import { LoadPeak } from './load-peak.ts';
+import { DEFAULT_DISK_GB } from './pod-spec.ts';
 import type { PodState, Pods } from './pods.ts';
 import { type EndedWorker, Roster, type Sighting } from './roster.ts';
 import { decide } from './scaler.ts';
@@ -24,7 +26,7 @@ const LAST_WORDS_BYTES = 2_000;
 const MEMORY_PER_VCPU = 2;
 
 export interface WorkforceOptions {
-  pods: Pick<Pods, 'all' | 'create' | 'endWorker' | 'ofEndpoint' | 'readLog'>;
+  pods: Pick<Pods, 'all' | 'create' | 'endWorker' | 'ofEndpoint' | 'readLog' | 'roomFor'>;
   templates: Pick<Templates, 'find'>;
   catalog: WorkerCatalog;
   views: Readonly<Record<EndpointDeployment['type'], WorkView>>;
@@ -52,6 +54,13 @@ export interface DeployedEndpoint extends LiveEndpoint {
  * the same, though there is work: nobody is to come for it, as with a maximum of 0.
  */
 export type Outlook = 'busy' | 'idle' | 'unserved';
+
+/** What a look has found. */
+interface Circumstances {
+  load: WorkLoad;
+  sighting: Sighting;
+  template: TemplateRecord | undefined;
+}
 
 interface Started {
   pod: string;
@@ -95,7 +104,7 @@ export class Workforce {
     });
     for (const ended of sighting.ended) await this.#endWorker(endpoint, ended);
     for (const podId of sighting.undrained) views[deployment.type].drain(id, podId);
-    const input = this.#describe(endpoint, load, sighting);
+    const input = this.#describe(endpoint, { load, sighting, template });
     const decision = decide(input);
     const started = await this.#start(endpoint, template, decision.start);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
@@ -112,9 +121,11 @@ export class Workforce {
 
   #describe(
     { deployment }: DeployedEndpoint,
-    { oldestQueuedAt, running, waiting }: WorkLoad,
-    { workers }: Sighting,
+    { load, sighting, template }: Circumstances,
   ): ScalerInput {
+    const { workers } = sighting;
+    const { oldestQueuedAt, running, waiting } = load;
+    const room = this.#findRoom(deployment, template);
     const { gpuTypeIds, scaler, type, workersMax, workersMin } = deployment;
     const now = this.#options.clock.now();
     const idleTimeoutMs = deployment.idleTimeout * 1_000;
@@ -128,7 +139,15 @@ export class Workforce {
       lastWant: this.#last?.want ?? null,
       crashes: this.#roster.crashes,
       places: gpuTypeIds.length === 0 ? null : sum(this.#countFree(gpuTypeIds).values()),
+      ...(room && { room }),
     };
+  }
+
+  #findRoom({ gpuTypeIds, workersMax }: EndpointDeployment, template?: TemplateRecord) {
+    const cpu = gpuTypeIds.length === 0 ? { cpu: this.#chooseCpu() } : {};
+    const spec = { ...cpu, disk: template?.disk ?? DEFAULT_DISK_GB, mounts: {} };
+    // One more while workers are replaced.
+    return this.#options.pods.roomFor(spec, workersMax + 1);
   }
 
   #countFree(types: readonly string[]): Map<string, number> {
@@ -154,8 +173,10 @@ export class Workforce {
     const results = await Promise.allSettled(
       places.map((gpu) => this.#startOne(endpoint, template, gpu)),
     );
-    const failed = results.find((result) => result.status === 'rejected');
-    if (failed) {
+    const failed = results.find(
+      (result) => result.status === 'rejected' && !isOverCapacity(result.reason),
+    );
+    if (failed?.status === 'rejected') {
       log.warn({ endpoint: endpoint.id, err: failed.reason }, 'a worker cannot be made');
       const why = failed.reason instanceof Error ? failed.reason.message : String(failed.reason);
       this.#roster.noteCrash(`it cannot be made: ${why}`, clock.now());
@@ -243,6 +264,11 @@ export class Workforce {
       { at, ...decision, started, input },
     );
   }
+}
+
+/** Another pod took the room in between: the next look says so. */
+function isOverCapacity(reason: unknown): boolean {
+  return reason instanceof ProblemError && reason.code === 'over_capacity';
 }
 
 /** Whether a worker that is made now would be like it. */

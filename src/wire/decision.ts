@@ -51,6 +51,8 @@ const scalerInput = z.object({
   }),
   /** Workers for which there is a GPU; null: as many as wanted. */
   places: z.int().nullable(),
+  /** Workers that fit on the machine; left out: as many as wanted. */
+  room: z.object({ places: z.int(), shortage: z.string() }).exactOptional(),
 });
 export type ScalerInput = z.infer<typeof scalerInput>;
 
@@ -66,6 +68,7 @@ const SCALER_CAUSES = [
   'above_maximum',
   'at_maximum',
   'no_gpu',
+  'no_room',
   'crashed',
   'enough',
 ] as const;

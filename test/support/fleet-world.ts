@@ -3,6 +3,7 @@
 // does what a real one would.
 import { ManualClock, sleep } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
+import type { Amounts } from '../../src/control/capacity.ts';
 import { Catalog } from '../../src/control/catalog.ts';
 import { composeCatalog } from '../../src/control/catalog-contents.ts';
 import { Decisions } from '../../src/control/decisions.ts';
@@ -28,6 +29,8 @@ const GB = 2 ** 30;
 
 export interface FleetWorldOptions {
   gpus?: readonly Device[];
+  /** What pods together may ask for. Default: anything. */
+  limits?: Amounts;
   /** Default 300. */
   bootMs?: number;
   /** How long a job takes. Default 1,000. */
@@ -62,10 +65,12 @@ export class FleetWorld {
   readonly catalog: Catalog;
   /** Highest number of pods at one time that were not on their way out. */
   most = 0;
+  readonly #limits: Amounts | undefined;
   readonly #seats = new Map<string, Seat>();
   #running: Running | undefined;
 
-  constructor({ bootMs = 300, gpus = [], jobMs = 1_000 }: FleetWorldOptions = {}) {
+  constructor({ bootMs = 300, gpus = [], jobMs = 1_000, limits }: FleetWorldOptions = {}) {
+    this.#limits = limits;
     this.habits = { bootMs, jobMs, isMute: false };
     const machine = { vcpus: 4, memoryBytes: 8 * GB };
     const sources = { file: undefined, devices: gpus, machine, readPassword: () => '' };
@@ -90,7 +95,8 @@ export class FleetWorld {
     const engine = new MemoryEngine(host);
     const keys = await Keys.open({ store, clock });
     const templates = await Templates.open({ store, clock, engine: engine.kind, catalog });
-    const pods = await Pods.open({ store, clock, engine, catalog, templates });
+    const limits = this.#limits;
+    const pods = await Pods.open({ store, clock, engine, catalog, templates, limits });
     const deploying = { engine: engine.kind, catalog, admit: () => {} };
     const endpoints = await Endpoints.open({ store, clock, deploying });
     const decisions = await Decisions.open(store);

@@ -107,6 +107,47 @@ describe('GPUs', () => {
   });
 });
 
+describe('a machine that is full', () => {
+  const limits = { memoryGb: 9, vcpus: 100, diskGb: 1_000 };
+
+  it('makes workers wait, with a reason and the numbers, until there is room', async () => {
+    const world = await openWorld({ limits });
+    const other = await world.createEndpoint({ workersMin: 2 });
+    await world.run(1_000);
+    const id = await world.createEndpoint({ workersMin: 1 });
+    await world.run(5_000);
+    expect(world.listPods(id)).toEqual([]);
+    expect((await world.explain(id))[0]).toMatchObject({
+      cause: 'no_room',
+      reason:
+        '1 more worker wanted, and the machine has no room: memory: 4 GB wanted, 1 GB of 9 GB free',
+    });
+    await world.platform.endpoints.update(OWNER, other, { workersMin: 1 });
+    await world.run(10_000);
+    expect(world.listPods(id)).toHaveLength(1);
+    expect((await world.explain(id))[0]?.input.crashes.streak).toBe(0);
+  });
+
+  it('gets as many workers as fit', async () => {
+    const world = await openWorld({ limits });
+    const id = await world.createEndpoint({ workersMin: 3, workersMax: 3 });
+    await world.run(5_000);
+    expect(world.listPods(id)).toHaveLength(2);
+    expect((await world.explain(id))[0]).toMatchObject({ cause: 'no_room', want: 3, start: 0 });
+  });
+
+  it('replaces workers by ending an old one first', async () => {
+    const world = await openWorld({ limits });
+    const templateId = await world.createTemplate();
+    const id = await world.createEndpoint({ templateId, workersMin: 2 });
+    await world.run(1_000);
+    await world.platform.templates.update(OWNER, templateId, { env: { A: 'b' } });
+    await world.run(10_000);
+    expect(world.listPods(id).map(({ spec }) => spec.templateVersion)).toEqual([2, 2]);
+    expect(world.most).toBe(2);
+  });
+});
+
 describe('a platform that is started again', () => {
   it('takes over the workers that work, and starts no others', async () => {
     const world = await openWorld();

@@ -218,6 +218,19 @@ const cases: Case[] = [
     decision: { want: 1, start: 0, drain: [], cause: 'no_gpu' },
   },
   {
+    when: 'there is room for fewer',
+    given: {
+      ...{ scaler: COUNT, load: { waiting: 12, peak: 12 } },
+      room: { places: 2, shortage: 'memory' },
+    },
+    decision: { want: 3, start: 2, drain: [], cause: 'first' },
+  },
+  {
+    when: 'there is no room',
+    given: { load: waiting(1, 0), room: { places: 0, shortage: 'memory' } },
+    decision: { want: 1, start: 0, drain: [], cause: 'no_room' },
+  },
+  {
     when: 'the last one crashed just now',
     given: {
       load: waiting(1, 0),
