@@ -1,6 +1,8 @@
 // Chunks of one attempt on their way out: gathered for a turn of the event loop, counted against
 // the window that the receiver grants.
 
+import { bufferAlloc, clearImmediate, copyBytes, max, setImmediate } from '../wire/primordials.ts';
+
 /** Large enough that the cost of a message no longer shows, small enough to be soon on its way. */
 const FLUSH_BYTES = 128 * 1024;
 const COMMA = 0x2c;
@@ -31,7 +33,7 @@ export class ChunkBatcher {
   }
 
   add(chunk: Buffer): void {
-    this.#chunks.push(chunk);
+    this.#chunks[this.#chunks.length] = chunk;
     this.#pendingBytes += chunk.length;
     this.#underWayBytes += chunk.length;
     if (this.#pendingBytes >= FLUSH_BYTES) this.flush();
@@ -39,11 +41,13 @@ export class ChunkBatcher {
   }
 
   flush(): void {
-    clearImmediate(this.#immediate);
+    if (this.#immediate) clearImmediate(this.#immediate);
     this.#immediate = undefined;
     if (this.#chunks.length === 0) return;
     const chunks = this.#chunks;
-    const sizes = chunks.map((chunk) => chunk.length);
+    const sizes: number[] = [];
+    for (let index = 0; index < chunks.length; index += 1)
+      sizes[index] = chunks[index]?.length ?? 0;
     this.#chunks = [];
     const bytes = joinByCommas(chunks, this.#pendingBytes + chunks.length - 1);
     this.#pendingBytes = 0;
@@ -51,7 +55,7 @@ export class ChunkBatcher {
   }
 
   grant(bytes: number): void {
-    this.#underWayBytes = Math.max(0, this.#underWayBytes - bytes);
+    this.#underWayBytes = max(0, this.#underWayBytes - bytes);
     if (!this.isFull) this.release();
   }
 
@@ -72,14 +76,16 @@ export class ChunkBatcher {
 }
 
 function joinByCommas(chunks: readonly Buffer[], length: number): Uint8Array {
-  const [first] = chunks;
+  const first = chunks[0];
   if (first !== undefined && chunks.length === 1) return first;
   // Not from Buffer's pool: the memory is given away whole to another thread.
-  const joined = Buffer.allocUnsafeSlow(length);
+  const joined = bufferAlloc(length);
   let at = 0;
-  for (const chunk of chunks) {
+  for (let index = 0; index < chunks.length; index += 1) {
+    const chunk = chunks[index];
+    if (chunk === undefined) break;
     if (at > 0) joined[at++] = COMMA;
-    joined.set(chunk, at);
+    copyBytes(joined, chunk, at);
     at += chunk.length;
   }
   return joined;

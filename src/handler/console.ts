@@ -1,7 +1,9 @@
 // Leads what a handler says with console.* into the log of the job that said it.
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { formatWithOptions, inspect } from 'node:util';
+import util from 'node:util';
 import type { LogLevel } from './log-lines.ts';
+
+const { formatWithOptions, inspect } = util;
 
 /** Who a console call belongs to. */
 export interface Speaker {

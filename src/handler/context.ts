@@ -2,6 +2,7 @@
 import type { Log } from '../base/log.ts';
 import { checkMetrics, type Metrics } from '../wire/chunk.ts';
 import { stringifyJson } from '../wire/json.ts';
+import { AbortSwitch, bufferFrom, clearTimeout, hasOwn, setTimeout } from '../wire/primordials.ts';
 import type { Device } from '../wire/worker-link.ts';
 import { createLinesLog } from './attempt-log.ts';
 import type { ChunkWithMetrics, Context, MetricsRecorder } from './define.ts';
@@ -42,7 +43,7 @@ export class AttemptContext implements Context {
   readonly traceparent: string | undefined;
   readonly tracestate: string | undefined;
   readonly #options: AttemptContextOptions;
-  #abort: AbortController | undefined;
+  #abort: AbortSwitch | undefined;
   #log: Log | undefined;
   #recorder: PendingMetrics | undefined;
   #progress: Buffer | undefined;
@@ -60,7 +61,7 @@ export class AttemptContext implements Context {
   }
 
   get signal(): AbortSignal {
-    this.#abort ??= new AbortController();
+    this.#abort ??= new AbortSwitch();
     return this.#abort.signal;
   }
 
@@ -77,7 +78,7 @@ export class AttemptContext implements Context {
 
   // Fields and not methods, so that `const { progress, chunk } = ctx` works.
   progress = (value: unknown): void => {
-    const json = Buffer.from(stringifyJson(value, 'progress'));
+    const json = bufferFrom(stringifyJson(value, 'progress'));
     if (json.length > MAX_PROGRESS_BYTES) {
       throw new TypeError(
         `progress is ${json.length} bytes of JSON; at most ${MAX_PROGRESS_BYTES} are allowed`,
@@ -108,14 +109,14 @@ export class AttemptContext implements Context {
   }
 
   abort(reason: Error): void {
-    this.#abort ??= new AbortController();
+    this.#abort ??= new AbortSwitch();
     this.#abort.abort(reason);
   }
 
   /** The attempt is over: what is held back leaves, what comes now is ignored. */
   close(): void {
     this.#isClosed = true;
-    clearTimeout(this.#progressTimer);
+    if (this.#progressTimer) clearTimeout(this.#progressTimer);
     if (this.#progress) this.#options.sendProgress(this.#progress);
     this.#progress = undefined;
   }
@@ -149,7 +150,7 @@ class PendingMetrics implements MetricsRecorder {
 
   #store(name: string, value: number): void {
     // All of them are checked only when a name is new: their size hardly changes otherwise.
-    const isNew = this.#values === undefined || !Object.hasOwn(this.#values, name);
+    const isNew = this.#values === undefined || !hasOwn(this.#values, name);
     checkMetrics(isNew ? { ...this.#values, [name]: value } : { [name]: value });
     this.#values ??= {};
     this.#values[name] = value;

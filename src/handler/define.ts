@@ -103,6 +103,11 @@ export interface HandlerConfig {
   concurrency?: number;
   /** Time for `setup`, ms. Default 600,000 (models take time to load). */
   setupTimeoutMs?: number;
+  /**
+   * `thread`: jobs share a thread, and with it module state and globals. `job`: each job has a fresh
+   * thread, in which the module is loaded and `setup` runs anew; one job at a time. Default `thread`.
+   */
+  isolation?: 'thread' | 'job';
   /** A fresh worker process for each job, as if each called `ctx.refreshWorker()`. Default false. */
   refreshWorker?: boolean;
 }

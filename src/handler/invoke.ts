@@ -1,9 +1,16 @@
 // Runs one attempt in the thread it is called in: input in, handler driven, chunks and outcome out.
 // Leaves timers, grace and killing to the executors, numbering and sending to the worker.
-import { Buffer } from 'node:buffer';
 import type { Clock } from '../base/clock.ts';
 import { encodeChunk } from '../wire/chunk.ts';
 import { stringifyJson } from '../wire/json.ts';
+import {
+  bufferFrom,
+  bufferText,
+  elapsedTime,
+  jsonParse,
+  round,
+  setImmediate,
+} from '../wire/primordials.ts';
 import type { Device, Outcome, StopLevel } from '../wire/worker-link.ts';
 import { type ChunkBatch, ChunkBatcher } from './chunk-batch.ts';
 import { currentSpeaker, type Speaker } from './console.ts';
@@ -128,7 +135,7 @@ class RunningAttempt implements Attempt, Speaker {
       this.#lines.flush();
       sink.chunks(batch);
     });
-    const deadline = Math.round(clock.now() + timeoutMs);
+    const deadline = round(clock.now() + timeoutMs);
     const sendProgress = (value: Uint8Array) => sink.progress(value);
     const lines = this.#lines;
     this.#context = new AttemptContext({
@@ -189,7 +196,7 @@ class RunningAttempt implements Attempt, Speaker {
     const input = parsed instanceof Promise ? await parsed : parsed;
     if (this.#stopReason) return { kind: 'returned' };
     this.#startedAt = this.#call.clock.now();
-    this.#sliceStartedAt = performance.now();
+    this.#sliceStartedAt = elapsedTime();
     const answer = await run(describeJob(this.#call, input), this.#context);
     const steps = findSteps(answer);
     if (steps) return this.#drive(steps);
@@ -202,7 +209,7 @@ class RunningAttempt implements Attempt, Speaker {
     this.#input = undefined;
     let value: unknown;
     try {
-      value = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString());
+      value = jsonParse(bufferText(bufferFrom(bytes.buffer, bytes.byteOffset, bytes.length)));
     } catch (error) {
       throw new Refusal('input_invalid', `input: not JSON: ${describeThrown(error).message}`);
     }
@@ -255,7 +262,10 @@ class RunningAttempt implements Attempt, Speaker {
   #send(output: unknown, own: MarkedChunk<unknown>['metrics'] | undefined) {
     const pending = this.#context.takeMetrics();
     const metrics = pending && own ? { ...pending, ...own } : (pending ?? own ?? {});
-    for (const chunk of refuseNotJson(() => encodeChunk(output, metrics))) {
+    const chunks = refuseNotJson(() => encodeChunk(output, metrics));
+    for (let index = 0; index < chunks.length; index += 1) {
+      const chunk = chunks[index];
+      if (chunk === undefined) break;
       this.#chunkBytes += chunk.length;
       this.#trail.add(1);
       this.#chunks.add(chunk);
@@ -266,16 +276,16 @@ class RunningAttempt implements Attempt, Speaker {
       throw new Refusal('output_too_large', `the job has yielded ${sizes}`);
     }
     if (this.#chunks.isFull && !this.#stopReason) return this.#chunks.waitForRoom();
-    return performance.now() - this.#sliceStartedAt > SLICE_MS ? this.#takeTurn() : undefined;
+    return elapsedTime() - this.#sliceStartedAt > SLICE_MS ? this.#takeTurn() : undefined;
   }
 
   async #takeTurn(): Promise<void> {
     await new Promise((resolve) => setImmediate(resolve));
-    this.#sliceStartedAt = performance.now();
+    this.#sliceStartedAt = elapsedTime();
   }
 
   #encodeOutput(value: unknown): Uint8Array {
-    const output = Buffer.from(refuseNotJson(() => stringifyJson(value, 'output')));
+    const output = bufferFrom(refuseNotJson(() => stringifyJson(value, 'output')));
     const { outputBytes } = this.#call.limits;
     if (output.length <= outputBytes) return output;
     const sizes = `${output.length} bytes of JSON, more than the ${outputBytes} allowed`;
@@ -289,7 +299,7 @@ class RunningAttempt implements Attempt, Speaker {
   #conclude(result: Result, elapsedMs: number): AttemptEnd {
     const { timeoutMs } = this.#call;
     const reason = this.#stopReason;
-    const executionMs = Math.round(elapsedMs);
+    const executionMs = round(elapsedMs);
     const level = this.#stopLevel;
     const stopAs = (why: StopReason): AttemptEnd => ({
       outcome: createStoppedOutcome({
@@ -321,7 +331,7 @@ class RunningAttempt implements Attempt, Speaker {
 }
 
 function describeJob({ jobId: id, s3Config }: Omit<AttemptCall, 'input'>, input: unknown): Job {
-  return s3Config === undefined ? { id, input } : { id, input, s3Config: JSON.parse(s3Config) };
+  return s3Config === undefined ? { id, input } : { id, input, s3Config: jsonParse(s3Config) };
 }
 
 /** Streams are what has steps: generators, iterators, readable streams. Arrays and texts are values. */

@@ -28,7 +28,7 @@ type AnyFunction = (...parameters: unknown[]) => unknown;
 const DEFINITION_MEMBERS = ['run', 'input', 'output', 'setup', 'teardown', 'config'];
 
 /** Setting this apart from zod keeps some 25 MB out of every handler thread. */
-type NumberKey = Exclude<keyof HandlerConfig, 'refreshWorker'>;
+type NumberKey = Exclude<keyof HandlerConfig, 'isolation' | 'refreshWorker'>;
 const CONFIG_RANGES: Readonly<Record<NumberKey, { min: number; max: number }>> = {
   timeoutMs: { min: 1, max: 604_800_000 },
   concurrency: { min: 1, max: 1_000 },
@@ -119,30 +119,35 @@ function readConfig(value: unknown, name: string): HandlerConfig {
     throw new HandlerLoadError(`${name}: 'config' must be an object, but is ${describe(value)}`);
   }
   const config: HandlerConfig = {};
-  for (const [key, setting] of Object.entries(value)) {
-    if (key === 'refreshWorker' && (setting === undefined || typeof setting === 'boolean')) {
-      if (setting !== undefined) config.refreshWorker = setting;
-      continue;
-    }
-    if (key === 'refreshWorker') {
-      const found = describe(setting);
-      throw new HandlerLoadError(`${name}: config.${key} must be true or false, but is ${found}`);
-    }
-    if (!isNumberKey(key)) {
-      const known = [...Object.keys(CONFIG_RANGES), 'refreshWorker'].join(', ');
-      throw new HandlerLoadError(`${name}: config.${key} is unknown; known are ${known}`);
-    }
-    if (setting === undefined) continue;
-    const { min, max } = CONFIG_RANGES[key];
-    if (!Number.isInteger(setting) || Number(setting) < min || Number(setting) > max) {
-      throw new HandlerLoadError(
-        `${name}: config.${key} must be a whole number from ${min} to ${max}, ` +
-          `but is ${typeof setting === 'number' ? setting : describe(setting)}`,
-      );
-    }
-    config[key] = Number(setting);
+  for (const [key, setting] of Object.entries(value)) readSetting(config, key, setting, name);
+  if (config.isolation === 'job' && (config.concurrency ?? 1) > 1) {
+    const wanted =
+      "must be 1 with config.isolation 'job', which gives each job a thread of its own";
+    throw new HandlerLoadError(`${name}: config.concurrency ${wanted}`);
   }
   return config;
+}
+
+function readSetting(config: HandlerConfig, key: string, setting: unknown, name: string): void {
+  const refuse = (wanted: string): never => {
+    const found = typeof setting === 'number' ? setting : describe(setting);
+    throw new HandlerLoadError(`${name}: config.${key} must be ${wanted}, but is ${found}`);
+  };
+  if (key === 'refreshWorker') {
+    if (typeof setting === 'boolean') config.refreshWorker = setting;
+    else if (setting !== undefined) refuse('true or false');
+  } else if (key === 'isolation') {
+    if (setting === 'job' || setting === 'thread') config.isolation = setting;
+    else if (setting !== undefined) refuse("'thread' or 'job'");
+  } else if (!isNumberKey(key)) {
+    const known = [...Object.keys(CONFIG_RANGES), 'isolation', 'refreshWorker'].join(', ');
+    throw new HandlerLoadError(`${name}: config.${key} is unknown; known are ${known}`);
+  } else if (setting !== undefined) {
+    const { min, max } = CONFIG_RANGES[key];
+    const isInRange = Number.isInteger(setting) && Number(setting) >= min && Number(setting) <= max;
+    if (!isInRange) refuse(`a whole number from ${min} to ${max}`);
+    config[key] = Number(setting);
+  }
 }
 
 function isNumberKey(key: string): key is NumberKey {
@@ -172,5 +177,6 @@ function describe(value: unknown): string {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'an array';
   if (value === undefined) return 'missing';
+  if (typeof value === 'string') return `a string ('${value.slice(0, 40)}')`;
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
 }

@@ -1,5 +1,16 @@
 // The log of one attempt on its way out: NDJSON lines gathered for a moment, a flood cut down.
 
+import {
+  bufferByteLength,
+  bufferFrom,
+  clearTimeout,
+  elapsedTime,
+  jsonStringify,
+  setTimeout,
+  stringCut,
+  wallTime,
+} from '../wire/primordials.ts';
+
 /** Longest time a line waits for others, ms. */
 const GATHER_MS = 50;
 const FLUSH_BYTES = 64 * 1024;
@@ -35,7 +46,7 @@ export class LogLines {
 
   /** A finished line with its newline: what pino writes to its destination. */
   write(line: string): void {
-    if (!this.#admit(Buffer.byteLength(line))) {
+    if (!this.#admit(bufferByteLength(line))) {
       this.#dropped += 1;
     } else {
       this.#pending += line;
@@ -47,16 +58,17 @@ export class LogLines {
   /** A plain text as a line. */
   say(level: LogLevel, text: string): void {
     const left = text.length - MAX_TEXT_CHARS;
-    const msg = left > 0 ? `${text.slice(0, MAX_TEXT_CHARS)}… (${left} more characters)` : text;
-    const line = { level: LOG_LEVELS[level], time: Date.now(), ...this.#bindings, msg };
-    this.write(`${JSON.stringify(line)}\n`);
+    const msg =
+      left > 0 ? `${stringCut(text, 0, MAX_TEXT_CHARS)}… (${left} more characters)` : text;
+    const line = { level: LOG_LEVELS[level], time: wallTime(), ...this.#bindings, msg };
+    this.write(`${jsonStringify(line)}\n`);
   }
 
   flush(): void {
-    clearTimeout(this.#timer);
+    if (this.#timer) clearTimeout(this.#timer);
     this.#timer = undefined;
     if (this.#pending === '' && this.#dropped === 0) return;
-    const lines = Buffer.from(this.#pending);
+    const lines = bufferFrom(this.#pending);
     const dropped = this.#dropped;
     this.#pending = '';
     this.#dropped = 0;
@@ -64,7 +76,7 @@ export class LogLines {
   }
 
   #admit(bytes: number): boolean {
-    const now = performance.now();
+    const now = elapsedTime();
     if (now - this.#secondStartedAt >= 1_000) {
       this.#secondStartedAt = now;
       this.#secondBytes = 0;

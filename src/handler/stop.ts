@@ -1,5 +1,6 @@
 // Why an attempt is stopped, what its signal is told, and how a stopped attempt ends.
 import type { ErrorCode, StuckPlace } from '../wire/job.ts';
+import { round } from '../wire/primordials.ts';
 import type { Outcome, StopLevel } from '../wire/worker-link.ts';
 import { describePlace } from './stuck.ts';
 
@@ -46,7 +47,7 @@ export interface StoppedAttempt {
 
 export function createStoppedOutcome(stopped: StoppedAttempt): Outcome {
   const { reason, level, timeoutMs, detail = MESSAGES[reason] } = stopped;
-  const executionMs = Math.round(stopped.executionMs);
+  const executionMs = round(stopped.executionMs);
   switch (reason) {
     case 'timeout': {
       const message = `the job ran longer than its timeout of ${timeoutMs} ms`;

@@ -2,6 +2,7 @@
 // and how that is told.
 import { getHeapStatistics } from 'node:v8';
 import type { StuckPlace } from '../wire/job.ts';
+import { elapsedTime, max, measureLoop, min, round } from '../wire/primordials.ts';
 
 /** Chunks of one attempt, as they leave it. */
 export class ChunkTrail {
@@ -23,22 +24,22 @@ export class ChunkTrail {
     if (this.#count === 0) return { chunks: 0 };
     return {
       chunks: this.#count,
-      lastChunkMs: Math.max(0, Math.round(this.#now() - this.#lastAt)),
+      lastChunkMs: max(0, round(this.#now() - this.#lastAt)),
     };
   }
 }
 
 /** The chunks of an attempt that is run in the thread it is called in. */
 export class RunTrail extends ChunkTrail {
-  readonly #loopAtStart = performance.eventLoopUtilization();
+  readonly #loopAtStart = measureLoop();
 
   constructor() {
-    super(() => performance.now());
+    super(elapsedTime);
   }
 
   /** What the attempt's own thread can tell. */
   locate(state: StuckPlace['state']): StuckPlace {
-    const { utilization } = performance.eventLoopUtilization(this.#loopAtStart);
+    const { utilization } = measureLoop(this.#loopAtStart);
     return {
       state,
       ...this.describe(),
@@ -50,7 +51,7 @@ export class RunTrail extends ChunkTrail {
 
 /** To two places, as a share of time is shown. */
 export function roundShare(share: number): number {
-  return Math.round(Math.min(1, Math.max(0, share)) * 100) / 100;
+  return round(min(1, max(0, share)) * 100) / 100;
 }
 
 /** In half a sentence, for logs and messages. */

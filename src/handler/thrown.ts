@@ -1,5 +1,9 @@
 // What is told of a thing that was thrown: bounded texts, whatever it was.
-import { inspect, types } from 'node:util';
+import util from 'node:util';
+import { stringCut } from '../wire/primordials.ts';
+
+const { inspect } = util;
+const { isNativeError } = util.types;
 
 const MAX_MESSAGE_CHARS = 8_000;
 const MAX_STACK_CHARS = 32_000;
@@ -15,7 +19,7 @@ export interface ThrownDescription {
 /** Never throws, even if the error's members do. */
 export function describeThrown(thrown: unknown): ThrownDescription {
   try {
-    return types.isNativeError(thrown) || thrown instanceof Error
+    return isNativeError(thrown) || thrown instanceof Error
       ? describeError(thrown)
       : { message: cap(typeof thrown === 'string' ? thrown : inspect(thrown), MAX_MESSAGE_CHARS) };
   } catch {
@@ -36,7 +40,8 @@ function joinStacks(error: Error): string {
   let cause: unknown = error.cause;
   while (cause !== undefined && stacks.length < MAX_CAUSES) {
     const known = cause instanceof Error ? cause : undefined;
-    stacks.push(`caused by: ${known ? String(known.stack ?? known.message) : inspect(cause)}`);
+    stacks[stacks.length] =
+      `caused by: ${known ? String(known.stack ?? known.message) : inspect(cause)}`;
     cause = known?.cause;
   }
   return stacks.join('\n');
@@ -44,5 +49,5 @@ function joinStacks(error: Error): string {
 
 function cap(text: string, maxChars: number): string {
   if (text.length <= maxChars) return text;
-  return `${text.slice(0, maxChars)}… (${text.length - maxChars} more characters)`;
+  return `${stringCut(text, 0, maxChars)}… (${text.length - maxChars} more characters)`;
 }

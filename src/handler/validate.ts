@@ -1,4 +1,5 @@
 // Checks a value against an author's schema, and words what does not fit, every path of it.
+import { jsonStringify } from '../wire/primordials.ts';
 import type { Schema, SchemaIssue, SchemaResult } from './define.ts';
 
 const MAX_ISSUES = 50;
@@ -32,7 +33,7 @@ function formatIssue({ path = [], message }: SchemaIssue, root: string): string 
     const key = typeof step === 'object' ? step.key : step;
     if (typeof key === 'number') return `[${key}]`;
     const name = String(key);
-    return /^[A-Za-z_$][\w$]*$/.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`;
+    return /^[A-Za-z_$][\w$]*$/.test(name) ? `.${name}` : `[${jsonStringify(name)}]`;
   });
   return `${root}${steps.join('')}: ${message}`;
 }

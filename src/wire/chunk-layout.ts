@@ -4,6 +4,8 @@
 // {"part":. Metrics are flat numbers and a quote inside a JSON string is escaped, so that the last
 // `,"metrics":{` always ends the output: chunks are taken apart without parsing.
 
+import { bufferFrom } from './primordials.ts';
+
 /** The metric `encoding`: what the outputs of a value's pieces are. */
 export const ENCODING = { string: 0, array: 1, text: 2 } as const;
 
@@ -24,5 +26,5 @@ export const CLOSE_BRACE = 0x7d;
 
 /** The same bytes, as a Buffer. */
 export function viewBuffer(bytes: Uint8Array): Buffer {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return bufferFrom(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }

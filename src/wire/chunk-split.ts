@@ -18,6 +18,16 @@ import {
   PIECE_FRAME,
   QUOTE,
 } from './chunk-layout.ts';
+import {
+  bufferByteLength,
+  bufferConcat,
+  bufferCut,
+  bufferFrom,
+  bufferText,
+  ceil,
+  jsonStringify,
+  stringCut,
+} from './primordials.ts';
 
 /** A piece must have room for the longest thing that is never cut, `\uXXXX`, twice. */
 const MIN_ROOM_BYTES = 12;
@@ -35,7 +45,7 @@ export function splitJson(json: Buffer, metricsText: string, maxBytes: number): 
   }
   const elements = json[0] === OPEN_BRACKET ? cutArray(json, roomFor(json.length)) : undefined;
   if (elements !== undefined) return writePieces(json, elements, ENCODING.array, metricsText);
-  const text = Buffer.from(JSON.stringify(json.toString()));
+  const text = bufferFrom(jsonStringify(bufferText(json)));
   return writePieces(text, cutString(text, roomFor(text.length)), ENCODING.text, metricsText);
 }
 
@@ -44,15 +54,15 @@ export function splitJson(json: Buffer, metricsText: string, maxBytes: number): 
  * the last one has them: one size for all is worth more than the few bytes.
  */
 function computeRoom(bytes: number, metricsText: string, maxBytes: number): number {
-  const metricsBytes = metricsText === '{}' ? 0 : Buffer.byteLength(metricsText) - 1;
+  const metricsBytes = metricsText === '{}' ? 0 : bufferByteLength(metricsText) - 1;
   for (let digits = 1; ; digits += 1) {
     const room = maxBytes - PIECE_FRAME.length - metricsBytes - 2 * digits;
     if (room < MIN_ROOM_BYTES) {
       throw new RangeError(`a chunk of ${maxBytes} bytes has no room for output and metrics`);
     }
     // Two neighbours are always more than one room together, so this many parts are never passed.
-    const mostParts = Math.ceil((2 * bytes) / room) + 2;
-    if (String(mostParts).length <= digits) return room;
+    const mostParts = ceil((2 * bytes) / room) + 2;
+    if (`${mostParts}`.length <= digits) return room;
   }
 }
 
@@ -62,15 +72,20 @@ function writePieces(
   encoding: number,
   metricsText: string,
 ): Buffer[] {
-  const [open, close] = encoding === ENCODING.array ? '[]' : '""';
-  const head = Buffer.from(`${HEAD}${open}`);
-  return ranges.map(({ start, end }, part) => {
+  const open = encoding === ENCODING.array ? '[' : '"';
+  const close = encoding === ENCODING.array ? ']' : '"';
+  const head = bufferFrom(`${HEAD}${open}`);
+  const pieces: Buffer[] = [];
+  for (let part = 0; part < ranges.length; part += 1) {
+    const range = ranges[part];
+    if (range === undefined) break;
     const isLast = part === ranges.length - 1;
-    const own = isLast && metricsText !== '{}' ? `,${metricsText.slice(1)}` : '}';
+    const own = isLast && metricsText !== '{}' ? `,${stringCut(metricsText, 1)}` : '}';
     const reserved = `{"part":${part},"parts":${ranges.length},"encoding":${encoding}`;
-    const tail = Buffer.from(`${close}${METRICS_KEY}${reserved}${own}}`);
-    return Buffer.concat([head, json.subarray(start, end), tail]);
-  });
+    const tail = bufferFrom(`${close}${METRICS_KEY}${reserved}${own}}`);
+    pieces[part] = bufferConcat([head, bufferCut(json, range.start, range.end), tail]);
+  }
+  return pieces;
 }
 
 function cutString(json: Buffer, room: number): Range[] {
@@ -79,10 +94,10 @@ function cutString(json: Buffer, room: number): Range[] {
   let start = 1;
   while (stop - start > room) {
     const end = findCut(json, start, start + room);
-    ranges.push({ start, end });
+    ranges[ranges.length] = { start, end };
     start = end;
   }
-  ranges.push({ start, end: stop });
+  ranges[ranges.length] = { start, end: stop };
   return ranges;
 }
 
@@ -112,13 +127,13 @@ function cutArray(json: Buffer, room: number): Range[] | undefined {
     const end = findElementEnd(json, elementStart);
     if (end - start > room) {
       if (fitting === 0 || end - elementStart > room) return undefined;
-      ranges.push({ start, end: fitting });
+      ranges[ranges.length] = { start, end: fitting };
       start = elementStart;
     }
     fitting = end;
     elementStart = end + 1;
   }
-  ranges.push({ start, end: fitting });
+  ranges[ranges.length] = { start, end: fitting };
   return ranges;
 }
 

@@ -3,6 +3,16 @@
 import { HEAD, METRICS_KEY, viewBuffer } from './chunk-layout.ts';
 import { splitJson } from './chunk-split.ts';
 import { isPlainObject, type Json, stringifyJson } from './json.ts';
+import {
+  arrayIncludes,
+  bufferByteLength,
+  bufferConcat,
+  bufferCut,
+  bufferFrom,
+  isFiniteNumber,
+  jsonStringify,
+  objectKeys,
+} from './primordials.ts';
 
 /** Largest chunk: bytes of UTF-8, the whole object with its metrics. */
 export const MAX_CHUNK_BYTES = 1_000_000;
@@ -47,9 +57,9 @@ export function encodeChunk(
 ): Buffer[] {
   const metricsText = stringifyMetrics(metrics);
   const tail = `${METRICS_KEY}${metricsText}}`;
-  const whole = Buffer.from(`${HEAD}${stringifyJson(output, 'output')}${tail}`);
+  const whole = bufferFrom(`${HEAD}${stringifyJson(output, 'output')}${tail}`);
   if (whole.length <= maxBytes) return [whole];
-  const json = whole.subarray(HEAD.length, whole.length - Buffer.byteLength(tail));
+  const json = bufferCut(whole, HEAD.length, whole.length - bufferByteLength(tail));
   return splitJson(json, metricsText, maxBytes);
 }
 
@@ -64,9 +74,9 @@ export function encodeJsonChunk(
 ): Buffer[] {
   const metricsText = stringifyMetrics(metrics);
   const json = viewBuffer(outputJson);
-  const tail = Buffer.from(`${METRICS_KEY}${metricsText}}`);
+  const tail = bufferFrom(`${METRICS_KEY}${metricsText}}`);
   if (HEAD.length + json.length + tail.length <= maxBytes) {
-    return [Buffer.concat([Buffer.from(HEAD), json, tail])];
+    return [bufferConcat([bufferFrom(HEAD), json, tail])];
   }
   return splitJson(json, metricsText, maxBytes);
 }
@@ -78,21 +88,24 @@ export function splitChunk({ output, metrics }: Chunk, options: SplitOptions = {
 
 function stringifyMetrics(metrics: Metrics): string {
   if (!isPlainObject(metrics)) throw new TypeError('metrics must be a plain object of numbers');
-  const names = Object.keys(metrics);
+  const names = objectKeys(metrics);
   if (names.length === 0) return '{}';
-  for (const name of names) {
-    if (!Number.isFinite(metrics[name])) {
-      const shown = typeof metrics[name] === 'number' ? metrics[name] : typeof metrics[name];
-      throw new TypeError(`metrics.${name.slice(0, 100)} must be a finite number, not ${shown}`);
-    }
-    if (RESERVED_METRICS.some((reserved) => reserved === name)) {
-      throw new TypeError(`metrics.${name} is reserved for the pieces of a split output`);
-    }
-  }
-  const text = JSON.stringify(metrics);
-  const bytes = text.length * 3 > MAX_METRICS_BYTES ? Buffer.byteLength(text) : 0;
+  for (let index = 0; index < names.length; index += 1) checkMetric(metrics, names[index] ?? '');
+  const text = jsonStringify(metrics);
+  const bytes = text.length * 3 > MAX_METRICS_BYTES ? bufferByteLength(text) : 0;
   if (bytes > MAX_METRICS_BYTES) {
     throw new TypeError(`metrics are ${bytes} bytes of JSON, at most ${MAX_METRICS_BYTES} go`);
   }
   return text;
+}
+
+function checkMetric(metrics: Metrics, name: string): void {
+  const value: unknown = metrics[name];
+  if (!isFiniteNumber(value)) {
+    const shown = typeof value === 'number' ? value : typeof value;
+    throw new TypeError(`metrics.${name.slice(0, 100)} must be a finite number, not ${shown}`);
+  }
+  if (arrayIncludes(RESERVED_METRICS, name)) {
+    throw new TypeError(`metrics.${name} is reserved for the pieces of a split output`);
+  }
 }

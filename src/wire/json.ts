@@ -1,6 +1,19 @@
 // Owns what counts as JSON and how a value becomes JSON text without losing anything in silence.
 // Leaves sizes, chunks and splitting to chunk.ts.
 
+import {
+  bufferFrom,
+  bufferText,
+  createObject,
+  getPrototypeOf,
+  isArray,
+  isFiniteNumber,
+  isView,
+  jsonStringify,
+  objectKeys,
+  readTag,
+} from './primordials.ts';
+
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 /** A value that JSON cannot hold. `path` leads to it from the root: `output.items[3].score`. */
@@ -36,10 +49,10 @@ const MAX_PATH_LENGTH = 300;
  * getter throws passes through.
  */
 export function stringifyJson(value: unknown, root: string): string {
-  if (typeof value === 'string') return JSON.stringify(value);
+  if (typeof value === 'string') return jsonStringify(value);
   const plain = isPlainJson(value, 0) ? value : convertRoot(value, root);
   try {
-    return JSON.stringify(plain);
+    return jsonStringify(plain);
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
     throw new NotJsonError(root, 'its JSON text is longer than a string can be');
@@ -52,15 +65,15 @@ export function stringifyJson(value: unknown, root: string): string {
  */
 function isPlainJson(value: unknown, depth: number): boolean {
   if (typeof value === 'string' || typeof value === 'boolean' || value === null) return true;
-  if (typeof value === 'number') return Number.isFinite(value);
+  if (typeof value === 'number') return isFiniteNumber(value);
   if (!isObject(value) || depth > QUICK_DEPTH || 'toJSON' in value) return false;
-  if (Array.isArray(value)) {
+  if (isArray(value)) {
     for (let index = 0; index < value.length; index += 1) {
       if (!isPlainJson(value[index], depth + 1)) return false;
     }
     return true;
   }
-  const prototype = Object.getPrototypeOf(value);
+  const prototype = getPrototypeOf(value);
   if (prototype !== Object.prototype && prototype !== null) return false;
   for (const key in value) {
     const member = value[key];
@@ -72,9 +85,9 @@ function isPlainJson(value: unknown, depth: number): boolean {
 /** True for `{}` and what JSON.parse makes, of this realm or another; not for arrays and instances. */
 export function isPlainObject(value: unknown): value is Record<string, unknown> {
   if (!isObject(value)) return false;
-  const prototype = Object.getPrototypeOf(value);
+  const prototype = getPrototypeOf(value);
   // Object.prototype is, among what is common, the only prototype that has none itself.
-  return prototype === null || Object.getPrototypeOf(prototype) === null;
+  return prototype === null || getPrototypeOf(prototype) === null;
 }
 
 interface Walk {
@@ -97,7 +110,7 @@ function convert(original: unknown, walk: Walk): Json | undefined {
     case 'boolean':
       return value;
     case 'number':
-      return Number.isFinite(value) ? value : refuse(walk, String(value));
+      return isFiniteNumber(value) ? value : refuse(walk, String(value));
     case 'bigint':
       return refuse(walk, 'a BigInt (send it as a string)');
     case 'function':
@@ -112,7 +125,7 @@ function convertNested(value: Record<string, unknown>, walk: Walk): Json {
   if (walk.ancestors.has(value)) return refuse(walk, 'a cycle, it contains itself');
   if (walk.keys.length >= MAX_DEPTH) return refuse(walk, `nested deeper than ${MAX_DEPTH} levels`);
   walk.ancestors.add(value);
-  const copy = Array.isArray(value) ? convertArray(value, walk) : convertObject(value, walk);
+  const copy = isArray(value) ? convertArray(value, walk) : convertObject(value, walk);
   walk.ancestors.delete(value);
   return copy;
 }
@@ -129,10 +142,10 @@ function convertArray(elements: readonly unknown[], walk: Walk): Json[] {
 }
 
 function convertObject(value: Record<string, unknown>, walk: Walk): Json {
-  const keys = Object.keys(value);
+  const keys = objectKeys(value);
   refuseOpaque(value, keys.length, walk);
   // Without a prototype, a member named `__proto__` is a member like any other.
-  const copy: { [key: string]: Json } = Object.create(null);
+  const copy: { [key: string]: Json } = createObject(null);
   for (const key of keys) {
     walk.keys.push(key);
     const member = convert(value[key], walk);
@@ -154,13 +167,13 @@ function replace(value: unknown, walk: Walk): unknown {
 }
 
 function encodeBytes(value: unknown, walk: Walk): string | undefined {
-  if (value instanceof ArrayBuffer) return Buffer.from(value).toString('base64');
-  if (!ArrayBuffer.isView(value)) return undefined;
+  if (value instanceof ArrayBuffer) return bufferText(bufferFrom(value), 'base64');
+  if (!isView(value)) return undefined;
   const kind = readTag(value);
   if (kind !== 'Uint8Array') {
     return refuse(walk, `${kind} (send Array.from(it), or its bytes as a Uint8Array)`);
   }
-  return Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString('base64');
+  return bufferText(bufferFrom(value.buffer, value.byteOffset, value.byteLength), 'base64');
 }
 
 /** JSON.stringify asks objects, functions and BigInts for toJSON, and so do we. */
@@ -188,7 +201,7 @@ function refuseOpaque(value: object, memberCount: number, walk: Walk): void {
   const advice = Object.hasOwn(ADVICE, tag) ? ADVICE[tag] : undefined;
   if (advice !== undefined) refuse(walk, `${tag} (${advice})`);
   if (memberCount > 0 || isPlainObject(value)) return;
-  const name: unknown = Object.getPrototypeOf(value).constructor?.name;
+  const name: unknown = getPrototypeOf(value).constructor?.name;
   const kind = typeof name === 'string' && name !== '' ? name : tag;
   refuse(walk, `${kind} without enumerable members`);
 }
@@ -204,15 +217,11 @@ function refuse(walk: Walk, found: string): never {
 function formatPath({ root, keys }: Walk): string {
   const steps = keys.map((key) => {
     if (typeof key === 'number') return `[${key}]`;
-    return /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
+    return /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${jsonStringify(key)}]`;
   });
   const path = root + steps.join('');
   if (path.length <= MAX_PATH_LENGTH) return path;
   return `${path.slice(0, MAX_PATH_LENGTH / 2)}…${path.slice(-MAX_PATH_LENGTH / 2)}`;
-}
-
-function readTag(value: object): string {
-  return Object.prototype.toString.call(value).slice('[object '.length, -1);
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

@@ -5,8 +5,18 @@ import { describePlace } from '../handler/stuck.ts';
 import type { AttemptError } from '../wire/job.ts';
 import { nameTrace } from '../wire/trace-context.ts';
 import type { StopLevel } from '../wire/worker-link.ts';
+import type { ExecutionEnd } from './executor.ts';
 import type { ManagedExecution } from './managed-execution.ts';
 import type { ThreadPlace } from './thread-examination.ts';
+
+/** The end of a job in whose thread the built-ins are not what they were. */
+interface ContaminatedEnd {
+  end: ExecutionEnd;
+  /** Path of a built-in. */
+  changed: string;
+  /** No other job ever ran in the thread, so that this one made the change. */
+  isOnly: boolean;
+}
 
 /** NDJSON. */
 type WriteLog = (lines: Uint8Array) => void;
@@ -73,14 +83,58 @@ export class LaneJobs {
     this.#jobs.clear();
   }
 
+  /**
+   * One of the thread's jobs has changed a built-in; which one is known only if there was no other.
+   * Outcomes that may be wrong do not count: their jobs run again, each alone.
+   */
+  settleContaminated(job: ManagedExecution, { changed, end, isOnly }: ContaminatedEnd): void {
+    this.#log(job, {
+      changed,
+      msg: `thread contaminated: a job changed ${changed}; the thread is replaced. Change built-ins when the module loads or in setup`,
+    });
+    const isKnown = isOnly || job.lease.solo;
+    if (isKnown || !isResult(end)) job.settle(isKnown ? refuseBrokenJson(end, changed) : end);
+    else job.settleReleased('suspect');
+    for (const other of this.#jobs.values()) {
+      if (other.stopReason === undefined) other.settleReleased('suspect');
+      else other.settleStopped('thread');
+    }
+    this.#jobs.clear();
+  }
+
   /** In the logs of worker and job: the outcome of one that was cancelled has no room for it. */
   #tellWhere(job: ManagedExecution, level: StopLevel, place: ThreadPlace): void {
-    const { jobId, attempt, traceparent } = job.lease;
     const msg = `the ${level} was killed, because the job did not stop: ${describePlace(place)}`;
+    this.#log(job, { ...place, msg });
+  }
+
+  /** A warning in the logs of worker and job. */
+  #log(job: ManagedExecution, members: { msg: string; [member: string]: unknown }): void {
+    const { jobId, attempt, traceparent } = job.lease;
     const names = { job: jobId, attempt, ...nameTrace(traceparent) };
-    const line = JSON.stringify({ level: 40, time: Date.now(), ...names, ...place, msg });
+    const line = JSON.stringify({ level: 40, time: Date.now(), ...names, ...members });
     const lines = Buffer.from(`${line}\n`);
     this.#writeLog(lines);
     job.sink?.log(lines, 0);
+  }
+}
+
+/** What was stopped or given back is so whatever was changed. */
+function isResult({ outcome }: ExecutionEnd): boolean {
+  return outcome.kind === 'completed' || outcome.kind === 'failed';
+}
+
+/** A getter of the bytes themselves may have been replaced, which no code in the thread can notice. */
+function refuseBrokenJson(end: ExecutionEnd, changed: string): ExecutionEnd {
+  const { outcome, output } = end;
+  if (outcome.kind !== 'completed' || output === undefined) return end;
+  try {
+    JSON.parse(Buffer.from(output).toString());
+    return end;
+  } catch {
+    const message = `the output is not JSON, because the job changed ${changed}`;
+    const error = { code: 'output_invalid', message } as const;
+    const { executionMs } = outcome;
+    return { outcome: { kind: 'failed', executionMs, error, retry: 'never' }, output: undefined };
   }
 }

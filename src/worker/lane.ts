@@ -32,8 +32,8 @@ export interface LaneEvents {
   onReady(lane: Lane, config: HandlerConfig): void;
   /** A slot has become free. */
   onFree(): void;
-  /** The thread is about to be killed for a job that does not end: another one can be started. */
-  onKill(lane: Lane): void;
+  /** The thread is about to end, killed or retired: another one can be started. */
+  onLeave(lane: Lane): void;
   /** The thread does not end although it was terminated; its jobs are settled. */
   onStuck(lane: Lane, reason: string): void;
   /** The thread is dead and its jobs are settled. */
@@ -51,11 +51,19 @@ export interface LaneOptions {
   setupTimeoutMs: number | undefined;
   memoryLimitMb: number | undefined;
   examineMs: number;
+  /** For the teardown of a thread that is replaced. */
+  teardownMs: number;
   writeLog: (lines: Uint8Array) => void;
   events: LaneEvents;
 }
 
 const DEFAULT_SETUP_TIMEOUT_MS = 600_000;
+
+/** Jobs at a time in one thread. `concurrency`: what counts more than the handler's own config. */
+export function countSlots(config: HandlerConfig, concurrency: number | undefined): number {
+  if (config.isolation === 'job') return 1;
+  return concurrency ?? config.concurrency ?? 1;
+}
 
 export class Lane {
   readonly #options: LaneOptions;
@@ -155,11 +163,17 @@ export class Lane {
     if (this.#state === 'gone' || this.#state === 'stuck') return Promise.resolve();
     return new Promise((resolve) => {
       this.#whenGone.push(resolve);
+      // One that retires has a time limit already.
+      if (this.#state === 'leaving' && !this.#isKilled) return;
       if (this.#isKilled || this.#state !== 'ready') return this.kill();
-      this.#state = 'leaving';
-      this.#outbox.push({ kind: 'teardown' });
-      this.#timer = setTimeout(() => this.kill(), teardownMs);
+      this.#tearDown({ teardownMs, thenWait: false });
     });
+  }
+
+  #tearDown({ teardownMs, thenWait }: { teardownMs: number; thenWait: boolean }): void {
+    this.#state = 'leaving';
+    this.#outbox.push({ kind: 'teardown', thenWait });
+    this.#timer = setTimeout(() => this.kill(), teardownMs);
   }
 
   /** Ends the thread, whatever it does. Those of its jobs that were not to be stopped are released. */
@@ -184,7 +198,7 @@ export class Lane {
   }
 
   async #endThread(thread: Worker): Promise<void> {
-    if (this.#state === 'ready') this.#options.events.onKill(this);
+    if (this.#state === 'ready') this.#options.events.onLeave(this);
     // Whoever shuts down is in a hurry, and nobody asks where its jobs were.
     const isAsked = this.#jobs.stopReasons.some((reason) => reason !== 'shutdown');
     const since = this.#loopAtStop;
@@ -196,7 +210,7 @@ export class Lane {
   }
 
   #unpack(packet: Parameters<typeof unpack<FromThread>>[0]): void {
-    for (const { message, payload } of unpack(packet)) this.#receive(message, payload);
+    unpack(packet, (message, payload) => this.#receive(message, payload));
   }
 
   #receive(message: FromThread, payload: Uint8Array = new Uint8Array(0)): void {
@@ -224,6 +238,9 @@ export class Lane {
       case 'exit':
         this.#lastWords = message;
         return;
+      case 'left':
+        this.kill();
+        return;
       case 'log':
         this.#receiveLog(message, payload);
         return;
@@ -250,22 +267,39 @@ export class Lane {
       case 'progress':
         job.sink?.progress(payload);
         return;
-      case 'end': {
-        const { isWorn, outcome } = message;
-        const hasOutput = outcome.kind === 'completed' && outcome.output === 'value';
-        this.#jobs.remove(message.number);
-        this.#hasServed = true;
-        job.settle({ outcome, output: hasOutput ? payload : undefined, isWorn });
-        this.#options.events.onFree();
-      }
+      case 'end':
+        this.#receiveEnd(job, message, payload);
     }
+  }
+
+  #receiveEnd(
+    job: ManagedExecution,
+    { changed, isWorn, number, outcome }: Extract<FromThread, { kind: 'end' }>,
+    payload: Uint8Array,
+  ): void {
+    const hasOutput = outcome.kind === 'completed' && outcome.output === 'value';
+    const end = { outcome, output: hasOutput ? payload : undefined, isWorn };
+    const isOnly = !this.#hasServed && this.#jobs.size === 1;
+    this.#jobs.remove(number);
+    this.#hasServed = true;
+    if (changed === undefined) job.settle(end);
+    else this.#jobs.settleContaminated(job, { end, changed, isOnly });
+    if (changed !== undefined || this.#config.isolation === 'job') this.#retire();
+    else this.#options.events.onFree();
+  }
+
+  /** Another thread takes its place, because what its jobs have changed would reach the next one. */
+  #retire(): void {
+    if (this.#state !== 'ready' || this.#isKilled) return;
+    this.#options.events.onLeave(this);
+    this.#tearDown({ teardownMs: this.#options.teardownMs, thenWait: true });
   }
 
   #becomeReady(): void {
     if (this.#state !== 'starting' || this.#isKilled) return;
     clearTimeout(this.#timer);
     this.#state = 'ready';
-    this.#slots = this.#options.concurrency ?? this.#config.concurrency ?? 1;
+    this.#slots = countSlots(this.#config, this.#options.concurrency);
     this.#options.events.onReady(this, this.#config);
   }
 

@@ -5,6 +5,7 @@ import { getHeapStatistics } from 'node:v8';
 import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../base/clock.ts';
 import { createLinesLog } from '../handler/attempt-log.ts';
+import { BuiltInWatch } from '../handler/built-ins.ts';
 import { CheckError, runChecks } from '../handler/checks.ts';
 import { captureConsole, currentSpeaker, type Speaker } from '../handler/console.ts';
 import type { SetupContext } from '../handler/define.ts';
@@ -14,6 +15,17 @@ import { LogLines } from '../handler/log-lines.ts';
 import { StopError } from '../handler/stop.ts';
 import { describeThrown } from '../handler/thrown.ts';
 import {
+  AbortSwitch,
+  clearTimeout,
+  mapDelete,
+  mapGet,
+  mapSet,
+  setImmediate,
+  setTimeout,
+  steadyTime,
+  whenDone,
+} from '../wire/primordials.ts';
+import {
   type FromThread,
   type LaneTask,
   type LastWords,
@@ -22,9 +34,8 @@ import {
   unpack,
 } from './thread-messages.ts';
 
-/** Unix ms with fractions; unlike Date.now it never goes back. */
 const monotonicClock: Clock = {
-  now: () => performance.timeOrigin + performance.now(),
+  now: steadyTime,
   after(ms, act) {
     const timer = setTimeout(act, ms);
     return () => clearTimeout(timer);
@@ -43,14 +54,20 @@ class ThreadLane implements Speaker {
   readonly #outbox: PortOutbox<FromThread>;
   readonly #lines: LogLines;
   readonly #attempts = new Map<number, Attempt>();
-  readonly #setupAbort = new AbortController();
+  readonly #setupAbort = new AbortSwitch();
+  readonly #builtIns = new BuiltInWatch();
   #handler: LoadedHandler | undefined;
   #end: () => void = () => undefined;
 
   constructor(task: LaneTask) {
     this.#task = task;
     this.#port = task.port;
-    this.#outbox = new PortOutbox({ port: task.port, schedule: setImmediate, payloads: 'given' });
+    this.#outbox = new PortOutbox({
+      port: task.port,
+      schedule: setImmediate,
+      payloads: 'given',
+      complete: (messages) => this.#compareBuiltIns(messages),
+    });
     this.#lines = new LogLines({ thread: threadId }, (lines, dropped) => {
       this.#outbox.push({ kind: 'log', number: undefined, dropped }, lines);
     });
@@ -63,7 +80,7 @@ class ThreadLane implements Speaker {
       this.#end = resolve;
     });
     this.#port.on('message', (packet) => {
-      for (const { message, payload } of unpack<ToThread>(packet)) this.#receive(message, payload);
+      unpack<ToThread>(packet, (message, payload) => this.#receive(message, payload));
     });
     // The worker gave this lane up before it began.
     this.#port.on('close', () => this.#end());
@@ -93,6 +110,7 @@ class ThreadLane implements Speaker {
       await runChecks(ctx);
       await handler.setup?.(ctx);
       this.#handler = handler;
+      this.#builtIns.settle();
       this.#lines.flush();
       this.#outbox.push({ kind: 'ready' });
     } catch (error) {
@@ -126,13 +144,13 @@ class ThreadLane implements Speaker {
         this.#run(message, payload ?? new Uint8Array(0));
         return;
       case 'stop':
-        this.#attempts.get(message.number)?.stop(message.reason, message.detail);
+        mapGet(this.#attempts, message.number)?.stop(message.reason, message.detail);
         return;
       case 'grant':
-        this.#attempts.get(message.number)?.grant(message.bytes);
+        mapGet(this.#attempts, message.number)?.grant(message.bytes);
         return;
       case 'teardown':
-        void this.#tearDown();
+        void this.#tearDown(message.thenWait);
     }
   }
 
@@ -151,14 +169,28 @@ class ThreadLane implements Speaker {
     const lent = { endpointId, timeoutMs, devices, windowBytes, limits, clock };
     const call = { number, jobId, attempt, input, s3Config, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
-    this.#attempts.set(number, running);
-    void running.end.then(({ isWorn, outcome, output }) => {
-      this.#attempts.delete(number);
-      outbox.push({ kind: 'end', number, outcome, isWorn }, output);
+    mapSet(this.#attempts, number, running);
+    whenDone(running.end, ({ isWorn, outcome, output }) => {
+      mapDelete(this.#attempts, number);
+      outbox.push({ kind: 'end', number, outcome, isWorn, changed: undefined }, output);
     });
   }
 
-  async #tearDown(): Promise<void> {
+  /**
+   * Right before outcomes leave, and once for all of them: a job that ended among changed built-ins
+   * may have a wrong output.
+   */
+  #compareBuiltIns(messages: readonly FromThread[]): void {
+    let comparison: { changed: string | undefined } | undefined;
+    for (let index = 0; index < messages.length; index += 1) {
+      const message = messages[index];
+      if (message?.kind !== 'end') continue;
+      comparison ??= { changed: this.#builtIns.findChange() };
+      message.changed = comparison.changed;
+    }
+  }
+
+  async #tearDown(thenWait: boolean): Promise<void> {
     this.#setupAbort.abort(new StopError('shutdown'));
     try {
       await this.#handler?.teardown?.();
@@ -167,8 +199,9 @@ class ThreadLane implements Speaker {
       this.#lines.say('error', `teardown threw: ${stack ?? message}`);
     }
     this.#lines.flush();
+    if (thenWait) this.#outbox.push({ kind: 'left' });
     this.#outbox.flush();
-    this.#end();
+    if (!thenWait) this.#end();
   }
 
   /**

@@ -16,7 +16,7 @@ import {
   type ExecutorOptions,
   HandlerNotLoadedError,
 } from './executor.ts';
-import { Lane } from './lane.ts';
+import { countSlots, Lane } from './lane.ts';
 import { ManagedExecution } from './managed-execution.ts';
 import type { LaneTask } from './thread-messages.ts';
 
@@ -66,7 +66,7 @@ export class ThreadExecutor implements Executor {
   readonly #waiting = new Set<ManagedExecution>();
   readonly #running = new Set<ManagedExecution>();
   readonly #relaunches = new Set<() => void>();
-  /** Those that are being killed and have a successor already. */
+  /** Those that are about to end and have a successor already. */
   readonly #succeeded = new WeakSet<Lane>();
   readonly #listeners: (() => void)[] = [];
   #pool: Piscina<LaneTask, void> | undefined;
@@ -180,12 +180,13 @@ export class ThreadExecutor implements Executor {
       concurrency,
       setupTimeoutMs,
       examineMs: this.#options.examineMs,
+      teardownMs: this.#options.teardownMs,
       memoryLimitMb: this.#options.resourceLimits?.maxOldGenerationSizeMb,
       writeLog: (lines) => this.#options.logDestination?.write(lines),
       events: {
         onReady: (_, config) => this.#welcome(config),
         onFree: () => this.#dispatch(),
-        onKill: (killed) => this.#succeed(killed),
+        onLeave: (leaving) => this.#succeed(leaving),
         onStuck: (stuck, reason) => this.#giveUp(stuck, reason),
         onGone: (gone, reason) => this.#replace(gone, reason),
       },
@@ -195,7 +196,7 @@ export class ThreadExecutor implements Executor {
 
   #welcome(config: HandlerConfig): void {
     const { threads, concurrency } = this.#options;
-    this.#slots = threads * (concurrency ?? config.concurrency ?? 1);
+    this.#slots = threads * countSlots(config, concurrency);
     const serving = [...this.#lanes].filter((lane) => lane.isServing);
     if (serving.length === threads) {
       this.#trouble = undefined;
@@ -205,7 +206,7 @@ export class ThreadExecutor implements Executor {
   }
 
   /**
-   * Its successor starts while it dies, so that its slots are soon there again; but not on a GPU,
+   * Its successor starts while it ends, so that its slots are soon there again; but not on a GPU,
    * whose memory may not hold what the setups of both take.
    */
   #succeed(lane: Lane): void {

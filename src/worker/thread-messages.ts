@@ -4,6 +4,7 @@ import type { MessagePort } from 'node:worker_threads';
 import type { HandlerConfig } from '../handler/define.ts';
 import type { AttemptLimits } from '../handler/invoke.ts';
 import type { StopReason } from '../handler/stop.ts';
+import { copyBytes, cutBytes } from '../wire/primordials.ts';
 import type { Device, Outcome } from '../wire/worker-link.ts';
 
 /** The one long task that a thread runs, for as long as it lives. */
@@ -32,7 +33,8 @@ export type ToThread =
     }
   | { kind: 'stop'; number: number; reason: StopReason; detail: string | undefined }
   | { kind: 'grant'; number: number; bytes: number }
-  | { kind: 'teardown' };
+  /** `thenWait`: the thread is to be ended when it has run. */
+  | { kind: 'teardown'; thenWait: boolean };
 
 export type FromThread =
   /** Before anything of the author's runs. */
@@ -47,8 +49,16 @@ export type FromThread =
   | { kind: 'progress'; number: number }
   /** Payload: NDJSON. Without a number it belongs to the thread and not to an attempt. */
   | { kind: 'log'; number: number | undefined; dropped: number }
-  /** Payload: the output, if there is one. */
-  | { kind: 'end'; number: number; outcome: Outcome; isWorn: boolean | undefined }
+  /** Payload: the output, if there is one. `changed`: see BuiltInWatch.findChange. */
+  | {
+      kind: 'end';
+      number: number;
+      outcome: Outcome;
+      isWorn: boolean | undefined;
+      changed: string | undefined;
+    }
+  /** Teardown has run, and the thread waits to be ended. */
+  | { kind: 'left' }
   | LastWords;
 
 /** The thread ends, and the attempt (if it is known) in whose code that began. */
@@ -74,27 +84,34 @@ const SHARE_BELOW_BYTES = 16 * 1024;
 /** Does not wait for the end of the turn once so much has come together. */
 const FLUSH_BYTES = 1024 * 1024;
 
-export interface PortOutboxOptions {
+export interface PortOutboxOptions<Message> {
   port: MessagePort;
   /** When, after the first message, the packet leaves. */
   schedule: (flush: () => void) => void;
+  /** Sees each message right before its packet leaves. */
+  complete?: (messages: readonly Message[]) => void;
   /** `given`: payloads may be moved out of this thread. `lent`: others still read them. */
   payloads: 'given' | 'lent';
 }
 
+type Post = MessagePort['postMessage'];
+
 export class PortOutbox<Message> {
-  readonly #options: PortOutboxOptions;
+  readonly #options: PortOutboxOptions<Message>;
+  readonly #post: Post;
   #messages: Message[] = [];
   #payloads: (Uint8Array | undefined)[] = [];
   #pendingBytes = 0;
 
-  constructor(options: PortOutboxOptions) {
+  constructor(options: PortOutboxOptions<Message>) {
     this.#options = options;
+    const { port } = options;
+    this.#post = port.postMessage.bind(port);
   }
 
   push(message: Message, payload?: Uint8Array): void {
-    this.#messages.push(message);
-    this.#payloads.push(payload);
+    this.#messages[this.#messages.length] = message;
+    this.#payloads[this.#payloads.length] = payload;
     this.#pendingBytes += payload?.length ?? 0;
     if (this.#pendingBytes >= FLUSH_BYTES) this.flush();
     else if (this.#messages.length === 1) this.#options.schedule(() => this.flush());
@@ -102,17 +119,19 @@ export class PortOutbox<Message> {
 
   flush(): void {
     if (this.#messages.length === 0) return;
+    this.#options.complete?.(this.#messages);
     const transfer: ArrayBuffer[] = [];
-    const packet: Packet<Message> = {
-      messages: this.#messages,
-      shared: packSmall(this.#payloads),
-      payloads: this.#payloads.map((payload) => this.#place(payload, transfer)),
-    };
+    const shared = packSmall(this.#payloads);
+    const payloads: Payload[] = [];
+    for (let index = 0; index < this.#payloads.length; index += 1) {
+      payloads[index] = this.#place(this.#payloads[index], transfer);
+    }
+    const packet: Packet<Message> = { messages: this.#messages, shared, payloads };
     this.#messages = [];
     this.#payloads = [];
     this.#pendingBytes = 0;
-    if (packet.shared) transfer.push(getMemory(packet.shared));
-    this.#options.port.postMessage(packet, transfer);
+    if (shared) transfer[transfer.length] = getMemory(shared);
+    this.#post(packet, transfer);
   }
 
   #place(payload: Uint8Array | undefined, transfer: ArrayBuffer[]): Payload {
@@ -123,35 +142,46 @@ export class PortOutbox<Message> {
       isWhole && this.#options.payloads === 'given' && payload.buffer instanceof ArrayBuffer
         ? payload
         : new Uint8Array(payload);
-    transfer.push(getMemory(own));
+    transfer[transfer.length] = getMemory(own);
     return own;
   }
 }
 
-/** The messages of one post, each with its payload. */
-export function* unpack<Message>(
-  packet: Packet<Message>,
-): Generator<{ message: Message; payload: Uint8Array | undefined }> {
+/** Gives on the messages of one post, each with its payload. */
+export function unpack<Message>(
+  { messages, payloads, shared }: Packet<Message>,
+  receive: (message: Message, payload: Uint8Array | undefined) => void,
+): void {
   let at = 0;
-  for (const [index, message] of packet.messages.entries()) {
-    const place = packet.payloads[index];
+  for (let index = 0; index < messages.length; index += 1) {
+    const message = messages[index];
+    if (message === undefined) continue;
+    const place = payloads[index];
     if (typeof place !== 'number') {
-      yield { message, payload: place };
+      receive(message, place);
     } else {
-      yield { message, payload: packet.shared?.subarray(at, at + place) ?? new Uint8Array(0) };
+      receive(message, shared ? cutBytes(shared, at, at + place) : new Uint8Array(0));
       at += place;
     }
   }
 }
 
 function packSmall(payloads: readonly (Uint8Array | undefined)[]): Uint8Array | undefined {
-  const small = payloads.filter((payload) => payload && payload.length < SHARE_BELOW_BYTES);
-  if (small.length === 0) return undefined;
-  const shared = new Uint8Array(small.reduce((sum, payload) => sum + (payload?.length ?? 0), 0));
+  let bytes = 0;
+  let hasSmall = false;
+  for (let index = 0; index < payloads.length; index += 1) {
+    const payload = payloads[index];
+    if (!payload || payload.length >= SHARE_BELOW_BYTES) continue;
+    bytes += payload.length;
+    hasSmall = true;
+  }
+  if (!hasSmall) return undefined;
+  const shared = new Uint8Array(bytes);
   let at = 0;
-  for (const payload of small) {
-    if (!payload) continue;
-    shared.set(payload, at);
+  for (let index = 0; index < payloads.length; index += 1) {
+    const payload = payloads[index];
+    if (!payload || payload.length >= SHARE_BELOW_BYTES) continue;
+    copyBytes(shared, payload, at);
     at += payload.length;
   }
   return shared;

@@ -120,6 +120,14 @@ describe('readHandler', () => {
     [{ default: () => 1, config: { concurrency: 0 } }, /config\.concurrency must be.*from 1.*is 0/],
     [{ default: () => 1, config: { timeoutMs: '5' } }, /config\.timeoutMs.*is a string/],
     [{ default: () => 1, config: { refreshWorker: 1 } }, /config\.refreshWorker must be true or/],
+    [
+      { default: () => 1, config: { isolation: 'jobs' } },
+      /config\.isolation must be 'thread' or 'job'.*jobs/,
+    ],
+    [
+      { default: () => 1, config: { isolation: 'job', concurrency: 2 } },
+      /config\.concurrency must be 1/,
+    ],
     [{ default: () => 1, config: 5 }, /'config' must be an object, but is a number/],
     [{ default: () => 1, input: { parse: () => 1 } }, /'input' must be a Standard Schema/],
     [{ default: () => 1, setup: 'x' }, /'setup' must be a function/],
