@@ -6,6 +6,7 @@ import type { Endpoints } from '../control/endpoints.ts';
 import type { KeyHolder, Keys } from '../control/keys.ts';
 import { allows, type Scope } from '../control/scopes.ts';
 import { ProblemError } from '../wire/problem.ts';
+import { findForeignSign } from './foreign-sign.ts';
 
 /**
  * `keys`: every call needs one. `keyless-loopback`: client calls from this machine, that no page of
@@ -116,41 +117,4 @@ export function requireOwner(holder: KeyHolder | undefined): void {
 function readEndpoint(params: unknown): string | undefined {
   if (typeof params !== 'object' || params === null || !('endpoint' in params)) return undefined;
   return typeof params.endpoint === 'string' ? params.endpoint : undefined;
-}
-
-const LOOPBACK_PEER = /^(::1|(::ffff:)?127(\.\d{1,3}){3})$/;
-const LOCAL_HOST = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
-/** What proxies add: there is no full list, so any name of the usual forms counts. */
-const FORWARDING_HEADER =
-  /forwarded|(client|connecting|real|user)-?ip$|^(via|cdn-loop|x-original-host|x-envoy-external-address)$/;
-
-/**
- * Why a call without a key may come from elsewhere, or undefined. Host: a name that was made to
- * point here (DNS rebinding). Origin and Sec-Fetch-Site: a page of another site, or of another port
- * of this machine. Forwarding headers: a proxy on this machine, for whomever.
- */
-export function findForeignSign({ headers, raw }: FastifyRequest): string | undefined {
-  const { host, origin } = headers;
-  if (!LOOPBACK_PEER.test(raw.socket.remoteAddress ?? '')) {
-    return 'the call does not come over the loopback interface';
-  }
-  // Of two Host headers only the first is in `headers`; a URL as the target stands above both.
-  const isPlain = raw.headersDistinct['host']?.length === 1 && raw.url?.startsWith('/');
-  if (host === undefined || !LOCAL_HOST.test(host) || !isPlain) {
-    return 'the Host header is not localhost, 127.0.0.1 or [::1]';
-  }
-  const scheme = 'encrypted' in raw.socket ? 'https' : 'http';
-  if (origin !== undefined && origin.toLowerCase() !== `${scheme}://${host.toLowerCase()}`) {
-    return 'the Origin header names another site';
-  }
-  const site = headers['sec-fetch-site'];
-  if (site !== undefined && site !== 'same-origin' && site !== 'none') {
-    return 'the Sec-Fetch-Site header tells of another site';
-  }
-  for (const name in headers) {
-    if (FORWARDING_HEADER.test(name)) {
-      return `the ${name} header tells of a proxy`;
-    }
-  }
-  return undefined;
 }

@@ -103,10 +103,74 @@ describe('without keys on the machine itself', () => {
     ['Fly-Client-IP', '127.0.0.1'],
     ['Forwarded', 'for=127.0.0.1'],
     ['Via', '1.1 proxy'],
+    ['ngrok-auth-user-email', 'a@b.example'],
+    ['Tailscale-User-Login', 'a@b.example'],
+    ['X-Envoy-Expected-Rq-Timeout-Ms', '15000'],
+    ['X-Envoy-External-Address', '127.0.0.1'],
+    ['CF-Ray', '1-FRA'],
+    ['Cf-Access-Jwt-Assertion', 'x'],
+    ['True-Client-IP', '127.0.0.1'],
+    ['X-Cluster-Client-IP', '127.0.0.1'],
+    ['Fly-Request-Id', '1'],
+    ['X-Request-Start', 't=1'],
+    ['X-Amzn-Trace-Id', 'Root=1'],
+    ['X-Cloud-Trace-Context', '1/1'],
+    ['X-Vercel-Id', '1'],
+    ['X-Azure-Ref', '1'],
+    ['X-Original-URL', '/'],
+    ['X-Auth-Request-User', 'a'],
   ])('a call with %s: %s gets 401 that names the header', async (name, value) => {
     const answer = await send({ [name]: value });
     expect(answer).toMatch(/^HTTP\/1.1 401/);
     expect(answer.toLowerCase()).toMatch(new RegExp(`the ${name.toLowerCase()} header`));
+  });
+
+  it.each(['X-Request-ID', 'Traceparent', 'User-Agent', 'Idempotency-Key', 'Accept', 'Cookie'])(
+    'a call with %s is let in',
+    async (name) => {
+      expect(await send({ [name]: 'x' })).toMatch(/^HTTP\/1.1 200/);
+    },
+  );
+
+  describe('a POST that a page may send without a preflight', () => {
+    const body = '{"input":{}}';
+    const post = async (path: string, headers: string) => {
+      const { port } = await start();
+      const head = `POST ${path} HTTP/1.1\r\nHost: localhost:${port}\r\n${headers}`;
+      const length = `Content-Length: ${body.length}\r\nConnection: close\r\n\r\n`;
+      return exchange(port, [`${head}${length}${body}`]);
+    };
+
+    it.each(['/runpod/v2/demo/run', '/v2/demo/run', '/v1/keys'])('gets 401 on %s', async (path) => {
+      for (const type of [
+        'application/x-www-form-urlencoded',
+        'text/plain',
+        'TEXT/PLAIN; charset=UTF-8; x=application/json',
+        'multipart/form-data; boundary=x',
+      ]) {
+        const answer = await post(path, `Content-Type: ${type}\r\n`);
+        expect(answer).toMatch(/^HTTP\/1.1 401/);
+        expect(answer).toContain('send \\"Content-Type: application/json\\"');
+      }
+      expect(await post(path, '')).toMatch(/^HTTP\/1.1 401/);
+    });
+
+    it('is let in as JSON, and without a body', async () => {
+      const json = 'Content-Type: application/json; charset=utf-8\r\n';
+      for (const path of ['/runpod/v2/demo/run', '/v2/demo/run']) {
+        expect(await post(path, json)).toMatch(/^HTTP\/1.1 200/);
+      }
+      const { url } = await start();
+      const purged = await fetch(`${url}/v2/demo/purge-queue`, { method: 'POST' });
+      expect(purged.status).toBe(200);
+    });
+
+    it('is let in with a key', async () => {
+      const { admin, url } = await start();
+      const headers = { authorization: admin, 'content-type': 'text/plain' };
+      const sent = await fetch(`${url}/runpod/v2/demo/run`, { method: 'POST', headers, body });
+      expect(sent.status).toBe(200);
+    });
   });
 
   it('a call for another host in its target, or with a second Host header, gets 401', async () => {

@@ -1,0 +1,73 @@
+// Signs that a call without a key may come from elsewhere than this machine: from another network, from
+// a page of another site in a browser here, or through a proxy or tunnel here.
+import type { FastifyRequest } from 'fastify';
+
+const LOOPBACK_PEER = /^(::1|(::ffff:)?127(\.\d{1,3}){3})$/;
+const LOCAL_HOST = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
+
+/** Headers that proxies, tunnels and clouds add. No list is complete, so families of names count. */
+const FORWARDING_HEADERS: readonly RegExp[] = [
+  /forwarded/,
+  /(client|connecting|real|user|remote)-?(ip|addr|address|host)$/,
+  /^(via|cdn-loop|front-end-https|surrogate-capability|x-scheme|x-url-scheme|x-request-start)$/,
+  // Proxies and meshes.
+  /^x-(envoy|haproxy|nginx|traefik|varnish|proxy|proxied|proxyuser|lb|accel|original)(-|$)/,
+  /^x-(auth-request|pomerium|authentik|ssl|tls)-/,
+  // Tunnels.
+  /^(x-)?(ngrok|tailscale|cf|cloudflare|zrok|pinggy|localxpose|devtunnels?|ms-devtunnels?)-/,
+  // Clouds and content networks.
+  /^(x-)?(fly|heroku|vercel|netlify|nf|render|railway|akamai|fastly|azure|arr|appgw|fd)-/,
+  /^x-(amzn?|cloud-trace|goog|appengine|cloudfront|sucuri|cdn|edge)-/,
+];
+
+/** What a page may send to another site without asking by a preflight first. */
+const SIMPLE_MEDIA_TYPES = [
+  'application/x-www-form-urlencoded',
+  'multipart/form-data',
+  'text/plain',
+];
+
+type Signs = Pick<FastifyRequest, 'headers' | 'raw'>;
+
+/**
+ * Why a call without a key may come from elsewhere, or undefined. Host: a name that was made to point
+ * here (DNS rebinding). Origin and Sec-Fetch-Site: a page of another site, or of another port of this
+ * machine. A form's media type: a page whose browser sends neither of them.
+ */
+export function findForeignSign({ headers, raw }: Signs): string | undefined {
+  const { host, origin } = headers;
+  if (!LOOPBACK_PEER.test(raw.socket.remoteAddress ?? '')) {
+    return 'the call does not come over the loopback interface';
+  }
+  // Of two Host headers only the first is in `headers`; a URL as the target stands above both.
+  const isPlain = raw.headersDistinct['host']?.length === 1 && raw.url?.startsWith('/');
+  if (host === undefined || !LOCAL_HOST.test(host) || !isPlain) {
+    return 'the Host header is not localhost, 127.0.0.1 or [::1]';
+  }
+  const scheme = 'encrypted' in raw.socket ? 'https' : 'http';
+  if (origin !== undefined && origin.toLowerCase() !== `${scheme}://${host.toLowerCase()}`) {
+    return 'the Origin header names another site';
+  }
+  const site = headers['sec-fetch-site'];
+  if (site !== undefined && site !== 'same-origin' && site !== 'none') {
+    return 'the Sec-Fetch-Site header tells of another site';
+  }
+  const forwarding = Object.keys(headers).find(isForwardingHeader);
+  if (forwarding !== undefined) return `the ${forwarding} header tells of a proxy`;
+  return findSimplePost({ headers, raw });
+}
+
+function isForwardingHeader(name: string): boolean {
+  return FORWARDING_HEADERS.some((family) => family.test(name));
+}
+
+/** With any other media type a browser asks first, and gets no leave. */
+function findSimplePost({ headers, raw }: Signs): string | undefined {
+  const hasBody =
+    headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+  if (raw.method !== 'POST' || !hasBody) return undefined;
+  const type = headers['content-type']?.split(';')[0]?.trim().toLowerCase() ?? '';
+  if (type === '') return 'there is no Content-Type header; send "Content-Type: application/json"';
+  if (!SIMPLE_MEDIA_TYPES.includes(type)) return undefined;
+  return `the Content-Type is ${type}, as a form has it; send "Content-Type: application/json"`;
+}
