@@ -44,7 +44,7 @@ export type JobEvent =
   | { type: 'crashed'; alone: boolean; detail: string }
   /** The worker left in good order. */
   | { type: 'worker_left' }
-  /** The worker's successor will deliver the outcome. */
+  /** The attempt is over; the worker, or its successor, will deliver the outcome. */
   | { type: 'awaiting_delivery'; incarnation: number }
   | { type: 'cancel' }
   | { type: 'retry' }

@@ -36,14 +36,17 @@ export class Renewals {
   }
 
   #extend(endpointId: string, request: RenewRequest): Promise<RenewReply['ended']> {
-    const { leases } = request;
+    const { incarnation, leases } = request;
     if (leases.length === 0) return Promise.resolve([]);
     return this.#options.changes.commit(function* (tx, step) {
       const ended: RenewReply['ended'] = [];
-      for (const { jobId, token, stopping } of leases) {
+      for (const { delivering, jobId, token, stopping } of leases) {
         const job = yield* tx.job({ endpointId, id: jobId });
         const verdict = judgeLease(job, token);
-        if (verdict === 'kept' && job) yield* step(job, { type: 'renew' });
+        const event = delivering
+          ? ({ type: 'awaiting_delivery', incarnation } as const)
+          : ({ type: 'renew' } as const);
+        if (verdict === 'kept' && job) yield* step(job, event);
         else if (verdict !== 'kept' && !stopping) ended.push({ jobId, token, verdict });
       }
       return ended;

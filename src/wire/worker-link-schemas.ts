@@ -119,7 +119,9 @@ export const leaseHeader = z.object({
 export const renewRequest = z.object({
   ...workerIdentity.shape,
   waitMs,
-  leases: listOf(z.object({ jobId, token, stopping: z.boolean() })),
+  leases: listOf(
+    z.object({ jobId, token, stopping: z.boolean(), delivering: z.boolean().exactOptional() }),
+  ),
 }) satisfies z.ZodType<RenewRequest>;
 
 export const renewReply = z.object({

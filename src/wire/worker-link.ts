@@ -151,6 +151,8 @@ export interface RenewRequest extends WorkerIdentity {
     token: string;
     /** The worker knows that this one ended and is stopping it: no need to say so again. */
     stopping: boolean;
+    /** The attempt is over and its outcome is on the way: the queue waits for it, however long. */
+    delivering?: boolean;
   }[];
 }
 

@@ -117,6 +117,7 @@ export class Attempts {
       jobId,
       token,
       stopping: true,
+      delivering: true,
     }));
     return [...this.#held().map(nameLease), ...over];
   }

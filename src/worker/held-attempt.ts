@@ -34,6 +34,7 @@ export interface HeldLease {
   jobId: string;
   token: string;
   stopping: boolean;
+  delivering?: boolean;
 }
 
 export const RELEASED_FOR_DRAIN: ExecutionEnd = {
@@ -62,5 +63,6 @@ export function nameAttempt({ lease: { jobId: job, attempt, traceparent } }: Att
 export function nameLease(attempt: Attempt): HeldLease {
   attempt.named = true;
   const { jobId, token } = attempt.lease;
-  return { jobId, token, stopping: attempt.stopping };
+  const named = { jobId, token, stopping: attempt.stopping };
+  return attempt.phase.name === 'ended' ? { ...named, delivering: true } : named;
 }

@@ -277,6 +277,20 @@ export function describeReports(stage: LinkStage): void {
       expect((await platform.job(never)).status).toBe('TIMED_OUT');
     });
 
+    it('completes a job however late, as long as renewals say that it is on its way', async () => {
+      const { platform } = stage;
+      const id = await platform.submit({ executionTimeout: 1_000 });
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      for (let waitedMs = 0; waitedMs < 600_000; waitedMs += 10_000) {
+        await hand.renew([lease], { delivering: [lease] });
+        await platform.clock.advance(10_000);
+      }
+      expect((await platform.job(id)).status).toBe('IN_PROGRESS');
+      await hand.finish(lease, completed);
+      expect((await platform.job(id)).status).toBe('COMPLETED');
+    });
+
     it('says how the attempt failed, with all attempts before it', async () => {
       const { platform } = stage;
       const id = await platform.submit();

@@ -261,13 +261,19 @@ export class Hand {
 
   renew(
     leases: Lease[],
-    options: { waitMs?: number; stopping?: Lease[]; signal?: AbortSignal } = {},
+    options: {
+      waitMs?: number;
+      stopping?: Lease[];
+      delivering?: Lease[];
+      signal?: AbortSignal;
+    } = {},
   ): Promise<RenewReply> {
-    const { waitMs = 0, stopping = [], signal = NEVER } = options;
+    const { waitMs = 0, stopping = [], delivering = [], signal = NEVER } = options;
     const named = leases.map(({ jobId, token }) => ({
       jobId,
       token,
       stopping: stopping.some((lease) => lease.token === token),
+      ...(delivering.some((lease) => lease.token === token) && { delivering: true }),
     }));
     return this.#link().renew({ ...this.#self, waitMs, leases: named }, signal);
   }

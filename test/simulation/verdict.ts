@@ -42,7 +42,7 @@ function* judgeEnd(
   if (!isTerminal(status)) return yield 'has not ended';
   if (isCancelled !== (status === 'CANCELLED')) yield 'is cancelled, or is not';
   if (isCancelled) return;
-  if (status === 'TIMED_OUT' && plan.fate !== 'overruns' && !wasUnheard(world, record)) {
+  if (status === 'TIMED_OUT' && plan.fate !== 'overruns') {
     yield 'timed out, though it is quick';
   }
   if (status === 'COMPLETED' && plan.fate !== 'ends') yield 'completed, though it cannot';
@@ -103,12 +103,4 @@ async function judgeOutput(
     flaws.push(`a client has read ${JSON.stringify(streamed)}`);
   }
   return flaws;
-}
-
-/**
- * The queue ends an attempt of whose end no word has come in time. In the worst storms that is one
- * whose every report was lost for two minutes while its renewals came through.
- */
-function wasUnheard(world: World, { error }: JobRecord): boolean {
-  return !world.isSheltered && error?.message.startsWith('no word from the worker') === true;
 }

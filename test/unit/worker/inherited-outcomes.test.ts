@@ -104,7 +104,7 @@ it('outcomes that were left keep their lease until they are delivered, and then 
   await clock.advance(0);
   expect(link.lastTake.request.held).toEqual(['token-a']);
   expect(link.lastRenewal.request.leases).toEqual([
-    { jobId: 'a', token: 'token-a', stopping: true },
+    { jobId: 'a', token: 'token-a', stopping: true, delivering: true },
   ]);
   link.onReport = answerAll('applied');
   await clock.advance(10_000);

@@ -60,14 +60,14 @@ describe('the lease keeper', () => {
     },
   );
 
-  it('renews a lease whose outcome is not acknowledged yet', async () => {
+  it('renews a lease whose outcome is not acknowledged yet, and says so', async () => {
     const { clock, executor, link } = await startWithJob();
     link.onReport = () => new Promise(() => {});
     executor.last.complete();
     await clock.advance(0);
     link.lastRenewal.answer(nothing);
     await clock.advance(10_000);
-    expect(link.lastRenewal.request.leases).toEqual([named('a')]);
+    expect(link.lastRenewal.request.leases).toEqual([{ ...named('a'), delivering: true }]);
   });
 
   it('forgets a lease whose outcome is acknowledged', async () => {
