@@ -38,6 +38,11 @@ export class HeldLeases {
     return [...this.#held.values()].map(({ ref }) => ref);
   }
 
+  /** Those that have yielded something. */
+  get streaming(): HeldLease[] {
+    return [...this.#held.values()].filter(({ isStreaming }) => isStreaming);
+  }
+
   get(name: string): HeldLease | undefined {
     return this.#held.get(name);
   }

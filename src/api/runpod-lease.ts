@@ -9,7 +9,7 @@ import type { SeatLink } from './runpod-seat-link.ts';
 export type Saying = WorkerWord | { kind: 'outcome'; outcome: Outcome };
 
 export interface HeldLeaseOptions {
-  lease: Omit<OpenLease, 'workerId' | 'incarnation'>;
+  lease: Omit<OpenLease, 'workerId' | 'incarnation' | 'isShown'>;
   link: SeatLink;
   now: () => number;
 }
@@ -23,6 +23,8 @@ export class HeldLease {
   readonly ref: LeaseRef;
   /** Unix ms; here the time at which it was handed out. */
   readonly startedAt: number;
+  /** The platform could not be reached for a time: what the worker sent then is lost. */
+  readonly isBroken: boolean;
   /** Pings in a row that did not name it. */
   missedPings = 0;
   /** The worker was heard to have it. */
@@ -35,13 +37,19 @@ export class HeldLease {
   #tail: Promise<unknown> = Promise.resolve();
 
   constructor(options: HeldLeaseOptions) {
-    const { attempt, chunkCount, jobId, lastSeq, startedAt, token } = options.lease;
+    const { attempt, chunkCount, isBroken, jobId, lastSeq, startedAt, token } = options.lease;
     this.#options = options;
     this.ref = { jobId, attempt, token };
     this.name = nameAttempt(this.ref);
     this.startedAt = startedAt;
+    this.isBroken = isBroken;
     this.#seq = lastSeq;
     this.#chunks = chunkCount;
+  }
+
+  /** It has yielded something. */
+  get isStreaming(): boolean {
+    return this.#chunks > 0;
   }
 
   /** The worker was heard to have it now. */

@@ -92,6 +92,17 @@ export function refuseSize(bytes: number): WorkerWord {
   return refuse('output_too_large', `the output is ${bytes} bytes, the limit is ${limit}`);
 }
 
+/**
+ * An end that leaves the chunks as the output, of an attempt that may have lost some of them: these workers
+ * drop a chunk that they cannot deliver. A client that has received chunks must not get them again.
+ */
+export function refuseHole({ isShown }: { isShown: boolean }): WorkerWord {
+  const message =
+    'chunks may be missing: the platform could not be reached for a time while the attempt streamed';
+  const retry = isShown ? 'never' : 'default';
+  return { kind: 'failed', error: { code: 'output_incomplete', message }, retry };
+}
+
 /** What trying again would not change. */
 const FINAL: ReadonlySet<string> = new Set(['input_invalid', 'output_invalid', 'output_too_large']);
 

@@ -222,7 +222,7 @@ export class Seat {
     });
     const startedAt = clock.now();
     const handed = leases.map((lease) => {
-      const fresh = { ...lease, startedAt, lastSeq: 0, chunkCount: 0 };
+      const fresh = { ...lease, startedAt, lastSeq: 0, chunkCount: 0, isBroken: false };
       return { lease, held: this.held.add(fresh) };
     });
     if (!ended.aborted) return handed;

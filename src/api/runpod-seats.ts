@@ -7,6 +7,7 @@ import type { Queue } from '../queue/queue.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { WorkerLink } from '../wire/worker-link.ts';
 import type { HeldLease } from './runpod-lease.ts';
+import { Parking } from './runpod-parking.ts';
 import { readAttemptName } from './runpod-requests.ts';
 import { SEAT_INCARNATION, Seat } from './runpod-seat.ts';
 import type { WorkerAllowance } from './worker-allowance.ts';
@@ -32,9 +33,11 @@ export class Seats {
   /** By endpoint, then by worker. */
   readonly #seats = new Map<string, Map<string, Seat>>();
   readonly #closing = new AbortController();
+  readonly #parking: Parking;
 
   constructor(options: SeatsOptions) {
     this.#options = options;
+    this.#parking = new Parking(options.clock);
     // Each open poll listens to it.
     setMaxListeners(0, this.#closing.signal);
   }
@@ -79,6 +82,24 @@ export class Seats {
     await seat.open();
     const held = seat.held.get(name);
     return held && { seat, held };
+  }
+
+  /** While the platform stops: a chunk waits for the end, and is refused. @throws LinkError */
+  hold({ held }: SeatedLease): Promise<void> {
+    return this.#parking.hold(held);
+  }
+
+  /** The platform stops: resolves when each worker that streams can send its chunk again later. */
+  stopStreams(): Promise<void> {
+    const seats = () => [...this.#seats.values()].flatMap((seats) => [...seats.values()]);
+    return this.#parking.park(() => seats().flatMap(({ held }) => held.streaming));
+  }
+
+  /** A client has received chunks of the attempt. */
+  async isShown(endpointId: string, { held }: SeatedLease): Promise<boolean> {
+    const { openLeases } = this.#options.queue;
+    const lease = await openLeases.ofJob({ endpointId, id: held.ref.jobId });
+    return lease?.isShown ?? false;
   }
 
   close(): void {

@@ -16,7 +16,14 @@ import {
   readWorkerCall,
   type WorkerCall,
 } from './runpod-requests.ts';
-import { readResult, readYield, refuseSize, type WorkerResult } from './runpod-results.ts';
+import {
+  readResult,
+  readYield,
+  refuseHole,
+  refuseSize,
+  type WorkerResult,
+  type WorkerWord,
+} from './runpod-results.ts';
 import type { HandedOut, Seat } from './runpod-seat.ts';
 import { isPassing } from './runpod-seat-link.ts';
 import { Seats, type SeatsOptions } from './runpod-seats.ts';
@@ -26,7 +33,10 @@ const RESULT_BODY_BYTES = LIMITS.outputBytes + 1_048_576;
 /** These workers repeat a refused poll at once, and again: the refusal takes so long, ms. */
 const REFUSAL_MS = 1_000;
 
-export type RunpodWorkerRoutesOptions = SeatsOptions;
+export interface RunpodWorkerRoutesOptions extends SeatsOptions {
+  /** Adds a step that comes before the platform stops to answer. */
+  onStop: (step: () => Promise<void>) => void;
+}
 
 type Request = FastifyRequest<EndpointRoute>;
 
@@ -36,6 +46,7 @@ export function addRunpodWorkerRoutes(
   options: RunpodWorkerRoutesOptions,
 ): void {
   const seats = new Seats(options);
+  options.onStop(() => seats.stopStreams());
   app.addHook('preClose', (done) => {
     seats.close();
     done();
@@ -210,7 +221,14 @@ async function report(
   if (isWorn) own?.wear();
   if (!located) return 'superseded';
   located.seat.hear();
-  return await located.seat.held.report(located.held, word, { isWorn });
+  if (word.kind === 'chunks') await seats.hold(located);
+  const isHole = located.held.isBroken && leavesChunks(word);
+  const heard = isHole ? refuseHole({ isShown: await seats.isShown(endpoint, located) }) : word;
+  return await located.seat.held.report(located.held, heard, { isWorn });
+}
+
+function leavesChunks(word: WorkerWord): boolean {
+  return word.kind === 'completed' && word.output === undefined;
 }
 
 function useSeat(

@@ -115,7 +115,7 @@ export interface ApiServer {
 export function createServer(options: ApiServerOptions): ApiServer {
   const { balancer, clock, host, port, queue, closeMs = 5_000 } = options;
   const connections = new Connections();
-  const { app, routes, workers } = assemble(options, connections);
+  const { app, routes, stopSteps, workers } = assemble(options, connections);
   return {
     routes,
     workers,
@@ -125,6 +125,7 @@ export function createServer(options: ApiServerOptions): ApiServer {
     },
     async close() {
       balancer?.stop();
+      await Promise.all(stopSteps.map((step) => step()));
       await queue.close();
       const cancel = clock.after(closeMs, () => connections.closeAll());
       const closed = app.close();
@@ -153,6 +154,8 @@ interface Assembly {
   app: FastifyInstance;
   routes: readonly ServedRoute[];
   workers: WorkerRoutesOptions;
+  /** What comes before requests are refused. */
+  stopSteps: readonly (() => Promise<void>)[];
 }
 
 function assemble(options: ApiServerOptions, connections: Connections): Assembly {
@@ -213,8 +216,12 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
     addOpenApiRoutes(scope, { version });
   });
   addBodyScope(app, '*', (scope) => addRunpodClientRoutes(scope, { queue, cursors, bounds }));
-  addBodyScope(app, '*', (scope) => addRunpodWorkerRoutes(scope, { ...worker, queue, clock, log }));
-  return { app, routes, workers: worker };
+  const stopSteps: (() => Promise<void>)[] = [];
+  const onStop = (step: () => Promise<void>) => void stopSteps.push(step);
+  addBodyScope(app, '*', (scope) =>
+    addRunpodWorkerRoutes(scope, { ...worker, queue, clock, log, onStop }),
+  );
+  return { app, routes, stopSteps, workers: worker };
 }
 
 function addResourceScopes(app: FastifyInstance, options: ApiServerOptions): void {

@@ -2,6 +2,7 @@
 // but cannot keep a token. It reads; what a lease is worth is decided where it is used.
 import type { JobKey, Store, StoredJob } from '../store/store.ts';
 import type { LeaseRef } from '../wire/worker-link.ts';
+import type { Absence } from './absence.ts';
 
 export interface OpenLease extends LeaseRef {
   workerId: string;
@@ -12,31 +13,45 @@ export interface OpenLease extends LeaseRef {
   /** Of the reports applied so far. */
   lastSeq: number;
   chunkCount: number;
+  /** A client has received chunks of the attempt. */
+  isShown: boolean;
+  /** The platform could not be reached for a time while the attempt ran. */
+  isBroken: boolean;
+}
+
+export interface OpenLeasesOptions {
+  store: Store;
+  absence: Pick<Absence, 'until'>;
 }
 
 export class OpenLeases {
-  readonly #store: Store;
+  readonly #options: OpenLeasesOptions;
 
-  constructor({ store }: { store: Store }) {
-    this.#store = store;
+  constructor(options: OpenLeasesOptions) {
+    this.#options = options;
   }
 
   /** Every one that the worker has, those of ended jobs that it has not heard of included. */
   async ofWorker(endpointId: string, workerId: string): Promise<OpenLease[]> {
-    const jobs = await this.#store.read((tx) => tx.jobsOfWorker(endpointId, workerId));
-    return jobs.flatMap((job) => describeLease(job) ?? []);
+    const { absence, store } = this.#options;
+    const jobs = await store.read((tx) => tx.jobsOfWorker(endpointId, workerId));
+    return jobs.flatMap((job) => describeLease(job, absence) ?? []);
   }
 
   async ofJob(key: JobKey): Promise<OpenLease | undefined> {
-    const job = await this.#store.read((tx) => tx.job(key));
-    return job && describeLease(job);
+    const { absence, store } = this.#options;
+    const job = await store.read((tx) => tx.job(key));
+    return job && describeLease(job, absence);
   }
 }
 
-function describeLease(job: StoredJob): OpenLease | undefined {
+function describeLease(job: StoredJob, { until }: { until: number }): OpenLease | undefined {
   const { attempt, chunkCount, executionTimeoutMs, id: jobId, lastSeq, lease, startedAt } = job;
   if (!lease || startedAt === null) return undefined;
   const { incarnation, token, workerId } = lease;
   const ref = { jobId, attempt, token };
-  return { ...ref, workerId, incarnation, startedAt, executionTimeoutMs, lastSeq, chunkCount };
+  const isShown = job.cursorAttempt === attempt && job.cursorNext > 0;
+  const isBroken = startedAt < until;
+  const terms = { startedAt, executionTimeoutMs, lastSeq, chunkCount, isShown, isBroken };
+  return { ...ref, workerId, incarnation, ...terms };
 }

@@ -6,6 +6,7 @@ import type { Store } from '../store/store.ts';
 import type { EndpointHealth } from '../wire/endpoint.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { LeaseRef, WorkerLink } from '../wire/worker-link.ts';
+import { Absence } from './absence.ts';
 import { Changes } from './changes.ts';
 import { Deliveries, type DeliveryCounts } from './deliveries.ts';
 import { EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
@@ -50,6 +51,7 @@ export class Queue {
   readonly #renewals: Renewals;
   readonly #reports: Reports;
   readonly #deliveries: Deliveries;
+  readonly #absence: Absence;
   readonly #closing = new AbortController();
   #sweeping: Promise<void> = Promise.resolve();
 
@@ -75,7 +77,8 @@ export class Queue {
     this.submissions = new Submissions({ ...this.#rooms, webhooks: sender });
     this.jobs = new Jobs(this.#rooms);
     this.streams = new Streams(this.#rooms);
-    this.openLeases = new OpenLeases(this.#rooms);
+    this.#absence = new Absence({ store, clock, log });
+    this.openLeases = new OpenLeases({ store, absence: this.#absence });
     this.workerLoads = new WorkerLoads(this.#rooms);
     this.#leases = new Leases(this.#rooms);
     this.#renewals = new Renewals(this.#rooms);
@@ -88,6 +91,7 @@ export class Queue {
     for (const worker of await store.read((tx) => tx.workers())) {
       presence.arrive(worker, clock.now());
     }
+    await this.#absence.end();
     const leased = await extendLeases(this.#rooms, 0);
     for (const job of leased) presence.jobChanged(undefined, job);
     this.#sweeping = sweep(this.#rooms);
@@ -103,6 +107,7 @@ export class Queue {
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.all([this.#sweeping, this.#deliveries.close()]);
+    await this.#absence.begin();
   }
 
   /** The endpoint's queue as a worker sees it. */

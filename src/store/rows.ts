@@ -114,7 +114,7 @@ export function readResource(row: Row): StoredResource {
   };
 }
 
-const resourceKind = z.enum(['pod', 'template', 'decision']);
+const resourceKind = z.enum(['pod', 'template', 'decision', 'run']);
 
 export function readKey(row: Row): StoredKey {
   return {

@@ -209,7 +209,7 @@ export interface StoredResource {
   body: string;
 }
 
-export type ResourceKind = 'pod' | 'template' | 'decision';
+export type ResourceKind = 'pod' | 'template' | 'decision' | 'run';
 
 export interface ResourceKey {
   kind: ResourceKind;

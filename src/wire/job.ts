@@ -44,6 +44,7 @@ export const ERROR_CODES = [
   'input_invalid',
   'output_invalid',
   'output_too_large',
+  'output_incomplete',
   'execution_timeout',
   'out_of_memory',
   'memory_limit_exceeded',

@@ -70,6 +70,7 @@ describe('a Python worker at this platform', () => {
     const worker = await startWorker(platform, {
       // Of two slots one is free: what it polls for meanwhile must not cost it the other's job.
       concurrency: 2,
+      aggregates: true,
       async *handler() {
         yield 'before';
         await new Promise<void>((resolve) => {

@@ -26,6 +26,8 @@ export interface PythonWorkerOptions {
   resultWaitsMs?: [number, number];
   /** In place of the original's second between looks at a full queue. Default 20. */
   fullWaitMs?: number;
+  /** As `return_aggregate_stream`: the result of a generator has all that it yielded. */
+  aggregates?: boolean;
   /** The result is ready, and its connection is cut: it is lost. */
   losesResult?: (job: PythonJob) => boolean;
 }
@@ -150,11 +152,13 @@ export class PythonWorker {
       const returned: unknown = await this.#options.handler(job, { signal, progress });
       isStream = isIterable(returned);
       if (isIterable(returned)) {
+        const outputs: unknown[] = [];
         for await (const output of returned) {
           if (signal.aborted) return;
+          if (this.#options.aggregates) outputs.push(output);
           await this.#post('STREAM', job.id, toPythonJson({ output }), false);
         }
-        body = toPythonJson({ output: [] });
+        body = toPythonJson({ output: outputs });
       } else body = encodeReturned(returned);
     } catch (error) {
       body = encodeRaised(error, this.#id);

@@ -25,7 +25,7 @@ it.each(INTERVALS)('a worker that pings every %i ms never falls silent', async (
   const platform = await startPlatform({ clock });
   const { id, name } = await runJob(platform, pingMs);
 
-  for (let spent = 0; spent < 3 * LEASE_MS; spent += pingMs) {
+  for (let spent = 0; spent < LEASE_MS + RENEW_MS; spent += pingMs) {
     await clock.advance(pingMs);
     await pingEvery(platform, pingMs, name);
   }
