@@ -1,5 +1,5 @@
 // A DNS server on loopback UDP: answers A questions from a table, says NXDOMAIN to all others, and
-// keeps silent about the names that the test lists. Notes what it is asked.
+// keeps silent about the names that the test lists, and names below them. Notes what it is asked.
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { type Answer, decode, encode } from 'dns-packet';
@@ -31,7 +31,7 @@ export async function startNameServer({
     if (!question) return;
     const { name, type } = question;
     if (type === 'A') asked.push(name);
-    if (silent.includes(name)) return;
+    if (silent.some((each) => name === each || name.endsWith(`.${each}`))) return;
     const data = records[name];
     const answers: Answer[] = data && type === 'A' ? [{ type: 'A', name, ttl: 1, data }] : [];
     const flags = AUTHORITATIVE | (data ? 0 : NXDOMAIN);

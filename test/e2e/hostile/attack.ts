@@ -27,6 +27,9 @@ export interface AttackContext {
   hold(): Promise<void>;
 }
 
+/** The platform's name server never answers for names below it. */
+export const SILENT_DOMAIN = 'silent.test';
+
 /** Sets of options that a platform is started with; attacks with the same one share a platform. */
 export type PlatformKind = 'default' | 'balancing' | 'impatient';
 

@@ -7,14 +7,24 @@ import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { issuedKey } from '../../../src/wire/key.ts';
 import { routes } from '../../../src/wire/routes.ts';
+import { type NameServer, startNameServer } from '../../support/name-server.ts';
 import { PlatformProcess } from '../../support/processes.ts';
-import type { Attack, PlatformKind, Tally, Target } from './attack.ts';
+import {
+  type Attack,
+  type PlatformKind,
+  SILENT_DOMAIN,
+  type Tally,
+  type Target,
+} from './attack.ts';
 import type { FromAttacker, ToAttacker } from './attacker.ts';
 import { GoodClient } from './good-client.ts';
 
 const ATTACKER = fileURLToPath(new URL('attacker.ts', import.meta.url));
 const WEB_SERVICE = fileURLToPath(new URL('silent-service.ts', import.meta.url));
 const GOOD = 'good';
+
+/** The platform's name server knows it: this machine. */
+export const GOOD_RECEIVER = 'good.test';
 
 const KIND_ARGS: Readonly<Record<PlatformKind, readonly string[]>> = {
   default: [],
@@ -41,23 +51,33 @@ export interface Gauges {
 
 export class HostileWorld {
   readonly platform: PlatformProcess;
+  readonly #names: NameServer;
   readonly #attacker: ChildProcess;
   readonly #target: Target;
   readonly #goodKey: string;
 
-  private constructor(platform: PlatformProcess, parts: { target: Target; goodKey: string }) {
+  private constructor(
+    platform: PlatformProcess,
+    parts: { names: NameServer; target: Target; goodKey: string },
+  ) {
     this.platform = platform;
+    this.#names = parts.names;
     this.#target = parts.target;
     this.#goodKey = parts.goodKey;
     this.#attacker = fork(ATTACKER);
   }
 
   static async open(kind: PlatformKind): Promise<HostileWorld> {
+    const names = await startNameServer({
+      records: { [GOOD_RECEIVER]: '127.0.0.1' },
+      silent: [SILENT_DOMAIN],
+    });
     const platform = await PlatformProcess.start({
       endpoints: [GOOD],
       args: [
         ...['--grpc-port', '0', '--engine', 'process', '--trust-users', '--trust-keys'],
-        ...['--allow-private-webhooks', '--log-level', 'warn', ...KIND_ARGS[kind]],
+        ...['--allow-private-webhooks', '--webhook-dns', names.address],
+        ...['--log-level', 'warn', ...KIND_ARGS[kind]],
       ],
     });
     platform.startWorker(GOOD, 'square.ts', '--jobs-per-thread', '8');
@@ -65,7 +85,7 @@ export class HostileWorld {
       ...{ name: 'good', scopes: [`jobs:read:${GOOD}`, `jobs:write:${GOOD}`] },
     });
     const target = await furnishAttacker(platform, kind);
-    const world = new HostileWorld(platform, { target, goodKey });
+    const world = new HostileWorld(platform, { names, target, goodKey });
     // The worker is there, and code that every job passes through is loaded.
     const client = world.startGoodClient();
     await client.serve(5);
@@ -131,6 +151,7 @@ export class HostileWorld {
       await once(this.#attacker, 'exit');
     }
     await this.platform.close();
+    await this.#names[Symbol.asyncDispose]();
   }
 
   get #pid(): number {

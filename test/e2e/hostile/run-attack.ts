@@ -2,7 +2,7 @@
 import { WebhookReceiver } from '../../support/webhook-receiver.ts';
 import { type Attack, judgeTally } from './attack.ts';
 import type { GoodClient } from './good-client.ts';
-import type { Gauges, HostileWorld } from './hostile-world.ts';
+import { type Gauges, GOOD_RECEIVER, type HostileWorld } from './hostile-world.ts';
 
 const MAX_PEAK_MB = 1_000;
 
@@ -71,6 +71,6 @@ function judgeGauges(attack: Attack, { growthMb, peakMb, readMb }: AttackRun['ga
 /** The well-behaved user's, of a job that ended just now. */
 async function receiveWebhook(world: HostileWorld): Promise<void> {
   await using receiver = await WebhookReceiver.start();
-  await world.submitGoodJob(receiver.url);
+  await world.submitGoodJob(`http://${GOOD_RECEIVER}:${receiver.port}/done`);
   await receiver.receive(1);
 }

@@ -1,7 +1,7 @@
 // Webhooks to receivers that hold the platform's deliveries up.
 import { createServer, type Socket } from 'node:net';
 import { routes } from '../../../../src/wire/routes.ts';
-import type { Attack, AttackContext } from '../attack.ts';
+import { type Attack, type AttackContext, SILENT_DOMAIN } from '../attack.ts';
 import { callOwn, inTurns } from '../raw-http.ts';
 
 /** So many jobs that ended, each with a webhook to an address of its own. */
@@ -16,7 +16,6 @@ async function owe({ count, target }: AttackContext, webhook: (n: number) => str
 export const webhookAttacks: Attack[] = [
   {
     name: 'webhooks to receivers that take them and never answer',
-    pending: 'A5',
     count: { short: 100, full: 1_000 },
     answers: ['tried', 'given up'],
     // The well-behaved user's webhook does not wait until the first of these is given up.
@@ -39,6 +38,17 @@ export const webhookAttacks: Attack[] = [
         socket.destroy();
       }
       server.close();
+    },
+  },
+  {
+    name: 'webhooks to names whose name server keeps silent',
+    count: { short: 200, full: 1_000 },
+    answers: ['owed'],
+    needsWebhook: true,
+    async send(context) {
+      await owe(context, (n) => `http://${n}.${SILENT_DOMAIN}/never`);
+      await context.hold();
+      for (let n = 0; n < context.count; n++) context.note('owed');
     },
   },
 ];

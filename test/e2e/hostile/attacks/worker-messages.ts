@@ -76,7 +76,7 @@ function listInBody(rest: object, name: string, element: object, maxBytes: numbe
   return Buffer.from(JSON.stringify({ ...rest, [name]: [] }).replace('[]', `[${elements.join()}]`));
 }
 
-async function callAs(target: Target, verb: 'hello' | 'take', body: object): Promise<RawExchange> {
+function callAs(target: Target, verb: 'hello' | 'take', body: object): RawExchange {
   return new RawExchange(target, {
     ...{ path: routes.worker(target.endpoint, verb), headers: [JSON_TYPE] },
     body: Buffer.from(JSON.stringify(body)),
@@ -171,32 +171,26 @@ export const workerMessageAttacks: Attack[] = [
     },
   },
   {
-    name: 'worker ids, each another one, all with one key',
-    pending: 'A3',
-    count: { short: 1_200, full: 20_000 },
-    answers: ['200', ...REFUSED, '409'],
-    atMost: { 200: 1_000 },
-    async send({ count, note, target }) {
-      await inTurns({ count, width: 32 }, async (n) => {
-        const exchange = await callAs(target, 'hello', { ...hello, workerId: `w${n}` });
-        const { answer, bytes } = await exchange.answered;
-        note(answer, bytes);
-      });
-    },
-  },
-  {
-    name: 'takes that wait, each of another worker',
-    pending: 'A3',
-    count: { short: 1_100, full: 5_000 },
-    answers: ['open', '200', '204', ...REFUSED, '409'],
-    atMost: { open: 1_000 },
+    name: 'workers with one key, each with another id and a take that waits',
+    count: { short: 1_050, full: 5_000 },
+    answers: [
+      'open',
+      '200',
+      '204',
+      'closed',
+      'hello 200',
+      ...REFUSED.map((each) => `hello ${each}`),
+    ],
+    atMost: { open: 1_000, 'hello 200': 1_000 },
     async send({ count, hold, note, target }) {
       const open: RawExchange[] = [];
       await inTurns({ count, width: 32 }, async (n) => {
-        const identity = { workerId: `t${n}`, incarnation: 1 };
-        await (await callAs(target, 'hello', { ...hello, ...identity })).answered;
+        const identity = { workerId: `w${n}`, incarnation: 1 };
+        const { answer, bytes } = await callAs(target, 'hello', { ...hello, ...identity }).answered;
+        note(`hello ${answer}`, bytes);
+        if (answer !== '200') return;
         const take = { takeId: String(n), max: 1, waitMs: 20_000, held: [] };
-        open.push(await callAs(target, 'take', { ...identity, ...take }));
+        open.push(callAs(target, 'take', { ...identity, ...take }));
       });
       await hold();
       for (const exchange of open) {
