@@ -64,7 +64,7 @@ export class Compute {
     options: ComputeOptions,
     parts: Pick<Compute, 'templates' | 'endpoints' | 'decisions'> & { pods: Pods | undefined },
   ) {
-    const { catalog, clock, engine } = options;
+    const { catalog, clock, engine, log } = options;
     const { decisions, endpoints, pods, templates } = parts;
     this.#options = options;
     this.catalog = catalog;
@@ -73,7 +73,7 @@ export class Compute {
     this.decisions = decisions;
     if (!engine || !pods) return;
     const targets = new PodTargets(pods.live);
-    this.#machinery = { engine, pods, balancer: new Balancer({ targets, endpoints, clock }) };
+    this.#machinery = { engine, pods, balancer: new Balancer({ targets, endpoints, clock, log }) };
   }
 
   /** Reads what there is; nothing is run yet. */

@@ -1,6 +1,7 @@
 // The load-balancing endpoints together: keeps up with which workers there are, hands out turns at them,
 // and tells the fleet how much there is to do.
 import type { Clock } from '../base/clock.ts';
+import { type Log, silentLog } from '../base/log.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { BalancedWorker } from './balanced-worker.ts';
 import type { Endpoints } from './endpoints.ts';
@@ -14,6 +15,8 @@ export interface BalancerOptions {
   targets: TargetSource;
   endpoints: Pick<Endpoints, 'find' | 'onChange'>;
   clock: Clock;
+  /** Default: nothing is logged. */
+  log?: Log;
   /** How long a request waits for a worker to be ready, ms. Default 120,000. */
   waitMs?: number;
   /** Requests that a worker has at most, open upgrades included. Default 1,000. */
@@ -111,19 +114,25 @@ export class Balancer implements WorkView {
   }
 
   #addWorker(target: BalancedWorker['target'], isDraining: boolean): void {
-    const { clock, maxOpen = 1_000 } = this.#options;
+    const { clock, log = silentLog, maxOpen = 1_000 } = this.#options;
     const { endpointId, podId } = target;
     const line = this.#openLine(endpointId);
     const onChange = () => {
-      line.serveWaiting();
-      this.#tell(endpointId);
+      // An error here would end the pings of this worker, and with them its use, without a word.
+      try {
+        line.serveWaiting();
+        this.#tell(endpointId);
+      } catch (error) {
+        log.error({ err: error, pod: podId }, 'worker change not handled');
+      }
     };
     const worker = new BalancedWorker({ target, clock, maxOpen, onChange });
     worker.isDraining = isDraining;
     this.#workers.set(podId, worker);
     line.add(worker);
-    // It catches what goes wrong with a ping: that is what a ping is for.
-    worker.watch().catch(() => {});
+    worker.watch().catch((error: unknown) => {
+      log.error({ err: error, pod: podId }, 'worker pings ended');
+    });
   }
 
   #removeWorker(worker: BalancedWorker): void {

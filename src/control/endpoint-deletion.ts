@@ -2,7 +2,7 @@
 // its jobs removed, at last its row. What a killed platform left undone is taken up at the next start.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { ENDING, type Store } from '../store/store.ts';
+import { ENDING, logLevelOf, type Store } from '../store/store.ts';
 import type { Endpoints } from './endpoints.ts';
 
 /** After a step that failed. */
@@ -72,7 +72,10 @@ export class EndpointDeletion {
         if (await this.#removeAll(id)) log.info({ endpoint: id }, 'deleted endpoint removed');
         return;
       } catch (error) {
-        log.error({ err: error, endpoint: id }, 'deleted endpoint not removed; trying again');
+        log[logLevelOf(error)](
+          { err: error, endpoint: id },
+          'deleted endpoint not removed; trying again',
+        );
         await sleep(clock, RETRY_MS, signal);
       }
     }

@@ -1,6 +1,8 @@
 // The workers of all endpoints: looks at an endpoint as soon as something there has changed, and every
 // so often while there is something to see to. What is seen and done in a look is workforce.ts's.
+
 import { Waiters } from '../base/waiters.ts';
+import { logLevelOf } from '../store/store.ts';
 import type { Endpoints } from './endpoints.ts';
 import type { Pods } from './pods.ts';
 import { type DeployedEndpoint, Workforce, type WorkforceOptions } from './workforce.ts';
@@ -132,7 +134,10 @@ export class Fleet {
       if (outlook === 'busy') this.#setDue(id, clock.now() + LOOK_EVERY_MS);
     } catch (error) {
       if (this.#closing.signal.aborted) return;
-      log.error({ endpoint: id, err: error }, 'workers cannot be seen to; trying again');
+      log[logLevelOf(error)](
+        { endpoint: id, err: error },
+        'workers cannot be seen to; trying again',
+      );
       this.#setDue(id, clock.now() + RETRY_MS);
     }
   }

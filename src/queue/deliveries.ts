@@ -6,6 +6,7 @@ import type { Log } from '../base/log.ts';
 import { Waiters } from '../base/waiters.ts';
 import {
   ENDING,
+  logLevelOf,
   OWNER,
   type ReceiverKey,
   type RecordPiece,
@@ -133,7 +134,7 @@ export class Deliveries {
         const sleepMs = Math.min(MAX_SLEEP_MS, this.#receivers.nextAt() - clock.now());
         await waiter.wait(Math.max(1, sleepMs), closing);
       } catch (error) {
-        log.error({ err: error }, 'webhooks cannot be looked up; trying again');
+        log[logLevelOf(error)]({ err: error }, 'webhooks cannot be looked up; trying again');
         await sleep(clock, RETRY_MS, closing);
       } finally {
         waiter.close();
@@ -226,7 +227,10 @@ export class Deliveries {
         }
         return;
       } catch (error) {
-        log.error({ err: error, ...describe(delivery) }, 'what came of a webhook cannot be stored');
+        log[logLevelOf(error)](
+          { err: error, ...describe(delivery) },
+          'what came of a webhook cannot be stored',
+        );
         if (closing.aborted) return;
         await sleep(clock, RETRY_MS, closing);
       }

@@ -1,7 +1,7 @@
 // Turns passing time into events: expired leases, deadlines, delays that are over, retentions run out.
 import { type Clock, letOthersRun } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { ENDING, type Store, type StoredJob, StoreUnavailableError } from '../store/store.ts';
+import { ENDING, logLevelOf, type Store, type StoredJob } from '../store/store.ts';
 import type { Changes } from './changes.ts';
 import type { Presence } from './presence.ts';
 import type { QueueSettings } from './settings.ts';
@@ -54,9 +54,7 @@ export async function sweep(options: SweeperOptions): Promise<void> {
       await waiter.wait(sleepMs, closing);
       await forgiveLateness(options, clock.now() - wakeAt);
     } catch (error) {
-      // Those of the store are logged by the store, and not every second.
-      const isOfStore = error instanceof StoreUnavailableError;
-      log[isOfStore ? 'debug' : 'error']({ err: error }, 'sweep failed; trying again');
+      log[logLevelOf(error)]({ err: error }, 'sweep failed; trying again');
       await waiter.wait(RETRY_MS, closing);
     } finally {
       waiter.close();

@@ -63,6 +63,11 @@ export class StoreUnavailableError extends Error {
   }
 }
 
+/** For those who try again: the store logs its own failures, once a minute and not at each attempt. */
+export function logLevelOf(error: unknown): 'debug' | 'error' {
+  return error instanceof StoreUnavailableError ? 'debug' : 'error';
+}
+
 /** The right to run an attempt. It outlives its expiry until a newer one is given. */
 export interface StoredLease {
   token: string;

@@ -67,6 +67,16 @@ function startBalancer(options: Pick<BalancerOptions, 'maxOpen' | 'waitMs'> = {}
   };
 }
 
+it('pings a worker on when somebody who hears of its readiness fails', async () => {
+  const { addWorker, balancer, untilReady } = startBalancer();
+  balancer.onLoad(() => {
+    throw new Error('no');
+  });
+  const worker = await addWorker('pod_1');
+  worker.ping = 500;
+  await untilReady();
+});
+
 function nextTurn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
