@@ -1,46 +1,217 @@
-// Bodies as they come in, whole and bounded. Large ones are put together in the place where they stay.
+// Reads request bodies, whole and bounded: checked by their headers first, counted against the budget of
+// bytes in flight, and given up when the client stalls. Large ones are put together where they stay.
 import { Buffer } from 'node:buffer';
+import type { IncomingMessage } from 'node:http';
 import { errorCodes, type FastifyRequest } from 'fastify';
+import type { Claim } from '../base/byte-budget.ts';
+import type { Clock } from '../base/clock.ts';
 import { giveBack } from '../base/spent-bytes.ts';
+import { ProblemError } from '../wire/problem.ts';
+import type { HttpBounds } from './bounds.ts';
+import { findResponse, sendContinue } from './exchanges.ts';
+import { type Flows, UNCOUNTED_BYTES } from './flows.ts';
+import { abortWhenGone } from './problem-reply.ts';
 
 /** Smaller ones are joined at the end: that is faster. */
 const LARGE_BYTES = 1_048_576;
+/** What a client whose upload was dropped is told to wait, ms. */
+const RETRY_MS = 5_000;
 
-/** For fastify's `addContentTypeParser`: what it does itself with `parseAs: 'buffer'`, its errors too. */
-export function readBody(
-  { headers, routeOptions }: FastifyRequest,
-  payload: NodeJS.ReadableStream,
-  done: (error: Error | null, body?: Buffer) => void,
-): void {
-  const announced = Number(headers['content-length'] ?? Number.NaN);
-  const { bodyLimit } = routeOptions;
-  if (announced > bodyLimit) {
-    done(new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE());
-    return;
+export interface BodyReaderOptions extends Pick<HttpBounds, 'stallMs'> {
+  flows: Flows;
+  clock: Clock;
+}
+
+/** Claims of bodies that are still in memory. */
+const claims = new WeakMap<FastifyRequest, Claim[]>();
+
+/** The body was put elsewhere: while the request waits for its answer, no memory is held for it. */
+export function forgetBody(request: FastifyRequest): void {
+  request.body = undefined;
+  for (const claim of claims.get(request) ?? []) claim.release();
+  claims.delete(request);
+}
+
+type ReadBody = (request: FastifyRequest, payload: IncomingMessage) => Promise<Buffer>;
+
+declare module 'fastify' {
+  interface FastifyInstance {
+    readBody: ReadBody;
   }
-  const body = announced >= LARGE_BYTES ? new LargeBody(announced) : new SmallBody();
-  let received = 0;
-  const end = (error: Error | null) => {
-    payload.off('data', onData).off('end', onEnd).off('error', end);
-    if (error) done(error);
-    else done(null, body.whole());
+}
+
+/** For fastify's `addContentTypeParser`. Rejects with the errors that it has itself for `parseAs`. */
+export function createBodyReader(options: BodyReaderOptions): ReadBody {
+  return async (request, payload) => {
+    checkCoding(request);
+    const announced = Number(request.headers['content-length'] ?? Number.NaN);
+    if (announced > request.routeOptions.bodyLimit)
+      throw new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE();
+    const response = findResponse(payload);
+    const gone = response ? abortWhenGone(response) : new AbortController().signal;
+    const upload = new Upload({ ...options, request, payload, announced, gone });
+    response?.once('close', () => forgetBody(request));
+    return upload.read();
   };
-  const onData = (chunk: Buffer) => {
-    received += chunk.length;
-    if (received > bodyLimit) end(new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE());
-    else if (received > announced) end(new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH());
-    else body.add(chunk);
+}
+
+/** @throws ProblemError `unsupported_media_type` */
+function checkCoding({ headers }: FastifyRequest): void {
+  const coding = headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
+  if (coding !== 'identity' && coding !== '') {
+    const detail = `Content-Encoding is ${quote(coding)}; send the body without compression.`;
+    throw new ProblemError('unsupported_media_type', detail);
+  }
+  const [, charset = 'utf-8'] =
+    /;\s*charset\s*=\s*"?([^";\s]*)/i.exec(headers['content-type'] ?? '') ?? [];
+  if (/^utf-?8$/i.test(charset)) return;
+  const detail = `The charset of Content-Type is ${quote(charset)}; send UTF-8.`;
+  throw new ProblemError('unsupported_media_type', detail);
+}
+
+function quote(text: string): string {
+  return JSON.stringify(text.slice(0, 100));
+}
+
+interface UploadOptions extends BodyReaderOptions {
+  request: FastifyRequest;
+  payload: IncomingMessage;
+  /** NaN if the length is not known. */
+  announced: number;
+  /** Aborts when the client is gone. */
+  gone: AbortSignal;
+}
+
+/** One body on its way in. */
+class Upload {
+  readonly #options: UploadOptions;
+  readonly #claims: Claim[] = [];
+  #claimedBytes = UNCOUNTED_BYTES;
+  #receivedBytes = 0;
+  #movedAt = 0;
+  #failure: Error | undefined;
+  /** Of the bytes, once they are awaited. */
+  #settle: ((error: Error | undefined) => void) | undefined;
+
+  constructor(options: UploadOptions) {
+    this.#options = options;
+    claims.set(options.request, this.#claims);
+  }
+
+  async read(): Promise<Buffer> {
+    const { announced, payload, request } = this.#options;
+    payload.on('error', this.#fail);
+    let body: SmallBody | LargeBody | undefined;
+    try {
+      if (announced > UNCOUNTED_BYTES) await this.#claim(announced);
+      sendContinue(payload);
+      body = announced >= LARGE_BYTES ? new LargeBody(announced) : new SmallBody();
+      await this.#receive(body);
+      return body.whole();
+    } catch (error) {
+      body?.discard();
+      forgetBody(request);
+      throw error;
+    } finally {
+      payload.off('error', this.#fail);
+    }
+  }
+
+  readonly #fail = (error: Error): void => {
+    this.#failure ??= error;
+    this.#settle?.(this.#failure);
   };
-  const onEnd = () => {
-    const isShort = !Number.isNaN(announced) && received !== announced;
-    end(isShort ? new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH() : null);
+
+  /** @throws ProblemError `unavailable`, or what has failed meanwhile */
+  async #claim(bytes: number): Promise<void> {
+    const { flows, gone, request } = this.#options;
+    const moved = () => this.#receivedBytes;
+    const claim = await flows.claim(request, { bytes, moved, drop: this.#drop }, gone);
+    if (claim) this.#claims.push(claim);
+    if (gone.aborted) throw this.#failure ?? new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH();
+    if (this.#failure) throw this.#failure;
+  }
+
+  readonly #drop = (): void => {
+    const detail =
+      'The platform is short of memory and this upload was the slowest; send it again later.';
+    this.#fail(new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS }));
+    forgetBody(this.#options.request);
   };
-  payload.on('data', onData).on('end', onEnd).on('error', end);
+
+  #receive(body: SmallBody | LargeBody): Promise<void> {
+    const { announced, clock, payload } = this.#options;
+    return new Promise((resolve, reject) => {
+      const onData = (chunk: Buffer) => {
+        this.#receivedBytes += chunk.length;
+        this.#movedAt = clock.now();
+        const excess = this.#findExcess();
+        if (excess) this.#fail(excess);
+        else body.add(chunk);
+        if (Number.isNaN(announced)) this.#claimGrowth();
+      };
+      const onEnd = () => {
+        const isShort = !Number.isNaN(announced) && this.#receivedBytes !== announced;
+        this.#settle?.(isShort ? new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH() : undefined);
+      };
+      this.#movedAt = clock.now();
+      const cancelWatch = this.#watchStall();
+      this.#settle = (error) => {
+        cancelWatch();
+        payload.off('data', onData).off('end', onEnd);
+        this.#settle = undefined;
+        if (error) reject(error);
+        else resolve();
+      };
+      payload.on('data', onData).on('end', onEnd);
+    });
+  }
+
+  #findExcess(): Error | undefined {
+    const { announced, request } = this.#options;
+    if (this.#receivedBytes > request.routeOptions.bodyLimit)
+      return new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE();
+    const isLonger = this.#receivedBytes > announced;
+    return isLonger ? new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH() : undefined;
+  }
+
+  /** Of a body of unknown length: what is claimed doubles as it grows. */
+  #claimGrowth(): void {
+    const { clock, payload } = this.#options;
+    if (this.#receivedBytes <= this.#claimedBytes || payload.isPaused()) return;
+    const bytes = this.#claimedBytes;
+    this.#claimedBytes += bytes;
+    payload.pause();
+    this.#claim(bytes).then(() => {
+      this.#movedAt = clock.now();
+      payload.resume();
+    }, this.#fail);
+  }
+
+  /** Time that the body waits for its budget does not count. */
+  #watchStall(): () => void {
+    const { clock, payload, stallMs } = this.#options;
+    let cancel = () => {};
+    const watch = (ms: number) => {
+      cancel = clock.after(ms, () => {
+        const leftMs = this.#movedAt + stallMs - clock.now();
+        if (payload.isPaused() || leftMs > 0) watch(Math.max(leftMs, stallMs / 10));
+        else this.#fail(describeStall(stallMs));
+      });
+    };
+    watch(stallMs);
+    return () => cancel();
+  }
+}
+
+function describeStall(stallMs: number): ProblemError {
+  const detail = `No byte of the request body came for ${stallMs} ms.`;
+  return new ProblemError('request_timeout', detail);
 }
 
 /** Of a length that is not known, or a small one. */
 class SmallBody {
-  readonly #chunks: Buffer[] = [];
+  #chunks: Buffer[] = [];
 
   add(chunk: Buffer): void {
     this.#chunks.push(chunk);
@@ -48,6 +219,10 @@ class SmallBody {
 
   whole(): Buffer {
     return Buffer.concat(this.#chunks);
+  }
+
+  discard(): void {
+    this.#chunks = [];
   }
 }
 
@@ -67,5 +242,9 @@ class LargeBody {
 
   whole(): Buffer {
     return this.#bytes;
+  }
+
+  discard(): void {
+    giveBack(this.#bytes);
   }
 }

@@ -3,10 +3,52 @@
 export interface HttpBounds {
   /** Bytes of a submission's JSON without the value of `input`. Default 65,536. */
   maxBesideInputBytes: number;
+  /** Bytes of path and query. Default 8,192; below `/runpod` the bound of headers applies instead. */
+  maxTargetBytes: number;
+  /** Bytes of a request's headers. Default 16,384. */
+  maxHeaderBytes: number;
+  /** Bytes of bodies and answers in memory, over all users. Default 512 MB. */
+  maxInFlightBytes: number;
+  /** The same, for each user. Default 128 MB. */
+  maxUserInFlightBytes: number;
+  /** The same, for the calls of workers, half of it for one user. Default 128 MB. */
+  maxWorkerInFlightBytes: number;
+  /** Longest wait of a request for bytes in flight, ms. Default 5,000. */
+  inFlightWaitMs: number;
+  /** A client that is to send or to read may leave out this long, ms. Default 30,000. */
+  stallMs: number;
+  /** From a connection's begin, or a request's first byte, to the end of the headers, ms. Default 20,000. */
+  headersMs: number;
+  /** To the end of the request's body, and for reading one finite answer, ms. Default 600,000. */
+  transferMs: number;
+  /** A connection without a request is closed after this time, ms. Default 75,000. */
+  idleMs: number;
+  /** Open connections. Default 10,000. */
+  maxConnections: number;
+  /** Open connections of one address that have not shown a valid key. Default 1,000. */
+  maxAddressConnections: number;
+  /** Addresses, or networks as `10.0.0.0/8`, to which the bound of an address does not apply. */
+  trustedProxies: readonly string[];
 }
+
+const MB = 1_048_576;
 
 export const DEFAULT_BOUNDS: HttpBounds = {
   maxBesideInputBytes: 65_536,
+  maxTargetBytes: 8_192,
+  maxHeaderBytes: 16_384,
+  maxInFlightBytes: 512 * MB,
+  maxUserInFlightBytes: 128 * MB,
+  maxWorkerInFlightBytes: 128 * MB,
+  inFlightWaitMs: 5_000,
+  stallMs: 30_000,
+  headersMs: 20_000,
+  transferMs: 600_000,
+  // Longer than the minute that load balancers keep connections: they close first.
+  idleMs: 75_000,
+  maxConnections: 10_000,
+  maxAddressConnections: 1_000,
+  trustedProxies: [],
 };
 
 export function completeBounds(bounds: Partial<HttpBounds> = {}): HttpBounds {

@@ -1,27 +1,114 @@
-// Answers whose bytes are ready: written as they are, large ones piece by piece without a copy.
+// Answers whose bytes are ready: written as they are, large ones slice by slice without a copy, at the pace
+// of the client and within the budget of bytes in flight.
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
+import type { FlowRequest } from './flows.ts';
+import { abortWhenGone } from './problem-reply.ts';
 
 export const JSON_MEDIA_TYPE = 'application/json; charset=utf-8';
 
 /** Up to here one copy and one write cost less than many writes. */
 const JOIN_BYTES = 64 * 1024;
 
+/** One write of a large answer: the client's progress is seen as often. */
+const WRITE_BYTES = 64 * 1024;
+
 export interface BytesAnswer {
   mediaType: string;
   pieces: readonly Uint8Array[];
 }
 
-/** Status and headers set on the reply before are kept. */
-export function sendBytes(reply: FastifyReply, { mediaType, pieces }: BytesAnswer): FastifyReply {
-  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
-  reply.header('content-type', mediaType);
-  if (length <= JOIN_BYTES) return reply.send(Buffer.concat(pieces, length));
-  const raw = takeOver(reply);
-  raw.setHeader('content-length', length);
-  for (const piece of joinSmall(pieces)) raw.write(piece);
-  raw.end();
+/**
+ * Status and headers set on the reply before are kept. Large answers are counted as in flight until they
+ * are written. @throws ProblemError `unavailable` if the budget of bytes in flight is full
+ */
+export function sendBytes(reply: FastifyReply, answer: BytesAnswer): Promise<FastifyReply> {
+  return send(reply, { patience: 'none', load: () => answer });
+}
+
+/**
+ * As `sendBytes`, for answers that can be loaded again: `load` is called a second time after a wait for
+ * the budget, so that what waits takes no memory. @throws ProblemError `unavailable`
+ */
+export function sendLoaded(
+  reply: FastifyReply,
+  load: () => BytesAnswer | Promise<BytesAnswer>,
+): Promise<FastifyReply> {
+  return send(reply, { patience: 'default', load });
+}
+
+/** Sends bytes that are in memory anyway, for all callers: they are not counted. */
+export function sendShared(reply: FastifyReply, answer: BytesAnswer): FastifyReply {
+  if (countBytes(answer) <= JOIN_BYTES) return sendSmall(reply, answer);
+  writePaced(reply, answer, { bytes: 0 });
   return reply;
+}
+
+async function send(
+  reply: FastifyReply,
+  { load, patience }: Pick<FlowRequest<BytesAnswer>, 'load' | 'patience'>,
+): Promise<FastifyReply> {
+  const { raw, request, server } = reply;
+  const written = { bytes: 0 };
+  const loaded = await server.flows.load(request, {
+    ...{ load, patience, sizeOf: countBytes, signal: abortWhenGone(raw) },
+    ...{ moved: () => written.bytes, drop: () => raw.destroy() },
+  });
+  if (!loaded) return reply.hijack();
+  const { claim, value: answer } = loaded;
+  if (countBytes(answer) <= JOIN_BYTES) {
+    claim.release();
+    return sendSmall(reply, answer);
+  }
+  raw.once('close', claim.release);
+  if (raw.closed) claim.release();
+  writePaced(reply, answer, written);
+  return reply;
+}
+
+function countBytes({ pieces }: BytesAnswer): number {
+  return pieces.reduce((sum, piece) => sum + piece.length, 0);
+}
+
+function sendSmall(reply: FastifyReply, { mediaType, pieces }: BytesAnswer): FastifyReply {
+  return reply.header('content-type', mediaType).send(Buffer.concat(pieces));
+}
+
+/** At the client's pace: what it has not read yet stays in the pieces, not in a queue of the connection. */
+function writePaced(reply: FastifyReply, answer: BytesAnswer, written: { bytes: number }): void {
+  reply.header('content-type', answer.mediaType);
+  const { flows } = reply.server;
+  const raw = takeOver(reply);
+  raw.setHeader('content-length', countBytes(answer));
+  raw.once(
+    'close',
+    flows.limit(() => raw.destroy()),
+  );
+  const slices = cutSlices(joinSmall(answer.pieces));
+  const writeOn = () => {
+    while (!raw.destroyed) {
+      const { done, value: slice } = slices.next();
+      if (done) {
+        raw.end();
+        return;
+      }
+      written.bytes += slice.length;
+      if (!raw.write(slice)) {
+        raw.once('drain', writeOn);
+        return;
+      }
+    }
+  };
+  writeOn();
+}
+
+/** Views of at most 64 KB. */
+export function* cutSlices(pieces: Iterable<Uint8Array>): Generator<Uint8Array> {
+  for (const piece of pieces) {
+    for (let at = 0; at < piece.length; at += WRITE_BYTES) {
+      yield piece.subarray(at, at + WRITE_BYTES);
+    }
+  }
 }
 
 /** What is behind the reply, with the status and headers that were set on it: nothing is sent yet. */

@@ -4,11 +4,15 @@ import type { Scope } from '../control/scopes.ts';
 import type { Queue } from '../queue/queue.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { Gate, type GateOptions, type RouteAccess } from './auth.ts';
+import type { Connections } from './connections.ts';
+import { findExcess, type HeadBounds } from './head-bounds.ts';
 import type { Metrics } from './metrics.ts';
 import type { RateGate } from './rate-limit.ts';
 import type { WorkerAllowance } from './worker-allowance.ts';
 
 export interface GuardOptions extends GateOptions {
+  bounds: HeadBounds;
+  connections: Pick<Connections, 'noteKnown'>;
   queue: Queue;
   metrics: Metrics;
   /** Default: users may call as often as they like. */
@@ -39,11 +43,14 @@ export function collectRoutes(app: FastifyInstance): readonly ServedRoute[] {
  * not without a right; and last: it is noted. Workers' calls have a limit of their own.
  */
 export function guard(app: FastifyInstance, options: GuardOptions): void {
-  const { metrics, queue, rateGate, workerAllowance } = options;
+  const { bounds, connections, metrics, queue, rateGate, workerAllowance } = options;
   const gate = new Gate(options);
 
   addCheck(app, (request, reply) => {
     const { headers, raw } = request;
+    const { rawHeaders } = raw;
+    const excess = findExcess({ rawHeaders, url: request.originalUrl }, bounds);
+    if (excess) throw excess;
     if (headers.host === undefined && raw.httpVersionMinor > 0) {
       throw new ProblemError('malformed', 'there is no Host header');
     }
@@ -52,7 +59,9 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
       throw new ProblemError('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });
     }
     const scope = readScope(request);
-    if (scope) request.holder = gate.identify(request, scope);
+    if (!scope) return;
+    request.holder = gate.identify(request, scope);
+    connections.noteKnown(raw.socket);
   });
 
   if (rateGate || workerAllowance) {

@@ -1,13 +1,16 @@
 // What clients do with jobs, except reading their streams: HTTP on one side, the queue on the other.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { ReadRecord } from '../queue/jobs.ts';
 import type { Queue } from '../queue/queue.ts';
 import { LIMITS } from '../wire/job.ts';
+import { ProblemError } from '../wire/problem.ts';
 import { routes, STREAM_HEADERS } from '../wire/routes.ts';
 import { readTraceContext, TRACE_HEADERS } from '../wire/trace-context.ts';
 import { requireScope } from './auth.ts';
 import { checkNoBody, hashBody, readSubmission } from './body.ts';
+import { forgetBody } from './body-reader.ts';
 import type { HttpBounds } from './bounds.ts';
-import { JSON_MEDIA_TYPE, sendBytes } from './byte-reply.ts';
+import { JSON_MEDIA_TYPE, sendBytes, sendLoaded } from './byte-reply.ts';
 import { describeNext, readPage } from './paging.ts';
 import { abortWhenGone } from './problem-reply.ts';
 import { type IntegerRange, type QueryValues, readInteger, readStatus } from './query.ts';
@@ -52,11 +55,40 @@ export function addSubmissionRoutes(app: FastifyInstance, options: SubmissionRou
     async (request, reply) => {
       const waitMs = readInteger(request.query, 'wait', LIMITS.waitMs) ?? LIMITS.waitMs.default;
       const { id } = await submit(options, request, 'runsync');
+      forgetBody(request);
       const key = { endpointId: request.params.endpoint, id };
-      const record = await queue.jobs.waitForEnd(key, waitMs, abortWhenGone(reply.raw));
-      return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [record.body] });
+      return sendEnd(reply, { queue, key, waitMs, show: ({ pieces }) => pieces });
     },
   );
+}
+
+export interface EndWait {
+  queue: Queue;
+  key: JobKey;
+  waitMs: number;
+  show: (record: ReadRecord) => Uint8Array[];
+}
+
+/** Sends a job's record when the job has ended, or as it is after the wait. */
+export async function sendEnd(
+  reply: FastifyReply,
+  { key, queue, show, waitMs }: EndWait,
+): Promise<FastifyReply> {
+  let leftMs = waitMs;
+  const load = async () => {
+    const record = await queue.jobs.waitForEnd(key, leftMs, abortWhenGone(reply.raw));
+    leftMs = 0;
+    return { mediaType: JSON_MEDIA_TYPE, pieces: show(record) };
+  };
+  try {
+    return await sendLoaded(reply, load);
+  } catch (error) {
+    if (!(error instanceof ProblemError) || error.code !== 'unavailable') throw error;
+    const { message, retryAfterMs = 0 } = error;
+    throw new ProblemError('unavailable', `${message} The job is ${key.id}: ask for its status.`, {
+      retryAfterMs,
+    });
+  }
 }
 
 async function submit(
@@ -96,8 +128,10 @@ function addReadingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): vo
     async (request, reply) => {
       const key = readJobKey(request.params);
       await setTtl(queue, request);
-      const record = await queue.jobs.record(key);
-      return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [record.body] });
+      return sendLoaded(reply, async () => {
+        const { pieces } = await queue.jobs.record(key);
+        return { mediaType: JSON_MEDIA_TYPE, pieces };
+      });
     },
   );
 
@@ -155,8 +189,11 @@ function addChangingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): v
   });
 }
 
-export function sendJson(reply: FastifyReply, value: object): FastifyReply {
-  return reply.header('content-type', JSON_MEDIA_TYPE).send(JSON.stringify(value));
+export function sendJson(reply: FastifyReply, value: object): Promise<FastifyReply> {
+  return sendBytes(reply, {
+    mediaType: JSON_MEDIA_TYPE,
+    pieces: [Buffer.from(JSON.stringify(value))],
+  });
 }
 
 /** Of a call that may bring a new time to live with it. */
@@ -171,10 +208,12 @@ export async function setTtl(
   await queue.jobs.setTtl(readJobKey(params), ttlMs);
 }
 
-export function readJobKey({ endpoint, job }: JobRoute['Params']): {
+export interface JobKey {
   endpointId: string;
   id: string;
-} {
+}
+
+export function readJobKey({ endpoint, job }: JobRoute['Params']): JobKey {
   return { endpointId: endpoint, id: job };
 }
 

@@ -71,7 +71,7 @@ export function addKeyRoutes(app: FastifyInstance, { userKeys }: KeyRoutesOption
 }
 
 /** The one answer that has a key in it. */
-function sendIssued(reply: FastifyReply, issued: IssuedKeyRecord): FastifyReply {
+function sendIssued(reply: FastifyReply, issued: IssuedKeyRecord): Promise<FastifyReply> {
   reply.code(201).header('location', resourceRoutes.key(issued.id));
   return sendJson(reply.header('cache-control', 'no-store'), issued);
 }

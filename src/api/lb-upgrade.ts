@@ -89,15 +89,11 @@ function readEarly(socket: Socket, head: Buffer): () => Buffer {
 }
 
 /**
- * Whoever is told to wait before he sends a body: those whose body goes to a worker are told to go on
- * when there is a worker to take it, the others at once.
+ * A client that waits with its body is told to go on by whoever reads the body: after its key and the
+ * length were checked, or when there is a worker to take it.
  */
 export function serveExpectations(server: Server, listener: RequestListener): void {
-  server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
-    const { url = '' } = request;
-    if (!isBalancedTarget(url)) response.writeContinue();
-    listener(request, response);
-  });
+  server.on('checkContinue', listener);
 }
 
 export interface Tunnel {

@@ -51,7 +51,7 @@ const HEADERS_OF_PROBLEMS: Readonly<Record<number, ProblemHeader>> = {
   503: 'Retry-After',
 };
 
-/** Every operation can have them: a URL that is none, a mistake of ours, a platform that is stopping. */
+/** Every operation can have them: an invalid or too long URL or head, a fault of the platform, its stop. */
 const COMMON_STATUSES = [400, 500, 503];
 const KEY_STATUSES = [401, 403, 429];
 const BODY_STATUSES = [413, 415, 422];

@@ -1,7 +1,7 @@
 // GET /openapi.json: what the platform can be asked, for programs. Open, as it tells of no user.
 import type { FastifyInstance } from 'fastify';
-import { sendJson } from './job-routes.ts';
-import { createOpenApi, type OpenApi } from './openapi.ts';
+import { JSON_MEDIA_TYPE, sendShared } from './byte-reply.ts';
+import { createOpenApi } from './openapi.ts';
 import { OPENAPI_PATH } from './system-operations.ts';
 
 export interface OpenApiRoutesOptions {
@@ -10,10 +10,10 @@ export interface OpenApiRoutesOptions {
 }
 
 export function addOpenApiRoutes(app: FastifyInstance, { version }: OpenApiRoutesOptions): void {
-  let document: OpenApi | undefined;
+  let document: Buffer | undefined;
   app.get(OPENAPI_PATH, { config: { access: 'open' } }, async (_request, reply) => {
     // Few ask for it: a platform starts without.
-    document ??= createOpenApi(version);
-    return sendJson(reply, document);
+    document ??= Buffer.from(JSON.stringify(createOpenApi(version)));
+    return sendShared(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [document] });
   });
 }

@@ -9,6 +9,7 @@ import type { Log } from '../base/log.ts';
 import { StoreUnavailableError } from '../queue/queue.ts';
 import { type ProblemCode, ProblemError } from '../wire/problem.ts';
 import { LinkError, type LinkErrorCode } from '../wire/worker-link.ts';
+import { isAwaitingContinue } from './exchanges.ts';
 
 export const PROBLEM_MEDIA_TYPE = 'application/problem+json';
 
@@ -63,7 +64,11 @@ export class ProblemReplies {
     if (problem.retryAfterMs !== undefined) {
       reply.header('retry-after', Math.max(1, Math.ceil(problem.retryAfterMs / 1_000)));
     }
-    if (hasUnreadBody(request) && problem.code !== 'unavailable') this.#linger(request, reply);
+    const { raw } = request;
+    // The client that waits to send its body will not, but what follows on the connection is unclear.
+    if (hasUnreadBody(request) && isAwaitingContinue(raw)) reply.header('connection', 'close');
+    if (hasUnreadBody(request) && reply.getHeader('connection') !== 'close')
+      this.#linger(request, reply);
     // As bytes: to a string of a JSON type the framework would add a charset, which has none.
     reply.send(Buffer.from(JSON.stringify(form.body(problem))));
   }

@@ -1,19 +1,20 @@
 // The operations of an endpoint as clients of RunPod's API call them and read the answers. The queue
 // behind them, and its jobs, are the same as below the service's own paths.
-import type { FastifyInstance, FastifyReply, FastifyRequest, HTTPMethods } from 'fastify';
-import type { ReadRecord } from '../queue/jobs.ts';
+import type { FastifyInstance, FastifyRequest, HTTPMethods } from 'fastify';
 import type { Queue } from '../queue/queue.ts';
 import type { StreamPage } from '../queue/streams.ts';
 import { isTerminal, LIMITS } from '../wire/job.ts';
 import { RUNPOD_BASE, routes } from '../wire/routes.ts';
+import { forgetBody } from './body-reader.ts';
 import type { HttpBounds } from './bounds.ts';
-import { JSON_MEDIA_TYPE, joinAsArray, sendBytes } from './byte-reply.ts';
+import { JSON_MEDIA_TYPE, joinAsArray, sendBytes, sendLoaded } from './byte-reply.ts';
 import {
   type EndpointRoute,
   type JobRoute,
   NO_BODY_BYTES,
   readJobKey,
   readTrace,
+  sendEnd,
   sendJson,
   setTtl,
 } from './job-routes.ts';
@@ -62,9 +63,9 @@ function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions)
     async (request, reply) => {
       const waitMs = readWait(request) ?? LIMITS.waitMs.default;
       const { id } = await submit(options, request, 'runsync');
+      forgetBody(request);
       const key = { endpointId: request.params.endpoint, id };
-      const record = await queue.jobs.waitForEnd(key, waitMs, abortWhenGone(reply.raw));
-      return sendRecord(reply, record);
+      return sendEnd(reply, { queue, key, waitMs, show: ({ runpodPieces }) => runpodPieces });
     },
   );
 }
@@ -97,7 +98,11 @@ function addReading(app: FastifyInstance, { cursors, queue }: RunpodClientRoutes
     url: place(routes.status),
     handler: async (request, reply) => {
       await setTtl(queue, request, STATUS_TTL_MS);
-      return sendRecord(reply, await queue.jobs.record(readJobKey(request.params)));
+      const key = readJobKey(request.params);
+      return sendLoaded(reply, async () => {
+        const { runpodPieces: pieces } = await queue.jobs.record(key);
+        return { mediaType: JSON_MEDIA_TYPE, pieces };
+      });
     },
   });
 
@@ -107,7 +112,7 @@ function addReading(app: FastifyInstance, { cursors, queue }: RunpodClientRoutes
     handler: async (request, reply) => {
       const waitMs = readWait(request) ?? LIMITS.waitMs.default;
       const key = readJobKey(request.params);
-      return sendRecord(reply, await queue.jobs.waitForEnd(key, waitMs, abortWhenGone(reply.raw)));
+      return sendEnd(reply, { queue, key, waitMs, show: ({ runpodPieces }) => runpodPieces });
     },
   });
 
@@ -156,10 +161,6 @@ function place(path: (endpoint: string, job: string) => string): string {
 
 function readWait({ query }: FastifyRequest<EndpointRoute>): number | undefined {
   return readInteger(query, 'wait', LIMITS.waitMs);
-}
-
-function sendRecord(reply: FastifyReply, record: ReadRecord): FastifyReply {
-  return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [record.runpodBody] });
 }
 
 /** Some clients stop at the first final status, whatever is left behind that answer. */

@@ -2,6 +2,7 @@
 // repeats a report for as long as its worker can be made to wait for the answer.
 import { type Clock, sleep } from '../base/clock.ts';
 import { StoreUnavailableError } from '../queue/queue.ts';
+import { ProblemError } from '../wire/problem.ts';
 import {
   LinkError,
   type Report,
@@ -74,6 +75,7 @@ export class SeatLink {
 
 /** It may be otherwise in a moment. */
 export function isPassing(error: unknown): boolean {
-  if (error instanceof LinkError) return error.code === 'unavailable';
+  if (error instanceof LinkError || error instanceof ProblemError)
+    return error.code === 'unavailable';
   return error instanceof StoreUnavailableError;
 }

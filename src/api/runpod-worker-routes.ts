@@ -67,18 +67,18 @@ function addPolls(app: FastifyInstance, seats: Seats): void {
 
   app.get<EndpointRoute>(place('job-take'), route, (request, reply) =>
     answerPoll(reply, async () => {
-      const handed = await takeJobs({ seats, request, reply, verb: 'job-take' });
-      const [job] = handed.map(encodeJob);
-      return job ? sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: job }) : undefined;
+      const { handed, seat } = await takeJobs({ seats, request, reply, verb: 'job-take' });
+      const [pieces] = handed.map(encodeJob);
+      return pieces && sendJobs(reply, seat, { handed, pieces });
     }),
   );
 
   app.get<EndpointRoute>(place('job-take-batch'), route, (request, reply) =>
     answerPoll(reply, async () => {
-      const handed = await takeJobs({ seats, request, reply, verb: 'job-take-batch' });
+      const { handed, seat } = await takeJobs({ seats, request, reply, verb: 'job-take-batch' });
       if (handed.length === 0) return undefined;
       const pieces = joinAsArray(handed.map((one) => Buffer.concat(encodeJob(one))));
-      return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces });
+      return sendJobs(reply, seat, { handed, pieces });
     }),
   );
 
@@ -91,6 +91,20 @@ function addPolls(app: FastifyInstance, seats: Seats): void {
       return sendJson(reply, { jobsToStop: names });
     }),
   );
+}
+
+/** Jobs that cannot be sent for want of memory go back, and the worker is told to come again. */
+async function sendJobs(
+  reply: FastifyReply,
+  seat: Seat,
+  { handed, pieces }: { handed: readonly HandedOut[]; pieces: Uint8Array[] },
+): Promise<FastifyReply> {
+  try {
+    return await sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces });
+  } catch (error) {
+    await seat.giveBack(handed);
+    throw error;
+  }
 }
 
 /** Nothing: 204. Nothing for the moment: 429, which these workers take for a pause. */
@@ -113,7 +127,12 @@ interface TakeCall {
   verb: 'job-take' | 'job-take-batch';
 }
 
-async function takeJobs({ seats, request, reply, verb }: TakeCall): Promise<HandedOut[]> {
+async function takeJobs({
+  seats,
+  request,
+  reply,
+  verb,
+}: TakeCall): Promise<{ handed: HandedOut[]; seat: Seat }> {
   const call = readWorkerCall(request.raw.url ?? '', verb);
   const seat = useSeat(seats, request, call);
   const handed = await seat.take({
@@ -126,7 +145,7 @@ async function takeJobs({ seats, request, reply, verb }: TakeCall): Promise<Hand
   };
   if (reply.raw.destroyed) giveBack();
   else reply.raw.once('close', giveBack);
-  return handed;
+  return { handed, seat };
 }
 
 function encodeJob({ held, lease: { input, s3Config } }: HandedOut): Uint8Array[] {

@@ -23,12 +23,14 @@ import { FRAMES_MEDIA_TYPE } from '../wire/frames.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { WorkerLink } from '../wire/worker-link.ts';
 import type { Access } from './auth.ts';
-import { readBody } from './body-reader.ts';
+import { createBodyReader } from './body-reader.ts';
 import { completeBounds, type HttpBounds } from './bounds.ts';
 import { addCatalogRoutes, type CatalogRoutesOptions } from './catalog-routes.ts';
 import { Connections } from './connections.ts';
 import { addEndpointBodyRoutes, addEndpointRoutes } from './endpoint-routes.ts';
+import { Flows } from './flows.ts';
 import { collectRoutes, guard, type ServedRoute } from './guard.ts';
+import { describeOverflow, findExcess } from './head-bounds.ts';
 import { addJobRoutes, addSubmissionRoutes } from './job-routes.ts';
 import { addKeyBodyRoutes, addKeyRoutes } from './key-routes.ts';
 import { foldTarget } from './lb-path.ts';
@@ -99,6 +101,8 @@ export interface ApiServerOptions {
 }
 
 export interface ApiServer {
+  /** Bodies and answers in memory. */
+  readonly flows: Pick<Flows, 'usedBytes'>;
   /** All of them, once it has started. */
   readonly routes: readonly ServedRoute[];
   /** For other carriers of the worker link: the same queues, and what is noted of crashes. */
@@ -114,9 +118,11 @@ export interface ApiServer {
 
 export function createServer(options: ApiServerOptions): ApiServer {
   const { balancer, clock, host, port, queue, closeMs = 5_000 } = options;
-  const connections = new Connections();
-  const { app, routes, stopSteps, workers } = assemble(options, connections);
+  const bounds = completeBounds(options.bounds);
+  const connections = new Connections({ bounds, clock, log: options.log });
+  const { app, routes, stopSteps, workers } = assemble({ ...options, bounds }, connections);
   return {
+    flows: app.flows,
     routes,
     workers,
     async start() {
@@ -132,16 +138,16 @@ export function createServer(options: ApiServerOptions): ApiServer {
       connections.closeIdle();
       await closed;
       cancel();
+      connections.stop();
     },
   };
 }
 
-/** A client gets so long to send its headers, and the whole request; then it is refused. */
+/** Headers and requests that take too long are noticed so much too late at most, ms. */
+const TIMEOUT_CHECK_MS = 5_000;
+
 const LISTENER_OPTIONS: ServerOptions = {
-  headersTimeout: 20_000,
-  requestTimeout: 300_000,
-  // Longer than the minute that load balancers keep connections: they close first.
-  keepAliveTimeout: 75_000,
+  connectionsCheckingInterval: TIMEOUT_CHECK_MS,
   noDelay: true,
   // Nothing else tells of a client that vanished while neither side has anything to say.
   ...{ keepAlive: true, keepAliveInitialDelay: 60_000 },
@@ -158,9 +164,10 @@ interface Assembly {
   stopSteps: readonly (() => Promise<void>)[];
 }
 
-function assemble(options: ApiServerOptions, connections: Connections): Assembly {
-  const { clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
-  const bounds = completeBounds(options.bounds);
+type AssemblyOptions = ApiServerOptions & { bounds: HttpBounds };
+
+function assemble(options: AssemblyOptions, connections: Connections): Assembly {
+  const { bounds, clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
   const { store = SOUND_STORE } = options;
   const problems = new ProblemReplies({ log, clock, formFor: findErrorForm });
   const metrics = createMetrics({
@@ -177,22 +184,26 @@ function assemble(options: ApiServerOptions, connections: Connections): Assembly
     routerOptions: { maxParamLength: 200 },
     rewriteUrl: ({ url = '/' }) => foldTarget(url),
     serverFactory: (listener) => createListener(listener, options, connections),
-    frameworkErrors: (error, request, reply) => problems.send(error, request, reply),
+    frameworkErrors: (error, request, reply) =>
+      problems.send(findExcess(request.raw, bounds) ?? error, request, reply),
     clientErrorHandler: (error, socket) => {
       const isReset = error.code === 'ECONNRESET';
       // What comes behind what could not be read cannot be read either.
       if (socket.writableEnded && !socket.destroyed && !isReset) return;
       if (socket.writable && !isReset && !connections.isAnswering(socket)) {
-        endWithProblem(socket, { problem: describeClientError(error), clock });
+        endWithProblem(socket, { problem: describeClientError(error, bounds), clock });
       } else socket.destroy();
     },
   });
   app.decorate('listBytes', options.listBytes ?? LIST_BYTES);
   app.decorateRequest('holder', undefined);
+  const flows = new Flows({ ...bounds, clock });
+  app.decorate('flows', flows);
+  app.decorate('readBody', createBodyReader({ ...bounds, flows, clock }));
   app.setErrorHandler((error, request, reply) => problems.send(error, request, reply));
   answerUnknownRoutes(app);
   const routes = collectRoutes(app);
-  guard(app, { ...options, metrics });
+  guard(app, { ...options, metrics, connections });
   const worker: WorkerRoutesOptions = {
     linkTo: createLinks(queue, endpoints),
     allowance: options.workerAllowance,
@@ -246,21 +257,29 @@ function addResourceScopes(app: FastifyInstance, options: ApiServerOptions): voi
 
 function createListener(
   listener: RequestListener,
-  { clock, tls }: ApiServerOptions,
+  { bounds, clock, tls }: AssemblyOptions,
   connections: Connections,
 ): Server {
+  const listening: ServerOptions = {
+    ...LISTENER_OPTIONS,
+    // The guard refuses what is longer than either may be, and says which it was.
+    maxHeaderSize: bounds.maxHeaderBytes + bounds.maxTargetBytes,
+    headersTimeout: bounds.headersMs,
+    requestTimeout: bounds.transferMs,
+    keepAliveTimeout: bounds.idleMs,
+  };
   const note: RequestListener = (request, response) => {
     connections.noteRequest(request, response);
     listener(request, response);
   };
   const server = tls
-    ? createHttpsServer({ ...LISTENER_OPTIONS, ...tls }, note)
-    : createHttpServer(LISTENER_OPTIONS, note);
+    ? createHttpsServer({ ...listening, ...tls }, note)
+    : createHttpServer(listening, note);
   serveUpgrades(server, note, clock);
   serveExpectations(server, note);
   // Node itself would refuse an expectation that it does not know, without a problem in the answer.
   server.on('checkExpectation', note);
-  connections.watch(server, tls ? 'secureConnection' : 'connection');
+  connections.watch(server);
   return server;
 }
 
@@ -277,7 +296,7 @@ function addBodyScope(
 ): void {
   app.register((scope, _options, registered) => {
     scope.removeAllContentTypeParsers();
-    scope.addContentTypeParser(mediaType, readBody);
+    scope.addContentTypeParser(mediaType, app.readBody);
     addRoutes(scope);
     registered();
   });
@@ -293,11 +312,13 @@ function createLinks(queue: Queue, endpoints: Endpoints) {
   };
 }
 
-function describeClientError({ code }: NodeJS.ErrnoException): ProblemError {
-  if (code === 'HPE_HEADER_OVERFLOW')
-    return new ProblemError('malformed', 'the headers are too large');
+function describeClientError(error: NodeJS.ErrnoException, bounds: HttpBounds): ProblemError {
+  const { code } = error;
+  if (code === 'HPE_HEADER_OVERFLOW') {
+    return describeOverflow('rawPacket' in error ? error.rawPacket : undefined, bounds);
+  }
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
-    return new ProblemError('malformed', 'the request took too long to arrive');
+    return new ProblemError('request_timeout', 'The request took too long to arrive.');
   }
   return new ProblemError('malformed', 'this is not an HTTP request that can be read');
 }

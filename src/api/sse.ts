@@ -8,7 +8,8 @@ import type { Queue } from '../queue/queue.ts';
 import type { Position, StreamPage } from '../queue/streams.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { STREAM_HEADERS } from '../wire/routes.ts';
-import { joinSmall, takeOver } from './byte-reply.ts';
+import { cutSlices, joinSmall, takeOver } from './byte-reply.ts';
+import type { FlowRequest, Loaded } from './flows.ts';
 
 /** A comment goes out after so long without a chunk: proxies cut what is silent. */
 const KEEP_ALIVE_MS = 15_000;
@@ -36,24 +37,19 @@ export async function sendEvents(
   reply: FastifyReply,
   request: EventsRequest,
 ): Promise<FastifyReply> {
-  const { key, log, queue, signal } = request;
-  const first = await queue.streams.read({
-    ...key,
-    after: request.from,
-    waitMs: 0,
-    maxBytes: PAGE_BYTES,
-    signal,
-  });
+  const { from, key, log, queue, signal } = request;
+  const look = { ...key, after: from, waitMs: 0, maxBytes: 1, signal };
+  const { status } = await queue.streams.read(look);
   const raw = takeOver(reply);
   raw.writeHead(200, {
     'content-type': 'text/event-stream',
     'cache-control': 'no-store',
     'x-accel-buffering': 'no',
-    [STREAM_HEADERS.status]: first.status,
+    [STREAM_HEADERS.status]: status,
   });
   raw.flushHeaders();
   try {
-    await sendPages(raw, first, request);
+    await sendPages(reply, request);
   } catch (error) {
     if (isGone(error)) {
       raw.write('event: expired\ndata: {}\n\n');
@@ -67,42 +63,74 @@ export async function sendEvents(
   return reply;
 }
 
-async function sendPages(
-  raw: ServerResponse,
-  first: StreamPage,
-  { key, queue, signal }: EventsRequest,
-): Promise<void> {
-  let page = first;
+async function sendPages(reply: FastifyReply, request: EventsRequest): Promise<void> {
+  const { raw } = reply;
+  const { from, queue, signal } = request;
+  let after = from;
   for (let isFirst = true; !signal.aborted; isFirst = false) {
-    if (page.reset) raw.write(`event: reset\ndata: {"attempt":${page.position.attempt}}\n\n`);
-    await sendChunks(raw, page, signal);
-    if (page.complete) return sendDone(raw, await queue.jobs.record(key));
+    // To a fast client on a fast line nothing else here would ever wait.
+    await letOthersRun();
+    const page = await sendPage(reply, request, { after, waitMs: isFirst ? 0 : KEEP_ALIVE_MS });
+    if (!page) return;
+    if (page.isComplete) return sendDone(reply, request);
     if (queue.isClosing) {
       raw.write(`retry: ${RECONNECT_MS}\n\n`);
       return;
     }
-    if (page.chunks.length === 0 && !page.reset && !isFirst) raw.write(': still here\n\n');
-    // To a fast client on a fast line nothing else here would ever wait.
-    await letOthersRun();
-    page = await queue.streams.read({
-      ...key,
-      after: page.position,
-      waitMs: KEEP_ALIVE_MS,
-      maxBytes: PAGE_BYTES,
-      signal,
-    });
+    if (page.isEmpty && !isFirst) raw.write(': still here\n\n');
+    after = page.position;
   }
 }
 
-async function sendChunks(
+/** A page that is being written is in flight. Undefined if the client has gone. */
+async function sendPage(
+  reply: FastifyReply,
+  { key, queue, signal }: EventsRequest,
+  from: { after: Position; waitMs: number },
+): Promise<{ isComplete: boolean; isEmpty: boolean; position: Position } | undefined> {
+  const written = { bytes: 0 };
+  const loaded = await loadInFlight(reply, {
+    ...{ signal, written, sizeOf: ({ chunks }: StreamPage) => sumBytes(chunks) },
+    load: () => queue.streams.read({ ...key, ...from, maxBytes: PAGE_BYTES, signal }),
+  });
+  if (!loaded) return undefined;
+  const { claim, value: page } = loaded;
+  const { chunks, complete: isComplete, position, reset } = page;
+  try {
+    if (reset) reply.raw.write(`event: reset\ndata: {"attempt":${position.attempt}}\n\n`);
+    await writeSlices(reply.raw, writeEvents(page), { signal, written });
+  } finally {
+    claim.release();
+  }
+  return { isComplete, isEmpty: chunks.length === 0 && !reset, position };
+}
+
+/** A client that reads events waits as long as it takes: it has an open answer already. */
+function loadInFlight<T>(
+  { raw, request, server }: FastifyReply,
+  loading: Pick<FlowRequest<T>, 'load' | 'sizeOf' | 'signal'> & { written: { bytes: number } },
+): Promise<Loaded<T> | undefined> {
+  const { written, ...rest } = loading;
+  return server.flows.load(request, {
+    ...{ ...rest, patience: 'endless' },
+    ...{ moved: () => written.bytes, drop: () => raw.destroy() },
+  });
+}
+
+async function writeSlices(
   raw: ServerResponse,
-  page: StreamPage,
-  signal: AbortSignal,
+  pieces: Iterable<Uint8Array>,
+  { signal, written }: { signal: AbortSignal; written: { bytes: number } },
 ): Promise<void> {
-  for (const bytes of joinSmall(writeEvents(page))) {
+  for (const bytes of cutSlices(joinSmall(pieces))) {
     if (signal.aborted) return;
+    written.bytes += bytes.length;
     if (!raw.write(bytes)) await drained(raw, signal);
   }
+}
+
+function sumBytes(pieces: readonly Uint8Array[]): number {
+  return pieces.reduce((sum, piece) => sum + piece.length, 0);
 }
 
 const END_OF_EVENT = Buffer.from('\n\n');
@@ -116,10 +144,21 @@ function* writeEvents({ chunks, position }: StreamPage): Generator<Uint8Array> {
   }
 }
 
-function sendDone(raw: ServerResponse, { body }: { body: Uint8Array }): void {
-  raw.write('event: done\ndata: ');
-  raw.write(onOneLine(body));
-  raw.write('\n\n');
+async function sendDone(reply: FastifyReply, { key, queue, signal }: EventsRequest): Promise<void> {
+  const { raw } = reply;
+  const written = { bytes: 0 };
+  const loaded = await loadInFlight(reply, {
+    ...{ signal, written, sizeOf: sumBytes },
+    load: async () => (await queue.jobs.record(key)).pieces,
+  });
+  if (!loaded) return;
+  try {
+    raw.write('event: done\ndata: ');
+    await writeSlices(raw, loaded.value.map(onOneLine), { signal, written });
+    raw.write('\n\n');
+  } finally {
+    loaded.claim.release();
+  }
 }
 
 /** A line break inside JSON is white space, but it would end the event's line. */

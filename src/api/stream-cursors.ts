@@ -28,6 +28,8 @@ export class StreamCursors {
     const page = await this.#options.queue.streams.read({ ...request, after: undefined });
     if (page.chunks.length > 0) {
       reply.raw.once('finish', () => {
+        // The page was not sent: the budget of bytes in flight was full.
+        if (reply.raw.statusCode !== 200) return;
         const moved = this.#move(request, page.position).finally(() => {
           if (this.#moving.get(name) === moved) this.#moving.delete(name);
         });

@@ -5,7 +5,13 @@ import type { Queue } from '../queue/queue.ts';
 import type { Position, StreamPage } from '../queue/streams.ts';
 import { LIMITS } from '../wire/job.ts';
 import { routes, STREAM_HEADERS } from '../wire/routes.ts';
-import { JSON_MEDIA_TYPE, joinAsArray, sendBytes } from './byte-reply.ts';
+import {
+  type BytesAnswer,
+  JSON_MEDIA_TYPE,
+  joinAsArray,
+  sendBytes,
+  sendLoaded,
+} from './byte-reply.ts';
 import { type JobRoute, readJobKey } from './job-routes.ts';
 import { abortWhenGone } from './problem-reply.ts';
 import { readInteger, refuseParameter } from './query.ts';
@@ -34,24 +40,28 @@ export function addStreamRoutes(app: FastifyInstance, options: StreamRoutesOptio
       if (wantsEvents(request)) {
         // EventSource sends the id with every further call, to the URL that it was opened with.
         const lastId = readPosition(request.headers['last-event-id'], 'Last-Event-ID');
-        return sendEvents(reply, { queue, log, key, from: lastId ?? after ?? START, signal });
+        const from = lastId ?? after ?? START;
+        return sendEvents(reply, { queue, log, key, from, signal });
       }
       const range = LIMITS.streamWaitMs;
       const waitMs = readInteger(request.query, 'wait', range) ?? range.default;
       const maxBytes = LIMITS.streamAnswerBytes;
-      const page = after
-        ? await queue.streams.read({ ...key, after, waitMs, maxBytes, signal })
-        : await cursors.readNext(reply, { ...key, waitMs, maxBytes, signal });
-      return sendPage(reply, page);
+      const reading = { ...key, waitMs, maxBytes, signal };
+      if (after) {
+        return sendLoaded(reply, async () =>
+          describePage(reply, await queue.streams.read({ ...reading, after })),
+        );
+      }
+      return sendBytes(reply, describePage(reply, await cursors.readNext(reply, reading)));
     },
   );
 }
 
-function sendPage(reply: FastifyReply, page: StreamPage): FastifyReply {
+function describePage(reply: FastifyReply, page: StreamPage): BytesAnswer {
   reply.header(STREAM_HEADERS.next, formatPosition(page.position));
   reply.header(STREAM_HEADERS.status, page.status);
   if (page.reset) reply.header(STREAM_HEADERS.reset, 'true');
-  return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: joinAsArray(page.chunks) });
+  return { mediaType: JSON_MEDIA_TYPE, pieces: joinAsArray(page.chunks) };
 }
 
 function wantsEvents({ headers }: FastifyRequest<JobRoute>): boolean {

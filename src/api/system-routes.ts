@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify';
 import type { Endpoints } from '../control/endpoints.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { requireOwner } from './auth.ts';
+import { sendBytes } from './byte-reply.ts';
 import { sendJson } from './job-routes.ts';
 import type { Metrics } from './metrics.ts';
 import type { StoreStatus } from './store-status.ts';
@@ -55,7 +56,8 @@ export function addSystemRoutes(app: FastifyInstance, options: SystemRoutesOptio
 
   app.get('/metrics', { config: { access: 'jobs:read' } }, async ({ holder }, reply) => {
     requireOwner(holder);
-    return reply.header('content-type', METRICS_MEDIA_TYPE).send(await metrics.collect());
+    const pieces = [Buffer.from(await metrics.collect())];
+    return sendBytes(reply, { mediaType: METRICS_MEDIA_TYPE, pieces });
   });
 }
 

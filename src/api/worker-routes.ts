@@ -12,7 +12,7 @@ import { describeIssues } from '../wire/issues.ts';
 import { countValues, MAX_REPORTS, MAX_VALUES } from '../wire/message-bounds.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { routes, WORKER_HEADERS } from '../wire/routes.ts';
-import type { Report, WorkerBye, WorkerIdentity, WorkerLink } from '../wire/worker-link.ts';
+import type { Lease, Report, WorkerBye, WorkerIdentity, WorkerLink } from '../wire/worker-link.ts';
 import {
   renewRequest,
   reportHeader,
@@ -22,7 +22,7 @@ import {
   workerIdentity,
 } from '../wire/worker-link-schemas.ts';
 import { check, parseJson } from './body.ts';
-import { sendBytes } from './byte-reply.ts';
+import { sendLoaded } from './byte-reply.ts';
 import { type EndpointRoute, sendJson } from './job-routes.ts';
 import { abortWhenGone } from './problem-reply.ts';
 import type { WorkerAllowance } from './worker-allowance.ts';
@@ -57,10 +57,16 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   app.post<EndpointRoute>(routes.worker(':endpoint', 'take'), route, async (request, reply) => {
     const take = check(parseVerb(request.body), takeRequest);
     const link = requireLink(options, request.params);
-    const leases = await link.take(take, abortWhenGone(reply.raw));
+    const gone = abortWhenGone(reply.raw);
+    let leases: Lease[] | undefined = await link.take(take, gone);
     if (leases.length === 0) return reply.code(204).send();
-    const frames = leases.map(({ input, ...header }) => ({ header, body: input }));
-    return sendBytes(reply, { mediaType: FRAMES_MEDIA_TYPE, pieces: encodeFrames(frames) });
+    return sendLoaded(reply, async () => {
+      // Repeated, a take gives the same leases: while the answer waits for its budget none is kept.
+      const given = leases ?? (await link.take(take, gone));
+      leases = undefined;
+      const frames = given.map(({ input, ...header }) => ({ header, body: input }));
+      return { mediaType: FRAMES_MEDIA_TYPE, pieces: encodeFrames(frames) };
+    });
   });
 
   app.post<EndpointRoute>(routes.worker(':endpoint', 'renew'), route, async (request, reply) => {

@@ -1,14 +1,14 @@
 // What clients may do with jobs that are in the queue: read, wait for, cancel, retry, list, purge.
 import type { Clock } from '../base/clock.ts';
-import type { JobKey, Store } from '../store/store.ts';
+import type { JobKey, Store, StoredJob } from '../store/store.ts';
 import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import type { JobEvent } from './lifecycle.ts';
 import { readOutput } from './outputs.ts';
-import { encodeRecord, toSummary } from './records.ts';
-import { encodeRunpodRecord } from './runpod-records.ts';
+import { composeRecord, toSummary } from './records.ts';
+import { composeRunpodRecord } from './runpod-records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { JobRef } from './submissions.ts';
@@ -19,13 +19,15 @@ const PURGE_BATCH = 200;
 /** For the refusal of what a client asked for. */
 const DONE = { cancel: 'cancelled', retry: 'retried', set_ttl: 'given another ttl' } as const;
 
+type Shown = [job: StoredJob, now: number, output: Uint8Array | undefined];
+
 /** A job as it was read, to be shown as the service's own clients see it or as RunPod's do. */
 export class ReadRecord implements JobRef {
   readonly id: string;
   readonly status: JobStatus;
-  readonly #shown: Parameters<typeof encodeRecord>;
+  readonly #shown: Shown;
 
-  constructor(...shown: Parameters<typeof encodeRecord>) {
+  constructor(...shown: Shown) {
     const [job] = shown;
     this.id = job.id;
     this.status = job.status;
@@ -34,12 +36,17 @@ export class ReadRecord implements JobRef {
 
   /** JSON bytes. */
   get body(): Buffer {
-    return encodeRecord(...this.#shown);
+    return Buffer.concat(this.pieces);
   }
 
-  /** JSON bytes. */
-  get runpodBody(): Buffer {
-    return encodeRunpodRecord(...this.#shown);
+  /** JSON bytes, in pieces. */
+  get pieces(): Uint8Array[] {
+    return composeRecord(...this.#shown);
+  }
+
+  /** JSON bytes, in pieces, for clients of RunPod's API. */
+  get runpodPieces(): Uint8Array[] {
+    return composeRunpodRecord(...this.#shown);
   }
 }
 

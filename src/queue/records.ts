@@ -30,12 +30,7 @@ export function describeJob(job: StoredJob, now: number, output: unknown): Recor
   return head;
 }
 
-/** The job record's JSON. `output` is JSON already, or undefined when there is none to show. */
-export function encodeRecord(job: StoredJob, now: number, output: Uint8Array | undefined): Buffer {
-  return Buffer.concat(composeRecord(job, now, output));
-}
-
-/** The job record's JSON in pieces, the output among them as it was given. */
+/** The job record's JSON in pieces, the output (JSON already, if there is any to show) as it was given. */
 export function composeRecord<Output>(
   job: StoredJob,
   now: number,

@@ -4,16 +4,7 @@ import type { StoredJob } from '../store/store.ts';
 import type { AttemptError } from '../wire/job.ts';
 import { addMembers, describeJob, progressOf } from './records.ts';
 
-/** The job record's JSON. `output` is JSON already, or undefined when there is none to show. */
-export function encodeRunpodRecord(
-  job: StoredJob,
-  now: number,
-  output: Uint8Array | undefined,
-): Buffer {
-  return Buffer.concat(composeRunpodRecord(job, now, output));
-}
-
-/** The job record's JSON in pieces, the output among them as it was given. */
+/** The job record's JSON in pieces, the output (JSON already, if there is any to show) as it was given. */
 export function composeRunpodRecord<Output>(
   job: StoredJob,
   now: number,

@@ -4,7 +4,7 @@ import { Writable } from 'node:stream';
 import { onTestFinished } from 'vitest';
 import type { Access } from '../../../src/api/auth.ts';
 import type { ServedRoute } from '../../../src/api/guard.ts';
-import { type ApiServerOptions, createServer } from '../../../src/api/server.ts';
+import { type ApiServer, type ApiServerOptions, createServer } from '../../../src/api/server.ts';
 import { type Clock, systemClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
 import { Balancer, type BalancerOptions } from '../../../src/control/balancer.ts';
@@ -53,6 +53,7 @@ export interface Platform {
   /** The queue as a worker sees it, without HTTP between. */
   link: WorkerLink;
   logged: () => string;
+  flows: ApiServer['flows'];
   close: () => Promise<void>;
   /** A call with the admin key unless `authorization` says otherwise. */
   call: (path: string, init?: RequestInit) => Promise<Response>;
@@ -120,6 +121,7 @@ export async function startPlatform(settings: PlatformSettings = {}): Promise<Pl
     ...{ admin: first.admin, worker: first.worker, routes: server.routes, balancer },
     link: queue.link(ENDPOINT),
     logged: () => lines.join(''),
+    flows: server.flows,
   };
 }
 
