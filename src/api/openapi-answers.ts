@@ -51,11 +51,11 @@ const HEADERS_OF_PROBLEMS: Readonly<Record<number, ProblemHeader>> = {
   503: 'Retry-After',
 };
 
-/** Every operation can have them: an invalid or too long URL or head, a fault of the platform, its stop. */
-const COMMON_STATUSES = [400, 500, 503];
+/** Every operation can have them: an invalid or too long URL, too large headers, a fault of the platform, its stop. */
+const COMMON_STATUSES = [400, 414, 431, 500, 503];
 const KEY_STATUSES = [401, 403, 429];
-const BODY_STATUSES = [413, 415, 422];
-const NO_BODY_STATUSES = [413, 422];
+const BODY_STATUSES = [408, 413, 415, 422];
+const NO_BODY_STATUSES = [408, 413, 415, 422];
 
 export function describeHeaders(): Readonly<Record<string, JsonSchema>> {
   return HEADERS;
