@@ -1,6 +1,6 @@
 // The keys of `millrace serve --key-file`: made and written on the first start, read on later ones.
 import { readFileSync, writeFileSync } from 'node:fs';
-import { type FirstKeys, generateKey, type Keys } from '../control/keys.ts';
+import { type FirstKeys, generateKey, type Keys, scopesOfWorkers } from '../control/keys.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { UsageError } from './options.ts';
 
@@ -12,19 +12,36 @@ export interface FileKeys extends FirstKeys {
   origin: 'made' | 'read';
 }
 
-/** The platform lets in the keys of the file, which is made if it is missing. @throws UsageError */
-export async function useKeyFile(keys: Keys, path: string): Promise<FileKeys> {
+/**
+ * The platform lets in the keys of the file, which is made if it is missing. The worker key is bound to
+ * these endpoints, and stays bound to those of earlier starts; without any it is for all endpoints.
+ * @throws UsageError
+ */
+export async function useKeyFile(
+  keys: Keys,
+  path: string,
+  endpointIds: readonly string[] = [],
+): Promise<FileKeys> {
   const found = readKeyFile(path);
   const { admin, worker } = found ?? makeKeyFile(path);
   try {
     await keys.importKey(admin, { name: 'admin key of the key file', scopes: ['admin'] });
-    await keys.importKey(worker, { name: 'worker key of the key file', scopes: ['worker'] });
+    const before = [...(keys.authenticate(worker)?.scopes ?? [])];
+    const scopes = extendScopes(before, endpointIds);
+    await keys.importKey(worker, { name: 'worker key of the key file', scopes });
   } catch (error) {
     if (error instanceof ProblemError)
       throw new UsageError(`--key-file: ${path}: ${error.message}`);
     throw error;
   }
   return { admin, worker, origin: found ? 'read' : 'made' };
+}
+
+/** What the worker key could do, and the endpoints that are declared now. */
+function extendScopes(before: readonly string[], endpointIds: readonly string[]): string[] {
+  if (before.includes('worker') || (before.length > 0 && endpointIds.length === 0))
+    return [...before];
+  return [...new Set([...before, ...scopesOfWorkers(endpointIds)])];
 }
 
 function readKeyFile(path: string): FirstKeys | undefined {

@@ -121,7 +121,8 @@ export const serveCommand: Command = {
       'the catalogue and keys under /v1 and /v2, and /openapi.json, /healthz, /readyz and /metrics. ' +
       'Pods and the workers of endpoints run on the --engine, and go on while this is down. What it has acknowledged is on disk; it may be killed and started again at any time.',
     'The first start makes an admin key and a worker key and prints them once, or writes them to ' +
-      '--key-file as MILLRACE_ADMIN_KEY=… and MILLRACE_WORKER_KEY=… lines.',
+      '--key-file as MILLRACE_ADMIN_KEY=… and MILLRACE_WORKER_KEY=… lines. With --endpoint, the worker ' +
+      'key is for the endpoints that it names alone.',
     'SIGTERM and SIGINT: answers its long polls and streams, then ends. A second one, a second or ' +
       'more later, ends it at once; nothing acknowledged is lost by that either.',
   ],
@@ -196,7 +197,7 @@ async function run(args: readonly string[]): Promise<number> {
     },
   });
   try {
-    const keyLines = await prepareKeys(platform, values.keyFile);
+    const keyLines = await prepareKeys(platform, values);
     const names = (await platform.endpoints.list()).map(({ id }) => id);
     const declared = names.length > 0 ? `Endpoints: ${names.join(', ')}` : NO_ENDPOINTS;
     const ready = `Millrace ${packageVersion()} is ready at ${platform.url}`;
@@ -214,12 +215,15 @@ async function run(args: readonly string[]): Promise<number> {
 const NO_ENDPOINTS =
   'There is no endpoint yet: `millrace endpoints create` makes one, --endpoint NAME declares one';
 
-async function prepareKeys(platform: Platform, keyFile: string | undefined): Promise<string[]> {
+async function prepareKeys(
+  platform: Platform,
+  { endpoint, keyFile }: { endpoint: readonly string[]; keyFile: string | undefined },
+): Promise<string[]> {
   if (keyFile !== undefined) {
-    const { origin } = await useKeyFile(platform.keys, keyFile);
+    const { origin } = await useKeyFile(platform.keys, keyFile, endpoint);
     return [`Keys ${origin === 'made' ? 'made and written to' : 'read from'} ${keyFile}`];
   }
-  const first = await platform.keys.ensureFirstKeys();
+  const first = await platform.keys.ensureFirstKeys(endpoint);
   if (!first) return [];
   return [
     'These keys are shown only this once:',

@@ -43,6 +43,11 @@ export interface FirstKeys {
   worker: string;
 }
 
+/** Of a key for the workers of these endpoints; of all, if none is named. */
+export function scopesOfWorkers(endpointIds: readonly string[]): string[] {
+  return endpointIds.length === 0 ? ['worker'] : endpointIds.map((id) => `worker:${id}`);
+}
+
 export interface KeysOptions {
   store: Store;
   clock: Clock;
@@ -158,11 +163,14 @@ export class Keys {
   }
 
   /** Makes an admin key and a worker key if there are no keys at all; undefined if there are. */
-  async ensureFirstKeys(): Promise<FirstKeys | undefined> {
+  async ensureFirstKeys(endpointIds: readonly string[] = []): Promise<FirstKeys | undefined> {
     const first = { admin: generateKey(), worker: generateKey() };
     const stored = [
       this.#toStored(first.admin, { name: 'first admin key', scopes: ['admin'] }),
-      this.#toStored(first.worker, { name: 'first worker key', scopes: ['worker'] }),
+      this.#toStored(first.worker, {
+        name: 'first worker key',
+        scopes: scopesOfWorkers(endpointIds),
+      }),
     ];
     const isFirstStart = await this.#options.store.write(function* (tx) {
       if ((yield* tx.keys()).length > 0) return false;

@@ -43,6 +43,22 @@ it('is read if it is there, and its keys are let in', async () => {
   expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker']));
 });
 
+it('binds the worker key to the endpoints that are declared, then and later', async () => {
+  const { admin, worker } = await useKeyFile(keys, path, ['a']);
+  expect(keys.authenticate(admin)?.scopes).toEqual(new Set(['admin']));
+  expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker:a']));
+  await useKeyFile(keys, path);
+  expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker:a']));
+  await useKeyFile(keys, path, ['b', 'a']);
+  expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker:a', 'worker:b']));
+});
+
+it('leaves a worker key that was for all endpoints as it was', async () => {
+  const { worker } = await useKeyFile(keys, path);
+  await useKeyFile(keys, path, ['a']);
+  expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker']));
+});
+
 it('without one of the keys is refused, naming it', async () => {
   await writeFile(path, `MILLRACE_ADMIN_KEY=${generateKey()}\n`);
   await expect(useKeyFile(keys, path)).rejects.toThrow('has no MILLRACE_WORKER_KEY=… line');

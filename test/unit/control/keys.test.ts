@@ -77,6 +77,13 @@ describe('the first start', () => {
     expect(await (await reopen()).ensureFirstKeys()).toBeUndefined();
   });
 
+  it('binds its worker key to the endpoints that are declared with it', async () => {
+    const { keys } = await openKeys();
+    const first = await keys.ensureFirstKeys(['a', 'b']);
+    const scopes = new Set(['worker:a', 'worker:b']);
+    expect(keys.authenticate(first?.worker ?? '')?.scopes).toEqual(scopes);
+  });
+
   it('makes none when a key was given by file', async () => {
     const { keys } = await openKeys();
     await keys.importKey(generateKey(), { name: 'file', scopes: ['admin'] });
