@@ -144,7 +144,9 @@ export class Seat {
     this.#openPolls += 1;
     const ended = AbortSignal.any([signal, this.#options.closing, this.#ending.signal]);
     try {
-      return await this.held.stops.wait(Math.min(takeWaitMs, this.#pingMs), ended);
+      // A process that leaves waits for this answer first.
+      const longestMs = this.#wear.isWorn ? WORN_POLL_MS : this.#pingMs;
+      return await this.held.stops.wait(Math.min(takeWaitMs, longestMs), ended);
     } finally {
       this.hear();
       this.#openPolls -= 1;

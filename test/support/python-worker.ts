@@ -28,6 +28,8 @@ export interface PythonWorkerOptions {
   fullWaitMs?: number;
   /** As `return_aggregate_stream`: the result of a generator has all that it yielded. */
   aggregates?: boolean;
+  /** As the config `refresh_worker`: asks to be replaced with each result, and leaves. */
+  refreshes?: boolean;
   /** The result is ready, and its connection is cut: it is lost. */
   losesResult?: (job: PythonJob) => boolean;
 }
@@ -64,6 +66,11 @@ export class PythonWorker {
   constructor(options: PythonWorkerOptions) {
     this.#options = options;
     this.#loops = [this.#takeJobs(), this.#watchStops(), this.#ping()];
+  }
+
+  /** Its process has ended by itself. */
+  get left(): Promise<unknown> {
+    return Promise.all(this.#loops);
   }
 
   /** Gone without a word, in the middle of whatever it does. */
@@ -165,7 +172,9 @@ export class PythonWorker {
     }
     if (signal.aborted) return;
     if (this.#options.losesResult?.(job)) return void this.dropped.push(job.id);
+    if (this.#options.refreshes) body = `${body.slice(0, -1)}, "stopPod": true}`;
     await this.#post('OUTPUT', job.id, body, isStream);
+    if (this.#options.refreshes) this.#isLeaving = true;
   }
 
   async #post(kind: 'OUTPUT' | 'STREAM', id: string, body: string, isStream: boolean) {

@@ -366,6 +366,28 @@ describe('a RunPod worker', () => {
   });
 });
 
+it('a Python worker that is refreshed after each job serves all of them, one process each', {
+  timeout: 30_000,
+}, async () => {
+  const platform = await startPlatform();
+  for (const _life of [1, 2, 3]) {
+    // Nothing is between the end of one process and the start of the next.
+    const worker = startWorker(platform, {
+      concurrency: 2,
+      refreshes: true,
+      async *handler(job) {
+        yield job.id;
+        yield 'end';
+      },
+    });
+    const id = await submitJob(platform);
+    const record = await untilEnded(platform, id);
+    expect(record).toMatchObject({ status: 'COMPLETED', attempt: 1, output: [id, 'end'] });
+    await worker.left;
+    expect(worker.ran).toEqual([id]);
+  }
+});
+
 describe.each(['?gpu=A+B', '?', ''])('a Python worker, its templates ending in "%s"', (query) => {
   it('runs jobs one after the other', async () => {
     const platform = await startPlatform();
