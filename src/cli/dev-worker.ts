@@ -1,7 +1,7 @@
 // How `millrace dev` starts a worker process for one of its endpoints.
 import type { Device } from '../wire/worker-link.ts';
 import { WorkerProcess } from '../worker/supervisor/worker-process.ts';
-import { inheritEnvironment } from './config.ts';
+import { inheritWithoutKeys } from './config.ts';
 import { launcherPath } from './package-info.ts';
 import { showLogLines } from './terminal-log.ts';
 import { DEVICE_SET_VARIABLE } from './worker-flags.ts';
@@ -24,10 +24,8 @@ export function startDevWorker(options: DevWorkerOptions): WorkerProcess {
   const args = ['worker', file, '--under-dev', '--link=http', ...named, `--log-level=${logLevel}`];
   return new WorkerProcess({
     command: [process.execPath, launcherPath, ...args],
-    environment: inheritEnvironment({
-      MILLRACE_KEY: key,
-      [DEVICE_SET_VARIABLE]: JSON.stringify(devices),
-    }),
+    environment: inheritWithoutKeys({ [DEVICE_SET_VARIABLE]: JSON.stringify(devices) }),
+    input: JSON.stringify({ MILLRACE_KEY: key }),
     onLine: (line) => showWorkerLine(endpointId, line),
   });
 }

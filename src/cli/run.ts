@@ -6,6 +6,7 @@ import type { Lease, Outcome } from '../wire/worker-link.ts';
 import { type ExecutionEnd, HandlerNotLoadedError } from '../worker/executor.ts';
 import { ThreadExecutor } from '../worker/thread-executor.ts';
 import { type Command, CommandError, EXIT } from './command.ts';
+import { withholdKeys } from './config.ts';
 import { findUsableDevices } from './device-plan.ts';
 import { findHandlerFile } from './handler-files.ts';
 import { flag, integer, parseOptions, text, UsageError } from './options.ts';
@@ -64,6 +65,7 @@ export const runCommand: Command = {
 };
 
 async function run(args: readonly string[]): Promise<number> {
+  withholdKeys();
   const { values, positionals } = parseOptions(options, args.map(respell));
   const [handler, dash, ...rest] = positionals;
   const fromStdin = dash === '-';

@@ -12,7 +12,7 @@ import { addUpHealth, type FleetHealth } from '../worker/supervisor/fleet-health
 import { Supervisor } from '../worker/supervisor/supervisor.ts';
 import { type ProcessIdentity, WorkerProcess } from '../worker/supervisor/worker-process.ts';
 import { CommandError, EXIT, UnfitError } from './command.ts';
-import { inheritEnvironment, readVariable } from './config.ts';
+import { inheritWithoutKeys, listKeys, readVariable } from './config.ts';
 import { planWorkers } from './device-plan.ts';
 import { openHealthPort } from './health-port.ts';
 import { UsageError } from './options.ts';
@@ -54,7 +54,8 @@ export async function superviseWorkers(options: SuperviseOptions): Promise<numbe
   const supervisor = new Supervisor({
     sets,
     workerId,
-    launch: (set, as) => launchWorker({ args, set, as, prefix: prefixes.get(set) ?? [] }),
+    launch: (set, as) =>
+      launchWorker({ args, set, as, key: values.key, prefix: prefixes.get(set) ?? [] }),
     sayBye: (bye) => sayBye(values, bye, log),
     readSurvivors: async (id) => (stateDir === undefined ? [] : readSurvivors(join(stateDir, id))),
     leaveMs: values.drainMs + values.forceMs + LEAVE_SLACK_MS,
@@ -158,10 +159,12 @@ interface Launch {
   args: readonly string[];
   set: DeviceSet;
   as: Partial<ProcessIdentity>;
+  /** The worker key; empty where RunPod's own counts. */
+  key: string;
   prefix: readonly string[];
 }
 
-function launchWorker({ args, as, prefix, set }: Launch): WorkerProcess {
+function launchWorker({ args, as, key, prefix, set }: Launch): WorkerProcess {
   const { incarnation, workerId } = as;
   const own = [
     '--unsupervised',
@@ -169,16 +172,26 @@ function launchWorker({ args, as, prefix, set }: Launch): WorkerProcess {
     ...(incarnation === undefined ? [] : [`--incarnation=${incarnation}`]),
   ];
   // Options may come before the handler; what is said last counts.
-  const end = args.indexOf('--');
-  const [before, after] = end < 0 ? [args, []] : [args.slice(0, end), args.slice(end)];
+  const [before, after] = splitArguments(args);
   const worker = [process.execPath, launcherPath, 'worker', ...before, ...own, ...after];
   return new WorkerProcess({
     command: [...prefix, ...worker],
-    environment: inheritEnvironment({
+    environment: inheritWithoutKeys({
       ...set.environment,
       [DEVICE_SET_VARIABLE]: JSON.stringify(set.devices),
     }),
+    input: JSON.stringify({ ...listKeys(), ...(key !== '' && { MILLRACE_KEY: key }) }),
   });
+}
+
+/** The arguments before and after a `--`, without the key: handlers can read `process.argv`. */
+function splitArguments(args: readonly string[]): [string[], string[]] {
+  const end = args.indexOf('--');
+  const before = end < 0 ? [...args] : args.slice(0, end);
+  const kept = before.filter(
+    (arg, index) => !arg.startsWith('--key=') && arg !== '--key' && before[index - 1] !== '--key',
+  );
+  return [kept, end < 0 ? [] : args.slice(end)];
 }
 
 /** A carrier is loaded when a worker has died, and not before. */

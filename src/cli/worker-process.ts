@@ -7,6 +7,7 @@ import { type Device, LinkError } from '../wire/worker-link.ts';
 import { HandlerNotLoadedError } from '../worker/executor.ts';
 import type { HealthServer } from '../worker/health-server.ts';
 import type { LeftFolders } from '../worker/left-folders.ts';
+import { createTag, endLeftProcesses, TAG_VARIABLE } from '../worker/left-processes.ts';
 import {
   NO_PARENT,
   openParentChannel,
@@ -17,7 +18,7 @@ import { ThreadExecutor } from '../worker/thread-executor.ts';
 import { createWorker, type Worker, type WorkerState } from '../worker/worker.ts';
 import type { WorkerMetrics } from '../worker/worker-metrics.ts';
 import { CommandError, EXIT } from './command.ts';
-import { readVariable } from './config.ts';
+import { readVariable, setVariable } from './config.ts';
 import { openHealthPort } from './health-port.ts';
 import { UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
@@ -35,6 +36,8 @@ export async function runWorkerProcess(handlerPath: string, values: WorkerFlags)
   const hasParent = readVariable(DEVICE_SET_VARIABLE) !== undefined;
   const channel = hasParent ? openParentChannel() : NO_PARENT;
   const isSupervised = hasParent && !values.underDev;
+  const tag = hasParent ? readVariable(TAG_VARIABLE) : createTag();
+  if (tag !== undefined) setVariable(TAG_VARIABLE, tag);
   let isStuck = false;
   const onStuck = () => {
     isStuck = true;
@@ -53,6 +56,8 @@ export async function runWorkerProcess(handlerPath: string, values: WorkerFlags)
     throw error;
   } finally {
     await channel.close();
+    // The supervisor does the same, if it lives.
+    if (tag !== undefined) endLeftProcesses(tag);
     // A thread that is stuck in native code keeps the process from ending in any other way.
     if (isStuck) {
       process.kill(process.pid, 'SIGKILL');

@@ -1,7 +1,7 @@
 // `millrace worker`: what it takes and says. As a rule the process becomes the supervisor of worker
 // processes; each of these is the same command, and then the worker itself.
 import { type Command, EXIT } from './command.ts';
-import { readVariable } from './config.ts';
+import { readVariable, withholdKeys } from './config.ts';
 import { findHandlerFile } from './handler-files.ts';
 import { DEVICE_SET_VARIABLE, parseWorkerFlags, workerFlags } from './worker-flags.ts';
 
@@ -43,6 +43,7 @@ export const workerCommand: Command = {
 };
 
 async function run(args: readonly string[]): Promise<number> {
+  withholdKeys();
   const { values, positionals } = parseWorkerFlags(args);
   const handlerPath = findHandlerFile(positionals);
   // A supervisor has looked already.

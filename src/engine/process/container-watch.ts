@@ -2,8 +2,8 @@
 // earlier one has started by looking at them. Their logs are kept short on the way.
 import type { ChildProcess } from 'node:child_process';
 import type { Log } from '../../base/log.ts';
+import { isAlive, type ProcessIdentity } from '../../base/process-table.ts';
 import { cutLog } from './log-file.ts';
-import { isAlive, type ProcessIdentity } from './process-table.ts';
 
 /** As long as a log may grow without being looked at: who only prints fills a disk in seconds. */
 const LOOK_EVERY_MS = 250;

@@ -4,6 +4,7 @@ import { hash } from 'node:crypto';
 import { resolve } from 'node:path';
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import type { ProcessEntry } from '../../base/process-table.ts';
 import type { Device } from '../../wire/worker-link.ts';
 import {
   type Container,
@@ -25,7 +26,6 @@ import { describeContainer, describeDamaged } from './container-sight.ts';
 import { ContainerWatch, type RunningContainer } from './container-watch.ts';
 import { readLogEnd } from './log-file.ts';
 import { PortPool } from './port-pool.ts';
-import type { ProcessEntry } from './process-table.ts';
 import { Remains } from './remains.ts';
 import { askToEnd, findMembers, killAll } from './run-end.ts';
 import { OUT_OF_MEMORY } from './run-record.ts';

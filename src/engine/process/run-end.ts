@@ -1,8 +1,5 @@
 // Ends runs: first what leads, politely; then whatever of it is left, wherever it has hidden.
 import { type Clock, sleep } from '../../base/clock.ts';
-import { EngineError } from '../engine.ts';
-import { listMembers } from './cgroups.ts';
-import { RUN_VARIABLE } from './environment.ts';
 import {
   findBeneath,
   findByVariable,
@@ -13,7 +10,10 @@ import {
   readProcess,
   readProcesses,
   signalProcess,
-} from './process-table.ts';
+} from '../../base/process-table.ts';
+import { EngineError } from '../engine.ts';
+import { listMembers } from './cgroups.ts';
+import { RUN_VARIABLE } from './environment.ts';
 import type { RunRecord } from './run-record.ts';
 
 const LOOK_AGAIN_MS = 10;

@@ -1,8 +1,8 @@
 // The record of one run: who leads it and what it was given, in a file that the platform writes when the
 // run begins; and in another file the code that it ended with, which the run's own script writes.
 import { z } from 'zod';
+import { type ProcessIdentity, parseStat } from '../../base/process-table.ts';
 import type { GivenPort } from './port-pool.ts';
-import { type ProcessIdentity, parseStat } from './process-table.ts';
 
 /** Groups of the run, as folders; empty where none can be made. */
 export const runGroups = z.object({

@@ -5,6 +5,7 @@ import { closeSync, openSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
+import { readBootId, readStat } from '../../base/process-table.ts';
 import type { Device } from '../../wire/worker-link.ts';
 import { type ContainerSpec, EngineError } from '../engine.ts';
 import { splitWords } from '../shell-words.ts';
@@ -12,7 +13,6 @@ import { type CgroupHome, joinGroups, makeGroups, nameGroup, removeGroups } from
 import type { ContainerFolder } from './container-folders.ts';
 import { makeEnvironment } from './environment.ts';
 import type { GivenPort } from './port-pool.ts';
-import { readBootId, readStat } from './process-table.ts';
 import { type RunGroups, type RunNote, writeRunRecord } from './run-record.ts';
 import { isOddName, shellArgs, writeRunScript } from './run-script.ts';
 import { claimRun, runFile } from './runs.ts';

@@ -1,7 +1,5 @@
 // What a run uses, as a share of what it may use. Processor time is counted between two looks.
 import { availableParallelism, totalmem } from 'node:os';
-import type { ContainerSpec, ContainerStats } from '../engine.ts';
-import { listMembers } from './cgroups.ts';
 import {
   findBeneath,
   type ProcessEntry,
@@ -9,7 +7,9 @@ import {
   readProcesses,
   readResidentBytes,
   TICKS_PER_SECOND,
-} from './process-table.ts';
+} from '../../base/process-table.ts';
+import type { ContainerSpec, ContainerStats } from '../engine.ts';
+import { listMembers } from './cgroups.ts';
 import type { RunRecord } from './run-record.ts';
 import type { RunningRun } from './runs.ts';
 

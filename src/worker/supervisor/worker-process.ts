@@ -2,6 +2,7 @@
 // take its place is decided in keeper.ts.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
+import { createTag, endLeftProcesses, TAG_VARIABLE } from '../left-processes.ts';
 import type { WorkerHealth } from '../worker.ts';
 import { type FromWorker, isFromWorker, type ToWorker } from './messages.ts';
 
@@ -9,6 +10,8 @@ export interface WorkerProcessOptions {
   /** Program and arguments. */
   command: readonly string[];
   environment: Readonly<Record<string, string | undefined>>;
+  /** Written to its standard input, which handlers do not see. Default: nothing. */
+  input?: string;
   /** Takes each line of its output; by default that goes where this process's goes. */
   onLine?: (line: string) => void;
 }
@@ -55,13 +58,14 @@ export class WorkerProcess {
   /** Signs of life so far. */
   beats = 0;
   readonly #child: ChildProcess;
+  readonly #tag = createTag();
   readonly #questions = new Map<number, (answer: ProcessAnswer | undefined) => void>();
   #nextQuestion = 1;
   #hasEnded = false;
   #farewellCode: number | undefined;
 
   constructor(options: WorkerProcessOptions) {
-    this.#child = start(options);
+    this.#child = start(options, this.#tag);
     this.pid = this.#child.pid;
     this.ended = new Promise((resolve) => {
       const end = (end: ProcessEnd) => {
@@ -123,7 +127,7 @@ export class WorkerProcess {
     });
   }
 
-  /** What handlers have started and nobody ends now: it would hold memory of the device, or ports. */
+  /** What handlers have started and nobody ends now. */
   #killStragglers(): void {
     if (this.pid === undefined) return;
     try {
@@ -131,6 +135,8 @@ export class WorkerProcess {
     } catch {
       // There are none.
     }
+    // Those that have left its process group.
+    endLeftProcesses(this.#tag);
   }
 
   #receive(message: Exclude<FromWorker, { type: 'ready' }>): void {
@@ -171,16 +177,21 @@ export function describeEnd({ code, signal }: ProcessEnd): string {
   return code === null ? 'it never started' : `ended with code ${code}`;
 }
 
-function start({ command, environment, onLine }: WorkerProcessOptions): ChildProcess {
+function start(
+  { command, environment, input = '', onLine }: WorkerProcessOptions,
+  tag: string,
+): ChildProcess {
   const [program = '', ...args] = command;
   const output = onLine ? 'pipe' : 'inherit';
   const child = spawn(program, args, {
-    env: environment,
-    stdio: ['ignore', output, output, 'ipc'],
+    env: { ...environment, [TAG_VARIABLE]: tag },
+    stdio: ['pipe', output, output, 'ipc'],
     // A group of its own: Ctrl-C is for the parent, which then lets its workers finish, and what
     // they leave behind can be found.
     detached: true,
   });
+  // One that ends before it reads is noticed by its end.
+  child.stdin?.on('error', () => {}).end(input);
   for (const stream of onLine ? [child.stdout, child.stderr] : []) {
     if (stream) createInterface(stream).on('line', (line) => onLine?.(line));
   }

@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { silentLog } from '../../../../src/base/log.ts';
+import { readProcess } from '../../../../src/base/process-table.ts';
 import { ContainerWatch } from '../../../../src/engine/process/container-watch.ts';
 import { MAX_LOG_BYTES } from '../../../../src/engine/process/log-file.ts';
-import { readProcess } from '../../../../src/engine/process/process-table.ts';
 
 function identifyThis() {
   const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();

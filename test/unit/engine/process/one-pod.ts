@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { silentLog } from '../../../../src/base/log.ts';
+import { readProcess } from '../../../../src/base/process-table.ts';
 import type { Container, ContainerSpec } from '../../../../src/engine/engine.ts';
 import {
   ProcessEngine,
   type ProcessEngineOptions,
 } from '../../../../src/engine/process/process-engine.ts';
-import { readProcess } from '../../../../src/engine/process/process-table.ts';
 import { quoteWord } from '../../../../src/engine/shell-words.ts';
 
 const LOOK_AGAIN_MS = 10;

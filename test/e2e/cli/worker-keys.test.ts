@@ -1,0 +1,110 @@
+// What a handler can find of the worker's key, and what becomes of processes that it leaves behind.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { createClient } from '../../../src/client.ts';
+import { listChildren } from '../../support/process-tree.ts';
+import { type CommandRun, Workplace } from './command-run.ts';
+
+const handler = `import { execFileSync, spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+export default async function (job) {
+  if (job.input.leave) {
+    const child = spawn('sleep', ['300'], { detached: true, stdio: 'ignore' });
+    child.unref();
+    return { child: child.pid };
+  }
+  return {
+    own: JSON.stringify(process.env),
+    child: execFileSync('env').toString(),
+    started: readFileSync('/proc/self/environ', 'latin1'),
+    arguments: JSON.stringify(process.argv) + readFileSync('/proc/self/cmdline', 'latin1'),
+    input: job.input.stdin ? readFileSync(0, 'latin1') : '',
+    greeting: process.env.GREETING,
+  };
+}`;
+
+let place: Workplace;
+let url: string;
+let workerKey: string;
+let adminKey: string;
+
+beforeEach(async () => {
+  place = new Workplace();
+  place.write('look.mjs', handler);
+  const platform = place.start(['serve', '--port', '0', '--data', 'data', '--endpoint', 'look']);
+  url = await platform.until('stdout', /is ready at (\S+)\n/);
+  adminKey = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
+  workerKey = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
+});
+
+afterEach(() => place.close());
+
+async function startWorker(env: Record<string, string>, ...args: string[]): Promise<CommandRun> {
+  const own = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'look', GREETING: 'hello', ...env };
+  const run = place.start(['worker', 'look.mjs', ...args], { env: own });
+  await run.until('stderr', /worker ready/);
+  return run;
+}
+
+async function runJob(input: Record<string, unknown>): Promise<Record<string, unknown>> {
+  const client = createClient({ url, key: adminKey, endpoint: 'look' });
+  const { output } = await client.runsync(input);
+  return z.record(z.string(), z.unknown()).parse(output);
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+describe('a handler', () => {
+  it.each([
+    ['in the environment', () => ({ MILLRACE_KEY: workerKey }), () => []],
+    ['as an argument', () => ({}), () => ['--key', workerKey]],
+  ])('finds neither the key, given %s, nor RunPod’s', async (_, giveVariable, giveArguments) => {
+    await startWorker({ ...giveVariable(), RUNPOD_AI_API_KEY: 'rp-secret' }, ...giveArguments());
+    const found = await runJob({ stdin: true });
+    expect(found['greeting']).toBe('hello');
+    expect(JSON.stringify(found)).not.toMatch(/mr_|rp-secret|MILLRACE_KEY\b/);
+  });
+
+  it('of an unsupervised worker finds none in its environment and in that of its children', async () => {
+    await startWorker({ MILLRACE_KEY: workerKey }, '--unsupervised');
+    const { own, child } = await runJob({});
+    expect(JSON.stringify([own, child])).not.toContain('mr_');
+  });
+});
+
+describe('a process that a handler left behind, in a process group of its own,', () => {
+  async function leaveChild(): Promise<number> {
+    const { child } = await runJob({ leave: true });
+    return z.number().parse(child);
+  }
+
+  async function untilGone(pid: number): Promise<void> {
+    while (isRunning(pid)) await sleep(20);
+  }
+
+  it.each([
+    ['supervised', []],
+    ['unsupervised', ['--unsupervised']],
+  ])('ends when its %s worker leaves', async (_, args) => {
+    const worker = await startWorker({ MILLRACE_KEY: workerKey }, ...args);
+    const child = await leaveChild();
+    expect(isRunning(child)).toBe(true);
+    expect((await worker.end('SIGTERM')).code).toBe(0);
+    await untilGone(child);
+  });
+
+  it('ends when its worker process is killed', async () => {
+    const supervisor = await startWorker({ MILLRACE_KEY: workerKey });
+    const child = await leaveChild();
+    const [worker = 0] = listChildren(supervisor.child.pid ?? 0);
+    process.kill(worker, 'SIGKILL');
+    await untilGone(child);
+  });
+});
