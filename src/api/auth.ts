@@ -20,6 +20,8 @@ export type RouteAccess = Scope | 'open';
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: RouteAccess;
+    /** Its exchanges may last, and are cut when the key that they came with is no longer good. */
+    endsWithKey?: true;
   }
   interface FastifyRequest {
     /** Undefined on open routes. */
@@ -27,7 +29,7 @@ declare module 'fastify' {
   }
 }
 
-const LOCAL_HOLDER: KeyHolder = {
+export const LOCAL_HOLDER: KeyHolder = {
   keyId: 'none',
   name: 'this machine',
   userId: 'owner',

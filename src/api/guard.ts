@@ -1,11 +1,13 @@
 // What stands before and behind every route: who calls, how often, with what right; and what is noted.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { KeyWatch } from '../control/key-watch.ts';
 import type { Scope } from '../control/scopes.ts';
 import type { Queue } from '../queue/queue.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { Gate, type GateOptions, type RouteAccess } from './auth.ts';
+import { Gate, type GateOptions, LOCAL_HOLDER, type RouteAccess } from './auth.ts';
 import type { Connections } from './connections.ts';
 import { findExcess, type HeadBounds } from './head-bounds.ts';
+import { findUpgrade } from './lb-upgrade.ts';
 import type { Metrics } from './metrics.ts';
 import type { RateGate } from './rate-limit.ts';
 import type { WorkerAllowance } from './worker-allowance.ts';
@@ -15,6 +17,7 @@ export interface GuardOptions extends GateOptions {
   connections: Pick<Connections, 'noteKnown'>;
   queue: Queue;
   metrics: Metrics;
+  keyWatch: KeyWatch;
   /** Default: users may call as often as they like. */
   rateGate?: RateGate | undefined;
   /** Default: workers may call as often as they like. */
@@ -77,6 +80,10 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     if (scope) gate.admit(request, scope);
   });
 
+  addCheck(app, (request, reply) => {
+    if (request.routeOptions.config.endsWithKey) endWithKey(request, reply, options.keyWatch);
+  });
+
   app.addHook('onResponse', (request, reply, done) => {
     const { method, raw, routeOptions } = request;
     const route = routeOptions.url ?? 'none';
@@ -85,6 +92,19 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     if (queue.isClosing && raw.complete) raw.socket.destroySoon();
     done();
   });
+}
+
+/** Whoever reads on gets no clean end, which would pass for a whole answer. */
+function endWithKey(
+  { holder, raw }: FastifyRequest,
+  reply: FastifyReply,
+  keyWatch: KeyWatch,
+): void {
+  if (!holder || holder === LOCAL_HOLDER) return;
+  const { socket } = raw;
+  const stop = keyWatch.watch(holder.keyId, () => socket.destroy());
+  // What follows an upgrade is no part of the answer.
+  (findUpgrade(raw) ? socket : reply.raw).once('close', stop);
 }
 
 type Check = (request: FastifyRequest, reply: FastifyReply) => void;

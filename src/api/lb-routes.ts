@@ -36,7 +36,7 @@ export function addLbRoutes(app: FastifyInstance, options: LbRoutesOptions): voi
   app.route<LbRoute>({
     method: LB_METHODS,
     url: `${LB_BASE}/:endpoint`,
-    config: { access: 'jobs:write' },
+    config: { access: 'jobs:write', endsWithKey: true },
     // Not in the handler: before it the framework judges the body's media type, which is the worker's affair.
     onRequest: (request, reply) => serve(request, reply, options),
     handler: async () => {

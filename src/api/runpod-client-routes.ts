@@ -118,6 +118,7 @@ function addReading(app: FastifyInstance, { cursors, queue }: RunpodClientRoutes
 
   app.route<JobRoute>({
     ...options,
+    config: { ...options.config, endsWithKey: true },
     url: place(routes.stream),
     handler: async (request, reply) => {
       const page = await cursors.readNext(reply, {

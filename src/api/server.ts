@@ -13,6 +13,7 @@ import type { Log } from '../base/log.ts';
 import type { Balancer } from '../control/balancer.ts';
 import type { CodeAccess } from '../control/code-access.ts';
 import type { Endpoints } from '../control/endpoints.ts';
+import { KeyWatch } from '../control/key-watch.ts';
 import type { Keys } from '../control/keys.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
 import type { Pods } from '../control/pods.ts';
@@ -203,7 +204,9 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
   app.setErrorHandler((error, request, reply) => problems.send(error, request, reply));
   answerUnknownRoutes(app);
   const routes = collectRoutes(app);
-  guard(app, { ...options, metrics, connections });
+  const keyWatch = new KeyWatch(options);
+  app.addHook('onClose', async () => keyWatch.close());
+  guard(app, { ...options, metrics, connections, keyWatch });
   const worker: WorkerRoutesOptions = {
     linkTo: createLinks(queue, endpoints),
     allowance: options.workerAllowance,

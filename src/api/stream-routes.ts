@@ -32,7 +32,7 @@ export function addStreamRoutes(app: FastifyInstance, options: StreamRoutesOptio
 
   app.get<JobRoute>(
     routes.stream(':endpoint', ':job'),
-    { config: { access: 'jobs:read' } },
+    { config: { access: 'jobs:read', endsWithKey: true } },
     async (request, reply) => {
       const key = readJobKey(request.params);
       const after = readPosition(request.query['after'], 'after');

@@ -73,6 +73,7 @@ export class Keys {
   readonly #positions = new Positions(0);
   /** By hash, base64url; the oldest first. */
   readonly #known = new Map<string, Known>();
+  readonly #listeners = new Set<(keyId: string) => void>();
 
   private constructor(options: KeysOptions) {
     this.#options = options;
@@ -99,6 +100,17 @@ export class Keys {
   /** The oldest first, expired ones too. */
   all(): HeldKey[] {
     return [...this.#known.values()];
+  }
+
+  /** Unix ms; null: never; undefined for a key that is not known any more. */
+  endOf(keyId: string): number | null | undefined {
+    return this.all().find(({ holder }) => holder.keyId === keyId)?.holder.expiresAt;
+  }
+
+  /** Tells of each key that was made, changed or removed. Returns the end of it. */
+  onChange(listener: (keyId: string) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
   }
 
   /** `check` sees the keys as they are then, and may throw. @throws ProblemError `invalid` */
@@ -144,7 +156,7 @@ export class Keys {
     );
     const holder = this.#learn(next);
     if (graceMs > 0) this.#learn(old);
-    else this.#known.delete(old.hash);
+    else this.#forget(old.hash);
     return { key, holder };
   }
 
@@ -159,7 +171,7 @@ export class Keys {
       yield* tx.removeKey(id);
       return requireKey(all, id);
     }, ENDING);
-    this.#known.delete(removed.hash);
+    this.#forget(removed.hash);
   }
 
   /** Makes an admin key and a worker key if there are no keys at all; undefined if there are. */
@@ -189,7 +201,7 @@ export class Keys {
       for (const { holder } of old) yield* tx.removeKey(holder.keyId);
       return yield* change(tx);
     }, options);
-    for (const known of old) this.#known.delete(known.hash);
+    for (const known of old) this.#forget(known.hash);
     return changed;
   }
 
@@ -216,7 +228,18 @@ export class Keys {
     const position = this.#known.get(hashText)?.position ?? this.#positions.next(createdAt);
     const digest = Buffer.from(hashText);
     this.#known.set(hashText, { hash: hashText, digest, holder, createdAt, position });
+    this.#tell(holder.keyId);
     return holder;
+  }
+
+  #forget(hashText: string): void {
+    const known = this.#known.get(hashText);
+    this.#known.delete(hashText);
+    if (known) this.#tell(known.holder.keyId);
+  }
+
+  #tell(keyId: string): void {
+    for (const listener of this.#listeners) listener(keyId);
   }
 }
 

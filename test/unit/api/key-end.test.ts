@@ -1,0 +1,140 @@
+// What lasts is cut off when the key that it came with is revoked, rotated away or expires.
+import { once } from 'node:events';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { WebSocket, WebSocketServer } from 'ws';
+import { RateGate } from '../../../src/api/rate-limit.ts';
+import { ManualClock } from '../../../src/base/clock.ts';
+import { KeyWatch } from '../../../src/control/key-watch.ts';
+import { Keys } from '../../../src/control/keys.ts';
+import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import {
+  type BalancedPlatform,
+  type BalancedSettings,
+  startBalanced,
+} from './balanced-platform.ts';
+import { ENDPOINT, startPlatform, submitJob } from './platform.ts';
+
+async function startEcho(settings?: BalancedSettings) {
+  const platform = await startBalanced(settings);
+  const { server } = await platform.addWorker((_request, response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: 1\n\n');
+  });
+  const sockets = new WebSocketServer({ server });
+  return { platform, sockets };
+}
+
+async function openSocket({ base, port }: BalancedPlatform, key: string): Promise<WebSocket> {
+  const headers = { authorization: key };
+  const socket = new WebSocket(`ws://127.0.0.1:${port}${base}/`, { headers });
+  await once(socket, 'open');
+  return socket;
+}
+
+const GRANT = { name: 'k', scopes: ['jobs:write', 'jobs:read'] };
+
+/** How a key ends, by what is done. */
+const ENDS = {
+  'a revocation': (keys: Keys, id: string) => keys.remove(id),
+  'a rotation': (keys: Keys, id: string) => keys.rotate(id, 0),
+  'a rotation with a grace': (keys: Keys, id: string) => keys.rotate(id, 50),
+};
+
+describe.each(Object.entries(ENDS))('%s', (_name, endKey) => {
+  it('ends the WebSockets of the key, on both sides, and no others', async () => {
+    const { platform, sockets } = await startEcho();
+    const { holder, key } = await platform.keys.issue(GRANT);
+    const connected = once(sockets, 'connection');
+    const socket = await openSocket(platform, key);
+    const [atWorker] = await connected;
+    const other = await openSocket(platform, platform.admin);
+    const closed = Promise.all([once(socket, 'close'), once(atWorker, 'close')]);
+    await endKey(platform.keys, holder.keyId);
+    await closed;
+    expect(other.readyState).toBe(WebSocket.OPEN);
+    other.terminate();
+  });
+
+  it('ends answers of load-balancing endpoints', async () => {
+    const { platform } = await startEcho();
+    const { holder, key } = await platform.keys.issue(GRANT);
+    const answer = await fetch(`${platform.url}${platform.base}/`, {
+      headers: { authorization: key },
+    });
+    const rest = answer.text();
+    await endKey(platform.keys, holder.keyId);
+    await expect(rest).rejects.toThrow();
+  });
+
+  it.each(['text/event-stream', 'application/json'])('ends a stream of %s', async (accept) => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const { holder, key } = await platform.keys.issue(GRANT);
+    const headers = { authorization: key, accept };
+    const path = `${platform.url}/v2/${ENDPOINT}/stream/${id}?wait=60000`;
+    const reading = fetch(path, { headers }).then((answer) => answer.text());
+    reading.catch(() => {});
+    if (accept === 'application/json') await new Promise((resolve) => setTimeout(resolve, 50));
+    await endKey(platform.keys, holder.keyId);
+    // Whatever came first: it was cut off, or refused at its beginning.
+    expect(await reading.catch(() => 'cut off')).toMatch(/cut off|unauthorized/);
+  });
+});
+
+it('the expiry of a key ends its WebSockets', async () => {
+  const { platform } = await startEcho();
+  const { key } = await platform.keys.issue({ ...GRANT, expiresAt: Date.now() + 1_000 });
+  const socket = await openSocket(platform, key);
+  await once(socket, 'close');
+});
+
+it('a WebSocket counts in the rate limits, and one too many is refused with 429', async () => {
+  const rateGate = new RateGate({ minute: 6 });
+  const { platform } = await startEcho({ server: { rateGate } });
+  const calls = [];
+  // The template and the endpoint were two calls.
+  for (let opened = 0; opened < 4; opened++) calls.push(await openSocket(platform, platform.admin));
+  const refused = new WebSocket(`ws://127.0.0.1:${platform.port}${platform.base}/`, {
+    headers: { authorization: platform.admin },
+  });
+  const [, response] = await once(refused, 'unexpected-response');
+  expect(response.statusCode).toBe(429);
+  response.destroy();
+  for (const socket of calls) socket.terminate();
+});
+
+describe('the watch of a key', () => {
+  async function open() {
+    const store = openSqliteStore({ path: ':memory:' });
+    onTestFinished(() => store.close());
+    const clock = new ManualClock();
+    const keys = await Keys.open({ store, clock });
+    const watch = new KeyWatch({ keys, clock });
+    onTestFinished(() => watch.close());
+    return { clock, keys, watch };
+  }
+
+  it('tells once, when the key ends and not before, however far away that is', async () => {
+    const { clock, keys, watch } = await open();
+    const expiresAt = clock.now() + 10 * 86_400_000;
+    const { holder } = await keys.issue({ ...GRANT, expiresAt });
+    let told = 0;
+    watch.watch(holder.keyId, () => told++);
+    await clock.advance(10 * 86_400_000 - 1);
+    expect(told).toBe(0);
+    await clock.advance(1);
+    await keys.remove(holder.keyId);
+    expect(told).toBe(1);
+  });
+
+  it('tells nothing to who has stopped, and at once to who comes too late', async () => {
+    const { keys, watch } = await open();
+    const { holder } = await keys.issue(GRANT);
+    let told = 0;
+    const stop = watch.watch(holder.keyId, () => told++);
+    stop();
+    await keys.remove(holder.keyId);
+    expect(told).toBe(0);
+    watch.watch(holder.keyId, () => told++);
+    expect(told).toBe(1);
+  });
+});
