@@ -1,14 +1,40 @@
 // Time as a thing that can be handed in: the machine's clock, and one that a test drives.
 
-/** Milliseconds since the Unix epoch, and timers that measure in the same time. */
+/** Milliseconds since the Unix epoch, never going back, and timers that measure in the same time. */
 export interface Clock {
   now(): number;
   /** Calls `act` once after `ms`; the returned function takes that back. */
   after(ms: number, act: () => void): () => void;
 }
 
+/** How fast time passes while the clock is ahead of the wall clock: it gains 3 s a minute on it. */
+const CATCH_UP_RATE = 0.95;
+
+export interface TimeSources {
+  /** Unix ms; may be set back or forward at any time. */
+  wall: () => number;
+  /** ms since some moment; never set. */
+  monotonic: () => number;
+}
+
+/**
+ * Wall time that never goes back. When the wall clock is set back, time goes on from where it was, a
+ * little slower, until the wall clock has caught up: a lease that lasts 15 s would else last an hour
+ * longer. A wall clock that is set forward is followed at once.
+ */
+export function createSteadyNow({ monotonic, wall }: TimeSources): () => number {
+  let time = wall();
+  let readAt = monotonic();
+  return () => {
+    const elapsedMs = monotonic() - readAt;
+    readAt += elapsedMs;
+    time = Math.max(wall(), time + elapsedMs * CATCH_UP_RATE);
+    return Math.floor(time);
+  };
+}
+
 export const systemClock: Clock = {
-  now: Date.now,
+  now: createSteadyNow({ wall: () => Date.now(), monotonic: () => performance.now() }),
   after(ms, act) {
     const timer = setTimeout(act, ms);
     return () => clearTimeout(timer);

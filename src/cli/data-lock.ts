@@ -1,8 +1,9 @@
 // One process at a time may use a data folder. The lock is one of the operating system's on a file of
 // its own, held through SQLite: it ends with the process, however that ends.
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { makeFolder } from '../base/make-folder.ts';
 import { CommandError } from './command.ts';
 
 const SQLITE_BUSY = 5;
@@ -16,7 +17,7 @@ export interface DataLock {
 export function lockDataFolder(folder: string): DataLock {
   try {
     // Inputs and outputs of jobs are nobody else's business.
-    mkdirSync(folder, { recursive: true, mode: OWNER_ONLY });
+    makeFolder(folder, OWNER_ONLY);
     return openLock(folder);
   } catch (error) {
     if (error instanceof CommandError) throw error;

@@ -60,9 +60,11 @@ export function extendAfterAbsence(
   { now, settings }: Moment,
 ): StoredJob {
   const extend = (time: number) => Math.max(time, now) + settings.leaseMs;
+  // What lies further ahead was written before the clock was set back: nobody holds it for so long.
+  const until = Math.min(job.lease?.until ?? now, now + settings.leaseMs);
   return {
     ...job,
-    lease: job.lease && { ...job.lease, until: extend(job.lease.until) },
+    lease: job.lease && { ...job.lease, until: extend(until) },
     deadlineAt: job.deadlineAt === null ? null : extend(job.deadlineAt + uncountedMs),
   };
 }

@@ -2,7 +2,6 @@
 // when the process dies, whoever goes on there has to say what became of its jobs.
 import {
   appendFileSync,
-  mkdirSync,
   readdirSync,
   readFileSync,
   renameSync,
@@ -11,6 +10,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import type { Log } from '../base/log.ts';
+import { makeFolder } from '../base/make-folder.ts';
 import type { WorkerIdentity } from '../wire/worker-link.ts';
 
 const SUFFIX = '.jobs';
@@ -44,7 +44,7 @@ export class RunPodLedger {
   open(identity: WorkerIdentity): void {
     const { folder } = this.#options;
     this.#try(() => {
-      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      makeFolder(folder, 0o700);
       const path = join(folder, nameFile(identity));
       writeFileSync(path, '', { mode: 0o600 });
       this.#path = path;

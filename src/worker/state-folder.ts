@@ -1,9 +1,10 @@
 // What a worker keeps from one process to the next, in a folder under its name: who it is, how many
 // processes it has been, and its outbox. Where the disk does not let it, it goes on without.
-import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { makeFolder } from '../base/make-folder.ts';
 import { DiskOutbox } from './disk-outbox.ts';
 import { FolderInUseError, type FolderLock, type LockOptions, lockFolder } from './folder-lock.ts';
 import { MemoryOutbox, type Outbox } from './outbox.ts';
@@ -52,7 +53,7 @@ interface Identity {
 export async function openWorkerFolder(options: StateFolderOptions): Promise<WorkerFolder> {
   const { stateDir, workerId, log } = options;
   try {
-    mkdirSync(stateDir, { recursive: true, mode: OWNER_ONLY });
+    makeFolder(stateDir, OWNER_ONLY);
     if (workerId !== undefined) return await enter(options, workerId);
     for (const known of listWorkers(stateDir)) {
       const folder = await enter(options, known).catch(passOver);
@@ -102,7 +103,7 @@ async function enter(
     throw new StateFolderError(`${JSON.stringify(workerId)} cannot be the id of a worker`);
   }
   const folder = join(stateDir, workerId);
-  mkdirSync(folder, { recursive: true, mode: OWNER_ONLY });
+  makeFolder(folder, OWNER_ONLY);
   const lock = await lockOrExplain(folder, lockOptions);
   try {
     const before = readIdentity(folder);

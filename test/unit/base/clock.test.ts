@@ -1,6 +1,6 @@
 // The clock that a test drives, and sleeping on a clock.
 import { describe, expect, it } from 'vitest';
-import { ManualClock, sleep } from '../../../src/base/clock.ts';
+import { createSteadyNow, ManualClock, sleep } from '../../../src/base/clock.ts';
 
 describe('ManualClock', () => {
   it('stands still until it is moved', async () => {
@@ -45,6 +45,40 @@ describe('ManualClock', () => {
     cancel();
     await clock.advance(20);
     expect(called).toBe(false);
+  });
+});
+
+describe('steady time', () => {
+  function start() {
+    const time = { wall: 1_000_000, monotonic: 50 };
+    const now = createSteadyNow({ wall: () => time.wall, monotonic: () => time.monotonic });
+    const pass = (ms: number) => {
+      time.wall += ms;
+      time.monotonic += ms;
+      return now();
+    };
+    return { time, now, pass };
+  }
+
+  it('is the wall clock as long as nobody sets it', () => {
+    const { now, pass } = start();
+    expect([now(), pass(0.5), pass(10), pass(60_000)]).toEqual([
+      1_000_000, 1_000_000, 1_000_010, 1_060_010,
+    ]);
+  });
+
+  it('goes on when the wall clock is set back, until that has caught up', () => {
+    const { now, pass, time } = start();
+    time.wall -= 60_000;
+    expect(now()).toBe(1_000_000);
+    expect(pass(10_000)).toBe(1_009_500);
+    expect(pass(20 * 60_000)).toBe(time.wall);
+  });
+
+  it('follows a wall clock that is set forward', () => {
+    const { now, time } = start();
+    time.wall += 60_000;
+    expect(now()).toBe(1_060_000);
   });
 });
 

@@ -53,3 +53,11 @@ it('says why a folder cannot be used', async () => {
   await writeFile(join(folder, 'file'), '');
   expect(() => lockDataFolder(join(folder, 'file'))).toThrow(/^--data: .*file cannot be used/);
 });
+
+it.skipIf(process.platform !== 'linux')(
+  'is refused at once in /proc, which takes no folders',
+  () => {
+    const refused = /^--data: \/proc\/none\/data cannot be used: \/proc takes no folders$/;
+    expect(() => lockDataFolder('/proc/none/data')).toThrow(refused);
+  },
+);
