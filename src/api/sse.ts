@@ -11,6 +11,8 @@ import { STREAM_HEADERS } from '../wire/routes.ts';
 import { cutSlices, joinSmall, takeOver } from './byte-reply.ts';
 import type { FlowRequest, Loaded } from './flows.ts';
 
+export const EVENTS_MEDIA_TYPE = 'text/event-stream';
+
 /** A comment goes out after so long without a chunk: proxies cut what is silent. */
 const KEEP_ALIVE_MS = 15_000;
 /** Chunks fetched at a time: what a client that stops reading can hold in memory. */
@@ -42,7 +44,7 @@ export async function sendEvents(
   const { status } = await queue.streams.read(look);
   const raw = takeOver(reply);
   raw.writeHead(200, {
-    'content-type': 'text/event-stream',
+    'content-type': EVENTS_MEDIA_TYPE,
     'cache-control': 'no-store',
     'x-accel-buffering': 'no',
     [STREAM_HEADERS.status]: status,
@@ -91,7 +93,8 @@ async function sendPage(
   const written = { bytes: 0 };
   const loaded = await loadInFlight(reply, {
     ...{ signal, written, sizeOf: ({ chunks }: StreamPage) => sumBytes(chunks) },
-    load: () => queue.streams.read({ ...key, ...from, maxBytes: PAGE_BYTES, signal }),
+    load: () =>
+      queue.streams.read({ ...key, ...from, wakeOnReset: true, maxBytes: PAGE_BYTES, signal }),
   });
   if (!loaded) return undefined;
   const { claim, value: page } = loaded;

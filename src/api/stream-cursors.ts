@@ -1,5 +1,7 @@
-// The default cursors of streams: what they give next, and their move when an answer was written.
+// The default cursors of streams: each chunk is handed to one reader. A cursor moves when the answer with
+// the chunks was written whole; until then other readers of the job wait.
 import type { FastifyReply } from 'fastify';
+import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { Position, StreamPage, StreamRequest } from '../queue/streams.ts';
@@ -7,12 +9,16 @@ import type { Position, StreamPage, StreamRequest } from '../queue/streams.ts';
 export interface StreamCursorsOptions {
   queue: Queue;
   log: Log;
+  clock: Clock;
 }
 
-/** One for all routes: a read that follows a move at once waits for it. */
+type CursorRequest = Omit<StreamRequest, 'after'>;
+
+/** One for all routes of the platform: the cursor of a job is the same on each of them. */
 export class StreamCursors {
   readonly #options: StreamCursorsOptions;
-  readonly #moving = new Map<string, Promise<void>>();
+  /** By job: resolves when the answer that holds the cursor was written or broken off. */
+  readonly #held = new Map<string, Promise<void>>();
 
   constructor(options: StreamCursorsOptions) {
     this.#options = options;
@@ -22,27 +28,36 @@ export class StreamCursors {
    * The chunks that were not handed out yet, to be sent with `reply`. An answer that breaks off moves
    * nothing: the same chunks come again. @throws ProblemError `not_found`
    */
-  async readNext(reply: FastifyReply, request: Omit<StreamRequest, 'after'>): Promise<StreamPage> {
+  async readNext(reply: FastifyReply, request: CursorRequest): Promise<StreamPage> {
+    const { clock, queue } = this.#options;
     const name = `${request.endpointId}/${request.id}`;
-    await this.#moving.get(name);
-    const page = await this.#options.queue.streams.read({ ...request, after: undefined });
-    if (page.chunks.length > 0) {
-      reply.raw.once('finish', () => {
-        // The page was not sent: the budget of bytes in flight was full.
-        if (reply.raw.statusCode !== 200) return;
-        const moved = this.#move(request, page.position).finally(() => {
-          if (this.#moving.get(name) === moved) this.#moving.delete(name);
-        });
-        this.#moving.set(name, moved);
-      });
+    const until = clock.now() + request.waitMs;
+    for (;;) {
+      await this.#held.get(name);
+      const waitMs = Math.max(0, until - clock.now());
+      const page = await queue.streams.read({ ...request, waitMs, after: undefined });
+      if (page.chunks.length === 0) return page;
+      // Another reader may have got these chunks while this one waited for some.
+      if (this.#held.has(name)) continue;
+      this.#hold(name, reply, { ...request, position: page.position });
+      return page;
     }
-    return page;
   }
 
-  async #move(
-    { endpointId, id }: { endpointId: string; id: string },
-    position: Position,
-  ): Promise<void> {
+  #hold(name: string, reply: FastifyReply, chunks: CursorRequest & { position: Position }): void {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#held.set(name, promise);
+    // `close` follows `finish` too, and comes alone when the answer broke off.
+    reply.raw.once('close', async () => {
+      // Another status: the budget of bytes in flight was full, and the page was not sent.
+      const isSent = reply.raw.writableFinished && reply.raw.statusCode === 200;
+      if (isSent) await this.#move(chunks);
+      this.#held.delete(name);
+      resolve();
+    });
+  }
+
+  async #move({ endpointId, id, position }: CursorRequest & { position: Position }): Promise<void> {
     const { log, queue } = this.#options;
     try {
       await queue.streams.handedOut({ endpointId, id }, position);

@@ -1,5 +1,6 @@
 // GET /stream: a job's chunks as a JSON array a call, or as server-sent events (sse.ts).
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import Negotiator from 'negotiator';
 import type { Log } from '../base/log.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { Position, StreamPage } from '../queue/streams.ts';
@@ -15,7 +16,7 @@ import {
 import { type JobRoute, readJobKey } from './job-routes.ts';
 import { abortWhenGone } from './problem-reply.ts';
 import { readInteger, refuseParameter } from './query.ts';
-import { sendEvents } from './sse.ts';
+import { EVENTS_MEDIA_TYPE, sendEvents } from './sse.ts';
 import type { StreamCursors } from './stream-cursors.ts';
 
 /** Before the first chunk of whatever attempt is the current one. */
@@ -37,14 +38,14 @@ export function addStreamRoutes(app: FastifyInstance, options: StreamRoutesOptio
       const key = readJobKey(request.params);
       const after = readPosition(request.query['after'], 'after');
       const signal = abortWhenGone(reply.raw);
+      const range = LIMITS.streamWaitMs;
+      const waitMs = readInteger(request.query, 'wait', range) ?? range.default;
       if (wantsEvents(request)) {
         // EventSource sends the id with every further call, to the URL that it was opened with.
         const lastId = readPosition(request.headers['last-event-id'], 'Last-Event-ID');
         const from = lastId ?? after ?? START;
         return sendEvents(reply, { queue, log, key, from, signal });
       }
-      const range = LIMITS.streamWaitMs;
-      const waitMs = readInteger(request.query, 'wait', range) ?? range.default;
       const maxBytes = LIMITS.streamAnswerBytes;
       const reading = { ...key, waitMs, maxBytes, signal };
       if (after) {
@@ -64,8 +65,10 @@ function describePage(reply: FastifyReply, page: StreamPage): BytesAnswer {
   return { mediaType: JSON_MEDIA_TYPE, pieces: joinAsArray(page.chunks) };
 }
 
-function wantsEvents({ headers }: FastifyRequest<JobRoute>): boolean {
-  return headers.accept?.includes('text/event-stream') ?? false;
+/** JSON where the client has no preference, or accepts neither. */
+function wantsEvents({ raw }: FastifyRequest<JobRoute>): boolean {
+  const mediaTypes = [JSON_MEDIA_TYPE, EVENTS_MEDIA_TYPE];
+  return new Negotiator(raw).mediaType(mediaTypes) === EVENTS_MEDIA_TYPE;
 }
 
 /** `0` where nothing was given yet: the start, of whatever attempt is then the current one. */

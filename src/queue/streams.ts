@@ -29,6 +29,8 @@ export interface StreamRequest extends JobKey {
   waitMs: number;
   maxBytes: number;
   signal: AbortSignal;
+  /** Also answers at once, without chunks, when a newer attempt than that of `after` has begun. */
+  wakeOnReset?: true;
 }
 
 export interface StreamPage {
@@ -72,8 +74,7 @@ export class Streams {
         const page = await store.read((tx) => readPage(tx, request, this.#splits));
         if (!page) throw new ProblemError('not_found', `there is no job ${request.id}`);
         const leftMs = until - clock.now();
-        // The default cursor learns of a reset with the first chunk after it: only that moves it.
-        const isNews = page.reset && request.after !== undefined;
+        const isNews = page.reset && request.wakeOnReset;
         const enough = page.chunks.length > 0 || page.complete || isNews;
         if (enough || leftMs <= 0 || ended.aborted) return page;
         await waiter.wait(leftMs, ended);

@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { type IncomingMessage, request } from 'node:http';
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import {
@@ -37,6 +39,13 @@ async function* readEvents(response: Response): AsyncGenerator<Event> {
   }
 }
 
+/** An answer whose head has come, and whose body nobody reads. */
+async function openUnread({ url, admin }: Platform, path: string): Promise<IncomingMessage> {
+  const asked = request(url + path, { headers: { authorization: admin } }).end();
+  const [answer] = await once(asked, 'response');
+  return answer;
+}
+
 describe('a stream as JSON', () => {
   it('gives each chunk once, then [], with position and status in headers', async () => {
     const platform = await startPlatform();
@@ -58,6 +67,34 @@ describe('a stream as JSON', () => {
     const third = await platform.call(`/v2/demo/stream/${id}`);
     expect(await third.json()).toEqual([]);
     expect(third.headers.get('millrace-status')).toBe('COMPLETED');
+  });
+
+  it('hands each chunk to one of several readers', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    const read = () => platform.call(`/v2/demo/stream/${id}?wait=5000`);
+    const readers = [read(), read(), read(), read()];
+    const outputs = Array.from({ length: 4 }, (_, number) => number);
+    for (const output of outputs) {
+      await job.yieldChunks(chunk(output));
+    }
+    await job.complete();
+    const pages = await Promise.all(readers.map(async (each) => (await each).text()));
+    const given = pages.flatMap((page) => [...page.matchAll(/"output":(\d)/g)]);
+    expect(given.map(([, output]) => Number(output)).toSorted()).toEqual(outputs);
+  });
+
+  it('gives a second reader the chunks of a first whose connection is cut', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const large = 'x'.repeat(900_000);
+    const job = await takeJob(platform);
+    for (let n = 0; n < 8; n++) await job.yieldChunks(chunk(large));
+    const first = await openUnread(platform, `/v2/demo/stream/${id}`);
+    const second = platform.call(`/v2/demo/stream/${id}?wait=0`);
+    first.destroy();
+    expect(await (await second).json()).toHaveLength(8);
   });
 
   it('from a position gives what comes after it, again and again', async () => {
@@ -140,6 +177,34 @@ describe('a stream as JSON', () => {
       expect((await readJson(response))['errors']).toHaveLength(1);
     },
   );
+});
+
+describe('the form of a stream', () => {
+  it.each([
+    ['text/event-stream', 'events'],
+    ['Text/Event-Stream', 'events'],
+    ['text/event-stream;q=0.5, application/json;q=0.4', 'events'],
+    ['application/json, text/event-stream;q=0.9', 'JSON'],
+    ['text/event-stream;q=0', 'JSON'],
+    ['application/json, text/event-stream-like', 'JSON'],
+    ['*/*', 'JSON'],
+    ['text/html', 'JSON'],
+  ])('for Accept: %s is %s', async (accept, form) => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    await (await takeJob(platform)).complete();
+    const answer = await platform.call(`/v2/demo/stream/${id}`, { headers: { accept } });
+    const type = form === 'events' ? 'text/event-stream' : 'application/json; charset=utf-8';
+    expect(answer.headers.get('content-type')).toBe(type);
+    await answer.text();
+  });
+
+  it('does not matter to the check of wait', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const answer = await events(platform, `/v2/demo/stream/${id}?wait=x`);
+    expect(answer.status).toBe(422);
+  });
 });
 
 describe('a stream as events', () => {

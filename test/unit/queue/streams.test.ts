@@ -29,10 +29,12 @@ interface ReadOptions {
   after?: Position;
   waitMs?: number;
   maxBytes?: number;
+  wakeOnReset?: true;
 }
 
-function read({ after, waitMs = 0, maxBytes = 1_000_000 }: ReadOptions = {}): Promise<StreamPage> {
-  const request = { endpointId: ENDPOINT, id, after, waitMs, maxBytes, signal: NEVER };
+function read({ after, ...options }: ReadOptions = {}): Promise<StreamPage> {
+  const defaults = { waitMs: 0, maxBytes: 1_000_000, signal: NEVER };
+  const request = { ...defaults, ...options, endpointId: ENDPOINT, id, after };
   return platform.queue.streams.read(request);
 }
 
@@ -133,17 +135,26 @@ describe('a position', () => {
     expect(page.reset).toBe(false);
   });
 
-  it('of an older attempt gives the newer one from its start, and says so at once', async () => {
+  it('of an older attempt waits for the first chunk of the newer one, unless it is to wake on a reset', async () => {
     const first = await worker.takeOne();
     await worker.reportOne(chunksOf(first, 1, 0, ['a', 'b']));
     await worker.finish(first, { kind: 'released', reason: 'drain' }, { seq: 2 });
     const lease = await worker.takeOne();
-    const empty = await read({ after: { attempt: 1, n: 1 }, waitMs: 10_000 });
+    const after = { attempt: 1, n: 1 };
+    const empty = await read({ after, waitMs: 10_000, wakeOnReset: true });
     expect(empty).toMatchObject({ chunks: [], reset: true, position: { attempt: 2, n: -1 } });
+    const waiting = read({ after, waitMs: 10_000 });
+    let isAnswered = false;
+    void waiting.finally(() => {
+      isAnswered = true;
+    });
+    await platform.clock.advance(5_000);
+    expect(isAnswered).toBe(false);
     await worker.reportOne(chunksOf(lease, 1, 0, ['A']));
-    const page = await read({ after: { attempt: 1, n: 1 } });
-    expect(outputs(page)).toEqual(['A']);
-    expect(page.reset).toBe(true);
+    for (const page of [await waiting, await read({ after })]) {
+      expect(outputs(page)).toEqual(['A']);
+      expect(page.reset).toBe(true);
+    }
   });
 
   it('of an attempt that has not begun is refused', async () => {
