@@ -1,6 +1,7 @@
 // What an endpoint is, apart from the jobs in it.
 import { z } from 'zod';
 import { executionTimeoutMs } from './job-schemas.ts';
+import { resourceName } from './text.ts';
 
 /** Names that the pod API needs for itself below `/v2/`. */
 const RESERVED_ENDPOINT_IDS = ['pods', 'catalog'];
@@ -12,7 +13,7 @@ export const endpointId = z
 
 export const endpointSettings = z.strictObject({
   /** For people, of one that was declared by its id; one with a deployment has it there. */
-  name: z.string().min(1).max(200).exactOptional(),
+  name: resourceName.exactOptional(),
   /** Default execution timeout of its jobs, ms. */
   executionTimeoutMs: executionTimeoutMs.default(600_000),
   /** Failures after which a job is FAILED. */
@@ -49,11 +50,12 @@ export type EndpointScaler = z.infer<typeof endpointScaler>;
 
 const workerCount = z.int().min(0).max(1_000);
 const deploymentFields = {
-  name: z.string().min(1).max(200),
+  name: resourceName,
   templateId: z.string().min(1).max(200),
   gpuTypeIds: z
     .array(z.string().min(1).max(200))
     .max(100)
+    .refine((ids) => new Set(ids).size === ids.length, 'must name each GPU type once')
     .describe('Ids of GPU types, the one wanted most first; none: workers without a GPU'),
   workersMin: workerCount.describe('Workers that are there without load'),
   workersMax: workerCount.describe('Workers at most'),

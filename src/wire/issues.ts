@@ -2,7 +2,7 @@
 import type { z } from 'zod';
 
 /** A caller who sent nothing but mistakes does not need each of them. */
-const MAX_DESCRIBED = 20;
+export const MAX_DESCRIBED = 20;
 /** Characters of a path that are shown. */
 const MAX_PATH_LENGTH = 200;
 

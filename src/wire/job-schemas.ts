@@ -2,6 +2,7 @@
 // of workers.
 import { z } from 'zod';
 import { type JobPolicy, LIMITS, type RunRequest } from './job.ts';
+import { wellFormedText } from './text.ts';
 import { isWebhookUrl, MAX_WEBHOOK_CHARACTERS } from './webhook.ts';
 
 export const executionTimeoutMs = z
@@ -31,5 +32,5 @@ export const runRequest = z.strictObject({
     .meta({ type: 'object' }),
   policy: jobPolicy.exactOptional(),
   webhook: webhook.exactOptional(),
-  idempotencyKey: z.string().min(1).max(255).exactOptional(),
+  idempotencyKey: wellFormedText.min(1).max(255).exactOptional(),
 }) satisfies z.ZodType<RunRequest>;

@@ -1,9 +1,10 @@
 // API keys as they are asked for and shown. The key itself is in one answer only: the one that made it.
 import { z } from 'zod';
+import { resourceName } from './text.ts';
 
 /** Body of `POST /v1/keys`. Scopes are checked in control/scopes.ts. */
 export const keyCreation = z.strictObject({
-  name: z.string().min(1).max(200),
+  name: resourceName,
   scopes: z.array(z.string().min(1).max(200)).min(1).max(100),
   /** Whose key it is; only the operator may name another than himself. Default: the caller's. */
   userId: z

@@ -1,6 +1,7 @@
 // What a pod is: the record, what creates and changes one, and its actions. The shapes are the
 // specification's (sections 2.1 to 2.6, 3.1, 4.1); which change may follow which is control/'s.
 import { z } from 'zod';
+import { resourceName } from './text.ts';
 
 export const POD_STATUSES = [
   'PROVISIONING',
@@ -18,8 +19,6 @@ export type PodAction = (typeof POD_ACTIONS)[number];
 const MAX_PORT = 65_535;
 /** Of what one variable or one string of arguments holds; what a system takes of one is not more. */
 const MAX_TEXT = 131_072;
-
-export const resourceName = z.string().min(1).max(200);
 
 export const imageReference = z
   .string()

@@ -1,6 +1,7 @@
 // What a template is: the container that pods and an endpoint's workers are made from.
 import { z } from 'zod';
-import { containerArgs, diskGb, imageReference, podEnv, podPorts, resourceName } from './pod.ts';
+import { containerArgs, diskGb, imageReference, podEnv, podPorts } from './pod.ts';
+import { resourceName } from './text.ts';
 
 /** Body of `POST /v1/templates`. */
 export const templateCreation = z.strictObject({

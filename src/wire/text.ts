@@ -1,0 +1,14 @@
+// Texts that people give to things. Each is kept and shown as it came, so what cannot be seen is refused.
+import { z } from 'zod';
+
+/** Half of a surrogate pair has no UTF-8: two different texts would be stored as the same one. */
+export const wellFormedText = z
+  .string()
+  .refine((text) => text.isWellFormed(), 'must not contain an unpaired surrogate');
+
+/** Name of a resource: free text of 1 to 200 characters, not unique. */
+export const resourceName = wellFormedText
+  .min(1)
+  .max(200)
+  .regex(/^\P{Cc}*$/u, 'must not contain control characters')
+  .regex(/^\S(?:.*\S)?$/su, 'must not begin or end with white space');
