@@ -49,7 +49,7 @@ export default defineConfig({
     projects: [
       defineGroup({
         name: 'unit',
-        testTimeoutMs: 5 * second,
+        testTimeoutMs: 30 * second,
         hookTimeoutMs: 10 * second,
         include: ['examples/**/*.test.ts'],
       }),

@@ -121,12 +121,20 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
   addChangingRoutes(app, options);
 }
 
+/** @throws ProblemError `method_not_allowed` */
+function refuseHeadWithTtl(reply: FastifyReply): never {
+  reply.header('allow', 'GET');
+  const detail = 'HEAD has no effect, and ttl has one; send GET to set the ttl.';
+  throw new ProblemError('method_not_allowed', detail);
+}
+
 function addReadingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): void {
   app.get<JobRoute>(
     routes.status(':endpoint', ':job'),
     { config: { access: 'jobs:read' } },
     async (request, reply) => {
       const key = readJobKey(request.params);
+      if (request.method === 'HEAD' && request.query['ttl'] !== undefined) refuseHeadWithTtl(reply);
       await setTtl(queue, request);
       return sendLoaded(reply, async () => {
         const { pieces } = await queue.jobs.record(key);

@@ -1,7 +1,9 @@
 // The answers that an operation can have: its own, and the problems that follow from what it asks for.
+
 import { PROBLEMS } from '../wire/problem.ts';
 import { describeSchema, type JsonSchema, refer } from './openapi-schemas.ts';
-import type { Answer, HeaderName, Operation } from './operation.ts';
+import { type Answer, type HeaderName, type Operation, OWN_PATHS } from './operation.ts';
+
 import { PROBLEM_MEDIA_TYPE } from './problem-reply.ts';
 
 type LimitHeader = 'RateLimit' | 'RateLimit-Policy';
@@ -87,7 +89,8 @@ function listRefusals({ access, answers, body, method, path, query, refusals = [
     ...COMMON_STATUSES,
     ...(access === 'open' ? [] : KEY_STATUSES),
     ...(path.includes(':') ? [404] : []),
-    ...(query ? [422] : []),
+    // Also where there are no parameters: unknown ones are refused.
+    ...(query || OWN_PATHS.test(path) ? [422] : []),
     ...(body ? BODY_STATUSES : []),
     ...(takesBody && !body ? NO_BODY_STATUSES : []),
     ...refusals,

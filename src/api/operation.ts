@@ -14,6 +14,9 @@ export type OperationTag =
   | 'load balancing'
   | 'platform';
 
+/** Other paths have the shapes of other services, or are asked by probes and scrapers. */
+export const OWN_PATHS = /^\/v[12]\//;
+
 export interface QueryParameter {
   name: string;
   /** With its default. */

@@ -85,7 +85,9 @@ export function addPodRoutes(app: FastifyInstance, options: PodRoutesOptions): v
     async (request, reply) => {
       const pods = requirePods(options);
       checkNoBody(request.body);
-      await pods.act(readUser(request), request.params.pod, 'terminate');
+      const userId = readUser(request);
+      const { status } = await pods.find(userId, request.params.pod);
+      if (status !== 'TERMINATED') await pods.act(userId, request.params.pod, 'terminate');
       return reply.code(204).send();
     },
   );

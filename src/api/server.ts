@@ -22,6 +22,7 @@ import { UserKeys } from '../control/user-keys.ts';
 import type { Queue } from '../queue/queue.ts';
 import { FRAMES_MEDIA_TYPE } from '../wire/frames.ts';
 import { ProblemError } from '../wire/problem.ts';
+import { routes as paths } from '../wire/routes.ts';
 import type { WorkerLink } from '../wire/worker-link.ts';
 import type { Access } from './auth.ts';
 import { createBodyReader } from './body-reader.ts';
@@ -41,6 +42,7 @@ import { createMetrics } from './metrics.ts';
 import { addOpenApiRoutes } from './openapi-routes.ts';
 import { addPodBodyRoutes, addPodRoutes } from './pod-routes.ts';
 import { type ErrorForm, endWithProblem, ProblemReplies } from './problem-reply.ts';
+import { refuseUnknownParameters } from './query-check.ts';
 import type { RateGate } from './rate-limit.ts';
 import { addRunpodClientRoutes } from './runpod-client-routes.ts';
 import { isBelowRunpod, RUNPOD_ERRORS } from './runpod-errors.ts';
@@ -207,6 +209,7 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
   const keyWatch = new KeyWatch(options);
   app.addHook('onClose', async () => keyWatch.close());
   guard(app, { ...options, metrics, connections, keyWatch });
+  refuseUnknownParameters(app);
   const worker: WorkerRoutesOptions = {
     linkTo: createLinks(queue, endpoints),
     allowance: options.workerAllowance,
@@ -222,8 +225,9 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
   addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, worker));
   addResourceScopes(app, options);
   if (options.balancer) addLbRoutes(app, { ...options, balancer: options.balancer });
-  const cursors = new StreamCursors({ queue, log });
+  const cursors = new StreamCursors({ queue, log, clock });
   addBodyScope(app, '*', (scope) => {
+    answerHead(scope);
     addJobRoutes(scope, { queue });
     addStreamRoutes(scope, { queue, cursors, log });
     addSystemRoutes(scope, { endpoints, metrics, version, isReady, store });
@@ -248,6 +252,7 @@ function addResourceScopes(app: FastifyInstance, options: ApiServerOptions): voi
     if (resources) addTemplateBodyRoutes(scope, resources);
   });
   addBodyScope(app, '*', (scope) => {
+    answerHead(scope);
     addKeyRoutes(scope, { userKeys });
     addEndpointRoutes(scope, { endpoints });
     addPodRoutes(scope, { pods });
@@ -289,6 +294,14 @@ function createListener(
 /** Unknown paths and methods are answered in the form of the API that they lie below. */
 function findErrorForm(url: string): ErrorForm | undefined {
   return isBelowRunpod(url) ? RUNPOD_ERRORS : undefined;
+}
+
+/** HEAD where GET has no effect: reading a stream moves its cursor. For the routes added after. */
+function answerHead(scope: FastifyInstance): void {
+  scope.addHook('onRoute', (route) => {
+    if (route.method !== 'GET' || route.url === paths.stream(':endpoint', ':job')) return;
+    scope.route({ ...route, method: 'HEAD' });
+  });
 }
 
 /** Routes whose bodies are Buffers, of one media type or any; other types get 415. */

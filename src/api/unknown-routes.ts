@@ -27,6 +27,10 @@ export function answerUnknownRoutes(app: FastifyInstance): void {
       .flatMap((found) => [...found.methods]);
     if (methods.length === 0) return done(new ProblemError('not_found', 'there is no such path'));
     reply.header('allow', methods.join(', '));
+    if (method === 'OPTIONS') {
+      reply.code(204).send();
+      return;
+    }
     const detail = `${method} does not go here: ${methods.join(', ')}`;
     return done(new ProblemError('method_not_allowed', detail));
   });

@@ -64,6 +64,6 @@ describe('the catalogue', () => {
     }
     const posted = await post('/v2/catalog/gpus', {});
     expect(posted.status).toBe(405);
-    expect(posted.headers.get('allow')).toBe('GET');
+    expect(posted.headers.get('allow')).toBe('GET, HEAD');
   });
 });

@@ -71,6 +71,30 @@ describe('every operation', () => {
     await expectProblem(await send(`"${'x'.repeat(21 * 1_048_576)}"`), [413]);
   });
 
+  const own = guarded.filter(({ path }) => /^\/v[12]\//.test(path));
+  it.each(named(own))(
+    '%s refuses a query parameter that it does not have',
+    async (_id, operation) => {
+      const { call } = await start();
+      const wrong = `${fill(operation)}?nothing_of_this_kind=1`;
+      const answer = await call(wrong, { method: operation.method });
+      expect(await readJson(answer.clone())).toMatchObject({
+        errors: ['nothing_of_this_kind: is not a query parameter here'],
+      });
+      await expectProblem(answer, [422]);
+    },
+  );
+
+  const read = guarded.filter(({ id, method }) => method === 'GET' && id !== 'streamJob');
+  it.each(named(read))('%s answers HEAD as GET, without a body', async (_id, operation) => {
+    const { call, admin: authorization, url } = await start();
+    const get = await call(fill(operation));
+    const head = await fetch(url + fill(operation), { method: 'HEAD', headers: { authorization } });
+    expect([head.status, await head.text()]).toEqual([get.status, '']);
+    expect(head.headers.get('content-type')).toBe(get.headers.get('content-type'));
+    await get.arrayBuffer();
+  });
+
   it.each(named(told))('%s is a problem by another method', async (_id, operation) => {
     const { call } = await start();
     await expectProblem(await call(fill(operation), { method: 'PUT' }), [405]);

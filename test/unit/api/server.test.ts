@@ -19,14 +19,27 @@ describe('where no route is', () => {
     }
   });
 
+  it('OPTIONS gets 204 with Allow, without a key', async () => {
+    const { url } = await startPlatform();
+    for (const [path, allow] of [
+      ['/v2/demo/health', 'GET, HEAD'],
+      ['/v2/demo/run', 'POST'],
+      ['/v2/demo/stream/x', 'GET'],
+    ] as const) {
+      const response = await fetch(url + path, { method: 'OPTIONS' });
+      expect([response.status, response.headers.get('allow')]).toEqual([204, allow]);
+    }
+    expect((await fetch(`${url}/nothing`, { method: 'OPTIONS' })).status).toBe(404);
+  });
+
   it('a wrong method gets 405 with Allow', async () => {
     const { call } = await startPlatform();
     for (const [method, path, allow] of [
       ['GET', '/v2/demo/run', 'POST'],
-      ['POST', '/v2/demo/status/x?ttl=1', 'GET'],
+      ['POST', '/v2/demo/status/x?ttl=1', 'GET, HEAD'],
+      ['HEAD', '/v2/demo/run', 'POST'],
       ['HEAD', '/v2/demo/stream/x', 'GET'],
       ['DELETE', '/healthz', 'GET, HEAD'],
-      ['OPTIONS', '/v2/demo/health', 'GET'],
     ] as const) {
       const response = await call(path, { method });
       expect([method, response.status]).toEqual([method, 405]);
