@@ -43,6 +43,8 @@ const PROBLEM_FORM: ErrorForm = {
 export interface ProblemReplyOptions {
   log: Log;
   clock: Clock;
+  /** The platform is stopping. Default: never. */
+  isClosing?: () => boolean;
   /** The form for the request's path. Default: application/problem+json. */
   formFor?: (url: string) => ErrorForm | undefined;
 }
@@ -64,11 +66,7 @@ export class ProblemReplies {
     if (problem.retryAfterMs !== undefined) {
       reply.header('retry-after', Math.max(1, Math.ceil(problem.retryAfterMs / 1_000)));
     }
-    const { raw } = request;
-    // The client that waits to send its body will not, but what follows on the connection is unclear.
-    if (hasUnreadBody(request) && isAwaitingContinue(raw)) reply.header('connection', 'close');
-    if (hasUnreadBody(request) && reply.getHeader('connection') !== 'close')
-      this.#linger(request, reply);
+    if (hasUnreadBody(request)) this.#endBody(request, reply);
     // As bytes: to a string of a JSON type the framework would add a charset, which has none.
     reply.send(Buffer.from(JSON.stringify(form.body(problem))));
   }
@@ -79,6 +77,13 @@ export class ProblemReplies {
     const route = request.routeOptions.url;
     this.#options.log.error({ err: error, errorId: id, method, route }, 'request failed');
     return new ProblemError('internal', `something went wrong here; the log has it under ${id}`);
+  }
+
+  #endBody(request: FastifyRequest, reply: FastifyReply): void {
+    // The client waits with its body and will not send it, or it will: what comes next is unclear.
+    if (isAwaitingContinue(request.raw)) reply.header('connection', 'close');
+    // At the platform's end nothing is waited for.
+    else if (!this.#options.isClosing?.()) this.#linger(request, reply);
   }
 
   /**

@@ -172,7 +172,8 @@ type AssemblyOptions = ApiServerOptions & { bounds: HttpBounds };
 function assemble(options: AssemblyOptions, connections: Connections): Assembly {
   const { bounds, clock, endpoints, isReady = () => true, log, queue, registry, version } = options;
   const { store = SOUND_STORE } = options;
-  const problems = new ProblemReplies({ log, clock, formFor: findErrorForm });
+  const isClosing = () => queue.isClosing;
+  const problems = new ProblemReplies({ log, clock, isClosing, formFor: findErrorForm });
   const metrics = createMetrics({
     registry: registry ?? new Registry(),
     queue,

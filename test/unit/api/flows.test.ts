@@ -354,3 +354,23 @@ describe('a head that is too large', () => {
     expect(client.text()).toContain('application/problem+json');
   });
 });
+
+describe('an upload that is refused before it is read', () => {
+  it.each([
+    [413, (platform: Platform) => writeHead(platform, { bytes: 22 * MB })],
+    [
+      415,
+      (platform: Platform) =>
+        writeHead(platform, { bytes: 12 * MB, headers: ['Content-Encoding: br'] }),
+    ],
+  ])('with %i: a client that sends everything first gets the answer', async (status, compose) => {
+    const platform = await startPlatform();
+    const client = openClient(platform);
+    client.socket.write(compose(platform));
+    client.socket.write(Buffer.alloc(12 * MB));
+    await waitUntil(() => client.text() !== '');
+    expect(client.text()).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
+    await setTimeout(50);
+    expect(client.socket.errored).toBeNull();
+  });
+});
