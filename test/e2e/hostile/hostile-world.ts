@@ -29,7 +29,10 @@ export const GOOD_RECEIVER = 'good.test';
 const KIND_ARGS: Readonly<Record<PlatformKind, readonly string[]>> = {
   default: [],
   balancing: [],
-  impatient: [],
+  impatient: [
+    ...['--stall-seconds', '1', '--headers-seconds', '1', '--in-flight-wait-ms', '200'],
+    ...['--user-in-flight-mb', '32', '--max-connections', '500'],
+  ],
 };
 
 const ATTACKER_SCOPES = [

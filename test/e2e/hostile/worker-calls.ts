@@ -14,7 +14,8 @@ interface Taken {
 }
 
 /** @returns the id of a job that is COMPLETED with this output, JSON */
-export async function finishJob(target: Target, output: Uint8Array): Promise<string> {
+export async function finishJob(own: Target, output: Uint8Array): Promise<string> {
+  const target = await asWorker(own);
   const lease = await takeJob(target);
   const outcome = { kind: 'completed', executionMs: 1, output: 'value' } as const;
   await report(target, { ...lease, seq: 1, kind: 'outcome', outcome }, output);
@@ -23,9 +24,10 @@ export async function finishJob(target: Target, output: Uint8Array): Promise<str
 
 /** @returns the id of a job that is COMPLETED after so many chunks */
 export async function streamJob(
-  target: Target,
+  own: Target,
   { chunkBytes, chunks }: { chunks: number; chunkBytes: number },
 ): Promise<string> {
+  const target = await asWorker(own);
   const lease = await takeJob(target);
   const body = Buffer.from(`{"output":"${'x'.repeat(chunkBytes - 27)}","metrics":{}}`);
   for (let first = 0; first < chunks; first++) {
@@ -35,6 +37,13 @@ export async function streamJob(
   const outcome = { kind: 'completed', executionMs: 1, output: 'chunks' } as const;
   await report(target, { ...lease, seq: chunks + 1, kind: 'outcome', outcome }, Buffer.alloc(0));
   return lease.jobId;
+}
+
+/** With a key of its own: how many live workers one key has is bounded, and attacked. */
+async function asWorker(own: Target): Promise<Target> {
+  const scopes = ['worker', 'jobs:write'];
+  const { key } = await callOwn(own, '/v1/keys', { name: 'preparing', scopes });
+  return { ...own, key: String(key) };
 }
 
 async function takeJob(target: Target): Promise<Taken> {

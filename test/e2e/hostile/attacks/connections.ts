@@ -1,9 +1,17 @@
 // Connections that are opened and held, with as little sent on each as there can be.
 import { setInterval } from 'node:timers';
-import type { Attack } from '../attack.ts';
+import type { Attack, AttackContext } from '../attack.ts';
 import { JSON_TYPE, RawExchange } from '../raw-http.ts';
 
 const HELD = ['open', 'closed', '400', '408', '429', '503'];
+
+/** Until each is answered or closed, whatever the well-behaved client's rounds took. */
+async function noteEnds(open: readonly RawExchange[], note: AttackContext['note']): Promise<void> {
+  for (const exchange of open) {
+    const { answer, bytes } = await exchange.answered;
+    note(answer, bytes);
+  }
+}
 
 export const connectionAttacks: Attack[] = [
   {
@@ -83,6 +91,57 @@ export const connectionAttacks: Attack[] = [
         note(exchange.state);
         exchange.close();
       }
+    },
+  },
+  {
+    name: 'more connections than there may be',
+    platform: 'impatient',
+    count: { short: 1_500, full: 5_000 },
+    answers: ['open', 'closed'],
+    atMost: { open: 500 },
+    async send({ count, hold, note, target }) {
+      const open = Array.from(
+        { length: count },
+        () => new RawExchange(target, { path: '/', headStart: 'GET' }),
+      );
+      await hold();
+      for (const exchange of open) {
+        note(exchange.state === '408' ? 'closed' : exchange.state);
+        exchange.close();
+      }
+    },
+  },
+  {
+    name: 'headers and bodies that come to a halt',
+    platform: 'impatient',
+    count: { short: 200, full: 400 },
+    answers: ['408', 'closed'],
+    atLeast: { 408: 100 },
+    async send({ count, hold, note, target }) {
+      const path = `/v2/${target.endpoint}/run`;
+      const halted = Array.from({ length: count }, (_, n) =>
+        n % 2
+          ? new RawExchange(target, { path, headStart: `POST ${path} HTTP/1.1\r\nHost: a` })
+          : new RawExchange(target, { path, headers: [JSON_TYPE], announcedBytes: 1_000 }),
+      );
+      await hold();
+      await noteEnds(halted, note);
+    },
+  },
+  {
+    name: 'uploads beyond the budget of their user',
+    platform: 'impatient',
+    count: { short: 10, full: 100 },
+    answers: ['408', '503', 'closed'],
+    atLeast: { 503: 1 },
+    async send({ count, hold, note, target }) {
+      const path = `/v2/${target.endpoint}/runsync`;
+      const uploads = Array.from(
+        { length: count },
+        () => new RawExchange(target, { path, headers: [JSON_TYPE], announcedBytes: 10_000_000 }),
+      );
+      await hold();
+      await noteEnds(uploads, note);
     },
   },
 ];
