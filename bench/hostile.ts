@@ -7,7 +7,7 @@ import { runAttack } from '../test/e2e/hostile/run-attack.ts';
 import { percentile } from './load.ts';
 
 /** Of the well-behaved client, alone and while the attacker holds what it has opened. */
-const ROUNDS = 300;
+const ROUNDS = 100;
 const PAUSE_MS = 2;
 
 export interface HostileOptions {
