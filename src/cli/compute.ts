@@ -138,7 +138,7 @@ export class Compute {
     const { workerFolders } = this.#options;
     const workerPods = new WorkerPods({
       ...{ url: () => url, keys, endpoints, pods, log },
-      ...(workerFolders && { stateDirOf: (id: string) => workerFolders.locate(id) }),
+      ...(workerFolders && { stateDirOf: (id: string) => workerFolders.provide(id) }),
       onGone: async (endpointId, podId) => {
         const left = (await workerFolders?.readLeft(endpointId, podId)) ?? [];
         await queue.buryPod(endpointId, podId, left);

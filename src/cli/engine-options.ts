@@ -1,11 +1,12 @@
 // What runs pods, by the options of `millrace serve`: which engine, and what it is told of this machine.
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import type { Log } from '../base/log.ts';
 import type { ContainerStats, Engine } from '../engine/engine.ts';
+import type { PodUser } from '../engine/process/pod-user.ts';
 import type { Device } from '../wire/worker-link.ts';
 import { readEngineName } from './engine-name.ts';
 import { choice, flag, text, UsageError } from './options.ts';
+import { locateCode, PROGRAM, podUserOption } from './pod-user.ts';
 
 export const engineOptions = {
   engine: choice({
@@ -29,6 +30,7 @@ export const engineOptions = {
       '--engine process: keys without admin may use pods:write and endpoints:write; pods run as the ' +
       "platform's user and can read its keys, the admin key too",
   }),
+  podUser: podUserOption,
   workerUrl: text({
     placeholder: 'URL',
     env: 'MILLRACE_WORKER_URL',
@@ -46,27 +48,28 @@ export interface EngineOptions {
   devices: readonly Device[];
   /** Of GPUs, by UUID. */
   measureGpus: (uuids: readonly string[]) => Promise<ContainerStats['gpus']>;
+  podUser?: PodUser | undefined;
   log: Log;
 }
 
 /** Loads only what is asked for. @throws UsageError, CommandError */
 export async function openEngine(options: EngineOptions): Promise<Engine | undefined> {
-  const { dataFolder, devices, kind, log, measureGpus } = options;
+  const { dataFolder, devices, kind, log, measureGpus, podUser } = options;
   if (kind === 'none') return undefined;
   if (kind === 'docker') return openDocker(options);
   const { ProcessEngine } = await import('../engine/process/process-engine.ts');
-  const program = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url));
   return new ProcessEngine({
     folder: join(dataFolder, 'pods'),
     log,
     devices,
     measureGpus,
+    podUser,
     runHandler: {
       execPath: process.execPath,
-      args: [program, 'worker'],
+      args: [PROGRAM, 'worker'],
       // Node's compiled code, which a worker would otherwise look for in a temporary folder of its own:
       // without it a start takes twice as long.
-      env: { NODE_COMPILE_CACHE: join(dataFolder, 'code') },
+      env: { NODE_COMPILE_CACHE: locateCode(dataFolder) },
     },
   });
 }

@@ -15,6 +15,7 @@ import type { CodeAccess } from '../control/code-access.ts';
 import type { Endpoints } from '../control/endpoints.ts';
 import { Keys } from '../control/keys.ts';
 import type { Quotas } from '../control/quotas.ts';
+import type { PodUser } from '../engine/process/pod-user.ts';
 import { Queue } from '../queue/queue.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import { HttpWebhookSender } from '../queue/webhook-sender.ts';
@@ -35,6 +36,7 @@ import { GpuUsage } from './gpu-usage.ts';
 import { type GrpcPort, openGrpcPort } from './grpc-port.ts';
 import { integer, UsageError } from './options.ts';
 import { packageVersion } from './package-info.ts';
+import { shareDataFolder } from './pod-user.ts';
 import { openRateGate, openWorkerAllowance } from './rate-limits.ts';
 import { locateWebhookSecrets, useWebhookSecrets } from './webhook-secrets.ts';
 import { WorkerFolders } from './worker-folders.ts';
@@ -110,6 +112,8 @@ export interface ComputeChoice {
   capacity: CapacityChoice;
   /** Of the process engine. */
   processUsers: 'owner' | 'all';
+  /** The user that the process engine runs pods as. Default: the platform's. */
+  podUser?: PodUser | undefined;
   /** As workers that the platform starts reach it. Default: its own URL. */
   workerUrl: string | undefined;
 }
@@ -205,9 +209,14 @@ async function openCompute(
   const catalog = openCatalog({ path: catalogPath, devices, log });
   const usage = new GpuUsage('nvidia-smi');
   const measureGpus = (uuids: readonly string[]) => usage.measure(uuids);
-  const engine = await openEngine({ kind, dockerHost, dataFolder, devices, measureGpus, log });
+  const { podUser } = choice;
+  if (podUser) await shareDataFolder(dataFolder, podUser);
+  const engineParts = { kind, dockerHost, dataFolder, devices, measureGpus, log, podUser };
+  const engine = await openEngine(engineParts);
   const workerFolders =
-    kind === 'process' ? new WorkerFolders({ path: join(dataFolder, 'workers'), log }) : undefined;
+    kind === 'process'
+      ? new WorkerFolders({ path: join(dataFolder, 'workers'), user: podUser, log })
+      : undefined;
   const parts = { store, clock, log, catalog, engine, processUsers, workerFolders, quotas, limits };
   const compute = await Compute.open(parts);
   closers.push(() => compute.close());

@@ -12,6 +12,7 @@ import { flag, integer, list, parseOptions, text, UsageError } from './options.t
 import { packageVersion } from './package-info.ts';
 import { readPem } from './pem-file.ts';
 import { maxAttemptsOption, openPlatform, type Platform, portOption } from './platform.ts';
+import { choosePodUser } from './pod-user.ts';
 import { quotaOption, readQuotas } from './quotas.ts';
 import {
   rateLimitOption,
@@ -153,8 +154,18 @@ async function run(args: readonly string[]): Promise<number> {
   const signals = listenForStop();
   forceOnSecond(signals);
   const log = createTerminalLog(values.logLevel);
+  const secretFiles = {
+    '--key-file': values.keyFile,
+    '--tls-key': values.tlsKey,
+    '--webhook-secret-file': values.webhookSecretFile,
+  };
+  const dataFolder = resolve(values.data);
+  const { engine } = values;
+  const podUser = await choosePodUser({
+    ...{ given: values.podUser, engine, dataFolder, secretFiles, log },
+  });
   const platform = await openPlatform({
-    dataFolder: resolve(values.data),
+    dataFolder,
     host,
     port,
     access: 'keys',
@@ -165,14 +176,15 @@ async function run(args: readonly string[]): Promise<number> {
     quotas: readQuotas(values.quota),
     listBytes: values.listMb * BYTES_PER_MB,
     bounds: readHttpBounds(values),
-    codeAccess: { engine: values.engine, trustKeys: values.trustKeys },
+    codeAccess: { engine, trustKeys: values.trustKeys, podUser: podUser?.name },
     compute: {
-      engine: values.engine,
+      engine,
       dockerHost: values.dockerHost,
       catalogPath: values.catalog,
       capacity: readCapacity(values),
       processUsers: values.trustUsers ? 'all' : 'owner',
       workerUrl: values.workerUrl,
+      podUser,
     },
     log,
     storage: {

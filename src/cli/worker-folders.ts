@@ -1,14 +1,17 @@
 // Where the workers in pods keep what they have finished and not delivered: beside the pods' own disks,
 // which go with them. A folder for each endpoint, so that a later worker delivers what an earlier one left.
 import { existsSync } from 'node:fs';
-import { readdir, rm } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Log } from '../base/log.ts';
+import { type PodUser, provideOwn, provideParent, removeOwn } from '../engine/process/pod-user.ts';
 import type { LeaseRef } from '../wire/worker-link.ts';
 import { readSurvivors } from '../worker/outbox-entries.ts';
 
 export interface WorkerFoldersOptions {
   path: string;
+  /** The user that workers run as. Default: the platform's. */
+  user?: PodUser | undefined;
   log: Log;
 }
 
@@ -29,6 +32,15 @@ export class WorkerFolders {
   /** For all workers of the endpoint together. */
   locate(endpointId: string): string {
     return join(this.#options.path, endpointId);
+  }
+
+  /** Makes it, so that workers can write to it. */
+  async provide(endpointId: string): Promise<string> {
+    const { path, user } = this.#options;
+    await provideParent(path, user);
+    const folder = this.locate(endpointId);
+    await provideOwn(folder, user);
+    return folder;
   }
 
   /** Attempts whose outcome the pod's workers have not delivered. */
@@ -52,13 +64,13 @@ export class WorkerFolders {
     for (const endpointId of await list(this.#options.path)) {
       const folder = this.locate(endpointId);
       if (!readUse().endpoints.has(endpointId)) {
-        await rm(folder, { recursive: true, force: true });
+        await removeOwn(folder);
         continue;
       }
       for (const worker of await list(folder)) {
         if ([...readUse().pods].some((podId) => isOfPod(worker, podId))) continue;
         const left = await readSurvivors(join(folder, worker));
-        if (left.length === 0) await rm(join(folder, worker), { recursive: true, force: true });
+        if (left.length === 0) await removeOwn(join(folder, worker));
       }
     }
   }

@@ -16,7 +16,7 @@ export interface WorkerPodsOptions {
    * A folder that outlives the pods, for what the endpoint's workers have finished and not delivered.
    * Default: none; it ends with them.
    */
-  stateDirOf?: (endpointId: string) => string;
+  stateDirOf?: (endpointId: string) => Promise<string>;
   /** Told of each worker's pod once its container is gone. Default: nobody. */
   onGone?: (endpointId: string, podId: string) => Promise<void>;
   log: Log;
@@ -71,7 +71,7 @@ export class WorkerPods {
       MILLRACE_URL: url(),
       MILLRACE_KEY: key,
       ...(stateDirOf && {
-        MILLRACE_STATE_DIR: spec.env['MILLRACE_STATE_DIR'] ?? stateDirOf(endpointId),
+        MILLRACE_STATE_DIR: spec.env['MILLRACE_STATE_DIR'] ?? (await stateDirOf(endpointId)),
       }),
       // Another pod is made in place of one that fails, with a pause: no need to try again inside.
       MILLRACE_START_ATTEMPTS: spec.env['MILLRACE_START_ATTEMPTS'] ?? '1',

@@ -1,5 +1,5 @@
 // What a container finds again of what it wrote, and when.
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { ContainerMount } from '../../src/engine/engine.ts';
@@ -92,6 +92,7 @@ export function describeDisks(stage: EngineStage): void {
   describe('a network mount', () => {
     it('is a folder that was there before, and stays', async () => {
       writeFileSync(join(stage.shared, 'note'), 'before');
+      chmodSync(join(stage.shared, 'note'), 0o666);
       const { id } = await stage.run(note(`${stage.mount}/note`), {
         mounts: [{ kind: 'network', source: stage.shared, path: MOUNT }],
       });
@@ -103,6 +104,7 @@ export function describeDisks(stage: EngineStage): void {
 
     it('is shared by the containers that have it', async () => {
       mkdirSync(join(stage.shared, 'inside'));
+      chmodSync(join(stage.shared, 'inside'), 0o777);
       const mounts: ContainerMount[] = [{ kind: 'network', source: stage.shared, path: MOUNT }];
       const path = `${stage.mount}/inside/note`;
       await stage.untilPrinted((await stage.run(note(path), { mounts })).id, 'found []');

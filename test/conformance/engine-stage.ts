@@ -1,7 +1,7 @@
 // The stage of the engines' suite: an engine on ground of its own, and what tests do with it.
 import { execFile } from 'node:child_process';
 import { closeSync, constants, openSync } from 'node:fs';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -63,6 +63,8 @@ export class EngineStage {
 
   async set(): Promise<void> {
     this.#shared = await mkdtemp(join(tmpdir(), 'millrace-shared-'));
+    // Whoever pods run as writes there.
+    await chmod(this.#shared, 0o777);
     this.#ground = await this.under.open();
     this.#opened = [this.#ground.open()];
   }

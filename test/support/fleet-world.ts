@@ -103,7 +103,7 @@ export class FleetWorld {
     const queue = new Queue({ store, clock, log, random: () => 0.5 });
     await queue.start();
     const url = () => 'http://platform.test';
-    const stateDirOf = (endpointId: string) => `/workers/${endpointId}`;
+    const stateDirOf = async (endpointId: string) => `/workers/${endpointId}`;
     const onGone = (endpointId: string, podId: string) => queue.buryPod(endpointId, podId, []);
     const reach = { url, stateDirOf, onGone };
     const workerPods = new WorkerPods({ ...reach, keys, endpoints, pods, log });

@@ -38,6 +38,14 @@ export async function giveTree(path: string, { gid, uid }: PodUser): Promise<voi
   await chown(path, uid, gid);
 }
 
+/** Those of the absolute paths, files to read and folders to enter, that are closed to the user. */
+export async function findUnreadable(paths: readonly string[], user: PodUser): Promise<string[]> {
+  const isUsable = 'if [ -d "$path" ]; then [ -x "$path" ]; else [ -r "$path" ]; fi';
+  const script = `for path; do ${isUsable} || printf "%s\\0" "$path"; done`;
+  const printed = await run('/bin/sh', ['-c', script, 'sh', ...paths], user);
+  return printed.split('\0').filter(Boolean);
+}
+
 /** Removes a folder whose content another user may change meanwhile, as that user. @throws Error */
 export async function removeOwn(path: string): Promise<void> {
   const owner = await lstat(path).catch(() => undefined);

@@ -1,5 +1,5 @@
 // The engine without containers: a pod is a group of this machine's processes, with a folder for a disk
-// and an environment made from nothing. It keeps them apart from one another's files only by name.
+// and an environment made from nothing. All pods are one user's, and can reach one another's files.
 import { hash } from 'node:crypto';
 import { resolve } from 'node:path';
 import { type Clock, systemClock } from '../../base/clock.ts';
@@ -25,6 +25,7 @@ import { type ContainerFolder, ContainerFolders } from './container-folders.ts';
 import { describeContainer, describeDamaged } from './container-sight.ts';
 import { ContainerWatch, type RunningContainer } from './container-watch.ts';
 import { readLogEnd } from './log-file.ts';
+import { findUnreadable, type PodUser } from './pod-user.ts';
 import { PortPool } from './port-pool.ts';
 import { Remains } from './remains.ts';
 import { askToEnd, findMembers, killAll } from './run-end.ts';
@@ -41,6 +42,8 @@ export interface ProcessEngineOptions {
   devices?: readonly Device[];
   /** Default: pods with a handler are refused. */
   runHandler?: HandlerCommand;
+  /** The user that pods run as, which only root can choose. Default: the platform's own. */
+  podUser?: PodUser | undefined;
   /** Of the GPUs with these UUIDs, in their order. Default: nothing is known. */
   measureGpus?: (uuids: readonly string[]) => Promise<ContainerStats['gpus']>;
   /** Where control groups can be made. Default: what is found; without any, limits do not hold. */
@@ -68,11 +71,11 @@ export class ProcessEngine implements Engine {
   readonly #closing = new AbortController();
 
   constructor(options: ProcessEngineOptions) {
-    const { cgroups, clock = systemClock, devices = [], folder, log } = options;
+    const { cgroups, clock = systemClock, devices = [], folder, log, podUser } = options;
     this.#options = options;
     this.#clock = clock;
     this.#devices = devices;
-    this.#folders = new ContainerFolders(folder);
+    this.#folders = new ContainerFolders(folder, podUser);
     this.#cgroups = cgroups ?? findCgroupHome();
     this.#groupPrefix = `millrace-${hash('sha256', resolve(folder), 'hex').slice(0, 8)}.`;
     this.#earlierGroups = listGroups(this.#cgroups, this.#groupPrefix);
@@ -89,6 +92,7 @@ export class ProcessEngine implements Engine {
   create(spec: ContainerSpec): Promise<void> {
     return attempt(async () => {
       this.#check(spec);
+      await this.#checkHandler(spec);
       // Where there is no container nothing of the pod may run either.
       if (!(await this.#folders.find(spec.id))) await this.#remains.clear(spec.id);
       await this.#folders.make(spec);
@@ -198,6 +202,17 @@ export class ProcessEngine implements Engine {
     }
   }
 
+  async #checkHandler({ handler }: ContainerSpec): Promise<void> {
+    const { podUser } = this.#options;
+    if (handler === null || !podUser) return;
+    const path = resolve(handler);
+    if ((await findUnreadable([path], podUser)).length === 0) return;
+    const problem = `the handler ${path} cannot be read by ${podUser.name}, the user that pods run as`;
+    const remedy =
+      'let others read it and enter its folders, or start the platform with --pod-user root';
+    throw new EngineError('refused', `${problem}: ${remedy}`);
+  }
+
   async #begin(folder: ContainerFolder, last: SeenRun | undefined): Promise<void> {
     const { id, ports } = folder.spec;
     const number = (last?.number ?? 0) + 1;
@@ -212,6 +227,7 @@ export class ProcessEngine implements Engine {
         groupPrefix: this.#groupPrefix,
         devices: this.#devices,
         runHandler: this.#options.runHandler,
+        user: this.#options.podUser,
         clock: this.#clock,
       });
       isOurs = child !== undefined;

@@ -1,7 +1,7 @@
 // Begins a run: the command, what it is given, and a shell that leads it and outlives the platform.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, fchownSync, openSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
@@ -12,6 +12,7 @@ import { splitWords } from '../shell-words.ts';
 import { type CgroupHome, joinGroups, makeGroups, nameGroup, removeGroups } from './cgroups.ts';
 import type { ContainerFolder } from './container-folders.ts';
 import { makeEnvironment } from './environment.ts';
+import type { PodUser } from './pod-user.ts';
 import type { GivenPort } from './port-pool.ts';
 import { type RunGroups, type RunNote, writeRunRecord } from './run-record.ts';
 import { isOddName, shellArgs, writeRunScript } from './run-script.ts';
@@ -36,6 +37,8 @@ export interface RunStartOptions {
   groupPrefix: string;
   devices: readonly Device[];
   runHandler: HandlerCommand | undefined;
+  /** Default: the platform's. */
+  user: PodUser | undefined;
   clock: Clock;
 }
 
@@ -137,17 +140,21 @@ function describeAll(options: RunStartOptions): Record<string, string> {
 }
 
 function launch(exitFile: string, options: RunStartOptions): Promise<ChildProcess> {
-  const { folder } = options;
+  const { folder, user } = options;
   const plain = Object.entries(describeAll(options)).filter(([name]) => !isOddName(name));
   const log = openSync(folder.log, 'a', 0o600);
   const exit = openSync(exitFile, 'a', 0o600);
   try {
+    // Programs open their output once more by name, as /dev/stderr.
+    if (user) fchownSync(log, user.uid, user.gid);
     const child = spawn('/bin/sh', shellArgs(runFile(folder.path, options.number)), {
       cwd: folder.disk,
       env: Object.fromEntries(plain),
       stdio: ['pipe', log, log, exit],
       // A session of its own: what ends the platform does not end it.
       detached: true,
+      // Root's other groups are dropped with it.
+      ...(user && { uid: user.uid, gid: user.gid }),
     });
     child.unref();
     return new Promise((resolve, reject) => {
