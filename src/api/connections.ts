@@ -235,7 +235,7 @@ export function listAddresses(entries: readonly string[]): BlockList {
   return list;
 }
 
-function isListed(list: BlockList, address: string): boolean {
+export function isListed(list: BlockList, address: string): boolean {
   const plain = unmap(address);
   if (isIPv4(plain)) return list.check(plain, 'ipv4');
   return isIPv6(plain) && list.check(plain, 'ipv6');

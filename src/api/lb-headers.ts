@@ -13,26 +13,48 @@ const HOP_BY_HOP = [
  */
 const NOT_FOR_WORKERS = new Set([
   ...HOP_BY_HOP,
-  ...['authorization', 'host', 'expect', 'forwarded'],
+  ...['authorization', 'host', 'expect', 'forwarded', 'x-real-ip'],
   ...['x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-prefix'],
 ]);
+
+/** Other headers by which proxies tell where a request comes from: believed from trusted ones alone. */
+const ORIGIN_HEADER =
+  /forwarded|(client|connecting|originating|real|remote|socket|user)-?(ip(v6)?|addr(ess)?)$/;
+
+export interface ForwardingTerms {
+  /** What of the path stays here. */
+  prefix: string;
+  /** Whether what the peer says of its clients is believed. */
+  isTrusted: (address: string) => boolean;
+}
 
 const NOT_FOR_CLIENTS = new Set(HOP_BY_HOP);
 
 /** Of the request, as names and values in turn; repeated ones stay repeated. */
-export function composeRequestHeaders(request: IncomingMessage, prefix: string): string[] {
+export function composeRequestHeaders(
+  request: IncomingMessage,
+  { isTrusted, prefix }: ForwardingTerms,
+): string[] {
   const { headers, httpVersion, rawHeaders, socket } = request;
+  const { remoteAddress = '' } = socket;
+  const isBelieved = isTrusted(remoteAddress);
   const dropped = readTokens(headers.connection);
   const passed: string[] = [];
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const [name = '', value = ''] = [rawHeaders[at], rawHeaders[at + 1]];
     const lowered = name.toLowerCase();
-    if (!NOT_FOR_WORKERS.has(lowered) && !dropped.has(lowered)) passed.push(name, value);
+    const isClaim = !isBelieved && ORIGIN_HEADER.test(lowered);
+    if (!isClaim && !NOT_FOR_WORKERS.has(lowered) && !dropped.has(lowered)) {
+      passed.push(name, value);
+    }
   }
-  const peers = [headers['x-forwarded-for'], socket.remoteAddress].flat().filter(Boolean);
+  const peers = [...readList(headers['x-forwarded-for']), remoteAddress].filter(Boolean);
   passed.push('x-forwarded-for', peers.join(', '));
-  passed.push('x-forwarded-proto', 'encrypted' in socket ? 'https' : 'http');
-  if (headers.host !== undefined) passed.push('x-forwarded-host', headers.host);
+  passed.push('x-real-ip', peers.findLast((peer) => !isTrusted(peer)) ?? peers[0] ?? '');
+  const own = { proto: 'encrypted' in socket ? 'https' : 'http', host: headers.host };
+  const { host, proto } = isBelieved ? { ...own, ...readProxy(headers) } : own;
+  passed.push('x-forwarded-proto', proto);
+  if (host !== undefined) passed.push('x-forwarded-host', host);
   passed.push('x-forwarded-prefix', prefix, 'via', `${httpVersion} millrace`);
   if (readTokens(headers['te']).has('trailers')) passed.push('te', 'trailers');
   return passed;
@@ -45,6 +67,21 @@ export function composeAnswerHeaders(headers: IncomingHttpHeaders): [string, str
     const isDropped = NOT_FOR_CLIENTS.has(name) || dropped.has(name);
     return isDropped || value === undefined ? [] : [[name, value]];
   });
+}
+
+/** What a trusted proxy says of the request that came to it. */
+function readProxy(headers: IncomingHttpHeaders): { host?: string; proto?: string } {
+  const [host] = readList(headers['x-forwarded-host']);
+  const [proto] = readList(headers['x-forwarded-proto']);
+  return {
+    ...(host !== undefined && { host }),
+    ...((proto === 'http' || proto === 'https') && { proto }),
+  };
+}
+
+function readList(value: string | string[] | undefined): string[] {
+  const parts = [value ?? []].flat().flatMap((text) => text.split(','));
+  return parts.map((part) => part.trim()).filter((part) => part !== '');
 }
 
 const NO_NAMES: ReadonlySet<string> = new Set();

@@ -23,6 +23,8 @@ export interface Passage {
   target: string;
   /** What of the path stays here. */
   prefix: string;
+  /** Whether what a peer says of its clients is believed. */
+  isTrusted: (address: string) => boolean;
   /** From the end of the request to the headers of the answer, ms. */
   headersLimitMs: number;
   /** Aborts when the client is gone. */
@@ -41,14 +43,14 @@ export type PassageEnd = 'over' | 'unreached';
  * @throws ProblemError `worker_failed`, `worker_timed_out`, `malformed`, as long as nothing is answered
  */
 export function passOn(passage: Passage): Promise<PassageEnd> {
-  const { dispatcher, headersLimitMs, prefix, request, target, upgrade } = passage;
+  const { dispatcher, headersLimitMs, request, target, upgrade } = passage;
   return new Promise((resolve, reject) => {
     const exchange = new Exchange(passage, { resolve, reject });
     dispatcher.dispatch(
       {
         method: request.method,
         path: target,
-        headers: composeRequestHeaders(request.raw, prefix),
+        headers: composeRequestHeaders(request.raw, passage),
         body: exchange.body ?? null,
         ...{ headersTimeout: headersLimitMs, bodyTimeout: 0 },
         ...(upgrade && { upgrade: upgrade.protocol }),

@@ -20,6 +20,8 @@ const MAX_TRIES = 2;
 export interface LbRoutesOptions {
   balancer: Balancer;
   endpoints: Pick<Endpoints, 'find'>;
+  /** Whether what a peer says of its clients is believed. */
+  isTrusted: (address: string) => boolean;
   log: Log;
   clock: Clock;
 }
@@ -49,7 +51,7 @@ export function addLbRoutes(app: FastifyInstance, options: LbRoutesOptions): voi
 async function serve(
   request: FastifyRequest<LbRoute>,
   reply: FastifyReply,
-  { balancer, clock, endpoints, log }: LbRoutesOptions,
+  { balancer, clock, endpoints, isTrusted, log }: LbRoutesOptions,
 ): Promise<void> {
   const { endpoint: endpointId } = request.params;
   const gone = abortWhenGone(reply.raw);
@@ -57,7 +59,7 @@ async function serve(
     const turn = await balancer.enter({ endpointId, signal: gone });
     try {
       const end = await passOn({
-        ...{ request, reply, gone, log, clock, dispatcher: turn.dispatcher },
+        ...{ request, reply, gone, log, clock, isTrusted, dispatcher: turn.dispatcher },
         target: cutTarget(request.originalUrl),
         prefix: `${LB_BASE}/${endpointId}`,
         headersLimitMs: endpoints.find(endpointId)?.settings.executionTimeoutMs ?? 0,

@@ -28,7 +28,7 @@ import type { Access } from './auth.ts';
 import { createBodyReader } from './body-reader.ts';
 import { completeBounds, type HttpBounds } from './bounds.ts';
 import { addCatalogRoutes, type CatalogRoutesOptions } from './catalog-routes.ts';
-import { Connections } from './connections.ts';
+import { Connections, isListed, listAddresses } from './connections.ts';
 import { addEndpointBodyRoutes, addEndpointRoutes } from './endpoint-routes.ts';
 import { Flows } from './flows.ts';
 import { collectRoutes, guard, type ServedRoute } from './guard.ts';
@@ -225,7 +225,11 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
   });
   addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, worker));
   addResourceScopes(app, options);
-  if (options.balancer) addLbRoutes(app, { ...options, balancer: options.balancer });
+  if (options.balancer) {
+    const proxies = listAddresses(bounds.trustedProxies);
+    const isTrusted = (address: string) => isListed(proxies, address);
+    addLbRoutes(app, { ...options, balancer: options.balancer, isTrusted });
+  }
   const cursors = new StreamCursors({ queue, log, clock });
   addBodyScope(app, '*', (scope) => {
     answerHead(scope);

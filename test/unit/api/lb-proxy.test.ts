@@ -96,6 +96,52 @@ describe('a request to a load-balancing endpoint', () => {
     expect(JSON.stringify(headers)).not.toContain('mr_');
   });
 
+  const CLAIMS = {
+    ...{ 'x-real-ip': '10.9.9.9', 'true-client-ip': '10.9.9.9', 'client-ip': '10.9.9.9' },
+    ...{ 'cf-connecting-ip': '10.9.9.9', 'x-client-ip': '10.9.9.9', 'fly-client-ip': '10.9.9.9' },
+    ...{ 'x-cluster-client-ip': '10.9.9.9', 'x-remote-addr': '10.9.9.9' },
+    ...{ 'x-original-forwarded-for': '10.9.9.9', 'x-forwarded-user': 'root' },
+    ...{
+      'x-appengine-user-ip': '10.9.9.9',
+      'cf-connecting-ipv6': '::9',
+      'x-forwarded': '10.9.9.9',
+    },
+  };
+
+  it('comes without what the client claims of its address', async () => {
+    const platform = await startBalanced();
+    await platform.addWorker(mirror);
+    const sent = platform.open('/x', { headers: { ...CLAIMS, 'x-forwarded-for': '10.9.9.9' } });
+    sent.end();
+    const { headers } = JSON.parse(await text(await readAnswer(sent)));
+    expect(headers).toMatchObject({ 'x-real-ip': '127.0.0.1' });
+    for (const name of Object.keys(CLAIMS)) {
+      if (name !== 'x-real-ip') expect(headers).not.toHaveProperty(name);
+    }
+  });
+
+  it('comes with what a trusted proxy says of it', async () => {
+    const trustedProxies = ['127.0.0.1', '10.0.0.0/8'];
+    const platform = await startBalanced({ server: { bounds: { trustedProxies } } });
+    await platform.addWorker(mirror);
+    const sent = platform.open('/x', {
+      headers: {
+        ...CLAIMS,
+        'x-forwarded-for': '198.51.100.1, 203.0.113.7, 10.1.2.3',
+        ...{ 'x-forwarded-proto': 'https', 'x-forwarded-host': 'api.example' },
+      },
+    });
+    sent.end();
+    const { headers } = JSON.parse(await text(await readAnswer(sent)));
+    expect(headers).toMatchObject({
+      // The last one that no trusted proxy stands for: those before it are claims.
+      'x-real-ip': '203.0.113.7',
+      'x-forwarded-for': '198.51.100.1, 203.0.113.7, 10.1.2.3, 127.0.0.1',
+      ...{ 'x-forwarded-proto': 'https', 'x-forwarded-host': 'api.example' },
+      'cf-connecting-ip': '10.9.9.9',
+    });
+  });
+
   it('needs a key with jobs:write for the endpoint, and one of its owner', async () => {
     const platform = await startBalanced();
     await platform.addWorker(mirror);
