@@ -1,5 +1,6 @@
 // The one way to make a log: pino, JSON lines, with everything that could be a key taken out.
 import { type DestinationStream, type Logger, pino } from 'pino';
+import { escapeControls, limitText } from './printable.ts';
 
 export type Log = Logger;
 
@@ -13,18 +14,33 @@ export interface LogOptions {
   level?: string;
   /** Where the lines go. Default: standard error, so that standard output stays for results. */
   destination?: DestinationStream;
+  /** Of each text in a line, so that others cannot fill the log. Default: no limit. */
+  maxTextChars?: number;
 }
 
-export function createLog({ level = 'info', destination }: LogOptions = {}): Log {
+export function createLog({ level = 'info', destination, maxTextChars }: LogOptions = {}): Log {
   return pino(
     {
       level,
       base: null,
       redact: { paths: SECRET_PATHS, censor: '[key]' },
-      hooks: { streamWrite: (line) => line.replaceAll(ANY_KEY, '[key]') },
+      hooks: { streamWrite: (line) => escapeControls(line.replaceAll(ANY_KEY, '[key]')) },
+      ...(maxTextChars !== undefined && limitTexts(maxTextChars)),
     },
     destination ?? pino.destination({ dest: 2, sync: true }),
   );
 }
 
 export const silentLog: Log = pino({ level: 'silent' });
+
+function limitTexts(maxChars: number) {
+  const limit = (members: object) =>
+    Object.fromEntries(
+      Object.entries(members).map(([name, value]: [string, unknown]) => [
+        name,
+        typeof value === 'string' ? limitText(value, maxChars) : value,
+      ]),
+    );
+  const describeError = (error: Error) => limit(pino.stdSerializers.err(error));
+  return { formatters: { log: limit }, serializers: { err: describeError } };
+}

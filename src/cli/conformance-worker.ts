@@ -8,6 +8,7 @@ import { CommandError, EXIT } from './command.ts';
 import { inheritEnvironment } from './config.ts';
 import type { ConformanceValues } from './conformance.ts';
 import { chooseAreas } from './conformance-areas.ts';
+import { printNote } from './output.ts';
 import { packageVersion } from './package-info.ts';
 import { listenForStop } from './stop-signals.ts';
 
@@ -58,7 +59,7 @@ export async function checkWorker(test: WorkerUnderTest): Promise<Row[]> {
           exitCode: exit.promise,
           startAnother: start,
         }
-      : { terminate: () => void process.stderr.write('Now send SIGTERM to the worker.\n') };
+      : { terminate: () => printNote('Now send SIGTERM to the worker.\n') };
   const { check, stand } = await open(
     {
       ...{ host, port, carrier: values.link ?? 'http', log },
@@ -128,7 +129,7 @@ function startWorker(
   const exitCode = once(child, 'exit').then(
     ([code]) => code,
     (error: Error) => {
-      process.stderr.write(`${program}: ${error.message}\n`);
+      printNote(`${program}: ${error.message}\n`);
       return null;
     },
   );
@@ -146,7 +147,7 @@ function startWorker(
 
 function tellAddresses(environment: Readonly<Record<string, string>>): void {
   const lines = Object.entries(environment).map(([name, value]) => `${name}=${value}`);
-  process.stderr.write(`Start the worker with\n${lines.map((line) => `  ${line}\n`).join('')}`);
+  printNote(`Start the worker with\n${lines.map((line) => `  ${line}\n`).join('')}`);
 }
 
 async function meetWorker(stand: Stand, ms: number, exit: Promise<number | null>): Promise<void> {

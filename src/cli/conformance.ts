@@ -15,6 +15,7 @@ import {
   text,
   UsageError,
 } from './options.ts';
+import { print } from './output.ts';
 import { createTerminalLog, logLevelOption } from './terminal-log.ts';
 
 const options = {
@@ -121,7 +122,7 @@ async function run(args: readonly string[]): Promise<number> {
     throw new UsageError('--link is of --protocol millrace');
   const log = createTerminalLog(values.logLevel);
   const onRow = (row: Row) => {
-    if (!json) process.stdout.write(describeRow(row));
+    if (!json) void print(describeRow(row));
   };
   const rows = asPlatform
     ? await checkWorker({ values, command: positionals, log, onRow })
@@ -129,7 +130,7 @@ async function run(args: readonly string[]): Promise<number> {
   const holds = rows.every(({ result }) => result !== 'fails');
   const side = asPlatform ? 'worker' : 'platform';
   const report = { protocol, side, holds, checks: rows };
-  process.stdout.write(json ? `${JSON.stringify(report, null, 2)}\n` : summarize(rows));
+  void print(json ? `${JSON.stringify(report, null, 2)}\n` : summarize(rows));
   return holds ? EXIT.ok : EXIT.failed;
 }
 

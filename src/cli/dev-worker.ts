@@ -3,7 +3,7 @@ import type { Device } from '../wire/worker-link.ts';
 import { WorkerProcess } from '../worker/supervisor/worker-process.ts';
 import { inheritWithoutKeys } from './config.ts';
 import { launcherPath } from './package-info.ts';
-import { showLogLines } from './terminal-log.ts';
+import { readLogEntry, showLogLines } from './terminal-log.ts';
 import { DEVICE_SET_VARIABLE } from './worker-flags.ts';
 
 export interface DevWorkerOptions {
@@ -30,7 +30,8 @@ export function startDevWorker(options: DevWorkerOptions): WorkerProcess {
   });
 }
 
+/** What a library or a child process of the handler wrote becomes an entry of the log too. */
 function showWorkerLine(endpoint: string, line: string): void {
-  const isEntry = line.startsWith('{"level":');
-  showLogLines(`${isEntry ? `{"endpoint":"${endpoint}",${line.slice(1)}` : line}\n`);
+  const entry = readLogEntry(line) ?? { level: 30, time: Date.now(), msg: line };
+  showLogLines(`${JSON.stringify({ ...entry, endpoint })}\n`);
 }

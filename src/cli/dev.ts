@@ -13,6 +13,7 @@ import { FolderWatch } from './folder-watch.ts';
 import { findHandlers } from './handler-files.ts';
 import { useKeyFile } from './key-file.ts';
 import { parseOptions, text, UsageError } from './options.ts';
+import { print } from './output.ts';
 import { packageVersion } from './package-info.ts';
 import { maxAttemptsOption, openPlatform, type Platform, portOption } from './platform.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from './stop-signals.ts';
@@ -137,7 +138,7 @@ async function serve(options: Terms): Promise<void> {
     if (started !== 'leaving') {
       const { url } = platform;
       const terms = { version: packageVersion(), url, key, dataNote };
-      process.stdout.write(renderBanner({ ...terms, endpoints: handlers.list() }));
+      void print(renderBanner({ ...terms, endpoints: handlers.list() }));
     }
     await signals.first;
     log.info('letting running jobs end; Ctrl-C again ends at once');

@@ -11,6 +11,7 @@ import { inheritEnvironment, readVariable } from './config.ts';
 import { readPerWorker } from './device-plan.ts';
 import { renderBlock } from './help.ts';
 import { flag, parseOptions, text, UsageError } from './options.ts';
+import { print } from './output.ts';
 import { packageVersion } from './package-info.ts';
 
 const NODE_MAJOR = 24;
@@ -78,7 +79,7 @@ async function run(args: readonly string[]): Promise<number> {
   if (positionals[0] !== undefined) throw new UsageError(`${positionals[0]}: takes no arguments`);
   const perWorker = readPerWorker(values.gpusPerWorker);
   const findings = await examine({ ...values, perWorker });
-  process.stdout.write(values.json ? `${toJson(findings)}\n` : describe(findings));
+  void print(values.json ? `${toJson(findings)}\n` : describe(findings));
   return findings.healthy ? EXIT.ok : EXIT.failed;
 }
 

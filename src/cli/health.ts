@@ -3,6 +3,7 @@
 import { get } from 'node:http';
 import { type Command, CommandError, EXIT } from './command.ts';
 import { flag, integer, parseOptions, text, UsageError } from './options.ts';
+import { print } from './output.ts';
 
 /** An answer is a few hundred bytes; more than this comes from something else. */
 const MAX_ANSWER_BYTES = 65_536;
@@ -63,7 +64,7 @@ async function run(args: readonly string[]): Promise<number> {
   const host = LOOPBACK[healthHost] ?? healthHost;
   const path = values.ready ? '/readyz' : '/healthz';
   const { status, body } = await ask({ host, port, path, timeoutMs });
-  process.stdout.write(`${body}\n`);
+  void print(`${body}\n`);
   return status === 200 ? EXIT.ok : EXIT.failed;
 }
 

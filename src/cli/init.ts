@@ -11,6 +11,7 @@ import { basename, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type Command, CommandError, EXIT } from './command.ts';
 import { flag, parseOptions, text, UsageError } from './options.ts';
+import { print } from './output.ts';
 import { packageRoot, readPackageInfo } from './package-info.ts';
 
 const TEMPLATE = fileURLToPath(new URL('./init-template/', import.meta.url));
@@ -60,7 +61,7 @@ async function run(args: readonly string[]): Promise<number> {
   const written = writeProject(folder, chooseOrigin(values.from));
   const enter =
     folder === process.cwd() ? '' : `cd ${relative(process.cwd(), folder) || folder} && `;
-  process.stdout.write(
+  void print(
     `${written.map((file) => `  ${file}`).join('\n')}\n\nNext: ${enter}npm install && npm test && npm start\n`,
   );
   return EXIT.ok;

@@ -12,6 +12,7 @@ import {
   text,
   UsageError,
 } from './options.ts';
+import { print } from './output.ts';
 
 const options = {
   ...clientOptions,
@@ -106,9 +107,9 @@ async function listJobs({ client, values }: Request): Promise<number> {
     ...(status !== undefined && { status }),
     ...(cursor !== undefined && { cursor }),
   });
-  if (values.json) return print(JSON.stringify(page));
+  if (values.json) return printLine(JSON.stringify(page));
   const next = page.cursor === undefined ? [] : [`more: --cursor ${page.cursor}`];
-  return print([...page.jobs.map(describeJob), ...next].join('\n') || 'no jobs');
+  return printLine([...page.jobs.map(describeJob), ...next].join('\n') || 'no jobs');
 }
 
 function describeJob({ attempt, executionTime, id, status, submittedAt }: JobSummary): string {
@@ -121,7 +122,7 @@ async function showJob({ client, job, values }: Request): Promise<number> {
 }
 
 function showRecord(record: JobRecord, values: Values): number {
-  return print(values.json ? JSON.stringify(record) : JSON.stringify(record, null, 2));
+  return printLine(values.json ? JSON.stringify(record) : JSON.stringify(record, null, 2));
 }
 
 async function submitJob({ client, values }: Request): Promise<number> {
@@ -129,7 +130,9 @@ async function submitJob({ client, values }: Request): Promise<number> {
   const options = webhook === undefined ? {} : { webhook };
   const reference = await client.run(readInput(values.input), options);
   if (!values.wait) {
-    return print(values.json ? JSON.stringify(reference) : `${reference.id}  ${reference.status}`);
+    return printLine(
+      values.json ? JSON.stringify(reference) : `${reference.id}  ${reference.status}`,
+    );
   }
   await streamJob({ client, values, job: reference.id });
   const record = await client.status(reference.id);
@@ -138,7 +141,7 @@ async function submitJob({ client, values }: Request): Promise<number> {
 }
 
 async function streamJob({ client, job }: Request): Promise<number> {
-  for await (const { output } of client.stream(job)) print(JSON.stringify(output));
+  for await (const { output } of client.stream(job)) printLine(JSON.stringify(output));
   return EXIT.ok;
 }
 
@@ -151,22 +154,24 @@ async function retryJob({ client, job, values }: Request): Promise<number> {
 }
 
 function showReference(reference: { id: string; status: string }, values: Values): number {
-  return print(values.json ? JSON.stringify(reference) : `${reference.id}  ${reference.status}`);
+  return printLine(
+    values.json ? JSON.stringify(reference) : `${reference.id}  ${reference.status}`,
+  );
 }
 
 async function purgeQueue({ client, values }: Request): Promise<number> {
   const answer = await client.purgeQueue();
-  return print(values.json ? JSON.stringify(answer) : `${answer.removed} removed`);
+  return printLine(values.json ? JSON.stringify(answer) : `${answer.removed} removed`);
 }
 
 async function showHealth({ client, values }: Request): Promise<number> {
   const health = await client.health();
-  if (values.json) return print(JSON.stringify(health));
+  if (values.json) return printLine(JSON.stringify(health));
   const lines = Object.entries(health).map(([name, counts]) => {
     const each = Object.entries(counts).map(([state, count]) => `${state} ${count}`);
     return `${name}: ${each.join(', ')}`;
   });
-  return print(lines.join('\n'));
+  return printLine(lines.join('\n'));
 }
 
 function readInput(given: string | undefined): object {
@@ -181,7 +186,7 @@ function readInput(given: string | undefined): object {
   throw new UsageError('--input: must be a JSON object');
 }
 
-function print(line: string): number {
-  process.stdout.write(`${line}\n`);
+function printLine(line: string): number {
+  void print(`${line}\n`);
   return EXIT.ok;
 }

@@ -13,6 +13,7 @@ import {
   text,
   UsageError,
 } from './options.ts';
+import { print } from './output.ts';
 
 const options = {
   ...clientOptions,
@@ -106,7 +107,7 @@ async function run(args: readonly string[]): Promise<number> {
   if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
   const caller = connectCaller(values);
   const shown = await callPlatform(() => action.act({ caller, values, id: id ?? '' }));
-  process.stdout.write(`${shown}\n`);
+  void print(`${shown}\n`);
   return EXIT.ok;
 }
 

@@ -2,6 +2,7 @@
 import { callPlatform, clientOptions, connect } from './client-options.ts';
 import { type Command, EXIT } from './command.ts';
 import { flag, parseOptions, requiredText, UsageError } from './options.ts';
+import { print, printStyled } from './output.ts';
 import { formatLogLine } from './terminal-log.ts';
 
 const options = {
@@ -56,10 +57,10 @@ async function run(args: readonly string[]): Promise<number> {
 
 function show(lines: string, isPretty: boolean): void {
   if (!isPretty) {
-    process.stdout.write(lines);
+    void print(lines);
     return;
   }
   for (const line of lines.split('\n')) {
-    if (line !== '') process.stdout.write(`${formatLogLine(line)}\n`);
+    if (line !== '') printStyled(`${formatLogLine(line)}\n`);
   }
 }

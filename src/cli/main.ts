@@ -3,6 +3,7 @@
 import { type Command, CommandError, EXIT } from './command.ts';
 import { renderBlock, renderHelp } from './help.ts';
 import { asksForHelp, UsageError } from './options.ts';
+import { print, printNote } from './output.ts';
 import { packageVersion } from './package-info.ts';
 
 interface Entry {
@@ -85,7 +86,7 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
 export async function main(args: readonly string[]): Promise<number> {
   const [word, ...rest] = args;
   if (word === '--version' || word === '-v' || word === 'version') {
-    process.stdout.write(`${packageVersion()}\n`);
+    void print(`${packageVersion()}\n`);
     return EXIT.ok;
   }
   if (word === undefined || word === '--help' || word === '-h' || word === 'help') {
@@ -97,7 +98,7 @@ export async function main(args: readonly string[]): Promise<number> {
   }
   try {
     const command = await entry.load();
-    if (asksForHelp(rest)) return print(renderHelp(command));
+    if (asksForHelp(rest)) return printHelp(renderHelp(command));
     return await command.run(rest);
   } catch (error) {
     return explain(error, word);
@@ -106,10 +107,10 @@ export async function main(args: readonly string[]): Promise<number> {
 
 async function showHelp(word: string | undefined, isMistake: boolean): Promise<number> {
   const entry = word !== undefined && Object.hasOwn(COMMANDS, word) ? COMMANDS[word] : undefined;
-  if (entry) return print(renderHelp(await entry.load()));
+  if (entry) return printHelp(renderHelp(await entry.load()));
   if (word !== undefined) return complain(`${word}: there is no such command`, '');
-  if (!isMistake) return print(overview());
-  process.stderr.write(overview());
+  if (!isMistake) return printHelp(overview());
+  printNote(overview());
   return EXIT.usage;
 }
 
@@ -128,8 +129,8 @@ function overview(): string {
   ].join('\n');
 }
 
-function print(text: string): number {
-  process.stdout.write(text);
+function printHelp(text: string): number {
+  void print(text);
   return EXIT.ok;
 }
 
@@ -137,12 +138,12 @@ function explain(error: unknown, word: string): number {
   if (error instanceof UsageError) return complain(error.message, word);
   const known = error instanceof CommandError;
   const text = error instanceof Error ? (known ? error.message : error.stack) : String(error);
-  process.stderr.write(`millrace ${word}: ${text}\n`);
+  printNote(`millrace ${word}: ${text}\n`);
   return known ? error.exitCode : EXIT.failed;
 }
 
 function complain(message: string, word: string): number {
   const name = ['millrace', word].filter(Boolean).join(' ');
-  process.stderr.write(`${name}: ${message}\nSee \`${name} --help\`.\n`);
+  printNote(`${name}: ${message}\nSee \`${name} --help\`.\n`);
   return EXIT.usage;
 }

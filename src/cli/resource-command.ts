@@ -15,6 +15,7 @@ import {
   text,
   UsageError,
 } from './options.ts';
+import { print } from './output.ts';
 import { formatTable } from './table.ts';
 
 export const listOptions = {
@@ -88,7 +89,7 @@ export async function runAction<Table extends OptionTable>(run: ActionRun<Table>
   if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
   const caller = connect(values);
   const shown = await callPlatform(() => action.act({ caller, values, id: id ?? '' }));
-  process.stdout.write(`${shown}\n`);
+  void print(`${shown}\n`);
   return EXIT.ok;
 }
 

@@ -5,6 +5,7 @@ import type { Chunk } from '../wire/chunk.ts';
 import { ChunkJoiner } from '../wire/chunk-joiner.ts';
 import type { Outcome } from '../wire/worker-link.ts';
 import type { ChunkMessage, ExecutionEnd, ExecutionSink } from '../worker/executor.ts';
+import { print, printNote } from './output.ts';
 import { showLogLines } from './terminal-log.ts';
 
 export interface RunOutputOptions {
@@ -67,7 +68,7 @@ export class RunOutput {
   /** Prints how it ended; resolves when everything was written. */
   async finish({ outcome, output }: ExecutionEnd): Promise<void> {
     if (this.#format === 'events') this.#print(describeEnd(outcome, output));
-    else if (outcome.kind !== 'completed') process.stderr.write(`${explainEnd(outcome)}\n`);
+    else if (outcome.kind !== 'completed') printNote(`${explainEnd(outcome)}\n`);
     else if (output && this.#chunks === 0) this.#print(Buffer.from(output).toString());
     await this.#written;
   }
@@ -90,15 +91,12 @@ export class RunOutput {
   #showProgress(value: Uint8Array): void {
     const json = Buffer.from(value).toString();
     if (this.#format === 'events') this.#print(`{"type":"progress","value":${json}}`);
-    else process.stderr.write(`progress: ${json}\n`);
+    else printNote(`progress: ${json}\n`);
   }
 
   #print(line: string): void {
     if (this.#isBroken) return;
-    const gone = new Promise<void>((resolve) => {
-      process.stdout.write(`${line}\n`, () => resolve());
-    });
-    this.#written = Promise.all([this.#written, gone]).then(() => {});
+    this.#written = Promise.all([this.#written, print(`${line}\n`)]).then(() => {});
   }
 }
 

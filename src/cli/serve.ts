@@ -9,6 +9,7 @@ import { grpcOptions, readGrpcPort } from './grpc-port.ts';
 import { httpBoundOptions, readHttpBounds } from './http-bounds.ts';
 import { useKeyFile } from './key-file.ts';
 import { flag, integer, list, parseOptions, text, UsageError } from './options.ts';
+import { print } from './output.ts';
 import { packageVersion } from './package-info.ts';
 import { readPem } from './pem-file.ts';
 import { maxAttemptsOption, openPlatform, type Platform, portOption } from './platform.ts';
@@ -214,7 +215,7 @@ async function run(args: readonly string[]): Promise<number> {
     const declared = names.length > 0 ? `Endpoints: ${names.join(', ')}` : NO_ENDPOINTS;
     const ready = `Millrace ${packageVersion()} is ready at ${platform.url}`;
     const grpc = platform.grpcUrl === undefined ? [] : [`Workers over gRPC at ${platform.grpcUrl}`];
-    process.stdout.write(`${[ready, ...grpc, declared, ...keyLines].join('\n')}\n`);
+    void print(`${[ready, ...grpc, declared, ...keyLines].join('\n')}\n`);
     await signals.first;
     log.info('ending');
   } finally {

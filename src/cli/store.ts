@@ -6,6 +6,7 @@ import { explainFailure, nameStorageFailure } from '../store/sqlite-errors.ts';
 import { backUpStore, describeStore, type StoreFiles } from '../store/store-files.ts';
 import { type Command, CommandError, EXIT } from './command.ts';
 import { flag, type OptionValues, parseOptions, text, UsageError } from './options.ts';
+import { print, printNote } from './output.ts';
 import { formatTable } from './table.ts';
 
 const MB = 1_048_576;
@@ -88,18 +89,16 @@ async function check(path: string, { json, quick }: Values): Promise<number> {
     ...{ path, depth: quick ? 'quick' : 'full', signal: interrupted.signal },
     onProgress: (read, total) => {
       const done = Math.min(read, total);
-      process.stderr.write(`checked ${toMegabytes(done)} of ${toMegabytes(total)} MB\n`);
+      printNote(`checked ${toMegabytes(done)} of ${toMegabytes(total)} MB\n`);
     },
   });
   if (interrupted.signal.aborted) return EXIT.interrupted;
   if (!isComplete) throw new CommandError(`${path}: the check ended early`);
   const lines = problems.length === 0 ? [`${path}: no damage found`] : problems;
   const isSound = problems.length === 0;
-  process.stdout.write(
-    json ? `${JSON.stringify({ path, isSound, problems })}\n` : `${lines.join('\n')}\n`,
-  );
+  void print(json ? `${JSON.stringify({ path, isSound, problems })}\n` : `${lines.join('\n')}\n`);
   if (isSound) return EXIT.ok;
-  process.stderr.write(`millrace store: ${path} is damaged. ${WHAT_TO_DO}\n`);
+  printNote(`millrace store: ${path} is damaged. ${WHAT_TO_DO}\n`);
   return EXIT.failed;
 }
 
@@ -109,7 +108,7 @@ const WHAT_TO_DO =
 
 function info(path: string, { json }: Values): number {
   const files = attempt(path, () => describeStore(path));
-  process.stdout.write(`${json ? JSON.stringify({ path, ...files }) : describe(path, files)}\n`);
+  void print(`${json ? JSON.stringify({ path, ...files }) : describe(path, files)}\n`);
   return EXIT.ok;
 }
 
@@ -138,7 +137,7 @@ function backUp(path: string, target: string, { json }: Values): number {
   const shown = json
     ? JSON.stringify({ file: target, bytes: size })
     : `${target}  ${toMegabytes(size)} MB`;
-  process.stdout.write(`${shown}\n`);
+  void print(`${shown}\n`);
   return EXIT.ok;
 }
 

@@ -16,6 +16,7 @@ import { inheritWithoutKeys, listKeys, readVariable } from './config.ts';
 import { planWorkers } from './device-plan.ts';
 import { openHealthPort } from './health-port.ts';
 import { UsageError } from './options.ts';
+import { printNote } from './output.ts';
 import { launcherPath } from './package-info.ts';
 import { openLink, planLink } from './platform-link.ts';
 import { listenForStop, type StopSignals } from './stop-signals.ts';
@@ -100,7 +101,7 @@ async function oversee(
   if (end.name === 'left') return end.isClean ? EXIT.ok : EXIT.failed;
   if (end.isUnfit) throw new UnfitError(end.reason);
   if (end.isFinal) throw new CommandError(end.reason);
-  process.stderr.write(`millrace worker: gave up, no worker could be started: ${end.reason}\n`);
+  printNote(`millrace worker: gave up, no worker could be started: ${end.reason}\n`);
   return EXIT.gaveUp;
 }
 

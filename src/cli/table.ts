@@ -1,4 +1,5 @@
 // Rows in columns, for people.
+import { escapeControls } from '../base/printable.ts';
 
 const GAP = '  ';
 
@@ -7,7 +8,7 @@ export function formatTable(
   titles: readonly string[],
   rows: readonly (readonly string[])[],
 ): string {
-  const all = [titles, ...rows];
+  const all = [titles, ...rows].map((row) => row.map(flatten));
   const widths = titles.map((_, column) =>
     Math.max(...all.map((row) => Array.from(row[column] ?? '').length)),
   );
@@ -22,7 +23,10 @@ export function formatTable(
 }
 
 /** A line break would end the row. */
+function flatten(cell: string): string {
+  return escapeControls(cell.replaceAll(/[\t\n\r ]+/g, ' '));
+}
+
 function fill(cell: string, width: number): string {
-  const line = cell.replaceAll(/\s+/g, ' ');
-  return line + ' '.repeat(Math.max(0, width - Array.from(line).length));
+  return cell + ' '.repeat(Math.max(0, width - Array.from(cell).length));
 }

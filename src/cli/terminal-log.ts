@@ -3,6 +3,7 @@
 import { styleText } from 'node:util';
 import type { DestinationStream } from 'pino';
 import { createLog, type Log } from '../base/log.ts';
+import { escapeControls } from '../base/printable.ts';
 import { choice } from './options.ts';
 import { isOnRunPod } from './runpod.ts';
 
@@ -21,6 +22,9 @@ export function logLevelOption<Level extends (typeof LOG_LEVELS)[number]>(fallba
 /** Members that the short line shows by itself, or that say nothing to somebody who watches. */
 const SHOWN_APART = new Set(['level', 'time', 'msg', 'err', 'pid', 'hostname', 'name', 'endpoint']);
 
+/** Of one text in a log line; what is longer is cut. */
+const MAX_TEXT_CHARS = 16_384;
+
 /** Of what is longer, that platform's own client leaves the middle out. */
 const RUNPOD_MESSAGE_LENGTH = 4_096;
 
@@ -38,13 +42,13 @@ const LEVELS: Readonly<
 /** A log on standard error, in the form that whoever reads it can use. */
 export function createTerminalLog(level: string): Log {
   const format = chooseFormat();
-  if (!format) return createLog({ level });
+  if (!format) return createLog({ level, maxTextChars: MAX_TEXT_CHARS });
   const destination: DestinationStream = {
     write: (line) => {
       process.stderr.write(`${format(line)}\n`);
     },
   };
-  return createLog({ level, destination });
+  return createLog({ level, destination, maxTextChars: MAX_TEXT_CHARS });
 }
 
 /** Writes lines that are log lines already (NDJSON) to standard error, in the log's own form. */
@@ -52,7 +56,7 @@ export function showLogLines(lines: Uint8Array | string): void {
   const text = Buffer.from(lines).toString();
   const format = chooseFormat();
   if (!format) {
-    process.stderr.write(text);
+    process.stderr.write(escapeControls(text));
     return;
   }
   const each = text.split('\n').filter((line) => line !== '');
@@ -67,25 +71,27 @@ function chooseFormat(): ((line: string) => string) | undefined {
 
 /** One JSON log line as people read it; anything else as it is. */
 export function formatLogLine(line: string): string {
-  const entry = parseEntry(line);
-  if (!entry) return line.trimEnd();
+  const entry = readLogEntry(line);
+  if (!entry) return escapeControls(line.trimEnd());
   const { mark, style } = LEVELS[Number(entry['level'])] ?? { mark: 'info', style: 'cyan' };
   const at = entry['time'];
   const time =
     typeof at === 'number' ? styleText('gray', new Date(at).toLocaleTimeString('en-GB')) : '';
-  const endpoint = typeof entry['endpoint'] === 'string' ? entry['endpoint'] : '';
+  const endpoint = typeof entry['endpoint'] === 'string' ? escapeControls(entry['endpoint']) : '';
   const head = [time, styleText(style, mark.padEnd(5)), endpoint];
   const rest = Object.entries(entry)
     .filter(([name]) => !SHOWN_APART.has(name))
-    .map(([name, value]) => styleText('gray', `${name}=${showValue(value)}`));
-  const text = [...head, String(entry['msg'] ?? ''), ...rest].filter(Boolean).join(' ');
+    .map(([name, value]) => styleText('gray', escapeControls(`${name}=${showValue(value)}`)));
+  const text = [...head, escapeControls(String(entry['msg'] ?? '')), ...rest]
+    .filter(Boolean)
+    .join(' ');
   const stack = readStack(entry['err']);
   return stack ? `${text}\n${stack}` : text;
 }
 
 /** One JSON log line as RunPod's viewer reads it, which finds the lines of a job by `requestId`. */
 export function formatRunPodLine(line: string): string {
-  const { err, job, level, msg, time: _, ...rest } = parseEntry(line) ?? { msg: line.trimEnd() };
+  const { err, job, level, msg, time: _, ...rest } = readLogEntry(line) ?? { msg: line.trimEnd() };
   const details = Object.entries(rest).map(([name, value]) => `${name}=${showValue(value)}`);
   const text = [String(msg ?? ''), ...details].filter(Boolean).join(' ');
   const stack = readStack(err);
@@ -104,7 +110,8 @@ function cutMiddle(text: string, maxLength: number): string {
   return `${text.slice(0, Math.ceil(half))}…${text.slice(-Math.floor(half))}`;
 }
 
-function parseEntry(line: string): Record<string, unknown> | undefined {
+/** Undefined if the line is no entry of a log. */
+export function readLogEntry(line: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(line);
     return isRecord(value) && 'level' in value && 'msg' in value ? value : undefined;
@@ -122,7 +129,7 @@ function readStack(error: unknown): string {
   // Its message has the author's stack, if there is one; its own is only of our code.
   const isExplained = error['type'] === 'HandlerNotLoadedError';
   const shown = isExplained ? error['message'] : (error['stack'] ?? error['message']);
-  return String(shown ?? '').replaceAll(/^/gm, '    ');
+  return escapeControls(String(shown ?? '')).replaceAll(/^/gm, '    ');
 }
 
 function showValue(value: unknown): string {

@@ -3,6 +3,7 @@ import { resolve } from 'node:path';
 import { deriveEndpointSecret } from '../queue/webhook-signature.ts';
 import { type Command, CommandError, EXIT } from './command.ts';
 import { parseOptions, text, UsageError } from './options.ts';
+import { print } from './output.ts';
 import {
   locateWebhookSecrets,
   readWebhookSecrets,
@@ -52,6 +53,6 @@ async function run(args: readonly string[]): Promise<number> {
   const secrets = readWebhookSecrets(path);
   if (!secrets) throw new CommandError(`${path} is not there: no platform was started with it yet`);
   const own = secrets.map((secret) => deriveEndpointSecret(secret, endpoint));
-  process.stdout.write(`${own.join('\n')}\n`);
+  void print(`${own.join('\n')}\n`);
   return EXIT.ok;
 }

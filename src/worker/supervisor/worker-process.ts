@@ -1,7 +1,7 @@
 // One worker process seen from outside: started, listened to, told to leave. When another one is to
 // take its place is decided in keeper.ts.
 import { type ChildProcess, spawn } from 'node:child_process';
-import { createInterface } from 'node:readline';
+import { readLines } from '../../base/line-reader.ts';
 import { createTag, endLeftProcesses, TAG_VARIABLE } from '../left-processes.ts';
 import type { WorkerHealth } from '../worker.ts';
 import { type FromWorker, isFromWorker, type ToWorker } from './messages.ts';
@@ -37,6 +37,9 @@ export interface ProcessActivity {
   running: number;
   ended: number;
 }
+
+/** Of one line of its output. */
+const MAX_LINE_CHARS = 65_536;
 
 /** How long a worker may take to answer a question; its event loop carries no handler's code. */
 const ANSWER_MS = 2_000;
@@ -193,7 +196,7 @@ function start(
   // One that ends before it reads is noticed by its end.
   child.stdin?.on('error', () => {}).end(input);
   for (const stream of onLine ? [child.stdout, child.stderr] : []) {
-    if (stream) createInterface(stream).on('line', (line) => onLine?.(line));
+    if (stream && onLine) readLines(stream, { maxChars: MAX_LINE_CHARS, onLine });
   }
   return child;
 }

@@ -28,3 +28,9 @@ it('counts characters, not code units', () => {
     ),
   ).toBe('A   B\n😀   b\nxy  b');
 });
+
+it('escapes control characters, and counts what is shown', () => {
+  expect(formatTable(['A', 'B'], [['\u001b[2J', 'b\u202e']])).toBe(
+    ['A          B', '\\u001b[2J  b\\u202e'].join('\n'),
+  );
+});

@@ -1,6 +1,7 @@
 // Log lines as people read them.
 import { stripVTControlCharacters } from 'node:util';
 import { expect, it } from 'vitest';
+import { createLog } from '../../../src/base/log.ts';
 import { formatLogLine, formatRunPodLine } from '../../../src/cli/terminal-log.ts';
 
 function format(entry: object): string {
@@ -66,4 +67,42 @@ it('leaves the middle out of what is too long for RunPod', () => {
   const { message } = JSON.parse(formatRunPodLine(`begin ${'x'.repeat(9_000)} end`));
   expect(message).toHaveLength(4_096);
   expect(message).toMatch(/^begin x+…x+ end$/);
+});
+
+it.each([
+  [
+    'an entry',
+    JSON.stringify({ level: 30, msg: '\u001b[2J', '\u009b': '\u202e', endpoint: '\u0007' }),
+  ],
+  [
+    'an error',
+    JSON.stringify({ level: 30, msg: 'x', err: { stack: 'Error: \u001b]0;owned\u0007' } }),
+  ],
+  ['a text', '\u001b[31mred\r'],
+])('escapes the control characters of %s', (_, line) => {
+  const shown = stripColours(formatLogLine(line));
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what must not be there.
+  expect(shown).not.toMatch(/[\0-\x08\x0b-\x1f\x7f-\x9f\u202e]/);
+});
+
+/** Takes out our own colours, and no other sequence. */
+function stripColours(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: a colour begins with one.
+  return text.replaceAll(/\x1b\[\d{1,2}m/g, '');
+}
+
+it('is cut where a text is too long, and escapes C1 and bidirectional controls as JSON', () => {
+  const lines: string[] = [];
+  const log = createLog({ maxTextChars: 10, destination: { write: (line) => lines.push(line) } });
+  log.info(
+    { detail: 'x'.repeat(20), name: '\u009b\u202e', err: new Error('y'.repeat(20)) },
+    'heard',
+  );
+  expect(lines[0]).toMatch(/\\u009b\\u202e/);
+  expect(JSON.parse(lines[0] ?? '')).toMatchObject({
+    detail: 'xxxxxxxxxx… (10 more characters)',
+    name: '\u009b\u202e',
+    err: { message: 'yyyyyyyyyy… (10 more characters)' },
+    msg: 'heard',
+  });
 });

@@ -1,0 +1,34 @@
+// Lines of a stream, in whatever pieces they come.
+import { PassThrough } from 'node:stream';
+import { describe, expect, it } from 'vitest';
+import { readLines } from '../../../src/base/line-reader.ts';
+
+async function read(pieces: readonly (string | Buffer)[], maxChars = 100): Promise<string[]> {
+  const stream = new PassThrough();
+  const lines: string[] = [];
+  readLines(stream, { maxChars, onLine: (line) => lines.push(line) });
+  for (const piece of pieces) stream.write(piece);
+  stream.end();
+  await new Promise((resolve) => stream.once('close', resolve));
+  return lines;
+}
+
+describe('readLines', () => {
+  it('joins what comes in pieces, also inside a character', async () => {
+    const [first, rest] = [Buffer.from('é').subarray(0, 1), Buffer.from('é').subarray(1)];
+    expect(await read(['a', 'b\nc', first, rest, '\r\n\nlast'])).toEqual(['ab', 'cé', '', 'last']);
+  });
+
+  it('cuts a line that is too long, so that no line fills the memory', async () => {
+    expect(await read(['x'.repeat(25), '\ny'], 10)).toEqual([
+      'x'.repeat(10),
+      'x'.repeat(10),
+      'xxxxx',
+      'y',
+    ]);
+  });
+
+  it('takes a line of just the limit whole', async () => {
+    expect(await read(['x'.repeat(10), '\ny\n'], 10)).toEqual(['x'.repeat(10), 'y']);
+  });
+});
