@@ -12,8 +12,13 @@ import { findResponse, sendContinue } from './exchanges.ts';
 import { type Flows, UNCOUNTED_BYTES } from './flows.ts';
 import { abortWhenGone } from './problem-reply.ts';
 
-/** Smaller ones are joined at the end: that is faster. */
+/** From here on the memory of what has arrived is given back at once. */
 const LARGE_BYTES = 1_048_576;
+/** Parsing a chunk costs some microseconds, whatever is in it: a body of more must have larger ones. */
+const MAX_TINY_CHUNKS = 4_000;
+const TINY_CHUNK_BYTES = 32;
+/** Of a body of unknown length. */
+const FIRST_BYTES = 4_096;
 /** What a client whose upload was dropped is told to wait, ms. */
 const RETRY_MS = 5_000;
 
@@ -88,6 +93,7 @@ class Upload {
   readonly #claims: Claim[] = [];
   #claimedBytes = UNCOUNTED_BYTES;
   #receivedBytes = 0;
+  #chunks = 0;
   #movedAt = 0;
   #failure: Error | undefined;
   /** Of the bytes, once they are awaited. */
@@ -101,11 +107,11 @@ class Upload {
   async read(): Promise<Buffer> {
     const { announced, payload, request } = this.#options;
     payload.on('error', this.#fail);
-    let body: SmallBody | LargeBody | undefined;
+    let body: GrowingBody | SizedBody | undefined;
     try {
       if (announced > UNCOUNTED_BYTES) await this.#claim(announced);
       sendContinue(payload);
-      body = announced >= LARGE_BYTES ? new LargeBody(announced) : new SmallBody();
+      body = Number.isNaN(announced) ? new GrowingBody() : new SizedBody(announced);
       await this.#receive(body);
       return body.whole();
     } catch (error) {
@@ -139,7 +145,7 @@ class Upload {
     forgetBody(this.#options.request);
   };
 
-  #receive(body: SmallBody | LargeBody): Promise<void> {
+  #receive(body: GrowingBody | SizedBody): Promise<void> {
     const { announced, clock, payload } = this.#options;
     return new Promise((resolve, reject) => {
       const onData = (chunk: Buffer) => {
@@ -168,7 +174,13 @@ class Upload {
   }
 
   #findExcess(): Error | undefined {
-    const { announced, request } = this.#options;
+    const { announced, payload, request } = this.#options;
+    this.#chunks += 1;
+    if (this.#chunks > MAX_TINY_CHUNKS && this.#receivedBytes < this.#chunks * TINY_CHUNK_BYTES) {
+      // The rest would cost as much to throw away.
+      findResponse(payload)?.once('finish', () => payload.socket.destroy());
+      return new ProblemError('malformed', 'The request body comes in too many tiny chunks.');
+    }
     if (this.#receivedBytes > request.routeOptions.bodyLimit)
       return new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE();
     const isLonger = this.#receivedBytes > announced;
@@ -209,35 +221,47 @@ function describeStall(stallMs: number): ProblemError {
   return new ProblemError('request_timeout', detail);
 }
 
-/** Of a length that is not known, or a small one. */
-class SmallBody {
-  #chunks: Buffer[] = [];
+/** Of a length that is not known: copied together as it grows, because it may come a byte at a time. */
+class GrowingBody {
+  #bytes = Buffer.alloc(0);
+  #at = 0;
 
   add(chunk: Buffer): void {
-    this.#chunks.push(chunk);
+    const end = this.#at + chunk.length;
+    if (end > this.#bytes.length) this.#grow(end);
+    this.#bytes.set(chunk, this.#at);
+    this.#at = end;
   }
 
   whole(): Buffer {
-    return Buffer.concat(this.#chunks);
+    return this.#bytes.subarray(0, this.#at);
   }
 
   discard(): void {
-    this.#chunks = [];
+    giveBack(this.#bytes);
+  }
+
+  #grow(bytes: number): void {
+    const old = this.#bytes;
+    this.#bytes = Buffer.allocUnsafeSlow(Math.max(bytes, old.length * 2, FIRST_BYTES));
+    this.#bytes.set(old);
+    giveBack(old);
   }
 }
 
-class LargeBody {
+class SizedBody {
   readonly #bytes: Buffer;
   #at = 0;
 
   constructor(length: number) {
-    this.#bytes = Buffer.allocUnsafeSlow(length);
+    this.#bytes =
+      length >= LARGE_BYTES ? Buffer.allocUnsafeSlow(length) : Buffer.allocUnsafe(length);
   }
 
   add(chunk: Buffer): void {
     this.#bytes.set(chunk, this.#at);
     this.#at += chunk.length;
-    giveBack(chunk);
+    if (this.#bytes.length >= LARGE_BYTES) giveBack(chunk);
   }
 
   whole(): Buffer {

@@ -164,6 +164,30 @@ describe('an honest upload', () => {
     expect(client.text()).toMatch(/^HTTP\/1.1 200 /);
   });
 
+  it('may come in small chunks, unless these are many and tiny', async () => {
+    const platform = await startPlatform();
+    const send = (bytes: number, chunkBytes: number) => {
+      const client = openClient(platform);
+      const text = writeBody(bytes).toString();
+      client.socket.write(writeHead(platform, { headers: ['Transfer-Encoding: chunked'] }));
+      for (let at = 0; at < text.length; at += chunkBytes) {
+        const chunk = text.slice(at, at + chunkBytes);
+        client.socket.write(`${chunk.length.toString(16)}\r\n${chunk}\r\n`);
+      }
+      client.socket.write('0\r\n\r\n');
+      return client;
+    };
+    const few = send(3_000, 1);
+    await (await takeJob(platform)).complete('7');
+    const larger = send(200_000, 40);
+    await (await takeJob(platform)).complete('7');
+    const tiny = send(20_000, 1);
+    await waitUntil(() => [few, larger, tiny].every(({ text }) => text() !== ''));
+    const statuses = [few, larger, tiny].map(({ text }) => text().slice(9, 12));
+    expect(statuses).toEqual(['200', '200', '400']);
+    await tiny.closed;
+  });
+
   it('is not counted any more while its job runs', async () => {
     const platform = await startPlatform({ server: { bounds: SMALL } });
     const answers = Array.from({ length: 6 }, () =>

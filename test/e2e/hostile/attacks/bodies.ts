@@ -130,7 +130,6 @@ export const bodyAttacks: Attack[] = [
   },
   {
     name: 'a body of 2 MB in chunks of one byte',
-    pending: 'size of pieces',
     count: { short: 3, full: 20 },
     answers: ['200', ...REFUSED],
     async send({ count, note, target }) {
