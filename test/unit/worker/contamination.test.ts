@@ -16,13 +16,19 @@ async function start(options = {}) {
   return startThreads({ handlerPath, concurrency: 1, ...options });
 }
 
+/** One of a kind: each takes a new thread. */
+const quick = new Set([
+  ...['JSON', 'Array.prototype', 'Object.prototype', 'Map.prototype', 'globalThis'],
+  ...['performance', 'process', 'console', 'Error'],
+]);
+
 describe('an innocent job', () => {
-  // All members of each, in both ways: test/soak/contamination.test.ts.
+  // All objects, all their members, in both ways: test/soak/contamination.test.ts.
   it('has its own output, or none, whatever the one before it changed', {
     timeout: 60_000,
   }, async () => {
     const { begin } = await start();
-    for (const [target, [method = '']] of targets) {
+    for (const [target, [method = '']] of targets.filter(([name]) => quick.has(name))) {
       await begin({ code: writeChange(target, method, 'fake') }, 3_000).end;
       expectRight(await begin({ value: innocentValue }, 3_000).end);
     }
