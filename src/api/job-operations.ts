@@ -148,6 +148,13 @@ function streamOperation(): Operation {
         description: 'ms to wait for the first chunk, at most',
       },
     ],
+    headers: [
+      {
+        name: 'Last-Event-ID',
+        schema: z.string().exactOptional(),
+        description: 'with `text/event-stream`: same as `after`, and goes before it',
+      },
+    ],
     answers: {
       200: {
         description: 'Chunks, each at most 1,000,000 bytes.',

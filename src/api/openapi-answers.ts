@@ -84,15 +84,16 @@ export function describeAnswers(operation: Operation): Record<string, JsonSchema
 }
 
 function listRefusals({ access, answers, body, method, path, query, refusals = [] }: Operation) {
-  const takesBody = method !== 'GET' && method !== 'HEAD' && !answers['default'];
+  const isPassedOn = answers['default'] !== undefined;
+  const mayHaveBody = method !== 'GET' && method !== 'HEAD' && !isPassedOn;
   const statuses = new Set([
     ...COMMON_STATUSES,
     ...(access === 'open' ? [] : KEY_STATUSES),
     ...(path.includes(':') ? [404] : []),
     // Also where there are no parameters: unknown ones are refused.
     ...(query || OWN_PATHS.test(path) ? [422] : []),
-    ...(body ? BODY_STATUSES : []),
-    ...(takesBody && !body ? NO_BODY_STATUSES : []),
+    ...(body && !isPassedOn ? BODY_STATUSES : []),
+    ...(mayHaveBody && !body ? NO_BODY_STATUSES : []),
     ...refusals,
   ]);
   return [...statuses].sort((a, b) => a - b);

@@ -108,7 +108,7 @@ function convert(
 ): Record<string, JsonSchema> {
   const registry = z.registry<{ id: string }>();
   for (const [id, schema] of Object.entries(schemas)) registry.add(schema, { id });
-  const override = io === 'input' ? refine : refineAnswer;
+  const override = io === 'input' ? refineRequest : refineAnswer;
   const converted = z.toJSONSchema(registry, { ...CONVERSION, override, io, uri: refer });
   return Object.fromEntries(
     Object.entries(converted.schemas).map(([name, schema]) => [name, strip(schema)]),
@@ -129,6 +129,17 @@ function refine({ jsonSchema, zodSchema }: Parameters<Override>[0]): void {
   if (rules.length === 0) return;
   const { description } = jsonSchema;
   jsonSchema.description = [...(description ? [description] : []), ...rules].join('; ');
+}
+
+/** Names defaults in words: generators of clients make required members of those that have a `default`. */
+function refineRequest(context: Parameters<Override>[0]): void {
+  refine(context);
+  const { jsonSchema } = context;
+  if (jsonSchema.default === undefined) return;
+  const said = `Default: ${JSON.stringify(jsonSchema.default)}`;
+  delete jsonSchema.default;
+  const { description } = jsonSchema;
+  jsonSchema.description = description ? `${description}; ${said}` : said;
 }
 
 /** There may be more members in time, but where the rules say that there are no others. */

@@ -1,12 +1,13 @@
 // The OpenAPI document: the operations put together as OpenAPI 3.1 has it.
 import { describeAnswers, describeHeaders, describeProblems } from './openapi-answers.ts';
 import { describeSchema, describeSchemas, type JsonSchema } from './openapi-schemas.ts';
-import { JSON_TYPE, type Operation, type OperationTag } from './operation.ts';
+import { JSON_TYPE, type Operation, type OperationTag, type Parameter } from './operation.ts';
 import { OPERATIONS } from './operations.ts';
 
 export interface OpenApi {
   openapi: string;
   info: JsonSchema;
+  servers: readonly { url: string; description: string }[];
   tags: readonly { name: OperationTag; description: string }[];
   /** Path → method in small letters → operation. */
   paths: Record<string, Record<string, JsonSchema>>;
@@ -45,6 +46,7 @@ export function createOpenApi(version: string): OpenApi {
   return {
     openapi: '3.1.0',
     info: { title: 'Millrace', version, license: { name: 'MIT' }, description: DESCRIPTION },
+    servers: [{ url: '/', description: 'The platform that serves this document' }],
     tags: TAGS,
     security: [{ bearer: [] }, { bareKey: [] }],
     paths,
@@ -62,17 +64,24 @@ export function createOpenApi(version: string): OpenApi {
 
 const PARAMETER = /:([a-z]+)/g;
 
+const PATH_PARAMETERS: Readonly<Record<string, string>> = {
+  endpoint: 'Endpoint ID',
+  job: 'Job ID',
+  pod: 'Pod ID',
+  template: 'Template ID',
+  key: 'ID of the API key, not the key itself',
+  path: 'Rest of the path at the worker',
+};
+
 function describe(operation: Operation): JsonSchema {
-  const { access, body, description, id, path, query = [], summary, tag } = operation;
+  const { access, body, description, headers = [], id, path, query = [], summary, tag } = operation;
   const parameters = [
     ...[...path.matchAll(PARAMETER)].map(([, name]) => ({
-      ...{ name, in: 'path', required: true },
+      ...{ name, in: 'path', required: true, description: PATH_PARAMETERS[name ?? ''] },
       schema: { type: 'string' },
     })),
-    ...query.map(({ description: said, name, schema }) => ({
-      ...{ name, in: 'query', description: said },
-      schema: describeSchema(schema),
-    })),
+    ...query.map((parameter) => describeParameter('query', parameter)),
+    ...headers.map((parameter) => describeParameter('header', parameter)),
   ];
   return {
     ...{ operationId: id, tags: [tag], summary },
@@ -82,9 +91,16 @@ function describe(operation: Operation): JsonSchema {
     ...(body && {
       requestBody: {
         required: body.presence !== 'optional',
-        content: { [JSON_TYPE]: { schema: describeSchema(body.schema) } },
+        content: { [body.mediaType ?? JSON_TYPE]: { schema: describeSchema(body.schema) } },
       },
     }),
     responses: describeAnswers(operation),
   };
+}
+
+function describeParameter(
+  place: 'query' | 'header',
+  { description, name, schema }: Parameter,
+): JsonSchema {
+  return { name, in: place, description, schema: describeSchema(schema) };
 }

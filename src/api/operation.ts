@@ -17,7 +17,7 @@ export type OperationTag =
 /** Other paths have the shapes of other services, or are asked by probes and scrapers. */
 export const OWN_PATHS = /^\/v[12]\//;
 
-export interface QueryParameter {
+export interface Parameter {
   name: string;
   /** With its default. */
   schema: z.ZodType;
@@ -48,9 +48,12 @@ export interface Operation {
   access: RouteAccess;
   summary: string;
   description?: string;
-  query?: readonly QueryParameter[];
+  query?: readonly Parameter[];
+  headers?: readonly Parameter[];
   body?: {
     schema: z.ZodType;
+    /** Default: JSON. */
+    mediaType?: string;
     /** Default: it has to be there. */
     presence?: 'required' | 'optional';
   };
@@ -61,9 +64,11 @@ export interface Operation {
 }
 
 export const JSON_TYPE = 'application/json';
+/** Of bodies that the platform passes on unread. */
+export const ANY_TYPE = '*/*';
 
 /** The parameters of every list. */
-export const PAGE_PARAMETERS: readonly QueryParameter[] = [
+export const PAGE_PARAMETERS: readonly Parameter[] = [
   {
     name: 'cursor',
     schema: z.string().exactOptional(),

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { platformState } from '../wire/answers.ts';
 import { LB_BASE } from '../wire/routes.ts';
-import { answerJson, JSON_TYPE, type Operation } from './operation.ts';
+import { ANY_TYPE, answerJson, JSON_TYPE, type Operation } from './operation.ts';
 
 /** Where the document itself is served. */
 export const OPENAPI_PATH = '/openapi.json';
@@ -55,7 +55,19 @@ function passOnOperation(method: string): Operation {
       '`path` is all that follows, slashes, query and body included, and goes to the worker as it came, ' +
       'without the API key. WebSocket upgrades are passed on too. Problems are of the platform when ' +
       'their `code` says so.',
-    answers: { default: { description: 'What the worker answers.' } },
+    ...(hasBody(method) && {
+      body: { schema: z.unknown(), mediaType: ANY_TYPE, presence: 'optional' },
+    }),
+    answers: {
+      default: {
+        description: 'Answer of the worker.',
+        ...(method !== 'HEAD' && { content: { [ANY_TYPE]: z.unknown() } }),
+      },
+    },
     refusals: [502, 504],
   };
+}
+
+function hasBody(method: string): boolean {
+  return ['POST', 'PUT', 'PATCH'].includes(method);
 }

@@ -29,7 +29,12 @@ export const runRequest = z.strictObject({
       (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
       'must be an object',
     )
-    .meta({ type: 'object' }),
+    .meta({
+      type: 'object',
+      // Without it some generators of clients make a type of this that has no members.
+      additionalProperties: true,
+      description: 'Input of the handler',
+    }),
   policy: jobPolicy.exactOptional(),
   webhook: webhook.exactOptional(),
   idempotencyKey: wellFormedText.min(1).max(255).exactOptional(),

@@ -14,13 +14,49 @@ const document = createOpenApi(packageVersion());
 
 const said = z.object({
   operationId: z.string(),
-  parameters: z.array(z.object({ name: z.string(), in: z.string() })).default([]),
+  parameters: z
+    .array(z.object({ name: z.string(), in: z.string(), description: z.string().exactOptional() }))
+    .default([]),
+  requestBody: z.looseObject({}).exactOptional(),
   responses: z.record(z.string(), z.looseObject({})),
 });
 const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, each]) => ({ path, method, ...said.parse(each) })),
 );
 const named = operations.map((operation) => [operation.operationId, operation] as const);
+
+/** What handlers take and give is theirs to say. */
+const FREE = ['JobRecord.output', 'JobRecord.progress', 'ChunkPage[].output'];
+const STATED = ['type', '$ref', 'enum', 'const', 'anyOf', 'oneOf'];
+
+/** Paths of values that may be anything, and of objects whose members are not told. */
+function listVague(schema: unknown, path: string): string[] {
+  const {
+    additionalProperties,
+    anyOf = [],
+    items,
+    oneOf = [],
+    properties,
+    ...rest
+  } = z
+    .looseObject({
+      properties: z.record(z.string(), z.unknown()).exactOptional(),
+      additionalProperties: z.unknown().optional(),
+      items: z.unknown().optional(),
+      anyOf: z.array(z.unknown()).exactOptional(),
+      oneOf: z.array(z.unknown()).exactOptional(),
+    })
+    .parse(schema);
+  const isStated = STATED.some((word) => word in rest) || anyOf.length + oneOf.length > 0;
+  const isOpaque =
+    rest['type'] === 'object' && !properties && (additionalProperties ?? false) === false;
+  return [
+    ...(isStated && !isOpaque ? [] : [path]),
+    ...Object.entries(properties ?? {}).flatMap(([key, each]) => listVague(each, `${path}.${key}`)),
+    ...[...anyOf, ...oneOf].flatMap((each) => listVague(each, path)),
+    ...(items === undefined ? [] : listVague(items, `${path}[]`)),
+  ];
+}
 
 describe('the document', () => {
   it('is the one in docs/openapi.json: `npm run openapi` writes it anew', async () => {
@@ -57,6 +93,29 @@ describe('the document', () => {
     for (const name of Object.keys(schemas ?? {})) {
       expect(ajv.compile({ $ref: `d#/components/schemas/${name}` })).toBeTypeOf('function');
     }
+  });
+
+  it.each(Object.entries(document.components['schemas'] ?? {}))(
+    'says of each value in %s what it may be: generators make `never` or `unknown` of the rest',
+    (name, schema) => {
+      const vague = listVague(schema, name);
+      expect(vague).toEqual(FREE.filter((path) => /^\w+/.exec(path)?.[0] === name));
+    },
+  );
+
+  it('has no defaults in requests: generators make required members of them', () => {
+    const requests = operations.flatMap(({ requestBody }) => requestBody ?? []);
+    expect(requests.length).toBeGreaterThan(8);
+    const text = JSON.stringify(requests);
+    const names = [...text.matchAll(/#\/components\/schemas\/(\w+)/g)].map(([, name = '']) => name);
+    const schemas = names.map((name) => document.components['schemas']?.[name]);
+    expect(JSON.stringify(schemas)).not.toContain('"default":');
+  });
+
+  it('describes every parameter', () => {
+    const parameters = operations.flatMap((operation) => operation.parameters);
+    expect(parameters.length).toBeGreaterThan(50);
+    expect(parameters.filter(({ description }) => description === undefined)).toEqual([]);
   });
 
   it('marks the persistent mount as deprecated', () => {
