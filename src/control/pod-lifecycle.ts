@@ -13,6 +13,10 @@ const FIRST_RESTART_MS = 1_000;
 /** A run as long as this was well: the next unclean end counts as the first. */
 const WELL_AFTER_MS = 60_000;
 
+/** Reasons in the records of workers. */
+const STOPPED_BY_USER = 'its user stopped it';
+const TERMINATED_BY_USER = 'its user terminated it';
+
 const ACTIONS: Readonly<Record<PodStatus, readonly PodAction[]>> = {
   PROVISIONING: ['stop', 'terminate'],
   STARTING: ['stop', 'terminate'],
@@ -61,11 +65,14 @@ export function act(pod: PodState, action: PodAction, now: number): PodState {
     case 'start':
       return { ...begin(pod), status: needsGpus(pod) ? 'PROVISIONING' : 'STARTING' };
     case 'stop':
-      return { ...end(pod, now), status: 'EXITED', desired: 'stopped', stopping: true };
+      return {
+        ...noteUser(end(pod, now), STOPPED_BY_USER),
+        ...{ status: 'EXITED', desired: 'stopped', stopping: true },
+      };
     case 'restart':
       return { ...renewContainer(begin(pod)), status: 'STARTING' };
     case 'terminate':
-      return terminate(pod, now);
+      return noteUser(terminate(pod, now), TERMINATED_BY_USER);
   }
 }
 
@@ -89,7 +96,17 @@ function begin(pod: PodState): PodState {
 }
 
 function end(pod: PodState, now: number): PodState {
-  return { ...pod, failures: 0, retryAt: null, reason: null, endedAt: now };
+  return { ...pod, failures: 0, retryAt: null, reason: reasonOfUser(pod), endedAt: now };
+}
+
+/** A worker is ended by its endpoint: when its user ends it, the record says so. */
+function noteUser(pod: PodState, reason: string): PodState {
+  return pod.endpointId === null ? pod : { ...pod, reason };
+}
+
+/** What a worker's user did to it; null: nothing. */
+export function reasonOfUser({ reason }: Pick<PodState, 'reason'>): string | null {
+  return reason === STOPPED_BY_USER || reason === TERMINATED_BY_USER ? reason : null;
 }
 
 function renewContainer(pod: PodState): PodState {
@@ -133,7 +150,7 @@ function observeUnwanted(
   seen: Container | undefined,
 ): PodState {
   if (seen?.state === 'running') return pod;
-  const reason = pod.status === 'EXITED' ? null : pod.reason;
+  const reason = pod.status === 'EXITED' ? reasonOfUser(pod) : pod.reason;
   return change(pod, { gpus: [], endedRun: lastEndOf(pod, own), reason });
 }
 

@@ -1,11 +1,9 @@
 // A pod as it is shown: the record, put together from what is kept, what is seen and what it uses.
+import { nameInternalHost } from '../base/internal-host.ts';
 import type { Container, ContainerStats } from '../engine/engine.ts';
 import type { PodRecord, PodRuntime, PodStatus } from '../wire/pod.ts';
 import { listActions } from './pod-lifecycle.ts';
 import type { PodState } from './pod-state.ts';
-
-/** Below it pods of one user reach one another by name. */
-const INTERNAL_DOMAIN = 'millrace.internal';
 
 /** Nothing is held for these. */
 const FREE_OF_CHARGE: readonly PodStatus[] = ['EXITED', 'ERROR', 'TERMINATED'];
@@ -30,7 +28,7 @@ export function describePod(sight: PodSight): PodRecord {
     ...{ id: pod.id, name, status, actions: listActions(pod) },
     ...{ image, args, disk, ports, env, registry, mounts },
     ...{ ...(gpu && { gpu }), ...(cpu && { cpu }), cloud, dataCenterId, template },
-    cost: FREE_OF_CHARGE.includes(status) ? 0 : price,
+    cost: FREE_OF_CHARGE.includes(status) || isWaitingForGpus(pod) ? 0 : price,
     locked,
     globalNetworking: describeNetworking(pod, seen),
     runtime: status === 'RUNNING' ? describeRuntime(sight) : null,
@@ -41,12 +39,16 @@ export function describePod(sight: PodSight): PodRecord {
   };
 }
 
+function isWaitingForGpus({ gpus, spec }: PodState): boolean {
+  return spec.gpu !== undefined && gpus.length === 0;
+}
+
 function describeNetworking(
   { id, spec }: PodState,
   seen: Container | undefined,
 ): PodRecord['globalNetworking'] {
   const ip = spec.globalNetworking ? seen?.ip : null;
-  return ip ? { enabled: true, ip, internalDns: `${id}.${INTERNAL_DOMAIN}` } : { enabled: false };
+  return ip ? { enabled: true, ip, internalDns: nameInternalHost(id) } : { enabled: false };
 }
 
 function describeRuntime({ now, pod, seen, stats }: PodSight): PodRuntime {

@@ -4,6 +4,7 @@
 
 import type { ScaledWorker, ScalerInput } from '../wire/decision.ts';
 import type { EndpointType } from '../wire/endpoint.ts';
+import { reasonOfUser } from './pod-lifecycle.ts';
 import type { PodState } from './pod-state.ts';
 import type { SeenWorker } from './work-view.ts';
 
@@ -123,12 +124,14 @@ export class Roster {
     } else if (entry.drainingSince !== null && seen?.draining === false) {
       sighting.undrained.push(pod.id);
     }
+    const reason = reasonOfUser(pod);
     sighting.workers.push({
       id: pod.id,
       state: stateOf(pod, entry, seen),
       jobs: seen?.jobs ?? 0,
       idleSince: entry.idleSince,
       isCurrent: look.isCurrent(pod),
+      ...(reason !== null && { reason }),
     });
   }
 
@@ -164,7 +167,10 @@ export class Roster {
         : findFarewell(pod, drainingSince, circumstances);
     if (reason === undefined) return undefined;
     const isBlameless =
-      drainingSince !== null || isWithoutGpu(pod) || (entry.isAdopted && isClean(pod));
+      drainingSince !== null ||
+      isWithoutGpu(pod) ||
+      reasonOfUser(pod) !== null ||
+      (entry.isAdopted && isClean(pod));
     return { podId: pod.id, reason, isCrash: !isBlameless };
   }
 
@@ -185,7 +191,7 @@ function findEnd(
   { now, silentMs }: Circumstances & Pick<RosterOptions, 'silentMs'>,
 ): string | undefined {
   if (pod.status === 'TERMINATED') return undefined;
-  if (pod.status === 'EXITED') return 'it left by itself';
+  if (pod.status === 'EXITED') return reasonOfUser(pod) ?? 'it left by itself';
   // A container that ended badly would be started again; another worker, with a pause, is better.
   if (pod.status === 'ERROR' || pod.retryAt !== null) return describeFailure(pod);
   if (isWithoutGpu(pod)) {

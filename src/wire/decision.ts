@@ -16,6 +16,8 @@ const scaledWorker = z.object({
   idleSince: z.number().nullable(),
   /** Made as it would be made now; the others are to be replaced. */
   isCurrent: z.boolean(),
+  /** What its user did to it, of a worker that its user stopped or terminated. */
+  reason: z.string().exactOptional(),
 });
 export type ScaledWorker = z.infer<typeof scaledWorker>;
 

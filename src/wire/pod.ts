@@ -190,7 +190,11 @@ export const podRecord = z.object({
   cloud: podCloud,
   dataCenterId: z.string().nullable(),
   template: z.string().nullable(),
-  cost: z.number().describe('USD an hour as it is now; 0 when EXITED or TERMINATED'),
+  cost: z
+    .number()
+    .describe(
+      'USD an hour as it is now; 0 when EXITED, ERROR or TERMINATED, and while it waits for a GPU',
+    ),
   locked: z.boolean(),
   globalNetworking: z.object({
     enabled: z.boolean(),

@@ -1,6 +1,8 @@
 // What the containers, volumes and networks of a platform are called, and the labels by which it finds
 // them again. Pure.
+
 import { z } from 'zod';
+import { nameInternalHost } from '../../base/internal-host.ts';
 import type { ContainerMount, ContainerSpec } from '../engine.ts';
 
 export const PLATFORM_LABEL = 'millrace.platform';
@@ -70,5 +72,6 @@ export function nameNetwork(platform: string, network: string | null): string {
 
 /** Its names for others in its network. */
 export function listAliases(id: string, network: string | null): string[] {
-  return network === null ? [] : [`${id}.millrace.internal`];
+  // The ID itself is no valid host name, and was the only one once.
+  return network === null ? [] : [nameInternalHost(id), `${id}.millrace.internal`];
 }

@@ -107,6 +107,45 @@ describe('GPUs', () => {
   });
 });
 
+describe('a worker whose user ended it', () => {
+  it.each([
+    ['stop', 'its user stopped it'],
+    ['terminate', 'its user terminated it'],
+  ] as const)(
+    'by %s: record and decision say so, and it counts as no crash',
+    async (action, reason) => {
+      const world = await openWorld();
+      const id = await world.createEndpoint({ workersMin: 1 });
+      await world.run(1_000);
+      const [worker] = world.listPods(id);
+      const podId = worker?.id ?? '';
+      await world.platform.pods.act(OWNER, podId, action);
+      await world.run(5_000);
+      expect(world.listPods(id).map((pod) => pod.id)).not.toContain(podId);
+      expect(world.listPods(id)).toHaveLength(1);
+      const record = await world.platform.pods.show(await world.platform.pods.find(OWNER, podId));
+      expect(record).toMatchObject({ status: 'TERMINATED', reason });
+      const decisions = await world.explain(id);
+      const seen = decisions.flatMap(({ input }) =>
+        input.workers.filter((each) => each.id === podId),
+      );
+      expect(seen).toContainEqual(expect.objectContaining({ state: 'draining', reason }));
+      expect(decisions[0]?.input.crashes.streak).toBe(0);
+    },
+  );
+
+  it('is told from one that left by itself', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMin: 1 });
+    await world.run(1_000);
+    const podId = world.listPods(id)[0]?.id ?? '';
+    world.host.end(podId, 0);
+    await world.run(5_000);
+    const record = await world.platform.pods.show(await world.platform.pods.find(OWNER, podId));
+    expect(record).toMatchObject({ status: 'TERMINATED', reason: null });
+  });
+});
+
 describe('a machine that is full', () => {
   const limits = { memoryGb: 9, vcpus: 100, diskGb: 1_000 };
 

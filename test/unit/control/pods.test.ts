@@ -252,7 +252,11 @@ describe('the record', () => {
     expect(await world.pods.show(await world.pods.find(OWNER, id))).toMatchObject({
       ...{ status: 'RUNNING', gpu, cost: 4, startedAt: '2026-01-01T00:00:00.000Z' },
       globalNetworking: {
-        ...{ enabled: true, ip: '10.0.0.7', internalDns: `${id}.millrace.internal` },
+        ...{
+          enabled: true,
+          ip: '10.0.0.7',
+          internalDns: `${id.replace('_', '-')}.millrace.internal`,
+        },
       },
       runtime: {
         uptime: 42,
@@ -265,6 +269,22 @@ describe('the record', () => {
         ports: [{ private: 8_000, public: 38_000, type: 'http', ip: '127.0.0.1' }],
       },
     });
+  });
+
+  it('of one that waits for a GPU says that it costs nothing, and its price as soon as it has one', async () => {
+    const world = await openWorld({ catalog: createCatalog(['g1']) });
+    const gpu = { id: GPU, count: 1 };
+    const first = await world.create({ gpu });
+    await world.settle();
+    const { id } = await world.create({ gpu });
+    await world.settle();
+    const show = async () => world.pods.show(await world.pods.find(OWNER, id));
+    expect(await show()).toMatchObject({
+      ...{ status: 'PROVISIONING', cost: 0, reason: expect.stringContaining('it waits for GPUs') },
+    });
+    await world.pods.act(OWNER, first.id, 'terminate');
+    await world.settle(5_000);
+    expect(await show()).toMatchObject({ status: 'RUNNING', cost: 2 });
   });
 
   it('of one that was stopped says that it costs nothing and uses nothing', async () => {
