@@ -36,7 +36,8 @@ export class StreamCursors {
       await this.#held.get(name);
       const waitMs = Math.max(0, until - clock.now());
       const page = await queue.streams.read({ ...request, waitMs, after: undefined });
-      if (page.chunks.length === 0) return page;
+      // A client that has gone gets nothing, and the end of its answer could not be waited for.
+      if (page.chunks.length === 0 || reply.raw.closed) return page;
       // Another reader may have got these chunks while this one waited for some.
       if (this.#held.has(name)) continue;
       this.#hold(name, reply, { ...request, position: page.position });

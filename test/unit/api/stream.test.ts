@@ -97,6 +97,27 @@ describe('a stream as JSON', () => {
     expect(await (await second).json()).toHaveLength(8);
   });
 
+  it('gives the next reader the chunks of one that left while another had them', async () => {
+    const platform = await startPlatform();
+    const { admin, url } = platform;
+    const id = await submitJob(platform);
+    const large = 'x'.repeat(900_000);
+    const job = await takeJob(platform);
+    for (let n = 0; n < 8; n++) await job.yieldChunks(chunk(large));
+    const first = await openUnread(platform, `/v2/demo/stream/${id}`);
+    const second = request(`${url}/v2/demo/stream/${id}`, { headers: { authorization: admin } });
+    second.on('error', () => {}).end();
+    await once(second, 'finish');
+    await platform.call('/v2/demo/health');
+    const isClosed = new Promise((resolve) => second.once('close', resolve));
+    second.destroy();
+    await isClosed;
+    await platform.call('/v2/demo/health');
+    first.destroy();
+    const third = await platform.call(`/v2/demo/stream/${id}?wait=0`);
+    expect(await third.json()).toHaveLength(8);
+  });
+
   it('from a position gives what comes after it, again and again', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
