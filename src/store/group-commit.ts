@@ -147,14 +147,24 @@ export class GroupCommit {
     this.#onFailure(error);
     const gate = this.#gate;
     const again = new Set<Operation>();
-    if (gate && !gate.isFull && isOutOfSpace(error)) {
-      gate.close();
-      this.#connection.saveSpace();
+    if (gate && !gate.isFull && isOutOfSpace(error) && this.#makeSpace(gate)) {
       for (const operation of operations) if (gate.admits(operation.options)) again.add(operation);
     }
     const unavailable = describeUnavailable(error);
     for (const operation of operations) if (!again.has(operation)) operation.reject(unavailable);
     this.#queue.unshift(...again);
+  }
+
+  /** False where the disk is not just full: then the failure stands for all operations. */
+  #makeSpace(gate: SpaceGate): boolean {
+    try {
+      gate.close();
+      this.#connection.saveSpace();
+      return true;
+    } catch (error) {
+      this.#onFailure(error);
+      return false;
+    }
   }
 
   /** Takes in what the operations themselves ask for, as long as there is room. */

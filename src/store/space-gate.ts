@@ -32,11 +32,11 @@ export class SpaceGate {
     if (this.#isFull) this.#payloadLeft = Math.max(0, this.#payloadLeft - bytes);
   }
 
-  /** The disk is full. Releases the reserve. */
+  /** The disk is full. Releases the reserve. @throws what the system says; then it stays open */
   close(): void {
+    this.#reserve.release();
     if (!this.#isFull) this.#payloadLeft = Math.floor(this.#reserve.bytes * PAYLOAD_SHARE);
     this.#isFull = true;
-    this.#reserve.release();
   }
 
   /** There is space again, and the reserve is held. */

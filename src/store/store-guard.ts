@@ -137,17 +137,24 @@ export class StoreGuard {
     try {
       await this.#driver.testWrite();
     } catch (error) {
-      if (isOutOfSpace(error instanceof StoreUnavailableError ? error.cause : error)) this.#fill();
-      else if (!(error instanceof StoreUnavailableError)) throw error;
-      else return explainFailure(error.code ?? '');
+      if (!(error instanceof StoreUnavailableError)) throw error;
+      if (!isOutOfSpace(error.cause) || !this.#fill()) return explainFailure(error.code ?? '');
     }
     return this.#gate?.isFull ? this.#explainFullDisk() : undefined;
   }
 
-  #fill(): void {
-    if (!this.#gate || this.#gate.isFull) return;
-    this.#gate.close();
-    this.#driver.saveSpace();
+  /** False without a reserve, or where it cannot be released. */
+  #fill(): boolean {
+    if (!this.#gate) return false;
+    if (this.#gate.isFull) return true;
+    try {
+      this.#gate.close();
+      this.#driver.saveSpace();
+      return true;
+    } catch (error) {
+      this.#options.log.error({ err: error }, 'disk reserve not released');
+      return false;
+    }
   }
 
   #explainFullDisk(): string {

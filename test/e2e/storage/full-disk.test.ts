@@ -14,10 +14,10 @@ interface Served {
   url: string;
 }
 
-async function serve(...args: string[]): Promise<Served> {
+async function serve({ reserveMb = 8 } = {}): Promise<Served> {
   const run = place.start([
     ...['serve', '--port', '0', '--data', `${disk.path}/data`, '--endpoint', 'square'],
-    ...['--key-file', 'keys', '--disk-reserve', '8', ...args],
+    ...['--key-file', 'keys', '--disk-reserve', String(reserveMb)],
   ]);
   return { run, url: await run.until('stdout', /is ready at (\S+)\n/) };
 }
@@ -90,6 +90,16 @@ describe.skipIf(!canMountDisks())('a full disk', () => {
     await until(async () => (await call(served, '/readyz')).status === 200);
     expect((await call(served, '/v2/square/run', { input: {} })).status).toBe(200);
     await served.run.until('stderr', /disk has space again/);
+  });
+
+  it('is reported by /readyz without a reserve, too', async () => {
+    const served = await serve({ reserveMb: 0 });
+    disk.fill();
+    await until(async () => (await call(served, '/readyz')).status === 503);
+    const notReady = await readJson(await call(served, '/readyz'));
+    expect(notReady['detail']).toMatch(/the disk is full \(SQLITE_FULL\)/);
+    disk.empty();
+    await until(async () => (await call(served, '/readyz')).status === 200);
   });
 
   it('is no obstacle to a start: what waits is run, reported and read', async () => {

@@ -1,5 +1,5 @@
 // What is written while the disk is full. The disk is a limit of pages here; test/e2e/storage has a real one.
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -103,4 +103,15 @@ it('a release ends the making of a reserve, which holds nothing then', async () 
   reserve.release();
   expect(await making).toBe(false);
   expect(reserve.isHeld).toBe(false);
+});
+
+it('a reserve that cannot be released leaves the failure to those who wrote, and the store goes on', async () => {
+  reserve.release();
+  mkdirSync(join(folder, 'reserve'));
+  const results = await Promise.allSettled([insertLarge(), remove('a')]);
+  expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+  expect(failures.map(({ code }) => code)).toEqual(['SQLITE_FULL', 'UNKNOWN']);
+  expect(gate.isFull).toBe(false);
+  await remove('a');
+  expect(await listIds()).toEqual(['b']);
 });
