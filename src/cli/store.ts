@@ -91,6 +91,9 @@ async function check(path: string, { json, quick }: Values): Promise<number> {
       const done = Math.min(read, total);
       printNote(`checked ${toMegabytes(done)} of ${toMegabytes(total)} MB\n`);
     },
+  }).catch((error: unknown) => {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new CommandError(`${path}: not checked: ${reason}`);
   });
   if (interrupted.signal.aborted) return EXIT.interrupted;
   if (!isComplete) throw new CommandError(`${path}: the check ended early`);

@@ -1,11 +1,12 @@
-// A process that checks a database file and prints each problem as a line of JSON; see integrity.ts.
+// A process that checks a database file; see integrity.ts. Prints each problem as a JSON string on a line,
+// or an object with the reason if it cannot check the file.
 import { DatabaseSync } from 'node:sqlite';
-import { nameStorageFailure } from './sqlite-errors.ts';
+import { isDamage, nameStorageFailure } from './sqlite-errors.ts';
 
 const MAX_PROBLEMS = 100;
 
-function report(problem: string): void {
-  process.stdout.write(`${JSON.stringify(problem)}\n`);
+function report(found: string | { failure: string }): void {
+  process.stdout.write(`${JSON.stringify(found)}\n`);
 }
 
 function check(path: string, pragma: string): void {
@@ -26,5 +27,7 @@ try {
   check(path, depth === 'full' ? 'integrity_check' : 'quick_check');
 } catch (error) {
   const code = nameStorageFailure(error) ?? 'error';
-  report(`${code}: ${error instanceof Error ? error.message : String(error)}`);
+  const text = `${code}: ${error instanceof Error ? error.message : String(error)}`;
+  // A file that is locked, or may not be opened, is not damaged.
+  report(isDamage(code) || code.startsWith('SQLITE_IOERR') ? text : { failure: text });
 }

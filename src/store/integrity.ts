@@ -6,6 +6,7 @@ import { constants, setPriority } from 'node:os';
 import { extname } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { isPlainObject } from '../wire/json.ts';
 
 const entry = fileURLToPath(
   new URL(`./integrity-process${extname(import.meta.url)}`, import.meta.url),
@@ -30,7 +31,7 @@ export interface IntegrityResult {
   isComplete: boolean;
 }
 
-/** @throws what the system says if the process cannot be started */
+/** @throws Error saying why the file cannot be checked */
 export async function checkIntegrity(options: IntegrityOptions): Promise<IntegrityResult> {
   const { depth, onProgress, path, signal } = options;
   if (signal.aborted) return { problems: [], isComplete: false };
@@ -38,6 +39,8 @@ export async function checkIntegrity(options: IntegrityOptions): Promise<Integri
     stdio: ['ignore', 'pipe', 'ignore'],
   });
   const ended = once(child, 'close');
+  // A process that cannot be started says so before anybody waits for its end.
+  ended.catch(() => {});
   const kill = () => child.kill('SIGKILL');
   signal.addEventListener('abort', kill, { once: true });
   const progress = setInterval(() => {
@@ -46,9 +49,12 @@ export async function checkIntegrity(options: IntegrityOptions): Promise<Integri
   }, PROGRESS_EVERY_MS);
   try {
     yieldTo(child.pid);
+    if (child.pid === undefined) await ended;
     const problems: string[] = [];
     for await (const line of createInterface({ input: child.stdout })) {
-      problems.push(String(JSON.parse(line)));
+      const found: unknown = JSON.parse(line);
+      if (isPlainObject(found)) throw new Error(String(found['failure']));
+      problems.push(String(found));
     }
     const [code] = await ended;
     return { problems, isComplete: code === 0 };
