@@ -205,7 +205,8 @@ export class Deliveries {
       return after.kind === 'delivered';
     } catch (error) {
       if (error instanceof LostRecordError) {
-        await this.#giveUp(delivery, error.message);
+        this.#noteGivenUp(delivery, error.message);
+        await this.#settle(delivery, { kind: 'given_up', reason: error.message });
         return undefined;
       }
       log.error({ err: error, ...describe(delivery) }, 'webhook attempt failed, retrying');

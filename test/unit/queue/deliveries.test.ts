@@ -378,6 +378,36 @@ describe('a delivery', () => {
     expect(counts.get(ENDPOINT)).toEqual({ counts: { '2xx': 1 }, waiting: 1 });
   });
 
+  it('whose record is lost is given up, also when the store fails meanwhile', async () => {
+    const memory = openSqliteStore({ path: ':memory:' });
+    let isFull = false;
+    class FillingSender extends ScriptedSender {
+      override send(...call: Parameters<ScriptedSender['send']>) {
+        isFull = true;
+        return super.send(...call);
+      }
+    }
+    const store: Store = {
+      ...passOn(memory),
+      write: (operation) =>
+        isFull ? Promise.reject(new StoreUnavailableError('disk full')) : memory.write(operation),
+    };
+    const lost = makeDelivery({
+      ...{ id: 'lost', receiver: 'a.example', bytes: 2 },
+      ...{ createdAt: Date.UTC(2026, 0, 1), nextAt: Date.UTC(2026, 0, 1) + 5_000 },
+    });
+    await memory.write((tx) => tx.insertDelivery(lost, []));
+    await start(new FillingSender(), { store });
+    await platform.clock.advance(10_000);
+    expect(isFull).toBe(true);
+    expect(await listWaiting()).toHaveLength(1);
+    isFull = false;
+    await platform.clock.advance(1_000);
+    expect(await listWaiting()).toEqual([]);
+    const counts = await platform.queue.webhookCounts();
+    expect(counts.get('ep_test')?.counts).toEqual({ given_up: 1 });
+  });
+
   it('that was received is not sent again while the store is out of order', async () => {
     const sender = new ScriptedSender(() => undefined);
     const memory = openSqliteStore({ path: ':memory:' });
