@@ -1,7 +1,7 @@
 // The record of a delivery as rows of bounded size. A job's output is not copied: its rows are referred
-// to, and taken over only when the job is removed before the delivery has ended.
+// to, and outlive the job until the delivery has ended.
 import { measureParts, PART_BYTES } from './payload-parts.ts';
-import { bytes } from './rows.ts';
+import { bytes, text } from './rows.ts';
 import type { JobKey, Query, RecordPiece, Step } from './store.ts';
 
 export function* insertRecord(key: JobKey, pieces: readonly RecordPiece[]): Step<void> {
@@ -55,15 +55,32 @@ export function* readRecordPart(
   return row && row['bytes'] !== null ? bytes(row, 'bytes') : undefined;
 }
 
-/** Before the job's output is deleted. */
-export function* takeOverOutput({ endpointId, id }: JobKey): Step<void> {
+/** Deletes the output of a job that is being removed, unless a record refers to it: then it stays. */
+export function* dropOutputOfJob({ endpointId, id }: JobKey): Step<void> {
   yield {
-    sql: `update delivery_record set source_job = null, source_at = null, bytes = (
-        select bytes from job_output as output
-        where output.endpoint_id = delivery_record.endpoint_id
-          and output.job_id = delivery_record.source_job
-          and output.at = delivery_record.source_at)
-      where endpoint_id = ? and source_job = ?`,
+    sql: `delete from job_output where endpoint_id = ? and job_id = ? and not exists (
+        select 1 from delivery_record where endpoint_id = ? and source_job = ?)`,
+    params: [endpointId, id, endpointId, id],
+  };
+}
+
+/** With the output that it refers to if its job has been removed. */
+export function* removeRecord({ endpointId, id }: JobKey): Step<void> {
+  const found = yield {
+    sql: `select distinct source_job from delivery_record
+      where endpoint_id = ? and delivery_id = ? and source_job is not null`,
     params: [endpointId, id],
   };
+  yield {
+    sql: 'delete from delivery_record where endpoint_id = ? and delivery_id = ?',
+    params: [endpointId, id],
+  };
+  for (const row of found) {
+    const jobId = text(row, 'source_job');
+    const [job] = yield {
+      sql: 'select 1 as found from job where endpoint_id = ? and id = ?',
+      params: [endpointId, jobId],
+    };
+    if (!job) yield* dropOutputOfJob({ endpointId, id: jobId });
+  }
 }

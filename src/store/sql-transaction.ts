@@ -1,6 +1,6 @@
 // Every statement that writes, as the verbs of a Transaction, and the counting that goes with them.
 import type { JobStatus } from '../wire/job.ts';
-import { insertRecord, takeOverOutput } from './delivery-record.ts';
+import { dropOutputOfJob, insertRecord, removeRecord } from './delivery-record.ts';
 import { describeChange, insertJobSql, listJobValues } from './job-row.ts';
 import { deleteParts, insertParts } from './payload-parts.ts';
 import { SqlReader } from './sql-reader.ts';
@@ -43,6 +43,8 @@ export class SqlTransaction extends SqlReader implements Transaction {
     yield { sql: 'delete from worker where endpoint_id = ?', params: [id] };
     yield { sql: 'delete from delivery_record where endpoint_id = ?', params: [id] };
     yield { sql: 'delete from delivery where endpoint_id = ?', params: [id] };
+    // Of jobs that were removed before their deliveries.
+    yield { sql: 'delete from job_output where endpoint_id = ?', params: [id] };
     yield { sql: "delete from resource where kind = 'decision' and parent = ?", params: [id] };
     yield { sql: 'delete from endpoint where id = ?', params: [id] };
   }
@@ -81,11 +83,11 @@ export class SqlTransaction extends SqlReader implements Transaction {
 
   *removeJob({ endpointId, id, status, webhook }: StoredJob): Step<void> {
     const params = [endpointId, id];
-    if (webhook !== null) yield* takeOverOutput({ endpointId, id });
     yield { sql: 'delete from job where endpoint_id = ? and id = ?', params };
     yield* deleteParts('job_input', { endpointId, id });
     yield { sql: 'delete from job_log where endpoint_id = ? and job_id = ?', params };
-    yield* this.dropOutput({ endpointId, id });
+    if (webhook === null) yield* this.dropOutput({ endpointId, id });
+    else yield* dropOutputOfJob({ endpointId, id });
     yield* this.dropChunks({ endpointId, id });
     yield* countChange(endpointId, { left: status });
   }
@@ -153,10 +155,7 @@ export class SqlTransaction extends SqlReader implements Transaction {
   *removeDelivery({ endpointId, id }: JobKey): Step<void> {
     const params = [endpointId, id];
     yield { sql: 'delete from delivery where endpoint_id = ? and id = ?', params };
-    yield {
-      sql: 'delete from delivery_record where endpoint_id = ? and delivery_id = ?',
-      params,
-    };
+    yield* removeRecord({ endpointId, id });
   }
 
   *putWorker(worker: StoredWorker): Step<void> {

@@ -348,7 +348,10 @@ export interface Transaction extends Reader {
    * was changed since. Keeps the endpoint's counters by that too; `retried` is added to its own.
    */
   saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void>;
-  /** With its input, output, chunks and log; terminal counters stay, and so do deliveries. */
+  /**
+   * With its input, output, chunks and log; terminal counters stay, and so do deliveries, with an output
+   * that their record refers to.
+   */
   removeJob(job: StoredJob): Step<void>;
   putOutput(key: JobKey, output: Uint8Array): Step<void>;
   dropOutput(key: JobKey): Step<void>;
@@ -360,7 +363,7 @@ export interface Transaction extends Reader {
   insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): Step<void>;
   /** Writes its tries and its next time. */
   postponeDelivery(delivery: StoredDelivery): Step<void>;
-  /** With its record. */
+  /** With its record, and the output that this refers to if the job has been removed. */
   removeDelivery(key: JobKey): Step<void>;
   putWorker(worker: StoredWorker): Step<void>;
   removeWorker(endpointId: string, id: string): Step<void>;

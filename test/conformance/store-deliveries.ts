@@ -129,6 +129,41 @@ export function describeDeliveries(): void {
     expect(await readRecord('a')).toBe(`{"output":${output}}`);
   });
 
+  it.each(['job', 'delivery'])(
+    'leave no output behind when the %s is removed first',
+    async (first) => {
+      const job = makeJob({ id: 'job-1', status: 'COMPLETED', webhook: 'https://example.com/' });
+      await addJobs(store, [job]);
+      await store.write(function* (tx) {
+        yield* tx.putOutput(job, bytesOf('"done"'));
+        yield* tx.insertDelivery(makeDelivery({ id: 'a' }), [{ outputOf: job }]);
+      });
+      const removals = [
+        () => store.write((tx) => tx.removeJob(job)),
+        () => store.write((tx) => tx.removeDelivery(keyOf('a'))),
+      ];
+      if (first === 'delivery') removals.reverse();
+      await removals[0]?.();
+      if (first === 'job') expect(await readRecord('a')).toBe('"done"');
+      else expect(textOf(await store.read((tx) => tx.output(job)))).toBe('"done"');
+      await removals[1]?.();
+      expect(await store.read((tx) => tx.outputBytes(job))).toBe(0);
+    },
+  );
+
+  it('leave no output behind when the endpoint is removed', async () => {
+    const job = makeJob({ id: 'job-1', status: 'COMPLETED', webhook: 'https://example.com/' });
+    await addJobs(store, [job]);
+    await store.write(function* (tx) {
+      yield* tx.putOutput(job, bytesOf('"done"'));
+      yield* tx.insertDelivery(makeDelivery({ id: 'a' }), [{ outputOf: job }]);
+      yield* tx.removeJob(job);
+      yield* tx.removeEndpoint(job.endpointId);
+    });
+    expect(await store.read((tx) => tx.outputBytes(job))).toBe(0);
+    expect(await store.read((tx) => tx.deliveryPart(keyOf('a'), 0))).toBeUndefined();
+  });
+
   it('are undone with the operation that inserted them', async () => {
     const failing = store.write(function* (tx) {
       yield* tx.insertDelivery(makeDelivery({ id: 'a' }), [bytesOf(RECORD)]);

@@ -8,7 +8,14 @@ import { SpaceGate } from '../../../src/store/space-gate.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
 import { ENDING, type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import type { StoreFailure } from '../../../src/store/store-health.ts';
-import { addEndpoint, addJobs, ENDPOINT, INPUT, makeJob } from '../../conformance/stored-jobs.ts';
+import {
+  addEndpoint,
+  addJobs,
+  ENDPOINT,
+  INPUT,
+  makeDelivery,
+  makeJob,
+} from '../../conformance/stored-jobs.ts';
 
 const MB = 1_048_576;
 
@@ -114,4 +121,16 @@ it('a reserve that cannot be released leaves the failure to those who wrote, and
   expect(gate.isFull).toBe(false);
   await remove('a');
   expect(await listIds()).toEqual(['b']);
+});
+
+it('a job whose webhook still needs its output is removed without a copy of that', async () => {
+  const job = makeJob({ id: 'a', webhook: 'https://example.com/' });
+  await store.write(function* (tx) {
+    yield* tx.putOutput(job, new Uint8Array(0.75 * MB));
+    yield* tx.insertDelivery(makeDelivery({ id: 'd' }), [{ outputOf: job }]);
+  });
+  await insertLarge().catch(() => {});
+  await store.write((tx) => tx.removeJob(job), ENDING);
+  const part = await store.read((tx) => tx.deliveryPart({ endpointId: ENDPOINT, id: 'd' }, 0));
+  expect(part).toHaveLength(0.75 * MB);
 });
