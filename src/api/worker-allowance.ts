@@ -38,8 +38,7 @@ export class WorkerAllowance {
 
   /** Counts the id among those of the key, once. @throws ProblemError `rate_limited` */
   admitId(keyId: string, endpointId: string, workerId: string): void {
-    const ofKey = this.#ids.get(keyId) ?? new Map<string, Set<string>>();
-    this.#ids.set(keyId, ofKey);
+    const ofKey = this.#ids.get(keyId) ?? this.#addKey(keyId);
     if (ofKey.get(endpointId)?.has(workerId)) return;
     const { ids } = this.#options.limits;
     if (countIds(ofKey) >= ids) this.#forgetAbsent(ofKey);
@@ -48,6 +47,17 @@ export class WorkerAllowance {
       throw new ProblemError('rate_limited', detail, { retryAfterMs: IDS_RETRY_MS });
     }
     ofKey.set(endpointId, (ofKey.get(endpointId) ?? new Set()).add(workerId));
+  }
+
+  /** Keys come and go: those whose workers have all left are forgotten. */
+  #addKey(keyId: string): Map<string, Set<string>> {
+    for (const [id, ofKey] of this.#ids) {
+      this.#forgetAbsent(ofKey);
+      if (ofKey.size === 0) this.#ids.delete(id);
+    }
+    const added = new Map<string, Set<string>>();
+    this.#ids.set(keyId, added);
+    return added;
   }
 
   #forgetAbsent(ofKey: Map<string, Set<string>>): void {

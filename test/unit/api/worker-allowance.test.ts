@@ -87,6 +87,20 @@ describe('the live workers of one key', () => {
     expect((await hello('a')).status).toBe(429);
   });
 
+  it('are forgotten with their key when they have left, and another key comes', () => {
+    const asked: string[] = [];
+    const isPresent = (_endpoint: string, id: string) => {
+      asked.push(id);
+      return id === 'present';
+    };
+    const allowance = new WorkerAllowance({ limits: DEFAULT_WORKER_LIMITS, isPresent });
+    allowance.admitId('key 1', ENDPOINT, 'absent');
+    allowance.admitId('key 2', ENDPOINT, 'present');
+    allowance.admitId('key 3', ENDPOINT, 'new');
+    allowance.admitId('key 4', ENDPOINT, 'newer');
+    expect(asked).toEqual(['absent', 'present', 'present', 'new']);
+  });
+
   it('are counted over gRPC and by the protocol of RunPod as well', async () => {
     const { headers, hello, openStream, platform } = await start({ ids: 1 });
     await hello('a');
