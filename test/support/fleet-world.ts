@@ -126,8 +126,10 @@ export class FleetWorld {
 
   /** The platform goes, its containers and what is in them stay. */
   async leave(): Promise<void> {
-    await this.platform.close();
+    const { close } = this.platform;
+    // Before it closes: a queue that closes answers takes at once, and workers would ask without a pause.
     this.#running = undefined;
+    await close();
   }
 
   async close(): Promise<void> {
