@@ -1,9 +1,11 @@
 // What runs pods, by the options of `millrace serve`: which engine, and what it is told of this machine.
 import { join } from 'node:path';
 import type { Log } from '../base/log.ts';
+import type { Containment } from '../engine/docker/containment.ts';
 import type { ContainerStats, Engine } from '../engine/engine.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
 import type { Device } from '../wire/worker-link.ts';
+import { containmentOptions } from './containment-options.ts';
 import { readEngineName } from './engine-name.ts';
 import { choice, flag, text, UsageError } from './options.ts';
 import { locateCode, PROGRAM, podUserOption } from './pod-user.ts';
@@ -31,6 +33,7 @@ export const engineOptions = {
       "platform's user and can read its keys, the admin key too",
   }),
   podUser: podUserOption,
+  ...containmentOptions,
   workerUrl: text({
     placeholder: 'URL',
     env: 'MILLRACE_WORKER_URL',
@@ -49,6 +52,8 @@ export interface EngineOptions {
   /** Of GPUs, by UUID. */
   measureGpus: (uuids: readonly string[]) => Promise<ContainerStats['gpus']>;
   podUser?: PodUser | undefined;
+  /** Of --engine docker. */
+  containment?: Containment | undefined;
   log: Log;
 }
 
@@ -75,11 +80,16 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
 }
 
 async function openDocker(options: EngineOptions): Promise<Engine> {
-  const { dataFolder, dockerHost: host, log, measureGpus } = options;
+  const { containment, dataFolder, devices, dockerHost: host, log, measureGpus } = options;
   const { DockerEngine } = await import('../engine/docker/docker-engine.ts');
   const platform = readEngineName(dataFolder);
   try {
-    return new DockerEngine({ platform, log, measureGpus, ...(host !== undefined && { host }) });
+    const machineGpus = devices.filter(({ kind }) => kind === 'gpu').length;
+    return new DockerEngine({
+      ...{ platform, log, measureGpus, machineGpus },
+      ...(host !== undefined && { host }),
+      ...(containment && { containment }),
+    });
   } catch (error) {
     throw new UsageError(`--docker-host: ${error instanceof Error ? error.message : error}`);
   }

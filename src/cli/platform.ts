@@ -15,6 +15,7 @@ import type { CodeAccess } from '../control/code-access.ts';
 import type { Endpoints } from '../control/endpoints.ts';
 import { Keys } from '../control/keys.ts';
 import type { Quotas } from '../control/quotas.ts';
+import type { Containment } from '../engine/docker/containment.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
 import { Queue } from '../queue/queue.ts';
 import type { QueueSettings } from '../queue/settings.ts';
@@ -114,6 +115,8 @@ export interface ComputeChoice {
   processUsers: 'owner' | 'all';
   /** The user that the process engine runs pods as. Default: the platform's. */
   podUser?: PodUser | undefined;
+  /** Of containers on Docker. */
+  containment?: Containment | undefined;
   /** As workers that the platform starts reach it. Default: its own URL. */
   workerUrl: string | undefined;
 }
@@ -209,10 +212,10 @@ async function openCompute(
   const catalog = openCatalog({ path: catalogPath, devices, log });
   const usage = new GpuUsage('nvidia-smi');
   const measureGpus = (uuids: readonly string[]) => usage.measure(uuids);
-  const { podUser } = choice;
+  const { containment, podUser } = choice;
   if (podUser) await shareDataFolder(dataFolder, podUser);
-  const engineParts = { kind, dockerHost, dataFolder, devices, measureGpus, log, podUser };
-  const engine = await openEngine(engineParts);
+  const engineParts = { kind, dockerHost, dataFolder, devices, measureGpus, log };
+  const engine = await openEngine({ ...engineParts, podUser, containment });
   const workerFolders =
     kind === 'process'
       ? new WorkerFolders({ path: join(dataFolder, 'workers'), user: podUser, log })

@@ -4,6 +4,7 @@ import { LIST_BYTES } from '../control/list-page.ts';
 import { capacityOptions, readCapacity } from './capacity-options.ts';
 import { catalogOption } from './catalog-file.ts';
 import { type Command, EXIT } from './command.ts';
+import { readContainment } from './containment-options.ts';
 import { engineOptions } from './engine-options.ts';
 import { grpcOptions, readGrpcPort } from './grpc-port.ts';
 import { httpBoundOptions, readHttpBounds } from './http-bounds.ts';
@@ -186,6 +187,7 @@ async function run(args: readonly string[]): Promise<number> {
       processUsers: values.trustUsers ? 'all' : 'owner',
       workerUrl: values.workerUrl,
       podUser,
+      containment: readContainment(values),
     },
     log,
     storage: {

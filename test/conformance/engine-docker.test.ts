@@ -2,6 +2,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest';
 import { findParts, importBaseImage } from '../support/base-image.ts';
 import { findEngineTrouble, removeWithDescendants } from '../support/docker.ts';
+import { describeContainment } from './docker-containment.ts';
 import { DockerGround } from './docker-ground.ts';
 import { describeImages } from './docker-images.ts';
 import { describeNetworks } from './docker-networks.ts';
@@ -45,6 +46,7 @@ describe.skipIf(isLeftOut)('on a real engine', () => {
     beforeEach(() => stage.set());
     afterEach(() => stage.clear());
 
+    describeContainment(stage, ground);
     describeImages(stage);
     describeNetworks(stage, ground);
     describeTroubles(stage, ground);

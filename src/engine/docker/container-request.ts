@@ -2,6 +2,7 @@
 import type { ContainerCreateOptions, MountSettings, PortMap } from 'dockerode';
 import type { ContainerMount, ContainerPort, ContainerSpec } from '../engine.ts';
 import { splitWords } from '../shell-words.ts';
+import { type Containment, describeContainment } from './containment.ts';
 import { type GpuMeans, pinVariables, requestGpus } from './gpu-requests.ts';
 import { listAliases, nameContainer, nameNetwork, nameVolume, writeLabels } from './labels.ts';
 
@@ -16,13 +17,16 @@ export interface RequestOptions {
   /** Address of this machine that ports are published on. */
   publishHost: string;
   gpuMeans: GpuMeans;
+  containment: Containment;
+  /** Of a pod with GPUs, bytes; null: no limit. */
+  gpuMemory: number | null;
   /** `limited`: as the spec says. */
   disk: 'limited' | 'unlimited';
 }
 
 /** @throws EngineError `refused` where the arguments cannot be split */
 export function describeRequest(options: RequestOptions): ContainerCreateOptions {
-  const { disk, gpuMeans, platform, publishHost, spec } = options;
+  const { containment, disk, gpuMeans, gpuMemory, platform, publishHost, spec } = options;
   const { args, diskGb, env, gpus, id, image, limits, mounts, network, ports } = spec;
   const words = splitWords(args);
   const networkName = nameNetwork(platform, network);
@@ -44,6 +48,8 @@ export function describeRequest(options: RequestOptions): ContainerCreateOptions
       Mounts: mounts.map((mount) => describeMount(platform, id, mount)),
       LogConfig: { Type: 'json-file', Config: { 'max-size': MAX_LOG_SIZE, 'max-file': '2' } },
       DeviceRequests: requestGpus(gpus, gpuMeans),
+      ...describeContainment(containment),
+      ...(gpuMemory !== null && { Memory: gpuMemory, MemorySwap: gpuMemory }),
       ...(limits && describeLimits(limits)),
       ...(disk === 'limited' && { StorageOpt: { size: `${diskGb}G` } }),
     },

@@ -11,11 +11,12 @@ import {
 } from '../engine.ts';
 import { splitWords } from '../shell-words.ts';
 import { isAboutDiskSize, isNameTaken, judgeRefusal } from './answers.ts';
-import { describeRequest } from './container-request.ts';
+import { describeRequest, type RequestOptions } from './container-request.ts';
 import { inspectAnswer, type SeenContainer, viewContainer } from './container-view.ts';
 import { ContainerWatch } from './container-watch.ts';
+import { type Containment, DEFAULT_CONTAINMENT, limitGpuMemory } from './containment.ts';
 import { AnswerError, DockerClient, type Question } from './docker-client.ts';
-import { checkVendor, chooseMeans, type GpuMeans, gpuInfo } from './gpu-requests.ts';
+import { checkVendor, chooseMeans, gpuInfo } from './gpu-requests.ts';
 import { Images } from './images.ts';
 import { filterBy, nameContainer, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
 import { countLines, guessLines, joinPieces } from './log-tail.ts';
@@ -37,6 +38,10 @@ export interface DockerEngineOptions {
   /** `unix:///path` or `tcp://host:port`. Default: the socket that Docker has on Linux. */
   host?: string;
   log: Log;
+  /** What containers may do. Default: as little as most images need. */
+  containment?: Containment;
+  /** GPUs of the engine's machine, by which pods share its memory. Default: not known. */
+  machineGpus?: number;
   /** Address of the engine's machine that ports are published on. Default: 127.0.0.1. */
   publishHost?: string;
   /** Of the GPUs with these UUIDs, in their order. Default: nothing is known. */
@@ -229,13 +234,13 @@ export class DockerEngine implements Engine {
   }
 
   async #make(spec: ContainerSpec): Promise<void> {
-    const gpuMeans = await this.#chooseGpuMeans(spec);
+    const gpuTerms = await this.#describeGpuTerms(spec);
     await this.#images.provide(spec.image, spec.registry);
     await this.#networks.provide(spec.network);
     await this.#volumes.provide(spec);
     const giveUpAt = this.#clock.now() + SETTLE_MS;
     for (;;) {
-      const failure = await this.#ask(spec, gpuMeans);
+      const failure = await this.#ask(spec, gpuTerms);
       // Of two that make it at once, the other one was first.
       if (!failure || (await this.#look(spec.id))) return;
       const isMadeByOthers = isNameTaken(failure) && this.#clock.now() < giveUpAt;
@@ -244,9 +249,10 @@ export class DockerEngine implements Engine {
     }
   }
 
-  async #ask(spec: ContainerSpec, gpuMeans: GpuMeans): Promise<AnswerError | undefined> {
+  async #ask(spec: ContainerSpec, gpuTerms: GpuTerms): Promise<AnswerError | undefined> {
     const { log, platform, publishHost = '127.0.0.1' } = this.#options;
-    const request = { spec, platform, publishHost, gpuMeans };
+    const { containment = DEFAULT_CONTAINMENT } = this.#options;
+    const request = { spec, platform, publishHost, containment, ...gpuTerms };
     const make = (disk: 'limited' | 'unlimited') =>
       this.#client.act((docker) =>
         docker.createContainer({ ...describeRequest({ ...request, disk }) }),
@@ -261,9 +267,15 @@ export class DockerEngine implements Engine {
     return make('unlimited');
   }
 
-  async #chooseGpuMeans({ gpus }: ContainerSpec): Promise<GpuMeans> {
-    if (gpus.length === 0) return 'nvidia';
-    return chooseMeans(gpuInfo.parse(await this.#client.ask((docker) => docker.info())));
+  async #describeGpuTerms(spec: ContainerSpec): Promise<GpuTerms> {
+    if (spec.gpus.length === 0) return { gpuMeans: 'nvidia', gpuMemory: null };
+    const { containment = DEFAULT_CONTAINMENT, machineGpus = 0 } = this.#options;
+    const info = gpuInfo.parse(await this.#client.ask((docker) => docker.info()));
+    const machine = { memoryBytes: info.MemTotal, gpus: machineGpus };
+    return {
+      gpuMeans: chooseMeans(info),
+      gpuMemory: limitGpuMemory(spec, containment, machine),
+    };
   }
 
   #act(id: string, deed: Deed, limitMs?: number): Promise<AnswerError | undefined> {
@@ -276,6 +288,7 @@ export class DockerEngine implements Engine {
   }
 }
 
+type GpuTerms = Pick<RequestOptions, 'gpuMeans' | 'gpuMemory'>;
 type DockerContainer = ReturnType<Parameters<Question<unknown>>[0]['getContainer']>;
 type Deed = (container: DockerContainer) => Promise<unknown>;
 

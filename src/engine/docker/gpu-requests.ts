@@ -14,6 +14,7 @@ export interface DeviceRequest {
 
 /** Which of it an engine says depends on its kind and version. */
 export const gpuInfo = z.object({
+  MemTotal: z.number(),
   CDISpecDirs: z.array(z.string()).nullish(),
   DiscoveredDevices: z.array(z.object({ ID: z.string() })).nullish(),
 });
@@ -36,7 +37,9 @@ export function checkVendor(uuids: readonly string[]): void {
   throw new EngineError('refused', `${other} is not NVIDIA's: containers are given no others`);
 }
 
-export function chooseMeans({ CDISpecDirs }: z.infer<typeof gpuInfo>): GpuMeans {
+export function chooseMeans({
+  CDISpecDirs,
+}: Pick<z.infer<typeof gpuInfo>, 'CDISpecDirs'>): GpuMeans {
   return CDISpecDirs?.length ? 'cdi' : 'nvidia';
 }
 

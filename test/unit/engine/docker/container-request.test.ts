@@ -1,5 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { describeRequest } from '../../../../src/engine/docker/container-request.ts';
+import {
+  type Containment,
+  DEFAULT_CONTAINMENT,
+  describeContainment,
+  limitGpuMemory,
+} from '../../../../src/engine/docker/containment.ts';
 import type { ContainerSpec } from '../../../../src/engine/engine.ts';
 
 function describeSpec(part: Partial<ContainerSpec>, disk: 'limited' | 'unlimited' = 'limited') {
@@ -8,8 +14,9 @@ function describeSpec(part: Partial<ContainerSpec>, disk: 'limited' | 'unlimited
     ...{ ports: [], diskGb: 20, registry: null, mounts: [], gpus: [], limits: null, network: null },
     ...part,
   };
+  const containment = DEFAULT_CONTAINMENT;
   const to = { platform: 'home', publishHost: '127.0.0.1', gpuMeans: 'nvidia' } as const;
-  return describeRequest({ spec, disk, ...to });
+  return describeRequest({ spec, disk, containment, gpuMemory: null, ...to });
 }
 
 describe('what an engine is asked to make', () => {
@@ -64,5 +71,34 @@ describe('what an engine is asked to make', () => {
 
   it('is asked for without starting by itself again', () => {
     expect(describeSpec({}).HostConfig).not.toHaveProperty('RestartPolicy');
+  });
+});
+
+describe('what a container may do', () => {
+  const loose: Containment = {
+    ...{ pids: 0, capabilities: 'engine', newPrivileges: 'allowed', memoryPerGpuGb: 0 },
+  };
+
+  it('is little, unless the operator says otherwise', () => {
+    expect(describeSpec({}).HostConfig).toMatchObject({
+      ...{ PidsLimit: 4_096, CapDrop: ['ALL'], SecurityOpt: ['no-new-privileges'] },
+      CapAdd: expect.arrayContaining(['SETUID', 'NET_BIND_SERVICE']),
+    });
+    const added = describeContainment(DEFAULT_CONTAINMENT).CapAdd ?? [];
+    for (const name of ['NET_RAW', 'MKNOD', 'SETPCAP', 'SYS_ADMIN']) {
+      expect(added).not.toContain(name);
+    }
+    expect(describeContainment(loose)).toEqual({});
+  });
+
+  it('has a limit of memory also with GPUs: its share of the machine’s', () => {
+    const machine = { memoryBytes: 1_000, gpus: 8 };
+    const limit = (gpus: string[], containment = DEFAULT_CONTAINMENT, of = machine) =>
+      limitGpuMemory({ gpus }, containment, of);
+    expect(limit([])).toBeNull();
+    expect(limit(['a', 'b'])).toBe(225);
+    expect(limit(['a'], DEFAULT_CONTAINMENT, { ...machine, gpus: 0 })).toBe(900);
+    expect(limit(['a', 'b'], { ...loose, memoryPerGpuGb: 1 })).toBe(2 ** 31);
+    expect(limit(['a'], loose)).toBeNull();
   });
 });

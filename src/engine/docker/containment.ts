@@ -1,0 +1,61 @@
+// What containers may not do unless the operator says so: how many processes, which of root's powers, how
+// much memory beside GPUs. Pure.
+import type { ContainerSpec } from '../engine.ts';
+
+export interface Containment {
+  /** Processes and threads of a container; 0: no limit. */
+  pids: number;
+  /** Without the prefix CAP_; `engine`: those that the engine gives by itself. */
+  capabilities: readonly string[] | 'engine';
+  /** `allowed`: programs may gain rights when they start, as sudo and su do. */
+  newPrivileges: 'forbidden' | 'allowed';
+  /** Of a pod with GPUs, for each; null: its share of the engine's machine. 0: no limit. */
+  memoryPerGpuGb: number | null;
+}
+
+/**
+ * What images that start as root and step down need, and servers on ports below 1024. Of Docker's own set
+ * these are left out: AUDIT_WRITE, MKNOD, NET_RAW, SETFCAP, SETPCAP, SYS_CHROOT.
+ */
+export const USUAL_CAPABILITIES = [
+  ...['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID'],
+  ...['KILL', 'NET_BIND_SERVICE', 'SETGID', 'SETUID'],
+] as const;
+
+export const DEFAULT_CONTAINMENT: Containment = {
+  pids: 4_096,
+  capabilities: USUAL_CAPABILITIES,
+  newPrivileges: 'forbidden',
+  memoryPerGpuGb: null,
+};
+
+/** The rest is for the engine and the system of its machine. */
+const SHARED_PART = 0.9;
+
+export function describeContainment({ capabilities, newPrivileges, pids }: Containment) {
+  return {
+    ...(pids > 0 && { PidsLimit: pids }),
+    ...(capabilities !== 'engine' && { CapDrop: ['ALL'], CapAdd: [...capabilities] }),
+    ...(newPrivileges === 'forbidden' && { SecurityOpt: ['no-new-privileges'] }),
+  };
+}
+
+export interface Machine {
+  memoryBytes: number;
+  /** GPUs; 0: not known. */
+  gpus: number;
+}
+
+/** Of a pod with GPUs, which states no memory; null: no limit. */
+export function limitGpuMemory(
+  { gpus }: Pick<ContainerSpec, 'gpus'>,
+  { memoryPerGpuGb }: Containment,
+  machine: Machine,
+): number | null {
+  if (gpus.length === 0 || memoryPerGpuGb === 0) return null;
+  if (memoryPerGpuGb !== null) return memoryPerGpuGb * gpus.length * BYTES_PER_GB;
+  const share = machine.gpus === 0 ? 1 : Math.min(1, gpus.length / machine.gpus);
+  return Math.floor(machine.memoryBytes * SHARED_PART * share);
+}
+
+const BYTES_PER_GB = 1_073_741_824;
