@@ -147,7 +147,10 @@ export class Compute {
     });
     const environmentOf = workerPods.environmentOf.bind(workerPods);
     const shared = { catalog, clock, log };
-    const reconciler = new Reconciler({ pods: pods.live, engine, ...shared, environmentOf });
+    const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
+    const reconciler = new Reconciler({
+      ...{ pods: pods.live, engine, ...shared, environmentOf, hasEndpoint },
+    });
     const views = { QUEUE: queue.workerLoads, LOAD_BALANCER: balancer };
     const silentMs = 2 * queue.settings.leaseMs;
     const fleet = new Fleet({ endpoints, pods, templates, decisions, views, silentMs, ...shared });
@@ -158,8 +161,9 @@ export class Compute {
       () => workerPods.close(),
       () => fleet.close(),
     );
-    await reconciler.start();
     await workerPods.start();
+    await reconciler.start();
+    await workerPods.noteEnded();
     await this.#tidyFolders();
     fleet.start();
   }

@@ -5,6 +5,7 @@ import type { Engine, RegistryLogin } from '../engine/engine.ts';
 import type { PodCreation, PodUpdate } from '../wire/pod.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { TemplateRecord } from '../wire/template.ts';
+import { findArgsFault } from './args-fault.ts';
 import { checkMounts, updateMounts } from './mount-rules.ts';
 import type { PodSpec } from './pod-state.ts';
 
@@ -92,6 +93,8 @@ export interface SpecCheck {
 /** @throws ProblemError `rule_broken`, `invalid` */
 export function checkSpec({ catalog, engine, spec, userId }: SpecCheck): void {
   checkMounts({ mounts: spec.mounts, isGpuPod: isGpuPod(spec) });
+  const fault = findArgsFault(spec.args);
+  if (fault !== undefined) throw refuse(fault);
   if (engine === 'process') checkForProcesses(spec);
   catalog.check(userId, spec);
   if (!spec.gpu) return;

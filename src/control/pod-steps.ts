@@ -19,6 +19,8 @@ const MAX_STOPS = 64;
 /** Between SIGTERM and SIGKILL. A worker finishes its jobs first, and has limits of its own for that. */
 const POD_GRACE_MS = 10_000;
 const WORKER_GRACE_MS = 45_000;
+/** The jobs of a deleted endpoint are gone: its workers have nothing to finish. */
+const DELETED_GRACE_MS = 2_000;
 
 export interface PodStepsOptions {
   pods: LivePods;
@@ -26,6 +28,8 @@ export interface PodStepsOptions {
   catalog: PodCatalog;
   clock: Clock;
   log: Log;
+  /** Default: every endpoint of a pod is there. */
+  hasEndpoint?: (endpointId: string) => boolean;
   /**
    * Asked right before its container is made: variables that the record does not hold, such as a
    * worker's key. They stand above the pod's own. Default: none.
@@ -91,7 +95,7 @@ export class PodSteps {
       case 'start':
         return this.call((engine) => engine.start(id));
       case 'stop':
-        return this.#stops.run(() => this.#begin((engine) => engine.stop(id, graceOf(pod))));
+        return this.#stops.run(() => this.#begin((engine) => engine.stop(id, this.#graceOf(pod))));
       case 'remove':
         await this.call((engine) => engine.remove(id, step.volumes));
         if (step.volumes === 'remove') await this.#settleRemoval(id);
@@ -101,6 +105,12 @@ export class PodSteps {
   async #begin<T>(verb: (engine: Engine) => Promise<T>): Promise<T> {
     if (this.#isClosed) throw new Error('pods are not looked after any more');
     return verb(this.#options.engine);
+  }
+
+  #graceOf({ endpointId }: PodState): number {
+    if (endpointId === null) return POD_GRACE_MS;
+    const { hasEndpoint = () => true } = this.#options;
+    return hasEndpoint(endpointId) ? WORKER_GRACE_MS : DELETED_GRACE_MS;
   }
 
   async #create(engine: Engine, pod: PodState): Promise<void> {
@@ -129,10 +139,6 @@ export class PodSteps {
     await this.write(id, (pod) => noteDelay(pod, `it waits for GPUs: ${which} are not free`));
     return false;
   }
-}
-
-function graceOf({ endpointId }: PodState): number {
-  return endpointId === null ? POD_GRACE_MS : WORKER_GRACE_MS;
 }
 
 /** Only what is to begin can be refused for good: what has to end has to end. */

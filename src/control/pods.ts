@@ -227,7 +227,10 @@ export class Pods {
     }
     const spec = updateSpec(pod.spec, update);
     requireRecordSize(this.#quotas, JSON.stringify({ ...pod, spec }));
-    if (needSameContainer(pod.spec, spec)) return { ...pod, spec };
+    // Processes have no limit of a disk that another container would have to be made for.
+    const isUnlimited = this.#options.engine.kind === 'process';
+    const before = isUnlimited ? { ...pod.spec, disk: spec.disk } : pod.spec;
+    if (needSameContainer(before, spec)) return { ...pod, spec };
     if (pod.endpointId !== null) {
       const owner = `it is a worker of the endpoint ${pod.endpointId}`;
       throw new ProblemError('conflict', `${owner}: change the template that it is made from`);

@@ -238,6 +238,7 @@ function stateOf(
   seen: SeenWorker | undefined,
 ): ScaledWorker['state'] {
   if (status === 'TERMINATED' || isEnded || drainingSince !== null) return 'draining';
+  if (seen?.draining) return 'draining';
   return seen ? 'ready' : 'starting';
 }
 

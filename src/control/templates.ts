@@ -18,6 +18,7 @@ import {
   type TemplateUpdate,
   templateRecord,
 } from '../wire/template.ts';
+import { checkArgs } from './args-fault.ts';
 import type { Catalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
 import { cutPage, type PageBounds } from './list-page.ts';
@@ -92,6 +93,7 @@ export class Templates {
 
   /** @throws ProblemError `invalid`, `quota_exceeded` */
   async create(userId: string, creation: TemplateCreation): Promise<TemplateRecord> {
+    checkArgs(creation.args);
     const { clock, store } = this.#options;
     this.#checkRegistry(userId, creation.registry);
     const now = clock.now();
@@ -118,6 +120,7 @@ export class Templates {
    */
   async update(userId: string, id: string, update: TemplateUpdate): Promise<TemplateRecord> {
     this.get(userId, id);
+    checkArgs(update.args);
     if (update.registry !== undefined) this.#checkRegistry(userId, update.registry);
     const { engine, store } = this.#options;
     const quotas = this.#quotas;

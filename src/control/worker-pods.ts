@@ -47,6 +47,18 @@ export class WorkerPods {
     for (const id of new Set(gone)) if (id !== undefined) await this.#endKeys(id);
   }
 
+  /**
+   * What the workers had whose containers ended while no platform was there: nobody would tell of it, and
+   * their leases would last until they run out. To be called when all pods have been looked at.
+   */
+  async noteEnded(): Promise<void> {
+    const { live } = this.#options.pods;
+    for (const { endpointId, id } of live.all()) {
+      if (endpointId === null || live.seen(id)?.state === 'running') continue;
+      await this.#tellGone(endpointId, id);
+    }
+  }
+
   close(): void {
     this.#stopListening();
   }
@@ -83,15 +95,19 @@ export class WorkerPods {
   }
 
   async #hearOfEnd(podId: string): Promise<void> {
-    const { log, onGone } = this.#options;
     const endpointId = this.#endpointOf.get(podId);
     this.#endpointOf.delete(podId);
-    try {
-      if (endpointId !== undefined) await onGone?.(endpointId, podId);
-    } catch (error) {
-      log.warn({ pod: podId, err: error }, 'what a pod left cannot be seen to');
-    }
+    if (endpointId !== undefined) await this.#tellGone(endpointId, podId);
     await this.#endKeys(podId);
+  }
+
+  async #tellGone(endpointId: string, podId: string): Promise<void> {
+    const { log, onGone } = this.#options;
+    try {
+      await onGone?.(endpointId, podId);
+    } catch (error) {
+      log.warn({ pod: podId, err: error }, 'leases of an ended pod not released');
+    }
   }
 
   async #endKeys(podId: string): Promise<void> {

@@ -162,7 +162,9 @@ export class Queue {
     const aliveSince = clock.now() - settings.leaseMs;
     for (const worker of presence.all()) {
       if (worker.endpointId !== endpointId || worker.seenAt < aliveSince) continue;
-      workers[worker.leases.size > 0 ? 'running' : 'idle']++;
+      if (worker.leases.size > 0) workers.running++;
+      // One that drains takes no job any more.
+      else if (!worker.draining) workers.idle++;
     }
     const { completed, failed, timedOut, inProgress, inQueue, retried } = endpoint;
     return {

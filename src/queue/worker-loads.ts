@@ -5,8 +5,11 @@ import type { Presence, PresentWorker } from './presence.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 
+/** More jobs than this want no more workers: an endpoint has far fewer. */
+const MAX_READY = 10_000;
+
 export interface QueueLoad {
-  /** Jobs that could be taken now; those that are delayed count only beside others. */
+  /** Jobs that could be taken now. Where some are delayed, at most MAX_READY. */
   waiting: number;
   running: number;
   /** When the one that has waited longest was queued, Unix ms. */
@@ -46,7 +49,7 @@ export class WorkerLoads {
     const counts = await this.#options.store.read(function* (tx): Step<Omit<QueueLoad, 'workers'>> {
       const endpoint = yield* tx.endpoint(endpointId);
       const oldest = endpoint?.inQueue ? yield* tx.oldestQueuedAt(endpointId) : undefined;
-      const waiting = oldest === undefined ? 0 : (endpoint?.inQueue ?? 0);
+      const waiting = oldest === undefined ? 0 : yield* tx.countReady(endpointId, MAX_READY);
       return { waiting, running: endpoint?.inProgress ?? 0, oldestQueuedAt: oldest ?? null };
     });
     return { ...counts, workers: this.#listWorkers(endpointId).map(describe) };

@@ -276,6 +276,21 @@ export class SqlReader implements Reader {
     return readFirst(rows, (row) => numberOrNull(row, 'queued_at')) ?? undefined;
   }
 
+  *countReady(endpointId: string, limit: number): Step<number> {
+    // Each side reads at most so many entries of the index.
+    const rows = yield {
+      sql: `select case
+          when exists (select 1 from job
+            where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 1)
+          then (select count(*) from (select 1 from job
+            where endpoint_id = ? and status = 'IN_QUEUE' and delayed = 0 limit ?))
+          else coalesce((select in_queue from endpoint where id = ?), 0)
+        end as count`,
+      params: [endpointId, endpointId, limit, endpointId],
+    };
+    return readFirst(rows, (row) => number(row, 'count')) ?? 0;
+  }
+
   *keyByHash(hash: string): Step<StoredKey | undefined> {
     const rows = yield { sql: 'select * from api_key where hash = ?', params: [hash] };
     return readFirst(rows, readKey);

@@ -332,6 +332,8 @@ export interface Reader {
   resources(listing: ResourceListing): Step<StoredResource[]>;
   /** When the job that has waited longest was queued; delayed ones do not count. */
   oldestQueuedAt(endpointId: string): Step<number | undefined>;
+  /** Jobs that could be taken now: exactly up to `limit`, or if none is delayed; else `limit`. */
+  countReady(endpointId: string, limit: number): Step<number>;
   keyByHash(hash: string): Step<StoredKey | undefined>;
   keys(): Step<StoredKey[]>;
 }

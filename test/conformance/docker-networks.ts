@@ -1,17 +1,23 @@
 // Whom a container reaches, and under which name.
 import { describe, expect, it } from 'vitest';
+import { quoteWord } from '../../src/base/shell-words.ts';
 import { DockerClient } from '../../src/engine/docker/docker-client.ts';
 import type { ContainerSpec } from '../../src/engine/engine.ts';
 import { docker } from '../support/docker.ts';
 import type { DockerGround } from './docker-ground.ts';
-import { type EngineStage, shell } from './engine-stage.ts';
+import type { EngineStage } from './engine-stage.ts';
 
 export function describeNetworks(stage: EngineStage, ground: DockerGround): void {
   const waiting = (network: string | null) => stage.run('exec sleep 1000', { network });
 
   /** `reached` or `lost`, as it looks from a network. */
   async function seek(target: string, network: string | null): Promise<string> {
-    const args = shell(`ping -c 1 -W 1 ${target} > /dev/null && echo reached || echo lost`);
+    // Who refuses a connection has been reached.
+    const script = `
+      const socket = require('node:net').connect(9, '${target}');
+      socket.setTimeout(1_000, () => socket.destroy(new Error('no answer')));
+      socket.on('error', ({ code }) => console.log(code === 'ECONNREFUSED' ? 'reached' : 'lost'));`;
+    const args = `${stage.under.node} -e ${quoteWord(script)}`;
     const { id } = await stage.start(stage.spec({ network, args }));
     await stage.untilExited(id);
     return (await stage.untilPrinted(id, '\n')).trim();

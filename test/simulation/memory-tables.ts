@@ -211,6 +211,10 @@ export class MemoryTables implements Transaction {
     return times.length === 0 ? undefined : Math.min(...times);
   }
 
+  *countReady(endpointId: string): Step<number> {
+    return this.#select(endpointId, (job) => job.status === 'IN_QUEUE' && !job.delayed).length;
+  }
+
   *worker(endpointId: string, id: string): Step<StoredWorker | undefined> {
     return this.#workers.get(nameOf({ endpointId, id }));
   }

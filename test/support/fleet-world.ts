@@ -109,12 +109,15 @@ export class FleetWorld {
     const workerPods = new WorkerPods({ ...reach, keys, endpoints, pods, log });
     const environmentOf = workerPods.environmentOf.bind(workerPods);
     const shared = { catalog, clock, log };
-    const reconciler = new Reconciler({ pods: pods.live, engine, ...shared, environmentOf });
+    const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
+    const parts = { pods: pods.live, engine, ...shared, environmentOf, hasEndpoint };
+    const reconciler = new Reconciler(parts);
     const views = { QUEUE: queue.workerLoads, LOAD_BALANCER: this.#balancedView() };
     const fleet = new Fleet({ endpoints, pods, templates, decisions, views, ...shared });
     queue.workerLoads.onWork((endpointId) => fleet.wake(endpointId));
-    await reconciler.start();
     await workerPods.start();
+    await reconciler.start();
+    await workerPods.noteEnded();
     fleet.start();
     const close = async () => {
       workerPods.close();

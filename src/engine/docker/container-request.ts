@@ -1,7 +1,7 @@
 // What the engine is asked to make of a spec. Pure.
 import type { ContainerCreateOptions, MountSettings, PortMap } from 'dockerode';
+import { splitArgs } from '../args.ts';
 import type { ContainerMount, ContainerPort, ContainerSpec } from '../engine.ts';
-import { splitWords } from '../shell-words.ts';
 import { type Containment, describeContainment } from './containment.ts';
 import { type GpuMeans, pinVariables, requestGpus } from './gpu-requests.ts';
 import { listAliases, nameContainer, nameNetwork, nameVolume, writeLabels } from './labels.ts';
@@ -28,7 +28,7 @@ export interface RequestOptions {
 export function describeRequest(options: RequestOptions): ContainerCreateOptions {
   const { containment, disk, gpuMeans, gpuMemory, platform, publishHost, spec } = options;
   const { args, diskGb, env, gpus, id, image, limits, mounts, network, ports } = spec;
-  const words = splitWords(args);
+  const words = splitArgs(args);
   const networkName = nameNetwork(platform, network);
   const variables = { ...env, ...pinVariables(gpus, gpuMeans) };
   return {

@@ -2,6 +2,7 @@
 // what came of it; no engine's word for how it went is relied on.
 import { type Clock, sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { splitArgs } from '../args.ts';
 import {
   type Container,
   type ContainerSpec,
@@ -9,7 +10,6 @@ import {
   type Engine,
   EngineError,
 } from '../engine.ts';
-import { splitWords } from '../shell-words.ts';
 import { isAboutDiskSize, isNameTaken, judgeRefusal } from './answers.ts';
 import { describeRequest, type RequestOptions } from './container-request.ts';
 import { inspectAnswer, type SeenContainer, viewContainer } from './container-view.ts';
@@ -81,7 +81,7 @@ export class DockerEngine implements Engine {
 
   create(spec: ContainerSpec): Promise<void> {
     return begin(async () => {
-      splitWords(spec.args);
+      splitArgs(spec.args);
       checkVendor(spec.gpus);
       const known = await this.#look(spec.id);
       if (!known) await this.#make(spec);

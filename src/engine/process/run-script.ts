@@ -1,6 +1,6 @@
 // The shell script that one run of a container is: it runs the command as its child and leaves behind how
 // that ended, also where no platform is there any more to see it. Pure.
-import { quoteWord } from '../shell-words.ts';
+import { quoteWord } from '../../base/shell-words.ts';
 
 export interface RunScriptOptions {
   /** Program and arguments. */

@@ -7,8 +7,8 @@ import { join, resolve } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import { readBootId, readStat } from '../../base/process-table.ts';
 import type { Device } from '../../wire/worker-link.ts';
+import { splitArgs } from '../args.ts';
 import { type ContainerSpec, EngineError } from '../engine.ts';
-import { splitWords } from '../shell-words.ts';
 import { type CgroupHome, joinGroups, makeGroups, nameGroup, removeGroups } from './cgroups.ts';
 import type { ContainerFolder } from './container-folders.ts';
 import { makeEnvironment } from './environment.ts';
@@ -47,7 +47,7 @@ export function makeCommand(
   { args, handler }: ContainerSpec,
   runHandler: HandlerCommand | undefined,
 ): string[] {
-  const words = splitWords(args);
+  const words = splitArgs(args);
   if (handler !== null) {
     if (!runHandler) throw new EngineError('refused', 'handlers are not run here');
     return [runHandler.execPath, ...runHandler.args, resolve(handler), ...words];

@@ -245,6 +245,38 @@ describe('a worker', () => {
     expect(await world.countJobs(id)).toMatchObject({ completed: 1, retried: 1 });
   });
 
+  it.each(['stays', 'was on its way out'])(
+    'whose pod ended while the platform was down leaves its job at the start, if it %s',
+    async (what) => {
+      const world = await openWorld({ jobMs: 2_000 });
+      const id = await world.createEndpoint({ workersMin: 1, workersMax: 1 });
+      await world.run(1_000);
+      const [podId = ''] = world.listRunning();
+      await world.submit(id);
+      await world.run(500);
+      world.host.isStubborn = true;
+      if (what !== 'stays') await world.platform.pods.endWorker(podId);
+      await world.run(500);
+      await world.leave();
+      world.host.isStubborn = false;
+      world.host.end(podId, 137);
+      await world.start();
+      await world.run(6_000);
+      expect(await world.countJobs(id)).toMatchObject({ completed: 1, retried: 1 });
+    },
+  );
+
+  it('of a deleted endpoint gets no time to finish', async () => {
+    const world = await openWorld({ jobMs: 100_000_000 });
+    const id = await world.createEndpoint({ workersMin: 1 });
+    await world.run(1_000);
+    const [podId = ''] = world.listRunning();
+    await world.platform.endpoints.remove(OWNER, id);
+    await world.run(1_000);
+    expect(world.listRunning()).toEqual([]);
+    expect(world.host.graces.get(podId)).toBe(2_000);
+  });
+
   it('that never becomes ready gets a quarter of an hour', async () => {
     const world = await openWorld();
     world.habits.isMute = true;

@@ -167,6 +167,24 @@ describe('an update', () => {
     expect(world.host.get(id)).toMatchObject({ seen: { generation: 2, state: 'running' } });
   });
 
+  it('that only makes a disk larger keeps it where disks are not limited', async () => {
+    const world = await openWorld({ engine: 'process' });
+    const { id } = await world.create({ args: 'run' });
+    await world.settle();
+    const updated = await world.pods.update(OWNER, id, { disk: 21 });
+    expect(updated).toMatchObject({ generation: 1, spec: { disk: 21 } });
+  });
+
+  it.each([{ args: 'a "b' }, { args: "it's" }, { args: 'a \\' }])(
+    'of %o is refused, as is a new pod',
+    async (fields) => {
+      const world = await openWorld();
+      const { id } = await world.create();
+      expect(await refusal(world.pods.update(OWNER, id, fields))).toMatch(/^422 args/);
+      expect(await refusal(world.create(fields))).toMatch(/^422 args/);
+    },
+  );
+
   it('makes no disk smaller', async () => {
     const world = await openWorld();
     const { id } = await world.create();

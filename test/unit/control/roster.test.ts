@@ -44,6 +44,12 @@ describe('a worker', () => {
     expect(look([running]).workers).toMatchObject([{ state: 'starting' }]);
   });
 
+  it('is not ready while it drains, whoever told it to', () => {
+    const { look } = openRoster();
+    look([running], [{}]);
+    expect(look([running], [{ draining: true }]).workers).toMatchObject([{ state: 'draining' }]);
+  });
+
   it('is idle since it was first seen without a job', () => {
     const { look, now, pass } = openRoster();
     const since = now();

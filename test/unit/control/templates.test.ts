@@ -40,6 +40,18 @@ describe('a template', () => {
     for (const some of [templates, await reopen()]) expect(some.find('ada', made.id)).toEqual(made);
   });
 
+  it('has args whose quotes are closed', async () => {
+    const { templates } = await openTemplates();
+    const fault = {
+      code: 'invalid',
+      message: 'args: args have a " at position 2 that is not closed',
+    };
+    const args = 'a "b';
+    await expect(templates.create('ada', creation({ args }))).rejects.toMatchObject(fault);
+    const { id } = await templates.create('ada', creation());
+    await expect(templates.update('ada', id, { args })).rejects.toMatchObject(fault);
+  });
+
   it('is unknown to every other user, to all verbs', async () => {
     const { templates } = await openTemplates();
     const { id } = await templates.create('ada', creation());

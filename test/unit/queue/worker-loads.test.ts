@@ -37,11 +37,22 @@ describe('the load of an endpoint', () => {
     expect(await load()).toMatchObject({ waiting: 1, running: 1, oldestQueuedAt: since + 500 });
   });
 
-  it('does not count delayed jobs as long as no other one waits', async () => {
-    await platform.submit({ delay: 60_000 });
+  it('does not count delayed jobs, alone or beside others', async () => {
+    for (let made = 0; made < 3; made++) await platform.submit({ delay: 60_000 });
     expect(await load()).toMatchObject({ waiting: 0, oldestQueuedAt: null });
-    await platform.clock.advance(60_000);
+    await platform.submit();
     expect(await load()).toMatchObject({ waiting: 1 });
+    await platform.clock.advance(60_000);
+    expect(await load()).toMatchObject({ waiting: 4 });
+  });
+
+  it('shows no worker as idle that drains', async () => {
+    const worker = await hello('one');
+    await platform.submit();
+    await worker.takeOne();
+    await hello('two');
+    for (const id of ['one', 'two']) platform.queue.workerLoads.drain(ENDPOINT, id);
+    expect((await platform.queue.health(ENDPOINT)).workers).toEqual({ idle: 0, running: 1 });
   });
 
   it('names the workers that call, with what they have and ever had', async () => {

@@ -1,7 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { EngineError } from '../../../src/engine/engine.ts';
-import { quoteWord, splitWords } from '../../../src/engine/shell-words.ts';
+import { quoteWord, ShellWordsError, splitWords } from '../../../src/base/shell-words.ts';
 
 describe('splitting a command line', () => {
   it.each<[string, string[]]>([
@@ -30,7 +29,7 @@ describe('splitting a command line', () => {
   );
 
   it.each([`'open`, `"open`, `a "b\\"`, 'a \\', `"open\\`])('refuses %j', (text) => {
-    expect(() => splitWords(text)).toThrow(EngineError);
+    expect(() => splitWords(text)).toThrow(ShellWordsError);
   });
 
   it('says which quote is open, and where', () => {

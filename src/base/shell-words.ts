@@ -1,10 +1,14 @@
 // A command line in words, as a shell would split it: quotes and backslashes count, nothing is expanded.
-import { EngineError } from './engine.ts';
 
 /** What a backslash takes its meaning from between double quotes. */
 const ESCAPABLE_IN_QUOTES = '"\\$`';
 
-/** @throws EngineError `refused` where a quote stays open or a backslash stands last */
+/** Its message names the words as `args`, which all of them are. */
+export class ShellWordsError extends Error {
+  override readonly name = 'ShellWordsError';
+}
+
+/** @throws ShellWordsError where a quote stays open or a backslash stands last */
 export function splitWords(text: string): string[] {
   const words: string[] = [];
   // Undefined between words; empty quotes are a word too.
@@ -50,7 +54,7 @@ function readPiece(text: string, at: number): Piece {
 }
 
 function readEscaped(text: string, at: number): Piece {
-  if (at + 1 === text.length) throw new EngineError('refused', 'args end with a backslash');
+  if (at + 1 === text.length) throw new ShellWordsError('args end with a backslash');
   const char = text.charAt(at + 1);
   return { text: char === '\n' ? undefined : char, next: at + 2 };
 }
@@ -78,8 +82,8 @@ function readDoubleQuoted(text: string, at: number): Piece {
   throw openQuote('"', at);
 }
 
-function openQuote(quote: string, at: number): EngineError {
-  return new EngineError('refused', `args have a ${quote} at position ${at} that is not closed`);
+function openQuote(quote: string, at: number): ShellWordsError {
+  return new ShellWordsError(`args have a ${quote} at position ${at} that is not closed`);
 }
 
 function isBlank(char: string): boolean {

@@ -1,0 +1,12 @@
+// A container's arguments, in words.
+import { ShellWordsError, splitWords } from '../base/shell-words.ts';
+import { EngineError } from './engine.ts';
+
+/** @throws EngineError `refused` */
+export function splitArgs(args: string): string[] {
+  try {
+    return splitWords(args);
+  } catch (error) {
+    throw error instanceof ShellWordsError ? new EngineError('refused', error.message) : error;
+  }
+}
