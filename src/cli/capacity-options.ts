@@ -21,20 +21,20 @@ export const capacityOptions = {
     default: `vcpus=${DEFAULT_OVERCOMMIT.vcpus}, disk=${DEFAULT_OVERCOMMIT.disk}`,
     placeholder: 'FACTORS',
     env: 'MILLRACE_OVERCOMMIT',
-    help: 'how often the vCPUs and the disk of the machine are promised to pods; its memory never is twice',
+    help: 'factors by which pods together may exceed the vCPUs and the disk of the machine; memory is never overcommitted',
     section: 'advanced',
   }),
   machine: text({
     placeholder: 'AMOUNTS',
     env: 'MILLRACE_MACHINE',
     help:
-      'what pods share: memory=GB,vcpus=N,disk=GB; default: what this machine has, its disk where --data ' +
-      'is; needed for an engine on another machine',
+      'capacity that pods share: memory=GB,vcpus=N,disk=GB; default: that of this machine, with the file ' +
+      'system of --data; set it if the engine is on another machine',
     section: 'advanced',
   }),
 };
 
-/** What is not given is undefined. */
+/** Amounts that the operator does not give are undefined. */
 export interface CapacityChoice {
   overcommit: Overcommit;
   machine: Partial<Amounts>;
@@ -65,7 +65,7 @@ export interface MachineOptions {
   dataFolder: string;
 }
 
-/** What is not given is measured on this machine. */
+/** Amounts that the operator does not give are measured on this machine. */
 export function measureLimits(
   { machine, overcommit }: CapacityChoice,
   options: MachineOptions,
@@ -81,7 +81,7 @@ function measureMachine({ dataFolder, engine }: MachineOptions): Amounts {
   return {
     memoryGb: Math.max(1, Math.floor(memory / GB)),
     vcpus: availableParallelism(),
-    // A file system that tells no size has none to share out.
+    // A file system that reports no size has no limit.
     diskGb: blocks === 0 ? Number.MAX_SAFE_INTEGER : Math.max(1, Math.floor((blocks * bsize) / GB)),
   };
 }

@@ -19,7 +19,7 @@ export const environmentOptions = {
     help: 'env --runpod: how often the worker says that it is there; a lease lasts three times as long',
   }),
   skipSystemChecks: flag({
-    help: "env --runpod: leave out runpod-python's own checks at its start, one of which connects to 8.8.8.8: for sites without a way out",
+    help: "env --runpod: skip runpod-python's system checks, one of which connects to 8.8.8.8; for sites without Internet access",
   }),
 } as const;
 

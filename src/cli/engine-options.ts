@@ -15,29 +15,29 @@ export const engineOptions = {
     choices: ['process', 'docker', 'none'],
     default: 'process',
     env: 'MILLRACE_ENGINE',
-    help: 'what runs pods and the workers of endpoints: processes of this machine, containers, or nothing',
+    help: 'what runs pods and the workers of endpoints: process (of this machine), docker (containers) or none',
   }),
   dockerHost: text({
     placeholder: 'URL',
     env: 'DOCKER_HOST',
-    help: '--engine docker: unix:///path or tcp://host:port; default: the socket of this machine',
+    help: '--engine docker: address of the engine, unix:///path or tcp://host:port; default: the local socket',
   }),
   trustUsers: flag({
     env: 'MILLRACE_TRUST_USERS',
-    help: '--engine process: other users than the owner may run pods too, as the platform itself',
+    help: '--engine process: let users other than the owner run pods too; all pods run as the same system user',
   }),
   trustKeys: flag({
     env: 'MILLRACE_TRUST_KEYS',
     help:
-      '--engine process: keys without admin may use pods:write and endpoints:write; pods run as the ' +
-      "platform's user and can read its keys, the admin key too",
+      '--engine process: let keys without admin use pods:write and endpoints:write, although pods run as ' +
+      "the platform's user and can read every key",
   }),
   podUser: podUserOption,
   ...containmentOptions,
   workerUrl: text({
     placeholder: 'URL',
     env: 'MILLRACE_WORKER_URL',
-    help: 'of this platform, as the workers that it starts reach it; default: the one it prints',
+    help: 'URL at which the workers of endpoints reach the platform; default: the printed URL',
   }),
 } as const;
 

@@ -12,17 +12,17 @@ export const grpcOptions = {
     max: 65_535,
     placeholder: 'PORT',
     env: 'MILLRACE_GRPC_PORT',
-    help: 'serves workers over gRPC too, with health and reflection; 0 picks a free port; TLS as for https',
+    help: 'serve workers over gRPC too, on this port; 0 picks a free one; TLS as for HTTPS; default: no gRPC',
   }),
   grpcHost: text({
     placeholder: 'HOST',
     env: 'MILLRACE_GRPC_HOST',
-    help: 'address of the gRPC port; without it that of --host',
+    help: 'address of the gRPC port; default: that of --host',
   }),
   grpcClientCa: text({
     placeholder: 'FILE',
     env: 'MILLRACE_GRPC_CLIENT_CA',
-    help: 'PEM of authorities: over gRPC only workers with a certificate of theirs are let in',
+    help: 'PEM file of certificate authorities; gRPC workers must show a client certificate signed by one of them',
   }),
   grpcKeylessLimits: text({
     default: describeLimits(DEFAULT_KEYLESS_LIMITS),
@@ -30,9 +30,9 @@ export const grpcOptions = {
     env: 'MILLRACE_GRPC_KEYLESS_LIMITS',
     section: 'advanced',
     help:
-      'limits of gRPC calls without a valid key (health, reflection): bytes that a call may send, ms that ' +
-      'it may last, calls and health watches that one address may have open; each at least 1; a limit ' +
-      'that is not named keeps its default',
+      'limits of gRPC calls without a valid key (health, reflection): request bytes and duration in ms of ' +
+      'one call, open calls and health watches of one address; each at least 1; limits that you do not ' +
+      'name keep their defaults',
   }),
 };
 

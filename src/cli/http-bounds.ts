@@ -1,4 +1,4 @@
-// The operator's bounds on what callers of the HTTP API may use: options, and the bounds made of them.
+// Options of `serve` that bound what callers of the HTTP API may send and hold open.
 import { DEFAULT_BOUNDS, type HttpBounds } from '../api/bounds.ts';
 import { listAddresses } from '../api/connections.ts';
 import { integer, list, type OptionValues, UsageError } from './options.ts';
@@ -22,60 +22,60 @@ const MAX_MB = 1_048_576;
 export const httpBoundOptions = {
   maxBesideInputBytes: bound('BYTES', {
     ...{ min: 1_024, max: 20 * MB, default: DEFAULT_BOUNDS.maxBesideInputBytes },
-    help: 'JSON of a run or runsync request beside its input',
+    help: 'largest JSON outside `input` of a run or runsync request, bytes; beyond it 413',
   }),
   maxTargetBytes: bound('BYTES', {
     ...{ min: 1_024, max: 65_536, default: DEFAULT_BOUNDS.maxTargetBytes },
-    help: 'path and query of a request',
+    help: 'longest path and query of a request, bytes; beyond it 414',
   }),
   maxHeaderBytes: bound('BYTES', {
     ...{ min: 4_096, max: MB, default: DEFAULT_BOUNDS.maxHeaderBytes },
-    help: 'headers of a request',
+    help: 'largest headers of a request, bytes; beyond it 431',
   }),
   inFlightMb: bound('MB', {
     ...{ min: 32, max: MAX_MB, default: DEFAULT_BOUNDS.maxInFlightBytes / MB },
-    help: 'request bodies and answers in memory, of all users',
+    help: 'request bodies and responses in memory, all users together, MB; beyond it requests wait',
   }),
   userInFlightMb: bound('MB', {
     ...{ min: 32, max: MAX_MB, default: DEFAULT_BOUNDS.maxUserInFlightBytes / MB },
-    help: 'the same for each user',
+    help: 'request bodies and responses in memory, each user, MB; at most --in-flight-mb',
   }),
   workerInFlightMb: bound('MB', {
     ...{ min: 64, max: MAX_MB, default: DEFAULT_BOUNDS.maxWorkerInFlightBytes / MB },
-    help: 'the same, reserved for workers; half of it for each user',
+    help: 'request bodies and responses in memory, reserved for calls of workers, MB; each user gets half',
   }),
   inFlightWaitMs: bound('MS', {
     ...{ min: 0, max: 60_000, default: DEFAULT_BOUNDS.inFlightWaitMs },
-    help: 'how long a request waits for these bytes before it gets 503, ms',
+    help: 'how long a request waits while an --…in-flight-mb limit is reached, ms; then 503',
   }),
   stallSeconds: bound('S', {
     ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.stallMs / 1_000 },
-    help: 'how long a client may neither send of a body nor read of an answer, s',
+    help: 'how long a client may pause while it sends a body or reads a response, s; then 408 or a closed connection',
   }),
   headersSeconds: bound('S', {
     ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.headersMs / 1_000 },
-    help: 'how long a client may take to send its headers, s',
+    help: 'how long a client may take to send its headers, s; then 408',
   }),
   transferSeconds: bound('S', {
     ...{ min: 10, max: DAY_S, default: DEFAULT_BOUNDS.transferMs / 1_000 },
-    help: 'how long a client may take to send a request, or to read an answer that ends, s',
+    help: 'how long one request or one response may take to transfer, s; event streams are exempt',
   }),
   idleSeconds: bound('S', {
     ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.idleMs / 1_000 },
-    help: 'how long a connection is kept without a request, s',
+    help: 'how long an idle connection stays open, s',
   }),
   maxConnections: bound('N', {
     ...{ min: 10, max: 1_000_000, default: DEFAULT_BOUNDS.maxConnections },
-    help: 'open connections',
+    help: 'most open connections; beyond it the oldest without a valid key is closed',
   }),
   maxAddressConnections: bound('N', {
     ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxAddressConnections },
-    help: 'open connections of one address that have not shown a valid key, loopback excepted',
+    help: 'most open connections of one address without a valid key; new ones are closed; loopback is exempt',
   }),
   trustedProxy: list({
     placeholder: 'ADDRESS',
     section: 'advanced',
-    help: 'address, or network as 10.0.0.0/8, that --max-address-connections does not bound',
+    help: 'address or network (10.0.0.0/8) of a reverse proxy: its X-Forwarded headers are trusted, --max-address-connections does not apply',
   }),
 };
 

@@ -22,7 +22,9 @@ export function readNumbers<Name extends string>(
         (each) => `${each}=${ranges[each].min}..${ranges[each].max}`,
       );
       const shown = JSON.stringify(part);
-      throw new UsageError(`${option}: must be of ${forms.join(', ')}; got ${shown}`);
+      throw new UsageError(
+        `${option}: ${shown} is invalid; write one or more of ${forms.join(', ')}`,
+      );
     }
     numbers[known] = value;
   }

@@ -56,7 +56,7 @@ export const portOption = integer({
 export const maxAttemptsOption = integer({
   min: 1,
   max: 100,
-  help: 'failures after which a job of a declared endpoint is FAILED; 1: no automatic retry; a new endpoint has 3, one of an earlier start keeps its own',
+  help: 'failures after which a job of a declared endpoint is FAILED; 1: no automatic retry; default: 3, or the value of an earlier start',
 });
 
 export interface PlatformOptions {

@@ -11,7 +11,7 @@ import { text, UsageError } from './options.ts';
 export const podUserOption = text({
   placeholder: 'USER',
   env: 'MILLRACE_POD_USER',
-  help: "--engine process: user that pods run as where the platform is root, a name or UID[:GID]; root: the platform's own; default: nobody, if it can reach --data and this program",
+  help: '--engine process: system user of pods if the platform runs as root: a name or UID[:GID]; default: nobody if nobody can read --data and this program, else root',
 });
 
 /** What runs a handler in a pod. */
@@ -20,7 +20,7 @@ const OWN_CODE = fileURLToPath(import.meta.url);
 const NOBODY = 65_534;
 const MAX_ID = 2 ** 32 - 2;
 const REMEDY =
-  'let others read it and enter its folders (chmod o+rX), or run pods as the platform itself with --pod-user root';
+  'make it readable (chmod o+rX on it and its folders), or run pods as root with --pod-user root';
 
 /** Node's compiled code, which workers share. */
 export function locateCode(dataFolder: string): string {
@@ -102,7 +102,7 @@ function findUser(given: string): PodUser {
   if (uid === undefined || gid === undefined) {
     const user = /^[A-Za-z_][A-Za-z0-9_.-]*\$?$/.test(given) ? readUser(given) : undefined;
     if (user) return user;
-    throw new UsageError(`--pod-user: there is no user ${given}; give a name or UID[:GID]`);
+    throw new UsageError(`--pod-user: no user ${given} exists; give a name or UID[:GID]`);
   }
   if (Number(uid) > MAX_ID || Number(gid) > MAX_ID) {
     throw new UsageError(`--pod-user: ${given}: a UID or GID is at most ${MAX_ID}`);

@@ -21,8 +21,8 @@ export const quotaOption = text({
   placeholder: 'QUOTAS',
   env: 'MILLRACE_QUOTA',
   help:
-    'endpoints, templates, unexpired keys and pods of one user (worker pods do not count), workersMax of ' +
-    'one endpoint, KB of JSON of one record; a quota that is not named keeps its default',
+    'quotas: endpoints, templates, unexpired keys and pods of one user (worker pods do not count), workersMax ' +
+    'of one endpoint, KB of JSON of one record; beyond a quota 409; quotas that you do not name keep their defaults',
 });
 
 function describeDefault(name: string): number {

@@ -19,8 +19,8 @@ export const rateLimitOption = text({
   placeholder: 'LIMITS',
   env: 'MILLRACE_RATE_LIMIT',
   help:
-    'calls of one user in a minute, an hour and a day, those of workers not counted; a window that is ' +
-    'not named keeps its default, 0 switches it off, "none" all of them',
+    'most calls of one user in a minute, an hour and a day, calls of workers not counted; beyond it 429; a ' +
+    'window that you do not name keeps its default, 0 turns it off, "none" turns all off',
 });
 
 export const workerLimitOption = text({
@@ -29,8 +29,8 @@ export const workerLimitOption = text({
   env: 'MILLRACE_WORKER_LIMIT',
   section: 'advanced',
   help:
-    `limits of one worker key: calls in ${WORKER_CALL_WINDOW_S} s, and ids of live workers; each at least 1; a ` +
-    'limit that is not named keeps its default',
+    `limits of one worker key: calls in ${WORKER_CALL_WINDOW_S} s, and live worker IDs; each at least 1; beyond it 429; ` +
+    'limits that you do not name keep their defaults',
 });
 
 /** @throws UsageError */
@@ -71,6 +71,6 @@ export async function openRateGate(limits: RateLimits | undefined): Promise<Rate
 }
 
 function refuse(part: string): UsageError {
-  const form = `${WINDOW_NAMES.join(', ')}, each with =N, N at most ${MAX_CALLS}`;
-  return new UsageError(`--rate-limit: must be none, or of ${form}; got ${JSON.stringify(part)}`);
+  const form = `NAME=N, NAME one of ${WINDOW_NAMES.join(', ')}, N from 0 to ${MAX_CALLS}`;
+  return new UsageError(`--rate-limit: ${JSON.stringify(part)} is invalid; write none, or ${form}`);
 }

@@ -1,4 +1,4 @@
-// `millrace serve`: the platform alone, until it is told to end.
+// `millrace serve`: runs the platform until a signal ends it.
 import { resolve } from 'node:path';
 import { LIST_BYTES } from '../control/list-page.ts';
 import { capacityOptions, readCapacity } from './capacity-options.ts';
@@ -46,21 +46,29 @@ const options = {
     default: './.millrace',
     placeholder: 'DIR',
     env: 'MILLRACE_DATA',
-    help: 'folder for jobs and keys, of one process at a time',
+    help: 'data folder: jobs, keys, pods; one platform at a time',
   }),
   endpoint: list({
     placeholder: 'NAME',
     env: 'MILLRACE_ENDPOINTS',
-    help: 'endpoint to declare; those of earlier starts stay',
+    help: 'endpoint to create at the start; endpoints of earlier starts stay',
   }),
   maxAttempts: maxAttemptsOption,
   keyFile: text({
     placeholder: 'FILE',
     env: 'MILLRACE_KEY_FILE',
-    help: 'file of the admin and the worker key; made, mode 0600, if it is missing',
+    help: 'file with the admin key and the worker key; created with mode 0600 if missing; default: print both once',
   }),
-  tlsCert: text({ placeholder: 'FILE', env: 'MILLRACE_TLS_CERT', help: 'PEM; serves https' }),
-  tlsKey: text({ placeholder: 'FILE', env: 'MILLRACE_TLS_KEY', help: 'PEM, beside --tls-cert' }),
+  tlsCert: text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_TLS_CERT',
+    help: 'PEM file of the TLS certificate; serve HTTPS; needs --tls-key',
+  }),
+  tlsKey: text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_TLS_KEY',
+    help: 'PEM file of the private key of --tls-cert',
+  }),
   ...grpcOptions,
   ...engineOptions,
   catalog: catalogOption,
@@ -74,60 +82,64 @@ const options = {
     default: LIST_BYTES / BYTES_PER_MB,
     placeholder: 'MB',
     section: 'advanced',
-    help: 'size of one page of a list, MB of JSON; a longer list goes on with its cursor',
+    help: 'largest page of a list, MB of JSON; `cursor` fetches the next page',
   }),
   webhookSecretFile: webhookSecretFileOption,
   allowPrivateWebhooks: flag({
     env: 'MILLRACE_ALLOW_PRIVATE_WEBHOOKS',
-    help: 'webhooks may go to loopback, private and link-local addresses; for clients that you trust',
+    help: 'send webhooks to loopback, private and link-local addresses too; use only if you trust all clients',
   }),
   webhookDns: list({
     placeholder: 'ADDRESS[:PORT]',
     env: 'MILLRACE_WEBHOOK_DNS',
-    help: "name server for webhook receivers; repeat for several; without it the machine's own",
+    help: "name server that resolves webhook receivers; default: the machine's own",
   }),
   diskReserve: integer({
     ...{ min: 0, max: 65_536, default: 32, placeholder: 'MB', section: 'advanced' },
     env: 'MILLRACE_DISK_RESERVE',
-    help: 'disk space kept so that jobs can be ended while the disk is full, MB; 0 for none',
+    help: 'disk space reserved for ending and deleting jobs while the disk is full, MB; 0: no reserve',
   }),
   eraseAfterMs: milliseconds(
-    'how long after a deletion its bytes are erased from the files of an idle platform, ms',
+    'time from a deletion until an idle platform erases the bytes from its files, ms',
     30_000,
   ),
   storeCheckMs: integer({
     ...{ min: 0, max: 24 * HOUR_MS, default: 60_000, placeholder: 'MS', section: 'advanced' },
-    help: 'how long the database is checked for damage after the start, ms; 0 for no check',
+    help: 'longest check of the database for damage after the start, ms; 0: no check',
   }),
   logLevel: logLevelOption('info'),
-  leaseMs: milliseconds('how long a lease lasts that is not renewed, ms', 15_000),
-  renewEveryMs: milliseconds('how often workers renew, ms', 5_000),
+  leaseMs: milliseconds('how long a lease lasts without a renewal, ms', 15_000),
+  renewEveryMs: milliseconds(
+    'interval at which workers renew their leases, ms; less than --lease-ms',
+    5_000,
+  ),
   takeWaitMs: milliseconds('how long a worker waits for jobs in one call, ms', 20_000),
   timeoutGraceMs: milliseconds(
-    'how long after its timeout the queue itself ends a job, ms',
+    'how long after its timeout the queue ends a job whose worker is silent, ms',
     10_000,
   ),
   retryBaseMs: milliseconds(
-    'wait after the first failure of a job before it is tried again; doubles with each, ms',
+    'wait before the first retry of a failed job, ms; doubles with each failure, up to 60 s',
     1_000,
   ),
-  retainRunMs: milliseconds('how long a job of run stays after its end, ms', HOUR_MS / 2),
-  retainRunsyncMs: milliseconds('how long a job of runsync stays after its end, ms', 60_000),
+  retainRunMs: milliseconds('how long a job of /run is kept after its end, ms', HOUR_MS / 2),
+  retainRunsyncMs: milliseconds('how long a job of /runsync is kept after its end, ms', 60_000),
   ...httpBoundOptions,
 };
 
 export const serveCommand: Command = {
   name: 'millrace serve',
-  summary: 'the platform: queues, endpoints that scale, pods; its HTTP API, the data on disk',
+  summary: 'run the platform: job queues, endpoints that scale, pods, and their HTTP API',
   description: [
     'Serves the job API under /v2/<endpoint>/, the worker API beside it, pods, endpoints, templates, ' +
       'the catalogue and keys under /v1 and /v2, and /openapi.json, /healthz, /readyz and /metrics. ' +
-      'Pods and the workers of endpoints run on the --engine, and go on while this is down. What it has acknowledged is on disk; it may be killed and started again at any time.',
-    'The first start makes an admin key and a worker key and prints them once, or writes them to ' +
-      '--key-file as MILLRACE_ADMIN_KEY=… and MILLRACE_WORKER_KEY=… lines. With --endpoint, the worker ' +
-      'key is for the endpoints that it names alone.',
-    'SIGTERM and SIGINT: answers its long polls and streams, then ends. A second one, a second or ' +
-      'more later, ends it at once; nothing acknowledged is lost by that either.',
+      'Pods and the workers of endpoints run on the --engine, and keep running while the platform is down. ' +
+      'Everything that the platform has acknowledged is on disk: you may kill and restart it at any time.',
+    'The first start creates an admin key and a worker key. It prints them once, or writes them to ' +
+      '--key-file as the lines MILLRACE_ADMIN_KEY=… and MILLRACE_WORKER_KEY=…. With --endpoint, the worker ' +
+      'key works only for the declared endpoints.',
+    'On SIGTERM or SIGINT the platform answers its long polls and streams, then exits. A second signal, a ' +
+      'second or more later, exits at once. Neither loses anything acknowledged.',
   ],
   positionals: [],
   options,
@@ -138,7 +150,7 @@ export const serveCommand: Command = {
     'millrace serve --grpc-port 8001',
   ],
   exitCodes: [
-    { code: EXIT.ok, meaning: 'ended as asked' },
+    { code: EXIT.ok, meaning: 'stopped by a signal' },
     { code: EXIT.failed, meaning: 'the port or the data folder is in use, or cannot be used' },
     { code: EXIT.usage, meaning: 'wrong usage' },
   ],
@@ -228,7 +240,7 @@ async function run(args: readonly string[]): Promise<number> {
 }
 
 const NO_ENDPOINTS =
-  'There is no endpoint yet: `millrace endpoints create` makes one, --endpoint NAME declares one';
+  'No endpoint exists yet; create one with `millrace endpoints create`, or declare one with --endpoint NAME';
 
 async function prepareKeys(
   platform: Platform,

@@ -30,7 +30,7 @@ export const storeCommand: Command = {
   name: 'millrace store',
   summary: "check, describe and back up a platform's database",
   description: [
-    'Reads the database of a data folder. The platform may run meanwhile.',
+    'Reads the database of a data folder. The platform may be running.',
     'check: look for damaged pages; progress goes to standard error. While it runs, the ' +
       'write-ahead log of a running platform grows.',
     'info: print sizes, free pages and the number of jobs, endpoints and keys.',
@@ -64,8 +64,9 @@ async function run(args: readonly string[]): Promise<number> {
   if (action === undefined) throw new UsageError(`<action> is missing: one of ${known}`);
   if (!ACTIONS.includes(action)) throw new UsageError(`${action}: unknown action; one of ${known}`);
   const surplus = action === 'backup' ? rest[0] : file;
-  if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
-  if (action === 'backup' && file === undefined) throw new UsageError('backup: [file] is missing');
+  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
+  if (action === 'backup' && file === undefined)
+    throw new UsageError('backup: [file] is missing; name the file to write');
   const path = locate(values);
   if (action === 'check') return check(path, values);
   if (action === 'info') return info(path, values);
@@ -75,8 +76,9 @@ async function run(args: readonly string[]): Promise<number> {
 function locate({ data }: Values): string {
   const path = join(resolve(data), 'millrace.db');
   const size = statSync(path, { throwIfNoEntry: false })?.size;
-  if (size === undefined) throw new CommandError(`--data: ${path} does not exist`);
-  if (size === 0) throw new CommandError(`--data: ${path} is empty`);
+  if (size === undefined)
+    throw new CommandError(`--data: ${path} does not exist; name the data folder of a platform`);
+  if (size === 0) throw new CommandError(`--data: ${path} is empty; restore a backup`);
   return path;
 }
 
@@ -96,7 +98,8 @@ async function check(path: string, { json, quick }: Values): Promise<number> {
     throw new CommandError(`${path}: not checked: ${reason}`);
   });
   if (interrupted.signal.aborted) return EXIT.interrupted;
-  if (!isComplete) throw new CommandError(`${path}: the check ended early`);
+  if (!isComplete)
+    throw new CommandError(`${path}: the check ended before all pages were read; run it again`);
   const lines = problems.length === 0 ? [`${path}: no damage found`] : problems;
   const isSound = problems.length === 0;
   void print(json ? `${JSON.stringify({ path, isSound, problems })}\n` : `${lines.join('\n')}\n`);
@@ -129,12 +132,12 @@ function describe(path: string, files: StoreFiles): string {
       return [`${table} rows`, `${count}${detail}`];
     }),
   ];
-  return formatTable(['what', 'value'], lines);
+  return formatTable(['property', 'value'], lines);
 }
 
 function backUp(path: string, target: string, { json }: Values): number {
   if (statSync(target, { throwIfNoEntry: false }))
-    throw new CommandError(`${target} exists already`);
+    throw new CommandError(`${target} exists already; name a new file`);
   attempt(path, () => backUpStore(path, target));
   const { size } = statSync(target);
   const shown = json

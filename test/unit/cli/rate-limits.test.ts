@@ -29,6 +29,8 @@ describe('--rate-limit', () => {
     'day=1000000001',
     'minute=1,',
   ])('%j is refused', (given) => {
-    expect(() => readRateLimits(given)).toThrow(/^--rate-limit: must be none, or of minute/);
+    expect(() => readRateLimits(given)).toThrow(
+      /^--rate-limit: .* is invalid; write none, or NAME=N, NAME one of minute/,
+    );
   });
 });
