@@ -1,5 +1,5 @@
-// Who calls, by key, or without one on the machine itself when the platform runs for that; and what he
-// may: for an endpoint of another user he gets the answer that he gets for none.
+// Identifies the caller by key, or on `millrace dev` by coming from this machine, and checks scopes. An
+// endpoint of another user looks as if it did not exist.
 import type { FastifyRequest } from 'fastify';
 import { type CodeAccess, requireCodeAccess } from '../control/code-access.ts';
 import type { Endpoints } from '../control/endpoints.ts';

@@ -140,7 +140,7 @@ class Upload {
 
   readonly #drop = (): void => {
     const detail =
-      'The platform is short of memory and this upload was the slowest; send it again later.';
+      'The platform is short of memory and stopped this upload, the slowest one; send it again later.';
     this.#fail(new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS }));
     forgetBody(this.#options.request);
   };
@@ -179,7 +179,10 @@ class Upload {
     if (this.#chunks > MAX_TINY_CHUNKS && this.#receivedBytes < this.#chunks * TINY_CHUNK_BYTES) {
       // The rest would cost as much to throw away.
       findResponse(payload)?.once('finish', () => payload.socket.destroy());
-      return new ProblemError('malformed', 'The request body comes in too many tiny chunks.');
+      return new ProblemError(
+        'malformed',
+        'The request body has too many tiny chunks; send chunks of at least 32 bytes.',
+      );
     }
     if (this.#receivedBytes > request.routeOptions.bodyLimit)
       return new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE();
@@ -217,7 +220,7 @@ class Upload {
 }
 
 function describeStall(stallMs: number): ProblemError {
-  const detail = `No byte of the request body came for ${stallMs} ms.`;
+  const detail = `No byte of the request body arrived for ${stallMs} ms; send the request again.`;
   return new ProblemError('request_timeout', detail);
 }
 

@@ -227,7 +227,9 @@ export function listAddresses(entries: readonly string[]): BlockList {
     const family = isIPv4(address) ? 'ipv4' : 'ipv6';
     const isValid = (family === 'ipv4' || isIPv6(address)) && /^\d{1,3}$/.test(bits ?? '0');
     if (!isValid || Number(bits) > (family === 'ipv4' ? 32 : 128)) {
-      throw new RangeError(`${JSON.stringify(entry)} is no IP address and no network`);
+      throw new RangeError(
+        `${JSON.stringify(entry)} is not valid; give an IP address or a network such as 10.0.0.0/8`,
+      );
     }
     if (bits === undefined) list.addAddress(address, family);
     else list.addSubnet(address, Number(bits), family);

@@ -50,10 +50,11 @@ export function findForeignSign({ headers, raw }: Signs): string | undefined {
   }
   const site = headers['sec-fetch-site'];
   if (site !== undefined && site !== 'same-origin' && site !== 'none') {
-    return 'the Sec-Fetch-Site header tells of another site';
+    return 'the Sec-Fetch-Site header says that the call comes from another site';
   }
   const forwarding = Object.keys(headers).find(isForwardingHeader);
-  if (forwarding !== undefined) return `the ${forwarding} header tells of a proxy`;
+  if (forwarding !== undefined)
+    return `the ${forwarding} header shows that a proxy forwarded the call`;
   return findSimplePost({ headers, raw });
 }
 
@@ -67,7 +68,8 @@ function findSimplePost({ headers, raw }: Signs): string | undefined {
     headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
   if (raw.method !== 'POST' || !hasBody) return undefined;
   const type = headers['content-type']?.split(';')[0]?.trim().toLowerCase() ?? '';
-  if (type === '') return 'there is no Content-Type header; send "Content-Type: application/json"';
+  if (type === '')
+    return 'the Content-Type header is missing; send "Content-Type: application/json"';
   if (!SIMPLE_MEDIA_TYPES.includes(type)) return undefined;
-  return `the Content-Type is ${type}, as a form has it; send "Content-Type: application/json"`;
+  return `the Content-Type is ${type}, which a form could send; send "Content-Type: application/json"`;
 }

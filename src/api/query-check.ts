@@ -29,7 +29,7 @@ function describeUnknown(unknown: readonly string[], known: readonly string[]): 
   const rule = known.length > 0 ? `send one of ${known.join(', ')}` : 'this operation takes none';
   const errors = unknown
     .slice(0, MAX_DESCRIBED)
-    .map((name) => `${name.slice(0, 200)}: is not a query parameter here`);
+    .map((name) => `${name.slice(0, 200)}: is not a query parameter of this operation`);
   const detail = `The query parameter ${unknown[0]?.slice(0, 200)} is unknown; ${rule}.`;
   return new ProblemError('invalid', detail, { errors });
 }

@@ -1,4 +1,4 @@
-// How many calls a user may make: fixed windows, and the headers that tell every caller where he is.
+// Limits how many calls a user may make: fixed windows, and headers that report what is left.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
 import { ProblemError } from '../wire/problem.ts';

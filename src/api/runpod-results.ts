@@ -98,7 +98,7 @@ export function refuseSize(bytes: number): WorkerWord {
  */
 export function refuseHole({ isShown }: { isShown: boolean }): WorkerWord {
   const message =
-    'chunks may be missing: the platform could not be reached for a time while the attempt streamed';
+    'chunks may be missing: the platform was unreachable for a while during the attempt';
   const retry = isShown ? 'never' : 'default';
   return { kind: 'failed', error: { code: 'output_incomplete', message }, retry };
 }
@@ -179,7 +179,7 @@ interface ParsedResult {
 }
 
 async function parseResult(body: Buffer, owner: string): Promise<ParsedResult | Error> {
-  if (!isUtf8(body)) return new Error('what the worker sent is not UTF-8');
+  if (!isUtf8(body)) return new Error('the result that the worker posted is not UTF-8');
   const search = { name: 'output', maxBesideBytes: MAX_BESIDE_OUTPUT_BYTES };
   const found = await runInSlices(owner, findMember(body, search)).catch((error: unknown) => {
     if (error instanceof JsonBoundError) return error;

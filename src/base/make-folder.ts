@@ -7,9 +7,9 @@ import { dirname } from 'node:path';
 export function makeFolder(path: string, mode: number): void {
   if (tryMake(path, mode)) return;
   const parent = dirname(path);
-  if (existsSync(parent)) throw new Error(`${parent} takes no folders`);
+  if (existsSync(parent)) throw new Error(`no folder can be created in ${parent}`);
   makeFolder(parent, mode);
-  if (!tryMake(path, mode)) throw new Error(`${parent} takes no folders`);
+  if (!tryMake(path, mode)) throw new Error(`no folder can be created in ${parent}`);
 }
 
 /** False where a folder above is missing, or the file system says so. */

@@ -123,7 +123,7 @@ export class Balancer implements WorkView {
         line.serveWaiting();
         this.#tell(endpointId);
       } catch (error) {
-        log.error({ err: error, pod: podId }, 'worker change not handled');
+        log.error({ err: error, pod: podId }, 'handling a worker change failed');
       }
     };
     const worker = new BalancedWorker({ target, clock, maxOpen, onChange });
@@ -131,7 +131,7 @@ export class Balancer implements WorkView {
     this.#workers.set(podId, worker);
     line.add(worker);
     worker.watch().catch((error: unknown) => {
-      log.error({ err: error, pod: podId }, 'worker pings ended');
+      log.error({ err: error, pod: podId }, 'worker pings stopped unexpectedly');
     });
   }
 

@@ -97,7 +97,10 @@ export class Capacity {
     const more = subtract(after, before);
     const shortage = findShortage(more, this.#sumHeld(), limits);
     if (shortage !== undefined) {
-      throw new ProblemError('over_capacity', `The machine has no room for the pod: ${shortage}.`);
+      throw new ProblemError(
+        'over_capacity',
+        `The machine has too little left for the pod: ${shortage}. Ask for less, or stop another pod.`,
+      );
     }
     this.#reserved.add(more);
     return () => this.#reserved.delete(more);

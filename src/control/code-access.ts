@@ -30,6 +30,6 @@ export function requireCodeAccess(
   if (!isGuarded(scope, access) || holder?.scopes.has('admin')) return;
   throw new ProblemError(
     'forbidden',
-    `${scope} needs a key with the scope admin here: pods are processes of the platform's own user and can read its keys. The operator can run pods as another user with --pod-user, or allow other keys with --trust-keys.`,
+    `${scope} needs a key with the scope admin, because pods of this platform run as its own user and can read its keys. The operator can run pods as another user with --pod-user, or allow other keys with --trust-keys.`,
   );
 }

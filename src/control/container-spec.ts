@@ -50,7 +50,7 @@ function readPort(port: string): ContainerPort {
   return { private: Number(number), protocol };
 }
 
-/** An engine takes fewer characters in a name than a user may have in his. */
+/** Engines allow fewer characters in a name than the API does. */
 function nameNetwork(userId: string): string {
   return `user-${hash('sha256', userId, 'hex').slice(0, 16)}`;
 }

@@ -134,10 +134,7 @@ export class Fleet {
       if (outlook === 'busy') this.#setDue(id, clock.now() + LOOK_EVERY_MS);
     } catch (error) {
       if (this.#closing.signal.aborted) return;
-      log[logLevelOf(error)](
-        { endpoint: id, err: error },
-        'workers cannot be seen to; trying again',
-      );
+      log[logLevelOf(error)]({ endpoint: id, err: error }, 'reconcile pass failed, retrying');
       this.#setDue(id, clock.now() + RETRY_MS);
     }
   }

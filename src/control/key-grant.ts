@@ -1,4 +1,4 @@
-// What a key may be, and who may give, see and end which. Pure: it is given the keys that there are.
+// Decides which keys a caller may create, see and revoke. Pure: callers pass in the existing keys.
 import { z } from 'zod';
 import { OWNER } from '../store/store.ts';
 import { describeIssues } from '../wire/issues.ts';
@@ -16,7 +16,7 @@ export interface KeyGrant {
   expiresAt?: number;
 }
 
-/** Whoever shows a key, as far as it matters to what he may do. */
+/** The part of a key that decides what its holder may do. */
 export interface Rights {
   userId: string;
   scopes: ReadonlySet<string>;
@@ -24,7 +24,7 @@ export interface Rights {
   expiresAt: number | null;
 }
 
-/** A key that there is. */
+/** An existing key. */
 export interface HeldGrant extends Rights {
   keyId: string;
 }
@@ -65,7 +65,7 @@ export function checkGrant(grant: KeyGrant): KeyGrant {
   throw new ProblemError('invalid', errors.join('; '), { errors });
 }
 
-/** Who runs the platform: he makes the keys of other users, and may see and end them. */
+/** The operator creates the keys of other users, and may see and revoke them. */
 export function isOperator({ scopes, userId }: Rights): boolean {
   return userId === OWNER && scopes.has('admin');
 }
@@ -74,15 +74,21 @@ export function maySee(caller: Rights, userId: string): boolean {
   return userId === caller.userId || isOperator(caller);
 }
 
-/** Nobody makes a key that can do more than his own. @throws ProblemError `forbidden` */
+/** A key cannot create a key with more rights than its own. @throws ProblemError `forbidden` */
 export function requireGivable(caller: Rights, grant: Omit<Rights, 'userId'>): void {
   const lacking = [...grant.scopes].filter((scope) => !implies(caller, scope));
   if (lacking.length > 0) {
-    throw new ProblemError('forbidden', `the API key cannot give what it lacks: ${lacking[0]}`);
+    throw new ProblemError(
+      'forbidden',
+      `the API key cannot grant a scope that it lacks: ${lacking[0]}`,
+    );
   }
   if (!lastsAsLong(caller, grant)) {
     const end = new Date(caller.expiresAt ?? 0).toISOString();
-    throw new ProblemError('forbidden', `the API key cannot give beyond its own end, ${end}`);
+    throw new ProblemError(
+      'forbidden',
+      `the API key cannot create a key that outlasts it; it expires at ${end}`,
+    );
   }
 }
 
@@ -94,11 +100,14 @@ export function requireRevocable(caller: Rights, { expiresAt, scopes }: Rights):
   if (caller.scopes.has('admin')) return;
   const lacking = [...scopes].find((scope) => !implies(caller, scope));
   if (lacking !== undefined) {
-    const detail = `the API key cannot revoke a key with more scopes: it lacks ${lacking}`;
+    const detail = `the API key cannot revoke a key with a scope that it lacks: ${lacking}`;
     throw new ProblemError('forbidden', detail);
   }
   if (!lastsAsLong(caller, { expiresAt })) {
-    throw new ProblemError('forbidden', 'the API key cannot revoke a key that lasts longer');
+    throw new ProblemError(
+      'forbidden',
+      'the API key cannot revoke a key that expires later; use a key with admin',
+    );
   }
 }
 

@@ -75,7 +75,7 @@ export function requireWorkersMax({ workersMax: limit }: Quotas, workersMax: num
   if (workersMax <= limit) return;
   throw new ProblemError(
     'quota_exceeded',
-    `workersMax is ${workersMax}, above the quota workersMax of ${limit} for one endpoint.`,
+    `workersMax is ${workersMax}; the quota workersMax allows at most ${limit} for one endpoint. Lower it, or ask the operator for a larger quota.`,
   );
 }
 
@@ -87,6 +87,6 @@ export function requireRecordSize({ recordBytes: limit }: Quotas, body: string):
   if (bytes <= limit) return;
   throw new ProblemError(
     'quota_exceeded',
-    `The record would have ${bytes} bytes of JSON, above the quota recordBytes of ${limit}.`,
+    `The record has ${bytes} bytes of JSON; the quota recordKb allows at most ${limit} bytes. Shorten it, or ask the operator for a larger quota.`,
   );
 }

@@ -37,7 +37,7 @@ export function describeCause(cause: ScalerCause, facts: DecisionFacts): string 
     case 'no_gpu':
       return `${count(want - alive, 'more worker')} wanted, and no GPU of its types is free`;
     case 'no_room':
-      return `${count(want - alive, 'more worker')} wanted, and the machine has no room: ${input.room?.shortage ?? 'it is full'}`;
+      return `${count(want - alive, 'more worker')} wanted, but the machine is full: ${input.room?.shortage ?? 'it is full'}`;
     case 'crashed':
       return `${describeStreak(crashes.streak)} ended too early: ${crashes.reason ?? 'nobody knows why'}; ${describePatience(input)}`;
     case 'enough':

@@ -1,4 +1,4 @@
-// Keys as users deal with them: each sees and ends his own, and gives no more than he has. The
+// Keys as users manage them: users see and revoke their own keys, and grant no more than they have. The
 // platform's operator deals with everybody's.
 import type { Clock } from '../base/clock.ts';
 import type { IssuedKeyRecord, KeyCreation, KeyRecord } from '../wire/key.ts';

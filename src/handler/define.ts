@@ -1,4 +1,4 @@
-// What an author writes and what he is given: the public types of a handler module, and defineHandler.
+// The public types of a handler module, and defineHandler.
 import type { Logger } from 'pino';
 import type { Metrics } from '../wire/chunk.ts';
 import type { S3Config } from '../wire/job.ts';

@@ -64,7 +64,7 @@ export class Absence {
       this.#isNoted = body.leftAt === null;
     } catch (error) {
       if (!(error instanceof StoreUnavailableError)) throw error;
-      log.warn({ err: error }, 'the note of this run was not written');
+      log.warn({ err: error }, 'writing the shutdown note failed');
     }
   }
 }

@@ -52,7 +52,7 @@ function wouldRepeatStream({ api, attempt, cursorAttempt, cursorNext }: StoredJo
 function endStream(job: StoredJob, moment: Moment): Transition {
   const error: AttemptError = {
     code: 'released_too_often',
-    message: 'the worker gave the job back after the client had received a part of its stream',
+    message: 'the worker returned the job after the client had received a part of its stream',
   };
   return fail(job, error, { final: true }, moment);
 }

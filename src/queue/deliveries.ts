@@ -134,7 +134,7 @@ export class Deliveries {
         const sleepMs = Math.min(MAX_SLEEP_MS, this.#receivers.nextAt() - clock.now());
         await waiter.wait(Math.max(1, sleepMs), closing);
       } catch (error) {
-        log[logLevelOf(error)]({ err: error }, 'webhooks cannot be looked up; trying again');
+        log[logLevelOf(error)]({ err: error }, 'reading due webhooks failed, retrying');
         await sleep(clock, RETRY_MS, closing);
       } finally {
         waiter.close();
@@ -230,7 +230,7 @@ export class Deliveries {
       } catch (error) {
         log[logLevelOf(error)](
           { err: error, ...describe(delivery) },
-          'what came of a webhook cannot be stored',
+          'storing a webhook result failed',
         );
         if (closing.aborted) return;
         await sleep(clock, RETRY_MS, closing);

@@ -150,7 +150,7 @@ export class Leases {
 
   /**
    * What was handed over and is not held never arrived. What ran out and is held stays the worker's,
-   * as by a renewal: he would otherwise be given the job that he runs.
+   * as by a renewal: otherwise the worker would get the job that it already runs.
    */
   async #compareHeld(worker: PresentWorker, request: TakeRequest): Promise<void> {
     const held = new Set(request.held);

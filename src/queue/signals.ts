@@ -39,7 +39,7 @@ export class Signals {
 
   /**
    * Called by the operation that inserts the job: on a store where operations of one turn share a
-   * commit, a taker that waits can lease it in that same commit. Elsewhere he looks too early, and is
+   * commit, a taker that waits can lease it in that same commit. Elsewhere it polls too early, and is
    * woken again by `inserted`.
    */
   arriving(job: StoredJob): void {

@@ -54,7 +54,7 @@ export async function sweep(options: SweeperOptions): Promise<void> {
       await waiter.wait(sleepMs, closing);
       await forgiveLateness(options, clock.now() - wakeAt);
     } catch (error) {
-      log[logLevelOf(error)]({ err: error }, 'sweep failed; trying again');
+      log[logLevelOf(error)]({ err: error }, 'sweep failed, retrying');
       await waiter.wait(RETRY_MS, closing);
     } finally {
       waiter.close();

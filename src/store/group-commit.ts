@@ -238,6 +238,6 @@ export class GroupCommit {
 }
 
 function describeFullDisk(): StoreUnavailableError {
-  const text = 'The store takes nothing new: the disk is full';
+  const text = 'The disk is full, so the store accepts no new data';
   return new StoreUnavailableError(text, { code: 'SQLITE_FULL' });
 }

@@ -174,7 +174,7 @@ export class StoreGuard {
         await this.#keepReserve();
         if (!this.#gate?.isFull) await this.#erasure.tick(signal);
       } catch (error) {
-        log.error({ err: error }, 'store upkeep failed; trying again');
+        log.error({ err: error }, 'store maintenance failed, retrying');
       }
       await sleep(clock, Math.min(TICK_MS, Math.ceil(eraseAfterMs / 2)), signal);
     }
@@ -195,11 +195,11 @@ export class StoreGuard {
       } else if (timeUp.signal.aborted && !isComplete) {
         log.info(
           { checkMs },
-          'database check stopped early; run `millrace store check` for a whole one',
+          'database check stopped at its time limit; run `millrace store check` for a full check',
         );
       }
     } catch (error) {
-      log.warn({ err: error }, 'database not checked; run `millrace store check`');
+      log.warn({ err: error }, 'database check failed; run `millrace store check`');
     } finally {
       cancel();
     }
@@ -220,7 +220,7 @@ export class StoreGuard {
       log.info('disk has space again, accepting new jobs');
     }
     const hasFault = !isHeld && !gate.isFull;
-    const text = `disk reserve missing: ${Math.ceil(reserve.neededBytes / MB)} MB have to be free`;
+    const text = `disk reserve missing: it needs ${Math.ceil(reserve.neededBytes / MB)} MB of free disk; free space or choose a smaller --disk-reserve`;
     if (hasFault && this.#reserveFault === undefined) log.warn(text);
     this.#reserveFault = hasFault ? text : undefined;
   }

@@ -105,7 +105,7 @@ export const platformState = z.object({
   warnings: z
     .array(z.string())
     .exactOptional()
-    .describe('what needs attention although the platform can serve; on /readyz alone'),
+    .describe('problems that need attention while the platform still serves; /readyz only'),
 });
 
 // Of a closed list the keys are what the type says they are.

@@ -60,7 +60,7 @@ export function nameContainer(platform: string, id: string): string {
   return `${platform}-${id}`;
 }
 
-/** An operator's own volumes have the names that he gave them. */
+/** An operator's own volumes keep the names that the operator gave them. */
 export function nameVolume(platform: string, id: string, { kind, source }: ContainerMount): string {
   return kind === 'persistent' ? `${platform}-${id}-${source}` : source;
 }

@@ -5,7 +5,7 @@ import { isDenied } from './folder-listing.ts';
 
 /**
  * Does nothing if it is not there. Folders may have been made read-only, as package caches are: their
- * owner cannot empty these either before he may write to them again.
+ * owner cannot empty these either before it may write to them again.
  */
 export async function removeTree(path: string): Promise<void> {
   try {

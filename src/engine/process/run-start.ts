@@ -123,7 +123,7 @@ async function begin(child: ChildProcess, beginning: Beginning): Promise<boolean
     return hasBegun;
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    const message = `the process of ${folder.spec.id} does not begin: ${reason}`;
+    const message = `the process of ${folder.spec.id} did not start: ${reason}`;
     throw new EngineError('unavailable', message, { cause: error });
   } finally {
     if (!hasBegun) child.kill('SIGKILL');

@@ -28,7 +28,10 @@ export class Volumes {
         await this.#provideParents(id, mount);
         await provideOwn(path, this.#user);
       } else if (!(await exists(path))) {
-        throw new EngineError('unavailable', `the network volume's folder ${path} is not there`);
+        throw new EngineError(
+          'unavailable',
+          `the folder ${path} of the network volume does not exist`,
+        );
       }
     }
   }

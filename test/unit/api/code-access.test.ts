@@ -45,7 +45,7 @@ describe('pods:write and endpoints:write on the process engine', () => {
       expect([scope, path, refused.status]).toEqual([scope, path, 403]);
       const { detail } = await readJson(refused);
       expect(detail).toMatch(
-        /^(pods|endpoints):write needs a key with the scope admin here: .*--trust-keys\.$/,
+        /^(pods|endpoints):write needs a key with the scope admin, because .*--trust-keys\.$/,
       );
       expect((await send(['admin'], method, path, body)).status).not.toBe(403);
     }

@@ -131,7 +131,7 @@ describe('/v1/keys', () => {
     expect((await post('/v1/keys', body, withKey(reader.key))).status).toBe(403);
     const more = await post('/v1/keys', body, withKey(writer.key));
     expect(await readJson(more)).toMatchObject({
-      ...{ status: 403, detail: 'the API key cannot give what it lacks: keys:read' },
+      ...{ status: 403, detail: 'the API key cannot grant a scope that it lacks: keys:read' },
     });
   });
 });

@@ -79,7 +79,7 @@ describe('every operation', () => {
       const wrong = `${fill(operation)}?nothing_of_this_kind=1`;
       const answer = await call(wrong, { method: operation.method });
       expect(await readJson(answer.clone())).toMatchObject({
-        errors: ['nothing_of_this_kind: is not a query parameter here'],
+        errors: ['nothing_of_this_kind: is not a query parameter of this operation'],
       });
       await expectProblem(answer, [422]);
     },

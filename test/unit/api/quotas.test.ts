@@ -76,7 +76,8 @@ describe('the quota workersMax', () => {
       platform.post('/v1/endpoints', { name: 'e', templateId, workersMax });
     expect(await readJson(await create(6))).toMatchObject({
       code: 'quota_exceeded',
-      detail: 'workersMax is 6, above the quota workersMax of 5 for one endpoint.',
+      detail:
+        'workersMax is 6; the quota workersMax allows at most 5 for one endpoint. Lower it, or ask the operator for a larger quota.',
     });
     const { id } = await readJson(await create(5));
     const change = (body: object) => patch(platform, `/v1/endpoints/${id}`, body);

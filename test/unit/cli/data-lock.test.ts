@@ -55,9 +55,10 @@ it('says why a folder cannot be used', async () => {
 });
 
 it.skipIf(process.platform !== 'linux')(
-  'is refused at once in /proc, which takes no folders',
+  'is refused at once in /proc, where no folder can be created',
   () => {
-    const refused = /^--data: \/proc\/none\/data cannot be used: \/proc takes no folders$/;
+    const refused =
+      /^--data: \/proc\/none\/data cannot be used: no folder can be created in \/proc$/;
     expect(() => lockDataFolder('/proc/none/data')).toThrow(refused);
   },
 );

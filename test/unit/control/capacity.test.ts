@@ -22,7 +22,7 @@ async function refusal(promise: Promise<unknown>): Promise<string> {
   }
 }
 
-const FULL = '409 over_capacity: The machine has no room for the pod:';
+const FULL = '409 over_capacity: The machine has too little left for the pod:';
 
 describe('a pod beyond the capacity', () => {
   it.each([
@@ -36,7 +36,9 @@ describe('a pod beyond the capacity', () => {
   ])('is refused with the numbers: %j', async (creation, numbers) => {
     const world = await openWorld();
     await world.create();
-    expect(await refusal(world.create(creation))).toBe(`${FULL} ${numbers}.`);
+    expect(await refusal(world.create(creation))).toBe(
+      `${FULL} ${numbers}. Ask for less, or stop another pod.`,
+    );
     expect(world.pods.all()).toHaveLength(1);
   });
 
@@ -83,7 +85,7 @@ describe('what a pod holds', () => {
     await world.pods.act('owner', id, 'restart');
     await world.settle();
     expect(await refusal(world.pods.update('owner', id, { disk: 31 }))).toBe(
-      `${FULL} disk: 11 GB wanted, 10 GB of 30 GB free.`,
+      `${FULL} disk: 11 GB wanted, 10 GB of 30 GB free. Ask for less, or stop another pod.`,
     );
     expect((await world.pods.update('owner', id, { disk: 30 })).spec.disk).toBe(30);
     expect((await world.pods.update('owner', id, { name: 'b' })).spec.name).toBe('b');
