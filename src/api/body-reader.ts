@@ -133,9 +133,14 @@ class Upload {
     const { flows, gone, request } = this.#options;
     const moved = () => this.#receivedBytes;
     const claim = await flows.claim(request, { bytes, moved, drop: this.#drop }, gone);
+    const isGone = new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH();
+    const failure = this.#failure ?? (gone.aborted ? isGone : undefined);
+    if (failure) {
+      // The claims of this upload may have been released already: nobody would release this one.
+      claim?.release();
+      throw failure;
+    }
     if (claim) this.#claims.push(claim);
-    if (gone.aborted) throw this.#failure ?? new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH();
-    if (this.#failure) throw this.#failure;
   }
 
   readonly #drop = (): void => {

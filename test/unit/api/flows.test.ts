@@ -114,6 +114,28 @@ describe('uploads that do not go on', () => {
     await waitUntil(() => platform.flows.usedBytes === 0);
   });
 
+  it('hold nothing once they are dropped while they wait for more', async () => {
+    const clock = new ManualClock();
+    const bounds = { ...SMALL, maxInFlightBytes: 100_000, inFlightWaitMs: 600_000 };
+    const platform = await startPlatform({ clock, server: { bounds } });
+    const client = openClient(platform);
+    client.socket.write(writeHead(platform, { headers: ['Transfer-Encoding: chunked'] }));
+    const piece = writeBody(20_000);
+    const write = () => client.socket.write(`${piece.length.toString(16)}\r\n${piece}\r\n`);
+    for (const claimed of [16_384, 49_152]) {
+      write();
+      await waitUntil(() => platform.flows.usedBytes === claimed);
+    }
+    // The next claim of 64 KB waits until the upload is dropped, which frees enough for that claim.
+    while (client.text() === '') {
+      write();
+      await clock.advance(1_000);
+      await setTimeout(4);
+    }
+    expect(client.text()).toMatch(/^HTTP\/1.1 503 /);
+    await waitUntil(() => platform.flows.usedBytes === 0);
+  });
+
   it('hold nothing without a valid key', async () => {
     const platform = await startPlatform({ server: { bounds: SMALL } });
     const client = openClient(platform);
