@@ -1,23 +1,13 @@
 // Where containers are on disk. The engine's records are in `containers/<id>/<generation>`, which no pod
 // has to write to; disks are in `disks`, volumes beside them. A record appears whole and goes whole.
 import { randomBytes } from 'node:crypto';
-import {
-  access,
-  chmod,
-  lchown,
-  mkdir,
-  mkdtemp,
-  rename,
-  rm,
-  rmdir,
-  symlink,
-} from 'node:fs/promises';
+import { access, chmod, mkdir, mkdtemp, rename, rm, rmdir, symlink } from 'node:fs/promises';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import { type ContainerSpec, EngineError } from '../engine.ts';
 import { type ContainerFile, readContainerFile, writeContainerFile } from './container-file.ts';
 import { nameDisk, parseDiskName } from './disk-names.ts';
 import { ignoreMissing, isDenied, listNames } from './folder-listing.ts';
-import { type PodUser, provideOwn, provideParent, removeOwn } from './pod-user.ts';
+import { giveFolder, type PodUser, provideOwn, provideParent, removeOwn } from './pod-user.ts';
 import { Volumes } from './volumes.ts';
 
 /** Environments hold secrets. */
@@ -127,9 +117,8 @@ export class ContainerFolders {
     await mkdir(disk, { mode: OWNER_ONLY }).catch(() => {});
     await mkdir(temporary).catch(() => {});
     if (!this.#user) return;
-    const { gid, uid } = this.#user;
     await provideOwn(disk, this.#user);
-    await lchown(temporary, uid, gid).catch(() => {});
+    await giveFolder(temporary, this.#user);
   }
 
   /** A container's disk that lies beside its record goes to where later ones are. It must not run. */

@@ -1,7 +1,9 @@
 // The user that pods run as where the platform is root: gives folders to that user, and finds what that
 // user cannot read. Whatever a pod could exchange for a link is never changed or removed as root.
 import { type ExecFileException, execFile } from 'node:child_process';
-import { chmod, chown, lstat, mkdir, rmdir } from 'node:fs/promises';
+import { constants, type Stats } from 'node:fs';
+import { chmod, chown, lstat, mkdir, open, rmdir } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { removeTree } from './remove-tree.ts';
 
 export interface PodUser {
@@ -46,23 +48,45 @@ export async function findUnreadable(paths: readonly string[], user: PodUser): P
   return printed.split('\0').filter(Boolean);
 }
 
-/** Removes a folder whose content another user may change meanwhile, as that user. @throws Error */
+/**
+ * Removes a folder whose content another user may change meanwhile, as that user. Root would follow a link
+ * that takes the place of a folder between two calls. @throws Error if the user cannot remove all of it
+ */
 export async function removeOwn(path: string): Promise<void> {
-  const owner = await lstat(path).catch(() => undefined);
-  if (!owner) return;
-  if (owner.isDirectory() && owner.uid !== process.geteuid?.() && process.geteuid?.() === 0) {
-    const sweep = 'cd "$1" && chmod -R u+rwX . 2>/dev/null; rm -rf "$1" 2>/dev/null || :';
-    await run('/bin/sh', ['-c', sweep, 'sh', path], { uid: owner.uid, gid: owner.gid });
+  const entry = await readEntry(path);
+  const parent = entry && (await readEntry(dirname(path)));
+  if (!entry || !parent) return;
+  if (process.geteuid?.() !== 0) return removeTree(path);
+  if (parent.uid !== 0) {
+    await sweepAs(parent, path);
+    if (await readEntry(path)) throw new Error(`${path} could not be removed by its owner`);
+  } else if (entry.isDirectory() && entry.uid !== 0) {
+    await sweepAs(entry, path);
     // Its parent is the platform's: only root can take the empty folder out of it.
-    if (
-      await rmdir(path).then(
-        () => true,
-        () => false,
-      )
-    )
-      return;
+    await rmdir(path);
+  } else await removeTree(path);
+}
+
+/** Undefined if it is not there. */
+function readEntry(path: string): Promise<Stats | undefined> {
+  return lstat(path).catch(() => undefined);
+}
+
+async function sweepAs({ gid, uid }: Pick<Stats, 'uid' | 'gid'>, path: string): Promise<void> {
+  const sweep = 'cd "$1" && chmod -R u+rwX . 2>/dev/null; rm -rf "$1" 2>/dev/null || :';
+  await run('/bin/sh', ['-c', sweep, 'sh', path], { uid, gid });
+}
+
+/** Gives a folder that its pod could replace. What has become no folder stays as it is. */
+export async function giveFolder(path: string, { gid, uid }: PodUser): Promise<void> {
+  const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants;
+  // A hard link to a file of root's would be given away by name.
+  const folder = await open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW).catch(() => undefined);
+  try {
+    await folder?.chown(uid, gid);
+  } finally {
+    await folder?.close();
   }
-  await removeTree(path);
 }
 
 function run(

@@ -3,9 +3,11 @@ import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
   existsSync,
+  linkSync,
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -87,6 +89,17 @@ describe.skipIf(process.geteuid?.() !== 0)('a pod that is another user', () => {
     expect(readdirSync(join(pod.folder, 'volumes'))).toEqual([]);
   });
 
+  it('is not given a file of root’s by a hard link in place of its temporary folder', async () => {
+    const secret = join(pod.folder, 'secret');
+    writeFileSync(secret, 'key', { mode: 0o600 });
+    await pod.printed({ args: shell('echo x') });
+    rmSync(join(pod.disk, 'tmp'), { recursive: true });
+    linkSync(secret, join(pod.disk, 'tmp'));
+    await pod.engine.start('pod_a');
+    await pod.untilPrinted('x\nx\n');
+    expect(statSync(secret).uid).toBe(0);
+  });
+
   it('finds the files that it had when it was root’s', async () => {
     pod.engine = pod.open();
     await pod.printed({ args: shell('echo x >> file; wc -l < file; echo y >> data/file'), mounts });
@@ -108,5 +121,15 @@ describe.skipIf(process.geteuid?.() !== 0)('what is removed as its owner', () =>
     await removeOwn(own);
     expect(existsSync(own)).toBe(false);
     expect(readFileSync(join(other, 'file'), 'utf8')).toBe('');
+  });
+
+  it.each(['own', 'own/inner'])('is never removed as root: %s', async (name) => {
+    const kept = join(pod.folder, 'own/inner/closed');
+    mkdirSync(kept, { recursive: true });
+    execFileSync('chown', ['-hR', '65534:65534', join(pod.folder, 'own')]);
+    execFileSync('chown', ['-h', '0:0', kept]);
+    writeFileSync(join(kept, 'file'), '');
+    await expect(removeOwn(join(pod.folder, name))).rejects.toThrow();
+    expect(existsSync(join(kept, 'file'))).toBe(true);
   });
 });
