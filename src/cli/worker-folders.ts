@@ -47,7 +47,10 @@ export class WorkerFolders {
   async readLeft(endpointId: string, podId: string): Promise<LeaseRef[]> {
     const folder = this.locate(endpointId);
     const own = (await list(folder)).filter((name) => isOfPod(name, podId));
-    return (await Promise.all(own.map((name) => readSurvivors(join(folder, name))))).flat();
+    const left: LeaseRef[] = [];
+    // One after the other: the sizes of all together are not bounded.
+    for (const name of own) left.push(...(await readSurvivors(join(folder, name))));
+    return left;
   }
 
   /** Removes what is of use to nobody any more, one call after the other. Never rejects. */

@@ -1,12 +1,14 @@
 // What the outbox's journal says: the reports of attempts that are over, and which are forgotten.
-import { statSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { constants, statSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { LeaseRef, Report, ReportHeader } from '../wire/worker-link.ts';
 import { decodeJournal, encodeRecord, type JournalRecord } from './journal.ts';
 import type { LeftReports } from './report-lane.ts';
 
 const JOURNAL_FILE = 'outbox.journal';
+/** Bytes of a journal that are read for another process. */
+const MAX_FOREIGN_BYTES = 1_073_741_824;
 
 /** The reports of an attempt are written together; `done` is the token of one that is forgotten. */
 export type OutboxEntry = { report: ReportHeader; isMuted?: true } | { done: string };
@@ -57,13 +59,36 @@ export function measureJournal(folder: string): number {
 /** Attempts whose outcome the process of this folder left behind, for whoever saw it die. */
 export async function readSurvivors(folder: string): Promise<LeaseRef[]> {
   try {
-    const bytes = await readFile(locateJournal(folder));
+    const bytes = await readForeign(locateJournal(folder));
     return gatherAttempts(decodeJournal<OutboxEntry>(bytes).records).complete.map(
       ({ lease }) => lease,
     );
   } catch {
     // None, or not to be read: then nobody after it can deliver them.
     return [];
+  }
+}
+
+/**
+ * The folder may belong to another user: a pipe would block a thread of this process for ever, and a device
+ * has no end. @throws Error for anything but a file
+ */
+async function readForeign(path: string): Promise<Buffer> {
+  const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
+  const file = await open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  try {
+    const stats = await file.stat();
+    if (!stats.isFile() || stats.size > MAX_FOREIGN_BYTES) throw new Error(`${path} is no journal`);
+    const bytes = Buffer.allocUnsafeSlow(stats.size);
+    let at = 0;
+    while (at < bytes.length) {
+      const { bytesRead } = await file.read(bytes, at, bytes.length - at, at);
+      if (bytesRead === 0) break;
+      at += bytesRead;
+    }
+    return bytes.subarray(0, at);
+  } finally {
+    await file.close();
   }
 }
 

@@ -1,6 +1,7 @@
 // What is left of workers in pods, in real folders.
+import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, symlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -41,6 +42,18 @@ describe('folders of workers in pods', () => {
     expect(await folders.readLeft('ep_a', 'pod_1')).toEqual([LEASE]);
     expect(await folders.readLeft('ep_a', 'pod_11')).toEqual([]);
     expect(await folders.readLeft('ep_b', 'pod_1')).toEqual([]);
+  });
+
+  it('are read without waiting for a pipe and without following a link', async () => {
+    const { folders, place } = await openFolders();
+    await leaveOutcome(place('pod_1-0'));
+    for (const name of ['pod_1-1', 'pod_1-2']) await mkdir(place(name));
+    execFileSync('mkfifo', [join(place('pod_1-1'), 'outbox.journal')]);
+    await symlink(
+      join(place('pod_1-0'), 'outbox.journal'),
+      join(place('pod_1-2'), 'outbox.journal'),
+    );
+    expect(await folders.readLeft('ep_a', 'pod_1')).toEqual([LEASE]);
   });
 
   it('go with their pod, but not before all is delivered', async () => {
