@@ -42,7 +42,8 @@ export function composeRequestHeaders(
   const passed: string[] = [];
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const [name = '', value = ''] = [rawHeaders[at], rawHeaders[at + 1]];
-    const lowered = name.toLowerCase();
+    // Some servers take an underscore in a name for a hyphen.
+    const lowered = name.toLowerCase().replaceAll('_', '-');
     const isClaim = !isBelieved && ORIGIN_HEADER.test(lowered);
     if (!isClaim && !NOT_FOR_WORKERS.has(lowered) && !dropped.has(lowered)) {
       passed.push(name, value);

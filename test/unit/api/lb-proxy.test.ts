@@ -100,6 +100,7 @@ describe('a request to a load-balancing endpoint', () => {
     ...{ 'x-real-ip': '10.9.9.9', 'true-client-ip': '10.9.9.9', 'client-ip': '10.9.9.9' },
     ...{ 'cf-connecting-ip': '10.9.9.9', 'x-client-ip': '10.9.9.9', 'fly-client-ip': '10.9.9.9' },
     ...{ 'x-cluster-client-ip': '10.9.9.9', 'x-remote-addr': '10.9.9.9' },
+    ...{ x_real_ip: '10.9.9.9', 'x_forwarded-for': '10.9.9.9', client_ip: '10.9.9.9' },
     ...{ 'x-original-forwarded-for': '10.9.9.9', 'x-forwarded-user': 'root' },
     ...{
       'x-appengine-user-ip': '10.9.9.9',
