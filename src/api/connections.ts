@@ -1,7 +1,7 @@
 // The open connections: how many there may be, which of them have a request under way, and which are cut
 // because their client does not read.
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { BlockList, isIPv4, isIPv6, type Socket } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { BlockList, isIPv4, isIPv6, type Server, type Socket } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { HttpBounds } from './bounds.ts';
@@ -21,6 +21,8 @@ export interface ConnectionsOptions {
   log: Log;
   /** Addresses without a bound of their own, beside the trusted proxies. Default: loopback. */
   exempt?: readonly string[];
+  /** Connections with a valid key are kept, whether or not `noteRequest` saw a request. Default: false. */
+  keepKnown?: boolean;
 }
 
 interface Connection {
@@ -65,7 +67,7 @@ export class Connections {
       connection.socket = socket;
       this.#bySocket.set(socket, connection);
     });
-    this.#checkLater();
+    if (!this.#cancelCheck) this.#checkLater();
   }
 
   stop(): void {
@@ -109,7 +111,8 @@ export class Connections {
   }
 
   #find(socket: Socket): Connection | undefined {
-    return this.#bySocket.get(socket);
+    // HTTP/2 has an object of its own for the socket.
+    return this.#bySocket.get(socket) ?? this.#open.get(nameOf(socket));
   }
 
   #admit(socket: Socket): void {
@@ -153,7 +156,7 @@ export class Connections {
     let idle: Connection | undefined;
     for (const connection of this.#open.values()) {
       if (!connection.isKnown) return connection;
-      if (isIdle(connection.response)) idle ??= connection;
+      if (!this.#options.keepKnown && isIdle(connection.response)) idle ??= connection;
     }
     return idle;
   }

@@ -6,6 +6,7 @@ import {
   type IncomingHttpHeaders,
   type ServerHttp2Stream,
 } from 'node:http2';
+import type { Socket } from 'node:net';
 import { type Server, status } from '@grpc/grpc-js';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
@@ -21,6 +22,8 @@ export interface GrpcGateOptions {
   limits: KeylessLimits;
   /** Whether the call shows a key that is valid: what it may do is decided later. */
   isKnown: (headers: IncomingHttpHeaders) => boolean;
+  /** Called with the connection of each call that shows a valid key. */
+  noteKnown: (socket: Socket) => void;
   clock: Clock;
   log: Log;
 }
@@ -56,7 +59,10 @@ export class GrpcGate {
   #admit(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean {
     // Nobody else listens yet, and a stream that is reset has an error.
     stream.on('error', () => {});
-    if (this.#options.isKnown(headers)) return true;
+    if (this.#options.isKnown(headers)) {
+      if (stream.session) this.#options.noteKnown(stream.session.socket);
+      return true;
+    }
     const isWatch = headers[constants.HTTP2_HEADER_PATH] === WATCH_PATH;
     const calls = isWatch ? this.#watches : this.#calls;
     const address = stream.session?.socket.remoteAddress ?? '';
@@ -127,7 +133,7 @@ function refuse(stream: ServerHttp2Stream, code: status, detail: string): void {
 }
 
 /** The library keeps them to itself. */
-function listHttp2Servers(server: Server): Http2Server[] {
+export function listHttp2Servers(server: Server): Http2Server[] {
   const servers: unknown = Reflect.get(server, 'http2Servers');
   if (servers instanceof Map && servers.size > 0) return [...servers.keys()];
   throw new Error('the gRPC server has no HTTP/2 servers');

@@ -33,8 +33,10 @@ import {
   requireOwnEndpoint,
   requireScope,
 } from './auth.ts';
+import { completeBounds, type HttpBounds } from './bounds.ts';
+import { Connections } from './connections.ts';
 import { MessageBounds } from './grpc-bounds.ts';
-import { GrpcGate } from './grpc-gate.ts';
+import { GrpcGate, listHttp2Servers } from './grpc-gate.ts';
 import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from './grpc-limits.ts';
 import { showProblem, toStatus } from './grpc-refusals.ts';
 import { EXCESS, WorkerStream } from './grpc-service.ts';
@@ -54,6 +56,8 @@ export interface GrpcServerOptions extends WorkerRoutesOptions {
   isClosing: () => boolean;
   /** Of calls without a valid key: health, reflection, and streams that are about to be refused. */
   keylessLimits?: Partial<KeylessLimits>;
+  /** Those of connections and of bytes in flight apply here too. */
+  bounds?: Partial<HttpBounds> | undefined;
   /** How long `close` waits for what is under way before it cuts that off, ms. Default 2,000. */
   closeMs?: number;
 }
@@ -82,7 +86,10 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
     'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
     'grpc.max_concurrent_streams': MAX_STREAMS,
   });
+  const bounds = completeBounds(options.bounds);
+  const connections = new Connections({ bounds, clock, log: options.log, keepKnown: true });
   const gate = new GrpcGate({
+    noteKnown: (socket) => connections.noteKnown(socket),
     ...{ clock, log: options.log },
     limits: { ...DEFAULT_KEYLESS_LIMITS, ...options.keylessLimits },
     isKnown: (headers) => showsKey(headers, options.keys),
@@ -93,8 +100,8 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   const opening = service[METHOD_NAME];
   if (opening) {
     opening.responseSerialize = serializeInTurn(opening.responseSerialize);
-    const bounds = new MessageBounds(definitions, 'ToPlatform');
-    opening.requestDeserialize = decodeWithin(bounds, opening.requestDeserialize);
+    const messageBounds = new MessageBounds(definitions, 'ToPlatform');
+    opening.requestDeserialize = decodeWithin(messageBounds, opening.requestDeserialize);
   }
   server.addService(service, { [METHOD_NAME]: (call: Call) => openStream(call, options, streams) });
   const health = new HealthImplementation({ '': 'SERVING', [SERVICE_NAME]: 'SERVING' });
@@ -104,6 +111,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
     async start() {
       const bound = await bind(server, `${bracket(host)}:${port}`, createCredentials(tls));
       gate.guard(server);
+      for (const http2Server of listHttp2Servers(server)) connections.watch(http2Server);
       const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
       return { url: `${tls ? 'grpcs' : 'grpc'}://${bracket(name)}:${bound}` };
     },
@@ -114,6 +122,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
       for (const stream of streams) stream.end(describeClosing());
       await closed;
       cancel();
+      connections.stop();
     },
   };
 }

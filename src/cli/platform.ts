@@ -252,7 +252,7 @@ async function listen(
 }
 
 async function listenForStreams(
-  { clock, compute, grpc, keys, log, queue }: Parts,
+  { bounds, clock, compute, grpc, keys, log, queue }: Parts,
   workers: WorkerRoutesOptions,
   closers: (() => unknown)[],
 ): Promise<string | undefined> {
@@ -260,7 +260,7 @@ async function listenForStreams(
   const isClosing = () => queue.isClosing;
   const { server, url } = await openGrpcPort(grpc, {
     ...workers,
-    ...{ clock, endpoints: compute.endpoints, isClosing, keys, log },
+    ...{ bounds, clock, endpoints: compute.endpoints, isClosing, keys, log },
   });
   closers.push(async () => {
     // What waits is answered then, before its stream ends.

@@ -1,6 +1,7 @@
 // What the gRPC port takes from callers without a valid key, seen by a raw HTTP/2 client.
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import type { HttpBounds } from '../../../src/api/bounds.ts';
 import type { KeylessLimits } from '../../../src/api/grpc-limits.ts';
 import { createGrpcServer } from '../../../src/api/grpc-server.ts';
 import { systemClock } from '../../../src/base/clock.ts';
@@ -23,7 +24,10 @@ function status(
   return { OK: '0', DEADLINE_EXCEEDED: '4', RESOURCE_EXHAUSTED: '8', UNAUTHENTICATED: '16' }[name];
 }
 
-async function startPort(keylessLimits: Partial<KeylessLimits> = {}) {
+async function startPort(
+  keylessLimits: Partial<KeylessLimits> = {},
+  bounds: Partial<HttpBounds> = {},
+) {
   const { endpoints, keys, queue, worker } = await startPlatform();
   const server = createGrpcServer({
     ...{ keys, endpoints, clock: systemClock, log: silentLog, host: '127.0.0.1', port: 0 },
@@ -31,6 +35,7 @@ async function startPort(keylessLimits: Partial<KeylessLimits> = {}) {
     noteCrash: () => {},
     isClosing: () => queue.isClosing,
     keylessLimits,
+    bounds,
   });
   const { url } = await server.start();
   const sessions: ClientHttp2Session[] = [];
@@ -184,6 +189,30 @@ describe("a worker's stream", () => {
     const opened = call(session, OPEN, metadata);
     expect(await flood(opened, 2_000_000)).toBeGreaterThanOrEqual(2_000_000);
     await call(session, CHECK).ended;
+    expect(opened.stream.closed).toBe(false);
+  });
+
+  it('keeps its connection when there are too many; the oldest without a key is closed', async () => {
+    const { join, worker } = await startPort({}, { maxConnections: 3 });
+    const connected = async () => {
+      const session = join();
+      await new Promise((resolve) => session.once('remoteSettings', resolve));
+      return session;
+    };
+    const known = await connected();
+    const metadata = { authorization: `Bearer ${worker}`, 'millrace-endpoint': ENDPOINT };
+    const opened = call(known, OPEN, metadata);
+    await new Promise((resolve) => opened.stream.once('response', resolve));
+    const sessions = [await connected(), await connected()];
+    const closed = new Promise((resolve) => sessions[0]?.once('close', resolve));
+    sessions.push(await connected());
+    await closed;
+    expect([known, ...sessions].map((session) => session.closed)).toEqual([
+      false,
+      true,
+      false,
+      false,
+    ]);
     expect(opened.stream.closed).toBe(false);
   });
 
