@@ -138,6 +138,7 @@ export class Compute {
     const { workerFolders } = this.#options;
     const workerPods = new WorkerPods({
       ...{ url: () => url, keys, endpoints, pods, log },
+      listWorkers: () => queue.workerLoads.listPresent(),
       ...(workerFolders && { stateDirOf: (id: string) => workerFolders.provide(id) }),
       onGone: async (endpointId, podId) => {
         const left = (await workerFolders?.readLeft(endpointId, podId)) ?? [];

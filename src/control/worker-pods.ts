@@ -19,6 +19,8 @@ export interface WorkerPodsOptions {
   stateDirOf?: (endpointId: string) => Promise<string>;
   /** Told of each worker's pod once its container is gone. Default: nobody. */
   onGone?: (endpointId: string, podId: string) => Promise<void>;
+  /** Workers that the queue knows, those of pods and others. Default: none. */
+  listWorkers?: () => readonly { endpointId: string; id: string }[];
   log: Log;
 }
 
@@ -48,15 +50,21 @@ export class WorkerPods {
   }
 
   /**
-   * What the workers had whose containers ended while no platform was there: nobody would tell of it, and
-   * their leases would last until they run out. To be called when all pods have been looked at.
+   * Releases what workers had whose containers, or whole pods, ended while no platform was there: their
+   * leases would last until they run out. To be called when all pods have been looked at.
    */
   async noteEnded(): Promise<void> {
-    const { live } = this.#options.pods;
-    for (const { endpointId, id } of live.all()) {
-      if (endpointId === null || live.seen(id)?.state === 'running') continue;
-      await this.#tellGone(endpointId, id);
+    const { listWorkers = () => [], pods } = this.#options;
+    const { live } = pods;
+    const owners = listWorkers().map(({ endpointId, id }) => ({ endpointId, id: podOf(id) }));
+    const ended = new Map<string, string>();
+    for (const { endpointId, id } of [...owners, ...live.all()]) {
+      if (id === undefined || endpointId === null) continue;
+      // Of a pod that could not be looked at nothing is known.
+      const state = live.get(id) ? (live.seen(id)?.state ?? 'running') : 'exited';
+      if (state !== 'running') ended.set(id, endpointId);
     }
+    for (const [id, endpointId] of ended) await this.#tellGone(endpointId, id);
   }
 
   close(): void {
@@ -123,6 +131,11 @@ export class WorkerPods {
       }
     }
   }
+}
+
+/** Undefined for a worker that runs in no pod of the platform's. */
+function podOf(workerId: string): string | undefined {
+  return /^(pod_[0-9a-f-]{36})(?:-\d+)?$/.exec(workerId)?.[1];
 }
 
 /** Users name their keys as they like: only those that the platform may have made are ended. */

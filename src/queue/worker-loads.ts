@@ -72,6 +72,11 @@ export class WorkerLoads {
     );
   }
 
+  /** All that have said hello, whether they still call or not. */
+  listPresent(): Pick<PresentWorker, 'endpointId' | 'id'>[] {
+    return [...this.#options.presence.all()].map(({ endpointId, id }) => ({ endpointId, id }));
+  }
+
   /** Tells of each endpoint that has got a job to be taken. Returns the end of it. */
   onWork(listener: (endpointId: string) => void): () => void {
     return this.#options.signals.onWork(listener);

@@ -106,7 +106,8 @@ export class FleetWorld {
     const stateDirOf = async (endpointId: string) => `/workers/${endpointId}`;
     const onGone = (endpointId: string, podId: string) => queue.buryPod(endpointId, podId, []);
     const reach = { url, stateDirOf, onGone };
-    const workerPods = new WorkerPods({ ...reach, keys, endpoints, pods, log });
+    const listWorkers = () => queue.workerLoads.listPresent();
+    const workerPods = new WorkerPods({ ...reach, keys, endpoints, pods, log, listWorkers });
     const environmentOf = workerPods.environmentOf.bind(workerPods);
     const shared = { catalog, clock, log };
     const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;

@@ -245,8 +245,8 @@ describe('a worker', () => {
     expect(await world.countJobs(id)).toMatchObject({ completed: 1, retried: 1 });
   });
 
-  it.each(['stays', 'was on its way out'])(
-    'whose pod ended while the platform was down leaves its job at the start, if it %s',
+  it.each(['ends', 'is removed'])(
+    'whose pod %s while the platform is down leaves its job at the start',
     async (what) => {
       const world = await openWorld({ jobMs: 2_000 });
       const id = await world.createEndpoint({ workersMin: 1, workersMax: 1 });
@@ -254,12 +254,13 @@ describe('a worker', () => {
       const [podId = ''] = world.listRunning();
       await world.submit(id);
       await world.run(500);
-      world.host.isStubborn = true;
-      if (what !== 'stays') await world.platform.pods.endWorker(podId);
-      await world.run(500);
       await world.leave();
-      world.host.isStubborn = false;
       world.host.end(podId, 137);
+      if (what === 'is removed') {
+        // The platform was cut off right after it had removed the pod.
+        world.host.containers.delete(podId);
+        await world.store.write((tx) => tx.removeResource({ kind: 'pod', id: podId }));
+      }
       await world.start();
       await world.run(6_000);
       expect(await world.countJobs(id)).toMatchObject({ completed: 1, retried: 1 });
