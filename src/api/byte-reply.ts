@@ -27,14 +27,14 @@ export function sendBytes(reply: FastifyReply, answer: BytesAnswer): Promise<Fas
 }
 
 /**
- * As `sendBytes`, for answers that can be loaded again: `load` is called a second time after a wait for
- * the budget, so that what waits takes no memory. @throws ProblemError `unavailable`
+ * As `sendBytes`, for answers that wait for the budget without being in memory: they are measured before
+ * they are loaded, or loaded a second time after the wait. @throws ProblemError `unavailable`
  */
 export function sendLoaded(
   reply: FastifyReply,
-  load: () => BytesAnswer | Promise<BytesAnswer>,
+  loading: Pick<FlowRequest<BytesAnswer>, 'load' | 'measure'>,
 ): Promise<FastifyReply> {
-  return send(reply, { patience: 'default', load });
+  return send(reply, { patience: 'default', ...loading });
 }
 
 /** Sends bytes that are in memory anyway, for all callers: they are not counted. */
@@ -46,12 +46,12 @@ export function sendShared(reply: FastifyReply, answer: BytesAnswer): FastifyRep
 
 async function send(
   reply: FastifyReply,
-  { load, patience }: Pick<FlowRequest<BytesAnswer>, 'load' | 'patience'>,
+  loading: Pick<FlowRequest<BytesAnswer>, 'load' | 'measure' | 'patience'>,
 ): Promise<FastifyReply> {
   const { raw, request, server } = reply;
   const written = { bytes: 0 };
   const loaded = await server.flows.load(request, {
-    ...{ load, patience, sizeOf: countBytes, signal: abortWhenGone(raw) },
+    ...{ ...loading, sizeOf: countBytes, signal: abortWhenGone(raw) },
     ...{ moved: () => written.bytes, drop: () => raw.destroy() },
   });
   if (!loaded) return reply.hijack();

@@ -3,6 +3,7 @@
 import type { FastifyRequest } from 'fastify';
 import { ByteBudget, type Claim, type ClaimWait, type Transfer } from '../base/byte-budget.ts';
 import type { Clock } from '../base/clock.ts';
+import { ownTurn } from '../base/slices.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { HttpBounds } from './bounds.ts';
 
@@ -34,8 +35,10 @@ export type FlowsOptions = Pick<
 type Patience = 'none' | 'default' | 'endless';
 
 export interface FlowRequest<T> extends Pick<Transfer, 'moved' | 'drop'> {
-  /** Called again after a wait. */
+  /** Called again after a wait, unless the size was measured. */
   load: () => T | Promise<T>;
+  /** About how many bytes will be loaded, without loading them. Default: not known. */
+  measure?: (() => Promise<number>) | undefined;
   sizeOf: (value: T) => number;
   patience: Patience;
   /** Aborts when the client is gone. */
@@ -47,7 +50,7 @@ export interface Loaded<T> {
   claim: Claim;
 }
 
-const NO_CLAIM: Claim = { release: () => {} };
+const NO_CLAIM: Claim = { shrink: () => {}, release: () => {} };
 
 type Caller = Pick<FastifyRequest, 'holder' | 'routeOptions'>;
 
@@ -95,19 +98,27 @@ export class Flows {
   }
 
   /**
-   * Loads what is to be sent and claims its bytes. If they are not to be had at once, what was loaded is
-   * dropped, and loaded again after the wait. Undefined if the signal has aborted.
+   * Loads what is to be sent and claims its bytes: before, if the size can be measured. Otherwise, if the
+   * bytes are not to be had at once, what was loaded is dropped and loaded again after the wait. Undefined if the signal has aborted.
    * @throws ProblemError `unavailable`, and what `load` throws
    */
   async load<T>(caller: Caller, request: FlowRequest<T>): Promise<Loaded<T> | undefined> {
-    const loaded = await this.#loadAtOnce(caller, request);
-    if (typeof loaded !== 'number') return loaded;
-    const { drop, load, moved, patience, signal } = request;
+    const { drop, load, measure, moved, patience, signal, sizeOf } = request;
+    let bytes = (await measure?.()) ?? 0;
+    if (bytes <= UNCOUNTED_ANSWER_BYTES) {
+      const loaded = await this.#loadAtOnce(caller, request);
+      if (typeof loaded !== 'number') return loaded;
+      bytes = loaded;
+    }
     const waiting = { signal, waitMs: this.#waitOf(caller, patience) };
-    const claim = await this.#claim(caller, { bytes: loaded, drop, moved }, waiting);
+    const claim = await this.#claim(caller, { bytes, drop, moved }, waiting);
     if (!claim) return undefined;
     try {
-      return { claim, value: await load() };
+      // Many large answers that are loaded in one turn would hold the event loop.
+      await ownTurn();
+      const value = await load();
+      claim.shrink(sizeOf(value));
+      return { claim, value };
     } catch (error) {
       claim.release();
       throw error;

@@ -62,26 +62,34 @@ export function addSubmissionRoutes(app: FastifyInstance, options: SubmissionRou
   );
 }
 
-export interface EndWait {
+export interface ShownRecord {
   queue: Queue;
   key: JobKey;
-  waitMs: number;
   show: (record: ReadRecord) => Uint8Array[];
+}
+
+export function sendRecord(
+  reply: FastifyReply,
+  { key, queue, show }: ShownRecord,
+): Promise<FastifyReply> {
+  return sendLoaded(reply, {
+    measure: () => queue.jobs.recordBytes(key),
+    load: async () => ({
+      mediaType: JSON_MEDIA_TYPE,
+      pieces: show(await queue.jobs.record(key)),
+    }),
+  });
 }
 
 /** Sends a job's record when the job has ended, or as it is after the wait. */
 export async function sendEnd(
   reply: FastifyReply,
-  { key, queue, show, waitMs }: EndWait,
+  { waitMs, ...record }: ShownRecord & { waitMs: number },
 ): Promise<FastifyReply> {
-  let leftMs = waitMs;
-  const load = async () => {
-    const record = await queue.jobs.waitForEnd(key, leftMs, abortWhenGone(reply.raw));
-    leftMs = 0;
-    return { mediaType: JSON_MEDIA_TYPE, pieces: show(record) };
-  };
+  const { key, queue } = record;
+  await queue.jobs.untilEnd(key, waitMs, abortWhenGone(reply.raw));
   try {
-    return await sendLoaded(reply, load);
+    return await sendRecord(reply, record);
   } catch (error) {
     if (!(error instanceof ProblemError) || error.code !== 'unavailable') throw error;
     const { message, retryAfterMs = 0 } = error;
@@ -136,10 +144,7 @@ function addReadingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): vo
       const key = readJobKey(request.params);
       if (request.method === 'HEAD' && request.query['ttl'] !== undefined) refuseHeadWithTtl(reply);
       await setTtl(queue, request);
-      return sendLoaded(reply, async () => {
-        const { pieces } = await queue.jobs.record(key);
-        return { mediaType: JSON_MEDIA_TYPE, pieces };
-      });
+      return sendRecord(reply, { queue, key, show: ({ pieces }) => pieces });
     },
   );
 

@@ -1,13 +1,14 @@
 // The operations of an endpoint as clients of RunPod's API call them and read the answers. The queue
 // behind them, and its jobs, are the same as below the service's own paths.
 import type { FastifyInstance, FastifyRequest, HTTPMethods } from 'fastify';
+import type { Clock } from '../base/clock.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { StreamPage } from '../queue/streams.ts';
 import { isTerminal, LIMITS } from '../wire/job.ts';
 import { RUNPOD_BASE, routes } from '../wire/routes.ts';
 import { forgetBody } from './body-reader.ts';
 import type { HttpBounds } from './bounds.ts';
-import { JSON_MEDIA_TYPE, joinAsArray, sendBytes, sendLoaded } from './byte-reply.ts';
+import { joinAsArray } from './byte-reply.ts';
 import {
   type EndpointRoute,
   type JobRoute,
@@ -16,12 +17,14 @@ import {
   readTrace,
   sendEnd,
   sendJson,
+  sendRecord,
   setTtl,
 } from './job-routes.ts';
 import { abortWhenGone } from './problem-reply.ts';
 import { readInteger } from './query.ts';
 import { readUser } from './resource-requests.ts';
 import { readRunpodSubmission } from './runpod-submission.ts';
+import { sendNext } from './stream-answers.ts';
 import type { StreamCursors } from './stream-cursors.ts';
 
 /** runpod-python gives up on a stream request after 10 s: the answer has to be there before, ms. */
@@ -33,6 +36,7 @@ const STATUS_TTL_MS = { min: 1_000, max: LIMITS.ttlMs.max };
 export interface RunpodClientRoutesOptions {
   queue: Queue;
   cursors: StreamCursors;
+  clock: Clock;
   bounds: Pick<HttpBounds, 'maxBesideInputBytes'>;
 }
 
@@ -87,7 +91,10 @@ async function submit(
   });
 }
 
-function addReading(app: FastifyInstance, { cursors, queue }: RunpodClientRoutesOptions): void {
+function addReading(
+  app: FastifyInstance,
+  { clock, cursors, queue }: RunpodClientRoutesOptions,
+): void {
   // Some of their clients ask with GET, others with POST and a body that says nothing.
   const method: HTTPMethods[] = ['GET', 'POST'];
   const config = { access: 'jobs:read' } as const;
@@ -99,10 +106,7 @@ function addReading(app: FastifyInstance, { cursors, queue }: RunpodClientRoutes
     handler: async (request, reply) => {
       await setTtl(queue, request, STATUS_TTL_MS);
       const key = readJobKey(request.params);
-      return sendLoaded(reply, async () => {
-        const { runpodPieces: pieces } = await queue.jobs.record(key);
-        return { mediaType: JSON_MEDIA_TYPE, pieces };
-      });
+      return sendRecord(reply, { queue, key, show: ({ runpodPieces }) => runpodPieces });
     },
   });
 
@@ -121,13 +125,12 @@ function addReading(app: FastifyInstance, { cursors, queue }: RunpodClientRoutes
     config: { ...options.config, endsWithKey: true },
     url: place(routes.stream),
     handler: async (request, reply) => {
-      const page = await cursors.readNext(reply, {
+      return sendNext(reply, {
+        ...{ queue, cursors, clock, show: encodePage },
         ...readJobKey(request.params),
         waitMs: readWait(request) ?? STREAM_WAIT_MS,
-        maxBytes: LIMITS.streamAnswerBytes,
         signal: abortWhenGone(reply.raw),
       });
-      return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces: encodePage(page) });
     },
   });
 

@@ -234,11 +234,13 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
   addBodyScope(app, '*', (scope) => {
     answerHead(scope);
     addJobRoutes(scope, { queue });
-    addStreamRoutes(scope, { queue, cursors, log });
+    addStreamRoutes(scope, { queue, cursors, log, clock });
     addSystemRoutes(scope, { endpoints, metrics, version, isReady, store });
     addOpenApiRoutes(scope, { version });
   });
-  addBodyScope(app, '*', (scope) => addRunpodClientRoutes(scope, { queue, cursors, bounds }));
+  addBodyScope(app, '*', (scope) =>
+    addRunpodClientRoutes(scope, { queue, cursors, clock, bounds }),
+  );
   const stopSteps: (() => Promise<void>)[] = [];
   const onStop = (step: () => Promise<void>) => void stopSteps.push(step);
   addBodyScope(app, '*', (scope) =>

@@ -1,15 +1,16 @@
 // A job's chunks as server-sent events, from a position to the job's end, at the client's pace.
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
-import { setImmediate as letOthersRun } from 'node:timers/promises';
 import type { FastifyReply } from 'fastify';
 import type { Log } from '../base/log.ts';
+import { loadInTurn, ownTurn } from '../base/slices.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { Position, StreamPage } from '../queue/streams.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { STREAM_HEADERS } from '../wire/routes.ts';
 import { cutSlices, joinSmall, takeOver } from './byte-reply.ts';
 import type { FlowRequest, Loaded } from './flows.ts';
+import { countBytes } from './stream-answers.ts';
 
 export const EVENTS_MEDIA_TYPE = 'text/event-stream';
 
@@ -41,7 +42,7 @@ export async function sendEvents(
 ): Promise<FastifyReply> {
   const { from, key, log, queue, signal } = request;
   const look = { ...key, after: from, waitMs: 0, maxBytes: 1, signal };
-  const { status } = await queue.streams.read(look);
+  const { status } = await loadInTurn(() => queue.streams.read(look), countBytes);
   const raw = takeOver(reply);
   raw.writeHead(200, {
     'content-type': EVENTS_MEDIA_TYPE,
@@ -70,8 +71,8 @@ async function sendPages(reply: FastifyReply, request: EventsRequest): Promise<v
   const { from, queue, signal } = request;
   let after = from;
   for (let isFirst = true; !signal.aborted; isFirst = false) {
-    // To a fast client on a fast line nothing else here would ever wait.
-    await letOthersRun();
+    // To a fast client on a fast line nothing else here would ever wait, and pages take some time to read.
+    await ownTurn();
     const page = await sendPage(reply, request, { after, waitMs: isFirst ? 0 : KEEP_ALIVE_MS });
     if (!page) return;
     if (page.isComplete) return sendDone(reply, request);
@@ -91,10 +92,10 @@ async function sendPage(
   from: { after: Position; waitMs: number },
 ): Promise<{ isComplete: boolean; isEmpty: boolean; position: Position } | undefined> {
   const written = { bytes: 0 };
+  const reading = { ...key, ...from, wakeOnReset: true, maxBytes: PAGE_BYTES, signal } as const;
   const loaded = await loadInFlight(reply, {
-    ...{ signal, written, sizeOf: ({ chunks }: StreamPage) => sumBytes(chunks) },
-    load: () =>
-      queue.streams.read({ ...key, ...from, wakeOnReset: true, maxBytes: PAGE_BYTES, signal }),
+    ...{ signal, written, sizeOf: countBytes },
+    load: () => loadInTurn(() => queue.streams.read(reading), countBytes),
   });
   if (!loaded) return undefined;
   const { claim, value: page } = loaded;
@@ -111,7 +112,9 @@ async function sendPage(
 /** A client that reads events waits as long as it takes: it has an open answer already. */
 function loadInFlight<T>(
   { raw, request, server }: FastifyReply,
-  loading: Pick<FlowRequest<T>, 'load' | 'sizeOf' | 'signal'> & { written: { bytes: number } },
+  loading: Pick<FlowRequest<T>, 'load' | 'measure' | 'sizeOf' | 'signal'> & {
+    written: { bytes: number };
+  },
 ): Promise<Loaded<T> | undefined> {
   const { written, ...rest } = loading;
   return server.flows.load(request, {
@@ -152,6 +155,7 @@ async function sendDone(reply: FastifyReply, { key, queue, signal }: EventsReque
   const written = { bytes: 0 };
   const loaded = await loadInFlight(reply, {
     ...{ signal, written, sizeOf: sumBytes },
+    measure: () => queue.jobs.recordBytes(key),
     load: async () => (await queue.jobs.record(key)).pieces,
   });
   if (!loaded) return;

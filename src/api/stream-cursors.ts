@@ -26,16 +26,24 @@ export class StreamCursors {
 
   /**
    * The chunks that were not handed out yet, to be sent with `reply`. An answer that breaks off moves
-   * nothing: the same chunks come again. @throws ProblemError `not_found`
+   * nothing: the same chunks come again. `read`: the page, if it was read in this turn of the event loop.
+   * @throws ProblemError `not_found`
    */
-  async readNext(reply: FastifyReply, request: CursorRequest): Promise<StreamPage> {
+  async readNext(
+    reply: FastifyReply,
+    request: CursorRequest,
+    read?: StreamPage,
+  ): Promise<StreamPage> {
     const { clock, queue } = this.#options;
     const name = `${request.endpointId}/${request.id}`;
     const until = clock.now() + request.waitMs;
-    for (;;) {
-      await this.#held.get(name);
+    for (let known = read; ; known = undefined) {
+      if (this.#held.has(name)) {
+        known = undefined;
+        await this.#held.get(name);
+      }
       const waitMs = Math.max(0, until - clock.now());
-      const page = await queue.streams.read({ ...request, waitMs, after: undefined });
+      const page = known ?? (await queue.streams.read({ ...request, waitMs, after: undefined }));
       // A client that has gone gets nothing, and the end of its answer could not be waited for.
       if (page.chunks.length === 0 || reply.raw.closed) return page;
       // Another reader may have got these chunks while this one waited for some.

@@ -1,22 +1,18 @@
 // GET /stream: a job's chunks as a JSON array a call, or as server-sent events (sse.ts).
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
+import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { Position, StreamPage } from '../queue/streams.ts';
 import { LIMITS } from '../wire/job.ts';
 import { routes, STREAM_HEADERS } from '../wire/routes.ts';
-import {
-  type BytesAnswer,
-  JSON_MEDIA_TYPE,
-  joinAsArray,
-  sendBytes,
-  sendLoaded,
-} from './byte-reply.ts';
+import { JSON_MEDIA_TYPE, joinAsArray } from './byte-reply.ts';
 import { type JobRoute, readJobKey } from './job-routes.ts';
 import { abortWhenGone } from './problem-reply.ts';
 import { readInteger, refuseParameter } from './query.ts';
 import { EVENTS_MEDIA_TYPE, sendEvents } from './sse.ts';
+import { sendAfter, sendNext } from './stream-answers.ts';
 import type { StreamCursors } from './stream-cursors.ts';
 
 /** Before the first chunk of whatever attempt is the current one. */
@@ -25,11 +21,12 @@ const START: Position = { attempt: 0, n: -1 };
 export interface StreamRoutesOptions {
   queue: Queue;
   cursors: StreamCursors;
+  clock: Clock;
   log: Log;
 }
 
 export function addStreamRoutes(app: FastifyInstance, options: StreamRoutesOptions): void {
-  const { cursors, log, queue } = options;
+  const { clock, cursors, log, queue } = options;
 
   app.get<JobRoute>(
     routes.stream(':endpoint', ':job'),
@@ -46,23 +43,18 @@ export function addStreamRoutes(app: FastifyInstance, options: StreamRoutesOptio
         const from = lastId ?? after ?? START;
         return sendEvents(reply, { queue, log, key, from, signal });
       }
-      const maxBytes = LIMITS.streamAnswerBytes;
-      const reading = { ...key, waitMs, maxBytes, signal };
-      if (after) {
-        return sendLoaded(reply, async () =>
-          describePage(reply, await queue.streams.read({ ...reading, after })),
-        );
-      }
-      return sendBytes(reply, describePage(reply, await cursors.readNext(reply, reading)));
+      const show = (page: StreamPage) => showPage(reply, page);
+      const reading = { queue, cursors, clock, show, ...key, waitMs, signal };
+      return after ? sendAfter(reply, after, reading) : sendNext(reply, reading);
     },
   );
 }
 
-function describePage(reply: FastifyReply, page: StreamPage): BytesAnswer {
+function showPage(reply: FastifyReply, page: StreamPage): Uint8Array[] {
   reply.header(STREAM_HEADERS.next, formatPosition(page.position));
   reply.header(STREAM_HEADERS.status, page.status);
   if (page.reset) reply.header(STREAM_HEADERS.reset, 'true');
-  return { mediaType: JSON_MEDIA_TYPE, pieces: joinAsArray(page.chunks) };
+  return joinAsArray(page.chunks);
 }
 
 /** JSON where the client has no preference, or accepts neither. */

@@ -60,13 +60,14 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
     const gone = abortWhenGone(reply.raw);
     let leases: Lease[] | undefined = await link.take(take, gone);
     if (leases.length === 0) return reply.code(204).send();
-    return sendLoaded(reply, async () => {
+    const load = async () => {
       // Repeated, a take gives the same leases: while the answer waits for its budget none is kept.
       const given = leases ?? (await link.take(take, gone));
       leases = undefined;
       const frames = given.map(({ input, ...header }) => ({ header, body: input }));
       return { mediaType: FRAMES_MEDIA_TYPE, pieces: encodeFrames(frames) };
-    });
+    };
+    return sendLoaded(reply, { load });
   });
 
   app.post<EndpointRoute>(routes.worker(':endpoint', 'renew'), route, async (request, reply) => {

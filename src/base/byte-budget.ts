@@ -27,6 +27,8 @@ export interface Transfer {
 
 /** Granted bytes, until they are given back. */
 export interface Claim {
+  /** Fewer bytes are needed than were claimed. */
+  shrink(bytes: number): void;
   release(): void;
 }
 
@@ -103,11 +105,17 @@ export class ByteBudget {
     const granted = { ...transfer, since: this.#options.clock.now() };
     this.#granted.add(granted);
     this.#count(transfer.owner, transfer.bytes);
+    const giveBack = (bytes: number) => {
+      granted.bytes -= bytes;
+      this.#count(transfer.owner, -bytes);
+      this.#moveLine();
+    };
     return {
+      shrink: (bytes) => {
+        if (this.#granted.has(granted) && bytes < granted.bytes) giveBack(granted.bytes - bytes);
+      },
       release: () => {
-        if (!this.#granted.delete(granted)) return;
-        this.#count(transfer.owner, -transfer.bytes);
-        this.#moveLine();
+        if (this.#granted.delete(granted)) giveBack(granted.bytes);
       },
     };
   }

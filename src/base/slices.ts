@@ -30,6 +30,34 @@ export async function runInSlices<T>(owner: string, work: Work<T>): Promise<T> {
   });
 }
 
+let lastTurn: Promise<void> = Promise.resolve();
+
+/** Resolves in a turn of the event loop in which nobody else's does: for work of some milliseconds. */
+export function ownTurn(): Promise<void> {
+  lastTurn = lastTurn.then(() => new Promise((resolve) => setImmediate(resolve)));
+  return lastTurn;
+}
+
+/** Bytes that are loaded in one turn of the event loop before the next load waits for another. */
+const TURN_BYTES = 1_048_576;
+let turnBytes = 0;
+
+/** Loads at once, unless much was loaded in this turn already. */
+export async function loadInTurn<T>(
+  load: () => Promise<T>,
+  sizeOf: (loaded: T) => number,
+): Promise<T> {
+  while (turnBytes >= TURN_BYTES) await ownTurn();
+  const loaded = await load();
+  if (turnBytes === 0) {
+    setImmediate(() => {
+      turnBytes = 0;
+    });
+  }
+  turnBytes += sizeOf(loaded);
+  return loaded;
+}
+
 function schedule(): void {
   if (isScheduled || lanes.size === 0) return;
   isScheduled = true;

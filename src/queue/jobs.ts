@@ -6,7 +6,7 @@ import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import type { JobEvent } from './lifecycle.ts';
-import { readOutput } from './outputs.ts';
+import { measureOutput, readOutput } from './outputs.ts';
 import { composeRecord, toSummary } from './records.ts';
 import { composeRunpodRecord } from './runpod-records.ts';
 import type { QueueSettings } from './settings.ts';
@@ -95,17 +95,34 @@ export class Jobs {
     return new ReadRecord(job, clock.now(), output);
   }
 
+  /** About how large the record is, without reading the output. */
+  async recordBytes(key: JobKey): Promise<number> {
+    const { settings, store } = this.#options;
+    const bytes = await store.read(function* (tx) {
+      const job = yield* tx.job(key);
+      return job && (yield* measureOutput(tx, job, settings.maxOutputBytes));
+    });
+    return bytes ?? raiseNoJob(key);
+  }
+
   /** Waits until the job has ended, at most `waitMs`, and gives its record as it is then. */
   async waitForEnd(key: JobKey, waitMs: number, signal: AbortSignal): Promise<ReadRecord> {
-    const { clock, closing, signals } = this.#options;
+    await this.untilEnd(key, waitMs, signal);
+    return this.record(key);
+  }
+
+  /** Resolves when the job has ended, and after `waitMs` in any case. */
+  async untilEnd(key: JobKey, waitMs: number, signal: AbortSignal): Promise<void> {
+    const { clock, closing, removal, signals, store } = this.#options;
     const until = clock.now() + waitMs;
     const ended = AbortSignal.any([signal, closing]);
     for (;;) {
       const waiter = signals.jobEnded(key);
       try {
-        const record = await this.record(key);
+        removal.refuseGone(key.endpointId);
+        const job = (await store.read((tx) => tx.job(key))) ?? raiseNoJob(key);
         const leftMs = until - clock.now();
-        if (isTerminal(record.status) || leftMs <= 0 || ended.aborted) return record;
+        if (isTerminal(job.status) || leftMs <= 0 || ended.aborted) return;
         await waiter.wait(leftMs, ended);
       } finally {
         waiter.close();

@@ -4,6 +4,13 @@ import { joinOutputs } from '../wire/chunk-reassembly.ts';
 import { hasOutput } from './records.ts';
 import { sliceBatches } from './streams.ts';
 
+/** About how many bytes `readOutput` will give, without reading them. */
+export function* measureOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<number> {
+  if (!hasOutput(job)) return 0;
+  if (job.outputKind === 'value') return yield* tx.outputBytes(job);
+  return Math.min(job.chunkBytes, maxBytes);
+}
+
 /** JSON; undefined where there is none, or one that is larger than `maxBytes` put together. */
 export function* readOutput(
   tx: Reader,

@@ -41,6 +41,8 @@ export interface StreamPage {
   status: JobStatus;
   /** The chunks are of a newer attempt than the position that was asked for. */
   reset: boolean;
+  /** There are further chunks already. */
+  more: boolean;
   /** Nothing comes after these chunks. */
   complete: boolean;
 }
@@ -119,13 +121,14 @@ function* readPage(
     position: { attempt: job.attempt, n },
     status: job.status,
     reset,
+    more: n + 1 < total,
     complete: isTerminal(job.status) && n + 1 >= total,
   };
 }
 
 function emptyPage(job: StoredJob, from: number): StreamPage {
   const position = { attempt: job.attempt, n: from - 1 };
-  return { chunks: [], position, status: job.status, reset: false, complete: false };
+  return { chunks: [], position, status: job.status, reset: false, more: false, complete: false };
 }
 
 function findStart(job: StoredJob, after: Position | undefined): { from: number; reset: boolean } {

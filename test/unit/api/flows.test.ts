@@ -279,6 +279,29 @@ describe('readers that do not read', () => {
     expect((await refused).headers.get('retry-after')).toBe('5');
   });
 
+  it('of chunks hold no more than the budget, as one answer and as events', async () => {
+    const bounds = { ...READING, maxUserInFlightBytes: 9 * MB, inFlightWaitMs: 60_000 };
+    const platform = await startPlatform({ server: { bounds } });
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    const chunk = `{"output":"${'o'.repeat(990_000)}","metrics":{}}`;
+    for (let n = 0; n < 16; n += 1) await job.yieldChunks(chunk);
+    await job.complete();
+    for (const accept of ['text/event-stream', '*/*', 'text/event-stream', '*/*', '*/*']) {
+      const path = `/v2/${ENDPOINT}/stream/${id}?after=0`;
+      const { socket } = openClient(platform);
+      socket.pause();
+      socket.write(
+        `GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: ${platform.admin}\r\nAccept: ${accept}\r\n\r\n`,
+      );
+    }
+    await waitUntil(() => platform.flows.usedBytes > 7 * MB);
+    for (let n = 0; n < 20; n += 1) {
+      await setTimeout(5);
+      expect(platform.flows.usedBytes).toBeLessThanOrEqual(9 * MB);
+    }
+  });
+
   it('are cut after the stall, and their bytes are free', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: READING } });

@@ -47,6 +47,19 @@ describe('a budget of bytes', () => {
     expect(budget.usedBytes).toBe(0);
   });
 
+  it('takes back what a claim did not need, and not more than it had', async () => {
+    const { budget, clock, transfer } = open();
+    const claim = budget.tryClaim(transfer('a', 50));
+    const waiting = track(budget.claim(transfer('a', 40), LONG));
+    claim?.shrink(10);
+    claim?.shrink(45);
+    await clock.advance(0);
+    expect([waiting.state, budget.usedBytes]).toEqual(['granted', 50]);
+    claim?.release();
+    claim?.shrink(1);
+    expect(budget.usedBytes).toBe(40);
+  });
+
   it('lets claims wait until there is enough, the owner with the least first', async () => {
     const { budget, clock, transfer } = open();
     const first = budget.tryClaim(transfer('a', 50));

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { runInSlices } from '../../../src/base/slices.ts';
+import { ownTurn, runInSlices } from '../../../src/base/slices.ts';
 
 const done: string[] = [];
 
@@ -56,4 +56,17 @@ describe('work in slices', () => {
     expect(await other).toBe('other');
     done.splice(0);
   });
+});
+
+it('a turn of the event loop is for one who asked for one alone', async () => {
+  let turn = 0;
+  let isOver = false;
+  const countTurns = () => {
+    turn += 1;
+    if (!isOver) setImmediate(countTurns);
+  };
+  setImmediate(countTurns);
+  const turns = await Promise.all(Array.from({ length: 5 }, () => ownTurn().then(() => turn)));
+  isOver = true;
+  expect(new Set(turns).size).toBe(5);
 });

@@ -1,0 +1,76 @@
+// One answer of a stream: what is ready is measured first, and read when its bytes may be in flight.
+import type { FastifyReply } from 'fastify';
+import type { Clock } from '../base/clock.ts';
+import { loadInTurn } from '../base/slices.ts';
+import type { Queue } from '../queue/queue.ts';
+import type { Position, StreamPage, StreamRequest } from '../queue/streams.ts';
+import { LIMITS } from '../wire/job.ts';
+import { JSON_MEDIA_TYPE, sendLoaded } from './byte-reply.ts';
+import type { StreamCursors } from './stream-cursors.ts';
+
+/** Of a page that is read to learn whether there is more. */
+const LOOK_BYTES = 32_768;
+
+type Reading = Omit<StreamRequest, 'after' | 'maxBytes'>;
+
+export interface StreamAnswer extends Reading {
+  queue: Queue;
+  cursors: StreamCursors;
+  clock: Clock;
+  /** The answer's JSON. */
+  show: (page: StreamPage) => Uint8Array[];
+}
+
+/** The chunks behind `after`; no cursor moves. @throws ProblemError */
+export function sendAfter(
+  reply: FastifyReply,
+  after: Position,
+  answer: StreamAnswer,
+): Promise<FastifyReply> {
+  const { queue } = answer;
+  return send(
+    reply,
+    answer,
+    after,
+    async (request, look) => look ?? (await queue.streams.read({ ...request, after })),
+  );
+}
+
+/** The chunks that were not handed out yet; the default cursor moves behind them. @throws ProblemError */
+export function sendNext(reply: FastifyReply, answer: StreamAnswer): Promise<FastifyReply> {
+  const { cursors } = answer;
+  return send(reply, answer, undefined, (request, look) => cursors.readNext(reply, request, look));
+}
+
+function send(
+  reply: FastifyReply,
+  { clock, endpointId, id, queue, show, signal, waitMs }: StreamAnswer,
+  after: Position | undefined,
+  read: (request: Omit<StreamRequest, 'after'>, look?: StreamPage) => Promise<StreamPage>,
+): Promise<FastifyReply> {
+  const until = clock.now() + waitMs;
+  const key = { endpointId, id };
+  const maxBytes = LIMITS.streamAnswerBytes;
+  let whole: StreamPage | undefined;
+  return sendLoaded(reply, {
+    async measure() {
+      const look = { ...key, after, waitMs, maxBytes: LOOK_BYTES, signal };
+      const page = await loadInTurn(() => queue.streams.read(look), countBytes);
+      const bytes = countBytes(page);
+      // A larger page would be in memory while it waits for the budget.
+      if (!page.more && bytes <= LOOK_BYTES) whole = page;
+      return page.more ? maxBytes : bytes;
+    },
+    async load() {
+      const look = whole;
+      whole = undefined;
+      const leftMs = Math.max(0, until - clock.now());
+      const page = await read({ ...key, waitMs: leftMs, maxBytes, signal }, look);
+      return { mediaType: JSON_MEDIA_TYPE, pieces: show(page) };
+    },
+  });
+}
+
+export function countBytes({ chunks }: StreamPage): number {
+  return chunks.reduce((sum, chunk) => sum + chunk.length, 0);
+}
