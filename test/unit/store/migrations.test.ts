@@ -27,6 +27,17 @@ describe('a schema', () => {
     expect(listColumns('job')).toContain('lease_token');
   });
 
+  it('keeps large values out of the trees that are searched by key', () => {
+    migrate(database);
+    const withoutRowid = database
+      .prepare(
+        `select tables.name from pragma_table_list as tables join pragma_table_info(tables.name) as columns
+         where tables.wr = 1 and lower(columns.type) = 'blob'`,
+      )
+      .all();
+    expect(withoutRowid).toEqual([]);
+  });
+
   it('is left alone when it is up to date', () => {
     migrate(database);
     database.exec("insert into endpoint (id, settings, created_at) values ('e', '{}', 1)");
