@@ -10,9 +10,8 @@ const ROUNDS = 300;
 
 const inForce = ATTACKS.filter(({ pending }) => pending === undefined);
 
-it.each(inForce.map((attack) => ({ name: attack.name, attack })))(
-  'serves others beside: $name',
-  async ({ attack }) => {
+for (const attack of inForce) {
+  it(`serves others beside: ${attack.name}`, async () => {
     const world = await HostileWorld.open(attack.platform ?? 'default');
     try {
       const run = await runAttack(world, attack, { size: 'full', rounds: ROUNDS });
@@ -21,5 +20,5 @@ it.each(inForce.map((attack) => ({ name: attack.name, attack })))(
     } finally {
       await world.close();
     }
-  },
-);
+  });
+}

@@ -24,13 +24,12 @@ for (const kind of KINDS) {
       await world.close();
     });
 
-    it.each(attacks.map((attack) => ({ name: attack.name, attack })))(
-      'serves others beside: $name',
-      async ({ attack }) => {
+    for (const attack of attacks) {
+      it(`serves others beside: ${attack.name}`, async () => {
         const run = await runAttack(world, attack, { size: 'short', rounds: ROUNDS });
         expect(run.faults, JSON.stringify(run.answers)).toEqual([]);
         expect(world.platform.process.child.exitCode).toBe(null);
-      },
-    );
+      });
+    }
   });
 }
