@@ -2,12 +2,13 @@
 // writes never overlap; that no second process opens the file is seen to by whoever opens it.
 import { statSync } from 'node:fs';
 import { GroupCommit } from './group-commit.ts';
+import { ReadTurns } from './read-turns.ts';
 import type { SpaceGate } from './space-gate.ts';
 import type { SqlDriver } from './sql-driver.ts';
 import { SqlStore } from './sql-store.ts';
 import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts';
 import { describeUnavailable, nameStorageFailure } from './sqlite-errors.ts';
-import type { Step, Store, WriteOptions } from './store.ts';
+import type { Query, Row, Step, Store, WriteOptions } from './store.ts';
 import type { StoreFailure, StoreOperation } from './store-health.ts';
 
 export interface SqliteOptions extends Omit<ConnectionOptions, 'onCheckpointFailure'> {
@@ -37,6 +38,7 @@ export class SqliteDriver implements SqlDriver {
   readonly #path: string;
   readonly #connection: SqliteConnection;
   readonly #commits: GroupCommit;
+  readonly #turns = new ReadTurns();
   readonly #onFailure: (failure: StoreFailure) => void;
   #closed = false;
 
@@ -60,8 +62,15 @@ export class SqliteDriver implements SqlDriver {
 
   async read<T>(start: () => Step<T>): Promise<T> {
     await this.#leaveTransaction();
-    return this.#guard('read', () => this.#connection.runSteps(start()));
+    while (this.#turns.isOver) await this.#turns.next();
+    return this.#guard('read', () => this.#connection.runSteps(start(), this.#readRows));
   }
+
+  readonly #readRows = (query: Query): Row[] => {
+    const rows = this.#connection.run(query);
+    this.#turns.note(rows);
+    return rows;
+  };
 
   async reclaim(pages: number): Promise<boolean> {
     await this.#leaveTransaction();
