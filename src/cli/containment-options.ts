@@ -11,19 +11,19 @@ export const containmentOptions = {
     default: 4_096,
     env: 'MILLRACE_CONTAINER_PIDS',
     section: 'advanced',
-    help: '--engine docker: processes and threads of a container; 0: no limit',
+    help: '--engine docker: most processes and threads of one container; 0: no limit',
   }),
   containerCapabilities: text({
     placeholder: 'LIST',
     default: 'usual',
     env: 'MILLRACE_CONTAINER_CAPABILITIES',
     section: 'advanced',
-    help: "--engine docker: Linux capabilities of containers, as usual,SYS_CHROOT; usual: those that most images need; engine: the engine's own; none: none",
+    help: "--engine docker: Linux capabilities of containers, for example usual,SYS_CHROOT; usual: those that most images need; engine: the engine's defaults; none: no capabilities",
   }),
   containerNewPrivileges: flag({
     env: 'MILLRACE_CONTAINER_NEW_PRIVILEGES',
     section: 'advanced',
-    help: '--engine docker: programs in containers may gain rights when they start, as sudo does',
+    help: '--engine docker: let programs in containers gain privileges, as sudo does; default: not allowed',
   }),
   containerGpuMemory: integer({
     min: 0,
