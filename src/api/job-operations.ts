@@ -140,7 +140,8 @@ function streamOperation(): Operation {
       {
         name: 'after',
         schema: z.string().exactOptional(),
-        description: '`Millrace-Next` of an answer before: 0 for the start, `<attempt>.<chunk>`',
+        description:
+          '`Millrace-Next` of an earlier answer: 0 for the start, or `<attempt>.<chunk>` of an attempt that has begun',
       },
       {
         name: 'wait',

@@ -20,6 +20,8 @@ const DESCRIPTION = [
   'A path that there is not is answered with 404, a method that a path does not have with 405 and `Allow`.',
   'The API key goes as `Authorization: Bearer <key>` or without the word Bearer; `x-scope` is what it ' +
     'has to be allowed to do. What belongs to another user is answered with 404.',
+  '`HEAD` works where `GET` has no effect. `OPTIONS` answers 204 with `Allow`.',
+  'Operations without a request body accept an empty JSON object and refuse any other body; `GET` ignores it.',
   'Clients ignore members of answers that they do not know: there may be more in time.',
   'Not told of here: what workers say to the platform (`/v2/{endpoint}/worker/…`, in docs/protocol.md), ' +
     "and `/runpod/…`, which has the shapes of RunPod's API.",

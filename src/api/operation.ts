@@ -72,7 +72,7 @@ export const PAGE_PARAMETERS: readonly Parameter[] = [
   {
     name: 'cursor',
     schema: z.string().exactOptional(),
-    description: '`cursor` of the page before; without it the first page, the newest first',
+    description: '`cursor` of an earlier answer; without it the first page, the newest first',
   },
   {
     name: 'limit',

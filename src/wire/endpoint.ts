@@ -51,7 +51,14 @@ export type EndpointScaler = z.infer<typeof endpointScaler>;
 const workerCount = z.int().min(0).max(1_000);
 const deploymentFields = {
   name: resourceName,
-  templateId: z.string().min(1).max(200),
+  templateId: z
+    .string()
+    .min(1)
+    .max(200)
+    .describe(
+      'ID of a template of yours, with an http port for a load-balancing endpoint, and with args or a ' +
+        'handler where pods are processes',
+    ),
   gpuTypeIds: z
     .array(z.string().min(1).max(200))
     .max(100)
@@ -105,13 +112,17 @@ export const endpointUpdate = z.strictObject({
   name: deploymentFields.name.exactOptional(),
   templateId: deploymentFields.templateId.exactOptional(),
   gpuTypeIds: deploymentFields.gpuTypeIds.exactOptional(),
-  workersMin: deploymentFields.workersMin.exactOptional(),
+  workersMin: deploymentFields.workersMin
+    .exactOptional()
+    .describe('Workers that are there without load; must not be more than workersMax'),
   workersMax: deploymentFields.workersMax.exactOptional(),
   idleTimeout: deploymentFields.idleTimeout.exactOptional(),
   executionTimeout: deploymentFields.executionTimeout.exactOptional(),
   maxAttempts: deploymentFields.maxAttempts.exactOptional(),
   maxQueued: deploymentFields.maxQueued.exactOptional(),
-  scaler: endpointScaler.exactOptional(),
+  scaler: endpointScaler
+    .exactOptional()
+    .describe('a load-balancing endpoint has no queue; it takes REQUEST_COUNT'),
 });
 export type EndpointUpdate = z.infer<typeof endpointUpdate>;
 

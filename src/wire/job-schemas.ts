@@ -21,7 +21,8 @@ const jobPolicy = z.strictObject({
 export const webhook = z
   .string()
   .max(MAX_WEBHOOK_CHARACTERS, { abort: true })
-  .refine(isWebhookUrl, 'must be an http or https URL without a user name or password');
+  .refine(isWebhookUrl, 'must be an http or https URL without a user name or password')
+  .describe('URL that gets the final record; a public address, unless the operator allows others');
 
 export const runRequest = z.strictObject({
   input: z

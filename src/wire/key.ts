@@ -4,8 +4,15 @@ import { resourceName } from './text.ts';
 
 /** Body of `POST /v1/keys`. Scopes are checked in control/scopes.ts. */
 export const keyCreation = z.strictObject({
-  name: resourceName,
-  scopes: z.array(z.string().min(1).max(200)).min(1).max(100),
+  name: resourceName.describe('"pod pod_…" is reserved for the keys of worker pods'),
+  scopes: z
+    .array(z.string().min(1).max(200))
+    .min(1)
+    .max(100)
+    .describe(
+      'Each is `admin`, `worker`, or `jobs`, `endpoints`, `pods` or `keys` with `:read` or `:write`; ' +
+        '`:<endpoint>` behind it binds it to one endpoint',
+    ),
   /** Whose key it is; only the operator may name another than himself. Default: the caller's. */
   userId: z
     .string()
@@ -18,7 +25,9 @@ export const keyCreation = z.strictObject({
     .datetime({ offset: true })
     .nullable()
     .exactOptional()
-    .describe("ISO 8601; null: never. Default: when the caller's own key does"),
+    .describe(
+      "ISO 8601; must be in the future; null: never. Default: when the caller's own key expires",
+    ),
 });
 export type KeyCreation = z.infer<typeof keyCreation>;
 

@@ -31,8 +31,16 @@ const systemText = z
   .max(MAX_TEXT)
   .refine((text) => !text.includes('\0'), 'must not contain a zero character');
 
-export const containerArgs = systemText;
+export const containerArgs = systemText.describe(
+  'Command line, as a shell would split it; where pods are processes, one without a handler needs it',
+);
 export const diskGb = z.int().min(1).max(65_536).describe('GB');
+
+export const registryId = z
+  .string()
+  .min(1)
+  .max(200)
+  .describe('ID of a registry credential of yours');
 
 /** `<port>/<protocol>`: `8000/http`, `22/tcp`. */
 export const podPort = z.string().refine((text) => {
@@ -70,7 +78,11 @@ export const persistentMount = z
   .meta({ deprecated: true });
 
 export const networkMount = z.strictObject({
-  volumeId: z.string().min(1).max(200),
+  volumeId: z
+    .string()
+    .min(1)
+    .max(200)
+    .describe('ID of a network volume of yours, in the data center of the pod'),
   path: mountPath,
 });
 
@@ -83,7 +95,7 @@ export type PodMounts = z.infer<typeof podMounts>;
 
 export const gpuConfig = z.strictObject({
   id: z.string().min(1).max(200).describe('Id of a GPU type of the catalogue'),
-  count: z.int().min(1).max(64).default(1),
+  count: z.int().min(1).max(64).default(1).describe('at most as many as the catalogue has'),
 });
 
 export const cpuConfig = z.strictObject({
@@ -92,8 +104,9 @@ export const cpuConfig = z.strictObject({
     .int()
     .min(2)
     .max(1_024)
-    .refine((count) => Number.isInteger(Math.log2(count)), 'must be a power of two'),
-  memory: z.int().min(1).max(65_536).describe('GB'),
+    .refine((count) => Number.isInteger(Math.log2(count)), 'must be a power of two')
+    .describe("one of the flavour's `vcpuCounts`"),
+  memory: z.int().min(1).max(65_536).describe("GB; at most the flavour's `maxMemory`"),
 });
 
 export const podCloud = z.enum(['SECURE', 'COMMUNITY']);
@@ -109,18 +122,24 @@ export const podCreation = z
       .max(200)
       .nullable()
       .exactOptional()
-      .describe('Id of a template: what is not given here comes from it'),
+      .describe('ID of a template: what is not given here comes from it'),
     args: containerArgs.exactOptional(),
     disk: diskGb.exactOptional(),
     ports: podPorts.exactOptional(),
     env: podEnv.exactOptional(),
-    registry: z.string().min(1).max(200).nullable().exactOptional(),
+    registry: registryId.nullable().exactOptional(),
     mounts: podMounts.default({}),
     gpu: gpuConfig.exactOptional(),
     cpu: cpuConfig.exactOptional(),
     cloud: podCloud.default('SECURE'),
-    dataCenterId: z.string().min(1).max(200).nullable().default(null),
-    globalNetworking: z.boolean().default(false),
+    dataCenterId: z
+      .string()
+      .min(1)
+      .max(200)
+      .nullable()
+      .default(null)
+      .describe('ID of a data center; null: any'),
+    globalNetworking: z.boolean().default(false).describe('only where pods are containers'),
     locked: z.boolean().default(false),
   })
   .refine(({ cpu, gpu }) => (cpu === undefined) !== (gpu === undefined), {
@@ -138,10 +157,10 @@ export const podUpdate = z.strictObject({
   name: resourceName.exactOptional(),
   image: imageReference.exactOptional(),
   args: containerArgs.exactOptional(),
-  disk: diskGb.exactOptional(),
+  disk: diskGb.exactOptional().describe('GB; must not be smaller than it is'),
   ports: podPorts.exactOptional(),
   env: podEnv.exactOptional(),
-  registry: z.string().min(1).max(200).nullable().exactOptional(),
+  registry: registryId.nullable().exactOptional(),
   mounts: podMounts.exactOptional(),
   locked: z.boolean().exactOptional(),
 });

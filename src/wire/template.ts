@@ -1,6 +1,6 @@
 // What a template is: the container that pods and an endpoint's workers are made from.
 import { z } from 'zod';
-import { containerArgs, diskGb, imageReference, podEnv, podPorts } from './pod.ts';
+import { containerArgs, diskGb, imageReference, podEnv, podPorts, registryId } from './pod.ts';
 import { resourceName } from './text.ts';
 
 /** Body of `POST /v1/templates`. */
@@ -12,7 +12,7 @@ export const templateCreation = z.strictObject({
   env: podEnv.default({}),
   disk: diskGb.default(20),
   ports: podPorts.default([]),
-  registry: z.string().min(1).max(200).nullable().default(null),
+  registry: registryId.nullable().default(null),
   handler: z
     .string()
     .min(1)
@@ -33,7 +33,7 @@ export const templateUpdate = z.strictObject({
   env: podEnv.exactOptional(),
   disk: diskGb.exactOptional(),
   ports: podPorts.exactOptional(),
-  registry: z.string().min(1).max(200).nullable().exactOptional(),
+  registry: registryId.nullable().exactOptional(),
   handler: z.string().min(1).max(4_096).nullable().exactOptional(),
 });
 export type TemplateUpdate = z.infer<typeof templateUpdate>;

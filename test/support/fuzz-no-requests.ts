@@ -1,6 +1,6 @@
 // Bytes of the fuzzer that are no request, or none that goes on.
 import type { Dice } from './fuzz-dice.ts';
-import type { FuzzRequest } from './fuzz-requests.ts';
+import type { FuzzRequest } from './fuzz-framing.ts';
 
 const END = '\r\n\r\n';
 const HEALTH = `GET /healthz HTTP/1.1\r\nHost: a${END}`;

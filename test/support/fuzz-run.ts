@@ -2,9 +2,10 @@
 // and whether the platform is as it was when all is over.
 import { readFile } from 'node:fs/promises';
 import { Dice } from './fuzz-dice.ts';
+import type { FuzzRequest } from './fuzz-framing.ts';
 import { composeNoRequest } from './fuzz-no-requests.ts';
 import { FUZZED_OPERATIONS, FUZZED_READERS } from './fuzz-operations.ts';
-import { composeRequest, type FuzzRequest } from './fuzz-requests.ts';
+import { composeRequest } from './fuzz-requests.ts';
 import type { Allowance } from './fuzz-safety.ts';
 import { judge } from './fuzz-verdict.ts';
 import { type Exchange, exchange } from './fuzz-wire.ts';

@@ -133,8 +133,10 @@ export function bendValue(dice: Dice, value: unknown): unknown {
   const place = dice.pickAny(places);
   if (!place || dice.chance(0.08)) return dice.chance(0.5) ? [copy] : strangeValue(dice);
   const { holder, key } = place;
-  const bend = dice.pick(['replace', 'replace', 'replace', 'remove', 'add', 'wrap']);
+  const bends = ['replace', 'replace', 'replace', 'nudge', 'nudge', 'remove', 'add', 'wrap'];
+  const bend = dice.pickAny(bends);
   if (bend === 'replace') put(place, strangeValue(dice));
+  else if (bend === 'nudge') put(place, nudge(dice, readAt(place)));
   else if (bend === 'wrap') put(place, [readAt(place)]);
   else if (bend === 'remove') {
     if (Array.isArray(holder)) holder.splice(Number(key), 1);
@@ -142,6 +144,28 @@ export function bendValue(dice: Dice, value: unknown): unknown {
   } else if (Array.isArray(holder)) holder.push(strangeValue(dice));
   else put({ holder, key: dice.pick(STRANGE_NAMES) }, strangeValue(dice));
   return copy;
+}
+
+/** What is nearly right. */
+function nudge(dice: Dice, value: Json): Json {
+  if (typeof value === 'number') {
+    return dice.pick<Json>([
+      value + 1,
+      value - 1,
+      -value,
+      value + 0.5,
+      value * 1_000,
+      String(value),
+    ]);
+  }
+  if (typeof value === 'string') {
+    const { length } = value;
+    const texts = [`${value} `, ` ${value}`, `${value}\n`, value.toLowerCase(), `${value}\0`];
+    return dice.pick<Json>(['', ...texts, value.repeat(300), value.slice(0, length - 1), [value]]);
+  }
+  if (typeof value === 'boolean') return dice.pick<Json>([String(value), Number(value), !value]);
+  if (Array.isArray(value)) return dice.pick<Json>([[...value, ...value], { 0: value }, null]);
+  return value === null ? {} : null;
 }
 
 function readAt({ holder, key }: Place): Json {

@@ -1,8 +1,10 @@
 // Whether an answer to the fuzzer is one that the platform may give.
 import { checkProblem } from './answers.ts';
-import type { FuzzRequest } from './fuzz-requests.ts';
+import type { FuzzRequest } from './fuzz-framing.ts';
+import { SECRET } from './fuzz-furniture.ts';
+import { judgeAcceptance } from './fuzz-oracle.ts';
 import type { Exchange, WireAnswer } from './fuzz-wire.ts';
-import { type Caller, type FuzzWorld, SECRET } from './fuzz-world.ts';
+import type { Caller, FuzzWorld } from './fuzz-world.ts';
 import { checkAnswer } from './openapi-check.ts';
 
 /** Slower than this is wrong even on a busy machine. */
@@ -90,8 +92,11 @@ function judgeFirst(world: FuzzWorld, { answer, caller, request }: First): strin
     const sent = request.pieces.filter((piece) => typeof piece !== 'number').join('');
     world.learnLeases(answer.body, /"workerId":"([^"]+)"/.exec(sent)?.[1] ?? '');
   }
-  if (caller.name === 'nobody' && status < 400 && !OPEN.test(route))
+  if (caller.name === 'nobody' && status < 400 && !OPEN.test(route) && request.method !== 'OPTIONS')
     faults.push(`${status} for nobody`);
+  if (request.asked) {
+    faults.push(...judgeAcceptance({ route, asked: request.asked, status, body }));
+  }
   // What a bent path or header makes of an operation, the document does not tell.
   if (bent.has('path') || bent.has('headers') || bent.has('framing')) {
     return faults;

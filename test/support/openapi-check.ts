@@ -69,6 +69,7 @@ function listFaults(answer: SeenAnswer): string[] {
   const { method, path, status } = answer;
   const found = known.find(({ pattern }) => pattern.test(path));
   const operation = found?.methods[method.toLowerCase()];
+  if (found && !operation && answersWithoutOperation(answer, found.methods)) return [];
   if (!operation && !BEFORE_ALL.includes(status)) {
     const expected = found ? 405 : 404;
     if (status !== expected) return [`there is no such operation: has to be ${expected}`];
@@ -79,6 +80,15 @@ function listFaults(answer: SeenAnswer): string[] {
     : components.responses[`Problem${status}`];
   if (!described) return ['the status is not among the documented ones'];
   return listFaultsOf(answer, '$ref' in described ? resolve(described) : described);
+}
+
+/** OPTIONS, and HEAD in the place of GET, are no operations of their own. */
+function answersWithoutOperation(
+  { headers, method, status }: SeenAnswer,
+  methods: Readonly<Record<string, unknown>>,
+): boolean {
+  if (method === 'OPTIONS') return status === 204 && headers.has('allow');
+  return method === 'HEAD' && 'get' in methods && status !== 405;
 }
 
 type Response = z.infer<typeof response>;

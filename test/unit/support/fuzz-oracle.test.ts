@@ -1,0 +1,85 @@
+// The fuzzer's oracle: it sees what is accepted against the OpenAPI document, and what is refused although
+// it fits.
+import { expect, it } from 'vitest';
+import { judgeAcceptance } from '../../support/fuzz-oracle.ts';
+
+const CREATE_KEY = 'POST /v1/keys';
+const LIST_JOBS = 'GET /v2/:endpoint/jobs';
+const key = { name: 'a', scopes: ['jobs:read'] };
+
+interface Sent {
+  route: string;
+  query?: [string, string][];
+  json?: unknown;
+}
+
+function judge({ json, query = [], route }: Sent, status: number, errors: string[] = []) {
+  const asked = { query, body: json === undefined ? undefined : Buffer.from(JSON.stringify(json)) };
+  const body = JSON.stringify({ detail: errors.join(), errors });
+  return judgeAcceptance({ route, asked, status, body });
+}
+
+const fitting: [string, Sent][] = [
+  ['a body', { route: CREATE_KEY, json: key }],
+  ['a body that may be left out', { route: 'POST /v1/keys/:key/rotate' }],
+  ['an empty object where there is no body', { route: 'POST /v2/:endpoint/purge-queue', json: {} }],
+  [
+    'parameters',
+    {
+      route: LIST_JOBS,
+      query: [
+        ['limit', '5'],
+        ['status', 'FAILED'],
+      ],
+    },
+  ],
+  ['an unknown parameter outside of /v1 and /v2', { route: 'GET /healthz', query: [['x', '']] }],
+];
+
+const violating: [string, Sent][] = [
+  ['a body without a member', { route: CREATE_KEY, json: { name: 'a' } }],
+  ['a body with a member too many', { route: CREATE_KEY, json: { ...key, admin: true } }],
+  ['a body that is missing', { route: CREATE_KEY }],
+  [
+    'a date that is none',
+    { route: CREATE_KEY, json: { ...key, expiresAt: '2026-13-45T99:99:99Z' } },
+  ],
+  ['a body where there is none', { route: 'POST /v2/:endpoint/purge-queue', json: { all: true } }],
+  ['a number that is too large', { route: LIST_JOBS, query: [['limit', '100000']] }],
+  ['text in the place of a number', { route: LIST_JOBS, query: [['limit', 'many']] }],
+  [
+    'a parameter twice',
+    {
+      route: LIST_JOBS,
+      query: [
+        ['limit', '5'],
+        ['limit', '5'],
+      ],
+    },
+  ],
+  ['an unknown parameter', { route: LIST_JOBS, query: [['lmit', '5']] }],
+];
+
+it.each(fitting)('lets %s be accepted, and asks why a 422', (_name, sent) => {
+  expect(judge(sent, 200)).toEqual([]);
+  expect(judge(sent, 422, ['limit: no'])).toEqual([expect.stringContaining('422 for what fits')]);
+});
+
+it.each(violating)('does not let %s be accepted, and knows the 422', (_name, sent) => {
+  expect(judge(sent, 201)).toEqual([expect.stringContaining('201 against the document')]);
+  expect(judge(sent, 422, ['limit: no'])).toEqual([]);
+});
+
+it('knows the rules that the document has in words', () => {
+  const pod = { name: 'a', image: 'a', cpu: { id: 'none', vcpuCount: 3, memory: 1 } };
+  const sent = { route: 'POST /v2/pods', json: pod };
+  expect(judge(sent, 422, ['cpu.vcpuCount: must be a power of two'])).toEqual([]);
+  expect(judge(sent, 422, ['cpu.id: there is no CPU flavour "none" in the catalogue'])).toEqual([]);
+  expect(judge(sent, 422, ['cpu.id: is not to our taste'])).toHaveLength(1);
+});
+
+it('says nothing of other refusals, and of what the document leaves out', () => {
+  expect(judge({ route: CREATE_KEY, json: {} }, 403)).toEqual([]);
+  expect(judge({ route: 'POST /lb/:endpoint/*', json: 1 }, 200)).toEqual([]);
+  expect(judge({ route: 'POST /runpod/v2/:endpoint/run', json: 1 }, 200)).toEqual([]);
+});
