@@ -120,9 +120,28 @@ function parse(body: Buffer): unknown {
 /** @throws ProblemError `invalid` naming every path */
 export function check<S extends z.ZodType>(value: unknown, schema: S): z.infer<S> {
   const checked = schema.safeParse(value);
-  if (checked.success) return checked.data;
-  const errors = describeIssues(checked.error);
+  const hidden = findPrototypeMember(value);
+  if (checked.success && hidden === undefined) return checked.data;
+  const errors = checked.success
+    ? [`${hidden}: is not a name that a member can have`]
+    : describeIssues(checked.error);
   throw new ProblemError('invalid', `the body is not as it has to be: ${errors[0]}`, { errors });
+}
+
+/** Path of a member `__proto__`: zod leaves it out of records without a word. */
+function findPrototypeMember(value: unknown): string | undefined {
+  const left = [{ value, path: '' }];
+  // Not recursive: nesting is as deep as the caller likes.
+  for (let next = left.pop(); next; next = left.pop()) {
+    const { path, value: holder } = next;
+    if (typeof holder !== 'object' || holder === null) continue;
+    for (const [name, each] of Object.entries(holder)) {
+      const place = path === '' ? name : `${path}.${name}`;
+      if (name === '__proto__') return place;
+      if (typeof each === 'object') left.push({ value: each, path: place });
+    }
+  }
+  return undefined;
 }
 
 /** For operations that take none: nothing, or an empty object, is let through. */

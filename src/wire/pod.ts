@@ -54,7 +54,7 @@ export const podPorts = z
   .refine((ports) => new Set(ports).size === ports.length, 'must not name a port twice');
 
 export const podEnv = z.record(
-  z.string().regex(/^[A-Za-z_][A-Za-z0-9_.-]*$/, 'is no name of a variable'),
+  z.string().regex(/^(?!__proto__$)[A-Za-z_][A-Za-z0-9_.-]*$/, 'is no name of a variable'),
   systemText,
 );
 

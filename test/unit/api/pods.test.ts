@@ -222,6 +222,11 @@ describe('a refusal', () => {
     ['a disk of nothing', { disk: 0 }, 'disk'],
     ['a variable that is no text', { env: { A: 1 } }, 'env.A'],
     [
+      'a variable by the name of __proto__',
+      { env: JSON.parse('{"__proto__":"a"}') },
+      'env.__proto__',
+    ],
+    [
       'a mount of everything',
       { mounts: { network: [{ volumeId: 'data', path: '/./' }] } },
       'mounts',
