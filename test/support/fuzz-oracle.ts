@@ -119,7 +119,7 @@ function listViolations({ body, path, query, route }: Known, asked: Asked): stri
   const wrong = named.flatMap(([name, text]) => {
     const parameter = query.get(name);
     if (!parameter) return isOwn ? [`unknown parameter ${JSON.stringify(name.slice(0, 100))}`] : [];
-    const value = parameter.isNumber && /^-?\d+$/.test(text) ? Number(text) : text;
+    const value = parameter.isNumber && /^-?\d{1,15}$/.test(text) ? Number(text) : text;
     return parameter.check(value) ? [] : [`${name}: ${ajv.errorsText(parameter.check.errors)}`];
   });
   const twice = [...query.keys()].filter((name) => names.indexOf(name) !== names.lastIndexOf(name));
