@@ -1,7 +1,9 @@
 // Carriers whose network does what a test orders: real ones behind a relay, and for the queue itself a
 // link that behaves alike.
+import { setTimeout as sleep } from 'node:timers/promises';
 import { createGrpcServer } from '../../src/api/grpc-server.ts';
 import { createServer } from '../../src/api/server.ts';
+import type { ManualClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { Relay } from '../../src/conformance/relay.ts';
 import { Endpoints } from '../../src/control/endpoints.ts';
@@ -123,7 +125,7 @@ async function openBehindRelay(platform: Platform, wire: Wire): Promise<FaultyCa
   const leave = async () => {
     relay.target = undefined;
     relay.cut();
-    await door.close();
+    await passTime(clock, door.close());
   };
   return {
     openLink() {
@@ -147,6 +149,19 @@ async function openBehindRelay(platform: Platform, wire: Wire): Promise<FaultyCa
       await relay.close();
     },
   };
+}
+
+/** A stopping platform waits up to 2 s for the next chunk of each RunPod stream, by its own clock. */
+async function passTime(clock: ManualClock, closing: Promise<void>): Promise<void> {
+  let isClosed = false;
+  const closed = closing.finally(() => {
+    isClosed = true;
+  });
+  for (let passedMs = 0; !isClosed && passedMs < 2_000; passedMs += 100) {
+    await sleep(5);
+    if (!isClosed) await clock.advance(100);
+  }
+  await closed;
 }
 
 /** The HTTP port: of our own workers, and of those that speak RunPod's protocol. */

@@ -106,11 +106,6 @@ it('are EXITED after code 0, and in ERROR after three other ends', async () => {
   });
 });
 
-it('are in ERROR when their command line is none', async () => {
-  const { id } = await create('sh -c "never closed');
-  expect((await until(id, 'ERROR')).reason).not.toBeNull();
-});
-
 it('show what they use while they run', async () => {
   const { id } = await create('sleep 1000');
   const record = await pods.show(await until(id, 'RUNNING'));
