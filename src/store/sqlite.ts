@@ -61,8 +61,8 @@ export class SqliteDriver implements SqlDriver {
   }
 
   async read<T>(start: () => Step<T>): Promise<T> {
-    await this.#leaveTransaction();
     while (this.#turns.isOver) await this.#turns.next();
+    await this.#leaveTransaction();
     return this.#guard('read', () => this.#connection.runSteps(start(), this.#readRows));
   }
 
