@@ -117,6 +117,8 @@ describe('a stream of which the platform has missed a chunk, because it was kill
     await scene.step();
     const page = await scene.platform.fetch(`${BASE}/stream/${scene.id}`);
     expect(await page.json()).toMatchObject({ stream: [{ output: 0 }] });
+    // The next reader waits until the cursor has moved.
+    await (await scene.platform.fetch(`${BASE}/stream/${scene.id}?wait=0`)).text();
     await loseChunk(scene);
     scene.finish();
 
