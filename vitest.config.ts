@@ -49,13 +49,13 @@ export default defineConfig({
     projects: [
       defineGroup({
         name: 'unit',
-        testTimeoutMs: 30 * second,
-        hookTimeoutMs: 10 * second,
+        testTimeoutMs: minute,
+        hookTimeoutMs: minute,
         include: ['examples/**/*.test.ts'],
       }),
-      defineGroup({ name: 'conformance', testTimeoutMs: 20 * second, hookTimeoutMs: 20 * second }),
-      defineGroup({ name: 'simulation', testTimeoutMs: minute, hookTimeoutMs: minute }),
-      defineGroup({ name: 'e2e', testTimeoutMs: minute, hookTimeoutMs: minute }),
+      defineGroup({ name: 'conformance', testTimeoutMs: 90 * second, hookTimeoutMs: 60 * second }),
+      defineGroup({ name: 'simulation', testTimeoutMs: 5 * minute, hookTimeoutMs: minute }),
+      defineGroup({ name: 'e2e', testTimeoutMs: 4 * minute, hookTimeoutMs: 2 * minute }),
       // Asked for by `npm run test:gpu` alone: it needs a machine with an NVIDIA GPU.
       defineGroup({ name: 'gpu', testTimeoutMs: minute, hookTimeoutMs: minute }),
       defineGroup({ name: 'soak', testTimeoutMs: 30 * minute, hookTimeoutMs: 2 * minute }),

