@@ -61,8 +61,11 @@ export class SqliteDriver implements SqlDriver {
   }
 
   async read<T>(start: () => Step<T>): Promise<T> {
-    while (this.#turns.isOver) await this.#turns.next();
-    await this.#leaveTransaction();
+    for (;;) {
+      await this.#leaveTransaction();
+      if (!this.#turns.isOver) break;
+      await this.#turns.next();
+    }
     return this.#guard('read', () => this.#connection.runSteps(start(), this.#readRows));
   }
 
