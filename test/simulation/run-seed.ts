@@ -1,4 +1,6 @@
 // Plays one seed to its end and says what was wrong with it, if anything was.
+import './global-time.ts';
+
 import { openSqliteStore } from '../../src/store/sqlite.ts';
 import type { Store } from '../../src/store/store.ts';
 import { isTerminal, type JobRecord } from '../../src/wire/job.ts';

@@ -1,4 +1,6 @@
 // Seeds of the simulation: `SEED=…` plays one again, `SEEDS=…` says how many.
+import './global-time.ts';
+
 import { describe, expect, it } from 'vitest';
 import { chooseSeed } from '../support/random.ts';
 import { EVENTS } from './ledger.ts';

@@ -2,6 +2,7 @@
 // else that a run could differ by (turns of the event loop, random numbers, the machine's timer)
 // taken over, so that the same seed plays the same.
 import type { Clock } from '../../src/base/clock.ts';
+import { takenOver } from './global-time.ts';
 
 interface Timer {
   at: number;
@@ -34,13 +35,12 @@ export class VirtualTime implements Clock {
     const setImmediate = (act: (...args: unknown[]) => void, ...args: unknown[]) => {
       this.#turns.push(() => act(...args));
     };
-    const givingBack = [
-      replace(globalThis, 'setImmediate', setImmediate),
-      replace(Math, 'random', random),
-      replace(performance, 'now', this.now),
-    ];
+    Object.assign(takenOver, { setImmediate, now: this.now });
+    const giveBack = replace(Math, 'random', random);
     return () => {
-      for (const giveBack of givingBack) giveBack();
+      delete takenOver.setImmediate;
+      delete takenOver.now;
+      giveBack();
     };
   }
 
