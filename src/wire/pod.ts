@@ -32,7 +32,7 @@ const systemText = z
   .refine((text) => !text.includes('\0'), 'must not contain a zero character');
 
 export const containerArgs = systemText.describe(
-  'Command line, as a shell would split it; where pods are processes, one without a handler needs it',
+  'Command line, as a shell would split it: every quote is closed, and no backslash stands at the end; where pods are processes, one without a handler needs it',
 );
 export const diskGb = z.int().min(1).max(65_536).describe('GB');
 

@@ -160,6 +160,7 @@ function readErrors(body: string): string[] {
 
 /** What requests that break a rule are told, with a value of theirs in it, and where the document has the rule. */
 const RULES: readonly (readonly [told: RegExp, said: string])[] = [
+  [/^args: args (have a .* that is not closed|end with a backslash)/, 'every quote is closed'],
   [/^webhook: .* is no address that may be called/, 'public address'],
   [/^(templateId|template): there is no template /, 'ID of a template'],
   [/^cursor: must be the cursor of an earlier answer$/, '`cursor` of an earlier answer'],
