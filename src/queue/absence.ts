@@ -63,7 +63,9 @@ export class Absence {
       await store.write((tx) => tx.putResource(stored));
       this.#isNoted = body.leftAt === null;
     } catch (error) {
-      if (!(error instanceof StoreUnavailableError)) throw error;
+      // At the end nothing more depends on it: the next run takes this time for an absence.
+      const isEnd = body.leftAt !== null;
+      if (!isEnd && !(error instanceof StoreUnavailableError)) throw error;
       log.warn({ err: error }, 'writing the shutdown note failed');
     }
   }

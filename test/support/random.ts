@@ -12,7 +12,7 @@ export function createRandom(seed: number): () => number {
   };
 }
 
-/** From the environment (`SEED=…`), or a new one; print it, so that a failure can be repeated. */
-export function chooseSeed(): number {
-  return Number(process.env['SEED'] ?? Math.floor(Math.random() * 2 ** 31));
+/** From the environment (`SEED=…`), the fixed one, or a new one; print it, so that a failure can be repeated. */
+export function chooseSeed(fixed?: number): number {
+  return Number(process.env['SEED'] ?? fixed ?? Math.floor(Math.random() * 2 ** 31));
 }
