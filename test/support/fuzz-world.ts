@@ -212,6 +212,8 @@ export class FuzzWorld {
   /** A worker pod does a job, and a pod has its life: the platform is not only alive. */
   async useOnceMore(): Promise<void> {
     const { key } = this.bob;
+    // Alice's pods may hold all vCPUs of a small machine.
+    await endAll(this.platform, this.#callers.full);
     const templateId = await make(this.platform, key, '/v1/templates', {
       ...{ name: 'worker', image: 'none', handler: fixture('tagged.ts') },
     });
