@@ -2,8 +2,10 @@
 // checkout that it links, and a platform that is running from it must not lose its files meanwhile.
 import { cpSync, existsSync, renameSync, rmSync } from 'node:fs';
 
-cpSync('src/cli/init-template', 'dist.new/cli/init-template', { recursive: true });
-cpSync('src/wire/worker.proto', 'dist.new/wire/worker.proto');
+cpSync('src/cli/commands/init-template', 'dist.new/cli/commands/init-template', {
+  recursive: true,
+});
+cpSync('src/wire/link/worker.proto', 'dist.new/wire/link/worker.proto');
 rmSync('dist.old', { recursive: true, force: true });
 if (existsSync('dist')) renameSync('dist', 'dist.old');
 renameSync('dist.new', 'dist');

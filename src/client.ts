@@ -4,8 +4,8 @@ import { ApiCaller, type ApiCallerOptions } from './client/api-caller.ts';
 import { readStream, type StreamChunk, type StreamOptions } from './client/chunk-stream.ts';
 import { followLog, type LogOptions, type LogPage, readLogPage } from './client/job-log.ts';
 import { chooseTrace } from './client/trace.ts';
-import type { EndpointHealth } from './wire/endpoint.ts';
 import type { JobPolicy, JobRecord, JobStatus, JobSummary } from './wire/job.ts';
+import type { EndpointHealth } from './wire/resources/endpoint.ts';
 import { routes } from './wire/routes.ts';
 
 export { ApiError, UnreachableError } from './client/api-caller.ts';
@@ -32,11 +32,8 @@ export {
   WEBHOOK_HEADERS,
   WebhookRefusedError,
 } from './client/webhook.ts';
-export type { CpuFlavor, GpuType } from './wire/catalog.ts';
-export type { Chunk, Metrics } from './wire/chunk.ts';
-export { reassemble } from './wire/chunk-reassembly.ts';
-export type { DecisionRecord } from './wire/decision.ts';
-export type { EndpointHealth, EndpointRecord } from './wire/endpoint.ts';
+export type { Chunk, Metrics } from './wire/chunk/chunk.ts';
+export { reassemble } from './wire/chunk/chunk-reassembly.ts';
 export type {
   ErrorCode,
   FailedAttempt,
@@ -48,10 +45,13 @@ export type {
   StuckPlace,
 } from './wire/job.ts';
 export type { Json } from './wire/json.ts';
-export type { IssuedKeyRecord, KeyRecord } from './wire/key.ts';
-export type { PodAction, PodRecord, PodStatus } from './wire/pod.ts';
 export type { Problem, ProblemCode } from './wire/problem.ts';
-export type { TemplateRecord } from './wire/template.ts';
+export type { CpuFlavor, GpuType } from './wire/resources/catalog.ts';
+export type { DecisionRecord } from './wire/resources/decision.ts';
+export type { EndpointHealth, EndpointRecord } from './wire/resources/endpoint.ts';
+export type { IssuedKeyRecord, KeyRecord } from './wire/resources/key.ts';
+export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
+export type { TemplateRecord } from './wire/resources/template.ts';
 
 export interface ClientOptions extends ApiCallerOptions {
   /** Id of the endpoint: `echo` in `/v2/echo/run`. */

@@ -19,6 +19,6 @@ export type {
 } from './handler/define.ts';
 export { defineHandler } from './handler/define.ts';
 export { NonRetryableError, RetryAfterError } from './handler/errors.ts';
-export type { Metrics } from './wire/chunk.ts';
+export type { Metrics } from './wire/chunk/chunk.ts';
 export type { S3Config } from './wire/job.ts';
-export type { Device } from './wire/worker-link.ts';
+export type { Device } from './wire/link/worker-link.ts';

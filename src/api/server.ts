@@ -10,56 +10,60 @@ import { type FastifyInstance, fastify } from 'fastify';
 import { Registry } from 'prom-client';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { Balancer } from '../control/balancer.ts';
-import type { CodeAccess } from '../control/code-access.ts';
-import type { Endpoints } from '../control/endpoints.ts';
-import { KeyWatch } from '../control/key-watch.ts';
-import type { Keys } from '../control/keys.ts';
+import type { Balancer } from '../control/balancing/balancer.ts';
+import type { Endpoints } from '../control/endpoints/endpoints.ts';
+import type { Keys } from '../control/keys/keys.ts';
+import { UserKeys } from '../control/keys/user-keys.ts';
+import type { CodeAccess } from '../control/limits/code-access.ts';
+import { KeyWatch } from '../control/limits/key-watch.ts';
+import type { Quotas } from '../control/limits/quotas.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
-import type { Pods } from '../control/pods.ts';
-import type { Quotas } from '../control/quotas.ts';
-import { UserKeys } from '../control/user-keys.ts';
+import type { Pods } from '../control/pods/pods.ts';
 import type { Queue } from '../queue/queue.ts';
-import { FRAMES_MEDIA_TYPE } from '../wire/frames.ts';
+import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
+import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { routes as paths } from '../wire/routes.ts';
-import type { WorkerLink } from '../wire/worker-link.ts';
-import type { Access } from './auth.ts';
-import { createBodyReader } from './body-reader.ts';
-import { completeBounds, type HttpBounds } from './bounds.ts';
-import { addCatalogRoutes, type CatalogRoutesOptions } from './catalog-routes.ts';
-import { Connections, isListed, listAddresses } from './connections.ts';
-import { addEndpointBodyRoutes, addEndpointRoutes } from './endpoint-routes.ts';
-import { Flows } from './flows.ts';
-import { collectRoutes, guard, type ServedRoute } from './guard.ts';
-import { describeOverflow, findExcess } from './head-bounds.ts';
-import { addJobRoutes, addSubmissionRoutes } from './job-routes.ts';
-import { addKeyBodyRoutes, addKeyRoutes } from './key-routes.ts';
-import { foldTarget } from './lb-path.ts';
-import { addLbRoutes } from './lb-routes.ts';
-import { mayUpgrade, serveExpectations, serveUpgrades } from './lb-upgrade.ts';
-import { createMetrics } from './metrics.ts';
-import { addOpenApiRoutes } from './openapi-routes.ts';
-import { addPodBodyRoutes, addPodRoutes } from './pod-routes.ts';
-import { type ErrorForm, endWithProblem, ProblemReplies } from './problem-reply.ts';
-import { refuseUnknownParameters } from './query-check.ts';
-import type { RateGate } from './rate-limit.ts';
-import { addRunpodClientRoutes } from './runpod-client-routes.ts';
-import { isBelowRunpod, RUNPOD_ERRORS } from './runpod-errors.ts';
-import { addRunpodWorkerRoutes } from './runpod-worker-routes.ts';
-import { addScalerRoutes, type ScalerRoutesOptions } from './scaler-routes.ts';
-import { SOUND_STORE, type StoreStatus } from './store-status.ts';
-import { StreamCursors } from './stream-cursors.ts';
-import { addStreamRoutes } from './stream-routes.ts';
-import { addSystemRoutes } from './system-routes.ts';
+import type { Access } from './http/auth.ts';
+import { createBodyReader } from './http/body-reader.ts';
+import { completeBounds, type HttpBounds } from './http/bounds.ts';
+import { Connections, isListed, listAddresses } from './http/connections.ts';
+import { Flows } from './http/flows.ts';
+import { collectRoutes, guard, type ServedRoute } from './http/guard.ts';
+import { describeOverflow, findExcess } from './http/head-bounds.ts';
+import { type ErrorForm, endWithProblem, ProblemReplies } from './http/problem-reply.ts';
+import { refuseUnknownParameters } from './http/query-check.ts';
+import type { RateGate } from './http/rate-limit.ts';
+import { answerUnknownRoutes } from './http/unknown-routes.ts';
+import { addOpenApiRoutes } from './openapi/routes.ts';
+import { foldTarget } from './proxy/path.ts';
+import { addLbRoutes } from './proxy/routes.ts';
+import { mayUpgrade, serveExpectations, serveUpgrades } from './proxy/upgrade.ts';
+import { addCatalogRoutes, type CatalogRoutesOptions } from './routes/catalog-routes.ts';
+import { addEndpointBodyRoutes, addEndpointRoutes } from './routes/endpoint-routes.ts';
+import { addJobRoutes, addSubmissionRoutes } from './routes/job-routes.ts';
+import { addKeyBodyRoutes, addKeyRoutes } from './routes/key-routes.ts';
+import { createMetrics } from './routes/metrics.ts';
+import { addPodBodyRoutes, addPodRoutes } from './routes/pod-routes.ts';
+import { addScalerRoutes, type ScalerRoutesOptions } from './routes/scaler-routes.ts';
+import { SOUND_STORE, type StoreStatus } from './routes/store-status.ts';
+import { StreamCursors } from './routes/stream-cursors.ts';
+import { addStreamRoutes } from './routes/stream-routes.ts';
+import { addSystemRoutes } from './routes/system-routes.ts';
 import {
   addTemplateBodyRoutes,
   addTemplateRoutes,
   type TemplateRoutesOptions,
-} from './template-routes.ts';
-import { answerUnknownRoutes } from './unknown-routes.ts';
-import type { WorkerAllowance } from './worker-allowance.ts';
-import { addReportRoute, addWorkerVerbRoutes, type WorkerRoutesOptions } from './worker-routes.ts';
+} from './routes/template-routes.ts';
+import type { WorkerAllowance } from './routes/worker-allowance.ts';
+import {
+  addReportRoute,
+  addWorkerVerbRoutes,
+  type WorkerRoutesOptions,
+} from './routes/worker-routes.ts';
+import { addRunpodClientRoutes } from './runpod/client-routes.ts';
+import { isBelowRunpod, RUNPOD_ERRORS } from './runpod/errors.ts';
+import { addRunpodWorkerRoutes } from './runpod/worker-routes.ts';
 
 export interface ApiServerOptions {
   queue: Queue;

@@ -5,8 +5,8 @@ import { loadInTurn } from '../base/slices.ts';
 import type { Queue } from '../queue/queue.ts';
 import type { Position, StreamPage, StreamRequest } from '../queue/streams.ts';
 import { LIMITS } from '../wire/job.ts';
-import { JSON_MEDIA_TYPE, sendLoaded } from './byte-reply.ts';
-import type { StreamCursors } from './stream-cursors.ts';
+import { JSON_MEDIA_TYPE, sendLoaded } from './http/byte-reply.ts';
+import type { StreamCursors } from './routes/stream-cursors.ts';
 
 /** Of a page that is read to learn whether there is more. */
 const LOOK_BYTES = 32_768;

@@ -14,71 +14,71 @@ interface Entry {
 const COMMANDS: Readonly<Record<string, Entry>> = {
   dev: {
     summary: 'platform and workers in one go, reloading handlers as they change',
-    load: async () => (await import('./dev.ts')).devCommand,
+    load: async () => (await import('./dev/dev.ts')).devCommand,
   },
   run: {
     summary: 'run one job through a handler, without a platform',
-    load: async () => (await import('./run.ts')).runCommand,
+    load: async () => (await import('./commands/run.ts')).runCommand,
   },
   serve: {
     summary: 'the platform: queues, endpoints that scale, pods; its HTTP API, the data on disk',
-    load: async () => (await import('./serve.ts')).serveCommand,
+    load: async () => (await import('./commands/serve.ts')).serveCommand,
   },
   worker: {
     summary: 'a worker: takes jobs from one endpoint and runs them',
-    load: async () => (await import('./worker.ts')).workerCommand,
+    load: async () => (await import('./worker/worker.ts')).workerCommand,
   },
   jobs: {
     summary: 'submit, list, show, cancel and retry jobs',
-    load: async () => (await import('./jobs.ts')).jobsCommand,
+    load: async () => (await import('./resources/jobs.ts')).jobsCommand,
   },
   endpoints: {
     summary: 'make, list and change endpoints; why they have the workers that they have',
-    load: async () => (await import('./endpoints.ts')).endpointsCommand,
+    load: async () => (await import('./resources/endpoints.ts')).endpointsCommand,
   },
   templates: {
     summary: 'make, list and change what pods and workers are made from',
-    load: async () => (await import('./templates.ts')).templatesCommand,
+    load: async () => (await import('./resources/templates.ts')).templatesCommand,
   },
   pods: {
     summary: 'make, list, start, stop and end pods',
-    load: async () => (await import('./pods.ts')).podsCommand,
+    load: async () => (await import('./resources/pods.ts')).podsCommand,
   },
   catalog: {
     summary: 'the GPU types and CPU flavours that a platform has',
-    load: async () => (await import('./catalog.ts')).catalogCommand,
+    load: async () => (await import('./resources/catalog.ts')).catalogCommand,
   },
   keys: {
     summary: 'make, list, rotate and revoke API keys',
-    load: async () => (await import('./keys.ts')).keysCommand,
+    load: async () => (await import('./resources/keys.ts')).keysCommand,
   },
   logs: {
     summary: "what a job's handler logged",
-    load: async () => (await import('./logs.ts')).logsCommand,
+    load: async () => (await import('./resources/logs.ts')).logsCommand,
   },
   store: {
     summary: "check, describe and back up a platform's database",
-    load: async () => (await import('./store.ts')).storeCommand,
+    load: async () => (await import('./commands/store.ts')).storeCommand,
   },
   init: {
     summary: 'scaffold a handler project',
-    load: async () => (await import('./init.ts')).initCommand,
+    load: async () => (await import('./commands/init.ts')).initCommand,
   },
   'webhook-secret': {
     summary: "what checks the signature of an endpoint's webhooks",
-    load: async () => (await import('./webhook-secret.ts')).webhookSecretCommand,
+    load: async () => (await import('./commands/webhook-secret.ts')).webhookSecretCommand,
   },
   health: {
     summary: 'asks a worker on this machine whether it is well',
-    load: async () => (await import('./health.ts')).healthCommand,
+    load: async () => (await import('./commands/health.ts')).healthCommand,
   },
   conformance: {
     summary: 'tests a worker or a platform of somebody else against a worker protocol',
-    load: async () => (await import('./conformance.ts')).conformanceCommand,
+    load: async () => (await import('./commands/conformance.ts')).conformanceCommand,
   },
   doctor: {
     summary: 'what this machine has, and how workers would be pinned to it',
-    load: async () => (await import('./doctor.ts')).doctorCommand,
+    load: async () => (await import('./commands/doctor.ts')).doctorCommand,
   },
 };
 

@@ -5,7 +5,7 @@ import type { DestinationStream } from 'pino';
 import { createLog, type Log } from '../base/log.ts';
 import { escapeControls } from '../base/printable.ts';
 import { choice } from './options.ts';
-import { isOnRunPod } from './runpod.ts';
+import { isOnRunPod } from './worker/runpod.ts';
 
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 

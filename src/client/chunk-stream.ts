@@ -1,6 +1,6 @@
 // Reads a job's chunks to their end: page by page from a position, over outages and new attempts.
-import type { Chunk } from '../wire/chunk.ts';
-import { ChunkJoiner } from '../wire/chunk-joiner.ts';
+import type { Chunk } from '../wire/chunk/chunk.ts';
+import { ChunkJoiner } from '../wire/chunk/chunk-joiner.ts';
 import { isTerminal, JOB_STATUSES } from '../wire/job.ts';
 import { STREAM_HEADERS } from '../wire/routes.ts';
 import { type ApiCaller, parseAnswer, UnreachableError } from './api-caller.ts';

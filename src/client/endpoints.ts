@@ -1,7 +1,7 @@
 // Endpoints and why they have the workers that they have, for programs. Their jobs are client.ts's.
 import type { z } from 'zod';
-import type { DecisionRecord, decisionList } from '../wire/decision.ts';
-import type { EndpointRecord, endpointList } from '../wire/endpoint.ts';
+import type { DecisionRecord, decisionList } from '../wire/resources/decision.ts';
+import type { EndpointRecord, endpointList } from '../wire/resources/endpoint.ts';
 import { resourceRoutes } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { EndpointChange, NewEndpoint } from './requests.ts';

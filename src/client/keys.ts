@@ -1,5 +1,5 @@
 // API keys, for programs.
-import type { IssuedKeyRecord, KeyList, KeyRecord } from '../wire/key.ts';
+import type { IssuedKeyRecord, KeyList, KeyRecord } from '../wire/resources/key.ts';
 import { resourceRoutes } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { NewKey } from './requests.ts';

@@ -1,8 +1,8 @@
 // The typed client of everything on the platform but jobs: pods, endpoints, templates, catalogue, keys.
 import type { z } from 'zod';
-import type { CpuFlavor, cpuFlavorList, GpuType, gpuTypeList } from '../wire/catalog.ts';
+import type { CpuFlavor, cpuFlavorList, GpuType, gpuTypeList } from '../wire/resources/catalog.ts';
+import type { TemplateRecord, templateList } from '../wire/resources/template.ts';
 import { resourceRoutes } from '../wire/routes.ts';
-import type { TemplateRecord, templateList } from '../wire/template.ts';
 import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
 import { connectEndpoints, type Endpoints } from './endpoints.ts';
 import { connectKeys, type Keys } from './keys.ts';

@@ -1,6 +1,6 @@
 // Pods, for programs.
 import type { z } from 'zod';
-import type { PodAction, PodRecord, podList } from '../wire/pod.ts';
+import type { PodAction, PodRecord, podList } from '../wire/resources/pod.ts';
 import { resourceRoutes } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { NewPod, PodChange } from './requests.ts';

@@ -1,9 +1,9 @@
 // What the platform is asked for, as callers write it: what has a default may be left out.
 import type { z } from 'zod';
-import type { endpointCreation, endpointUpdate } from '../wire/endpoint.ts';
-import type { keyCreation } from '../wire/key.ts';
-import type { podCreation, podUpdate } from '../wire/pod.ts';
-import type { templateCreation, templateUpdate } from '../wire/template.ts';
+import type { endpointCreation, endpointUpdate } from '../wire/resources/endpoint.ts';
+import type { keyCreation } from '../wire/resources/key.ts';
+import type { podCreation, podUpdate } from '../wire/resources/pod.ts';
+import type { templateCreation, templateUpdate } from '../wire/resources/template.ts';
 
 export type NewPod = z.input<typeof podCreation>;
 export type PodChange = z.input<typeof podUpdate>;

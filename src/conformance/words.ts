@@ -1,5 +1,5 @@
 // What a worker says of an attempt, as values: for those who play one, here and in the suites of links.
-import type { Lease, LeaseRef, Outcome, Report } from '../wire/worker-link.ts';
+import type { Lease, LeaseRef, Outcome, Report } from '../wire/link/worker-link.ts';
 
 export const completed = {
   kind: 'completed',

@@ -1,9 +1,9 @@
 // The `ctx` of one attempt. Made anew for every job, so whatever costs something is made on demand.
 import type { Log } from '../base/log.ts';
-import { checkMetrics, type Metrics } from '../wire/chunk.ts';
+import { checkMetrics, type Metrics } from '../wire/chunk/chunk.ts';
 import { stringifyJson } from '../wire/json.ts';
+import type { Device } from '../wire/link/worker-link.ts';
 import { AbortSwitch, bufferFrom, clearTimeout, hasOwn, setTimeout } from '../wire/primordials.ts';
-import type { Device } from '../wire/worker-link.ts';
 import { createLinesLog } from './attempt-log.ts';
 import type { ChunkWithMetrics, Context, MetricsRecorder } from './define.ts';
 import type { LogBindings, LogLines } from './log-lines.ts';

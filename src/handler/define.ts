@@ -1,8 +1,8 @@
 // The public types of a handler module, and defineHandler.
 import type { Logger } from 'pino';
-import type { Metrics } from '../wire/chunk.ts';
+import type { Metrics } from '../wire/chunk/chunk.ts';
 import type { S3Config } from '../wire/job.ts';
-import type { Device } from '../wire/worker-link.ts';
+import type { Device } from '../wire/link/worker-link.ts';
 
 /**
  * A schema of any library that follows Standard Schema (https://standardschema.dev): zod, valibot,

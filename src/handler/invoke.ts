@@ -1,8 +1,9 @@
 // Runs one attempt in the thread it is called in: input in, handler driven, chunks and outcome out.
 // Leaves timers, grace and killing to the executors, numbering and sending to the worker.
 import type { Clock } from '../base/clock.ts';
-import { encodeChunk } from '../wire/chunk.ts';
+import { encodeChunk } from '../wire/chunk/chunk.ts';
 import { stringifyJson } from '../wire/json.ts';
+import type { Device, Outcome, StopLevel } from '../wire/link/worker-link.ts';
 import {
   bufferFrom,
   bufferText,
@@ -11,7 +12,6 @@ import {
   round,
   setImmediate,
 } from '../wire/primordials.ts';
-import type { Device, Outcome, StopLevel } from '../wire/worker-link.ts';
 import { type ChunkBatch, ChunkBatcher } from './chunk-batch.ts';
 import { currentSpeaker, type Speaker } from './console.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';

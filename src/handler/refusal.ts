@@ -1,7 +1,7 @@
 // How an attempt fails: what the platform itself refuses, and what the handler threw.
 import type { ErrorCode } from '../wire/job.ts';
 import { NotJsonError } from '../wire/json.ts';
-import type { Outcome } from '../wire/worker-link.ts';
+import type { Outcome } from '../wire/link/worker-link.ts';
 import { retryAdvice } from './errors.ts';
 import { describeThrown } from './thrown.ts';
 import { MismatchError } from './validate.ts';

@@ -1,7 +1,7 @@
 // Why an attempt is stopped, what its signal is told, and how a stopped attempt ends.
 import type { ErrorCode, StuckPlace } from '../wire/job.ts';
+import type { Outcome, StopLevel } from '../wire/link/worker-link.ts';
 import { round } from '../wire/primordials.ts';
-import type { Outcome, StopLevel } from '../wire/worker-link.ts';
 import { describePlace } from './stuck.ts';
 
 /**

@@ -1,8 +1,8 @@
 // The trace of one attempt: a span around the handler where the author's module has registered an
 // OpenTelemetry SDK, and nothing at all where it has not. Leaves sampling and exporting to that SDK.
 import { createRequire } from 'node:module';
+import type { Outcome } from '../wire/link/worker-link.ts';
 import { splitTraceparent } from '../wire/trace-context.ts';
-import type { Outcome } from '../wire/worker-link.ts';
 import { describeThrown } from './thrown.ts';
 
 export interface TracedAttempt {

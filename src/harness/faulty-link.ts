@@ -12,7 +12,7 @@ import {
   type WorkerHello,
   type WorkerLink,
   type WorkerWelcome,
-} from '../wire/worker-link.ts';
+} from '../wire/link/worker-link.ts';
 
 /** What a worker asks for all the time. */
 export type LinkCall = 'take' | 'renew' | 'report';

@@ -1,7 +1,7 @@
 // One job in the harness, as its client sees it.
 import type { Queue } from '../queue/queue.ts';
-import type { Chunk } from '../wire/chunk.ts';
-import { ChunkJoiner } from '../wire/chunk-joiner.ts';
+import type { Chunk } from '../wire/chunk/chunk.ts';
+import { ChunkJoiner } from '../wire/chunk/chunk-joiner.ts';
 import { isTerminal, type JobRecord, LIMITS } from '../wire/job.ts';
 import type { Json } from '../wire/json.ts';
 

@@ -1,13 +1,13 @@
 // Runs a handler alone: no queue, no lease, one attempt unless more are asked for.
 import { type Clock, systemClock } from '../base/clock.ts';
 import { readHandler } from '../handler/load.ts';
-import type { Chunk } from '../wire/chunk.ts';
-import { reassemble } from '../wire/chunk-reassembly.ts';
+import type { Chunk } from '../wire/chunk/chunk.ts';
+import { reassemble } from '../wire/chunk/chunk-reassembly.ts';
 import { type AttemptError, LIMITS, type S3Config } from '../wire/job.ts';
 import { type Json, stringifyJson } from '../wire/json.ts';
+import type { Device, Outcome } from '../wire/link/worker-link.ts';
 import { readTraceContext } from '../wire/trace-context.ts';
-import type { Device, Outcome } from '../wire/worker-link.ts';
-import { InlineExecutor } from '../worker/inline-executor.ts';
+import { InlineExecutor } from '../worker/execution/inline-executor.ts';
 import type { TestedHandler } from './harness.ts';
 
 export interface RunHandlerOptions {

@@ -12,7 +12,6 @@ import {
   type Transaction,
 } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
-import type { Deliveries } from './deliveries.ts';
 import { type JobEvent, next } from './lifecycle.ts';
 import { readOutput } from './outputs.ts';
 import { composeRecord, hasOutput } from './records.ts';
@@ -20,6 +19,7 @@ import { composeRunpodRecord } from './runpod-records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { Decision, Moment, Transition } from './transition.ts';
+import type { Deliveries } from './webhooks/deliveries.ts';
 
 /** What happened to one job inside an operation, to be told after the commit. */
 export interface Change {

@@ -4,7 +4,7 @@ import { letOthersRun } from '../base/clock.ts';
 import type { Reader, Step, StoredEndpoint } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
-import type { Presence } from './presence.ts';
+import type { Presence } from './leases/presence.ts';
 import type { Signals } from './signals.ts';
 
 /** Jobs removed in one operation: short enough to let requests in between. */

@@ -3,7 +3,12 @@
 // attempt-end.ts, how long leases last in lease-terms.ts, which nobody else may use.
 import type { StoredJob, StoredLease } from '../store/store.ts';
 import { type AttemptError, isTerminal } from '../wire/job.ts';
-import type { Outcome, ReleaseReason, ReportHeader, ReportReply } from '../wire/worker-link.ts';
+import type {
+  Outcome,
+  ReleaseReason,
+  ReportHeader,
+  ReportReply,
+} from '../wire/link/worker-link.ts';
 import {
   crash,
   fail,

@@ -1,6 +1,6 @@
 // The output of a job, as its record has it.
 import type { Reader, Step, StoredJob } from '../store/store.ts';
-import { joinOutputs } from '../wire/chunk-reassembly.ts';
+import { joinOutputs } from '../wire/chunk/chunk-reassembly.ts';
 import { hasOutput } from './records.ts';
 import { sliceBatches } from './streams.ts';
 

@@ -1,16 +1,16 @@
 // The worker's reports: each is judged, applied with its effect in one operation, and answered.
 import type { Log } from '../base/log.ts';
 import type { Step, StoredJob, Transaction } from '../store/store.ts';
-import { nameTrace } from '../wire/trace-context.ts';
 import {
   LinkError,
   type Report,
   type ReportReply,
   type ReportRequest,
-} from '../wire/worker-link.ts';
+} from '../wire/link/worker-link.ts';
+import { nameTrace } from '../wire/trace-context.ts';
 import type { Changes, StepOn } from './changes.ts';
+import type { Presence } from './leases/presence.ts';
 import { type JobEvent, judgeReport } from './lifecycle.ts';
-import type { Presence } from './presence.ts';
 import type { QueueSettings } from './settings.ts';
 
 const APPLIED: ReportReply = { answer: 'applied' };

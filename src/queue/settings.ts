@@ -1,5 +1,5 @@
 // Every number that the queue acts by, with its default; `completeSettings` makes the one full set.
-import { DEFAULT_WEBHOOK_SETTINGS, type WebhookSettings } from './webhooks.ts';
+import { DEFAULT_WEBHOOK_SETTINGS, type WebhookSettings } from './webhooks/webhooks.ts';
 
 export interface QueueSettings {
   /** A lease ends this long after it was given or renewed, ms. Default 15,000. */

@@ -3,7 +3,7 @@ import type { Clock } from '../base/clock.ts';
 import { type Waiter, Waiters } from '../base/waiters.ts';
 import type { JobKey, StoredJob } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
-import type { Presence } from './presence.ts';
+import type { Presence } from './leases/presence.ts';
 import type { Transition } from './transition.ts';
 
 export class Signals {

@@ -2,7 +2,7 @@
 // in an answer, and a reader comes back for every page: the chunks are kept while they are read.
 import type { Clock } from '../base/clock.ts';
 import type { Reader, Step, StoredJob } from '../store/store.ts';
-import { encodeJsonChunk } from '../wire/chunk.ts';
+import { encodeJsonChunk } from '../wire/chunk/chunk.ts';
 
 /** Since the last look at them, ms. */
 const KEEP_MS = 10_000;

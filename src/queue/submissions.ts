@@ -10,7 +10,7 @@ import { isWebhookUrl } from '../wire/webhook.ts';
 import { readEndpoint } from './endpoint-removal.ts';
 import type { Signals } from './signals.ts';
 import { withDueAt } from './transition.ts';
-import type { WebhookSender } from './webhooks.ts';
+import type { WebhookSender } from './webhooks/webhooks.ts';
 
 /** What a caller whose job was refused because the queue is full is told to wait, ms. */
 const QUEUE_FULL_RETRY_MS = 5_000;

@@ -3,7 +3,7 @@ import { type Clock, letOthersRun } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { ENDING, logLevelOf, type Store, type StoredJob } from '../store/store.ts';
 import type { Changes } from './changes.ts';
-import type { Presence } from './presence.ts';
+import type { Presence } from './leases/presence.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 

@@ -1,8 +1,8 @@
 // Writes of one turn of the event loop as one transaction and one fsync: an operation that throws is
 // undone alone, and nobody is told anything before the commit.
-import type { SpaceGate } from './space-gate.ts';
+import type { SpaceGate } from './disk/space-gate.ts';
+import { describeUnavailable, isOutOfSpace, isStorageFailure } from './disk/sqlite-errors.ts';
 import type { SqliteConnection } from './sqlite-connection.ts';
-import { describeUnavailable, isOutOfSpace, isStorageFailure } from './sqlite-errors.ts';
 import {
   type Query,
   type Row,

@@ -1,6 +1,6 @@
 // Reading values out of rows, and the small records in them. Jobs have a file of their own.
 import { z } from 'zod';
-import { endpointDeployment, endpointSettings } from '../wire/endpoint.ts';
+import { endpointDeployment, endpointSettings } from '../wire/resources/endpoint.ts';
 import type {
   ChunkBatch,
   Row,

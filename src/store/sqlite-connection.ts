@@ -1,8 +1,8 @@
 // One SQLite database on node:sqlite: how it is opened, how a statement runs, how its space is given back.
 import { statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
+import { isStorageFailure } from './disk/sqlite-errors.ts';
 import { MIGRATIONS, migrate } from './migrations.ts';
-import { isStorageFailure } from './sqlite-errors.ts';
 import type { Query, Row, SqlValue, Step } from './store.ts';
 
 export interface ConnectionOptions {

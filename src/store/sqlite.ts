@@ -1,15 +1,15 @@
 // The store on an embedded SQLite file. Everything on it is synchronous, so reads and batches of
 // writes never overlap; that no second process opens the file is seen to by whoever opens it.
 import { statSync } from 'node:fs';
+import type { SpaceGate } from './disk/space-gate.ts';
+import { describeUnavailable, nameStorageFailure } from './disk/sqlite-errors.ts';
+import type { StoreFailure, StoreOperation } from './disk/store-health.ts';
 import { GroupCommit } from './group-commit.ts';
 import { ReadTurns } from './read-turns.ts';
-import type { SpaceGate } from './space-gate.ts';
 import type { SqlDriver } from './sql-driver.ts';
 import { SqlStore } from './sql-store.ts';
 import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts';
-import { describeUnavailable, nameStorageFailure } from './sqlite-errors.ts';
 import type { Query, Row, Step, Store, WriteOptions } from './store.ts';
-import type { StoreFailure, StoreOperation } from './store-health.ts';
 
 export interface SqliteOptions extends Omit<ConnectionOptions, 'onCheckpointFailure'> {
   /** Called with each failure of the disk or the file. Default: those who asked are told, nobody else. */

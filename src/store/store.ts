@@ -1,8 +1,9 @@
 // The seam to what keeps jobs: the rows, and the verbs that read and write them. It knows nothing of
 // what may follow what; that is decided in queue/lifecycle.ts and written down here.
-import type { EndpointDeployment, EndpointSettings } from '../wire/endpoint.ts';
+
 import type { FailedAttempt, JobError, JobStatus } from '../wire/job.ts';
-import type { Device } from '../wire/worker-link.ts';
+import type { Device } from '../wire/link/worker-link.ts';
+import type { EndpointDeployment, EndpointSettings } from '../wire/resources/endpoint.ts';
 
 /** The user whose is what nobody else's is: declared endpoints, the first keys. */
 export const OWNER = 'owner';

@@ -1,7 +1,6 @@
 // What the platform answers to a worker's verbs, checked member by member. Written by hand, because
 // every worker loads it; the same rules as schemas are in wire/worker-link-schemas.ts.
 import { MAX_S3_CONFIG_LENGTH } from '../wire/job.ts';
-import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../wire/trace-context.ts';
 import {
   type LeaseHeader,
   MAX_JOB_ID_LENGTH,
@@ -9,7 +8,8 @@ import {
   type RenewReply,
   type ReportReply,
   type WorkerWelcome,
-} from '../wire/worker-link.ts';
+} from '../wire/link/worker-link.ts';
+import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../wire/trace-context.ts';
 
 /** The message names the path and the fault: `leases[0].token: must be …`. */
 export class AnswerError extends Error {

@@ -1,8 +1,7 @@
 // What the service answers about jobs and refusals, as schemas: the shapes are job.ts's, endpoint.ts's,
 // chunk.ts's and problem.ts's. For documents alone: on the way out nothing is checked.
 import { z } from 'zod';
-import type { Chunk } from './chunk.ts';
-import type { EndpointHealth } from './endpoint.ts';
+import type { Chunk } from './chunk/chunk.ts';
 import {
   type AttemptError,
   ERROR_CODES,
@@ -13,6 +12,7 @@ import {
 } from './job.ts';
 import type { Json } from './json.ts';
 import { PROBLEMS, type Problem, type ProblemCode } from './problem.ts';
+import type { EndpointHealth } from './resources/endpoint.ts';
 
 const jobStatus = z.enum(JOB_STATUSES);
 const errorCode = z.enum(ERROR_CODES);

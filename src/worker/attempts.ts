@@ -2,8 +2,8 @@
 // begins them, times them, stops them, and hands what they say to the reporter.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { Lease } from '../wire/worker-link.ts';
-import type { ExecutionEnd, Executor, StopReason } from './executor.ts';
+import type { Lease } from '../wire/link/worker-link.ts';
+import type { ExecutionEnd, Executor, StopReason } from './execution/executor.ts';
 import {
   type Attempt,
   CANCELLED_BEFORE_BEGIN,

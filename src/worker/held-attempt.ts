@@ -1,8 +1,9 @@
 // One attempt that the worker holds a lease for: the state that it is in, how it is named, and the ends
 // that it comes to without having run to one.
+
+import type { Lease } from '../wire/link/worker-link.ts';
 import { nameTrace } from '../wire/trace-context.ts';
-import type { Lease } from '../wire/worker-link.ts';
-import type { Execution, ExecutionEnd } from './executor.ts';
+import type { Execution, ExecutionEnd } from './execution/executor.ts';
 import type { AttemptReports } from './reporter.ts';
 
 /**

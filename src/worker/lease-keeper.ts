@@ -2,7 +2,7 @@
 // says on it: that an attempt has ended, that the worker is to leave.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import type { LinkError, RenewReply } from '../wire/worker-link.ts';
+import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';
 import type { Attempts } from './attempts.ts';
 import type { HeldLease } from './held-attempt.ts';
 import { callWithin, toLinkError } from './link-call.ts';

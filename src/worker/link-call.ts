@@ -1,6 +1,6 @@
 // One call over the link with an end in time, so that a half-open connection cannot hold a loop.
 import type { Clock } from '../base/clock.ts';
-import { LinkError } from '../wire/worker-link.ts';
+import { LinkError } from '../wire/link/worker-link.ts';
 
 /**
  * Beyond the wait that was asked for, how long a call that carries inputs or outputs may take. The

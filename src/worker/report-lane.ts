@@ -6,8 +6,8 @@ import type {
   Report,
   ReportHeader,
   TracedLeaseRef,
-} from '../wire/worker-link.ts';
-import type { ChunkMessage, ExecutionEnd } from './executor.ts';
+} from '../wire/link/worker-link.ts';
+import type { ChunkMessage, ExecutionEnd } from './execution/executor.ts';
 
 const NO_BODY = new Uint8Array(0);
 const COMMA = new Uint8Array([0x2c]);

@@ -3,7 +3,6 @@
 // It tells each attempt what was delivered, that nobody wants it any more, or that it is settled.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { MAX_CHUNKS, MAX_REPORTS } from '../wire/message-bounds.ts';
 import {
   type LeaseRef,
   LinkError,
@@ -11,10 +10,11 @@ import {
   type Report,
   type ReportReply,
   type TracedLeaseRef,
-} from '../wire/worker-link.ts';
-import type { ExecutionEnd, ExecutionSink } from './executor.ts';
+} from '../wire/link/worker-link.ts';
+import { MAX_CHUNKS, MAX_REPORTS } from '../wire/message-bounds.ts';
+import type { ExecutionEnd, ExecutionSink } from './execution/executor.ts';
 import { callWithin, TRAVEL_MS, toLinkError } from './link-call.ts';
-import type { Outbox } from './outbox.ts';
+import type { Outbox } from './outbox/outbox.ts';
 import type { Parcel, ReportLane } from './report-lane.ts';
 import { RetryPace } from './retry-pace.ts';
 import type { Session } from './session.ts';

@@ -1,6 +1,6 @@
 // How long one repeated call waits between its failures: backoff with jitter, or what it was told.
 import { type BackoffOptions, backoffMs } from '../base/backoff.ts';
-import type { LinkError } from '../wire/worker-link.ts';
+import type { LinkError } from '../wire/link/worker-link.ts';
 
 export class RetryPace {
   readonly #options: BackoffOptions;

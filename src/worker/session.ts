@@ -2,13 +2,13 @@
 // repeats the other verbs' calls over outages. What is called, and what for, is left to the loops.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { MAX_LISTED } from '../wire/message-bounds.ts';
 import {
   LinkError,
   PROTOCOL_VERSION,
   type WorkerHello,
   type WorkerWelcome,
-} from '../wire/worker-link.ts';
+} from '../wire/link/worker-link.ts';
+import { MAX_LISTED } from '../wire/message-bounds.ts';
 import { callWithin, toLinkError } from './link-call.ts';
 import { RetryPace } from './retry-pace.ts';
 import type { WorkerObserver } from './worker-observer.ts';

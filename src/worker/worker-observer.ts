@@ -1,7 +1,7 @@
 // What a worker tells whoever watches it, as it happens. The worker goes on as if nobody did:
 // a listener must not throw, and must be quick.
-import type { Lease, LinkErrorCode, Outcome, WorkerLink } from '../wire/worker-link.ts';
-import type { ChunkMessage, ExecutionSink } from './executor.ts';
+import type { Lease, LinkErrorCode, Outcome, WorkerLink } from '../wire/link/worker-link.ts';
+import type { ChunkMessage, ExecutionSink } from './execution/executor.ts';
 
 export type LinkVerb = keyof WorkerLink;
 

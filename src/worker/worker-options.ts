@@ -2,9 +2,9 @@
 // one internal form.
 import { type Clock, systemClock } from '../base/clock.ts';
 import { type Log, silentLog } from '../base/log.ts';
-import type { Device, WorkerLink } from '../wire/worker-link.ts';
-import type { Executor } from './executor.ts';
-import { MemoryOutbox, type Outbox } from './outbox.ts';
+import type { Device, WorkerLink } from '../wire/link/worker-link.ts';
+import type { Executor } from './execution/executor.ts';
+import { MemoryOutbox, type Outbox } from './outbox/outbox.ts';
 import type { WorkerObserver } from './worker-observer.ts';
 
 export interface WorkerOptions {

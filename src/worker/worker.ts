@@ -3,12 +3,12 @@
 import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Attempts } from './attempts.ts';
-import type { Executor } from './executor.ts';
-import { type Farewell, windUp } from './farewell.ts';
+import type { Executor } from './execution/executor.ts';
+import { MemoryGuard } from './execution/memory-guard.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
-import { MemoryGuard } from './memory-guard.ts';
 import { Reporter } from './reporter.ts';
 import { Session } from './session.ts';
+import { type Farewell, windUp } from './shutdown.ts';
 import { TakeLoop } from './take-loop.ts';
 import {
   type CompleteWorkerOptions,
@@ -16,7 +16,7 @@ import {
   type WorkerOptions,
 } from './worker-options.ts';
 
-export type { Farewell } from './farewell.ts';
+export type { Farewell } from './shutdown.ts';
 export type { WorkerOptions } from './worker-options.ts';
 
 /**

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { systemClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
-import { DiskOutbox } from '../../src/worker/disk-outbox.ts';
-import { MemoryOutbox } from '../../src/worker/outbox.ts';
+import { DiskOutbox } from '../../src/worker/outbox/disk-outbox.ts';
+import { MemoryOutbox } from '../../src/worker/outbox/outbox.ts';
 import { describeOutbox } from './outbox.ts';
 
 describeOutbox('in memory', async () => ({ outbox: new MemoryOutbox(), close: async () => {} }));

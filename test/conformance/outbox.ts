@@ -1,7 +1,7 @@
 // What every outbox has to do, whatever it keeps reports in.
 import { afterEach, describe, expect, it } from 'vitest';
-import type { LeaseRef } from '../../src/wire/worker-link.ts';
-import type { Outbox } from '../../src/worker/outbox.ts';
+import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
+import type { Outbox } from '../../src/worker/outbox/outbox.ts';
 import type { Parcel, ReportLane } from '../../src/worker/report-lane.ts';
 
 export interface OpenOutbox {

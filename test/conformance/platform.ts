@@ -5,13 +5,10 @@ import { outcomeOf, refTo } from '../../src/conformance/words.ts';
 import { Queue, type QueueOptions } from '../../src/queue/queue.ts';
 import type { QueueSettings } from '../../src/queue/settings.ts';
 import type { Submission } from '../../src/queue/submissions.ts';
-import type { WebhookSender } from '../../src/queue/webhooks.ts';
+import type { WebhookSender } from '../../src/queue/webhooks/webhooks.ts';
 import { openSqliteStore } from '../../src/store/sqlite.ts';
 import type { Store, StoredJob } from '../../src/store/store.ts';
-import { type EndpointSettings, endpointSettings } from '../../src/wire/endpoint.ts';
 import type { JobPolicy, JobRecord } from '../../src/wire/job.ts';
-import type { WorkerVerb } from '../../src/wire/routes.ts';
-import type { TraceContext } from '../../src/wire/trace-context.ts';
 import {
   type Lease,
   type LeaseRef,
@@ -22,7 +19,10 @@ import {
   type ReportReply,
   type WorkerLink,
   type WorkerWelcome,
-} from '../../src/wire/worker-link.ts';
+} from '../../src/wire/link/worker-link.ts';
+import { type EndpointSettings, endpointSettings } from '../../src/wire/resources/endpoint.ts';
+import type { WorkerVerb } from '../../src/wire/routes.ts';
+import type { TraceContext } from '../../src/wire/trace-context.ts';
 
 export {
   chunksOf,

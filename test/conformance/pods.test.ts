@@ -6,13 +6,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { systemClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
-import { type PodState, Pods } from '../../src/control/pods.ts';
-import { Reconciler } from '../../src/control/reconciler.ts';
+import { type PodState, Pods } from '../../src/control/pods/pods.ts';
+import { Reconciler } from '../../src/control/pods/reconciler.ts';
 import { ProcessEngine } from '../../src/engine/process/process-engine.ts';
 import { openSqliteStore } from '../../src/store/sqlite.ts';
 import { OWNER, type Store } from '../../src/store/store.ts';
-import { podCreation } from '../../src/wire/pod.ts';
-import { CPU, createCatalog } from '../support/pod-world.ts';
+import { podCreation } from '../../src/wire/resources/pod.ts';
+import { CPU, createCatalog } from '../support/containers/pod-world.ts';
 
 /** Says how often it has run on its disk, and waits. */
 const COUNT = `sh -c 'echo run >> runs; echo "runs: $(wc -l < runs)"; exec sleep 1000'`;

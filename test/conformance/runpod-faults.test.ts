@@ -1,8 +1,8 @@
 // Of the suite of faults what RunPod's protocol can carry: it has no tokens and no numbers, so that a
 // chunk that came twice cannot be told, nor a take be repeated.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { LinkError } from '../../src/wire/worker-link.ts';
-import { type FaultyCarrier, openFaultyRunPod, repeat } from './faulty-carrier.ts';
+import { LinkError } from '../../src/wire/link/worker-link.ts';
+import { type FaultyCarrier, openFaultyRunPod, repeat } from './link/faulty-carrier.ts';
 import { chunksOf, completed, ENDPOINT, Hand, outcomeOf, Platform } from './platform.ts';
 
 describe("RunPod's protocol, in a bad network", () => {

@@ -3,15 +3,15 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
+import { PlatformProcess, Process } from '../support/processes.ts';
 import {
   judgeConformance,
   LIMIT_MS,
   ODD_RUNPOD_WORKER,
   ODD_WORKER,
   OWN_WORKER,
-} from '../support/conformance-run.ts';
-import { startOddPlatform } from '../support/odd-platform.ts';
-import { PlatformProcess, Process } from '../support/processes.ts';
+} from '../support/runs/conformance-run.ts';
+import { startOddPlatform } from '../support/runs/odd-platform.ts';
 
 /** The input of the first check. */
 const INPUT = { text: 'ä "\\ 😀', list: [1, null] };

@@ -1,7 +1,7 @@
 // The short form of test/soak/faults.test.ts, two networks at a time: most of it is waiting.
 import { describe, expect, it } from 'vitest';
-import { type FaultRun, runUnderFaults } from '../support/fault-run.ts';
 import { chooseSeed } from '../support/random.ts';
+import { type FaultRun, runUnderFaults } from '../support/runs/fault-run.ts';
 
 interface Network extends Pick<FaultRun, 'kind' | 'maxFaults'> {
   /** Fewer faults would show nothing. */

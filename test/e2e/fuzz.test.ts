@@ -1,6 +1,6 @@
 // The short form of test/soak/fuzz.test.ts.
 import { expect, it } from 'vitest';
-import { runFuzzer } from '../support/fuzz-run.ts';
+import { runFuzzer } from '../support/fuzz/run.ts';
 import { chooseSeed } from '../support/random.ts';
 
 /** New seeds are for the soak. */

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createOpenApi } from '../../src/api/openapi.ts';
+import { createOpenApi } from '../../src/api/openapi/openapi.ts';
 import { PlatformProcess } from '../support/processes.ts';
 
 const root = resolve(import.meta.dirname, '../..');

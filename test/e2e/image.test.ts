@@ -7,10 +7,15 @@ import { join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient, createPlatform } from '../../src/client.ts';
-import { findParts, importBaseImage } from '../support/base-image.ts';
-import { fetchChecked } from '../support/checked-fetch.ts';
-import { Container, docker, findEngineTrouble, removeWithDescendants } from '../support/docker.ts';
+import { findParts, importBaseImage } from '../support/containers/base-image.ts';
+import {
+  Container,
+  docker,
+  findEngineTrouble,
+  removeWithDescendants,
+} from '../support/containers/docker.ts';
 import type { Deed } from '../support/handlers/contained.ts';
+import { fetchChecked } from '../support/network/checked-fetch.ts';
 import { fixture, PlatformProcess, Process } from '../support/processes.ts';
 
 const MINUTE_MS = 60_000;

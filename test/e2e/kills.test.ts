@@ -1,7 +1,7 @@
 // The short form of test/soak/kills.test.ts.
 import { expect, it } from 'vitest';
-import { runUnderKills } from '../support/kill-run.ts';
 import { chooseSeed } from '../support/random.ts';
+import { runUnderKills } from '../support/runs/kill-run.ts';
 
 it('200 jobs end once and as they must while threads and processes are ended at random', async () => {
   const seed = chooseSeed();

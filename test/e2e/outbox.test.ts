@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { readSurvivors } from '../../src/worker/outbox-entries.ts';
+import { readSurvivors } from '../../src/worker/outbox/outbox-entries.ts';
 import { PlatformProcess, type Process } from '../support/processes.ts';
 
 const ENDPOINT = 'script';

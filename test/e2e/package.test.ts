@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { fetchChecked } from '../support/checked-fetch.ts';
+import { fetchChecked } from '../support/network/checked-fetch.ts';
 import { CommandRun } from './cli/command-run.ts';
 
 const root = resolve(import.meta.dirname, '../..');

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createPlatform } from '../../src/client/platform.ts';
 import { createClient } from '../../src/client.ts';
 import { findUnreadable } from '../../src/engine/process/pod-user.ts';
-import { killPods } from '../support/left-pods.ts';
+import { killPods } from '../support/containers/left-pods.ts';
 import { Process } from '../support/processes.ts';
 
 const nobody = { uid: 65_534, gid: 65_534, name: 'nobody' };

@@ -3,8 +3,13 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { cpuFlavorList } from '../../src/wire/catalog.ts';
-import { type PodAction, type PodStatus, podList, podRecord } from '../../src/wire/pod.ts';
+import { cpuFlavorList } from '../../src/wire/resources/catalog.ts';
+import {
+  type PodAction,
+  type PodStatus,
+  podList,
+  podRecord,
+} from '../../src/wire/resources/pod.ts';
 import { PlatformProcess } from '../support/processes.ts';
 
 /** How long after the answers the platform is killed. */

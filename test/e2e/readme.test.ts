@@ -3,8 +3,8 @@ import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { fetchChecked } from '../support/checked-fetch.ts';
-import { killPods } from '../support/left-pods.ts';
+import { killPods } from '../support/containers/left-pods.ts';
+import { fetchChecked } from '../support/network/checked-fetch.ts';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
 import { Process } from '../support/processes.ts';
 

@@ -7,13 +7,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { silentLog } from '../../src/base/log.ts';
-import { createHttpLink } from '../../src/transport/http-link.ts';
+import { createHttpLink } from '../../src/transport/http/http-link.ts';
 import type { WorkerVerb } from '../../src/wire/routes.ts';
-import { ThreadExecutor } from '../../src/worker/thread-executor.ts';
+import { ThreadExecutor } from '../../src/worker/execution/thread-executor.ts';
 import { createWorker } from '../../src/worker/worker.ts';
-import { HttpGate } from '../support/http-gate.ts';
-import { cpu } from '../support/leases.ts';
+import { HttpGate } from '../support/network/http-gate.ts';
 import { fixture, PlatformProcess, type Process } from '../support/processes.ts';
+import { cpu } from '../support/workers/leases.ts';
 
 const ENDPOINT = 'script';
 const PORT = /"port":(\d+),"msg":"health and metrics are served"/;

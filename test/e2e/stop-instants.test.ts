@@ -3,7 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../src/client.ts';
-import { fetchChecked } from '../support/checked-fetch.ts';
+import { fetchChecked } from '../support/network/checked-fetch.ts';
 import { chooseSeed, createRandom } from '../support/random.ts';
 import { type CommandRun, Workplace } from './cli/command-run.ts';
 

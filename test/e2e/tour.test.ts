@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { killPods } from '../support/left-pods.ts';
+import { killPods } from '../support/containers/left-pods.ts';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
 import { Process } from '../support/processes.ts';
 

@@ -8,7 +8,7 @@ import { BasicTracerProvider } from '@opentelemetry/sdk-trace-base';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../src/client.ts';
-import { fetchChecked } from '../support/checked-fetch.ts';
+import { fetchChecked } from '../support/network/checked-fetch.ts';
 import { type CommandRun, Workplace } from './cli/command-run.ts';
 
 /** Writes each span that has ended as a line of spans.ndjson. */

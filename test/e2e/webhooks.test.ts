@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { verifyPosted, WebhookReceiver } from '../support/network/webhook-receiver.ts';
 import { PlatformProcess, Process } from '../support/processes.ts';
-import { verifyPosted, WebhookReceiver } from '../support/webhook-receiver.ts';
 
 const ENDPOINT = 'echo';
 const ECHO = '../../../handlers/echo.ts';

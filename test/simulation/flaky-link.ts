@@ -15,7 +15,7 @@ import {
   type WorkerHello,
   type WorkerLink,
   type WorkerWelcome,
-} from '../../src/wire/worker-link.ts';
+} from '../../src/wire/link/worker-link.ts';
 
 /** As the carriers do: a connection that is half-open is given up. */
 const NOTICED_AFTER_MS = 20_000;

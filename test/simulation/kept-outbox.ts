@@ -1,8 +1,8 @@
 // An outbox on a simulated disk: what is written there in time outlives the process, with the rules of
 // the one on a real disk. A write takes a moment, in which the process may die.
 import { type Clock, sleep } from '../../src/base/clock.ts';
-import type { LeaseRef } from '../../src/wire/worker-link.ts';
-import { type BatchLimits, MemoryOutbox, type Outbox } from '../../src/worker/outbox.ts';
+import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
+import { type BatchLimits, MemoryOutbox, type Outbox } from '../../src/worker/outbox/outbox.ts';
 import { type LeftReports, type Parcel, ReportLane } from '../../src/worker/report-lane.ts';
 
 const MAX_WRITE_MS = 40;

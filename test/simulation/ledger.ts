@@ -3,7 +3,7 @@
 import type { Clock } from '../../src/base/clock.ts';
 import type { StoredJob } from '../../src/store/store.ts';
 import { isTerminal } from '../../src/wire/job.ts';
-import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/worker-link.ts';
+import type { LeaseRef, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
 import type { LeftReports } from '../../src/worker/report-lane.ts';
 
 const LEASE_MS = 15_000;

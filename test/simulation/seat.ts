@@ -2,9 +2,9 @@
 // supervisor does for the dead is done here too.
 import { sleep } from '../../src/base/clock.ts';
 import { readHandler } from '../../src/handler/load.ts';
-import type { Device, Report, ReportReply, WorkerLink } from '../../src/wire/worker-link.ts';
-import { InlineExecutor } from '../../src/worker/inline-executor.ts';
-import { MemoryOutbox } from '../../src/worker/outbox.ts';
+import type { Device, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
+import { InlineExecutor } from '../../src/worker/execution/inline-executor.ts';
+import { MemoryOutbox } from '../../src/worker/outbox/outbox.ts';
 import { createWorker, type Worker } from '../../src/worker/worker.ts';
 import { FlakyLink, type Weather } from './flaky-link.ts';
 import { createHandler } from './job-plan.ts';

@@ -3,10 +3,10 @@
 import { silentLog } from '../../src/base/log.ts';
 import { Queue } from '../../src/queue/queue.ts';
 import type { Store } from '../../src/store/store.ts';
-import { endpointSettings } from '../../src/wire/endpoint.ts';
 import type { JobRecord } from '../../src/wire/job.ts';
+import type { WorkerLink } from '../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../src/wire/problem.ts';
-import type { WorkerLink } from '../../src/wire/worker-link.ts';
+import { endpointSettings } from '../../src/wire/resources/endpoint.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import { choosePlan, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from './job-plan.ts';
 import { Ledger } from './ledger.ts';

@@ -1,7 +1,12 @@
 // `millrace conformance` on our own worker, over every carrier, and on workers whose fault takes long
 // to be seen.
 import { describe, expect, it } from 'vitest';
-import { judgeConformance, LIMIT_MS, ODD_WORKER, OWN_WORKER } from '../support/conformance-run.ts';
+import {
+  judgeConformance,
+  LIMIT_MS,
+  ODD_WORKER,
+  OWN_WORKER,
+} from '../support/runs/conformance-run.ts';
 
 describe('our own worker', () => {
   it.each([

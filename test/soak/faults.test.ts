@@ -1,7 +1,7 @@
 // 500 streaming and 500 plain jobs through each kind of bad network.
 import { describe, expect, it } from 'vitest';
-import { runUnderFaults } from '../support/fault-run.ts';
 import { chooseSeed } from '../support/random.ts';
+import { runUnderFaults } from '../support/runs/fault-run.ts';
 
 describe.each([
   { kind: 'cut', maxFaults: 1_000, atLeast: 50 },

@@ -1,6 +1,6 @@
 // Requests that are wrong in every way that we could think of, of all users, to every operation.
 import { expect, it } from 'vitest';
-import { runFuzzer } from '../support/fuzz-run.ts';
+import { runFuzzer } from '../support/fuzz/run.ts';
 import { chooseSeed } from '../support/random.ts';
 
 // About 40 minutes on a busy machine.

@@ -1,7 +1,7 @@
 // 2,000 jobs while threads, worker processes, supervisors and the platform are ended at random.
 import { expect, it } from 'vitest';
-import { runUnderKills } from '../support/kill-run.ts';
 import { chooseSeed } from '../support/random.ts';
+import { runUnderKills } from '../support/runs/kill-run.ts';
 
 it('2,000 jobs end once and as they must while threads and processes are ended at random', async () => {
   const seed = chooseSeed();

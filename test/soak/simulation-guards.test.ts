@@ -79,7 +79,7 @@ const BREAKS: Break[] = [
   },
   {
     promise: 'innocents complete',
-    file: 'src/queue/leases.ts',
+    file: 'src/queue/leases/leases.ts',
     from: 'const alone = ended.length === 1;',
     to: 'const alone = true;',
     seen: /suffers for what others did/,
@@ -93,7 +93,7 @@ const BREAKS: Break[] = [
   },
   {
     promise: 'what lies on the disk of a dead worker is not run again',
-    file: 'src/queue/leases.ts',
+    file: 'src/queue/leases/leases.ts',
     from: 'job.lease !== null && delivering.has(job.lease.token)',
     to: 'job.lease === null && delivering.has(job.id)',
     seen: /ran again after attempt \d+, which survived/,

@@ -1,7 +1,7 @@
 // A handler that runs the code in its input, and changes of built-ins to give it.
 import { expect } from 'vitest';
-import type { ExecutionEnd } from '../../src/worker/executor.ts';
-import { readOutput } from './leases.ts';
+import type { ExecutionEnd } from '../../src/worker/execution/executor.ts';
+import { readOutput } from './workers/leases.ts';
 
 /** What an innocent job is given and has to return. */
 export const innocentValue = {

@@ -3,8 +3,8 @@
 import { ManualClock } from '../../src/base/clock.ts';
 import { invoke } from '../../src/handler/invoke.ts';
 import { type LoadedHandler, loadHandler } from '../../src/handler/load.ts';
-import { readOutput } from './leases.ts';
-import { RecordingSink } from './recording-sink.ts';
+import { RecordingSink } from './network/recording-sink.ts';
+import { readOutput } from './workers/leases.ts';
 
 async function answer(handler: LoadedHandler): Promise<unknown> {
   const call = {

@@ -2,7 +2,7 @@
 // than a client has to be: a member that the document does not name is a mistake here.
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { z } from 'zod';
-import { createOpenApi } from '../../src/api/openapi.ts';
+import { createOpenApi } from '../../src/api/openapi/openapi.ts';
 
 export interface SeenAnswer {
   method: string;

@@ -5,8 +5,8 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { fetchChecked } from './checked-fetch.ts';
-import { killPods } from './left-pods.ts';
+import { killPods } from './containers/left-pods.ts';
+import { fetchChecked } from './network/checked-fetch.ts';
 import { killTree } from './process-tree.ts';
 
 const BIN = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url));

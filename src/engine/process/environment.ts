@@ -1,5 +1,5 @@
 // The environment that a container's process gets, made from nothing. Pure.
-import type { Device } from '../../wire/worker-link.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
 import type { ContainerSpec } from '../engine.ts';
 import type { GivenPort } from './port-pool.ts';
 

@@ -5,7 +5,7 @@ import { resolve } from 'node:path';
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { ProcessEntry } from '../../base/process-table.ts';
-import type { Device } from '../../wire/worker-link.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
 import {
   type Container,
   type ContainerSpec,
@@ -21,9 +21,9 @@ import {
   removeEmptyGroups,
   removeGroups,
 } from './cgroups.ts';
-import { type ContainerFolder, ContainerFolders } from './container-folders.ts';
-import { describeContainer, describeDamaged } from './container-sight.ts';
-import { ContainerWatch, type RunningContainer } from './container-watch.ts';
+import { type ContainerFolder, ContainerFolders } from './containers/container-folders.ts';
+import { describeContainer, describeDamaged } from './containers/container-sight.ts';
+import { ContainerWatch, type RunningContainer } from './containers/container-watch.ts';
 import { readLogEnd } from './log-file.ts';
 import { findUnreadable, type PodUser } from './pod-user.ts';
 import { PortPool } from './port-pool.ts';

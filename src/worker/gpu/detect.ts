@@ -4,7 +4,7 @@ import { access } from 'node:fs/promises';
 import { cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { type Clock, systemClock } from '../../base/clock.ts';
-import type { Device } from '../../wire/worker-link.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
 import type { FoundDevice } from './found-device.ts';
 import { readNvidiaSmi, SMI_TIMEOUT_MS, type SmiReading } from './nvidia-smi.ts';
 import type { SmiGpu, SmiReport } from './nvidia-smi-report.ts';

@@ -1,6 +1,6 @@
 // Which devices each worker process gets, and the environment that lets native code in it see these
 // and no others. Pure: detection is before it, starting processes after it.
-import type { Device } from '../../wire/worker-link.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
 import type { FoundDevice, Vendor } from './found-device.ts';
 
 /** Undefined removes a variable that would be inherited. */

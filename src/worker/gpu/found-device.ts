@@ -1,5 +1,5 @@
 // A device with what is known of it beyond what the platform is told.
-import type { Device } from '../../wire/worker-link.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
 
 export type Vendor = 'nvidia' | 'amd' | 'intel' | 'host';
 

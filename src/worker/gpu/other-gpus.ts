@@ -4,7 +4,7 @@ import { access, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
-import type { Device } from '../../wire/worker-link.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
 import { compareBusIds, normalizeBusId } from './bus-id.ts';
 import type { FoundDevice, Vendor } from './found-device.ts';
 import { runProgram } from './program.ts';

@@ -1,5 +1,5 @@
 // How the workers of one supervisor are, added up. Pure: asking them is the caller's.
-import type { Device } from '../../wire/worker-link.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
 import type { WorkerHealth } from '../worker.ts';
 import type { KeeperState } from './keeper.ts';
 

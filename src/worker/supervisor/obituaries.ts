@@ -2,8 +2,8 @@
 // not when their leases run out. Which deaths are worth it is the keeper's to say.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import type { LeaseRef, WorkerBye } from '../../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../../wire/message-bounds.ts';
-import type { LeaseRef, WorkerBye } from '../../wire/worker-link.ts';
 import { describeEnd, type KeptProcess, type ProcessEnd } from './worker-process.ts';
 
 const RETRY_MS = [200, 1_000];

@@ -2,7 +2,7 @@
 // of it is over; payloads go from worker to platform without it.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { LeaseRef, WorkerBye } from '../../wire/worker-link.ts';
+import type { LeaseRef, WorkerBye } from '../../wire/link/worker-link.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
 import { Keeper } from './keeper.ts';
 import { DEFAULT_RESTART_POLICY, type RestartPolicy } from './restart-policy.ts';

@@ -1,7 +1,7 @@
 // Who may call what, and what is answered where there is nothing: keys, paths and methods.
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readProblem } from '../../support/answers.ts';
-import { fetchChecked } from '../../support/checked-fetch.ts';
+import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 
 const UNKNOWN_JOB = '019a9999-9999-7999-8999-999999999999';

@@ -4,8 +4,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { checkProblem, jobRecord, readOk, readProblem } from '../../support/answers.ts';
 import { EndpointCaller } from '../../support/endpoint-caller.ts';
 import { makeText } from '../../support/multi-byte-text.ts';
+import { openRequest, sendBody, sendThenRead } from '../../support/network/raw-request.ts';
 import { PlatformProcess } from '../../support/processes.ts';
-import { openRequest, sendBody, sendThenRead } from '../../support/raw-request.ts';
 
 const RUN_LIMIT = 10_485_760;
 const RUNSYNC_LIMIT = 20_971_520;

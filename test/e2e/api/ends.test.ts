@@ -6,8 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { jobRecord, readOk } from '../../support/answers.ts';
 import { EndpointCaller } from '../../support/endpoint-caller.ts';
-import { readEvents } from '../../support/event-stream.ts';
-import { Gate } from '../../support/gate.ts';
+import { readEvents } from '../../support/network/event-stream.ts';
+import { Gate } from '../../support/network/gate.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 
 let platform: PlatformProcess;

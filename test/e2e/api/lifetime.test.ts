@@ -2,9 +2,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readProblem } from '../../support/answers.ts';
 import { EndpointCaller } from '../../support/endpoint-caller.ts';
-import { readEvents } from '../../support/event-stream.ts';
-import { Gate } from '../../support/gate.ts';
 import type { Step } from '../../support/handlers/api-script.ts';
+import { readEvents } from '../../support/network/event-stream.ts';
+import { Gate } from '../../support/network/gate.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 
 const failure: Step = { do: 'throw', message: 'no', as: 'non-retryable' };

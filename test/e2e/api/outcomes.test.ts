@@ -1,8 +1,8 @@
 // How a handler's attempt becomes the job's status, output or error.
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EndpointCaller } from '../../support/endpoint-caller.ts';
-import { Gate } from '../../support/gate.ts';
 import { makeValue } from '../../support/handlers/api-sizes.ts';
+import { Gate } from '../../support/network/gate.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 
 const OUTPUT_LIMIT = 20_971_520;

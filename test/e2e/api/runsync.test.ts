@@ -2,9 +2,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { jobRecord, readOk, readProblem } from '../../support/answers.ts';
 import { EndpointCaller } from '../../support/endpoint-caller.ts';
-import { Gate } from '../../support/gate.ts';
+import { Gate } from '../../support/network/gate.ts';
+import { openRequest } from '../../support/network/raw-request.ts';
 import { PlatformProcess } from '../../support/processes.ts';
-import { openRequest } from '../../support/raw-request.ts';
 
 let platform: PlatformProcess;
 let served: EndpointCaller;

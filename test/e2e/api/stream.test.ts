@@ -2,8 +2,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readProblem } from '../../support/answers.ts';
 import { EndpointCaller } from '../../support/endpoint-caller.ts';
-import { Gate } from '../../support/gate.ts';
 import type { Step } from '../../support/handlers/api-script.ts';
+import { Gate } from '../../support/network/gate.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 
 const NO_METRICS = { metrics: {} };

@@ -5,7 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { jobRef, readOk, readProblem } from '../../support/answers.ts';
 import { EndpointCaller } from '../../support/endpoint-caller.ts';
-import { Gate } from '../../support/gate.ts';
+import { Gate } from '../../support/network/gate.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { killPods } from '../../support/left-pods.ts';
+import { killPods } from '../../support/containers/left-pods.ts';
 import { killTree } from '../../support/process-tree.ts';
 
 /** One for all tests, so that not every process compiles everything anew. */

@@ -4,7 +4,7 @@ import { delimiter } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
-import { HttpGate } from '../../support/http-gate.ts';
+import { HttpGate } from '../../support/network/http-gate.ts';
 import { sayingOf, standInFolder } from '../../support/nvidia-smi/stand-in.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 import { Workplace } from './command-run.ts';

@@ -5,7 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ApiError, createClient } from '../../../src/client.ts';
-import { fetchChecked } from '../../support/checked-fetch.ts';
+import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from '../../unit/api/certificate.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 

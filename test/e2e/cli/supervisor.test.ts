@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../../src/client.ts';
-import { fetchChecked } from '../../support/checked-fetch.ts';
+import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { sayingOf, standIn } from '../../support/nvidia-smi/stand-in.ts';
 import { listChildren } from '../../support/process-tree.ts';
 import { type CommandRun, Workplace } from './command-run.ts';

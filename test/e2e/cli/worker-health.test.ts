@@ -5,7 +5,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../../src/client.ts';
-import { fetchChecked } from '../../support/checked-fetch.ts';
+import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
 const handler = `import { existsSync } from 'node:fs';

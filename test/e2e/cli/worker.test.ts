@@ -1,7 +1,7 @@
 // `millrace worker` as a process of its own, beside `millrace serve`; and `jobs` and `logs` on both.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../../src/client.ts';
-import { fetchChecked } from '../../support/checked-fetch.ts';
+import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
 
 const handler = `export default async function (job, ctx) {

@@ -5,9 +5,9 @@ import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import { issuedKey } from '../../../src/wire/key.ts';
+import { issuedKey } from '../../../src/wire/resources/key.ts';
 import { routes } from '../../../src/wire/routes.ts';
-import { type NameServer, startNameServer } from '../../support/name-server.ts';
+import { type NameServer, startNameServer } from '../../support/network/name-server.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 import {
   type Attack,

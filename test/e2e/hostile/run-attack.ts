@@ -1,5 +1,5 @@
 // One attack beside a well-behaved client, and what was seen of both.
-import { WebhookReceiver } from '../../support/webhook-receiver.ts';
+import { WebhookReceiver } from '../../support/network/webhook-receiver.ts';
 import { type Attack, judgeTally } from './attack.ts';
 import type { GoodClient } from './good-client.ts';
 import { type Gauges, GOOD_RECEIVER, type HostileWorld } from './hostile-world.ts';

@@ -1,7 +1,7 @@
 // What the attacker does as a worker of its own endpoint, to have jobs with outputs and chunks.
-import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/frames.ts';
+import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
+import type { ReportHeader } from '../../../src/wire/link/worker-link.ts';
 import { routes, WORKER_HEADERS } from '../../../src/wire/routes.ts';
-import type { ReportHeader } from '../../../src/wire/worker-link.ts';
 import type { Target } from './attack.ts';
 import { callOwn } from './raw-http.ts';
 

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { fetchChecked } from '../../support/checked-fetch.ts';
+import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { type CommandRun, Workplace } from '../cli/command-run.ts';
 
 let place: Workplace;

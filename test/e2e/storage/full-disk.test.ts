@@ -1,9 +1,9 @@
 // A platform on a disk that is really full: what it still does, what it refuses, and how it comes back.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { fetchChecked } from '../../support/checked-fetch.ts';
+import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { fixture } from '../../support/processes.ts';
-import { canMountDisks, SmallDisk } from '../../support/small-disk.ts';
+import { canMountDisks, SmallDisk } from '../../support/runs/small-disk.ts';
 import { type CommandRun, Workplace } from '../cli/command-run.ts';
 
 let disk: SmallDisk;

@@ -7,8 +7,12 @@ import {
   type RequestOptions,
   request,
 } from 'node:http';
-import type { BalancerOptions } from '../../../src/control/balancer.ts';
-import { type StandingWorker, startWorker, TargetList } from '../../support/worker-stand.ts';
+import type { BalancerOptions } from '../../../src/control/balancing/balancer.ts';
+import {
+  type StandingWorker,
+  startWorker,
+  TargetList,
+} from '../../support/workers/worker-stand.ts';
 import { type Platform, type PlatformSettings, readJson, startPlatform } from './platform.ts';
 
 export interface BalancedPlatform extends Platform {

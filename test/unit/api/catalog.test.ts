@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { catalogFile } from '../../../src/control/catalog-contents.ts';
-import { cpuFlavorList, gpuTypeList } from '../../../src/wire/catalog.ts';
+import { catalogFile } from '../../../src/control/endpoints/catalog-contents.ts';
+import { cpuFlavorList, gpuTypeList } from '../../../src/wire/resources/catalog.ts';
 import { makeGpus } from '../control/gpus.ts';
 import { type Platform, readJson, startPlatform } from './platform.ts';
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { letOthersRun } from '../../../src/base/clock.ts';
 import type { Store } from '../../../src/store/store.ts';
-import { endpointList, endpointRecord } from '../../../src/wire/endpoint.ts';
-import { addJobs, makeJob } from '../../conformance/stored-jobs.ts';
+import { endpointList, endpointRecord } from '../../../src/wire/resources/endpoint.ts';
+import { addJobs, makeJob } from '../../conformance/store/stored-jobs.ts';
 import { makeGpus } from '../control/gpus.ts';
 import { type Platform, type PlatformSettings, readJson, startPlatform } from './platform.ts';
 

@@ -4,13 +4,13 @@ import { Client, credentials, type StatusObject, status } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
 import { protoPath } from 'grpc-health-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { createGrpcServer } from '../../../src/api/grpc-server.ts';
+import { createGrpcServer } from '../../../src/api/grpc/server.ts';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
-import { createGrpcLink } from '../../../src/transport/grpc-link.ts';
-import type { WorkerBye, WorkerLink } from '../../../src/wire/worker-link.ts';
-import { METADATA, PROTO_OPTIONS, SERVICE_NAME } from '../../../src/wire/worker-stream.ts';
-import { RawStream } from '../../support/raw-stream.ts';
+import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
+import type { WorkerBye, WorkerLink } from '../../../src/wire/link/worker-link.ts';
+import { METADATA, PROTO_OPTIONS, SERVICE_NAME } from '../../../src/wire/link/worker-stream.ts';
+import { RawStream } from '../../support/network/raw-stream.ts';
 import { ENDPOINT, type Platform, startPlatform, submitJob } from './platform.ts';
 
 const WORKER = { workerId: 'w9', incarnation: 3 };

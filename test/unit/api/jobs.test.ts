@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
-import type { LeaseHeader } from '../../../src/wire/worker-link.ts';
+import type { LeaseHeader } from '../../../src/wire/link/worker-link.ts';
 import {
   exchange,
   type Platform,

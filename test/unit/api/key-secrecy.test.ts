@@ -1,6 +1,6 @@
 // Whatever is done with a key, however wrongly, the log does not have it.
 import { describe, expect, it } from 'vitest';
-import type { ServedRoute } from '../../../src/api/guard.ts';
+import type { ServedRoute } from '../../../src/api/http/guard.ts';
 import { type Platform, startPlatform } from './platform.ts';
 
 const ANY_KEY = /mr_[A-Za-z0-9_-]{43}/;

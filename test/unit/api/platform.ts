@@ -2,26 +2,29 @@
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';
 import { onTestFinished } from 'vitest';
-import type { Access } from '../../../src/api/auth.ts';
-import type { ServedRoute } from '../../../src/api/guard.ts';
+import type { Access } from '../../../src/api/http/auth.ts';
+import type { ServedRoute } from '../../../src/api/http/guard.ts';
 import { type ApiServer, type ApiServerOptions, createServer } from '../../../src/api/server.ts';
 import { type Clock, systemClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
-import { Balancer, type BalancerOptions } from '../../../src/control/balancer.ts';
-import { Catalog } from '../../../src/control/catalog.ts';
-import { type CatalogFile, composeCatalog } from '../../../src/control/catalog-contents.ts';
-import { Decisions } from '../../../src/control/decisions.ts';
-import type { EngineKind } from '../../../src/control/deployment-rules.ts';
-import { EndpointDeletion } from '../../../src/control/endpoint-deletion.ts';
-import { Endpoints } from '../../../src/control/endpoints.ts';
-import { Keys } from '../../../src/control/keys.ts';
-import type { Quotas } from '../../../src/control/quotas.ts';
-import { Templates } from '../../../src/control/templates.ts';
+import { Balancer, type BalancerOptions } from '../../../src/control/balancing/balancer.ts';
+import { Catalog } from '../../../src/control/endpoints/catalog.ts';
+import {
+  type CatalogFile,
+  composeCatalog,
+} from '../../../src/control/endpoints/catalog-contents.ts';
+import type { EngineKind } from '../../../src/control/endpoints/deployment-rules.ts';
+import { EndpointDeletion } from '../../../src/control/endpoints/endpoint-deletion.ts';
+import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
+import { Templates } from '../../../src/control/endpoints/templates.ts';
+import { Keys } from '../../../src/control/keys/keys.ts';
+import type { Quotas } from '../../../src/control/limits/quotas.ts';
+import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
-import type { Device, WorkerLink } from '../../../src/wire/worker-link.ts';
-import { fetchChecked } from '../../support/checked-fetch.ts';
+import type { Device, WorkerLink } from '../../../src/wire/link/worker-link.ts';
+import { fetchChecked } from '../../support/network/checked-fetch.ts';
 
 export const ENDPOINT = 'demo';
 

@@ -1,8 +1,8 @@
 // Quotas of a user over HTTP: each is counted, and concurrent creations never exceed it. Pages of lists
 // are bounded in bytes.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { DEFAULT_QUOTAS, type Quotas } from '../../../src/control/quotas.ts';
-import { CPU, PodWorld } from '../../support/pod-world.ts';
+import { DEFAULT_QUOTAS, type Quotas } from '../../../src/control/limits/quotas.ts';
+import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
 import { type Platform, readJson, startPlatform } from './platform.ts';
 
 const TEMPLATE = { name: 't', image: 'busy', args: 'true' };

@@ -1,8 +1,8 @@
 // GET /v1/endpoints/<id>/scaler: the last decisions about an endpoint's workers.
 import { describe, expect, it } from 'vitest';
-import { Decisions } from '../../../src/control/decisions.ts';
+import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import type { Store } from '../../../src/store/store.ts';
-import { type DecisionRecord, decisionList } from '../../../src/wire/decision.ts';
+import { type DecisionRecord, decisionList } from '../../../src/wire/resources/decision.ts';
 import { ENDPOINT, startPlatform } from './platform.ts';
 
 function decision(want: number): DecisionRecord {

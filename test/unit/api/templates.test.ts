@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { templateList, templateRecord } from '../../../src/wire/template.ts';
+import { templateList, templateRecord } from '../../../src/wire/resources/template.ts';
 import { type Platform, readJson, startPlatform } from './platform.ts';
 
 const TEMPLATE = { name: 'one', image: 'img', handler: '/srv/h.ts' };

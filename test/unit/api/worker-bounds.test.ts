@@ -1,13 +1,13 @@
 // Workers' messages that hold too much, on both carriers: refused before they are decoded, and the worker
 // goes on.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { createGrpcServer } from '../../../src/api/grpc-server.ts';
+import { createGrpcServer } from '../../../src/api/grpc/server.ts';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
-import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/frames.ts';
+import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
+import { METADATA } from '../../../src/wire/link/worker-stream.ts';
 import { MAX_LISTED, MAX_REPORTS } from '../../../src/wire/message-bounds.ts';
-import { METADATA } from '../../../src/wire/worker-stream.ts';
-import { RawStream } from '../../support/raw-stream.ts';
+import { RawStream } from '../../support/network/raw-stream.ts';
 import { ENDPOINT, type Platform, readJson, startPlatform } from './platform.ts';
 
 const WORKER = { workerId: 'w9', incarnation: 3 };

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { describe, expect, it } from 'vitest';
-import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/frames.ts';
-import { leaseHeader } from '../../../src/wire/worker-link-schemas.ts';
+import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
+import { leaseHeader } from '../../../src/wire/link/worker-link-schemas.ts';
 import { nextTake, type Platform, readJson, startPlatform, submitJob } from './platform.ts';
 
 const WORKER = { workerId: 'w9', incarnation: 3 };

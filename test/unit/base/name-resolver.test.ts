@@ -9,7 +9,7 @@ import {
   listCandidates,
   type NameResolverOptions,
 } from '../../../src/base/name-resolver.ts';
-import { startNameServer } from '../../support/name-server.ts';
+import { startNameServer } from '../../support/network/name-server.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'millrace-names-'));
 afterAll(() => rmSync(folder, { recursive: true }));

@@ -1,18 +1,18 @@
 // Every command's help is complete, because it is made of the tables that arguments are parsed by.
 import { describe, expect, it } from 'vitest';
-import { conformanceCommand } from '../../../src/cli/conformance.ts';
-import { devCommand } from '../../../src/cli/dev.ts';
+import { conformanceCommand } from '../../../src/cli/commands/conformance.ts';
+import { initCommand } from '../../../src/cli/commands/init.ts';
+import { runCommand } from '../../../src/cli/commands/run.ts';
+import { serveCommand } from '../../../src/cli/commands/serve.ts';
+import { storeCommand } from '../../../src/cli/commands/store.ts';
+import { webhookSecretCommand } from '../../../src/cli/commands/webhook-secret.ts';
+import { devCommand } from '../../../src/cli/dev/dev.ts';
 import { renderHelp } from '../../../src/cli/help.ts';
-import { initCommand } from '../../../src/cli/init.ts';
-import { jobsCommand } from '../../../src/cli/jobs.ts';
-import { keysCommand } from '../../../src/cli/keys.ts';
-import { logsCommand } from '../../../src/cli/logs.ts';
 import { flagName } from '../../../src/cli/options.ts';
-import { runCommand } from '../../../src/cli/run.ts';
-import { serveCommand } from '../../../src/cli/serve.ts';
-import { storeCommand } from '../../../src/cli/store.ts';
-import { webhookSecretCommand } from '../../../src/cli/webhook-secret.ts';
-import { workerCommand } from '../../../src/cli/worker.ts';
+import { jobsCommand } from '../../../src/cli/resources/jobs.ts';
+import { keysCommand } from '../../../src/cli/resources/keys.ts';
+import { logsCommand } from '../../../src/cli/resources/logs.ts';
+import { workerCommand } from '../../../src/cli/worker/worker.ts';
 
 const commands = [
   conformanceCommand,

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../../src/base/log.ts';
-import { openPlatform } from '../../../src/cli/platform.ts';
+import { openPlatform } from '../../../src/cli/platform/platform.ts';
 
 it('keeps what was stored from others, also in a folder that they may read', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'millrace-files-'));

@@ -3,12 +3,12 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { catalogCommand } from '../../../src/cli/catalog.ts';
 import type { Command } from '../../../src/cli/command.ts';
-import { endpointsCommand } from '../../../src/cli/endpoints.ts';
-import { podsCommand } from '../../../src/cli/pods.ts';
-import { templatesCommand } from '../../../src/cli/templates.ts';
-import { CPU, PodWorld } from '../../support/pod-world.ts';
+import { catalogCommand } from '../../../src/cli/resources/catalog.ts';
+import { endpointsCommand } from '../../../src/cli/resources/endpoints.ts';
+import { podsCommand } from '../../../src/cli/resources/pods.ts';
+import { templatesCommand } from '../../../src/cli/resources/templates.ts';
+import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
 import { startPlatform } from '../api/platform.ts';
 
 async function open() {

@@ -2,7 +2,10 @@
 import { createHmac } from 'node:crypto';
 import { describe, expect, it, vi } from 'vitest';
 import { type ReceivedWebhook, verifyWebhook, WebhookRefusedError } from '../../../src/client.ts';
-import { deriveEndpointSecret, WebhookSigner } from '../../../src/queue/webhook-signature.ts';
+import {
+  deriveEndpointSecret,
+  WebhookSigner,
+} from '../../../src/queue/webhooks/webhook-signature.ts';
 
 const SECRET = deriveEndpointSecret('mrw_platform', 'echo');
 const NOW = 1_767_225_600_999;

@@ -1,9 +1,9 @@
 // What becomes of workers when what they are made from changes, when GPUs are few, and when the platform
 // is started again; and what is written down of it all.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { decide } from '../../../src/control/scaler.ts';
+import { decide } from '../../../src/control/scaling/scaler.ts';
 import { OWNER } from '../../../src/store/store.ts';
-import { FleetWorld, type FleetWorldOptions } from '../../support/fleet-world.ts';
+import { FleetWorld, type FleetWorldOptions } from '../../support/containers/fleet-world.ts';
 import { makeGpus } from './gpus.ts';
 
 async function openWorld(options?: FleetWorldOptions): Promise<FleetWorld> {

@@ -1,5 +1,5 @@
 // GPUs as a machine would tell of them.
-import type { Device } from '../../../src/wire/worker-link.ts';
+import type { Device } from '../../../src/wire/link/worker-link.ts';
 
 export const GB = 2 ** 30;
 

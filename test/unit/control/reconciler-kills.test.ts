@@ -1,8 +1,8 @@
 // The platform is lost at each call of its engine, in each transition, and comes back: the pod arrives
 // where it should, with exactly one container or with none.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { PodAction, PodStatus } from '../../../src/wire/pod.ts';
-import { type Cut, createCatalog, GPU, PodWorld } from '../../support/pod-world.ts';
+import type { PodAction, PodStatus } from '../../../src/wire/resources/pod.ts';
+import { type Cut, createCatalog, GPU, PodWorld } from '../../support/containers/pod-world.ts';
 import { createRandom } from '../../support/random.ts';
 
 const OWNER = 'owner';

@@ -2,10 +2,10 @@
 // with jobs that come as regularly as a clock.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { LoadPeak } from '../../../src/control/load-peak.ts';
-import { decide } from '../../../src/control/scaler.ts';
-import type { ScalerDecision, ScalerInput } from '../../../src/wire/decision.ts';
-import type { EndpointScaler } from '../../../src/wire/endpoint.ts';
+import { LoadPeak } from '../../../src/control/scaling/load-peak.ts';
+import { decide } from '../../../src/control/scaling/scaler.ts';
+import type { ScalerDecision, ScalerInput } from '../../../src/wire/resources/decision.ts';
+import type { EndpointScaler } from '../../../src/wire/resources/endpoint.ts';
 
 const LOOK_MS = 500;
 

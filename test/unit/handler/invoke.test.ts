@@ -8,10 +8,10 @@ import type { Context, Job } from '../../../src/handler/define.ts';
 import { NonRetryableError, RetryAfterError } from '../../../src/handler/errors.ts';
 import { type AttemptCall, type AttemptEnd, invoke } from '../../../src/handler/invoke.ts';
 import { readHandler } from '../../../src/handler/load.ts';
-import { MAX_CHUNK_BYTES } from '../../../src/wire/chunk.ts';
-import { reassemble } from '../../../src/wire/chunk-reassembly.ts';
-import { cpu, readOutput } from '../../support/leases.ts';
-import { RecordingSink } from '../../support/recording-sink.ts';
+import { MAX_CHUNK_BYTES } from '../../../src/wire/chunk/chunk.ts';
+import { reassemble } from '../../../src/wire/chunk/chunk-reassembly.ts';
+import { RecordingSink } from '../../support/network/recording-sink.ts';
+import { cpu, readOutput } from '../../support/workers/leases.ts';
 
 type Handle = (job: Job<never>, ctx: Context) => unknown;
 

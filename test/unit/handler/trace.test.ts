@@ -22,8 +22,8 @@ import { ManualClock } from '../../../src/base/clock.ts';
 import { NonRetryableError } from '../../../src/handler/errors.ts';
 import { type AttemptCall, invoke } from '../../../src/handler/invoke.ts';
 import { readHandler } from '../../../src/handler/load.ts';
-import { cpu, readOutput } from '../../support/leases.ts';
-import { RecordingSink } from '../../support/recording-sink.ts';
+import { RecordingSink } from '../../support/network/recording-sink.ts';
+import { cpu, readOutput } from '../../support/workers/leases.ts';
 
 const traceId = '4bf92f3577b34da6a3ce929d0e0e4736';
 const spanId = '00f067aa0ba902b7';

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { Context, Job } from '../../../src/index.ts';
 import { defineHandler, NonRetryableError } from '../../../src/index.ts';
 import { createHarness, type Harness, JobFailedError } from '../../../src/testing.ts';
-import type { Chunk } from '../../../src/wire/chunk.ts';
+import type { Chunk } from '../../../src/wire/chunk/chunk.ts';
 
 const open: Harness[] = [];
 

@@ -6,8 +6,8 @@ import { silentLog } from '../../../src/base/log.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
-import { endpointSettings } from '../../../src/wire/endpoint.ts';
-import type { Lease } from '../../../src/wire/worker-link.ts';
+import type { Lease } from '../../../src/wire/link/worker-link.ts';
+import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
 
 const HOUR_MS = 3_600_000;
 const ENDPOINT = 'e';

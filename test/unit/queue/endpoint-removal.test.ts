@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { StoredJob } from '../../../src/store/store.ts';
 import { ENDPOINT, Hand, NEVER, Platform } from '../../conformance/platform.ts';
-import { addEndpoint, addJobs, makeJob } from '../../conformance/stored-jobs.ts';
+import { addEndpoint, addJobs, makeJob } from '../../conformance/store/stored-jobs.ts';
 
 /** More than go in one operation. */
 const MANY = 1_300;

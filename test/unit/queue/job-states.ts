@@ -4,7 +4,7 @@ import { completeSettings, type QueueSettings } from '../../../src/queue/setting
 import { type Decision, type Moment, withDueAt } from '../../../src/queue/transition.ts';
 import type { StoredJob, StoredLease } from '../../../src/store/store.ts';
 import { isTerminal, type TerminalStatus } from '../../../src/wire/job.ts';
-import { makeJob as makeStored } from '../../conformance/stored-jobs.ts';
+import { makeJob as makeStored } from '../../conformance/store/stored-jobs.ts';
 
 export const T0 = Date.UTC(2026, 0, 1);
 /** When the attempt under test was leased. */

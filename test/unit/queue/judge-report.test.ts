@@ -1,7 +1,7 @@
 // What a report is worth before its content is looked at.
 import { describe, expect, it } from 'vitest';
 import { judgeReport } from '../../../src/queue/lifecycle.ts';
-import type { ReportHeader } from '../../../src/wire/worker-link.ts';
+import type { ReportHeader } from '../../../src/wire/link/worker-link.ts';
 import { makeLease, type StateName, states } from './job-states.ts';
 
 const held = { attempt: 2, token: 'token-2' };

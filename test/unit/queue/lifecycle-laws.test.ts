@@ -5,7 +5,7 @@ import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
 import { holdsLiveLease } from '../../../src/queue/transition.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
 import { isTerminal } from '../../../src/wire/job.ts';
-import type { Outcome } from '../../../src/wire/worker-link.ts';
+import type { Outcome } from '../../../src/wire/link/worker-link.ts';
 import { makeJob, momentAt, settings, T0 } from './job-states.ts';
 
 /** What can happen; the driver makes the event of it that the state allows. */

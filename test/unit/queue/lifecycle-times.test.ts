@@ -4,7 +4,7 @@ import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
 import type { QueueSettings } from '../../../src/queue/settings.ts';
 import type { Transition } from '../../../src/queue/transition.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
-import type { Outcome } from '../../../src/wire/worker-link.ts';
+import type { Outcome } from '../../../src/wire/link/worker-link.ts';
 import {
   makeJob,
   makeLease,

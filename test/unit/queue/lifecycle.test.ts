@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
-import type { Outcome } from '../../../src/wire/worker-link.ts';
+import type { Outcome } from '../../../src/wire/link/worker-link.ts';
 import { describeDecision, momentAt, NOW, type StateName, states } from './job-states.ts';
 
 type Row = Record<StateName, string>;

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it } from 'vitest';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
-import { ENDPOINT } from '../../conformance/stored-jobs.ts';
+import { ENDPOINT } from '../../conformance/store/stored-jobs.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'millrace-crash-'));
 afterAll(() => rmSync(folder, { recursive: true }));

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
 import type { Store } from '../../../src/store/store.ts';
-import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../conformance/stored-jobs.ts';
+import { addEndpoint, ENDPOINT, INPUT, makeJob } from '../../conformance/store/stored-jobs.ts';
 
 let folder: string;
 let path: string;

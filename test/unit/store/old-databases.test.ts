@@ -12,12 +12,12 @@ import { insertJobSql, listJobValues } from '../../../src/store/job-row.ts';
 import { MIGRATIONS, migrate } from '../../../src/store/migrations.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
 import { OWNER } from '../../../src/store/store.ts';
-import { ENDPOINT, makeDelivery, makeJob, makeLease } from '../../conformance/stored-jobs.ts';
+import { ENDPOINT, makeDelivery, makeJob, makeLease } from '../../conformance/store/stored-jobs.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'millrace-old-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-const migrator = fileURLToPath(new URL('../../support/stuck-migrator.ts', import.meta.url));
+const migrator = fileURLToPath(new URL('../../support/runs/stuck-migrator.ts', import.meta.url));
 const WEBHOOKS_SINCE = 3;
 const RECORD_PARTS_SINCE = 7;
 const versions = MIGRATIONS.map((_, index) => index + 1);

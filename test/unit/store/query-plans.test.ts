@@ -4,7 +4,7 @@ import { MIGRATIONS, migrate } from '../../../src/store/migrations.ts';
 import { SqlReader } from '../../../src/store/sql-reader.ts';
 import { SqlTransaction } from '../../../src/store/sql-transaction.ts';
 import type { Reader, Step, Transaction } from '../../../src/store/store.ts';
-import { makeDelivery, makeJob } from '../../conformance/stored-jobs.ts';
+import { makeDelivery, makeJob } from '../../conformance/store/stored-jobs.ts';
 
 const database = new DatabaseSync(':memory:');
 migrate(database, MIGRATIONS);

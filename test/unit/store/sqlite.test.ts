@@ -8,7 +8,13 @@ import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openSqliteStore, type SqliteOptions } from '../../../src/store/sqlite.ts';
 import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
-import { addEndpoint, addJobs, ENDPOINT, INPUT, makeJob } from '../../conformance/stored-jobs.ts';
+import {
+  addEndpoint,
+  addJobs,
+  ENDPOINT,
+  INPUT,
+  makeJob,
+} from '../../conformance/store/stored-jobs.ts';
 
 const MB = 1_048_576;
 

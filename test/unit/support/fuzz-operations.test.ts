@@ -1,6 +1,6 @@
 // That the fuzzer leaves no operation out.
 import { expect, it } from 'vitest';
-import { FUZZED_OPERATIONS } from '../../support/fuzz-operations.ts';
+import { FUZZED_OPERATIONS } from '../../support/fuzz/operations.ts';
 import { startPlatform } from '../api/platform.ts';
 
 it('the fuzzer knows every route that is served', async () => {

@@ -1,7 +1,7 @@
 // The fuzzer's oracle: it sees what is accepted against the OpenAPI document, and what is refused although
 // it fits.
 import { expect, it } from 'vitest';
-import { judgeAcceptance } from '../../support/fuzz-oracle.ts';
+import { judgeAcceptance } from '../../support/fuzz/oracle.ts';
 
 const CREATE_KEY = 'POST /v1/keys';
 const LIST_JOBS = 'GET /v2/:endpoint/jobs';

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type Fault, TcpProxy } from '../../support/tcp-proxy.ts';
+import { type Fault, TcpProxy } from '../../support/network/tcp-proxy.ts';
 
 /** Answers each piece it gets with `<piece>!`, and keeps what it got and how connections ended. */
 let server: Server;

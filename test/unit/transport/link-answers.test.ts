@@ -15,7 +15,7 @@ import {
   renewReply,
   reportReply,
   workerWelcome,
-} from '../../../src/wire/worker-link-schemas.ts';
+} from '../../../src/wire/link/worker-link-schemas.ts';
 
 interface Answer {
   read: (value: unknown) => unknown;

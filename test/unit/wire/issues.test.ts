@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { describeIssues } from '../../../src/wire/issues.ts';
 import { runRequest } from '../../../src/wire/job-schemas.ts';
-import { renewRequest, reportHeader } from '../../../src/wire/worker-link-schemas.ts';
+import { renewRequest, reportHeader } from '../../../src/wire/link/worker-link-schemas.ts';
 
 function describeAll(schema: typeof runRequest | typeof renewRequest, value: unknown): string[] {
   const { error } = schema.safeParse(value);

@@ -1,7 +1,7 @@
 // What bounds a message before it is parsed: an estimate of its values that nothing can slip by.
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { decodeFrames, encodeFrames, FrameBoundError } from '../../../src/wire/frames.ts';
+import { decodeFrames, encodeFrames, FrameBoundError } from '../../../src/wire/link/frames.ts';
 import { countValues } from '../../../src/wire/message-bounds.ts';
 
 /** Elements and members of a value, and of all values in it. */

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { endpointCreation } from '../../../src/wire/endpoint.ts';
 import { runRequest } from '../../../src/wire/job-schemas.ts';
-import { keyCreation } from '../../../src/wire/key.ts';
+import { endpointCreation } from '../../../src/wire/resources/endpoint.ts';
+import { keyCreation } from '../../../src/wire/resources/key.ts';
 import { resourceName } from '../../../src/wire/text.ts';
 
 describe('a name', () => {

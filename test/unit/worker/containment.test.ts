@@ -8,10 +8,10 @@ import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
-import type { Lease } from '../../../src/wire/worker-link.ts';
-import { HandlerNotLoadedError } from '../../../src/worker/executor.ts';
+import type { Lease } from '../../../src/wire/link/worker-link.ts';
+import { HandlerNotLoadedError } from '../../../src/worker/execution/executor.ts';
 import { createWorker, type WorkerOptions } from '../../../src/worker/worker.ts';
-import { cpu, makeLease, readOutput } from '../../support/leases.ts';
+import { cpu, makeLease, readOutput } from '../../support/workers/leases.ts';
 import { createThreads, deeds, startThreads, until, writeHandler } from './thread-script.ts';
 import { ScriptedLink } from './worker-script.ts';
 

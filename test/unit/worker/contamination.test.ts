@@ -8,7 +8,7 @@ import {
   targets,
   writeChange,
 } from '../../support/contamination.ts';
-import { readOutput } from '../../support/leases.ts';
+import { readOutput } from '../../support/workers/leases.ts';
 import { startThreads, writeHandler } from './thread-script.ts';
 
 async function start(options = {}) {

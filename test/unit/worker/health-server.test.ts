@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../src/base/log.ts';
-import { LinkError } from '../../../src/wire/worker-link.ts';
+import { LinkError } from '../../../src/wire/link/worker-link.ts';
 import {
   HealthPortError,
   type HealthServer,

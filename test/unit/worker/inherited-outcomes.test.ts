@@ -6,10 +6,10 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { systemClock } from '../../../src/base/clock.ts';
 import { createLog, type Log, silentLog } from '../../../src/base/log.ts';
-import { LinkError, type ReportReply } from '../../../src/wire/worker-link.ts';
-import { DiskOutbox } from '../../../src/worker/disk-outbox.ts';
-import { MemoryOutbox } from '../../../src/worker/outbox.ts';
-import { readSurvivors } from '../../../src/worker/outbox-entries.ts';
+import { LinkError, type ReportReply } from '../../../src/wire/link/worker-link.ts';
+import { DiskOutbox } from '../../../src/worker/outbox/disk-outbox.ts';
+import { MemoryOutbox } from '../../../src/worker/outbox/outbox.ts';
+import { readSurvivors } from '../../../src/worker/outbox/outbox-entries.ts';
 import { addChunk, complete, leaseRef } from '../../conformance/outbox.ts';
 import { lease, type Script, script } from './worker-script.ts';
 

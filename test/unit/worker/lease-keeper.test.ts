@@ -1,6 +1,6 @@
 // Renewals against a scripted queue: one long poll for all leases, and what comes back on it.
 import { describe, expect, it } from 'vitest';
-import { LinkError, type RenewReply } from '../../../src/wire/worker-link.ts';
+import { LinkError, type RenewReply } from '../../../src/wire/link/worker-link.ts';
 import { lease, type Script, startScript } from './worker-script.ts';
 
 const nothing: RenewReply = { ended: [], drain: false };

@@ -57,7 +57,7 @@ async function listLoaded(paths: readonly string[], more = ''): Promise<string[]
 function openLink(url: string): string {
   const values = { url, endpoint: 'e', key: 'k' };
   return `
-    const { openLink } = await import('${locate('src/cli/platform-link.ts')}');
+    const { openLink } = await import('${locate('src/cli/worker/platform-link.ts')}');
     const { silentLog } = await import('${locate('src/base/log.ts')}');
     await (await openLink(${JSON.stringify(values)}, silentLog)).close();
   `;
@@ -68,16 +68,16 @@ describe('the modules of', () => {
 
   it('a worker process are none of the platform’s', async () => {
     const urls = await listLoaded(
-      ['src/cli/main.ts', 'src/cli/worker-process.ts'],
+      ['src/cli/main.ts', 'src/cli/worker/worker-process.ts'],
       openLink('http://127.0.0.1:1'),
     );
-    expect(urls).toContain(locate('src/transport/http-link.ts'));
+    expect(urls).toContain(locate('src/transport/http/http-link.ts'));
     expect(urls.some((url) => url.includes('/node_modules/undici/'))).toBe(true);
     expect(urls.filter((url) => heavy.test(url))).toEqual([]);
   });
 
   it('a worker process are those of the carrier that its URL names, and of no other', async () => {
-    const entry = ['src/cli/worker-process.ts'];
+    const entry = ['src/cli/worker/worker-process.ts'];
     const http = await listLoaded(entry, openLink('http://127.0.0.1:1'));
     const grpc = await listLoaded(entry, openLink('grpc://127.0.0.1:1'));
     expect(http.filter((url) => /\/(@grpc|protobufjs)\//.test(url))).toEqual([]);
@@ -87,20 +87,20 @@ describe('the modules of', () => {
   });
 
   it('a platform have nothing of gRPC without a port for it', async () => {
-    const urls = await listLoaded(['src/cli/main.ts', 'src/cli/serve.ts']);
+    const urls = await listLoaded(['src/cli/main.ts', 'src/cli/commands/serve.ts']);
     expect(urls).toContain(locate('src/api/server.ts'));
     expect(urls.filter((url) => /\/(@grpc|protobufjs|grpc-health-check)\//.test(url))).toEqual([]);
   });
 
   it('a supervisor are neither those of a worker nor the carrier to the platform', async () => {
-    const urls = await listLoaded(['src/cli/main.ts', 'src/cli/supervise.ts']);
+    const urls = await listLoaded(['src/cli/main.ts', 'src/cli/worker/supervise.ts']);
     expect(urls).toContain(locate('src/worker/supervisor/supervisor.ts'));
     const more = /\/node_modules\/(undici|piscina|fast-xml-parser|systeminformation)\//;
     expect(urls.filter((url) => heavy.test(url) || more.test(url))).toEqual([]);
   });
 
   it('a handler thread are of no package at all', async () => {
-    const urls = await listLoaded(['src/worker/thread-entry.ts']);
+    const urls = await listLoaded(['src/worker/execution/thread-entry.ts']);
     expect(urls).toContain(locate('src/handler/invoke.ts'));
     expect(urls.filter((url) => url.includes('/node_modules/'))).toEqual([]);
     expect(urls).not.toContain('node:sqlite');
@@ -115,7 +115,7 @@ async function countCached(environment: Environment): Promise<number> {
   const folder = await mkdtemp(join(tmpdir(), 'millrace-cache-'));
   try {
     const source = `
-      import { ThreadExecutor } from '${locate('src/worker/thread-executor.ts')}';
+      import { ThreadExecutor } from '${locate('src/worker/execution/thread-executor.ts')}';
       const handlerPath = ${JSON.stringify(join(root, 'test/support/handlers/square.ts'))};
       const executor = new ThreadExecutor({ handlerPath, devices: [] });
       await executor.start();

@@ -1,7 +1,7 @@
 // When a worker leaves for a fresh process, and what it does about its memory until then: against a
 // scripted queue, with the memory that the test says.
 import { describe, expect, it } from 'vitest';
-import { LinkError } from '../../../src/wire/worker-link.ts';
+import { LinkError } from '../../../src/wire/link/worker-link.ts';
 import { lease, startScript } from './worker-script.ts';
 
 const unavailable = new LinkError('unavailable', 'not now');

@@ -1,6 +1,6 @@
 // Reports against a scripted queue: their order, what travels together, and what the answers do.
 import { describe, expect, it } from 'vitest';
-import { LinkError, type Report, type ReportReply } from '../../../src/wire/worker-link.ts';
+import { LinkError, type Report, type ReportReply } from '../../../src/wire/link/worker-link.ts';
 import type { ScriptedExecution } from './worker-script.ts';
 import { lease, nameReport, type Script, script, startScript, welcome } from './worker-script.ts';
 

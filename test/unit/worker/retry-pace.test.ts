@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { LinkError } from '../../../src/wire/worker-link.ts';
+import { LinkError } from '../../../src/wire/link/worker-link.ts';
 import { RetryPace } from '../../../src/worker/retry-pace.ts';
 
 const told = (retryAfterMs: number) => new LinkError('unavailable', '503', { retryAfterMs });

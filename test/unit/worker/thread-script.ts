@@ -4,9 +4,12 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import { ThreadExecutor, type ThreadExecutorOptions } from '../../../src/worker/thread-executor.ts';
-import { cpu, makeLease } from '../../support/leases.ts';
-import { type LogLine, parseLines, RecordingSink } from '../../support/recording-sink.ts';
+import {
+  ThreadExecutor,
+  type ThreadExecutorOptions,
+} from '../../../src/worker/execution/thread-executor.ts';
+import { type LogLine, parseLines, RecordingSink } from '../../support/network/recording-sink.ts';
+import { cpu, makeLease } from '../../support/workers/leases.ts';
 
 export const deeds = join(import.meta.dirname, '../../support/handlers/deeds.ts');
 

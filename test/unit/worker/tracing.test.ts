@@ -4,9 +4,9 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ThreadExecutor } from '../../../src/worker/thread-executor.ts';
-import { cpu, makeLease, readOutput } from '../../support/leases.ts';
-import { RecordingSink } from '../../support/recording-sink.ts';
+import { ThreadExecutor } from '../../../src/worker/execution/thread-executor.ts';
+import { RecordingSink } from '../../support/network/recording-sink.ts';
+import { cpu, makeLease, readOutput } from '../../support/workers/leases.ts';
 
 const traceId = '4bf92f3577b34da6a3ce929d0e0e4736';
 const traceparent = `00-${traceId}-00f067aa0ba902b7-01`;

@@ -1,7 +1,7 @@
 // What the metrics of a worker show of what happened to it: a scripted queue, real counters.
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
-import { type Lease, LinkError } from '../../../src/wire/worker-link.ts';
+import { type Lease, LinkError } from '../../../src/wire/link/worker-link.ts';
 import { createWorkerMetrics } from '../../../src/worker/worker-metrics.ts';
 import { lease, type ScriptedLink, script } from './worker-script.ts';
 

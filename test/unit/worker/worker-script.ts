@@ -14,14 +14,14 @@ import type {
   WorkerHello,
   WorkerLink,
   WorkerWelcome,
-} from '../../../src/wire/worker-link.ts';
+} from '../../../src/wire/link/worker-link.ts';
 import type {
   Execution,
   ExecutionEnd,
   ExecutionSink,
   Executor,
   StopReason,
-} from '../../../src/worker/executor.ts';
+} from '../../../src/worker/execution/executor.ts';
 import { createWorker, type Worker, type WorkerOptions } from '../../../src/worker/worker.ts';
 
 export interface OpenCall<Request, Answer> {

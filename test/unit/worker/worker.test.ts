@@ -1,7 +1,7 @@
 // The worker's life against a scripted queue: setup, hello, taking, draining, failing.
 import { describe, expect, it } from 'vitest';
-import { LinkError } from '../../../src/wire/worker-link.ts';
-import { HandlerNotLoadedError } from '../../../src/worker/executor.ts';
+import { LinkError } from '../../../src/wire/link/worker-link.ts';
+import { HandlerNotLoadedError } from '../../../src/worker/execution/executor.ts';
 import { lease, script, startScript, welcome } from './worker-script.ts';
 
 const unavailable = (retryAfterMs?: number) =>

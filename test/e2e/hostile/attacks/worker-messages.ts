@@ -1,5 +1,5 @@
 // Messages of a worker with a good key, on both carriers, with far more in them than a worker has.
-import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/frames.ts';
+import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
 import { routes, WORKER_HEADERS } from '../../../../src/wire/routes.ts';
 import type { Attack, AttackContext, Target } from '../attack.ts';
 import { OPEN, openSession, prefixMessage, RawCall } from '../raw-grpc.ts';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { makeEnvironment } from '../../../../src/engine/process/environment.ts';
-import type { Device } from '../../../../src/wire/worker-link.ts';
+import type { Device } from '../../../../src/wire/link/worker-link.ts';
 
 const run = '/c/1/run-1';
 const folders = { disk: '/c/1/disk', temporary: '/c/1/disk/tmp', mount: undefined };

@@ -3,7 +3,7 @@
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import type { WorkerBye } from '../../../../src/wire/worker-link.ts';
+import type { WorkerBye } from '../../../../src/wire/link/worker-link.ts';
 import type { DeviceSet } from '../../../../src/worker/gpu/device-sets.ts';
 import type { ToWorker } from '../../../../src/worker/supervisor/messages.ts';
 import { Supervisor } from '../../../../src/worker/supervisor/supervisor.ts';

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ManualClock, systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import type { WorkerBye } from '../../../../src/wire/worker-link.ts';
+import type { WorkerBye } from '../../../../src/wire/link/worker-link.ts';
 import type { DeviceSet } from '../../../../src/worker/gpu/device-sets.ts';
 import type { Keeper } from '../../../../src/worker/supervisor/keeper.ts';
 import {
@@ -14,7 +14,9 @@ import {
 import { WorkerProcess } from '../../../../src/worker/supervisor/worker-process.ts';
 import { listChildren } from '../../../support/process-tree.ts';
 
-const program = fileURLToPath(new URL('../../../support/pretend-worker.js', import.meta.url));
+const program = fileURLToPath(
+  new URL('../../../support/workers/pretend-worker.js', import.meta.url),
+);
 
 function makeSet(uuid: string): DeviceSet {
   const device = { kind: 'gpu', index: 0, uuid, name: 'G', memoryBytes: 1 } as const;

@@ -1,0 +1,60 @@
+// The contents of a worker's questions, checked, and leases as the messages that carry them.
+import type { z } from 'zod';
+import { describeIssues } from '../../wire/issues.ts';
+import type { Lease, Report } from '../../wire/link/worker-link.ts';
+import { reportHeader } from '../../wire/link/worker-link-schemas.ts';
+import { cutPayload, readBodySizes } from '../../wire/link/worker-stream.ts';
+import { ProblemError } from '../../wire/problem.ts';
+
+const NO_BYTES = new Uint8Array(0);
+/** `name` stands for the content in what is said of it. @throws ProblemError `invalid` */
+export function checkContent<S extends z.ZodType>(
+  content: unknown,
+  schema: S,
+  name: string,
+): z.infer<S> {
+  const checked = schema.safeParse(content);
+  if (checked.success) return checked.data;
+  const errors = describeIssues(checked.error, name);
+  throw new ProblemError('invalid', `${name} is not as it has to be: ${errors[0]}`, { errors });
+}
+
+/** Of the payload that belongs to the content of `reports`. */
+export function readReportSizes(content: unknown): number[] {
+  return readBodySizes(listReports(content));
+}
+
+/** @throws ProblemError `invalid` naming the report */
+export function readReports(content: unknown, bodies: readonly Uint8Array[]): Report[] {
+  return listReports(content).map((header, index) => {
+    const given = dropDefaults(header);
+    const checked = checkContent(given, reportHeader, `reports[${index}]`);
+    return { ...checked, body: bodies[index] ?? NO_BYTES };
+  });
+}
+
+/** Many languages send an optional member that was copied from an absent one, as its default. */
+function dropDefaults(header: unknown): object {
+  const members = Object.entries(Object(header));
+  return Object.fromEntries(
+    members.filter(
+      ([name, value]) =>
+        !(name === 'traceparent' && value === '') && !(name === 'isWorn' && value === false),
+    ),
+  );
+}
+
+function listReports(content: unknown): unknown[] {
+  const hasReports = typeof content === 'object' && content !== null && 'reports' in content;
+  return hasReports && Array.isArray(content.reports) ? content.reports : [];
+}
+
+/** `ToWorker` messages, made when they are asked for. */
+export function* listLeases(call: number, leases: readonly Lease[]): Generator<object, void, void> {
+  const headers = leases.map(({ input, ...header }) => ({ ...header, bodyBytes: input.length }));
+  let isFirst = true;
+  for (const payload of cutPayload(leases.map(({ input }) => input))) {
+    yield isFirst ? { call, leases: { leases: headers, payload } } : { call, piece: { payload } };
+    isFirst = false;
+  }
+}

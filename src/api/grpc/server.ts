@@ -1,0 +1,235 @@
+// The gRPC port as a whole: the workers' streams, who may open one, the standard health service and
+// reflection; its start and its bounded end.
+import type { IncomingHttpHeaders } from 'node:http2';
+import {
+  logVerbosity,
+  Metadata,
+  Server,
+  ServerCredentials,
+  type ServerDuplexStream,
+  setLogVerbosity,
+} from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
+import { ReflectionService } from '@grpc/reflection';
+import { protoPath as HEALTH_PROTO_PATH, HealthImplementation } from 'grpc-health-check';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { giveBack } from '../../base/spent-bytes.ts';
+import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
+import {
+  KEEPALIVE,
+  MAX_MESSAGE_BYTES,
+  METADATA,
+  METHOD_NAME,
+  PROTO_OPTIONS,
+  PROTO_PATH,
+  SERVICE_NAME,
+} from '../../wire/link/worker-stream.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import {
+  BEARER,
+  type EndpointOwners,
+  identifyKey,
+  requireOwnEndpoint,
+  requireScope,
+} from '../http/auth.ts';
+import { completeBounds, type HttpBounds } from '../http/bounds.ts';
+import { Connections } from '../http/connections.ts';
+import type { WorkerRoutesOptions } from '../routes/worker-routes.ts';
+import { MessageBounds } from './bounds.ts';
+import { GrpcGate, listHttp2Servers } from './gate.ts';
+import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from './limits.ts';
+import { showProblem, toStatus } from './refusals.ts';
+import { EXCESS, WorkerStream } from './service.ts';
+
+export interface GrpcServerOptions extends WorkerRoutesOptions {
+  keys: Keys;
+  endpoints: EndpointOwners;
+  log: Log;
+  clock: Clock;
+  host: string;
+  /** 0: a free one. */
+  port: number;
+  /** PEM; with `clientCa` only clients with a certificate of these authorities are let in. */
+  tls?: { cert: string; key: string; clientCa?: string };
+  /** The platform is stopping: nothing is taken on any more. */
+  isClosing: () => boolean;
+  /** Of calls without a valid key: health, reflection, and streams that are about to be refused. */
+  keylessLimits?: Partial<KeylessLimits>;
+  /** Those of connections and of bytes in flight apply here too. */
+  bounds?: Partial<HttpBounds> | undefined;
+  /** How long `close` waits for what is under way before it cuts that off, ms. Default 2,000. */
+  closeMs?: number;
+}
+
+export interface GrpcServer {
+  /** Listens. @throws what the system, or the TLS library, says */
+  start(): Promise<{ url: string }>;
+  /** Ends every stream. The queue should be closed before, so that open questions are answered. */
+  close(): Promise<void>;
+}
+
+type Call = ServerDuplexStream<object, object>;
+
+const OPEN_PATH = `/${SERVICE_NAME}/${METHOD_NAME}`;
+/** Of one connection; a worker has one. */
+const MAX_STREAMS = 100;
+
+export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
+  const { clock, closeMs = 2_000, host, port, tls } = options;
+  // The library has lines of its own on standard error; what goes wrong is told by its callers.
+  setLogVerbosity(logVerbosity.NONE);
+  const streams = new Set<WorkerStream>();
+  const server = new Server({
+    ...KEEPALIVE,
+    'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
+    'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
+    'grpc.max_concurrent_streams': MAX_STREAMS,
+  });
+  const bounds = completeBounds(options.bounds);
+  const connections = new Connections({ bounds, clock, log: options.log, keepKnown: true });
+  const gate = new GrpcGate({
+    noteKnown: (socket) => connections.noteKnown(socket),
+    ...{ clock, log: options.log },
+    limits: { ...DEFAULT_KEYLESS_LIMITS, ...options.keylessLimits },
+    isKnown: (headers) => showsKey(headers, options.keys),
+  });
+  const definitions = loadSync([PROTO_PATH, HEALTH_PROTO_PATH], PROTO_OPTIONS);
+  const service = definitions[SERVICE_NAME];
+  if (!service || 'format' in service) throw new Error(`${PROTO_PATH} has no ${SERVICE_NAME}`);
+  const opening = service[METHOD_NAME];
+  if (opening) {
+    opening.responseSerialize = serializeInTurn(opening.responseSerialize);
+    const messageBounds = new MessageBounds(definitions, 'ToPlatform');
+    opening.requestDeserialize = decodeWithin(messageBounds, opening.requestDeserialize);
+  }
+  server.addService(service, { [METHOD_NAME]: (call: Call) => openStream(call, options, streams) });
+  const health = new HealthImplementation({ '': 'SERVING', [SERVICE_NAME]: 'SERVING' });
+  health.addToServer(server);
+  new ReflectionService(definitions).addToServer(server);
+  return {
+    async start() {
+      const bound = await bind(server, `${bracket(host)}:${port}`, createCredentials(tls));
+      gate.guard(server);
+      for (const http2Server of listHttp2Servers(server)) connections.watch(http2Server);
+      const name = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
+      return { url: `${tls ? 'grpcs' : 'grpc'}://${bracket(name)}:${bound}` };
+    },
+    async close() {
+      for (const name of ['', SERVICE_NAME]) health.setStatus(name, 'NOT_SERVING');
+      const cancel = clock.after(closeMs, () => server.forceShutdown());
+      const closed = new Promise((resolve) => server.tryShutdown(resolve));
+      for (const stream of streams) stream.end(describeClosing());
+      await closed;
+      cancel();
+      connections.stop();
+    },
+  };
+}
+
+/** The library copies what a message is made into before it has the next one made. */
+function serializeInTurn(serialize: (message: object) => Buffer): (message: object) => Buffer {
+  let last: Buffer = Buffer.alloc(0);
+  return (message) => {
+    giveBack(last);
+    last = serialize(message);
+    return last;
+  };
+}
+
+/** A message that holds too much comes out as an `excess`, which is answered as it would have been. */
+function decodeWithin(
+  bounds: MessageBounds,
+  decode: (bytes: Buffer) => object,
+): (bytes: Buffer) => object {
+  return (bytes) => {
+    const excess = bounds.findExcess(bytes);
+    if (excess === undefined) return decode(bytes);
+    return { call: bounds.readCall(bytes), kind: EXCESS, [EXCESS]: excess };
+  };
+}
+
+function openStream(call: Call, options: GrpcServerOptions, streams: Set<WorkerStream>): void {
+  try {
+    const endpoint = readEndpoint(call);
+    const { allowance, log, noteCrash } = options;
+    const { keyId } = admitCaller(call, endpoint, options);
+    const link = options.linkTo(endpoint);
+    if (!link) throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
+    const stream = new WorkerStream(call, {
+      ...{ link, log },
+      async admit() {
+        admitCaller(call, endpoint, options);
+        await allowance?.countCall(keyId);
+      },
+      admitId: (workerId) => allowance?.admitId(keyId, endpoint, workerId),
+      noteCrash: (bye) => noteCrash(endpoint, bye),
+    });
+    streams.add(stream);
+    call.once('close', () => streams.delete(stream));
+    // So that the worker, and what stands between, knows that the stream is open.
+    call.sendMetadata(new Metadata());
+  } catch (error) {
+    call.emit('error', toStatus(showProblem(error, options.log)));
+  }
+}
+
+/** A worker's stream with a key that is valid; whether it may do anything is for `admitCaller`. */
+function showsKey(headers: IncomingHttpHeaders, keys: Keys): boolean {
+  const { ':path': path, [METADATA.key]: presented } = headers;
+  if (path !== OPEN_PATH || presented === undefined) return false;
+  return keys.authenticate(presented.replace(BEARER, '')) !== undefined;
+}
+
+/** @throws ProblemError `unavailable`, `unauthorized`, `not_found`, `forbidden` */
+function admitCaller(call: Call, endpoint: string, options: GrpcServerOptions): KeyHolder {
+  const { endpoints, isClosing, keys } = options;
+  if (isClosing()) throw describeClosing();
+  const presented = readMetadata(call, METADATA.key);
+  if (presented === undefined) {
+    const how = `send "${METADATA.key}: Bearer <key>" in the metadata`;
+    throw new ProblemError('unauthorized', `no API key: ${how}`);
+  }
+  const holder = identifyKey(keys, presented);
+  requireOwnEndpoint(holder, endpoint, endpoints);
+  requireScope(holder, 'worker', endpoint);
+  return holder;
+}
+
+/** @throws ProblemError `invalid` */
+function readEndpoint(call: Call): string {
+  const text = readMetadata(call, METADATA.endpoint);
+  try {
+    if (text !== undefined) return decodeURIComponent(text);
+  } catch {
+    // Told as if it were missing.
+  }
+  throw new ProblemError('invalid', `the metadata has to name the endpoint: ${METADATA.endpoint}`);
+}
+
+function readMetadata(call: Call, name: string): string | undefined {
+  const [value] = call.metadata.get(name);
+  return typeof value === 'string' ? value : undefined;
+}
+
+function describeClosing(): ProblemError {
+  return new ProblemError('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });
+}
+
+function createCredentials(tls: GrpcServerOptions['tls']): ServerCredentials {
+  if (!tls) return ServerCredentials.createInsecure();
+  const { cert, clientCa, key } = tls;
+  const pair = { private_key: Buffer.from(key), cert_chain: Buffer.from(cert) };
+  const roots = clientCa === undefined ? null : Buffer.from(clientCa);
+  return ServerCredentials.createSsl(roots, [pair], roots !== null);
+}
+
+function bind(server: Server, address: string, how: ServerCredentials): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.bindAsync(address, how, (error, port) => (error ? reject(error) : resolve(port)));
+  });
+}
+
+function bracket(host: string): string {
+  return host.includes(':') ? `[${host}]` : host;
+}

@@ -1,0 +1,122 @@
+// Identifies the caller by key, or on `millrace dev` by coming from this machine, and checks scopes. An
+// endpoint of another user looks as if it did not exist.
+import type { FastifyRequest } from 'fastify';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
+import { allows, type Scope } from '../../control/keys/scopes.ts';
+import { type CodeAccess, requireCodeAccess } from '../../control/limits/code-access.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { findForeignSign } from './foreign-sign.ts';
+
+/**
+ * `keys`: every call needs one. `keyless-loopback`: client calls from this machine, that no page of
+ * another site and no proxy can have sent, need none; worker calls do. A key that is shown counts.
+ */
+export type Access = 'keys' | 'keyless-loopback';
+
+/** What a route asks for: each names one, `open` if nothing. */
+export type RouteAccess = Scope | 'open';
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    access?: RouteAccess;
+    /** Its exchanges may last, and are cut when the key that they came with is no longer good. */
+    endsWithKey?: true;
+  }
+  interface FastifyRequest {
+    /** Undefined on open routes. */
+    holder: KeyHolder | undefined;
+  }
+}
+
+export const LOCAL_HOLDER: KeyHolder = {
+  keyId: 'none',
+  name: 'this machine',
+  userId: 'owner',
+  scopes: new Set(['admin']),
+  expiresAt: null,
+};
+
+export const BEARER = /^bearer +/i;
+
+export interface GateOptions {
+  keys: Keys;
+  endpoints: EndpointOwners;
+  access: Access;
+  /** Default: callers' code cannot reach the platform's keys. */
+  codeAccess?: CodeAccess | undefined;
+}
+
+export type EndpointOwners = Pick<Endpoints, 'ownerOf'>;
+
+export class Gate {
+  readonly #options: GateOptions;
+
+  constructor(options: GateOptions) {
+    this.#options = options;
+  }
+
+  /** Who calls. @throws ProblemError `unauthorized` */
+  identify(request: FastifyRequest, scope: Scope): KeyHolder {
+    const { authorization } = request.headers;
+    if (authorization !== undefined) return identifyKey(this.#options.keys, authorization);
+    if (this.#options.access === 'keys' || scope === 'worker') {
+      throw new ProblemError('unauthorized', 'no API key: send "Authorization: Bearer <key>"');
+    }
+    const reason = findForeignSign(request);
+    if (reason === undefined) return LOCAL_HOLDER;
+    throw new ProblemError(
+      'unauthorized',
+      `without an API key only this machine may call: ${reason}`,
+    );
+  }
+
+  /** Whether the one who calls may. @throws ProblemError `not_found`, `forbidden` */
+  admit({ holder, params }: FastifyRequest, scope: Scope): void {
+    const endpoint = readEndpoint(params);
+    if (endpoint !== undefined) requireOwnEndpoint(holder, endpoint, this.#options.endpoints);
+    requireScope(holder, scope, endpoint);
+    const { codeAccess } = this.#options;
+    if (codeAccess) requireCodeAccess(holder, scope, codeAccess);
+  }
+}
+
+/** `presented`: with the word Bearer or without. @throws ProblemError `unauthorized` */
+export function identifyKey(keys: Keys, presented: string): KeyHolder {
+  const holder = keys.authenticate(presented.replace(BEARER, ''));
+  if (holder) return holder;
+  throw new ProblemError('unauthorized', 'the API key is malformed, not known or has expired');
+}
+
+/** @throws ProblemError `not_found` */
+export function requireOwnEndpoint(
+  holder: KeyHolder | undefined,
+  endpoint: string,
+  endpoints: EndpointOwners,
+): void {
+  const owner = endpoints.ownerOf(endpoint);
+  if (owner !== undefined && owner === holder?.userId) return;
+  throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
+}
+
+/** @throws ProblemError `forbidden` */
+export function requireScope(
+  holder: KeyHolder | undefined,
+  scope: Scope,
+  endpoint: string | undefined,
+): void {
+  if (holder && allows(holder, scope, endpoint)) return;
+  const where = endpoint === undefined ? '' : ` for endpoint ${endpoint}`;
+  throw new ProblemError('forbidden', `the API key lacks the scope ${scope}${where}`);
+}
+
+/** For what tells of all users at once. @throws ProblemError `forbidden` */
+export function requireOwner(holder: KeyHolder | undefined): void {
+  if (holder?.userId === LOCAL_HOLDER.userId) return;
+  throw new ProblemError('forbidden', 'this is for the operator of the platform');
+}
+
+function readEndpoint(params: unknown): string | undefined {
+  if (typeof params !== 'object' || params === null || !('endpoint' in params)) return undefined;
+  return typeof params.endpoint === 'string' ? params.endpoint : undefined;
+}

@@ -1,0 +1,282 @@
+// Reads request bodies, whole and bounded: checked by their headers first, counted against the budget of
+// bytes in flight, and given up when the client stalls. Large ones are put together where they stay.
+import { Buffer } from 'node:buffer';
+import type { IncomingMessage } from 'node:http';
+import { errorCodes, type FastifyRequest } from 'fastify';
+import type { Claim } from '../../base/byte-budget.ts';
+import type { Clock } from '../../base/clock.ts';
+import { giveBack } from '../../base/spent-bytes.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { HttpBounds } from './bounds.ts';
+import { findResponse, sendContinue } from './exchanges.ts';
+import { type Flows, UNCOUNTED_BYTES } from './flows.ts';
+import { abortWhenGone } from './problem-reply.ts';
+
+/** From here on the memory of what has arrived is given back at once. */
+const LARGE_BYTES = 1_048_576;
+/** Parsing a chunk costs some microseconds, whatever is in it: a body of more must have larger ones. */
+const MAX_TINY_CHUNKS = 4_000;
+const TINY_CHUNK_BYTES = 32;
+/** Of a body of unknown length. */
+const FIRST_BYTES = 4_096;
+/** What a client whose upload was dropped is told to wait, ms. */
+const RETRY_MS = 5_000;
+
+export interface BodyReaderOptions extends Pick<HttpBounds, 'stallMs'> {
+  flows: Flows;
+  clock: Clock;
+}
+
+/** Claims of bodies that are still in memory. */
+const claims = new WeakMap<FastifyRequest, Claim[]>();
+
+/** The body was put elsewhere: while the request waits for its answer, no memory is held for it. */
+export function forgetBody(request: FastifyRequest): void {
+  request.body = undefined;
+  for (const claim of claims.get(request) ?? []) claim.release();
+  claims.delete(request);
+}
+
+type ReadBody = (request: FastifyRequest, payload: IncomingMessage) => Promise<Buffer>;
+
+declare module 'fastify' {
+  interface FastifyInstance {
+    readBody: ReadBody;
+  }
+}
+
+/** For fastify's `addContentTypeParser`. Rejects with the errors that it has itself for `parseAs`. */
+export function createBodyReader(options: BodyReaderOptions): ReadBody {
+  return async (request, payload) => {
+    checkCoding(request);
+    const announced = Number(request.headers['content-length'] ?? Number.NaN);
+    if (announced > request.routeOptions.bodyLimit)
+      throw new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE();
+    const response = findResponse(payload);
+    const gone = response ? abortWhenGone(response) : new AbortController().signal;
+    const upload = new Upload({ ...options, request, payload, announced, gone });
+    response?.once('close', () => forgetBody(request));
+    return upload.read();
+  };
+}
+
+/** @throws ProblemError `unsupported_media_type` */
+function checkCoding({ headers }: FastifyRequest): void {
+  const coding = headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
+  if (coding !== 'identity' && coding !== '') {
+    const detail = `Content-Encoding is ${quote(coding)}; send the body without compression.`;
+    throw new ProblemError('unsupported_media_type', detail);
+  }
+  const [, charset = 'utf-8'] =
+    /;\s*charset\s*=\s*"?([^";\s]*)/i.exec(headers['content-type'] ?? '') ?? [];
+  if (/^utf-?8$/i.test(charset)) return;
+  const detail = `The charset of Content-Type is ${quote(charset)}; send UTF-8.`;
+  throw new ProblemError('unsupported_media_type', detail);
+}
+
+function quote(text: string): string {
+  return JSON.stringify(text.slice(0, 100));
+}
+
+interface UploadOptions extends BodyReaderOptions {
+  request: FastifyRequest;
+  payload: IncomingMessage;
+  /** NaN if the length is not known. */
+  announced: number;
+  /** Aborts when the client is gone. */
+  gone: AbortSignal;
+}
+
+/** One body on its way in. */
+class Upload {
+  readonly #options: UploadOptions;
+  readonly #claims: Claim[] = [];
+  #claimedBytes = UNCOUNTED_BYTES;
+  #receivedBytes = 0;
+  #chunks = 0;
+  #movedAt = 0;
+  #failure: Error | undefined;
+  /** Of the bytes, once they are awaited. */
+  #settle: ((error: Error | undefined) => void) | undefined;
+
+  constructor(options: UploadOptions) {
+    this.#options = options;
+    claims.set(options.request, this.#claims);
+  }
+
+  async read(): Promise<Buffer> {
+    const { announced, payload, request } = this.#options;
+    payload.on('error', this.#fail);
+    let body: GrowingBody | SizedBody | undefined;
+    try {
+      if (announced > UNCOUNTED_BYTES) await this.#claim(announced);
+      sendContinue(payload);
+      body = Number.isNaN(announced) ? new GrowingBody() : new SizedBody(announced);
+      await this.#receive(body);
+      return body.whole();
+    } catch (error) {
+      body?.discard();
+      forgetBody(request);
+      throw error;
+    } finally {
+      payload.off('error', this.#fail);
+    }
+  }
+
+  readonly #fail = (error: Error): void => {
+    this.#failure ??= error;
+    this.#settle?.(this.#failure);
+  };
+
+  /** @throws ProblemError `unavailable`, or what has failed meanwhile */
+  async #claim(bytes: number): Promise<void> {
+    const { flows, gone, request } = this.#options;
+    const moved = () => this.#receivedBytes;
+    const claim = await flows.claim(request, { bytes, moved, drop: this.#drop }, gone);
+    const isGone = new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH();
+    const failure = this.#failure ?? (gone.aborted ? isGone : undefined);
+    if (failure) {
+      // The claims of this upload may have been released already: nobody would release this one.
+      claim?.release();
+      throw failure;
+    }
+    if (claim) this.#claims.push(claim);
+  }
+
+  readonly #drop = (): void => {
+    const detail =
+      'The platform is short of memory and stopped this upload, the slowest one; send it again later.';
+    this.#fail(new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS }));
+    forgetBody(this.#options.request);
+  };
+
+  #receive(body: GrowingBody | SizedBody): Promise<void> {
+    const { announced, clock, payload } = this.#options;
+    return new Promise((resolve, reject) => {
+      const onData = (chunk: Buffer) => {
+        this.#receivedBytes += chunk.length;
+        this.#movedAt = clock.now();
+        const excess = this.#findExcess();
+        if (excess) this.#fail(excess);
+        else body.add(chunk);
+        if (Number.isNaN(announced)) this.#claimGrowth();
+      };
+      const onEnd = () => {
+        const isShort = !Number.isNaN(announced) && this.#receivedBytes !== announced;
+        this.#settle?.(isShort ? new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH() : undefined);
+      };
+      this.#movedAt = clock.now();
+      const cancelWatch = this.#watchStall();
+      this.#settle = (error) => {
+        cancelWatch();
+        payload.off('data', onData).off('end', onEnd);
+        this.#settle = undefined;
+        if (error) reject(error);
+        else resolve();
+      };
+      payload.on('data', onData).on('end', onEnd);
+    });
+  }
+
+  #findExcess(): Error | undefined {
+    const { announced, payload, request } = this.#options;
+    this.#chunks += 1;
+    if (this.#chunks > MAX_TINY_CHUNKS && this.#receivedBytes < this.#chunks * TINY_CHUNK_BYTES) {
+      // The rest would cost as much to throw away.
+      findResponse(payload)?.once('finish', () => payload.socket.destroy());
+      return new ProblemError(
+        'malformed',
+        'The request body has too many tiny chunks; send chunks of at least 32 bytes.',
+      );
+    }
+    if (this.#receivedBytes > request.routeOptions.bodyLimit)
+      return new errorCodes.FST_ERR_CTP_BODY_TOO_LARGE();
+    const isLonger = this.#receivedBytes > announced;
+    return isLonger ? new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH() : undefined;
+  }
+
+  /** Of a body of unknown length: what is claimed doubles as it grows. */
+  #claimGrowth(): void {
+    const { clock, payload } = this.#options;
+    if (this.#receivedBytes <= this.#claimedBytes || payload.isPaused()) return;
+    const bytes = this.#claimedBytes;
+    this.#claimedBytes += bytes;
+    payload.pause();
+    this.#claim(bytes).then(() => {
+      this.#movedAt = clock.now();
+      payload.resume();
+    }, this.#fail);
+  }
+
+  /** Time that the body waits for its budget does not count. */
+  #watchStall(): () => void {
+    const { clock, payload, stallMs } = this.#options;
+    let cancel = () => {};
+    const watch = (ms: number) => {
+      cancel = clock.after(ms, () => {
+        const leftMs = this.#movedAt + stallMs - clock.now();
+        if (payload.isPaused() || leftMs > 0) watch(Math.max(leftMs, stallMs / 10));
+        else this.#fail(describeStall(stallMs));
+      });
+    };
+    watch(stallMs);
+    return () => cancel();
+  }
+}
+
+function describeStall(stallMs: number): ProblemError {
+  const detail = `No byte of the request body arrived for ${stallMs} ms; send the request again.`;
+  return new ProblemError('request_timeout', detail);
+}
+
+/** Of a length that is not known: copied together as it grows, because it may come a byte at a time. */
+class GrowingBody {
+  #bytes = Buffer.alloc(0);
+  #at = 0;
+
+  add(chunk: Buffer): void {
+    const end = this.#at + chunk.length;
+    if (end > this.#bytes.length) this.#grow(end);
+    this.#bytes.set(chunk, this.#at);
+    this.#at = end;
+  }
+
+  whole(): Buffer {
+    return this.#bytes.subarray(0, this.#at);
+  }
+
+  discard(): void {
+    giveBack(this.#bytes);
+  }
+
+  #grow(bytes: number): void {
+    const old = this.#bytes;
+    this.#bytes = Buffer.allocUnsafeSlow(Math.max(bytes, old.length * 2, FIRST_BYTES));
+    this.#bytes.set(old);
+    giveBack(old);
+  }
+}
+
+class SizedBody {
+  readonly #bytes: Buffer;
+  #at = 0;
+
+  constructor(length: number) {
+    this.#bytes =
+      length >= LARGE_BYTES ? Buffer.allocUnsafeSlow(length) : Buffer.allocUnsafe(length);
+  }
+
+  add(chunk: Buffer): void {
+    this.#bytes.set(chunk, this.#at);
+    this.#at += chunk.length;
+    if (this.#bytes.length >= LARGE_BYTES) giveBack(chunk);
+  }
+
+  whole(): Buffer {
+    return this.#bytes;
+  }
+
+  discard(): void {
+    giveBack(this.#bytes);
+  }
+}

@@ -1,0 +1,156 @@
+// Reads request bodies. The body of run and runsync is checked once, and the bytes of its input are cut out
+// as they came: no value is made of an input.
+import { isUtf8 } from 'node:buffer';
+import { hash } from 'node:crypto';
+import type { z } from 'zod';
+import { runInSlices } from '../../base/slices.ts';
+import { describeIssues } from '../../wire/issues.ts';
+import type { RunRequest } from '../../wire/job.ts';
+import { runRequest } from '../../wire/job-schemas.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { findMember, isJson, JsonBoundError, type JsonBounds } from './json-check.ts';
+
+/** No body of the API needs more: its schemas would refuse it, but only after much work. */
+const BODY_BOUNDS: JsonBounds = { maxDepth: 64, maxValues: 100_000 };
+
+export interface SubmissionBody<Request> {
+  /** The bytes of the `input` member: a view into the body. */
+  input: Uint8Array;
+  /** With an empty `input`. */
+  request: Request;
+}
+
+export interface SubmissionBounds {
+  /** Whose body it is: large bodies of one user are scanned one after the other. */
+  owner: string;
+  maxBesideInputBytes: number;
+}
+
+/** @throws ProblemError `malformed`, `payload_too_large`, `invalid` */
+export function readSubmission(
+  body: Buffer,
+  bounds: SubmissionBounds,
+): Promise<SubmissionBody<RunRequest>> {
+  return readWithInput(body, runRequest, bounds);
+}
+
+/**
+ * The schema must require an `input`; it sees an empty value of the same kind. A large body is scanned
+ * in slices, between which other requests are served.
+ * @throws ProblemError `malformed`, `payload_too_large`, `invalid`
+ */
+export async function readWithInput<S extends z.ZodType>(
+  body: Buffer,
+  schema: S,
+  { maxBesideInputBytes, owner }: SubmissionBounds,
+): Promise<SubmissionBody<z.infer<S>>> {
+  checkText(body);
+  const search = { name: 'input', maxBesideBytes: maxBesideInputBytes };
+  const found = await runInSlices(owner, findMember(body, search)).catch(refuseBeyond);
+  if (!found) throw refuseMalformed();
+  const { value: input } = found;
+  const request = check(parseJson(input ? leaveOut(body, input) : body), schema);
+  if (!input) throw new Error('the schema accepted a body without an input');
+  return { input, request };
+}
+
+/** `body` with an empty value of the same kind in place of `value`, which is a view into it. */
+export function leaveOut(body: Buffer, value: Buffer): Buffer {
+  const start = value.byteOffset - body.byteOffset;
+  const empty = EMPTY_VALUES[String.fromCharCode(value[0] ?? 0)] ?? 'null';
+  return Buffer.concat([
+    body.subarray(0, start),
+    Buffer.from(empty),
+    body.subarray(start + value.length),
+  ]);
+}
+
+const EMPTY_VALUES: Readonly<Record<string, string>> = { '{': '{}', '[': '[]', '"': '""' };
+
+/** SHA-256 of a whole body, base64url. */
+export function hashBody(body: Buffer): string {
+  return hash('sha256', body, 'base64url');
+}
+
+/**
+ * For bodies of a few MB at most: they are parsed at once.
+ * @throws ProblemError `malformed` (not UTF-8, or not JSON), `payload_too_large` (beyond `bounds`)
+ */
+export function parseJson(body: Buffer, bounds: JsonBounds = BODY_BOUNDS): unknown {
+  checkText(body);
+  if (body.length > SMALL_BODY_BYTES) checkBounds(body, bounds);
+  return parse(body);
+}
+
+/** A smaller body cannot do harm. */
+const SMALL_BODY_BYTES = 4_096;
+
+function checkBounds(body: Buffer, bounds: JsonBounds): void {
+  try {
+    if (!isJson(body, bounds)) throw refuseMalformed();
+  } catch (error) {
+    refuseBeyond(error);
+  }
+}
+
+function refuseBeyond(error: unknown): never {
+  if (!(error instanceof JsonBoundError)) throw error;
+  throw new ProblemError('payload_too_large', `The request body is too large: ${error.message}.`);
+}
+
+function refuseMalformed(cause?: unknown): ProblemError {
+  return new ProblemError('malformed', 'the body is not JSON', { cause });
+}
+
+function checkText(body: Buffer): void {
+  if (body.length === 0)
+    throw new ProblemError('malformed', 'the body is empty; it has to be JSON');
+  if (!isUtf8(body)) throw new ProblemError('malformed', 'the body is not UTF-8');
+}
+
+function parse(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString('utf8'));
+  } catch (cause) {
+    // The engine's message quotes the body, which may hold secrets of the caller's.
+    throw refuseMalformed(cause);
+  }
+}
+
+/** @throws ProblemError `invalid` naming every path */
+export function check<S extends z.ZodType>(value: unknown, schema: S): z.infer<S> {
+  const checked = schema.safeParse(value);
+  const hidden = findPrototypeMember(value);
+  if (checked.success && hidden === undefined) return checked.data;
+  const errors = checked.success
+    ? [`${hidden}: is not a name that a member can have`]
+    : describeIssues(checked.error);
+  throw new ProblemError('invalid', `the body is not as it has to be: ${errors[0]}`, { errors });
+}
+
+/** Path of a member `__proto__`: zod leaves it out of records without a word. */
+function findPrototypeMember(value: unknown): string | undefined {
+  const left = [{ value, path: '' }];
+  // Not recursive: nesting is as deep as the caller likes.
+  for (let next = left.pop(); next; next = left.pop()) {
+    const { path, value: holder } = next;
+    if (typeof holder !== 'object' || holder === null) continue;
+    for (const [name, each] of Object.entries(holder)) {
+      const place = path === '' ? name : `${path}.${name}`;
+      if (name === '__proto__') return place;
+      if (typeof each === 'object') left.push({ value: each, path: place });
+    }
+  }
+  return undefined;
+}
+
+/** For operations that take none: nothing, or an empty object, is let through. */
+export function checkNoBody(body: Buffer | undefined): void {
+  if (!body || body.length === 0) return;
+  const value = parseJson(body);
+  const isEmpty = typeof value === 'object' && value !== null && Object.keys(value).length === 0;
+  if (!isEmpty || Array.isArray(value)) {
+    const errors = ['body: must be absent or an empty object'];
+    throw new ProblemError('invalid', 'this operation takes no body', { errors });
+  }
+}

@@ -1,0 +1,169 @@
+// The bytes of bodies and answers that are in memory because a client is slow to send or to read: two
+// budgets, one for clients and a reserved one for workers, whose reports must get through.
+import type { FastifyRequest } from 'fastify';
+import { ByteBudget, type Claim, type ClaimWait, type Transfer } from '../../base/byte-budget.ts';
+import type { Clock } from '../../base/clock.ts';
+import { ownTurn } from '../../base/slices.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { HttpBounds } from './bounds.ts';
+
+/** Smaller bodies, and answers, are not counted: all connections together cannot hold much of them. */
+export const UNCOUNTED_BYTES = 16_384;
+const UNCOUNTED_ANSWER_BYTES = 65_536;
+
+/** What a client is told to wait when the budget is full, ms. */
+const RETRY_MS = 5_000;
+/** Owner of answers that need no key. */
+const NOBODY = '';
+
+declare module 'fastify' {
+  interface FastifyInstance {
+    flows: Flows;
+  }
+}
+
+export type FlowsOptions = Pick<
+  HttpBounds,
+  | 'maxInFlightBytes'
+  | 'maxUserInFlightBytes'
+  | 'maxWorkerInFlightBytes'
+  | 'inFlightWaitMs'
+  | 'transferMs'
+> & { clock: Clock };
+
+/** How long a call waits: not at all; clients briefly and workers endlessly; endlessly. */
+type Patience = 'none' | 'default' | 'endless';
+
+export interface FlowRequest<T> extends Pick<Transfer, 'moved' | 'drop'> {
+  /** Called again after a wait, unless the size was measured. */
+  load: () => T | Promise<T>;
+  /** About how many bytes will be loaded, without loading them. Default: not known. */
+  measure?: (() => Promise<number>) | undefined;
+  sizeOf: (value: T) => number;
+  patience: Patience;
+  /** Aborts when the client is gone. */
+  signal: AbortSignal;
+}
+
+export interface Loaded<T> {
+  value: T;
+  claim: Claim;
+}
+
+const NO_CLAIM: Claim = { shrink: () => {}, release: () => {} };
+
+type Caller = Pick<FastifyRequest, 'holder' | 'routeOptions'>;
+
+export class Flows {
+  readonly #clients: ByteBudget;
+  readonly #workers: ByteBudget;
+  readonly #clock: Clock;
+  readonly #waitMs: number;
+  readonly #transferMs: number;
+
+  constructor(options: FlowsOptions) {
+    const { clock, inFlightWaitMs, maxInFlightBytes, maxUserInFlightBytes } = options;
+    this.#clock = clock;
+    this.#waitMs = inFlightWaitMs;
+    this.#transferMs = options.transferMs;
+    this.#clients = new ByteBudget({
+      clock,
+      maxBytes: maxInFlightBytes,
+      maxOwnerBytes: maxUserInFlightBytes,
+    });
+    const maxBytes = options.maxWorkerInFlightBytes;
+    this.#workers = new ByteBudget({ clock, maxBytes, maxOwnerBytes: maxBytes / 2 });
+  }
+
+  /** Bytes claimed at the moment. */
+  get usedBytes(): number {
+    return this.#clients.usedBytes + this.#workers.usedBytes;
+  }
+
+  /** A finite answer is to be read in time. @returns what takes that back */
+  limit(end: () => void): () => void {
+    return this.#clock.after(this.#transferMs, end);
+  }
+
+  /**
+   * Claims bytes before they come in. Clients wait briefly, workers as long as it takes. Undefined if the
+   * signal has aborted. @throws ProblemError `unavailable`
+   */
+  claim(
+    caller: Caller,
+    transfer: Omit<Transfer, 'owner'>,
+    signal: AbortSignal,
+  ): Promise<Claim | undefined> {
+    return this.#claim(caller, transfer, { signal, waitMs: this.#waitOf(caller, 'default') });
+  }
+
+  /**
+   * Loads what is to be sent and claims its bytes: before, if the size can be measured. Otherwise, if the
+   * bytes are not to be had at once, what was loaded is dropped and loaded again after the wait. Undefined if the signal has aborted.
+   * @throws ProblemError `unavailable`, and what `load` throws
+   */
+  async load<T>(caller: Caller, request: FlowRequest<T>): Promise<Loaded<T> | undefined> {
+    const { drop, load, measure, moved, patience, signal, sizeOf } = request;
+    let bytes = (await measure?.()) ?? 0;
+    if (bytes <= UNCOUNTED_ANSWER_BYTES) {
+      const loaded = await this.#loadAtOnce(caller, request);
+      if (typeof loaded !== 'number') return loaded;
+      bytes = loaded;
+    }
+    const waiting = { signal, waitMs: this.#waitOf(caller, patience) };
+    const claim = await this.#claim(caller, { bytes, drop, moved }, waiting);
+    if (!claim) return undefined;
+    try {
+      // Many large answers that are loaded in one turn would hold the event loop.
+      await ownTurn();
+      const value = await load();
+      claim.shrink(sizeOf(value));
+      return { claim, value };
+    } catch (error) {
+      claim.release();
+      throw error;
+    }
+  }
+
+  /** The number of bytes if the budget is full: nothing else is to be kept then. */
+  async #loadAtOnce<T>(
+    caller: Caller,
+    { drop, load, moved, sizeOf }: FlowRequest<T>,
+  ): Promise<Loaded<T> | number> {
+    const value = await load();
+    const bytes = sizeOf(value);
+    if (bytes <= UNCOUNTED_ANSWER_BYTES) return { value, claim: NO_CLAIM };
+    const transfer = { bytes, drop, moved, owner: ownerOf(caller) };
+    const claim = this.#budgetOf(caller).tryClaim(transfer);
+    return claim ? { value, claim } : bytes;
+  }
+
+  async #claim(
+    caller: Caller,
+    transfer: Omit<Transfer, 'owner'>,
+    waiting: Required<ClaimWait>,
+  ): Promise<Claim | undefined> {
+    const owned = { ...transfer, owner: ownerOf(caller) };
+    const claim = await this.#budgetOf(caller).claim(owned, waiting);
+    if (claim || waiting.signal.aborted) return claim;
+    const detail = 'Too many bytes of requests and answers are in flight; try again later.';
+    throw new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });
+  }
+
+  #waitOf(caller: Caller, patience: Patience): number {
+    if (patience === 'none') return 0;
+    return patience === 'endless' || isWorker(caller) ? Number.POSITIVE_INFINITY : this.#waitMs;
+  }
+
+  #budgetOf(caller: Caller): ByteBudget {
+    return isWorker(caller) ? this.#workers : this.#clients;
+  }
+}
+
+function isWorker({ routeOptions }: Caller): boolean {
+  return routeOptions.config.access === 'worker';
+}
+
+function ownerOf({ holder }: Caller): string {
+  return holder?.userId ?? NOBODY;
+}

@@ -1,0 +1,127 @@
+// What stands before and behind every route: who calls, how often, with what right; and what is noted.
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Scope } from '../../control/keys/scopes.ts';
+import type { KeyWatch } from '../../control/limits/key-watch.ts';
+import type { Queue } from '../../queue/queue.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { findUpgrade } from '../proxy/upgrade.ts';
+import type { Metrics } from '../routes/metrics.ts';
+import type { WorkerAllowance } from '../routes/worker-allowance.ts';
+import { Gate, type GateOptions, LOCAL_HOLDER, type RouteAccess } from './auth.ts';
+import type { Connections } from './connections.ts';
+import { findExcess, type HeadBounds } from './head-bounds.ts';
+import type { RateGate } from './rate-limit.ts';
+
+export interface GuardOptions extends GateOptions {
+  bounds: HeadBounds;
+  connections: Pick<Connections, 'noteKnown'>;
+  queue: Queue;
+  metrics: Metrics;
+  keyWatch: KeyWatch;
+  /** Default: users may call as often as they like. */
+  rateGate?: RateGate | undefined;
+  /** Default: workers may call as often as they like. */
+  workerAllowance?: WorkerAllowance | undefined;
+}
+
+/** One that there is, as it was added: `/v2/:endpoint/run`. */
+export interface ServedRoute {
+  method: string;
+  url: string;
+  access: RouteAccess;
+}
+
+/** Has to be called before they are added: it learns them as they come. */
+export function collectRoutes(app: FastifyInstance): readonly ServedRoute[] {
+  const routes: ServedRoute[] = [];
+  app.addHook('onRoute', ({ config, method, url }) => {
+    if (!config?.access) throw new Error(`route ${url} does not say who may call it`);
+    for (const name of [method].flat()) routes.push({ method: name, url, access: config.access });
+  });
+  return routes;
+}
+
+/**
+ * What every request passes first: not without a host, not when closing, not from nobody, not too often,
+ * not without a right; and last: it is noted. Workers' calls have a limit of their own.
+ */
+export function guard(app: FastifyInstance, options: GuardOptions): void {
+  const { bounds, connections, metrics, queue, rateGate, workerAllowance } = options;
+  const gate = new Gate(options);
+
+  addCheck(app, (request, reply) => {
+    const { headers, raw } = request;
+    const { rawHeaders } = raw;
+    const excess = findExcess({ rawHeaders, url: request.originalUrl }, bounds);
+    if (excess) throw excess;
+    if (headers.host === undefined && raw.httpVersionMinor > 0) {
+      throw new ProblemError('malformed', 'there is no Host header');
+    }
+    if (queue.isClosing) {
+      reply.header('connection', 'close');
+      throw new ProblemError('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });
+    }
+    const scope = readScope(request);
+    if (!scope) return;
+    request.holder = gate.identify(request, scope);
+    connections.noteKnown(raw.socket);
+  });
+
+  if (rateGate || workerAllowance) {
+    app.addHook('onRequest', async (request, reply) => {
+      const { holder } = request;
+      if (readScope(request) !== 'worker') await rateGate?.admit(request, reply);
+      else if (holder) await workerAllowance?.countCall(holder.keyId);
+    });
+  }
+
+  addCheck(app, (request) => {
+    const scope = readScope(request);
+    if (scope) gate.admit(request, scope);
+  });
+
+  addCheck(app, (request, reply) => {
+    if (request.routeOptions.config.endsWithKey) endWithKey(request, reply, options.keyWatch);
+  });
+
+  app.addHook('onResponse', (request, reply, done) => {
+    const { method, raw, routeOptions } = request;
+    const route = routeOptions.url ?? 'none';
+    metrics.note({ method, route, status: reply.statusCode, durationMs: reply.elapsedTime });
+    // A connection kept alive would hold up the end.
+    if (queue.isClosing && raw.complete) raw.socket.destroySoon();
+    done();
+  });
+}
+
+/** Whoever reads on gets no clean end, which would pass for a whole answer. */
+function endWithKey(
+  { holder, raw }: FastifyRequest,
+  reply: FastifyReply,
+  keyWatch: KeyWatch,
+): void {
+  if (!holder || holder === LOCAL_HOLDER) return;
+  const { socket } = raw;
+  const stop = keyWatch.watch(holder.keyId, () => socket.destroy());
+  // What follows an upgrade is no part of the answer.
+  (findUpgrade(raw) ? socket : reply.raw).once('close', stop);
+}
+
+type Check = (request: FastifyRequest, reply: FastifyReply) => void;
+
+function addCheck(app: FastifyInstance, check: Check): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    try {
+      check(request, reply);
+      done();
+    } catch (error) {
+      done(error instanceof Error ? error : new Error(String(error)));
+    }
+  });
+}
+
+/** Undefined on open routes, and where there is no route. */
+function readScope({ routeOptions }: FastifyRequest): Scope | undefined {
+  const { access } = routeOptions.config;
+  return access === 'open' ? undefined : access;
+}

@@ -1,0 +1,47 @@
+// Reading query parameters and positions: each either is what it has to be, or is named in a problem.
+import { JOB_STATUSES, type JobStatus } from '../../wire/job.ts';
+import { ProblemError } from '../../wire/problem.ts';
+
+/** As the router gives it: several values make an array. */
+export type QueryValues = Readonly<Record<string, string | string[] | undefined>>;
+
+export interface IntegerRange {
+  min: number;
+  max: number;
+}
+
+/** Undefined when it is not there. @throws ProblemError `invalid` naming the parameter and its range */
+export function readInteger(
+  query: QueryValues,
+  name: string,
+  { min, max }: IntegerRange,
+): number | undefined {
+  const text = query[name];
+  if (text === undefined) return undefined;
+  const value = typeof text === 'string' && /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+  if (value >= min && value <= max) return value;
+  throw refuseParameter(name, `must be an integer from ${min} to ${max}`);
+}
+
+/** @throws ProblemError `invalid` */
+export function readStatus(query: QueryValues): JobStatus | undefined {
+  const text = query['status'];
+  if (text === undefined) return undefined;
+  const status = JOB_STATUSES.find((known) => known === text);
+  return status ?? raise(refuseParameter('status', `must be one of ${JOB_STATUSES.join(', ')}`));
+}
+
+/** Undefined when it is not there. @throws ProblemError `invalid` */
+export function readText(query: QueryValues, name: string): string | undefined {
+  const text = query[name];
+  if (text === undefined || (typeof text === 'string' && text !== '')) return text;
+  throw refuseParameter(name, 'must be one text that is not empty');
+}
+
+export function refuseParameter(name: string, rule: string): ProblemError {
+  return new ProblemError('invalid', `${name} ${rule}`, { errors: [`${name}: ${rule}`] });
+}
+
+function raise(error: Error): never {
+  throw error;
+}

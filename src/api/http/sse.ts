@@ -1,0 +1,187 @@
+// A job's chunks as server-sent events, from a position to the job's end, at the client's pace.
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import type { FastifyReply } from 'fastify';
+import type { Log } from '../../base/log.ts';
+import { loadInTurn, ownTurn } from '../../base/slices.ts';
+import type { Queue } from '../../queue/queue.ts';
+import type { Position, StreamPage } from '../../queue/streams.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { STREAM_HEADERS } from '../../wire/routes.ts';
+import { countBytes } from '../stream-answers.ts';
+import { cutSlices, joinSmall, takeOver } from './byte-reply.ts';
+import type { FlowRequest, Loaded } from './flows.ts';
+
+export const EVENTS_MEDIA_TYPE = 'text/event-stream';
+
+/** A comment goes out after so long without a chunk: proxies cut what is silent. */
+const KEEP_ALIVE_MS = 15_000;
+/** Chunks fetched at a time: what a client that stops reading can hold in memory. */
+const PAGE_BYTES = 1_048_576;
+/** What a client is told to wait before it comes back, when the platform stops. */
+const RECONNECT_MS = 2_000;
+
+export interface EventsRequest {
+  queue: Queue;
+  log: Log;
+  key: { endpointId: string; id: string };
+  /** Events begin behind it. The default cursor is neither read nor moved. */
+  from: Position;
+  /** Aborts when the client is gone. */
+  signal: AbortSignal;
+}
+
+/**
+ * One event a chunk, `id` its position; `reset` when a new attempt has begun; at last `done` with
+ * the final record, or `expired` when the job was removed. Without either the platform stopped.
+ * @throws ProblemError when there is no such job or position: nothing is written then
+ */
+export async function sendEvents(
+  reply: FastifyReply,
+  request: EventsRequest,
+): Promise<FastifyReply> {
+  const { from, key, log, queue, signal } = request;
+  const look = { ...key, after: from, waitMs: 0, maxBytes: 1, signal };
+  const { status } = await loadInTurn(() => queue.streams.read(look), countBytes);
+  const raw = takeOver(reply);
+  raw.writeHead(200, {
+    'content-type': EVENTS_MEDIA_TYPE,
+    'cache-control': 'no-store',
+    'x-accel-buffering': 'no',
+    [STREAM_HEADERS.status]: status,
+  });
+  raw.flushHeaders();
+  try {
+    await sendPages(reply, request);
+  } catch (error) {
+    if (isGone(error)) {
+      raw.write('event: expired\ndata: {}\n\n');
+    } else {
+      log.error({ err: error, job: key.id }, 'event stream broken off; the client will come back');
+      // The status line is out: a cut connection is all that can still tell of a failure.
+      raw.destroy();
+    }
+  }
+  raw.end();
+  return reply;
+}
+
+async function sendPages(reply: FastifyReply, request: EventsRequest): Promise<void> {
+  const { raw } = reply;
+  const { from, queue, signal } = request;
+  let after = from;
+  for (let isFirst = true; !signal.aborted; isFirst = false) {
+    // To a fast client on a fast line nothing else here would ever wait, and pages take some time to read.
+    await ownTurn();
+    const page = await sendPage(reply, request, { after, waitMs: isFirst ? 0 : KEEP_ALIVE_MS });
+    if (!page) return;
+    if (page.isComplete) return sendDone(reply, request);
+    if (queue.isClosing) {
+      raw.write(`retry: ${RECONNECT_MS}\n\n`);
+      return;
+    }
+    if (page.isEmpty && !isFirst) raw.write(': still here\n\n');
+    after = page.position;
+  }
+}
+
+/** A page that is being written is in flight. Undefined if the client has gone. */
+async function sendPage(
+  reply: FastifyReply,
+  { key, queue, signal }: EventsRequest,
+  from: { after: Position; waitMs: number },
+): Promise<{ isComplete: boolean; isEmpty: boolean; position: Position } | undefined> {
+  const written = { bytes: 0 };
+  const reading = { ...key, ...from, wakeOnReset: true, maxBytes: PAGE_BYTES, signal } as const;
+  const loaded = await loadInFlight(reply, {
+    ...{ signal, written, sizeOf: countBytes },
+    load: () => loadInTurn(() => queue.streams.read(reading), countBytes),
+  });
+  if (!loaded) return undefined;
+  const { claim, value: page } = loaded;
+  const { chunks, complete: isComplete, position, reset } = page;
+  try {
+    if (reset) reply.raw.write(`event: reset\ndata: {"attempt":${position.attempt}}\n\n`);
+    await writeSlices(reply.raw, writeEvents(page), { signal, written });
+  } finally {
+    claim.release();
+  }
+  return { isComplete, isEmpty: chunks.length === 0 && !reset, position };
+}
+
+/** A client that reads events waits as long as it takes: it has an open answer already. */
+function loadInFlight<T>(
+  { raw, request, server }: FastifyReply,
+  loading: Pick<FlowRequest<T>, 'load' | 'measure' | 'sizeOf' | 'signal'> & {
+    written: { bytes: number };
+  },
+): Promise<Loaded<T> | undefined> {
+  const { written, ...rest } = loading;
+  return server.flows.load(request, {
+    ...{ ...rest, patience: 'endless' },
+    ...{ moved: () => written.bytes, drop: () => raw.destroy() },
+  });
+}
+
+async function writeSlices(
+  raw: ServerResponse,
+  pieces: Iterable<Uint8Array>,
+  { signal, written }: { signal: AbortSignal; written: { bytes: number } },
+): Promise<void> {
+  for (const bytes of cutSlices(joinSmall(pieces))) {
+    if (signal.aborted) return;
+    written.bytes += bytes.length;
+    if (!raw.write(bytes)) await drained(raw, signal);
+  }
+}
+
+function sumBytes(pieces: readonly Uint8Array[]): number {
+  return pieces.reduce((sum, piece) => sum + piece.length, 0);
+}
+
+const END_OF_EVENT = Buffer.from('\n\n');
+
+function* writeEvents({ chunks, position }: StreamPage): Generator<Uint8Array> {
+  const firstNumber = position.n - chunks.length + 1;
+  for (const [index, chunk] of chunks.entries()) {
+    yield Buffer.from(`id: ${position.attempt}.${firstNumber + index}\ndata: `);
+    yield onOneLine(chunk);
+    yield END_OF_EVENT;
+  }
+}
+
+async function sendDone(reply: FastifyReply, { key, queue, signal }: EventsRequest): Promise<void> {
+  const { raw } = reply;
+  const written = { bytes: 0 };
+  const loaded = await loadInFlight(reply, {
+    ...{ signal, written, sizeOf: sumBytes },
+    measure: () => queue.jobs.recordBytes(key),
+    load: async () => (await queue.jobs.record(key)).pieces,
+  });
+  if (!loaded) return;
+  try {
+    raw.write('event: done\ndata: ');
+    await writeSlices(raw, loaded.value.map(onOneLine), { signal, written });
+    raw.write('\n\n');
+  } finally {
+    loaded.claim.release();
+  }
+}
+
+/** A line break inside JSON is white space, but it would end the event's line. */
+function onOneLine(json: Uint8Array): Uint8Array {
+  if (!json.includes(0x0a) && !json.includes(0x0d)) return json;
+  return json.map((byte) => (byte === 0x0a || byte === 0x0d ? 0x20 : byte));
+}
+
+async function drained(raw: ServerResponse, signal: AbortSignal): Promise<void> {
+  try {
+    await once(raw, 'drain', { signal });
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}
+
+function isGone(error: unknown): boolean {
+  return error instanceof ProblemError && error.code === 'not_found';
+}

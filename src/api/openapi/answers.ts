@@ -1,0 +1,142 @@
+// The answers that an operation can have: its own, and the problems that follow from what it asks for.
+
+import { PROBLEMS } from '../../wire/problem.ts';
+import { PROBLEM_MEDIA_TYPE } from '../http/problem-reply.ts';
+import { type Answer, type HeaderName, type Operation, OWN_PATHS } from './operation.ts';
+import { describeSchema, type JsonSchema, refer } from './schemas.ts';
+
+type LimitHeader = 'RateLimit' | 'RateLimit-Policy';
+type ProblemHeader = 'Retry-After' | 'WWW-Authenticate';
+type AnyHeader = HeaderName | LimitHeader | ProblemHeader;
+
+const STRING = { type: 'string' };
+
+const HEADERS: Readonly<Record<AnyHeader, JsonSchema>> = {
+  Location: { required: true, description: 'Path of the new resource.', schema: STRING },
+  'Cache-Control': {
+    ...{ required: true, description: 'The key is in the body.' },
+    schema: { const: 'no-store' },
+  },
+  'Millrace-Next': {
+    description: 'Where to go on: `after` of the next call. Events have it as their id instead.',
+    schema: STRING,
+  },
+  'Millrace-Status': { required: true, description: 'Status of the job.', schema: STRING },
+  'Millrace-Reset': {
+    description: 'A new attempt has begun: what came before is void.',
+    schema: { const: 'true' },
+  },
+  'Retry-After': {
+    ...{ required: true, description: 'Seconds to wait before the call is repeated.' },
+    schema: { type: 'integer', minimum: 1 },
+  },
+  'WWW-Authenticate': { required: true, description: 'How a key is sent.', schema: STRING },
+  RateLimit: {
+    description:
+      'List of structured fields, one for each window (`minute`, `hour`, `day`): `r` calls left, `t` ' +
+      'seconds until it begins anew. Absent where calls are not counted.',
+    schema: STRING,
+  },
+  'RateLimit-Policy': {
+    description:
+      'List of structured fields, one for each window: `q` calls, `w` seconds. Absent as RateLimit.',
+    schema: STRING,
+  },
+};
+
+const LIMIT_HEADERS: readonly LimitHeader[] = ['RateLimit', 'RateLimit-Policy'];
+
+const HEADERS_OF_PROBLEMS: Readonly<Record<number, ProblemHeader>> = {
+  401: 'WWW-Authenticate',
+  429: 'Retry-After',
+  503: 'Retry-After',
+};
+
+/** Every operation can have them: an invalid or too long URL, too large headers, a fault of the platform, its stop. */
+const COMMON_STATUSES = [400, 414, 431, 500, 503];
+const KEY_STATUSES = [401, 403, 429];
+const BODY_STATUSES = [408, 413, 415, 422];
+const NO_BODY_STATUSES = [408, 413, 415, 422];
+
+export function describeHeaders(): Readonly<Record<string, JsonSchema>> {
+  return HEADERS;
+}
+
+/** One for each status that a problem can have, and `Problem` for whatever else. */
+export function describeProblems(): Record<string, JsonSchema> {
+  const statuses = new Set(Object.values(PROBLEMS).map(([status]) => status));
+  const each = [...statuses].map((status) => [nameOf(status), describeProblem(status)] as const);
+  const other = { description: 'Any other error.', content: PROBLEM_CONTENT };
+  return { ...Object.fromEntries(each), Problem: other };
+}
+
+/** Status, or `default`: what it means. */
+export function describeAnswers(operation: Operation): Record<string, JsonSchema> {
+  const isLimited = operation.access !== 'open';
+  const own = Object.entries(operation.answers).map(
+    ([status, answer]) => [status, describeAnswer(answer, isLimited)] as const,
+  );
+  const problems = listRefusals(operation).map(
+    (status) => [String(status), { $ref: referTo(nameOf(status)) }] as const,
+  );
+  return { default: { $ref: referTo('Problem') }, ...Object.fromEntries([...own, ...problems]) };
+}
+
+function listRefusals({ access, answers, body, method, path, query, refusals = [] }: Operation) {
+  const isPassedOn = answers['default'] !== undefined;
+  const mayHaveBody = method !== 'GET' && method !== 'HEAD' && !isPassedOn;
+  const statuses = new Set([
+    ...COMMON_STATUSES,
+    ...(access === 'open' ? [] : KEY_STATUSES),
+    ...(path.includes(':') ? [404] : []),
+    // Also where there are no parameters: unknown ones are refused.
+    ...(query || OWN_PATHS.test(path) ? [422] : []),
+    ...(body && !isPassedOn ? BODY_STATUSES : []),
+    ...(mayHaveBody && !body ? NO_BODY_STATUSES : []),
+    ...refusals,
+  ]);
+  return [...statuses].sort((a, b) => a - b);
+}
+
+function describeAnswer(
+  { content, description, headers = [] }: Answer,
+  isLimited: boolean,
+): JsonSchema {
+  const names = [...headers, ...(isLimited ? LIMIT_HEADERS : [])];
+  return {
+    description,
+    ...(names.length > 0 && { headers: referToHeaders(names) }),
+    ...(content && {
+      content: Object.fromEntries(
+        Object.entries(content).map(([type, schema]) => [type, { schema: describeSchema(schema) }]),
+      ),
+    }),
+  };
+}
+
+const PROBLEM_CONTENT = { [PROBLEM_MEDIA_TYPE]: { schema: { $ref: refer('Problem') } } };
+
+function describeProblem(status: number): JsonSchema {
+  const meanings = Object.entries(PROBLEMS)
+    .filter(([, [known]]) => known === status)
+    .map(([code, [, title]]) => `${title} (\`${code}\`).`);
+  const own = HEADERS_OF_PROBLEMS[status];
+  const names = [...(own ? [own] : []), ...(status === 401 ? [] : LIMIT_HEADERS)];
+  return {
+    description: meanings.join(' '),
+    ...(names.length > 0 && { headers: referToHeaders(names) }),
+    content: PROBLEM_CONTENT,
+  };
+}
+
+function referToHeaders(names: readonly AnyHeader[]): JsonSchema {
+  return Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]));
+}
+
+function nameOf(status: number): string {
+  return `Problem${status}`;
+}
+
+function referTo(response: string): string {
+  return `#/components/responses/${response}`;
+}

@@ -1,0 +1,108 @@
+// The OpenAPI document: the operations put together as OpenAPI 3.1 has it.
+import { describeAnswers, describeHeaders, describeProblems } from './answers.ts';
+import { JSON_TYPE, type Operation, type OperationTag, type Parameter } from './operation.ts';
+import { OPERATIONS } from './operations.ts';
+import { describeSchema, describeSchemas, type JsonSchema } from './schemas.ts';
+
+export interface OpenApi {
+  openapi: string;
+  info: JsonSchema;
+  servers: readonly { url: string; description: string }[];
+  tags: readonly { name: OperationTag; description: string }[];
+  /** Path → method in small letters → operation. */
+  paths: Record<string, Record<string, JsonSchema>>;
+  security: readonly JsonSchema[];
+  components: Record<string, JsonSchema>;
+}
+
+const DESCRIPTION = [
+  'Every error is `application/problem+json`; `code` is from a closed list.',
+  'A path that there is not is answered with 404, a method that a path does not have with 405 and `Allow`.',
+  'The API key goes as `Authorization: Bearer <key>` or without the word Bearer; `x-scope` is what it ' +
+    'has to be allowed to do. What belongs to another user is answered with 404.',
+  '`HEAD` works where `GET` has no effect. `OPTIONS` answers 204 with `Allow`.',
+  'Operations without a request body accept an empty JSON object and refuse any other body; `GET` ignores it.',
+  'Clients ignore members of answers that they do not know: there may be more in time.',
+  'Not told of here: what workers say to the platform (`/v2/{endpoint}/worker/…`, in docs/protocol.md), ' +
+    "and `/runpod/…`, which has the shapes of RunPod's API.",
+].join('\n\n');
+
+const TAGS: OpenApi['tags'] = [
+  { name: 'jobs', description: 'Jobs of an endpoint: submitted, read, cancelled.' },
+  { name: 'pods', description: 'Containers, one by one.' },
+  { name: 'endpoints', description: 'Queues whose workers come and go with their load.' },
+  { name: 'templates', description: 'What pods and workers are made from.' },
+  { name: 'catalog', description: 'What can be had and what it costs.' },
+  { name: 'keys', description: 'API keys.' },
+  { name: 'load balancing', description: 'Requests passed on to workers as they are.' },
+  { name: 'platform', description: 'The platform itself.' },
+];
+
+/** @param version of the package */
+export function createOpenApi(version: string): OpenApi {
+  const paths: OpenApi['paths'] = {};
+  for (const operation of OPERATIONS) {
+    const path = operation.path.replaceAll(PARAMETER, '{$1}');
+    paths[path] = { ...paths[path], [operation.method.toLowerCase()]: describe(operation) };
+  }
+  return {
+    openapi: '3.1.0',
+    info: { title: 'Millrace', version, license: { name: 'MIT' }, description: DESCRIPTION },
+    servers: [{ url: '/', description: 'The platform that serves this document' }],
+    tags: TAGS,
+    security: [{ bearer: [] }, { bareKey: [] }],
+    paths,
+    components: {
+      securitySchemes: {
+        bearer: { type: 'http', scheme: 'bearer' },
+        bareKey: { type: 'apiKey', in: 'header', name: 'Authorization' },
+      },
+      headers: describeHeaders(),
+      responses: describeProblems(),
+      schemas: describeSchemas(),
+    },
+  };
+}
+
+const PARAMETER = /:([a-z]+)/g;
+
+const PATH_PARAMETERS: Readonly<Record<string, string>> = {
+  endpoint: 'Endpoint ID',
+  job: 'Job ID',
+  pod: 'Pod ID',
+  template: 'Template ID',
+  key: 'ID of the API key, not the key itself',
+  path: 'Rest of the path at the worker',
+};
+
+function describe(operation: Operation): JsonSchema {
+  const { access, body, description, headers = [], id, path, query = [], summary, tag } = operation;
+  const parameters = [
+    ...[...path.matchAll(PARAMETER)].map(([, name]) => ({
+      ...{ name, in: 'path', required: true, description: PATH_PARAMETERS[name ?? ''] },
+      schema: { type: 'string' },
+    })),
+    ...query.map((parameter) => describeParameter('query', parameter)),
+    ...headers.map((parameter) => describeParameter('header', parameter)),
+  ];
+  return {
+    ...{ operationId: id, tags: [tag], summary },
+    ...(description && { description }),
+    ...(access === 'open' ? { security: [] } : { 'x-scope': access }),
+    ...(parameters.length > 0 && { parameters }),
+    ...(body && {
+      requestBody: {
+        required: body.presence !== 'optional',
+        content: { [body.mediaType ?? JSON_TYPE]: { schema: describeSchema(body.schema) } },
+      },
+    }),
+    responses: describeAnswers(operation),
+  };
+}
+
+function describeParameter(
+  place: 'query' | 'header',
+  { description, name, schema }: Parameter,
+): JsonSchema {
+  return { name, in: place, description, schema: describeSchema(schema) };
+}

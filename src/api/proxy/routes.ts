@@ -1,0 +1,76 @@
+// The way to the workers of load-balancing endpoints: a turn at one of them, and the request is passed on.
+import { METHODS } from 'node:http';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { Balancer } from '../../control/balancing/balancer.ts';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { LB_BASE } from '../../wire/routes.ts';
+import { abortWhenGone } from '../http/problem-reply.ts';
+import { cutTarget } from './path.ts';
+import { passOn } from './proxy.ts';
+import { findUpgrade } from './upgrade.ts';
+
+/** CONNECT names no path. */
+const LB_METHODS = METHODS.filter((method) => method !== 'CONNECT');
+/** A request that reached nobody is given to another worker so often. */
+const MAX_TRIES = 2;
+
+export interface LbRoutesOptions {
+  balancer: Balancer;
+  endpoints: Pick<Endpoints, 'find'>;
+  /** Whether what a peer says of its clients is believed. */
+  isTrusted: (address: string) => boolean;
+  log: Log;
+  clock: Clock;
+}
+
+interface LbRoute {
+  Params: { endpoint: string };
+}
+
+/** The server has to fold targets, see lb-path.ts. */
+export function addLbRoutes(app: FastifyInstance, options: LbRoutesOptions): void {
+  for (const method of LB_METHODS) {
+    if (!app.supportedMethods.includes(method)) app.addHttpMethod(method);
+  }
+  app.route<LbRoute>({
+    method: LB_METHODS,
+    url: `${LB_BASE}/:endpoint`,
+    config: { access: 'jobs:write', endsWithKey: true },
+    // Not in the handler: before it the framework judges the body's media type, which is the worker's affair.
+    onRequest: (request, reply) => serve(request, reply, options),
+    handler: async () => {
+      throw new Error('the request was not passed on');
+    },
+  });
+}
+
+/** @throws ProblemError as long as nothing is answered */
+async function serve(
+  request: FastifyRequest<LbRoute>,
+  reply: FastifyReply,
+  { balancer, clock, endpoints, isTrusted, log }: LbRoutesOptions,
+): Promise<void> {
+  const { endpoint: endpointId } = request.params;
+  const gone = abortWhenGone(reply.raw);
+  for (let tries = 1; tries <= MAX_TRIES; tries++) {
+    const turn = await balancer.enter({ endpointId, signal: gone });
+    try {
+      const end = await passOn({
+        ...{ request, reply, gone, log, clock, isTrusted, dispatcher: turn.dispatcher },
+        target: cutTarget(request.originalUrl),
+        prefix: `${LB_BASE}/${endpointId}`,
+        headersLimitMs: endpoints.find(endpointId)?.settings.executionTimeoutMs ?? 0,
+        upgrade: findUpgrade(request.raw),
+      });
+      if (end === 'over') return;
+      turn.noteUnreachable();
+      log.warn({ endpoint: endpointId, pod: turn.podId }, 'a worker cannot be connected to');
+    } finally {
+      turn.end();
+    }
+  }
+  throw new ProblemError('worker_failed', `${MAX_TRIES} workers could not be connected to`);
+}

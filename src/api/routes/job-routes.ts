@@ -1,0 +1,237 @@
+// What clients do with jobs, except reading their streams: HTTP on one side, the queue on the other.
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { ReadRecord } from '../../queue/jobs.ts';
+import type { Queue } from '../../queue/queue.ts';
+import { LIMITS } from '../../wire/job.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { routes, STREAM_HEADERS } from '../../wire/routes.ts';
+import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
+import { requireScope } from '../http/auth.ts';
+import { checkNoBody, hashBody, readSubmission } from '../http/body.ts';
+import { forgetBody } from '../http/body-reader.ts';
+import type { HttpBounds } from '../http/bounds.ts';
+import { JSON_MEDIA_TYPE, sendBytes, sendLoaded } from '../http/byte-reply.ts';
+import { describeNext, readPage } from '../http/paging.ts';
+import { abortWhenGone } from '../http/problem-reply.ts';
+import { type IntegerRange, type QueryValues, readInteger, readStatus } from '../http/query.ts';
+import { readUser } from '../http/resource-requests.ts';
+
+/** Of operations that take no body: enough for an empty object with some space. */
+export const NO_BODY_BYTES = 1_024;
+
+export interface EndpointRoute {
+  Params: { endpoint: string };
+  Querystring: QueryValues;
+  Body: Buffer | undefined;
+}
+
+export interface JobRoute extends EndpointRoute {
+  Params: { endpoint: string; job: string };
+}
+
+export interface JobRoutesOptions {
+  queue: Queue;
+}
+
+export interface SubmissionRoutesOptions extends JobRoutesOptions {
+  bounds: Pick<HttpBounds, 'maxBesideInputBytes'>;
+}
+
+/** `app` has to give bodies as Buffers, of no other media type than application/json. */
+export function addSubmissionRoutes(app: FastifyInstance, options: SubmissionRoutesOptions): void {
+  const { queue } = options;
+  app.post<EndpointRoute>(
+    routes.run(':endpoint'),
+    { bodyLimit: LIMITS.runBodyBytes, config: { access: 'jobs:write' } },
+    async (request, reply) => {
+      const { id, status } = await submit(options, request, 'run');
+      return sendJson(reply, { id, status });
+    },
+  );
+
+  app.post<EndpointRoute>(
+    routes.runsync(':endpoint'),
+    { bodyLimit: LIMITS.runsyncBodyBytes, config: { access: 'jobs:write' } },
+    async (request, reply) => {
+      const waitMs = readInteger(request.query, 'wait', LIMITS.waitMs) ?? LIMITS.waitMs.default;
+      const { id } = await submit(options, request, 'runsync');
+      forgetBody(request);
+      const key = { endpointId: request.params.endpoint, id };
+      return sendEnd(reply, { queue, key, waitMs, show: ({ pieces }) => pieces });
+    },
+  );
+}
+
+export interface ShownRecord {
+  queue: Queue;
+  key: JobKey;
+  show: (record: ReadRecord) => Uint8Array[];
+}
+
+export function sendRecord(
+  reply: FastifyReply,
+  { key, queue, show }: ShownRecord,
+): Promise<FastifyReply> {
+  return sendLoaded(reply, {
+    measure: () => queue.jobs.recordBytes(key),
+    load: async () => ({
+      mediaType: JSON_MEDIA_TYPE,
+      pieces: show(await queue.jobs.record(key)),
+    }),
+  });
+}
+
+/** Sends a job's record when the job has ended, or as it is after the wait. */
+export async function sendEnd(
+  reply: FastifyReply,
+  { waitMs, ...record }: ShownRecord & { waitMs: number },
+): Promise<FastifyReply> {
+  const { key, queue } = record;
+  await queue.jobs.untilEnd(key, waitMs, abortWhenGone(reply.raw));
+  try {
+    return await sendRecord(reply, record);
+  } catch (error) {
+    if (!(error instanceof ProblemError) || error.code !== 'unavailable') throw error;
+    const { message, retryAfterMs = 0 } = error;
+    throw new ProblemError('unavailable', `${message} The job is ${key.id}: ask for its status.`, {
+      retryAfterMs,
+    });
+  }
+}
+
+async function submit(
+  { bounds, queue }: SubmissionRoutesOptions,
+  call: FastifyRequest<EndpointRoute>,
+  mode: 'run' | 'runsync',
+) {
+  const { body = Buffer.alloc(0), headers, params } = call;
+  const { input, request } = await readSubmission(body, { owner: readUser(call), ...bounds });
+  const { idempotencyKey: key, policy = {}, webhook } = request;
+  const idempotency = key === undefined ? undefined : { key, requestHash: hashBody(body) };
+  return queue.submissions.submit({
+    endpointId: params.endpoint,
+    mode,
+    input,
+    policy,
+    idempotency,
+    webhook,
+    trace: readTrace(headers),
+  });
+}
+
+export function readTrace(headers: FastifyRequest['headers']) {
+  return readTraceContext(headers[TRACE_HEADERS.parent], headers[TRACE_HEADERS.state]);
+}
+
+/** `app` has to give bodies as Buffers, of whatever media type. */
+export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): void {
+  addReadingRoutes(app, options);
+  addChangingRoutes(app, options);
+}
+
+/** @throws ProblemError `method_not_allowed` */
+function refuseHeadWithTtl(reply: FastifyReply): never {
+  reply.header('allow', 'GET');
+  const detail = 'HEAD has no effect, and ttl has one; send GET to set the ttl.';
+  throw new ProblemError('method_not_allowed', detail);
+}
+
+function addReadingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): void {
+  app.get<JobRoute>(
+    routes.status(':endpoint', ':job'),
+    { config: { access: 'jobs:read' } },
+    async (request, reply) => {
+      const key = readJobKey(request.params);
+      if (request.method === 'HEAD' && request.query['ttl'] !== undefined) refuseHeadWithTtl(reply);
+      await setTtl(queue, request);
+      return sendRecord(reply, { queue, key, show: ({ pieces }) => pieces });
+    },
+  );
+
+  app.get<EndpointRoute>(
+    routes.health(':endpoint'),
+    { config: { access: 'jobs:read' } },
+    async (request, reply) => sendJson(reply, await queue.health(request.params.endpoint)),
+  );
+
+  app.get<EndpointRoute>(
+    routes.jobs(':endpoint'),
+    { config: { access: 'jobs:read' } },
+    async (request, reply) => {
+      const { jobs, next } = await queue.jobs.list({
+        endpointId: request.params.endpoint,
+        status: readStatus(request.query),
+        ...readPage(request),
+      });
+      return sendJson(reply, { jobs, ...describeNext(next) });
+    },
+  );
+
+  app.get<JobRoute>(
+    routes.logs(':endpoint', ':job'),
+    { config: { access: 'jobs:read' } },
+    async (request, reply) => {
+      const range = { min: 0, max: Number.MAX_SAFE_INTEGER };
+      const after = readInteger(request.query, 'after', range) ?? 0;
+      const log = await queue.jobs.log(readJobKey(request.params), after);
+      reply.header(STREAM_HEADERS.next, log.next).header(STREAM_HEADERS.status, log.status);
+      // Not a part of the log: `after` never counts it.
+      const note = log.dropped > 0 ? [describeDropped(log.dropped)] : [];
+      return sendBytes(reply, { mediaType: 'application/x-ndjson', pieces: [log.lines, ...note] });
+    },
+  );
+}
+
+function addChangingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): void {
+  const options = { bodyLimit: NO_BODY_BYTES, config: { access: 'jobs:write' } } as const;
+
+  app.post<JobRoute>(routes.cancel(':endpoint', ':job'), options, async (request, reply) => {
+    checkNoBody(request.body);
+    return sendJson(reply, await queue.jobs.cancel(readJobKey(request.params)));
+  });
+
+  app.post<JobRoute>(routes.retry(':endpoint', ':job'), options, async (request, reply) => {
+    checkNoBody(request.body);
+    return sendJson(reply, await queue.jobs.retry(readJobKey(request.params)));
+  });
+
+  app.post<EndpointRoute>(routes.purgeQueue(':endpoint'), options, async (request, reply) => {
+    checkNoBody(request.body);
+    const removed = await queue.jobs.purge(request.params.endpoint);
+    return sendJson(reply, { removed, status: 'completed' });
+  });
+}
+
+export function sendJson(reply: FastifyReply, value: object): Promise<FastifyReply> {
+  return sendBytes(reply, {
+    mediaType: JSON_MEDIA_TYPE,
+    pieces: [Buffer.from(JSON.stringify(value))],
+  });
+}
+
+/** Of a call that may bring a new time to live with it. */
+export async function setTtl(
+  queue: Queue,
+  { holder, params, query }: FastifyRequest<JobRoute>,
+  range: IntegerRange = LIMITS.ttlMs,
+): Promise<void> {
+  const ttlMs = readInteger(query, 'ttl', range);
+  if (ttlMs === undefined) return;
+  requireScope(holder, 'jobs:write', params.endpoint);
+  await queue.jobs.setTtl(readJobKey(params), ttlMs);
+}
+
+export interface JobKey {
+  endpointId: string;
+  id: string;
+}
+
+export function readJobKey({ endpoint, job }: JobRoute['Params']): JobKey {
+  return { endpointId: endpoint, id: job };
+}
+
+/** A line like the others, of level warn. */
+function describeDropped(dropped: number): Buffer {
+  const msg = `${dropped} lines were left out: the log came too fast or grew too large`;
+  return Buffer.from(`${JSON.stringify({ level: 40, msg, dropped })}\n`);
+}

@@ -1,0 +1,181 @@
+// What the platform tells Prometheus: counts read from the store when asked, durations as they come.
+import { Counter, collectDefaultMetrics, Gauge, Histogram, type Registry } from 'prom-client';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import { type Queue, StoreUnavailableError } from '../../queue/queue.ts';
+import { registerStoreMetrics } from './store-metrics.ts';
+import type { StoreStatus } from './store-status.ts';
+
+export interface MetricsOptions {
+  /** Serves one server: names are registered in it once. */
+  registry: Registry;
+  queue: Queue;
+  endpoints: Endpoints;
+  store: StoreStatus;
+  version: string;
+}
+
+/** One answered request; `route` is the pattern, not the path, so that there are only so many. */
+export interface AnsweredRequest {
+  method: string;
+  route: string;
+  status: number;
+  durationMs: number;
+}
+
+export interface Metrics {
+  note(answered: AnsweredRequest): void;
+  /** A worker process of the endpoint died. */
+  noteCrash(endpoint: string): void;
+  /** In the text form of Prometheus. */
+  collect(): Promise<string>;
+}
+
+/** Long polls last as long as they are asked to: the buckets reach beyond their 20 s. */
+const DURATION_BUCKETS_S = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 90];
+
+export function createMetrics(options: MetricsOptions): Metrics {
+  const { registry, version } = options;
+  if (!registry.getSingleMetric('process_cpu_seconds_total')) {
+    collectDefaultMetrics({ register: registry });
+  }
+  new Gauge({
+    name: 'millrace_build_info',
+    help: 'The version that runs, as a label of a constant 1.',
+    labelNames: ['version'],
+    registers: [registry],
+  }).set({ version }, 1);
+  const refresh = registerEndpointMetrics(options);
+  const refreshWebhooks = registerWebhookMetrics(options);
+  const refreshStore = registerStoreMetrics(registry, options.store);
+  const crashes = new Counter({
+    name: 'millrace_worker_crashes_total',
+    help: 'Worker processes that their supervisor saw die, or could not start.',
+    labelNames: ['endpoint'],
+    registers: [registry],
+  });
+  return {
+    note: registerDurations(registry),
+    noteCrash: (endpoint) => crashes.inc({ endpoint }),
+    async collect() {
+      // A store that cannot be read is what somebody looks here for: the rest is still told.
+      await refresh().catch(overlookStore);
+      await refreshWebhooks().catch(overlookStore);
+      await refreshStore();
+      return registry.metrics();
+    },
+  };
+}
+
+/** The store counts and logs its failures itself. */
+function overlookStore(error: unknown): void {
+  if (!(error instanceof StoreUnavailableError)) throw error;
+}
+
+/** The returned function sets them all from what the store and the queue say now. */
+function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions) {
+  const registers = [registry];
+  const jobs = new Gauge({
+    name: 'millrace_jobs',
+    help: 'Jobs that have not ended, by their status.',
+    labelNames: ['endpoint', 'status'],
+    registers,
+  });
+  const depth = new Gauge({
+    name: 'millrace_queue_depth',
+    help: 'Jobs that wait, delayed ones included.',
+    labelNames: ['endpoint'],
+    registers,
+  });
+  const ended = new Counter({
+    name: 'millrace_jobs_ended_total',
+    help: 'Jobs that ended, by their status, since the endpoint was made.',
+    labelNames: ['endpoint', 'status'],
+    registers,
+  });
+  const retried = new Counter({
+    name: 'millrace_jobs_retried_total',
+    help: 'Automatic and asked-for retries since the endpoint was made.',
+    labelNames: ['endpoint'],
+    registers,
+  });
+  const workers = new Gauge({
+    name: 'millrace_workers',
+    help: 'Live workers: running with a job, idle without.',
+    labelNames: ['endpoint', 'state'],
+    registers,
+  });
+
+  return async () => {
+    const stored = await endpoints.list();
+    const healths = await Promise.all(stored.map(({ id }) => queue.health(id)));
+    // From here on without a pause: a second scrape must not add to half-set counters.
+    for (const metric of [jobs, depth, ended, retried, workers]) metric.reset();
+    for (const [index, counts] of stored.entries()) {
+      const endpoint = counts.id;
+      jobs.set({ endpoint, status: 'IN_QUEUE' }, counts.inQueue);
+      jobs.set({ endpoint, status: 'IN_PROGRESS' }, counts.inProgress);
+      depth.set({ endpoint }, counts.inQueue);
+      ended.inc({ endpoint, status: 'COMPLETED' }, counts.completed);
+      ended.inc({ endpoint, status: 'FAILED' }, counts.failed);
+      ended.inc({ endpoint, status: 'CANCELLED' }, counts.cancelled);
+      ended.inc({ endpoint, status: 'TIMED_OUT' }, counts.timedOut);
+      retried.inc({ endpoint }, counts.retried);
+      workers.set({ endpoint, state: 'idle' }, healths[index]?.workers.idle ?? 0);
+      workers.set({ endpoint, state: 'running' }, healths[index]?.workers.running ?? 0);
+    }
+  };
+}
+
+function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
+  const registers = [registry];
+  const tries = new Counter({
+    name: 'millrace_webhook_tries_total',
+    help: 'Tries to deliver a webhook, by how they ended, since the start.',
+    labelNames: ['endpoint', 'result'],
+    registers,
+  });
+  const givenUp = new Counter({
+    name: 'millrace_webhooks_given_up_total',
+    help: 'Webhooks that were never received, since the start.',
+    labelNames: ['endpoint'],
+    registers,
+  });
+  const waiting = new Gauge({
+    name: 'millrace_webhooks_waiting',
+    help: 'Webhooks that are not received yet.',
+    labelNames: ['endpoint'],
+    registers,
+  });
+
+  return async () => {
+    const all = await queue.webhookCounts();
+    for (const metric of [tries, givenUp, waiting]) metric.reset();
+    for (const [endpoint, { counts, waiting: left }] of all) {
+      const { given_up: lost = 0, ...results } = counts;
+      for (const [result, count] of Object.entries(results)) tries.inc({ endpoint, result }, count);
+      givenUp.inc({ endpoint }, lost);
+      waiting.set({ endpoint }, left);
+    }
+  };
+}
+
+function registerDurations(registry: Registry): Metrics['note'] {
+  const durations = new Histogram({
+    name: 'millrace_http_request_duration_seconds',
+    help: 'From the request to the end of its answer; worker takes and renewals wait on purpose.',
+    labelNames: ['method', 'route', 'status'],
+    buckets: DURATION_BUCKETS_S,
+    registers: [registry],
+  });
+  // Looking a set of labels up in the histogram costs ten times as much as this.
+  const known = new Map<string, { observe(seconds: number): void }>();
+  return ({ durationMs, method, route, status }) => {
+    const name = `${method} ${route} ${status}`;
+    let series = known.get(name);
+    if (!series) {
+      series = durations.labels(method, route, String(status));
+      known.set(name, series);
+    }
+    series.observe(durationMs / 1_000);
+  };
+}

@@ -1,0 +1,78 @@
+// GET /stream: a job's chunks as a JSON array a call, or as server-sent events (sse.ts).
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import Negotiator from 'negotiator';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { Queue } from '../../queue/queue.ts';
+import type { Position, StreamPage } from '../../queue/streams.ts';
+import { LIMITS } from '../../wire/job.ts';
+import { routes, STREAM_HEADERS } from '../../wire/routes.ts';
+import { JSON_MEDIA_TYPE, joinAsArray } from '../http/byte-reply.ts';
+import { abortWhenGone } from '../http/problem-reply.ts';
+import { readInteger, refuseParameter } from '../http/query.ts';
+import { EVENTS_MEDIA_TYPE, sendEvents } from '../http/sse.ts';
+import { sendAfter, sendNext } from '../stream-answers.ts';
+import { type JobRoute, readJobKey } from './job-routes.ts';
+import type { StreamCursors } from './stream-cursors.ts';
+
+/** Before the first chunk of whatever attempt is the current one. */
+const START: Position = { attempt: 0, n: -1 };
+
+export interface StreamRoutesOptions {
+  queue: Queue;
+  cursors: StreamCursors;
+  clock: Clock;
+  log: Log;
+}
+
+export function addStreamRoutes(app: FastifyInstance, options: StreamRoutesOptions): void {
+  const { clock, cursors, log, queue } = options;
+
+  app.get<JobRoute>(
+    routes.stream(':endpoint', ':job'),
+    { config: { access: 'jobs:read', endsWithKey: true } },
+    async (request, reply) => {
+      const key = readJobKey(request.params);
+      const after = readPosition(request.query['after'], 'after');
+      const signal = abortWhenGone(reply.raw);
+      const range = LIMITS.streamWaitMs;
+      const waitMs = readInteger(request.query, 'wait', range) ?? range.default;
+      if (wantsEvents(request)) {
+        // EventSource sends the id with every further call, to the URL that it was opened with.
+        const lastId = readPosition(request.headers['last-event-id'], 'Last-Event-ID');
+        const from = lastId ?? after ?? START;
+        return sendEvents(reply, { queue, log, key, from, signal });
+      }
+      const show = (page: StreamPage) => showPage(reply, page);
+      const reading = { queue, cursors, clock, show, ...key, waitMs, signal };
+      return after ? sendAfter(reply, after, reading) : sendNext(reply, reading);
+    },
+  );
+}
+
+function showPage(reply: FastifyReply, page: StreamPage): Uint8Array[] {
+  reply.header(STREAM_HEADERS.next, formatPosition(page.position));
+  reply.header(STREAM_HEADERS.status, page.status);
+  if (page.reset) reply.header(STREAM_HEADERS.reset, 'true');
+  return joinAsArray(page.chunks);
+}
+
+/** JSON where the client has no preference, or accepts neither. */
+function wantsEvents({ raw }: FastifyRequest<JobRoute>): boolean {
+  const mediaTypes = [JSON_MEDIA_TYPE, EVENTS_MEDIA_TYPE];
+  return new Negotiator(raw).mediaType(mediaTypes) === EVENTS_MEDIA_TYPE;
+}
+
+/** `0` where nothing was given yet: the start, of whatever attempt is then the current one. */
+export function formatPosition({ attempt, n }: Position): string {
+  return n < 0 ? '0' : `${attempt}.${n}`;
+}
+
+/** Undefined when it is not there. @throws ProblemError `invalid` */
+function readPosition(text: string | string[] | undefined, name: string): Position | undefined {
+  if (text === undefined) return undefined;
+  if (text === '0') return START;
+  const [, attempt, n] = /^([1-9]\d{0,8})\.(\d{1,9})$/.exec(String(text)) ?? [];
+  if (attempt !== undefined && n !== undefined) return { attempt: Number(attempt), n: Number(n) };
+  throw refuseParameter(name, 'must be 0 or <attempt>.<number of a chunk>, like 1.41');
+}

@@ -1,0 +1,74 @@
+// Routes about the platform itself: is it alive, is it ready, how is it doing.
+import type { FastifyInstance } from 'fastify';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { requireOwner } from '../http/auth.ts';
+import { sendBytes } from '../http/byte-reply.ts';
+import { sendJson } from './job-routes.ts';
+import type { Metrics } from './metrics.ts';
+import type { StoreStatus } from './store-status.ts';
+
+const METRICS_MEDIA_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+const NOT_READY_RETRY_MS = 1_000;
+
+export interface SystemRoutesOptions {
+  endpoints: Endpoints;
+  metrics: Metrics;
+  version: string;
+  isReady: () => boolean;
+  store: StoreStatus;
+}
+
+/**
+ * `/healthz` and `/readyz` are open. `/metrics` names the endpoints of all users and their load: it
+ * wants `jobs:read` for all endpoints, of the platform's owner, and no key where client calls want none.
+ */
+export function addSystemRoutes(app: FastifyInstance, options: SystemRoutesOptions): void {
+  const { endpoints, isReady, metrics, store, version } = options;
+
+  app.route({
+    method: ['GET', 'HEAD'],
+    url: '/healthz',
+    config: { access: 'open' },
+    handler: async (_request, reply) => sendJson(reply, { status: 'ok', version }),
+  });
+
+  app.route({
+    method: ['GET', 'HEAD'],
+    url: '/readyz',
+    config: { access: 'open' },
+    handler: async (_request, reply) => {
+      if (!isReady()) {
+        throw new ProblemError('unavailable', 'the platform is starting', {
+          retryAfterMs: NOT_READY_RETRY_MS,
+        });
+      }
+      await readStore(endpoints);
+      const fault = await store.findFault();
+      if (fault !== undefined) {
+        throw new ProblemError('unavailable', fault, { retryAfterMs: NOT_READY_RETRY_MS });
+      }
+      const { warnings } = store;
+      const attention = warnings.length > 0 && { warnings };
+      return sendJson(reply, { status: 'ready', version, ...attention });
+    },
+  });
+
+  app.get('/metrics', { config: { access: 'jobs:read' } }, async ({ holder }, reply) => {
+    requireOwner(holder);
+    const pieces = [Buffer.from(await metrics.collect())];
+    return sendBytes(reply, { mediaType: METRICS_MEDIA_TYPE, pieces });
+  });
+}
+
+/** Whatever the store says for a reason, it is not ready. */
+async function readStore(endpoints: Endpoints): Promise<void> {
+  try {
+    await endpoints.list();
+  } catch (cause) {
+    throw new ProblemError('unavailable', 'the store does not answer', {
+      retryAfterMs: NOT_READY_RETRY_MS,
+      cause,
+    });
+  }
+}

@@ -1,0 +1,159 @@
+// The worker's five verbs over HTTP, on whatever implements them; it maps and carries, no more.
+import type { FastifyInstance } from 'fastify';
+import { describeIssues } from '../../wire/issues.ts';
+import {
+  decodeFrames,
+  encodeFrames,
+  FRAMES_MEDIA_TYPE,
+  type Frame,
+  FrameBoundError,
+  FrameError,
+} from '../../wire/link/frames.ts';
+import type {
+  Lease,
+  Report,
+  WorkerBye,
+  WorkerIdentity,
+  WorkerLink,
+} from '../../wire/link/worker-link.ts';
+import {
+  renewRequest,
+  reportHeader,
+  takeRequest,
+  workerBye,
+  workerHello,
+  workerIdentity,
+} from '../../wire/link/worker-link-schemas.ts';
+import { countValues, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bounds.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { routes, WORKER_HEADERS } from '../../wire/routes.ts';
+import { check, parseJson } from '../http/body.ts';
+import { sendLoaded } from '../http/byte-reply.ts';
+import { abortWhenGone } from '../http/problem-reply.ts';
+import { type EndpointRoute, sendJson } from './job-routes.ts';
+import type { WorkerAllowance } from './worker-allowance.ts';
+
+/** A worker with a thousand leases names them all. */
+const VERB_BODY_BYTES = 4 * 1_048_576;
+/** An output of 20 MB travels with what else the worker has gathered meanwhile. */
+const REPORT_BODY_BYTES = 64 * 1_048_576;
+
+const NO_BYTES = Buffer.alloc(0);
+
+export interface WorkerRoutesOptions {
+  /** Undefined if there is no such endpoint. */
+  linkTo: (endpointId: string) => WorkerLink | undefined;
+  /** A supervisor saw a worker die, or one that could not be started. */
+  noteCrash: (endpointId: string, bye: WorkerBye) => void;
+  /** Default: workers may call as often, and under as many ids, as they like. */
+  allowance?: WorkerAllowance | undefined;
+}
+
+/** `app` has to give bodies as Buffers, of no other media type than application/json. */
+export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesOptions): void {
+  const route = { bodyLimit: VERB_BODY_BYTES, config: { access: 'worker' } } as const;
+
+  app.post<EndpointRoute>(routes.worker(':endpoint', 'hello'), route, async (request, reply) => {
+    const hello = check(parseVerb(request.body), workerHello);
+    const { holder, params } = request;
+    if (holder) options.allowance?.admitId(holder.keyId, params.endpoint, hello.workerId);
+    return sendJson(reply, await requireLink(options, request.params).hello(hello));
+  });
+
+  app.post<EndpointRoute>(routes.worker(':endpoint', 'take'), route, async (request, reply) => {
+    const take = check(parseVerb(request.body), takeRequest);
+    const link = requireLink(options, request.params);
+    const gone = abortWhenGone(reply.raw);
+    let leases: Lease[] | undefined = await link.take(take, gone);
+    if (leases.length === 0) return reply.code(204).send();
+    const load = async () => {
+      // Repeated, a take gives the same leases: while the answer waits for its budget none is kept.
+      const given = leases ?? (await link.take(take, gone));
+      leases = undefined;
+      const frames = given.map(({ input, ...header }) => ({ header, body: input }));
+      return { mediaType: FRAMES_MEDIA_TYPE, pieces: encodeFrames(frames) };
+    };
+    return sendLoaded(reply, { load });
+  });
+
+  app.post<EndpointRoute>(routes.worker(':endpoint', 'renew'), route, async (request, reply) => {
+    const renew = check(parseVerb(request.body), renewRequest);
+    const link = requireLink(options, request.params);
+    return sendJson(reply, await link.renew(renew, abortWhenGone(reply.raw)));
+  });
+
+  app.post<EndpointRoute>(routes.worker(':endpoint', 'bye'), route, async (request, reply) => {
+    const bye = check(parseVerb(request.body), workerBye);
+    await requireLink(options, request.params).bye(bye);
+    if (bye.reason === 'crashed') options.noteCrash(request.params.endpoint, bye);
+    return reply.code(204).send();
+  });
+}
+
+/** `app` has to give bodies as Buffers, of no other media type than that of frames. */
+export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOptions): void {
+  app.post<EndpointRoute>(
+    routes.worker(':endpoint', 'report'),
+    { bodyLimit: REPORT_BODY_BYTES, config: { access: 'worker' } },
+    async (request, reply) => {
+      const caller = readCaller(request.headers);
+      const reports = readReports(request.body ?? NO_BYTES);
+      const link = requireLink(options, request.params);
+      return sendJson(reply, await link.report({ ...caller, reports }));
+    },
+  );
+}
+
+/** @throws ProblemError `malformed`, `invalid` for a message that is beyond what any verb needs */
+function parseVerb(body: Buffer | undefined): unknown {
+  const json = body ?? NO_BYTES;
+  if (countValues(json, MAX_VALUES + 1) > MAX_VALUES) {
+    throw new ProblemError('invalid', `the message has more than ${MAX_VALUES} values`);
+  }
+  return parseJson(json);
+}
+
+function requireLink(
+  { linkTo }: WorkerRoutesOptions,
+  { endpoint }: EndpointRoute['Params'],
+): WorkerLink {
+  const link = linkTo(endpoint);
+  if (link) return link;
+  throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
+}
+
+/** @throws ProblemError `invalid` */
+function readCaller(
+  headers: Readonly<Record<string, string | string[] | undefined>>,
+): WorkerIdentity {
+  const incarnation = headers[WORKER_HEADERS.incarnation.toLowerCase()];
+  const checked = workerIdentity.safeParse({
+    workerId: headers[WORKER_HEADERS.worker.toLowerCase()],
+    incarnation: /^\d{1,16}$/.test(String(incarnation)) ? Number(incarnation) : undefined,
+  });
+  if (checked.success) return checked.data;
+  const names = `${WORKER_HEADERS.worker} and ${WORKER_HEADERS.incarnation}`;
+  throw new ProblemError('invalid', `the headers ${names} have to say who reports`, {
+    errors: describeIssues(checked.error, 'headers'),
+  });
+}
+
+/** @throws ProblemError `malformed`, `invalid` naming the report */
+function readReports(body: Buffer): Report[] {
+  return decode(body).map(({ header, body: payload }, index) => {
+    const checked = reportHeader.safeParse(header);
+    if (checked.success) return { ...checked.data, body: payload };
+    const errors = describeIssues(checked.error, 'header').map((e) => `reports[${index}].${e}`);
+    throw new ProblemError('invalid', `a report is not as it has to be: ${errors[0]}`, { errors });
+  });
+}
+
+function decode(body: Buffer): Frame[] {
+  try {
+    return decodeFrames(body, { frames: MAX_REPORTS, values: MAX_VALUES });
+  } catch (error) {
+    if (error instanceof FrameBoundError) throw new ProblemError('invalid', error.message);
+    if (!(error instanceof FrameError)) throw error;
+    throw new ProblemError('malformed', error.message, { cause: error });
+  }
+}

@@ -1,0 +1,182 @@
+// The operations of an endpoint as clients of RunPod's API call them and read the answers. The queue
+// behind them, and its jobs, are the same as below the service's own paths.
+import type { FastifyInstance, FastifyRequest, HTTPMethods } from 'fastify';
+import type { Clock } from '../../base/clock.ts';
+import type { Queue } from '../../queue/queue.ts';
+import type { StreamPage } from '../../queue/streams.ts';
+import { isTerminal, LIMITS } from '../../wire/job.ts';
+import { RUNPOD_BASE, routes } from '../../wire/routes.ts';
+import { forgetBody } from '../http/body-reader.ts';
+import type { HttpBounds } from '../http/bounds.ts';
+import { joinAsArray } from '../http/byte-reply.ts';
+import { abortWhenGone } from '../http/problem-reply.ts';
+import { readInteger } from '../http/query.ts';
+import { readUser } from '../http/resource-requests.ts';
+import {
+  type EndpointRoute,
+  type JobRoute,
+  NO_BODY_BYTES,
+  readJobKey,
+  readTrace,
+  sendEnd,
+  sendJson,
+  sendRecord,
+  setTtl,
+} from '../routes/job-routes.ts';
+import type { StreamCursors } from '../routes/stream-cursors.ts';
+import { sendNext } from '../stream-answers.ts';
+import { readRunpodSubmission } from './submission.ts';
+
+/** runpod-python gives up on a stream request after 10 s: the answer has to be there before, ms. */
+const STREAM_WAIT_MS = 8_000;
+
+/** RunPod documents `?ttl=6000`, below the least that its `policy.ttl` may be. */
+const STATUS_TTL_MS = { min: 1_000, max: LIMITS.ttlMs.max };
+
+export interface RunpodClientRoutesOptions {
+  queue: Queue;
+  cursors: StreamCursors;
+  clock: Clock;
+  bounds: Pick<HttpBounds, 'maxBesideInputBytes'>;
+}
+
+/** `app` has to give bodies as Buffers, of whatever media type, and errors in the form of that API. */
+export function addRunpodClientRoutes(
+  app: FastifyInstance,
+  options: RunpodClientRoutesOptions,
+): void {
+  addSubmitting(app, options);
+  addReading(app, options);
+  addChanging(app, options);
+}
+
+function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions): void {
+  const { queue } = options;
+  app.post<EndpointRoute>(
+    place(routes.run),
+    { bodyLimit: LIMITS.runBodyBytes, config: { access: 'jobs:write' } },
+    async (request, reply) => {
+      const { id, status } = await submit(options, request, 'run');
+      return sendJson(reply, { id, status });
+    },
+  );
+
+  app.post<EndpointRoute>(
+    place(routes.runsync),
+    { bodyLimit: LIMITS.runsyncBodyBytes, config: { access: 'jobs:write' } },
+    async (request, reply) => {
+      const waitMs = readWait(request) ?? LIMITS.waitMs.default;
+      const { id } = await submit(options, request, 'runsync');
+      forgetBody(request);
+      const key = { endpointId: request.params.endpoint, id };
+      return sendEnd(reply, { queue, key, waitMs, show: ({ runpodPieces }) => runpodPieces });
+    },
+  );
+}
+
+async function submit(
+  { bounds, queue }: RunpodClientRoutesOptions,
+  call: FastifyRequest<EndpointRoute>,
+  mode: 'run' | 'runsync',
+) {
+  const { body = Buffer.alloc(0), headers, params } = call;
+  const submission = await readRunpodSubmission(body, { owner: readUser(call), ...bounds });
+  return queue.submissions.submit({
+    ...submission,
+    endpointId: params.endpoint,
+    mode,
+    idempotency: undefined,
+    trace: readTrace(headers),
+    api: 'runpod',
+  });
+}
+
+function addReading(
+  app: FastifyInstance,
+  { clock, cursors, queue }: RunpodClientRoutesOptions,
+): void {
+  // Some of their clients ask with GET, others with POST and a body that says nothing.
+  const method: HTTPMethods[] = ['GET', 'POST'];
+  const config = { access: 'jobs:read' } as const;
+  const options = { method, bodyLimit: NO_BODY_BYTES, config };
+
+  app.route<JobRoute>({
+    ...options,
+    url: place(routes.status),
+    handler: async (request, reply) => {
+      await setTtl(queue, request, STATUS_TTL_MS);
+      const key = readJobKey(request.params);
+      return sendRecord(reply, { queue, key, show: ({ runpodPieces }) => runpodPieces });
+    },
+  });
+
+  app.route<JobRoute>({
+    ...options,
+    url: place((endpoint, job) => `/v2/${endpoint}/status-sync/${job}`),
+    handler: async (request, reply) => {
+      const waitMs = readWait(request) ?? LIMITS.waitMs.default;
+      const key = readJobKey(request.params);
+      return sendEnd(reply, { queue, key, waitMs, show: ({ runpodPieces }) => runpodPieces });
+    },
+  });
+
+  app.route<JobRoute>({
+    ...options,
+    config: { ...options.config, endsWithKey: true },
+    url: place(routes.stream),
+    handler: async (request, reply) => {
+      return sendNext(reply, {
+        ...{ queue, cursors, clock, show: encodePage },
+        ...readJobKey(request.params),
+        waitMs: readWait(request) ?? STREAM_WAIT_MS,
+        signal: abortWhenGone(reply.raw),
+      });
+    },
+  });
+
+  app.get<EndpointRoute>(
+    place(routes.health),
+    { config: { access: 'jobs:read' } },
+    async (request, reply) => sendJson(reply, await readHealth(queue, request.params.endpoint)),
+  );
+}
+
+/** What bodies hold, if they come at all, is left unread: typed clients send what they have. */
+function addChanging(app: FastifyInstance, { queue }: RunpodClientRoutesOptions): void {
+  const options = { bodyLimit: NO_BODY_BYTES, config: { access: 'jobs:write' } } as const;
+
+  app.post<JobRoute>(place(routes.cancel), options, async (request, reply) =>
+    sendJson(reply, await queue.jobs.cancel(readJobKey(request.params))),
+  );
+
+  app.post<JobRoute>(place(routes.retry), options, async (request, reply) =>
+    sendJson(reply, await queue.jobs.retry(readJobKey(request.params))),
+  );
+
+  app.post<EndpointRoute>(place(routes.purgeQueue), options, async (request, reply) => {
+    const removed = await queue.jobs.purge(request.params.endpoint);
+    return sendJson(reply, { removed, status: 'completed' });
+  });
+}
+
+function place(path: (endpoint: string, job: string) => string): string {
+  return `${RUNPOD_BASE}${path(':endpoint', ':job')}`;
+}
+
+function readWait({ query }: FastifyRequest<EndpointRoute>): number | undefined {
+  return readInteger(query, 'wait', LIMITS.waitMs);
+}
+
+/** Some clients stop at the first final status, whatever is left behind that answer. */
+function encodePage({ chunks, complete, status }: StreamPage): Uint8Array[] {
+  const shown = isTerminal(status) && !complete ? 'IN_PROGRESS' : status;
+  return [Buffer.from(`{"status":"${shown}","stream":`), ...joinAsArray(chunks), Buffer.from('}')];
+}
+
+/** `ready` are the idle ones. Of a worker that is starting, held back or ill the queue knows nothing. */
+async function readHealth(queue: Queue, endpointId: string): Promise<object> {
+  const { jobs, workers } = await queue.health(endpointId);
+  const { idle, running } = workers;
+  const others = { initializing: 0, throttled: 0, unhealthy: 0 };
+  return { jobs, workers: { idle, ready: idle, running, ...others } };
+}

@@ -1,0 +1,141 @@
+// The attempts that one RunPod worker has, by the names under which it knows them, what it has to stop
+// among them, and the ends that it does not report itself. Whether it is there at all is its seat's business.
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { AttemptError } from '../../wire/job.ts';
+import type { LeaseRef, RenewReply } from '../../wire/link/worker-link.ts';
+import { HeldLease, type HeldLeaseOptions, type Saying } from './lease.ts';
+import type { SeatLink } from './seat-link.ts';
+import { StopList } from './stops.ts';
+
+/** A lease lasts so many pings of its worker, and a job that so many do not name is not there. */
+export const PINGS_TO_LOSE = 3;
+/** What was handed over and never heard of within this time never arrived, ms. */
+const HANDOVER_MS = 1_000;
+
+export interface HeldLeasesOptions {
+  workerId: string;
+  link: SeatLink;
+  clock: Clock;
+  log: Log;
+}
+
+export class HeldLeases {
+  readonly stops: StopList;
+  readonly #options: HeldLeasesOptions;
+  readonly #held = new Map<string, HeldLease>();
+
+  constructor(options: HeldLeasesOptions) {
+    this.#options = options;
+    this.stops = new StopList(options.clock);
+  }
+
+  get size(): number {
+    return this.#held.size;
+  }
+
+  get refs(): LeaseRef[] {
+    return [...this.#held.values()].map(({ ref }) => ref);
+  }
+
+  /** Those that have yielded something. */
+  get streaming(): HeldLease[] {
+    return [...this.#held.values()].filter(({ isStreaming }) => isStreaming);
+  }
+
+  get(name: string): HeldLease | undefined {
+    return this.#held.get(name);
+  }
+
+  /** The one that is there already, if it is. */
+  add(lease: HeldLeaseOptions['lease']): HeldLease {
+    const { clock, link } = this.#options;
+    const held = new HeldLease({ lease, link, now: clock.now });
+    const known = this.#held.get(held.name);
+    if (known) return known;
+    this.#held.set(held.name, held);
+    const leftMs = Math.max(0, lease.startedAt + lease.executionTimeoutMs - clock.now());
+    held.cancelTimeout = clock.after(leftMs, () => void this.#timeOut(held, lease));
+    return held;
+  }
+
+  /** What the worker reports of an attempt. @throws LinkError, and what the queue throws */
+  async report(held: HeldLease, saying: Saying, { isWorn = false } = {}) {
+    held.noteKnown();
+    const answer = await held.say(saying, { isWorn });
+    const goesOn = saying.kind === 'chunks' || saying.kind === 'progress';
+    if (!goesOn || answer === 'superseded' || answer === 'gone') this.#letGo(held);
+    return answer;
+  }
+
+  /** A ping has named all the attempts that the worker has. */
+  async noteNamed(names: ReadonlySet<string>): Promise<void> {
+    for (const held of [...this.#held.values()]) {
+      if (names.has(held.name)) held.noteKnown();
+      else held.missedPings += 1;
+      if (held.missedPings < PINGS_TO_LOSE) continue;
+      await this.#lose(held, `${PINGS_TO_LOSE} of its pings do not name it`);
+    }
+  }
+
+  /** The queue has ended them: the worker has to stop what it runs of them. */
+  noteEnded(ended: RenewReply['ended']): void {
+    for (const { token, verdict } of ended) {
+      const held = [...this.#held.values()].find(({ ref }) => ref.token === token);
+      if (!held) continue;
+      this.#letGo(held);
+      this.stops.add(held.name, verdict === 'cancelled' ? held : undefined);
+    }
+  }
+
+  /** `hasRestarted`: another process asks than the one that had the jobs. */
+  async loseAll(why: string, { hasRestarted = false } = {}): Promise<void> {
+    for (const held of [...this.#held.values()]) await this.#lose(held, why, hasRestarted);
+  }
+
+  /** The worker has not received it. */
+  giveBack(held: HeldLease): Promise<void> {
+    return this.#end(held, { kind: 'released', reason: 'not_started' });
+  }
+
+  /** No timer is left to wait for. */
+  close(): void {
+    for (const held of this.#held.values()) held.cancelTimeout();
+  }
+
+  #letGo(held: HeldLease): void {
+    held.cancelTimeout();
+    if (this.#held.get(held.name) === held) this.#held.delete(held.name);
+    this.stops.remove(held);
+  }
+
+  /** A job may have ended its process at once: only one that still runs can have missed the hand-over. */
+  async #lose(held: HeldLease, why: string, hasRestarted = false): Promise<void> {
+    const { clock, workerId } = this.#options;
+    const isFresh = !held.isKnown && clock.now() - held.startedAt < HANDOVER_MS;
+    if (isFresh && !hasRestarted) return await this.giveBack(held);
+    const message = `worker ${workerId} has lost the job, or its result: ${why}`;
+    const error: AttemptError = { code: 'worker_crashed', message };
+    await this.#end(held, { kind: 'failed', error, retry: 'default' });
+  }
+
+  /** These workers know of no timeout. */
+  async #timeOut(held: HeldLease, { executionTimeoutMs }: { executionTimeoutMs: number }) {
+    const message = `the job ran longer than its execution timeout of ${executionTimeoutMs} ms`;
+    const error: AttemptError = { code: 'execution_timeout', message };
+    const executionMs = Math.max(executionTimeoutMs, this.#options.clock.now() - held.startedAt);
+    const outcome = { kind: 'timed_out', executionMs, error, stopped: 'signal' } as const;
+    await this.#end(held, { kind: 'outcome', outcome });
+    this.stops.add(held.name);
+  }
+
+  /** Nobody waits for this report: where it fails the lease runs out instead. */
+  async #end(held: HeldLease, saying: Saying): Promise<void> {
+    this.#letGo(held);
+    try {
+      await held.say(saying);
+    } catch (error) {
+      this.#options.log.warn({ err: error, job: held.ref.jobId }, 'an end was not reported');
+    }
+  }
+}

@@ -1,0 +1,37 @@
+// The last seconds of a platform that is asked to stop. A runpod-python worker drops a chunk that it cannot
+// deliver, but sends one that was answered 503 again, 2 s later: chunks wait here for that answer, so that
+// their workers send nothing while there is no platform.
+import { type Clock, sleep } from '../../base/clock.ts';
+import { LinkError } from '../../wire/link/worker-link.ts';
+import type { HeldLease } from './lease.ts';
+
+/** A worker that has yielded before gets so long to send its next chunk, ms. */
+const PARK_MS = 2_000;
+const LOOK_MS = 20;
+
+export class Parking {
+  readonly #clock: Clock;
+  readonly #held = new Set<HeldLease>();
+  #over: PromiseWithResolvers<void> | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Resolves at once unless the platform stops. @throws LinkError `unavailable` when it goes */
+  async hold(held: HeldLease): Promise<void> {
+    if (!this.#over) return;
+    this.#held.add(held);
+    await this.#over.promise;
+    throw new LinkError('unavailable', 'the platform is stopping');
+  }
+
+  /** `listStreaming`: the attempts whose next chunk is waited for. */
+  async park(listStreaming: () => readonly HeldLease[]): Promise<void> {
+    this.#over ??= Promise.withResolvers();
+    const until = this.#clock.now() + PARK_MS;
+    const isComplete = () => listStreaming().every((held) => this.#held.has(held));
+    while (!isComplete() && this.#clock.now() < until) await sleep(this.#clock, LOOK_MS);
+    this.#over.resolve();
+  }
+}

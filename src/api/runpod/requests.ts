@@ -1,0 +1,106 @@
+// What the requests of RunPod's workers say in their URLs: read by hand, because these workers append
+// "&name=value" to their templates whether or not there is a "?" in them.
+import type { IncomingHttpHeaders } from 'node:http';
+import { MAX_JOB_ID_LENGTH } from '../../wire/link/worker-link.ts';
+import { RUNPOD_BASE } from '../../wire/routes.ts';
+
+const ENDPOINTS = `${RUNPOD_BASE}/v2/`;
+/** How often workers ping that do not say: the protocol's default, ms. */
+const DEFAULT_PING_MS = 10_000;
+const MAX_PING_MS = 600_000;
+/** As `take` has it. */
+const MAX_BATCH = 1_000;
+
+/** Of this platform's job ids: UUIDs of version 7. */
+const JOB_ID_FORM = /^(sync-)?[0-9a-f]{8}-[0-9a-f]{4}-7/;
+/** Of the one whose headers and `job_in_progress` mean what is read out of them here. */
+const KNOWN_CLIENT = /^RunPod-Python-SDK\//;
+
+export interface WorkerCall {
+  /** As the queue knows it. */
+  workerId: string;
+  /** The template was not filled in: other workers may go by the same name. */
+  isShared: boolean;
+  /** As it was handed out; undefined where the path has none. */
+  jobName: string | undefined;
+  params: URLSearchParams;
+}
+
+/** `url` is the request's, `verb` the segment before the worker's id. */
+export function readWorkerCall(url: string, verb: string): WorkerCall {
+  const marker = `/${verb}/`;
+  // An endpoint may have the name of a verb.
+  const endpointAt = url.indexOf(ENDPOINTS) + ENDPOINTS.length;
+  const rest = url.slice(url.indexOf(marker, endpointAt) + marker.length);
+  const end = rest.search(/[?&]/);
+  const path = end < 0 ? rest : rest.slice(0, end);
+  const query = end < 0 ? '' : rest.slice(end + 1).replaceAll('?', '&');
+  const [worker = '', job] = path.split('/').map(decode);
+  return {
+    workerId: toWorkerId(worker),
+    isShared: worker.includes('$'),
+    jobName: job || undefined,
+    params: new URLSearchParams(query),
+  };
+}
+
+/** How many jobs a take asks for; without a word one. */
+export function readBatchSize({ params }: WorkerCall): number {
+  const size = Number(params.get('batch_size') ?? '1');
+  return Number.isInteger(size) && size >= 1 ? Math.min(size, MAX_BATCH) : 1;
+}
+
+/** What the template that this platform hands out says; ms. */
+export function readPingMs({ params }: WorkerCall): number {
+  const every = Number(params.get('every') ?? '');
+  return Number.isInteger(every) && every >= 1 ? Math.min(every, MAX_PING_MS) : DEFAULT_PING_MS;
+}
+
+/** The jobs that a ping names. */
+export function readNamedJobs({ params }: WorkerCall): string[] {
+  return params.getAll('job_id').flatMap((ids) => ids.split(',').filter(Boolean));
+}
+
+/** What a take tells about the process that asks. */
+export interface TakeSigns {
+  /** It runs no job. */
+  isIdle: boolean;
+  /** It runs no job and has posted nothing yet: it has just started, or has never had a job. */
+  isNew: boolean;
+}
+
+/**
+ * runpod-python sets `X-Request-ID` with each chunk and result that it posts, and from then on sends it
+ * with its polls too. Proxies put ids of their own there, so only one in the form of a job's id counts.
+ */
+export function readTakeSigns({ params }: WorkerCall, headers: IncomingHttpHeaders): TakeSigns {
+  const isKnownClient = KNOWN_CLIENT.test(headers['user-agent'] ?? '');
+  const isIdle = isKnownClient && params.get('job_in_progress') === '0';
+  return { isIdle, isNew: isIdle && !JOB_ID_FORM.test(String(headers['x-request-id'] ?? '')) };
+}
+
+/** The first attempt has the id that the client holds: handlers put it into file names and logs. */
+export function nameAttempt({ attempt, jobId }: { jobId: string; attempt: number }): string {
+  return attempt === 1 ? jobId : `${jobId}-a${attempt}`;
+}
+
+/** Undefined for what this platform never handed out. */
+export function readAttemptName(name: string): { jobId: string; attempt: number } | undefined {
+  const parts = /^(.+)-a(\d{1,9})$/.exec(name);
+  const jobId = parts?.[1] ?? name;
+  if (jobId === '' || jobId.length > MAX_JOB_ID_LENGTH) return undefined;
+  return { jobId, attempt: Number(parts?.[2] ?? '1') };
+}
+
+function toWorkerId(name: string): string {
+  const plain = name.replaceAll(/[^A-Za-z0-9._-]/g, '-').replace(/^[^A-Za-z0-9]+/, '');
+  return plain.slice(0, 128) || 'unnamed';
+}
+
+function decode(segment: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch {
+    return segment;
+  }
+}

@@ -1,0 +1,213 @@
+// What the bodies of RunPod's workers mean: a chunk, progress, or how an attempt ended. Payload bytes are
+// cut out as they came. Nothing here refuses a body: these workers drop a result that is refused.
+import { isUtf8 } from 'node:buffer';
+import { runInSlices } from '../../base/slices.ts';
+import {
+  encodeJsonChunk,
+  MAX_METRICS_BYTES,
+  type Metrics,
+  RESERVED_METRICS,
+} from '../../wire/chunk/chunk.ts';
+import { type AttemptError, ERROR_CODES, LIMITS } from '../../wire/job.ts';
+import { isPlainObject } from '../../wire/json.ts';
+import { RELEASE_REASONS, type ReleaseReason } from '../../wire/link/worker-link.ts';
+import { leaveOut } from '../http/body.ts';
+import { findMember, JsonBoundError } from '../http/json-check.ts';
+
+export type WorkerWord =
+  | { kind: 'chunks'; pieces: Uint8Array[] }
+  | { kind: 'progress'; value: Uint8Array }
+  /** `output` undefined: the chunks are the output. */
+  | { kind: 'completed'; output: Uint8Array | undefined }
+  | { kind: 'failed'; error: AttemptError; retry: 'default' | 'never' }
+  /** Given back, as workers of this package say it here: the protocol has no word for that. */
+  | { kind: 'released'; reason: ReleaseReason };
+
+export interface WorkerResult {
+  word: WorkerWord;
+  /** It asks to be replaced. */
+  isWorn: boolean;
+}
+
+/** Of an error's texts, and bytes of progress: they are in the job's row, not beside it. */
+const MAX_TEXT_CHARS = 32_000;
+const MAX_PROGRESS_BYTES = 1_000_000;
+
+/** Of everything but the output, that is, errors with their tracebacks. */
+const MAX_BESIDE_OUTPUT_BYTES = 1_048_576;
+
+const NULL = Buffer.from('null');
+const EMPTY_OBJECT = Buffer.from('{}');
+
+/** `owner`: large bodies of one owner are scanned one after the other. */
+export interface ResultSource {
+  owner: string;
+  /** As the worker has it in the URL. */
+  isStream: boolean;
+}
+
+/** The body of a job-stream: one yield, as one chunk or the pieces of one. */
+export async function readYield(
+  body: Buffer,
+  { owner }: Pick<ResultSource, 'owner'>,
+): Promise<WorkerWord> {
+  const parsed = await parseResult(body, owner);
+  if (parsed instanceof Error) return refuseResult(parsed);
+  const { output = NULL, rest } = parsed;
+  return { kind: 'chunks', pieces: encodeJsonChunk(output, readMetrics(rest['metrics'])) };
+}
+
+/** The body of a job-done. */
+export async function readResult(
+  body: Buffer,
+  { isStream, owner }: ResultSource,
+): Promise<WorkerResult> {
+  const parsed = await parseResult(body, owner);
+  if (parsed instanceof Error) return { word: refuseResult(parsed), isWorn: false };
+  return { word: readWord(parsed, isStream), isWorn: parsed.rest['stopPod'] === true };
+}
+
+function readWord({ output, rest }: ParsedResult, isStream: boolean): WorkerWord {
+  const { error, status } = rest;
+  if (status === 'IN_PROGRESS') return { kind: 'progress', value: boundProgress(output ?? NULL) };
+  if (error || status === 'FAILED') return readFailure(error);
+  if (isStream && output && /^\[\s*\]$/.test(output.toString('latin1', 0, 1_000))) {
+    return { kind: 'completed', output: undefined };
+  }
+  // These workers leave the member out for a handler that returned an empty dict.
+  const bytes = output ?? EMPTY_OBJECT;
+  if (bytes.length > LIMITS.outputBytes) return refuseSize(bytes.length);
+  return { kind: 'completed', output: bytes };
+}
+
+/** Not refused: what it says is no reason to lose the job. */
+function boundProgress(value: Buffer): Buffer {
+  if (value.length <= MAX_PROGRESS_BYTES) return value;
+  const limit = MAX_PROGRESS_BYTES;
+  return Buffer.from(JSON.stringify(`progress of ${value.length} bytes, the limit is ${limit}`));
+}
+
+export function refuseSize(bytes: number): WorkerWord {
+  const limit = LIMITS.outputBytes;
+  return refuse('output_too_large', `the output is ${bytes} bytes, the limit is ${limit}`);
+}
+
+/**
+ * An end that leaves the chunks as the output, of an attempt that may have lost some of them: these workers
+ * drop a chunk that they cannot deliver. A client that has received chunks must not get them again.
+ */
+export function refuseHole({ isShown }: { isShown: boolean }): WorkerWord {
+  const message =
+    'chunks may be missing: the platform was unreachable for a while during the attempt';
+  const retry = isShown ? 'never' : 'default';
+  return { kind: 'failed', error: { code: 'output_incomplete', message }, retry };
+}
+
+/** What trying again would not change. */
+const FINAL: ReadonlySet<string> = new Set(['input_invalid', 'output_invalid', 'output_too_large']);
+
+function readFailure(error: unknown): WorkerWord {
+  const described = readError(error);
+  const errorCode = readDetails(error)?.['error_code'];
+  const reason = RELEASE_REASONS.find((known) => errorCode === `released_${known}`);
+  if (reason) return { kind: 'released', reason };
+  return {
+    kind: 'failed',
+    error: described,
+    retry: FINAL.has(described.code) ? 'never' : 'default',
+  };
+}
+
+/** An `error`: a text that holds JSON, plain text, or what the handler put there. */
+export function readError(error: unknown): AttemptError {
+  const { message, stack, type, ...rest } = describeError(error);
+  return {
+    ...rest,
+    message: cap(message),
+    ...(type !== undefined && { type: cap(type) }),
+    ...(stack !== undefined && { stack: cap(stack) }),
+  };
+}
+
+function cap(text: string): string {
+  const more = text.length - MAX_TEXT_CHARS;
+  return more <= 0 ? text : `${text.slice(0, MAX_TEXT_CHARS)}… (${more} more characters)`;
+}
+
+function describeError(error: unknown): AttemptError {
+  const text = typeof error === 'string' ? error : JSON.stringify(error ?? 'no reason was given');
+  const details = readDetails(error);
+  const raised = details?.['error_message'];
+  if (details && typeof raised === 'string') return describeRaised(details, raised);
+  // As generators fail: "handler: <message> \ntraceback: Traceback (most recent call last): …".
+  const [message = '', stack] = text.split(/\s*\ntraceback: /, 2);
+  if (stack === undefined) return { code: 'handler_error', message: text };
+  return { code: 'handler_error', message: message.replace(/^handler: /, ''), stack };
+}
+
+function readDetails(error: unknown): Record<string, unknown> | undefined {
+  const details = typeof error === 'string' ? parseObject(error) : error;
+  return isPlainObject(details) && !(details instanceof Error) ? details : undefined;
+}
+
+function describeRaised(details: Record<string, unknown>, message: string): AttemptError {
+  const { error_code: named, error_traceback: stack, error_type: type, event } = details;
+  const known = ERROR_CODES.find((code) => code === named) ?? 'handler_error';
+  const code = event === 'prestart_failed' ? 'handler_not_loaded' : known;
+  const described: AttemptError = { code, message };
+  // "<class 'RuntimeError'>"
+  if (typeof type === 'string') described.type = /^<class '(.+)'>$/.exec(type)?.[1] ?? type;
+  if (typeof stack === 'string') described.stack = stack;
+  return described;
+}
+
+function refuse(code: AttemptError['code'], message: string): WorkerWord {
+  return { kind: 'failed', error: { code, message }, retry: 'never' };
+}
+
+function refuseResult(error: Error): WorkerWord {
+  const { message } = error;
+  if (!(error instanceof JsonBoundError)) return refuse('output_invalid', message);
+  return { kind: 'failed', error: { code: 'handler_error', message }, retry: 'default' };
+}
+
+interface ParsedResult {
+  /** JSON bytes as they came. */
+  output: Buffer | undefined;
+  /** The object, with an empty value as its output. */
+  rest: Record<string, unknown>;
+}
+
+async function parseResult(body: Buffer, owner: string): Promise<ParsedResult | Error> {
+  if (!isUtf8(body)) return new Error('the result that the worker posted is not UTF-8');
+  const search = { name: 'output', maxBesideBytes: MAX_BESIDE_OUTPUT_BYTES };
+  const found = await runInSlices(owner, findMember(body, search)).catch((error: unknown) => {
+    if (error instanceof JsonBoundError) return error;
+    throw error;
+  });
+  if (found instanceof Error) return found;
+  if (!found) return new Error('what the worker sent is not JSON; NaN and Infinity are not');
+  const { value: output } = found;
+  const rest = parseObject((output ? leaveOut(body, output) : body).toString('utf8'));
+  return rest instanceof Error ? rest : { output, rest };
+}
+
+function parseObject(text: string): Record<string, unknown> | Error {
+  try {
+    const value: unknown = JSON.parse(text);
+    return isPlainObject(value) ? value : new Error('what the worker sent is no JSON object');
+  } catch {
+    return new Error('what the worker sent is not JSON; NaN and Infinity are not');
+  }
+}
+
+/** Those that are numbers; a chunk that these workers send has them only from old versions. */
+function readMetrics(given: unknown): Metrics {
+  if (!isPlainObject(given)) return {};
+  const metrics: Metrics = {};
+  for (const [name, value] of Object.entries(given)) {
+    const isReserved = RESERVED_METRICS.some((reserved) => reserved === name);
+    if (typeof value === 'number' && Number.isFinite(value) && !isReserved) metrics[name] = value;
+  }
+  return JSON.stringify(metrics).length * 3 > MAX_METRICS_BYTES ? {} : metrics;
+}

@@ -1,0 +1,81 @@
+// A seat's calls to the queue: says hello before the first, and again when the queue has forgotten it, and
+// repeats a report for as long as its worker can be made to wait for the answer.
+import { type Clock, sleep } from '../../base/clock.ts';
+import { StoreUnavailableError } from '../../queue/queue.ts';
+import {
+  LinkError,
+  type Report,
+  type ReportReply,
+  type WorkerIdentity,
+  type WorkerLink,
+  type WorkerWelcome,
+} from '../../wire/link/worker-link.ts';
+import { ProblemError } from '../../wire/problem.ts';
+
+/** These workers give a result up after three answers of 5xx: so long a report is tried here, ms. */
+const REPORT_MS = 60_000;
+const RETRY_MS = 500;
+
+export interface SeatLinkOptions {
+  link: WorkerLink;
+  identity: WorkerIdentity;
+  /** Says hello, and does what comes with it. */
+  greet: (link: WorkerLink) => Promise<WorkerWelcome>;
+  clock: Clock;
+  /** Aborts when the platform stops. */
+  closing: AbortSignal;
+}
+
+/** Its methods throw LinkError, and what the queue throws. */
+export class SeatLink {
+  readonly #options: SeatLinkOptions;
+  #opening: Promise<WorkerWelcome> | undefined;
+
+  constructor(options: SeatLinkOptions) {
+    this.#options = options;
+  }
+
+  open(): Promise<WorkerWelcome> {
+    const { greet, link } = this.#options;
+    this.#opening ??= greet(link).catch((error: unknown) => {
+      this.#opening = undefined;
+      throw error;
+    });
+    return this.#opening;
+  }
+
+  async call<T>(act: (link: WorkerLink) => Promise<T>): Promise<T> {
+    await this.open();
+    try {
+      return await act(this.#options.link);
+    } catch (error) {
+      if (!(error instanceof LinkError) || error.code !== 'unknown_worker') throw error;
+      this.#opening = undefined;
+      await this.open();
+      return await act(this.#options.link);
+    }
+  }
+
+  async report(report: Report): Promise<ReportReply> {
+    const { clock, closing, identity } = this.#options;
+    const until = clock.now() + REPORT_MS;
+    for (;;) {
+      try {
+        const request = { ...identity, reports: [report] };
+        const [reply] = await this.call((link) => link.report(request));
+        if (!reply) throw new Error(`report ${report.seq} was not answered`);
+        return reply;
+      } catch (error) {
+        if (closing.aborted || !isPassing(error) || clock.now() >= until) throw error;
+        await sleep(clock, RETRY_MS, closing);
+      }
+    }
+  }
+}
+
+/** It may be otherwise in a moment. */
+export function isPassing(error: unknown): boolean {
+  if (error instanceof LinkError || error instanceof ProblemError)
+    return error.code === 'unavailable';
+  return error instanceof StoreUnavailableError;
+}

@@ -1,0 +1,292 @@
+// Stands in the queue for one RunPod worker, which has neither tokens nor renewals: says hello, takes
+// for it, and renews its leases while it is heard of; the leases themselves are in runpod-held-leases.ts.
+// It can be thrown away at any time: what it has to know is found again by the worker's id.
+import { randomUUID } from 'node:crypto';
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { Queue } from '../../queue/queue.ts';
+import {
+  type Lease,
+  PROTOCOL_VERSION,
+  type WorkerLink,
+  type WorkerWelcome,
+} from '../../wire/link/worker-link.ts';
+import { HeldLeases, PINGS_TO_LOSE } from './held-leases.ts';
+import type { HeldLease } from './lease.ts';
+import type { TakeSigns } from './requests.ts';
+import { SeatLink } from './seat-link.ts';
+import { Wear } from './wear.ts';
+
+/** Smaller than that of any worker with a link of its own: these have no processes to tell apart. */
+export const SEAT_INCARNATION = 0;
+/** Polls of a worker that is to be replaced are answered this often, ms. */
+const WORN_POLL_MS = 1_000;
+const RETRY_MS = 500;
+
+export interface SeatOptions {
+  endpointId: string;
+  workerId: string;
+  link: WorkerLink;
+  queue: Pick<Queue, 'openLeases' | 'isClosing'>;
+  clock: Clock;
+  log: Log;
+  /** Aborts when the platform stops. */
+  closing: AbortSignal;
+  /** It has fallen silent: whoever has it lets go of it. */
+  onSilent: (seat: Seat) => void;
+}
+
+export interface SeatTake extends TakeSigns {
+  max: number;
+  /** Aborts when nobody waits for the answer any more. */
+  signal: AbortSignal;
+}
+
+export interface HandedOut {
+  lease: Lease;
+  held: HeldLease;
+}
+
+interface SilenceTerms {
+  leaseMs: number;
+  renewEveryMs: number;
+  pingMs: number;
+}
+
+/** How long after its worker's last word a lease ends: three pings, and never less than a lease. */
+function findLeaseEndMs({ leaseMs, pingMs }: SilenceTerms): number {
+  return Math.max(PINGS_TO_LOSE * pingMs, leaseMs);
+}
+
+/** The silence after which leases are renewed no more: the last renewal was up to a renewal's wait ago. */
+function findQuietMs(terms: SilenceTerms): number {
+  const { leaseMs, renewEveryMs } = terms;
+  return findLeaseEndMs(terms) - leaseMs + renewEveryMs;
+}
+
+export class Seat {
+  readonly held: HeldLeases;
+  readonly #options: SeatOptions;
+  readonly #identity;
+  readonly #wear: Wear;
+  readonly #link: SeatLink;
+  #heardAt: number;
+  #pingMs = 10_000;
+  #openPolls = 0;
+  #openTakes = 0;
+  #turn: Promise<void> = Promise.resolve();
+  #isKeeping = false;
+  #isShared = false;
+  #ending = new AbortController();
+  /** Aborts when the worker is heard again. */
+  #quiet: AbortController | undefined;
+
+  constructor(options: SeatOptions) {
+    this.#options = options;
+    this.#identity = { workerId: options.workerId, incarnation: SEAT_INCARNATION };
+    this.#link = new SeatLink({
+      ...options,
+      identity: this.#identity,
+      greet: (link) => this.#greet(link),
+    });
+    this.held = new HeldLeases({ ...options, link: this.#link });
+    this.#wear = new Wear(options.clock, () => this.#warn('it asked to be replaced, and is not'));
+    this.#heardAt = options.clock.now();
+  }
+
+  /** The worker, whatever it wants. */
+  hear(): void {
+    const now = this.#options.clock.now();
+    const silentMs = now - this.#heardAt;
+    if (this.#openPolls === 0) this.#wear.noteSilence(silentMs);
+    this.#heardAt = now;
+    this.#quiet?.abort();
+  }
+
+  /** More than one worker goes by its name: what one of them says does not hold for the others. */
+  share(): void {
+    this.#isShared = true;
+  }
+
+  /** In the queue, with the leases that it has there. @throws LinkError, and what the queue throws */
+  open(): Promise<WorkerWelcome> {
+    return this.#link.open();
+  }
+
+  /** @throws LinkError, and what the queue throws */
+  async take({ max, isIdle, isNew, signal }: SeatTake): Promise<HandedOut[]> {
+    const { takeWaitMs } = await this.open();
+    if (this.#openTakes > 0) this.#noteSharing();
+    if (isNew) this.#wear.end();
+    if (isIdle && !this.#isShared) {
+      await this.held.loseAll('it says that it runs none', { hasRestarted: isNew });
+    }
+    const until = this.#options.clock.now() + takeWaitMs;
+    this.#openTakes += 1;
+    this.#openPolls += 1;
+    try {
+      return await this.#inTurn(() => this.#takeNow(max, until, signal));
+    } finally {
+      this.hear();
+      this.#openTakes -= 1;
+      this.#openPolls -= 1;
+    }
+  }
+
+  /** The answer that named them was not written whole. */
+  async giveBack(handed: readonly HandedOut[]): Promise<void> {
+    for (const { held } of handed) await this.held.giveBack(held);
+  }
+
+  /** Resolves with the names of attempts to be stopped; empty if there are none for a while. */
+  async waitForStops(signal: AbortSignal): Promise<string[]> {
+    const { takeWaitMs } = await this.open();
+    this.#openPolls += 1;
+    const ended = AbortSignal.any([signal, this.#options.closing, this.#ending.signal]);
+    try {
+      // A process that leaves waits for this answer first.
+      const longestMs = this.#wear.isWorn ? WORN_POLL_MS : this.#pingMs;
+      return await this.held.stops.wait(Math.min(takeWaitMs, longestMs), ended);
+    } finally {
+      this.hear();
+      this.#openPolls -= 1;
+    }
+  }
+
+  /** The answer that named them was written whole. */
+  stopsTold(names: readonly string[]): Promise<void> {
+    return this.held.stops.told(names);
+  }
+
+  /** The worker runs something that is not, or no more, its to run. */
+  stop(name: string): void {
+    this.held.stops.add(name);
+  }
+
+  /** What a ping of this worker says: all the jobs that it has. */
+  async noteNamed(names: ReadonlySet<string>, pingMs: number): Promise<void> {
+    this.#pingMs = pingMs;
+    // Of one name's workers each names its own only.
+    if (this.#isShared) for (const name of names) this.held.get(name)?.noteKnown();
+    else await this.held.noteNamed(names);
+  }
+
+  /** It wants to be replaced: it gets nothing more, and its open polls end so that it can leave. */
+  wear(): void {
+    this.#wear.begin();
+    this.#ending.abort();
+    this.#ending = new AbortController();
+  }
+
+  /** No timer and no call of it is left to wait for. */
+  close(): void {
+    this.held.close();
+    this.#ending.abort();
+  }
+
+  async #greet(link: WorkerLink): Promise<WorkerWelcome> {
+    const { endpointId, queue, workerId } = this.#options;
+    const rest = { protocol: PROTOCOL_VERSION, version: 'runpod', slots: 1 };
+    const welcome = await link.hello({ ...this.#identity, ...rest, devices: [], outbox: [] });
+    for (const lease of await queue.openLeases.ofWorker(endpointId, workerId)) {
+      if (lease.incarnation === SEAT_INCARNATION) this.held.add(lease).isKnown = true;
+    }
+    // After whoever waits for this: the loop itself calls `open`.
+    setImmediate(() => void this.#keep());
+    return welcome;
+  }
+
+  // --- taking -----------------------------------------------------------------------------------
+
+  /** One take of a worker ends the one before it: several workers of one name wait for each other. */
+  async #inTurn<T>(act: () => Promise<T>): Promise<T> {
+    const before = this.#turn;
+    const turn = Promise.withResolvers<void>();
+    this.#turn = turn.promise;
+    try {
+      await before;
+      return await act();
+    } finally {
+      turn.resolve();
+    }
+  }
+
+  async #takeNow(max: number, until: number, signal: AbortSignal): Promise<HandedOut[]> {
+    const { clock, closing } = this.#options;
+    const ended = AbortSignal.any([signal, closing, this.#ending.signal]);
+    if (this.#wear.isWorn) await sleep(clock, WORN_POLL_MS, ended);
+    const waitMs = until - clock.now();
+    if (waitMs <= 0 || ended.aborted || this.#wear.isWorn) return [];
+    const leases = await this.#link.call((link) => {
+      const held = this.held.refs.map(({ token }) => token);
+      const request = { ...this.#identity, takeId: randomUUID(), max, waitMs, held };
+      return link.take(request, ended);
+    });
+    const startedAt = clock.now();
+    const handed = leases.map((lease) => {
+      const fresh = { ...lease, startedAt, lastSeq: 0, chunkCount: 0, isBroken: false };
+      return { lease, held: this.held.add(fresh) };
+    });
+    if (!ended.aborted) return handed;
+    await this.giveBack(handed);
+    return [];
+  }
+
+  #noteSharing(): void {
+    if (!this.#isShared) this.#warn('several workers go by its id');
+    this.#isShared = true;
+  }
+
+  #warn(problem: string): void {
+    const { endpointId, log, workerId } = this.#options;
+    log.warn({ endpoint: endpointId, workerId, problem }, 'a RunPod worker');
+  }
+
+  // --- renewing ---------------------------------------------------------------------------------
+
+  /** Until the worker falls silent: its leases then run out. */
+  async #keep(): Promise<void> {
+    if (this.#isKeeping) return;
+    this.#isKeeping = true;
+    const { clock, closing, endpointId, log, onSilent, queue, workerId } = this.#options;
+    // A queue that closes answers at once, and for ever.
+    while (!closing.aborted && !queue.isClosing) {
+      try {
+        const { leaseMs, renewEveryMs } = await this.open();
+        const terms = { leaseMs, renewEveryMs, pingMs: this.#pingMs };
+        if (this.#silentMs >= findLeaseEndMs(terms)) break;
+        if (this.#silentMs < findQuietMs(terms)) await this.#renew(renewEveryMs);
+        else await this.#waitForWord(findLeaseEndMs(terms));
+      } catch (error) {
+        log.warn({ err: error, endpoint: endpointId, workerId }, 'leases are not renewed');
+        if (this.#silentMs >= PINGS_TO_LOSE * this.#pingMs) break;
+        await sleep(clock, RETRY_MS, closing);
+      }
+    }
+    this.#isKeeping = false;
+    if (!closing.aborted && !queue.isClosing) onSilent(this);
+  }
+
+  async #renew(waitMs: number): Promise<void> {
+    const { closing } = this.#options;
+    const { ended } = await this.#link.call((link) => {
+      const leases = this.held.refs.map((ref) => ({ ...ref, stopping: false }));
+      return link.renew({ ...this.#identity, waitMs, leases }, closing);
+    });
+    this.held.noteEnded(ended);
+  }
+
+  /** The leases are left as they are: they end `leaseEndMs` after the worker's last word, or later. */
+  async #waitForWord(leaseEndMs: number): Promise<void> {
+    const { clock, closing } = this.#options;
+    this.#quiet = new AbortController();
+    const leftMs = Math.max(0, leaseEndMs - this.#silentMs);
+    await sleep(clock, leftMs, AbortSignal.any([closing, this.#quiet.signal]));
+    this.#quiet = undefined;
+  }
+
+  /** A worker that waits for an answer is there. */
+  get #silentMs(): number {
+    return this.#openPolls > 0 ? 0 : this.#options.clock.now() - this.#heardAt;
+  }
+}

@@ -1,0 +1,140 @@
+// The RunPod workers that are heard of, over all endpoints: who sits where, and who has which attempt.
+// Nothing here outlives the process; a worker or attempt that is not known is looked up in the queue.
+import { setMaxListeners } from 'node:events';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { Queue } from '../../queue/queue.ts';
+import type { WorkerLink } from '../../wire/link/worker-link.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { WorkerAllowance } from '../routes/worker-allowance.ts';
+import type { HeldLease } from './lease.ts';
+import { Parking } from './parking.ts';
+import { readAttemptName } from './requests.ts';
+import { SEAT_INCARNATION, Seat } from './seat.ts';
+
+export interface SeatsOptions {
+  /** Undefined if there is no such endpoint. */
+  linkTo: (endpointId: string) => WorkerLink | undefined;
+  /** These workers carry no token: after a restart their leases are found by job and attempt. */
+  queue: Pick<Queue, 'openLeases' | 'isClosing'>;
+  clock: Clock;
+  log: Log;
+  /** Default: a key may have as many workers as it likes. */
+  allowance?: WorkerAllowance | undefined;
+}
+
+export interface SeatedLease {
+  seat: Seat;
+  held: HeldLease;
+}
+
+export class Seats {
+  readonly #options: SeatsOptions;
+  /** By endpoint, then by worker. */
+  readonly #seats = new Map<string, Map<string, Seat>>();
+  readonly #closing = new AbortController();
+  readonly #parking: Parking;
+
+  constructor(options: SeatsOptions) {
+    this.#options = options;
+    this.#parking = new Parking(options.clock);
+    // Each open poll listens to it.
+    setMaxListeners(0, this.#closing.signal);
+  }
+
+  get closing(): AbortSignal {
+    return this.#closing.signal;
+  }
+
+  /** As `use`, for a worker that shows this key. @throws ProblemError `not_found`, `rate_limited` */
+  admit(keyId: string | undefined, endpointId: string, workerId: string): Seat {
+    const { allowance } = this.#options;
+    if (keyId !== undefined) allowance?.admitId(keyId, endpointId, workerId);
+    return this.use(endpointId, workerId);
+  }
+
+  /** The worker's, a new one if it has none. @throws ProblemError `not_found` */
+  use(endpointId: string, workerId: string): Seat {
+    const seats = this.#seats.get(endpointId) ?? new Map<string, Seat>();
+    const seat = seats.get(workerId) ?? this.#create(endpointId, workerId);
+    this.#seats.set(endpointId, seats.set(workerId, seat));
+    seat.hear();
+    return seat;
+  }
+
+  find(endpointId: string, workerId: string): Seat | undefined {
+    return this.#seats.get(endpointId)?.get(workerId);
+  }
+
+  /** Undefined when the attempt is over, or a newer one has begun. */
+  async locate(endpointId: string, name: string): Promise<SeatedLease | undefined> {
+    for (const seat of this.#seats.get(endpointId)?.values() ?? []) {
+      const held = seat.held.get(name);
+      if (held) return { seat, held };
+    }
+    const attempt = readAttemptName(name);
+    if (!attempt) return undefined;
+    const { openLeases } = this.#options.queue;
+    const lease = await openLeases.ofJob({ endpointId, id: attempt.jobId });
+    // A lease of a worker with a link of its own is none of these workers'.
+    if (lease?.incarnation !== SEAT_INCARNATION) return undefined;
+    const seat = this.use(endpointId, lease.workerId);
+    await seat.open();
+    const held = seat.held.get(name);
+    return held && { seat, held };
+  }
+
+  /** While the platform stops: a chunk waits for the end, and is refused. @throws LinkError */
+  hold({ held }: SeatedLease): Promise<void> {
+    return this.#parking.hold(held);
+  }
+
+  /** The platform stops: resolves when each worker that streams can send its chunk again later. */
+  stopStreams(): Promise<void> {
+    const seats = () => [...this.#seats.values()].flatMap((seats) => [...seats.values()]);
+    return this.#parking.park(() => seats().flatMap(({ held }) => held.streaming));
+  }
+
+  /** A client has received chunks of the attempt. */
+  async isShown(endpointId: string, { held }: SeatedLease): Promise<boolean> {
+    const { openLeases } = this.#options.queue;
+    const lease = await openLeases.ofJob({ endpointId, id: held.ref.jobId });
+    return lease?.isShown ?? false;
+  }
+
+  close(): void {
+    this.#closing.abort();
+    for (const seats of this.#seats.values()) for (const seat of seats.values()) seat.close();
+  }
+
+  #create(endpointId: string, workerId: string): Seat {
+    const { clock, linkTo, log, queue } = this.#options;
+    const link = linkTo(endpointId);
+    if (!link) throw new ProblemError('not_found', `there is no endpoint ${endpointId}`);
+    return new Seat({
+      ...{ endpointId, workerId, link, queue, clock, log },
+      closing: this.closing,
+      onSilent: (seat) => void this.#remove(endpointId, workerId, seat),
+    });
+  }
+
+  /** Its leases run out by themselves; with none it has left. Heard of again, it sits down anew. */
+  async #remove(endpointId: string, workerId: string, seat: Seat): Promise<void> {
+    const { linkTo, log } = this.#options;
+    const seats = this.#seats.get(endpointId);
+    if (seats?.get(workerId) === seat) seats.delete(workerId);
+    if (seats?.size === 0) this.#seats.delete(endpointId);
+    seat.close();
+    if (seat.held.size > 0) {
+      const about = { endpoint: endpointId, workerId, jobs: seat.held.size };
+      log.warn(about, 'a worker fell silent; its leases run out');
+      return;
+    }
+    try {
+      const identity = { workerId, incarnation: SEAT_INCARNATION };
+      await linkTo(endpointId)?.bye({ ...identity, reason: 'drained', outbox: [] });
+    } catch (error) {
+      log.debug({ err: error, endpoint: endpointId, workerId }, 'a bye was not heard');
+    }
+  }
+}

@@ -1,0 +1,55 @@
+// The attempts that one RunPod worker has to stop, until it was told: these workers report nothing more
+// of an attempt that they were told to stop.
+import type { Clock } from '../../base/clock.ts';
+import { Waiters } from '../../base/waiters.ts';
+import type { HeldLease } from './lease.ts';
+
+/** An old worker never asks what it has to stop. */
+const MAX_STOPS = 1_000;
+
+export class StopList {
+  /** By name; with the lease where its end is still to be reported. */
+  readonly #stops = new Map<string, HeldLease | undefined>();
+  readonly #clock: Clock;
+  readonly #waiters: Waiters;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#waiters = new Waiters(clock);
+  }
+
+  add(name: string, held = this.#stops.get(name)): void {
+    this.#stops.set(name, held);
+    const [oldest] = this.#stops.keys();
+    if (oldest !== undefined && this.#stops.size > MAX_STOPS) this.#stops.delete(oldest);
+    this.#waiters.wake('stops');
+  }
+
+  /** Its end came by itself. */
+  remove({ name }: HeldLease): void {
+    this.#stops.delete(name);
+  }
+
+  /** Resolves with the names; empty if there are none for so long. */
+  async wait(ms: number, signal: AbortSignal): Promise<string[]> {
+    const waiter = this.#waiters.open('stops');
+    try {
+      if (this.#stops.size === 0) await waiter.wait(ms, signal);
+      return [...this.#stops.keys()];
+    } finally {
+      waiter.close();
+    }
+  }
+
+  /** The worker knows. @throws LinkError, and what the queue throws */
+  async told(names: readonly string[]): Promise<void> {
+    for (const name of names) {
+      const held = this.#stops.get(name);
+      this.#stops.delete(name);
+      if (!held) continue;
+      const executionMs = Math.max(0, this.#clock.now() - held.startedAt);
+      const outcome = { kind: 'cancelled', executionMs, stopped: 'signal' } as const;
+      await held.say({ kind: 'outcome', outcome });
+    }
+  }
+}

@@ -1,0 +1,67 @@
+// The body of run and runsync as clients of RunPod's API send it. Members that they may have and that
+// mean nothing here (`webhookV2` and whatever else) are passed over, as that API does.
+import { z } from 'zod';
+import { type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../../wire/job.ts';
+import { executionTimeoutMs, ttlMs, webhook } from '../../wire/job-schemas.ts';
+import { readWithInput, type SubmissionBounds } from '../http/body.ts';
+
+/** Of a job of low priority: behind all that clients of either API can ask for. */
+const LOW_PRIORITY = -1;
+
+/** Their typed clients send members without a value as null or as an empty text. */
+const emptyAsNone = (value: unknown) => (value === null || value === '' ? undefined : value);
+const optional = <S extends z.ZodType>(schema: S) => z.preprocess(emptyAsNone, schema.optional());
+
+const s3Config = z
+  .object({
+    accessId: optional(z.string()),
+    accessSecret: optional(z.string()),
+    bucketName: optional(z.string()),
+    endpointUrl: optional(z.string()),
+    objectPath: optional(z.string()),
+  })
+  .refine(
+    (value) => JSON.stringify(value).length <= MAX_S3_CONFIG_LENGTH,
+    `must be at most ${MAX_S3_CONFIG_LENGTH} characters of JSON`,
+  );
+
+const request = z.object({
+  input: z.custom((value) => value !== undefined, 'is missing'),
+  policy: optional(
+    z.object({
+      executionTimeout: optional(executionTimeoutMs),
+      ttl: optional(ttlMs),
+      lowPriority: optional(z.boolean()),
+    }),
+  ),
+  webhook: optional(webhook),
+  s3Config: optional(s3Config),
+});
+
+export interface RunpodSubmission {
+  /** JSON bytes, of whatever type. */
+  input: Uint8Array;
+  policy: JobPolicy;
+  webhook: string | undefined;
+  /** JSON text of an S3Config. */
+  s3Config: string | undefined;
+}
+
+/** @throws ProblemError `malformed`, `payload_too_large`, `invalid` */
+export async function readRunpodSubmission(
+  body: Buffer,
+  bounds: SubmissionBounds,
+): Promise<RunpodSubmission> {
+  const { input, request: found } = await readWithInput(body, request, bounds);
+  const { executionTimeout, lowPriority, ttl } = found.policy ?? {};
+  return {
+    input,
+    policy: {
+      ...(executionTimeout !== undefined && { executionTimeout }),
+      ...(ttl !== undefined && { ttl }),
+      ...(lowPriority && { priority: LOW_PRIORITY }),
+    },
+    webhook: found.webhook,
+    s3Config: found.s3Config && JSON.stringify(found.s3Config),
+  };
+}

@@ -1,0 +1,14 @@
+// The areas that `--only` may name.
+import { type Check, chooseChecks } from '../../conformance/checks.ts';
+import { UsageError } from '../options.ts';
+
+/** @throws UsageError */
+export function chooseAreas<Stage>(
+  checks: readonly Check<Stage>[],
+  only: readonly string[],
+): readonly Check<Stage>[] {
+  const areas = new Set(checks.map(({ area }) => area));
+  const unknown = only.find((area) => !areas.has(area));
+  if (unknown === undefined) return chooseChecks(checks, only);
+  throw new UsageError(`--only ${unknown}: the areas are ${[...areas].join(', ')}`);
+}

@@ -1,0 +1,69 @@
+// The platform under test: how it is reached, and what it is asked.
+import type { Log } from '../../base/log.ts';
+import { createClient } from '../../client.ts';
+import { type Row, runChecks } from '../../conformance/checks.ts';
+import { CommandError } from '../command.ts';
+import { UsageError } from '../options.ts';
+import { openLink } from '../worker/platform-link.ts';
+import type { ConformanceValues } from './conformance.ts';
+import { chooseAreas } from './conformance-areas.ts';
+
+export interface PlatformUnderTest {
+  values: ConformanceValues;
+  log: Log;
+  onRow: (row: Row) => void;
+}
+
+interface Place {
+  url: string;
+  endpoint: string;
+  key: string;
+  jobsUrl: string;
+  jobsKey: string;
+}
+
+/** @throws UsageError, CommandError if there is no platform */
+export async function checkPlatform({ log, onRow, values }: PlatformUnderTest): Promise<Row[]> {
+  const place = readPlace(values);
+  if (values.protocol === 'runpod') {
+    const { RunPodVisit } = await import('../../conformance/runpod/visit.ts');
+    const { runPodPlatformChecks } = await import('../../conformance/runpod/platform-checks.ts');
+    const checks = chooseAreas(runPodPlatformChecks, values.only);
+    const visit = new RunPodVisit(place);
+    await visit.knock().catch(rejectSilence);
+    return runChecks(checks, visit, onRow);
+  }
+  const { platformChecks } = await import('../../conformance/platform/platform-checks.ts');
+  const checks = chooseAreas(platformChecks, values.only);
+  const { endpoint, jobsKey, jobsUrl, url } = place;
+  const client = createClient({ url: jobsUrl, endpoint, key: jobsKey });
+  await client.health().catch(rejectSilence);
+  const rest = { ca: undefined, clientCert: undefined, clientKey: undefined };
+  const unused = { stateDir: undefined, workerId: undefined, runpodJoinText: false };
+  const target = { url, endpoint, link: values.link, ...rest, ...unused };
+  const link = await openLink({ ...target, key: place.key }, log);
+  const strangerLink = await openLink({ ...target, key: `mr_${'x'.repeat(43)}` }, log);
+  const terms = { leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 };
+  const stage = { link, strangerLink, client, terms, submitted: [], visitors: [] };
+  try {
+    return await runChecks(checks, stage, onRow);
+  } finally {
+    await link.close();
+    await strangerLink.close();
+  }
+}
+
+function rejectSilence(error: unknown): never {
+  const reason = error instanceof Error ? error.message : String(error);
+  throw new CommandError(`the job API does not answer: ${reason}`);
+}
+
+function readPlace(values: ConformanceValues): Place {
+  const { endpoint, key, url } = values;
+  if (url === undefined) throw new UsageError('--url URL is required with --as-worker');
+  if (endpoint === undefined) throw new UsageError('--endpoint ID is required with --as-worker');
+  if (key === undefined) throw new UsageError('--key KEY is required with --as-worker');
+  const jobsUrl = values.jobsUrl ?? url;
+  if (!/^https?:/i.test(jobsUrl)) throw new UsageError('--jobs-url URL is required beside gRPC');
+  return { url, endpoint, key, jobsUrl, jobsKey: values.jobsKey ?? key };
+}

@@ -1,0 +1,164 @@
+// The worker under test: started if there is a command for it, waited for, told to leave at the end.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import type { Log } from '../../base/log.ts';
+import { Deviation, type Row, runChecks } from '../../conformance/checks.ts';
+import type { Departure } from '../../conformance/worker-exit.ts';
+import { CommandError, EXIT } from '../command.ts';
+import { inheritEnvironment } from '../config.ts';
+import { printNote } from '../output.ts';
+import { packageVersion } from '../package-info.ts';
+import { listenForStop } from '../stop-signals.ts';
+import type { ConformanceValues } from './conformance.ts';
+import { chooseAreas } from './conformance-areas.ts';
+
+/** A worker that does not end by then is killed. */
+const END_MS = 10_000;
+
+export interface WorkerUnderTest {
+  values: ConformanceValues;
+  /** Empty: somebody else starts it. */
+  command: readonly string[];
+  log: Log;
+  onRow: (row: Row) => void;
+}
+
+/** What the worker connects to. */
+interface Stand {
+  /** What the worker has to know. */
+  readonly environment: Readonly<Record<string, string>>;
+  /** Its first word. @throws Deviation */
+  arrival(ms: number): Promise<unknown>;
+  close(): Promise<void>;
+}
+
+interface StandOptions extends Departure {
+  host: string;
+  port: number;
+  carrier: 'http' | 'grpc';
+  log: Log;
+  version: string;
+}
+
+/** @throws UsageError, CommandError if no worker comes */
+export async function checkWorker(test: WorkerUnderTest): Promise<Row[]> {
+  const { command, log, values } = test;
+  const { host, port } = values;
+  const open = values.protocol === 'millrace' ? openMillrace : openRunPod;
+  const workers: StartedWorker[] = [];
+  const start = () => {
+    const worker = startWorker(command, stand.environment);
+    workers.push(worker);
+    return worker;
+  };
+  const exit = Promise.withResolvers<number | null>();
+  const departure: Departure =
+    command.length > 0
+      ? {
+          terminate: () => workers[0]?.terminate(),
+          exitCode: exit.promise,
+          startAnother: start,
+        }
+      : { terminate: () => printNote('Now send SIGTERM to the worker.\n') };
+  const { check, stand } = await open(
+    {
+      ...{ host, port, carrier: values.link ?? 'http', log },
+      version: packageVersion(),
+      ...departure,
+    },
+    values.only,
+  );
+  const stop = listenForStop();
+  // The worker would go on without the command that started it.
+  void stop.first.then(async () => {
+    for (const worker of workers) await worker.end();
+    process.exit(EXIT.interrupted);
+  });
+  try {
+    if (command.length > 0) exit.resolve(start().exitCode);
+    else tellAddresses(stand.environment);
+    await meetWorker(stand, values.waitMs, exit.promise);
+    return await check(test.onRow);
+  } finally {
+    for (const worker of workers) await worker.end();
+    stop.release();
+    await stand.close();
+  }
+}
+
+interface Opened {
+  stand: Stand;
+  check: (onRow: (row: Row) => void) => Promise<Row[]>;
+}
+
+type Open = (options: StandOptions, only: readonly string[]) => Promise<Opened>;
+
+const openMillrace: Open = async (options, only) => {
+  const { workerChecks } = await import('../../conformance/worker/worker-checks.ts');
+  const checks = chooseAreas(workerChecks, only);
+  const { WorkerStand } = await import('../../conformance/worker/worker-stand.ts');
+  const stand = await WorkerStand.open(options);
+  return { stand, check: (onRow) => runChecks(checks, stand, onRow) };
+};
+
+const openRunPod: Open = async (options, only) => {
+  const { runPodWorkerChecks } = await import('../../conformance/runpod/worker-checks.ts');
+  const checks = chooseAreas(runPodWorkerChecks, only);
+  const { RunPodStand } = await import('../../conformance/runpod/stand.ts');
+  const stand = await RunPodStand.open(options);
+  return { stand, check: (onRow) => runChecks(checks, stand, onRow) };
+};
+
+interface StartedWorker {
+  /** Null if a signal ended it, or if it could not be started. */
+  readonly exitCode: Promise<number | null>;
+  terminate(): void;
+  /** Gently: it may have started processes of its own, which it takes along. */
+  end(): Promise<void>;
+}
+
+function startWorker(
+  [program = '', ...args]: readonly string[],
+  environment: Readonly<Record<string, string>>,
+): StartedWorker {
+  // What it says goes to stderr: stdout is the table's.
+  const child = spawn(program, args, {
+    env: inheritEnvironment(environment),
+    stdio: ['ignore', process.stderr, process.stderr],
+  });
+  const exitCode = once(child, 'exit').then(
+    ([code]) => code,
+    (error: Error) => {
+      printNote(`${program}: ${error.message}\n`);
+      return null;
+    },
+  );
+  return {
+    exitCode,
+    terminate: () => void child.kill('SIGTERM'),
+    async end() {
+      child.kill('SIGTERM');
+      const timer = setTimeout(() => child.kill('SIGKILL'), END_MS);
+      await exitCode;
+      clearTimeout(timer);
+    },
+  };
+}
+
+function tellAddresses(environment: Readonly<Record<string, string>>): void {
+  const lines = Object.entries(environment).map(([name, value]) => `${name}=${value}`);
+  printNote(`Start the worker with\n${lines.map((line) => `  ${line}\n`).join('')}`);
+}
+
+async function meetWorker(stand: Stand, ms: number, exit: Promise<number | null>): Promise<void> {
+  const early = exit.then((code) => {
+    throw new CommandError(`the worker ended with the code ${code} before it said a word`);
+  });
+  try {
+    await Promise.race([stand.arrival(ms), early]);
+  } catch (error) {
+    throw error instanceof Deviation ? new CommandError(error.message) : error;
+  } finally {
+    early.catch(() => {});
+  }
+}

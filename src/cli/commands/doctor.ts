@@ -1,0 +1,236 @@
+// `millrace doctor`: what this machine has and how workers would be pinned to it, without starting
+// any. What is found and how it is divided is decided in worker/gpu.
+import { statfs } from 'node:fs/promises';
+import { cpus, freemem, totalmem } from 'node:os';
+import { type Detection, detectDevices, type Problem } from '../../worker/gpu/detect.ts';
+import { type DevicePlan, planDevices } from '../../worker/gpu/device-plan.ts';
+import {
+  DeviceChoiceError,
+  type DeviceSet,
+  type DeviceSets,
+} from '../../worker/gpu/device-sets.ts';
+import type { FoundDevice } from '../../worker/gpu/found-device.ts';
+import { type Command, EXIT } from '../command.ts';
+import { inheritEnvironment, readVariable } from '../config.ts';
+import { renderBlock } from '../help.ts';
+import { flag, parseOptions, text, UsageError } from '../options.ts';
+import { print } from '../output.ts';
+import { packageVersion } from '../package-info.ts';
+import { readPerWorker } from '../worker/device-plan.ts';
+
+const NODE_MAJOR = 24;
+/** Less free disk than this and an outbox has no room. */
+const MIN_FREE_BYTES = 256 * 2 ** 20;
+
+const options = {
+  json: flag({ help: 'the findings as one JSON object' }),
+  gpusPerWorker: text({
+    default: '1',
+    placeholder: 'N|all',
+    env: 'MILLRACE_GPUS_PER_WORKER',
+    help: 'GPUs of each worker process',
+  }),
+  devices: text({
+    placeholder: 'LIST',
+    env: 'MILLRACE_DEVICES',
+    help: 'only these: indices by PCI bus id, UUIDs, 0:1 for a MIG instance, amd:0, or cpu',
+  }),
+  nvidiaSmi: text({
+    placeholder: 'PATH',
+    env: 'MILLRACE_NVIDIA_SMI',
+    help: 'nvidia-smi, if it is not the one on the PATH',
+  }),
+};
+
+export const doctorCommand: Command = {
+  name: 'millrace doctor',
+  summary: 'what this machine has, and how workers would be pinned to it',
+  description: [
+    'Looks for everything that a worker needs: Node, memory, disk, GPUs and their driver. Says which ' +
+      'devices each worker process would get, with the variables that pin it. Starts no worker and ' +
+      'changes nothing.',
+  ],
+  positionals: [],
+  options,
+  examples: ['millrace doctor', 'millrace doctor --gpus-per-worker 2 --devices 0,1,2,3 --json'],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'a worker could run here' },
+    { code: EXIT.failed, meaning: 'something is broken; the remedy is said' },
+    { code: EXIT.usage, meaning: 'wrong usage' },
+  ],
+  run,
+};
+
+interface Findings {
+  healthy: boolean;
+  millrace: string;
+  node: string;
+  processors: { count: number; model: string };
+  /** Bytes; `limitBytes` is what the container allows. */
+  memory: { totalBytes: number; freeBytes: number; limitBytes: number | null };
+  disk: { path: string; totalBytes: number; freeBytes: number } | null;
+  nvidia: Detection['nvidia'];
+  devices: FoundDevice[];
+  workers: DeviceSet[];
+  idle: DeviceSets['idle'];
+  /** How the environment took part in the choice. */
+  notes: string[];
+  problems: Problem[];
+}
+
+async function run(args: readonly string[]): Promise<number> {
+  const { values, positionals } = parseOptions(options, args);
+  if (positionals[0] !== undefined) throw new UsageError(`${positionals[0]}: takes no arguments`);
+  const perWorker = readPerWorker(values.gpusPerWorker);
+  const findings = await examine({ ...values, perWorker });
+  void print(values.json ? `${toJson(findings)}\n` : describe(findings));
+  return findings.healthy ? EXIT.ok : EXIT.failed;
+}
+
+interface Wishes {
+  perWorker: number | 'all';
+  devices: string | undefined;
+  nvidiaSmi: string | undefined;
+}
+
+async function examine({ perWorker, devices: choice, nvidiaSmi }: Wishes): Promise<Findings> {
+  const searchPath = readVariable('PATH') ?? '';
+  const [detection, disk] = await Promise.all([
+    detectDevices({ nvidiaSmi, searchPath }),
+    measureDisk(process.cwd()),
+  ]);
+  const { devices, nvidia } = detection;
+  const environment = inheritEnvironment({});
+  const plan = planSets(() => planDevices({ detection, perWorker, choice, environment }));
+  // Who wants no GPU is not kept from working by a broken one.
+  const found = detection.problems.map((problem) =>
+    plan.isNvidiaUnwanted ? { ...problem, severity: 'warning' as const } : problem,
+  );
+  const isNew = ({ text }: Problem) => found.every((known) => known.text !== text);
+  const problems = [...found, ...plan.problems.filter(isNew), ...checkHost(disk)];
+  const processors = cpus();
+  return {
+    healthy: !problems.some(({ severity }) => severity === 'error'),
+    millrace: packageVersion(),
+    node: process.versions.node,
+    processors: { count: processors.length, model: processors[0]?.model.trim() || process.arch },
+    memory: { totalBytes: totalmem(), freeBytes: freemem(), limitBytes: readMemoryLimit() },
+    disk,
+    nvidia,
+    devices,
+    workers: plan.sets,
+    idle: plan.idle,
+    notes: plan.notes,
+    problems,
+  };
+}
+
+function planSets(make: () => DevicePlan): DevicePlan & { problems: Problem[] } {
+  try {
+    const plan = make();
+    const { idle } = plan;
+    const names = idle.map(({ uuid }) => uuid).join(', ');
+    const text = `${idle.length} GPUs are too few for one more worker and stay idle: ${names}`;
+    const remedy = 'choose a number of GPUs a worker that divides them';
+    const problems: Problem[] = idle.length > 0 ? [{ severity: 'warning', text, remedy }] : [];
+    return { ...plan, problems };
+  } catch (error) {
+    if (!(error instanceof DeviceChoiceError)) throw error;
+    const { message: text, remedy } = error;
+    const problems: Problem[] = [{ severity: 'error', text, remedy }];
+    return { sets: [], idle: [], notes: [], isNvidiaUnwanted: false, problems };
+  }
+}
+
+function checkHost(disk: Findings['disk']): Problem[] {
+  const problems: Problem[] = [];
+  if (Number.parseInt(process.versions.node, 10) < NODE_MAJOR) {
+    const text = `Node ${process.versions.node} is too old`;
+    problems.push({ severity: 'error', text, remedy: `install Node ${NODE_MAJOR} or newer` });
+  }
+  if (disk && disk.freeBytes < MIN_FREE_BYTES) {
+    const text = `only ${formatBytes(disk.freeBytes)} of disk are free in ${disk.path}`;
+    problems.push({ severity: 'warning', text, remedy: 'make room, or run workers elsewhere' });
+  }
+  return problems;
+}
+
+async function measureDisk(path: string): Promise<Findings['disk']> {
+  try {
+    const { bsize, blocks, bavail } = await statfs(path);
+    return { path, totalBytes: bsize * blocks, freeBytes: bsize * bavail };
+  } catch {
+    return null;
+  }
+}
+
+/** What a container allows; null where nothing limits it further than the machine does. */
+function readMemoryLimit(): number | null {
+  const limitBytes = process.constrainedMemory();
+  return limitBytes > 0 && limitBytes < totalmem() ? limitBytes : null;
+}
+
+/** A variable that pinning removes is null. */
+function toJson(findings: Findings): string {
+  return JSON.stringify(findings, (_, value: unknown) => (value === undefined ? null : value), 2);
+}
+
+function describe(findings: Findings): string {
+  const { processors, memory, disk, nvidia, devices, workers, problems } = findings;
+  const limit = memory.limitBytes === null ? '' : `, limited to ${formatBytes(memory.limitBytes)}`;
+  const free = disk ? `${formatBytes(disk.freeBytes)} free in ${disk.path}` : 'cannot be measured';
+  const blocks = [
+    renderBlock('Machine', [
+      ['Millrace', findings.millrace],
+      ['Node', findings.node],
+      ['Processors', `${processors.count} × ${processors.model}`],
+      [
+        'Memory',
+        `${formatBytes(memory.totalBytes)}, ${formatBytes(memory.freeBytes)} free${limit}`,
+      ],
+      ['Disk', free],
+      ['nvidia-smi', describeNvidia(nvidia)],
+    ]),
+    renderBlock(
+      'Devices',
+      devices.map(({ device }) => [
+        device.kind === 'cpu' ? 'cpu' : String(device.index),
+        `${device.name}, ${formatBytes(device.memoryBytes)}, ${device.uuid}`,
+      ]),
+    ),
+    renderBlock(
+      'Workers',
+      workers.map((set, place) => [String(place + 1), describeSet(set)]),
+    ),
+    renderBlock(
+      'Notes',
+      findings.notes.map((note, place) => [String(place + 1), `${note}.`]),
+    ),
+    renderBlock(
+      'Problems',
+      problems.map(({ severity, text, remedy }) => [severity, `${text}. Remedy: ${remedy}.`]),
+    ),
+    findings.healthy ? 'A worker could run here.' : 'Something is broken, see Problems.',
+  ];
+  return `${blocks.filter((block) => block !== '').join('\n\n')}\n`;
+}
+
+function describeNvidia(nvidia: Detection['nvidia']): string {
+  if (nvidia.kind === 'absent') return 'not found';
+  if (nvidia.kind === 'failing') return `${nvidia.command} fails`;
+  const { command, driverVersion = 'unknown', cudaVersion = 'unknown' } = nvidia;
+  return `${command}, driver ${driverVersion}, CUDA up to ${cudaVersion}`;
+}
+
+function describeSet({ devices, environment }: DeviceSet): string {
+  const names = devices.map(({ name }) => name).join(' + ');
+  const variables = Object.entries(environment).map(([name, value]) =>
+    value === undefined ? `${name} removed` : `${name}=${value}`,
+  );
+  return variables.length > 0 ? `${names}; ${variables.join(' ')}` : `${names}; nothing is pinned`;
+}
+
+function formatBytes(bytes: number): string {
+  const gib = bytes / 2 ** 30;
+  return gib >= 10 ? `${Math.round(gib)} GiB` : `${gib.toFixed(1)} GiB`;
+}

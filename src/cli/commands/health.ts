@@ -1,0 +1,105 @@
+// `millrace health`: asks the health port of a worker on this machine, for health checks of
+// containers and for scripts. What is healthy is the worker's to say.
+import { get } from 'node:http';
+import { type Command, CommandError, EXIT } from '../command.ts';
+import { flag, integer, parseOptions, text, UsageError } from '../options.ts';
+import { print } from '../output.ts';
+
+/** An answer is a few hundred bytes; more than this comes from something else. */
+const MAX_ANSWER_BYTES = 65_536;
+
+/** Where a server that listens on every address is reached. */
+const LOOPBACK: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
+
+const options = {
+  ready: flag({ help: 'ask whether it can take jobs (/readyz), not only whether it goes on' }),
+  healthPort: integer({
+    min: 1,
+    max: 65_535,
+    placeholder: 'PORT',
+    env: 'MILLRACE_HEALTH_PORT',
+    help: 'health port of the worker; required',
+  }),
+  healthHost: text({
+    default: '127.0.0.1',
+    placeholder: 'HOST',
+    env: 'MILLRACE_HEALTH_HOST',
+    help: 'address that the worker listens on',
+  }),
+  timeoutMs: integer({
+    min: 1,
+    max: 60_000,
+    default: 4_000,
+    placeholder: 'MS',
+    help: 'how long the answer may take, ms',
+  }),
+};
+
+export const healthCommand: Command = {
+  name: 'millrace health',
+  summary: 'asks a worker on this machine whether it is well',
+  description: [
+    "Asks a worker's health port and prints the answer. It reads the variables that the worker " +
+      'reads, so that a container needs no more than the command.',
+  ],
+  positionals: [],
+  options,
+  examples: [
+    'millrace health --health-port 9090',
+    'millrace health --ready   # with MILLRACE_HEALTH_PORT in the environment',
+  ],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'it is' },
+    { code: EXIT.failed, meaning: 'it is not, or does not answer' },
+    { code: EXIT.usage, meaning: 'wrong usage' },
+  ],
+  run,
+};
+
+async function run(args: readonly string[]): Promise<number> {
+  const { values, positionals } = parseOptions(options, args);
+  if (positionals[0] !== undefined) throw new UsageError(`${positionals[0]}: takes no arguments`);
+  const { healthPort: port, healthHost, timeoutMs } = values;
+  if (port === undefined) throw new UsageError('--health-port PORT is required');
+  const host = LOOPBACK[healthHost] ?? healthHost;
+  const path = values.ready ? '/readyz' : '/healthz';
+  const { status, body } = await ask({ host, port, path, timeoutMs });
+  void print(`${body}\n`);
+  return status === 200 ? EXIT.ok : EXIT.failed;
+}
+
+interface Question {
+  host: string;
+  port: number;
+  path: string;
+  timeoutMs: number;
+}
+
+interface Answer {
+  status: number | undefined;
+  body: string;
+}
+
+/** @throws CommandError if no answer comes in time */
+async function ask({ host, port, path, timeoutMs }: Question): Promise<Answer> {
+  const signal = AbortSignal.timeout(timeoutMs);
+  try {
+    return await new Promise<Answer>((resolve, reject) => {
+      const request = get({ host, port, path, signal, agent: false }, (response) => {
+        let body = '';
+        response.setEncoding('utf8');
+        response.on('data', (text: string) => {
+          body += text;
+          if (body.length > MAX_ANSWER_BYTES) request.destroy(new Error('the answer has no end'));
+        });
+        response.on('error', reject);
+        response.on('end', () => resolve({ status: response.statusCode, body }));
+      });
+      request.on('error', reject);
+    });
+  } catch (error) {
+    const fault = error instanceof Error ? error.message : String(error);
+    const reason = signal.aborted ? `no answer within ${timeoutMs} ms` : fault;
+    throw new CommandError(`${host} port ${port}: ${reason}`);
+  }
+}

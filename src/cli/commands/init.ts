@@ -1,0 +1,166 @@
+// `millrace init`: scaffolds a handler project from the files of init-template/.
+import {
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { basename, join, relative, resolve, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { type Command, CommandError, EXIT } from '../command.ts';
+import { flag, parseOptions, text, UsageError } from '../options.ts';
+import { print } from '../output.ts';
+import { packageRoot, readPackageInfo } from '../package-info.ts';
+
+const TEMPLATE = fileURLToPath(new URL('./init-template/', import.meta.url));
+
+/** What a new project may hold already. */
+const HARMLESS = ['.git', 'LICENSE'];
+
+const options = {
+  from: text({
+    placeholder: 'PATH',
+    help: 'packed tarball or folder of millrace to depend on; a tarball is copied into vendor/',
+  }),
+  force: flag({
+    help: 'also into a folder that is not empty; files of the same name are replaced',
+  }),
+};
+
+export const initCommand: Command = {
+  name: 'millrace init',
+  summary: 'scaffold a handler project',
+  description: [
+    'Writes a TypeScript handler with its test, a package.json, a tsconfig.json, a Dockerfile and a ' +
+      'README. Node 24 comes with the project, as a development dependency. Nothing is installed.',
+    'Without --from the project depends on the published package of the version at hand; run in a ' +
+      'checkout of millrace, on that checkout. The Dockerfile needs all of the project in its folder: ' +
+      'for an image, take --from a tarball, which `npm pack` makes of a checkout.',
+  ],
+  positionals: [
+    { name: '[DIR]', help: 'folder of the project, made if it is missing; default: here' },
+  ],
+  options,
+  examples: ['millrace init my-handler', 'millrace init my-handler --from ./millrace-0.1.0.tgz'],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'done' },
+    { code: EXIT.failed, meaning: 'the folder is not empty, or cannot be written' },
+    { code: EXIT.usage, meaning: 'wrong usage' },
+  ],
+  run,
+};
+
+async function run(args: readonly string[]): Promise<number> {
+  const { values, positionals } = parseOptions(options, args);
+  const [given = '.', surplus] = positionals;
+  if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
+  const folder = resolve(given);
+  checkFolder(folder, values.force);
+  const written = writeProject(folder, chooseOrigin(values.from));
+  const enter =
+    folder === process.cwd() ? '' : `cd ${relative(process.cwd(), folder) || folder} && `;
+  void print(
+    `${written.map((file) => `  ${file}`).join('\n')}\n\nNext: ${enter}npm install && npm test && npm start\n`,
+  );
+  return EXIT.ok;
+}
+
+function checkFolder(folder: string, isForced: boolean): void {
+  const stats = statSync(folder, { throwIfNoEntry: false });
+  if (stats && !stats.isDirectory()) throw new CommandError(`${folder} is a file`);
+  if (!stats || isForced) return;
+  if (readdirSync(folder).every((name) => HARMLESS.includes(name))) return;
+  throw new CommandError(`${folder} is not empty; --force writes into it all the same`);
+}
+
+/** Where the project takes the package from. */
+type Origin =
+  | { kind: 'version'; version: string }
+  | { kind: 'folder'; folder: string }
+  | { kind: 'tarball'; file: string };
+
+function chooseOrigin(from: string | undefined): Origin {
+  if (from === undefined) {
+    const isInstalled = packageRoot.split(sep).includes('node_modules');
+    if (!isInstalled) return { kind: 'folder', folder: packageRoot };
+    return { kind: 'version', version: `^${readPackageInfo().version}` };
+  }
+  const path = resolve(from);
+  const stats = statSync(path, { throwIfNoEntry: false });
+  if (!stats) throw new UsageError(`--from: ${from}: no such file or folder`);
+  if (stats.isFile()) {
+    if (/\.(tgz|tar\.gz)$/.test(path)) return { kind: 'tarball', file: path };
+    throw new UsageError(`--from: ${from}: is neither a folder nor a .tgz`);
+  }
+  if (readPackageName(path) === 'millrace') return { kind: 'folder', folder: path };
+  throw new UsageError(`--from: ${from}: is not a folder of the package millrace`);
+}
+
+function readPackageName(folder: string): unknown {
+  try {
+    const info: unknown = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
+    return typeof info === 'object' && info !== null && 'name' in info ? info.name : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function writeProject(folder: string, origin: Origin): string[] {
+  try {
+    mkdirSync(folder, { recursive: true });
+    return writeFiles(folder, origin);
+  } catch (error) {
+    throw new CommandError(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function writeFiles(folder: string, origin: Origin): string[] {
+  const words = new Map(Object.entries(collectWords(folder, origin)));
+  const fill = (line: string) =>
+    line.replaceAll(/\{\{(.+?)\}\}/g, (whole, word: string) => words.get(word) ?? whole);
+  const written = readdirSync(TEMPLATE)
+    .sort()
+    .map((source) => {
+      // npm leaves dot files and nested package.json files out of a package, or reads them as its own.
+      const target = source === '_package.json' ? 'package.json' : source.replace(/^_/, '.');
+      writeFileSync(join(folder, target), fill(readFileSync(join(TEMPLATE, source), 'utf8')));
+      return target;
+    });
+  if (origin.kind !== 'tarball') return written;
+  mkdirSync(join(folder, 'vendor'), { recursive: true });
+  copyFileSync(origin.file, join(folder, 'vendor', basename(origin.file)));
+  return [...written, `vendor/${basename(origin.file)}`];
+}
+
+/** What stands for `{{word}}` in the template: the versions are those this package is tested with. */
+function collectWords(folder: string, origin: Origin): Record<string, string> {
+  const { dependencies, devDependencies } = readPackageInfo();
+  return {
+    ...dependencies,
+    ...devDependencies,
+    name: nameProject(folder),
+    millrace: describeOrigin(folder, origin),
+  };
+}
+
+function describeOrigin(folder: string, origin: Origin): string {
+  switch (origin.kind) {
+    case 'version':
+      return origin.version;
+    case 'folder':
+      return `file:${relative(folder, origin.folder).split(sep).join('/')}`;
+    case 'tarball':
+      return `file:vendor/${basename(origin.file)}`;
+  }
+}
+
+/** The folder's name, as far as npm takes it; never the name of what it depends on. */
+function nameProject(folder: string): string {
+  const name = basename(folder)
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9-]+/g, '-')
+    .replaceAll(/^-+|-+$/g, '');
+  return name === '' || name === 'millrace' ? 'millrace-handler' : name;
+}

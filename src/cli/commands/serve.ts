@@ -1,0 +1,273 @@
+// `millrace serve`: runs the platform until a signal ends it.
+import { resolve } from 'node:path';
+import { LIST_BYTES } from '../../control/list-page.ts';
+import { type Command, EXIT } from '../command.ts';
+import { capacityOptions, readCapacity } from '../options/capacity-options.ts';
+import { readContainment } from '../options/containment-options.ts';
+import { httpBoundOptions, readHttpBounds } from '../options/http-bounds.ts';
+import { choosePodUser } from '../options/pod-user.ts';
+import { quotaOption, readQuotas } from '../options/quotas.ts';
+import { flag, integer, list, parseOptions, text, UsageError } from '../options.ts';
+import { print } from '../output.ts';
+import { packageVersion } from '../package-info.ts';
+import { readPem } from '../pem-file.ts';
+import { catalogOption } from '../platform/catalog-file.ts';
+import { engineOptions } from '../platform/engine-options.ts';
+import { grpcOptions, readGrpcPort } from '../platform/grpc-port.ts';
+import { useKeyFile } from '../platform/key-file.ts';
+import {
+  maxAttemptsOption,
+  openPlatform,
+  type Platform,
+  portOption,
+} from '../platform/platform.ts';
+import {
+  rateLimitOption,
+  readRateLimits,
+  readWorkerLimits,
+  workerLimitOption,
+} from '../platform/rate-limits.ts';
+import { webhookSecretFileOption } from '../platform/webhook-secrets.ts';
+import { forceOnSecond, listenForStop } from '../stop-signals.ts';
+import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
+
+const HOUR_MS = 3_600_000;
+const BYTES_PER_MB = 1_048_576;
+
+function milliseconds(help: string, fallback: number) {
+  const range = { min: 1, max: 24 * HOUR_MS };
+  return integer({ ...range, default: fallback, placeholder: 'MS', section: 'advanced', help });
+}
+
+const options = {
+  port: portOption,
+  host: text({
+    default: '127.0.0.1',
+    placeholder: 'HOST',
+    env: 'MILLRACE_HOST',
+    help: 'address to listen on; 0.0.0.0 for all of IPv4',
+  }),
+  data: text({
+    default: './.millrace',
+    placeholder: 'DIR',
+    env: 'MILLRACE_DATA',
+    help: 'data folder: jobs, keys, pods; one platform at a time',
+  }),
+  endpoint: list({
+    placeholder: 'NAME',
+    env: 'MILLRACE_ENDPOINTS',
+    help: 'endpoint to create at the start; endpoints of earlier starts stay',
+  }),
+  maxAttempts: maxAttemptsOption,
+  keyFile: text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_KEY_FILE',
+    help: 'file with the admin key and the worker key; created with mode 0600 if missing; default: print both once',
+  }),
+  tlsCert: text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_TLS_CERT',
+    help: 'PEM file of the TLS certificate; serve HTTPS; needs --tls-key',
+  }),
+  tlsKey: text({
+    placeholder: 'FILE',
+    env: 'MILLRACE_TLS_KEY',
+    help: 'PEM file of the private key of --tls-cert',
+  }),
+  ...grpcOptions,
+  ...engineOptions,
+  catalog: catalogOption,
+  ...capacityOptions,
+  rateLimit: rateLimitOption,
+  workerLimit: workerLimitOption,
+  quota: quotaOption,
+  listMb: integer({
+    min: 1,
+    max: 64,
+    default: LIST_BYTES / BYTES_PER_MB,
+    placeholder: 'MB',
+    section: 'advanced',
+    help: 'largest page of a list, MB of JSON; `cursor` fetches the next page',
+  }),
+  webhookSecretFile: webhookSecretFileOption,
+  allowPrivateWebhooks: flag({
+    env: 'MILLRACE_ALLOW_PRIVATE_WEBHOOKS',
+    help: 'send webhooks to loopback, private and link-local addresses too; use only if you trust all clients',
+  }),
+  webhookDns: list({
+    placeholder: 'ADDRESS[:PORT]',
+    env: 'MILLRACE_WEBHOOK_DNS',
+    help: "name server that resolves webhook receivers; default: the machine's own",
+  }),
+  diskReserve: integer({
+    ...{ min: 0, max: 65_536, default: 32, placeholder: 'MB', section: 'advanced' },
+    env: 'MILLRACE_DISK_RESERVE',
+    help: 'disk space reserved for ending and deleting jobs while the disk is full, MB; 0: no reserve',
+  }),
+  eraseAfterMs: milliseconds(
+    'time from a deletion until an idle platform erases the bytes from its files, ms',
+    30_000,
+  ),
+  storeCheckMs: integer({
+    ...{ min: 0, max: 24 * HOUR_MS, default: 60_000, placeholder: 'MS', section: 'advanced' },
+    help: 'longest check of the database for damage after the start, ms; 0: no check',
+  }),
+  logLevel: logLevelOption('info'),
+  leaseMs: milliseconds('how long a lease lasts without a renewal, ms', 15_000),
+  renewEveryMs: milliseconds(
+    'interval at which workers renew their leases, ms; less than --lease-ms',
+    5_000,
+  ),
+  takeWaitMs: milliseconds('how long a worker waits for jobs in one call, ms', 20_000),
+  timeoutGraceMs: milliseconds(
+    'how long after its timeout the queue ends a job whose worker is silent, ms',
+    10_000,
+  ),
+  retryBaseMs: milliseconds(
+    'wait before the first retry of a failed job, ms; doubles with each failure, up to 60 s',
+    1_000,
+  ),
+  retainRunMs: milliseconds('how long a job of /run is kept after its end, ms', HOUR_MS / 2),
+  retainRunsyncMs: milliseconds('how long a job of /runsync is kept after its end, ms', 60_000),
+  ...httpBoundOptions,
+};
+
+export const serveCommand: Command = {
+  name: 'millrace serve',
+  summary: 'run the platform: job queues, endpoints that scale, pods, and their HTTP API',
+  description: [
+    'Serves the job API under /v2/<endpoint>/, the worker API beside it, pods, endpoints, templates, ' +
+      'the catalogue and keys under /v1 and /v2, and /openapi.json, /healthz, /readyz and /metrics. ' +
+      'Pods and the workers of endpoints run on the --engine, and keep running while the platform is down. ' +
+      'Everything that the platform has acknowledged is on disk: you may kill and restart it at any time.',
+    'The first start creates an admin key and a worker key. It prints them once, or writes them to ' +
+      '--key-file as the lines MILLRACE_ADMIN_KEY=… and MILLRACE_WORKER_KEY=…. With --endpoint, the worker ' +
+      'key works only for the declared endpoints.',
+    'On SIGTERM or SIGINT the platform answers its long polls and streams, then exits. A second signal, a ' +
+      'second or more later, exits at once. Neither loses anything acknowledged.',
+  ],
+  positionals: [],
+  options,
+  examples: [
+    'millrace serve --endpoint echo --endpoint image',
+    'millrace serve --host 0.0.0.0 --data /var/lib/millrace --key-file /etc/millrace/keys',
+    'millrace serve --tls-cert cert.pem --tls-key key.pem --port 8443',
+    'millrace serve --grpc-port 8001',
+  ],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'stopped by a signal' },
+    { code: EXIT.failed, meaning: 'the port or the data folder is in use, or cannot be used' },
+    { code: EXIT.usage, meaning: 'wrong usage' },
+  ],
+  run,
+};
+
+async function run(args: readonly string[]): Promise<number> {
+  const { values, positionals } = parseOptions(options, args);
+  if (positionals.length > 0) throw new UsageError(`${positionals[0]}: takes no arguments`);
+  const tls = readTls(values);
+  const { host, port, leaseMs, renewEveryMs, takeWaitMs, timeoutGraceMs } = values;
+  if (renewEveryMs >= leaseMs) {
+    throw new UsageError(`--renew-every-ms: must be less than --lease-ms, which is ${leaseMs}`);
+  }
+  const signals = listenForStop();
+  forceOnSecond(signals);
+  const log = createTerminalLog(values.logLevel);
+  const secretFiles = {
+    '--key-file': values.keyFile,
+    '--tls-key': values.tlsKey,
+    '--webhook-secret-file': values.webhookSecretFile,
+  };
+  const dataFolder = resolve(values.data);
+  const { engine } = values;
+  const podUser = await choosePodUser({
+    ...{ given: values.podUser, engine, dataFolder, secretFiles, log },
+  });
+  const platform = await openPlatform({
+    dataFolder,
+    host,
+    port,
+    access: 'keys',
+    tls,
+    grpc: readGrpcPort(values, tls),
+    rateLimits: readRateLimits(values.rateLimit),
+    workerLimits: readWorkerLimits(values.workerLimit),
+    quotas: readQuotas(values.quota),
+    listBytes: values.listMb * BYTES_PER_MB,
+    bounds: readHttpBounds(values),
+    codeAccess: { engine, trustKeys: values.trustKeys, podUser: podUser?.name },
+    compute: {
+      engine,
+      dockerHost: values.dockerHost,
+      catalogPath: values.catalog,
+      capacity: readCapacity(values),
+      processUsers: values.trustUsers ? 'all' : 'owner',
+      workerUrl: values.workerUrl,
+      podUser,
+      containment: readContainment(values),
+    },
+    log,
+    storage: {
+      reserveBytes: values.diskReserve * 1_048_576,
+      eraseAfterMs: values.eraseAfterMs,
+      checkMs: values.storeCheckMs,
+    },
+    endpointIds: values.endpoint,
+    maxAttempts: values.maxAttempts,
+    webhooks: {
+      addresses: values.allowPrivateWebhooks ? 'any' : 'public',
+      secretFile: values.webhookSecretFile,
+      nameServers: values.webhookDns,
+    },
+    settings: {
+      leaseMs,
+      renewEveryMs,
+      takeWaitMs,
+      timeoutGraceMs,
+      retry: { baseMs: values.retryBaseMs, maxMs: 60_000, jitter: 0.2 },
+      retentionMs: { run: values.retainRunMs, runsync: values.retainRunsyncMs },
+    },
+  });
+  try {
+    const keyLines = await prepareKeys(platform, values);
+    const names = (await platform.endpoints.list()).map(({ id }) => id);
+    const declared = names.length > 0 ? `Endpoints: ${names.join(', ')}` : NO_ENDPOINTS;
+    const ready = `Millrace ${packageVersion()} is ready at ${platform.url}`;
+    const grpc = platform.grpcUrl === undefined ? [] : [`Workers over gRPC at ${platform.grpcUrl}`];
+    void print(`${[ready, ...grpc, declared, ...keyLines].join('\n')}\n`);
+    await signals.first;
+    log.info('ending');
+  } finally {
+    await platform.close();
+    signals.release();
+  }
+  return EXIT.ok;
+}
+
+const NO_ENDPOINTS =
+  'No endpoint exists yet; create one with `millrace endpoints create`, or declare one with --endpoint NAME';
+
+async function prepareKeys(
+  platform: Platform,
+  { endpoint, keyFile }: { endpoint: readonly string[]; keyFile: string | undefined },
+): Promise<string[]> {
+  if (keyFile !== undefined) {
+    const { origin } = await useKeyFile(platform.keys, keyFile, endpoint);
+    return [`Keys ${origin === 'made' ? 'made and written to' : 'read from'} ${keyFile}`];
+  }
+  const first = await platform.keys.ensureFirstKeys(endpoint);
+  if (!first) return [];
+  return [
+    'These keys are shown only this once:',
+    `MILLRACE_ADMIN_KEY=${first.admin}`,
+    `MILLRACE_WORKER_KEY=${first.worker}`,
+  ];
+}
+
+function readTls(values: { tlsCert: string | undefined; tlsKey: string | undefined }) {
+  const { tlsCert, tlsKey } = values;
+  if (tlsCert === undefined && tlsKey === undefined) return undefined;
+  if (tlsCert === undefined) throw new UsageError('--tls-cert is missing beside --tls-key');
+  if (tlsKey === undefined) throw new UsageError('--tls-key is missing beside --tls-cert');
+  return { cert: readPem('--tls-cert', tlsCert), key: readPem('--tls-key', tlsKey) };
+}

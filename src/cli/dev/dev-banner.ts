@@ -1,0 +1,110 @@
+// What `millrace dev` prints when it is ready: every endpoint with a command that can be pasted.
+import { readFileSync } from 'node:fs';
+import { relative } from 'node:path';
+import { routes } from '../../wire/routes.ts';
+
+export interface BannerEndpoint {
+  endpointId: string;
+  file: string;
+  isServed: boolean;
+}
+
+export interface BannerOptions {
+  version: string;
+  url: string;
+  /** Undefined where none is needed. */
+  key: string | undefined;
+  endpoints: readonly BannerEndpoint[];
+  /** Where jobs are kept. */
+  dataNote: string;
+}
+
+export function renderBanner(options: BannerOptions): string {
+  const { dataNote, endpoints, key, url, version } = options;
+  const blocks = [
+    [`Millrace ${version} is ready at ${url}`, dataNote].join('\n'),
+    ...(key === undefined ? [] : [`API key: ${key}`]),
+    ...endpoints.map((endpoint) => describeEndpoint(endpoint, options)),
+  ];
+  const shown = chooseStream(endpoints);
+  if (shown) blocks.push(`Chunks as they come:\n  ${streamCommand(shown, options)}`);
+  return `${blocks.join('\n\n')}\n`;
+}
+
+/** The endpoint with the shortest example among those that seem to stream. */
+function chooseStream(endpoints: readonly BannerEndpoint[]): BannerEndpoint | undefined {
+  const rated = endpoints
+    .map((endpoint) => ({ endpoint, source: readSource(endpoint.file) }))
+    .filter(({ endpoint, source }) => endpoint.isServed && /\byield\b/.test(source))
+    .map(({ endpoint, source }) => ({ endpoint, length: showExample(source).length }))
+    .sort((a, b) => a.length - b.length);
+  return rated[0]?.endpoint ?? endpoints[0];
+}
+
+function showExample(source: string): string {
+  return JSON.stringify({ input: readExampleInput(source) });
+}
+
+function describeEndpoint(endpoint: BannerEndpoint, { key, url }: BannerOptions): string {
+  const { endpointId, file, isServed } = endpoint;
+  const place = relative(process.cwd(), file);
+  const state = isServed ? '' : '  (has no worker: see the log)';
+  const request = curlRequest(`${url}${routes.runsync(endpointId)}`, file, key);
+  return `${endpointId}  ${place}${state}\n  ${request}`;
+}
+
+function curlRequest(url: string, file: string, key: string | undefined): string {
+  const body = showExample(readSource(file));
+  const parts = ['curl -s', url, "-H 'Content-Type: application/json'", ...keyHeader(key)];
+  return [...parts, '-d', quote(body)].join(' ');
+}
+
+function streamCommand(endpoint: BannerEndpoint, { key, url }: BannerOptions): string {
+  const { endpointId, file } = endpoint;
+  const submit = curlRequest(`${url}${routes.run(endpointId)}`, file, key);
+  const takeId = String.raw`sed 's/.*"id":"\([^"]*\)".*/\1/'`;
+  const address = `"${url}${routes.stream(endpointId, `$(${submit} | ${takeId})`)}"`;
+  return ["curl -sN -H 'Accept: text/event-stream'", ...keyHeader(key), address].join(' ');
+}
+
+function keyHeader(key: string | undefined): string[] {
+  return key === undefined ? [] : [`-H 'Authorization: Bearer ${key}'`];
+}
+
+/** For a POSIX shell. */
+function quote(text: string): string {
+  return `'${text.replaceAll("'", String.raw`'\''`)}'`;
+}
+
+function readSource(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+/**
+ * An input to try a handler with: the first line of its opening comment that is a JSON object, what
+ * stands behind an arrow left out; or an empty object.
+ */
+export function readExampleInput(source: string): object {
+  for (const line of source.split('\n')) {
+    const comment = /^\s*(?:\/\/|\/?\*+)\s?(.*?)(?:\*\/)?\s*$/.exec(line);
+    if (!comment && line.trim() !== '') break;
+    const [before = ''] = (comment?.[1] ?? '').split('→');
+    const value = parseObject(before.trim());
+    if (value) return value;
+  }
+  return {};
+}
+
+function parseObject(text: string): object | undefined {
+  if (!text.startsWith('{')) return undefined;
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}

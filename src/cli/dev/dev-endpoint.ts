@@ -1,0 +1,141 @@
+// One handler file of `millrace dev`: sees to it that one worker serves its newest version that
+// works, over changes and crashes, and that no job is lost in between.
+import { backoffMs } from '../../base/backoff.ts';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { Device, WorkerLink } from '../../wire/link/worker-link.ts';
+import {
+  describeEnd,
+  type ProcessEnd,
+  type WorkerProcess,
+} from '../../worker/supervisor/worker-process.ts';
+import { startDevWorker } from './dev-worker.ts';
+
+const RESTART_PACE = { baseMs: 500, maxMs: 30_000, jitter: 0.2 };
+/** A worker that lived so long was well: the next crash counts as the first. */
+const WELL_AFTER_MS = 60_000;
+
+export interface DevEndpointOptions {
+  endpointId: string;
+  file: string;
+  /** Of the platform, as the worker process reaches it. */
+  url: string;
+  workerKey: string;
+  /** The endpoint's queue, to be told of crashes. */
+  link: WorkerLink;
+  clock: Clock;
+  log: Log;
+  workerLogLevel: string;
+  devices: readonly Device[];
+  /** Another one for each worker, over all endpoints. */
+  nextWorkerNumber: () => number;
+}
+
+export class DevEndpoint {
+  readonly file: string;
+  readonly endpointId: string;
+  readonly #options: DevEndpointOptions;
+  readonly #log: Log;
+  readonly #alive = new Set<WorkerProcess>();
+  /** Takes jobs. */
+  #current: WorkerProcess | undefined;
+  /** Loads the handler, to take the place of the current one. */
+  #candidate: WorkerProcess | undefined;
+  #starts = 0;
+  #crashes = 0;
+  #cancelRestart: () => void = () => {};
+  #isStopping = false;
+
+  constructor(options: DevEndpointOptions) {
+    this.#options = options;
+    this.file = options.file;
+    this.endpointId = options.endpointId;
+    this.#log = options.log.child({ endpoint: options.endpointId });
+  }
+
+  get isServed(): boolean {
+    return this.#current !== undefined;
+  }
+
+  /**
+   * Starts a worker on the file as it is now. Once that takes jobs, the one before it lets its jobs
+   * end and leaves; if it cannot be started, the one before it stays. Resolves when that is decided.
+   */
+  async reload(): Promise<void> {
+    if (this.#isStopping) return;
+    this.#cancelRestart();
+    this.#candidate?.kill();
+    const candidate = this.#start();
+    this.#candidate = candidate;
+    const isReady = await candidate.ready;
+    if (this.#candidate !== candidate) return;
+    this.#candidate = undefined;
+    if (!isReady) return this.#explainFailure();
+    const before = this.#current;
+    this.#current = candidate;
+    if (before) {
+      this.#log.info('reloaded');
+      before.drain();
+    } else if (this.#starts > 1) this.#log.info('serving');
+  }
+
+  /** Lets running jobs end; resolves when every worker of the endpoint has left. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    this.#cancelRestart();
+    this.#candidate?.kill();
+    this.#candidate = undefined;
+    for (const worker of this.#alive) worker.drain();
+    await Promise.all([...this.#alive].map((worker) => worker.ended));
+  }
+
+  #start(): WorkerProcess {
+    const { clock, devices, endpointId, file, url, workerKey, workerLogLevel } = this.#options;
+    this.#starts += 1;
+    const worker = startDevWorker({
+      file,
+      endpointId,
+      url,
+      key: workerKey,
+      workerId: `dev-${endpointId}-${this.#options.nextWorkerNumber()}`,
+      logLevel: workerLogLevel,
+      devices,
+    });
+    const startedAt = clock.now();
+    this.#alive.add(worker);
+    void worker.ended.then((end) => this.#takeLeave(worker, end, clock.now() - startedAt));
+    return worker;
+  }
+
+  async #takeLeave(worker: WorkerProcess, end: ProcessEnd, livedMs: number): Promise<void> {
+    this.#alive.delete(worker);
+    const wasCurrent = this.#current === worker;
+    if (wasCurrent) this.#current = undefined;
+    if (end.code !== 0) await this.#sayBye(worker, end);
+    if (!wasCurrent || this.#isStopping) return;
+    this.#crashes = livedMs >= WELL_AFTER_MS ? 1 : this.#crashes + 1;
+    const waitMs = backoffMs(this.#crashes, RESTART_PACE);
+    this.#log.error({ ...end, restartInMs: waitMs }, 'the worker ended unasked');
+    if (this.#candidate) return;
+    this.#cancelRestart = this.#options.clock.after(waitMs, () => void this.reload());
+  }
+
+  /** Its jobs go back to the queue now, not when their leases run out. */
+  async #sayBye({ identity }: WorkerProcess, end: ProcessEnd): Promise<void> {
+    if (!identity) return;
+    try {
+      const bye = { reason: 'crashed' as const, outbox: [], detail: describeEnd(end) };
+      await this.#options.link.bye({ ...identity, ...bye });
+    } catch (error) {
+      // It never said hello, or its leases run out by themselves.
+      this.#log.debug({ err: error, ...identity }, 'the queue did not take the bye');
+    }
+  }
+
+  #explainFailure(): void {
+    const instead = this.#current
+      ? 'the version before it goes on serving'
+      : 'its jobs wait until the file is changed';
+    this.#log.error({ file: this.file }, `the handler cannot be loaded, see above; ${instead}`);
+  }
+}

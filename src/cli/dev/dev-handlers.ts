@@ -1,0 +1,132 @@
+// All handler files of `millrace dev`: which there are, and which a change concerns.
+import { dirname, sep } from 'node:path';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
+import type { Platform } from '../platform/platform.ts';
+import { DevEndpoint } from './dev-endpoint.ts';
+import { findHandlers, type HandlerFile } from './handler-files.ts';
+
+export interface DevHandlersOptions {
+  platform: Platform;
+  /** Files and folders, as given. */
+  paths: readonly string[];
+  workerKey: string;
+  clock: Clock;
+  log: Log;
+  workerLogLevel: string;
+  /** Of this machine; each worker may use them all. */
+  devices: readonly Device[];
+}
+
+export class DevHandlers {
+  readonly #options: DevHandlersOptions;
+  /** By file. */
+  readonly #endpoints = new Map<string, DevEndpoint>();
+  readonly #leaving = new Set<Promise<void>>();
+  /** Started so far. */
+  #workers = 0;
+  #isStopping = false;
+
+  constructor(options: DevHandlersOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves when each handler is served, or cannot be for now. */
+  async start(): Promise<void> {
+    const found = findHandlers(this.#options.paths);
+    await Promise.all(found.map((handler) => this.#add(handler)));
+  }
+
+  list(): DevEndpoint[] {
+    return [...this.#endpoints.values()].sort((a, b) => (a.endpointId < b.endpointId ? -1 : 1));
+  }
+
+  /** Adds, removes and reloads handlers after these modules were changed. */
+  async follow(changed: ReadonlySet<string>): Promise<void> {
+    if (this.#isStopping) return;
+    const found = this.#look();
+    if (!found) return;
+    const files = new Set(found.map(({ path }) => path));
+    const handlerFiles = new Set([...files, ...this.#endpoints.keys()]);
+    for (const [file, endpoint] of this.#endpoints) if (!files.has(file)) this.#remove(endpoint);
+    const added = found.filter(({ path }) => !this.#endpoints.has(path));
+    const change = { changed, handlerFiles };
+    const concerned = this.list().filter(({ file }) => isConcerned(file, change));
+    await Promise.all([
+      ...added.map((handler) => {
+        this.#options.log.info({ endpoint: handler.endpointId }, 'the handler is new');
+        return this.#add(handler);
+      }),
+      ...concerned.map((endpoint) => endpoint.reload()),
+    ]);
+  }
+
+  /** Lets running jobs end; resolves when all workers have left. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    await Promise.all([...this.list().map((endpoint) => endpoint.stop()), ...this.#leaving]);
+  }
+
+  /** Undefined while two files claim one name. */
+  #look(): HandlerFile[] | undefined {
+    try {
+      return findHandlers(this.#options.paths, { missing: 'skipped' });
+    } catch (error) {
+      this.#options.log.error(error instanceof Error ? error.message : String(error));
+      return undefined;
+    }
+  }
+
+  async #add({ endpointId, path }: HandlerFile): Promise<void> {
+    const { clock, devices, log, platform, workerKey, workerLogLevel } = this.#options;
+    try {
+      await platform.declareEndpoint(endpointId);
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      log.error({ file: path }, `the file's name cannot be that of an endpoint: ${reason}`);
+      return;
+    }
+    if (this.#isStopping || this.#endpoints.has(path)) return;
+    const endpoint = new DevEndpoint({
+      endpointId,
+      file: path,
+      url: platform.url,
+      workerKey,
+      link: platform.queue.link(endpointId),
+      clock,
+      log,
+      workerLogLevel,
+      devices,
+      nextWorkerNumber: () => {
+        this.#workers += 1;
+        return this.#workers;
+      },
+    });
+    this.#endpoints.set(path, endpoint);
+    await endpoint.reload();
+  }
+
+  #remove(endpoint: DevEndpoint): void {
+    this.#options.log.info({ endpoint: endpoint.endpointId }, 'the handler is gone');
+    this.#endpoints.delete(endpoint.file);
+    const left = endpoint.stop().finally(() => this.#leaving.delete(left));
+    this.#leaving.add(left);
+  }
+}
+
+interface Change {
+  changed: ReadonlySet<string>;
+  /** A change of one concerns that one alone. */
+  handlerFiles: ReadonlySet<string>;
+}
+
+function isConcerned(file: string, { changed, handlerFiles }: Change): boolean {
+  if (changed.has(file)) return true;
+  const folder = dirname(file) + sep;
+  for (const path of changed) {
+    const isOwn = path.startsWith(folder) && !/\.(test|spec)\.[a-z]+$/.test(path);
+    if (isOwn && !handlerFiles.has(path)) return true;
+  }
+  return false;
+}

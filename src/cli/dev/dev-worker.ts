@@ -1,0 +1,37 @@
+// How `millrace dev` starts a worker process for one of its endpoints.
+import type { Device } from '../../wire/link/worker-link.ts';
+import { WorkerProcess } from '../../worker/supervisor/worker-process.ts';
+import { inheritWithoutKeys } from '../config.ts';
+import { launcherPath } from '../package-info.ts';
+import { readLogEntry, showLogLines } from '../terminal-log.ts';
+import { DEVICE_SET_VARIABLE } from '../worker/worker-flags.ts';
+
+export interface DevWorkerOptions {
+  file: string;
+  endpointId: string;
+  url: string;
+  /** Worker key. */
+  key: string;
+  workerId: string;
+  logLevel: string;
+  /** Not pinned: all workers of `dev` see all of them. */
+  devices: readonly Device[];
+}
+
+export function startDevWorker(options: DevWorkerOptions): WorkerProcess {
+  const { devices, endpointId, file, key, logLevel, url, workerId } = options;
+  const named = [`--worker-id=${workerId}`, `--endpoint=${endpointId}`, `--url=${url}`];
+  const args = ['worker', file, '--under-dev', '--link=http', ...named, `--log-level=${logLevel}`];
+  return new WorkerProcess({
+    command: [process.execPath, launcherPath, ...args],
+    environment: inheritWithoutKeys({ [DEVICE_SET_VARIABLE]: JSON.stringify(devices) }),
+    input: JSON.stringify({ MILLRACE_KEY: key }),
+    onLine: (line) => showWorkerLine(endpointId, line),
+  });
+}
+
+/** What a library or a child process of the handler wrote becomes an entry of the log too. */
+function showWorkerLine(endpoint: string, line: string): void {
+  const entry = readLogEntry(line) ?? { level: 30, time: Date.now(), msg: line };
+  showLogLines(`${JSON.stringify({ ...entry, endpoint })}\n`);
+}

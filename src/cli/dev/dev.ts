@@ -1,0 +1,190 @@
+// `millrace dev`: the platform in this process and one worker process for each handler file, which
+// are followed as they change.
+import { mkdtempSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { systemClock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { type Command, EXIT } from '../command.ts';
+import { parseOptions, text, UsageError } from '../options.ts';
+import { print } from '../output.ts';
+import { packageVersion } from '../package-info.ts';
+import { useKeyFile } from '../platform/key-file.ts';
+import {
+  maxAttemptsOption,
+  openPlatform,
+  type Platform,
+  portOption,
+} from '../platform/platform.ts';
+import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
+import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
+import { findUsableDevices } from '../worker/device-plan.ts';
+import { renderBanner } from './dev-banner.ts';
+import { DevHandlers } from './dev-handlers.ts';
+import { FolderWatch } from './folder-watch.ts';
+import { findHandlers } from './handler-files.ts';
+
+/** After so long somebody who waits for the first word is told what for. */
+const SLOW_START_MS = 3_000;
+
+const options = {
+  port: portOption,
+  host: text({
+    default: '127.0.0.1',
+    placeholder: 'HOST',
+    help: 'address to listen on; with one that is not loopback every call needs the printed key',
+  }),
+  data: text({
+    placeholder: 'DIR',
+    help: 'folder that keeps jobs from one start to the next; without it a temporary one',
+  }),
+  maxAttempts: maxAttemptsOption,
+  logLevel: logLevelOption('warn'),
+};
+
+export const devCommand: Command = {
+  name: 'millrace dev',
+  summary: 'platform and workers in one go, reloading handlers as they change',
+  description: [
+    'Every handler file is an endpoint named after it: handlers/echo.ts is served at /v2/echo/. A ' +
+      'folder means the .ts, .mts, .js and .mjs files directly in it, without *.test.*, *.config.* ' +
+      'and *.d.ts. Each has a worker process of its own, which speaks HTTP, as in production.',
+    'A changed file (its own, or a module below its folder) gets a new worker; when that is ready, ' +
+      'the old one finishes its jobs and leaves. A version that cannot be loaded leaves the old one ' +
+      'serving. New files become endpoints, removed ones lose their worker.',
+    'On a loopback address calls from this machine need no key, unless they come through a proxy or ' +
+      'from a page of another site. The example inputs in what it prints are the first line of a ' +
+      "handler's opening comment that is a JSON object.",
+  ],
+  positionals: [{ name: '<files or folders…>', help: 'handler modules, and folders of them' }],
+  options,
+  examples: ['millrace dev handlers', 'millrace dev src/resize.ts --port 0 --data ./.millrace/dev'],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'ended as asked' },
+    { code: EXIT.failed, meaning: 'the port or the data folder is in use, or cannot be used' },
+    { code: EXIT.usage, meaning: 'wrong usage, no handler found, or two of the same name' },
+  ],
+  run,
+};
+
+async function run(args: readonly string[]): Promise<number> {
+  const { values, positionals } = parseOptions(options, args);
+  if (positionals.length === 0) throw new UsageError('name at least one handler file or folder');
+  if (findHandlers(positionals).length === 0) {
+    throw new UsageError(`there is no handler in ${positionals.join(', ')}`);
+  }
+  const signals = listenForStop();
+  const data = openData(values.data);
+  // Workers leave with this process.
+  forceOnSecond(signals, () => data.close());
+  try {
+    const isLocal = isLoopback(values.host);
+    const platform = await openPlatform({
+      dataFolder: data.folder,
+      host: values.host,
+      port: values.port,
+      access: isLocal ? 'keyless-loopback' : 'keys',
+      log: createTerminalLog(values.logLevel),
+      endpointIds: [],
+      maxAttempts: values.maxAttempts,
+      // Of whoever calls without a key from this machine nothing here is hidden anyway.
+      webhooks: { addresses: isLocal ? 'any' : 'public' },
+    });
+    try {
+      const keys = await useKeyFile(platform.keys, join(data.folder, 'dev.keys'));
+      const key = isLocal ? undefined : keys.admin;
+      const { logLevel } = values;
+      const terms = { platform, paths: positionals, key, workerKey: keys.worker, logLevel };
+      await serve({ ...terms, signals, dataNote: data.note });
+    } finally {
+      await platform.close();
+    }
+  } finally {
+    data.close();
+    signals.release();
+  }
+  return EXIT.ok;
+}
+
+interface Terms {
+  platform: Platform;
+  paths: readonly string[];
+  /** To be shown, where one is needed. */
+  key: string | undefined;
+  workerKey: string;
+  logLevel: string;
+  signals: StopSignals;
+  dataNote: string;
+}
+
+async function serve(options: Terms): Promise<void> {
+  const { dataNote, key, logLevel, paths, platform, signals, workerKey } = options;
+  const log = createTerminalLog('info');
+  const clock = systemClock;
+  const handlers = new DevHandlers({
+    devices: await findUsableDevices(log),
+    platform,
+    paths,
+    workerKey,
+    clock,
+    log,
+    workerLogLevel: logLevel,
+  });
+  const watch = new FolderWatch({
+    folders: paths.map(findWatchedFolder),
+    clock,
+    onChange: (changed) => void handlers.follow(changed),
+    onTrouble: (folder, error) => log.warn({ err: error, folder }, 'changes there go unnoticed'),
+  });
+  try {
+    const leaving = signals.first.then(() => 'leaving' as const);
+    const cancelWord = clock.after(SLOW_START_MS, () => tellWhoLoads(handlers, log));
+    const started = await Promise.race([handlers.start(), leaving]).finally(cancelWord);
+    if (started !== 'leaving') {
+      const { url } = platform;
+      const terms = { version: packageVersion(), url, key, dataNote };
+      void print(renderBanner({ ...terms, endpoints: handlers.list() }));
+    }
+    await signals.first;
+    log.info('letting running jobs end; Ctrl-C again ends at once');
+  } finally {
+    watch.close();
+    await handlers.stop();
+  }
+}
+
+function tellWhoLoads(handlers: DevHandlers, log: Log): void {
+  const waiting = handlers.list().filter(({ isServed }) => !isServed);
+  const endpoints = waiting.map(({ endpointId }) => endpointId).join(', ');
+  log.info(`still loading, or in setup: ${endpoints}; ready when they are`);
+}
+
+function findWatchedFolder(path: string): string {
+  const absolute = resolve(path);
+  const isFolder = statSync(absolute, { throwIfNoEntry: false })?.isDirectory() ?? false;
+  return isFolder ? absolute : dirname(absolute);
+}
+
+interface DataFolder {
+  folder: string;
+  note: string;
+  close(): void;
+}
+
+function openData(given: string | undefined): DataFolder {
+  if (given !== undefined) {
+    const folder = resolve(given);
+    return { folder, note: `Jobs are kept in ${folder}`, close: () => {} };
+  }
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-dev-'));
+  return {
+    folder,
+    note: 'Jobs are kept until this ends; --data DIR keeps them longer',
+    close: () => rmSync(folder, { recursive: true, force: true }),
+  };
+}
+
+/** The addresses whose names calls without a key may carry; every other one asks for the key. */
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || host === '127.0.0.1';
+}

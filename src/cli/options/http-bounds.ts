@@ -1,0 +1,110 @@
+// Options of `serve` that bound what callers of the HTTP API may send and hold open.
+import { DEFAULT_BOUNDS, type HttpBounds } from '../../api/http/bounds.ts';
+import { listAddresses } from '../../api/http/connections.ts';
+import { integer, list, type OptionValues, UsageError } from '../options.ts';
+
+const MB = 1_048_576;
+
+interface BoundOption {
+  min: number;
+  max: number;
+  default: number;
+  help: string;
+}
+
+function bound(placeholder: string, option: BoundOption) {
+  return integer({ ...option, placeholder, section: 'advanced' });
+}
+
+const DAY_S = 86_400;
+const MAX_MB = 1_048_576;
+
+export const httpBoundOptions = {
+  maxBesideInputBytes: bound('BYTES', {
+    ...{ min: 1_024, max: 20 * MB, default: DEFAULT_BOUNDS.maxBesideInputBytes },
+    help: 'largest JSON outside `input` of a run or runsync request, bytes; beyond it 413',
+  }),
+  maxTargetBytes: bound('BYTES', {
+    ...{ min: 1_024, max: 65_536, default: DEFAULT_BOUNDS.maxTargetBytes },
+    help: 'longest path and query of a request, bytes; beyond it 414',
+  }),
+  maxHeaderBytes: bound('BYTES', {
+    ...{ min: 4_096, max: MB, default: DEFAULT_BOUNDS.maxHeaderBytes },
+    help: 'largest headers of a request, bytes; beyond it 431',
+  }),
+  inFlightMb: bound('MB', {
+    ...{ min: 32, max: MAX_MB, default: DEFAULT_BOUNDS.maxInFlightBytes / MB },
+    help: 'request bodies and responses in memory, all users together, MB; beyond it requests wait',
+  }),
+  userInFlightMb: bound('MB', {
+    ...{ min: 32, max: MAX_MB, default: DEFAULT_BOUNDS.maxUserInFlightBytes / MB },
+    help: 'request bodies and responses in memory, each user, MB; at most --in-flight-mb',
+  }),
+  workerInFlightMb: bound('MB', {
+    ...{ min: 64, max: MAX_MB, default: DEFAULT_BOUNDS.maxWorkerInFlightBytes / MB },
+    help: 'request bodies and responses in memory, reserved for calls of workers, MB; each user gets half',
+  }),
+  inFlightWaitMs: bound('MS', {
+    ...{ min: 0, max: 60_000, default: DEFAULT_BOUNDS.inFlightWaitMs },
+    help: 'how long a request waits while an --…in-flight-mb limit is reached, ms; then 503',
+  }),
+  stallSeconds: bound('S', {
+    ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.stallMs / 1_000 },
+    help: 'how long a client may pause while it sends a body or reads a response, s; then 408 or a closed connection',
+  }),
+  headersSeconds: bound('S', {
+    ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.headersMs / 1_000 },
+    help: 'how long a client may take to send its headers, s; then 408',
+  }),
+  transferSeconds: bound('S', {
+    ...{ min: 10, max: DAY_S, default: DEFAULT_BOUNDS.transferMs / 1_000 },
+    help: 'how long one request or one response may take to transfer, s; event streams are exempt',
+  }),
+  idleSeconds: bound('S', {
+    ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.idleMs / 1_000 },
+    help: 'how long an idle connection stays open, s',
+  }),
+  maxConnections: bound('N', {
+    ...{ min: 10, max: 1_000_000, default: DEFAULT_BOUNDS.maxConnections },
+    help: 'most open connections; beyond it the oldest without a valid key is closed',
+  }),
+  maxAddressConnections: bound('N', {
+    ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxAddressConnections },
+    help: 'most open connections of one address without a valid key; new ones are closed; loopback is exempt',
+  }),
+  trustedProxy: list({
+    placeholder: 'ADDRESS',
+    section: 'advanced',
+    help: 'address or network (10.0.0.0/8) of a reverse proxy: its X-Forwarded headers are trusted, --max-address-connections does not apply',
+  }),
+};
+
+/** @throws UsageError */
+export function readHttpBounds(values: OptionValues<typeof httpBoundOptions>): HttpBounds {
+  try {
+    listAddresses(values.trustedProxy);
+  } catch (error) {
+    throw new UsageError(`--trusted-proxy: ${error instanceof Error ? error.message : error}`);
+  }
+  if (values.userInFlightMb > values.inFlightMb) {
+    throw new UsageError(
+      `--user-in-flight-mb: must be at most --in-flight-mb, which is ${values.inFlightMb}`,
+    );
+  }
+  return {
+    maxBesideInputBytes: values.maxBesideInputBytes,
+    maxTargetBytes: values.maxTargetBytes,
+    maxHeaderBytes: values.maxHeaderBytes,
+    maxInFlightBytes: values.inFlightMb * MB,
+    maxUserInFlightBytes: values.userInFlightMb * MB,
+    maxWorkerInFlightBytes: values.workerInFlightMb * MB,
+    inFlightWaitMs: values.inFlightWaitMs,
+    stallMs: values.stallSeconds * 1_000,
+    headersMs: values.headersSeconds * 1_000,
+    transferMs: values.transferSeconds * 1_000,
+    idleMs: values.idleSeconds * 1_000,
+    maxConnections: values.maxConnections,
+    maxAddressConnections: values.maxAddressConnections,
+    trustedProxies: values.trustedProxy,
+  };
+}

@@ -1,0 +1,37 @@
+// Options that set several numbers by name: `pods=20,keys=5`.
+import { UsageError } from '../options.ts';
+
+export interface NumberRange {
+  min: number;
+  max: number;
+}
+
+/** The numbers that are given; of a name given twice the last. @throws UsageError naming the option */
+export function readNumbers<Name extends string>(
+  option: string,
+  given: string,
+  ranges: Readonly<Record<Name, NumberRange>>,
+): Partial<Record<Name, number>> {
+  const numbers: Partial<Record<Name, number>> = {};
+  for (const part of given.split(',')) {
+    const [, name = '', digits = ''] = /^\s*([A-Za-z]+)=(\d{1,9})\s*$/.exec(part) ?? [];
+    const value = Number(digits);
+    const known = listNames(ranges).find((each) => each === name);
+    if (!known || value < ranges[known].min || value > ranges[known].max) {
+      const forms = listNames(ranges).map(
+        (each) => `${each}=${ranges[each].min}..${ranges[each].max}`,
+      );
+      const shown = JSON.stringify(part);
+      throw new UsageError(
+        `${option}: ${shown} is invalid; write one or more of ${forms.join(', ')}`,
+      );
+    }
+    numbers[known] = value;
+  }
+  return numbers;
+}
+
+function listNames<Name extends string>(ranges: Readonly<Record<Name, NumberRange>>): Name[] {
+  // An object literal of the program's own: it has no other names.
+  return Object.keys(ranges) as Name[];
+}

@@ -1,0 +1,120 @@
+// The user that pods on the process engine run as: chosen by the operator, or nobody where the platform is
+// root and that user can reach all that pods need.
+import { spawnSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Log } from '../../base/log.ts';
+import { findUnreadable, type PodUser, provideOwn } from '../../engine/process/pod-user.ts';
+import { text, UsageError } from '../options.ts';
+
+export const podUserOption = text({
+  placeholder: 'USER',
+  env: 'MILLRACE_POD_USER',
+  help: '--engine process: system user of pods if the platform runs as root: a name or UID[:GID]; default: nobody if nobody can read --data and this program, else root',
+});
+
+/** What runs a handler in a pod. */
+export const PROGRAM = fileURLToPath(new URL('../../../bin/millrace.js', import.meta.url));
+const OWN_CODE = fileURLToPath(import.meta.url);
+const NOBODY = 65_534;
+const MAX_ID = 2 ** 32 - 2;
+const REMEDY =
+  'make it readable (chmod o+rX on it and its folders), or run pods as root with --pod-user root';
+
+/** Node's compiled code, which workers share. */
+export function locateCode(dataFolder: string): string {
+  return join(dataFolder, 'code');
+}
+
+export interface PodUserChoice {
+  given: string | undefined;
+  engine: string;
+  dataFolder: string;
+  /** By option: none of these may be readable to the pods' user. */
+  secretFiles: Readonly<Record<string, string | undefined>>;
+  log: Log;
+}
+
+/** Undefined: pods run as the platform's own user. @throws UsageError */
+export async function choosePodUser(choice: PodUserChoice): Promise<PodUser | undefined> {
+  const { engine, given, log } = choice;
+  if (engine !== 'process') return undefined;
+  if (process.geteuid?.() !== 0) return checkOwn(given);
+  const user = given === undefined ? findNobody() : findUser(given);
+  if (user.uid === 0) return undefined;
+  const [path] = await findUnreachable(choice.dataFolder, user);
+  if (path !== undefined) {
+    const problem = `${path} cannot be read by ${user.name}, the user that pods would run as`;
+    if (given !== undefined) throw new UsageError(`--pod-user: ${problem}: ${REMEDY}`);
+    log.warn({ path, user: user.name }, `pods run as root: ${problem}`);
+    return undefined;
+  }
+  await checkSecrets(choice, user);
+  log.info({ user: user.name, uid: user.uid, gid: user.gid }, `pods run as ${user.name}`);
+  return user;
+}
+
+/** The pods' user may pass through the folder and lists and reads nothing in it but what is its own. */
+export async function shareDataFolder(dataFolder: string, user: PodUser): Promise<void> {
+  // What the platform makes from here on is its own alone.
+  process.umask(0o077);
+  for (const entry of readdirSync(dataFolder, { withFileTypes: true })) {
+    if (entry.isFile()) chmodSync(join(dataFolder, entry.name), 0o600);
+  }
+  chmodSync(dataFolder, 0o711);
+  await provideOwn(locateCode(dataFolder), user);
+}
+
+function checkOwn(given: string | undefined): undefined {
+  if (given === undefined) return undefined;
+  const own = process.geteuid?.();
+  if (findUser(given).uid === own) return undefined;
+  throw new UsageError(
+    `--pod-user: only root can run pods as another user, and this platform runs as UID ${own}`,
+  );
+}
+
+/** A folder that others cannot enter hides all that is in it. */
+async function findUnreachable(dataFolder: string, user: PodUser): Promise<string[]> {
+  const parent = dirname(dataFolder);
+  // The folders that are missing are made here, or they would be closed.
+  mkdirSync(parent, { recursive: true });
+  return findUnreadable([process.execPath, PROGRAM, OWN_CODE, parent], user);
+}
+
+async function checkSecrets({ secretFiles }: PodUserChoice, user: PodUser): Promise<void> {
+  for (const [option, path] of Object.entries(secretFiles)) {
+    if (path === undefined || !existsSync(path)) continue;
+    if ((await findUnreadable([resolve(path)], user)).length > 0) continue;
+    throw new UsageError(
+      `${option}: ${path} can be read by ${user.name}, the user that pods run as; run chmod 600 ${path}`,
+    );
+  }
+}
+
+function findNobody(): PodUser {
+  return readUser('nobody') ?? { uid: NOBODY, gid: NOBODY, name: 'nobody' };
+}
+
+function findUser(given: string): PodUser {
+  const [, uid, gid = uid] = /^(\d+)(?::(\d+))?$/.exec(given) ?? [];
+  if (uid === undefined || gid === undefined) {
+    const user = /^[A-Za-z_][A-Za-z0-9_.-]*\$?$/.test(given) ? readUser(given) : undefined;
+    if (user) return user;
+    throw new UsageError(`--pod-user: no user ${given} exists; give a name or UID[:GID]`);
+  }
+  if (Number(uid) > MAX_ID || Number(gid) > MAX_ID) {
+    throw new UsageError(`--pod-user: ${given}: a UID or GID is at most ${MAX_ID}`);
+  }
+  return { uid: Number(uid), gid: Number(gid), name: `UID ${uid}` };
+}
+
+/** As the system knows it, wherever its users are kept. */
+function readUser(name: string): PodUser | undefined {
+  const [uid, gid] = ['-u', '-g'].map((flag) => {
+    const { status, stdout } = spawnSync('id', [flag, '--', name], { encoding: 'utf8' });
+    return status === 0 && /^\d+\n$/.test(stdout) ? Number(stdout) : undefined;
+  });
+  return uid === undefined || gid === undefined ? undefined : { uid, gid, name };
+}

@@ -1,0 +1,97 @@
+// The operator's catalogue, `millrace serve --catalog FILE`: reads it and the passwords that it points
+// to. What is in it and what it means is control/catalog-contents.ts.
+import { readFileSync } from 'node:fs';
+import { availableParallelism, totalmem } from 'node:os';
+import { dirname, resolve } from 'node:path';
+import type { Log } from '../../base/log.ts';
+import { Catalog } from '../../control/endpoints/catalog.ts';
+import {
+  type CatalogContents,
+  type CatalogFile,
+  catalogFile,
+  composeCatalog,
+  type DeclaredRegistry,
+} from '../../control/endpoints/catalog-contents.ts';
+import { describeIssues } from '../../wire/issues.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
+import { readVariable } from '../config.ts';
+import { text, UsageError } from '../options.ts';
+
+export const catalogOption = text({
+  placeholder: 'FILE',
+  env: 'MILLRACE_CATALOG',
+  help: 'JSON: what pods may have and what it costs; without it, what the machine has, for nothing',
+});
+
+export interface CatalogOptions {
+  /** Undefined: what the machine has. */
+  path: string | undefined;
+  /** Found on this machine. */
+  devices: readonly Device[];
+  log: Log;
+}
+
+/** @throws UsageError naming the file and each path in it that is wrong */
+export function openCatalog({ devices, log, path }: CatalogOptions): Catalog {
+  const contents = composeCatalog({
+    file: path === undefined ? undefined : readCatalogFile(path),
+    devices,
+    machine: { vcpus: availableParallelism(), memoryBytes: totalmem() },
+    readPassword: (registry) => readPassword(registry, path ?? '.'),
+  });
+  warnOfStrangers(contents, devices, log);
+  return new Catalog(contents);
+}
+
+function readCatalogFile(path: string): CatalogFile {
+  const checked = catalogFile.safeParse(parseFile(path));
+  if (checked.success) return checked.data;
+  throw new UsageError(
+    `--catalog: ${path}: ${describeIssues(checked.error, 'the file').join('; ')}`,
+  );
+}
+
+function parseFile(path: string): unknown {
+  const content = readText('--catalog', path);
+  try {
+    return JSON.parse(content);
+  } catch (error) {
+    throw new UsageError(`--catalog: ${path} is not JSON: ${describe(error)}`);
+  }
+}
+
+/** A file's path is seen from the folder of the catalogue; the line break at its end does not count. */
+function readPassword({ id, passwordEnv, passwordFile }: DeclaredRegistry, path: string): string {
+  const origin = `--catalog: ${path}: password of registry "${id}"`;
+  if (passwordFile !== undefined) {
+    return readText(origin, resolve(dirname(path), passwordFile)).replace(/\r?\n$/, '');
+  }
+  const password = passwordEnv === undefined ? undefined : readVariable(passwordEnv);
+  if (password !== undefined) return password;
+  throw new UsageError(`${origin}: the variable ${passwordEnv} is not set`);
+}
+
+function readText(origin: string, path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new UsageError(`${origin}: ${describe(error)}`);
+  }
+}
+
+/** A name that is misspelt in the file would otherwise only be seen by who gets no GPU. */
+function warnOfStrangers({ gpus }: CatalogContents, devices: readonly Device[], log: Log): void {
+  for (const { devices: own, id } of gpus) {
+    if (own.length === 0)
+      log.warn({ gpuType: id }, 'no device of this machine is of this GPU type');
+  }
+  const offered = new Set(gpus.flatMap((type) => type.devices));
+  for (const { kind, name, uuid } of devices) {
+    if (kind !== 'gpu' || offered.has(uuid)) continue;
+    log.warn({ device: name, uuid }, 'this GPU is of no type of the catalogue: nobody gets it');
+  }
+}
+
+function describe(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,193 @@
+// What runs on the platform beside its queues: pods, and the workers of endpoints that scale. Put
+// together here around one engine; without an engine there are templates and a catalogue, and no more.
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { Balancer } from '../../control/balancing/balancer.ts';
+import { PodTargets } from '../../control/balancing/worker-targets.ts';
+import type { Catalog } from '../../control/endpoints/catalog.ts';
+import { EndpointDeletion } from '../../control/endpoints/endpoint-deletion.ts';
+import { Endpoints } from '../../control/endpoints/endpoints.ts';
+import { Templates } from '../../control/endpoints/templates.ts';
+import type { Keys } from '../../control/keys/keys.ts';
+import type { Amounts } from '../../control/limits/capacity.ts';
+import type { Quotas } from '../../control/limits/quotas.ts';
+import { Pods } from '../../control/pods/pods.ts';
+import { Reconciler } from '../../control/pods/reconciler.ts';
+import { Decisions } from '../../control/scaling/decisions.ts';
+import { Fleet } from '../../control/scaling/fleet.ts';
+import { WorkerPods } from '../../control/scaling/worker-pods.ts';
+import type { Engine } from '../../engine/engine.ts';
+import type { Queue } from '../../queue/queue.ts';
+import type { Store } from '../../store/store.ts';
+import type { WorkerFolders } from './worker-folders.ts';
+
+export interface ComputeOptions {
+  store: Store;
+  clock: Clock;
+  log: Log;
+  catalog: Catalog;
+  /** Undefined: nothing runs pods. Closed with this. */
+  engine: Engine | undefined;
+  processUsers: 'owner' | 'all';
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
+  /** What all pods together may ask for. Default: anything. */
+  limits?: Amounts | undefined;
+  /** Undefined: what workers in pods have not delivered ends with their containers. */
+  workerFolders?: WorkerFolders | undefined;
+}
+
+interface StartOptions {
+  queue: Queue;
+  keys: Keys;
+  /** The platform's, as the workers that it starts reach it. */
+  url: string;
+}
+
+/** Those that there are only where an engine is. */
+interface Machinery {
+  engine: Engine;
+  pods: Pods;
+  balancer: Balancer;
+}
+
+export class Compute {
+  readonly catalog: Catalog;
+  readonly templates: Templates;
+  readonly endpoints: Endpoints;
+  readonly decisions: Decisions;
+  readonly #options: ComputeOptions;
+  readonly #machinery: Machinery | undefined;
+  readonly #closers: (() => unknown)[] = [];
+
+  private constructor(
+    options: ComputeOptions,
+    parts: Pick<Compute, 'templates' | 'endpoints' | 'decisions'> & { pods: Pods | undefined },
+  ) {
+    const { catalog, clock, engine, log } = options;
+    const { decisions, endpoints, pods, templates } = parts;
+    this.#options = options;
+    this.catalog = catalog;
+    this.templates = templates;
+    this.endpoints = endpoints;
+    this.decisions = decisions;
+    if (!engine || !pods) return;
+    const targets = new PodTargets(pods.live);
+    this.#machinery = { engine, pods, balancer: new Balancer({ targets, endpoints, clock, log }) };
+  }
+
+  /** Reads what there is; nothing is run yet. */
+  static async open(options: ComputeOptions): Promise<Compute> {
+    const { catalog, clock, engine, limits, processUsers, quotas, store } = options;
+    const kind = engine?.kind ?? 'none';
+    const templates = await Templates.open({ store, clock, engine: kind, catalog, quotas });
+    const pods =
+      engine &&
+      (await Pods.open({
+        ...{ store, clock, engine, catalog, templates, processUsers, quotas, limits },
+      }));
+    const admit = (userId: string) => pods?.admit(userId);
+    const deploying = engine && { engine: engine.kind, catalog, admit };
+    const endpoints = await Endpoints.open({
+      store,
+      clock,
+      quotas,
+      ...(deploying && { deploying }),
+    });
+    const decisions = await Decisions.open(store);
+    return new Compute(options, { templates, endpoints, decisions, pods });
+  }
+
+  get pods(): Pods | undefined {
+    return this.#machinery?.pods;
+  }
+
+  get balancer(): Balancer | undefined {
+    return this.#machinery?.balancer;
+  }
+
+  /**
+   * Begins to remove what is left of deleted endpoints: from here on nobody finds any of it. The names
+   * may be declared again; resolves when none of them is on its way out any more.
+   */
+  async startDeletion({ removal }: Queue, names: readonly string[]): Promise<void> {
+    const { clock, log, store } = this.#options;
+    const pods = this.#machinery?.pods;
+    const endWorkers = async (endpointId: string) => {
+      await Promise.all(pods?.ofEndpoint(endpointId).map(({ id }) => pods.endWorker(id)) ?? []);
+    };
+    const { endpoints } = this;
+    const shared = { store, clock, log, endpoints };
+    const forget = (endpointId: string) => {
+      removal.forget(endpointId);
+      void this.#tidyFolders();
+    };
+    const jobs = { drop: removal.drop.bind(removal), forget };
+    const deletion = new EndpointDeletion({ ...shared, jobs, endWorkers });
+    this.#closers.push(() => deletion.close());
+    await deletion.start();
+    for (const name of names) await deletion.settled(name);
+  }
+
+  /** Takes up the pods and workers that an earlier run left going, and sees to them from here on. */
+  async start({ keys, queue, url }: StartOptions): Promise<void> {
+    if (!this.#machinery) return;
+    const { catalog, decisions, endpoints, templates } = this;
+    const { clock, log } = this.#options;
+    const { balancer, engine, pods } = this.#machinery;
+    const { workerFolders } = this.#options;
+    const workerPods = new WorkerPods({
+      ...{ url: () => url, keys, endpoints, pods, log },
+      listWorkers: () => queue.workerLoads.listPresent(),
+      ...(workerFolders && { stateDirOf: (id: string) => workerFolders.provide(id) }),
+      onGone: async (endpointId, podId) => {
+        const left = (await workerFolders?.readLeft(endpointId, podId)) ?? [];
+        await queue.buryPod(endpointId, podId, left);
+        await this.#tidyFolders();
+      },
+    });
+    const environmentOf = workerPods.environmentOf.bind(workerPods);
+    const shared = { catalog, clock, log };
+    const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
+    const reconciler = new Reconciler({
+      ...{ pods: pods.live, engine, ...shared, environmentOf, hasEndpoint },
+    });
+    const views = { QUEUE: queue.workerLoads, LOAD_BALANCER: balancer };
+    const silentMs = 2 * queue.settings.leaseMs;
+    const fleet = new Fleet({ endpoints, pods, templates, decisions, views, silentMs, ...shared });
+    this.#closers.push(
+      queue.workerLoads.onWork((endpointId) => fleet.wake(endpointId)),
+      balancer.onLoad((endpointId) => fleet.wake(endpointId)),
+      () => reconciler.close(),
+      () => workerPods.close(),
+      () => fleet.close(),
+    );
+    await workerPods.start();
+    await reconciler.start();
+    await workerPods.noteEnded();
+    await this.#tidyFolders();
+    fleet.start();
+  }
+
+  async #tidyFolders(): Promise<void> {
+    const all = this.#machinery?.pods;
+    await this.#options.workerFolders?.tidy(() => {
+      const pods = all?.all() ?? [];
+      const known = this.endpoints.all().map(({ id }) => id);
+      const owners = pods.flatMap(({ endpointId }) => endpointId ?? []);
+      return { endpoints: new Set([...known, ...owners]), pods: new Set(pods.map(({ id }) => id)) };
+    });
+  }
+
+  /** Every request that waits for a worker is answered; those under way go on until `close`. */
+  stop(): void {
+    this.#machinery?.balancer.stop();
+  }
+
+  /** Pods and workers go on. */
+  async close(): Promise<void> {
+    for (const close of this.#closers.splice(0).reverse()) await close();
+    this.#machinery?.balancer.close();
+    await this.#machinery?.engine.close();
+  }
+}

@@ -1,0 +1,76 @@
+// How often users may call: the option that says it, and what counts the calls, which is loaded only
+// where they are counted.
+import type { RateGate } from '../../api/http/rate-limit.ts';
+import { DEFAULT_RATE_LIMITS, type RateLimits, WINDOW_NAMES } from '../../api/http/rate-windows.ts';
+import type { WorkerAllowance } from '../../api/routes/worker-allowance.ts';
+import {
+  DEFAULT_WORKER_LIMITS,
+  WORKER_CALL_WINDOW_S,
+  type WorkerLimits,
+} from '../../api/routes/worker-limits.ts';
+import type { Queue } from '../../queue/queue.ts';
+import { describeLimits, readLimits } from '../options/named-limits.ts';
+import { text, UsageError } from '../options.ts';
+
+const MAX_CALLS = 1_000_000_000;
+
+export const rateLimitOption = text({
+  default: WINDOW_NAMES.map((name) => `${name}=${DEFAULT_RATE_LIMITS[name]}`).join(','),
+  placeholder: 'LIMITS',
+  env: 'MILLRACE_RATE_LIMIT',
+  help:
+    'most calls of one user in a minute, an hour and a day, calls of workers not counted; beyond it 429; a ' +
+    'window that you do not name keeps its default, 0 turns it off, "none" turns all off',
+});
+
+export const workerLimitOption = text({
+  default: describeLimits(DEFAULT_WORKER_LIMITS),
+  placeholder: 'LIMITS',
+  env: 'MILLRACE_WORKER_LIMIT',
+  section: 'advanced',
+  help:
+    `limits of one worker key: calls in ${WORKER_CALL_WINDOW_S} s, and live worker IDs; each at least 1; beyond it 429; ` +
+    'limits that you do not name keep their defaults',
+});
+
+/** @throws UsageError */
+export function readWorkerLimits(given: string): WorkerLimits {
+  return readLimits('--worker-limit', given, DEFAULT_WORKER_LIMITS);
+}
+
+export async function openWorkerAllowance(
+  limits: WorkerLimits | undefined,
+  { workerLoads }: Pick<Queue, 'workerLoads'>,
+): Promise<WorkerAllowance | undefined> {
+  if (!limits) return undefined;
+  const { WorkerAllowance } = await import('../../api/routes/worker-allowance.ts');
+  const isPresent = (endpointId: string, id: string) => workerLoads.isPresent(endpointId, id);
+  return new WorkerAllowance({ limits, isPresent });
+}
+
+/** Undefined if nothing is counted. @throws UsageError */
+export function readRateLimits(given: string): RateLimits | undefined {
+  if (given === 'none' || given === '0') return undefined;
+  const limits: Partial<Record<string, number>> = { ...DEFAULT_RATE_LIMITS };
+  for (const part of given.split(',')) {
+    const [, name = '', digits = ''] = /^\s*([a-z]+)=(\d{1,10})\s*$/.exec(part) ?? [];
+    if (!Object.hasOwn(limits, name) || Number(digits) > MAX_CALLS) throw refuse(part);
+    limits[name] = Number(digits);
+  }
+  const counted = WINDOW_NAMES.flatMap((name) => {
+    const limit = limits[name];
+    return limit ? [[name, limit] as const] : [];
+  });
+  return counted.length > 0 ? Object.fromEntries(counted) : undefined;
+}
+
+export async function openRateGate(limits: RateLimits | undefined): Promise<RateGate | undefined> {
+  if (!limits) return undefined;
+  const { RateGate } = await import('../../api/http/rate-limit.ts');
+  return new RateGate(limits);
+}
+
+function refuse(part: string): UsageError {
+  const form = `NAME=N, NAME one of ${WINDOW_NAMES.join(', ')}, N from 0 to ${MAX_CALLS}`;
+  return new UsageError(`--rate-limit: ${JSON.stringify(part)} is invalid; write none, or ${form}`);
+}

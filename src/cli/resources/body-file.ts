@@ -1,0 +1,45 @@
+// What the platform is asked for: a file of JSON, and flags that stand above what it says.
+import { readFileSync } from 'node:fs';
+import { text, UsageError } from '../options.ts';
+
+export const bodyFileOption = text({
+  placeholder: 'FILE',
+  help: 'create, update: the body of the call, JSON; - reads standard input; flags stand above it',
+});
+
+const STANDARD_INPUT = 0;
+
+/** Members that are undefined are left out. @throws UsageError */
+export function composeBody(
+  file: string | undefined,
+  flags: Readonly<Record<string, unknown>>,
+): Record<string, unknown> {
+  const given = Object.entries(flags).filter(([, value]) => value !== undefined);
+  const body = { ...(file === undefined ? {} : readBody(file)), ...Object.fromEntries(given) };
+  if (Object.keys(body).length > 0) return body;
+  throw new UsageError('there is nothing in the body: give flags or --file');
+}
+
+function readBody(file: string): object {
+  const json = readText(file);
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch (error) {
+    throw new UsageError(`--file: ${file} is not JSON: ${describe(error)}`);
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
+  throw new UsageError(`--file: ${file} has to be a JSON object`);
+}
+
+function readText(file: string): string {
+  try {
+    return readFileSync(file === '-' ? STANDARD_INPUT : file, 'utf8');
+  } catch (error) {
+    throw new UsageError(`--file: ${file} cannot be read: ${describe(error)}`);
+  }
+}
+
+function describe(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,76 @@
+// `millrace catalog`: what can be had, from the command line.
+import type { z } from 'zod';
+import { connectList } from '../../client/resources.ts';
+import type {
+  CpuFlavor,
+  cpuFlavorList,
+  GpuType,
+  gpuTypeList,
+} from '../../wire/resources/catalog.ts';
+import { resourceRoutes } from '../../wire/routes.ts';
+import type { Command } from '../command.ts';
+import type { OptionValues } from '../options.ts';
+import { connectCaller } from './client-options.ts';
+import {
+  describeActions,
+  type ListKind,
+  listOptions,
+  type ResourceActions,
+  runAction,
+  showList,
+} from './resource-command.ts';
+
+type Values = OptionValues<typeof listOptions>;
+
+const gpuKind: ListKind<GpuType> = {
+  plural: 'gpus',
+  columns: {
+    ID: ({ id }) => id,
+    NAME: ({ name }) => name,
+    GB: ({ memory }) => String(memory),
+    'USD/H': ({ price }) => String(price),
+    FREE: ({ available, total }) => `${available} of ${total}`,
+  },
+};
+
+const cpuKind: ListKind<CpuFlavor> = {
+  plural: 'cpus',
+  columns: {
+    ID: ({ id }) => id,
+    NAME: ({ name }) => name,
+    VCPUS: ({ vcpuCounts }) => vcpuCounts.join(','),
+    'GB AT MOST': ({ maxMemory }) => String(maxMemory),
+    'USD/H A VCPU': ({ vcpuPrice }) => String(vcpuPrice),
+    'USD/H A GB': ({ memoryPrice }) => String(memoryPrice),
+  },
+};
+
+const actions: ResourceActions<Values> = {
+  gpus: {
+    ...{ takes: 'nothing', help: 'GPU types, what one costs, and how many are free' },
+    act: ({ caller, values }) => {
+      const pick = (answer: z.infer<typeof gpuTypeList>) => answer.gpus;
+      return showList(connectList({ caller, path: resourceRoutes.gpus, pick }), gpuKind, values);
+    },
+  },
+  cpus: {
+    ...{ takes: 'nothing', help: 'CPU flavours and what they cost' },
+    act: ({ caller, values }) => {
+      const pick = (answer: z.infer<typeof cpuFlavorList>) => answer.cpus;
+      return showList(connectList({ caller, path: resourceRoutes.cpus, pick }), cpuKind, values);
+    },
+  },
+};
+
+const { exitCodes, lines, positionals } = describeActions(actions, 'type');
+
+export const catalogCommand: Command = {
+  name: 'millrace catalog',
+  summary: 'the GPU types and CPU flavours that a platform has',
+  description: ['Talks to a running platform.', ...lines],
+  positionals,
+  options: listOptions,
+  examples: ['millrace catalog gpus', 'millrace catalog cpus --json | jq .cpus[].id'],
+  exitCodes,
+  run: (args) => runAction({ options: listOptions, actions, connect: connectCaller, args }),
+};

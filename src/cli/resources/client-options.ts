@@ -1,0 +1,61 @@
+// The options of commands that talk to a running platform, and what its refusals become.
+import { ApiCaller } from '../../client/api-caller.ts';
+import { ApiError, type Client, createClient, UnreachableError } from '../../client.ts';
+import { CommandError } from '../command.ts';
+import { text, UsageError } from '../options.ts';
+
+/** Somebody sits and waits: an outage is told sooner than a program would be. */
+const REPEATS = 2;
+
+export const clientOptions = {
+  url: text({
+    default: 'http://127.0.0.1:8000',
+    placeholder: 'URL',
+    env: 'MILLRACE_URL',
+    help: 'of the platform; NODE_EXTRA_CA_CERTS=FILE names authorities of your own for https',
+  }),
+  key: text({
+    placeholder: 'KEY',
+    env: 'MILLRACE_KEY',
+    help: 'API key; `millrace dev` on this machine needs none',
+  }),
+};
+
+export interface ClientTarget {
+  url: string;
+  key: string | undefined;
+  endpoint: string;
+}
+
+/** @throws UsageError */
+export function connect({ endpoint, key, url }: ClientTarget): Client {
+  return checkUrl(() => createClient({ endpoint, key, url, repeats: REPEATS }));
+}
+
+/** To what belongs to no endpoint. @throws UsageError */
+export function connectCaller({ key, url }: Omit<ClientTarget, 'endpoint'>): ApiCaller {
+  return checkUrl(() => new ApiCaller({ key, url, repeats: REPEATS }));
+}
+
+function checkUrl<T>(connectTo: () => T): T {
+  try {
+    return connectTo();
+  } catch (error) {
+    throw new UsageError(`--url: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/** Refusals and outages as errors that need no stack. */
+export async function callPlatform<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    if (error instanceof UnreachableError) throw new CommandError(error.message);
+    if (!(error instanceof ApiError)) throw error;
+    const { detail, errors = [], status, title } = error.problem;
+    // Of a failed validation the detail is that of the first error, or of all.
+    const isTold = errors.some((each) => detail.includes(each));
+    const first = isTold ? `${title} (${status}):` : error.message;
+    throw new CommandError([first, ...errors.map((each) => `  ${each}`)].join('\n'));
+  }
+}

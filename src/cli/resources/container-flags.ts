@@ -1,0 +1,44 @@
+// Flags for what a container is made of, as pods and templates have it.
+import { integer, list, text, UsageError } from '../options.ts';
+
+export const containerOptions = {
+  name: text({ placeholder: 'NAME', help: 'name, shown to people' }),
+  image: text({ placeholder: 'IMAGE', help: 'container image' }),
+  args: text({
+    placeholder: 'ARGS',
+    help: 'command line of the container; write --args=… if it begins with -',
+  }),
+  env: list({ placeholder: 'NAME=VALUE', help: 'environment variable of the container' }),
+  port: list({
+    placeholder: 'PORT/PROTOCOL',
+    help: 'port that the container serves: 8000/http, 22/tcp',
+  }),
+  disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: 'size of the container disk, GB' }),
+  registry: text({ placeholder: 'ID', help: "ID of the credentials for the image's registry" }),
+} as const;
+
+interface ContainerValues {
+  name: string | undefined;
+  image: string | undefined;
+  args: string | undefined;
+  env: readonly string[];
+  port: readonly string[];
+  disk: number | undefined;
+  registry: string | undefined;
+}
+
+/** Members of the body; undefined where no flag was given. @throws UsageError */
+export function readContainerFlags(values: ContainerValues): Record<string, unknown> {
+  const { args, disk, env, image, name, port, registry } = values;
+  return {
+    ...{ name, image, args, disk, registry },
+    env: env.length > 0 ? Object.fromEntries(env.map(readVariableFlag)) : undefined,
+    ports: port.length > 0 ? port : undefined,
+  };
+}
+
+function readVariableFlag(given: string): [name: string, value: string] {
+  const at = given.indexOf('=');
+  if (at > 0) return [given.slice(0, at), given.slice(at + 1)];
+  throw new UsageError(`--env: must be NAME=VALUE, got ${JSON.stringify(given)}`);
+}

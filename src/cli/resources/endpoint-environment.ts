@@ -1,0 +1,83 @@
+// What a worker of an endpoint needs in its environment: one of ours, or one made for RunPod.
+import { randomBytes } from 'node:crypto';
+import { endpointId } from '../../wire/resources/endpoint.ts';
+import { RUNPOD_BASE } from '../../wire/routes.ts';
+import { flag, integer, text, UsageError } from '../options.ts';
+
+export const environmentOptions = {
+  runpod: flag({
+    help: "env: for a worker that speaks RunPod's protocol, one that was written for that",
+  }),
+  workerId: text({
+    placeholder: 'ID',
+    help: 'env --runpod: name of the worker, of its own for each; default: a new one each time',
+  }),
+  pingSeconds: integer({
+    min: 1,
+    max: 600,
+    default: 10,
+    help: 'env --runpod: how often the worker says that it is there; a lease lasts three times as long',
+  }),
+  skipSystemChecks: flag({
+    help: "env --runpod: skip runpod-python's system checks, one of which connects to 8.8.8.8; for sites without Internet access",
+  }),
+} as const;
+
+export interface WorkerEnvironment {
+  endpoint: string;
+  /** Of the platform, as the worker reaches it. */
+  url: string;
+  key: string | undefined;
+  runpod: boolean;
+  pingSeconds: number;
+  workerId: string | undefined;
+  skipSystemChecks: boolean;
+}
+
+/** @throws UsageError */
+export function describeEnvironment(worker: WorkerEnvironment): Record<string, string> {
+  const { endpoint, key } = worker;
+  if (!endpointId.safeParse(endpoint).success) {
+    throw new UsageError(`${endpoint}: is no id of an endpoint`);
+  }
+  if (key === undefined) {
+    throw new UsageError('--key KEY is required (or MILLRACE_KEY in the environment)');
+  }
+  const url = readUrl(worker.url);
+  return worker.runpod
+    ? describeRunpodWorker({ ...worker, key, url })
+    : { MILLRACE_URL: url, MILLRACE_ENDPOINT: endpoint, MILLRACE_KEY: key };
+}
+
+/**
+ * The URLs are templates of that protocol. $ID is the worker where jobs are taken, elsewhere the job;
+ * the workers append "&name=value" and look for no "?": so there is one.
+ */
+function describeRunpodWorker(worker: WorkerEnvironment & { key: string }): Record<string, string> {
+  const { endpoint, key, pingSeconds, url } = worker;
+  const workerId = worker.workerId ?? `${endpoint}-${randomBytes(4).toString('hex')}`;
+  if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(workerId)) {
+    throw new UsageError('--worker-id: must be 1 to 128 letters, digits, ".", "_" or "-"');
+  }
+  const base = `${url}${RUNPOD_BASE}/v2/${endpoint}`;
+  const pingMs = pingSeconds * 1_000;
+  return {
+    RUNPOD_WEBHOOK_GET_JOB: `${base}/job-take/$ID?`,
+    RUNPOD_WEBHOOK_POST_OUTPUT: `${base}/job-done/$RUNPOD_POD_ID/$ID?`,
+    RUNPOD_WEBHOOK_POST_STREAM: `${base}/job-stream/$RUNPOD_POD_ID/$ID?`,
+    RUNPOD_WEBHOOK_PING: `${base}/ping/$RUNPOD_POD_ID?every=${pingMs}`,
+    RUNPOD_PING_INTERVAL: String(pingMs),
+    RUNPOD_AI_API_KEY: key,
+    RUNPOD_POD_ID: workerId,
+    RUNPOD_ENDPOINT_ID: endpoint,
+    ...(worker.skipSystemChecks && { RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'true' }),
+  };
+}
+
+/** Without what would end up in the middle of the paths. @throws UsageError */
+function readUrl(given: string): string {
+  const url = URL.canParse(given) ? new URL(given) : undefined;
+  const isPlain = url && /^https?:$/.test(url.protocol) && url.search === '' && url.hash === '';
+  if (!isPlain) throw new UsageError('--url: must be an http or https URL without a query');
+  return given.replace(/\/+$/, '');
+}

@@ -1,0 +1,153 @@
+// `millrace endpoints`: endpoints from the command line, why they have the workers that they have, and
+// what a worker elsewhere has to know.
+import type { z } from 'zod';
+import { connectEndpoints } from '../../client/endpoints.ts';
+import { connectResources } from '../../client/resources.ts';
+import {
+  ENDPOINT_TYPES,
+  type EndpointRecord,
+  type endpointList,
+} from '../../wire/resources/endpoint.ts';
+import { resourceRoutes } from '../../wire/routes.ts';
+import type { Command } from '../command.ts';
+import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
+import { connectCaller } from './client-options.ts';
+import { describeEnvironment, environmentOptions } from './endpoint-environment.ts';
+import {
+  createDeletion,
+  createResourceActions,
+  describeActions,
+  type ResourceActions,
+  type ResourceKind,
+  type ResourceRequest,
+  resourceOptions,
+  runAction,
+} from './resource-command.ts';
+import { describeDecisions, explainDecisions } from './scaler-decisions.ts';
+
+const options = {
+  ...resourceOptions,
+  name: text({ placeholder: 'NAME', help: 'for people' }),
+  template: text({ placeholder: 'ID', help: 'of the template that its workers are made from' }),
+  type: choice({
+    choices: ENDPOINT_TYPES,
+    placeholder: 'TYPE',
+    help: `create: ${ENDPOINT_TYPES.join(' or ')}`,
+  }),
+  gpu: list({ placeholder: 'ID', help: 'GPU type for its workers, the one wanted most first' }),
+  workersMin: integer({ min: 0, max: 1_000, help: 'workers that are there without load' }),
+  workersMax: integer({ min: 0, max: 1_000, help: 'workers at most' }),
+  idleTimeout: integer({
+    ...{ min: 1, max: 86_400, placeholder: 'S' },
+    help: 'how long a worker may have nothing to do',
+  }),
+  queueDelay: integer({
+    ...{ min: 1, max: 3_600, placeholder: 'S' },
+    help: 'scaling: another worker when a job waits longer',
+  }),
+  perWorker: integer({
+    ...{ min: 1, max: 100_000, placeholder: 'N' },
+    help: 'scaling: a worker for each N jobs or requests',
+  }),
+  maxAttempts: integer({
+    ...{ min: 1, max: 100 },
+    help: 'failures after which a job is FAILED; create: default 3; 1: no automatic retry',
+  }),
+  explain: flag({ help: 'scaler: what each decision was made from' }),
+  ...environmentOptions,
+} as const;
+
+type Values = OptionValues<typeof options>;
+
+const kind: ResourceKind<Values, EndpointRecord> = {
+  plural: 'endpoints',
+  singular: 'endpoint',
+  columns: {
+    ID: ({ id }) => id,
+    NAME: ({ name }) => name,
+    TYPE: ({ type }) => type,
+    WORKERS: ({ workersMax, workersMin }) => `${workersMin} to ${workersMax}`,
+    SCALER: ({ scaler }) =>
+      scaler.type === 'QUEUE_DELAY' ? `${scaler.seconds} s` : `${scaler.perWorker} each`,
+    GPUS: ({ gpuTypeIds }) => gpuTypeIds.join(',') || '-',
+    TEMPLATE: ({ templateId }) => templateId ?? '-',
+  },
+  connect: (caller) =>
+    connectResources<z.infer<typeof endpointList>, EndpointRecord, object, object>({
+      ...{ caller, path: resourceRoutes.endpoints, pathOf: resourceRoutes.endpoint },
+      pick: ({ endpoints }) => endpoints,
+    }),
+  readFlags,
+};
+
+const actions: ResourceActions<Values> = {
+  ...createResourceActions(kind),
+  delete: createDeletion(kind, ', its workers, its jobs and their logs'),
+  scaler: {
+    ...{ takes: 'id', help: 'the last decisions about its workers and why, --explain for more' },
+    act: showDecisions,
+  },
+  env: {
+    ...{ takes: 'id', help: 'the environment of a worker that is started elsewhere, a line each' },
+    act: showEnvironment,
+  },
+};
+
+const { exitCodes, lines, positionals } = describeActions(actions, 'endpoint');
+
+export const endpointsCommand: Command = {
+  name: 'millrace endpoints',
+  summary: 'make, list, change and remove endpoints; why they scale; what a worker has to know',
+  description: [
+    'Talks to a running platform; env alone does not.',
+    ...lines,
+    'env prints what `docker run --env-file` takes. A shell, or a file that is searched for variables, ' +
+      'would take the $ signs for its own: they belong to the values. With --runpod the worker may be an ' +
+      'image that was made for RunPod, unchanged; each needs a RUNPOD_POD_ID of its own: run it again.',
+  ],
+  positionals,
+  options,
+  examples: [
+    'millrace endpoints create --name echo --template tpl_01912f4e-… --workers-max 4',
+    'millrace endpoints scaler ep_01912f4e-… --explain --limit 5',
+    'MILLRACE_KEY=mr_… millrace endpoints env image --runpod --url https://queue.example.com > worker.env',
+  ],
+  exitCodes,
+  run: (args) => runAction({ options, actions, connect: connectCaller, args }),
+};
+
+async function showDecisions({ caller, id, values }: ResourceRequest<Values>): Promise<string> {
+  const { cursor, explain, json, limit } = values;
+  const page = await connectEndpoints(caller).decisions(id).page({ cursor, limit });
+  const { items: decisions, ...rest } = page;
+  if (json) return JSON.stringify({ decisions, ...rest });
+  if (decisions.length === 0) return 'no decisions';
+  const shown = explain ? explainDecisions(decisions) : describeDecisions(decisions);
+  return page.cursor === undefined ? shown : `${shown}\nmore: --cursor ${page.cursor}`;
+}
+
+async function showEnvironment({ id, values }: ResourceRequest<Values>): Promise<string> {
+  const environment = describeEnvironment({ endpoint: id, ...values });
+  if (values.json) return JSON.stringify(environment);
+  return Object.entries(environment)
+    .map(([name, value]) => `${name}=${value}`)
+    .join('\n');
+}
+
+function readFlags(values: Values): Record<string, unknown> {
+  const { gpu, idleTimeout, maxAttempts, name, template: templateId, type } = values;
+  const { workersMax, workersMin } = values;
+  return {
+    ...{ name, templateId, type, workersMin, workersMax, idleTimeout, maxAttempts },
+    gpuTypeIds: gpu.length > 0 ? gpu : undefined,
+    scaler: readScaler(values),
+  };
+}
+
+function readScaler({ perWorker, queueDelay: seconds }: Values): object | undefined {
+  if (perWorker === undefined) {
+    return seconds === undefined ? undefined : { type: 'QUEUE_DELAY', seconds };
+  }
+  if (seconds === undefined) return { type: 'REQUEST_COUNT', perWorker };
+  throw new UsageError('--queue-delay and --per-worker do not go together');
+}

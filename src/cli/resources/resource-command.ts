@@ -1,0 +1,180 @@
+// Commands on what the platform has: an action, often an id, and one call. What the actions on pods,
+// endpoints and templates have in common is here too.
+import type { ApiCaller } from '../../client/api-caller.ts';
+import type { Page } from '../../client/resource-pages.ts';
+import type { Listed, Resources } from '../../client/resources.ts';
+import { type CommandHelp, EXIT, type ExitCode } from '../command.ts';
+import {
+  flag,
+  integer,
+  type OptionTable,
+  type OptionValues,
+  parseOptions,
+  text,
+  UsageError,
+} from '../options.ts';
+import { print } from '../output.ts';
+import { formatTable } from '../table.ts';
+import { bodyFileOption, composeBody } from './body-file.ts';
+import { callPlatform, clientOptions } from './client-options.ts';
+
+export const listOptions = {
+  ...clientOptions,
+  json: flag({ help: "the service's answer as one line of JSON" }),
+  limit: integer({ min: 1, max: 1_000, default: 100, help: 'list: records in one page' }),
+  cursor: text({ placeholder: 'CURSOR', help: 'list: the next page, as the last one told' }),
+} as const;
+
+export const resourceOptions = { ...listOptions, file: bodyFileOption } as const;
+
+type ListValues = OptionValues<typeof listOptions>;
+type ResourceValues = OptionValues<typeof resourceOptions>;
+
+export interface ResourceRequest<Values> {
+  caller: ApiCaller;
+  values: Values;
+  /** Empty where the action takes none. */
+  id: string;
+}
+
+export interface ResourceAction<Values> {
+  takes: 'id' | 'nothing';
+  help: string;
+  /** @returns what is printed */
+  act: (request: ResourceRequest<Values>) => Promise<string>;
+}
+
+export type ResourceActions<Values> = Readonly<Record<string, ResourceAction<Values>>>;
+
+export const RESOURCE_EXIT_CODES: readonly ExitCode[] = [
+  { code: EXIT.ok, meaning: 'done' },
+  { code: EXIT.failed, meaning: 'refused, or the platform does not answer' },
+  { code: EXIT.usage, meaning: 'wrong usage' },
+];
+
+/** The part of the help that the actions make. */
+export function describeActions<Values>(
+  actions: ResourceActions<Values>,
+  thing: string,
+): Pick<CommandHelp, 'positionals' | 'exitCodes'> & { lines: string[] } {
+  const names = Object.keys(actions);
+  const withId = names.filter((name) => actions[name]?.takes === 'id');
+  const id = { name: '[id]', help: `id of the ${thing}, for ${withId.join(', ')}` };
+  return {
+    lines: Object.entries(actions).map(([name, { help }]) => `${name}: ${help}.`),
+    positionals: [{ name: '<action>', help: names.join(', ') }, ...(withId.length > 0 ? [id] : [])],
+    exitCodes: RESOURCE_EXIT_CODES,
+  };
+}
+
+export interface ActionRun<Table extends OptionTable> {
+  options: Table;
+  actions: ResourceActions<OptionValues<Table>>;
+  connect: (values: OptionValues<Table>) => ApiCaller;
+  args: readonly string[];
+}
+
+/** Prints what came of it. @throws UsageError, CommandError */
+export async function runAction<Table extends OptionTable>(run: ActionRun<Table>): Promise<number> {
+  const { actions, args, connect, options } = run;
+  const { values, positionals } = parseOptions(options, args);
+  const [word, id, ...rest] = positionals;
+  const known = Object.keys(actions).join(', ');
+  if (word === undefined) throw new UsageError(`<action> is missing: one of ${known}`);
+  const action = Object.hasOwn(actions, word) ? actions[word] : undefined;
+  if (!action) throw new UsageError(`${word}: there is no such action; known are ${known}`);
+  const takesId = action.takes === 'id';
+  if (takesId && id === undefined) throw new UsageError(`${word}: [id] is missing`);
+  const surplus = takesId ? rest[0] : id;
+  if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
+  const caller = connect(values);
+  const shown = await callPlatform(() => action.act({ caller, values, id: id ?? '' }));
+  void print(`${shown}\n`);
+  return EXIT.ok;
+}
+
+export interface ListKind<Item> {
+  /** What they are called, as the list's answer has it: `pods`. */
+  plural: string;
+  /** Title → cell. */
+  columns: Readonly<Record<string, (item: Item) => string>>;
+}
+
+export interface ResourceKind<Values, Item> extends ListKind<Item> {
+  /** One of them: `pod`. */
+  singular: string;
+  connect: (caller: ApiCaller) => Resources<Item, object, object>;
+  /** Of the body; what no flag was given for is undefined. */
+  readFlags: (values: Values) => Readonly<Record<string, unknown>>;
+}
+
+/** A page of a list: a table, and how the next one is asked for. */
+export async function showList<Item>(
+  listed: Listed<Item>,
+  kind: ListKind<Item>,
+  { cursor, json, limit }: ListValues,
+): Promise<string> {
+  const page = await listed.page({ cursor, limit });
+  return json ? formatPage(page, kind) : describePage(page, kind);
+}
+
+function formatPage<Item>({ items, ...rest }: Page<Item>, { plural }: ListKind<Item>): string {
+  return JSON.stringify({ [plural]: items, ...rest });
+}
+
+function describePage<Item>(page: Page<Item>, { columns, plural }: ListKind<Item>): string {
+  const { cursor, items } = page;
+  if (items.length === 0) return `no ${plural}`;
+  const rows = items.map((item) => Object.values(columns).map((read) => read(item)));
+  const table = formatTable(Object.keys(columns), rows);
+  return cursor === undefined ? table : `${table}\nmore: --cursor ${cursor}`;
+}
+
+export function showRecord(record: object, { json }: { json: boolean }): string {
+  return JSON.stringify(record, null, json ? 0 : 2);
+}
+
+/** list, create, show, update. */
+export function createResourceActions<Values extends ResourceValues, Item extends { id: string }>(
+  kind: ResourceKind<Values, Item>,
+): ResourceActions<Values> {
+  const { connect, plural, readFlags, singular } = kind;
+  return {
+    list: {
+      ...{ takes: 'nothing', help: `your ${plural}, the newest first` },
+      act: ({ caller, values }) => showList(connect(caller), kind, values),
+    },
+    create: {
+      ...{ takes: 'nothing', help: `a new ${singular}, of flags or --file` },
+      act: async ({ caller, values }) => {
+        const body = composeBody(values.file, readFlags(values));
+        return showRecord(await connect(caller).create(body), values);
+      },
+    },
+    show: {
+      ...{ takes: 'id', help: `all that there is to say of a ${singular}` },
+      act: async ({ caller, id, values }) => showRecord(await connect(caller).get(id), values),
+    },
+    update: {
+      ...{ takes: 'id', help: 'changes what flags or --file name, the rest stays' },
+      act: async ({ caller, id, values }) => {
+        const body = composeBody(values.file, readFlags(values));
+        return showRecord(await connect(caller).update(id, body), values);
+      },
+    },
+  };
+}
+
+export function createDeletion<Values extends ResourceValues, Item>(
+  { connect, singular }: ResourceKind<Values, Item>,
+  effect: string,
+): ResourceAction<Values> {
+  return {
+    takes: 'id',
+    help: `removes the ${singular}${effect}`,
+    act: async ({ caller, id, values }) => {
+      await connect(caller).delete(id);
+      return values.json ? JSON.stringify({ id, deleted: true }) : `${id}  deleted`;
+    },
+  };
+}

@@ -1,0 +1,50 @@
+// The decisions about the number of an endpoint's workers, told to people.
+import type { DecisionRecord } from '../../wire/resources/decision.ts';
+import { formatTable } from '../table.ts';
+
+/** One row each. */
+export function describeDecisions(decisions: readonly DecisionRecord[]): string {
+  const titles = ['AT', 'WANT', 'START', 'DRAIN', 'WHY'];
+  const rows = decisions.map(({ at, drain, reason, start, want }) => [
+    ...[at, String(want), String(start), String(drain.length), reason],
+  ]);
+  return formatTable(titles, rows);
+}
+
+/** A paragraph each: what was decided, and what it was decided from. */
+export function explainDecisions(decisions: readonly DecisionRecord[]): string {
+  return decisions.map(explain).join('\n\n');
+}
+
+function explain({ at, cause, drain, input, reason, started, want }: DecisionRecord): string {
+  const { crashes, load, places, scaler, workers, workersMax, workersMin } = input;
+  const oldest =
+    load.oldestQueuedAt === null ? '' : `, the oldest for ${input.now - load.oldestQueuedAt} ms`;
+  const facts: [label: string, fact: string | undefined][] = [
+    [
+      'load',
+      `${load.waiting} waiting${oldest}; ${load.running} running; ${load.peak} at most of late`,
+    ],
+    ['workers', describeWorkers(workers)],
+    ['asked for', `${workersMin} to ${workersMax}, ${describeScaler(scaler)}`],
+    ['GPUs', places === null ? undefined : `for ${places} workers`],
+    ['crashes', crashes.streak > 0 ? `${crashes.streak} in a row: ${crashes.reason}` : undefined],
+    ['started', started.map(({ gpu, pod }) => (gpu ? `${pod} on ${gpu}` : pod)).join(', ')],
+    ['drained', drain.join(', ')],
+  ];
+  const lines = facts.flatMap(([label, fact]) => (fact ? [`  ${label.padEnd(10)}${fact}`] : []));
+  return [`${at}  ${want} wanted (${cause}): ${reason}`, ...lines].join('\n');
+}
+
+function describeWorkers(workers: DecisionRecord['input']['workers']): string {
+  const states = Map.groupBy(workers, ({ state }) => state);
+  const counts = [...states].map(([state, those]) => `${those.length} ${state}`);
+  const old = workers.filter(({ isCurrent }) => !isCurrent).length;
+  return [...counts, ...(old > 0 ? [`${old} to be replaced`] : [])].join(', ') || 'none';
+}
+
+function describeScaler(scaler: DecisionRecord['input']['scaler']): string {
+  return scaler.type === 'QUEUE_DELAY'
+    ? `another one when a job waits for ${scaler.seconds} s`
+    : `one for each ${scaler.perWorker} jobs or requests`;
+}

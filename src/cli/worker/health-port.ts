@@ -1,0 +1,45 @@
+// `--health-port` of `millrace worker`: what serves it is loaded only where the port is asked for.
+import type { Log } from '../../base/log.ts';
+import type { HealthServer, HealthServerOptions } from '../../worker/health-server.ts';
+import { CommandError } from '../command.ts';
+import { integer, text } from '../options.ts';
+
+export const healthOptions = {
+  healthPort: integer({
+    min: 0,
+    max: 65_535,
+    placeholder: 'PORT',
+    env: 'MILLRACE_HEALTH_PORT',
+    help: 'serves /healthz, /readyz and /metrics, without a key; 0 chooses a free port; off without it',
+  }),
+  healthHost: text({
+    default: '127.0.0.1',
+    placeholder: 'HOST',
+    env: 'MILLRACE_HEALTH_HOST',
+    help: 'address of the health port; 0.0.0.0 for probes from outside of a container',
+  }),
+};
+
+interface HealthPortOptions
+  extends Pick<HealthServerOptions, 'life' | 'readiness' | 'collectMetrics'> {
+  healthPort: number | undefined;
+  healthHost: string;
+  log: Log;
+}
+
+/** Undefined where no port is asked for. @throws CommandError if the port cannot be had */
+export async function openHealthPort(
+  options: HealthPortOptions,
+): Promise<HealthServer | undefined> {
+  const { healthPort: port, healthHost: host, log, ...sources } = options;
+  if (port === undefined) return undefined;
+  const { HealthPortError, openHealthServer } = await import('../../worker/health-server.ts');
+  try {
+    const server = await openHealthServer({ ...sources, host, port, log });
+    log.info({ host: server.host, port: server.port }, 'health and metrics are served');
+    return server;
+  } catch (error) {
+    if (!(error instanceof HealthPortError)) throw error;
+    throw new CommandError(`--health-port: ${error.message}`);
+  }
+}

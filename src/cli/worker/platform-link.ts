@@ -1,0 +1,101 @@
+// The link to the platform that the options name, for worker processes and their supervisor. Which
+// carrier that is, is decided here alone, and no other one is loaded.
+import type { Log } from '../../base/log.ts';
+import type { WorkerLink } from '../../wire/link/worker-link.ts';
+import { UsageError } from '../options.ts';
+import { readPem } from '../pem-file.ts';
+import { readRunPodPlace } from './runpod.ts';
+
+export interface LinkValues {
+  /** Empty where RunPod's environment tells the addresses. */
+  url: string;
+  link: 'http' | 'grpc' | undefined;
+  endpoint: string;
+  key: string;
+  ca: string | undefined;
+  clientCert: string | undefined;
+  clientKey: string | undefined;
+  stateDir: string | undefined;
+  workerId: string | undefined;
+  runpodJoinText: boolean;
+}
+
+export interface PlatformLink extends WorkerLink {
+  /** The worker failed a check and leaves without a job: for platforms that want to hear it. */
+  tellUnfit?(check: string, reason: string): Promise<void>;
+  /** Cuts what is open; calls fail from now on. */
+  close(): Promise<void>;
+}
+
+type Carrier = 'http' | 'grpc' | 'runpod';
+
+interface Tls {
+  ca?: string;
+  cert?: string;
+  key?: string;
+}
+
+/** What the options name, without opening it. @throws UsageError */
+export function planLink(values: LinkValues): { carrier: Carrier; tls: Tls | undefined } {
+  const carrier = chooseCarrier(values);
+  if (carrier === 'runpod') readRunPodPlace(values);
+  const tls = readTls(values);
+  // The key would be sent in the clear, against what whoever named them expects.
+  const [plain] = /^(http|grpc)(?=:)/i.exec(values.url) ?? [];
+  if (tls && plain !== undefined) {
+    const secure = `${plain}s`.toLowerCase();
+    throw new UsageError(`--ca, --client-cert: only with TLS, and --url is no ${secure} URL`);
+  }
+  return { carrier, tls };
+}
+
+/** @throws UsageError */
+export async function openLink(values: LinkValues, log: Log): Promise<PlatformLink> {
+  const { endpoint: endpointId, key, url } = values;
+  const { carrier, tls } = planLink(values);
+  if (carrier === 'runpod') {
+    const { openRunPodLink } = await import('./runpod.ts');
+    return openRunPodLink(values, log);
+  }
+  const options = { url, endpointId, key, log, ...(tls && { tls }) };
+  try {
+    if (carrier === 'grpc') {
+      const { createGrpcLink } = await import('../../transport/grpc/grpc-link.ts');
+      return createGrpcLink(options);
+    }
+    const { createHttpLink } = await import('../../transport/http/http-link.ts');
+    return createHttpLink(options);
+  } catch (error) {
+    throw new UsageError(`--url: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/** The URL's scheme says it, and `--link` where a scheme is that of both. */
+function chooseCarrier({ link, url }: LinkValues): Carrier {
+  if (url === '') return 'runpod';
+  const [, scheme] = /^(https?|grpcs?):\/\//i.exec(url) ?? [];
+  if (scheme === undefined || !URL.parse(url)?.hostname) {
+    throw new UsageError(
+      `--url: must be an http, https, grpc or grpcs URL, got ${JSON.stringify(url)}`,
+    );
+  }
+  if (!/^grpc/i.test(scheme)) return link ?? 'http';
+  if (link === 'http') throw new UsageError(`--link http: --url is a ${scheme} URL`);
+  return 'grpc';
+}
+
+/** @throws UsageError */
+function readTls({ ca, clientCert, clientKey }: LinkValues): Tls | undefined {
+  const tls: Tls = {};
+  if (ca !== undefined) tls.ca = readPem('--ca', ca);
+  if (clientCert !== undefined) {
+    if (clientKey === undefined) {
+      throw new UsageError('--client-key is missing beside --client-cert');
+    }
+    tls.cert = readPem('--client-cert', clientCert);
+    tls.key = readPem('--client-key', clientKey);
+  } else if (clientKey !== undefined) {
+    throw new UsageError('--client-cert is missing beside --client-key');
+  }
+  return Object.keys(tls).length === 0 ? undefined : tls;
+}

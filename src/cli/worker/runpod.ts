@@ -1,0 +1,115 @@
+// What RunPod says to a worker in its environment, and what of it takes the place of our own options.
+import { hostname, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Log } from '../../base/log.ts';
+import type { RunPodLink } from '../../transport/runpod/link.ts';
+import { RunPodAddresses, type RunPodAddressOptions } from '../../transport/runpod/template.ts';
+import type { SystemLimits } from '../../worker/system-checks.ts';
+import { readVariable } from '../config.ts';
+import { UsageError } from '../options.ts';
+import { packageVersion } from '../package-info.ts';
+
+const GB = 2 ** 30;
+const LEVELS: Readonly<Record<string, 'trace' | 'debug' | 'info' | 'warn' | 'error'>> = {
+  NOTSET: 'trace',
+  TRACE: 'trace',
+  DEBUG: 'debug',
+  INFO: 'info',
+  WARN: 'warn',
+  ERROR: 'error',
+};
+
+/** This machine is a worker of a RunPod endpoint. */
+export function isOnRunPod(): boolean {
+  return readVariable('RUNPOD_WEBHOOK_GET_JOB') !== undefined;
+}
+
+/** Without one the worker is somebody else each time. */
+export function readPodId(): string | undefined {
+  return readVariable('RUNPOD_POD_ID');
+}
+
+export function readRunPodEndpoint(): string {
+  return readVariable('RUNPOD_ENDPOINT_ID') ?? 'runpod';
+}
+
+export function readRunPodLogLevel() {
+  const given = readVariable('RUNPOD_LOG_LEVEL') ?? readVariable('RUNPOD_DEBUG_LEVEL') ?? '';
+  return LEVELS[given.toUpperCase()] ?? 'info';
+}
+
+/** Those that are checked there unless the environment says otherwise. */
+export function readRunPodLimits(): SystemLimits {
+  if (isTrue('RUNPOD_SKIP_AUTO_SYSTEM_CHECKS')) return {};
+  const skipsGpus = isTrue('RUNPOD_SKIP_GPU_CHECK');
+  return {
+    minMemoryBytes: readNumber('RUNPOD_MIN_MEMORY_GB', 4) * GB,
+    minDiskPercent: readNumber('RUNPOD_MIN_DISK_PERCENT', 10),
+    needsGpus: !skipsGpus,
+    ...(!skipsGpus && { minCudaVersion: readVariable('RUNPOD_MIN_CUDA_VERSION') ?? '11.8' }),
+  };
+}
+
+interface PlaceValues {
+  workerId: string | undefined;
+}
+
+/** Which worker of which addresses this machine is. @throws UsageError */
+export function readRunPodPlace({ workerId }: PlaceValues): RunPodAddressOptions {
+  const place = {
+    templates: {
+      take: requireVariable('RUNPOD_WEBHOOK_GET_JOB'),
+      done: requireVariable('RUNPOD_WEBHOOK_POST_OUTPUT'),
+      stream:
+        readVariable('RUNPOD_WEBHOOK_POST_STREAM') ?? readVariable('RUNPOD_WEBHOOK_JOB_STREAM'),
+      ping: readVariable('RUNPOD_WEBHOOK_PING'),
+    },
+    podId: readPodId() ?? workerId ?? hostname(),
+    gpuTypeId: readVariable('RUNPOD_GPU_TYPE_ID'),
+  };
+  try {
+    new RunPodAddresses(place);
+    return place;
+  } catch (error) {
+    throw new UsageError(`RUNPOD_WEBHOOK_…: ${error instanceof Error ? error.message : error}`);
+  }
+}
+
+interface RunPodValues extends PlaceValues {
+  key: string;
+  stateDir: string | undefined;
+  runpodJoinText: boolean;
+}
+
+/** @throws UsageError */
+export async function openRunPodLink(values: RunPodValues, log: Log): Promise<RunPodLink> {
+  const { createRunPodLink } = await import('../../transport/runpod/link.ts');
+  const place = readRunPodPlace(values);
+  const folder = values.stateDir ?? join(tmpdir(), `millrace-${place.podId}`);
+  return createRunPodLink({
+    ...place,
+    key: values.key || readVariable('RUNPOD_AI_API_KEY'),
+    pingEveryMs: readNumber('RUNPOD_PING_INTERVAL', 10_000),
+    joinsText: values.runpodJoinText,
+    ledgerFolder: join(folder, 'runpod'),
+    hostname: readVariable('RUNPOD_POD_HOSTNAME') ?? hostname(),
+    version: packageVersion(),
+    log,
+  });
+}
+
+function requireVariable(name: string): string {
+  const value = readVariable(name);
+  if (value !== undefined) return value;
+  throw new UsageError(`${name} is required on RunPod, where RUNPOD_WEBHOOK_GET_JOB is set`);
+}
+
+function isTrue(name: string): boolean {
+  return readVariable(name)?.toLowerCase() === 'true';
+}
+
+function readNumber(name: string, fallback: number): number {
+  const value = Number(readVariable(name) ?? fallback);
+  if (Number.isFinite(value) && value >= 0) return value;
+  throw new UsageError(`${name}: must be a number, got ${JSON.stringify(readVariable(name))}`);
+}

@@ -1,0 +1,244 @@
+// `millrace worker` as the supervisor: one worker process for each set of devices, kept running until
+// this one is told to leave. It loads little, because it is there all the time.
+import { join } from 'node:path';
+import { systemClock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { WorkerBye } from '../../wire/link/worker-link.ts';
+import type { Detection } from '../../worker/gpu/detect.ts';
+import type { DeviceSet } from '../../worker/gpu/device-sets.ts';
+import { readSurvivors } from '../../worker/outbox/outbox-entries.ts';
+import { DeviceWatch } from '../../worker/supervisor/device-watch.ts';
+import { addUpHealth, type FleetHealth } from '../../worker/supervisor/fleet-health.ts';
+import { Supervisor } from '../../worker/supervisor/supervisor.ts';
+import { type ProcessIdentity, WorkerProcess } from '../../worker/supervisor/worker-process.ts';
+import { CommandError, EXIT, UnfitError } from '../command.ts';
+import { inheritWithoutKeys, listKeys, readVariable } from '../config.ts';
+import { UsageError } from '../options.ts';
+import { printNote } from '../output.ts';
+import { launcherPath } from '../package-info.ts';
+import { listenForStop, type StopSignals } from '../stop-signals.ts';
+import { createTerminalLog } from '../terminal-log.ts';
+import { planWorkers } from './device-plan.ts';
+import { openHealthPort } from './health-port.ts';
+import { openLink, planLink } from './platform-link.ts';
+import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
+
+/** Beyond drain and force: to deliver, to say bye, and for a thread that has to be killed. */
+const LEAVE_SLACK_MS = 15_000;
+/** Of a supervisor that was told to leave at once: to say bye for its workers. */
+const LAST_WORD_MS = 1_000;
+/** One bye for a dead worker may take so long; who stops waits for it. */
+const BYE_MS = 3_000;
+const WORKER_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+
+export interface SuperviseOptions {
+  handlerPath: string;
+  values: WorkerFlags;
+  /** As given: the worker processes get the same. */
+  args: readonly string[];
+}
+
+/** Resolves with the exit code. @throws UsageError, CommandError */
+export async function superviseWorkers(options: SuperviseOptions): Promise<number> {
+  const { args, values } = options;
+  checkValues(values);
+  const signals = listenForStop();
+  const log = createTerminalLog(values.logLevel);
+  const planned = await Promise.race([planWorkers(values, log), signals.first]);
+  // An nvidia-smi that hangs would keep this process.
+  if (typeof planned === 'string') process.exit(EXIT.ok);
+  const { detection, plan } = planned;
+  const { sets } = plan;
+  tellPlan(sets, log);
+  const prefixes = await planPrefixes(values, { sets, detection, log });
+  const { stateDir, startAttempts, vramGrowthLimit, workerId } = values;
+  const supervisor = new Supervisor({
+    sets,
+    workerId,
+    launch: (set, as) =>
+      launchWorker({ args, set, as, key: values.key, prefix: prefixes.get(set) ?? [] }),
+    sayBye: (bye) => sayBye(values, bye, log),
+    readSurvivors: async (id) => (stateDir === undefined ? [] : readSurvivors(join(stateDir, id))),
+    leaveMs: values.drainMs + values.forceMs + LEAVE_SLACK_MS,
+    startAttempts,
+    clock: systemClock,
+    log,
+  });
+  const watch = new DeviceWatch({
+    detection,
+    workers: supervisor.keepers,
+    log,
+    ...(vramGrowthLimit !== undefined && { vramGrowthLimitBytes: vramGrowthLimit * 2 ** 20 }),
+  });
+  const port = await openSupervisorPort({ supervisor, watch, values, log });
+  try {
+    return await oversee(supervisor, watch, signals);
+  } finally {
+    watch.stop();
+    signals.release();
+    await port?.close();
+  }
+}
+
+async function oversee(
+  supervisor: Supervisor,
+  watch: DeviceWatch,
+  signals: StopSignals,
+): Promise<number> {
+  void signals.first.then(() => {
+    watch.stop();
+    return supervisor.stop();
+  });
+  void signals.second.then(async (signal) => {
+    supervisor.kill();
+    await Promise.race([supervisor.ended, new Promise((done) => setTimeout(done, LAST_WORD_MS))]);
+    process.exit(signal === 'SIGINT' ? EXIT.interrupted : EXIT.failed);
+  });
+  // A device that is bad from the start gets no process.
+  watch.start();
+  supervisor.start();
+  const end = await supervisor.ended;
+  if (end.name === 'left') return end.isClean ? EXIT.ok : EXIT.failed;
+  if (end.isUnfit) throw new UnfitError(end.reason);
+  if (end.isFinal) throw new CommandError(end.reason);
+  printNote(`millrace worker: gave up, no worker could be started: ${end.reason}\n`);
+  return EXIT.gaveUp;
+}
+
+/** What a worker process would refuse, before there is one. @throws UsageError */
+function checkValues(values: WorkerFlags): void {
+  const { incarnation, workerId } = values;
+  planLink(values);
+  if (workerId !== undefined && !WORKER_ID.test(workerId)) {
+    throw new UsageError(
+      `--worker-id: must be 1 to 128 letters, digits, ".", "_" or "-", the first a letter or digit, got ${JSON.stringify(workerId)}`,
+    );
+  }
+  if (incarnation !== undefined) {
+    throw new UsageError('--incarnation: goes with --unsupervised; a supervisor counts by itself');
+  }
+}
+
+function tellPlan(sets: readonly DeviceSet[], log: Log): void {
+  const devices = sets.map((set) =>
+    set.devices.map(({ index, kind, name, uuid }) => {
+      return kind === 'cpu' ? name : `${index} ${name} ${uuid}`;
+    }),
+  );
+  const count = sets.length === 1 ? 'one worker process' : `${sets.length} worker processes`;
+  log.info({ devices }, `supervising ${count}`);
+}
+
+interface Prefixes {
+  sets: readonly DeviceSet[];
+  detection: Detection;
+  log: Log;
+}
+
+/** What stands before the command of each set's process, to keep it near its GPUs. */
+async function planPrefixes(
+  { cpuAffinity }: WorkerFlags,
+  { detection, log, sets }: Prefixes,
+): Promise<Map<DeviceSet, string[]>> {
+  const prefixes = new Map<DeviceSet, string[]>();
+  if (!cpuAffinity) return prefixes;
+  const { planAffinity } = await import('../../worker/gpu/affinity.ts');
+  const searchPath = readVariable('PATH') ?? '';
+  for (const set of sets) {
+    const { devices } = detection;
+    const { note, prefix, processors } = await planAffinity({ set, devices, searchPath });
+    const uuids = set.devices.map(({ uuid }) => uuid);
+    if (note !== undefined) log.warn({ devices: uuids }, `--cpu-affinity: ${note}`);
+    else if (processors !== undefined)
+      log.info({ devices: uuids, processors }, 'processors chosen');
+    prefixes.set(set, prefix);
+  }
+  return prefixes;
+}
+
+interface Launch {
+  args: readonly string[];
+  set: DeviceSet;
+  as: Partial<ProcessIdentity>;
+  /** The worker key; empty where RunPod's own counts. */
+  key: string;
+  prefix: readonly string[];
+}
+
+function launchWorker({ args, as, key, prefix, set }: Launch): WorkerProcess {
+  const { incarnation, workerId } = as;
+  const own = [
+    '--unsupervised',
+    ...(workerId === undefined ? [] : [`--worker-id=${workerId}`]),
+    ...(incarnation === undefined ? [] : [`--incarnation=${incarnation}`]),
+  ];
+  // Options may come before the handler; what is said last counts.
+  const [before, after] = splitArguments(args);
+  const worker = [process.execPath, launcherPath, 'worker', ...before, ...own, ...after];
+  return new WorkerProcess({
+    command: [...prefix, ...worker],
+    environment: inheritWithoutKeys({
+      ...set.environment,
+      [DEVICE_SET_VARIABLE]: JSON.stringify(set.devices),
+    }),
+    input: JSON.stringify({ ...listKeys(), ...(key !== '' && { MILLRACE_KEY: key }) }),
+  });
+}
+
+/** The arguments before and after a `--`, without the key: handlers can read `process.argv`. */
+function splitArguments(args: readonly string[]): [string[], string[]] {
+  const end = args.indexOf('--');
+  const before = end < 0 ? [...args] : args.slice(0, end);
+  const kept = before.filter(
+    (arg, index) => !arg.startsWith('--key=') && arg !== '--key' && before[index - 1] !== '--key',
+  );
+  return [kept, end < 0 ? [] : args.slice(end)];
+}
+
+/** A carrier is loaded when a worker has died, and not before. */
+async function sayBye(values: WorkerFlags, bye: WorkerBye, log: Log): Promise<void> {
+  const link = await openLink(values, log);
+  const cut = setTimeout(() => void link.close(), BYE_MS);
+  try {
+    await link.bye(bye);
+  } finally {
+    clearTimeout(cut);
+    await link.close();
+  }
+}
+
+async function readHealth(supervisor: Supervisor): Promise<FleetHealth> {
+  const views = await Promise.all(
+    supervisor.keepers.map(async (keeper) => {
+      const answer = await keeper.ask();
+      const { restarts, set, state, workerId } = keeper;
+      return { workerId, devices: set.devices, state, restarts, health: answer?.health };
+    }),
+  );
+  return addUpHealth(views, supervisor.isStopping);
+}
+
+interface SupervisorPort {
+  supervisor: Supervisor;
+  watch: DeviceWatch;
+  values: WorkerFlags;
+  log: Log;
+}
+
+async function openSupervisorPort({ log, supervisor, values, watch }: SupervisorPort) {
+  const { healthHost, healthPort } = values;
+  if (healthPort === undefined) return undefined;
+  const { createFleetMetrics } = await import('../../worker/supervisor/fleet-metrics.ts');
+  const { keepers } = supervisor;
+  const metrics = createFleetMetrics(keepers, () => watch.statuses);
+  return openHealthPort({
+    ...{ healthHost, healthPort, log },
+    // It ends where it cannot go on: as long as it answers it is alive.
+    life: async () => ({ isWell: true, body: { status: 'ok' } }),
+    readiness: async () => {
+      const health = await readHealth(supervisor);
+      return { isWell: health.ready, body: health };
+    },
+    collectMetrics: () => metrics.collect(),
+  });
+}

@@ -1,0 +1,233 @@
+// One worker process for one handler and one endpoint, over HTTP: by itself, or under a supervisor,
+// which it tells how it is. It is spawned often, so it imports no more than it runs.
+import { flushCompileCache } from 'node:module';
+import { systemClock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { type Device, LinkError } from '../../wire/link/worker-link.ts';
+import { HandlerNotLoadedError } from '../../worker/execution/executor.ts';
+import { ThreadExecutor } from '../../worker/execution/thread-executor.ts';
+import type { HealthServer } from '../../worker/health-server.ts';
+import { createTag, endLeftProcesses, TAG_VARIABLE } from '../../worker/left-processes.ts';
+import type { LeftFolders } from '../../worker/outbox/abandoned-folders.ts';
+import {
+  NO_PARENT,
+  openParentChannel,
+  type ParentChannel,
+} from '../../worker/supervisor/parent-channel.ts';
+import { SupervisedWorker } from '../../worker/supervisor/supervised-worker.ts';
+import { createWorker, type Worker, type WorkerState } from '../../worker/worker.ts';
+import type { WorkerMetrics } from '../../worker/worker-metrics.ts';
+import { CommandError, EXIT } from '../command.ts';
+import { readVariable, setVariable } from '../config.ts';
+import { UsageError } from '../options.ts';
+import { packageVersion } from '../package-info.ts';
+import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
+import { createTerminalLog, showLogLines } from '../terminal-log.ts';
+import { openHealthPort } from './health-port.ts';
+import { openLink } from './platform-link.ts';
+import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
+import { openFolder, startLeftFolders } from './worker-folder.ts';
+
+/** A thread is terminated after the grace, which takes up to a second; the rest is for a busy machine. */
+const STUCK_AFTER_GRACE_MS = 5_000;
+
+/** Resolves with the exit code. @throws UsageError, CommandError, unless a parent is told instead */
+export async function runWorkerProcess(handlerPath: string, values: WorkerFlags): Promise<number> {
+  const hasParent = readVariable(DEVICE_SET_VARIABLE) !== undefined;
+  const channel = hasParent ? openParentChannel() : NO_PARENT;
+  const isSupervised = hasParent && !values.underDev;
+  const tag = hasParent ? readVariable(TAG_VARIABLE) : createTag();
+  if (tag !== undefined) setVariable(TAG_VARIABLE, tag);
+  let isStuck = false;
+  const onStuck = () => {
+    isStuck = true;
+  };
+  try {
+    return await run({ handlerPath, values, channel, isSupervised, onStuck });
+  } catch (error) {
+    if (!(error instanceof CommandError || error instanceof UsageError)) throw error;
+    const isFinal = !(error instanceof SetupError);
+    const isUnfit = error instanceof UnfitHandlerError;
+    channel.tell({ type: 'failed', reason: error.message, isFinal, isUnfit });
+    // Whoever started it tells why; `dev` shows the log, which has it.
+    if (isSupervised || (values.underDev && error instanceof LifeError)) {
+      return isUnfit ? EXIT.unfit : EXIT.failed;
+    }
+    throw error;
+  } finally {
+    await channel.close();
+    // The supervisor does the same, if it lives.
+    if (tag !== undefined) endLeftProcesses(tag);
+    // A thread that is stuck in native code keeps the process from ending in any other way.
+    if (isStuck) {
+      process.kill(process.pid, 'SIGKILL');
+      // Not reached but by the first process of a container, which no signal of its own ends.
+      process.abort();
+    }
+  }
+}
+
+interface Terms {
+  handlerPath: string;
+  values: WorkerFlags;
+  channel: ParentChannel;
+  isSupervised: boolean;
+  /** The worker is over, and one of its threads is not. */
+  onStuck: () => void;
+}
+
+async function run(terms: Terms): Promise<number> {
+  const { channel, handlerPath, isSupervised, onStuck, values } = terms;
+  const log = createTerminalLog(values.logLevel);
+  const link = await openLink(values, log);
+  const devices = readDevices() ?? (await detectDevices(values, log));
+  const executor = new ThreadExecutor({
+    handlerPath,
+    endpointId: values.endpoint,
+    threads: values.threads,
+    graceMs: values.graceMs,
+    devices,
+    ...(values.jobsPerThread !== undefined && { concurrency: values.jobsPerThread }),
+    ...(values.heapLimit !== undefined && {
+      resourceLimits: { maxOldGenerationSizeMb: values.heapLimit },
+    }),
+    logDestination: { write: showLogLines },
+  });
+  const { drainMs, forceMs, memoryLimit } = values;
+  const version = packageVersion();
+  const folder = await openFolder(values, log);
+  const { workerId, incarnation, outbox } = folder;
+  const metrics = await createMetrics(values, version);
+  const worker = createWorker({
+    ...{ workerId, incarnation, outbox, version, devices, drainMs, forceMs, link, executor },
+    // Beside others in the same stream of lines.
+    log: isSupervised ? log.child({ worker: workerId }) : log,
+    stuckAfterMs: values.graceMs + STUCK_AFTER_GRACE_MS,
+    observer: metrics?.observer,
+    ...(memoryLimit !== undefined && { memoryLimitBytes: memoryLimit * 2 ** 20 }),
+  });
+  const signals = listenForStop();
+  const parent = new SupervisedWorker({ channel, worker, workerId, metrics });
+  channel.tell({ type: 'identity', workerId, incarnation });
+  if (values.underDev) process.on('disconnect', () => process.exit(EXIT.failed));
+  // A supervisor that is killed while this process leaves is no second request.
+  if (isSupervised) void signals.first.then(() => process.removeAllListeners('disconnect'));
+  let left: LeftFolders | undefined;
+  let port: HealthServer | undefined;
+  try {
+    left = await startLeftFolders({ values, workerId, version, devices, log });
+    const isServed = !isSupervised && !values.underDev;
+    if (isServed) port = await openWorkerPort({ values, worker, metrics, log });
+    return await live(worker, signals, parent);
+  } catch (error) {
+    if (error instanceof UnfitHandlerError) await link.tellUnfit?.(error.check, error.message);
+    throw error;
+  } finally {
+    // A supervisor's signal may come late, and is no reason not to end well.
+    if (!isSupervised) signals.release();
+    await left?.close();
+    await link.close();
+    await folder.close();
+    await port?.close();
+    if (isStuck(worker.state)) onStuck();
+  }
+}
+
+/** Of a worker that had begun: its log says why. */
+class LifeError extends CommandError {}
+
+/** A check that the handler has registered failed. */
+class UnfitHandlerError extends LifeError {
+  override readonly exitCode: number = EXIT.unfit;
+  readonly check: string;
+
+  constructor(check: string, message: string) {
+    super(message);
+    this.check = check;
+  }
+}
+
+/** Another process may have more luck. */
+class SetupError extends LifeError {}
+
+async function live(
+  worker: Worker,
+  signals: StopSignals,
+  parent: SupervisedWorker,
+): Promise<number> {
+  void signals.first.then(() => parent.leave(() => worker.drain()));
+  forceOnSecond(signals);
+  try {
+    // Over before the start is, where a hello that nobody answers any more is not waited for.
+    await Promise.race([worker.start(), worker.ended]);
+  } catch (error) {
+    // Its threads have ended then, or are known not to.
+    await worker.ended;
+    if (error instanceof HandlerNotLoadedError && error.check !== undefined) {
+      throw new UnfitHandlerError(error.check, error.message);
+    }
+    if (error instanceof HandlerNotLoadedError && error.stage === 'setup') {
+      throw new SetupError(error.message);
+    }
+    const isExplained = error instanceof HandlerNotLoadedError || error instanceof LinkError;
+    throw isExplained ? new LifeError(error.message) : error;
+  }
+  if (worker.state.name === 'ready') parent.tellReady();
+  // Now and not at the end, which a worker that is killed does not have.
+  flushCompileCache();
+  const end = await worker.ended;
+  if (end.name === 'failed') throw new LifeError(end.reason);
+  if (end.name !== 'stopped') return EXIT.failed;
+  if (end.recycle) parent.tellRecycling(end.recycle.reason);
+  else if (!parent.isLeaving) parent.tellDismissed();
+  const code = end.farewell.delivered ? EXIT.ok : EXIT.failed;
+  parent.tellFarewell(code);
+  return code;
+}
+
+function isStuck(state: WorkerState): boolean {
+  const isOver = state.name === 'stopped' || state.name === 'failed';
+  return isOver && state.recycle?.isStuck === true;
+}
+
+async function createMetrics(values: WorkerFlags, version: string) {
+  if (values.healthPort === undefined || values.underDev) return undefined;
+  const { createWorkerMetrics } = await import('../../worker/worker-metrics.ts');
+  return createWorkerMetrics({ clock: systemClock, version });
+}
+
+interface WorkerPort {
+  values: WorkerFlags;
+  worker: Worker;
+  metrics: WorkerMetrics | undefined;
+  log: Log;
+}
+
+async function openWorkerPort({ log, metrics, values, worker }: WorkerPort) {
+  const { healthHost, healthPort } = values;
+  if (healthPort === undefined) return undefined;
+  const { probeWorker } = await import('../../worker/health-server.ts');
+  return openHealthPort({
+    ...{ healthHost, healthPort, log },
+    ...probeWorker(() => worker.health()),
+    collectMetrics: async () => (await metrics?.collect(worker.health())) ?? '',
+  });
+}
+
+/** Those that the supervisor pinned this process to. */
+function readDevices(): Device[] | undefined {
+  const given = readVariable(DEVICE_SET_VARIABLE);
+  // Our own supervisor wrote it.
+  return given === undefined ? undefined : (JSON.parse(given) as Device[]);
+}
+
+/** All that the environment shows: nobody has pinned the process to some of them. */
+async function detectDevices(values: WorkerFlags, log: Log): Promise<Device[]> {
+  if (values.devices !== undefined && values.devices !== 'cpu') {
+    throw new UsageError(
+      '--devices: goes with a supervisor; for --unsupervised set CUDA_VISIBLE_DEVICES in the environment',
+    );
+  }
+  const { findDevices } = await import('./device-plan.ts');
+  return findDevices(values, log);
+}

@@ -1,0 +1,146 @@
+// A worker of RunPod's protocol that runs nothing, and a client of the endpoint beside it: each call is
+// one request to the platform under test.
+import { randomBytes } from 'node:crypto';
+import { describeFailure } from '../../transport/http/http-errors.ts';
+import { Deviation, demand } from '../checks.ts';
+import { readMember } from './stand.ts';
+
+const PATIENCE_MS = 100_000;
+const LOOK_EVERY_MS = 100;
+
+export interface RunPodPlace {
+  /** All before `/<endpoint>/job-take`. */
+  url: string;
+  endpoint: string;
+  key: string;
+  jobsUrl: string;
+  jobsKey: string;
+}
+
+export interface Answer {
+  status: number;
+  body: unknown;
+}
+
+export class RunPodVisit {
+  readonly #place: RunPodPlace;
+  readonly #submitted: string[] = [];
+  /** A new worker for each check, which takes its open polls along. */
+  #pod = '';
+  #leaving = new AbortController();
+
+  constructor(place: RunPodPlace) {
+    this.#place = place;
+  }
+
+  /** Whatever is answered: somebody is there. @throws Error */
+  async knock(): Promise<void> {
+    await this.client('GET', 'health');
+  }
+
+  /** Runs the check as a worker that nobody knows yet; what is left of its jobs is cancelled. */
+  async enter(check: () => Promise<void>): Promise<void> {
+    this.#pod = `conformance-${randomBytes(6).toString('hex')}`;
+    this.#leaving = new AbortController();
+    try {
+      await check();
+    } finally {
+      this.#leaving.abort();
+      for (const id of this.#submitted.splice(0)) {
+        await this.client('POST', `cancel/${id}`, {}).catch(() => {});
+      }
+    }
+  }
+
+  /** `tail` goes behind the worker's id as it is: `/<job>?isStream=false`. */
+  async worker(
+    method: 'GET' | 'POST',
+    verb: string,
+    tail: string,
+    options: { body?: unknown; key?: string } = {},
+  ): Promise<Answer> {
+    const { endpoint, key, url } = this.#place;
+    return ask(`${url}/${endpoint}/${verb}/${this.#pod}${tail}`, {
+      method,
+      signal: this.#leaving.signal,
+      headers: {
+        authorization: options.key ?? key,
+        // As the known workers say it, though it is JSON.
+        'content-type': method === 'GET' ? 'application/json' : 'application/x-www-form-urlencoded',
+      },
+      ...(options.body !== undefined && { body: JSON.stringify(options.body) }),
+    });
+  }
+
+  async client(method: 'GET' | 'POST', path: string, body?: unknown): Promise<Answer> {
+    const { endpoint, jobsKey, jobsUrl } = this.#place;
+    return ask(`${jobsUrl}/${endpoint}/${path}`, {
+      method,
+      headers: { authorization: `Bearer ${jobsKey}`, 'content-type': 'application/json' },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+  }
+
+  /** The job's id, as clients know it. */
+  async submit(input: object = { conformance: true }): Promise<string> {
+    const { body, status } = await this.client('POST', 'run', { input });
+    const id = readMember(body, 'id');
+    demand(status === 200 && typeof id === 'string', `run is answered ${status}`);
+    this.#submitted.push(id);
+    return id;
+  }
+
+  /** One job, by the id that workers know it by. */
+  async take(): Promise<{ id: string; input: unknown }> {
+    const { body, status } = await this.worker('GET', 'job-take', '?job_in_progress=0');
+    demand(status === 200, `job-take is answered ${status}, though there is a job`);
+    return readJob(body);
+  }
+
+  done(id: string, body: unknown, isStream = 'false'): Promise<Answer> {
+    return this.worker('POST', 'job-done', `/${id}?isStream=${isStream}`, { body });
+  }
+
+  /** The record as clients read it, once it has the status. @throws Deviation */
+  async until(id: string, wanted: string, ms = 5_000): Promise<unknown> {
+    for (const until = Date.now() + ms; ; ) {
+      const { body } = await this.client('GET', `status/${id}`);
+      const status = readMember(body, 'status');
+      if (status === wanted) return body;
+      if (Date.now() > until) throw new Deviation(`the job is ${status}, not ${wanted}`);
+      await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+    }
+  }
+}
+
+/** @throws Deviation */
+export function readJob(body: unknown): { id: string; input: unknown } {
+  const id = readMember(body, 'id');
+  demand(typeof id === 'string', `a job without an id: ${JSON.stringify(body)}`);
+  demand(Object.hasOwn(Object(body), 'input'), 'a job without an input');
+  return { id, input: readMember(body, 'input') };
+}
+
+async function ask(url: string, { signal, ...init }: RequestInit): Promise<Answer> {
+  const limit = AbortSignal.timeout(PATIENCE_MS);
+  try {
+    const response = await fetch(url, {
+      ...init,
+      signal: signal ? AbortSignal.any([signal, limit]) : limit,
+    });
+    const text = await response.text();
+    return { status: response.status, body: parse(text) };
+  } catch (error) {
+    // What fetch says itself is "fetch failed"; why is in the cause.
+    const cause = error instanceof Error ? (error.cause ?? error) : error;
+    throw new Error(`${init.method} ${url}: ${describeFailure(cause)}`, { cause });
+  }
+}
+
+function parse(text: string): unknown {
+  try {
+    return text === '' ? undefined : JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

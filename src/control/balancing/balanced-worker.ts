@@ -1,0 +1,118 @@
+// One worker of a load-balancing endpoint: the connections to it, whether it is ready, and how many
+// requests it has. Which request it gets is request-line.ts's.
+import { isIPv6 } from 'node:net';
+import { Pool } from 'undici';
+import { type Clock, sleep } from '../../base/clock.ts';
+import { judgePing, mayServe, type PingResult, type WorkerHealth } from './worker-health.ts';
+import type { WorkerTarget } from './worker-targets.ts';
+
+const PING_PATH = '/ping';
+/** Between two pings; more often while it is awaited, because requests may wait for it. */
+const PING_MS = 1_000;
+const AWAITED_PING_MS = 250;
+const PING_LIMIT_MS = 2_000;
+/** Of a ping's answer, which nobody wants. */
+const MAX_PING_BYTES = 65_536;
+const CONNECT_LIMIT_MS = 5_000;
+/** Less than the 5 s after which common servers close: a request does not meet a connection that ends. */
+const KEPT_OPEN_MS = 4_000;
+
+export interface BalancedWorkerOptions {
+  target: WorkerTarget;
+  clock: Clock;
+  /** Requests that it has at most. */
+  maxOpen: number;
+  /** Called when it may, or may not, get requests from now on. */
+  onChange: () => void;
+}
+
+export class BalancedWorker {
+  /** Without limits of its own, so that it is always known which one struck. */
+  readonly pool: Pool;
+  /** Requests that it has, and that it has ever got. */
+  open = 0;
+  taken = 0;
+  /** Number of its last request among all of the endpoint's. */
+  lastTurn = 0;
+  /** It gets nothing new. */
+  isDraining = false;
+  target: WorkerTarget;
+  readonly #options: BalancedWorkerOptions;
+  readonly #closing = new AbortController();
+  #health: WorkerHealth = 'starting';
+  #lastPing = 'has not answered GET /ping yet';
+
+  constructor(options: BalancedWorkerOptions) {
+    this.#options = options;
+    this.target = options.target;
+    const { ip, port } = options.target;
+    this.pool = new Pool(`http://${isIPv6(ip) ? `[${ip}]` : ip}:${port}`, {
+      ...{ allowH2: false, pipelining: 1, headersTimeout: 0, bodyTimeout: 0 },
+      ...{ connectTimeout: CONNECT_LIMIT_MS, keepAliveTimeout: KEPT_OPEN_MS },
+    });
+  }
+
+  /** Pings it until it is closed. */
+  async watch(): Promise<void> {
+    const { signal } = this.#closing;
+    const { clock, onChange } = this.#options;
+    while (!signal.aborted) {
+      const health = judgePing(this.#health, await this.#ping());
+      if (signal.aborted) return;
+      const hasChanged = mayServe(health) !== this.isReady;
+      this.#health = health;
+      if (hasChanged) onChange();
+      await sleep(clock, this.isReady ? PING_MS : AWAITED_PING_MS, signal);
+    }
+  }
+
+  get isReady(): boolean {
+    return mayServe(this.#health);
+  }
+
+  get takesMore(): boolean {
+    if (!this.isReady || this.isDraining || this.target.isLeaving) return false;
+    return this.open < this.#options.maxOpen;
+  }
+
+  /** What is known of why it is not ready, for people. */
+  describe(): string {
+    return `${this.target.podId} ${this.#lastPing}`;
+  }
+
+  /** It could not be connected to: it gets nothing until it answers a ping. */
+  noteUnreachable(): void {
+    this.#health = 'out';
+    this.#options.onChange();
+  }
+
+  /** Its connections are cut, with what is on them. */
+  close(): void {
+    this.#closing.abort();
+    this.pool.destroy(new Error('the worker is not there any more')).catch(() => {});
+  }
+
+  async #ping(): Promise<PingResult> {
+    const limit = new AbortController();
+    const cancel = this.#options.clock.after(PING_LIMIT_MS, () => limit.abort());
+    const signal = AbortSignal.any([limit.signal, this.#closing.signal]);
+    try {
+      const answer = await this.pool.request({ method: 'GET', path: PING_PATH, signal });
+      await answer.body.dump({ limit: MAX_PING_BYTES, signal });
+      this.#lastPing = `answers GET /ping with ${answer.statusCode}`;
+      if (answer.statusCode === 200) return 'ready';
+      return answer.statusCode === 204 ? 'starting' : 'failed';
+    } catch (error) {
+      this.#lastPing = limit.signal.aborted
+        ? `does not answer GET /ping within ${PING_LIMIT_MS} ms`
+        : `cannot be asked GET /ping (${readCode(error)})`;
+      return 'failed';
+    } finally {
+      cancel();
+    }
+  }
+}
+
+function readCode(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : 'no answer';
+}

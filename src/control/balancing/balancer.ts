@@ -1,0 +1,184 @@
+// The load-balancing endpoints together: keeps up with which workers there are, hands out turns at them,
+// and tells the fleet how much there is to do.
+import type { Clock } from '../../base/clock.ts';
+import { type Log, silentLog } from '../../base/log.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { Endpoints } from '../endpoints/endpoints.ts';
+import type { WorkLoad, WorkView } from '../scaling/work-view.ts';
+import { BalancedWorker } from './balanced-worker.ts';
+import { RequestLine, type Turn } from './request-queue.ts';
+import type { TargetSource } from './worker-targets.ts';
+
+export type { Turn } from './request-queue.ts';
+
+export interface BalancerOptions {
+  targets: TargetSource;
+  endpoints: Pick<Endpoints, 'find' | 'onChange'>;
+  clock: Clock;
+  /** Default: nothing is logged. */
+  log?: Log;
+  /** How long a request waits for a worker to be ready, ms. Default 120,000. */
+  waitMs?: number;
+  /** Requests that a worker has at most, open upgrades included. Default 1,000. */
+  maxOpen?: number;
+}
+
+export interface Request {
+  endpointId: string;
+  /** Aborts when the client is gone. */
+  signal: AbortSignal;
+}
+
+/** As the view of work: requests are its jobs, and the drained ones get no new ones. */
+export class Balancer implements WorkView {
+  readonly #options: BalancerOptions;
+  readonly #lines = new Map<string, RequestLine>();
+  /** By pod. */
+  readonly #workers = new Map<string, BalancedWorker>();
+  readonly #listeners = new Set<(endpointId: string) => void>();
+  readonly #stopListening: (() => void)[];
+  #isStopping = false;
+
+  constructor(options: BalancerOptions) {
+    this.#options = options;
+    const { endpoints, targets } = options;
+    for (const { podId } of targets.all()) this.#refresh(podId);
+    this.#stopListening = [
+      targets.onChange((podId) => this.#refresh(podId)),
+      endpoints.onChange(({ id, kind }) => {
+        if (kind === 'deleted') this.#drop(id);
+      }),
+    ];
+  }
+
+  /**
+   * Resolves when a worker is ready for the request: at once, or after a wait that the fleet hears of.
+   * The turn has to be ended. @throws ProblemError `not_found`, `queue_full`, `unavailable`
+   */
+  async enter({ endpointId, signal }: Request): Promise<Turn> {
+    const endpoint = this.#options.endpoints.find(endpointId);
+    if (!endpoint || !this.#isBalanced(endpointId)) {
+      throw new ProblemError('not_found', `there is no load-balancing endpoint ${endpointId}`);
+    }
+    if (this.#isStopping) throw stopping();
+    const line = this.#openLine(endpointId);
+    try {
+      return await line.enter({ maxWaiting: endpoint.settings.maxQueued, signal });
+    } finally {
+      this.#tidy(endpointId);
+    }
+  }
+
+  async load(endpointId: string): Promise<WorkLoad> {
+    const line = this.#lines.get(endpointId);
+    return line?.load() ?? { waiting: 0, running: 0, oldestQueuedAt: null, workers: [] };
+  }
+
+  drain(_endpointId: string, podId: string): void {
+    const worker = this.#workers.get(podId);
+    if (worker) worker.isDraining = true;
+  }
+
+  /** Tells of each endpoint whose load has risen or ended, or whose workers are others. Returns its end. */
+  onLoad(listener: (endpointId: string) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Answers every wait, and lets nothing new in; what is under way goes on. */
+  stop(): void {
+    this.#isStopping = true;
+    for (const line of this.#lines.values()) line.refuseWaiting(stopping());
+  }
+
+  /** Cuts what is under way. */
+  close(): void {
+    this.stop();
+    for (const stop of this.#stopListening) stop();
+    for (const worker of this.#workers.values()) worker.close();
+    this.#workers.clear();
+  }
+
+  /** Brings the worker to where its pod is: it may have come, gone or moved. */
+  #refresh(podId: string): void {
+    const target = this.#options.targets.find(podId);
+    const known = this.#workers.get(podId);
+    const isServed = target && this.#isBalanced(target.endpointId);
+    if (known && isServed && known.target.ip === target.ip && known.target.port === target.port) {
+      known.target = target;
+      this.#lines.get(target.endpointId)?.serveWaiting();
+      return;
+    }
+    if (known) this.#removeWorker(known);
+    if (isServed) this.#addWorker(target, known?.isDraining ?? false);
+  }
+
+  #addWorker(target: BalancedWorker['target'], isDraining: boolean): void {
+    const { clock, log = silentLog, maxOpen = 1_000 } = this.#options;
+    const { endpointId, podId } = target;
+    const line = this.#openLine(endpointId);
+    const onChange = () => {
+      // An error here would end the pings of this worker, and with them its use, without a word.
+      try {
+        line.serveWaiting();
+        this.#tell(endpointId);
+      } catch (error) {
+        log.error({ err: error, pod: podId }, 'handling a worker change failed');
+      }
+    };
+    const worker = new BalancedWorker({ target, clock, maxOpen, onChange });
+    worker.isDraining = isDraining;
+    this.#workers.set(podId, worker);
+    line.add(worker);
+    worker.watch().catch((error: unknown) => {
+      log.error({ err: error, pod: podId }, 'worker pings stopped unexpectedly');
+    });
+  }
+
+  #removeWorker(worker: BalancedWorker): void {
+    const { endpointId, podId } = worker.target;
+    this.#workers.delete(podId);
+    this.#lines.get(endpointId)?.remove(worker);
+    worker.close();
+    this.#tidy(endpointId);
+    this.#tell(endpointId);
+  }
+
+  #drop(endpointId: string): void {
+    const line = this.#lines.get(endpointId);
+    line?.refuseWaiting(new ProblemError('not_found', `there is no endpoint ${endpointId}`));
+    for (const worker of [...this.#workers.values()]) {
+      if (worker.target.endpointId === endpointId) this.#removeWorker(worker);
+    }
+  }
+
+  #isBalanced(endpointId: string): boolean {
+    const endpoint = this.#options.endpoints.find(endpointId);
+    return endpoint?.deployment?.type === 'LOAD_BALANCER';
+  }
+
+  #openLine(endpointId: string): RequestLine {
+    const known = this.#lines.get(endpointId);
+    if (known) return known;
+    const { clock, waitMs = 120_000 } = this.#options;
+    const onLoad = () => {
+      this.#tidy(endpointId);
+      this.#tell(endpointId);
+    };
+    const line = new RequestLine({ clock, waitMs, onLoad });
+    this.#lines.set(endpointId, line);
+    return line;
+  }
+
+  #tidy(endpointId: string): void {
+    if (this.#lines.get(endpointId)?.isEmpty) this.#lines.delete(endpointId);
+  }
+
+  #tell(endpointId: string): void {
+    for (const listener of this.#listeners) listener(endpointId);
+  }
+}
+
+function stopping(): ProblemError {
+  return new ProblemError('unavailable', 'the platform is stopping', { retryAfterMs: 1_000 });
+}

@@ -1,0 +1,186 @@
+// The requests of one load-balancing endpoint: which worker gets the next one, and who waits, in which
+// order, while there is none. How a request gets there is api/'s.
+import type { Dispatcher } from 'undici';
+import type { Clock } from '../../base/clock.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { WorkLoad } from '../scaling/work-view.ts';
+import type { BalancedWorker } from './balanced-worker.ts';
+
+/** What a caller is told to wait when too many wait already, or none of the workers came up, ms. */
+const RETRY_MS = 1_000;
+
+export interface RequestLineOptions {
+  clock: Clock;
+  /** How long a request waits for a worker, ms. */
+  waitMs: number;
+  /** Called when there are more requests than before, or none left, or a draining worker has none. */
+  onLoad: () => void;
+}
+
+export interface Entry {
+  /** Requests that may wait, this one included. */
+  maxWaiting: number;
+  /** Aborts when the client is gone. */
+  signal: AbortSignal;
+}
+
+/** A request's place at a worker. */
+export interface Turn {
+  readonly podId: string;
+  readonly dispatcher: Dispatcher;
+  /** Nothing of the request has reached the worker. */
+  noteUnreachable(): void;
+  /** The request is over. May be repeated. */
+  end(): void;
+}
+
+interface Waiting {
+  admit(worker: BalancedWorker): void;
+  refuse(problem: ProblemError): void;
+}
+
+export class RequestLine {
+  readonly #options: RequestLineOptions;
+  readonly #workers = new Set<BalancedWorker>();
+  /** First come, first served. */
+  readonly #waiting = new Set<Waiting>();
+  #open = 0;
+  #turns = 0;
+  /** Requests of which `onLoad` was told last. */
+  #told = 0;
+
+  constructor(options: RequestLineOptions) {
+    this.#options = options;
+  }
+
+  add(worker: BalancedWorker): void {
+    this.#workers.add(worker);
+  }
+
+  remove(worker: BalancedWorker): void {
+    this.#workers.delete(worker);
+  }
+
+  get isEmpty(): boolean {
+    return this.#workers.size === 0 && this.#waiting.size === 0 && this.#open === 0;
+  }
+
+  /** @throws ProblemError `queue_full`, `unavailable` when no worker was ready for so long */
+  async enter({ maxWaiting, signal }: Entry): Promise<Turn> {
+    const worker = this.#findLeastBusy();
+    if (worker) return this.#begin(worker);
+    if (this.#waiting.size < maxWaiting) return this.#wait(signal);
+    const detail = `${this.#waiting.size} requests wait for a worker already`;
+    throw new ProblemError('queue_full', detail, { retryAfterMs: RETRY_MS });
+  }
+
+  /** To be called when a worker may have become free. */
+  serveWaiting(): void {
+    for (const waiting of this.#waiting) {
+      const worker = this.#findLeastBusy();
+      if (!worker) return;
+      waiting.admit(worker);
+    }
+  }
+
+  refuseWaiting(problem: ProblemError): void {
+    for (const waiting of this.#waiting) waiting.refuse(problem);
+  }
+
+  load(): WorkLoad {
+    const ready = [...this.#workers].filter(({ isReady }) => isReady);
+    return {
+      waiting: 0,
+      running: this.#requests,
+      oldestQueuedAt: null,
+      workers: ready.map(({ isDraining, open, taken, target }) => {
+        return { id: target.podId, jobs: open, taken, draining: isDraining };
+      }),
+    };
+  }
+
+  get #requests(): number {
+    return this.#open + this.#waiting.size;
+  }
+
+  /** Of equally busy ones the one whose last request lies back furthest. */
+  #findLeastBusy(): BalancedWorker | undefined {
+    let best: BalancedWorker | undefined;
+    for (const worker of this.#workers) {
+      if (!worker.takesMore) continue;
+      const { lastTurn, open } = worker;
+      const isBetter =
+        !best || open < best.open || (open === best.open && lastTurn < best.lastTurn);
+      if (isBetter) best = worker;
+    }
+    return best;
+  }
+
+  #begin(worker: BalancedWorker): Turn {
+    worker.open++;
+    worker.taken++;
+    worker.lastTurn = ++this.#turns;
+    this.#open++;
+    this.#tell();
+    let isOver = false;
+    return {
+      podId: worker.target.podId,
+      dispatcher: worker.pool,
+      noteUnreachable: () => worker.noteUnreachable(),
+      end: () => {
+        if (isOver) return;
+        isOver = true;
+        this.#end(worker);
+      },
+    };
+  }
+
+  #end(worker: BalancedWorker): void {
+    worker.open--;
+    this.#open--;
+    if (this.#waiting.size > 0) this.serveWaiting();
+    if (worker.isDraining && worker.open === 0) this.#options.onLoad();
+    this.#tell();
+  }
+
+  #wait(signal: AbortSignal): Promise<Turn> {
+    const { clock, waitMs } = this.#options;
+    return new Promise((resolve, reject) => {
+      const leave = () => {
+        this.#waiting.delete(waiting);
+        cancel();
+        signal.removeEventListener('abort', onGone);
+      };
+      const waiting: Waiting = {
+        admit: (worker) => {
+          leave();
+          resolve(this.#begin(worker));
+        },
+        refuse: (problem) => {
+          leave();
+          reject(problem);
+          this.#tell();
+        },
+      };
+      const onGone = () => waiting.refuse(new ProblemError('unavailable', 'the client has gone'));
+      const cancel = clock.after(waitMs, () => waiting.refuse(this.#explainWait()));
+      signal.addEventListener('abort', onGone, { once: true });
+      this.#waiting.add(waiting);
+      this.#tell();
+    });
+  }
+
+  #explainWait(): ProblemError {
+    const [last] = [...this.#workers].filter(({ isReady }) => !isReady).slice(-1);
+    const seconds = this.#options.waitMs / 1_000;
+    const detail = `no worker was ready within ${seconds} s${last ? `: ${last.describe()}` : ''}`;
+    return new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });
+  }
+
+  #tell(): void {
+    const requests = this.#requests;
+    if (requests <= this.#told && requests > 0) return;
+    this.#told = requests;
+    this.#options.onLoad();
+  }
+}

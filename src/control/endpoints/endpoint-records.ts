@@ -1,0 +1,87 @@
+// An endpoint as it is kept, as it is shown, and what a request makes of it. Pure.
+import type { StoredEndpoint } from '../../store/store.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type {
+  EndpointCreation,
+  EndpointDeployment,
+  EndpointRecord,
+  EndpointScaler,
+  EndpointSettings,
+  EndpointType,
+  EndpointUpdate,
+} from '../../wire/resources/endpoint.ts';
+
+/** Without what is counted of its jobs. */
+export type LiveEndpoint = Pick<
+  StoredEndpoint,
+  'id' | 'userId' | 'deployment' | 'settings' | 'createdAt'
+>;
+
+export function splitCreation(creation: EndpointCreation): {
+  deployment: EndpointDeployment;
+  settings: EndpointSettings;
+} {
+  const { executionTimeout, maxAttempts, maxQueued, scaler, ...rest } = creation;
+  const settings = { executionTimeoutMs: executionTimeout, maxAttempts, maxQueued };
+  return { deployment: { ...rest, scaler: scaler ?? defaultScaler(rest.type) }, settings };
+}
+
+function defaultScaler(type: EndpointType): EndpointScaler {
+  return type === 'QUEUE'
+    ? { type: 'QUEUE_DELAY', seconds: 4 }
+    : { type: 'REQUEST_COUNT', perWorker: 4 };
+}
+
+/** What is left out of the update is left out of both. */
+export function splitUpdate(update: EndpointUpdate): {
+  deployment: Partial<EndpointDeployment>;
+  settings: Partial<EndpointSettings>;
+} {
+  const { executionTimeout, maxAttempts, maxQueued, ...deployment } = update;
+  return {
+    deployment,
+    settings: {
+      ...(executionTimeout !== undefined && { executionTimeoutMs: executionTimeout }),
+      ...(maxAttempts !== undefined && { maxAttempts }),
+      ...(maxQueued !== undefined && { maxQueued }),
+    },
+  };
+}
+
+/** @throws ProblemError `conflict` for what an endpoint that was only declared does not have */
+export function applyUpdate(endpoint: StoredEndpoint, update: EndpointUpdate): StoredEndpoint {
+  const { deployment, settings } = splitUpdate(update);
+  const changed = { ...endpoint, settings: { ...endpoint.settings, ...settings } };
+  if (endpoint.deployment) {
+    return { ...changed, deployment: { ...endpoint.deployment, ...deployment } };
+  }
+  const { name, ...workers } = deployment;
+  const [first] = Object.keys(workers);
+  if (first !== undefined) {
+    const why = `endpoint ${endpoint.id} was declared by its id and has no workers of its own`;
+    throw new ProblemError('conflict', `${why}: ${first} cannot be set`);
+  }
+  return name === undefined ? changed : { ...changed, settings: { ...changed.settings, name } };
+}
+
+/** What an endpoint that was only declared has for workers: none of its own. */
+const NO_WORKERS = {
+  type: 'QUEUE',
+  templateId: null,
+  gpuTypeIds: [],
+  workersMin: 0,
+  workersMax: 0,
+  idleTimeout: 5,
+  scaler: defaultScaler('QUEUE'),
+} as const;
+
+export function describeEndpoint(endpoint: LiveEndpoint): EndpointRecord {
+  const { createdAt, deployment, id, settings } = endpoint;
+  const { executionTimeoutMs, maxAttempts, maxQueued, name = id } = settings;
+  return {
+    ...{ id, name },
+    ...(deployment ?? { ...NO_WORKERS, gpuTypeIds: [] }),
+    ...{ executionTimeout: executionTimeoutMs, maxAttempts, maxQueued },
+    createdAt: new Date(createdAt).toISOString(),
+  };
+}

@@ -1,0 +1,292 @@
+// Which endpoints there are, whose they are, and how their workers are made. What is queued at one is
+// queue/'s, how many workers it has the fleet's, and what is left of a deleted one endpoint-deletion.ts's.
+import type { z } from 'zod';
+import type { Clock } from '../../base/clock.ts';
+import { createUuidV7 } from '../../base/id.ts';
+import {
+  ENDING,
+  type Step,
+  type Store,
+  type StoredEndpoint,
+  type Transaction,
+} from '../../store/store.ts';
+import { describeIssues } from '../../wire/issues.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import {
+  type EndpointCreation,
+  type EndpointDeployment,
+  type EndpointRecord,
+  type EndpointUpdate,
+  endpointId,
+  endpointSettings,
+} from '../../wire/resources/endpoint.ts';
+import {
+  DEFAULT_QUOTAS,
+  type Quotas,
+  ResourceCount,
+  requireRecordSize,
+  requireWorkersMax,
+} from '../limits/quotas.ts';
+import { cutPage, type PageBounds } from '../list-page.ts';
+import { Positions } from '../positions.ts';
+import type { Catalog } from './catalog.ts';
+import { type EngineKind, findTemplateFault, judgeDeployment } from './deployment-rules.ts';
+import {
+  applyUpdate,
+  describeEndpoint,
+  type LiveEndpoint,
+  splitCreation,
+  splitUpdate,
+} from './endpoint-records.ts';
+import { readTemplate } from './templates.ts';
+
+export interface EndpointsOptions {
+  store: Store;
+  clock: Clock;
+  /** Default: endpoints can be declared, and have workers that come from elsewhere. */
+  deploying?: Deploying;
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
+}
+
+export interface Deploying {
+  engine: Exclude<EngineKind, 'none'>;
+  catalog: Pick<Catalog, 'hasGpuType'>;
+  /** @throws ProblemError if the engine runs nothing for this user */
+  admit: (userId: string) => void;
+}
+
+export interface EndpointChange {
+  id: string;
+  kind: 'put' | 'deleted';
+}
+
+export interface EndpointListing extends PageBounds {
+  userId: string;
+  /** Only those with a smaller position. */
+  before: number | undefined;
+}
+
+interface Kept {
+  position: number;
+  endpoint: LiveEndpoint;
+}
+
+/** A deleted one is not there, for nobody and at once, however much is left of it. */
+export class Endpoints {
+  readonly #options: EndpointsOptions;
+  readonly #positions = new Positions(0);
+  /** By id, oldest first. */
+  readonly #kept = new Map<string, Kept>();
+  readonly #listeners = new Set<(change: EndpointChange) => void>();
+  readonly #quotas: Quotas;
+  readonly #count: ResourceCount;
+
+  private constructor(options: EndpointsOptions) {
+    this.#options = options;
+    this.#quotas = options.quotas ?? DEFAULT_QUOTAS;
+    const countOf = (userId: string) => this.#listOwn(userId).length;
+    this.#count = new ResourceCount({ quota: 'endpoints', limit: this.#quotas.endpoints, countOf });
+  }
+
+  static async open(options: EndpointsOptions): Promise<Endpoints> {
+    const endpoints = new Endpoints(options);
+    const stored = (await endpoints.list()).sort((a, b) => a.createdAt - b.createdAt);
+    for (const endpoint of stored) endpoints.#learn(endpoint);
+    return endpoints;
+  }
+
+  /**
+   * Declares an endpoint. One that is there keeps its jobs and counters; its settings are replaced
+   * if any are given. @throws ProblemError `invalid`, `conflict` while one of the id is being deleted
+   */
+  async ensureEndpoint(
+    id: string,
+    settings?: z.input<typeof endpointSettings>,
+  ): Promise<StoredEndpoint> {
+    const checkedId = endpointId.safeParse(id);
+    if (!checkedId.success) throw refuse(describeIssues(checkedId.error, `endpoint "${id}"`));
+    const checked = endpointSettings.safeParse(settings ?? {});
+    if (!checked.success) throw refuse(describeIssues(checked.error, 'settings'));
+    const createdAt = this.#options.clock.now();
+    const endpoint = await this.#options.store.write(function* (tx) {
+      const known = yield* tx.endpoint(id);
+      if (known?.deleted) throw new ProblemError('conflict', `endpoint ${id} is being deleted`);
+      if (known && settings === undefined) return known;
+      yield* tx.putEndpoint({ createdAt, ...known, id, settings: checked.data });
+      return yield* tx.endpoint(id);
+    }, ENDING);
+    if (!endpoint) throw new Error(`endpoint ${id} was put and is not there`);
+    this.#learn(endpoint);
+    return endpoint;
+  }
+
+  has(id: string): boolean {
+    return this.#kept.has(id);
+  }
+
+  /** Undefined if there is no such endpoint. */
+  ownerOf(id: string): string | undefined {
+    return this.#kept.get(id)?.endpoint.userId;
+  }
+
+  find(id: string): LiveEndpoint | undefined {
+    return this.#kept.get(id)?.endpoint;
+  }
+
+  /** Whoever they belong to, oldest first. */
+  all(): LiveEndpoint[] {
+    return [...this.#kept.values()].map(({ endpoint }) => endpoint);
+  }
+
+  /** With their counters; read from the store, so that it also tells whether the store answers. */
+  async list(): Promise<StoredEndpoint[]> {
+    const stored = await this.#options.store.read((tx) => tx.endpoints());
+    return stored.filter(({ deleted }) => !deleted);
+  }
+
+  /** Called when the change is on disk, before whoever asked for it is answered. Returns its end. */
+  onChange(listener: (change: EndpointChange) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** @throws ProblemError `not_found`, also for another user's */
+  get(userId: string, id: string): EndpointRecord {
+    return describeEndpoint(this.#require(userId, id));
+  }
+
+  /** Newest first. */
+  page({ before = Number.POSITIVE_INFINITY, userId, ...bounds }: EndpointListing): {
+    endpoints: EndpointRecord[];
+    next: number | undefined;
+  } {
+    const wanted = this.#listOwn(userId)
+      .filter(({ position }) => position < before)
+      .reverse();
+    const { next, records } = cutPage({
+      ...bounds,
+      wanted,
+      positionOf: ({ position }) => position,
+      show: ({ endpoint }) => describeEndpoint(endpoint),
+    });
+    return { endpoints: records, next };
+  }
+
+  /** @throws ProblemError `invalid`, `quota_exceeded`, `conflict` without an engine */
+  async create(userId: string, creation: EndpointCreation): Promise<EndpointRecord> {
+    const now = this.#options.clock.now();
+    const endpoint = {
+      ...{ id: `ep_${createUuidV7(now)}`, userId, createdAt: now },
+      ...splitCreation(creation),
+    };
+    const check = (tx: Transaction) => this.#check(tx, endpoint, endpoint.deployment);
+    this.#checkQuotas(endpoint, creation);
+    const release = this.#count.reserve(userId);
+    try {
+      await this.#options.store.write(function* (tx) {
+        yield* check(tx);
+        yield* tx.putEndpoint(endpoint);
+      });
+      this.#learn(endpoint);
+    } finally {
+      release();
+    }
+    return describeEndpoint(endpoint);
+  }
+
+  /** @throws ProblemError `not_found`, `invalid`, `quota_exceeded`, `conflict` for what a declared one does not have */
+  async update(userId: string, id: string, update: EndpointUpdate): Promise<EndpointRecord> {
+    this.#require(userId, id);
+    const check = (tx: Transaction, after: LiveEndpoint, given: Partial<EndpointDeployment>) =>
+      this.#check(tx, after, given);
+    const checkQuotas = this.#checkQuotas.bind(this);
+    const changed = await this.#options.store.write(function* (tx) {
+      const before = yield* tx.endpoint(id);
+      if (!before || before.deleted) throw unknownEndpoint(id);
+      const after = applyUpdate(before, update);
+      checkQuotas(after, update);
+      yield* check(tx, after, splitUpdate(update).deployment);
+      yield* tx.putEndpoint(after);
+      return after;
+    });
+    this.#learn(changed);
+    return describeEndpoint(changed);
+  }
+
+  /** Its configuration, its workers and its jobs. @throws ProblemError `not_found` */
+  async remove(userId: string, id: string): Promise<void> {
+    this.#require(userId, id);
+    await this.#options.store.write(function* (tx) {
+      const endpoint = yield* tx.endpoint(id);
+      if (!endpoint || endpoint.deleted) throw unknownEndpoint(id);
+      yield* tx.putEndpoint({ ...endpoint, deleted: true });
+    }, ENDING);
+    this.#kept.delete(id);
+    this.#tell({ id, kind: 'deleted' });
+  }
+
+  /** Oldest first. */
+  #listOwn(userId: string): Kept[] {
+    return [...this.#kept.values()].filter(({ endpoint }) => endpoint.userId === userId);
+  }
+
+  /** An endpoint of before a quota was lowered may change everything but what is above it. */
+  #checkQuotas({ deployment, settings }: LiveEndpoint, { workersMax }: EndpointUpdate): void {
+    if (workersMax !== undefined) requireWorkersMax(this.#quotas, workersMax);
+    requireRecordSize(this.#quotas, JSON.stringify({ deployment, settings }));
+  }
+
+  #require(userId: string, id: string): LiveEndpoint {
+    const endpoint = this.find(id);
+    if (endpoint?.userId === userId) return endpoint;
+    throw unknownEndpoint(id);
+  }
+
+  /** What was not given was right when it was, and is not what is asked about. */
+  *#check(
+    tx: Transaction,
+    { deployment, userId }: LiveEndpoint,
+    given: Partial<EndpointDeployment>,
+  ): Step<void> {
+    if (!deployment || Object.keys(given).length === 0) return;
+    const { deploying } = this.#options;
+    if (!deploying) throw new ProblemError('conflict', NO_ENGINE);
+    deploying.admit(userId);
+    const errors = judgeDeployment(deployment);
+    const { gpuTypeIds = [], templateId } = given;
+    for (const [index, type] of gpuTypeIds.entries()) {
+      if (deploying.catalog.hasGpuType(type)) continue;
+      errors.push(`gpuTypeIds[${index}]: there is no GPU type "${type}" in the catalogue`);
+    }
+    if (templateId !== undefined) {
+      const template = yield* readTemplate(tx, userId, templateId);
+      const use = { engine: deploying.engine, type: deployment.type };
+      const fault = template
+        ? findTemplateFault({ ...use, template })
+        : `there is no template "${templateId}"`;
+      if (fault) errors.push(`templateId: ${fault}`);
+    }
+    if (errors.length > 0) throw refuse(errors);
+  }
+
+  #learn({ createdAt, deployment, id, settings, userId }: LiveEndpoint): void {
+    const position = this.#kept.get(id)?.position ?? this.#positions.next(createdAt);
+    this.#kept.set(id, { position, endpoint: { id, userId, deployment, settings, createdAt } });
+    this.#tell({ id, kind: 'put' });
+  }
+
+  #tell(change: EndpointChange): void {
+    for (const listener of this.#listeners) listener(change);
+  }
+}
+
+const NO_ENGINE = 'this platform runs without an engine; `millrace serve --engine process` has one';
+
+function refuse(errors: string[]): ProblemError {
+  return new ProblemError('invalid', errors.join('; '), { errors });
+}
+
+function unknownEndpoint(id: string): ProblemError {
+  return new ProblemError('not_found', `there is no endpoint ${id}`);
+}

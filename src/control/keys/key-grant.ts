@@ -1,0 +1,128 @@
+// Decides which keys a caller may create, see and revoke. Pure: callers pass in the existing keys.
+import { z } from 'zod';
+import { OWNER } from '../../store/store.ts';
+import { describeIssues } from '../../wire/issues.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { implies, scopeGrant } from './scopes.ts';
+
+export interface KeyGrant {
+  /** For people. */
+  name: string;
+  /** See scopes.ts. */
+  scopes: string[];
+  /** Default: the platform's owner. */
+  userId?: string;
+  /** Unix ms. Default: never. */
+  expiresAt?: number;
+}
+
+/** The part of a key that decides what its holder may do. */
+export interface Rights {
+  userId: string;
+  scopes: ReadonlySet<string>;
+  /** Unix ms. */
+  expiresAt: number | null;
+}
+
+/** An existing key. */
+export interface HeldGrant extends Rights {
+  keyId: string;
+}
+
+const keyGrant = z.strictObject({
+  name: z.string().min(1).max(200),
+  scopes: z.array(scopeGrant).min(1),
+  userId: z.string().min(1).max(200).exactOptional(),
+  expiresAt: z.int().min(0).exactOptional(),
+});
+
+/** The name of the key that a worker's pod is given. Users cannot take such a name. */
+export function nameWorkerKey(podId: string): string {
+  return `pod ${podId}`;
+}
+
+/** Undefined for a name that no worker's pod has. */
+export function readWorkerKeyName(name: string): string | undefined {
+  return /^pod (pod_\S+)$/.exec(name)?.[1];
+}
+
+type NamedGrant = HeldGrant & { name: string };
+
+/** Keys that count against the user's quota: unexpired ones, without one for each worker's pod. */
+export function countKeys(all: readonly NamedGrant[], userId: string, now: number): number {
+  const good = all.filter(
+    (key) => key.userId === userId && (key.expiresAt === null || key.expiresAt > now),
+  );
+  const pods = new Set(good.flatMap(({ name }) => readWorkerKeyName(name) ?? []));
+  return good.length - pods.size;
+}
+
+/** Each scope once. @throws ProblemError `invalid` */
+export function checkGrant(grant: KeyGrant): KeyGrant {
+  const checked = keyGrant.safeParse(grant);
+  if (checked.success) return { ...checked.data, scopes: [...new Set(checked.data.scopes)] };
+  const errors = describeIssues(checked.error, 'key');
+  throw new ProblemError('invalid', errors.join('; '), { errors });
+}
+
+/** The operator creates the keys of other users, and may see and revoke them. */
+export function isOperator({ scopes, userId }: Rights): boolean {
+  return userId === OWNER && scopes.has('admin');
+}
+
+export function maySee(caller: Rights, userId: string): boolean {
+  return userId === caller.userId || isOperator(caller);
+}
+
+/** A key cannot create a key with more rights than its own. @throws ProblemError `forbidden` */
+export function requireGivable(caller: Rights, grant: Omit<Rights, 'userId'>): void {
+  const lacking = [...grant.scopes].filter((scope) => !implies(caller, scope));
+  if (lacking.length > 0) {
+    throw new ProblemError(
+      'forbidden',
+      `the API key cannot grant a scope that it lacks: ${lacking[0]}`,
+    );
+  }
+  if (!lastsAsLong(caller, grant)) {
+    const end = new Date(caller.expiresAt ?? 0).toISOString();
+    throw new ProblemError(
+      'forbidden',
+      `the API key cannot create a key that outlasts it; it expires at ${end}`,
+    );
+  }
+}
+
+/**
+ * Nobody revokes a key with more than their own: a scope that the caller lacks, or a later end. `admin`
+ * of the same user may, whenever it ends itself. @throws ProblemError `forbidden`
+ */
+export function requireRevocable(caller: Rights, { expiresAt, scopes }: Rights): void {
+  if (caller.scopes.has('admin')) return;
+  const lacking = [...scopes].find((scope) => !implies(caller, scope));
+  if (lacking !== undefined) {
+    const detail = `the API key cannot revoke a key with a scope that it lacks: ${lacking}`;
+    throw new ProblemError('forbidden', detail);
+  }
+  if (!lastsAsLong(caller, { expiresAt })) {
+    throw new ProblemError(
+      'forbidden',
+      'the API key cannot revoke a key that expires later; use a key with admin',
+    );
+  }
+}
+
+/** Without it nobody could make an operator's key any more, now or when the others have expired. */
+export function isLastWayIn(key: HeldGrant, all: readonly HeldGrant[], now: number): boolean {
+  const isExpired = key.expiresAt !== null && key.expiresAt <= now;
+  if (isExpired || !isOperator(key)) return false;
+  return !all.some(
+    (other) => other.keyId !== key.keyId && isOperator(other) && lastsAsLong(other, key),
+  );
+}
+
+type Lasting = Pick<Rights, 'expiresAt'>;
+
+function lastsAsLong(one: Lasting, other: Lasting): boolean {
+  if (one.expiresAt === null) return true;
+  return other.expiresAt !== null && other.expiresAt <= one.expiresAt;
+}

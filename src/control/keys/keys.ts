@@ -1,0 +1,297 @@
+// API keys: makes them, keeps their hashes, and tells who holds the one that is shown. What users may
+// do with theirs is in user-keys.ts.
+import { hash, randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Clock } from '../../base/clock.ts';
+import { createUuidV7 } from '../../base/id.ts';
+import {
+  ENDING,
+  OWNER,
+  type Step,
+  type Store,
+  type StoredKey,
+  type Transaction,
+  type WriteOptions,
+} from '../../store/store.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { Positions } from '../positions.ts';
+import { checkGrant, type HeldGrant, type KeyGrant } from './key-grant.ts';
+
+export type { KeyGrant } from './key-grant.ts';
+
+/** 256 random bits behind a prefix that secret scanners can look for. */
+const KEY_BYTES = 32;
+const KEY_FORM = /^mr_[A-Za-z0-9_-]{43}$/;
+/** How long one that has expired is still listed: 7 days, and at most so many of a user. */
+const EXPIRED_KEPT_MS = 604_800_000;
+const EXPIRED_KEPT = 200;
+
+export interface KeyHolder extends HeldGrant {
+  name: string;
+}
+
+export interface IssuedKey {
+  /** The only time that it is shown. */
+  key: string;
+  holder: KeyHolder;
+}
+
+/** Asked within the commit, with all keys that there are. */
+export type KeysCheck = (all: readonly KeyHolder[]) => void;
+
+export interface FirstKeys {
+  admin: string;
+  worker: string;
+}
+
+/** Of a key for the workers of these endpoints; of all, if none is named. */
+export function scopesOfWorkers(endpointIds: readonly string[]): string[] {
+  return endpointIds.length === 0 ? ['worker'] : endpointIds.map((id) => `worker:${id}`);
+}
+
+export interface KeysOptions {
+  store: Store;
+  clock: Clock;
+}
+
+/** A key without what it could be known by. */
+export interface HeldKey {
+  holder: KeyHolder;
+  /** Unix ms. */
+  createdAt: number;
+  /** Place in lists. */
+  position: number;
+}
+
+interface Known extends HeldKey {
+  hash: string;
+  digest: Buffer;
+}
+
+/** All keys are in memory, so that a call is let in without a look at the store. */
+export class Keys {
+  readonly #options: KeysOptions;
+  readonly #positions = new Positions(0);
+  /** By hash, base64url; the oldest first. */
+  readonly #known = new Map<string, Known>();
+  readonly #listeners = new Set<(keyId: string) => void>();
+
+  private constructor(options: KeysOptions) {
+    this.#options = options;
+  }
+
+  static async open(options: KeysOptions): Promise<Keys> {
+    const keys = new Keys(options);
+    for (const stored of await options.store.read((tx) => tx.keys())) keys.#learn(stored);
+    return keys;
+  }
+
+  /** Undefined for a key that is not known, has expired or is not one at all. */
+  authenticate(presentedKey: string): KeyHolder | undefined {
+    if (!KEY_FORM.test(presentedKey)) return undefined;
+    const hashText = hashKey(presentedKey);
+    const known = this.#known.get(hashText);
+    // Looking up a hash tells nothing of the key; the comparison that decides takes the same time.
+    if (!known || !timingSafeEqual(Buffer.from(hashText), known.digest)) return undefined;
+    const { expiresAt } = known.holder;
+    if (expiresAt !== null && expiresAt <= this.#options.clock.now()) return undefined;
+    return known.holder;
+  }
+
+  /** The oldest first, expired ones too. */
+  all(): HeldKey[] {
+    return [...this.#known.values()];
+  }
+
+  /** Unix ms; null: never; undefined for a key that is not known any more. */
+  endOf(keyId: string): number | null | undefined {
+    return this.all().find(({ holder }) => holder.keyId === keyId)?.holder.expiresAt;
+  }
+
+  /** Tells of each key that was made, changed or removed. Returns the end of it. */
+  onChange(listener: (keyId: string) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** `check` sees the keys as they are then, and may throw. @throws ProblemError `invalid` */
+  async issue(grant: KeyGrant, check?: KeysCheck): Promise<IssuedKey> {
+    const key = generateKey();
+    const stored = this.#toStored(key, grant);
+    await this.#change(function* (tx) {
+      if (check) check((yield* tx.keys()).map(describeHolder));
+      yield* tx.putKey(stored);
+    });
+    return { key, holder: this.#learn(stored) };
+  }
+
+  /**
+   * Takes up a key that was made elsewhere, in the form that `generateKey` gives; one that is known
+   * gets the new grant. @throws ProblemError `invalid`
+   */
+  async importKey(plainKey: string, grant: KeyGrant): Promise<KeyHolder> {
+    if (!KEY_FORM.test(plainKey)) {
+      throw new ProblemError('invalid', 'a key is "mr_" and 43 characters of base64url');
+    }
+    const stored = this.#toStored(plainKey, grant);
+    const kept = await this.#options.store.write(function* (tx) {
+      const known = yield* tx.keyByHash(stored.hash);
+      const key = known ? { ...stored, id: known.id, createdAt: known.createdAt } : stored;
+      yield* tx.putKey(key);
+      return key;
+    }, ENDING);
+    return this.#learn(kept);
+  }
+
+  /**
+   * A new key that may do what the one of the id may, which is good until `graceMs` from now and no
+   * longer than it was. `check` sees the keys as they are then, and may throw.
+   * @throws ProblemError `not_found`, `conflict` for one that has expired
+   */
+  async rotate(id: string, graceMs: number, check: KeysCheck = () => {}): Promise<IssuedKey> {
+    const key = generateKey();
+    const now = this.#options.clock.now();
+    const { next, old } = await this.#change(
+      (tx) => replaceKey(tx, { id, key, now, graceMs, check }),
+      ENDING,
+    );
+    const holder = this.#learn(next);
+    if (graceMs > 0) this.#learn(old);
+    else this.#forget(old.hash);
+    return { key, holder };
+  }
+
+  /**
+   * The key is refused from then on. `check` sees the keys as they are then, and may throw.
+   * @throws ProblemError `not_found`
+   */
+  async remove(id: string, check: KeysCheck = () => {}): Promise<void> {
+    const removed = await this.#change(function* (tx) {
+      const all = yield* tx.keys();
+      check(all.map(describeHolder));
+      yield* tx.removeKey(id);
+      return requireKey(all, id);
+    }, ENDING);
+    this.#forget(removed.hash);
+  }
+
+  /** Makes an admin key and a worker key if there are no keys at all; undefined if there are. */
+  async ensureFirstKeys(endpointIds: readonly string[] = []): Promise<FirstKeys | undefined> {
+    const first = { admin: generateKey(), worker: generateKey() };
+    const stored = [
+      this.#toStored(first.admin, { name: 'first admin key', scopes: ['admin'] }),
+      this.#toStored(first.worker, {
+        name: 'first worker key',
+        scopes: scopesOfWorkers(endpointIds),
+      }),
+    ];
+    const isFirstStart = await this.#options.store.write(function* (tx) {
+      if ((yield* tx.keys()).length > 0) return false;
+      for (const key of stored) yield* tx.putKey(key);
+      return true;
+    }, ENDING);
+    if (!isFirstStart) return undefined;
+    for (const key of stored) this.#learn(key);
+    return first;
+  }
+
+  /** In the same commit, what expired long ago is forgotten: nothing else would ever remove it. */
+  async #change<T>(change: (tx: Transaction) => Step<T>, options: WriteOptions = {}): Promise<T> {
+    const old = this.#listForgettable();
+    const changed = await this.#options.store.write(function* (tx) {
+      for (const { holder } of old) yield* tx.removeKey(holder.keyId);
+      return yield* change(tx);
+    }, options);
+    for (const known of old) this.#forget(known.hash);
+    return changed;
+  }
+
+  #listForgettable(): Known[] {
+    const now = this.#options.clock.now();
+    const kept = new Map<string, number>();
+    return [...this.#known.values()].reverse().filter(({ holder: { expiresAt, userId } }) => {
+      if (expiresAt === null || expiresAt > now) return false;
+      const place = (kept.get(userId) ?? 0) + 1;
+      kept.set(userId, place);
+      return place > EXPIRED_KEPT || expiresAt < now - EXPIRED_KEPT_MS;
+    });
+  }
+
+  #toStored(plainKey: string, grant: KeyGrant): StoredKey {
+    const { name, scopes, userId = OWNER, expiresAt = null } = checkGrant(grant);
+    const now = this.#options.clock.now();
+    return { ...identify(plainKey, now), name, userId, scopes, expiresAt };
+  }
+
+  #learn(stored: StoredKey): KeyHolder {
+    const { createdAt, hash: hashText } = stored;
+    const holder = describeHolder(stored);
+    const position = this.#known.get(hashText)?.position ?? this.#positions.next(createdAt);
+    const digest = Buffer.from(hashText);
+    this.#known.set(hashText, { hash: hashText, digest, holder, createdAt, position });
+    this.#tell(holder.keyId);
+    return holder;
+  }
+
+  #forget(hashText: string): void {
+    const known = this.#known.get(hashText);
+    this.#known.delete(hashText);
+    if (known) this.#tell(known.holder.keyId);
+  }
+
+  #tell(keyId: string): void {
+    for (const listener of this.#listeners) listener(keyId);
+  }
+}
+
+export function generateKey(): string {
+  return `mr_${randomBytes(KEY_BYTES).toString('base64url')}`;
+}
+
+interface Rotation {
+  id: string;
+  /** The new one. */
+  key: string;
+  now: number;
+  graceMs: number;
+  check: KeysCheck;
+}
+
+function* replaceKey(
+  tx: Transaction,
+  { check, graceMs, id, key, now }: Rotation,
+): Step<{ next: StoredKey; old: StoredKey }> {
+  const all = yield* tx.keys();
+  check(all.map(describeHolder));
+  const found = requireKey(all, id);
+  const { expiresAt } = found;
+  if (expiresAt !== null && expiresAt <= now) {
+    throw new ProblemError('conflict', `key ${id} has expired`);
+  }
+  const next = { ...found, ...identify(key, now) };
+  const old = {
+    ...found,
+    expiresAt: Math.min(expiresAt ?? Number.MAX_SAFE_INTEGER, now + graceMs),
+  };
+  yield* tx.putKey(next);
+  yield* graceMs > 0 ? tx.putKey(old) : tx.removeKey(id);
+  return { next, old };
+}
+
+/** @throws ProblemError `not_found` */
+function requireKey(all: readonly StoredKey[], id: string): StoredKey {
+  const found = all.find((key) => key.id === id);
+  if (found) return found;
+  throw new ProblemError('not_found', `there is no key ${id}`);
+}
+
+function identify(key: string, now: number): Pick<StoredKey, 'id' | 'hash' | 'createdAt'> {
+  return { id: `key_${createUuidV7(now)}`, hash: hashKey(key), createdAt: now };
+}
+
+function describeHolder({ expiresAt, id, name, scopes, userId }: StoredKey): KeyHolder {
+  return { keyId: id, name, userId, scopes: new Set(scopes), expiresAt };
+}
+
+function hashKey(plainKey: string): string {
+  return hash('sha256', plainKey, 'base64url');
+}

@@ -1,0 +1,59 @@
+// What a key may do: the words for it, and the one function that decides.
+import { z } from 'zod';
+import { endpointId } from '../../wire/resources/endpoint.ts';
+
+export const SCOPES = [
+  'jobs:read',
+  'jobs:write',
+  'endpoints:read',
+  'endpoints:write',
+  'pods:read',
+  'pods:write',
+  'keys:read',
+  'keys:write',
+  'worker',
+  'admin',
+] as const;
+export type Scope = (typeof SCOPES)[number];
+
+export interface Grant {
+  scope: Scope;
+  /** The one that it is bound to; undefined: for everything. */
+  endpoint: string | undefined;
+}
+
+/** A scope for everything, or bound to one endpoint: `jobs:write:<endpoint>`. */
+export const scopeGrant = z
+  .string()
+  .refine(
+    (text) => readGrant(text) !== undefined,
+    `must be one of ${SCOPES.join(', ')}, or one of them with ":<endpoint>" behind it`,
+  );
+
+/** Undefined for what is no grant. */
+export function readGrant(text: string): Grant | undefined {
+  const scope = SCOPES.find((known) => text === known || text.startsWith(`${known}:`));
+  if (!scope || text === scope) return scope && { scope, endpoint: undefined };
+  const endpoint = endpointId.safeParse(text.slice(scope.length + 1));
+  return endpoint.success ? { scope, endpoint: endpoint.data } : undefined;
+}
+
+/**
+ * Whether the grants hold the scope, for the endpoint if one is named. None implies another but
+ * `admin`, which implies all, on its endpoint if it is bound to one.
+ */
+export function allows(
+  { scopes }: { scopes: ReadonlySet<string> },
+  scope: Scope,
+  endpoint?: string,
+): boolean {
+  if (scopes.has('admin') || scopes.has(scope)) return true;
+  if (endpoint === undefined) return false;
+  return scopes.has(`${scope}:${endpoint}`) || scopes.has(`admin:${endpoint}`);
+}
+
+/** Whether whoever has these grants may do all that another one allows. */
+export function implies(holder: { scopes: ReadonlySet<string> }, text: string): boolean {
+  const grant = readGrant(text);
+  return grant !== undefined && allows(holder, grant.scope, grant.endpoint);
+}

@@ -1,0 +1,150 @@
+// Keys as users manage them: users see and revoke their own keys, and grant no more than they have. The
+// platform's operator deals with everybody's.
+import type { Clock } from '../../base/clock.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { IssuedKeyRecord, KeyCreation, KeyRecord } from '../../wire/resources/key.ts';
+import { DEFAULT_QUOTAS, type Quotas, requireBelow } from '../limits/quotas.ts';
+import { cutPage, type PageBounds } from '../list-page.ts';
+import {
+  checkGrant,
+  countKeys,
+  isLastWayIn,
+  isOperator,
+  maySee,
+  type Rights,
+  readWorkerKeyName,
+  requireGivable,
+  requireRevocable,
+} from './key-grant.ts';
+import type { HeldKey, KeyGrant, Keys, KeysCheck } from './keys.ts';
+
+export interface KeyListing extends PageBounds {
+  /** Whose. Default: the caller's. */
+  userId: string | undefined;
+  /** Only those with a smaller position. */
+  before: number | undefined;
+}
+
+export interface UserKeysOptions {
+  keys: Keys;
+  clock: Clock;
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Pick<Quotas, 'keys'> | undefined;
+}
+
+/** To whoever may not see it, a key is not there. */
+export class UserKeys {
+  readonly #options: UserKeysOptions;
+
+  constructor(options: UserKeysOptions) {
+    this.#options = options;
+  }
+
+  /** @throws ProblemError `invalid`, `forbidden`, `quota_exceeded` */
+  async issue(caller: Rights, creation: KeyCreation): Promise<IssuedKeyRecord> {
+    const { name, scopes, userId = caller.userId } = creation;
+    requireUser(caller, userId);
+    requireFreeName(name);
+    const expiresAt = this.#readEnd(caller, creation);
+    const grant: KeyGrant = { name, scopes, userId, ...(expiresAt !== null && { expiresAt }) };
+    const checked = checkGrant(grant);
+    requireGivable(caller, { scopes: new Set(checked.scopes), expiresAt });
+    const { holder, key } = await this.#options.keys.issue(checked, this.#limit(userId));
+    return { ...this.find(caller, holder.keyId), key };
+  }
+
+  /** Newest first. @throws ProblemError `forbidden` */
+  list(
+    caller: Rights,
+    { before = Number.POSITIVE_INFINITY, userId = caller.userId, ...bounds }: KeyListing,
+  ): { keys: KeyRecord[]; next: number | undefined } {
+    requireUser(caller, userId);
+    const wanted = this.#options.keys
+      .all()
+      .filter(({ holder, position }) => holder.userId === userId && position < before)
+      .reverse();
+    const positionOf = ({ position }: HeldKey) => position;
+    const { next, records } = cutPage({ ...bounds, wanted, positionOf, show: describeKey });
+    return { keys: records, next };
+  }
+
+  /** @throws ProblemError `not_found` */
+  find(caller: Rights, id: string): KeyRecord {
+    return describeKey(this.#require(caller, id));
+  }
+
+  /**
+   * A key that may do and lasts the same; the one of the id is good for `graceSeconds` more.
+   * With a grace there is one key more, which counts against the quota.
+   * @throws ProblemError `not_found`, `forbidden` for what the caller could not give, `conflict`,
+   * `quota_exceeded`
+   */
+  async rotate(caller: Rights, id: string, graceSeconds: number): Promise<IssuedKeyRecord> {
+    const old = this.#require(caller, id).holder;
+    requireGivable(caller, old);
+    const check = graceSeconds > 0 ? this.#limit(old.userId) : undefined;
+    const { holder, key } = await this.#options.keys.rotate(id, graceSeconds * 1_000, check);
+    return { ...this.find(caller, holder.keyId), key };
+  }
+
+  /**
+   * @throws ProblemError `not_found`, `forbidden` for a key with more than the caller's, `conflict` for
+   * the last one that leads everywhere
+   */
+  async revoke(caller: Rights, id: string): Promise<void> {
+    requireRevocable(caller, this.#require(caller, id).holder);
+    const now = this.#options.clock.now();
+    await this.#options.keys.remove(id, (all) => {
+      const key = all.find(({ keyId }) => keyId === id);
+      if (!key || !isLastWayIn(key, all, now)) return;
+      const other = 'no other admin key of the operator is good for as long';
+      throw new ProblemError('conflict', `key ${id} cannot be revoked: ${other}`);
+    });
+  }
+
+  #limit(userId: string): KeysCheck {
+    const { clock, quotas = DEFAULT_QUOTAS } = this.#options;
+    return (all) => requireBelow('keys', quotas.keys, countKeys(all, userId, clock.now()));
+  }
+
+  /** Not given: as long as the caller's own. */
+  #readEnd({ expiresAt: own }: Rights, { expiresAt: given }: KeyCreation): number | null {
+    if (given === undefined) return own;
+    if (given === null) return null;
+    const expiresAt = Date.parse(given);
+    if (expiresAt > this.#options.clock.now()) return expiresAt;
+    const errors = ['expiresAt: must be in the future'];
+    throw new ProblemError('invalid', 'the key would have expired already', { errors });
+  }
+
+  #require(caller: Rights, id: string): HeldKey {
+    const found = this.#options.keys.all().find(({ holder }) => holder.keyId === id);
+    if (found && maySee(caller, found.holder.userId)) return found;
+    throw new ProblemError('not_found', `there is no key ${id}`);
+  }
+}
+
+/** @throws ProblemError `invalid` for a name by which the platform knows its own keys */
+function requireFreeName(name: string): void {
+  if (readWorkerKeyName(name) === undefined) return;
+  const errors = ['name: "pod pod_…" is reserved for the keys of worker pods'];
+  throw new ProblemError('invalid', 'the name is reserved', { errors });
+}
+
+/** @throws ProblemError `forbidden` */
+function requireUser(caller: Rights, userId: string): void {
+  if (userId === caller.userId || isOperator(caller)) return;
+  throw new ProblemError('forbidden', 'only the operator deals with the keys of other users');
+}
+
+function describeKey({ createdAt, holder }: HeldKey): KeyRecord {
+  const { expiresAt, keyId, name, scopes, userId } = holder;
+  return {
+    id: keyId,
+    name,
+    userId,
+    scopes: [...scopes],
+    createdAt: new Date(createdAt).toISOString(),
+    expiresAt: expiresAt === null ? null : new Date(expiresAt).toISOString(),
+  };
+}

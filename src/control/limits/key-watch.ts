@@ -1,0 +1,68 @@
+// Tells who uses a key for long when that key is no longer good: revoked, rotated away or expired.
+import type { Clock } from '../../base/clock.ts';
+import type { Keys } from '../keys/keys.ts';
+
+/** A timer is never longer, so that a clock that was set does not matter for long. */
+const MAX_TIMER_MS = 60_000;
+
+interface Watcher {
+  onEnd: () => void;
+  cancelTimer: () => void;
+}
+
+export interface KeyWatchOptions {
+  keys: Pick<Keys, 'endOf' | 'onChange'>;
+  clock: Clock;
+}
+
+export class KeyWatch {
+  readonly #options: KeyWatchOptions;
+  /** By the key's id. */
+  readonly #watchers = new Map<string, Set<Watcher>>();
+  readonly #stop: () => void;
+
+  constructor(options: KeyWatchOptions) {
+    this.#options = options;
+    this.#stop = options.keys.onChange((keyId) => this.#check(keyId));
+  }
+
+  close(): void {
+    this.#stop();
+    for (const watchers of this.#watchers.values()) for (const each of watchers) each.cancelTimer();
+    this.#watchers.clear();
+  }
+
+  /** Calls `onEnd` once, at once if the key is not good now. Returns the end of the watch. */
+  watch(keyId: string, onEnd: () => void): () => void {
+    const watcher: Watcher = { onEnd, cancelTimer: () => {} };
+    const watchers = this.#watchers.get(keyId) ?? new Set();
+    this.#watchers.set(keyId, watchers.add(watcher));
+    this.#check(keyId);
+    return () => this.#forget(keyId, watcher);
+  }
+
+  #check(keyId: string): void {
+    const { clock, keys } = this.#options;
+    const watchers = [...(this.#watchers.get(keyId) ?? [])];
+    if (watchers.length === 0) return;
+    const endsAt = keys.endOf(keyId);
+    const leftMs = endsAt === undefined ? 0 : (endsAt ?? Number.POSITIVE_INFINITY) - clock.now();
+    for (const watcher of watchers) {
+      watcher.cancelTimer();
+      if (leftMs <= 0) {
+        this.#forget(keyId, watcher);
+        watcher.onEnd();
+      } else if (leftMs < Number.POSITIVE_INFINITY) {
+        const waitMs = Math.min(leftMs, MAX_TIMER_MS);
+        watcher.cancelTimer = clock.after(waitMs, () => this.#check(keyId));
+      }
+    }
+  }
+
+  #forget(keyId: string, watcher: Watcher): void {
+    watcher.cancelTimer();
+    const watchers = this.#watchers.get(keyId);
+    watchers?.delete(watcher);
+    if (watchers?.size === 0) this.#watchers.delete(keyId);
+  }
+}

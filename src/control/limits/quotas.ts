@@ -1,0 +1,92 @@
+// Quotas: how many resources a user may have, how large one record may be, and the counting that keeps
+// concurrent creations within the limit.
+import { ProblemError } from '../../wire/problem.ts';
+
+/** Of one user, except `workersMax`, which is of one endpoint, and `recordBytes`, of one record. */
+export interface Quotas {
+  endpoints: number;
+  templates: number;
+  /** Keys that have not expired; keys that the platform gives its own worker pods do not count. */
+  keys: number;
+  /** Pods that are not TERMINATED; worker pods of endpoints do not count. */
+  pods: number;
+  workersMax: number;
+  /** An endpoint, template or pod as JSON, bytes. */
+  recordBytes: number;
+}
+
+export const DEFAULT_QUOTAS: Quotas = {
+  endpoints: 100,
+  templates: 200,
+  keys: 200,
+  pods: 100,
+  workersMax: 100,
+  recordBytes: 262_144,
+};
+
+/** Quotas that count resources. */
+export type CountedQuota = Exclude<keyof Quotas, 'workersMax' | 'recordBytes'>;
+
+export interface ResourceCountOptions {
+  quota: CountedQuota;
+  limit: number;
+  /** How many of them the user has now. */
+  countOf: (userId: string) => number;
+}
+
+/** Counts resources together with those that are being created, so that two creations cannot share the last place. */
+export class ResourceCount {
+  readonly #options: ResourceCountOptions;
+  /** Reserved places by user. */
+  readonly #reserved = new Map<string, number>();
+
+  constructor(options: ResourceCountOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Reserves a place for one more. Call the returned function as soon as `countOf` counts the new
+   * resource, or its creation has failed. @throws ProblemError `quota_exceeded`
+   */
+  reserve(userId: string): () => void {
+    const { countOf, limit, quota } = this.#options;
+    const reserved = this.#reserved.get(userId) ?? 0;
+    requireBelow(quota, limit, countOf(userId) + reserved);
+    this.#reserved.set(userId, reserved + 1);
+    return () => {
+      const left = (this.#reserved.get(userId) ?? 1) - 1;
+      if (left > 0) this.#reserved.set(userId, left);
+      else this.#reserved.delete(userId);
+    };
+  }
+}
+
+/** @throws ProblemError `quota_exceeded` if the user has `count` already and may not have one more */
+export function requireBelow(quota: CountedQuota, limit: number, count: number): void {
+  if (count < limit) return;
+  throw new ProblemError(
+    'quota_exceeded',
+    `The quota of ${limit} ${quota} is used up: the user has ${count}. Delete one, or ask the operator for a larger quota.`,
+  );
+}
+
+/** @throws ProblemError `quota_exceeded` */
+export function requireWorkersMax({ workersMax: limit }: Quotas, workersMax: number): void {
+  if (workersMax <= limit) return;
+  throw new ProblemError(
+    'quota_exceeded',
+    `workersMax is ${workersMax}; the quota workersMax allows at most ${limit} for one endpoint. Lower it, or ask the operator for a larger quota.`,
+  );
+}
+
+/** `body`: as it would be stored. @throws ProblemError `quota_exceeded` */
+export function requireRecordSize({ recordBytes: limit }: Quotas, body: string): void {
+  // No character has more than three bytes in UTF-8 for each UTF-16 unit.
+  if (body.length * 3 <= limit) return;
+  const bytes = Buffer.byteLength(body);
+  if (bytes <= limit) return;
+  throw new ProblemError(
+    'quota_exceeded',
+    `The record has ${bytes} bytes of JSON; the quota recordKb allows at most ${limit} bytes. Shorten it, or ask the operator for a larger quota.`,
+  );
+}

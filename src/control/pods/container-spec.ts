@@ -1,0 +1,76 @@
+// What the engine is told of a pod's container.
+import { hash } from 'node:crypto';
+import {
+  type ContainerMount,
+  type ContainerPort,
+  type ContainerSpec,
+  EngineError,
+} from '../../engine/engine.ts';
+import type { PodCatalog } from './pod-spec.ts';
+import type { PodState } from './pod-state.ts';
+
+/** Name of a pod's own volume: it has one at most. */
+const OWN_VOLUME = 'persistent';
+
+export interface ContainerSpecSource {
+  pod: PodState;
+  catalog: PodCatalog;
+  /** Beside the pod's own, above which it stands: what the record does not hold. */
+  environment: Readonly<Record<string, string>>;
+}
+
+/** @throws EngineError `refused` where what it needs is not declared any more */
+export function describeContainer({
+  catalog,
+  environment,
+  pod,
+}: ContainerSpecSource): ContainerSpec {
+  const { endpointId, generation, gpus, id, spec, userId } = pod;
+  const { args, cpu, disk, env, handler, image, ports } = spec;
+  return {
+    ...{ id, generation, image, args, handler, gpus },
+    labels: {
+      'millrace.user': userId,
+      ...(endpointId === null ? {} : { 'millrace.endpoint': endpointId }),
+    },
+    env: { ...env, ...environment },
+    ports: ports.map(readPort),
+    diskGb: disk,
+    registry: findRegistry(pod, catalog),
+    mounts: listMounts(pod, catalog),
+    limits: cpu ? { vcpus: cpu.vcpuCount, memoryGb: cpu.memory } : null,
+    network: spec.globalNetworking ? nameNetwork(userId) : null,
+  };
+}
+
+/** `<port>/<protocol>`, as the schema has checked. */
+function readPort(port: string): ContainerPort {
+  const [number = '', name] = port.split('/');
+  const protocol = name === 'http' || name === 'udp' ? name : 'tcp';
+  return { private: Number(number), protocol };
+}
+
+/** Engines allow fewer characters in a name than the API does. */
+function nameNetwork(userId: string): string {
+  return `user-${hash('sha256', userId, 'hex').slice(0, 16)}`;
+}
+
+function findRegistry({ spec, userId }: PodState, catalog: PodCatalog): ContainerSpec['registry'] {
+  if (spec.registry === null) return null;
+  const login = catalog.registry(userId, spec.registry);
+  if (login) return login;
+  throw new EngineError('refused', `the registry ${spec.registry} is not declared any more`);
+}
+
+function listMounts({ spec, userId }: PodState, catalog: PodCatalog): ContainerMount[] {
+  const { network = [], persistent } = spec.mounts;
+  const own: ContainerMount[] = persistent
+    ? [{ kind: 'persistent', source: OWN_VOLUME, path: persistent.path }]
+    : [];
+  const shared = network.map(({ path, volumeId }): ContainerMount => {
+    const volume = catalog.volume(userId, volumeId);
+    if (volume) return { kind: 'network', source: volume.source, path };
+    throw new EngineError('refused', `the network volume ${volumeId} is not declared any more`);
+  });
+  return [...own, ...shared];
+}

@@ -1,0 +1,280 @@
+// The only place where a pod's status changes: pure functions of (pod, what was asked or seen, now).
+// What has to be done next follows from the record and from what is seen, never from what was done
+// before: wherever the platform was cut off, the same steps lead on. reconciler.ts takes them.
+import type { Container } from '../../engine/engine.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { PodAction, PodStatus } from '../../wire/resources/pod.ts';
+import type { PodSpec, PodState } from './pod-state.ts';
+
+/** Unclean ends in a row after which it is given up. */
+const MAX_FAILURES = 3;
+/** Before the first restart after an unclean end; twice as long before the next. */
+const FIRST_RESTART_MS = 1_000;
+/** A run as long as this was well: the next unclean end counts as the first. */
+const WELL_AFTER_MS = 60_000;
+
+/** Reasons in the records of workers. */
+const STOPPED_BY_USER = 'its user stopped it';
+const TERMINATED_BY_USER = 'its user terminated it';
+
+const ACTIONS: Readonly<Record<PodStatus, readonly PodAction[]>> = {
+  PROVISIONING: ['stop', 'terminate'],
+  STARTING: ['stop', 'terminate'],
+  RUNNING: ['stop', 'restart', 'terminate'],
+  EXITED: ['start', 'terminate'],
+  ERROR: ['start', 'terminate'],
+  TERMINATED: [],
+};
+
+export type PodStep =
+  /** It is where it is to be. */
+  | { kind: 'none' }
+  /** Nothing before this time, Unix ms. */
+  | { kind: 'wait'; until: number }
+  /** GPUs have to be found for it, or just these, which its container was made with. */
+  | { kind: 'allot'; among: readonly string[] | null }
+  | { kind: 'create' }
+  | { kind: 'start' }
+  | { kind: 'stop' }
+  | { kind: 'remove'; volumes: 'keep' | 'remove' };
+
+// --- what is asked of it -------------------------------------------------------------------------
+
+/** As it is when it has been asked for. */
+export function createPod(
+  given: Pick<PodState, 'id' | 'userId' | 'endpointId' | 'spec'>,
+  now: number,
+): PodState {
+  return {
+    ...given,
+    ...{ status: 'PROVISIONING', desired: 'running', generation: 1, stopping: false },
+    ...{ endedRun: null, gpus: [], failures: 0, retryAt: null, reason: null, removed: false },
+    ...{ createdAt: now, startedAt: null, endedAt: null },
+  };
+}
+
+/** A locked pod can be neither stopped nor reset. */
+export function listActions({ spec, status }: PodState): PodAction[] {
+  return ACTIONS[status].filter((action) => !spec.locked || action === 'start');
+}
+
+/** @throws ProblemError `conflict` for an action that is not among `listActions` */
+export function act(pod: PodState, action: PodAction, now: number): PodState {
+  if (!listActions(pod).includes(action)) throw refuseAction(pod, action);
+  switch (action) {
+    case 'start':
+      return { ...begin(pod), status: needsGpus(pod) ? 'PROVISIONING' : 'STARTING' };
+    case 'stop':
+      return {
+        ...noteUser(end(pod, now), STOPPED_BY_USER),
+        ...{ status: 'EXITED', desired: 'stopped', stopping: true },
+      };
+    case 'restart':
+      return { ...renewContainer(begin(pod)), status: 'STARTING' };
+    case 'terminate':
+      return noteUser(terminate(pod, now), TERMINATED_BY_USER);
+  }
+}
+
+/** Whether it is locked or not. */
+export function terminate(pod: PodState, now: number): PodState {
+  if (pod.status === 'TERMINATED') return pod;
+  return { ...end(pod, now), status: 'TERMINATED', desired: 'gone' };
+}
+
+/** With another container where it has to have one; its own volumes stay. */
+export function recreate(pod: PodState, spec: PodSpec): PodState {
+  const renewed = { ...renewContainer(pod), spec, failures: 0, retryAt: null };
+  if (pod.desired !== 'running') return renewed;
+  const status = pod.status === 'PROVISIONING' ? 'PROVISIONING' : 'STARTING';
+  return { ...renewed, status, reason: null, startedAt: null };
+}
+
+function begin(pod: PodState): PodState {
+  const fresh = { failures: 0, retryAt: null, reason: null, startedAt: null, endedAt: null };
+  return { ...pod, ...fresh, desired: 'running' };
+}
+
+function end(pod: PodState, now: number): PodState {
+  return { ...pod, failures: 0, retryAt: null, reason: reasonOfUser(pod), endedAt: now };
+}
+
+/** A worker is ended by its endpoint: when its user ends it, the record says so. */
+function noteUser(pod: PodState, reason: string): PodState {
+  return pod.endpointId === null ? pod : { ...pod, reason };
+}
+
+/** What a worker's user did to it; null: nothing. */
+export function reasonOfUser({ reason }: Pick<PodState, 'reason'>): string | null {
+  return reason === STOPPED_BY_USER || reason === TERMINATED_BY_USER ? reason : null;
+}
+
+function renewContainer(pod: PodState): PodState {
+  return { ...pod, generation: pod.generation + 1, stopping: false, endedRun: null };
+}
+
+function refuseAction(pod: PodState, action: PodAction): ProblemError {
+  const { spec, status } = pod;
+  if (spec.locked && ACTIONS[status].includes(action)) {
+    return new ProblemError('conflict', `the pod is locked: unlock it before you ${action} it`);
+  }
+  const possible = listActions(pod).join(', ') || 'nothing';
+  const detail = `the pod is ${status}: it cannot ${action}; what can be done is: ${possible}`;
+  return new ProblemError('conflict', detail);
+}
+
+// --- what is seen of it --------------------------------------------------------------------------
+
+/** What the engine's state makes of it; the same object when that is nothing new. */
+export function observe(pod: PodState, seen: Container | undefined, now: number): PodState {
+  const own = ownContainer(pod, seen);
+  const settled = settleStop(pod, own);
+  if (settled.desired === 'running') return observeWanted(settled, own, now);
+  return observeUnwanted(settled, own, seen);
+}
+
+/** `seen` if it is of this generation. */
+function ownContainer(pod: PodState, seen: Container | undefined): Container | undefined {
+  return seen?.generation === pod.generation ? seen : undefined;
+}
+
+/** A stop is over as soon as the container is not seen running, also when a start came meanwhile. */
+function settleStop(pod: PodState, own: Container | undefined): PodState {
+  if (!pod.stopping || own?.state === 'running') return pod;
+  return change(pod, { stopping: false, endedRun: lastEndOf(pod, own) });
+}
+
+function observeUnwanted(
+  pod: PodState,
+  own: Container | undefined,
+  seen: Container | undefined,
+): PodState {
+  if (seen?.state === 'running') return pod;
+  const reason = pod.status === 'EXITED' ? reasonOfUser(pod) : pod.reason;
+  return change(pod, { gpus: [], endedRun: lastEndOf(pod, own), reason });
+}
+
+function observeWanted(pod: PodState, own: Container | undefined, now: number): PodState {
+  if (!own) return observeMissing(pod);
+  if (own.state === 'running') return observeRunning(pod, own, now);
+  if (own.state === 'exited' && runOf(own) !== pod.endedRun) return observeEnd(pod, own, now);
+  return advance(pod, needsGpus(pod) ? 'PROVISIONING' : 'STARTING');
+}
+
+function observeMissing(pod: PodState): PodState {
+  if (pod.status === 'RUNNING') {
+    const reason = 'its container was gone; another one is made, with a new disk';
+    return change(pod, { status: 'STARTING', reason, startedAt: null, endedRun: null });
+  }
+  const isFirst = pod.status === 'PROVISIONING' || needsGpus(pod);
+  return change(advance(pod, isFirst ? 'PROVISIONING' : 'STARTING'), { endedRun: null });
+}
+
+function observeRunning(pod: PodState, own: Container, now: number): PodState {
+  // It is on its way down for a stop that came before the start.
+  if (pod.stopping) return pod;
+  const startedAt = own.startedAt ?? pod.startedAt ?? now;
+  const failures = now - startedAt >= WELL_AFTER_MS ? 0 : pod.failures;
+  const running = change(pod, { startedAt, failures, retryAt: null });
+  switch (own.health) {
+    case 'none':
+    case 'healthy':
+      return change(running, { status: 'RUNNING', reason: null });
+    case 'starting':
+      return advance(running, 'STARTING');
+    case 'unhealthy':
+      return change(running, { status: 'STARTING', reason: 'its health check fails' });
+  }
+}
+
+/** It ended by itself. */
+function observeEnd(pod: PodState, own: Container, now: number): PodState {
+  const endedAt = own.endedAt ?? now;
+  const ended = { ...pod, endedRun: runOf(own), startedAt: own.startedAt ?? pod.startedAt };
+  if (own.exitCode === 0) {
+    return { ...end(ended, endedAt), status: 'EXITED', desired: 'stopped', gpus: [] };
+  }
+  const how = own.outOfMemory ? 'it ran out of memory' : `it exited with code ${own.exitCode}`;
+  const wasWell = own.startedAt !== null && endedAt - own.startedAt >= WELL_AFTER_MS;
+  const failures = wasWell ? 1 : pod.failures + 1;
+  if (failures >= MAX_FAILURES) {
+    return giveUp({ ...ended, failures }, `${how}, ${failures} times in a row`, endedAt);
+  }
+  const retryAt = now + FIRST_RESTART_MS * 2 ** (failures - 1);
+  return { ...ended, status: 'STARTING', failures, retryAt, reason: `${how}; it is started again` };
+}
+
+/** Which of its runs need no more looking into; `own` does not run. */
+function lastEndOf(pod: PodState, own: Container | undefined): number | null {
+  return own?.state === 'exited' ? runOf(own) : pod.endedRun;
+}
+
+function runOf(own: Container): number {
+  return own.startedAt ?? 0;
+}
+
+// --- what comes of what is done for it -----------------------------------------------------------
+
+/** The engine says that it never will be: nothing but another start tries again. */
+export function giveUp(pod: PodState, reason: string, now: number): PodState {
+  if (pod.desired !== 'running') return pod;
+  // Its container may be there in any state; what is still to come of it is no news.
+  const given = { status: 'ERROR', desired: 'stopped', reason, retryAt: null } as const;
+  return { ...pod, ...given, endedAt: now };
+}
+
+/** The engine cannot be asked at the moment, or there is nothing free: it stays as it is. */
+export function noteDelay(pod: PodState, reason: string): PodState {
+  return change(pod, { reason });
+}
+
+export function giveGpus(pod: PodState, gpus: readonly string[]): PodState {
+  return needsGpus(pod) && pod.desired === 'running'
+    ? { ...pod, gpus: [...gpus], reason: null }
+    : pod;
+}
+
+/** Container and volumes were removed and it is not seen any more. */
+export function settleRemoval(pod: PodState): PodState {
+  return pod.desired === 'gone' ? change(pod, { removed: true, gpus: [] }) : pod;
+}
+
+// --- what has to be done next --------------------------------------------------------------------
+
+/** `pod` as `observe` made it of the same `seen`. */
+export function decideStep(pod: PodState, seen: Container | undefined, now: number): PodStep {
+  if (pod.desired === 'gone') return decideEnd(pod, seen);
+  const isRunning = seen?.state === 'running';
+  const isOlder = seen !== undefined && seen.generation !== pod.generation;
+  if (isRunning && (isOlder || pod.stopping || pod.desired === 'stopped')) return { kind: 'stop' };
+  if (isOlder) return { kind: 'remove', volumes: 'keep' };
+  if (isRunning || pod.desired === 'stopped') return { kind: 'none' };
+  if (pod.retryAt !== null && pod.retryAt > now) return { kind: 'wait', until: pod.retryAt };
+  if (needsGpus(pod)) return { kind: 'allot', among: seen?.gpus.length ? seen.gpus : null };
+  return { kind: seen ? 'start' : 'create' };
+}
+
+/** Volumes may be there without a container: they are removed in any case. */
+function decideEnd(pod: PodState, seen: Container | undefined): PodStep {
+  if (pod.removed && !seen) return { kind: 'none' };
+  if (seen?.state === 'running') return { kind: 'stop' };
+  return { kind: 'remove', volumes: 'remove' };
+}
+
+function needsGpus({ gpus, spec }: PodState): boolean {
+  return spec.gpu !== undefined && gpus.length === 0;
+}
+
+// --- changes -------------------------------------------------------------------------------------
+
+/** Another status makes what was said of the one before void. */
+function advance(pod: PodState, status: PodStatus): PodState {
+  if (pod.status === status) return pod;
+  return { ...pod, status, reason: pod.retryAt === null ? null : pod.reason };
+}
+
+/** The same object if nothing is different. */
+function change(pod: PodState, fields: Partial<PodState>): PodState {
+  const changed = { ...pod, ...fields };
+  return JSON.stringify(changed) === JSON.stringify(pod) ? pod : changed;
+}

@@ -1,0 +1,72 @@
+// A pod as it is shown: the record, put together from what is kept, what is seen and what it uses.
+import { nameInternalHost } from '../../base/internal-host.ts';
+import type { Container, ContainerStats } from '../../engine/engine.ts';
+import type { PodRecord, PodRuntime, PodStatus } from '../../wire/resources/pod.ts';
+import { listActions } from './pod-lifecycle.ts';
+import type { PodState } from './pod-state.ts';
+
+/** Nothing is held for these. */
+const FREE_OF_CHARGE: readonly PodStatus[] = ['EXITED', 'ERROR', 'TERMINATED'];
+
+export interface PodSight {
+  pod: PodState;
+  /** Its container, if it was seen. */
+  seen: Container | undefined;
+  /** What it uses, if that is known. */
+  stats: ContainerStats | undefined;
+  /** USD an hour while it runs. */
+  price: number;
+  now: number;
+}
+
+export function describePod(sight: PodSight): PodRecord {
+  const { pod, price, seen } = sight;
+  const { spec, status } = pod;
+  const { args, cloud, cpu, dataCenterId, disk, env, gpu, image } = spec;
+  const { locked, mounts, name, ports, registry, template } = spec;
+  return {
+    ...{ id: pod.id, name, status, actions: listActions(pod) },
+    ...{ image, args, disk, ports, env, registry, mounts },
+    ...{ ...(gpu && { gpu }), ...(cpu && { cpu }), cloud, dataCenterId, template },
+    cost: FREE_OF_CHARGE.includes(status) || isWaitingForGpus(pod) ? 0 : price,
+    locked,
+    globalNetworking: describeNetworking(pod, seen),
+    runtime: status === 'RUNNING' ? describeRuntime(sight) : null,
+    createdAt: new Date(pod.createdAt).toISOString(),
+    startedAt: pod.startedAt === null ? null : new Date(pod.startedAt).toISOString(),
+    endpointId: pod.endpointId,
+    reason: pod.reason,
+  };
+}
+
+function isWaitingForGpus({ gpus, spec }: PodState): boolean {
+  return spec.gpu !== undefined && gpus.length === 0;
+}
+
+function describeNetworking(
+  { id, spec }: PodState,
+  seen: Container | undefined,
+): PodRecord['globalNetworking'] {
+  const ip = spec.globalNetworking ? seen?.ip : null;
+  return ip ? { enabled: true, ip, internalDns: nameInternalHost(id) } : { enabled: false };
+}
+
+function describeRuntime({ now, pod, seen, stats }: PodSight): PodRuntime {
+  const { startedAt } = pod;
+  return {
+    ...(startedAt !== null && { uptime: Math.max(0, Math.floor((now - startedAt) / 1_000)) }),
+    ...(stats && {
+      gpus: stats.gpus.map(({ memoryUtil, util }) => ({
+        util: toPercent(util),
+        memoryUtil: toPercent(memoryUtil),
+      })),
+      cpu: { util: toPercent(stats.cpu) },
+      memory: { util: toPercent(stats.memory) },
+    }),
+    ...(seen && { ports: seen.ports.map((port) => ({ ...port })) }),
+  };
+}
+
+function toPercent(share: number): number {
+  return Math.round(Math.min(100, Math.max(0, share)));
+}

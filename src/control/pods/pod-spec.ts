@@ -1,0 +1,122 @@
+// What a pod is made from: a request, a template and the defaults put together, and checked against
+// what can be had. The mounts' own rules are in mount-rules.ts.
+import { isDeepStrictEqual } from 'node:util';
+import type { Engine, RegistryLogin } from '../../engine/engine.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { PodCreation, PodUpdate } from '../../wire/resources/pod.ts';
+import type { TemplateRecord } from '../../wire/resources/template.ts';
+import { findArgsFault } from '../args-fault.ts';
+import { checkMounts, updateMounts } from './mount-rules.ts';
+import type { PodSpec } from './pod-state.ts';
+
+/** What can be had, by whom, and what it costs. */
+export interface PodCatalog {
+  /**
+   * GPU type, CPU flavour with its sizes, data center, network volume and registry have to be declared
+   * and to go together. @throws ProblemError `invalid` naming each path
+   */
+  check(userId: string, spec: PodSpec): void;
+  /** USD an hour while it runs. */
+  priceOf(spec: PodSpec): number;
+  /** UUIDs of all that there are of the type; none of one that is not declared. */
+  gpuDevices(gpuTypeId: string): readonly string[];
+  /** `source` is the engine's name for it, unlike any other user's. */
+  volume(userId: string, volumeId: string): { source: string } | undefined;
+  registry(userId: string, registryId: string): RegistryLogin | undefined;
+  /** Where a pod goes that names no data center, or the one that it names. */
+  dataCenterFor(userId: string, spec: PodSpec): string | null;
+}
+
+/** What is said of a pod that an endpoint has made for itself. */
+export interface WorkerOrigin {
+  endpointId: string;
+  /** Process engine: the handler module that it is started for. */
+  handler: string | null;
+  templateVersion: number;
+}
+
+export const DEFAULT_DISK_GB = 20;
+
+/** What is not given comes from the template, then from the defaults. @throws ProblemError `invalid` */
+export function composeSpec(
+  creation: PodCreation,
+  template: TemplateRecord | undefined,
+  worker: WorkerOrigin | undefined,
+): PodSpec {
+  const { cpu, gpu, locked, mounts, name } = creation;
+  const { cloud, dataCenterId, globalNetworking } = creation;
+  const { args, disk, env, image, ports, registry } = creation;
+  const composed = image ?? template?.image;
+  if (composed === undefined) throw refuse('image: has to be given where there is no template');
+  return {
+    name,
+    image: composed,
+    args: args ?? template?.args ?? '',
+    handler: worker?.handler ?? null,
+    disk: disk ?? template?.disk ?? DEFAULT_DISK_GB,
+    ports: ports ?? template?.ports ?? [],
+    env: env ?? template?.env ?? {},
+    registry: registry === undefined ? (template?.registry ?? null) : registry,
+    ...{ mounts, ...(gpu && { gpu }), ...(cpu && { cpu }) },
+    ...{ cloud, dataCenterId, globalNetworking, locked },
+    template: creation.template ?? null,
+    templateVersion: worker?.templateVersion ?? template?.version ?? null,
+  };
+}
+
+/** @throws ProblemError `invalid`, `rule_broken` */
+export function updateSpec(spec: PodSpec, update: PodUpdate): PodSpec {
+  const { mounts: updatedMounts, ...fields } = update;
+  if (fields.disk !== undefined && fields.disk < spec.disk) {
+    throw refuse(`disk: must not be smaller than it is, ${spec.disk}`);
+  }
+  const mounts = updateMounts({ mounts: spec.mounts, isGpuPod: isGpuPod(spec) }, updatedMounts);
+  return { ...spec, ...fields, mounts };
+}
+
+/** Whether a container that was made for the one does for the other. */
+export function needSameContainer(one: PodSpec, other: PodSpec): boolean {
+  return isDeepStrictEqual(pickContainer(one), pickContainer(other));
+}
+
+function pickContainer({ args, disk, env, image, mounts, ports, registry }: PodSpec) {
+  return { args, disk, env, image, mounts, ports: new Set(ports), registry };
+}
+
+export interface SpecCheck {
+  userId: string;
+  spec: PodSpec;
+  catalog: PodCatalog;
+  engine: Engine['kind'];
+}
+
+/** @throws ProblemError `rule_broken`, `invalid` */
+export function checkSpec({ catalog, engine, spec, userId }: SpecCheck): void {
+  checkMounts({ mounts: spec.mounts, isGpuPod: isGpuPod(spec) });
+  const fault = findArgsFault(spec.args);
+  if (fault !== undefined) throw refuse(fault);
+  if (engine === 'process') checkForProcesses(spec);
+  catalog.check(userId, spec);
+  if (!spec.gpu) return;
+  const { count, id } = spec.gpu;
+  const total = catalog.gpuDevices(id).length;
+  if (count > total) throw refuse(`gpu.count: there are ${total} of ${id} in all`);
+}
+
+/** An image is not started there: something else has to say what is run. */
+function checkForProcesses({ args, globalNetworking, handler }: PodSpec): void {
+  if (globalNetworking) {
+    throw refuse('globalNetworking: pods that are processes have no network of their own');
+  }
+  if (args.trim() === '' && handler === null) {
+    throw refuse('args: has to be the command line, because pods here are processes, not images');
+  }
+}
+
+function isGpuPod({ gpu }: PodSpec): boolean {
+  return gpu !== undefined;
+}
+
+function refuse(error: string): ProblemError {
+  return new ProblemError('invalid', error, { errors: [error] });
+}

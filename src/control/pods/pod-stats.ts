@@ -1,0 +1,65 @@
+// What containers use now: asked of the engine when somebody looks, and not more often than it changes.
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { ContainerStats, Engine } from '../../engine/engine.ts';
+
+/** One answer serves everybody who looks within this time. */
+const FRESH_MS = 2_000;
+/** Nobody waits longer for it: a record without it is better than one that is late. */
+const PATIENCE_MS = 1_000;
+const MAX_AT_ONCE = 8;
+
+interface Sample {
+  askedAt: number;
+  stats: Promise<ContainerStats | undefined>;
+}
+
+export interface PodStatsOptions {
+  engine: Engine;
+  clock: Clock;
+}
+
+export class PodStats {
+  readonly #options: PodStatsOptions;
+  readonly #samples = new Map<string, Sample>();
+  #asking = 0;
+
+  constructor(options: PodStatsOptions) {
+    this.#options = options;
+  }
+
+  /** Undefined when it does not run, or when the engine does not say in time. */
+  async read(id: string): Promise<ContainerStats | undefined> {
+    const answered = new AbortController();
+    const late = sleep(this.#options.clock, PATIENCE_MS, answered.signal).then(() => undefined);
+    try {
+      return await Promise.race([this.#sample(id), late]);
+    } finally {
+      answered.abort();
+    }
+  }
+
+  #sample(id: string): Promise<ContainerStats | undefined> {
+    const now = this.#options.clock.now();
+    for (const [known, { askedAt }] of this.#samples) {
+      if (now - askedAt >= FRESH_MS) this.#samples.delete(known);
+    }
+    const known = this.#samples.get(id);
+    if (known) return known.stats;
+    if (this.#asking >= MAX_AT_ONCE) return Promise.resolve(undefined);
+    const stats = this.#ask(id);
+    this.#samples.set(id, { askedAt: now, stats });
+    return stats;
+  }
+
+  async #ask(id: string): Promise<ContainerStats | undefined> {
+    this.#asking++;
+    try {
+      return await this.#options.engine.stats(id);
+    } catch {
+      // Whether the engine answers is seen, and said, where pods are looked after.
+      return undefined;
+    } finally {
+      this.#asking--;
+    }
+  }
+}

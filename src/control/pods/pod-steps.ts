@@ -1,0 +1,148 @@
+// What is done with a pod, one step at a time, and what becomes of the pod by it. Which step it is, and
+// when, is decided elsewhere.
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { type Engine, EngineError } from '../../engine/engine.ts';
+import { CallLimit } from '../balancing/call-limit.ts';
+import { describeContainer } from './container-spec.ts';
+import type { LivePods } from './live-pods.ts';
+import { giveUp, noteDelay, type PodStep, settleRemoval } from './pod-lifecycle.ts';
+import type { PodCatalog } from './pod-spec.ts';
+import type { PodState } from './pod-state.ts';
+
+/** Calls of the engine at once; those that may take minutes count by themselves and hold up no others. */
+const MAX_CALLS = 8;
+/** Of an image. */
+const MAX_CREATIONS = 4;
+/** Most of a stop is waiting. */
+const MAX_STOPS = 64;
+/** Between SIGTERM and SIGKILL. A worker finishes its jobs first, and has limits of its own for that. */
+const POD_GRACE_MS = 10_000;
+const WORKER_GRACE_MS = 45_000;
+/** The jobs of a deleted endpoint are gone: its workers have nothing to finish. */
+const DELETED_GRACE_MS = 2_000;
+
+export interface PodStepsOptions {
+  pods: LivePods;
+  engine: Engine;
+  catalog: PodCatalog;
+  clock: Clock;
+  log: Log;
+  /** Default: every endpoint of a pod is there. */
+  hasEndpoint?: (endpointId: string) => boolean;
+  /**
+   * Asked right before its container is made: variables that the record does not hold, such as a
+   * worker's key. They stand above the pod's own. Default: none.
+   */
+  environmentOf?: (pod: PodState) => Promise<Readonly<Record<string, string>>>;
+}
+
+/** Steps that call the engine. */
+type EngineStep = Exclude<PodStep, { kind: 'none' | 'wait' | 'allot' }>;
+
+export class PodSteps {
+  readonly #options: PodStepsOptions;
+  readonly #calls = new CallLimit(MAX_CALLS);
+  readonly #creations = new CallLimit(MAX_CREATIONS);
+  readonly #stops = new CallLimit(MAX_STOPS);
+  #isClosed = false;
+
+  constructor(options: PodStepsOptions) {
+    this.#options = options;
+  }
+
+  /** No call is begun any more. */
+  close(): void {
+    this.#isClosed = true;
+  }
+
+  /** A call of the engine, when it is its turn. @throws Error once this is closed */
+  call<T>(verb: (engine: Engine) => Promise<T>): Promise<T> {
+    return this.#calls.run(() => this.#begin(verb));
+  }
+
+  /** @returns whether there may be another one behind it. @throws EngineError */
+  async take(step: Exclude<PodStep, { kind: 'wait' }>, pod: PodState): Promise<boolean> {
+    if (step.kind === 'none') return false;
+    if (step.kind === 'allot') return this.#allot(pod, step.among);
+    this.#options.log.debug({ pod: pod.id, step }, 'a step for a pod');
+    try {
+      await this.#act(step, pod);
+    } catch (error) {
+      if (!isRefused(error, step)) throw error;
+      await this.#giveUp(step, pod, error.message);
+    }
+    return true;
+  }
+
+  /** Changes its record, and says so when its status is another. */
+  async write(id: string, decide: (pod: PodState) => PodState): Promise<PodState | undefined> {
+    const { log, pods } = this.#options;
+    const before = pods.get(id);
+    const pod = await pods.change(id, decide);
+    if (pod && before && pod.status !== before.status) {
+      const { reason, status } = pod;
+      log.info({ pod: id, from: before.status, status, reason }, `a pod is ${status}`);
+    }
+    return pod;
+  }
+
+  async #act(step: EngineStep, pod: PodState): Promise<void> {
+    const { id } = pod;
+    switch (step.kind) {
+      case 'create':
+        return this.#creations.run(() => this.#begin((engine) => this.#create(engine, pod)));
+      case 'start':
+        return this.call((engine) => engine.start(id));
+      case 'stop':
+        return this.#stops.run(() => this.#begin((engine) => engine.stop(id, this.#graceOf(pod))));
+      case 'remove':
+        await this.call((engine) => engine.remove(id, step.volumes));
+        if (step.volumes === 'remove') await this.#settleRemoval(id);
+    }
+  }
+
+  async #begin<T>(verb: (engine: Engine) => Promise<T>): Promise<T> {
+    if (this.#isClosed) throw new Error('pods are not looked after any more');
+    return verb(this.#options.engine);
+  }
+
+  #graceOf({ endpointId }: PodState): number {
+    if (endpointId === null) return POD_GRACE_MS;
+    const { hasEndpoint = () => true } = this.#options;
+    return hasEndpoint(endpointId) ? WORKER_GRACE_MS : DELETED_GRACE_MS;
+  }
+
+  async #create(engine: Engine, pod: PodState): Promise<void> {
+    const { catalog, environmentOf } = this.#options;
+    const environment = (await environmentOf?.(pod)) ?? {};
+    await engine.create(describeContainer({ pod, catalog, environment }));
+  }
+
+  async #settleRemoval(id: string): Promise<void> {
+    const seen = await this.call((engine) => engine.inspect(id));
+    if (!seen) await this.write(id, settleRemoval);
+  }
+
+  async #giveUp({ kind }: EngineStep, { generation, id }: PodState, reason: string): Promise<void> {
+    // What was not there any more can be made again.
+    if (kind === 'start' && !(await this.call((engine) => engine.inspect(id)))) return;
+    const now = this.#options.clock.now();
+    await this.write(id, (pod) => (pod.generation === generation ? giveUp(pod, reason, now) : pod));
+  }
+
+  async #allot({ id, spec }: PodState, among: readonly string[] | null): Promise<boolean> {
+    if (await this.#options.pods.allotGpus(id)) return true;
+    const which = among
+      ? 'those that its container, and with it its disk, was made with'
+      : `${spec.gpu?.count} of ${spec.gpu?.id}`;
+    await this.write(id, (pod) => noteDelay(pod, `it waits for GPUs: ${which} are not free`));
+    return false;
+  }
+}
+
+/** Only what is to begin can be refused for good: what has to end has to end. */
+function isRefused(error: unknown, { kind }: EngineStep): error is EngineError {
+  const begins = kind === 'create' || kind === 'start';
+  return begins && error instanceof EngineError && error.code === 'refused';
+}

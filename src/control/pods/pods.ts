@@ -1,0 +1,283 @@
+// Pods as their users have them: made, found, changed, acted on, shown. Each verb writes down what is
+// wanted; that it comes about is reconciler.ts's.
+import type { Clock } from '../../base/clock.ts';
+import { createUuidV7 } from '../../base/id.ts';
+import type { Container, Engine } from '../../engine/engine.ts';
+import { OWNER, type Store, type StoredResource } from '../../store/store.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../../wire/resources/pod.ts';
+import type { TemplateRecord } from '../../wire/resources/template.ts';
+import { type Amounts, Capacity, demandOf, holdingOf, type Room } from '../limits/capacity.ts';
+import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
+import { type PageBounds, PageCutter } from '../list-page.ts';
+import { LivePods, type PodListener, readPod } from './live-pods.ts';
+import { act, createPod, recreate, terminate } from './pod-lifecycle.ts';
+import { describePod } from './pod-records.ts';
+import {
+  checkSpec,
+  composeSpec,
+  needSameContainer,
+  type PodCatalog,
+  updateSpec,
+  type WorkerOrigin,
+} from './pod-spec.ts';
+import type { PodSpec, PodState } from './pod-state.ts';
+import { PodStats } from './pod-stats.ts';
+
+export type { PodCatalog, WorkerOrigin } from './pod-spec.ts';
+export type { PodSpec, PodState } from './pod-state.ts';
+
+/** Records of pods read from the store in one operation. */
+const READ_AT_ONCE = 50;
+
+export interface PodTemplates {
+  /** Undefined for one that is not there or another user's. */
+  find(userId: string, id: string): TemplateRecord | undefined;
+}
+
+export interface PodsOptions {
+  store: Store;
+  clock: Clock;
+  engine: Engine;
+  catalog: PodCatalog;
+  templates: PodTemplates;
+  /** Whose pods the process engine runs, as the platform's own user. Default: the owner's alone. */
+  processUsers?: 'owner' | 'all';
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
+  /** What all pods together may ask for. Default: anything. */
+  limits?: Amounts | undefined;
+}
+
+export interface PodListing extends PageBounds {
+  userId: string;
+  /** Only those with a smaller position: newest first. */
+  before?: number | undefined;
+}
+
+export class Pods {
+  /** For the reconciler: all pods, whoever they are of. */
+  readonly live: LivePods;
+  readonly #options: PodsOptions;
+  readonly #stats: PodStats;
+  readonly #quotas: Quotas;
+  readonly #count: ResourceCount;
+  readonly #capacity: Capacity;
+
+  private constructor(options: PodsOptions, live: LivePods) {
+    this.#options = options;
+    this.live = live;
+    this.#stats = new PodStats(options);
+    this.#quotas = options.quotas ?? DEFAULT_QUOTAS;
+    const countOf = (userId: string) => live.all().filter((pod) => isCounted(pod, userId)).length;
+    const listHeld = () => live.all().map((pod) => holdingOf(pod, live.seen(pod.id)));
+    this.#capacity = new Capacity({ limits: options.limits, listHeld });
+    this.#count = new ResourceCount({ quota: 'pods', limit: this.#quotas.pods, countOf });
+  }
+
+  static async open(options: PodsOptions): Promise<Pods> {
+    const { catalog, clock, store } = options;
+    const gpuDevices = (gpuTypeId: string) => catalog.gpuDevices(gpuTypeId);
+    return new Pods(options, await LivePods.open({ store, clock, gpuDevices }));
+  }
+
+  /** @throws ProblemError `forbidden` if the engine is not for this user's pods */
+  admit(userId: string): void {
+    const { engine, processUsers = 'owner' } = this.#options;
+    if (engine.kind !== 'process' || processUsers === 'all' || userId === OWNER) return;
+    throw new ProblemError(
+      'forbidden',
+      'pods are processes of the platform itself here, so they are for its owner alone; the operator may allow others with --trust-users',
+    );
+  }
+
+  /** @throws ProblemError `invalid`, `rule_broken`, `forbidden`, `quota_exceeded`, `over_capacity` */
+  async create(userId: string, creation: PodCreation, worker?: WorkerOrigin): Promise<PodState> {
+    this.admit(userId);
+    const template = this.#findTemplate(userId, creation.template ?? null);
+    const spec = composeSpec(creation, template, worker);
+    this.#check(userId, spec);
+    const dataCenterId = this.#options.catalog.dataCenterFor(userId, spec);
+    const now = this.#options.clock.now();
+    const given = { id: `pod_${createUuidV7(now)}`, endpointId: worker?.endpointId ?? null };
+    const pod = createPod({ ...given, userId, spec: { ...spec, dataCenterId } }, now);
+    // A worker's record is bounded by that of its template.
+    if (!worker) requireRecordSize(this.#quotas, JSON.stringify(pod));
+    const free = this.#capacity.reserve(demandOf(spec));
+    try {
+      await this.#add(pod);
+    } finally {
+      free();
+    }
+    return pod;
+  }
+
+  async #add(pod: PodState): Promise<void> {
+    const release = pod.endpointId === null ? this.#count.reserve(pod.userId) : () => {};
+    try {
+      await this.live.add(pod);
+    } finally {
+      release();
+    }
+  }
+
+  /** How many of `wanted` pods of the spec would find room now; undefined: all of them. */
+  roomFor(spec: Pick<PodSpec, 'cpu' | 'disk' | 'mounts'>, wanted: number): Room | undefined {
+    return this.#capacity.roomFor(demandOf(spec), wanted);
+  }
+
+  /** @throws ProblemError `not_found` */
+  async find(userId: string, id: string): Promise<PodState> {
+    const pod = this.live.get(id) ?? (await this.#findGone(id));
+    if (pod?.userId === userId) return pod;
+    throw new ProblemError('not_found', `there is no pod ${id}`);
+  }
+
+  /** `next` is the position from which the next page goes on, if there is one. */
+  async list({
+    before,
+    userId,
+    ...bounds
+  }: PodListing): Promise<{ pods: PodState[]; next?: number }> {
+    const cutter = new PageCutter(bounds);
+    const pods: PodState[] = [];
+    let next = before;
+    for await (const resource of this.#listStored(userId, before)) {
+      const pod = this.live.get(resource.id) ?? readPod(resource);
+      if (!cutter.take(pod)) return next === undefined ? { pods } : { pods, next };
+      pods.push(pod);
+      next = resource.position;
+    }
+    return { pods };
+  }
+
+  /** Newest first, a few at a time: records can be large. */
+  async *#listStored(userId: string, before: number | undefined): AsyncGenerator<StoredResource> {
+    let last = before;
+    do {
+      const wanted = { kind: 'pod', userId, before: last, limit: READ_AT_ONCE } as const;
+      const stored = await this.#options.store.read((tx) => tx.resources(wanted));
+      yield* stored;
+      last = stored.length < READ_AT_ONCE ? undefined : stored.at(-1)?.position;
+    } while (last !== undefined);
+  }
+
+  /** @throws ProblemError `not_found`, `conflict`, `invalid`, `rule_broken`, `quota_exceeded`, `over_capacity` */
+  update(userId: string, id: string, update: PodUpdate): Promise<PodState> {
+    return this.#change(userId, id, (pod) => this.#updated(pod, update));
+  }
+
+  /** @throws ProblemError `not_found`, `conflict`, `over_capacity` */
+  act(userId: string, id: string, action: PodAction): Promise<PodState> {
+    const now = this.#options.clock.now();
+    return this.#change(userId, id, (pod) => act(pod, action, now));
+  }
+
+  /** The platform's own doing: also of a locked one. Does nothing to one that is gone. */
+  async endWorker(id: string): Promise<void> {
+    const now = this.#options.clock.now();
+    await this.live.change(id, (pod) => terminate(pod, now));
+  }
+
+  /** The workers that an endpoint has, those that are on their way out included. */
+  ofEndpoint(endpointId: string): PodState[] {
+    return this.live.all().filter((pod) => pod.endpointId === endpointId);
+  }
+
+  all(): PodState[] {
+    return this.live.all();
+  }
+
+  seen(id: string): Container | undefined {
+    return this.live.seen(id);
+  }
+
+  /** Tells of each change, once it is on disk. Returns the end of it. */
+  onChange(listener: PodListener): () => void {
+    return this.live.onChange(listener);
+  }
+
+  /** UUIDs of the GPUs that pods have. */
+  heldGpus(): Set<string> {
+    return this.live.heldGpus();
+  }
+
+  async show(pod: PodState): Promise<PodRecord> {
+    const { catalog, clock } = this.#options;
+    const seen = this.live.seen(pod.id);
+    const stats = pod.status === 'RUNNING' ? await this.#stats.read(pod.id) : undefined;
+    const price = catalog.priceOf(pod.spec);
+    return describePod({ pod, seen, stats, price, now: clock.now() });
+  }
+
+  /** The end of what it printed. @throws ProblemError `not_found`, `unavailable` */
+  async readLog(userId: string, id: string, maxBytes: number): Promise<Uint8Array> {
+    await this.find(userId, id);
+    try {
+      return await this.#options.engine.readLog(id, maxBytes);
+    } catch (cause) {
+      const detail = 'what runs the pods does not answer at the moment';
+      throw new ProblemError('unavailable', detail, { cause, retryAfterMs: 1_000 });
+    }
+  }
+
+  #updated(pod: PodState, update: PodUpdate): PodState {
+    if (pod.status === 'TERMINATED') {
+      throw new ProblemError('conflict', 'the pod is TERMINATED: it cannot be changed');
+    }
+    const spec = updateSpec(pod.spec, update);
+    requireRecordSize(this.#quotas, JSON.stringify({ ...pod, spec }));
+    // Processes have no limit of a disk that another container would have to be made for.
+    const isUnlimited = this.#options.engine.kind === 'process';
+    const before = isUnlimited ? { ...pod.spec, disk: spec.disk } : pod.spec;
+    if (needSameContainer(before, spec)) return { ...pod, spec };
+    if (pod.endpointId !== null) {
+      const owner = `it is a worker of the endpoint ${pod.endpointId}`;
+      throw new ProblemError('conflict', `${owner}: change the template that it is made from`);
+    }
+    if (pod.spec.locked && spec.locked) {
+      const detail = 'the pod is locked: only name and locked can be changed, all else resets it';
+      throw new ProblemError('conflict', detail);
+    }
+    this.#check(pod.userId, spec);
+    return recreate(pod, spec);
+  }
+
+  #check(userId: string, spec: PodSpec): void {
+    const { catalog, engine } = this.#options;
+    checkSpec({ userId, spec, catalog, engine: engine.kind });
+  }
+
+  async #change(
+    userId: string,
+    id: string,
+    decide: (pod: PodState) => PodState,
+  ): Promise<PodState> {
+    const found = await this.find(userId, id);
+    const seen = this.live.seen(id);
+    const free = this.#capacity.reserve(holdingOf(decide(found), seen), holdingOf(found, seen));
+    try {
+      // One that is gone does not change any more; why is said by the decision.
+      return (await this.live.change(id, decide)) ?? decide(found);
+    } finally {
+      free();
+    }
+  }
+
+  async #findGone(id: string): Promise<PodState | undefined> {
+    const stored = await this.#options.store.read((tx) => tx.resource({ kind: 'pod', id }));
+    return stored && readPod(stored);
+  }
+
+  #findTemplate(userId: string, id: string | null): TemplateRecord | undefined {
+    if (id === null) return undefined;
+    const template = this.#options.templates.find(userId, id);
+    if (template) return template;
+    const error = `template: there is no template ${id}`;
+    throw new ProblemError('invalid', error, { errors: [error] });
+  }
+}
+
+function isCounted(pod: PodState, userId: string): boolean {
+  return pod.userId === userId && pod.endpointId === null && pod.status !== 'TERMINATED';
+}

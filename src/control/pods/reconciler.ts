@@ -1,0 +1,196 @@
+// Brings each pod to where its record says: looks, decides, does one thing, looks again. It remembers
+// nothing that matters: what is to be done follows from the record and from what the engine shows.
+import { isDeepStrictEqual } from 'node:util';
+import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
+import { type Container, EngineError } from '../../engine/engine.ts';
+import type { PodChange } from './live-pods.ts';
+import { decideStep, noteDelay, observe } from './pod-lifecycle.ts';
+import type { PodState } from './pod-state.ts';
+import { PodSteps, type PodStepsOptions } from './pod-steps.ts';
+
+/** Between two looks at everything: what no hint told of is found then. */
+const SWEEP_MS = 2_000;
+/** A pod gets so many steps in a row; if that did not settle it, it waits for the next sweep. */
+const MAX_ROUNDS = 20;
+/** After a step that failed. */
+const RETRY_PACE: BackoffOptions = { baseMs: 500, maxMs: 10_000, jitter: 0.2 };
+
+export type ReconcilerOptions = PodStepsOptions;
+
+/** The work on one pod: one step at a time. */
+interface Loop {
+  isBusy: boolean;
+  /** Something has changed since the last look. */
+  isDirty: boolean;
+  /** Failures in a row. */
+  retries: number;
+  /** Takes the timer back that wakes it; undefined when there is none. */
+  cancelTimer: (() => void) | undefined;
+}
+
+export class Reconciler {
+  readonly #options: ReconcilerOptions;
+  readonly #steps: PodSteps;
+  readonly #loops = new Map<string, Loop>();
+  readonly #closers: (() => void)[] = [];
+  #cancelSweep: (() => void) | undefined;
+  #isClosed = false;
+
+  constructor(options: ReconcilerOptions) {
+    this.#options = options;
+    this.#steps = new PodSteps(options);
+  }
+
+  /** Takes up what was left undone; resolves when everything has been looked at once. */
+  async start(): Promise<void> {
+    const { engine, pods } = this.#options;
+    this.#closers.push(
+      pods.onChange((id, change) => this.#hear(id, change)),
+      engine.watch((id) => this.#wake(id)),
+    );
+    await this.#sweep();
+  }
+
+  /** No step is begun any more; one under way may be cut off anywhere. */
+  close(): void {
+    this.#isClosed = true;
+    this.#steps.close();
+    this.#cancelSweep?.();
+    for (const close of this.#closers.splice(0)) close();
+    for (const loop of this.#loops.values()) loop.cancelTimer?.();
+  }
+
+  // --- who has to be looked at --------------------------------------------------------------------
+
+  async #sweep(): Promise<void> {
+    const { clock, log, pods } = this.#options;
+    try {
+      await this.#compare(await this.#steps.call((engine) => engine.list()));
+      await pods.forgetGone();
+    } catch (error) {
+      if (!this.#isClosed) log.warn({ err: error }, 'pods cannot be looked at; trying again');
+    }
+    if (!this.#isClosed) this.#cancelSweep = clock.after(SWEEP_MS, () => void this.#sweep());
+  }
+
+  async #compare(containers: Container[]): Promise<void> {
+    const { pods } = this.#options;
+    const seen = new Map(containers.map((container) => [container.id, container]));
+    for (const pod of pods.all()) {
+      const isWaiting = this.#loops.get(pod.id)?.cancelTimer !== undefined;
+      if (!isWaiting && this.#needsLook(pod, seen.get(pod.id))) this.#wake(pod.id);
+    }
+    for (const { id } of containers) if (!pods.get(id)) await this.#removeOrphan(id);
+  }
+
+  /**
+   * No pod is forgotten before its container is gone, so it belonged to another store than this: what it
+   * wrote to volumes may be wanted yet. Or a call that was cut off made it after all.
+   */
+  async #removeOrphan(id: string): Promise<void> {
+    const { log, pods } = this.#options;
+    if (this.#isClosed) return;
+    const volumes = pods.isGone(id) ? 'remove' : 'keep';
+    try {
+      // It may have been on its way out when it was listed.
+      if (!(await this.#steps.call((engine) => engine.inspect(id)))) return;
+      log.warn({ container: id, volumes }, 'a container that belongs to no pod is removed');
+      await this.#steps.call((engine) => engine.remove(id, volumes));
+    } catch (error) {
+      if (!this.#isClosed) log.warn({ container: id, err: error }, 'it cannot be removed');
+    }
+  }
+
+  #needsLook(pod: PodState, seen: Container | undefined): boolean {
+    const now = this.#options.clock.now();
+    const observed = observe(pod, seen, now);
+    const isNew = observed !== pod || !isDeepStrictEqual(seen, this.#options.pods.seen(pod.id));
+    return isNew || decideStep(observed, seen, now).kind !== 'none';
+  }
+
+  #hear(id: string, change: PodChange): void {
+    if (change === 'seen') return;
+    this.#wake(id);
+    const { pods } = this.#options;
+    const pod = pods.get(id);
+    if (pod?.desired === 'running' || (pod && pod.gpus.length > 0)) return;
+    // It may have given GPUs back, or have stood before others that wait for some.
+    for (const waiting of pods.all()) if (isWithoutGpus(waiting)) this.#wake(waiting.id);
+  }
+
+  #wake(id: string): void {
+    if (this.#isClosed) return;
+    const loop = this.#loops.get(id) ?? createLoop();
+    this.#loops.set(id, loop);
+    loop.isDirty = true;
+    if (loop.isBusy) return;
+    loop.cancelTimer?.();
+    loop.cancelTimer = undefined;
+    loop.isBusy = true;
+    void this.#run(id, loop);
+  }
+
+  #wakeAfter(ms: number, id: string, loop: Loop): void {
+    if (this.#isClosed) return;
+    loop.cancelTimer = this.#options.clock.after(ms, () => this.#wake(id));
+  }
+
+  // --- what is done with one ----------------------------------------------------------------------
+
+  async #run(id: string, loop: Loop): Promise<void> {
+    let waitMs: number | undefined;
+    try {
+      waitMs = await this.#settle(id, loop);
+      loop.retries = 0;
+    } catch (error) {
+      waitMs = await this.#noteFailure(id, loop, error);
+    }
+    loop.isBusy = false;
+    if (!this.#options.pods.get(id)) this.#loops.delete(id);
+    else if (waitMs !== undefined) this.#wakeAfter(waitMs, id, loop);
+  }
+
+  /** Step after step, until there is none. @returns in how many ms there is one, if that is known */
+  async #settle(id: string, loop: Loop): Promise<number | undefined> {
+    const { clock, pods } = this.#options;
+    for (let round = 0; round < MAX_ROUNDS; round++) {
+      loop.isDirty = false;
+      if (!pods.get(id) || this.#isClosed) return undefined;
+      const seen = await this.#steps.call((engine) => engine.inspect(id));
+      if (this.#isClosed) return undefined;
+      pods.noteSeen(id, seen);
+      const pod = await this.#steps.write(id, (known) => observe(known, seen, clock.now()));
+      if (!pod || this.#isClosed) return undefined;
+      const step = decideStep(pod, seen, clock.now());
+      if (step.kind === 'wait') {
+        if (!loop.isDirty) return step.until - clock.now();
+      } else if (!(await this.#steps.take(step, pod)) && !loop.isDirty) return undefined;
+    }
+    return undefined;
+  }
+
+  /** @returns ms until the next try */
+  async #noteFailure(id: string, loop: Loop, error: unknown): Promise<number | undefined> {
+    const { log } = this.#options;
+    if (this.#isClosed) return undefined;
+    loop.retries++;
+    const isExpected = error instanceof EngineError;
+    const level = isExpected ? (loop.retries === 1 ? 'warn' : 'debug') : 'error';
+    log[level]({ pod: id, err: error }, 'a step for a pod failed; trying again');
+    const reason = isExpected ? error.message : 'something went wrong here; it is tried again';
+    try {
+      await this.#steps.write(id, (pod) => noteDelay(pod, reason));
+    } catch (storeError) {
+      if (!this.#isClosed) log.warn({ pod: id, err: storeError }, 'a pod cannot be written down');
+    }
+    return backoffMs(loop.retries, RETRY_PACE);
+  }
+}
+
+function createLoop(): Loop {
+  return { isBusy: false, isDirty: false, retries: 0, cancelTimer: undefined };
+}
+
+function isWithoutGpus({ desired, gpus, spec }: PodState): boolean {
+  return desired === 'running' && spec.gpu !== undefined && gpus.length === 0;
+}

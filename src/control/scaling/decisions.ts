@@ -1,0 +1,79 @@
+// What was decided about each endpoint's workers: the newest are kept, to be read and made again.
+import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
+import { type DecisionRecord, decisionRecord } from '../../wire/resources/decision.ts';
+import { cutPage, type PageBounds } from '../list-page.ts';
+import { Positions } from '../positions.ts';
+
+/** Of each endpoint, at least. */
+const KEPT = 200;
+/** Older ones are removed so many at a time. */
+const PRUNED_AT_ONCE = 20;
+
+export interface DecisionListing extends PageBounds {
+  endpointId: string;
+  /** Only those with a smaller position: newest first. */
+  before: number | undefined;
+}
+
+export interface DecisionSource {
+  endpointId: string;
+  userId: string;
+}
+
+export class Decisions {
+  readonly #store: Store;
+  readonly #positions: Positions;
+  /** Added since older ones were removed, by endpoint. */
+  readonly #added = new Map<string, number>();
+
+  private constructor(store: Store, positions: Positions) {
+    this.#store = store;
+    this.#positions = positions;
+  }
+
+  static async open(store: Store): Promise<Decisions> {
+    const [last] = await store.read((tx) => tx.resources({ kind: 'decision', limit: 1 }));
+    return new Decisions(store, new Positions(last?.position ?? 0));
+  }
+
+  async add({ endpointId, userId }: DecisionSource, decision: DecisionRecord): Promise<void> {
+    const position = this.#positions.next(Date.parse(decision.at));
+    const own = { kind: 'decision', parent: endpointId } as const;
+    const stored = { ...own, id: `${endpointId}/${position}`, userId, position };
+    const prunes = this.#isPruneDue(endpointId);
+    await this.#store.write(function* (tx) {
+      const endpoint = yield* tx.endpoint(endpointId);
+      if (!endpoint || endpoint.deleted) return;
+      yield* tx.putResource({ ...stored, body: JSON.stringify(decision) });
+      if (!prunes) return;
+      const all = yield* tx.resources({ ...own, limit: KEPT + PRUNED_AT_ONCE });
+      for (const { id } of all.slice(KEPT)) yield* tx.removeResource({ kind: 'decision', id });
+    }, ENDING);
+  }
+
+  /** With the first one too: how many there are is not known then. */
+  #isPruneDue(endpointId: string): boolean {
+    const added = this.#added.get(endpointId) ?? PRUNED_AT_ONCE - 1;
+    this.#added.set(endpointId, (added + 1) % PRUNED_AT_ONCE);
+    return added + 1 >= PRUNED_AT_ONCE;
+  }
+
+  async last(endpointId: string): Promise<DecisionRecord | undefined> {
+    const { decisions } = await this.list({ endpointId, before: undefined, limit: 1 });
+    return decisions[0];
+  }
+
+  /** `next` is the position from which the next page goes on, if there is one. */
+  async list({ before, endpointId, ...bounds }: DecisionListing): Promise<{
+    decisions: DecisionRecord[];
+    next: number | undefined;
+  }> {
+    const stored = await this.#store.read((tx) =>
+      tx.resources({ kind: 'decision', parent: endpointId, before, limit: bounds.limit + 1 }),
+    );
+    const positionOf = ({ position }: StoredResource) => position;
+    const show = ({ body }: StoredResource) => decisionRecord.parse(JSON.parse(body));
+    const { next, records } = cutPage({ ...bounds, wanted: stored, positionOf, show });
+    return { decisions: records, next };
+  }
+}

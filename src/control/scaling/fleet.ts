@@ -1,0 +1,171 @@
+// The workers of all endpoints: looks at an endpoint as soon as something there has changed, and every
+// so often while there is something to see to. What is seen and done in a look is workforce.ts's.
+
+import { Waiters } from '../../base/waiters.ts';
+import { logLevelOf } from '../../store/store.ts';
+import type { Endpoints } from '../endpoints/endpoints.ts';
+import type { Pods } from '../pods/pods.ts';
+import { type DeployedEndpoint, Workforce, type WorkforceOptions } from './worker-reconcile.ts';
+
+/** Between two looks at an endpoint that has workers, or is to have some. */
+const LOOK_EVERY_MS = 500;
+/** Between two looks at the same endpoint at least: jobs may come by the thousand. */
+const LOOK_PAUSE_MS = 100;
+/** A sleep is never longer, so that a clock that was set does not matter for long. */
+const MAX_SLEEP_MS = 30_000;
+/** After a look that failed. */
+const RETRY_MS = 1_000;
+/** Twice a lease behind the one in which a worker counts as seen. */
+const DEFAULT_SILENT_MS = 30_000;
+
+const DUE = 'due';
+
+export interface FleetOptions extends Omit<WorkforceOptions, 'silentMs' | 'pods'> {
+  endpoints: Pick<Endpoints, 'all' | 'find' | 'onChange'>;
+  pods: WorkforceOptions['pods'] & Pick<Pods, 'live' | 'onChange'>;
+  /** A worker that was ready and is not to be seen for so long is dead, ms. Default 30,000. */
+  silentMs?: number;
+}
+
+export class Fleet {
+  readonly #options: FleetOptions;
+  readonly #waiters: Waiters;
+  readonly #closing = new AbortController();
+  readonly #closers: (() => void)[] = [];
+  /** When an endpoint has to be looked at, Unix ms. */
+  readonly #dueAt = new Map<string, number>();
+  readonly #lookedAt = new Map<string, number>();
+  readonly #workforces = new Map<string, Promise<Workforce>>();
+  /** Endpoints by their pods: of one that is gone it cannot be asked any more. */
+  readonly #endpointOf = new Map<string, string>();
+  #sleepsUntil = 0;
+  #running: Promise<void> = Promise.resolve();
+
+  constructor(options: FleetOptions) {
+    this.#options = options;
+    this.#waiters = new Waiters(options.clock);
+  }
+
+  /** Takes over the workers that there are. */
+  start(): void {
+    const { endpoints, pods } = this.#options;
+    this.#closers.push(
+      endpoints.onChange(({ id }) => this.#wakeNow(id)),
+      pods.onChange((id, change) => {
+        if (change === 'record') this.#hearOfPod(id);
+      }),
+    );
+    for (const { endpointId, id } of pods.all()) {
+      if (endpointId === null) continue;
+      this.#endpointOf.set(id, endpointId);
+      this.#wakeNow(endpointId);
+    }
+    for (const { deployment, id } of endpoints.all()) if (deployment) this.#wakeNow(id);
+    this.#running = this.#run();
+  }
+
+  /** Its workers go on. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    for (const close of this.#closers.splice(0)) close();
+    await this.#running;
+  }
+
+  /** There is something to do at the endpoint; may be said for every job, and of any endpoint. */
+  wake(endpointId: string): void {
+    const { clock, endpoints } = this.#options;
+    if (!endpoints.find(endpointId)?.deployment) return;
+    const soonest = (this.#lookedAt.get(endpointId) ?? 0) + LOOK_PAUSE_MS;
+    this.#setDue(endpointId, Math.max(clock.now(), soonest));
+  }
+
+  #wakeNow(endpointId: string): void {
+    this.#setDue(endpointId, this.#options.clock.now());
+  }
+
+  #setDue(endpointId: string, at: number): void {
+    if (at >= (this.#dueAt.get(endpointId) ?? Number.POSITIVE_INFINITY)) return;
+    this.#dueAt.set(endpointId, at);
+    if (at < this.#sleepsUntil) this.#waiters.wake(DUE);
+  }
+
+  #hearOfPod(id: string): void {
+    const pod = this.#options.pods.live.get(id);
+    if (pod && pod.endpointId !== null) this.#endpointOf.set(id, pod.endpointId);
+    const endpointId = this.#endpointOf.get(id);
+    if (!pod) this.#endpointOf.delete(id);
+    if (endpointId !== undefined) this.wake(endpointId);
+  }
+
+  async #run(): Promise<void> {
+    const { clock } = this.#options;
+    const { signal } = this.#closing;
+    while (!signal.aborted) {
+      const waiter = this.#waiters.open(DUE);
+      try {
+        for (const id of this.#listDue()) {
+          if (signal.aborted) return;
+          await this.#look(id);
+        }
+        const now = clock.now();
+        this.#sleepsUntil = Math.min(now + MAX_SLEEP_MS, ...this.#dueAt.values());
+        await waiter.wait(Math.max(1, this.#sleepsUntil - now), signal);
+      } finally {
+        waiter.close();
+      }
+    }
+  }
+
+  #listDue(): string[] {
+    const now = this.#options.clock.now();
+    return [...this.#dueAt].filter(([, at]) => at <= now).map(([id]) => id);
+  }
+
+  async #look(id: string): Promise<void> {
+    const { clock, endpoints, log } = this.#options;
+    this.#dueAt.delete(id);
+    this.#lookedAt.set(id, clock.now());
+    const endpoint = endpoints.find(id);
+    try {
+      if (!isDeployed(endpoint)) return await this.#leave(id);
+      const workforce = await this.#workforceOf(id);
+      const outlook = await workforce.tend(endpoint);
+      if (outlook === 'idle') this.#rest(id);
+      if (outlook === 'busy') this.#setDue(id, clock.now() + LOOK_EVERY_MS);
+    } catch (error) {
+      if (this.#closing.signal.aborted) return;
+      log[logLevelOf(error)]({ endpoint: id, err: error }, 'reconcile pass failed, retrying');
+      this.#setDue(id, clock.now() + RETRY_MS);
+    }
+  }
+
+  /** The next job is to find nobody who has only just looked. */
+  #rest(id: string): void {
+    this.#lookedAt.delete(id);
+    if (this.#dueAt.has(id)) this.#wakeNow(id);
+  }
+
+  /** The endpoint is no more, or has no workers of its own. */
+  async #leave(id: string): Promise<void> {
+    const { pods } = this.#options;
+    this.#workforces.delete(id);
+    this.#lookedAt.delete(id);
+    await Promise.all(pods.ofEndpoint(id).map((pod) => pods.endWorker(pod.id)));
+  }
+
+  #workforceOf(id: string): Promise<Workforce> {
+    const known = this.#workforces.get(id);
+    if (known) return known;
+    const { silentMs = DEFAULT_SILENT_MS } = this.#options;
+    const opened = Workforce.open({ ...this.#options, silentMs }, id);
+    this.#workforces.set(id, opened);
+    opened.catch(() => this.#workforces.delete(id));
+    return opened;
+  }
+}
+
+type AnyEndpoint = ReturnType<FleetOptions['endpoints']['find']>;
+
+function isDeployed(endpoint: AnyEndpoint): endpoint is DeployedEndpoint {
+  return endpoint !== undefined && endpoint.deployment !== null;
+}

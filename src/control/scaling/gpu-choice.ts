@@ -1,0 +1,36 @@
+// Which type of GPU a new worker gets: the first of the endpoint's list of which one is free. Pure.
+import type { PodState } from '../pods/pod-state.ts';
+
+export interface GpuStock {
+  /** UUIDs of all devices of a type. */
+  devicesOf: (typeId: string) => readonly string[];
+  pods: readonly PodState[];
+}
+
+/** How many of each type nobody has, or waits for. */
+export function countFreeGpus(
+  types: readonly string[],
+  { devicesOf, pods }: GpuStock,
+): Map<string, number> {
+  const held = new Set(pods.flatMap(({ gpus }) => gpus));
+  return new Map(
+    types.map((type) => {
+      const free = devicesOf(type).filter((device) => !held.has(device)).length;
+      return [type, Math.max(0, free - countAwaited(type, pods))];
+    }),
+  );
+}
+
+function countAwaited(type: string, pods: readonly PodState[]): number {
+  const waiting = pods.filter(
+    ({ desired, gpus, spec }) =>
+      desired === 'running' && gpus.length === 0 && spec.gpu?.id === type,
+  );
+  return waiting.reduce((sum, { spec }) => sum + (spec.gpu?.count ?? 0), 0);
+}
+
+/** A type for each of at most `count` workers; fewer where there are not so many. */
+export function chooseGpuTypes(free: ReadonlyMap<string, number>, count: number): string[] {
+  const offered = [...free].flatMap(([type, number]) => new Array<string>(number).fill(type));
+  return offered.slice(0, count);
+}

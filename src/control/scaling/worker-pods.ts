@@ -1,0 +1,144 @@
+// What a pod that is an endpoint's worker is told at its start, and is not in its record: where the
+// platform is, a key of its own, which ends with it, and where it keeps what has to outlive it.
+import type { Log } from '../../base/log.ts';
+import type { Endpoints } from '../endpoints/endpoints.ts';
+import { nameWorkerKey, readWorkerKeyName } from '../keys/key-grant.ts';
+import type { Keys } from '../keys/keys.ts';
+import type { PodState, Pods } from '../pods/pods.ts';
+
+export interface WorkerPodsOptions {
+  /** The platform's, as workers reach it. */
+  url: () => string;
+  keys: Pick<Keys, 'all' | 'issue' | 'remove'>;
+  endpoints: Pick<Endpoints, 'find'>;
+  pods: Pick<Pods, 'live' | 'onChange'>;
+  /**
+   * A folder that outlives the pods, for what the endpoint's workers have finished and not delivered.
+   * Default: none; it ends with them.
+   */
+  stateDirOf?: (endpointId: string) => Promise<string>;
+  /** Told of each worker's pod once its container is gone. Default: nobody. */
+  onGone?: (endpointId: string, podId: string) => Promise<void>;
+  /** Workers that the queue knows, those of pods and others. Default: none. */
+  listWorkers?: () => readonly { endpointId: string; id: string }[];
+  log: Log;
+}
+
+export class WorkerPods {
+  readonly #options: WorkerPodsOptions;
+  /** Endpoints by their pods: of one that is gone it cannot be asked any more. */
+  readonly #endpointOf = new Map<string, string>();
+  #stopListening: () => void = () => {};
+
+  constructor(options: WorkerPodsOptions) {
+    this.#options = options;
+  }
+
+  /** Keys of pods that are gone are ended, from now on and those of earlier runs. */
+  async start(): Promise<void> {
+    const { keys, pods } = this.#options;
+    for (const pod of pods.live.all()) this.#noteEndpoint(pod);
+    this.#stopListening = pods.onChange((id, change) => {
+      if (change !== 'record') return;
+      const pod = pods.live.get(id);
+      if (pod) this.#noteEndpoint(pod);
+      else void this.#hearOfEnd(id);
+    });
+    const owners = keys.all().map(({ holder }) => readWorkerKeyName(holder.name));
+    const gone = owners.filter((id) => id !== undefined && !pods.live.get(id));
+    for (const id of new Set(gone)) if (id !== undefined) await this.#endKeys(id);
+  }
+
+  /**
+   * Releases what workers had whose containers, or whole pods, ended while no platform was there: their
+   * leases would last until they run out. To be called when all pods have been looked at.
+   */
+  async noteEnded(): Promise<void> {
+    const { listWorkers = () => [], pods } = this.#options;
+    const { live } = pods;
+    const owners = listWorkers().map(({ endpointId, id }) => ({ endpointId, id: podOf(id) }));
+    const ended = new Map<string, string>();
+    for (const { endpointId, id } of [...owners, ...live.all()]) {
+      if (id === undefined || endpointId === null) continue;
+      // Of a pod that could not be looked at nothing is known.
+      const state = live.get(id) ? (live.seen(id)?.state ?? 'running') : 'exited';
+      if (state !== 'running') ended.set(id, endpointId);
+    }
+    for (const [id, endpointId] of ended) await this.#tellGone(endpointId, id);
+  }
+
+  close(): void {
+    this.#stopListening();
+  }
+
+  /**
+   * Asked right before its container is made, each time with a new key: nobody has the one that the
+   * container before had. A worker behind a balancer asks the platform for nothing and gets none.
+   */
+  async environmentOf(pod: PodState): Promise<Readonly<Record<string, string>>> {
+    const { endpointId, id, spec, userId } = pod;
+    const deployment =
+      endpointId === null ? null : this.#options.endpoints.find(endpointId)?.deployment;
+    if (endpointId === null || !deployment) return {};
+    const { stateDirOf, url } = this.#options;
+    const place = { MILLRACE_ENDPOINT: endpointId, MILLRACE_WORKER_ID: id };
+    if (deployment.type === 'LOAD_BALANCER') return place;
+    await this.#endKeys(id);
+    const scopes = [`worker:${endpointId}`];
+    const { key } = await this.#options.keys.issue({ name: nameWorkerKey(id), userId, scopes });
+    return {
+      ...place,
+      MILLRACE_URL: url(),
+      MILLRACE_KEY: key,
+      ...(stateDirOf && {
+        MILLRACE_STATE_DIR: spec.env['MILLRACE_STATE_DIR'] ?? (await stateDirOf(endpointId)),
+      }),
+      // Another pod is made in place of one that fails, with a pause: no need to try again inside.
+      MILLRACE_START_ATTEMPTS: spec.env['MILLRACE_START_ATTEMPTS'] ?? '1',
+    };
+  }
+
+  #noteEndpoint({ endpointId, id }: PodState): void {
+    if (endpointId !== null) this.#endpointOf.set(id, endpointId);
+  }
+
+  async #hearOfEnd(podId: string): Promise<void> {
+    const endpointId = this.#endpointOf.get(podId);
+    this.#endpointOf.delete(podId);
+    if (endpointId !== undefined) await this.#tellGone(endpointId, podId);
+    await this.#endKeys(podId);
+  }
+
+  async #tellGone(endpointId: string, podId: string): Promise<void> {
+    const { log, onGone } = this.#options;
+    try {
+      await onGone?.(endpointId, podId);
+    } catch (error) {
+      log.warn({ pod: podId, err: error }, 'leases of an ended pod not released');
+    }
+  }
+
+  async #endKeys(podId: string): Promise<void> {
+    const { keys, log } = this.#options;
+    const own = keys.all().filter(({ holder }) => {
+      return holder.name === nameWorkerKey(podId) && isWorkersOnly(holder.scopes);
+    });
+    for (const { holder } of own) {
+      try {
+        await keys.remove(holder.keyId);
+      } catch (error) {
+        log.warn({ pod: podId, keyId: holder.keyId, err: error }, 'a key of a pod cannot be ended');
+      }
+    }
+  }
+}
+
+/** Undefined for a worker that runs in no pod of the platform's. */
+function podOf(workerId: string): string | undefined {
+  return /^(pod_[0-9a-f-]{36})(?:-\d+)?$/.exec(workerId)?.[1];
+}
+
+/** Users name their keys as they like: only those that the platform may have made are ended. */
+function isWorkersOnly(scopes: ReadonlySet<string>): boolean {
+  return [...scopes].every((scope) => scope.startsWith('worker:'));
+}

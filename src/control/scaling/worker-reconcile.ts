@@ -1,0 +1,287 @@
+// The workers of one endpoint, looked at once: who is there, how many there are to be, and what is done
+// about it. When the next look is due is fleet.ts's, how many there are to be scaler.ts's.
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import type { CpuFlavor } from '../../wire/resources/catalog.ts';
+import type { DecisionRecord, ScalerDecision, ScalerInput } from '../../wire/resources/decision.ts';
+import type { EndpointDeployment } from '../../wire/resources/endpoint.ts';
+import type { PodCreation } from '../../wire/resources/pod.ts';
+import type { TemplateRecord } from '../../wire/resources/template.ts';
+import type { LiveEndpoint } from '../endpoints/endpoint-records.ts';
+import type { Templates } from '../endpoints/templates.ts';
+import { DEFAULT_DISK_GB } from '../pods/pod-spec.ts';
+import type { PodState, Pods } from '../pods/pods.ts';
+import type { Decisions } from './decisions.ts';
+import { findLastWords } from './exit-report.ts';
+import { chooseGpuTypes, countFreeGpus } from './gpu-choice.ts';
+import { LoadPeak } from './load-peak.ts';
+import { decide } from './scaler.ts';
+import type { WorkLoad, WorkView } from './work-view.ts';
+import { type EndedWorker, Roster, type Sighting } from './worker-list.ts';
+
+/** Of what a dead worker printed, the end that may tell why. */
+const LAST_WORDS_BYTES = 2_000;
+/** GB for each processor of a worker without a GPU. */
+const MEMORY_PER_VCPU = 2;
+
+export interface WorkforceOptions {
+  pods: Pick<Pods, 'all' | 'create' | 'endWorker' | 'ofEndpoint' | 'readLog' | 'roomFor'>;
+  templates: Pick<Templates, 'find'>;
+  catalog: WorkerCatalog;
+  views: Readonly<Record<EndpointDeployment['type'], WorkView>>;
+  decisions: Decisions;
+  clock: Clock;
+  log: Log;
+  /** A worker that was ready and is not to be seen for so long is dead, ms. */
+  silentMs: number;
+}
+
+/** What workers can be made on. */
+export interface WorkerCatalog {
+  /** UUIDs of all devices of the type. */
+  gpuDevices(typeId: string): readonly string[];
+  listCpus(page: { before: number | undefined; limit: number }): { cpus: readonly CpuFlavor[] };
+}
+
+/** One that has workers of its own. */
+export interface DeployedEndpoint extends LiveEndpoint {
+  deployment: EndpointDeployment;
+}
+
+/**
+ * What there is to come back for. `idle`: nothing, until something is said to have changed. `unserved`:
+ * the same, though there is work: nobody is to come for it, as with a maximum of 0.
+ */
+export type Outlook = 'busy' | 'idle' | 'unserved';
+
+/** What a look has found. */
+interface Circumstances {
+  load: WorkLoad;
+  sighting: Sighting;
+  template: TemplateRecord | undefined;
+}
+
+interface Started {
+  pod: string;
+  gpu: string | null;
+}
+
+export class Workforce {
+  readonly #options: WorkforceOptions;
+  readonly #roster: Roster;
+  readonly #peak = new LoadPeak();
+  /** What workers were made from at the last look. */
+  #origin: string | undefined;
+  #last: Pick<DecisionRecord, 'cause' | 'want'> | undefined;
+  #lastStartAt: number | null = null;
+
+  private constructor(options: WorkforceOptions, last: DecisionRecord | undefined) {
+    const { clock, silentMs } = options;
+    this.#options = options;
+    this.#last = last;
+    this.#roster = new Roster({ openedAt: clock.now(), silentMs, crashes: last?.input.crashes });
+  }
+
+  static async open(options: WorkforceOptions, endpointId: string): Promise<Workforce> {
+    return new Workforce(options, await options.decisions.last(endpointId));
+  }
+
+  async tend(endpoint: DeployedEndpoint): Promise<Outlook> {
+    const { clock, pods, views } = this.#options;
+    const { deployment, id, userId } = endpoint;
+    const template = this.#options.templates.find(userId, deployment.templateId);
+    const load = await views[deployment.type].load(id);
+    const workers = pods.ofEndpoint(id);
+    this.#noteOrigin(deployment, template);
+    const sighting = this.#roster.look({
+      now: clock.now(),
+      type: deployment.type,
+      executionTimeoutMs: endpoint.settings.executionTimeoutMs,
+      pods: workers,
+      seen: load.workers,
+      isCurrent: (pod) => isCurrent(pod, deployment, template),
+    });
+    for (const ended of sighting.ended) await this.#endWorker(endpoint, ended);
+    for (const podId of sighting.undrained) views[deployment.type].drain(id, podId);
+    const input = this.#describe(endpoint, { load, sighting, template });
+    const decision = decide(input);
+    const started = await this.#start(endpoint, template, decision.start);
+    for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
+    await this.#record(endpoint, { input, decision, started });
+    if (workers.length > 0 || decision.want > 0) return 'busy';
+    return load.waiting + load.running === 0 ? 'idle' : 'unserved';
+  }
+
+  #noteOrigin({ gpuTypeIds, templateId }: EndpointDeployment, template?: TemplateRecord): void {
+    const origin = JSON.stringify([templateId, template?.version, gpuTypeIds]);
+    if (this.#origin !== undefined && this.#origin !== origin) this.#roster.forgiveCrashes();
+    this.#origin = origin;
+  }
+
+  #describe(
+    { deployment }: DeployedEndpoint,
+    { load, sighting, template }: Circumstances,
+  ): ScalerInput {
+    const { workers } = sighting;
+    const { oldestQueuedAt, running, waiting } = load;
+    const room = this.#findRoom(deployment, template);
+    const { gpuTypeIds, scaler, type, workersMax, workersMin } = deployment;
+    const now = this.#options.clock.now();
+    const idleTimeoutMs = deployment.idleTimeout * 1_000;
+    return {
+      ...{ now, type, workersMin, workersMax, idleTimeoutMs, scaler, workers },
+      load: {
+        ...{ waiting, running, oldestQueuedAt },
+        peak: this.#peak.note(waiting + running, now, idleTimeoutMs),
+      },
+      lastStartAt: this.#lastStartAt,
+      lastWant: this.#last?.want ?? null,
+      crashes: this.#roster.crashes,
+      places: gpuTypeIds.length === 0 ? null : sum(this.#countFree(gpuTypeIds).values()),
+      ...(room && { room }),
+    };
+  }
+
+  #findRoom({ gpuTypeIds, workersMax }: EndpointDeployment, template?: TemplateRecord) {
+    const cpu = gpuTypeIds.length === 0 ? { cpu: this.#chooseCpu() } : {};
+    const spec = { ...cpu, disk: template?.disk ?? DEFAULT_DISK_GB, mounts: {} };
+    // One more while workers are replaced.
+    return this.#options.pods.roomFor(spec, workersMax + 1);
+  }
+
+  #countFree(types: readonly string[]): Map<string, number> {
+    const { catalog, pods } = this.#options;
+    return countFreeGpus(types, { devicesOf: (id) => catalog.gpuDevices(id), pods: pods.all() });
+  }
+
+  // --- what is done --------------------------------------------------------------------------------
+
+  async #start(
+    endpoint: DeployedEndpoint,
+    template: TemplateRecord | undefined,
+    number: number,
+  ): Promise<Started[]> {
+    if (number === 0) return [];
+    const { clock, log } = this.#options;
+    const { gpuTypeIds } = endpoint.deployment;
+    this.#lastStartAt = clock.now();
+    const places: (string | null)[] =
+      gpuTypeIds.length === 0
+        ? new Array<null>(number).fill(null)
+        : chooseGpuTypes(this.#countFree(gpuTypeIds), number);
+    const results = await Promise.allSettled(
+      places.map((gpu) => this.#startOne(endpoint, template, gpu)),
+    );
+    const failed = results.find(
+      (result) => result.status === 'rejected' && !isOverCapacity(result.reason),
+    );
+    if (failed?.status === 'rejected') {
+      log.warn({ endpoint: endpoint.id, err: failed.reason }, 'a worker cannot be made');
+      const why = failed.reason instanceof Error ? failed.reason.message : String(failed.reason);
+      this.#roster.noteCrash(`it cannot be made: ${why}`, clock.now());
+    }
+    return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  }
+
+  async #startOne(
+    { deployment, id, userId }: DeployedEndpoint,
+    template: TemplateRecord | undefined,
+    gpu: string | null,
+  ): Promise<Started> {
+    const creation: PodCreation = {
+      name: `${deployment.name.slice(0, 190)} worker`,
+      template: deployment.templateId,
+      ...(gpu === null ? { cpu: this.#chooseCpu() } : { gpu: { id: gpu, count: 1 } }),
+      ...{ mounts: {}, cloud: 'SECURE', dataCenterId: null },
+      ...{ globalNetworking: false, locked: false },
+    };
+    const pod = await this.#options.pods.create(userId, creation, {
+      endpointId: id,
+      handler: template?.handler ?? null,
+      templateVersion: template?.version ?? 0,
+    });
+    return { pod: pod.id, gpu };
+  }
+
+  /** The least of the first flavour: what else a worker is to have is asked for by a GPU type. */
+  #chooseCpu(): NonNullable<PodCreation['cpu']> {
+    const [flavor] = this.#options.catalog.listCpus({ before: undefined, limit: 1 }).cpus;
+    if (!flavor) throw new Error('the catalogue has no CPU flavour');
+    const vcpuCount = Math.min(...flavor.vcpuCounts);
+    const memory = Math.min(flavor.maxMemory, MEMORY_PER_VCPU * vcpuCount);
+    return { id: flavor.id, vcpuCount, memory };
+  }
+
+  async #drain(endpoint: DeployedEndpoint, podId: string, { workers }: ScalerInput): Promise<void> {
+    const { clock, pods, views } = this.#options;
+    const isReady = workers.some(({ id, state }) => id === podId && state === 'ready');
+    this.#roster.noteDrained(podId, clock.now());
+    if (isReady) views[endpoint.deployment.type].drain(endpoint.id, podId);
+    else await pods.endWorker(podId);
+  }
+
+  async #endWorker(endpoint: DeployedEndpoint, { isCrash, podId, reason }: EndedWorker) {
+    const { clock, log, pods } = this.#options;
+    const lastWords = isCrash ? await this.#readLastWords(endpoint, podId) : undefined;
+    if (isCrash) {
+      const { notBefore, streak } = this.#roster.crashes;
+      const told = lastWords === undefined ? reason : `${reason}: ${lastWords}`;
+      const note = { endpoint: endpoint.id, pod: podId, streak, waitMs: notBefore - clock.now() };
+      log.warn({ ...note, reason: told }, 'a worker ended too early');
+      this.#roster.explainCrash(told);
+    }
+    await pods.endWorker(podId);
+  }
+
+  /** With its container they are gone. */
+  async #readLastWords({ userId }: DeployedEndpoint, podId: string): Promise<string | undefined> {
+    try {
+      const log = await this.#options.pods.readLog(userId, podId, LAST_WORDS_BYTES);
+      return findLastWords(new TextDecoder().decode(log));
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** What only says again what was said is not written down. */
+  async #record(
+    { id, userId }: DeployedEndpoint,
+    {
+      decision,
+      input,
+      started,
+    }: { decision: ScalerDecision; input: ScalerInput; started: Started[] },
+  ): Promise<void> {
+    const { cause, drain, start, want } = decision;
+    const isNews = start > 0 || drain.length > 0 || cause !== (this.#last?.cause ?? 'enough');
+    this.#last = { cause, want };
+    if (!isNews) return;
+    const at = new Date(input.now).toISOString();
+    this.#options.log.debug({ endpoint: id, ...decision }, 'workers');
+    await this.#options.decisions.add(
+      { endpointId: id, userId },
+      { at, ...decision, started, input },
+    );
+  }
+}
+
+/** Another pod took the room in between: the next look says so. */
+function isOverCapacity(reason: unknown): boolean {
+  return reason instanceof ProblemError && reason.code === 'over_capacity';
+}
+
+/** Whether a worker that is made now would be like it. */
+function isCurrent(
+  { spec }: PodState,
+  { gpuTypeIds, templateId }: EndpointDeployment,
+  template: TemplateRecord | undefined,
+): boolean {
+  if (!template || spec.template !== templateId) return false;
+  const isOfType = spec.gpu ? gpuTypeIds.includes(spec.gpu.id) : gpuTypeIds.length === 0;
+  return isOfType && spec.templateVersion === template.version;
+}
+
+function sum(numbers: Iterable<number>): number {
+  return [...numbers].reduce((total, number) => total + number, 0);
+}

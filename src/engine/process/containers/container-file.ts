@@ -1,0 +1,67 @@
+// Reads and writes container.json, the engine's record of a container. A pod that runs as the platform's
+// own user can damage the file, so that nothing in it is taken on trust.
+import { readFile, rename, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { z } from 'zod';
+import type { ContainerSpec } from '../../engine.ts';
+import { isDiskOf } from '../disk-names.ts';
+
+const FILE = 'container.json';
+
+const containerSpec: z.ZodType<ContainerSpec> = z.object({
+  id: z.string(),
+  generation: z.int(),
+  labels: z.record(z.string(), z.string()),
+  image: z.string(),
+  args: z.string(),
+  handler: z.string().nullable(),
+  env: z.record(z.string(), z.string()),
+  ports: z.array(z.object({ private: z.int(), protocol: z.enum(['http', 'tcp', 'udp']) })),
+  diskGb: z.number(),
+  registry: z.object({ server: z.string(), username: z.string(), password: z.string() }).nullable(),
+  mounts: z.array(
+    z.object({ kind: z.enum(['persistent', 'network']), source: z.string(), path: z.string() }),
+  ),
+  gpus: z.array(z.string()),
+  limits: z.object({ vcpus: z.number(), memoryGb: z.number() }).nullable(),
+  network: z.string().nullable(),
+});
+
+/** Null: the disk lies in the container's own folder, where earlier versions put it. */
+const diskName = z.object({ disk: z.string().nullable().default(null) });
+
+export interface ContainerFile {
+  spec: ContainerSpec;
+  /** Name of its disk; null: `disk` beside the file. */
+  disk: string | null;
+}
+
+/** `folder` is `…/<id>/<generation>`. Undefined if there is no file in it. */
+export async function readContainerFile(
+  folder: string,
+): Promise<ContainerFile | 'damaged' | undefined> {
+  try {
+    const content: unknown = JSON.parse(await readFile(join(folder, FILE), 'utf8'));
+    const spec = containerSpec.parse(content);
+    const { disk } = diskName.parse(content);
+    const isOwn =
+      spec.id === basename(dirname(folder)) && `${spec.generation}` === basename(folder);
+    return isOwn && (disk === null || isDiskOf(disk, spec)) ? { spec, disk } : 'damaged';
+  } catch (error) {
+    return isMissing(error) ? undefined : 'damaged';
+  }
+}
+
+export async function writeContainerFile(
+  folder: string,
+  { disk, spec }: ContainerFile,
+): Promise<void> {
+  const content = JSON.stringify({ ...spec, disk });
+  const written = join(folder, `${FILE}.new`);
+  await writeFile(written, content, { mode: 0o600, flush: true });
+  await rename(written, join(folder, FILE));
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'ENOENT';
+}

@@ -1,0 +1,33 @@
+// A container as the seam shows it, from its spec and its last run. Pure.
+import type { Container, ContainerSpec } from '../../engine.ts';
+import { isRunning, type SeenRun } from '../runs.ts';
+
+export function describeContainer(
+  { generation, gpus, id, labels }: ContainerSpec,
+  run: SeenRun | undefined,
+): Container {
+  const isLive = isRunning(run);
+  return {
+    id,
+    generation,
+    labels,
+    state: isLive ? 'running' : run ? 'exited' : 'created',
+    health: 'none',
+    exitCode: run?.end?.code ?? null,
+    outOfMemory: run?.end !== undefined && run.outOfMemory,
+    startedAt: run?.record?.startedAt ?? null,
+    endedAt: run?.end?.at ?? null,
+    ports: isLive ? run.record.ports : [],
+    gpus,
+    ip: null,
+  };
+}
+
+/** Of no generation of its pod, so that another container is made in its place. */
+export function describeDamaged(id: string): Container {
+  return {
+    ...{ id, generation: 0, labels: {}, state: 'exited', health: 'none' },
+    ...{ exitCode: null, outOfMemory: false, startedAt: null, endedAt: null },
+    ...{ ports: [], gpus: [], ip: null },
+  };
+}

@@ -1,0 +1,107 @@
+// Notices when containers end: those of this platform's own process by their child, those that an
+// earlier one has started by looking at them. Their logs are kept short on the way.
+import type { ChildProcess } from 'node:child_process';
+import type { Log } from '../../../base/log.ts';
+import { isAlive, type ProcessIdentity } from '../../../base/process-table.ts';
+import { cutLog } from '../log-file.ts';
+
+/** As long as a log may grow without being looked at: who only prints fills a disk in seconds. */
+const LOOK_EVERY_MS = 250;
+
+export interface RunningContainer {
+  id: string;
+  leader: ProcessIdentity;
+  /** Path of what it prints. */
+  printed: string;
+}
+
+export interface ContainerWatchOptions {
+  /** Everything that runs now. */
+  listRunning(): Promise<RunningContainer[]>;
+  log: Log;
+}
+
+export class ContainerWatch {
+  readonly #options: ContainerWatchOptions;
+  readonly #listeners = new Set<(id: string) => void>();
+  readonly #running = new Map<string, RunningContainer>();
+  /** Paths of the logs that are being cut. */
+  readonly #cutting = new Set<string>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: ContainerWatchOptions) {
+    this.#options = options;
+  }
+
+  /** Returns its end. */
+  listen(onChange: (id: string) => void): () => void {
+    // Each its own, so that two with the same function can end one by one.
+    const listener = (id: string) => onChange(id);
+    this.#listeners.add(listener);
+    this.#begin();
+    return () => {
+      this.#listeners.delete(listener);
+      if (this.#listeners.size === 0) this.close();
+    };
+  }
+
+  add(container: RunningContainer, child: ChildProcess | undefined): void {
+    this.#running.set(container.id, container);
+    child?.once('exit', () => this.#lookAt(container));
+    this.tell(container.id);
+    this.#lookAt(container);
+  }
+
+  tell(id: string): void {
+    for (const listener of this.#listeners) listener(id);
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #begin(): void {
+    if (this.#timer) return;
+    this.#timer = setInterval(() => this.#look(), LOOK_EVERY_MS);
+    this.#timer.unref();
+    this.#adopt().catch((error: unknown) => {
+      this.#options.log.error({ err: error }, 'containers that run cannot be listed');
+    });
+  }
+
+  /** What an earlier platform's process has started. */
+  async #adopt(): Promise<void> {
+    for (const container of await this.#options.listRunning()) {
+      this.#running.set(container.id, container);
+      // It may have ended while it was looked for, and its end would be told to nobody.
+      this.tell(container.id);
+    }
+  }
+
+  #look(): void {
+    for (const container of this.#running.values()) {
+      void this.#cut(container);
+      this.#lookAt(container);
+    }
+  }
+
+  #lookAt(container: RunningContainer): void {
+    const { id, leader } = container;
+    if (this.#running.get(id) !== container || isAlive(leader)) return;
+    this.#running.delete(id);
+    this.tell(id);
+  }
+
+  async #cut({ id, printed }: RunningContainer): Promise<void> {
+    if (this.#cutting.has(printed)) return;
+    this.#cutting.add(printed);
+    try {
+      await cutLog(printed);
+    } catch (error) {
+      this.#options.log.warn({ err: error, id }, 'the log of a container cannot be cut');
+    } finally {
+      this.#cutting.delete(printed);
+    }
+  }
+}

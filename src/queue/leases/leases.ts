@@ -1,0 +1,312 @@
+// How workers come by leases and how these end with them: hello, take, bye. What keeps a lease is in
+// renewals.ts.
+import { randomUUID } from 'node:crypto';
+import type { Clock } from '../../base/clock.ts';
+import type { Waiter } from '../../base/waiters.ts';
+import type { Step, Store, StoredJob, Transaction } from '../../store/store.ts';
+import {
+  CAPABILITIES,
+  type Lease,
+  LinkError,
+  PROTOCOL_VERSION,
+  type TakeRequest,
+  type WorkerBye,
+  type WorkerHello,
+  type WorkerWelcome,
+} from '../../wire/link/worker-link.ts';
+import type { Changes, StepOn } from '../changes.ts';
+import type { EndpointRemoval } from '../endpoint-removal.ts';
+import type { QueueSettings } from '../settings.ts';
+import type { Signals } from '../signals.ts';
+import type { Arrivals } from '../submissions.ts';
+import { holdsLiveLease } from '../transition.ts';
+import type { HeldLease, Presence, PresentWorker } from './presence.ts';
+
+/** A take is answered when the inputs are so large together: the next lease must not wait for them. */
+const MAX_TAKE_BYTES = 4 * 1_048_576;
+
+const ENDPOINT_GONE_RETRY_MS = 10_000;
+
+const OFFERED: ReadonlySet<string> = new Set(CAPABILITIES);
+
+export interface LeasesOptions {
+  store: Store;
+  clock: Clock;
+  settings: QueueSettings;
+  presence: Presence;
+  signals: Signals;
+  changes: Changes;
+  arrivals: Arrivals;
+  removal: EndpointRemoval;
+  /** Aborts when the queue closes: every wait ends. */
+  closing: AbortSignal;
+}
+
+export class Leases {
+  readonly #options: LeasesOptions;
+
+  constructor(options: LeasesOptions) {
+    this.#options = options;
+  }
+
+  async hello(endpointId: string, hello: WorkerHello): Promise<WorkerWelcome> {
+    const { changes, clock, presence, settings } = this.#options;
+    if (hello.protocol !== PROTOCOL_VERSION) {
+      throw new LinkError(
+        'invalid',
+        `the platform speaks worker protocol ${PROTOCOL_VERSION}, worker ${hello.workerId} speaks ${hello.protocol}`,
+      );
+    }
+    const missing = hello.requires?.find((name) => !OFFERED.has(name));
+    if (missing !== undefined) {
+      throw new LinkError(
+        'invalid',
+        `worker ${hello.workerId} requires '${missing}', which this platform does not have`,
+      );
+    }
+    const worker = {
+      endpointId,
+      id: hello.workerId,
+      incarnation: hello.incarnation,
+      slots: hello.slots,
+      version: hello.version,
+      devices: hello.devices,
+      helloAt: clock.now(),
+    };
+    const delivering = await changes.commit(function* (tx, step) {
+      const known = yield* tx.worker(endpointId, hello.workerId);
+      if (known && known.incarnation > hello.incarnation) {
+        throw new LinkError('stale_incarnation', `incarnation ${known.incarnation} has said hello`);
+      }
+      if ((yield* tx.endpoint(endpointId))?.deleted) throw endpointGone(endpointId);
+      yield* tx.putWorker(worker);
+      const jobs = yield* tx.jobsOfWorker(endpointId, hello.workerId);
+      const older = jobs.filter((job) => job.lease && job.lease.incarnation < hello.incarnation);
+      const outbox = new Set(hello.outbox.map((ref) => ref.token));
+      yield* endLeases(step, older, outbox, hello.incarnation, {
+        reason: 'crashed',
+        detail: 'a new process runs under its id',
+      });
+      return jobs.filter((job) => job.lease && outbox.has(job.lease.token));
+    });
+    presence.arrive(worker, clock.now(), delivering);
+    const { leaseMs, renewEveryMs, takeWaitMs } = settings;
+    const capabilities = [...CAPABILITIES];
+    return { protocol: PROTOCOL_VERSION, capabilities, leaseMs, renewEveryMs, takeWaitMs };
+  }
+
+  async bye(endpointId: string, bye: WorkerBye): Promise<void> {
+    const { changes, presence } = this.#options;
+    // Said before: the answer was lost.
+    if (!presence.find(endpointId, bye.workerId)) return;
+    const worker = presence.require(endpointId, bye);
+    worker.draining = true;
+    worker.openTake?.abort();
+    await changes.commit(function* (tx, step) {
+      const jobs = yield* tx.jobsOfWorker(endpointId, bye.workerId);
+      const delivering = new Set(bye.outbox.map((ref) => ref.token));
+      const why = { reason: bye.reason, detail: bye.detail ?? 'its supervisor saw it die' };
+      yield* endLeases(step, jobs, delivering, bye.incarnation, why);
+      yield* tx.removeWorker(endpointId, bye.workerId);
+    });
+    presence.leave(worker);
+  }
+
+  async take(endpointId: string, request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
+    const { clock, closing, presence, settings, signals } = this.#options;
+    const worker = presence.require(endpointId, request);
+    worker.seenAt = clock.now();
+    worker.openTake?.abort();
+    const superseded = new AbortController();
+    worker.openTake = superseded;
+    const until = clock.now() + Math.min(request.waitMs, settings.takeWaitMs);
+    const ended = AbortSignal.any([signal, superseded.signal, closing]);
+    await this.#compareHeld(worker, request);
+    const lookAgain = () => this.#look(worker, request, ended);
+    let look = lookAgain();
+    let woken = false;
+    for (;;) {
+      let next: Look | undefined;
+      try {
+        const { leases, isBarred } = await look.handover;
+        const leftMs = until - clock.now();
+        if (leases.length > 0 || leftMs <= 0) return leases;
+        if (ended.aborted) break;
+        // Whoever cannot take anyway must not use up the one wake-up that a new job gives.
+        const waiter = isBarred ? look.barred : look.ready;
+        woken = await waiter.wait(leftMs, ended, () => {
+          next = lookAgain();
+        });
+      } finally {
+        look.ready.close();
+        look.barred.close();
+      }
+      look = next ?? lookAgain();
+    }
+    // The job that woke this take is somebody else's now.
+    if (woken) signals.wakeTaker(endpointId);
+    return [];
+  }
+
+  /**
+   * What was handed over and is not held never arrived. What ran out and is held stays the worker's,
+   * as by a renewal: otherwise the worker would get the job that it already runs.
+   */
+  async #compareHeld(worker: PresentWorker, request: TakeRequest): Promise<void> {
+    const held = new Set(request.held);
+    const differing = [...worker.leases.values()].filter(({ delivering, lost, token, takeId }) =>
+      held.has(token) ? lost : !delivering && takeId !== request.takeId,
+    );
+    if (differing.length === 0) return;
+    await this.#options.changes.commit(function* (tx, step) {
+      for (const { token, ...key } of differing) {
+        const job = yield* tx.job(key);
+        if (job?.lease?.token !== token) continue;
+        yield* step(job, { type: held.has(token) ? 'renew' : 'not_received' });
+      }
+    });
+  }
+
+  /** Looks for ready jobs, with waiters for what comes after the look. */
+  #look(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Look {
+    const { signals } = this.#options;
+    const ready = signals.jobsReady(worker.endpointId);
+    const barred = signals.takersBarred(worker.endpointId);
+    return { ready, barred, handover: this.#leaseReady(worker, request, ended) };
+  }
+
+  /** Leases what is ready, unless the take has ended meanwhile: a lease nobody waits for is a delay. */
+  #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Handover> {
+    const { arrivals, changes, presence } = this.#options;
+    const choose = (job: StoredJob, taken: number) => this.#choose(worker, job, taken);
+    const running = new Set(request.held);
+    return changes.commit(function* (tx, step): Step<Handover> {
+      if (ended.aborted) return { leases: [], isBarred: false };
+      const held = [...worker.leases.values()];
+      const given = held.filter(({ takeId }) => takeId === request.takeId);
+      const again = yield* repeatLeases(tx, given);
+      if (again.length > 0) return { leases: again, isBarred: false };
+      if (worker.draining || held.some(({ solo }) => solo)) return { leases: [], isBarred: true };
+      const leases: Lease[] = [];
+      let inputBytes = 0;
+      const limit = request.max + presence.claimedCount;
+      for (const job of yield* tx.readyJobs(worker.endpointId, limit)) {
+        // It ran out while this take waited: for the worker that runs it, it is not there.
+        if (job.lease && running.has(job.lease.token)) continue;
+        const choice = choose(job, leases.length);
+        if (choice === 'skip') continue;
+        if (choice === 'stop') return { leases, isBarred: true };
+        const { takeId } = request;
+        const chosen = { job, worker, takeId, input: arrivals.get(job.id) };
+        const lease = yield* leaseJob(tx, step, chosen);
+        leases.push(lease);
+        inputBytes += lease.input.length + (lease.s3Config?.length ?? 0);
+        if (job.solo || leases.length === request.max || inputBytes >= MAX_TAKE_BYTES) break;
+      }
+      return { leases, isBarred: false };
+    });
+  }
+
+  #choose(worker: PresentWorker, job: StoredJob, taken: number): 'take' | 'skip' | 'stop' {
+    if (!job.solo) return 'take';
+    if (taken > 0) return 'stop';
+    const { clock, presence, settings } = this.#options;
+    const claim = presence.claimSolo(worker, job, clock.now() - settings.leaseMs);
+    if (claim === 'now') return 'take';
+    return claim === 'someone_else' ? 'skip' : 'stop';
+  }
+}
+
+/** As for an endpoint that is not there yet: whoever asks is to ask slowly. */
+function endpointGone(endpointId: string): LinkError {
+  return new LinkError('unavailable', `there is no endpoint ${endpointId}`, {
+    retryAfterMs: ENDPOINT_GONE_RETRY_MS,
+  });
+}
+
+interface Look {
+  /** Woken when there is a job for somebody. */
+  ready: Waiter;
+  /** Woken when somebody who may take nothing may do so again. */
+  barred: Waiter;
+  handover: Promise<Handover>;
+}
+
+interface Choice {
+  job: StoredJob;
+  worker: PresentWorker;
+  takeId: string;
+  /** Undefined: it has to be read. */
+  input: Uint8Array | undefined;
+}
+
+function* leaseJob(
+  tx: Transaction,
+  step: StepOn,
+  { input, job, takeId, worker }: Choice,
+): Step<Lease> {
+  const lease = {
+    token: randomUUID(),
+    workerId: worker.id,
+    incarnation: worker.incarnation,
+    takeId,
+  };
+  const decision = yield* step(job, { type: 'lease', lease });
+  if ('refused' in decision) throw new Error(`job ${job.id} is not ready: ${decision.refused}`);
+  return toLease(decision.job, input ?? (yield* tx.input(decision.job)));
+}
+
+function* repeatLeases(tx: Transaction, held: HeldLease[]): Step<Lease[]> {
+  const leases: Lease[] = [];
+  for (const { token, ...key } of held) {
+    const job = yield* tx.job(key);
+    if (job?.lease?.token !== token || !holdsLiveLease(job)) continue;
+    leases.push(toLease(job, yield* tx.input(job)));
+  }
+  return leases;
+}
+
+function toLease(job: StoredJob, input: Uint8Array | undefined): Lease {
+  if (!input || !job.lease) throw new Error(`job ${job.id} has no input or no lease`);
+  const { id: jobId, attempt, executionTimeoutMs, solo, submittedAt } = job;
+  const { token } = job.lease;
+  const lease: Lease = { jobId, attempt, token, executionTimeoutMs, solo, submittedAt, input };
+  if (job.traceparent !== null) lease.traceparent = job.traceparent;
+  if (job.tracestate !== null) lease.tracestate = job.tracestate;
+  if (job.s3Config !== null) lease.s3Config = job.s3Config;
+  return lease;
+}
+
+interface Handover {
+  leases: Lease[];
+  /** Jobs may be ready, but not for this worker as it is now. */
+  isBarred: boolean;
+}
+
+interface Departure {
+  reason: WorkerBye['reason'];
+  detail: string;
+}
+
+/** The process that held these leases is no more. What it left to deliver stays leased a while. */
+function* endLeases(
+  step: StepOn,
+  jobs: StoredJob[],
+  delivering: Set<string>,
+  incarnation: number,
+  { reason, detail }: Departure,
+): Step<void> {
+  const isDelivering = (job: StoredJob) => job.lease !== null && delivering.has(job.lease.token);
+  const ended = jobs.filter((job) => !isDelivering(job));
+  // A cancelled one that was still being stopped may be what took the process down.
+  const alone = ended.length === 1;
+  for (const job of jobs.filter(isDelivering)) {
+    yield* step(job, { type: 'awaiting_delivery', incarnation });
+  }
+  for (const job of ended) {
+    yield* step(
+      job,
+      reason === 'crashed' ? { type: 'crashed', alone, detail } : { type: 'worker_left' },
+    );
+  }
+}

@@ -1,0 +1,57 @@
+// What is known of leases by what they are for: for carriers whose workers name the job and the attempt,
+// but cannot keep a token. It reads; what a lease is worth is decided where it is used.
+import type { JobKey, Store, StoredJob } from '../../store/store.ts';
+import type { LeaseRef } from '../../wire/link/worker-link.ts';
+import type { Absence } from '../absence.ts';
+
+export interface OpenLease extends LeaseRef {
+  workerId: string;
+  incarnation: number;
+  /** Unix ms. */
+  startedAt: number;
+  executionTimeoutMs: number;
+  /** Of the reports applied so far. */
+  lastSeq: number;
+  chunkCount: number;
+  /** A client has received chunks of the attempt. */
+  isShown: boolean;
+  /** The platform could not be reached for a time while the attempt ran. */
+  isBroken: boolean;
+}
+
+export interface OpenLeasesOptions {
+  store: Store;
+  absence: Pick<Absence, 'until'>;
+}
+
+export class OpenLeases {
+  readonly #options: OpenLeasesOptions;
+
+  constructor(options: OpenLeasesOptions) {
+    this.#options = options;
+  }
+
+  /** Every one that the worker has, those of ended jobs that it has not heard of included. */
+  async ofWorker(endpointId: string, workerId: string): Promise<OpenLease[]> {
+    const { absence, store } = this.#options;
+    const jobs = await store.read((tx) => tx.jobsOfWorker(endpointId, workerId));
+    return jobs.flatMap((job) => describeLease(job, absence) ?? []);
+  }
+
+  async ofJob(key: JobKey): Promise<OpenLease | undefined> {
+    const { absence, store } = this.#options;
+    const job = await store.read((tx) => tx.job(key));
+    return job && describeLease(job, absence);
+  }
+}
+
+function describeLease(job: StoredJob, { until }: { until: number }): OpenLease | undefined {
+  const { attempt, chunkCount, executionTimeoutMs, id: jobId, lastSeq, lease, startedAt } = job;
+  if (!lease || startedAt === null) return undefined;
+  const { incarnation, token, workerId } = lease;
+  const ref = { jobId, attempt, token };
+  const isShown = job.cursorAttempt === attempt && job.cursorNext > 0;
+  const isBroken = startedAt < until;
+  const terms = { startedAt, executionTimeoutMs, lastSeq, chunkCount, isShown, isBroken };
+  return { ...ref, workerId, incarnation, ...terms };
+}

@@ -1,0 +1,169 @@
+// Which workers are there and what each one holds: kept in memory, made again from the store at start.
+import type { JobKey, StoredJob, StoredWorker } from '../../store/store.ts';
+import { LinkError } from '../../wire/link/worker-link.ts';
+
+export interface HeldLease extends JobKey {
+  token: string;
+  takeId: string;
+  solo: boolean;
+  /** Its outcome lies in the worker's outbox: the worker does not name it as held. */
+  delivering: boolean;
+  /** It ran out, and nobody else has the job yet. */
+  lost: boolean;
+  /** When the queue itself ends the attempt, Unix ms; 0 if it has ended. */
+  deadlineAt: number;
+}
+
+export interface PresentWorker {
+  endpointId: string;
+  id: string;
+  incarnation: number;
+  slots: number;
+  /** Unix ms of its last call. */
+  seenAt: number;
+  draining: boolean;
+  /** A renewal has said so; the next ones need not hurry. */
+  drainTold: boolean;
+  /** Its leases by token, kept ones of ended jobs included. */
+  leases: Map<string, HeldLease>;
+  /** Leases that it was given since it arrived. */
+  taken: number;
+  /** Ends the take that is open, because a newer one has come. */
+  openTake: AbortController | undefined;
+}
+
+export class Presence {
+  readonly #workers = new Map<string, PresentWorker>();
+  /** Jobs that must run alone, and the worker that is emptying itself for each. */
+  readonly #emptying = new Map<string, PresentWorker>();
+
+  /**
+   * Adds the worker or its new incarnation. Of the old one's leases those are left whose outcome the
+   * new one will deliver.
+   */
+  arrive(worker: StoredWorker, now: number, delivering: StoredJob[] = []): PresentWorker {
+    const name = nameOf(worker.endpointId, worker.id);
+    const before = this.#workers.get(name);
+    before?.openTake?.abort();
+    const again = before?.incarnation === worker.incarnation ? before : undefined;
+    const present: PresentWorker = {
+      endpointId: worker.endpointId,
+      id: worker.id,
+      incarnation: worker.incarnation,
+      slots: worker.slots,
+      seenAt: now,
+      draining: again?.draining ?? false,
+      drainTold: false,
+      leases: before?.leases ?? new Map(),
+      taken: 0,
+      openTake: undefined,
+    };
+    this.#workers.set(name, present);
+    for (const job of delivering) hold(present, job, { delivering: true });
+    return present;
+  }
+
+  leave(worker: PresentWorker): void {
+    worker.openTake?.abort();
+    this.#workers.delete(nameOf(worker.endpointId, worker.id));
+  }
+
+  find(endpointId: string, workerId: string): PresentWorker | undefined {
+    return this.#workers.get(nameOf(endpointId, workerId));
+  }
+
+  /** The worker that makes a call. @throws LinkError `unknown_worker`, `stale_incarnation` */
+  require(endpointId: string, caller: { workerId: string; incarnation: number }): PresentWorker {
+    const worker = this.find(endpointId, caller.workerId);
+    if (!worker || caller.incarnation > worker.incarnation) {
+      throw new LinkError('unknown_worker', `worker ${caller.workerId} has not said hello`);
+    }
+    if (caller.incarnation < worker.incarnation) {
+      throw new LinkError(
+        'stale_incarnation',
+        `worker ${caller.workerId} runs as incarnation ${worker.incarnation}, this is ${caller.incarnation}`,
+      );
+    }
+    return worker;
+  }
+
+  all(): Iterable<PresentWorker> {
+    return this.#workers.values();
+  }
+
+  /**
+   * Keeps the workers' leases up with a change of a job. True if that lets a worker take again that
+   * could not: it is empty and a job that must run alone waits for that, or such a job has started
+   * somewhere else or ended.
+   */
+  jobChanged(before: StoredJob | undefined, after: StoredJob | undefined): boolean {
+    const old = before?.lease;
+    const fresh = after?.lease;
+    let freed = false;
+    if (before?.solo && after?.status !== 'IN_QUEUE') {
+      freed = this.#emptying.delete(nameOf(before.endpointId, before.id));
+    }
+    if (old?.token === fresh?.token) {
+      const same = after && fresh && this.find(after.endpointId, fresh.workerId);
+      const lease = same?.leases.get(fresh?.token ?? '');
+      if (lease && fresh) lease.lost = fresh.lost !== null;
+      return freed;
+    }
+    const worker = before && old && this.find(before.endpointId, old.workerId);
+    const ended = worker?.leases.get(old?.token ?? '');
+    if (worker && ended) {
+      worker.leases.delete(ended.token);
+      freed ||= ended.solo || (worker.leases.size === 0 && this.#emptying.size > 0);
+    }
+    const holder = after && fresh && this.find(after.endpointId, fresh.workerId);
+    if (holder) {
+      holder.taken++;
+      hold(holder, after, { delivering: false });
+    }
+    return freed;
+  }
+
+  /** How many jobs at the head of the queue some workers may have to leave to another one. */
+  get claimedCount(): number {
+    return this.#emptying.size;
+  }
+
+  /**
+   * Whether the worker may run a job that must run alone: `now` if it holds nothing else. The first
+   * busy worker that meets the job is chosen to empty itself for it; others leave the job to that one
+   * while it is alive.
+   */
+  claimSolo(
+    worker: PresentWorker,
+    job: StoredJob,
+    aliveSince: number,
+  ): 'now' | 'when_empty' | 'someone_else' {
+    const name = nameOf(job.endpointId, job.id);
+    const chosen = this.#emptying.get(name);
+    const chosenIsThere =
+      chosen !== undefined &&
+      !chosen.draining &&
+      chosen.seenAt >= aliveSince &&
+      this.find(chosen.endpointId, chosen.id) === chosen;
+    if (worker.leases.size === 0) return 'now';
+    if (chosenIsThere && chosen !== worker) return 'someone_else';
+    this.#emptying.set(name, worker);
+    return 'when_empty';
+  }
+}
+
+function hold(
+  worker: PresentWorker,
+  { deadlineAt, endpointId, id, lease, solo }: StoredJob,
+  { delivering }: { delivering: boolean },
+): void {
+  if (!lease) return;
+  const { takeId, token } = lease;
+  const lost = lease.lost !== null;
+  const held = { endpointId, id, token, takeId, solo, delivering, lost };
+  worker.leases.set(token, { ...held, deadlineAt: deadlineAt ?? 0 });
+}
+
+function nameOf(endpointId: string, id: string): string {
+  return `${endpointId}/${id}`;
+}

@@ -1,0 +1,79 @@
+// The renewals of leases: a long poll that keeps what the worker names and tells it what has ended.
+import type { StoredJob } from '../../store/store.ts';
+import { isTerminal } from '../../wire/job.ts';
+import type { RenewReply, RenewRequest } from '../../wire/link/worker-link.ts';
+import type { LeasesOptions } from './leases.ts';
+import type { PresentWorker } from './presence.ts';
+
+export class Renewals {
+  readonly #options: LeasesOptions;
+
+  constructor(options: LeasesOptions) {
+    this.#options = options;
+  }
+
+  async renew(endpointId: string, request: RenewRequest, signal: AbortSignal): Promise<RenewReply> {
+    const { clock, closing, presence, settings, signals } = this.#options;
+    const worker = presence.require(endpointId, request);
+    worker.seenAt = clock.now();
+    const waiter = signals.workerCalled(endpointId, request.workerId);
+    try {
+      const ended = await this.#extend(endpointId, request);
+      const isNews = worker.draining && !worker.drainTold;
+      if (ended.length > 0 || isNews) return this.#answer(worker, ended);
+      const waitMs = Math.min(request.waitMs, settings.renewEveryMs);
+      const called = await waiter.wait(waitMs, AbortSignal.any([signal, closing]));
+      return this.#answer(worker, called ? await this.#findEnded(worker, request) : []);
+    } finally {
+      waiter.close();
+      worker.seenAt = clock.now();
+    }
+  }
+
+  #answer(worker: PresentWorker, ended: RenewReply['ended']): RenewReply {
+    worker.drainTold = worker.draining;
+    return { ended, drain: worker.draining };
+  }
+
+  #extend(endpointId: string, request: RenewRequest): Promise<RenewReply['ended']> {
+    const { incarnation, leases } = request;
+    if (leases.length === 0) return Promise.resolve([]);
+    return this.#options.changes.commit(function* (tx, step) {
+      const ended: RenewReply['ended'] = [];
+      for (const { delivering, jobId, token, stopping } of leases) {
+        const job = yield* tx.job({ endpointId, id: jobId });
+        const verdict = judgeLease(job, token);
+        const event = delivering
+          ? ({ type: 'awaiting_delivery', incarnation } as const)
+          : ({ type: 'renew' } as const);
+        if (verdict === 'kept' && job) yield* step(job, event);
+        else if (verdict !== 'kept' && !stopping) ended.push({ jobId, token, verdict });
+      }
+      return ended;
+    });
+  }
+
+  /** Also leases that came after the renew was sent: a cancel does not wait for the next one. */
+  async #findEnded(worker: PresentWorker, request: RenewRequest): Promise<RenewReply['ended']> {
+    const stopping = new Set(request.leases.filter((l) => l.stopping).map((l) => l.token));
+    const asked = request.leases.map(({ jobId, token }) => ({ jobId, token }));
+    const held = [...worker.leases.values()].map(({ id, token }) => ({ jobId: id, token }));
+    const isGone = this.#options.removal.isGone(worker.endpointId);
+    const candidates = new Map([...asked, ...held].map((lease) => [lease.token, lease]));
+    return this.#options.store.read(function* (tx) {
+      const ended: RenewReply['ended'] = [];
+      for (const { jobId, token } of candidates.values()) {
+        if (stopping.has(token)) continue;
+        const job = yield* tx.job({ endpointId: worker.endpointId, id: jobId });
+        const verdict = isGone ? 'lost' : judgeLease(job, token);
+        if (verdict !== 'kept') ended.push({ jobId, token, verdict });
+      }
+      return ended;
+    });
+  }
+}
+
+function judgeLease(job: StoredJob | undefined, token: string): 'kept' | 'cancelled' | 'lost' {
+  if (job?.lease?.token !== token) return 'lost';
+  return isTerminal(job.status) ? 'cancelled' : 'kept';
+}

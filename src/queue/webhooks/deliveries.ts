@@ -1,0 +1,301 @@
+// Delivers what jobs with a webhook left when they ended, until it is received or given up. At least
+// once: a platform that dies between the answer and the commit sends again.
+import { type Clock, sleep } from '../../base/clock.ts';
+import { createUuidV7 } from '../../base/id.ts';
+import type { Log } from '../../base/log.ts';
+import { Waiters } from '../../base/waiters.ts';
+import {
+  ENDING,
+  logLevelOf,
+  OWNER,
+  type ReceiverKey,
+  type RecordPiece,
+  type Step,
+  type Store,
+  type StoredDelivery,
+  type StoredJob,
+  type Transaction,
+} from '../../store/store.ts';
+import { Receivers } from './receivers.ts';
+import {
+  type AfterTry,
+  decideAfterTry,
+  isTooOld,
+  nameReceiver,
+  type Try,
+  type TryResult,
+  type WebhookSender,
+  type WebhookSettings,
+} from './webhooks.ts';
+
+/** A sleep is never longer, so that a clock that was set does not matter for long. */
+const MAX_SLEEP_MS = 30_000;
+/** After a failure of the store. */
+const RETRY_MS = 1_000;
+
+export interface DeliveriesOptions {
+  store: Store;
+  clock: Clock;
+  log: Log;
+  random: () => number;
+  settings: WebhookSettings;
+  /** Without one nothing is sent; what is to be delivered waits for a platform that has one. */
+  sender: WebhookSender | undefined;
+  closing: AbortSignal;
+}
+
+/** A job that has ended, with what is to be posted and where. */
+export interface Ending {
+  job: StoredJob;
+  url: string;
+  record: readonly RecordPiece[];
+}
+
+/** How many, since the start of this process. */
+export type DeliveryCounts = Partial<Record<TryResult | 'given_up', number>>;
+
+export class Deliveries {
+  readonly #options: DeliveriesOptions;
+  readonly #waiters: Waiters;
+  readonly #receivers: Receivers;
+  /** By the delivery's name: the try that is under way. */
+  readonly #underWay = new Map<string, Promise<void>>();
+  readonly #aborting = new AbortController();
+  readonly #counts = new Map<string, DeliveryCounts>();
+  #running: Promise<void> = Promise.resolve();
+
+  constructor(options: DeliveriesOptions) {
+    this.#options = options;
+    this.#waiters = new Waiters(options.clock);
+    this.#receivers = new Receivers(options.settings);
+  }
+
+  /** By endpoint. */
+  get counts(): ReadonlyMap<string, DeliveryCounts> {
+    return this.#counts;
+  }
+
+  /** Takes up what an earlier run left. */
+  async start(): Promise<void> {
+    const { sender, store } = this.#options;
+    if (!sender) return;
+    for (const { nextAt, ...key } of await store.read((tx) => tx.receivers())) {
+      this.#receivers.note(key, nextAt);
+    }
+    this.#running = this.#run();
+  }
+
+  /** Of the operation that ended the job: it writes down the record that has to be delivered. */
+  *keep(tx: Transaction, { job, record, url }: Ending): Step<StoredDelivery> {
+    const now = this.#options.clock.now();
+    const endpoint = yield* tx.endpoint(job.endpointId);
+    const delivery = {
+      endpointId: job.endpointId,
+      userId: endpoint?.userId ?? OWNER,
+      id: createUuidV7(now),
+      jobId: job.id,
+      url,
+      receiver: nameReceiver(url),
+      createdAt: now,
+      bytes: yield* measure(tx, record),
+      tries: 0,
+      nextAt: now,
+    };
+    yield* tx.insertDelivery(delivery, record);
+    return delivery;
+  }
+
+  /** It is on disk now. */
+  arrived(delivery: StoredDelivery): void {
+    if (!this.#options.sender) return;
+    this.#receivers.note(delivery, delivery.nextAt);
+    this.#waiters.wake('due');
+  }
+
+  /** `closing` has aborted: begins nothing more, and gives what is under way a moment. */
+  async close(): Promise<void> {
+    const { clock, sender, settings } = this.#options;
+    const cancel = clock.after(settings.closeMs, () => this.#aborting.abort());
+    await this.#running;
+    await Promise.all(this.#underWay.values());
+    cancel();
+    await sender?.close();
+  }
+
+  async #run(): Promise<void> {
+    const { clock, closing, log } = this.#options;
+    while (!closing.aborted) {
+      const waiter = this.#waiters.open('due');
+      try {
+        for (const key of this.#receivers.listReady(clock.now())) {
+          // Those before it may have taken the room that there was.
+          if (!closing.aborted && this.#receivers.roomFor(key) > 0) await this.#serve(key);
+        }
+        const sleepMs = Math.min(MAX_SLEEP_MS, this.#receivers.nextAt() - clock.now());
+        await waiter.wait(Math.max(1, sleepMs), closing);
+      } catch (error) {
+        log[logLevelOf(error)]({ err: error }, 'reading due webhooks failed, retrying');
+        await sleep(clock, RETRY_MS, closing);
+      } finally {
+        waiter.close();
+      }
+    }
+  }
+
+  /** Begins as many tries as the receiver has room for. */
+  async #serve(receiver: ReceiverKey): Promise<void> {
+    const { clock, settings, store } = this.#options;
+    const now = clock.now();
+    const limit = this.#receivers.roomFor(receiver) + this.#receivers.underWay(receiver);
+    this.#receivers.beginLook(receiver);
+    try {
+      const { due, nextAt } = await store.read(function* (tx) {
+        const due = yield* tx.dueDeliveries({ ...receiver, now, limit });
+        return { due, nextAt: yield* tx.nextDeliveryAt(receiver, now) };
+      });
+      if (nextAt !== undefined) this.#receivers.note(receiver, nextAt);
+      // Without a pause: while others are given up a try may end, and what was read of it be past.
+      const waiting = due.filter((delivery) => !this.#underWay.has(nameOf(delivery)));
+      for (const delivery of waiting.filter((each) => !isTooOld(each, now, settings))) {
+        if (this.#hasRoom(delivery)) this.#begin(delivery);
+        else this.#receivers.note(receiver, now);
+      }
+      // There may be more than were asked for.
+      if (due.length === limit) this.#receivers.note(receiver, now);
+      for (const delivery of waiting.filter((each) => isTooOld(each, now, settings))) {
+        await this.#giveUp(delivery, TOO_OLD);
+      }
+    } catch (error) {
+      this.#receivers.note(receiver, now + RETRY_MS);
+      throw error;
+    } finally {
+      this.#receivers.endLook(receiver);
+    }
+  }
+
+  #hasRoom(delivery: StoredDelivery): boolean {
+    return !this.#options.closing.aborted && this.#receivers.roomFor(delivery) > 0;
+  }
+
+  #begin(delivery: StoredDelivery): void {
+    const name = nameOf(delivery);
+    const end = this.#receivers.begin(delivery);
+    const attempt = this.#try(delivery).then((isSuccess) => {
+      this.#underWay.delete(name);
+      end(isSuccess);
+      this.#waiters.wake('due');
+    });
+    this.#underWay.set(name, attempt);
+  }
+
+  /** Never rejects. @returns whether it was received; undefined if it was broken off */
+  async #try(delivery: StoredDelivery): Promise<boolean | undefined> {
+    const { clock, log, random, sender, settings, store } = this.#options;
+    try {
+      if (!sender) return undefined;
+      const made = await sender.send(
+        delivery,
+        () => readRecord(store, delivery),
+        this.#aborting.signal,
+      );
+      if (!made) return undefined;
+      const after = decideAfterTry(delivery, made, { now: clock.now(), random, settings });
+      this.#note(delivery, made, after);
+      await this.#settle(delivery, after);
+      return after.kind === 'delivered';
+    } catch (error) {
+      if (error instanceof LostRecordError) {
+        this.#noteGivenUp(delivery, error.message);
+        await this.#settle(delivery, { kind: 'given_up', reason: error.message });
+        return undefined;
+      }
+      log.error({ err: error, ...describe(delivery) }, 'webhook attempt failed, retrying');
+      this.#receivers.note(delivery, clock.now() + RETRY_MS);
+      return undefined;
+    }
+  }
+
+  /** Holds on to what is known until it is on disk: else it would be sent again meanwhile. */
+  async #settle(delivery: StoredDelivery, after: AfterTry): Promise<void> {
+    const { clock, closing, log, store } = this.#options;
+    for (;;) {
+      try {
+        if (after.kind === 'postponed') {
+          await store.write((tx) => tx.postponeDelivery(after.delivery), ENDING);
+          this.#receivers.note(delivery, after.delivery.nextAt);
+        } else {
+          await store.write((tx) => tx.removeDelivery(delivery), ENDING);
+        }
+        return;
+      } catch (error) {
+        log[logLevelOf(error)](
+          { err: error, ...describe(delivery) },
+          'storing a webhook result failed',
+        );
+        if (closing.aborted) return;
+        await sleep(clock, RETRY_MS, closing);
+      }
+    }
+  }
+
+  async #giveUp(delivery: StoredDelivery, reason: string): Promise<void> {
+    await this.#options.store.write((tx) => tx.removeDelivery(delivery), ENDING);
+    this.#noteGivenUp(delivery, reason);
+  }
+
+  #note(delivery: StoredDelivery, { detail, result }: Try, after: AfterTry): void {
+    const { log } = this.#options;
+    this.#count(delivery, result);
+    const about = { ...describe(delivery), try: delivery.tries + 1, result };
+    if (after.kind === 'delivered') log.debug(about, 'webhook delivered');
+    else if (after.kind === 'given_up') this.#noteGivenUp(delivery, after.reason);
+    else {
+      const { nextAt } = after.delivery;
+      log.info({ ...about, detail, nextAt }, 'webhook not received; it is tried again');
+    }
+  }
+
+  #noteGivenUp(delivery: StoredDelivery, reason: string): void {
+    this.#count(delivery, 'given_up');
+    this.#options.log.warn({ ...describe(delivery), reason }, 'webhook given up');
+  }
+
+  #count({ endpointId }: StoredDelivery, what: keyof DeliveryCounts): void {
+    const counts = this.#counts.get(endpointId) ?? {};
+    this.#counts.set(endpointId, { ...counts, [what]: (counts[what] ?? 0) + 1 });
+  }
+}
+
+function* measure(tx: Transaction, record: readonly RecordPiece[]): Step<number> {
+  let bytes = 0;
+  for (const piece of record) {
+    bytes += piece instanceof Uint8Array ? piece.length : yield* tx.outputBytes(piece.outputOf);
+  }
+  return bytes;
+}
+
+class LostRecordError extends Error {
+  override readonly name = 'LostRecordError';
+}
+
+/** Part by part, so that however large a record is, little of it is in memory at a time. */
+async function* readRecord(store: Store, delivery: StoredDelivery): AsyncGenerator<Uint8Array> {
+  let left = delivery.bytes;
+  for (let at = 0; left > 0; at++) {
+    const part = await store.read((tx) => tx.deliveryPart(delivery, at));
+    if (!part) throw new LostRecordError('the record is no longer stored');
+    left -= part.length;
+    yield part;
+  }
+}
+
+const TOO_OLD = 'the job ended too long ago';
+
+function nameOf({ endpointId, id }: StoredDelivery): string {
+  return `${endpointId}/${id}`;
+}
+
+/** For the log; the URL's path and query may be the receiver's secrets. */
+function describe({ endpointId, id, jobId, receiver }: StoredDelivery) {
+  return { endpoint: endpointId, job: jobId, delivery: id, receiver };
+}

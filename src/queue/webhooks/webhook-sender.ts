@@ -1,0 +1,170 @@
+// One try of a webhook over HTTP: signed, to a permitted address only, bounded in time and bytes. No
+// redirect is followed: what is signed for one receiver is not handed on to another.
+import { Buffer } from 'node:buffer';
+import { isIP } from 'node:net';
+import { Readable } from 'node:stream';
+import { Agent, type Dispatcher, request } from 'undici';
+import { createNameResolver } from '../../base/name-resolver.ts';
+import {
+  type AddressRule,
+  anyAddress,
+  buildGuardedConnector,
+  publicOnly,
+  RefusedAddressError,
+  type ResolveName,
+} from '../../base/public-address.ts';
+import { readRetryAfterMs } from '../../base/retry-after.ts';
+import { giveBack } from '../../base/spent-bytes.ts';
+import type { StoredDelivery } from '../../store/store.ts';
+import { WEBHOOK_HEADERS } from '../../wire/webhook.ts';
+import { deriveEndpointSecret, WebhookSigner } from './webhook-signature.ts';
+import type { Try, WebhookRecord, WebhookSender } from './webhooks.ts';
+
+/** Of the answer's body, which nobody wants; more of it breaks the connection. */
+const MAX_ANSWER_BYTES = 65_536;
+const GONE = 410;
+/**
+ * A connection is kept for the next try, but no longer, whatever the receiver asks for: there are as
+ * many receivers as callers care to name.
+ */
+const MAX_IDLE_MS = 4_000;
+const PARTS_HELD = 2;
+/** A larger record is sent part by part, never whole in memory. */
+const WHOLE_BYTES = 1_048_576;
+/** What a line to a receiver has to carry at the least, 2 Mbit/s: 20 MB get 80 s more. */
+const SLOWEST_BYTES_PER_MS = 256;
+
+export interface HttpWebhookSenderOptions {
+  /** Of the platform; each signs. */
+  secrets: readonly string[];
+  /** `public`: those that are routed on the internet. */
+  addresses: 'public' | 'any';
+  /** Of the package. */
+  version: string;
+  /**
+   * For a whole try, from the look-up of the name to the end of the answer, ms; a large record gets
+   * more. Default 15,000.
+   */
+  timeoutMs?: number;
+  /** Default: `createNameResolver` with the machine's name servers. */
+  resolve?: ResolveName | undefined;
+}
+
+export class HttpWebhookSender implements WebhookSender {
+  readonly #options: HttpWebhookSenderOptions;
+  readonly #rule: AddressRule;
+  readonly #agent: Agent;
+  readonly #timeoutMs: number;
+
+  constructor(options: HttpWebhookSenderOptions) {
+    const { addresses, resolve = createNameResolver(), timeoutMs = 15_000 } = options;
+    this.#options = options;
+    this.#timeoutMs = timeoutMs;
+    this.#rule = addresses === 'public' ? publicOnly : anyAddress;
+    const connect = buildGuardedConnector({ rule: this.#rule, resolve });
+    // The try's own limit is the only one, so that it is always known which one struck.
+    const limits = { headersTimeout: 0, bodyTimeout: 0, keepAliveMaxTimeout: MAX_IDLE_MS };
+    this.#agent = new Agent({ connect, ...limits });
+  }
+
+  judge(url: string): string | undefined {
+    const host = new URL(url).hostname.replace(/^\[(.*)\]$/, '$1');
+    const reason = isIP(host) === 0 ? undefined : this.#rule(host);
+    return reason && `${host} is no address that may be called (${reason})`;
+  }
+
+  async send(
+    delivery: StoredDelivery,
+    record: WebhookRecord,
+    signal: AbortSignal,
+  ): Promise<Try | undefined> {
+    const { body, signature } = await this.#prepare(delivery, record);
+    const limitMs = this.#timeoutMs + Math.floor(delivery.bytes / SLOWEST_BYTES_PER_MS);
+    const timeout = AbortSignal.timeout(limitMs);
+    try {
+      const answer = await request(delivery.url, {
+        method: 'POST',
+        dispatcher: this.#agent,
+        signal: AbortSignal.any([signal, timeout]),
+        headers: this.#composeHeaders(delivery, signature),
+        body,
+      });
+      // The status has said everything.
+      await answer.body.dump({ limit: MAX_ANSWER_BYTES }).catch(() => {});
+      return judgeAnswer(answer);
+    } catch (error) {
+      if (signal.aborted) return undefined;
+      if (timeout.aborted) {
+        return { result: 'timeout', detail: `no answer within ${limitMs} ms` };
+      }
+      return explainFailure(error);
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#agent.destroy();
+  }
+
+  /** Reads the record twice if it is large, once for the signature and once to send it. */
+  async #prepare({ bytes, endpointId }: StoredDelivery, record: WebhookRecord) {
+    const secrets = this.#options.secrets.map((secret) => deriveEndpointSecret(secret, endpointId));
+    // Receivers compare the time with their own, so it is not that of a clock that tests move.
+    const signer = new WebhookSigner(secrets, Date.now());
+    const parts: Uint8Array[] = [];
+    for await (const part of record()) {
+      signer.update(part);
+      if (bytes <= WHOLE_BYTES) parts.push(part);
+      else giveBack(part);
+    }
+    const body =
+      bytes <= WHOLE_BYTES
+        ? Buffer.concat(parts)
+        : Readable.from(release(record()), { highWaterMark: 1 });
+    return { body, signature: signer.finish() };
+  }
+
+  #composeHeaders({ bytes, endpointId, id, tries }: StoredDelivery, signature: string) {
+    const { version } = this.#options;
+    return {
+      'content-type': 'application/json',
+      'content-length': String(bytes),
+      'user-agent': `millrace/${version}`,
+      [WEBHOOK_HEADERS.delivery]: id,
+      [WEBHOOK_HEADERS.endpoint]: endpointId,
+      [WEBHOOK_HEADERS.try]: String(tries + 1),
+      [WEBHOOK_HEADERS.signature]: signature,
+    };
+  }
+}
+
+/**
+ * Frees each part two parts later. The stream holds one part ahead, and undici takes the next one only
+ * when the socket has written what it had.
+ */
+async function* release(parts: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const held: Uint8Array[] = [];
+  for await (const part of parts) {
+    held.push(part);
+    yield part;
+    const [oldest] = held;
+    if (held.length > PARTS_HELD && oldest) giveBack(oldest);
+    if (held.length > PARTS_HELD) held.shift();
+  }
+}
+
+function judgeAnswer({ headers, statusCode }: Dispatcher.ResponseData): Try {
+  const isRedirect = statusCode >= 300 && statusCode < 400;
+  const detail = `it answered ${statusCode}${isRedirect ? '; redirects are not followed' : ''}`;
+  if (statusCode < 300) return { result: '2xx', detail };
+  if (isRedirect) return { result: '3xx', detail };
+  const retryAfterMs = readRetryAfterMs(headers['retry-after'], Date.now());
+  if (statusCode >= 500) return { result: '5xx', detail, retryAfterMs };
+  return { result: '4xx', detail, retryAfterMs, isFinal: statusCode === GONE };
+}
+
+function explainFailure(error: unknown): Try {
+  if (error instanceof RefusedAddressError) return { result: 'refused', detail: error.message };
+  if (!(error instanceof Error)) return { result: 'unreachable', detail: String(error) };
+  const code = 'code' in error ? ` (${error.code})` : '';
+  return { result: 'unreachable', detail: `${error.message || error.name}${code}` };
+}

@@ -1,0 +1,90 @@
+// Checks a database file for damaged pages, in a process of its own: a check cannot be interrupted otherwise.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, statSync } from 'node:fs';
+import { constants, setPriority } from 'node:os';
+import { extname } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { isPlainObject } from '../../wire/json.ts';
+
+const entry = fileURLToPath(
+  new URL(`./integrity-process${extname(import.meta.url)}`, import.meta.url),
+);
+
+const PROGRESS_EVERY_MS = 1_000;
+
+export interface IntegrityOptions {
+  path: string;
+  /** `quick`: pages and rows; `full`: also whether each index has the rows of its table. */
+  depth: 'quick' | 'full';
+  /** Ends the check. */
+  signal: AbortSignal;
+  /** Called every second with the bytes read and those there are; on Linux alone. */
+  onProgress?: (readBytes: number, totalBytes: number) => void;
+}
+
+export interface IntegrityResult {
+  /** What SQLite found, at most about a hundred lines. */
+  problems: string[];
+  /** False if the check was ended before it was through. */
+  isComplete: boolean;
+}
+
+/** @throws Error saying why the file cannot be checked */
+export async function checkIntegrity(options: IntegrityOptions): Promise<IntegrityResult> {
+  const { depth, onProgress, path, signal } = options;
+  if (signal.aborted) return { problems: [], isComplete: false };
+  const child = spawn(process.execPath, [entry, path, depth], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  const ended = once(child, 'close');
+  // A process that cannot be started says so before anybody waits for its end.
+  ended.catch(() => {});
+  const kill = () => child.kill('SIGKILL');
+  signal.addEventListener('abort', kill, { once: true });
+  const progress = setInterval(() => {
+    const bytes = readBytesRead(child.pid);
+    if (bytes !== undefined) onProgress?.(bytes, measure(path));
+  }, PROGRESS_EVERY_MS);
+  try {
+    yieldTo(child.pid);
+    if (child.pid === undefined) await ended;
+    const problems: string[] = [];
+    for await (const line of createInterface({ input: child.stdout })) {
+      const found: unknown = JSON.parse(line);
+      if (isPlainObject(found)) throw new Error(String(found['failure']));
+      problems.push(String(found));
+    }
+    const [code] = await ended;
+    return { problems, isComplete: code === 0 };
+  } finally {
+    clearInterval(progress);
+    signal.removeEventListener('abort', kill);
+    kill();
+  }
+}
+
+/** The platform's own work comes first. */
+function yieldTo(pid: number | undefined): void {
+  try {
+    if (pid !== undefined) setPriority(pid, constants.priority.PRIORITY_LOW);
+  } catch {
+    // It has ended, or priorities are not for this user to set: the check is only less polite then.
+  }
+}
+
+function measure(path: string): number {
+  return [path, `${path}-wal`]
+    .map((file) => statSync(file, { throwIfNoEntry: false })?.size ?? 0)
+    .reduce((sum, size) => sum + size, 0);
+}
+
+function readBytesRead(pid: number | undefined): number | undefined {
+  try {
+    const found = /^rchar: (\d+)$/m.exec(readFileSync(`/proc/${pid}/io`, 'utf8'));
+    return found ? Number(found[1]) : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,89 @@
+// Names SQLite's errors: which ones mean that the disk or the file failed, and what an operator can do.
+import { StoreUnavailableError } from '../store.ts';
+
+/** Primary result codes after which SQLite may have rolled the transaction back by itself. */
+const STORAGE_FAILURES: Readonly<Record<number, string>> = {
+  5: 'SQLITE_BUSY',
+  6: 'SQLITE_LOCKED',
+  7: 'SQLITE_NOMEM',
+  8: 'SQLITE_READONLY',
+  10: 'SQLITE_IOERR',
+  11: 'SQLITE_CORRUPT',
+  13: 'SQLITE_FULL',
+  14: 'SQLITE_CANTOPEN',
+  15: 'SQLITE_PROTOCOL',
+  26: 'SQLITE_NOTADB',
+};
+
+/** Extended codes: the primary one in the low byte says the rest. */
+const EXTENDED: Readonly<Record<number, string>> = {
+  266: 'SQLITE_IOERR_READ',
+  522: 'SQLITE_IOERR_SHORT_READ',
+  778: 'SQLITE_IOERR_WRITE',
+  1034: 'SQLITE_IOERR_FSYNC',
+  1290: 'SQLITE_IOERR_DIR_FSYNC',
+  1546: 'SQLITE_IOERR_TRUNCATE',
+  1802: 'SQLITE_IOERR_FSTAT',
+  2570: 'SQLITE_IOERR_DELETE',
+  3850: 'SQLITE_IOERR_LOCK',
+  4106: 'SQLITE_IOERR_CLOSE',
+  4618: 'SQLITE_IOERR_SHMOPEN',
+  4874: 'SQLITE_IOERR_SHMSIZE',
+  5386: 'SQLITE_IOERR_SHMMAP',
+  8202: 'SQLITE_IOERR_DATA',
+  8458: 'SQLITE_IOERR_CORRUPTFS',
+  779: 'SQLITE_CORRUPT_INDEX',
+};
+
+/**
+ * A quota, a limit on file sizes and a full shared memory file come as errors of their own; all of
+ * them pass once space is freed.
+ */
+const OUT_OF_SPACE: ReadonlySet<string> = new Set([
+  'SQLITE_FULL',
+  'SQLITE_IOERR_WRITE',
+  'SQLITE_IOERR_SHMSIZE',
+]);
+
+const DAMAGED: ReadonlySet<string> = new Set(['SQLITE_CORRUPT', 'SQLITE_NOTADB']);
+
+/** The error's SQLite code by name; undefined for an error that is not about the disk or the file. */
+export function nameStorageFailure(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !('errcode' in error)) return undefined;
+  const { errcode } = error;
+  if (typeof errcode !== 'number') return undefined;
+  const primary = STORAGE_FAILURES[errcode & 0xff];
+  return primary && (EXTENDED[errcode] ?? primary);
+}
+
+export function isStorageFailure(error: unknown): boolean {
+  return nameStorageFailure(error) !== undefined;
+}
+
+export function isOutOfSpace(error: unknown): boolean {
+  return OUT_OF_SPACE.has(nameStorageFailure(error) ?? '');
+}
+
+export function isDamage(code: string): boolean {
+  return DAMAGED.has(code) || code.startsWith('SQLITE_CORRUPT');
+}
+
+/** What is wrong and what to do, in one sentence, without a path. */
+export function explainFailure(code: string): string {
+  if (OUT_OF_SPACE.has(code)) return `the disk is full (${code}); free space on it`;
+  if (isDamage(code)) return `the database is damaged (${code}); run \`millrace store check\``;
+  if (code === 'SQLITE_READONLY' || code === 'SQLITE_CANTOPEN') {
+    return `the database cannot be opened for writing (${code}); check the owner and mode of the data folder and whether its file system is mounted read-only`;
+  }
+  if (code === 'SQLITE_BUSY' || code === 'SQLITE_LOCKED') {
+    return `another program has locked the database (${code}); end it`;
+  }
+  return `the database cannot be used (${code}); check the disk and the system log`;
+}
+
+export function describeUnavailable(cause: unknown): StoreUnavailableError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  const code = nameStorageFailure(cause);
+  const text = `The store cannot be used now: ${reason}`;
+  return new StoreUnavailableError(text, { cause, ...(code !== undefined && { code }) });
+}

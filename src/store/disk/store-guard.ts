@@ -1,0 +1,255 @@
+// Watches over the store's file: reports failures, tests writes, and keeps a reserve for a full disk.
+import { statSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { openSqlite, type SqliteDriver } from '../sqlite.ts';
+import { type Store, StoreUnavailableError } from '../store.ts';
+import { DiskReserve, readFreeBytes } from './disk-reserve.ts';
+import { Erasure } from './erasure.ts';
+import { checkIntegrity } from './integrity.ts';
+import { SpaceGate } from './space-gate.ts';
+import { explainFailure, isOutOfSpace } from './sqlite-errors.ts';
+import { type StoreFailure, StoreHealth } from './store-health.ts';
+
+/** How often the guard looks whether a full disk has space again, ms. */
+const TICK_MS = 5_000;
+
+/** Result of a write test that is good for all who ask within this time, ms: each costs an fsync. */
+const TEST_EVERY_MS = 1_000;
+
+/** With less free space than this at the start, the disk counts as full. */
+const MIN_FREE_BYTES = 1_048_576;
+
+const MB = 1_048_576;
+
+const DAMAGE = 'the database is damaged; run `millrace store check`, then restore a backup';
+const PROBLEMS_LOGGED = 5;
+
+export interface StoreGuardOptions {
+  /** The database file; the reserve is a file beside it. */
+  path: string;
+  clock: Clock;
+  log: Log;
+  /** Disk space kept for ending jobs while the disk is full, bytes. 0: none. */
+  reserveBytes: number;
+  /** How long after a deletion its bytes are erased from the files of an idle platform, ms. */
+  eraseAfterMs: number;
+  /** How long a file that is there at the start is checked for damage, ms. 0: not at all. */
+  checkMs: number;
+}
+
+interface WriteTest {
+  at: number;
+  fault: Promise<string | undefined>;
+}
+
+export class StoreGuard {
+  readonly store: Store;
+  readonly #options: StoreGuardOptions;
+  readonly #driver: SqliteDriver;
+  readonly #health: StoreHealth;
+  readonly #reserve: DiskReserve | undefined;
+  readonly #gate: SpaceGate | undefined;
+  readonly #closing = new AbortController();
+  readonly #erasure: Erasure;
+  readonly #running: Promise<unknown>;
+  #damage: string | undefined;
+  /** Why the reserve is not held though the disk is not known to be full. */
+  #reserveFault: string | undefined;
+  #test: WriteTest | undefined;
+
+  private constructor(options: StoreGuardOptions, parts: Opened) {
+    this.#options = options;
+    this.store = parts.store;
+    this.#driver = parts.driver;
+    this.#health = parts.health;
+    this.#reserve = parts.reserve;
+    this.#gate = parts.gate;
+    this.#erasure = new Erasure({
+      ...options,
+      driver: parts.driver,
+      afterMs: options.eraseAfterMs,
+    });
+    this.#running = Promise.all([this.#run(), parts.isNew || this.#check()]);
+  }
+
+  /** Opens the store, also on a full disk if there is a reserve. @throws as `openSqliteStore` */
+  static async open(options: StoreGuardOptions): Promise<StoreGuard> {
+    const { path, reserveBytes } = options;
+    const health = new StoreHealth(options);
+    const isNew = (statSync(path, { throwIfNoEntry: false })?.size ?? 0) === 0;
+    const reserve = new DiskReserve({ path: `${path}.reserve`, bytes: reserveBytes });
+    if (reserveBytes === 0) {
+      reserve.release();
+      const onFailure = health.noteFailure;
+      const opened = openSqlite({ path, onFailure });
+      return new StoreGuard(options, {
+        ...opened,
+        health,
+        isNew,
+        reserve: undefined,
+        gate: undefined,
+      });
+    }
+    const gate = new SpaceGate(reserve);
+    const isFull = (await readFreeBytes(dirname(path))) < MIN_FREE_BYTES;
+    if (isFull) gate.close();
+    const opened = openInSpace({ path, onFailure: health.noteFailure, gate });
+    if (gate.isFull) opened.driver.saveSpace();
+    return new StoreGuard(options, { ...opened, health, isNew, reserve, gate });
+  }
+
+  /** Storage failures by SQLite code, since the start. */
+  get failures(): ReadonlyMap<string, number> {
+    return this.#health.counts;
+  }
+
+  /** Bytes of the database file and of its write-ahead log. */
+  measure(): { database: number; wal: number } {
+    return this.#driver.measure();
+  }
+
+  /** What needs attention although the store works. */
+  get warnings(): string[] {
+    return [this.#damage, this.#reserveFault].filter((text) => text !== undefined);
+  }
+
+  /** Why new data cannot be stored; undefined if it can. Tests a real write, once a second at most. */
+  findFault(): Promise<string | undefined> {
+    const now = this.#options.clock.now();
+    const known = this.#test;
+    if (known && now >= known.at && now - known.at < TEST_EVERY_MS) return known.fault;
+    const fault = this.#testWrite();
+    this.#test = { at: now, fault };
+    return fault;
+  }
+
+  /** Closes the store. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await this.#running;
+    this.#health.flush();
+    await this.store.close();
+  }
+
+  async #testWrite(): Promise<string | undefined> {
+    try {
+      await this.#driver.testWrite();
+    } catch (error) {
+      if (!(error instanceof StoreUnavailableError)) throw error;
+      if (!isOutOfSpace(error.cause) || !this.#fill()) return explainFailure(error.code ?? '');
+    }
+    return this.#gate?.isFull ? this.#explainFullDisk() : undefined;
+  }
+
+  /** False without a reserve, or where it cannot be released. */
+  #fill(): boolean {
+    if (!this.#gate) return false;
+    if (this.#gate.isFull) return true;
+    try {
+      this.#gate.close();
+      this.#driver.saveSpace();
+      return true;
+    } catch (error) {
+      this.#options.log.error({ err: error }, 'disk reserve not released');
+      return false;
+    }
+  }
+
+  #explainFullDisk(): string {
+    const needed = Math.ceil((this.#reserve?.neededBytes ?? 0) / MB);
+    return (
+      `${explainFailure('SQLITE_FULL')}: new jobs are refused until ${needed} MB are free; ` +
+      'reading, cancelling and purging work'
+    );
+  }
+
+  async #run(): Promise<void> {
+    const { clock, eraseAfterMs, log } = this.#options;
+    const { signal } = this.#closing;
+    while (!signal.aborted) {
+      try {
+        this.#health.flush();
+        await this.#keepReserve();
+        if (!this.#gate?.isFull) await this.#erasure.tick(signal);
+      } catch (error) {
+        log.error({ err: error }, 'store maintenance failed, retrying');
+      }
+      await sleep(clock, Math.min(TICK_MS, Math.ceil(eraseAfterMs / 2)), signal);
+    }
+  }
+
+  /** Reading a file that is damaged fails only where the damage is, which may be much later. */
+  async #check(): Promise<void> {
+    const { checkMs, clock, log, path } = this.#options;
+    if (checkMs === 0) return;
+    const timeUp = new AbortController();
+    const cancel = clock.after(checkMs, () => timeUp.abort());
+    const signal = AbortSignal.any([timeUp.signal, this.#closing.signal]);
+    try {
+      const { isComplete, problems } = await checkIntegrity({ path, depth: 'quick', signal });
+      if (problems.length > 0) {
+        this.#damage = DAMAGE;
+        log.error({ problems: problems.slice(0, PROBLEMS_LOGGED), count: problems.length }, DAMAGE);
+      } else if (timeUp.signal.aborted && !isComplete) {
+        log.info(
+          { checkMs },
+          'database check stopped at its time limit; run `millrace store check` for a full check',
+        );
+      }
+    } catch (error) {
+      log.warn({ err: error }, 'database check failed; run `millrace store check`');
+    } finally {
+      cancel();
+    }
+  }
+
+  /** The disk counts as full until the reserve is held again. */
+  async #keepReserve(): Promise<void> {
+    const { log } = this.#options;
+    const reserve = this.#reserve;
+    const gate = this.#gate;
+    if (!reserve || !gate) return;
+    const wasFull = gate.isFull;
+    const isHeld = await reserve.make();
+    if (isHeld && wasFull) {
+      gate.open();
+      this.#driver.useSpace();
+      this.#test = undefined;
+      log.info('disk has space again, accepting new jobs');
+    }
+    const hasFault = !isHeld && !gate.isFull;
+    const text = `disk reserve missing: it needs ${Math.ceil(reserve.neededBytes / MB)} MB of free disk; free space or choose a smaller --disk-reserve`;
+    if (hasFault && this.#reserveFault === undefined) log.warn(text);
+    this.#reserveFault = hasFault ? text : undefined;
+  }
+}
+
+interface Opened {
+  /** There is nothing in it that could be damaged. */
+  isNew: boolean;
+  store: Store;
+  driver: SqliteDriver;
+  health: StoreHealth;
+  reserve: DiskReserve | undefined;
+  gate: SpaceGate | undefined;
+}
+
+interface OpenOptions {
+  path: string;
+  onFailure: (failure: StoreFailure) => void;
+  gate: SpaceGate;
+}
+
+/** Opening may itself need space, for the shared memory file. */
+function openInSpace(options: OpenOptions): { store: Store; driver: SqliteDriver } {
+  const { gate } = options;
+  try {
+    return openSqlite(options);
+  } catch (error) {
+    if (gate.isFull || !isOutOfSpace(error)) throw error;
+    gate.close();
+    return openSqlite(options);
+  }
+}

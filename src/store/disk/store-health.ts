@@ -1,0 +1,65 @@
+// Keeps what the store reports about itself: counts failures by code and logs each code once a minute.
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { explainFailure } from './sqlite-errors.ts';
+
+/** A failing disk fails every write: one line a code in this time, ms, with a count of the others. */
+const LOG_EVERY_MS = 60_000;
+
+export type StoreOperation = 'open' | 'write' | 'read' | 'checkpoint' | 'reclaim' | 'probe';
+
+export interface StoreFailure {
+  operation: StoreOperation;
+  /** Name of the SQLite code: `SQLITE_FULL`. */
+  code: string;
+  error: unknown;
+}
+
+interface Window {
+  until: number;
+  suppressed: number;
+}
+
+export interface StoreHealthOptions {
+  clock: Pick<Clock, 'now'>;
+  log: Log;
+}
+
+export class StoreHealth {
+  readonly #options: StoreHealthOptions;
+  readonly #windows = new Map<string, Window>();
+  readonly #counts = new Map<string, number>();
+
+  constructor(options: StoreHealthOptions) {
+    this.#options = options;
+  }
+
+  /** Failures by SQLite code, since the start. */
+  get counts(): ReadonlyMap<string, number> {
+    return this.#counts;
+  }
+
+  noteFailure = ({ code, error, operation }: StoreFailure): void => {
+    this.#counts.set(code, (this.#counts.get(code) ?? 0) + 1);
+    const now = this.#options.clock.now();
+    const window = this.#windows.get(code);
+    if (window && now < window.until) {
+      window.suppressed++;
+      return;
+    }
+    const suppressed = window?.suppressed ?? 0;
+    this.#windows.set(code, { until: now + LOG_EVERY_MS, suppressed: 0 });
+    const about = { code, operation, ...(suppressed > 0 && { suppressed }) };
+    this.#options.log.error({ ...about, err: error }, `store failed: ${explainFailure(code)}`);
+  };
+
+  /** Logs the count of failures that got no line, once their minute is over. */
+  flush(): void {
+    const now = this.#options.clock.now();
+    for (const [code, { suppressed, until }] of this.#windows) {
+      if (now < until) continue;
+      this.#windows.delete(code);
+      if (suppressed > 0) this.#options.log.error({ code, suppressed }, 'store failed repeatedly');
+    }
+  }
+}

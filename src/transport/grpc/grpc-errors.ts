@@ -1,0 +1,86 @@
+// What the end of a stream, or the platform's refusal of one question, means for the worker.
+import { type Metadata, type StatusObject, status } from '@grpc/grpc-js';
+import { LINK_ERROR_CODES, LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
+import { METADATA } from '../../wire/link/worker-stream.ts';
+
+/** An endpoint, or the whole service, may be missing for as long as a platform is being set up. */
+const NOT_FOUND_RETRY_MS = 10_000;
+/** Whatever is asked for: a timer of more than 24 days would fire at once. */
+const MAX_RETRY_AFTER_MS = 3_600_000;
+
+const HUNG_UP =
+  'it was closed while it was opened; does the port want TLS, or another client certificate?';
+/** What the library says of a peer that hangs up, or that speaks another protocol. */
+const HINTS = new Map([
+  ['Failed to connect', HUNG_UP],
+  ['read ECONNRESET', HUNG_UP],
+  ['Protocol error', 'what answers there does not speak HTTP/2; is it the gRPC port?'],
+]);
+
+/**
+ * UNAUTHENTICATED and PERMISSION_DENIED: `unauthorized`. INVALID_ARGUMENT, FAILED_PRECONDITION and
+ * OUT_OF_RANGE: `invalid`. All others pass; where endpoint or service is not there (yet), slowly.
+ */
+export function toStatusError({ code, details, metadata }: StatusObject): LinkError {
+  const name = status[code] ?? String(code);
+  const retryAfterMs =
+    readRetryAfterMs(metadata) ?? (isMissing(code) ? NOT_FOUND_RETRY_MS : undefined);
+  const why = describeDetails(details);
+  return new LinkError(judge(code), `stream ended: ${name} ${why}`, { retryAfterMs });
+}
+
+/**
+ * Where there is no connection, the library's words hold the time and lines of OpenSSL: the same
+ * failure would read otherwise each time, and be news each time.
+ */
+function describeDetails(details: string): string {
+  const [, said] =
+    /^No connection established\. Last error: (.*)\. Resolution note:/s.exec(details) ?? [];
+  if (said === undefined) return details;
+  const reason = said.replace(/\s*\(\d{4}-[\dT:.-]+Z\)$/, '').replace(/^Error: /, '');
+  const [, tls] = /^[0-9A-F]+:error:[0-9A-F]+:[^:]*:[^:]*:([^:]+):/.exec(reason) ?? [];
+  return `no connection: ${tls === undefined ? (HINTS.get(reason) ?? reason) : `TLS: ${tls}`}`;
+}
+
+function judge(code: status): LinkErrorCode {
+  switch (code) {
+    case status.UNAUTHENTICATED:
+    case status.PERMISSION_DENIED:
+      return 'unauthorized';
+    case status.INVALID_ARGUMENT:
+    case status.FAILED_PRECONDITION:
+    case status.OUT_OF_RANGE:
+      return 'invalid';
+    default:
+      return 'unavailable';
+  }
+}
+
+function isMissing(code: status): boolean {
+  return code === status.NOT_FOUND || code === status.UNIMPLEMENTED;
+}
+
+function readRetryAfterMs(metadata: Metadata): number | undefined {
+  const [text] = metadata.get(METADATA.retryAfterMs);
+  return typeof text === 'string' && /^\d{1,9}$/.test(text) ? limit(Number(text)) : undefined;
+}
+
+function limit(retryAfterMs: number): number {
+  return Math.min(Math.max(0, retryAfterMs), MAX_RETRY_AFTER_MS);
+}
+
+/** Of a `Refusal`; a code that is not known here may pass. */
+export function toRefusalError(verb: string, refusal: unknown): LinkError {
+  const members = new Map<string, unknown>(Object.entries(Object(refusal)));
+  const code = LINK_ERROR_CODES.find((word) => word === members.get('code'));
+  const detail = members.get('detail');
+  const retryAfterMs = members.get('retryAfterMs');
+  return new LinkError(
+    code ?? 'unavailable',
+    `${verb}: ${typeof detail === 'string' ? detail : ''}`,
+    {
+      retryAfterMs:
+        typeof retryAfterMs === 'number' && retryAfterMs >= 0 ? limit(retryAfterMs) : undefined,
+    },
+  );
+}

@@ -1,0 +1,264 @@
+// WorkerLink over one gRPC stream: a take is credit that leases answer, a renew an open question that a
+// cancellation answers. It carries and maps; when to ask again is the worker's business. The stream
+// itself is in grpc-stream.ts, how its end is understood in grpc-errors.ts.
+import { createSecureContext } from 'node:tls';
+import { type ChannelOptions, Client, credentials, Metadata } from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
+import type { Log } from '../../base/log.ts';
+import {
+  type Lease,
+  LinkError,
+  type RenewReply,
+  type RenewRequest,
+  type ReportReply,
+  type ReportRequest,
+  type TakeRequest,
+  type WorkerBye,
+  type WorkerHello,
+  type WorkerLink,
+  type WorkerWelcome,
+} from '../../wire/link/worker-link.ts';
+import {
+  KEEPALIVE,
+  MAX_MESSAGE_BYTES,
+  METADATA,
+  METHOD_NAME,
+  PROTO_OPTIONS,
+  PROTO_PATH,
+  SERVICE_NAME,
+} from '../../wire/link/worker-stream.ts';
+import {
+  AnswerError,
+  readLeaseHeaders,
+  readRenewReply,
+  readReportReplies,
+  readWelcome,
+} from '../link-answers.ts';
+import { GrpcStream, type Question, type StreamAnswer } from './grpc-stream.ts';
+
+/** A payload may take as long as over a link so slow, bytes per ms; 20 MB then take 210 s. */
+const SLOW_LINK_BYTES_PER_MS = 100;
+
+const CHANNEL_OPTIONS: ChannelOptions = {
+  ...KEEPALIVE,
+  'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
+  'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
+  // Between these a broken connection is opened again, with growing and random waits.
+  'grpc.initial_reconnect_backoff_ms': 100,
+  'grpc.max_reconnect_backoff_ms': 5_000,
+  // So much of inputs may be under way before a cancellation that is pushed behind them.
+  'grpc-node.flow_control_window': 262_144,
+  // What is not answered is repeated by the worker, which knows what it may repeat.
+  'grpc.enable_retries': 0,
+  // As the other carriers: no proxies, and no service configuration, from the environment.
+  'grpc.enable_http_proxy': 0,
+  'grpc.service_config_disable_resolution': 1,
+  'grpc.use_local_subchannel_pool': 1,
+};
+
+export interface GrpcLinkTls {
+  /** PEM of the authorities to trust instead of the system's. */
+  ca?: string;
+  /** PEM of the client's certificate and key, where the platform asks for them. */
+  cert?: string;
+  key?: string;
+}
+
+export interface GrpcLinkOptions {
+  /** Of the platform's gRPC port: grpc or http, or with TLS grpcs or https; without a path. */
+  url: string;
+  endpointId: string;
+  /** Sent as a bearer token. */
+  key: string;
+  log: Log;
+  tls?: GrpcLinkTls;
+  /**
+   * ms that an answer may take beyond the wait that was asked for and the time that the payload needs
+   * over a slow link, and that may pass between two pieces of it. Default 15,000.
+   */
+  answerMarginMs?: number;
+}
+
+export interface GrpcLink extends WorkerLink {
+  /** Cuts what is open; calls fail from now on. */
+  close(): Promise<void>;
+}
+
+/** @throws TypeError if the URL or a certificate cannot be used. */
+export function createGrpcLink(options: GrpcLinkOptions): GrpcLink {
+  return new StreamLink(options);
+}
+
+interface Verb extends Pick<Question, 'kind' | 'content' | 'bodies' | 'signal'> {
+  /** Asked for by the request itself, ms. Default 0. */
+  waitMs?: number;
+  answer: string;
+}
+
+class StreamLink implements GrpcLink {
+  readonly #options: GrpcLinkOptions;
+  readonly #method = loadMethod();
+  readonly #openClient: () => Client;
+  #client: Client | undefined;
+  #stream: GrpcStream | undefined;
+  #isClosed = false;
+
+  constructor(options: GrpcLinkOptions) {
+    this.#options = options;
+    const { isSecure, target } = readUrl(options.url);
+    const channel = isSecure ? secureChannel(options.tls) : credentials.createInsecure();
+    this.#openClient = () => new Client(target, channel, CHANNEL_OPTIONS);
+  }
+
+  async hello(content: WorkerHello): Promise<WorkerWelcome> {
+    const answer = await this.#ask({ kind: 'hello', content, answer: 'welcome' });
+    return this.#read(() => readWelcome(answer.content));
+  }
+
+  async take(content: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
+    const { waitMs } = content;
+    const verb = { kind: 'credit', content, answer: 'leases', waitMs, signal } as const;
+    const { bodies, content: leases } = await this.#ask(verb);
+    return this.#read(() =>
+      readLeaseHeaders(leases).map((header, index) => ({
+        ...header,
+        input: bodies[index] ?? new Uint8Array(0),
+      })),
+    );
+  }
+
+  async renew(content: RenewRequest, signal: AbortSignal): Promise<RenewReply> {
+    const { waitMs } = content;
+    const verb = { kind: 'renew', content, answer: 'renewed', waitMs, signal } as const;
+    const answer = await this.#ask(verb);
+    return this.#read(() => readRenewReply(answer.content));
+  }
+
+  async report({ reports, ...identity }: ReportRequest): Promise<ReportReply[]> {
+    const headers = reports.map(({ body, ...header }) => ({ ...header, bodyBytes: body.length }));
+    const { content } = await this.#ask({
+      kind: 'reports',
+      content: { ...identity, reports: headers },
+      bodies: reports.map(({ body }) => body),
+      answer: 'reportAnswers',
+    });
+    const answers = this.#read(() => readReportReplies(readMember(content, 'answers')));
+    if (answers.length === reports.length) return answers;
+    throw this.#rejectAnswer(`${answers.length} answers to ${reports.length} reports`);
+  }
+
+  async bye(content: WorkerBye): Promise<void> {
+    await this.#ask({ kind: 'bye', content, answer: 'goodbye' });
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#stream?.end(new LinkError('unavailable', 'the link was closed'));
+    this.#dropClient();
+  }
+
+  async #ask({ answer, waitMs = 0, ...question }: Verb): Promise<StreamAnswer> {
+    const { answerMarginMs = 15_000 } = this.#options;
+    const bytes = question.bodies?.reduce((sum, body) => sum + body.length, 0) ?? 0;
+    const patienceMs = waitMs + Math.ceil(bytes / SLOW_LINK_BYTES_PER_MS) + answerMarginMs;
+    const given = await this.#openStream().ask({ ...question, waitMs, patienceMs });
+    if (given.kind === answer) return given;
+    throw this.#rejectAnswer(`'${given.kind}' is no answer to '${question.kind}'`);
+  }
+
+  /** The one that is there, or a new one. @throws LinkError */
+  #openStream(): GrpcStream {
+    if (this.#isClosed) throw new LinkError('unavailable', 'the link was closed');
+    if (this.#stream) return this.#stream;
+    const { path, requestSerialize, responseDeserialize } = this.#method;
+    const metadata = this.#describeCaller();
+    this.#client ??= this.#openClient();
+    const call = this.#client.makeBidiStreamRequest(
+      path,
+      requestSerialize,
+      responseDeserialize,
+      metadata,
+    );
+    const stream = new GrpcStream({
+      call,
+      onEnd: (how) => {
+        if (this.#stream === stream) this.#stream = undefined;
+        // It may hang in the opening of its connection, or on one that is open on this end only.
+        if (how === 'silent') this.#dropClient();
+      },
+    });
+    this.#stream = stream;
+    return stream;
+  }
+
+  #dropClient(): void {
+    this.#client?.close();
+    this.#client = undefined;
+  }
+
+  #describeCaller(): Metadata {
+    const { endpointId, key } = this.#options;
+    // The error that metadata has for these would quote the key.
+    if (!/^[\x21-\x7e]+$/.test(key)) {
+      throw new LinkError('unauthorized', 'the key has characters that no key has');
+    }
+    const metadata = new Metadata();
+    metadata.set(METADATA.key, `Bearer ${key}`);
+    metadata.set(METADATA.endpoint, encodeURIComponent(endpointId));
+    return metadata;
+  }
+
+  #read<T>(read: () => T): T {
+    try {
+      return read();
+    } catch (error) {
+      throw error instanceof AnswerError ? this.#rejectAnswer(error.message) : error;
+    }
+  }
+
+  /** Of something between here and the platform, or of a newer one: it may be well the next time. */
+  #rejectAnswer(why: string): LinkError {
+    this.#options.log.warn({ why }, 'an answer of the platform cannot be read');
+    return new LinkError('unavailable', `the platform's answer cannot be read: ${why}`);
+  }
+}
+
+function loadMethod() {
+  const service = loadSync(PROTO_PATH, PROTO_OPTIONS)[SERVICE_NAME];
+  const method = service && !('format' in service) ? service[METHOD_NAME] : undefined;
+  if (!method) throw new Error(`${PROTO_PATH} has no ${SERVICE_NAME}.${METHOD_NAME}`);
+  return method;
+}
+
+const SCHEMES = new Map([
+  ['grpc:', { isSecure: false, port: '80' }],
+  ['http:', { isSecure: false, port: '80' }],
+  ['grpcs:', { isSecure: true, port: '443' }],
+  ['https:', { isSecure: true, port: '443' }],
+]);
+
+/** @throws TypeError */
+function readUrl(text: string): { isSecure: boolean; target: string } {
+  const url = new URL(text);
+  const scheme = SCHEMES.get(url.protocol);
+  if (!scheme) throw new TypeError(`the platform's URL must be grpc or grpcs: ${text}`);
+  if (!url.hostname) throw new TypeError(`the platform's URL has no host: ${text}`);
+  if (url.pathname.replace(/^\/$/, '') !== '') {
+    throw new TypeError(`a gRPC port has no paths: ${text}`);
+  }
+  return { isSecure: scheme.isSecure, target: `dns:${url.hostname}:${url.port || scheme.port}` };
+}
+
+/** @throws TypeError */
+function secureChannel(tls: GrpcLinkTls = {}) {
+  try {
+    return credentials.createFromSecureContext(createSecureContext(tls));
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new TypeError(`the certificates cannot be used: ${reason}`, { cause });
+  }
+}
+
+function readMember(content: unknown, name: string): unknown {
+  return new Map<string, unknown>(Object.entries(Object(content))).get(name);
+}

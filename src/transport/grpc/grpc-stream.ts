@@ -1,0 +1,182 @@
+// One stream to the platform as questions and answers: each question has a number, its answer comes
+// when it comes. When the stream ends, every open question ends with it; nobody asks on it again.
+import type { ClientDuplexStream } from '@grpc/grpc-js';
+import { PacedWriter } from '../../base/paced-writer.ts';
+import { LinkError } from '../../wire/link/worker-link.ts';
+import {
+  cutPayload,
+  type Envelope,
+  openEnvelope,
+  PayloadAssembly,
+  PayloadError,
+  readBodySizes,
+} from '../../wire/link/worker-stream.ts';
+import { toRefusalError, toStatusError } from './grpc-errors.ts';
+
+export interface Question {
+  /** As in `ToPlatform`. */
+  kind: 'hello' | 'credit' | 'renew' | 'reports' | 'bye';
+  content: object;
+  /** Sent as the payload of the content, in pieces. */
+  bodies?: readonly Uint8Array[];
+  /** How long the platform may keep it open, ms. */
+  waitMs: number;
+  /** The stream counts as dead when so long nothing of the answer has come, ms. */
+  patienceMs: number;
+  /**
+   * Gives it up. If that is after its wait, and nothing at all has come on the stream meanwhile, the
+   * stream counts as dead, too: a renewal must get through before its lease runs out.
+   */
+  signal?: AbortSignal | undefined;
+}
+
+export interface StreamAnswer {
+  kind: string | undefined;
+  content: unknown;
+  /** Of its payload. */
+  bodies: Uint8Array[];
+}
+
+interface OpenQuestion {
+  kind: Question['kind'];
+  answer(answer: StreamAnswer): void;
+  fail(error: LinkError): void;
+  /** Something of the answer has come. */
+  refresh(): void;
+  /** Begun, and its payload not yet whole. */
+  partial?: { envelope: Envelope; assembly: PayloadAssembly };
+}
+
+export interface GrpcStreamOptions {
+  call: ClientDuplexStream<object, object>;
+  /** Called once. `silent`: an answer did not come; the connection is not to be trusted. */
+  onEnd: (how: 'ended' | 'silent') => void;
+}
+
+export class GrpcStream {
+  readonly #call: ClientDuplexStream<object, object>;
+  readonly #onEnd: GrpcStreamOptions['onEnd'];
+  readonly #closed = new AbortController();
+  readonly #writer: PacedWriter<object>;
+  readonly #open = new Map<number, OpenQuestion>();
+  #lastNumber = 0;
+  #lastHeardAt = 0;
+
+  constructor({ call, onEnd }: GrpcStreamOptions) {
+    this.#call = call;
+    this.#onEnd = onEnd;
+    this.#writer = new PacedWriter(call, this.#closed.signal);
+    call.on('data', (message: object) => this.#receive(message));
+    call.on('status', (status) => this.end(toStatusError(status)));
+    // The status says it all.
+    call.on('error', () => {});
+  }
+
+  /** @throws LinkError */
+  ask(question: Question): Promise<StreamAnswer> {
+    const { kind, patienceMs, signal, waitMs } = question;
+    if (signal?.aborted) return Promise.reject(giveUp(kind));
+    const number = ++this.#lastNumber;
+    const askedAt = performance.now();
+    const settled = new AbortController();
+    return new Promise<StreamAnswer>((resolve, reject) => {
+      const abort = () => {
+        fail(giveUp(kind));
+        const isOverdue = performance.now() - askedAt > waitMs && this.#lastHeardAt < askedAt;
+        if (isOverdue) this.#fallSilent(kind);
+        else void this.#writer.writeNow({ call: number, abort: {} });
+      };
+      const timer = setTimeout(() => this.#fallSilent(kind), patienceMs);
+      const settle = () => {
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', abort);
+        this.#open.delete(number);
+        settled.abort();
+      };
+      const fail = (error: LinkError) => {
+        settle();
+        reject(error);
+      };
+      const answer = (value: StreamAnswer) => {
+        settle();
+        resolve(value);
+      };
+      signal?.addEventListener('abort', abort, { once: true });
+      this.#open.set(number, { kind, answer, fail, refresh: () => timer.refresh() });
+      this.#send(number, question, settled.signal);
+    });
+  }
+
+  /** Every open question fails with the error. */
+  end(error: LinkError, how: 'ended' | 'silent' = 'ended'): void {
+    if (this.#closed.signal.aborted) return;
+    this.#closed.abort();
+    for (const { fail } of [...this.#open.values()]) fail(error);
+    this.#call.cancel();
+    this.#onEnd(how);
+  }
+
+  #send(call: number, { kind, content, bodies }: Question, settled: AbortSignal): void {
+    if (bodies) void this.#writer.writeSeries(listMessages(call, kind, content, bodies), settled);
+    else void this.#writer.writeNow({ call, [kind]: content });
+  }
+
+  #fallSilent(kind: string): void {
+    this.end(new LinkError('unavailable', `${kind}: no answer in its time`), 'silent');
+  }
+
+  #receive(message: object): void {
+    this.#lastHeardAt = performance.now();
+    const envelope = openEnvelope(message);
+    const open = this.#open.get(envelope.call);
+    // Given up meanwhile.
+    if (!open) return;
+    open.refresh();
+    try {
+      this.#take(open, envelope);
+    } catch (error) {
+      if (!(error instanceof PayloadError)) throw error;
+      this.end(new LinkError('unavailable', `${open.kind}: ${error.message}`));
+    }
+  }
+
+  /** @throws PayloadError */
+  #take(open: OpenQuestion, envelope: Envelope): void {
+    const { kind, content, payload } = envelope;
+    if (kind === 'refusal') {
+      open.fail(toRefusalError(open.kind, content));
+      return;
+    }
+    if (kind !== 'piece') {
+      open.partial = { envelope, assembly: new PayloadAssembly(readSizes(envelope)) };
+    }
+    if (!open.partial) throw new PayloadError('a piece came before its answer');
+    const { assembly, envelope: first } = open.partial;
+    assembly.add(payload);
+    if (!assembly.isWhole) return;
+    open.answer({ kind: first.kind, content: first.content, bodies: assembly.bodies() });
+  }
+}
+
+function readSizes({ kind, content }: Envelope): number[] {
+  const hasLeases = typeof content === 'object' && content !== null && 'leases' in content;
+  if (kind !== 'leases' || !hasLeases || !Array.isArray(content.leases)) return [];
+  return readBodySizes(content.leases);
+}
+
+function* listMessages(
+  call: number,
+  kind: string,
+  content: object,
+  bodies: readonly Uint8Array[],
+): Generator<object, void, void> {
+  let isFirst = true;
+  for (const payload of cutPayload(bodies)) {
+    yield isFirst ? { call, [kind]: { ...content, payload } } : { call, piece: { payload } };
+    isFirst = false;
+  }
+}
+
+function giveUp(kind: string): LinkError {
+  return new LinkError('unavailable', `${kind}: given up by the caller`);
+}

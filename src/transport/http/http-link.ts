@@ -1,0 +1,240 @@
+// WorkerLink over HTTP: one request a call, long polls included. It carries and maps; when to call
+// again is the worker's business. Paths and frames are in wire/, how errors are told in http-errors.ts.
+import { Pool } from 'undici';
+import type { Log } from '../../base/log.ts';
+import {
+  decodeFrames,
+  encodeFrames,
+  FRAMES_MEDIA_TYPE,
+  FrameError,
+} from '../../wire/link/frames.ts';
+import {
+  type Lease,
+  LinkError,
+  type RenewReply,
+  type RenewRequest,
+  type ReportReply,
+  type ReportRequest,
+  type TakeRequest,
+  type WorkerBye,
+  type WorkerHello,
+  type WorkerLink,
+  type WorkerWelcome,
+} from '../../wire/link/worker-link.ts';
+import { routes, WORKER_HEADERS, type WorkerVerb } from '../../wire/routes.ts';
+import {
+  AnswerError,
+  readLeaseHeader,
+  readRenewReply,
+  readReportReplies,
+  readWelcome,
+} from '../link-answers.ts';
+import { describeFailure, toAnswerError } from './http-errors.ts';
+
+const JSON_MEDIA_TYPE = 'application/json';
+
+/** A body may take as long to arrive as over a link so slow, bytes per ms; 20 MB then take 210 s. */
+const SLOW_LINK_BYTES_PER_MS = 100;
+
+export interface HttpLinkTls {
+  /** PEM of the authorities to trust instead of the system's. */
+  ca?: string;
+  /** PEM of the client's certificate and key, where the platform asks for them. */
+  cert?: string;
+  key?: string;
+  /** Name that the platform's certificate is for, where the URL has another. */
+  servername?: string;
+}
+
+export interface HttpLinkOptions {
+  /** Of the platform, http or https; a path is a prefix of all routes. */
+  url: string;
+  endpointId: string;
+  /** Sent as a bearer token. */
+  key: string;
+  log: Log;
+  tls?: HttpLinkTls;
+  /** ms to open a connection. Default 10,000. */
+  connectMs?: number;
+  /**
+   * ms that an answer may take beyond the wait that was asked for and the time that the request's body
+   * needs over a slow link, and that may pass between two pieces of the answer's body. Default 15,000.
+   * More than the worker's own patience with a renewal (5 s), which decides there.
+   */
+  answerMarginMs?: number;
+}
+
+export interface HttpLink extends WorkerLink {
+  /** Cuts what is open; calls fail from now on. */
+  close(): Promise<void>;
+}
+
+interface Call {
+  verb: WorkerVerb;
+  pool: Pool;
+  body: string | Uint8Array;
+  /** Default: JSON. */
+  mediaType?: string;
+  headers?: Record<string, string>;
+  /** Asked for by the request itself, ms. Default 0. */
+  waitMs?: number;
+  signal?: AbortSignal;
+}
+
+interface Answer {
+  status: number;
+  mediaType: string;
+  body: Uint8Array;
+}
+
+/** @throws TypeError if the URL is none, or neither http nor https. */
+export function createHttpLink(options: HttpLinkOptions): HttpLink {
+  return new PooledHttpLink(options);
+}
+
+class PooledHttpLink implements HttpLink {
+  readonly #options: HttpLinkOptions;
+  readonly #prefix: string;
+  readonly #answerMarginMs: number;
+  /** A pool for each verb that waits or carries much: none queues behind another. */
+  readonly #takes: Pool;
+  readonly #renewals: Pool;
+  readonly #reports: Pool;
+  readonly #visits: Pool;
+
+  constructor(options: HttpLinkOptions) {
+    const url = new URL(options.url);
+    if (url.protocol !== 'http:' && url.protocol !== 'https:') {
+      throw new TypeError(`the platform's URL must be http or https: ${options.url}`);
+    }
+    const { answerMarginMs = 15_000, connectMs = 10_000, tls } = options;
+    this.#options = options;
+    this.#answerMarginMs = answerMarginMs;
+    this.#prefix = url.pathname.replace(/\/+$/, '');
+    // Two connections: one that was just given up may still be closing, and a renewal that names
+    // new leases passes beside the one that waits.
+    const openPool = () =>
+      new Pool(url.origin, {
+        connections: 2,
+        bodyTimeout: answerMarginMs,
+        connect: { ...tls, timeout: connectMs },
+      });
+    this.#takes = openPool();
+    this.#renewals = openPool();
+    this.#reports = openPool();
+    this.#visits = openPool();
+  }
+
+  async hello(hello: WorkerHello): Promise<WorkerWelcome> {
+    const body = JSON.stringify(hello);
+    return this.#parse(await this.#call({ verb: 'hello', pool: this.#visits, body }), readWelcome);
+  }
+
+  async take(request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
+    const { waitMs } = request;
+    const body = JSON.stringify(request);
+    const answer = await this.#call({ verb: 'take', pool: this.#takes, body, waitMs, signal });
+    return answer.status === 204 ? [] : this.#parseLeases(answer);
+  }
+
+  async renew(request: RenewRequest, signal: AbortSignal): Promise<RenewReply> {
+    const { waitMs } = request;
+    const body = JSON.stringify(request);
+    const answer = await this.#call({ verb: 'renew', pool: this.#renewals, body, waitMs, signal });
+    return this.#parse(answer, readRenewReply);
+  }
+
+  async report({ workerId, incarnation, reports }: ReportRequest): Promise<ReportReply[]> {
+    const frames = reports.map(({ body, ...header }) => ({ header, body }));
+    const answer = await this.#call({
+      verb: 'report',
+      pool: this.#reports,
+      body: Buffer.concat(encodeFrames(frames)),
+      mediaType: FRAMES_MEDIA_TYPE,
+      headers: {
+        [WORKER_HEADERS.worker]: workerId,
+        [WORKER_HEADERS.incarnation]: String(incarnation),
+      },
+    });
+    const answers = this.#parse(answer, readReportReplies);
+    if (answers.length === reports.length) return answers;
+    throw this.#rejectAnswer(`${answers.length} answers to ${reports.length} reports`);
+  }
+
+  async bye(bye: WorkerBye): Promise<void> {
+    await this.#call({ verb: 'bye', pool: this.#visits, body: JSON.stringify(bye) });
+  }
+
+  async close(): Promise<void> {
+    const pools = [this.#takes, this.#renewals, this.#reports, this.#visits];
+    await Promise.all(pools.map((pool) => pool.destroy()));
+  }
+
+  async #call(call: Call): Promise<Answer> {
+    const { verb, pool, body, mediaType = JSON_MEDIA_TYPE, headers, waitMs = 0, signal } = call;
+    const { endpointId, key } = this.#options;
+    const travelMs = Math.ceil(body.length / SLOW_LINK_BYTES_PER_MS);
+    let answer: Answer;
+    let retryAfter: string | undefined;
+    try {
+      const response = await pool.request({
+        method: 'POST',
+        path: this.#prefix + routes.worker(encodeURIComponent(endpointId), verb),
+        headers: { ...headers, authorization: `Bearer ${key}`, 'content-type': mediaType },
+        body,
+        headersTimeout: waitMs + travelMs + this.#answerMarginMs,
+        ...(signal && { signal }),
+      });
+      retryAfter = readHeader(response.headers['retry-after']);
+      answer = {
+        status: response.statusCode,
+        mediaType: readHeader(response.headers['content-type'])?.split(';')[0]?.trim() ?? '',
+        body: await response.body.bytes(),
+      };
+    } catch (cause) {
+      const why = signal?.aborted ? 'given up by the caller' : describeFailure(cause);
+      throw new LinkError('unavailable', `${verb}: ${why}`, { cause });
+    }
+    if (answer.status >= 200 && answer.status < 300) return answer;
+    throw toAnswerError({ verb, status: answer.status, body: answer.body, retryAfter });
+  }
+
+  #parse<T>({ body }: Answer, read: (value: unknown) => T): T {
+    let value: unknown;
+    try {
+      value = JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString());
+    } catch {
+      throw this.#rejectAnswer('it is not JSON');
+    }
+    try {
+      return read(value);
+    } catch (error) {
+      throw error instanceof AnswerError ? this.#rejectAnswer(error.message) : error;
+    }
+  }
+
+  #parseLeases({ mediaType, body }: Answer): Lease[] {
+    if (mediaType !== FRAMES_MEDIA_TYPE) {
+      throw this.#rejectAnswer(`it has media type '${mediaType}'`);
+    }
+    try {
+      return decodeFrames(body).map(({ header, body: input }, index) => ({
+        ...readLeaseHeader(header, `leases[${index}]`),
+        input,
+      }));
+    } catch (error) {
+      const isUnreadable = error instanceof FrameError || error instanceof AnswerError;
+      throw isUnreadable ? this.#rejectAnswer(error.message) : error;
+    }
+  }
+
+  /** Cut off, or of something between here and the platform: it may be well the next time. */
+  #rejectAnswer(why: string): LinkError {
+    this.#options.log.warn({ why }, 'an answer of the platform cannot be read');
+    return new LinkError('unavailable', `the platform's answer cannot be read: ${why}`);
+  }
+}
+
+function readHeader(value: string | string[] | undefined): string | undefined {
+  return Array.isArray(value) ? value[0] : value;
+}

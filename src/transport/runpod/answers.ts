@@ -1,0 +1,81 @@
+// Answers for jobs that nobody runs: those that cannot be run, and those of processes that died. Each
+// is told once more until it is heard.
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { FailureFacts } from './bodies.ts';
+import { chooseRetryMs } from './caller.ts';
+import type { LeftJobs } from './ledger.ts';
+import type { RunPodPosts } from './posts.ts';
+
+/** A worker that leaves waits so long for those that are not heard yet, ms. */
+const LAST_WAIT_MS = 3_000;
+
+export interface RunPodAnswersOptions {
+  posts: RunPodPosts;
+  clock: Clock;
+  log: Log;
+  signal: AbortSignal;
+}
+
+export class RunPodAnswers {
+  readonly #options: RunPodAnswersOptions;
+  readonly #open = new Set<Promise<void>>();
+
+  constructor(options: RunPodAnswersOptions) {
+    this.#options = options;
+  }
+
+  /** In the background, until it is heard. */
+  fail(jobId: string, failure: FailureFacts, onHeard: () => void = () => {}): void {
+    const answer = this.#tell(jobId, failure, onHeard);
+    this.#open.add(answer);
+    void answer.finally(() => this.#open.delete(answer));
+  }
+
+  /** What a process left, all but the jobs in `kept`, once. @throws LinkError `unavailable`: somebody else is to try */
+  async failLeftNow(
+    left: LeftJobs,
+    kept: ReadonlySet<string>,
+    failure: FailureFacts,
+  ): Promise<void> {
+    const jobIds = left.jobIds.filter((jobId) => !kept.has(jobId));
+    try {
+      await tryAll(jobIds.map((jobId) => this.#options.posts.fail(jobId, failure)));
+    } catch (error) {
+      left.putBack();
+      throw error;
+    }
+    left.forget();
+  }
+
+  /** Resolves when all is heard, or there is no more time for it. */
+  async end(): Promise<void> {
+    await waitAtMost(Promise.all(this.#open), this.#options.clock, LAST_WAIT_MS);
+  }
+
+  async #tell(jobId: string, failure: FailureFacts, onHeard: () => void): Promise<void> {
+    const { clock, log, posts, signal } = this.#options;
+    for (let failures = 1; !signal.aborted; failures++) {
+      try {
+        await posts.fail(jobId, failure);
+        return onHeard();
+      } catch (error) {
+        log.debug({ job: jobId, err: error }, 'the platform did not hear of a failed job');
+        await sleep(clock, chooseRetryMs(error, failures), signal);
+      }
+    }
+  }
+}
+
+/** Leaves no timer behind. */
+export async function waitAtMost(work: Promise<unknown>, clock: Clock, ms: number): Promise<void> {
+  const done = new AbortController();
+  await Promise.race([work, sleep(clock, ms, done.signal)]);
+  done.abort();
+}
+
+/** Waits for each of them. @throws what the first of those that failed threw */
+export async function tryAll(attempts: readonly Promise<unknown>[]): Promise<void> {
+  await Promise.allSettled(attempts);
+  await Promise.all(attempts);
+}

@@ -1,0 +1,135 @@
+// Which jobs a worker process has, in a file beside it: the platform knows the machine only, so that
+// when the process dies, whoever goes on there has to say what became of its jobs.
+import {
+  appendFileSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import type { Log } from '../../base/log.ts';
+import { makeFolder } from '../../base/make-folder.ts';
+import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
+
+const SUFFIX = '.jobs';
+
+export interface LedgerOptions {
+  /** Made if it is missing; other workers of the machine may share it. */
+  folder: string;
+  log: Log;
+}
+
+/** Ids that a process left, with the file that tells them: it is out of others' way. */
+export interface LeftJobs {
+  jobIds: string[];
+  /** All of them are answered for. */
+  forget(): void;
+  /** They are not: somebody else is to try. */
+  putBack(): void;
+}
+
+/** A disk that fails costs what the file is for, and nothing else. */
+export class RunPodLedger {
+  readonly #options: LedgerOptions;
+  #path: string | undefined;
+  readonly #jobIds = new Set<string>();
+
+  constructor(options: LedgerOptions) {
+    this.#options = options;
+  }
+
+  /** Begins the file of this process. */
+  open(identity: WorkerIdentity): void {
+    const { folder } = this.#options;
+    this.#try(() => {
+      makeFolder(folder, 0o700);
+      const path = join(folder, nameFile(identity));
+      writeFileSync(path, '', { mode: 0o600 });
+      this.#path = path;
+    });
+  }
+
+  add(jobId: string): void {
+    this.#jobIds.add(jobId);
+    this.#write(`+${JSON.stringify(jobId)}\n`);
+  }
+
+  remove(jobId: string): void {
+    if (!this.#jobIds.delete(jobId)) return;
+    const path = this.#path;
+    if (this.#jobIds.size > 0) this.#write(`-${JSON.stringify(jobId)}\n`);
+    else if (path !== undefined) this.#try(() => writeFileSync(path, ''));
+  }
+
+  /** The process leaves and has answered for all its jobs. */
+  close(): void {
+    const path = this.#path;
+    this.#path = undefined;
+    if (path !== undefined && this.#jobIds.size === 0) this.#try(() => rmSync(path));
+  }
+
+  /** Takes over what processes of this worker before that incarnation have left. */
+  takeOver({ incarnation, workerId }: WorkerIdentity): LeftJobs[] {
+    const { folder } = this.#options;
+    const names = this.#try(() => readdirSync(folder)) ?? [];
+    return names.flatMap((name) => {
+      const other = readName(name);
+      const isOlder = other?.workerId === workerId && other.incarnation < incarnation;
+      return isOlder ? (this.#claim(join(folder, name)) ?? []) : [];
+    });
+  }
+
+  /** Undefined if somebody else was faster. */
+  #claim(path: string): LeftJobs | undefined {
+    const claimed = `${path}.taken`;
+    try {
+      renameSync(path, claimed);
+      return {
+        jobIds: readJobIds(readFileSync(claimed, 'utf8')),
+        forget: () => this.#try(() => rmSync(claimed)),
+        putBack: () => this.#try(() => renameSync(claimed, path)),
+      };
+    } catch {
+      return undefined;
+    }
+  }
+
+  #write(line: string): void {
+    const path = this.#path;
+    if (path !== undefined) this.#try(() => appendFileSync(path, line));
+  }
+
+  #try<T>(act: () => T): T | undefined {
+    try {
+      return act();
+    } catch (error) {
+      const isMissing = error instanceof Error && 'code' in error && error.code === 'ENOENT';
+      const level = isMissing ? 'debug' : 'warn';
+      this.#options.log[level]({ err: error }, 'the list of running jobs cannot be kept on disk');
+      return undefined;
+    }
+  }
+}
+
+function nameFile({ incarnation, workerId }: WorkerIdentity): string {
+  return `${workerId}.${incarnation}${SUFFIX}`;
+}
+
+function readName(name: string): WorkerIdentity | undefined {
+  const [, workerId, incarnation] = /^(.+)\.(\d+)\.jobs$/.exec(name) ?? [];
+  if (workerId === undefined) return undefined;
+  return { workerId, incarnation: Number(incarnation) };
+}
+
+/** The last line may have been written halfway. */
+function readJobIds(text: string): string[] {
+  const jobIds = new Set<string>();
+  for (const line of text.split('\n').slice(0, -1)) {
+    const jobId: string = JSON.parse(line.slice(1));
+    if (line.startsWith('+')) jobIds.add(jobId);
+    else jobIds.delete(jobId);
+  }
+  return [...jobIds];
+}

@@ -1,0 +1,293 @@
+// WorkerLink over RunPod's worker protocol. That platform knows machines and jobs, and neither leases
+// nor incarnations: the link makes and keeps the leases, and answers for every job that it was given.
+import { type Clock, sleep, systemClock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import {
+  type Lease,
+  LinkError,
+  PROTOCOL_VERSION,
+  type RenewReply,
+  type RenewRequest,
+  type Report,
+  type ReportReply,
+  type ReportRequest,
+  type TakeRequest,
+  type WorkerBye,
+  type WorkerHello,
+  type WorkerLink,
+  type WorkerWelcome,
+} from '../../wire/link/worker-link.ts';
+import { RunPodAnswers, tryAll } from './answers.ts';
+import { type FailureFacts, StreamedOutput } from './bodies.ts';
+import { RunPodCaller } from './caller.ts';
+import { type HeldJob, RunPodJobs } from './jobs.ts';
+import { RunPodLedger } from './ledger.ts';
+import { RunPodPings } from './pings.ts';
+import { RunPodPosts } from './posts.ts';
+import { RunPodStops } from './stops.ts';
+import { RunPodTakes, TAKE_WAIT_MS } from './takes.ts';
+import { RunPodAddresses, type RunPodAddressOptions } from './template.ts';
+
+const RENEW_EVERY_MS = 15_000;
+const LEASE_MS = 90_000;
+
+export interface RunPodLinkOptions extends RunPodAddressOptions {
+  /** Sent as it is. Without one there are no pings. */
+  key: string | undefined;
+  /** ms from one ping to the next, at least 1,000. Default 10,000. */
+  pingEveryMs?: number | undefined;
+  /** Texts that wait to be streamed go out as one. Default: each for itself. */
+  joinsText?: boolean;
+  /** Where the processes of this machine leave word of their jobs. Default: nowhere. */
+  ledgerFolder?: string | undefined;
+  /** Name of the host, and version of the package, for error reports. */
+  hostname: string;
+  version: string;
+  log: Log;
+  /** Default: the machine's. */
+  clock?: Clock;
+}
+
+export interface RunPodLink extends WorkerLink {
+  /** Tells the platform, as well as it can, that the worker failed a check and leaves. */
+  tellUnfit(check: string, reason: string): Promise<void>;
+  /** Cuts what is open; calls fail from now on. */
+  close(): Promise<void>;
+}
+
+/** @throws TypeError if a template is no http or https URL */
+export function createRunPodLink(options: RunPodLinkOptions): RunPodLink {
+  return new LeaseKeepingLink(options);
+}
+
+type NamedLease = RenewRequest['leases'][number];
+type EndedLease = RenewReply['ended'][number];
+
+class LeaseKeepingLink implements RunPodLink {
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #caller: RunPodCaller;
+  readonly #posts: RunPodPosts;
+  readonly #answers: RunPodAnswers;
+  readonly #takes: RunPodTakes;
+  readonly #pings: RunPodPings;
+  readonly #stops: RunPodStops | undefined;
+  readonly #ledger: RunPodLedger | undefined;
+  readonly #jobs: RunPodJobs;
+  readonly #hasPings: boolean;
+  readonly #closing = new AbortController();
+  readonly #renewals = new Set<() => void>();
+  #isGreeted = false;
+
+  constructor(options: RunPodLinkOptions) {
+    const { clock = systemClock, hostname, joinsText = false, key, log, podId, version } = options;
+    this.#clock = clock;
+    this.#log = log;
+    const addresses = new RunPodAddresses(options);
+    const caller = new RunPodCaller({ key, version });
+    const { signal } = this.#closing;
+    this.#caller = caller;
+    const facts = { hostname, workerId: podId, version };
+    const posts = new RunPodPosts({ addresses, caller, facts, joinsText, log });
+    this.#posts = posts;
+    const answers = new RunPodAnswers({ posts, clock, log, signal });
+    this.#answers = answers;
+    const folder = options.ledgerFolder;
+    this.#ledger = folder === undefined ? undefined : new RunPodLedger({ folder, log });
+    const jobs = new RunPodJobs({
+      ledger: this.#ledger,
+      createStreamed: () => new StreamedOutput(),
+      onAgain: () => this.#takes.wake(),
+    });
+    this.#jobs = jobs;
+    this.#takes = new RunPodTakes({ addresses, caller, jobs, answers, clock, log, signal });
+    const everyMs = Math.max(1_000, options.pingEveryMs ?? 10_000);
+    const listJobIds = () => jobs.jobIds;
+    const rhythm = { everyMs, clock, log, signal };
+    this.#pings = new RunPodPings({ addresses, caller, ...rhythm, listJobIds });
+    this.#hasPings = key !== undefined;
+    const { stop: url } = addresses;
+    const onStop = (jobIds: readonly string[]) => this.#stop(jobIds);
+    this.#stops =
+      url === undefined ? undefined : new RunPodStops({ url, caller, clock, log, signal, onStop });
+  }
+
+  async hello(hello: WorkerHello): Promise<WorkerWelcome> {
+    this.#checkOpen();
+    for (const lease of hello.outbox) this.#jobs.adopt(lease);
+    if (!this.#isGreeted) this.#begin(hello);
+    return {
+      protocol: PROTOCOL_VERSION,
+      leaseMs: LEASE_MS,
+      renewEveryMs: RENEW_EVERY_MS,
+      takeWaitMs: TAKE_WAIT_MS,
+      reportsBy: 'attempt',
+      takesBack: false,
+      replacesWorkers: true,
+    };
+  }
+
+  /**
+   * After the signal a poll that is open goes on until it is answered: the platform may just be
+   * handing over a job, and would not hear that nobody took it.
+   */
+  async take(request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
+    this.#checkOpen();
+    return this.#takes.take(request, signal);
+  }
+
+  async renew({ leases, waitMs }: RenewRequest, signal: AbortSignal): Promise<RenewReply> {
+    this.#checkOpen();
+    const look = () => leases.flatMap((lease) => this.#judge(lease) ?? []);
+    let ended = look();
+    if (ended.length === 0 && waitMs > 0) {
+      await this.#waitForNews(waitMs, signal);
+      this.#checkOpen();
+      ended = look();
+    }
+    const trouble = this.#stops?.trouble;
+    if (ended.length === 0 && trouble) {
+      throw new LinkError('unavailable', trouble.message, { cause: trouble });
+    }
+    return { ended, drain: false };
+  }
+
+  /** Those of one attempt in their order: what follows one that failed is not tried. */
+  async report({ reports }: ReportRequest): Promise<ReportReply[]> {
+    this.#checkOpen();
+    const replies = new Map<Report, ReportReply>();
+    const byAttempt = Map.groupBy(reports, ({ token }) => token);
+    const turns = [...byAttempt].map(([token, own]) => {
+      const held = this.#jobs.find(token);
+      if (!held) return undefined;
+      const turn = held.turn.then(async () => {
+        for (const report of own) replies.set(report, await this.#apply(held, report));
+      });
+      held.turn = turn.catch(() => {});
+      return turn;
+    });
+    await Promise.all(turns);
+    return reports.map((report) => replies.get(report) ?? { answer: 'gone' });
+  }
+
+  /** Nobody answers any more for what the worker held: it is said to have failed. */
+  async bye({ detail, incarnation, outbox, reason, workerId }: WorkerBye): Promise<void> {
+    this.#checkOpen();
+    await this.#takes.end();
+    await this.#answers.end();
+    const delivered = new Set(outbox.map(({ token }) => token));
+    const failure: FailureFacts =
+      reason === 'crashed'
+        ? { code: 'worker_crashed', message: `the worker's process died: ${detail ?? 'unknown'}` }
+        : { code: 'released_drain', message: 'the worker has left; submit the job again' };
+    const open = this.#jobs.all.filter(({ lease }) => !delivered.has(lease.token));
+    await tryAll(
+      open.map(async (held) => {
+        await this.#posts.fail(held.lease.jobId, failure);
+        this.#jobs.remove(held);
+      }),
+    );
+    if (this.#isGreeted) return this.#ledger?.close();
+    const kept = new Set(outbox.map(({ jobId }) => jobId));
+    const left = this.#ledger?.takeOver({ workerId, incarnation: incarnation + 1 }) ?? [];
+    for (const jobs of left) await this.#answers.failLeftNow(jobs, kept, failure);
+  }
+
+  tellUnfit(check: string, reason: string): Promise<void> {
+    return this.#pings.tellUnfit(check, reason);
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    for (const wake of this.#renewals) wake();
+    await this.#caller.close();
+  }
+
+  #begin(hello: WorkerHello): void {
+    this.#isGreeted = true;
+    this.#ledger?.open(hello);
+    if (this.#hasPings) void this.#pings.run();
+    if (this.#stops) void this.#stops.run();
+    else this.#log.warn('the address for takes tells none for stops: jobs cannot be cancelled');
+    this.#answerLeft(hello);
+  }
+
+  /** On this process's list until they are answered for: if it dies too, the next one goes on. */
+  #answerLeft(hello: WorkerHello): void {
+    const ledger = this.#ledger;
+    const kept = new Set(hello.outbox.map(({ jobId }) => jobId));
+    const message = 'the worker’s process died, and another one has taken its place';
+    for (const left of ledger?.takeOver(hello) ?? []) {
+      const jobIds = left.jobIds.filter((jobId) => !kept.has(jobId));
+      for (const jobId of jobIds) ledger?.add(jobId);
+      left.forget();
+      for (const jobId of jobIds) {
+        const onHeard = () => ledger?.remove(jobId);
+        this.#answers.fail(jobId, { code: 'worker_crashed', message }, onHeard);
+      }
+    }
+  }
+
+  /** Undefined as long as the lease is simply kept. */
+  #judge({ jobId, stopping, token }: NamedLease): EndedLease | undefined {
+    const held = this.#jobs.find(token);
+    if (stopping || (held && !held.isStopped)) return undefined;
+    return { jobId, token, verdict: held ? 'cancelled' : 'lost' };
+  }
+
+  #stop(jobIds: readonly string[]): void {
+    for (const jobId of jobIds) if (!this.#jobs.stop(jobId)) this.#takes.stopEarly(jobId);
+    for (const wake of this.#renewals) wake();
+  }
+
+  async #waitForNews(waitMs: number, signal: AbortSignal): Promise<void> {
+    const news = new AbortController();
+    const wake = () => news.abort();
+    this.#renewals.add(wake);
+    await sleep(this.#clock, waitMs, AbortSignal.any([news.signal, signal]));
+    this.#renewals.delete(wake);
+  }
+
+  async #apply(held: HeldJob, report: Report): Promise<ReportReply> {
+    const { seq } = report;
+    if (held.seq !== undefined) {
+      if (seq <= held.seq) return { answer: 'duplicate' };
+      const isGap = seq > held.seq + 1 && report.kind !== 'outcome';
+      if (isGap) return { answer: 'gap', expected: held.seq + 1 };
+    }
+    const reply = await this.#post(held, report);
+    if (reply.answer !== 'superseded') held.seq = seq;
+    return reply;
+  }
+
+  async #post(held: HeldJob, report: Report): Promise<ReportReply> {
+    switch (report.kind) {
+      case 'chunks':
+        return this.#posts.chunks(held, report);
+      case 'progress':
+        if (!held.isStopped) await this.#posts.progress(held, report);
+        return { answer: 'applied' };
+      case 'log':
+        return { answer: 'applied' };
+      case 'outcome': {
+        const reply = await this.#settle(held, report);
+        this.#jobs.remove(held);
+        return reply;
+      }
+    }
+  }
+
+  async #settle(held: HeldJob, report: Extract<Report, { kind: 'outcome' }>): Promise<ReportReply> {
+    // Of a job that was stopped, nothing more is wanted.
+    if (held.isStopped) return { answer: 'applied' };
+    const { outcome } = report;
+    if (outcome.kind === 'released' && this.#jobs.beginAgain(held, outcome.reason)) {
+      return { answer: 'applied' };
+    }
+    return this.#posts.outcome(held, report);
+  }
+
+  #checkOpen(): void {
+    if (this.#closing.signal.aborted) throw new LinkError('unavailable', 'the link is closed');
+  }
+}

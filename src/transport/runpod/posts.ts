@@ -1,0 +1,143 @@
+// Brings one attempt's reports to the platform, each until it is answered: the stream's chunks one by
+// one, the outcome at last. Which attempts there are is not its business.
+import type { Log } from '../../base/log.ts';
+import { LinkError, type Report, type ReportReply } from '../../wire/link/worker-link.ts';
+import {
+  composeStreamPost,
+  describeFailure,
+  encodeFailure,
+  encodeOutput,
+  encodeProgress,
+  type FailureFacts,
+  type ReporterFacts,
+  sliceChunks,
+} from './bodies.ts';
+import {
+  describeAnswer,
+  isPassing,
+  isSuccess,
+  type RunPodAnswer,
+  type RunPodCaller,
+  toPassingError,
+} from './caller.ts';
+import type { HeldJob } from './jobs.ts';
+import type { RunPodAddresses } from './template.ts';
+
+/** A refusal counts when it came so often: something between here and the platform may be at fault. */
+const REFUSALS = 3;
+const GONE: readonly number[] = [404, 409, 410];
+
+export interface RunPodPostsOptions {
+  addresses: RunPodAddresses;
+  caller: RunPodCaller;
+  facts: ReporterFacts;
+  joinsText: boolean;
+  log: Log;
+}
+
+type Verdict = 'taken' | 'gone';
+type OfKind<Kind extends Report['kind']> = Extract<Report, { kind: Kind }>;
+
+export class RunPodPosts {
+  readonly #options: RunPodPostsOptions;
+
+  constructor(options: RunPodPostsOptions) {
+    this.#options = options;
+  }
+
+  /** @throws LinkError `unavailable`: the same report again goes on where this one stopped */
+  async chunks(held: HeldJob, { body, first, sizes }: OfKind<'chunks'>): Promise<ReportReply> {
+    const chunks = sliceChunks(sizes, body);
+    const { joinsText } = this.#options;
+    for (;;) {
+      if (held.isStopped) return { answer: 'superseded' };
+      const at = held.postedOfReport;
+      const post = composeStreamPost(chunks, { at, joinsText });
+      if (!post) break;
+      await this.#streamOne(held, post.body);
+      held.streamed.add(first + at, chunks.slice(at, at + post.count));
+      held.postedOfReport += post.count;
+      held.posted += post.count;
+    }
+    held.postedOfReport = 0;
+    return { answer: 'applied' };
+  }
+
+  /** A later one replaces it: this one is worth a single try. */
+  async progress({ lease: { jobId } }: HeldJob, { body }: OfKind<'progress'>): Promise<void> {
+    const { addresses, caller, log } = this.#options;
+    const url = addresses.done(jobId, [['isStream', 'false']]);
+    try {
+      const answer = await caller.post(url, jobId, encodeProgress(body));
+      if (isSuccess(answer)) return;
+      log.debug({ job: jobId, status: answer.status }, 'progress was not taken');
+    } catch (error) {
+      log.debug({ job: jobId, err: error }, 'progress was not taken');
+    }
+  }
+
+  /** @throws LinkError `unavailable`; `invalid` if the platform does not want it as it is */
+  async outcome(held: HeldJob, report: OfKind<'outcome'>): Promise<ReportReply> {
+    const { jobId } = held.lease;
+    const isWorn = report.isWorn === true;
+    const failure = describeFailure(report.outcome);
+    const isStream = held.posted > 0 || isStreamed(report);
+    const body = failure
+      ? encodeFailure(failure, this.#options.facts, isWorn)
+      : encodeOutput(isStreamed(report) ? held.streamed.join() : report.body, isWorn);
+    const verdict = await this.#postDone(held, body, isStream);
+    if (verdict === 'taken') return { answer: 'applied' };
+    this.#options.log.error({ job: jobId }, 'the platform does not know the job any more');
+    return { answer: 'gone' };
+  }
+
+  /** Answers for a job that is held by nobody, or by nobody any more. @throws LinkError `unavailable` */
+  async fail(jobId: string, failure: FailureFacts): Promise<void> {
+    const { addresses, caller, facts, log } = this.#options;
+    const url = addresses.done(jobId, [['isStream', 'false']]);
+    const answer = await caller.post(url, jobId, encodeFailure(failure, facts, false));
+    if (isPassing(answer)) throw toPassingError('job-done', answer);
+    if (isSuccess(answer)) return;
+    const said = describeAnswer(answer);
+    log.error({ job: jobId, said }, 'the platform refuses to hear that a job has failed');
+  }
+
+  async #streamOne(held: HeldJob, body: Uint8Array): Promise<void> {
+    const { jobId } = held.lease;
+    const { addresses, caller, log } = this.#options;
+    // As the protocol's own client says it, for streams too.
+    const url = addresses.stream(jobId, [['isStream', 'false']]);
+    if (url === undefined || held.isStreamRefused) return;
+    const answer = await caller.post(url, jobId, body);
+    if (this.#judge('job-stream', held, answer) === 'taken') return;
+    // The output brings at the end what the stream could not.
+    held.isStreamRefused = true;
+    log.warn({ job: jobId, status: answer.status }, 'the platform takes no stream of the job');
+  }
+
+  async #postDone(held: HeldJob, body: Uint8Array, isStream: boolean): Promise<Verdict> {
+    const { addresses, caller } = this.#options;
+    const { jobId } = held.lease;
+    const url = addresses.done(jobId, [['isStream', String(isStream)]]);
+    return this.#judge('job-done', held, await caller.post(url, jobId, body));
+  }
+
+  #judge(what: string, held: HeldJob, answer: RunPodAnswer): Verdict {
+    if (isSuccess(answer)) {
+      held.refusals = 0;
+      return 'taken';
+    }
+    if (isPassing(answer)) throw toPassingError(what, answer);
+    held.refusals += 1;
+    if (held.refusals < REFUSALS) {
+      throw new LinkError('unavailable', `${what}: ${describeAnswer(answer)}`);
+    }
+    held.refusals = 0;
+    if (GONE.includes(answer.status)) return 'gone';
+    throw new LinkError('invalid', `${what}: ${describeAnswer(answer)}`);
+  }
+}
+
+function isStreamed({ outcome }: OfKind<'outcome'>): boolean {
+  return outcome.kind === 'completed' && outcome.output === 'chunks';
+}

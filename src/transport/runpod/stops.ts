@@ -1,0 +1,94 @@
+// Brings what the platform wants stopped: one long poll after the other, for as long as the link is
+// open. What becomes of the jobs is the link's.
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { readStops } from './bodies.ts';
+import {
+  chooseRetryMs,
+  isPassing,
+  isSuccess,
+  type RunPodAnswer,
+  type RunPodCaller,
+  toPassingError,
+} from './caller.ts';
+
+/** Longer than the platform holds an answer. */
+const POLL_LIMIT_MS = 95_000;
+/** After an answer that came at once and said nothing, ms. */
+const PAUSE_MS = 1_000;
+/** A platform that has no such channel may get one. */
+const ABSENT_MS = 60_000;
+
+export interface RunPodStopsOptions {
+  url: string;
+  caller: RunPodCaller;
+  clock: Clock;
+  log: Log;
+  signal: AbortSignal;
+  onStop: (jobIds: readonly string[]) => void;
+}
+
+export class RunPodStops {
+  readonly #options: RunPodStopsOptions;
+  #failures = 0;
+  #isAbsent = false;
+  /** Why it is not heard, if it is not. */
+  trouble: Error | undefined;
+
+  constructor(options: RunPodStopsOptions) {
+    this.#options = options;
+  }
+
+  /** Ends with the signal; never rejects. */
+  async run(): Promise<void> {
+    const { clock, signal } = this.#options;
+    while (!signal.aborted) {
+      const waitMs = await this.#poll();
+      if (waitMs > 0) await sleep(clock, waitMs, signal);
+    }
+  }
+
+  /** How long to wait until the next one, ms. */
+  async #poll(): Promise<number> {
+    const { caller, clock, log, signal, url } = this.#options;
+    const askedAt = clock.now();
+    try {
+      const answer = await caller.get(url, { limitMs: POLL_LIMIT_MS, signal });
+      // 400 is what a machine hears that sleeps between jobs, as to a take.
+      const isHeard = isSuccess(answer) || answer.status === 400;
+      if (!isHeard && (answer.status === 501 || !isPassing(answer))) return this.#noteAbsence();
+      if (!isHeard) throw toPassingError('job-stop', answer);
+      this.#failures = 0;
+      this.#isAbsent = false;
+      this.trouble = undefined;
+      return this.#act(answer) || clock.now() - askedAt >= PAUSE_MS ? 0 : PAUSE_MS;
+    } catch (error) {
+      if (signal.aborted) return 0;
+      // A poll that was held for longer than any other is no trouble.
+      if (clock.now() - askedAt >= POLL_LIMIT_MS) return 0;
+      this.#failures += 1;
+      this.trouble = error instanceof Error ? error : new Error(String(error));
+      log[this.#failures === 1 ? 'warn' : 'debug'](
+        { err: error },
+        'the platform cannot say what to stop; trying again',
+      );
+      return chooseRetryMs(error, this.#failures);
+    }
+  }
+
+  /** True if there was something to stop. */
+  #act({ body }: RunPodAnswer): boolean {
+    const jobIds = readStops(body);
+    if (jobIds.length > 0) this.#options.onStop(jobIds);
+    return jobIds.length > 0;
+  }
+
+  #noteAbsence(): number {
+    if (!this.#isAbsent) {
+      this.#options.log.warn('the platform has no channel for stops: jobs cannot be cancelled');
+    }
+    this.#isAbsent = true;
+    this.trouble = undefined;
+    return ABSENT_MS;
+  }
+}

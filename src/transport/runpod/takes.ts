@@ -1,0 +1,160 @@
+// Asks for jobs, one poll at a time, and makes leases of what comes. What is bad in a batch is answered
+// for by itself; a poll that is under way is never given up, because it may just be bringing a job.
+import { type Clock, sleep } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { type Lease, LinkError, type TakeRequest } from '../../wire/link/worker-link.ts';
+import { type RunPodAnswers, waitAtMost } from './answers.ts';
+import { type ArrivedJob, readJobs } from './bodies.ts';
+import { isSuccess, type RunPodCaller, toPassingError } from './caller.ts';
+import type { RunPodJobs } from './jobs.ts';
+import type { RunPodAddresses } from './template.ts';
+
+/** What the protocol's own client allows a take to wait. */
+export const TAKE_WAIT_MS = 90_000;
+/** No server holds a poll for so long: its connection is dead. */
+const POLL_LIMIT_MS = 95_000;
+/** An answer without a job that came sooner is followed by a pause, ms. */
+const EARLY_MS = 1_000;
+/** Doubled with each such answer. */
+const FIRST_PAUSE_MS = 50;
+/** A worker that leaves waits so long for a poll that is still open, ms. */
+const LAST_WAIT_MS = 3_000;
+
+export interface RunPodTakesOptions {
+  addresses: RunPodAddresses;
+  caller: RunPodCaller;
+  jobs: RunPodJobs;
+  answers: RunPodAnswers;
+  clock: Clock;
+  log: Log;
+  signal: AbortSignal;
+}
+
+interface Poll {
+  leases: Promise<Lease[]>;
+  isOver: boolean;
+  /** Jobs that were stopped before they came. */
+  stopped: Set<string>;
+}
+
+export class RunPodTakes {
+  readonly #options: RunPodTakesOptions;
+  /** Open, or answered and nobody has taken it yet. */
+  #poll: Poll | undefined;
+  #wake: () => void = () => {};
+
+  constructor(options: RunPodTakesOptions) {
+    this.#options = options;
+  }
+
+  async take({ max, waitMs }: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
+    const { clock, signal: closing } = this.#options;
+    const until = clock.now() + Math.min(waitMs, TAKE_WAIT_MS);
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, EARLY_MS)) {
+      const askedAt = clock.now();
+      const leases = await this.#next(max);
+      const now = clock.now();
+      if (leases.length > 0 || signal.aborted || now >= until) return leases;
+      if (now - askedAt >= EARLY_MS) pauseMs = FIRST_PAUSE_MS / 2;
+      else await sleep(clock, pauseMs, AbortSignal.any([signal, closing]));
+      if (signal.aborted || closing.aborted) return [];
+    }
+  }
+
+  /** A job is to be handed out again: it does not wait for the poll. */
+  wake(): void {
+    this.#wake();
+  }
+
+  /** The job is not here; it may be on its way, and the stop has overtaken it. */
+  stopEarly(jobId: string): void {
+    if (this.#poll && !this.#poll.isOver) this.#poll.stopped.add(jobId);
+  }
+
+  /** Resolves when the poll that may be open is answered, or there is no more time for it. */
+  async end(): Promise<void> {
+    const poll = this.#poll;
+    if (!poll) return;
+    await waitAtMost(
+      poll.leases.catch(() => {}),
+      this.#options.clock,
+      LAST_WAIT_MS,
+    );
+  }
+
+  async #next(max: number): Promise<Lease[]> {
+    const { jobs } = this.#options;
+    const again = jobs.takeAgain(max);
+    if (again.length > 0) return again;
+    this.#poll ??= this.#open(max);
+    const { promise: woken, resolve } = Promise.withResolvers<undefined>();
+    this.#wake = () => resolve(undefined);
+    try {
+      const leases = await Promise.race([this.#poll.leases, woken]);
+      // The poll goes on for the next one who asks.
+      if (leases === undefined) return jobs.takeAgain(max);
+      this.#poll = undefined;
+      return leases;
+    } catch (error) {
+      this.#poll = undefined;
+      throw error;
+    }
+  }
+
+  #open(max: number): Poll {
+    const stopped = new Set<string>();
+    const leases = this.#ask(max).then(
+      (arrived) => {
+        poll.isOver = true;
+        return this.#accept(arrived, stopped);
+      },
+      (error: unknown) => {
+        poll.isOver = true;
+        throw error;
+      },
+    );
+    // Nobody may be waiting for it just then; the next one who asks will hear of it.
+    leases.catch(() => {});
+    const poll: Poll = { leases, stopped, isOver: false };
+    return poll;
+  }
+
+  async #ask(max: number): Promise<ArrivedJob[]> {
+    const { addresses, caller, clock, jobs, signal } = this.#options;
+    const url = addresses.take(max, jobs.size > 0);
+    const askedAt = clock.now();
+    try {
+      const answer = await caller.get(url, { limitMs: POLL_LIMIT_MS, signal });
+      // As it answers to a machine that it lets sleep between jobs.
+      if (answer.status === 400) return [];
+      if (isSuccess(answer)) return readJobs(answer.body);
+      if (answer.status === 401 || answer.status === 403) {
+        throw new LinkError('unauthorized', `job-take: ${answer.status}`);
+      }
+      throw toPassingError('job-take', answer);
+    } catch (error) {
+      if (clock.now() - askedAt >= POLL_LIMIT_MS && !signal.aborted) return [];
+      throw error;
+    }
+  }
+
+  #accept(arrived: readonly ArrivedJob[], stopped: ReadonlySet<string>): Lease[] {
+    return arrived.flatMap((job) => {
+      const { answers, jobs, log } = this.#options;
+      const { jobId } = job;
+      if (!('input' in job)) {
+        log.error({ job: jobId, fault: job.fault }, 'a job came that cannot be run');
+        const message = `it could not be run: ${job.fault}`;
+        if (jobId !== undefined) answers.fail(jobId, { code: 'input_invalid', message });
+        return [];
+      }
+      if (stopped.has(job.jobId)) {
+        log.info({ job: jobId }, 'a job was stopped before it came');
+        return [];
+      }
+      const lease = jobs.add(job);
+      if (!lease) log.warn({ job: jobId }, 'a job was delivered again while it is here');
+      return lease ?? [];
+    });
+  }
+}

@@ -1,0 +1,30 @@
+// The bytes of a chunk, known to those who write chunks, split them and put them together.
+//
+// Layout: {"output":<json>,"metrics":<json>}, without white space; a piece's metrics begin with
+// {"part":. Metrics are flat numbers and a quote inside a JSON string is escaped, so that the last
+// `,"metrics":{` always ends the output: chunks are taken apart without parsing.
+
+import { bufferFrom } from '../primordials.ts';
+
+/** The metric `encoding`: what the outputs of a value's pieces are. */
+export const ENCODING = { string: 0, array: 1, text: 2 } as const;
+
+export const HEAD = '{"output":';
+export const METRICS_KEY = ',"metrics":';
+export const BOUNDARY = Buffer.from(`${METRICS_KEY}{`);
+export const PIECE_BOUNDARY = Buffer.from(`${METRICS_KEY}{"part":`);
+export const PIECE_FRAME = `${HEAD}""${METRICS_KEY}{"part":,"parts":,"encoding":0}}`;
+
+export const QUOTE = 0x22;
+export const COMMA = 0x2c;
+export const OPEN_BRACKET = 0x5b;
+export const BACKSLASH = 0x5c;
+export const CLOSE_BRACKET = 0x5d;
+export const LETTER_U = 0x75;
+export const OPEN_BRACE = 0x7b;
+export const CLOSE_BRACE = 0x7d;
+
+/** The same bytes, as a Buffer. */
+export function viewBuffer(bytes: Uint8Array): Buffer {
+  return bufferFrom(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}

@@ -1,0 +1,112 @@
+// Owns the chunk: its limits and how a yielded value becomes one. Leaves what is JSON to json.ts,
+// cutting a large output to chunk-split.ts, putting it together to chunk-reassembly.ts.
+
+import { isPlainObject, type Json, stringifyJson } from '../json.ts';
+import {
+  arrayIncludes,
+  bufferByteLength,
+  bufferConcat,
+  bufferCut,
+  bufferFrom,
+  isFiniteNumber,
+  jsonStringify,
+  objectKeys,
+} from '../primordials.ts';
+import { HEAD, METRICS_KEY, viewBuffer } from './chunk-layout.ts';
+import { splitJson } from './chunk-split.ts';
+
+/** Largest chunk: bytes of UTF-8, the whole object with its metrics. */
+export const MAX_CHUNK_BYTES = 1_000_000;
+
+/** Largest metrics of one chunk: bytes of UTF-8 JSON. */
+export const MAX_METRICS_BYTES = 65_536;
+
+/** Names of metrics that describe the pieces of a split output; handlers cannot use them. */
+export const RESERVED_METRICS = ['part', 'parts', 'encoding'] as const;
+
+export type Metrics = Record<string, number>;
+
+export interface Chunk {
+  output: Json;
+  metrics: Metrics;
+}
+
+export interface SplitOptions {
+  /** Most bytes of one chunk, metrics included. Default MAX_CHUNK_BYTES; 80 and the metrics suffice. */
+  maxBytes?: number;
+}
+
+/**
+ * Throws a TypeError unless the metrics are a plain object of finite numbers, without the
+ * reserved names, of at most 65,536 bytes as JSON.
+ */
+export function checkMetrics(metrics: Metrics): void {
+  stringifyMetrics(metrics);
+}
+
+/**
+ * The JSON bytes of one yielded value: one chunk, or several pieces if it is larger than
+ * `maxBytes`. The handler's metrics are on the last piece.
+ *
+ * Throws NotJsonError (paths begin with `output`), TypeError for metrics as checkMetrics does, and
+ * RangeError if `maxBytes` has no room for the metrics and a few bytes of output.
+ */
+export function encodeChunk(
+  output: unknown,
+  metrics: Metrics,
+  { maxBytes = MAX_CHUNK_BYTES }: SplitOptions = {},
+): Buffer[] {
+  const metricsText = stringifyMetrics(metrics);
+  const tail = `${METRICS_KEY}${metricsText}}`;
+  const whole = bufferFrom(`${HEAD}${stringifyJson(output, 'output')}${tail}`);
+  if (whole.length <= maxBytes) return [whole];
+  const json = bufferCut(whole, HEAD.length, whole.length - bufferByteLength(tail));
+  return splitJson(json, metricsText, maxBytes);
+}
+
+/**
+ * Like encodeChunk, for an output that is JSON bytes already, as stringifyJson writes them; they
+ * are neither parsed nor checked.
+ */
+export function encodeJsonChunk(
+  outputJson: Uint8Array,
+  metrics: Metrics,
+  { maxBytes = MAX_CHUNK_BYTES }: SplitOptions = {},
+): Buffer[] {
+  const metricsText = stringifyMetrics(metrics);
+  const json = viewBuffer(outputJson);
+  const tail = bufferFrom(`${METRICS_KEY}${metricsText}}`);
+  if (HEAD.length + json.length + tail.length <= maxBytes) {
+    return [bufferConcat([bufferFrom(HEAD), json, tail])];
+  }
+  return splitJson(json, metricsText, maxBytes);
+}
+
+/** The chunks as a client reads them that encodeChunk makes of one chunk. Throws as it does. */
+export function splitChunk({ output, metrics }: Chunk, options: SplitOptions = {}): Chunk[] {
+  return encodeChunk(output, metrics, options).map((bytes) => JSON.parse(bytes.toString()));
+}
+
+function stringifyMetrics(metrics: Metrics): string {
+  if (!isPlainObject(metrics)) throw new TypeError('metrics must be a plain object of numbers');
+  const names = objectKeys(metrics);
+  if (names.length === 0) return '{}';
+  for (let index = 0; index < names.length; index += 1) checkMetric(metrics, names[index] ?? '');
+  const text = jsonStringify(metrics);
+  const bytes = text.length * 3 > MAX_METRICS_BYTES ? bufferByteLength(text) : 0;
+  if (bytes > MAX_METRICS_BYTES) {
+    throw new TypeError(`metrics are ${bytes} bytes of JSON, at most ${MAX_METRICS_BYTES} go`);
+  }
+  return text;
+}
+
+function checkMetric(metrics: Metrics, name: string): void {
+  const value: unknown = metrics[name];
+  if (!isFiniteNumber(value)) {
+    const shown = typeof value === 'number' ? value : typeof value;
+    throw new TypeError(`metrics.${name.slice(0, 100)} must be a finite number, not ${shown}`);
+  }
+  if (arrayIncludes(RESERVED_METRICS, name)) {
+    throw new TypeError(`metrics.${name} is reserved for the pieces of a split output`);
+  }
+}

@@ -1,0 +1,211 @@
+// Checks the messages of worker-link.ts where they come from outside. For the platform only: zod costs
+// 8 MB or more, which is nothing once and much in every worker.
+import { z } from 'zod';
+import { MAX_CHUNK_BYTES } from '../chunk/chunk.ts';
+import {
+  type AttemptError,
+  ERROR_CODES,
+  MAX_S3_CONFIG_LENGTH,
+  STUCK_STATES,
+  type StuckPlace,
+} from '../job.ts';
+import { MAX_CHUNKS, MAX_LISTED } from '../message-bounds.ts';
+import { MAX_TRACESTATE_LENGTH, TRACEPARENT_LENGTH } from '../trace-context.ts';
+import {
+  type Device,
+  type LeaseHeader,
+  type LeaseRef,
+  MAX_JOB_ID_LENGTH,
+  MAX_TOKEN_LENGTH,
+  type Outcome,
+  RELEASE_REASONS,
+  type RenewReply,
+  type RenewRequest,
+  type ReportHeader,
+  type ReportReply,
+  STOP_LEVELS,
+  type TakeRequest,
+  type WorkerBye,
+  type WorkerHello,
+  type WorkerIdentity,
+  type WorkerWelcome,
+} from './worker-link.ts';
+
+export const workerIdentity = z.object({
+  workerId: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/),
+  incarnation: z.int().min(0),
+}) satisfies z.ZodType<WorkerIdentity>;
+
+/**
+ * An array of at most 10,000 elements, of which only the first wrong element is named: of a message with a million of them, which
+ * is small enough to be let in, describing every one would take minutes and gigabytes.
+ */
+function listOf<T>(element: z.ZodType<T>) {
+  return z
+    .array(z.unknown())
+    .max(MAX_LISTED)
+    .transform((values, context) => {
+      const list: T[] = [];
+      for (const [index, value] of values.entries()) {
+        const checked = element.safeParse(value);
+        if (checked.success) {
+          list.push(checked.data);
+          continue;
+        }
+        for (const { message, path } of checked.error.issues) {
+          context.addIssue({ code: 'custom', message, path: [index, ...path] });
+        }
+        return z.NEVER;
+      }
+      return list;
+    });
+}
+
+const token = z.string().min(1).max(MAX_TOKEN_LENGTH);
+const jobId = z.string().min(1).max(MAX_JOB_ID_LENGTH);
+const attempt = z.int().min(1);
+const waitMs = z.int().min(0).max(60_000);
+const traceparent = z.string().min(1).max(TRACEPARENT_LENGTH);
+
+const leaseRef = z.object({ jobId, attempt, token }) satisfies z.ZodType<LeaseRef>;
+
+const device = z.object({
+  kind: z.enum(['cpu', 'gpu']),
+  index: z.int().min(0),
+  uuid: z.string(),
+  name: z.string(),
+  memoryBytes: z.int().min(0),
+}) satisfies z.ZodType<Device>;
+
+export const workerHello = z.object({
+  ...workerIdentity.shape,
+  protocol: z.int(),
+  version: z.string(),
+  slots: z.int().min(1),
+  devices: listOf(device),
+  outbox: listOf(leaseRef),
+  requires: listOf(z.string().max(64)).exactOptional(),
+}) satisfies z.ZodType<WorkerHello>;
+
+export const workerWelcome = z.object({
+  protocol: z.int(),
+  capabilities: z.array(z.string()).exactOptional(),
+  leaseMs: z.number(),
+  renewEveryMs: z.number(),
+  takeWaitMs: z.number(),
+  reportsBy: z.enum(['worker', 'attempt']).exactOptional(),
+  takesBack: z.boolean().exactOptional(),
+  replacesWorkers: z.boolean().exactOptional(),
+}) satisfies z.ZodType<WorkerWelcome>;
+
+export const takeRequest = z.object({
+  ...workerIdentity.shape,
+  takeId: token,
+  max: z.int().min(1).max(1_000),
+  waitMs,
+  held: listOf(token),
+}) satisfies z.ZodType<TakeRequest>;
+
+export const leaseHeader = z.object({
+  ...leaseRef.shape,
+  executionTimeoutMs: z.number(),
+  solo: z.boolean(),
+  submittedAt: z.number(),
+  traceparent: traceparent.exactOptional(),
+  tracestate: z.string().min(1).max(MAX_TRACESTATE_LENGTH).exactOptional(),
+  s3Config: z.string().min(1).max(MAX_S3_CONFIG_LENGTH).exactOptional(),
+}) satisfies z.ZodType<LeaseHeader>;
+
+export const renewRequest = z.object({
+  ...workerIdentity.shape,
+  waitMs,
+  leases: listOf(
+    z.object({ jobId, token, stopping: z.boolean(), delivering: z.boolean().exactOptional() }),
+  ),
+}) satisfies z.ZodType<RenewRequest>;
+
+export const renewReply = z.object({
+  ended: z.array(z.object({ jobId, token, verdict: z.enum(['cancelled', 'lost']) })),
+  drain: z.boolean(),
+}) satisfies z.ZodType<RenewReply>;
+
+const stuckPlace = z.object({
+  state: z.enum(STUCK_STATES),
+  stack: z.string().exactOptional(),
+  chunks: z.int().min(0),
+  lastChunkMs: z.number().exactOptional(),
+  eventLoopUtilization: z.number().exactOptional(),
+  heapUsedBytes: z.number().exactOptional(),
+}) satisfies z.ZodType<StuckPlace>;
+
+const attemptError = z.object({
+  code: z.enum(ERROR_CODES),
+  message: z.string(),
+  type: z.string().exactOptional(),
+  stack: z.string().exactOptional(),
+  stuck: stuckPlace.exactOptional(),
+}) satisfies z.ZodType<AttemptError>;
+
+const executionMs = z.number().min(0);
+const stopped = z.enum(STOP_LEVELS);
+
+const outcome = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('completed'), executionMs, output: z.enum(['value', 'chunks']) }),
+  z.object({
+    kind: z.literal('failed'),
+    executionMs,
+    error: attemptError,
+    retry: z.enum(['default', 'never', 'after']),
+    retryAfterMs: z.number().min(0).exactOptional(),
+    stopped: stopped.exactOptional(),
+  }),
+  z.object({ kind: z.literal('timed_out'), executionMs, error: attemptError, stopped }),
+  z.object({ kind: z.literal('cancelled'), executionMs, stopped }),
+  z.object({ kind: z.literal('released'), reason: z.enum(RELEASE_REASONS) }),
+]) satisfies z.ZodType<Outcome>;
+
+function isSizeList(value: unknown): boolean {
+  if (!Array.isArray(value) || value.length === 0 || value.length > MAX_CHUNKS) return false;
+  return value.every((size) => Number.isInteger(size) && size >= 2 && size <= MAX_CHUNK_BYTES);
+}
+
+const reportBase = {
+  ...leaseRef.shape,
+  seq: z.int().min(1),
+  traceparent: traceparent.exactOptional(),
+};
+
+export const reportHeader = z.discriminatedUnion('kind', [
+  z.object({
+    ...reportBase,
+    kind: z.literal('chunks'),
+    first: z.int().min(0),
+    sizes: z.custom<number[]>(
+      isSizeList,
+      `must be 1 to ${MAX_CHUNKS} whole numbers from 2 to ${MAX_CHUNK_BYTES}`,
+    ),
+  }),
+  z.object({ ...reportBase, kind: z.literal('progress') }),
+  z.object({ ...reportBase, kind: z.literal('log'), dropped: z.int().min(0) }),
+  z.object({
+    ...reportBase,
+    kind: z.literal('outcome'),
+    outcome,
+    isWorn: z.literal(true).exactOptional(),
+  }),
+]) satisfies z.ZodType<ReportHeader>;
+
+export const reportReply = z.discriminatedUnion('answer', [
+  z.object({ answer: z.literal('applied') }),
+  z.object({ answer: z.literal('duplicate') }),
+  z.object({ answer: z.literal('gap'), expected: z.int() }),
+  z.object({ answer: z.literal('superseded') }),
+  z.object({ answer: z.literal('gone') }),
+]) satisfies z.ZodType<ReportReply>;
+
+export const workerBye = z.object({
+  ...workerIdentity.shape,
+  reason: z.enum(['drained', 'crashed']),
+  outbox: listOf(leaseRef),
+  detail: z.string().max(4_000).exactOptional(),
+}) satisfies z.ZodType<WorkerBye>;

@@ -1,0 +1,62 @@
+// What a template is: the container that pods and an endpoint's workers are made from.
+import { z } from 'zod';
+import { resourceName } from '../text.ts';
+import { containerArgs, diskGb, imageReference, podEnv, podPorts, registryId } from './pod.ts';
+
+/** Body of `POST /v1/templates`. */
+export const templateCreation = z.strictObject({
+  name: resourceName,
+  /** The process engine starts no image; it has to be named there all the same. */
+  image: imageReference,
+  args: containerArgs.default(''),
+  env: podEnv.default({}),
+  disk: diskGb.default(20),
+  ports: podPorts.default([]),
+  registry: registryId.nullable().default(null),
+  handler: z
+    .string()
+    .min(1)
+    .max(4_096)
+    .nullable()
+    .default(null)
+    .describe(
+      "Process engine: path of the handler module that workers run, on the platform's machine",
+    ),
+});
+export type TemplateCreation = z.infer<typeof templateCreation>;
+
+/** Body of `PATCH /v1/templates/{id}`: what is left out stays. */
+export const templateUpdate = z.strictObject({
+  name: resourceName.exactOptional(),
+  image: imageReference.exactOptional(),
+  args: containerArgs.exactOptional(),
+  env: podEnv.exactOptional(),
+  disk: diskGb.exactOptional(),
+  ports: podPorts.exactOptional(),
+  registry: registryId.nullable().exactOptional(),
+  handler: z.string().min(1).max(4_096).nullable().exactOptional(),
+});
+export type TemplateUpdate = z.infer<typeof templateUpdate>;
+
+export const templateRecord = z.object({
+  id: z.string(),
+  name: z.string(),
+  image: z.string(),
+  args: z.string(),
+  env: z.record(z.string(), z.string()),
+  disk: z.int(),
+  ports: z.array(z.string()),
+  registry: z.string().nullable(),
+  handler: z.string().nullable(),
+  createdAt: z.iso.datetime(),
+  version: z
+    .int()
+    .min(1)
+    .describe('Grows with every change but that of the name; workers of an older one are replaced'),
+});
+export type TemplateRecord = z.infer<typeof templateRecord>;
+
+export const templateList = z.object({
+  templates: z.array(templateRecord),
+  cursor: z.string().exactOptional(),
+});

@@ -1,0 +1,214 @@
+// Runs a handler in the worker's own thread, for the harness and for one-shot commands. There is no
+// thread to kill: a handler that outlives its grace is declared ended, with `stopped: 'thread'` as
+// the threads would report it, and goes on unheard; one that blocks the event loop blocks them all.
+import { type Clock, systemClock } from '../../base/clock.ts';
+import { createLinesLog } from '../../handler/attempt-log.ts';
+import { captureConsole } from '../../handler/console.ts';
+import type { HandlerConfig, SetupContext } from '../../handler/define.ts';
+import {
+  type Attempt,
+  type AttemptLimits,
+  type AttemptSink,
+  invoke,
+} from '../../handler/invoke.ts';
+import type { LoadedHandler } from '../../handler/load.ts';
+import { LogLines } from '../../handler/log-lines.ts';
+import { StopError } from '../../handler/stop.ts';
+import { describeThrown } from '../../handler/thrown.ts';
+import { LIMITS } from '../../wire/job.ts';
+import type { Device, Lease } from '../../wire/link/worker-link.ts';
+import {
+  type Execution,
+  type ExecutionSink,
+  type Executor,
+  type ExecutorOptions,
+  HandlerNotLoadedError,
+} from './executor.ts';
+import { ManagedExecution } from './managed-execution.ts';
+
+export interface InlineExecutorOptions extends ExecutorOptions {
+  handler: LoadedHandler;
+  devices: readonly Device[];
+  /** Jobs at a time. Default: the handler's `config.concurrency`, else 1. */
+  slots?: number;
+  /** For timeouts, grace and execution times. Default: the machine's. */
+  clock?: Clock;
+  limits?: AttemptLimits;
+  /** `captured`: console.* inside of the handler goes to the job's log. Default `left`. */
+  console?: 'captured' | 'left';
+  /** Gets all log lines as well: NDJSON. */
+  logDestination?: { write(lines: Uint8Array): unknown };
+}
+
+interface Defaults {
+  graceMs: number;
+  windowBytes: number;
+  clock: Clock;
+  limits: AttemptLimits;
+}
+
+const DEFAULTS: Defaults = {
+  graceMs: 2_000,
+  windowBytes: 4 * 1_048_576,
+  clock: systemClock,
+  limits: LIMITS,
+};
+const DEFAULT_SETUP_TIMEOUT_MS = 600_000;
+const CRASH = {
+  code: 'thread_crashed',
+  message: "the handler's thread died: it was killed",
+} as const;
+
+export class InlineExecutor implements Executor {
+  readonly slots: number;
+  readonly trouble = undefined;
+  readonly stuckThread = undefined;
+  readonly #options: InlineExecutorOptions & Defaults;
+  readonly #setupLines: LogLines;
+  readonly #setupAbort = new AbortController();
+  readonly #waiting = new Set<ManagedExecution>();
+  readonly #running = new Map<ManagedExecution, Attempt>();
+  readonly #listeners: (() => void)[] = [];
+  #nextNumber = 1;
+  #state: 'starting' | 'ready' | 'stopped' = 'starting';
+
+  constructor(options: InlineExecutorOptions) {
+    this.#options = { ...DEFAULTS, ...options };
+    this.slots = options.slots ?? options.handler.config.concurrency ?? 1;
+    this.#setupLines = new LogLines({}, (lines) => this.#options.logDestination?.write(lines));
+  }
+
+  get free(): number {
+    if (this.#state !== 'ready') return 0;
+    return Math.max(0, this.slots - this.#running.size - this.#waiting.size);
+  }
+
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener);
+  }
+
+  async start(): Promise<HandlerConfig> {
+    const { handler } = this.#options;
+    if (this.#options.console === 'captured') captureConsole();
+    try {
+      await this.#limitSetup(handler.setup?.(this.#createSetupContext()));
+    } catch (error) {
+      if (error instanceof HandlerNotLoadedError) throw error;
+      const { message, stack } = describeThrown(error);
+      throw new HandlerNotLoadedError(`setup threw: ${stack ?? message}`, { cause: error });
+    } finally {
+      this.#setupLines.flush();
+    }
+    this.#state = 'ready';
+    this.#dispatch();
+    return handler.config;
+  }
+
+  execute(lease: Lease, timeoutMs: number, sink: ExecutionSink): Execution {
+    const { graceMs, clock } = this.#options;
+    const onAbandoned = (abandoned: ManagedExecution) => this.#waiting.delete(abandoned);
+    const job = new ManagedExecution({ lease, timeoutMs, graceMs, sink, clock, onAbandoned });
+    this.#waiting.add(job);
+    if (this.#state === 'stopped') job.stop('shutdown');
+    else this.#dispatch();
+    return job;
+  }
+
+  /**
+   * As if the thread had died in the code of that job; what runs is told to end and goes on unheard.
+   * False if the job does not run.
+   */
+  crash(jobId: string): boolean {
+    const running = [...this.#running];
+    if (!running.some(([job]) => job.lease.jobId === jobId)) return false;
+    for (const [job, attempt] of running) {
+      if (job.stopReason !== undefined) job.settleStopped('thread');
+      else if (job.lease.jobId === jobId) job.settleCrashed(CRASH);
+      else job.settleReleased('neighbour');
+      attempt.stop('lost');
+    }
+    return true;
+  }
+
+  async stop(): Promise<void> {
+    const wasReady = this.#state === 'ready';
+    this.#state = 'stopped';
+    this.#setupAbort.abort(new StopError('shutdown'));
+    for (const job of [...this.#waiting, ...this.#running.keys()]) job.stop('shutdown');
+    await Promise.all([...this.#running.keys()].map((job) => job.end));
+    if (!wasReady) return;
+    try {
+      await this.#options.handler.teardown?.();
+    } catch (error) {
+      const { message, stack } = describeThrown(error);
+      this.#setupLines.say('error', `teardown threw: ${stack ?? message}`);
+    }
+    this.#setupLines.flush();
+  }
+
+  #dispatch(): void {
+    if (this.#state === 'starting') return;
+    for (const job of this.#waiting) {
+      if (this.#running.size >= this.slots) break;
+      this.#waiting.delete(job);
+      this.#run(job);
+    }
+    for (const listener of this.#listeners) listener();
+  }
+
+  #run(job: ManagedExecution): void {
+    const { handler, devices, windowBytes, limits, clock } = this.#options;
+    const { jobId, attempt, input, traceparent, tracestate, s3Config } = job.lease;
+    const { timeoutMs } = job;
+    const number = this.#nextNumber++;
+    const trace = { traceparent, tracestate };
+    const lent = { timeoutMs, devices, windowBytes, limits, clock };
+    const call = { number, jobId, attempt, input, s3Config, ...trace, ...lent };
+    const running = invoke(handler, call, this.#createSink(job));
+    this.#running.set(job, running);
+    job.begin({
+      stop: (reason, detail) => running.stop(reason, detail),
+      grant: (bytes) => running.grant(bytes),
+      // This timer came, so that nothing of the handler can be running.
+      kill: () => job.settleStopped('thread', { state: 'waiting' }),
+    });
+    void running.end.then((end) => job.settle(end));
+    void job.end.then(() => {
+      this.#running.delete(job);
+      this.#dispatch();
+    });
+  }
+
+  #createSink(job: ManagedExecution): AttemptSink {
+    return {
+      chunks: (batch) => job.takeChunks(batch),
+      progress: (value) => job.sink?.progress(value),
+      log: (lines, dropped) => {
+        this.#options.logDestination?.write(lines);
+        job.sink?.log(lines, dropped);
+      },
+    };
+  }
+
+  #createSetupContext(): SetupContext {
+    const lines = this.#setupLines;
+    return {
+      signal: this.#setupAbort.signal,
+      devices: this.#options.devices,
+      get log() {
+        return createLinesLog(lines, {});
+      },
+    };
+  }
+
+  async #limitSetup(setup: unknown): Promise<void> {
+    const { clock, handler } = this.#options;
+    const ms = handler.config.setupTimeoutMs ?? DEFAULT_SETUP_TIMEOUT_MS;
+    let cancel: () => void = () => undefined;
+    const tooLate = new Promise<never>((_, reject) => {
+      const error = new HandlerNotLoadedError(`setup took longer than ${ms} ms`);
+      cancel = clock.after(ms, () => reject(error));
+    });
+    await Promise.race([setup, tooLate]).finally(() => cancel());
+  }
+}

@@ -1,0 +1,140 @@
+// The jobs that share one handler thread, and what becomes of each when the thread ends under them:
+// who is to blame, who goes back to the queue. Leaves ending the thread to lane.ts.
+import type { StopReason } from '../../handler/stop.ts';
+import { describePlace } from '../../handler/stuck.ts';
+import type { AttemptError } from '../../wire/job.ts';
+import type { StopLevel } from '../../wire/link/worker-link.ts';
+import { nameTrace } from '../../wire/trace-context.ts';
+import type { ExecutionEnd } from './executor.ts';
+import type { ManagedExecution } from './managed-execution.ts';
+import type { ThreadPlace } from './thread-examination.ts';
+
+/** The end of a job in whose thread the built-ins are not what they were. */
+interface ContaminatedEnd {
+  end: ExecutionEnd;
+  /** Path of a built-in. */
+  changed: string;
+  /** No other job ever ran in the thread, so that this one made the change. */
+  isOnly: boolean;
+}
+
+/** NDJSON. */
+type WriteLog = (lines: Uint8Array) => void;
+
+export class LaneJobs {
+  readonly #writeLog: WriteLog;
+  readonly #jobs = new Map<number, ManagedExecution>();
+  #nextNumber = 1;
+
+  constructor(writeLog: WriteLog) {
+    this.#writeLog = writeLog;
+  }
+
+  get size(): number {
+    return this.#jobs.size;
+  }
+
+  /** Why those that are being stopped are. */
+  get stopReasons(): StopReason[] {
+    return [...this.#jobs.values()].flatMap(({ stopReason }) => stopReason ?? []);
+  }
+
+  /** Its number in the thread. */
+  add(job: ManagedExecution): number {
+    const number = this.#nextNumber++;
+    this.#jobs.set(number, job);
+    return number;
+  }
+
+  get(number: number): ManagedExecution | undefined {
+    return this.#jobs.get(number);
+  }
+
+  remove(number: number): void {
+    this.#jobs.delete(number);
+  }
+
+  stop(reason: StopReason): void {
+    for (const job of this.#jobs.values()) job.stop(reason);
+  }
+
+  /** The thread was killed for those that were to be stopped; `place`: what it did then, if known. */
+  settleKilled(level: StopLevel, place: ThreadPlace | undefined): void {
+    for (const job of this.#jobs.values()) {
+      if (job.stopReason === undefined) {
+        job.settleReleased('neighbour');
+      } else {
+        if (place) this.#tellWhere(job, level, place);
+        job.settleStopped(level, place);
+      }
+    }
+    this.#jobs.clear();
+  }
+
+  /** The thread died on its own, in the code of the job with that number, if it is known. */
+  settleCrashed(crash: AttemptError, number: number | undefined): void {
+    const [only] = this.#jobs.keys();
+    const culprit = number ?? (this.#jobs.size === 1 ? only : undefined);
+    for (const [number, job] of this.#jobs) {
+      if (job.stopReason !== undefined) job.settleStopped('thread');
+      else if (number === culprit) job.settleCrashed(crash);
+      else job.settleReleased(culprit === undefined ? 'suspect' : 'neighbour');
+    }
+    this.#jobs.clear();
+  }
+
+  /**
+   * One of the thread's jobs has changed a built-in; which one is known only if there was no other.
+   * Outcomes that may be wrong do not count: their jobs run again, each alone.
+   */
+  settleContaminated(job: ManagedExecution, { changed, end, isOnly }: ContaminatedEnd): void {
+    this.#log(job, {
+      changed,
+      msg: `thread contaminated: a job changed ${changed}; the thread is replaced. Change built-ins when the module loads or in setup`,
+    });
+    const isKnown = isOnly || job.lease.solo;
+    if (isKnown || !isResult(end)) job.settle(isKnown ? refuseBrokenJson(end, changed) : end);
+    else job.settleReleased('suspect');
+    for (const other of this.#jobs.values()) {
+      if (other.stopReason === undefined) other.settleReleased('suspect');
+      else other.settleStopped('thread');
+    }
+    this.#jobs.clear();
+  }
+
+  /** In the logs of worker and job: the outcome of one that was cancelled has no room for it. */
+  #tellWhere(job: ManagedExecution, level: StopLevel, place: ThreadPlace): void {
+    const msg = `the ${level} was killed, because the job did not stop: ${describePlace(place)}`;
+    this.#log(job, { ...place, msg });
+  }
+
+  /** A warning in the logs of worker and job. */
+  #log(job: ManagedExecution, members: { msg: string; [member: string]: unknown }): void {
+    const { jobId, attempt, traceparent } = job.lease;
+    const names = { job: jobId, attempt, ...nameTrace(traceparent) };
+    const line = JSON.stringify({ level: 40, time: Date.now(), ...names, ...members });
+    const lines = Buffer.from(`${line}\n`);
+    this.#writeLog(lines);
+    job.sink?.log(lines, 0);
+  }
+}
+
+/** What was stopped or given back is so whatever was changed. */
+function isResult({ outcome }: ExecutionEnd): boolean {
+  return outcome.kind === 'completed' || outcome.kind === 'failed';
+}
+
+/** A getter of the bytes themselves may have been replaced, which no code in the thread can notice. */
+function refuseBrokenJson(end: ExecutionEnd, changed: string): ExecutionEnd {
+  const { outcome, output } = end;
+  if (outcome.kind !== 'completed' || output === undefined) return end;
+  try {
+    JSON.parse(Buffer.from(output).toString());
+    return end;
+  } catch {
+    const message = `the output is not JSON, because the job changed ${changed}`;
+    const error = { code: 'output_invalid', message } as const;
+    const { executionMs } = outcome;
+    return { outcome: { kind: 'failed', executionMs, error, retry: 'never' }, output: undefined };
+  }
+}

@@ -1,0 +1,360 @@
+// One handler thread seen from outside, from its start to its death: the jobs in it, what it says,
+// and who is to blame if it dies. Leaves replacing it to thread-executor.ts.
+import type { EventLoopUtilization } from 'node:perf_hooks';
+import {
+  MessageChannel,
+  type MessagePort,
+  receiveMessageOnPort,
+  type Worker,
+} from 'node:worker_threads';
+import type { Piscina } from 'piscina';
+import type { HandlerConfig } from '../../handler/define.ts';
+import type { StopReason } from '../../handler/stop.ts';
+import type { AttemptError } from '../../wire/job.ts';
+import type { StartStage } from './executor.ts';
+import { LaneJobs } from './lane-jobs.ts';
+import type { ManagedExecution } from './managed-execution.ts';
+import { describeDeath } from './thread-death.ts';
+import { examineThread, type ThreadPlace } from './thread-examination.ts';
+import {
+  type FromThread,
+  type LaneTask,
+  type LastWords,
+  PortOutbox,
+  type ToThread,
+  unpack,
+} from './thread-messages.ts';
+
+/** A thread that is still there so long after it was terminated is stuck in native code. */
+const TERMINATE_MS = 1_000;
+
+export interface LaneEvents {
+  onReady(lane: Lane, config: HandlerConfig): void;
+  /** A slot has become free. */
+  onFree(): void;
+  /** The thread is about to end, killed or retired: another one can be started. */
+  onLeave(lane: Lane): void;
+  /** The thread does not end although it was terminated; its jobs are settled. */
+  onStuck(lane: Lane, reason: string): void;
+  /** The thread is dead and its jobs are settled. */
+  onGone(lane: Lane, reason: string): void;
+}
+
+export interface LaneOptions {
+  pool: Piscina<LaneTask, void>;
+  /** File of thread-entry. */
+  entry: string;
+  task: Omit<LaneTask, 'port'>;
+  /** Jobs at a time; by default what the handler's config says. */
+  concurrency: number | undefined;
+  /** By default what the handler's config says, else 10 minutes. */
+  setupTimeoutMs: number | undefined;
+  memoryLimitMb: number | undefined;
+  examineMs: number;
+  /** For the teardown of a thread that is replaced. */
+  teardownMs: number;
+  writeLog: (lines: Uint8Array) => void;
+  events: LaneEvents;
+}
+
+const DEFAULT_SETUP_TIMEOUT_MS = 600_000;
+
+/** Jobs at a time in one thread. `concurrency`: what counts more than the handler's own config. */
+export function countSlots(config: HandlerConfig, concurrency: number | undefined): number {
+  if (config.isolation === 'job') return 1;
+  return concurrency ?? config.concurrency ?? 1;
+}
+
+export class Lane {
+  readonly #options: LaneOptions;
+  readonly #port: MessagePort;
+  readonly #outbox: PortOutbox<ToThread>;
+  readonly #jobs: LaneJobs;
+  #state: 'starting' | 'ready' | 'leaving' | 'stuck' | 'gone' = 'starting';
+  #thread: Worker | undefined;
+  #heapLimitBytes: number | undefined;
+  #loopAtStop: EventLoopUtilization | undefined;
+  /** What its thread did when it was killed. */
+  #place: ThreadPlace | undefined;
+  #slots = 0;
+  #isKilled = false;
+  #hasServed = false;
+  #failure: string | undefined;
+  #failedCheck: string | undefined;
+  #lastWords: LastWords | undefined;
+  #stage: 'load' | 'setup' = 'load';
+  #config: HandlerConfig = {};
+  #timer: NodeJS.Timeout | undefined;
+  readonly #whenGone: (() => void)[] = [];
+
+  constructor(options: LaneOptions) {
+    this.#options = options;
+    this.#jobs = new LaneJobs(options.writeLog);
+    const { port1, port2 } = new MessageChannel();
+    this.#port = port1;
+    this.#outbox = new PortOutbox({ port: port1, schedule: queueMicrotask, payloads: 'lent' });
+    port1.on('message', (packet) => this.#unpack(packet));
+    this.#limitSetup(options.setupTimeoutMs ?? DEFAULT_SETUP_TIMEOUT_MS);
+    const { pool, entry, task } = options;
+    // Never with a signal: piscina gives such a task a thread to itself and kills that on abort.
+    pool
+      .run({ ...task, port: port2 }, { filename: entry, name: 'serveLane', transferList: [port2] })
+      .then(
+        () => this.#depart(undefined),
+        (error: unknown) => this.#depart(error),
+      );
+  }
+
+  /** The thread has begun to run; before that nothing can be said of it or done to it. */
+  get isUp(): boolean {
+    return this.#thread !== undefined;
+  }
+
+  /** Where its start failed; as in HandlerNotLoadedError. */
+  get stage(): StartStage {
+    if (this.#failedCheck !== undefined) return 'check';
+    return this.#stage;
+  }
+
+  /** Name of the check that failed as it started. */
+  get failedCheck(): string | undefined {
+    return this.#failedCheck;
+  }
+
+  /** It has jobs, or could have. */
+  get isServing(): boolean {
+    return this.#state === 'ready' && !this.#isKilled;
+  }
+
+  get wasReady(): boolean {
+    return this.#slots > 0;
+  }
+
+  /** It ran a job to its end, or was killed for one that did not end. */
+  get wasOfUse(): boolean {
+    return this.wasReady && (this.#hasServed || this.#isKilled);
+  }
+
+  get free(): number {
+    return this.isServing ? this.#slots - this.#jobs.size : 0;
+  }
+
+  run(job: ManagedExecution): void {
+    const { lease, timeoutMs } = job;
+    const { jobId, attempt, traceparent, tracestate, s3Config } = lease;
+    const number = this.#jobs.add(job);
+    job.begin({
+      stop: (reason, detail) => this.#stopJob(number, reason, detail),
+      grant: (bytes) => this.#outbox.push({ kind: 'grant', number, bytes }),
+      kill: () => this.kill(),
+    });
+    this.#outbox.push(
+      { kind: 'job', number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config },
+      lease.input,
+    );
+  }
+
+  stopJobs(): void {
+    this.#jobs.stop('shutdown');
+  }
+
+  /** Runs the author's teardown; resolves when the thread's task has ended, by itself or killed. */
+  leave(teardownMs: number): Promise<void> {
+    if (this.#state === 'gone' || this.#state === 'stuck') return Promise.resolve();
+    return new Promise((resolve) => {
+      this.#whenGone.push(resolve);
+      // One that retires has a time limit already.
+      if (this.#state === 'leaving' && !this.#isKilled) return;
+      if (this.#isKilled || this.#state !== 'ready') return this.kill();
+      this.#tearDown({ teardownMs, thenWait: false });
+    });
+  }
+
+  #tearDown({ teardownMs, thenWait }: { teardownMs: number; thenWait: boolean }): void {
+    this.#state = 'leaving';
+    this.#outbox.push({ kind: 'teardown', thenWait });
+    this.#timer = setTimeout(() => this.kill(), teardownMs);
+  }
+
+  /** Ends the thread, whatever it does. Those of its jobs that were not to be stopped are released. */
+  kill(): void {
+    if (this.#isKilled || this.#state === 'gone') return;
+    this.#isKilled = true;
+    clearTimeout(this.#timer);
+    const thread = this.#thread;
+    if (thread) void this.#endThread(thread);
+    else this.abandon('the thread did not start');
+  }
+
+  /** Gives up a lane whose thread never came up. */
+  abandon(reason: string): void {
+    this.#failure ??= reason;
+    this.#depart(undefined);
+  }
+
+  #stopJob(number: number, reason: StopReason, detail: string | undefined): void {
+    this.#loopAtStop = this.#thread?.performance.eventLoopUtilization();
+    this.#outbox.push({ kind: 'stop', number, reason, detail });
+  }
+
+  async #endThread(thread: Worker): Promise<void> {
+    if (this.#state === 'ready') this.#options.events.onLeave(this);
+    // Whoever shuts down is in a hurry, and nobody asks where its jobs were.
+    const isAsked = this.#jobs.stopReasons.some((reason) => reason !== 'shutdown');
+    const since = this.#loopAtStop;
+    const limitMs = this.#options.examineMs;
+    if (isAsked && since) this.#place = await examineThread(thread, { since, limitMs });
+    if (this.#state === 'gone') return;
+    this.#timer = setTimeout(() => this.#declareStuck(), TERMINATE_MS);
+    void thread.terminate();
+  }
+
+  #unpack(packet: Parameters<typeof unpack<FromThread>>[0]): void {
+    unpack(packet, (message, payload) => this.#receive(message, payload));
+  }
+
+  #receive(message: FromThread, payload: Uint8Array = new Uint8Array(0)): void {
+    switch (message.kind) {
+      case 'up':
+        this.#thread = this.#options.pool.threads.find(
+          ({ threadId }) => threadId === message.threadId,
+        );
+        this.#heapLimitBytes = message.heapLimitBytes;
+        return;
+      case 'loaded':
+        this.#stage = 'setup';
+        this.#config = message.config;
+        this.#limitSetup(
+          this.#options.setupTimeoutMs ?? message.config.setupTimeoutMs ?? DEFAULT_SETUP_TIMEOUT_MS,
+        );
+        return;
+      case 'ready':
+        this.#becomeReady();
+        return;
+      case 'failed':
+        this.#failedCheck = message.check;
+        this.#failStart(message.reason);
+        return;
+      case 'exit':
+        this.#lastWords = message;
+        return;
+      case 'left':
+        this.kill();
+        return;
+      case 'log':
+        this.#receiveLog(message, payload);
+        return;
+      default:
+        this.#receiveOfJob(message, payload);
+    }
+  }
+
+  #receiveLog({ number, dropped }: Extract<FromThread, { kind: 'log' }>, lines: Uint8Array): void {
+    this.#options.writeLog(lines);
+    if (number !== undefined) this.#jobs.get(number)?.sink?.log(lines, dropped);
+  }
+
+  #receiveOfJob(
+    message: Extract<FromThread, { kind: 'chunks' | 'progress' | 'end' }>,
+    payload: Uint8Array,
+  ): void {
+    const job = this.#jobs.get(message.number);
+    if (!job) return;
+    switch (message.kind) {
+      case 'chunks':
+        job.takeChunks({ sizes: message.sizes, bytes: payload });
+        return;
+      case 'progress':
+        job.sink?.progress(payload);
+        return;
+      case 'end':
+        this.#receiveEnd(job, message, payload);
+    }
+  }
+
+  #receiveEnd(
+    job: ManagedExecution,
+    { changed, isWorn, number, outcome }: Extract<FromThread, { kind: 'end' }>,
+    payload: Uint8Array,
+  ): void {
+    const hasOutput = outcome.kind === 'completed' && outcome.output === 'value';
+    const end = { outcome, output: hasOutput ? payload : undefined, isWorn };
+    const isOnly = !this.#hasServed && this.#jobs.size === 1;
+    this.#jobs.remove(number);
+    this.#hasServed = true;
+    if (changed === undefined) job.settle(end);
+    else this.#jobs.settleContaminated(job, { end, changed, isOnly });
+    if (changed !== undefined || this.#config.isolation === 'job') this.#retire();
+    else this.#options.events.onFree();
+  }
+
+  /** Another thread takes its place, because what its jobs have changed would reach the next one. */
+  #retire(): void {
+    if (this.#state !== 'ready' || this.#isKilled) return;
+    this.#options.events.onLeave(this);
+    this.#tearDown({ teardownMs: this.#options.teardownMs, thenWait: true });
+  }
+
+  #becomeReady(): void {
+    if (this.#state !== 'starting' || this.#isKilled) return;
+    clearTimeout(this.#timer);
+    this.#state = 'ready';
+    this.#slots = countSlots(this.#config, this.#options.concurrency);
+    this.#options.events.onReady(this, this.#config);
+  }
+
+  #limitSetup(ms: number): void {
+    clearTimeout(this.#timer);
+    const { handlerPath } = this.#options.task;
+    const reason = `${handlerPath}: loading and setup took longer than ${ms} ms`;
+    this.#timer = setTimeout(() => {
+      // A module that comes too late is not one that cannot be loaded.
+      this.#stage = 'setup';
+      this.#failStart(reason);
+    }, ms);
+  }
+
+  /** The module stays broken in a thread that has failed to load it, so the thread goes too. */
+  #failStart(reason: string): void {
+    this.#failure ??= reason;
+    this.kill();
+  }
+
+  #declareStuck(): void {
+    this.#state = 'stuck';
+    this.#jobs.settleKilled('process', this.#place);
+    const stuck = 'a handler thread does not end although it was killed: it is in native code';
+    const reason = this.#failure === undefined ? stuck : `${this.#failure}; ${stuck}`;
+    this.#options.events.onStuck(this, reason);
+    this.#announceGone();
+  }
+
+  #depart(error: unknown): void {
+    if (this.#state === 'gone') return;
+    // What the thread said before it died may still lie in the port.
+    for (;;) {
+      const last = receiveMessageOnPort(this.#port);
+      if (!last) break;
+      this.#unpack(last.message);
+    }
+    clearTimeout(this.#timer);
+    this.#state = 'gone';
+    const crash = this.#describeDeath(error);
+    if (this.#isKilled) this.#jobs.settleKilled('thread', this.#place);
+    else this.#jobs.settleCrashed(crash, this.#lastWords?.number);
+    this.#port.close();
+    this.#options.events.onGone(this, this.#failure ?? crash.message);
+    this.#announceGone();
+  }
+
+  #announceGone(): void {
+    for (const resolve of this.#whenGone.splice(0)) resolve();
+  }
+
+  #describeDeath(error: unknown): AttemptError {
+    const { memoryLimitMb } = this.#options;
+    const heapLimitBytes =
+      memoryLimitMb === undefined ? this.#heapLimitBytes : memoryLimitMb * 1_048_576;
+    return describeDeath({ error, lastWords: this.#lastWords, heapLimitBytes });
+  }
+}

@@ -1,0 +1,143 @@
+// One attempt as an executor sees it: waiting for a slot, running under its timeout, being stopped.
+// Leaves where it runs to a carrier: a handler thread, or this one.
+import type { Clock } from '../../base/clock.ts';
+import { createStoppedOutcome } from '../../handler/stop.ts';
+import { ChunkTrail } from '../../handler/stuck.ts';
+import type { AttemptError } from '../../wire/job.ts';
+import type { Lease, ReleaseReason, StopLevel } from '../../wire/link/worker-link.ts';
+import type {
+  ChunkMessage,
+  Execution,
+  ExecutionEnd,
+  ExecutionSink,
+  StopReason,
+} from './executor.ts';
+import type { ThreadPlace } from './thread-examination.ts';
+
+/** What carries out the words of an execution where its handler runs. */
+export interface Carrier {
+  stop(reason: StopReason, detail: string | undefined): void;
+  grant(bytes: number): void;
+  /** The stop was asked for `graceMs` ago and the handler has not ended. */
+  kill(): void;
+}
+
+export interface ManagedExecutionOptions {
+  lease: Lease;
+  timeoutMs: number;
+  graceMs: number;
+  sink: ExecutionSink;
+  clock: Clock;
+  /** It was stopped before it had a slot; its end is settled. */
+  onAbandoned: (execution: ManagedExecution) => void;
+}
+
+export class ManagedExecution implements Execution {
+  readonly end: Promise<ExecutionEnd>;
+  readonly lease: Lease;
+  readonly timeoutMs: number;
+  readonly #options: ManagedExecutionOptions;
+  #resolve: (end: ExecutionEnd) => void = () => undefined;
+  #carrier: Carrier | undefined;
+  #startedAt = 0;
+  readonly #trail: ChunkTrail;
+  #stopReason: StopReason | undefined;
+  #stopDetail: string | undefined;
+  #cancelTimer: (() => void) | undefined;
+  #isSettled = false;
+
+  constructor(options: ManagedExecutionOptions) {
+    this.#options = options;
+    this.lease = options.lease;
+    this.timeoutMs = options.timeoutMs;
+    this.#trail = new ChunkTrail(() => options.clock.now());
+    this.end = new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+  }
+
+  get stopReason(): StopReason | undefined {
+    return this.#stopReason;
+  }
+
+  /** What the attempt says goes here, until it is settled. */
+  get sink(): ExecutionSink | undefined {
+    return this.#isSettled ? undefined : this.#options.sink;
+  }
+
+  takeChunks(message: ChunkMessage): void {
+    this.#trail.add(message.sizes.length);
+    this.sink?.chunks(message);
+  }
+
+  /** It has a slot: its timeout begins. */
+  begin(carrier: Carrier): void {
+    const { clock, timeoutMs } = this.#options;
+    this.#carrier = carrier;
+    this.#startedAt = clock.now();
+    this.#cancelTimer = clock.after(timeoutMs, () => this.stop('timeout'));
+  }
+
+  stop(reason: StopReason, detail?: string): void {
+    if (this.#isSettled || this.#stopReason) return;
+    this.#stopReason = reason;
+    this.#stopDetail = detail;
+    if (!this.#carrier) {
+      this.#settleUnstarted(reason);
+      this.#options.onAbandoned(this);
+      return;
+    }
+    const { clock, graceMs } = this.#options;
+    this.#cancelTimer?.();
+    this.#cancelTimer = clock.after(graceMs, () => this.#carrier?.kill());
+    this.#carrier.stop(reason, detail);
+  }
+
+  grant(bytes: number): void {
+    if (!this.#isSettled) this.#carrier?.grant(bytes);
+  }
+
+  /** The first end counts. */
+  settle(end: ExecutionEnd): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    this.#cancelTimer?.();
+    this.#resolve(end);
+  }
+
+  /** Its thread was killed, or has died on its own after the stop. */
+  settleStopped(level: StopLevel, place?: ThreadPlace): void {
+    const outcome = createStoppedOutcome({
+      reason: this.#stopReason ?? 'shutdown',
+      detail: this.#stopDetail,
+      level,
+      executionMs: this.#measureMs(),
+      timeoutMs: this.timeoutMs,
+      stuck: place && { ...place, ...this.#trail.describe() },
+    });
+    this.settle({ outcome, output: undefined });
+  }
+
+  /** It took its thread down. */
+  settleCrashed(error: AttemptError): void {
+    const executionMs = this.#measureMs();
+    const outcome = { kind: 'failed', executionMs, error, retry: 'default' } as const;
+    this.settle({ outcome, output: undefined });
+  }
+
+  /** It is not known to be at fault, or never ran. */
+  settleReleased(reason: Exclude<ReleaseReason, 'drain'>): void {
+    this.settle({ outcome: { kind: 'released', reason }, output: undefined });
+  }
+
+  /** It never ran, so that it cannot have run too long either: somebody else may have a slot for it. */
+  #settleUnstarted(reason: StopReason): void {
+    if (reason === 'cancelled' || reason === 'lost') this.settleStopped('signal');
+    else this.settleReleased('not_started');
+  }
+
+  #measureMs(): number {
+    if (!this.#carrier) return 0;
+    return Math.max(0, Math.round(this.#options.clock.now() - this.#startedAt));
+  }
+}

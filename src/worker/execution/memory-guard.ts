@@ -1,0 +1,86 @@
+// Looks at the memory of the worker's process from time to time, and acts on it: holds the taking of
+// jobs, stops attempts, asks for a fresh process. When what is done is decided in memory-limit.ts.
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { Attempts } from '../attempts.ts';
+import { decideOnMemory, describeExcess, type EarlierLook, isHigh } from './memory-limit.ts';
+
+const LOOK_EVERY_MS = 250;
+
+export interface MemoryGuardOptions {
+  clock: Clock;
+  log: Log;
+  attempts: Attempts;
+  limitBytes: number;
+  /** Resident memory of the process, bytes. */
+  readRssBytes: () => number;
+  /** The hold is over. */
+  onRelief: () => void;
+  /** `now`: what still runs is stopped already, and is not to be waited for. */
+  onRecycle: (reason: string, pace: 'now' | 'idle') => void;
+}
+
+export class MemoryGuard {
+  readonly #options: MemoryGuardOptions;
+  #cancelTimer: () => void = () => {};
+  #last: EarlierLook | undefined;
+  #isStopped = false;
+  #hasWarned = false;
+
+  constructor(options: MemoryGuardOptions) {
+    this.#options = options;
+  }
+
+  /** So much is taken that there should be nothing more to run. */
+  get isHigh(): boolean {
+    return this.#last !== undefined && this.#last.action !== 'none';
+  }
+
+  start(): void {
+    this.#cancelTimer = this.#options.clock.after(LOOK_EVERY_MS, () => {
+      this.#look();
+      if (!this.#isStopped) this.start();
+    });
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    this.#cancelTimer();
+  }
+
+  #look(): void {
+    const { attempts, limitBytes, log, onRecycle, onRelief, readRssBytes } = this.#options;
+    const { active, ended, running } = attempts;
+    const use = { rssBytes: readRssBytes(), limitBytes, active, ended, running };
+    const action = decideOnMemory(use, this.#last);
+    const isNews = action !== (this.#last?.action ?? 'none');
+    this.#last = { use, action };
+    const excess = describeExcess(use);
+    switch (action) {
+      case 'none':
+        if (isNews) onRelief();
+        if (isHigh(use)) this.#warnOnce(`there is little room for jobs: ${excess}`);
+        return;
+      case 'hold':
+        if (isNews) log.info({ running }, `no more jobs are taken for now: ${excess}`);
+        return;
+      case 'stop':
+        // Asked again at every look, which changes nothing.
+        if (isNews) log.warn(`the job that runs is stopped: ${excess}`);
+        attempts.stopForMemory(excess);
+        return;
+      case 'suspect':
+        if (isNews) log.warn({ running }, `all jobs are given back, to run alone: ${excess}`);
+        attempts.stopAsSuspects();
+        onRecycle(excess, 'now');
+        return;
+      case 'recycle':
+        onRecycle(excess, 'idle');
+    }
+  }
+
+  #warnOnce(text: string): void {
+    if (!this.#hasWarned) this.#options.log.warn(text);
+    this.#hasWarned = true;
+  }
+}

@@ -1,0 +1,41 @@
+// What the death of a handler thread means: the error of the attempt that brought it about. Who that
+// was, and what becomes of the others, is decided in lane.ts.
+import { describeThrown } from '../../handler/thrown.ts';
+import type { AttemptError } from '../../wire/job.ts';
+import type { LastWords } from './thread-messages.ts';
+
+const MB = 1_048_576;
+
+export interface ThreadDeath {
+  /** As piscina gives it. */
+  error: unknown;
+  lastWords: LastWords | undefined;
+  /** Undefined if the thread never came up. */
+  heapLimitBytes: number | undefined;
+}
+
+export function describeDeath({ error, lastWords, heapLimitBytes }: ThreadDeath): AttemptError {
+  const code = error instanceof Error && 'code' in error ? error.code : undefined;
+  if (code === 'ERR_WORKER_OUT_OF_MEMORY') {
+    const limit =
+      heapLimitBytes === undefined ? '' : ` (its limit is ${Math.round(heapLimitBytes / MB)} MB)`;
+    return { code: 'out_of_memory', message: `the handler's thread ran out of memory${limit}` };
+  }
+  if (lastWords?.because === 'exit') {
+    const message = `the handler ended its thread with process.exit(${lastWords.code})`;
+    return { code: 'handler_exited', message };
+  }
+  const { message, ...rest } = describeThrown(error ?? 'it ended without a reason');
+  switch (lastWords?.because) {
+    case 'uncaught':
+      return { code: 'uncaught_exception', message: `nothing caught: ${message}`, ...rest };
+    case 'rejection':
+      return {
+        code: 'unhandled_rejection',
+        message: `a promise was rejected that nothing handled: ${message}`,
+        ...rest,
+      };
+    case undefined:
+      return { code: 'thread_crashed', message: `the handler's thread died: ${message}`, ...rest };
+  }
+}

@@ -1,0 +1,230 @@
+// What runs inside a handler thread: loads the author's module, runs its setup, then its jobs, for
+// as long as the thread lives. Imports no zod, no pino, nothing heavy: that is each thread's memory.
+import { enableCompileCache, flushCompileCache } from 'node:module';
+import { getHeapStatistics } from 'node:v8';
+import { type MessagePort, threadId } from 'node:worker_threads';
+import type { Clock } from '../../base/clock.ts';
+import { createLinesLog } from '../../handler/attempt-log.ts';
+import { BuiltInWatch } from '../../handler/built-ins.ts';
+import { CheckError, runChecks } from '../../handler/checks.ts';
+import { captureConsole, currentSpeaker, type Speaker } from '../../handler/console.ts';
+import type { SetupContext } from '../../handler/define.ts';
+import { type Attempt, type AttemptSink, invoke } from '../../handler/invoke.ts';
+import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/load.ts';
+import { LogLines } from '../../handler/log-lines.ts';
+import { StopError } from '../../handler/stop.ts';
+import { describeThrown } from '../../handler/thrown.ts';
+import {
+  AbortSwitch,
+  clearTimeout,
+  mapDelete,
+  mapGet,
+  mapSet,
+  setImmediate,
+  setTimeout,
+  steadyTime,
+  whenDone,
+} from '../../wire/primordials.ts';
+import {
+  type FromThread,
+  type LaneTask,
+  type LastWords,
+  PortOutbox,
+  type ToThread,
+  unpack,
+} from './thread-messages.ts';
+
+const monotonicClock: Clock = {
+  now: steadyTime,
+  after(ms, act) {
+    const timer = setTimeout(act, ms);
+    return () => clearTimeout(timer);
+  },
+};
+
+/** The task that piscina runs; it ends after teardown, or with the thread. */
+export function serveLane(task: LaneTask): Promise<void> {
+  return new ThreadLane(task).serve();
+}
+
+class ThreadLane implements Speaker {
+  readonly attemptNumber = undefined;
+  readonly #task: LaneTask;
+  readonly #port: MessagePort;
+  readonly #outbox: PortOutbox<FromThread>;
+  readonly #lines: LogLines;
+  readonly #attempts = new Map<number, Attempt>();
+  readonly #setupAbort = new AbortSwitch();
+  readonly #builtIns = new BuiltInWatch();
+  #handler: LoadedHandler | undefined;
+  #end: () => void = () => undefined;
+
+  constructor(task: LaneTask) {
+    this.#task = task;
+    this.#port = task.port;
+    this.#outbox = new PortOutbox({
+      port: task.port,
+      schedule: setImmediate,
+      payloads: 'given',
+      complete: (messages) => this.#compareBuiltIns(messages),
+    });
+    this.#lines = new LogLines({ thread: threadId }, (lines, dropped) => {
+      this.#outbox.push({ kind: 'log', number: undefined, dropped }, lines);
+    });
+  }
+
+  say: Speaker['say'] = (level, text) => this.#lines.say(level, text);
+
+  async serve(): Promise<void> {
+    const ended = new Promise<void>((resolve) => {
+      this.#end = resolve;
+    });
+    this.#port.on('message', (packet) => {
+      unpack<ToThread>(packet, (message, payload) => this.#receive(message, payload));
+    });
+    // The worker gave this lane up before it began.
+    this.#port.on('close', () => this.#end());
+    captureConsole(this);
+    this.#tellOfTheEnd();
+    this.#outbox.push({
+      kind: 'up',
+      threadId,
+      heapLimitBytes: getHeapStatistics().heap_size_limit,
+    });
+    this.#outbox.flush();
+    await this.#start();
+    await ended;
+    this.#port.close();
+  }
+
+  async #start(): Promise<void> {
+    try {
+      // A thread does not inherit the process's cache, and writes its own only at its end unless it
+      // is told to: a handler that comes from it needs no type stripper, which is 18 MB.
+      enableCompileCache();
+      const handler = await loadHandler(this.#task.handlerPath);
+      flushCompileCache();
+      this.#outbox.push({ kind: 'loaded', config: handler.config });
+      this.#outbox.flush();
+      const ctx = this.#createSetupContext();
+      await runChecks(ctx);
+      await handler.setup?.(ctx);
+      this.#handler = handler;
+      this.#builtIns.settle();
+      this.#lines.flush();
+      this.#outbox.push({ kind: 'ready' });
+    } catch (error) {
+      this.#lines.flush();
+      const check = error instanceof CheckError ? error.check : undefined;
+      this.#outbox.push({ kind: 'failed', reason: this.#explain(error), check });
+    }
+    this.#outbox.flush();
+  }
+
+  #explain(error: unknown): string {
+    if (error instanceof HandlerLoadError || error instanceof CheckError) return error.message;
+    const { message, stack } = describeThrown(error);
+    return `${this.#task.handlerPath}: setup threw: ${stack ?? message}`;
+  }
+
+  #createSetupContext(): SetupContext {
+    const lines = this.#lines;
+    return {
+      signal: this.#setupAbort.signal,
+      devices: this.#task.devices,
+      get log() {
+        return createLinesLog(lines, { thread: threadId });
+      },
+    };
+  }
+
+  #receive(message: ToThread, payload: Uint8Array | undefined): void {
+    switch (message.kind) {
+      case 'job':
+        this.#run(message, payload ?? new Uint8Array(0));
+        return;
+      case 'stop':
+        mapGet(this.#attempts, message.number)?.stop(message.reason, message.detail);
+        return;
+      case 'grant':
+        mapGet(this.#attempts, message.number)?.grant(message.bytes);
+        return;
+      case 'teardown':
+        void this.#tearDown(message.thenWait);
+    }
+  }
+
+  #run(job: Extract<ToThread, { kind: 'job' }>, input: Uint8Array): void {
+    if (!this.#handler) return;
+    const { devices, endpointId, windowBytes, limits } = this.#task;
+    const { number, jobId, attempt, timeoutMs, traceparent, tracestate, s3Config } = job;
+    const outbox = this.#outbox;
+    const sink: AttemptSink = {
+      chunks: ({ sizes, bytes }) => outbox.push({ kind: 'chunks', number, sizes }, bytes),
+      progress: (value) => outbox.push({ kind: 'progress', number }, value),
+      log: (lines, dropped) => outbox.push({ kind: 'log', number, dropped }, lines),
+    };
+    const clock = monotonicClock;
+    const trace = { traceparent, tracestate };
+    const lent = { endpointId, timeoutMs, devices, windowBytes, limits, clock };
+    const call = { number, jobId, attempt, input, s3Config, ...trace, ...lent };
+    const running = invoke(this.#handler, call, sink);
+    mapSet(this.#attempts, number, running);
+    whenDone(running.end, ({ isWorn, outcome, output }) => {
+      mapDelete(this.#attempts, number);
+      outbox.push({ kind: 'end', number, outcome, isWorn, changed: undefined }, output);
+    });
+  }
+
+  /**
+   * Right before outcomes leave, and once for all of them: a job that ended among changed built-ins
+   * may have a wrong output.
+   */
+  #compareBuiltIns(messages: readonly FromThread[]): void {
+    let comparison: { changed: string | undefined } | undefined;
+    for (let index = 0; index < messages.length; index += 1) {
+      const message = messages[index];
+      if (message?.kind !== 'end') continue;
+      comparison ??= { changed: this.#builtIns.findChange() };
+      message.changed = comparison.changed;
+    }
+  }
+
+  async #tearDown(thenWait: boolean): Promise<void> {
+    this.#setupAbort.abort(new StopError('shutdown'));
+    try {
+      await this.#handler?.teardown?.();
+    } catch (error) {
+      const { message, stack } = describeThrown(error);
+      this.#lines.say('error', `teardown threw: ${stack ?? message}`);
+    }
+    this.#lines.flush();
+    if (thenWait) this.#outbox.push({ kind: 'left' });
+    this.#outbox.flush();
+    if (!thenWait) this.#end();
+  }
+
+  /**
+   * The context in which the exception or the exit came up tells whose code it was, so that the
+   * other attempts of the thread need not take the blame.
+   */
+  #tellOfTheEnd(): void {
+    let because: LastWords['because'] = 'exit';
+    let number: number | undefined;
+    process.on('uncaughtExceptionMonitor', (_, origin) => {
+      because = origin === 'unhandledRejection' ? 'rejection' : 'uncaught';
+      number = currentSpeaker.getStore()?.attemptNumber;
+      // A listener of the author's may keep the thread alive: what ends it later has its own reason.
+      setImmediate(() => {
+        because = 'exit';
+        number = undefined;
+      });
+    });
+    process.on('exit', (code) => {
+      number ??= currentSpeaker.getStore()?.attemptNumber;
+      this.#lines.flush();
+      this.#outbox.push({ kind: 'exit', code, number, because });
+      this.#outbox.flush();
+    });
+  }
+}

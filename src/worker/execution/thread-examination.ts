@@ -1,0 +1,151 @@
+// What a thread does that is about to be killed, seen from outside: its stack where it runs JavaScript,
+// its heap, how busy it is. Works on threads that answer nothing themselves.
+import type { Session } from 'node:inspector';
+import type { EventLoopUtilization } from 'node:perf_hooks';
+import { setTimeout as wait } from 'node:timers/promises';
+import type { Worker } from 'node:worker_threads';
+import { roundShare } from '../../handler/stuck.ts';
+import type { StuckPlace } from '../../wire/job.ts';
+
+export type ThreadPlace = Omit<StuckPlace, 'chunks' | 'lastChunkMs'>;
+
+/** Long enough to tell a loop that waits from one that is held up. */
+const WATCH_MS = 20;
+/**
+ * A thread that ends right after the debugger was in it leaves some 3 MB of the process's memory
+ * behind (seen with Node 24.21); one that has run on for so long does not.
+ */
+const RELEASE_MS = 100;
+const MAX_FRAMES = 40;
+const MAX_STACK_CHARS = 8_000;
+
+export interface ExaminationOptions {
+  /** Where the utilization is to be measured from. */
+  since: EventLoopUtilization;
+  /**
+   * For the stack; letting go of a thread that could be reached takes 100 ms more. Pausing one takes
+   * some 30 ms; one in native code uses all of it up.
+   */
+  limitMs: number;
+}
+
+/** Never rejects. The thread is not to be used afterwards: it is in other hands for a moment. */
+export async function examineThread(
+  thread: Worker,
+  { since, limitMs }: ExaminationOptions,
+): Promise<ThreadPlace> {
+  const { eventLoopUtilization } = thread.performance;
+  let heapUsedBytes: number | undefined;
+  thread.getHeapStatistics().then(
+    (heap) => {
+      heapUsedBytes = heap.used_heap_size;
+    },
+    () => undefined,
+  );
+  const atFirst = eventLoopUtilization();
+  await wait(Math.min(WATCH_MS, limitMs));
+  const isBusy = eventLoopUtilization(atFirst).utilization > 0.5;
+  const stack = isBusy ? await readStack(thread.threadId, limitMs - WATCH_MS) : undefined;
+  const busyState = stack === undefined ? 'unreachable' : 'running';
+  return {
+    state: isBusy ? busyState : 'waiting',
+    ...(stack !== undefined && { stack }),
+    eventLoopUtilization: roundShare(eventLoopUtilization(since).utilization),
+    ...(heapUsedBytes !== undefined && { heapUsedBytes }),
+  };
+}
+
+/** Undefined if the thread could not be paused in time, or the runtime has no inspector. */
+async function readStack(threadId: number, limitMs: number): Promise<string | undefined> {
+  const inspector = await import('node:inspector').catch(() => undefined);
+  if (!inspector) return undefined;
+  const session = new inspector.Session();
+  const tooLate = new AbortController();
+  const send = (sessionId: string, method: string) => {
+    const message = JSON.stringify({ id: 1, method });
+    session.post('NodeWorker.sendMessageToWorker', { sessionId, message });
+  };
+  let attached: string | undefined;
+  let isReached = false;
+  const onReached = () => {
+    isReached = true;
+  };
+  const onAttached = (sessionId: string) => {
+    attached = sessionId;
+    send(sessionId, 'Debugger.enable');
+    send(sessionId, 'Debugger.pause');
+  };
+  try {
+    session.connect();
+    const pause = awaitPause({ session, threadId, onAttached, onReached });
+    const patience = wait(Math.max(0, limitMs), undefined, { signal: tooLate.signal });
+    return await Promise.race([pause, patience]);
+  } catch {
+    return undefined;
+  } finally {
+    tooLate.abort();
+    // A paused thread cannot be terminated, and it may yet pause after it was given up.
+    for (const method of ['Debugger.resume', 'Debugger.disable']) {
+      if (attached !== undefined) send(attached, method);
+    }
+    session.disconnect();
+    if (isReached) await wait(RELEASE_MS);
+  }
+}
+
+interface CallFrame {
+  functionName: string;
+  location: { scriptId: string; lineNumber: number; columnNumber: number };
+}
+
+/** The part of the inspector's messages that is read here. */
+type FromDebugger =
+  | { method: 'Debugger.scriptParsed'; params: { scriptId: string; url: string } }
+  | { method: 'Debugger.paused'; params: { callFrames: CallFrame[] } }
+  | { method?: undefined };
+
+interface PauseOptions {
+  session: Session;
+  threadId: number;
+  onAttached: (sessionId: string) => void;
+  /** The debugger is in the thread. */
+  onReached: () => void;
+}
+
+/** Resolves with the stack. A thread that waits, or is in native code, does not pause. */
+function awaitPause(options: PauseOptions): Promise<string> {
+  const { session, threadId, onAttached, onReached } = options;
+  const urls = new Map<string, string>();
+  let attached: string | undefined;
+  return new Promise((resolve, reject) => {
+    session.on('NodeWorker.attachedToWorker', ({ params: { sessionId, workerInfo } }) => {
+      // Its `workerId` counts the threads of this session; the thread's own id is in the title only.
+      if (!workerInfo.title.startsWith(`[worker ${threadId}]`)) return;
+      attached = sessionId;
+      onAttached(sessionId);
+    });
+    session.on('NodeWorker.receivedMessageFromWorker', ({ params }) => {
+      if (params.sessionId !== attached) return;
+      onReached();
+      const message: FromDebugger = JSON.parse(params.message);
+      if (message.method === 'Debugger.scriptParsed') {
+        urls.set(message.params.scriptId, message.params.url);
+      } else if (message.method === 'Debugger.paused') {
+        resolve(writeStack(message.params.callFrames, urls));
+      }
+    });
+    session.post('NodeWorker.enable', { waitForDebuggerOnStart: false }, (error) => {
+      if (error) reject(error);
+    });
+  });
+}
+
+/** As V8 writes the stack of an error. */
+function writeStack(frames: CallFrame[], urls: ReadonlyMap<string, string>): string {
+  const lines = frames.slice(0, MAX_FRAMES).map(({ functionName, location }) => {
+    const { scriptId, lineNumber, columnNumber } = location;
+    const place = `${urls.get(scriptId) || '<anonymous>'}:${lineNumber + 1}:${columnNumber + 1}`;
+    return functionName === '' ? `    at ${place}` : `    at ${functionName} (${place})`;
+  });
+  return lines.join('\n').slice(0, MAX_STACK_CHARS);
+}

@@ -1,0 +1,290 @@
+// Runs handlers in threads: keeps each lane's thread up, and gives jobs to the thread with most room.
+// A piscina task is a whole lane here, not a job; jobs travel on the lane's own port (see lane.ts).
+import { extname } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { ResourceLimits } from 'node:worker_threads';
+import { Piscina } from 'piscina';
+import { backoffMs } from '../../base/backoff.ts';
+import { type Clock, systemClock } from '../../base/clock.ts';
+import type { HandlerConfig } from '../../handler/define.ts';
+import { LIMITS } from '../../wire/job.ts';
+import type { Device, Lease } from '../../wire/link/worker-link.ts';
+import {
+  type Execution,
+  type ExecutionSink,
+  type Executor,
+  type ExecutorOptions,
+  HandlerNotLoadedError,
+} from './executor.ts';
+import { countSlots, Lane } from './lane.ts';
+import { ManagedExecution } from './managed-execution.ts';
+import type { LaneTask } from './thread-messages.ts';
+
+export interface ThreadExecutorOptions extends ExecutorOptions {
+  handlerPath: string;
+  /** Named in the spans of attempts. Default: it is not. */
+  endpointId?: string;
+  /** Default 1. */
+  threads?: number;
+  /** Jobs at a time in one thread. Default: the handler's `config.concurrency`, else 1. */
+  concurrency?: number;
+  devices: readonly Device[];
+  /** For loading the module and its setup, ms. Default: the handler's config, else 600,000. */
+  setupTimeoutMs?: number;
+  /** For the handler's teardown in `stop`, ms; then the thread is killed. Default 5,000. */
+  teardownMs?: number;
+  /** How long a thread is looked at, at most, before it is killed for a job, ms. Default 250. */
+  examineMs?: number;
+  /** Of each thread. */
+  resourceLimits?: ResourceLimits;
+  /** Gets all log lines as well, those of jobs and those of the threads: NDJSON. */
+  logDestination?: { write(lines: Uint8Array): unknown };
+}
+
+const DEFAULTS = {
+  threads: 1,
+  graceMs: 2_000,
+  windowBytes: 4 * 1_048_576,
+  teardownMs: 5_000,
+  examineMs: 250,
+};
+
+const RELAUNCH_BACKOFF = { baseMs: 500, maxMs: 30_000, jitter: 0.2 };
+
+/** How long a thread stays that piscina has started beyond those that are needed. */
+const SPARE_MS = 1_000;
+
+/** How long `stop` waits for a thread that does not end although it was terminated. */
+const DESTROY_MS = 1_000;
+
+const entry = fileURLToPath(new URL(`./thread-entry${extname(import.meta.url)}`, import.meta.url));
+
+export class ThreadExecutor implements Executor {
+  readonly #options: ThreadExecutorOptions & typeof DEFAULTS;
+  readonly #clock: Clock = systemClock;
+  readonly #lanes = new Set<Lane>();
+  readonly #waiting = new Set<ManagedExecution>();
+  readonly #running = new Set<ManagedExecution>();
+  readonly #relaunches = new Set<() => void>();
+  /** Those that are about to end and have a successor already. */
+  readonly #succeeded = new WeakSet<Lane>();
+  readonly #listeners: (() => void)[] = [];
+  #pool: Piscina<LaneTask, void> | undefined;
+  #starting: PromiseWithResolvers<HandlerConfig> | undefined;
+  #isStopping = false;
+  /** Threads in a row that died without having been of use. */
+  #uselessThreads = 0;
+  #slots = 0;
+  #trouble: string | undefined;
+  #stuckThread: string | undefined;
+
+  constructor(options: ThreadExecutorOptions) {
+    this.#options = { ...DEFAULTS, ...options };
+  }
+
+  get slots(): number {
+    return this.#slots;
+  }
+
+  get free(): number {
+    let free = -this.#waiting.size;
+    for (const lane of this.#lanes) free += lane.free;
+    return Math.max(0, free);
+  }
+
+  get trouble(): string | undefined {
+    return this.#trouble;
+  }
+
+  get stuckThread(): string | undefined {
+    return this.#stuckThread;
+  }
+
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener);
+  }
+
+  async start(): Promise<HandlerConfig> {
+    this.#isStopping = false;
+    this.#starting = Promise.withResolvers();
+    this.#pool = this.#createPool();
+    for (let index = 0; index < this.#options.threads; index += 1) this.#launch();
+    try {
+      return await this.#starting.promise;
+    } catch (error) {
+      await this.stop();
+      throw error;
+    } finally {
+      this.#starting = undefined;
+    }
+  }
+
+  execute(lease: Lease, timeoutMs: number, sink: ExecutionSink): Execution {
+    const { graceMs } = this.#options;
+    const clock = this.#clock;
+    const onAbandoned = (abandoned: ManagedExecution) => this.#waiting.delete(abandoned);
+    const job = new ManagedExecution({ lease, timeoutMs, graceMs, sink, clock, onAbandoned });
+    this.#waiting.add(job);
+    if (this.#isStopping) job.stop('shutdown');
+    else this.#dispatch();
+    return job;
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    this.#starting?.reject(new HandlerNotLoadedError('stopped before it was ready'));
+    for (const cancel of this.#relaunches) cancel();
+    this.#relaunches.clear();
+    for (const job of this.#waiting) job.stop('shutdown');
+    for (const lane of this.#lanes) lane.stopJobs();
+    await Promise.all([...this.#running].map((job) => job.end));
+    const { teardownMs } = this.#options;
+    await Promise.all([...this.#lanes].map((lane) => lane.leave(teardownMs)));
+    const pool = this.#pool;
+    this.#pool = undefined;
+    if (pool) await this.#destroy(pool);
+  }
+
+  #createPool(): Piscina<LaneTask, void> {
+    const { threads, resourceLimits } = this.#options;
+    const pool = new Piscina<LaneTask, void>({
+      minThreads: threads,
+      // A thread that is being killed, which may take long, has its successor beside it.
+      maxThreads: 2 * threads,
+      concurrentTasksPerWorker: 1,
+      // Lanes never leave their thread idle: what is left over goes soon.
+      idleTimeout: SPARE_MS,
+      // The other modes freeze a thread's event loop while it has no task.
+      atomics: 'disabled',
+      recordTiming: false,
+      ...(resourceLimits ? { resourceLimits } : {}),
+    });
+    // A thread that died while it booted: piscina leaves the lane that was to run in it in its queue.
+    pool.on('error', (error: Error) => {
+      for (const lane of this.#lanes) if (!lane.isUp) lane.abandon(error.message);
+    });
+    return pool;
+  }
+
+  #launch(): void {
+    const pool = this.#pool;
+    if (!pool || this.#isStopping) return;
+    const { handlerPath, endpointId, devices, windowBytes, concurrency, setupTimeoutMs } =
+      this.#options;
+    const { outputBytes, chunkTotalBytes } = LIMITS;
+    const limits = { outputBytes, chunkTotalBytes };
+    const lane = new Lane({
+      pool,
+      entry,
+      task: { handlerPath, endpointId, devices, windowBytes, limits },
+      concurrency,
+      setupTimeoutMs,
+      examineMs: this.#options.examineMs,
+      teardownMs: this.#options.teardownMs,
+      memoryLimitMb: this.#options.resourceLimits?.maxOldGenerationSizeMb,
+      writeLog: (lines) => this.#options.logDestination?.write(lines),
+      events: {
+        onReady: (_, config) => this.#welcome(config),
+        onFree: () => this.#dispatch(),
+        onLeave: (leaving) => this.#succeed(leaving),
+        onStuck: (stuck, reason) => this.#giveUp(stuck, reason),
+        onGone: (gone, reason) => this.#replace(gone, reason),
+      },
+    });
+    this.#lanes.add(lane);
+  }
+
+  #welcome(config: HandlerConfig): void {
+    const { threads, concurrency } = this.#options;
+    this.#slots = threads * countSlots(config, concurrency);
+    const serving = [...this.#lanes].filter((lane) => lane.isServing);
+    if (serving.length === threads) {
+      this.#trouble = undefined;
+      this.#starting?.resolve(config);
+    }
+    this.#dispatch();
+  }
+
+  /**
+   * Its successor starts while it ends, so that its slots are soon there again; but not on a GPU,
+   * whose memory may not hold what the setups of both take.
+   */
+  #succeed(lane: Lane): void {
+    if (this.#isStopping || this.#options.devices.some(({ kind }) => kind === 'gpu')) return;
+    this.#succeeded.add(lane);
+    this.#uselessThreads = 0;
+    this.#launch();
+  }
+
+  #giveUp(lane: Lane, reason: string): void {
+    this.#stuckThread = reason;
+    this.#starting?.reject(new HandlerNotLoadedError(reason, { stage: lane.stage }));
+    this.#tell(reason);
+  }
+
+  #replace(lane: Lane, reason: string): void {
+    this.#lanes.delete(lane);
+    if (this.#isStopping || this.#succeeded.has(lane)) return;
+    this.#uselessThreads = lane.wasOfUse ? 0 : this.#uselessThreads + 1;
+    if (this.#starting) {
+      const { failedCheck: check, stage } = lane;
+      this.#starting.reject(new HandlerNotLoadedError(reason, { stage, check }));
+    } else if (lane.wasReady && this.#uselessThreads <= 1) {
+      this.#launch();
+      this.#notify();
+    } else {
+      this.#relaunchLater();
+      this.#tell(reason);
+    }
+  }
+
+  #relaunchLater(): void {
+    const waitMs = backoffMs(this.#uselessThreads, RELAUNCH_BACKOFF);
+    const cancel = this.#clock.after(waitMs, () => {
+      this.#relaunches.delete(cancel);
+      this.#launch();
+    });
+    this.#relaunches.add(cancel);
+  }
+
+  #dispatch(): void {
+    for (const job of this.#waiting) {
+      const lane = this.#findRoomiest();
+      if (!lane) break;
+      this.#waiting.delete(job);
+      this.#running.add(job);
+      void job.end.then(() => this.#running.delete(job));
+      lane.run(job);
+    }
+    this.#notify();
+  }
+
+  #findRoomiest(): Lane | undefined {
+    let roomiest: Lane | undefined;
+    for (const lane of this.#lanes) if (lane.free > (roomiest?.free ?? 0)) roomiest = lane;
+    return roomiest;
+  }
+
+  #tell(trouble: string): void {
+    this.#trouble = trouble;
+    this.#notify();
+  }
+
+  #notify(): void {
+    for (const listener of this.#listeners) listener();
+  }
+
+  async #destroy(pool: Piscina<LaneTask, void>): Promise<void> {
+    const destroyed = pool.destroy().catch(() => {
+      // Of a thread that threw while it ended.
+    });
+    // It waits for all threads, of which one does not end.
+    if (this.#stuckThread !== undefined) return;
+    let cancel: () => void = () => undefined;
+    const patience = new Promise<void>((resolve) => {
+      cancel = this.#clock.after(DESTROY_MS, resolve);
+    });
+    await Promise.race([destroyed, patience]);
+    cancel();
+  }
+}

@@ -1,0 +1,249 @@
+// The outbox that survives its process: attempts that are over lie in a journal, with what is left of
+// their reports, until the platform has acknowledged their outcome. When the disk fails it goes on in
+// memory. What is still running is not written: its chunks are worth nothing without an outcome.
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
+import { type Parcel, ReportLane } from '../report-lane.ts';
+import { Journal, type JournalRecord } from './journal.ts';
+import { type BatchLimits, MemoryOutbox, type Outbox } from './outbox.ts';
+import {
+  countBytes,
+  encodeDone,
+  encodeReports,
+  gatherAttempts,
+  locateJournal,
+  type OutboxEntry,
+} from './outbox-entries.ts';
+
+/** A disk that failed is tried again after this. */
+const RETRY_MS = 1_000;
+
+export interface DiskOutboxOptions {
+  folder: string;
+  clock: Clock;
+  log: Log;
+  /** The journal is written anew when it is larger and less than half of it counts. Default 64 MB. */
+  compactAboveBytes?: number;
+}
+
+export class DiskOutbox implements Outbox {
+  readonly #clock: Clock;
+  readonly #log: Log;
+  #compactAboveBytes: number;
+  readonly #memory = new MemoryOutbox();
+  readonly #inherited = new Set<ReportLane>();
+  /** In the journal, and the bytes each takes there. */
+  readonly #written = new Map<ReportLane, number>();
+  readonly #unwritten = new Set<ReportLane>();
+  /** In the journal, and to be forgotten there. */
+  #done: string[] = [];
+  #journal: Journal | undefined;
+  #trouble: string | undefined;
+  /** While a disk that failed is left alone. */
+  #cancelRetry: (() => void) | undefined;
+  #running: Promise<void> | undefined;
+  /** The write under way, if it has outcomes in it. */
+  #securing: Promise<void> | undefined;
+  #whenSecured: (() => void)[] = [];
+
+  private constructor({ clock, log, compactAboveBytes = 64 * 1_048_576 }: DiskOutboxOptions) {
+    this.#clock = clock;
+    this.#log = log;
+    this.#compactAboveBytes = compactAboveBytes;
+  }
+
+  /** Reads what an earlier process left. Never rejects: without a journal it is an outbox in memory. */
+  static async open(options: DiskOutboxOptions): Promise<DiskOutbox> {
+    const outbox = new DiskOutbox(options);
+    try {
+      const { journal, content } = await Journal.open<OutboxEntry>(locateJournal(options.folder));
+      outbox.#journal = journal;
+      if (content.tornBytes > 0) {
+        const { tornBytes } = content;
+        options.log.warn({ tornBytes }, 'the end of the outbox was written halfway; it is cut off');
+      }
+      outbox.#restore(content.records);
+    } catch (error) {
+      outbox.#noteTrouble(error);
+    }
+    return outbox;
+  }
+
+  get trouble(): string | undefined {
+    return this.#trouble;
+  }
+
+  get depth(): number {
+    return this.#memory.depth;
+  }
+
+  get bytes(): number {
+    return this.#memory.bytes;
+  }
+
+  open(lease: TracedLeaseRef): ReportLane {
+    return this.#memory.open(lease);
+  }
+
+  touch(lane: ReportLane): void {
+    this.#memory.touch(lane);
+    if (!lane.ended || lane.depth === 0 || this.#written.has(lane)) return;
+    this.#unwritten.add(lane);
+    this.#wake();
+  }
+
+  takeBatch(limits: BatchLimits): Parcel[] {
+    return this.#memory.takeBatch(limits);
+  }
+
+  close(lane: ReportLane): void {
+    this.#memory.close(lane);
+    this.#inherited.delete(lane);
+    this.#unwritten.delete(lane);
+    if (!this.#written.delete(lane)) return;
+    this.#done.push(lane.lease.token);
+    this.#wake();
+  }
+
+  secure(): Promise<void> | undefined {
+    if (!this.#canWrite || this.#unwritten.size === 0) return this.#securing;
+    return new Promise((resolve) => {
+      this.#whenSecured.push(resolve);
+    });
+  }
+
+  undelivered(): LeaseRef[] {
+    return this.#memory.undelivered();
+  }
+
+  survivors(): LeaseRef[] {
+    return [...this.#written.keys()].map((lane) => lane.lease);
+  }
+
+  inherited(): ReportLane[] {
+    return [...this.#inherited];
+  }
+
+  /** Writes what is left to write, and lets go of the file. Nothing may be added after it. */
+  async end(): Promise<void> {
+    this.#cancelRetry?.();
+    await this.#running;
+    const journal = this.#journal;
+    this.#journal = undefined;
+    await journal?.close();
+  }
+
+  #restore(records: JournalRecord<OutboxEntry>[]): void {
+    const { complete, cutOff } = gatherAttempts(records);
+    for (const { lease, left, bytes } of complete) {
+      const lane = ReportLane.restore(lease, left);
+      this.#memory.adopt(lane);
+      this.#inherited.add(lane);
+      this.#written.set(lane, bytes);
+    }
+    if (cutOff.length > 0) {
+      this.#log.warn({ attempts: cutOff }, 'attempts of the outbox have no outcome; dropped');
+    }
+    if (complete.length > 0) {
+      const attempts = complete.length;
+      this.#log.info({ attempts }, 'outcomes of an earlier process are in the outbox');
+    } else if (records.length > 0) {
+      this.#wake();
+    }
+  }
+
+  get #canWrite(): boolean {
+    return this.#journal !== undefined && this.#cancelRetry === undefined;
+  }
+
+  get #isStale(): boolean {
+    const isOver = this.#written.size === 0 && this.#journal?.isEmpty === false;
+    return this.#unwritten.size > 0 || this.#done.length > 0 || isOver;
+  }
+
+  #wake(): void {
+    if (this.#running || !this.#canWrite) return;
+    this.#running = this.#run();
+  }
+
+  async #run(): Promise<void> {
+    // What else ends in this turn of the event loop is written along.
+    await new Promise((resolve) => setImmediate(resolve));
+    while (this.#canWrite && this.#isStale) await this.#write();
+    this.#running = undefined;
+  }
+
+  async #write(): Promise<void> {
+    const lanes = [...this.#unwritten];
+    const done = this.#done;
+    const whenSecured = this.#whenSecured;
+    this.#unwritten.clear();
+    this.#done = [];
+    this.#whenSecured = [];
+    const work = this.#writeOut(lanes, done).then(
+      () => this.#noteSuccess(),
+      (error: unknown) => {
+        // Those that are not there any more were closed meanwhile.
+        for (const lane of lanes) if (this.#written.delete(lane)) this.#unwritten.add(lane);
+        this.#done = [...done, ...this.#done];
+        this.#noteTrouble(error);
+      },
+    );
+    if (lanes.length > 0) this.#securing = work;
+    await work;
+    this.#securing = undefined;
+    for (const resolve of whenSecured) resolve();
+  }
+
+  async #writeOut(lanes: readonly ReportLane[], done: readonly string[]): Promise<void> {
+    const journal = this.#journal;
+    if (!journal) return;
+    if (lanes.length === 0 && this.#written.size === 0) return journal.clear();
+    const pieces = done.flatMap(encodeDone);
+    for (const lane of lanes) pieces.push(...this.#encodeLane(lane));
+    await journal.append(pieces, { isDurable: lanes.length > 0 });
+    if (journal.bytes > this.#compactAboveBytes) await this.#compact(journal);
+  }
+
+  async #compact(journal: Journal): Promise<void> {
+    let liveBytes = 0;
+    for (const bytes of this.#written.values()) liveBytes += bytes;
+    if (liveBytes * 2 >= journal.bytes) return;
+    const lanes = [...this.#written.keys()];
+    try {
+      await journal.rewrite(lanes.flatMap((lane) => this.#encodeLane(lane)));
+    } catch (error) {
+      // What is in the journal stays good, only larger than it has to be.
+      this.#compactAboveBytes = journal.bytes * 2;
+      this.#log.warn({ err: error, bytes: journal.bytes }, 'the outbox could not be made smaller');
+    }
+  }
+
+  #encodeLane(lane: ReportLane): Uint8Array[] {
+    const pieces = encodeReports(lane.left);
+    this.#written.set(lane, countBytes(pieces));
+    return pieces;
+  }
+
+  #noteSuccess(): void {
+    if (this.#trouble === undefined) return;
+    this.#trouble = undefined;
+    this.#log.info('the outbox on disk works again');
+  }
+
+  #noteTrouble(error: unknown): void {
+    const reason = error instanceof Error ? error.message : String(error);
+    const isNews = this.#trouble === undefined;
+    this.#trouble = `the outbox on disk fails: ${reason}`;
+    this.#log[isNews ? 'error' : 'debug'](
+      { err: error },
+      'the outbox on disk fails: what is not delivered is kept in memory only, and ends with the process',
+    );
+    if (!this.#journal) return;
+    this.#cancelRetry = this.#clock.after(RETRY_MS, () => {
+      this.#cancelRetry = undefined;
+      this.#wake();
+    });
+  }
+}

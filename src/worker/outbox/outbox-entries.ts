@@ -1,0 +1,113 @@
+// What the outbox's journal says: the reports of attempts that are over, and which are forgotten.
+import { constants, statSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { LeaseRef, Report, ReportHeader } from '../../wire/link/worker-link.ts';
+import type { LeftReports } from '../report-lane.ts';
+import { decodeJournal, encodeRecord, type JournalRecord } from './journal.ts';
+
+const JOURNAL_FILE = 'outbox.journal';
+/** Bytes of a journal that are read for another process. */
+const MAX_FOREIGN_BYTES = 1_073_741_824;
+
+/** The reports of an attempt are written together; `done` is the token of one that is forgotten. */
+export type OutboxEntry = { report: ReportHeader; isMuted?: true } | { done: string };
+
+export interface GatheredAttempts {
+  complete: { lease: LeaseRef; left: LeftReports; bytes: number }[];
+  /** Their outcome is missing: the write was cut short before it. */
+  cutOff: LeaseRef[];
+}
+
+/** The attempts that are not forgotten. */
+export function gatherAttempts(records: readonly JournalRecord<OutboxEntry>[]): GatheredAttempts {
+  const attempts = new Map<string, LeftReports & { bytes: number }>();
+  for (const { header, body } of records) {
+    if ('done' in header) {
+      attempts.delete(header.done);
+      continue;
+    }
+    const report: Report = { ...header.report, body };
+    const known = attempts.get(report.token);
+    const follows = known !== undefined && (known.reports.at(-1)?.seq ?? 0) < report.seq;
+    const attempt = follows ? known : { reports: [], isMuted: header.isMuted === true, bytes: 0 };
+    attempt.reports.push(report);
+    attempt.bytes += countBytes(encodeEntry(header, body));
+    attempts.set(report.token, attempt);
+  }
+  const complete: GatheredAttempts['complete'] = [];
+  const cutOff: LeaseRef[] = [];
+  for (const { reports, isMuted, bytes } of attempts.values()) {
+    const last = reports.at(-1);
+    if (!last) continue;
+    const lease = { jobId: last.jobId, attempt: last.attempt, token: last.token };
+    if (last.kind === 'outcome') complete.push({ lease, left: { reports, isMuted }, bytes });
+    else cutOff.push(lease);
+  }
+  return { complete, cutOff };
+}
+
+export function locateJournal(folder: string): string {
+  return join(folder, JOURNAL_FILE);
+}
+
+/** Bytes of the journal that a process left in this folder; 0 if there is none. */
+export function measureJournal(folder: string): number {
+  return statSync(locateJournal(folder), { throwIfNoEntry: false })?.size ?? 0;
+}
+
+/** Attempts whose outcome the process of this folder left behind, for whoever saw it die. */
+export async function readSurvivors(folder: string): Promise<LeaseRef[]> {
+  try {
+    const bytes = await readForeign(locateJournal(folder));
+    return gatherAttempts(decodeJournal<OutboxEntry>(bytes).records).complete.map(
+      ({ lease }) => lease,
+    );
+  } catch {
+    // None, or not to be read: then nobody after it can deliver them.
+    return [];
+  }
+}
+
+/**
+ * The folder may belong to another user: a pipe would block a thread of this process for ever, and a device
+ * has no end. @throws Error for anything but a file
+ */
+async function readForeign(path: string): Promise<Buffer> {
+  const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
+  const file = await open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  try {
+    const stats = await file.stat();
+    if (!stats.isFile() || stats.size > MAX_FOREIGN_BYTES) throw new Error(`${path} is no journal`);
+    const bytes = Buffer.allocUnsafeSlow(stats.size);
+    let at = 0;
+    while (at < bytes.length) {
+      const { bytesRead } = await file.read(bytes, at, bytes.length - at, at);
+      if (bytesRead === 0) break;
+      at += bytesRead;
+    }
+    return bytes.subarray(0, at);
+  } finally {
+    await file.close();
+  }
+}
+
+export function encodeDone(token: string): Uint8Array[] {
+  return encodeEntry({ done: token });
+}
+
+export function encodeReports({ reports, isMuted }: LeftReports): Uint8Array[] {
+  return reports.flatMap(({ body, ...report }) =>
+    encodeEntry(isMuted ? { report, isMuted } : { report }, body),
+  );
+}
+
+function encodeEntry(entry: OutboxEntry, body?: Uint8Array): Uint8Array[] {
+  return encodeRecord(entry, body);
+}
+
+export function countBytes(pieces: readonly Uint8Array[]): number {
+  let bytes = 0;
+  for (const piece of pieces) bytes += piece.length;
+  return bytes;
+}

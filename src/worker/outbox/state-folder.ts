@@ -1,0 +1,173 @@
+// What a worker keeps from one process to the next, in a folder under its name: who it is, how many
+// processes it has been, and its outbox. Where the disk does not let it, it goes on without.
+import { readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Clock } from '../../base/clock.ts';
+import type { Log } from '../../base/log.ts';
+import { makeFolder } from '../../base/make-folder.ts';
+import { DiskOutbox } from './disk-outbox.ts';
+import { FolderInUseError, type FolderLock, type LockOptions, lockFolder } from './folder-lock.ts';
+import { MemoryOutbox, type Outbox } from './outbox.ts';
+import { measureJournal } from './outbox-entries.ts';
+
+const IDENTITY_FILE = 'worker.json';
+/** Inputs and outputs may be nobody else's business. */
+const OWNER_ONLY = 0o700;
+/** As the platform wants it, which also makes it the name of a folder in here and nowhere else. */
+const WORKER_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+
+/** The folder is another process's, or another endpoint's: a worker must not use it. */
+export class StateFolderError extends Error {
+  override readonly name = 'StateFolderError';
+}
+
+export interface StateFolderOptions {
+  /** Holds one folder for each worker; made if it is missing. */
+  stateDir: string;
+  /** Default: the worker of a folder that no process uses, or else a new one. */
+  workerId: string | undefined;
+  /** Default: the time, Unix ms. In any case larger than the last one. */
+  incarnation: number | undefined;
+  /** Outcomes of one endpoint mean nothing to another. */
+  endpointId: string;
+  /** Gives a new worker its id. */
+  nameWorker: () => string;
+  clock: Clock;
+  log: Log;
+}
+
+export interface WorkerFolder {
+  workerId: string;
+  incarnation: number;
+  outbox: Outbox;
+  /** Lets another process have it; after the worker has ended. */
+  close(): Promise<void>;
+}
+
+interface Identity {
+  incarnation: number;
+  endpointId: string;
+}
+
+/** Takes a folder for this process. A disk that fails is only logged. @throws StateFolderError */
+export async function openWorkerFolder(options: StateFolderOptions): Promise<WorkerFolder> {
+  const { stateDir, workerId, log } = options;
+  try {
+    makeFolder(stateDir, OWNER_ONLY);
+    if (workerId !== undefined) return await enter(options, workerId);
+    for (const known of listWorkers(stateDir)) {
+      const folder = await enter(options, known).catch(passOver);
+      if (folder) return folder;
+    }
+    return await enter(options, options.nameWorker());
+  } catch (error) {
+    if (error instanceof StateFolderError) throw error;
+    const reason = error instanceof Error ? error.message : String(error);
+    const trouble = `the state folder cannot be used: ${reason}`;
+    log.error(
+      { err: error, stateDir },
+      'the state folder cannot be used: what is not delivered is kept in memory only, and ends with the process',
+    );
+    return goWithout(options, trouble);
+  }
+}
+
+/**
+ * Takes the folder of another worker for as long as that does not run, to deliver what lies there;
+ * `onWanted`: it runs again, and waits for `close`. Undefined if somebody uses the folder, or it is
+ * another endpoint's. @throws whatever the file system throws
+ */
+export async function visitWorkerFolder(
+  options: Omit<StateFolderOptions, 'workerId' | 'incarnation' | 'nameWorker'>,
+  workerId: string,
+  onWanted: () => void,
+): Promise<WorkerFolder | undefined> {
+  const named = { ...options, workerId, incarnation: undefined, nameWorker: () => workerId };
+  return enter(named, workerId, { onWanted }).catch(passOver);
+}
+
+/** Workers that have a folder in there, of whatever endpoint, those that left something first. */
+export function listWorkers(stateDir: string): string[] {
+  const names = readdirSync(stateDir).filter((name) => readIdentity(join(stateDir, name)));
+  const left = (name: string) => measureJournal(join(stateDir, name));
+  return names.sort((a, b) => left(b) - left(a) || (a < b ? -1 : 1));
+}
+
+async function enter(
+  options: StateFolderOptions,
+  workerId: string,
+  lockOptions: LockOptions = {},
+): Promise<WorkerFolder> {
+  const { stateDir, endpointId, clock, log } = options;
+  if (!WORKER_ID.test(workerId)) {
+    throw new StateFolderError(`${JSON.stringify(workerId)} cannot be the id of a worker`);
+  }
+  const folder = join(stateDir, workerId);
+  makeFolder(folder, OWNER_ONLY);
+  const lock = await lockOrExplain(folder, lockOptions);
+  try {
+    const before = readIdentity(folder);
+    if (before && before.endpointId !== endpointId) {
+      throw new StateFolderError(
+        `${folder} is that of a worker of endpoint ${before.endpointId}, not of ${endpointId}`,
+      );
+    }
+    const least = (before?.incarnation ?? -1) + 1;
+    const incarnation = Math.max(options.incarnation ?? clock.now(), least);
+    try {
+      writeIdentity(folder, { incarnation, endpointId });
+    } catch (error) {
+      // What lies in the outbox can be delivered all the same; the next incarnation is the time.
+      log.error({ err: error, folder }, 'the state folder cannot be written');
+    }
+    const outbox = await DiskOutbox.open({ folder, clock, log });
+    if (outbox.trouble === undefined) log.info({ folder, incarnation }, 'state is kept on disk');
+    const close = async () => {
+      await outbox.end();
+      lock.release();
+    };
+    return { workerId, incarnation, outbox, close };
+  } catch (error) {
+    lock.release();
+    throw error;
+  }
+}
+
+async function lockOrExplain(folder: string, options: LockOptions): Promise<FolderLock> {
+  try {
+    return await lockFolder(folder, options);
+  } catch (error) {
+    if (!(error instanceof FolderInUseError)) throw error;
+    throw new StateFolderError(`${folder} cannot be used: ${error.message}`);
+  }
+}
+
+function passOver(error: unknown): undefined {
+  if (!(error instanceof StateFolderError)) throw error;
+}
+
+/** What the worker of this folder last said of itself; undefined if it is none's. */
+export function readIdentity(folder: string): Identity | undefined {
+  try {
+    const { incarnation, endpointId } = JSON.parse(
+      readFileSync(join(folder, IDENTITY_FILE), 'utf8'),
+    );
+    const isWhole = Number.isSafeInteger(incarnation) && typeof endpointId === 'string';
+    return isWhole ? { incarnation, endpointId } : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function writeIdentity(folder: string, identity: Identity): void {
+  const path = join(folder, IDENTITY_FILE);
+  writeFileSync(`${path}.new`, `${JSON.stringify(identity)}\n`, { flush: true });
+  renameSync(`${path}.new`, path);
+}
+
+function goWithout(options: StateFolderOptions, trouble: string): WorkerFolder {
+  const { clock, nameWorker } = options;
+  const { workerId = nameWorker(), incarnation = clock.now() } = options;
+  const outbox = new MemoryOutbox({ trouble });
+  return { workerId, incarnation, outbox, close: async () => {} };
+}

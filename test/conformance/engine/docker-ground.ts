@@ -1,0 +1,33 @@
+// The ground of Docker's engine: a platform's name of its own on the engine that this machine has.
+import { randomBytes } from 'node:crypto';
+import { silentLog } from '../../../src/base/log.ts';
+import { DEFAULT_HOST } from '../../../src/engine/docker/docker-client.ts';
+import {
+  DockerEngine,
+  type DockerEngineOptions,
+} from '../../../src/engine/docker/docker-engine.ts';
+import { docker } from '../../support/containers/docker.ts';
+import type { EngineGround } from './engine-stage.ts';
+
+export class DockerGround {
+  readonly host = process.env['DOCKER_HOST'] ?? DEFAULT_HOST;
+  /** Of the test that runs now. */
+  platform = '';
+
+  async open(): Promise<EngineGround> {
+    this.platform = `millrace-test-${randomBytes(6).toString('hex')}`;
+    return { open: () => this.openEngine(), close: () => this.#clear() };
+  }
+
+  /** One more, for the same platform unless it is said otherwise. */
+  openEngine(options: Partial<DockerEngineOptions> = {}): DockerEngine {
+    const { host, platform } = this;
+    return new DockerEngine({ platform, log: silentLog, host, ...options });
+  }
+
+  async #clear(): Promise<void> {
+    const label = `label=millrace.platform=${this.platform}`;
+    const networks = await docker('network', 'ls', '--quiet', '--filter', label);
+    for (const id of networks.split('\n').filter(Boolean)) await docker('network', 'rm', id);
+  }
+}

@@ -1,0 +1,99 @@
+// Whom a container reaches, and under which name.
+import { describe, expect, it } from 'vitest';
+import { quoteWord } from '../../../src/base/shell-words.ts';
+import { DockerClient } from '../../../src/engine/docker/docker-client.ts';
+import type { ContainerSpec } from '../../../src/engine/engine.ts';
+import { docker } from '../../support/containers/docker.ts';
+import type { DockerGround } from './docker-ground.ts';
+import type { EngineStage } from './engine-stage.ts';
+
+export function describeNetworks(stage: EngineStage, ground: DockerGround): void {
+  const waiting = (network: string | null) => stage.run('exec sleep 1000', { network });
+
+  /** `reached` or `lost`, as it looks from a network. */
+  async function seek(target: string, network: string | null): Promise<string> {
+    // Who refuses a connection has been reached.
+    const script = `
+      const socket = require('node:net').connect(9, '${target}');
+      socket.setTimeout(1_000, () => socket.destroy(new Error('no answer')));
+      socket.on('error', ({ code }) => console.log(code === 'ECONNREFUSED' ? 'reached' : 'lost'));`;
+    const args = `${stage.under.node} -e ${quoteWord(script)}`;
+    const { id } = await stage.start(stage.spec({ network, args }));
+    await stage.untilExited(id);
+    return (await stage.untilPrinted(id, '\n')).trim();
+  }
+
+  /** Its address in whatever network it is in. */
+  const addressOf = ({ id }: ContainerSpec) =>
+    docker(
+      ...['inspect', '--format', '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}'],
+      `${ground.platform}-${id}`,
+    );
+
+  describe('networks', () => {
+    it('let those of one name find one another', async () => {
+      const { id } = await waiting('shared');
+      expect(await seek(`${id}.millrace.internal`, 'shared')).toBe('reached');
+      expect((await stage.engine.inspect(id))?.ip).toMatch(/^\d+\.\d+\.\d+\.\d+$/);
+    });
+
+    it('keep those of different names apart', async () => {
+      const spec = await waiting('shared');
+      const ip = await addressOf(spec);
+      expect(await seek(ip, 'shared')).toBe('reached');
+      expect(await seek(ip, 'other')).toBe('lost');
+      expect(await seek(ip, null)).toBe('lost');
+    });
+
+    it('are none where none was asked for', async () => {
+      const spec = await waiting(null);
+      expect((await stage.engine.inspect(spec.id))?.ip).toBeNull();
+      expect(await seek(await addressOf(spec), null)).toBe('lost');
+    });
+
+    it('lead to the machine', async () => {
+      expect(await seek('host.docker.internal', null)).toBe('reached');
+    });
+
+    it('go with the last container that was made for them', async () => {
+      const list = () =>
+        docker(
+          'network',
+          'ls',
+          '--filter',
+          'label=millrace.network=shared',
+          '--format',
+          '{{.Name}}',
+        );
+      const first = await waiting('shared');
+      const second = stage.spec({ network: 'shared' });
+      await stage.engine.create(second);
+      await stage.engine.remove(first.id, 'keep');
+      expect(await list()).toContain('shared');
+      await stage.engine.remove(second.id, 'keep');
+      expect(await list()).not.toContain(`${ground.platform}-`);
+    });
+
+    it('that somebody has removed come again with the next start', async () => {
+      const { id } = await waiting('shared');
+      await stage.engine.stop(id, 0);
+      await docker('network', 'rm', `${ground.platform}-net-shared`);
+      await stage.engine.start(id);
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running' });
+      expect(await seek(`${id}.millrace.internal`, 'shared')).toBe('reached');
+    });
+
+    it('that were made twice under one name become one', async () => {
+      const Name = `${ground.platform}-apart`;
+      const Labels = { 'millrace.platform': ground.platform };
+      const client = new DockerClient(ground.host);
+      const twin = { Name, Labels, CheckDuplicate: false };
+      await client.ask((engine) => engine.createNetwork(twin));
+      // Newer engines refuse it.
+      await client.act((engine) => engine.createNetwork(twin));
+      const { id } = await stage.run('exec sleep 1000');
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'running' });
+      expect(await docker('network', 'ls', '--filter', `name=${Name}`, '--quiet')).toMatch(/^\w+$/);
+    });
+  });
+}

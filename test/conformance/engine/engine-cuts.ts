@@ -1,0 +1,86 @@
+// The platform dies in the middle of a call: whoever comes next repeats it, and all is as it should be.
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import type { ContainerSpec } from '../../../src/engine/engine.ts';
+import { type EngineStage, MOUNT, shell } from './engine-stage.ts';
+
+/** How far the first call comes before the second platform is there, from not at all on. */
+const DELAYS_MS = [0, 1, 5, 20];
+
+export function describeCuts(stage: EngineStage): void {
+  /** Writes a line for each process that runs. */
+  function countingSpec(): ContainerSpec {
+    return stage.spec({
+      args: shell(`echo run >> ${stage.mount}/runs; echo up; exec sleep 1000`),
+      mounts: [{ kind: 'network', source: stage.shared, path: MOUNT }],
+    });
+  }
+
+  const runs = () => readFileSync(join(stage.shared, 'runs'), 'utf8');
+
+  async function cutOff(call: Promise<unknown>, delayMs: number): Promise<void> {
+    call.catch(() => {});
+    await (delayMs === 0 ? nextTurn() : sleep(delayMs));
+    stage.reopen();
+  }
+
+  describe.each(DELAYS_MS)('cut off after %i ms', (delayMs) => {
+    it('creates one', async () => {
+      const spec = countingSpec();
+      await cutOff(stage.engine.create(spec), delayMs);
+      await stage.engine.create(spec);
+      expect(await stage.engine.list()).toMatchObject([{ id: spec.id, state: 'created' }]);
+      await stage.engine.start(spec.id);
+      await stage.untilPrinted(spec.id, 'up');
+      expect(runs()).toBe('run\n');
+    });
+
+    it('starts one process', async () => {
+      const spec = countingSpec();
+      await stage.engine.create(spec);
+      await cutOff(stage.engine.start(spec.id), delayMs);
+      await stage.engine.start(spec.id);
+      await stage.untilPrinted(spec.id, 'up');
+      expect(await stage.engine.list()).toMatchObject([{ id: spec.id, state: 'running' }]);
+      expect(runs()).toBe('run\n');
+    });
+
+    it('stops it', async () => {
+      const spec = countingSpec();
+      await stage.start(spec);
+      await stage.untilPrinted(spec.id, 'up');
+      await cutOff(stage.engine.stop(spec.id, 5_000), delayMs);
+      await stage.engine.stop(spec.id, 5_000);
+      expect(await stage.engine.inspect(spec.id)).toMatchObject({ state: 'exited', exitCode: 143 });
+    });
+
+    it('removes it, and makes the next generation', async () => {
+      const spec = countingSpec();
+      await stage.start(spec);
+      await stage.untilPrinted(spec.id, 'up');
+      await cutOff(stage.engine.remove(spec.id, 'keep'), delayMs);
+      await stage.engine.remove(spec.id, 'keep');
+      expect(await stage.engine.inspect(spec.id)).toBeUndefined();
+      await stage.engine.create({ ...spec, generation: 2 });
+      await stage.engine.start(spec.id);
+      await stage.untilPrinted(spec.id, 'up');
+      expect(await stage.engine.list()).toMatchObject([{ generation: 2, state: 'running' }]);
+      expect(runs()).toBe('run\nrun\n');
+    });
+
+    it('removes one that is just being started', async () => {
+      const pipe = await stage.makePipe('pipe');
+      const spec = countingSpec();
+      const args = shell(`exec sleep 1000 > ${stage.mount}/pipe`);
+      await stage.engine.create({ ...spec, args });
+      await cutOff(stage.engine.start(spec.id), delayMs);
+      await stage.engine.remove(spec.id, 'remove');
+      expect(await stage.engine.list()).toEqual([]);
+      // It may not have come so far that it opened the pipe: then nobody has it open either.
+      pipe.release();
+      await pipe.closed;
+    });
+  });
+}

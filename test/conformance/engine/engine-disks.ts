@@ -1,0 +1,117 @@
+// What a container finds again of what it wrote, and when.
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { ContainerMount } from '../../../src/engine/engine.ts';
+import { type EngineStage, MOUNT, shell } from './engine-stage.ts';
+
+const GRACE_MS = 10_000;
+
+export function describeDisks(stage: EngineStage): void {
+  const persistent: ContainerMount = { kind: 'persistent', source: 'data', path: MOUNT };
+  /** Writes to the file, says what it held before, and waits. */
+  const note = (path: string) =>
+    `was=$(cat ${path} 2>/dev/null); echo kept > ${path}; echo "found [$was]"; exec sleep 1000`;
+
+  async function runAgain(id: string, generation: number, mounts: ContainerMount[], path: string) {
+    await stage.start(stage.spec({ id, generation, mounts, args: shell(note(path)) }));
+    return stage.untilPrinted(id, 'found [');
+  }
+
+  describe('the disk', () => {
+    it('stays over stop and start', async () => {
+      const { id } = await stage.run(note('./note'));
+      expect(await stage.untilPrinted(id, 'found [')).toContain('found []');
+      await stage.until(id, ({ state }) => state === 'running');
+      await stage.engine.stop(id, GRACE_MS);
+      await stage.engine.start(id);
+      expect(await stage.untilPrinted(id, 'found [kept]')).toContain('found [kept]');
+    });
+
+    it('is new in a new generation', async () => {
+      const { id } = await stage.run(note('./note'));
+      await stage.untilPrinted(id, 'found []');
+      await stage.engine.remove(id, 'keep');
+      expect(await runAgain(id, 2, [], './note')).toContain('found []');
+      expect(await stage.engine.inspect(id)).toMatchObject({ generation: 2 });
+    });
+
+    it('is each container’s own', async () => {
+      await stage.untilPrinted((await stage.run(note('./note'))).id, 'found []');
+      const other = await stage.run(note('./note'));
+      expect(await stage.untilPrinted(other.id, 'found [')).toContain('found []');
+    });
+  });
+
+  describe('a persistent mount', () => {
+    const path = `${stage.mount}/note`;
+
+    it('outlives the container, and is found by the next generation', async () => {
+      const { id } = await stage.run(note(path), { mounts: [persistent] });
+      await stage.untilPrinted(id, 'found []');
+      await stage.engine.stop(id, GRACE_MS);
+      await stage.engine.remove(id, 'keep');
+      expect(await runAgain(id, 2, [persistent], path)).toContain('found [kept]');
+    });
+
+    it('ends with the pod', async () => {
+      const { id } = await stage.run(note(path), { mounts: [persistent] });
+      await stage.untilPrinted(id, 'found []');
+      await stage.engine.stop(id, GRACE_MS);
+      await stage.engine.remove(id, 'remove');
+      expect(await runAgain(id, 2, [persistent], path)).toContain('found []');
+    });
+
+    it('ends with the pod also when the container went before', async () => {
+      const { id } = await stage.run(note(path), { mounts: [persistent] });
+      await stage.untilPrinted(id, 'found []');
+      await stage.engine.stop(id, GRACE_MS);
+      await stage.engine.remove(id, 'keep');
+      await stage.engine.remove(id, 'remove');
+      expect(await runAgain(id, 2, [persistent], path)).toContain('found []');
+    });
+
+    it('is each pod’s own', async () => {
+      const { id } = await stage.run(note(path), { mounts: [persistent] });
+      await stage.untilPrinted(id, 'found []');
+      const other = await stage.run(note(path), { mounts: [persistent] });
+      expect(await stage.untilPrinted(other.id, 'found [')).toContain('found []');
+    });
+
+    it('may move to another path', async () => {
+      const { id } = await stage.run(note(path), { mounts: [persistent] });
+      await stage.untilPrinted(id, 'found []');
+      await stage.engine.stop(id, GRACE_MS);
+      await stage.engine.remove(id, 'keep');
+      const moved = { ...persistent, path: '/deeply/nested/place' };
+      const at = path.replace(MOUNT, moved.path);
+      expect(await runAgain(id, 2, [moved], at)).toContain('found [kept]');
+    });
+  });
+
+  describe('a network mount', () => {
+    it('is a folder that was there before, and stays', async () => {
+      writeFileSync(join(stage.shared, 'note'), 'before');
+      chmodSync(join(stage.shared, 'note'), 0o666);
+      const { id } = await stage.run(note(`${stage.mount}/note`), {
+        mounts: [{ kind: 'network', source: stage.shared, path: MOUNT }],
+      });
+      expect(await stage.untilPrinted(id, 'found [')).toContain('found [before]');
+      await stage.engine.stop(id, GRACE_MS);
+      await stage.engine.remove(id, 'remove');
+      expect(readFileSync(join(stage.shared, 'note'), 'utf8')).toBe('kept\n');
+    });
+
+    it('is shared by the containers that have it', async () => {
+      mkdirSync(join(stage.shared, 'inside'));
+      chmodSync(join(stage.shared, 'inside'), 0o777);
+      const mounts: ContainerMount[] = [{ kind: 'network', source: stage.shared, path: MOUNT }];
+      const path = `${stage.mount}/inside/note`;
+      await stage.untilPrinted((await stage.run(note(path), { mounts })).id, 'found []');
+      await stage
+        .run(`until [ "$(cat ${path})" = kept ]; do sleep 0.05; done; echo same`, { mounts })
+        .then(({ id }) => stage.untilPrinted(id, 'same'));
+      expect(readFileSync(join(stage.shared, 'inside/note'), 'utf8')).toBe('kept\n');
+    });
+  });
+}

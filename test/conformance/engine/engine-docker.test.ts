@@ -1,0 +1,55 @@
+// The engine of containers on a real Docker Engine, with an image made of this machine's own files.
+import { afterAll, afterEach, beforeAll, beforeEach, describe } from 'vitest';
+import { findParts, importBaseImage } from '../../support/containers/base-image.ts';
+import { findEngineTrouble, removeWithDescendants } from '../../support/containers/docker.ts';
+import { describeContainment } from './docker-containment.ts';
+import { DockerGround } from './docker-ground.ts';
+import { describeImages } from './docker-images.ts';
+import { describeNetworks } from './docker-networks.ts';
+import { describeTroubles } from './docker-troubles.ts';
+import { describeEngine } from './engine.ts';
+import { EngineStage, type EngineUnderTest } from './engine-stage.ts';
+
+const HOOK_MS = 120_000;
+
+const parts = findParts();
+const trouble = (await findEngineTrouble()) ?? (typeof parts === 'string' ? parts : undefined);
+// A laptop may have no engine; where everything is proved, its lack is a failure.
+const isLeftOut = trouble !== undefined && !process.env['CI'];
+if (isLeftOut)
+  console.warn(`test/conformance/engine/engine-docker.test.ts is left out: ${trouble}`);
+
+const ground = new DockerGround();
+const under: EngineUnderTest = {
+  name: 'of Docker',
+  image: `millrace-test-${process.pid}/engine:1`,
+  node: 'node',
+  mountRoot: '',
+  addedVariables: ['PATH', 'HOME', 'HOSTNAME', 'NODE_EXTRA_CA_CERTS', 'NVIDIA_VISIBLE_DEVICES'],
+  gpus: [],
+  limitsMemory: true,
+  open: () => ground.open(),
+};
+
+describe.skipIf(isLeftOut)('on a real engine', () => {
+  beforeAll(async () => {
+    if (trouble !== undefined || typeof parts === 'string') throw new Error(trouble);
+    await importBaseImage(under.image, parts);
+  }, HOOK_MS);
+
+  afterAll(() => removeWithDescendants(under.image), HOOK_MS);
+
+  describeEngine(under);
+
+  describe('what only containers have', () => {
+    const stage = new EngineStage(under);
+
+    beforeEach(() => stage.set());
+    afterEach(() => stage.clear());
+
+    describeContainment(stage, ground);
+    describeImages(stage);
+    describeNetworks(stage, ground);
+    describeTroubles(stage, ground);
+  });
+});

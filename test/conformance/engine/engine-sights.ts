@@ -1,0 +1,212 @@
+// What can be seen of containers from outside.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import type { Engine, PublicPort } from '../../../src/engine/engine.ts';
+import type { EngineStage } from './engine-stage.ts';
+
+const GRACE_MS = 10_000;
+
+export function describeSights(stage: EngineStage): void {
+  describe('looking', () => {
+    it('finds nothing under an unknown id', async () => {
+      expect(await stage.engine.inspect('pod_nowhere')).toBeUndefined();
+      expect(await stage.engine.stats('pod_nowhere')).toBeUndefined();
+      expect(await stage.engine.readLog('pod_nowhere', 1_000)).toHaveLength(0);
+    });
+
+    it('lists all, in whatever state, with generation and labels', async () => {
+      const created = stage.spec({ generation: 4, labels: { endpoint: 'ep_1', user: 'a' } });
+      await stage.engine.create(created);
+      const running = await stage.run('exec sleep 1000', { labels: {} });
+      const ended = await stage.run('exit 1');
+      await stage.untilExited(ended.id);
+      const found = (await stage.engine.list()).sort((a, b) => (a.id < b.id ? -1 : 1));
+      expect(found).toMatchObject([
+        { id: created.id, generation: 4, labels: created.labels, state: 'created' },
+        { id: running.id, generation: 1, state: 'running' },
+        { id: ended.id, generation: 1, labels: { color: 'green' }, state: 'exited', exitCode: 1 },
+      ]);
+      expect(found[0]?.labels).toEqual(created.labels);
+      expect(found[1]?.labels).toEqual({});
+    });
+
+    it('sees containers as they were when the platform comes back', async () => {
+      const running = await stage.run('exec sleep 1000', { labels: { user: 'a' }, generation: 3 });
+      const before = await stage.engine.inspect(running.id);
+      const after = stage.reopen();
+      expect(await after.inspect(running.id)).toEqual(before);
+      expect(await after.list()).toEqual([before]);
+    });
+
+    it('sees how one ended while no platform was there', async () => {
+      const { id } = await stage.run('sleep 0.2; exit 9');
+      await stage.engine.close();
+      await sleep(400);
+      expect(await stage.reopen().inspect(id)).toMatchObject({ state: 'exited', exitCode: 9 });
+    });
+
+    it('leaves running what runs when it is closed', async () => {
+      const { id } = await stage.run('exec sleep 1000');
+      const before = await stage.engine.inspect(id);
+      await stage.engine.close();
+      expect(await stage.reopen().inspect(id)).toEqual(before);
+    });
+
+    it('stops and removes what another platform process has started', async () => {
+      const { id } = await stage.run('exec sleep 1000');
+      await stage.reopen().stop(id, GRACE_MS);
+      expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited', exitCode: 143 });
+      await stage.reopen().remove(id, 'remove');
+      expect(await stage.engine.list()).toEqual([]);
+    });
+  });
+
+  describe('watching', () => {
+    it('tells of one that ends', async () => {
+      const { id } = await stage.run('sleep 0.3; exit 1');
+      await untilToldOfEnd(stage.engine, id);
+    });
+
+    it('tells of one that ends, though another platform process started it', async () => {
+      const { id } = await stage.run('sleep 0.5; exit 1');
+      await untilToldOfEnd(stage.reopen(), id);
+    });
+
+    it('tells no more to who has heard enough', async () => {
+      const heard: string[] = [];
+      stage.engine.watch((id) => heard.push(id))();
+      const { id } = await stage.run('sleep 0.3; exit 1');
+      await untilToldOfEnd(stage.engine, id);
+      expect(heard).toEqual([]);
+    });
+  });
+
+  describe('what it printed', () => {
+    it('is of both outputs, as they came', async () => {
+      const { id } = await stage.run('echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three');
+      await stage.untilExited(id);
+      expect(await stage.untilPrinted(id, 'three')).toBe('one\ntwo\nthree\n');
+    });
+
+    it('is cut at the front, to so many bytes', async () => {
+      const count = 'i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo "line $i"; done';
+      const { id } = await stage.run(count);
+      await stage.untilExited(id);
+      await stage.untilPrinted(id, 'line 3000\n');
+      const end = Buffer.from(await stage.engine.readLog(id, 100)).toString();
+      expect(end.length).toBeLessThanOrEqual(100);
+      expect(end).toMatch(/line 2999\nline 3000\n$/);
+    });
+
+    it('is still there over stop and start', async () => {
+      const { id } = await stage.run('echo again; exec sleep 1000');
+      await stage.untilPrinted(id, 'again');
+      await stage.engine.stop(id, GRACE_MS);
+      await stage.engine.start(id);
+      expect(await stage.untilPrinted(id, 'again\nagain\n')).toBe('again\nagain\n');
+    });
+  });
+
+  describe('what it uses', () => {
+    it('is a share of what it may use', async () => {
+      const { id } = await stage.run('while :; do :; done', {
+        limits: { vcpus: 2, memoryGb: 1 },
+      });
+      let seen = await stage.engine.stats(id);
+      while (!seen || seen.cpu === 0 || seen.memory === 0) {
+        await sleep(50);
+        seen = await stage.engine.stats(id);
+      }
+      expect(seen.cpu).toBeLessThanOrEqual(100);
+      expect(seen.memory).toBeLessThanOrEqual(100);
+    });
+
+    it('is nothing where nothing runs', async () => {
+      const { id } = await stage.run('exit 0');
+      await stage.untilExited(id);
+      expect(await stage.engine.stats(id)).toBeUndefined();
+    });
+  });
+
+  describe('ports', () => {
+    const serve = (variable: string, port: number) =>
+      `require("node:http").createServer((q, s) => s.end("${port}")).listen(process.env.${variable} || ${port});`;
+
+    it('are reached from this machine while it runs', async () => {
+      const code = serve('PORT', 8000) + serve('MILLRACE_PORT_9000', 9000);
+      const spec = stage.spec({
+        args: `${stage.under.node} -e '${code}'`,
+        ports: [
+          { private: 8000, protocol: 'http' },
+          { private: 9000, protocol: 'tcp' },
+        ],
+      });
+      await stage.start(spec);
+      const { ports } = await stage.until(spec.id, (seen) => seen.ports.length === 2);
+      expect(ports).toMatchObject([
+        { private: 8000, type: 'http' },
+        { private: 9000, type: 'tcp' },
+      ]);
+      expect(await Promise.all(ports.map(fetchText))).toEqual(['8000', '9000']);
+      await stage.engine.stop(spec.id, 100);
+      expect(await stage.engine.inspect(spec.id)).toMatchObject({ ports: [] });
+    });
+
+    it('of two containers are not the same', async () => {
+      const ports = [{ private: 8000, protocol: 'http' as const }];
+      const args = `${stage.under.node} -e '${serve('PORT', 8000)}'`;
+      const specs = [stage.spec({ args, ports }), stage.spec({ args, ports })];
+      await Promise.all(specs.map((spec) => stage.engine.create(spec)));
+      await Promise.all(specs.map(({ id }) => stage.engine.start(id)));
+      const seen = await Promise.all(
+        specs.map(({ id }) => stage.until(id, (each) => each.ports.length === 1)),
+      );
+      const [a, b] = seen.map((each) => each.ports[0]?.public);
+      expect(a).toBeGreaterThan(0);
+      expect(b).toBeGreaterThan(0);
+      expect(a).not.toBe(b);
+      for (const { ports } of seen)
+        expect(await Promise.all(ports.map(fetchText))).toEqual(['8000']);
+    });
+  });
+
+  describe.skipIf(stage.under.gpus.length === 0)('GPUs', () => {
+    it('are listed as they were given', async () => {
+      const gpus = stage.under.gpus.slice(0, 2);
+      const { id } = await stage.run('exec sleep 1000', { gpus });
+      expect(await stage.engine.inspect(id)).toMatchObject({ gpus });
+      expect(await stage.reopen().inspect(id)).toMatchObject({ gpus });
+    });
+
+    it('that there are not are refused', async () => {
+      const spec = stage.spec({ gpus: ['GPU-of-another-machine'] });
+      await expect(stage.engine.create(spec)).rejects.toMatchObject({ code: 'refused' });
+      expect(await stage.engine.list()).toEqual([]);
+    });
+  });
+}
+
+/** Looks when it is told to, and at no other time. */
+function untilToldOfEnd(engine: Engine, id: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const look = async () => {
+      if ((await engine.inspect(id))?.state !== 'exited') return;
+      end();
+      resolve();
+    };
+    const end = engine.watch((changed) => {
+      if (changed === id) look().catch(reject);
+    });
+  });
+}
+
+/** Once it listens. */
+async function fetchText({ ip, public: port }: PublicPort): Promise<string> {
+  for (;;) {
+    try {
+      return await (await fetch(`http://${ip}:${port}/`)).text();
+    } catch {
+      await sleep(20);
+    }
+  }
+}

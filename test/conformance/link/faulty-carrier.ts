@@ -1,0 +1,238 @@
+// Carriers whose network does what a test orders: real ones behind a relay, and for the queue itself a
+// link that behaves alike.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createGrpcServer } from '../../../src/api/grpc/server.ts';
+import { createServer } from '../../../src/api/server.ts';
+import type { ManualClock } from '../../../src/base/clock.ts';
+import { silentLog } from '../../../src/base/log.ts';
+import { Relay } from '../../../src/conformance/relay.ts';
+import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
+import { Keys } from '../../../src/control/keys/keys.ts';
+import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
+import { createHttpLink } from '../../../src/transport/http/http-link.ts';
+import { createRunPodLink } from '../../../src/transport/runpod/link.ts';
+import { LinkError, type WorkerLink } from '../../../src/wire/link/worker-link.ts';
+import { ENDPOINT, type Platform } from '../platform.ts';
+
+export interface FaultyCarrier {
+  /** Of one worker process, on connections of its own. */
+  openLink(): WorkerLink;
+  /** Answers are lost from now on, until the connections are cut. */
+  mute(): void;
+  /** On the connections that there are nothing passes any more, and nothing fails. */
+  kill(): void;
+  /** As `kill`, when so many bytes more have been answered on a connection. */
+  killAfter(bytes: number): void;
+  /** What is under way fails; what comes later is as good as ever. */
+  cut(): void;
+  /** The platform dies without a word and comes back; the links are the same. */
+  restart(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** How long a link waits for an answer beyond the wait that was asked for. */
+const PATIENCE_MS = 400;
+const MOST_REPEATS = 40;
+
+interface Line {
+  state: 'open' | 'mute' | 'dead';
+  readonly broken: AbortController;
+}
+
+function startLine(): Line {
+  return { state: 'open', broken: new AbortController() };
+}
+
+/** No carrier: each verb is put to the queue itself, and what the line is like decides on its answer. */
+export async function openDirect(platform: Platform): Promise<FaultyCarrier> {
+  let line = startLine();
+  const breakLine = () => {
+    line.broken.abort();
+    line = startLine();
+  };
+  const broken = ({ broken: { signal } }: Line) =>
+    new Promise<never>((_, reject) => {
+      const fail = () => reject(new LinkError('unavailable', 'the connection was cut'));
+      if (signal.aborted) fail();
+      signal.addEventListener('abort', fail);
+    });
+  const call = async <T>(act: (link: WorkerLink, gone: AbortSignal) => Promise<T>): Promise<T> => {
+    const own = line;
+    const failure = broken(own);
+    failure.catch(() => {});
+    // Whoever waits on a dead line has had enough at some time, and opens another one.
+    if (own.state === 'dead') setTimeout(breakLine, PATIENCE_MS / 4);
+    if (own.state === 'dead') return failure;
+    const answer = act(platform.queue.link(ENDPOINT), own.broken.signal);
+    answer.catch(() => {});
+    const first = await Promise.race([answer, failure]);
+    return own.state === 'open' ? first : failure;
+  };
+  return {
+    openLink: () => ({
+      hello: (hello) => call((link) => link.hello(hello)),
+      take: (request, signal) =>
+        call((link, gone) => link.take(request, AbortSignal.any([signal, gone]))),
+      renew: (request, signal) =>
+        call((link, gone) => link.renew(request, AbortSignal.any([signal, gone]))),
+      report: (request) => call((link) => link.report(request)),
+      bye: (bye) => call((link) => link.bye(bye)),
+    }),
+    mute() {
+      line.state = 'mute';
+    },
+    kill() {
+      line.state = 'dead';
+      setTimeout(breakLine, PATIENCE_MS);
+    },
+    // Of a part of an answer nobody has anything.
+    killAfter() {
+      line.state = 'mute';
+      setTimeout(breakLine, PATIENCE_MS);
+    },
+    cut: breakLine,
+    async restart() {
+      breakLine();
+      await platform.restart();
+    },
+    close: async () => {},
+  };
+}
+
+interface Door {
+  url: string;
+  close(): Promise<void>;
+}
+
+interface ClosableLink extends WorkerLink {
+  close(): Promise<void>;
+}
+
+interface Wire {
+  openDoor(platform: Platform, keys: Keys): Promise<Door>;
+  createLink(port: number, key: string): ClosableLink;
+}
+
+/** A server and links to it with a relay in between. */
+async function openBehindRelay(platform: Platform, wire: Wire): Promise<FaultyCarrier> {
+  const { clock, store } = platform;
+  const keys = await Keys.open({ store, clock });
+  const { key } = await keys.issue({ name: 'worker', scopes: [`worker:${ENDPOINT}`] });
+  const relay = await Relay.start();
+  const links: ClosableLink[] = [];
+  let door = await wire.openDoor(platform, keys);
+  relay.target = door.url;
+  const leave = async () => {
+    relay.target = undefined;
+    relay.cut();
+    await passTime(clock, door.close());
+  };
+  return {
+    openLink() {
+      const link = wire.createLink(relay.port, key);
+      links.push(link);
+      return link;
+    },
+    mute: () => relay.mute(),
+    kill: () => relay.kill(),
+    killAfter: (bytes) => relay.killAfter(bytes),
+    cut: () => relay.cut(),
+    async restart() {
+      await leave();
+      await platform.restart();
+      door = await wire.openDoor(platform, keys);
+      relay.target = door.url;
+    },
+    async close() {
+      await Promise.all(links.map((link) => link.close()));
+      await leave();
+      await relay.close();
+    },
+  };
+}
+
+/** A stopping platform waits up to 2 s for the next chunk of each RunPod stream, by its own clock. */
+async function passTime(clock: ManualClock, closing: Promise<void>): Promise<void> {
+  let isClosed = false;
+  const closed = closing.finally(() => {
+    isClosed = true;
+  });
+  for (let passedMs = 0; !isClosed && passedMs < 2_000; passedMs += 100) {
+    await sleep(5);
+    if (!isClosed) await clock.advance(100);
+  }
+  await closed;
+}
+
+/** The HTTP port: of our own workers, and of those that speak RunPod's protocol. */
+async function openHttpDoor({ clock, queue, store }: Platform, keys: Keys): Promise<Door> {
+  const endpoints = await Endpoints.open({ store, clock });
+  const place = { host: '127.0.0.1', port: 0, access: 'keys', version: '0.0.0' } as const;
+  const server = createServer({ queue, keys, endpoints, log: silentLog, clock, ...place });
+  const { url } = await server.start();
+  return { url, close: () => server.close() };
+}
+
+export function openFaultyHttp(platform: Platform): Promise<FaultyCarrier> {
+  return openBehindRelay(platform, {
+    openDoor: openHttpDoor,
+    createLink: (port, key) =>
+      createHttpLink({
+        ...{ url: `http://127.0.0.1:${port}`, endpointId: ENDPOINT, key, log: silentLog },
+        answerMarginMs: PATIENCE_MS,
+      }),
+  });
+}
+
+export function openFaultyRunPod(platform: Platform): Promise<FaultyCarrier> {
+  let pods = 0;
+  return openBehindRelay(platform, {
+    openDoor: openHttpDoor,
+    createLink(port, key) {
+      const base = `http://127.0.0.1:${port}/runpod/v2/${ENDPOINT}`;
+      const templates = {
+        take: `${base}/job-take/$ID?`,
+        done: `${base}/job-done/$RUNPOD_POD_ID/$ID?`,
+        stream: `${base}/job-stream/$RUNPOD_POD_ID/$ID?`,
+        ping: `${base}/ping/$RUNPOD_POD_ID?`,
+      };
+      const podId = `pod-${++pods}`;
+      const facts = { hostname: 'host', version: '0.0.0', log: silentLog };
+      return createRunPodLink({ templates, podId, key, ...facts });
+    },
+  });
+}
+
+export function openFaultyGrpc(platform: Platform): Promise<FaultyCarrier> {
+  return openBehindRelay(platform, {
+    async openDoor({ clock, queue, store }, keys) {
+      const endpoints = await Endpoints.open({ store, clock });
+      const server = createGrpcServer({
+        ...{ keys, endpoints, clock, log: silentLog, host: '127.0.0.1', port: 0 },
+        linkTo: (endpointId) => (endpointId === ENDPOINT ? queue.link(endpointId) : undefined),
+        noteCrash: () => {},
+        isClosing: () => queue.isClosing,
+      });
+      const { url } = await server.start();
+      return { url, close: () => server.close() };
+    },
+    createLink: (port, key) =>
+      createGrpcLink({
+        ...{ url: `grpc://127.0.0.1:${port}`, endpointId: ENDPOINT, key, log: silentLog },
+        answerMarginMs: PATIENCE_MS,
+      }),
+  });
+}
+
+/** As a worker does it: again while the platform is unavailable. */
+export async function repeat<T>(call: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await call();
+    } catch (error) {
+      const isPassing = error instanceof LinkError && error.code === 'unavailable';
+      if (!isPassing || tries >= MOST_REPEATS) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+}

@@ -1,0 +1,327 @@
+// Leases that run out, workers that die, jobs that take their process with them, platforms that restart.
+import { describe, expect, it } from 'vitest';
+import { completed, ENDPOINT, type Hand, outcomeOf, progressOf } from '../platform.ts';
+import type { LinkStage } from './link.ts';
+
+export function describeLosses(stage: LinkStage): void {
+  describe('a lease that ran out', () => {
+    it('is renewed by its old token as long as nobody else has the job', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await hand.renew([lease]);
+      await platform.clock.advance(15_000);
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 1 });
+      expect((await platform.health()).jobs.retried).toBe(1);
+      expect(await hand.renew([lease])).toEqual({ ended: [], drain: false });
+      const job = await platform.job(id);
+      expect(job).toMatchObject({ status: 'IN_PROGRESS', attempt: 1, failures: 0, history: [] });
+      expect((await platform.health()).jobs.retried).toBe(0);
+      expect(await hand.take()).toEqual([]);
+    });
+
+    it('is fenced off by the next attempt', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const slow = await stage.worker({ id: 'slow' });
+      const old = await slow.takeOne();
+      await platform.clock.advance(15_000);
+      const other = await stage.worker({ id: 'other' });
+      const fresh = await other.takeOne();
+      expect(fresh.attempt).toBe(2);
+      expect(await slow.reportOne(outcomeOf(old, 1, completed, '"old"'))).toEqual({
+        answer: 'superseded',
+      });
+      await other.finish(fresh, completed, { body: '"new"' });
+      expect(await platform.record(id)).toMatchObject({ output: 'new', workerId: 'other' });
+    });
+
+    it('does not count when the worker never named it', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      await (await stage.worker()).takeOne();
+      await platform.clock.advance(15_000);
+      expect(await platform.job(id)).toMatchObject({
+        status: 'IN_QUEUE',
+        failures: 0,
+        releases: 1,
+      });
+      expect((await platform.health()).jobs.retried).toBe(0);
+    });
+
+    it('counts when the worker had named it', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      await hand.renew([await hand.takeOne()]);
+      await platform.clock.advance(15_000);
+      const { failures, history } = await platform.job(id);
+      expect(failures).toBe(1);
+      expect(history).toMatchObject([{ attempt: 1, code: 'lease_expired', workerId: 'w1' }]);
+    });
+
+    it('gives the job to a take that waits', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      await (await stage.worker({ id: 'slow' })).takeOne();
+      const other = await stage.worker({ id: 'other' });
+      const take = await platform.park('take', () => other.take({ waitMs: 20_000 }));
+      await platform.clock.advance(15_000);
+      expect(await take.answer).toMatchObject([{ jobId: id, attempt: 2 }]);
+    });
+
+    it('gives the job to another worker that waits, not to its holder who waits too', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const slow = await stage.worker({ id: 'slow' });
+      await slow.takeOne();
+      const first = await platform.park('take', () => slow.take({ waitMs: 20_000 }));
+      const other = await stage.worker({ id: 'other' });
+      const second = await platform.park('take', () => other.take({ waitMs: 20_000 }));
+      await platform.clock.advance(15_000);
+      expect(await second.answer).toMatchObject([{ jobId: id, attempt: 2 }]);
+      await platform.clock.advance(5_000);
+      expect(await first.answer).toEqual([]);
+    });
+
+    it('stays with its holder when he asks for more', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await platform.clock.advance(15_000);
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE' });
+      expect(await hand.take({ max: 2 })).toEqual([]);
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_PROGRESS', attempt: 1 });
+      expect(await hand.finish(lease, completed, { body: '1' })).toEqual({ answer: 'applied' });
+    });
+
+    it('is not given back a second time when the next take does not name it', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      await hand.takeOne();
+      await platform.clock.advance(15_000);
+      expect(await hand.takeOne({ held: [] })).toMatchObject({ jobId: id, attempt: 2 });
+      expect(await platform.job(id)).toMatchObject({ releases: 1, failures: 0 });
+    });
+  });
+
+  describe('a process that dies', () => {
+    async function crashWith(count: number): Promise<{ ids: string[]; hand: Hand }> {
+      const ids: string[] = [];
+      for (let i = 0; i < count; i++) ids.push(await stage.platform.submit());
+      const hand = await stage.worker({ id: 'doomed' });
+      await hand.renew(await hand.take({ max: count }));
+      await hand.bye('crashed');
+      return { ids, hand };
+    }
+
+    it('with one job counts as its failure, and the next attempt begins at once, alone', async () => {
+      const { platform } = stage;
+      const { ids } = await crashWith(1);
+      const [id = ''] = ids;
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 1, solo: true });
+      expect((await platform.job(id)).history).toMatchObject([{ code: 'worker_crashed' }]);
+      expect(await (await stage.worker()).takeOne()).toMatchObject({ jobId: id, solo: true });
+    });
+
+    it('with several makes suspects of them all and counts for none', async () => {
+      const { platform } = stage;
+      const { ids } = await crashWith(2);
+      for (const id of ids) {
+        expect(await platform.job(id)).toMatchObject({
+          status: 'IN_QUEUE',
+          failures: 0,
+          releases: 0,
+          solo: true,
+        });
+      }
+    });
+
+    it('beside a cancelled job that was still running makes a suspect, too', async () => {
+      const { platform } = stage;
+      const [id, cancelled] = [await platform.submit(), await platform.submit()];
+      const hand = await stage.worker();
+      await hand.renew(await hand.take({ max: 2 }));
+      await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: cancelled });
+      await hand.bye('crashed');
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 0, solo: true });
+      expect(await platform.job(cancelled)).toMatchObject({ status: 'CANCELLED', lease: null });
+    });
+
+    it('each time it is alone with the job fails the job in the end', async () => {
+      const { platform } = stage;
+      const { ids } = await crashWith(2);
+      const [id = ''] = ids;
+      await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: ids[1] ?? '' });
+      for (let incarnation = 2; incarnation <= 4; incarnation++) {
+        const hand = await stage.worker({ id: 'doomed', incarnation });
+        await hand.renew([await hand.takeOne()]);
+        await hand.bye('crashed');
+        await platform.clock.advance(4_000);
+      }
+      const { attempt, error, status } = await platform.record(id);
+      expect({ attempt, status }).toEqual({ attempt: 4, status: 'FAILED' });
+      expect(error?.code).toBe('worker_crashed');
+      expect(error?.attempts.map(({ attempt }) => attempt)).toEqual([2, 3, 4]);
+    });
+
+    it('and says hello again without a word has lost its jobs at once', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker({ incarnation: 1 });
+      await hand.renew([await hand.takeOne()]);
+      const next = await stage.worker({ incarnation: 2 });
+      expect(await next.takeOne()).toMatchObject({ jobId: id, attempt: 2, solo: true });
+    });
+  });
+
+  describe('a suspect', () => {
+    /** A suspect in the queue, and a worker that is busy with another job. */
+    async function meetSuspect(): Promise<{ suspect: string; busy: Hand; running: string }> {
+      const { platform } = stage;
+      const busy = await stage.worker({ id: 'busy' });
+      const running = await platform.submit();
+      await busy.takeOne();
+      const suspect = await platform.submit();
+      const doomed = await stage.worker({ id: 'doomed' });
+      await doomed.renew([await doomed.takeOne()]);
+      await doomed.bye('crashed');
+      return { suspect, busy, running };
+    }
+
+    it('is taken by a worker with nothing else, and keeps that worker to itself', async () => {
+      const { platform } = stage;
+      const { suspect } = await meetSuspect();
+      const next = await platform.submit();
+      const free = await stage.worker({ id: 'free' });
+      const leases = await free.take({ max: 4 });
+      expect(leases).toMatchObject([{ jobId: suspect, solo: true }]);
+      expect(await free.take({ max: 3 })).toEqual([]);
+      const [solo] = leases;
+      if (!solo) throw new Error('nothing taken');
+      const take = await platform.park('take', () => free.take({ max: 3, waitMs: 20_000 }));
+      await free.finish(solo, completed);
+      expect(await take.answer).toMatchObject([{ jobId: next }]);
+    });
+
+    it('is not given together with jobs that are ahead of it', async () => {
+      const { platform } = stage;
+      const { suspect } = await meetSuspect();
+      const urgent = await platform.submit({ priority: 1 });
+      const free = await stage.worker({ id: 'free' });
+      const leases = await free.take({ max: 4 });
+      expect(leases).toMatchObject([{ jobId: urgent }]);
+      expect((await platform.job(suspect)).status).toBe('IN_QUEUE');
+    });
+
+    it('makes a busy worker empty itself, and waits for that', async () => {
+      const { platform } = stage;
+      const { busy, running, suspect } = await meetSuspect();
+      await platform.submit();
+      const take = await platform.park('take', () => busy.take({ max: 3, waitMs: 20_000 }));
+      expect(take.hasEnded).toBe(false);
+      const { lease } = await platform.job(running);
+      const named = { jobId: running, attempt: 1, token: lease?.token ?? '' };
+      await busy.report([
+        { ...named, kind: 'outcome', seq: 1, outcome: completed, body: Buffer.from('1') },
+      ]);
+      expect(await take.answer).toMatchObject([{ jobId: suspect, solo: true }]);
+    });
+
+    it('is left to the worker that empties itself, while others go on', async () => {
+      const { platform } = stage;
+      const { busy, suspect } = await meetSuspect();
+      const own = await platform.submit({ priority: 9 });
+      const other = await stage.worker({ id: 'other' });
+      expect((await other.takeOne()).jobId).toBe(own);
+      const emptying = await platform.park('take', () => busy.take({ max: 3, waitMs: 20_000 }));
+      const next = await platform.submit();
+      // The other one is busy as well, and goes past the suspect.
+      expect((await other.takeOne()).jobId).toBe(next);
+      expect((await platform.job(suspect)).status).toBe('IN_QUEUE');
+      expect(emptying.hasEnded).toBe(false);
+      await platform.clock.advance(20_000);
+      await emptying.answer;
+    });
+
+    it('is not left to a worker that is to leave', async () => {
+      const { platform } = stage;
+      const { busy, suspect } = await meetSuspect();
+      expect(await busy.take({ max: 3 })).toEqual([]);
+      platform.queue.drainWorker(ENDPOINT, busy.id);
+      const other = await stage.worker({ id: 'other' });
+      await platform.submit({ priority: 9 });
+      const own = await other.takeOne();
+      const next = await platform.submit();
+      expect(await other.take()).toEqual([]);
+      await other.finish(own, completed);
+      expect(await other.takeOne()).toMatchObject({ jobId: suspect, solo: true });
+      expect((await platform.job(next)).status).toBe('IN_QUEUE');
+    });
+
+    it('does not keep more urgent jobs from the worker that empties itself', async () => {
+      const { platform } = stage;
+      const { busy } = await meetSuspect();
+      const take = await platform.park('take', () => busy.take({ max: 3, waitMs: 20_000 }));
+      const urgent = await platform.submit({ priority: 1 });
+      expect(await take.answer).toMatchObject([{ jobId: urgent }]);
+    });
+
+    it('lets the worker that emptied itself go on when another one has taken it', async () => {
+      const { platform } = stage;
+      const { busy, suspect } = await meetSuspect();
+      const next = await platform.submit();
+      const take = await platform.park('take', () => busy.take({ max: 3, waitMs: 20_000 }));
+      const free = await stage.worker({ id: 'free' });
+      expect((await free.takeOne()).jobId).toBe(suspect);
+      expect(await take.answer).toMatchObject([{ jobId: next }]);
+    });
+
+    it('does not use up the wake-up of another job', async () => {
+      const { platform } = stage;
+      const { suspect } = await meetSuspect();
+      const alone = await stage.worker({ id: 'alone' });
+      expect((await alone.takeOne()).jobId).toBe(suspect);
+      const blocked = await platform.park('take', () => alone.take({ waitMs: 20_000 }));
+      const free = await stage.worker({ id: 'free' });
+      const take = await platform.park('take', () => free.take({ waitMs: 20_000 }));
+      const id = await platform.submit();
+      expect(await take.answer).toMatchObject([{ jobId: id }]);
+      expect(blocked.hasEnded).toBe(false);
+      await platform.clock.advance(20_000);
+      await blocked.answer;
+    });
+  });
+
+  describe('a platform that restarts', () => {
+    it('knows its workers and adds leaseMs to every lease', async () => {
+      const { platform } = stage;
+      const id = await platform.submit({ executionTimeout: 7_200_000 });
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await hand.renew([lease]);
+      await stage.restart(3_600_000);
+      await platform.clock.advance(14_999);
+      expect((await platform.job(id)).status).toBe('IN_PROGRESS');
+      expect(await hand.reportOne(progressOf(lease, 1, 0.5))).toEqual({ answer: 'applied' });
+      await platform.clock.advance(15_000);
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 1 });
+    });
+
+    it('still refuses an older incarnation and says what was cancelled', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const old = await stage.worker({ incarnation: 1 });
+      const hand = await stage.worker({ incarnation: 2 });
+      const lease = await hand.takeOne();
+      await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id });
+      await stage.restart();
+      await expect(old.take()).rejects.toMatchObject({ code: 'stale_incarnation' });
+      const reply = await hand.renew([lease]);
+      expect(reply.ended).toEqual([{ jobId: id, token: lease.token, verdict: 'cancelled' }]);
+    });
+  });
+}

@@ -1,0 +1,351 @@
+// report: the answer to each, and what becomes of a job by it.
+import { describe, expect, it } from 'vitest';
+import type { Lease, Report } from '../../../src/wire/link/worker-link.ts';
+import {
+  chunksOf,
+  completed,
+  ENDPOINT,
+  failed,
+  logOf,
+  outcomeOf,
+  progressOf,
+} from '../platform.ts';
+import type { LinkStage } from './link.ts';
+
+const kinds: Record<Report['kind'], (lease: Lease, seq: number) => Report> = {
+  chunks: (lease, seq) => chunksOf(lease, seq, 0, ['a']),
+  progress: (lease, seq) => progressOf(lease, seq, 0.5),
+  log: (lease, seq) => logOf(lease, seq, '{"line":1}\n'),
+  outcome: (lease, seq) => outcomeOf(lease, seq, completed, '1'),
+};
+
+export function describeReports(stage: LinkStage): void {
+  describe.each(Object.entries(kinds))('a report of %s', (_, make) => {
+    it('is applied once, and a duplicate after that', async () => {
+      await stage.platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      expect(await hand.reportOne(make(lease, 1))).toEqual({ answer: 'applied' });
+      expect(await hand.reportOne(make(lease, 1))).toEqual({ answer: 'duplicate' });
+    });
+
+    it('is a duplicate also after a restart of the platform', async () => {
+      await stage.platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await hand.reportOne(make(lease, 1));
+      await stage.restart();
+      expect(await hand.reportOne(make(lease, 1))).toEqual({ answer: 'duplicate' });
+    });
+
+    it('waits for the one before it', async () => {
+      const id = await stage.platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      expect(await hand.reportOne(make(lease, 2))).toEqual({ answer: 'gap', expected: 1 });
+      const job = await stage.platform.job(id);
+      expect(job).toMatchObject({ status: 'IN_PROGRESS', lastSeq: 0, chunkCount: 0, logBytes: 0 });
+    });
+
+    it('is superseded by a newer attempt and leaves that alone', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const slow = await stage.worker({ id: 'slow' });
+      const old = await slow.takeOne();
+      await platform.clock.advance(15_000);
+      await (await stage.worker({ id: 'other' })).takeOne();
+      const before = await platform.job(id);
+      expect(await slow.reportOne(make(old, 1))).toEqual({ answer: 'superseded' });
+      expect(await platform.job(id)).toEqual(before);
+    });
+
+    it('is gone with its job', async () => {
+      const { platform } = stage;
+      await platform.submit({ ttl: 10_000 });
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await platform.clock.advance(10_000);
+      expect(await hand.reportOne(make(lease, 1))).toEqual({ answer: 'gone' });
+    });
+
+    it('makes the attempt count as started', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await hand.reportOne(make(lease, 1));
+      const { lease: stored, status } = await platform.job(id);
+      expect(status === 'COMPLETED' || stored?.started).toBe(true);
+    });
+
+    it('takes a lost lease back, if nobody else has the job', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await hand.renew([lease]);
+      await platform.clock.advance(15_000);
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 1 });
+      expect(await hand.reportOne(make(lease, 1))).toEqual({ answer: 'applied' });
+      const job = await platform.job(id);
+      expect(job).toMatchObject({ failures: 0, history: [], attempt: 1 });
+      expect(job.status).toMatch(/IN_PROGRESS|COMPLETED/);
+      expect((await platform.health()).jobs.retried).toBe(0);
+    });
+  });
+
+  describe('reports', () => {
+    it('are answered in their order, each for itself', async () => {
+      const { platform } = stage;
+      await platform.submit();
+      await platform.submit();
+      const hand = await stage.worker();
+      const [a, b] = await hand.take({ max: 2 });
+      if (!a || !b) throw new Error('nothing taken');
+      const replies = await hand.report([
+        progressOf(a, 1, 0.1),
+        progressOf(b, 3, 0.1),
+        progressOf(a, 1, 0.1),
+        outcomeOf(a, 2, completed, '1'),
+        progressOf({ ...b, token: 'wrong' }, 1, 0.1),
+        progressOf({ ...b, jobId: 'nobody' }, 1, 0.1),
+      ]);
+      expect(replies).toEqual([
+        { answer: 'applied' },
+        { answer: 'gap', expected: 1 },
+        { answer: 'duplicate' },
+        { answer: 'applied' },
+        { answer: 'superseded' },
+        { answer: 'gone' },
+      ]);
+    });
+
+    it('may be a thousand in one call', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      const reports = Array.from({ length: 1_000 }, (_, i) => logOf(lease, i + 1, `${i}\n`));
+      const replies = await hand.report(reports);
+      expect(replies).toEqual(Array.from({ length: 1_000 }, () => ({ answer: 'applied' })));
+      const { lines } = await platform.queue.jobs.log({ endpointId: ENDPOINT, id }, 0);
+      const expected = Array.from({ length: 1_000 }, (_, i) => `${i}\n`).join('');
+      expect(Buffer.from(lines).toString()).toBe(expected);
+    });
+
+    it('may be none', async () => {
+      expect(await (await stage.worker()).report([])).toEqual([]);
+    });
+
+    it('whose body is not what the header says are refused, and nothing of the call is kept', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      const broken = { ...chunksOf(lease, 2, 0, ['a']), body: Buffer.from('{}') };
+      const call = hand.report([progressOf(lease, 1, 0.1), broken]);
+      await expect(call).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
+      expect((await platform.job(id)).lastSeq).toBe(0);
+    });
+
+    it('of chunks that leave some out are refused, and nothing of them is kept', async () => {
+      const id = await stage.platform.submit();
+      const hand = await stage.worker();
+      const call = hand.reportOne(chunksOf(await hand.takeOne(), 1, 5, ['a']));
+      await expect(call).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
+      expect(await stage.platform.job(id)).toMatchObject({ lastSeq: 0, chunkCount: 0 });
+    });
+
+    it('of a progress that is not JSON are refused: it would stand in the record', async () => {
+      const id = await stage.platform.submit();
+      const hand = await stage.worker();
+      const report = { ...progressOf(await hand.takeOne(), 1, 0), body: Buffer.from('{"half"') };
+      const call = hand.reportOne(report);
+      await expect(call).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
+      expect(await stage.platform.record(id)).toMatchObject({ status: 'IN_PROGRESS' });
+    });
+  });
+
+  describe('chunks', () => {
+    it('are kept as they are, in their order', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await hand.report([chunksOf(lease, 1, 0, ['ä', { b: [1] }]), chunksOf(lease, 2, 2, [null])]);
+      const batches = await platform.store.read((tx) =>
+        tx.chunks({ endpointId: ENDPOINT, id, attempt: 1, from: 0, maxBytes: 1_000 }),
+      );
+      expect(batches.map(({ first }) => first)).toEqual([0, 2]);
+      expect(batches.map(({ bytes }) => Buffer.from(bytes).toString())).toEqual([
+        '{"output":"ä","metrics":{}},{"output":{"b":[1]},"metrics":{}}',
+        '{"output":null,"metrics":{}}',
+      ]);
+    });
+
+    it('of an attempt are dropped when the next one begins', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await hand.reportOne(chunksOf(lease, 1, 0, ['a']));
+      await hand.finish(lease, failed, { seq: 2 });
+      expect((await platform.job(id)).chunkCount).toBe(1);
+      await platform.clock.advance(1_000);
+      await hand.takeOne();
+      expect(await platform.job(id)).toMatchObject({ attempt: 2, chunkCount: 0, chunkBytes: 0 });
+      const batches = await platform.store.read((tx) =>
+        tx.chunks({ endpointId: ENDPOINT, id, attempt: 1, from: 0, maxBytes: 1_000 }),
+      );
+      expect(batches).toEqual([]);
+    });
+
+    it('that are too much together fail the job and stop the worker', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      const renew = await platform.park('renew', () => hand.renew([lease], { waitMs: 5_000 }));
+      await hand.reportOne(chunksOf(lease, 1, 0, ['x'.repeat(1_000)]));
+      expect(await platform.record(id)).toMatchObject({
+        status: 'FAILED',
+        error: { code: 'output_too_large' },
+      });
+      expect((await renew.answer).ended).toMatchObject([{ jobId: id }]);
+      expect(await hand.reportOne(chunksOf(lease, 2, 1, ['y']))).toEqual({ answer: 'superseded' });
+    });
+  });
+
+  describe('an outcome', () => {
+    it('after a cancel frees the slot and leaves the status', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id });
+      expect((await platform.health()).workers).toEqual({ idle: 0, running: 1 });
+      expect(await hand.reportOne(progressOf(lease, 1, 0.5))).toEqual({ answer: 'superseded' });
+      expect(await hand.finish(lease, completed, { body: '1' })).toEqual({ answer: 'applied' });
+      expect(await platform.record(id)).toMatchObject({ status: 'CANCELLED', executionTime: 5 });
+      expect(await platform.record(id)).not.toHaveProperty('output');
+      expect((await platform.health()).workers).toEqual({ idle: 1, running: 0 });
+      expect((await platform.health()).jobs.completed).toBe(0);
+    });
+
+    it('completes a job that ended within its timeout, however late', async () => {
+      const { platform } = stage;
+      const id = await platform.submit({ executionTimeout: 1_000, ttl: 604_800_000 });
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await hand.renew([lease]);
+      await platform.clock.advance(9_000);
+      await stage.restart(3_600_000);
+      const outcome = { ...completed, executionMs: 999 };
+      expect(await hand.finish(lease, outcome, { body: '1' })).toEqual({ answer: 'applied' });
+      expect(await platform.record(id)).toMatchObject({ status: 'COMPLETED', executionTime: 999 });
+    });
+
+    it('that does not come is made up for by the queue 10 s after the timeout', async () => {
+      const { platform } = stage;
+      const id = await platform.submit({ executionTimeout: 1_000 });
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await platform.clock.advance(8_000);
+      const renew = await platform.park('renew', () => hand.renew([], { waitMs: 5_000 }));
+      await platform.clock.advance(2_999);
+      expect((await platform.job(id)).status).toBe('IN_PROGRESS');
+      await platform.clock.advance(1);
+      expect(await platform.record(id)).toMatchObject({
+        status: 'TIMED_OUT',
+        executionTime: 11_000,
+        error: { code: 'execution_timeout' },
+      });
+      expect((await renew.answer).ended).toMatchObject([{ jobId: id }]);
+      await hand.finish(lease, { ...completed, executionMs: 10_900 }, { body: '1' });
+      expect(await platform.record(id)).toMatchObject({
+        status: 'TIMED_OUT',
+        executionTime: 10_900,
+      });
+    });
+
+    it('is waited for five minutes while the worker renews, and counts if it comes', async () => {
+      const { platform } = stage;
+      const late = await platform.submit({ executionTimeout: 1_000 });
+      const never = await platform.submit({ executionTimeout: 1_000 });
+      const hand = await stage.worker();
+      const [first, second] = await hand.take({ max: 2 });
+      if (!first || !second) throw new Error('two leases were expected');
+      for (let heard = 5_000; heard <= 300_000; heard += 5_000) {
+        await platform.clock.advance(5_000);
+        await hand.renew([first, second], { waitMs: 0 });
+      }
+      await hand.finish(first, { ...completed, executionMs: 900 }, { body: '1' });
+      expect(await platform.record(late)).toMatchObject({ status: 'COMPLETED' });
+      await platform.clock.advance(1_000);
+      expect((await platform.job(never)).status).toBe('TIMED_OUT');
+    });
+
+    it('completes a job however late, as long as renewals say that it is on its way', async () => {
+      const { platform } = stage;
+      const id = await platform.submit({ executionTimeout: 1_000 });
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      for (let waitedMs = 0; waitedMs < 600_000; waitedMs += 10_000) {
+        await hand.renew([lease], { delivering: [lease] });
+        await platform.clock.advance(10_000);
+      }
+      expect((await platform.job(id)).status).toBe('IN_PROGRESS');
+      await hand.finish(lease, completed);
+      expect((await platform.job(id)).status).toBe('COMPLETED');
+    });
+
+    it('says how the attempt failed, with all attempts before it', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      for (let attempt = 1; attempt <= 3; attempt++) {
+        await hand.finish(await hand.takeOne(), failed);
+        await platform.clock.advance(2_000);
+      }
+      const { error, status } = await platform.record(id);
+      expect(status).toBe('FAILED');
+      expect(error).toMatchObject({ code: 'handler_error', message: 'as it was told' });
+      expect(error?.attempts.map(({ attempt }) => attempt)).toEqual([1, 2, 3]);
+      expect((await platform.health()).jobs).toMatchObject({ failed: 1, retried: 2 });
+    });
+
+    it('of a release does not count', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      await hand.finish(await hand.takeOne(), { kind: 'released', reason: 'drain' });
+      expect(await platform.job(id)).toMatchObject({
+        status: 'IN_QUEUE',
+        failures: 0,
+        releases: 1,
+      });
+      expect((await platform.health()).jobs.retried).toBe(0);
+    });
+
+    it('of a release as a suspect does not count, and the job runs alone next', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      await hand.finish(await hand.takeOne(), { kind: 'released', reason: 'suspect' });
+      expect(await platform.job(id)).toMatchObject({ failures: 0, releases: 0, solo: true });
+      expect(await hand.takeOne()).toMatchObject({ jobId: id, attempt: 2, solo: true });
+    });
+
+    it('keeps where the attempt was stuck', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const stack = '    at spin (file:///handler.ts:3:5)';
+      const stuck = { state: 'running', stack, chunks: 2, lastChunkMs: 40 } as const;
+      const error = { code: 'execution_timeout', message: 'too long', stuck } as const;
+      const timedOut = { kind: 'timed_out', executionMs: 9, error, stopped: 'thread' } as const;
+      await hand.finish(await hand.takeOne(), timedOut);
+      expect((await platform.record(id)).error).toMatchObject({ stuck });
+    });
+  });
+}

@@ -1,0 +1,292 @@
+// hello, bye, and which jobs a take gives in which order.
+import { describe, expect, it } from 'vitest';
+import { CAPABILITIES, PROTOCOL_VERSION } from '../../../src/wire/link/worker-link.ts';
+import { completed, ENDPOINT, failed, outcomeOf, refTo } from '../platform.ts';
+import type { LinkStage } from './link.ts';
+
+const trace = {
+  traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
+  tracestate: 'vendor=state',
+};
+
+export function describeVisits(stage: LinkStage): void {
+  describe('the trace of a job', () => {
+    it('is in the lease of each of its attempts, also after a retry that was asked for', async () => {
+      const { platform } = stage;
+      const id = await platform.submitTraced(trace);
+      const hand = await stage.worker();
+      for (let attempt = 1; attempt <= 3; attempt++) {
+        const lease = await hand.takeOne();
+        expect(lease).toMatchObject({ attempt, ...trace });
+        await hand.reportOne(outcomeOf(lease, 1, failed));
+        await platform.clock.advance(60_000);
+      }
+      await platform.queue.jobs.retry({ endpointId: ENDPOINT, id });
+      expect(await hand.takeOne()).toMatchObject({ attempt: 4, ...trace });
+    });
+
+    it('is not in the lease of a job without one', async () => {
+      await stage.platform.submit();
+      const lease = await (await stage.worker()).takeOne();
+      expect(lease).not.toHaveProperty('traceparent');
+      expect(lease).not.toHaveProperty('tracestate');
+    });
+
+    it('may be named by reports, and changes nothing in what they do', async () => {
+      const { platform } = stage;
+      const id = await platform.submitTraced(trace);
+      const hand = await stage.worker();
+      const report = outcomeOf(await hand.takeOne(), 1, completed, '1');
+      const { traceparent } = trace;
+      expect(await hand.reportOne({ ...report, traceparent })).toEqual({ answer: 'applied' });
+      expect(await platform.record(id)).toMatchObject({ status: 'COMPLETED', output: 1 });
+    });
+  });
+
+  describe('the place for files that a client has named', () => {
+    it('is in the lease of each of its attempts, and in that of no other job', async () => {
+      const { platform } = stage;
+      const s3Config = JSON.stringify({ bucketName: 'bücket', accessSecret: 's' });
+      await platform.submitWithS3Config(s3Config);
+      const hand = await stage.worker();
+      for (let attempt = 1; attempt <= 2; attempt++) {
+        const lease = await hand.takeOne();
+        expect(lease).toMatchObject({ attempt, s3Config });
+        await hand.reportOne(outcomeOf(lease, 1, failed));
+        if (attempt === 1) await platform.clock.advance(60_000);
+      }
+      await platform.submit();
+      expect(await hand.takeOne()).not.toHaveProperty('s3Config');
+    });
+  });
+
+  describe('hello', () => {
+    it('is answered with the numbers that the platform acts by', async () => {
+      expect(await stage.hand().hello()).toEqual({
+        protocol: PROTOCOL_VERSION,
+        capabilities: [...CAPABILITIES],
+        leaseMs: 15_000,
+        renewEveryMs: 5_000,
+        takeWaitMs: 20_000,
+      });
+    });
+
+    it('of another protocol is refused, with both versions in the reason', async () => {
+      const hello = stage.hand().hello([], PROTOCOL_VERSION + 1);
+      await expect(hello).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
+      const named = new RegExp(`protocol ${PROTOCOL_VERSION}, .* speaks ${PROTOCOL_VERSION + 1}`);
+      await expect(hello).rejects.toThrow(named);
+    });
+
+    it('that requires what the platform has is welcome, also with members it does not know', async () => {
+      const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires: ['solo'], mood: 'good' });
+      expect(await hello).toMatchObject({ protocol: PROTOCOL_VERSION });
+    });
+
+    it('that requires what the platform lacks is refused, with its name in the reason', async () => {
+      const requires = ['solo', 'telepathy'];
+      const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires });
+      await expect(hello).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
+      await expect(hello).rejects.toThrow(
+        "requires 'telepathy', which this platform does not have",
+      );
+    });
+
+    it('has to come before everything else', async () => {
+      const hand = stage.hand();
+      const unknown = { name: 'LinkError', code: 'unknown_worker' };
+      await expect(hand.take()).rejects.toMatchObject(unknown);
+      await expect(hand.renew([])).rejects.toMatchObject(unknown);
+      await expect(hand.report([])).rejects.toMatchObject(unknown);
+    });
+
+    it('of a newer incarnation ends the rights of the older one', async () => {
+      const old = await stage.worker({ incarnation: 1 });
+      await stage.worker({ incarnation: 2 });
+      const stale = { name: 'LinkError', code: 'stale_incarnation' };
+      await expect(old.hello()).rejects.toMatchObject(stale);
+      await expect(old.take()).rejects.toMatchObject(stale);
+      await expect(old.renew([])).rejects.toMatchObject(stale);
+      await expect(old.report([])).rejects.toMatchObject(stale);
+      await expect(old.bye('drained')).rejects.toMatchObject(stale);
+    });
+
+    it('of an incarnation that is known already changes nothing', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await hand.hello();
+      expect((await platform.job(id)).lease?.token).toBe(lease.token);
+    });
+
+    it('of a newer incarnation keeps what is in the outbox and gives the rest to others', async () => {
+      const { platform } = stage;
+      const [kept, lost] = [await platform.submit(), await platform.submit()];
+      const old = await stage.worker({ incarnation: 1 });
+      const [delivered] = await old.take({ max: 2 });
+      if (!delivered) throw new Error('nothing taken');
+      const next = stage.hand({ incarnation: 2 });
+      await next.hello([refTo(delivered)]);
+      expect(await platform.job(kept)).toMatchObject({ status: 'IN_PROGRESS' });
+      expect(await platform.job(lost)).toMatchObject({ status: 'IN_QUEUE', failures: 1 });
+
+      await next.take({ held: [] });
+      expect(await next.finish(delivered, completed, { body: '1' })).toEqual({ answer: 'applied' });
+      expect(await platform.record(kept)).toMatchObject({ status: 'COMPLETED', output: 1 });
+    });
+
+    it('makes what is in the outbox the newer process’s own: said again without it ends nothing', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const lease = await (await stage.worker({ incarnation: 1 })).takeOne();
+      const next = stage.hand({ incarnation: 2 });
+      await next.hello([refTo(lease)]);
+      await next.hello();
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_PROGRESS', failures: 0 });
+      expect(await next.finish(lease, completed)).toEqual({ answer: 'applied' });
+    });
+
+    it('gives an outcome in the outbox leaseMs to be delivered, whatever its deadline', async () => {
+      const { platform } = stage;
+      const id = await platform.submit({ executionTimeout: 1_000 });
+      const lease = await (await stage.worker({ incarnation: 1 })).takeOne();
+      await platform.clock.advance(900);
+      await stage.hand({ incarnation: 2 }).hello([refTo(lease)]);
+      await platform.clock.advance(14_000);
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_PROGRESS' });
+      await platform.clock.advance(1_100);
+      expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 1 });
+    });
+  });
+
+  describe('bye', () => {
+    it('of a drained worker gives everything back uncounted, also what it never saw', async () => {
+      const { platform } = stage;
+      const ids = [await platform.submit(), await platform.submit()];
+      const hand = await stage.worker();
+      await hand.take({ max: 2 });
+      await hand.bye('drained');
+      for (const id of ids) {
+        expect(await platform.job(id)).toMatchObject({
+          status: 'IN_QUEUE',
+          failures: 0,
+          releases: 1,
+        });
+      }
+      await expect(hand.take()).rejects.toMatchObject({ code: 'unknown_worker' });
+    });
+
+    it('keeps what is in the outbox for the successor', async () => {
+      const { platform } = stage;
+      const id = await platform.submit();
+      const old = await stage.worker({ incarnation: 1 });
+      const lease = await old.takeOne();
+      await old.bye('crashed', [refTo(lease)]);
+      expect((await platform.job(id)).status).toBe('IN_PROGRESS');
+      const next = stage.hand({ incarnation: 2 });
+      await next.hello([refTo(lease)]);
+      expect((await platform.health()).workers).toEqual({ idle: 0, running: 1 });
+      expect(await next.finish(lease, completed)).toEqual({ answer: 'applied' });
+      expect((await platform.health()).workers).toEqual({ idle: 1, running: 0 });
+    });
+
+    it('ends an open take, which gets nothing more', async () => {
+      const { platform } = stage;
+      const hand = await stage.worker();
+      const take = await platform.park('take', () => hand.take({ waitMs: 20_000 }));
+      await hand.bye('drained');
+      expect(await take.answer).toEqual([]);
+      const id = await platform.submit();
+      expect((await platform.job(id)).status).toBe('IN_QUEUE');
+    });
+
+    it('may be said again', async () => {
+      const hand = await stage.worker();
+      await hand.bye('drained');
+      await hand.bye('drained');
+    });
+  });
+
+  describe('the order of a queue', () => {
+    it('is first in, first out', async () => {
+      const { platform } = stage;
+      const ids = [await platform.submit(), await platform.submit(), await platform.submit()];
+      const leases = await (await stage.worker()).take({ max: 3 });
+      expect(leases.map(({ jobId }) => jobId)).toEqual(ids);
+    });
+
+    it('has higher priorities first', async () => {
+      const { platform } = stage;
+      const low = await platform.submit();
+      const high = await platform.submit({ priority: 9 });
+      const middle = await platform.submit({ priority: 5 });
+      const leases = await (await stage.worker()).take({ max: 3 });
+      expect(leases.map(({ jobId }) => jobId)).toEqual([high, middle, low]);
+    });
+
+    it('has a delayed job only when its time has come, and then wakes a take', async () => {
+      const { platform } = stage;
+      const id = await platform.submit({ delay: 3_000 });
+      const hand = await stage.worker();
+      const take = await platform.park('take', () => hand.take({ waitMs: 20_000 }));
+      await platform.clock.advance(2_999);
+      expect(take.hasEnded).toBe(false);
+      await platform.clock.advance(1);
+      expect(await take.answer).toMatchObject([{ jobId: id }]);
+    });
+
+    it('keeps the place of a job that comes back', async () => {
+      const { platform } = stage;
+      const first = await platform.submit();
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      await platform.submit();
+      await hand.finish(lease, { kind: 'released', reason: 'neighbour' });
+      expect(await hand.takeOne()).toMatchObject({ jobId: first, attempt: 2 });
+    });
+
+    it('has a failed job again after its wait, ahead of later ones', async () => {
+      const { platform } = stage;
+      const first = await platform.submit();
+      const hand = await stage.worker();
+      await hand.finish(await hand.takeOne(), failed);
+      const second = await platform.submit();
+      await platform.submit();
+      expect(await hand.takeOne()).toMatchObject({ jobId: second });
+      await platform.clock.advance(1_000);
+      expect(await hand.takeOne()).toMatchObject({ jobId: first, attempt: 2 });
+    });
+  });
+
+  describe('a lease', () => {
+    it('has all that is needed to run the job, and its input byte by byte', async () => {
+      const { platform } = stage;
+      const input = Buffer.from('{ "é" :\t"\\u00e9 😀 \\ud83d\\ude00",  "n": 1e2 }');
+      const id = await platform.submit({ executionTimeout: 7_000 }, input);
+      const lease = await (await stage.worker()).takeOne();
+      expect(lease).toMatchObject({
+        jobId: id,
+        attempt: 1,
+        executionTimeoutMs: 7_000,
+        solo: false,
+      });
+      expect(lease.submittedAt).toBe(platform.clock.now());
+      expect(Buffer.from(lease.input).equals(input)).toBe(true);
+    });
+
+    it('carries an input of 10 MB and an output of 20 MB', async () => {
+      const { platform } = stage;
+      const input = Buffer.from(`{"text":"${'ä'.repeat(5 * 1_048_576 - 6)}"}`);
+      const output = `"${'ö'.repeat(10 * 1_048_576 - 1)}"`;
+      const id = await platform.submit({}, input);
+      const hand = await stage.worker();
+      const lease = await hand.takeOne();
+      expect(Buffer.from(lease.input).equals(input)).toBe(true);
+      const reply = await hand.reportOne(outcomeOf(lease, 1, completed, output));
+      expect(reply).toEqual({ answer: 'applied' });
+      const stored = await platform.store.read((tx) => tx.output({ endpointId: 'e', id }));
+      expect(Buffer.from(stored ?? []).equals(Buffer.from(output))).toBe(true);
+    });
+  });
+}

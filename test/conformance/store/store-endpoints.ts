@@ -1,0 +1,207 @@
+// Endpoints with their counters, workers and keys.
+import { expect, it } from 'vitest';
+import type { EndpointBase, StoredEndpoint } from '../../../src/store/store.ts';
+import { JOB_STATUSES, type JobStatus } from '../../../src/wire/job.ts';
+import { idsOf, save, store } from './store-under-test.ts';
+import { addEndpoint, addJobs, ENDPOINT, makeJob } from './stored-jobs.ts';
+
+type Counters = Omit<StoredEndpoint, keyof EndpointBase>;
+
+/** Of an endpoint that was put with no more than it needs. */
+const plain = { userId: 'owner', deployment: null, deleted: false };
+
+const zero: Counters = {
+  inQueue: 0,
+  inProgress: 0,
+  completed: 0,
+  failed: 0,
+  cancelled: 0,
+  timedOut: 0,
+  retried: 0,
+};
+
+const counterOf: Record<JobStatus, keyof Counters> = {
+  IN_QUEUE: 'inQueue',
+  IN_PROGRESS: 'inProgress',
+  COMPLETED: 'completed',
+  FAILED: 'failed',
+  CANCELLED: 'cancelled',
+  TIMED_OUT: 'timedOut',
+};
+
+const live: readonly JobStatus[] = ['IN_QUEUE', 'IN_PROGRESS'];
+
+async function readCounters(id = ENDPOINT): Promise<Counters | undefined> {
+  const endpoint = await store.read((tx) => tx.endpoint(id));
+  if (!endpoint) return undefined;
+  const { completed, failed, cancelled, timedOut, retried, inQueue, inProgress } = endpoint;
+  return { completed, failed, cancelled, timedOut, retried, inQueue, inProgress };
+}
+
+export function describeEndpoints(): void {
+  const settings = { executionTimeoutMs: 5_000, maxAttempts: 1, maxQueued: 7 };
+
+  it('is added with counters at zero, and listed', async () => {
+    await store.write((tx) => tx.putEndpoint({ id: 'ep_b', settings, createdAt: 5 }));
+    const added = { id: 'ep_b', settings, createdAt: 5, ...plain, ...zero };
+    expect(await store.read((tx) => tx.endpoint('ep_b'))).toEqual(added);
+    expect(idsOf(await store.read((tx) => tx.endpoints()))).toEqual(['ep_b', ENDPOINT]);
+    expect(await store.read((tx) => tx.endpoint('ep_c'))).toBeUndefined();
+  });
+
+  it('keeps counters and age when its settings are replaced', async () => {
+    await addJobs(store, [makeJob({ id: 'a' })]);
+    await store.write((tx) => tx.putEndpoint({ id: ENDPOINT, settings, createdAt: 99 }));
+    const endpoint = await store.read((tx) => tx.endpoint(ENDPOINT));
+    const kept = { createdAt: 1, ...plain, ...zero, inQueue: 1 };
+    expect(endpoint).toEqual({ id: ENDPOINT, settings, ...kept });
+  });
+
+  it('keeps whose it is, how it is deployed, and that it was deleted', async () => {
+    const deployment = {
+      name: 'image',
+      type: 'QUEUE' as const,
+      templateId: 'tpl_1',
+      gpuTypeIds: ['L4'],
+      workersMin: 0,
+      workersMax: 3,
+      idleTimeout: 5,
+      scaler: { type: 'QUEUE_DELAY' as const, seconds: 4 },
+    };
+    const added = { id: 'ep_b', settings, createdAt: 5, userId: 'ada', deployment, deleted: false };
+    await store.write((tx) => tx.putEndpoint(added));
+    expect(await store.read((tx) => tx.endpoint('ep_b'))).toEqual({ ...added, ...zero });
+    const deleted = { ...added, userId: 'bob', deleted: true };
+    await store.write((tx) => tx.putEndpoint(deleted));
+    expect(await store.read((tx) => tx.endpoint('ep_b'))).toMatchObject({
+      userId: 'ada',
+      deleted: true,
+    });
+  });
+
+  it('is removed with its workers, deliveries and decisions', async () => {
+    await store.write(function* (tx) {
+      yield* tx.putEndpoint({ id: 'ep_b', settings, createdAt: 5 });
+      for (const parent of ['ep_b', ENDPOINT]) {
+        const decision = { kind: 'decision' as const, userId: 'owner', parent, position: 1 };
+        yield* tx.putResource({ ...decision, id: `of ${parent}`, body: '{}' });
+      }
+      yield* tx.removeEndpoint('ep_b');
+    });
+    expect(await store.read((tx) => tx.endpoint('ep_b'))).toBeUndefined();
+    const decisions = await store.read((tx) => tx.resources({ kind: 'decision', limit: 9 }));
+    expect(decisions.map(({ parent }) => parent)).toEqual([ENDPOINT]);
+  });
+
+  it('tells when the job was queued that waits longest, whatever its priority', async () => {
+    const oldest = (id = ENDPOINT) => store.read((tx) => tx.oldestQueuedAt(id));
+    expect(await oldest()).toBeUndefined();
+    await addJobs(store, [
+      makeJob({ id: 'a', priority: 9, position: 1, queuedAt: 50 }),
+      makeJob({ id: 'b', priority: 9, position: 2, queuedAt: 60 }),
+      makeJob({ id: 'c', priority: 0, position: 3, queuedAt: 40 }),
+      makeJob({ id: 'd', priority: 4, position: 4, queuedAt: 70 }),
+      makeJob({ id: 'e', position: 5, queuedAt: 1, delayed: true }),
+      makeJob({ id: 'f', position: 6, queuedAt: 2, status: 'IN_PROGRESS' }),
+    ]);
+    expect(await oldest()).toBe(40);
+    expect(await oldest('ep_none')).toBeUndefined();
+  });
+
+  const pairs = JOB_STATUSES.flatMap((from) => JOB_STATUSES.map((to) => [from, to] as const));
+  it.each(pairs)('counts a job that goes from %s to %s', async (from, to) => {
+    const job = makeJob({ id: 'a', status: from });
+    await addJobs(store, [job]);
+    expect(await readCounters()).toEqual({ ...zero, [counterOf[from]]: 1 });
+    await save(job, { status: to });
+    const left = live.includes(from) ? 0 : 1;
+    expect(await readCounters()).toEqual({
+      ...zero,
+      [counterOf[from]]: left,
+      [counterOf[to]]: 1,
+    });
+  });
+
+  it.each(JOB_STATUSES)(
+    'after a job that is %s was removed counts only how it ended',
+    async (status) => {
+      const job = makeJob({ id: 'a', status });
+      await addJobs(store, [job]);
+      await store.write((tx) => tx.removeJob(job));
+      const kept = live.includes(status) ? 0 : 1;
+      expect(await readCounters()).toEqual({ ...zero, [counterOf[status]]: kept });
+    },
+  );
+
+  it('counts a second failure of the same job as another one', async () => {
+    const first = makeJob({ id: 'a', status: 'FAILED' });
+    await addJobs(store, [first]);
+    const queued = await save(first, { status: 'IN_QUEUE' }, 1);
+    await save(queued, { status: 'FAILED' });
+    expect(await readCounters()).toEqual({ ...zero, failed: 2, retried: 1 });
+  });
+
+  it('counts retries, and takes them back, also without a change of status', async () => {
+    const job = makeJob({ id: 'a' });
+    await addJobs(store, [job]);
+    const again = await save(job, { failures: 1 }, 1);
+    await save(again, {}, 2);
+    expect((await readCounters())?.retried).toBe(3);
+    await save(again, { status: 'IN_PROGRESS' }, -1);
+    expect(await readCounters()).toEqual({ ...zero, inProgress: 1, retried: 2 });
+  });
+
+  it('counts nothing that happens on another one', async () => {
+    await addEndpoint(store, 'ep_other');
+    await addJobs(store, [makeJob({ id: 'a' })]);
+    expect(await readCounters('ep_other')).toEqual(zero);
+  });
+}
+
+export function describeWorkersAndKeys(): void {
+  const worker = {
+    endpointId: ENDPOINT,
+    id: 'w1',
+    incarnation: 1_700_000_000_000,
+    slots: 4,
+    version: '0.1.0',
+    devices: [{ kind: 'gpu' as const, index: 0, uuid: 'GPU-1', name: 'H200', memoryBytes: 1e11 }],
+    helloAt: 12,
+  };
+
+  it('puts, replaces, lists and removes a worker', async () => {
+    const other = { ...worker, endpointId: 'ep_other' };
+    await store.write((tx) => tx.putWorker(worker));
+    await store.write((tx) => tx.putWorker(other));
+    const newer = { ...worker, incarnation: 2, slots: 1, version: '2', devices: [], helloAt: 13 };
+    await store.write((tx) => tx.putWorker(newer));
+    expect(await store.read((tx) => tx.worker(ENDPOINT, 'w1'))).toEqual(newer);
+    expect(await store.read((tx) => tx.workers())).toEqual([other, newer]);
+    await store.write((tx) => tx.removeWorker(ENDPOINT, 'w1'));
+    expect(await store.read((tx) => tx.worker(ENDPOINT, 'w1'))).toBeUndefined();
+    expect(await store.read((tx) => tx.workers())).toEqual([other]);
+  });
+
+  const key = {
+    id: 'key_1',
+    hash: 'h1',
+    name: 'first',
+    userId: 'u',
+    scopes: ['jobs:read', 'jobs:write:ep_test'],
+    createdAt: 5,
+    expiresAt: null,
+  };
+
+  it('puts, replaces and lists keys, and finds one by its hash', async () => {
+    const other = { ...key, id: 'key_2', hash: 'h2', createdAt: 4, expiresAt: 99 };
+    await store.write((tx) => tx.putKey(key));
+    await store.write((tx) => tx.putKey(other));
+    expect(await store.read((tx) => tx.keyByHash('h1'))).toEqual(key);
+    expect(await store.read((tx) => tx.keyByHash('h3'))).toBeUndefined();
+    expect(await store.read((tx) => tx.keys())).toEqual([other, key]);
+    const renewed = { ...key, name: 'second', hash: 'h3', scopes: [] };
+    await store.write((tx) => tx.putKey(renewed));
+    expect(await store.read((tx) => tx.keyByHash('h3'))).toEqual(renewed);
+    expect(await store.read((tx) => tx.keyByHash('h1'))).toBeUndefined();
+  });
+}

@@ -1,0 +1,109 @@
+// What finds jobs: the queue, leases, due times, the list.
+import { expect, it } from 'vitest';
+import type { StoredJob } from '../../../src/store/store.ts';
+import { JOB_STATUSES, type JobStatus } from '../../../src/wire/job.ts';
+import { idsOf, readJob, save, store } from './store-under-test.ts';
+import { addJobs, ENDPOINT, makeJob, makeLease } from './stored-jobs.ts';
+
+export function describeQueue(): void {
+  const mixed = [
+    makeJob({ id: 'late', position: 5 }),
+    makeJob({ id: 'early', position: 2 }),
+    makeJob({ id: 'urgent', position: 9, priority: 3 }),
+    makeJob({ id: 'less urgent', position: 1, priority: 2 }),
+    makeJob({ id: 'delayed', position: 0, priority: 9, delayed: true }),
+    makeJob({ id: 'running', position: 0, status: 'IN_PROGRESS' }),
+    makeJob({ id: 'done', position: 0, status: 'COMPLETED' }),
+    { ...makeJob({ id: 'elsewhere', position: 0 }), endpointId: 'ep_other' },
+  ];
+  const ready = ['urgent', 'less urgent', 'early', 'late'];
+
+  it('hands out what is ready by priority, then in order of submission', async () => {
+    await addJobs(store, mixed);
+    expect(idsOf(await store.read((tx) => tx.readyJobs(ENDPOINT, 10)))).toEqual(ready);
+    expect(idsOf(await store.write((tx) => tx.readyJobs(ENDPOINT, 2)))).toEqual(ready.slice(0, 2));
+  });
+
+  it('holds the delayed ones too', async () => {
+    await addJobs(store, mixed);
+    const queued = await store.write((tx) => tx.queuedJobs(ENDPOINT, 10));
+    expect(idsOf(queued).sort()).toEqual([...ready, 'delayed'].sort());
+    expect(await store.read((tx) => tx.queuedJobs(ENDPOINT, 2))).toHaveLength(2);
+  });
+
+  it('has a job again when it is no longer delayed, or was given back', async () => {
+    await addJobs(store, mixed);
+    const delayed = await readJob('delayed');
+    const running = await readJob('running');
+    if (!delayed || !running) throw new Error('they were inserted');
+    await save(delayed, { delayed: false });
+    await save(running, { status: 'IN_QUEUE' });
+    const jobs = await store.read((tx) => tx.readyJobs(ENDPOINT, 10));
+    expect(idsOf(jobs)).toEqual(['delayed', 'urgent', 'less urgent', 'running', 'early', 'late']);
+  });
+
+  it('knows what each worker has leased, live or kept', async () => {
+    const lease = makeLease({ workerId: 'w1' });
+    await addJobs(store, [
+      makeJob({ id: 'live', position: 1, status: 'IN_PROGRESS', lease }),
+      makeJob({ id: 'kept', position: 2, status: 'CANCELLED', lease }),
+      makeJob({ id: 'lost', position: 3, lease: { ...lease, lost: 'failure' } }),
+      makeJob({ id: 'of w2', status: 'IN_PROGRESS', lease: makeLease({ workerId: 'w2' }) }),
+      makeJob({ id: 'free' }),
+      { ...makeJob({ id: 'elsewhere', lease }), endpointId: 'ep_other' },
+    ]);
+    const jobs = await store.read((tx) => tx.jobsOfWorker(ENDPOINT, 'w1'));
+    expect(idsOf(jobs)).toEqual(['live', 'kept', 'lost']);
+    expect(idsOf(await store.read((tx) => tx.leasedJobs())).sort()).toEqual(
+      ['live', 'kept', 'lost', 'of w2', 'elsewhere'].sort(),
+    );
+  });
+
+  it('knows what is due over all endpoints, and when the next is', async () => {
+    expect(await store.read((tx) => tx.nextDueAt())).toBeUndefined();
+    await addJobs(store, [
+      makeJob({ id: 'c', dueAt: 30 }),
+      makeJob({ id: 'a', dueAt: 10, status: 'COMPLETED' }),
+      { ...makeJob({ id: 'b', dueAt: 20 }), endpointId: 'ep_other' },
+    ]);
+    const due = (now: number, limit: number) => store.read((tx) => tx.dueJobs(now, limit));
+    expect(await due(9, 10)).toEqual([]);
+    expect(idsOf(await due(20, 10))).toEqual(['a', 'b']);
+    expect(idsOf(await due(99, 2))).toEqual(['a', 'b']);
+    expect(await store.read((tx) => tx.nextDueAt())).toBe(10);
+  });
+}
+
+export function describeList(): void {
+  const jobs = JOB_STATUSES.flatMap((status, i) =>
+    [0, 1, 2].map((n) => makeJob({ id: `${status}-${n}`, status, position: n * 10 + i })),
+  );
+
+  async function listPages(status: JobStatus | undefined, limit: number): Promise<StoredJob[][]> {
+    const pages: StoredJob[][] = [];
+    for (let before: number | undefined; ; ) {
+      const listing = { endpointId: ENDPOINT, status, before, limit };
+      const page = await store.read((tx) => tx.jobs(listing));
+      if (page.length === 0) return pages;
+      pages.push(page);
+      before = page.at(-1)?.position;
+    }
+  }
+
+  it('is newest first, page by page', async () => {
+    await addJobs(store, [
+      ...jobs,
+      { ...makeJob({ id: 'elsewhere', position: 5 }), endpointId: 'ep_other' },
+    ]);
+    const pages = await listPages(undefined, 7);
+    expect(pages.map((page) => page.length)).toEqual([7, 7, 4]);
+    const newestFirst = jobs.toSorted((a, b) => b.position - a.position);
+    expect(idsOf(pages.flat())).toEqual(idsOf(newestFirst));
+  });
+
+  it.each(JOB_STATUSES)('holds only those that are %s if asked so', async (status) => {
+    await addJobs(store, jobs);
+    const pages = await listPages(status, 2);
+    expect(pages.map(idsOf)).toEqual([[`${status}-2`, `${status}-1`], [`${status}-0`]]);
+  });
+}

@@ -1,0 +1,132 @@
+// Operations: what is kept, undone, seen, and when.
+import { expect, it } from 'vitest';
+import type { StoredJob } from '../../../src/store/store.ts';
+import { bytesOf, idsOf, keyOf, readJob, store, textOf } from './store-under-test.ts';
+import { addJobs, ENDPOINT, INPUT, makeJob } from './stored-jobs.ts';
+
+export function describeWrites(): void {
+  it('gives back what the operation returned', async () => {
+    const given = await store.write(function* (tx) {
+      yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
+      return 42;
+    });
+    expect(given).toBe(42);
+  });
+
+  it('sees its own changes', async () => {
+    const seen = await store.write(function* (tx) {
+      yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
+      const job = yield* tx.job(keyOf('a'));
+      const endpoint = yield* tx.endpoint(ENDPOINT);
+      return { id: job?.id, inQueue: endpoint?.inQueue };
+    });
+    expect(seen).toEqual({ id: 'a', inQueue: 1 });
+  });
+
+  it('is not seen by a read before its commit', async () => {
+    const written = store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), INPUT));
+    const early = await readJob('a');
+    await written;
+    expect(early).toBeUndefined();
+    expect((await readJob('a'))?.id).toBe('a');
+  });
+
+  it('is not seen half done by a read that is asked for in the middle of it', async () => {
+    let asked: Promise<StoredJob | undefined> | undefined;
+    const written = store.write(function* (tx) {
+      yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
+      asked = readJob('a');
+      throw new Error('changed my mind');
+    });
+    await expect(written).rejects.toThrow('changed my mind');
+    expect(await asked).toBeUndefined();
+  });
+
+  it('that throws is undone and leaves its neighbours of the same turn alone', async () => {
+    const insert = (id: string) => store.write((tx) => tx.insertJob(makeJob({ id }), INPUT));
+    const fail = (id: string) =>
+      store.write(function* (tx) {
+        yield* tx.insertJob(makeJob({ id }), INPUT);
+        throw new Error(`no ${id}`);
+      });
+    const results = await Promise.allSettled([
+      insert('a'),
+      fail('b'),
+      insert('c'),
+      fail('d'),
+      insert('e'),
+    ]);
+    expect(results.map((result) => result.status)).toEqual([
+      'fulfilled',
+      'rejected',
+      'fulfilled',
+      'rejected',
+      'fulfilled',
+    ]);
+    const jobs = await store.read((tx) => tx.queuedJobs(ENDPOINT, 10));
+    expect(idsOf(jobs).sort()).toEqual(['a', 'c', 'e']);
+    expect((await store.read((tx) => tx.endpoint(ENDPOINT)))?.inQueue).toBe(3);
+  });
+
+  it('that throws rejects with what it threw, also before it wrote anything', async () => {
+    const refused = new Error('refused');
+    const written = store.write(function* (tx) {
+      yield* tx.endpoint(ENDPOINT);
+      throw refused;
+    });
+    const neighbour = store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), INPUT));
+    await expect(written).rejects.toBe(refused);
+    await neighbour;
+    expect(await readJob('a')).toBeDefined();
+  });
+
+  it('that the database refuses is undone alone', async () => {
+    await addJobs(store, [makeJob({ id: 'a' })]);
+    const again = store.write(function* (tx) {
+      yield* tx.putOutput(keyOf('a'), bytesOf('1'));
+      yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
+    });
+    const neighbour = store.write((tx) => tx.putOutput(keyOf('b'), bytesOf('2')));
+    await expect(again).rejects.toThrow();
+    await neighbour;
+    expect(await store.read((tx) => tx.output(keyOf('a')))).toBeUndefined();
+    expect(textOf(await store.read((tx) => tx.output(keyOf('b'))))).toBe('2');
+  });
+
+  it('may go on after a refusal that it catches', async () => {
+    await addJobs(store, [makeJob({ id: 'a' })]);
+    const caught = await store.write(function* (tx) {
+      try {
+        yield* tx.insertJob(makeJob({ id: 'a' }), INPUT);
+        return false;
+      } catch {
+        yield* tx.putOutput(keyOf('a'), bytesOf('1'));
+        return true;
+      }
+    });
+    expect(caught).toBe(true);
+    expect(textOf(await store.read((tx) => tx.output(keyOf('a'))))).toBe('1');
+  });
+
+  it('comes in the order it was asked for', async () => {
+    const job = makeJob({ id: 'a' });
+    await addJobs(store, [job]);
+    const increase = () =>
+      store.write(function* (tx) {
+        const now = yield* tx.job(keyOf('a'));
+        if (now) yield* tx.saveJob(now, { ...now, attempt: now.attempt + 1 }, 0);
+        return now?.attempt;
+      });
+    expect(await Promise.all(Array.from({ length: 1_200 }, increase))).toEqual(
+      Array.from({ length: 1_200 }, (_, i) => i),
+    );
+  });
+
+  it('that was asked for before close is kept by it', async () => {
+    const written = store.write((tx) => tx.insertJob(makeJob({ id: 'a' }), INPUT));
+    await store.close();
+    await expect(written).resolves.toBeUndefined();
+    await expect(store.write((tx) => tx.removeWorker(ENDPOINT, 'x'))).rejects.toThrow('closed');
+    await expect(readJob('a')).rejects.toThrow('closed');
+  });
+}

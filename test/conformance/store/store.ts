@@ -1,0 +1,29 @@
+// What every store has to do, whatever it is made of.
+import { describe } from 'vitest';
+import type { Store } from '../../../src/store/store.ts';
+import { describeDeliveries } from './store-deliveries.ts';
+import { describeEndpoints, describeWorkersAndKeys } from './store-endpoints.ts';
+import { describeJobs } from './store-jobs.ts';
+import { describeChunks, describeLog, describePayloads } from './store-payloads.ts';
+import { describeList, describeQueue } from './store-queue.ts';
+import { describeResources } from './store-resources.ts';
+import { openForEachTest } from './store-under-test.ts';
+import { describeWrites } from './store-writes.ts';
+
+/** Runs the whole suite on stores that `open` makes: each empty, and closed by the suite. */
+export function describeStore(name: string, open: () => Promise<Store> | Store): void {
+  describe(`a store: ${name}`, () => {
+    openForEachTest(open);
+    describe('a write', describeWrites);
+    describe('a job', describeJobs);
+    describe('the queue', describeQueue);
+    describe('the job list', describeList);
+    describe('payloads', describePayloads);
+    describe('chunks', describeChunks);
+    describe('a log', describeLog);
+    describe('deliveries', describeDeliveries);
+    describe('an endpoint', describeEndpoints);
+    describe('a resource', describeResources);
+    describe('workers and keys', describeWorkersAndKeys);
+  });
+}

@@ -1,0 +1,94 @@
+// Jobs as they lie in a store, for tests: a plain one, and the changes a test is about.
+import type { Store, StoredDelivery, StoredJob, StoredLease } from '../../../src/store/store.ts';
+
+export const ENDPOINT = 'ep_test';
+
+const settings = { executionTimeoutMs: 600_000, maxAttempts: 3, maxQueued: 100_000 };
+
+export function makeJob(changes: Partial<StoredJob> & { id: string }): StoredJob {
+  return {
+    endpointId: ENDPOINT,
+    status: 'IN_QUEUE',
+    mode: 'run',
+    priority: 0,
+    position: 1,
+    submittedAt: 1_000,
+    queuedAt: 1_000,
+    availableAt: 1_000,
+    delayed: false,
+    expiresAt: 86_401_000,
+    ttlMs: 86_400_000,
+    executionTimeoutMs: 600_000,
+    maxAttempts: 3,
+    startedAt: null,
+    deadlineAt: null,
+    endedAt: null,
+    executionMs: null,
+    dueAt: 86_401_000,
+    attempt: 0,
+    failures: 0,
+    releases: 0,
+    solo: false,
+    lease: null,
+    lastSeq: 0,
+    chunkCount: 0,
+    chunkBytes: 0,
+    cursorAttempt: 0,
+    cursorNext: 0,
+    outputKind: 'none',
+    logBytes: 0,
+    logDropped: 0,
+    error: null,
+    history: [],
+    progress: null,
+    workerId: null,
+    idempotencyKey: null,
+    requestHash: null,
+    traceparent: null,
+    tracestate: null,
+    webhook: null,
+    s3Config: null,
+    api: null,
+    ...changes,
+  };
+}
+
+export function makeDelivery(changes: Partial<StoredDelivery> & { id: string }): StoredDelivery {
+  return {
+    endpointId: ENDPOINT,
+    jobId: 'job-1',
+    userId: 'owner',
+    url: 'https://example.com/done',
+    receiver: 'example.com',
+    createdAt: 1_000,
+    bytes: 2,
+    tries: 0,
+    nextAt: 1_000,
+    ...changes,
+  };
+}
+
+export function makeLease(changes: Partial<StoredLease> = {}): StoredLease {
+  return {
+    token: 'token-1',
+    workerId: 'worker-1',
+    incarnation: 1_700_000_000_000,
+    takeId: 'take-1',
+    until: 16_000,
+    started: false,
+    lost: null,
+    ...changes,
+  };
+}
+
+export const INPUT = new TextEncoder().encode('{"prompt":"hello"}');
+
+export async function addEndpoint(store: Store, id = ENDPOINT): Promise<void> {
+  await store.write((tx) => tx.putEndpoint({ id, settings, createdAt: 1 }));
+}
+
+export async function addJobs(store: Store, jobs: readonly StoredJob[]): Promise<void> {
+  await store.write(function* (tx) {
+    for (const job of jobs) yield* tx.insertJob(job, INPUT);
+  });
+}

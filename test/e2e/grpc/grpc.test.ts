@@ -1,0 +1,188 @@
+// Workers over gRPC as processes: with and without TLS, over ends of either side, and on a connection
+// that only one end believes in.
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { request } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterEach, describe, expect, it } from 'vitest';
+import { silentLog } from '../../../src/base/log.ts';
+import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
+import { TcpProxy } from '../../support/network/tcp-proxy.ts';
+import { listChildren } from '../../support/process-tree.ts';
+import { PlatformProcess, type Process } from '../../support/processes.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../unit/api/certificate.ts';
+
+const GRPC_URL = /Workers over gRPC at (\S+)/;
+const ENDPOINT = 'counting';
+
+let platform: PlatformProcess | undefined;
+const closing: (() => Promise<unknown>)[] = [];
+
+afterEach(async () => {
+  for (const close of closing.splice(0)) await close();
+  await platform?.close();
+  platform = undefined;
+});
+
+async function start(...args: string[]): Promise<PlatformProcess> {
+  platform = await PlatformProcess.start({ endpoints: [ENDPOINT], args });
+  return platform;
+}
+
+async function startWorker(from: PlatformProcess, ...args: string[]): Promise<Process> {
+  const url = await from.process.find(GRPC_URL);
+  const worker = from.startWorker(ENDPOINT, 'counting.ts', ...['--url', url, ...args]);
+  await worker.find(/worker ready/);
+  return worker;
+}
+
+async function submit(to: PlatformProcess, input: object): Promise<string> {
+  const answer = await to.post(`/v2/${ENDPOINT}/run`, { input });
+  return Object(await answer.json()).id;
+}
+
+/** The job's record once it has ended. */
+async function waitForEnd(from: PlatformProcess, id: string): Promise<object> {
+  for (;;) {
+    const answer = await from.fetch(`/v2/${ENDPOINT}/status/${id}`).catch(() => undefined);
+    const record = Object(await answer?.json());
+    if (['COMPLETED', 'FAILED', 'TIMED_OUT'].includes(record.status)) return record;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+async function waitForStatus(from: PlatformProcess, id: string, status: string): Promise<void> {
+  const look = async () => (await from.fetch(`/v2/${ENDPOINT}/status/${id}`)).json();
+  await expect.poll(look, { timeout: 10_000 }).toMatchObject({ status });
+}
+
+/** A port that is free and stays that of the platform over its restarts. */
+async function choosePort(): Promise<string> {
+  const proxy = await TcpProxy.start('http://127.0.0.1:1');
+  const { port } = new URL(proxy.url);
+  await proxy.close();
+  return port;
+}
+
+describe('a worker over gRPC', () => {
+  it('runs jobs and streams their output', async () => {
+    const from = await start('--grpc-port', '0');
+    await startWorker(from);
+    const plain = await submit(from, { n: 7, ms: 0 });
+    const streaming = await submit(from, { n: 7, ms: 0, yields: 2 });
+    expect(await waitForEnd(from, plain)).toMatchObject({ output: { n: 7, square: 49 } });
+    expect(await waitForEnd(from, streaming)).toMatchObject({
+      output: [{ n: 7, index: 0, attempt: 1 }, { index: 1 }],
+    });
+  });
+
+  it('leaves as asked when its jobs have ended', async () => {
+    const from = await start('--grpc-port', '0');
+    const worker = await startWorker(from);
+    const id = await submit(from, { n: 3, ms: 500 });
+    await waitForStatus(from, id, 'IN_PROGRESS');
+    expect(await worker.end('SIGTERM')).toBe(0);
+    expect(await waitForEnd(from, id)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
+  });
+
+  it('goes on where it was when the platform is killed and comes back', async () => {
+    const from = await start('--grpc-port', await choosePort());
+    await startWorker(from);
+    const id = await submit(from, { n: 4, ms: 200, yields: 10 });
+    await waitForStatus(from, id, 'IN_PROGRESS');
+    await from.kill();
+    await from.restart();
+    expect(await waitForEnd(from, id)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
+    const next = await submit(from, { n: 5, ms: 0 });
+    expect(await waitForEnd(from, next)).toMatchObject({ output: { n: 5, square: 25 } });
+  });
+
+  it('that dies has its job run again at once: its supervisor says so over gRPC, too', async () => {
+    const from = await start('--grpc-port', '0', '--lease-ms', '600000');
+    const worker = await startWorker(from);
+    const [pid = 0] = listChildren(worker.child.pid ?? 0);
+    const id = await submit(from, { n: 6, ms: 3_000 });
+    await waitForStatus(from, id, 'IN_PROGRESS');
+    process.kill(pid, 'SIGKILL');
+    expect(await waitForEnd(from, id)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
+  });
+
+  it('says why it does not get in', async () => {
+    const from = await start('--grpc-port', '0');
+    const url = await from.process.find(GRPC_URL);
+    const other = from.startWorker(ENDPOINT, 'counting.ts', '--url', url, '--key', 'mr_no');
+    await other.find(/refuses the key.*API key is malformed, not known or has expired/);
+    const lost = from.startWorker('nowhere', 'counting.ts', '--url', url);
+    await lost.find(/NOT_FOUND there is no endpoint nowhere/);
+  });
+});
+
+describe('over TLS', () => {
+  async function startSecure(...args: string[]) {
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-tls-'));
+    closing.push(() => rm(folder, { recursive: true }));
+    const file = (name: string) => join(folder, name);
+    await writeFile(file('cert.pem'), CERTIFICATE);
+    await writeFile(file('key.pem'), CERTIFICATE_KEY);
+    const tls = ['--tls-cert', file('cert.pem'), '--tls-key', file('key.pem')];
+    const more = args.map((arg) => arg.replace('$', folder));
+    return { from: await start('--grpc-port', '0', ...tls, ...more), file };
+  }
+
+  /** Posts to a platform whose certificate nobody else trusts. */
+  async function submitSecurely(from: PlatformProcess): Promise<string> {
+    const answer = await new Promise<string>((resolve, reject) => {
+      const headers = { authorization: from.adminKey, 'content-type': 'application/json' };
+      const options = { method: 'POST', ca: CERTIFICATE, headers };
+      const call = request(`${from.url}/v2/${ENDPOINT}/runsync`, options, (response) =>
+        resolve(text(response)),
+      );
+      call.on('error', reject).end('{"input":{"n":2,"ms":0}}');
+    });
+    return answer;
+  }
+
+  it('a worker that trusts the authority gets in, and one that does not says why', async () => {
+    const { file, from } = await startSecure();
+    expect(await from.process.find(GRPC_URL)).toMatch(/^grpcs:/);
+    await startWorker(from, '--ca', file('cert.pem'));
+    expect(await submitSecurely(from)).toContain('"square":4');
+    const url = await from.process.find(GRPC_URL);
+    const other = from.startWorker(ENDPOINT, 'counting.ts', '--url', url);
+    await other.find(/the platform is unavailable.*certificate/);
+  });
+
+  it('only workers with a certificate get in where the platform asks for one', async () => {
+    const { file, from } = await startSecure('--grpc-client-ca', '$/cert.pem');
+    const ca = ['--ca', file('cert.pem')];
+    const url = await from.process.find(GRPC_URL);
+    const without = from.startWorker(ENDPOINT, 'counting.ts', '--url', url, ...ca);
+    await without.find(/the platform is unavailable.*certificate/);
+    const pair = ['--client-cert', file('cert.pem'), '--client-key', file('key.pem')];
+    await startWorker(from, ...ca, ...pair);
+    expect(await submitSecurely(from)).toContain('"square":4');
+    expect(without.output).not.toContain('worker ready');
+  });
+});
+
+describe('a connection that is open on one end only', () => {
+  it('is found by keep-alive, also with nothing to say', async () => {
+    const from = await start('--grpc-port', '0');
+    const proxy = await TcpProxy.start(await from.process.find(GRPC_URL));
+    closing.push(() => proxy.close());
+    const key = from.workerKey;
+    const link = createGrpcLink({ url: proxy.url, endpointId: ENDPOINT, key, log: silentLog });
+    closing.push(() => link.close());
+    const identity = { workerId: 'w1', incarnation: 1 };
+    const hello = { ...identity, protocol: 1, version: '0', slots: 1, devices: [], outbox: [] };
+    await link.hello(hello);
+    proxy.weather = () => ({ kind: 'half-open', direction: 'request', afterBytes: 0 });
+    const take = { ...identity, takeId: 't', max: 1, waitMs: 60_000, held: [] };
+    const waiting = link.take(take, new AbortController().signal);
+    // The test's time is the 20 s that this may take; the take itself would wait for 75.
+    await expect(waiting).rejects.toMatchObject({ name: 'LinkError', code: 'unavailable' });
+    proxy.weather = undefined;
+    expect(await link.hello(hello)).toMatchObject({ protocol: 1 });
+  }, 20_000);
+});

@@ -1,0 +1,159 @@
+// Streams of runpod-python workers while the platform cannot be reached: such a worker drops a chunk that it
+// cannot deliver, and goes on. No job may end COMPLETED with a part of its output missing.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { PlatformProcess } from '../../support/processes.ts';
+import { PythonWorker, type PythonWorkerOptions } from '../../support/workers/python-worker.ts';
+
+const ENDPOINT = 'py';
+const BASE = `/runpod/v2/${ENDPOINT}`;
+const COUNT = 20;
+const ALL = Array.from({ length: COUNT }, (_, n) => n);
+const QUICK = ['--lease-ms', '3000', '--renew-every-ms', '500', '--retry-base-ms', '10'];
+
+const record = z.looseObject({ id: z.string(), status: z.string() });
+const closers: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+interface Scene {
+  platform: PlatformProcess;
+  worker: PythonWorker;
+  id: string;
+  /** Yields the next one. */
+  step: () => Promise<void>;
+  /** Yields all that are left. */
+  finish: () => void;
+}
+
+/** A job that yields the numbers from 0 on, one a step, until it is to finish. */
+async function open(options: Partial<PythonWorkerOptions> = {}): Promise<Scene> {
+  const platform = await PlatformProcess.start({ endpoints: [ENDPOINT], args: QUICK });
+  closers.push(() => platform.close());
+  let allowed = 0;
+  let yielded = 0;
+  const worker = new PythonWorker({
+    environment: describeWorker(platform),
+    resultWaitsMs: [2_000, 3_000],
+    async *handler() {
+      yielded = 0;
+      for (const n of ALL) {
+        while (allowed <= n) await sleep(5);
+        yield n;
+        yielded = n + 1;
+      }
+    },
+    ...options,
+  });
+  closers.push(() => worker.die());
+  const answer = await platform.post(`${BASE}/run`, { input: {} });
+  const { id } = record.parse(await answer.json());
+  const step = async () => {
+    const wanted = yielded + 1;
+    allowed = wanted;
+    while (yielded < wanted) await sleep(5);
+  };
+  const finish = () => {
+    allowed = COUNT;
+  };
+  return { platform, worker, id, step, finish };
+}
+
+function describeWorker({ url, workerKey }: PlatformProcess): Record<string, string> {
+  const base = `${url}${BASE}`;
+  return {
+    RUNPOD_WEBHOOK_GET_JOB: `${base}/job-take/$ID?`,
+    RUNPOD_WEBHOOK_POST_OUTPUT: `${base}/job-done/$RUNPOD_POD_ID/$ID?`,
+    RUNPOD_WEBHOOK_POST_STREAM: `${base}/job-stream/$RUNPOD_POD_ID/$ID?`,
+    RUNPOD_WEBHOOK_PING: `${base}/ping/$RUNPOD_POD_ID?every=1000`,
+    RUNPOD_PING_INTERVAL: '1000',
+    RUNPOD_AI_API_KEY: workerKey,
+    RUNPOD_POD_ID: 'pod-py',
+  };
+}
+
+async function untilEnded({ id, platform }: Scene) {
+  for (;;) {
+    const job = record.parse(await (await platform.fetch(`${BASE}/status/${id}`)).json());
+    if (!job.status.startsWith('IN_')) return job;
+    await sleep(20);
+  }
+}
+
+/** One chunk is dropped while the platform is away. */
+async function loseChunk(scene: Scene): Promise<void> {
+  await scene.platform.kill();
+  await scene.step();
+  expect(scene.worker.dropped).toHaveLength(1);
+  await scene.platform.restart();
+}
+
+describe('a stream of which the platform has missed a chunk, because it was killed', () => {
+  it('begins anew with another attempt if no client has received a chunk', async () => {
+    const scene = await open();
+    await scene.step();
+    await loseChunk(scene);
+    scene.finish();
+
+    expect(await untilEnded(scene)).toMatchObject({ status: 'COMPLETED', output: ALL });
+    expect(scene.worker.ran).toEqual([scene.id, `${scene.id}-a2`]);
+  });
+
+  it('begins anew, too, if the missed chunk was the first', async () => {
+    const scene = await open();
+    while (scene.worker.jobIds.length === 0) await sleep(5);
+    await loseChunk(scene);
+    scene.finish();
+
+    expect(await untilEnded(scene)).toMatchObject({ status: 'COMPLETED', output: ALL });
+    expect(scene.worker.ran).toHaveLength(2);
+  });
+
+  it('fails if a client has received a chunk, and says why', async () => {
+    const scene = await open();
+    await scene.step();
+    const page = await scene.platform.fetch(`${BASE}/stream/${scene.id}`);
+    expect(await page.json()).toMatchObject({ stream: [{ output: 0 }] });
+    // The next reader waits until the cursor has moved.
+    await (await scene.platform.fetch(`${BASE}/stream/${scene.id}?wait=0`)).text();
+    await loseChunk(scene);
+    scene.finish();
+
+    expect(await untilEnded(scene)).toMatchObject({
+      status: 'FAILED',
+      error: expect.stringMatching(/chunks may be missing/),
+    });
+    expect(scene.worker.ran).toEqual([scene.id]);
+  });
+
+  it('is complete if the result brings the whole output', async () => {
+    const scene = await open({ aggregates: true });
+    await scene.step();
+    await loseChunk(scene);
+    scene.finish();
+
+    expect(await untilEnded(scene)).toMatchObject({ status: 'COMPLETED', output: ALL });
+    expect(scene.worker.ran).toEqual([scene.id]);
+  });
+});
+
+describe('a stream through a restart of the platform as asked', () => {
+  it('loses nothing: the next chunk is waited for, and sent again to the next process', async () => {
+    const scene = await open();
+    await scene.step();
+    const ended = scene.platform.process.end();
+    const stepped = scene.step();
+    expect(await ended).toBe(0);
+    await scene.platform.restart();
+    await stepped;
+    scene.finish();
+
+    expect(await untilEnded(scene)).toMatchObject({ status: 'COMPLETED', output: ALL });
+    // On a machine that takes more than 2 s for the start the chunk is lost, and the job run again.
+    const attempts = scene.worker.dropped.length === 0 ? 1 : 2;
+    expect(scene.worker.ran).toHaveLength(attempts);
+  });
+});

@@ -1,0 +1,237 @@
+// A real worker under its supervisor, against a server that speaks RunPod's worker protocol.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { listChildren } from '../../support/process-tree.ts';
+import { PlatformProcess } from '../../support/processes.ts';
+import { chooseSeed } from '../../support/random.ts';
+import {
+  type RunPodRun,
+  RunPodWorker,
+  type RunPodWorkerOptions,
+  runOnRunPod,
+} from '../../support/runs/runpod-run.ts';
+import {
+  type RunPodRoute,
+  RunPodServer,
+  type RunPodServerOptions,
+} from '../../support/runs/runpod-server.ts';
+
+const record = z.object({ output: z.object({ pid: z.number() }) });
+const closers: (() => Promise<void>)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+async function start(options: RunPodWorkerOptions = {}, about: RunPodServerOptions = {}) {
+  const server = await RunPodServer.start(about);
+  closers.push(() => server.close());
+  const worker = await RunPodWorker.start(server, { handler: 'worn.ts', ...options });
+  closers.push(() => worker.close());
+  return { server, worker: worker.process };
+}
+
+/** The worker has them. */
+async function untilPinged(server: RunPodServer, jobIds: string[]): Promise<void> {
+  const isNamed = (url: string) => jobIds.every((id) => decodeURIComponent(url).includes(id));
+  await server.until(() =>
+    server.of('ping').some(({ url }) => isNamed(url.split('job_id=')[1] ?? '')),
+  );
+}
+
+const status = (status: number, headers = {}) => ({ kind: 'status', status, headers }) as const;
+const lost = { kind: 'reset', when: 'after' } as const;
+const cut = { kind: 'reset', when: 'before' } as const;
+
+const FAULTS: (Omit<RunPodRun, 'jobs' | 'seed'> & { name: string })[] = [
+  { name: 'none, templates without a query', templates: 'bare' },
+  { name: 'none, templates with a bare question mark', templates: 'question' },
+  { name: 'none, templates that keep the name of the pod', templates: 'literal' },
+  {
+    name: 'connections cut before the server has acted',
+    faults: {
+      take: { share: 0.2, fault: cut },
+      stream: { share: 0.1, fault: cut },
+      done: { share: 0.3, fault: cut },
+      stop: { share: 0.3, fault: cut },
+      ping: { share: 0.3, fault: cut },
+    },
+  },
+  {
+    name: 'answers to streams and results lost',
+    faults: { stream: { share: 0.1, fault: lost }, done: { share: 0.3, fault: lost } },
+  },
+  {
+    name: '502',
+    faults: {
+      take: { share: 0.2, fault: status(502) },
+      stream: { share: 0.1, fault: status(502) },
+      done: { share: 0.3, fault: status(502) },
+      stop: { share: 0.3, fault: status(502) },
+      ping: { share: 0.3, fault: status(502) },
+    },
+  },
+  {
+    name: '429',
+    faults: {
+      take: { share: 0.1, fault: status(429, { 'retry-after': '0' }) },
+      stream: { share: 0.1, fault: status(429, { 'retry-after': '0' }) },
+      done: { share: 0.3, fault: status(429, { 'retry-after': '0' }) },
+    },
+  },
+  { name: '400 and 204 for takes', faults: { take: { share: 0.3, fault: status(400) } } },
+  { name: 'bad elements in batches', hasBadElements: true },
+  { name: 'jobs delivered twice', isTwice: true },
+  { name: 'stops that come late', hasLateStops: true },
+];
+
+describe('on RunPod', () => {
+  it.each(FAULTS)('60 jobs are answered, each chunk in its place: $name', async (run) => {
+    const seed = chooseSeed();
+    const { struck, ...result } = await runOnRunPod({ ...run, jobs: 60, seed });
+    console.log(`SEED=${seed}: ${struck} faults`);
+    expect(result).toEqual({ answered: 60, wrong: [], exitCode: 0 });
+    if (run.faults) expect(struck).toBeGreaterThan(3);
+  });
+
+  it('a job that is delivered after SIGTERM is run before the worker leaves', async () => {
+    const { server, worker } = await start({}, { holdMs: 20_000 });
+    await server.until(() => server.of('take').length === 1);
+    worker.child.kill('SIGTERM');
+    await worker.find(/worker draining/);
+    server.submit('late', {});
+    expect(await server.result('late')).toMatchObject({ output: { pid: expect.any(Number) } });
+    expect(await worker.exited).toBe(0);
+  });
+
+  it('a job that would not end in time is answered for when the worker leaves', async () => {
+    const { server, worker } = await start({ args: ['--drain-ms', '300'] });
+    server.submit('slow', { ms: 60_000 });
+    await server.until(() => (server.jobs.get('slow')?.deliveries ?? 0) > 0);
+    await worker.find(/worker ready/);
+    expect(await worker.end()).toBe(0);
+    const { error } = await server.result('slow');
+    expect(JSON.parse(String(error))).toMatchObject({ error_code: 'released_drain' });
+  });
+
+  it('a job that is stopped there is told, and nothing is posted for it', async () => {
+    const { server, worker } = await start();
+    server.submit('endless', { ms: 60_000 });
+    await untilPinged(server, ['endless']);
+    server.stop('endless');
+    await worker.find(/the platform has ended an attempt/);
+    server.submit('next', {});
+    await server.result('next');
+    expect(server.job('endless').results).toEqual([]);
+  });
+
+  it('the jobs of a worker process that is killed are answered for, and the others run', async () => {
+    const { server, worker } = await start({ args: ['--jobs-per-thread', '3'] });
+    for (const id of ['a', 'b', 'c']) server.submit(id, { ms: 60_000 });
+    await untilPinged(server, ['a', 'b', 'c']);
+    const [child] = listChildren(worker.child.pid ?? 0);
+    process.kill(child ?? 0, 'SIGKILL');
+    for (const id of ['a', 'b', 'c']) {
+      const { error } = await server.result(id);
+      expect(JSON.parse(String(error))).toMatchObject({ error_code: 'worker_crashed' });
+    }
+    server.submit('d', {});
+    expect(await server.result('d')).toMatchObject({ output: {} });
+  });
+
+  it('what was finished outlives the worker, and is delivered by the next one', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-state-'));
+    closers.push(() => rm(folder, { recursive: true }));
+    const args = ['--state-dir', folder];
+    const isAway = (route: RunPodRoute) => (route === 'done' ? status(502) : undefined);
+    const { server, worker } = await start({ args }, { fault: isAway });
+    server.submit('kept', {});
+    await server.until(() => server.of('done').length > 1);
+    worker.kill();
+    await worker.exited;
+    server.fault = undefined;
+    const next = await RunPodWorker.start(server, { handler: 'worn.ts', args });
+    closers.push(() => next.close());
+    expect(await server.result('kept')).toMatchObject({ output: { pid: expect.any(Number) } });
+    server.submit('more', {});
+    await server.result('more');
+    expect(await next.process.end()).toBe(0);
+    expect(server.job('kept')).toMatchObject({ deliveries: 1, results: [expect.anything()] });
+  });
+
+  it('the lines of a job are found in the log by its id, as that platform’s viewer reads it', async () => {
+    const { server, worker } = await start();
+    server.submit('broken', { fail: true });
+    await server.result('broken');
+    expect(await worker.end()).toBe(0);
+    const lines = worker.output.split('\n').filter((line) => line.startsWith('{'));
+    expect(lines.map((line) => JSON.parse(line))).toContainEqual({
+      requestId: 'broken',
+      message: expect.stringContaining('the GPU is in a bad state'),
+      level: 'WARN',
+    });
+  });
+
+  it('the pod is to be replaced when a handler asks for it, and the worker leaves', async () => {
+    const { server, worker } = await start();
+    server.submit('last', { refresh: true, fail: true });
+    expect(await server.result('last')).toMatchObject({ stopPod: true, error: expect.any(String) });
+    expect(await worker.exited).toBe(0);
+  });
+
+  it('a handler that finds its machine unfit says so, and ends with code 4', async () => {
+    const { server, worker } = await start({ env: { TEST_NO_WEIGHTS: '1' } });
+    expect(await worker.exited).toBe(4);
+    expect(worker.output).toContain("check 'weights' failed: there are none");
+    const [ping, ...more] = server.of('ping');
+    expect(ping?.url).toContain('status=unhealthy&check=weights&reason=');
+    expect([...more, ...server.of('take')]).toEqual([]);
+  });
+
+  it('a machine with too little memory is unfit', async () => {
+    const env = { RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'false', RUNPOD_MIN_MEMORY_GB: '9999' };
+    const { server, worker } = await start({ env });
+    expect(await worker.exited).toBe(4);
+    expect(server.of('ping')[0]?.url).toContain('status=unhealthy&check=memory&reason=');
+    expect(server.of('take')).toEqual([]);
+  });
+
+  it('a CUDA version that is none is wrong usage, and not a check that always holds', async () => {
+    const env = { RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'false', RUNPOD_MIN_CUDA_VERSION: 'newest' };
+    const { worker } = await start({ env });
+    expect(await worker.exited).toBe(2);
+    expect(worker.output).toContain('RUNPOD_MIN_CUDA_VERSION: must be a version');
+  });
+
+  it('is where an environment says so that names no address for results', async () => {
+    const { worker } = await start({ env: { RUNPOD_WEBHOOK_POST_OUTPUT: '' } });
+    expect(await worker.exited).toBe(2);
+    expect(worker.output).toContain('RUNPOD_WEBHOOK_POST_OUTPUT is required');
+  });
+});
+
+describe('on Millrace’s own platform', () => {
+  it('a handler that asks for a fresh worker has a new process for the next job', async () => {
+    const platform = await PlatformProcess.start({ endpoints: ['worn'] });
+    closers.push(() => platform.close());
+    const worker = platform.startWorker('worn', 'worn.ts');
+    const run = async () => {
+      const answer = await platform.post('/v2/worn/runsync', { input: { refresh: true } });
+      return record.parse(await answer.json()).output.pid;
+    };
+    const pids = [await run(), await run(), await run()];
+    expect(new Set(pids).size).toBe(3);
+    expect(await worker.end()).toBe(0);
+  });
+
+  it('a worker that is unfit does not start', async () => {
+    const platform = await PlatformProcess.start({ endpoints: ['worn'] });
+    closers.push(() => platform.close());
+    const worker = platform.startWorker('worn', 'worn.ts', '--min-memory', '1000000');
+    expect(await worker.exited).toBe(4);
+    expect(worker.output).toContain("check 'memory' failed");
+  });
+});

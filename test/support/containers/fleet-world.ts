@@ -1,0 +1,311 @@
+// Endpoints with workers in one process: real queue, pods and fleet on a store in memory, containers that
+// are entries in a map, a clock that the test drives. In each container there is a worker that says and
+// does what a real one would.
+import { ManualClock, sleep } from '../../../src/base/clock.ts';
+import { silentLog } from '../../../src/base/log.ts';
+import { Catalog } from '../../../src/control/endpoints/catalog.ts';
+import { composeCatalog } from '../../../src/control/endpoints/catalog-contents.ts';
+import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
+import { Templates } from '../../../src/control/endpoints/templates.ts';
+import { Keys } from '../../../src/control/keys/keys.ts';
+import type { Amounts } from '../../../src/control/limits/capacity.ts';
+import { Pods } from '../../../src/control/pods/pods.ts';
+import { Reconciler } from '../../../src/control/pods/reconciler.ts';
+import { Decisions } from '../../../src/control/scaling/decisions.ts';
+import { Fleet } from '../../../src/control/scaling/fleet.ts';
+import type { SeenWorker, WorkView } from '../../../src/control/scaling/work-view.ts';
+import { WorkerPods } from '../../../src/control/scaling/worker-pods.ts';
+import { Queue } from '../../../src/queue/queue.ts';
+import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { OWNER, type Store } from '../../../src/store/store.ts';
+import type { Device, Lease } from '../../../src/wire/link/worker-link.ts';
+import { type EndpointCreation, endpointCreation } from '../../../src/wire/resources/endpoint.ts';
+import { templateCreation } from '../../../src/wire/resources/template.ts';
+import { completed, Hand } from '../../conformance/platform.ts';
+import { MemoryEngine, MemoryHost } from './memory-engine.ts';
+
+const STEP_MS = 50;
+const GB = 2 ** 30;
+
+export interface FleetWorldOptions {
+  gpus?: readonly Device[];
+  /** What pods together may ask for. Default: anything. */
+  limits?: Amounts;
+  /** Default 300. */
+  bootMs?: number;
+  /** How long a job takes. Default 1,000. */
+  jobMs?: number;
+}
+
+/** Requests to a load-balancing endpoint, as the test has them. */
+export interface Requests {
+  open: number;
+  workers: SeenWorker[];
+  drained: string[];
+}
+
+interface Running {
+  queue: Queue;
+  keys: Keys;
+  pods: Pods;
+  templates: Templates;
+  endpoints: Endpoints;
+  decisions: Decisions;
+  fleet: Fleet;
+  close: () => Promise<void>;
+}
+
+export class FleetWorld {
+  readonly clock = new ManualClock();
+  readonly host = new MemoryHost(this.clock);
+  readonly store: Store = openSqliteStore({ path: ':memory:' });
+  readonly requests: Requests = { open: 0, workers: [], drained: [] };
+  /** What the workers in containers do; may be changed for those that come. */
+  readonly habits: { bootMs: number; jobMs: number; isMute: boolean };
+  readonly catalog: Catalog;
+  /** Highest number of pods at one time that were not on their way out. */
+  most = 0;
+  readonly #limits: Amounts | undefined;
+  readonly #seats = new Map<string, Seat>();
+  #running: Running | undefined;
+
+  constructor({ bootMs = 300, gpus = [], jobMs = 1_000, limits }: FleetWorldOptions = {}) {
+    this.#limits = limits;
+    this.habits = { bootMs, jobMs, isMute: false };
+    const machine = { vcpus: 4, memoryBytes: 8 * GB };
+    const sources = { file: undefined, devices: gpus, machine, readPassword: () => '' };
+    this.catalog = new Catalog(composeCatalog(sources));
+    this.host.watch((id) => this.#hear(id));
+  }
+
+  static async open(options?: FleetWorldOptions): Promise<FleetWorld> {
+    const world = new FleetWorld(options);
+    await world.start();
+    return world;
+  }
+
+  get platform(): Running {
+    if (!this.#running) throw new Error('the platform is not there');
+    return this.#running;
+  }
+
+  async start(): Promise<void> {
+    const { catalog, clock, host, store } = this;
+    const log = silentLog;
+    const engine = new MemoryEngine(host);
+    const keys = await Keys.open({ store, clock });
+    const templates = await Templates.open({ store, clock, engine: engine.kind, catalog });
+    const limits = this.#limits;
+    const pods = await Pods.open({ store, clock, engine, catalog, templates, limits });
+    const deploying = { engine: engine.kind, catalog, admit: () => {} };
+    const endpoints = await Endpoints.open({ store, clock, deploying });
+    const decisions = await Decisions.open(store);
+    const queue = new Queue({ store, clock, log, random: () => 0.5 });
+    await queue.start();
+    const url = () => 'http://platform.test';
+    const stateDirOf = async (endpointId: string) => `/workers/${endpointId}`;
+    const onGone = (endpointId: string, podId: string) => queue.buryPod(endpointId, podId, []);
+    const reach = { url, stateDirOf, onGone };
+    const listWorkers = () => queue.workerLoads.listPresent();
+    const workerPods = new WorkerPods({ ...reach, keys, endpoints, pods, log, listWorkers });
+    const environmentOf = workerPods.environmentOf.bind(workerPods);
+    const shared = { catalog, clock, log };
+    const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
+    const parts = { pods: pods.live, engine, ...shared, environmentOf, hasEndpoint };
+    const reconciler = new Reconciler(parts);
+    const views = { QUEUE: queue.workerLoads, LOAD_BALANCER: this.#balancedView() };
+    const fleet = new Fleet({ endpoints, pods, templates, decisions, views, ...shared });
+    queue.workerLoads.onWork((endpointId) => fleet.wake(endpointId));
+    await workerPods.start();
+    await reconciler.start();
+    await workerPods.noteEnded();
+    fleet.start();
+    const close = async () => {
+      workerPods.close();
+      reconciler.close();
+      await Promise.all([fleet.close(), queue.close()]);
+    };
+    this.#running = { queue, keys, pods, templates, endpoints, decisions, fleet, close };
+  }
+
+  /** The platform goes, its containers and what is in them stay. */
+  async leave(): Promise<void> {
+    const { close } = this.platform;
+    // Before it closes: a queue that closes answers takes at once, and workers would ask without a pause.
+    this.#running = undefined;
+    await close();
+  }
+
+  async close(): Promise<void> {
+    for (const seat of this.#seats.values()) seat.kill();
+    if (this.#running) await this.leave();
+    await this.store.close();
+  }
+
+  async createTemplate(changes: object = {}): Promise<string> {
+    const creation = templateCreation.parse({ name: 't', image: 'worker', ...changes });
+    return (await this.platform.templates.create(OWNER, creation)).id;
+  }
+
+  async createEndpoint(changes: Partial<EndpointCreation> = {}): Promise<string> {
+    const templateId = changes.templateId ?? (await this.createTemplate());
+    const creation = endpointCreation.parse({ name: 'e', templateId, ...changes });
+    return (await this.platform.endpoints.create(OWNER, creation)).id;
+  }
+
+  async submit(endpointId: string, count = 1): Promise<void> {
+    const job = { endpointId, mode: 'run', policy: {}, idempotency: undefined } as const;
+    const input = Buffer.from('{}');
+    const all = Array.from({ length: count }, () =>
+      this.platform.queue.submissions.submit({ ...job, input }),
+    );
+    await Promise.all(all);
+  }
+
+  async run(ms: number): Promise<void> {
+    for (let passed = 0; passed < ms; passed += STEP_MS) {
+      await this.clock.advance(STEP_MS);
+      this.#count();
+    }
+  }
+
+  /** Time goes on until it is so. */
+  async until(isSo: () => boolean | Promise<boolean>, maxMs = 600_000): Promise<void> {
+    for (let passed = 0; !(await isSo()); passed += STEP_MS) {
+      if (passed >= maxMs) throw new Error(`it is not so after ${maxMs} ms`);
+      await this.run(STEP_MS);
+    }
+  }
+
+  /** Not those on their way out. */
+  listPods(endpointId: string) {
+    return this.platform.pods.ofEndpoint(endpointId).filter(({ desired }) => desired !== 'gone');
+  }
+
+  listRunning(): string[] {
+    return [...this.host.containers.values()].flatMap(({ seen }) =>
+      seen.state === 'running' ? [seen.id] : [],
+    );
+  }
+
+  seat(podId: string): Seat {
+    const seat = this.#seats.get(podId);
+    if (!seat) throw new Error(`there is no worker in ${podId}`);
+    return seat;
+  }
+
+  async countJobs(endpointId: string) {
+    return (await this.platform.queue.health(endpointId)).jobs;
+  }
+
+  async explain(endpointId: string) {
+    const listing = { endpointId, before: undefined, limit: 1_000 };
+    return (await this.platform.decisions.list(listing)).decisions;
+  }
+
+  #count(): void {
+    this.most = Math.max(this.most, this.listRunning().length);
+  }
+
+  #hear(id: string): void {
+    this.#count();
+    const entry = this.host.containers.get(id);
+    const isRunning = entry?.seen.state === 'running';
+    const seat = this.#seats.get(id);
+    if (isRunning && !seat && !this.habits.isMute) {
+      this.#seats.set(id, new Seat(this, id, { ...this.habits }));
+    } else if (!isRunning && seat) {
+      this.#seats.delete(id);
+      seat.kill();
+    }
+  }
+
+  #balancedView(): WorkView {
+    const { requests } = this;
+    return {
+      load: async () => ({
+        ...{ waiting: 0, running: requests.open, oldestQueuedAt: null },
+        workers: requests.workers,
+      }),
+      drain: (_endpointId, podId) => void requests.drained.push(podId),
+    };
+  }
+}
+
+/** The worker in one container. */
+export class Seat {
+  finished = 0;
+  readonly #world: FleetWorld;
+  readonly #podId: string;
+  readonly #habits: FleetWorld['habits'];
+  readonly #hand: Hand;
+  readonly #dead = new AbortController();
+  readonly #takes = new AbortController();
+  #lease: Lease | undefined;
+  #isDraining = false;
+  #hasLeft = false;
+
+  constructor(world: FleetWorld, podId: string, habits: FleetWorld['habits']) {
+    this.#world = world;
+    this.#podId = podId;
+    this.#habits = habits;
+    const { MILLRACE_ENDPOINT = '', MILLRACE_WORKER_ID = '' } = world.host.get(podId).spec.env;
+    this.#hand = new Hand(() => world.platform.queue.link(MILLRACE_ENDPOINT), {
+      ...{ id: MILLRACE_WORKER_ID, slots: 1, incarnation: world.clock.now() },
+    });
+    void this.#live();
+  }
+
+  /** Its process is no more, and nobody says so. */
+  kill(): void {
+    this.#dead.abort();
+    this.#takes.abort();
+  }
+
+  async #live(): Promise<void> {
+    await sleep(this.#world.clock, this.#habits.bootMs, this.#dead.signal);
+    await this.#persist(() => this.#hand.hello());
+    void this.#renew();
+    while (!this.#isDraining && !this.#dead.signal.aborted) await this.#workOnce();
+    this.#hasLeft = true;
+    await this.#persist(() => this.#hand.bye('drained'));
+    if (!this.#dead.signal.aborted) this.#world.host.end(this.#podId, 0);
+  }
+
+  async #workOnce(): Promise<void> {
+    const { clock } = this.#world;
+    const { signal } = this.#takes;
+    const leases = await this.#persist(() => this.#hand.take({ waitMs: 20_000, signal }));
+    for (const lease of leases ?? []) {
+      this.#lease = lease;
+      await sleep(clock, this.#habits.jobMs, this.#dead.signal);
+      const reply = await this.#persist(() => this.#hand.finish(lease, completed, { body: '1' }));
+      this.#lease = undefined;
+      if (reply?.answer === 'applied') this.finished++;
+    }
+  }
+
+  /** Also while it drains: it keeps what it has until that is done. */
+  async #renew(): Promise<void> {
+    const { signal } = this.#dead;
+    while (!signal.aborted && !this.#hasLeft) {
+      const leases = this.#lease ? [this.#lease] : [];
+      const reply = await this.#persist(() => this.#hand.renew(leases, { waitMs: 5_000, signal }));
+      if (!reply?.drain) continue;
+      this.#isDraining = true;
+      this.#takes.abort();
+    }
+  }
+
+  /** Says it until the platform has answered; undefined if this one dies before. */
+  async #persist<T>(call: () => Promise<T>): Promise<T | undefined> {
+    while (!this.#dead.signal.aborted) {
+      try {
+        return await call();
+      } catch {
+        await sleep(this.#world.clock, 500, this.#dead.signal);
+      }
+    }
+    return undefined;
+  }
+}

@@ -1,0 +1,183 @@
+// An engine whose containers are entries in a map: what they do is said by their arguments, and by the
+// test. The host outlives the engines that are opened on it, as a machine outlives its platform.
+import type { Clock } from '../../../src/base/clock.ts';
+import {
+  type Container,
+  type ContainerSpec,
+  type ContainerStats,
+  type Engine,
+  EngineError,
+} from '../../../src/engine/engine.ts';
+
+interface Entry {
+  spec: ContainerSpec;
+  seen: Container;
+  /** Of its disk: one each run. */
+  runsOnDisk: number;
+}
+
+export class MemoryHost {
+  readonly containers = new Map<string, Entry>();
+  /** Pods that have a volume of their own here. */
+  readonly volumes = new Set<string>();
+  /** Thrown by every verb, as long as it is set. */
+  trouble: Error | undefined;
+  /** What is removed stays for the time being, and nobody is told so. */
+  isSlow = false;
+  /** No container ends that is asked to. */
+  isStubborn = false;
+  /** Between SIGTERM and SIGKILL, of the last stop of each. */
+  readonly graces = new Map<string, number>();
+  readonly #clock: Clock;
+  readonly #watchers = new Set<(id: string) => void>();
+  #lastStart = 0;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  get(id: string): Entry {
+    const entry = this.containers.get(id);
+    if (!entry) throw new Error(`there is no container ${id}`);
+    return entry;
+  }
+
+  /** It ends by itself. */
+  end(id: string, exitCode: number): void {
+    const { seen } = this.get(id);
+    if (seen.state !== 'running') return;
+    this.change(id, { state: 'exited', exitCode, endedAt: this.#clock.now(), ports: [] });
+  }
+
+  change(id: string, fields: Partial<Container>): void {
+    const entry = this.get(id);
+    entry.seen = { ...entry.seen, ...fields };
+    this.#tell(id);
+  }
+
+  watch(onChange: (id: string) => void): () => void {
+    this.#watchers.add(onChange);
+    return () => this.#watchers.delete(onChange);
+  }
+
+  create(spec: ContainerSpec): void {
+    const known = this.containers.get(spec.id);
+    if (known?.seen.generation === spec.generation) return;
+    if (known) throw new EngineError('unavailable', `${spec.id} is there in another generation`);
+    if (spec.image === 'missing') throw new EngineError('refused', 'there is no image "missing"');
+    if (spec.mounts.some(({ kind }) => kind === 'persistent')) this.volumes.add(spec.id);
+    const { generation, gpus, id, labels } = spec;
+    const never = { exitCode: null, outOfMemory: false, startedAt: null, endedAt: null };
+    this.containers.set(id, {
+      spec,
+      seen: {
+        id,
+        generation,
+        labels,
+        state: 'created',
+        health: 'none',
+        ...never,
+        ports: [],
+        gpus,
+        ip: null,
+      },
+      runsOnDisk: 0,
+    });
+    this.#tell(id);
+  }
+
+  /** `exit <code>`: it ends at once; `check`: it has a health check, which is the test's to answer. */
+  start(id: string): void {
+    const entry = this.containers.get(id);
+    if (!entry) throw new EngineError('refused', `there is no container ${id}`);
+    if (entry.seen.state === 'running') return;
+    const { args, network, ports } = entry.spec;
+    if (args === 'unstartable') throw new EngineError('refused', 'there is no such command');
+    entry.runsOnDisk++;
+    // Two runs never have the same start: nothing real is that fast.
+    this.#lastStart = Math.max(this.#lastStart + 1, this.#clock.now());
+    this.change(id, {
+      ...{ state: 'running', exitCode: null, endedAt: null, startedAt: this.#lastStart },
+      health: args === 'check' ? 'starting' : 'none',
+      ports: ports.map(({ private: port, protocol }) => ({
+        ...{ private: port, public: port + 30_000, type: protocol, ip: '127.0.0.1' },
+      })),
+      ip: network === null ? null : '10.0.0.7',
+    });
+    const [, code] = /^exit (\d+)$/.exec(args) ?? [];
+    if (code !== undefined) this.end(id, Number(code));
+  }
+
+  remove(id: string, volumes: 'keep' | 'remove'): void {
+    if (this.isSlow) return;
+    if (volumes === 'remove') this.volumes.delete(id);
+    if (this.containers.delete(id)) this.#tell(id);
+  }
+
+  #tell(id: string): void {
+    for (const watcher of this.#watchers) watcher(id);
+  }
+}
+
+export class MemoryEngine implements Engine {
+  readonly kind: Engine['kind'];
+  readonly host: MemoryHost;
+
+  constructor(host: MemoryHost, kind: Engine['kind'] = 'docker') {
+    this.host = host;
+    this.kind = kind;
+  }
+
+  create(spec: ContainerSpec): Promise<void> {
+    return this.#try(() => this.host.create(spec));
+  }
+
+  start(id: string): Promise<void> {
+    return this.#try(() => this.host.start(id));
+  }
+
+  async stop(id: string, graceMs: number): Promise<void> {
+    if (this.host.isStubborn) await new Promise(() => {});
+    return this.#try(() => {
+      this.host.graces.set(id, graceMs);
+      if (this.host.containers.has(id)) this.host.end(id, 143);
+    });
+  }
+
+  remove(id: string, volumes: 'keep' | 'remove'): Promise<void> {
+    return this.#try(() => this.host.remove(id, volumes));
+  }
+
+  inspect(id: string): Promise<Container | undefined> {
+    return this.#try(() => this.host.containers.get(id)?.seen);
+  }
+
+  list(): Promise<Container[]> {
+    return this.#try(() => [...this.host.containers.values()].map(({ seen }) => seen));
+  }
+
+  stats(id: string): Promise<ContainerStats | undefined> {
+    return this.#try(() => {
+      const seen = this.host.containers.get(id)?.seen;
+      if (seen?.state !== 'running') return undefined;
+      return { cpu: 12.4, memory: 50, gpus: seen.gpus.map(() => ({ util: 97, memoryUtil: 20 })) };
+    });
+  }
+
+  readLog(id: string, maxBytes: number): Promise<Uint8Array> {
+    return this.#try(() => Buffer.from(`printed by ${id}\n`).subarray(-maxBytes));
+  }
+
+  watch(onChange: (id: string) => void): () => void {
+    return this.host.watch(onChange);
+  }
+
+  async close(): Promise<void> {}
+
+  /** What a real one does, it does in a while: nothing happens within the call. */
+  async #try<T>(act: () => T): Promise<T> {
+    await Promise.resolve();
+    if (this.host.trouble) throw this.host.trouble;
+    return act();
+  }
+}

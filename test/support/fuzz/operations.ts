@@ -1,0 +1,341 @@
+// Every operation of the service as it is called rightly: what the fuzzer's requests are bent from.
+import { OPERATIONS } from '../../../src/api/openapi/operations.ts';
+import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
+import { RUNPOD_BASE, routes } from '../../../src/wire/routes.ts';
+import type { Dice } from './dice.ts';
+import { HARMLESS_ARGS } from './safety.ts';
+
+export const RESOURCE_KINDS = ['endpoint', 'job', 'pod', 'template', 'key'] as const;
+export type ResourceKind = (typeof RESOURCE_KINDS)[number];
+
+/** What requests name. */
+export interface Ground {
+  /** Of the catalogue. */
+  cpu: { id: string; vcpuCount: number; memory: number };
+  /** One that there is; undefined if there is none of the kind. */
+  pickId: (kind: ResourceKind, dice: Dice) => string | undefined;
+  /** One that a worker of the fuzzer's was given; undefined if there was none. */
+  pickLease: (dice: Dice) => TakenLease | undefined;
+}
+
+export interface TakenLease {
+  jobId: string;
+  attempt: number;
+  token: string;
+  workerId: string;
+}
+
+type Query = readonly [name: string, value: string][];
+
+export interface Call {
+  query?: Query;
+  /** To be sent as JSON. */
+  json?: unknown;
+  bytes?: { mediaType: string; bytes: Buffer };
+  headers?: readonly [name: string, value: string][];
+}
+
+export interface FuzzedOperation {
+  /** With the parameters of RESOURCE_KINDS, and `*` for whatever a worker says behind it. */
+  method: string;
+  path: string;
+  /** It may wait longer than the fuzzer does. */
+  mayWait: boolean;
+  compose: (dice: Dice, ground: Ground) => Call;
+}
+
+const NOTHING: FuzzedOperation['compose'] = () => ({});
+const WAITING = new Set(['runJobSync', 'streamJob']);
+const INCARNATION = 1;
+
+/** By the operation's id in the OpenAPI document; of others there is nothing but the path. */
+const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
+  runJob: (dice) => ({ json: composeJob(dice) }),
+  runJobSync: (dice) => ({
+    json: composeJob(dice),
+    query: [['wait', '1000']],
+  }),
+  getJobStatus: (dice) => (dice.chance(0.3) ? { query: [['ttl', '60000']] } : {}),
+  streamJob: composeStreaming,
+  listJobs: (dice) => ({
+    query: [...composePage(dice), ...pickSome(dice, [['status', 'IN_QUEUE']])],
+  }),
+  getJobLog: () => ({ query: [['after', '0']] }),
+  listPods: (dice) => ({ query: composePage(dice) }),
+  listEndpoints: (dice) => ({ query: composePage(dice) }),
+  listTemplates: (dice) => ({ query: composePage(dice) }),
+  listGpuTypes: (dice) => ({ query: composePage(dice) }),
+  listCpuFlavors: (dice) => ({ query: composePage(dice) }),
+  listScalerDecisions: (dice) => ({ query: composePage(dice) }),
+  listKeys: (dice) => ({ query: composePage(dice) }),
+  getPodLog: () => ({ query: [['bytes', '1000']] }),
+  createPod: (dice, ground) => ({ json: composePod(dice, ground) }),
+  updatePod: (dice) => ({ json: pickMembers(dice, composeContainer(dice)) }),
+  actOnPod: (dice) => ({
+    json: { action: dice.pick(['start', 'stop', 'restart', 'restart', 'terminate']) },
+  }),
+  createEndpoint: (dice, ground) => ({ json: composeEndpoint(dice, ground) }),
+  updateEndpoint: (dice, ground) => ({ json: pickMembers(dice, composeEndpoint(dice, ground)) }),
+  createTemplate: (dice) => ({ json: composeTemplate(dice) }),
+  updateTemplate: (dice) => ({ json: pickMembers(dice, composeTemplate(dice)) }),
+  createKey: (dice) => ({ json: composeKey(dice) }),
+  rotateKey: (dice) => (dice.chance(0.5) ? { json: { graceSeconds: 60 } } : {}),
+};
+
+/** The verbs of workers, and the paths that have another service's shapes. */
+const UNTOLD: readonly FuzzedOperation[] = [
+  worker('hello', (dice, ground) => ({
+    json: {
+      ...composeWorker(dice),
+      ...{ protocol: 1, version: '1.0.0', slots: 2, requires: [] },
+      devices: [{ kind: 'gpu', index: 0, uuid: 'GPU-0', name: 'H200', memoryBytes: 1e11 }],
+      outbox: dice.chance(0.3) ? [composeLease(dice, ground)] : [],
+    },
+  })),
+  worker('take', (dice, ground) => ({
+    json: {
+      ...composeWorker(dice),
+      ...{ takeId: `take-${dice.integer(1, 10_000)}`, max: 2, waitMs: 100 },
+      held: Array.from({ length: 20 }, () => composeLease(dice, ground).token),
+    },
+  })),
+  worker('renew', (dice, ground) => {
+    const { jobId, token } = composeLease(dice, ground);
+    const leases = [{ jobId, token, stopping: dice.chance(0.1) }];
+    return { json: { ...composeWorker(dice), waitMs: 100, leases } };
+  }),
+  worker('report', composeReport),
+  worker('bye', (dice) => ({
+    json: {
+      ...composeWorker(dice),
+      ...{ reason: dice.pick(['drained', 'crashed']), outbox: [], detail: 'gone' },
+    },
+  })),
+  ...runpodClient(),
+  ...runpodWorker(),
+];
+
+export const FUZZED_OPERATIONS: readonly FuzzedOperation[] = [
+  ...OPERATIONS.map(({ id, method, path }) => ({
+    method,
+    path: path.replace('/:path', '/*'),
+    mayWait: WAITING.has(id) || path.startsWith('/lb/'),
+    compose: path.startsWith('/lb/') ? composePassedOn : (TOLD[id] ?? NOTHING),
+  })),
+  ...UNTOLD,
+];
+
+/** Those that read a body: there is most to be got wrong. */
+export const FUZZED_READERS = FUZZED_OPERATIONS.filter(
+  ({ compose, method, path }) =>
+    compose !== NOTHING && (method === 'POST' || method === 'PATCH') && !path.startsWith('/lb/'),
+);
+
+function composeJob(dice: Dice): object {
+  return {
+    input: { n: dice.integer(0, 9), ms: 0, text: 'é', list: [1, [2, { a: null }]] },
+    ...pickMembers(dice, {
+      policy: { executionTimeout: 5_000, ttl: 60_000, priority: 3, delay: 10 },
+      // Refused for its address, when it comes to that.
+      webhook: 'http://127.0.0.1:9/hook',
+      idempotencyKey: `key-${dice.integer(1, 2_000)}`,
+    }),
+  };
+}
+
+function composePage(dice: Dice): Query {
+  const cursor = Buffer.from(String(Date.now() * 1_000)).toString('base64url');
+  return pickSome(dice, [
+    ['limit', String(dice.integer(1, 50))],
+    ['cursor', cursor],
+  ]);
+}
+
+function composeStreaming(dice: Dice): Call {
+  const query = pickSome(dice, [['after', dice.pick(['0', '1.0', '2.17'])]]);
+  const accept = dice.pick(['application/json', 'text/event-stream', '*/*']);
+  const headers: [string, string][] = [['accept', accept]];
+  if (dice.chance(0.3)) headers.push(['last-event-id', '1.0']);
+  return { query: [...query, ['wait', '0']], headers };
+}
+
+function composeContainer(dice: Dice) {
+  return {
+    name: 'fuzzed',
+    image: 'none',
+    args: dice.pick(HARMLESS_ARGS),
+    disk: 20,
+    ports: dice.pick([[], ['8000/http'], ['8000/http', '22/tcp']]),
+    env: dice.pick([{}, { A: '1', B_2: 'é' }]),
+  };
+}
+
+function composePod(dice: Dice, { cpu, pickId }: Ground): object {
+  const template = pickId('template', dice);
+  return {
+    ...composeContainer(dice),
+    cpu,
+    ...pickMembers(dice, {
+      ...(template !== undefined && { template }),
+      mounts: {},
+      registry: null,
+      cloud: 'SECURE',
+      dataCenterId: null,
+      globalNetworking: false,
+      locked: false,
+    }),
+  };
+}
+
+function composeTemplate(dice: Dice): object {
+  const handler = dice.pick([null, null, 'handler.ts']);
+  return { ...composeContainer(dice), registry: null, ...(handler !== null && { handler }) };
+}
+
+function composeEndpoint(dice: Dice, { pickId }: Ground): object {
+  const type = dice.pick(['QUEUE', 'QUEUE', 'LOAD_BALANCER']);
+  return {
+    name: 'fuzzed',
+    templateId: pickId('template', dice) ?? 'none',
+    ...{ gpuTypeIds: [], workersMin: 0, workersMax: 1, idleTimeout: 1, type },
+    ...pickMembers(dice, {
+      executionTimeout: 5_000,
+      maxAttempts: 2,
+      maxQueued: 1_000,
+      scaler: { type: 'REQUEST_COUNT', perWorker: 2 },
+    }),
+  };
+}
+
+function composeKey(dice: Dice): object {
+  const scopes = dice.pick([
+    ['jobs:read'],
+    ['jobs:read', 'jobs:write'],
+    ['pods:read', 'endpoints:read'],
+    ['worker'],
+    ['admin'],
+    ['keys:read', 'keys:write'],
+  ]);
+  const expiresAt = new Date(Date.now() + 3_600_000).toISOString();
+  return { name: 'fuzzed', scopes, ...pickMembers(dice, { expiresAt }) };
+}
+
+function composeWorker(dice: Dice) {
+  const incarnation = dice.chance(0.05) ? dice.integer(0, 2) : INCARNATION;
+  return { workerId: `worker-${dice.integer(1, 2)}`, incarnation };
+}
+
+function composeLease(dice: Dice, { pickLease }: Ground): TakenLease {
+  const taken = dice.chance(0.9) ? pickLease(dice) : undefined;
+  return taken ?? { jobId: 'job', attempt: 1, token: 'token', ...composeWorker(dice) };
+}
+
+function composeReport(dice: Dice, ground: Ground): Call {
+  const { workerId, ...lease } = composeLease(dice, ground);
+  const error = { code: 'handler_error', message: 'no' };
+  const kinds = dice.pick<object>([
+    { kind: 'chunks', first: 0, sizes: [2, 2] },
+    { kind: 'progress' },
+    { kind: 'log', dropped: 0 },
+    { kind: 'outcome', outcome: { kind: 'completed', executionMs: 1, output: 'value' } },
+    { kind: 'outcome', outcome: { kind: 'failed', executionMs: 1, retry: 'never', error } },
+  ]);
+  const header = { ...lease, seq: dice.integer(1, 3), ...kinds };
+  const frames = [{ header, body: Buffer.from('{}[]') }];
+  return {
+    bytes: { mediaType: FRAMES_MEDIA_TYPE, bytes: Buffer.concat(encodeFrames(frames)) },
+    headers: [
+      ['millrace-worker', workerId],
+      ['millrace-incarnation', String(INCARNATION)],
+    ],
+  };
+}
+
+function composePassedOn(dice: Dice): Call {
+  return dice.chance(0.5) ? { json: { text: 'a' } } : {};
+}
+
+function worker(
+  verb: Parameters<typeof routes.worker>[1],
+  compose: FuzzedOperation['compose'],
+): FuzzedOperation {
+  const mayWait = verb === 'take' || verb === 'renew';
+  return { method: 'POST', path: routes.worker(':endpoint', verb), mayWait, compose };
+}
+
+function runpodClient(): FuzzedOperation[] {
+  const place = (path: string) => `${RUNPOD_BASE}${path}`;
+  const onJob = ['status', 'stream', 'status-sync'].flatMap((verb) => {
+    const path = place(`/v2/:endpoint/${verb}/:job`);
+    const common = { path, mayWait: verb !== 'status', compose: NOTHING };
+    return [
+      { ...common, method: 'GET' },
+      { ...common, method: 'POST' },
+    ];
+  });
+  const submitting = ['run', 'runsync'].map((verb) => ({
+    ...{ method: 'POST', path: place(`/v2/:endpoint/${verb}`), mayWait: verb === 'runsync' },
+    compose: (dice: Dice) => ({ json: composeRunpodJob(dice) }),
+  }));
+  const changing = [
+    routes.cancel(':endpoint', ':job'),
+    routes.retry(':endpoint', ':job'),
+    routes.purgeQueue(':endpoint'),
+  ].map((path) => ({ method: 'POST', path: place(path), mayWait: false, compose: NOTHING }));
+  const health = place(routes.health(':endpoint'));
+  return [
+    ...onJob,
+    ...submitting,
+    ...changing,
+    { method: 'GET', path: health, mayWait: false, compose: NOTHING },
+  ];
+}
+
+function composeRunpodJob(dice: Dice): object {
+  return {
+    input: { n: 1 },
+    ...pickMembers(dice, {
+      policy: { executionTimeout: 5_000, ttl: 60_000, lowPriority: true },
+      webhook: 'http://127.0.0.1:9/hook',
+      s3Config: { accessId: 'a', accessSecret: 'b', bucketName: 'c', endpointUrl: 'http://d' },
+    }),
+  };
+}
+
+function runpodWorker(): FuzzedOperation[] {
+  const place = (verb: string) => `${RUNPOD_BASE}/v2/:endpoint/${verb}/*`;
+  const polls = ['job-take', 'job-take-batch', 'job-stop', 'ping'].map((verb) => ({
+    ...{ method: 'GET', path: place(verb), mayWait: verb !== 'ping' },
+    compose: (dice: Dice): Call => ({
+      query: pickSome(dice, [
+        ['job_in_progress', '0'],
+        ['batch_size', '3'],
+        ['job_id', 'a-a1,b-a2'],
+        ['every', '1000'],
+        ['status', 'unhealthy'],
+      ]),
+    }),
+  }));
+  const reports = ['job-stream', 'job-done'].map((verb) => ({
+    ...{ method: 'POST', path: place(verb), mayWait: false },
+    compose: (dice: Dice): Call => ({
+      json: dice.pick<object>([{ output: { a: 1 } }, { error: 'it broke' }, { output: 'part' }]),
+      query: pickSome(dice, [['isStream', 'true']]),
+    }),
+  }));
+  return [...polls, ...reports];
+}
+
+function pickMembers<T extends object>(dice: Dice, members: T): Partial<T> {
+  const some: Partial<T> = {};
+  const names = Object.keys(members);
+  for (const name of names) {
+    // Of an object that was made here the names are its own.
+    if (dice.chance(0.6)) Object.assign(some, { [name]: Reflect.get(members, name) });
+  }
+  return some;
+}
+
+function pickSome(dice: Dice, query: Query): Query {
+  return query.filter(() => dice.chance(0.5));
+}

@@ -1,0 +1,189 @@
+// What the OpenAPI document says of a request: whether a platform may accept it, and whether it may call
+// it invalid. Made from the document alone: none of the code that judges requests is asked.
+import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
+import { z } from 'zod';
+import { createOpenApi } from '../../../src/api/openapi/openapi.ts';
+import type { Asked } from './framing.ts';
+
+const reference = z.object({ $ref: z.string() }).partial();
+const schema = z.looseObject({ type: z.string().exactOptional() });
+const operation = z.object({
+  parameters: z
+    .array(z.object({ name: z.string(), in: z.string(), schema, description: z.string() }))
+    .default([]),
+  requestBody: z
+    .object({ required: z.boolean(), content: z.record(z.string(), z.object({ schema })) })
+    .exactOptional(),
+});
+const openApi = z.object({
+  paths: z.record(z.string(), z.record(z.string(), operation)),
+  components: z.object({ schemas: z.record(z.string(), z.unknown()) }),
+});
+
+const { components, paths } = openApi.parse(createOpenApi('0.0.0'));
+const DATE_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$/;
+const ajv = new Ajv2020({
+  ...{ strict: false, allErrors: false },
+  formats: {
+    'date-time': (text: string) => DATE_TIME.test(text) && !Number.isNaN(Date.parse(text)),
+  },
+});
+ajv.addSchema({ $id: 'openapi', components });
+
+/** Elsewhere probes and scrapers may add parameters as they like. */
+const OWN_PATHS = /^\/v[12]\//;
+
+interface Known {
+  route: string;
+  path: string;
+  /** By name. */
+  query: Map<string, { isNumber: boolean; check: ValidateFunction }>;
+  body: { isRequired: boolean; check: ValidateFunction } | undefined;
+  /** Everything that the document says of the request in words. */
+  words: string;
+  /** The descriptions within, and the rules that they are put together from. */
+  rules: ReadonlySet<string>;
+}
+
+const operations = new Map(
+  Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, each]) => {
+      const route = `${method.toUpperCase()} ${path.replaceAll(/\{(\w+)\}/g, ':$1')}`;
+      return [route, { route, ...know(path, each) }] as const;
+    }),
+  ),
+);
+
+function know(
+  path: string,
+  { parameters, requestBody }: z.infer<typeof operation>,
+): Omit<Known, 'route'> {
+  const query = parameters
+    .filter((parameter) => parameter.in === 'query')
+    .map(({ name, schema: value }) => {
+      const isNumber = value.type === 'integer' || value.type === 'number';
+      return [name, { isNumber, check: ajv.compile(value) }] as const;
+    });
+  const json = requestBody?.content['application/json']?.schema;
+  const body = json && requestBody && { isRequired: requestBody.required, check: compile(json) };
+  const words = spell([parameters, json]);
+  return { path, query: new Map(query), body, words, rules: listRules(words) };
+}
+
+function listRules(words: string): Set<string> {
+  const found = [...words.matchAll(/"description":("(?:[^"\\]|\\.)*")/g)];
+  const descriptions = found.map(([, text = '""']) => z.string().parse(JSON.parse(text)));
+  return new Set(descriptions.flatMap((text) => [text, ...text.split('; ')]));
+}
+
+function compile(value: z.infer<typeof schema>): ValidateFunction {
+  const { $ref } = reference.parse(value);
+  return ajv.compile($ref === undefined ? value : { $ref: `openapi${$ref}` });
+}
+
+/** The descriptions within, those of referred schemas included. */
+function spell(value: unknown): string {
+  const text = JSON.stringify(value);
+  const names = [...text.matchAll(/#\/components\/schemas\/(\w+)/g)].map(([, name = '']) => name);
+  return [text, ...names.map((name) => spell(components.schemas[name]))].join('\n');
+}
+
+interface Judged {
+  /** As the operations have it. */
+  route: string;
+  asked: Asked;
+  status: number;
+  /** Of the answer. */
+  body: string;
+}
+
+/** @returns what was accepted against the document, or refused although it fits */
+export function judgeAcceptance({ asked, body, route, status }: Judged): string[] {
+  const known = operations.get(route);
+  if (!known || known.path.startsWith('/lb/')) return [];
+  if (status !== 422 && status >= 300) return [];
+  const violations = listViolations(known, asked);
+  if (status < 300) {
+    return violations.map((violation) => `${status} against the document: ${violation}`);
+  }
+  if (violations.length > 0) return [];
+  const unexplained = readErrors(body).filter((error) => !isExplained(known, error));
+  return unexplained.map((error) => `422 for what fits the document: ${error}`);
+}
+
+function listViolations({ body, path, query, route }: Known, asked: Asked): string[] {
+  const isOwn = OWN_PATHS.test(path);
+  const isRead = !/^(GET|HEAD) /.test(route);
+  const named = asked.query.map(([name, value]) => [decode(name), decode(value)] as const);
+  const names = named.map(([name]) => name);
+  const wrong = named.flatMap(([name, text]) => {
+    const parameter = query.get(name);
+    if (!parameter) return isOwn ? [`unknown parameter ${JSON.stringify(name.slice(0, 100))}`] : [];
+    const value = parameter.isNumber && /^-?\d{1,15}$/.test(text) ? Number(text) : text;
+    return parameter.check(value) ? [] : [`${name}: ${ajv.errorsText(parameter.check.errors)}`];
+  });
+  const twice = [...query.keys()].filter((name) => names.indexOf(name) !== names.lastIndexOf(name));
+  return [
+    ...wrong,
+    ...twice.map((name) => `${name} is there twice`),
+    ...(isRead ? listBodyViolations(body, asked.body) : []),
+  ];
+}
+
+function listBodyViolations(wanted: Known['body'], bytes: Buffer | undefined): string[] {
+  if (!bytes || bytes.length === 0) return wanted?.isRequired ? ['there is no body'] : [];
+  try {
+    const value: unknown = JSON.parse(utf8.decode(bytes));
+    if (!wanted) return JSON.stringify(value) === '{}' ? [] : ['there is a body'];
+    return wanted.check(value) ? [] : [ajv.errorsText(wanted.check.errors)];
+  } catch (error) {
+    return [String(error)];
+  }
+}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text.replaceAll('+', ' '));
+  } catch {
+    return text;
+  }
+}
+
+const problem = z.looseObject({ detail: z.string(), errors: z.array(z.string()).exactOptional() });
+
+function readErrors(body: string): string[] {
+  const { detail, errors } = problem.parse(JSON.parse(body));
+  return errors && errors.length > 0 ? errors : [detail];
+}
+
+/** What requests that break a rule are told, with a value of theirs in it, and where the document has the rule. */
+const RULES: readonly (readonly [told: RegExp, said: string])[] = [
+  [/^args: args (have a .* that is not closed|end with a backslash)/, 'every quote is closed'],
+  [/^webhook: .* is no address that may be called/, 'public address'],
+  [/^(templateId|template): there is no template /, 'ID of a template'],
+  [/^cursor: must be the cursor of an earlier answer$/, '`cursor` of an earlier answer'],
+  [/^templateId: template \S+ has no http port/, 'with an http port'],
+  [/^templateId: template \S+ has neither handler nor args/, 'with args or a handler'],
+  [/^registry: there is no registry credential /, 'registry credential of yours'],
+  [/^mounts\.network\[0\]\.volumeId: /, 'network volume of yours'],
+  [/^dataCenterId: there is no data center /, 'ID of a data center'],
+  [/^globalNetworking: pods that are processes/, 'only where pods are containers'],
+  [/^args: has to be the command line/, 'one without a handler needs it'],
+  [/^(gpu\.id|gpuTypeIds\[\d+\]): there is no GPU type /, 'GPU type'],
+  [/^gpu\.count: there are /, 'as many as the catalogue has'],
+  [/^cpu\.id: there is no CPU flavour /, 'CPU flavour of the catalogue'],
+  [/^cpu\.vcpuCount: .* has /, '`vcpuCounts`'],
+  [/^cpu\.memory: .* has at most /, '`maxMemory`'],
+  [/^disk: must not be smaller than it is/, 'must not be smaller than it is'],
+  [/^scopes\[\d+\]: must be one of /, 'binds it to one endpoint'],
+  [/^after: attempt \d+ has not begun/, 'an attempt that has begun'],
+];
+
+/** Rules that JSON Schema has no words for stand in the descriptions, as requests that break them are told. */
+function isExplained({ rules, words }: Known, error: string): boolean {
+  if (RULES.some(([told, said]) => told.test(error) && words.includes(said))) return true;
+  const [, message = error] = /^\S*: (.+)$/s.exec(error) ?? [];
+  return rules.has(message) || rules.has(error);
+}

@@ -1,0 +1,57 @@
+// What keeps the fuzzer from doing harm on the machine that it runs on: whatever else a body says, what
+// it would start is on a short list, and there is little of it.
+
+import { fixture } from '../processes.ts';
+import type { Dice } from './dice.ts';
+
+export const HARMLESS_ARGS: readonly [string, ...string[]] = [
+  'sleep 60',
+  'sleep 60',
+  'true',
+  'false',
+  "sh -c 'echo a word; exec sleep 60'",
+  'no-such-program-of-the-fuzzer',
+  '"sleep" "60',
+  '\\',
+];
+
+const HANDLERS: readonly [string, ...string[]] = [
+  fixture('tagged.ts'),
+  '/no/such/handler.ts',
+  'handler.ts',
+];
+
+const MAX_WORKERS = 1_000;
+
+export interface Allowance {
+  pods: number;
+  endpoints: number;
+}
+
+/** A body that has been bent, made harmless: in the place of what could be started, what is known. */
+export function tame(
+  route: string,
+  body: unknown,
+  { allowance, dice }: { allowance: Allowance; dice: Dice },
+): unknown {
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) return body;
+  // A member of the name __proto__ is one in the copy too.
+  const tamed: Record<string, unknown> = Object.fromEntries(Object.entries(body));
+  if (typeof tamed['args'] === 'string') tamed['args'] = dice.pick(HARMLESS_ARGS);
+  if (typeof tamed['handler'] === 'string' && tamed['handler'].length < 4_096) {
+    tamed['handler'] = dice.pick(HANDLERS);
+  }
+  if (isCount(tamed['workersMin'])) tamed['workersMin'] = 0;
+  if (isCount(tamed['workersMax'])) tamed['workersMax'] = 1;
+  if (isCount(tamed['maxQueued'])) tamed['maxQueued'] = MAX_WORKERS;
+  if (route === 'POST /v1/endpoints') {
+    tamed['workersMax'] ??= 1;
+    if (allowance.endpoints <= 0) tamed['templateId'] = 'tpl_none';
+  }
+  if (route === 'POST /v2/pods' && allowance.pods <= 0) tamed['cpu'] = { id: 'none' };
+  return tamed;
+}
+
+function isCount(value: unknown): boolean {
+  return typeof value === 'number' && Number.isInteger(value) && value > 0 && value <= MAX_WORKERS;
+}

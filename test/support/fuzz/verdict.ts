@@ -1,0 +1,112 @@
+// Whether an answer to the fuzzer is one that the platform may give.
+import { checkProblem } from '../answers.ts';
+import { checkAnswer } from '../openapi-check.ts';
+import type { FuzzRequest } from './framing.ts';
+import { SECRET } from './furniture.ts';
+import { judgeAcceptance } from './oracle.ts';
+import type { Exchange, WireAnswer } from './wire.ts';
+import type { Caller, FuzzWorld } from './world.ts';
+
+/** Slower than this is wrong even on a busy machine. */
+const MAX_MS = 10_000;
+const RUNPOD = /^[A-Z]+ \/runpod\//;
+const OPEN = / \/(healthz|readyz|openapi\.json)$/;
+const PASSED_ON = /^[A-Z]+ \/lb\//;
+
+export interface Judged {
+  request: FuzzRequest;
+  caller: Caller;
+  seen: Exchange;
+}
+
+/** Faults, in words. */
+export function judge(world: FuzzWorld, { caller, request, seen }: Judged): string[] {
+  const { answers, end, ms } = seen;
+  const faults: string[] = [];
+  const [first] = answers;
+  if (!first && !request.maySilence && !(request.mayWait && end === 'abandoned')) {
+    faults.push(`no answer: ${end}`);
+  }
+  if (!request.mayWait && !request.hangsUp && end !== 'abandoned' && ms > MAX_MS) {
+    faults.push(`the answer took ${Math.round(ms)} ms`);
+  }
+  for (const [index, answer] of answers.entries()) {
+    faults.push(...judgeOne(answer, { request, method: request.methods[index] ?? 'GET' }));
+  }
+  if (first) faults.push(...judgeFirst(world, { request, caller, answer: first }));
+  const [, probed] = answers;
+  const isProbe = request.pieces.length === 2 && !request.maySilence;
+  if (probed && isProbe && probed.status !== 200) faults.push(`the next request: ${probed.status}`);
+  return faults;
+}
+
+interface One {
+  request: FuzzRequest;
+  method: string;
+}
+
+function judgeOne({ body, headers, status }: WireAnswer, { method, request }: One): string[] {
+  if (status < 400) return [];
+  const { route } = request;
+  const mediaType = headers.get('content-type');
+  const text = body.toString();
+  // A worker of the user's own says what it likes.
+  if (PASSED_ON.test(route) && mediaType !== 'application/problem+json') return [];
+  const isMaybeDown = PASSED_ON.test(route) && [502, 503, 504].includes(status);
+  const faults = status >= 500 && !isMaybeDown ? [`${status} ${text.slice(0, 300)}`] : [];
+  if (method === 'HEAD') return body.length === 0 ? faults : [...faults, 'HEAD with a body'];
+  if (RUNPOD.test(route) && mediaType?.startsWith('application/json')) {
+    return /^\{"error":".+"\}$/s.test(text) ? faults : [...faults, `${status} ${text}`];
+  }
+  try {
+    checkProblem({ status, mediaType, body: text }, status);
+  } catch (error) {
+    const shown = `${status} ${mediaType} ${text.slice(0, 300)}`;
+    faults.push(`no problem body: ${shown}: ${error instanceof Error ? error.message : error}`);
+  }
+  return faults;
+}
+
+interface First {
+  request: FuzzRequest;
+  caller: Caller;
+  answer: WireAnswer;
+}
+
+function judgeFirst(world: FuzzWorld, { answer, caller, request }: First): string[] {
+  const { bent, route, target } = request;
+  const { headers, status } = answer;
+  const body = answer.body.toString();
+  const faults: string[] = [];
+  if (route === 'no request') return faults;
+  if (caller.name !== 'operator' && body.includes(SECRET)) faults.push("something of bob's");
+  const isBobs = Object.values(world.bob.ids)
+    .flat()
+    .some((id) => target.includes(id));
+  // OPTIONS answers by the route alone.
+  const isRead = request.method !== 'OPTIONS';
+  if (isBobs && isRead && status < 400) faults.push(`${status} for what is bob's`);
+  const isMade = status === 201 || (status === 200 && /\/run(sync)?$/.test(route));
+  if (isMade && !PASSED_ON.test(route) && !bent.has('method')) {
+    faults.push(...world.learn(request, { body, caller }));
+  }
+  if (status === 200 && route.endsWith('/worker/take') && !bent.has('method')) {
+    const sent = request.pieces.filter((piece) => typeof piece !== 'number').join('');
+    world.learnLeases(answer.body, /"workerId":"([^"]+)"/.exec(sent)?.[1] ?? '');
+  }
+  if (caller.name === 'nobody' && status < 400 && !OPEN.test(route) && request.method !== 'OPTIONS')
+    faults.push(`${status} for nobody`);
+  if (request.asked) {
+    faults.push(...judgeAcceptance({ route, asked: request.asked, status, body }));
+  }
+  // What a bent path or header makes of an operation, the document does not tell.
+  if (bent.has('path') || bent.has('headers') || bent.has('framing')) {
+    return faults;
+  }
+  try {
+    checkAnswer({ method: request.method, path: target, status, headers, body });
+  } catch (error) {
+    faults.push(error instanceof Error ? error.message : String(error));
+  }
+  return faults;
+}

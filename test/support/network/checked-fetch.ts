@@ -1,0 +1,28 @@
+// `fetch` for tests: every answer has to be as the OpenAPI document says, or the call rejects.
+import { checkAnswer, isTold } from '../openapi-check.ts';
+
+/** A body of JSON has been read when it resolves. @throws Error saying what is not as documented */
+export async function fetchChecked(
+  input: string | URL | Request,
+  init: RequestInit = {},
+): Promise<Response> {
+  const { method, url } = input instanceof Request ? input : { method: 'GET', url: input };
+  const { pathname: path } = new URL(url);
+  const response = await fetch(input, init);
+  if (!isTold(path)) return response;
+  const { headers, status, statusText } = response;
+  const seen = { method: init.method ?? method, path, status, headers };
+  if (!isRead(headers)) {
+    checkAnswer({ ...seen, body: undefined });
+    return response;
+  }
+  const body = await response.text();
+  checkAnswer({ ...seen, body });
+  return new Response(body === '' ? null : body, { status, statusText, headers });
+}
+
+/** Others are text of any length, and may take for ever. */
+function isRead(headers: Headers): boolean {
+  const type = headers.get('content-type');
+  return type === null || /^application\/(problem\+)?json/.test(type);
+}

@@ -1,0 +1,132 @@
+// A gate before a platform: worker calls pass through it, or are answered by it as a test says, and
+// each is noted with when it came and how it was answered.
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { WorkerVerb } from '../../../src/wire/routes.ts';
+
+export interface Refusal {
+  status: number;
+  /** Seconds. */
+  retryAfter?: number;
+}
+
+export interface NotedCall {
+  verb: string;
+  /** When it came, ms of a clock that is not set. */
+  at: number;
+  /** Undefined as long as it is open, or if whoever called hung up. */
+  status: number | undefined;
+}
+
+const VERB = /\/worker\/([a-z]+)$/;
+
+export class HttpGate {
+  readonly calls: NotedCall[] = [];
+  readonly #targetUrl: string;
+  readonly #server: Server;
+  readonly #refusals = new Map<string, Refusal[]>();
+  #refuseAll: Refusal | undefined;
+  #port = 0;
+
+  private constructor(targetUrl: string) {
+    this.#targetUrl = targetUrl;
+    this.#server = createServer((request, response) => {
+      this.#serve(request, response).catch(() => response.destroy());
+    });
+  }
+
+  static async start(targetUrl: string): Promise<HttpGate> {
+    const gate = new HttpGate(targetUrl);
+    gate.#server.listen(0, '127.0.0.1');
+    await once(gate.#server, 'listening');
+    const address = gate.#server.address();
+    if (address === null || typeof address === 'string') throw new Error('the gate has no port');
+    gate.#port = address.port;
+    return gate;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.#port}`;
+  }
+
+  /** The next call of the verb, once it comes. */
+  refuseNext(verb: WorkerVerb, refusal: Refusal): void {
+    this.#refusals.set(verb, [...(this.#refusals.get(verb) ?? []), refusal]);
+  }
+
+  /** Every call from now on; undefined lets them pass again. Open ones break off. */
+  refuseAll(refusal: Refusal | undefined): void {
+    this.#refuseAll = refusal;
+    if (refusal) this.#server.closeAllConnections();
+  }
+
+  /** Resolves with the calls of the verb, or of all, once there are so many. */
+  async waitForCalls(verb: WorkerVerb | undefined, count: number): Promise<NotedCall[]> {
+    for (;;) {
+      const calls = this.calls.filter((call) => verb === undefined || call.verb === verb);
+      if (calls.length >= count) return calls;
+      await sleep(5);
+    }
+  }
+
+  /** Resolves with the refused call of the verb and the one that came after it. */
+  async waitForRepetition(verb: WorkerVerb, status: number): Promise<[NotedCall, NotedCall]> {
+    for (;;) {
+      const calls = this.calls.filter((call) => call.verb === verb);
+      const index = calls.findIndex((call) => call.status === status);
+      const [refused, next] = calls.slice(index);
+      if (index >= 0 && refused && next) return [refused, next];
+      await sleep(5);
+    }
+  }
+
+  async close(): Promise<void> {
+    const hasClosed = once(this.#server, 'close');
+    this.#server.close();
+    this.#server.closeAllConnections();
+    await hasClosed;
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const path = request.url ?? '';
+    const verb = VERB.exec(path)?.[1] ?? path;
+    const call: NotedCall = { verb, at: performance.now(), status: undefined };
+    this.calls.push(call);
+    const body = Buffer.concat(await Array.fromAsync(request));
+    const refusal = this.#refuseAll ?? this.#refusals.get(verb)?.shift();
+    if (refusal) {
+      call.status = refusal.status;
+      const { retryAfter, status } = refusal;
+      response.writeHead(
+        status,
+        retryAfter === undefined ? {} : { 'retry-after': `${retryAfter}` },
+      );
+      response.end();
+      return;
+    }
+    const gone = new AbortController();
+    response.once('close', () => gone.abort());
+    const answer = await fetch(this.#targetUrl + path, {
+      method: request.method ?? 'GET',
+      headers: pickHeaders(request),
+      ...(body.length > 0 && { body }),
+      signal: gone.signal,
+    });
+    const bytes = Buffer.from(await answer.arrayBuffer());
+    call.status = answer.status;
+    const type = answer.headers.get('content-type');
+    response.writeHead(answer.status, type === null ? {} : { 'content-type': type });
+    Readable.from([bytes]).pipe(response);
+  }
+}
+
+/** All but those of the connection. */
+function pickHeaders({ headers }: IncomingMessage): Record<string, string> {
+  const kept = Object.entries(headers).flatMap(([name, value]) => {
+    const isOwn = ['connection', 'host', 'content-length', 'transfer-encoding'].includes(name);
+    return isOwn || typeof value !== 'string' ? [] : [[name, value] as const];
+  });
+  return Object.fromEntries(kept);
+}

@@ -1,0 +1,82 @@
+// A real HTTP server that webhooks are posted to: notes them and answers as the test says.
+import { createServer, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { verifyWebhook, WEBHOOK_HEADERS } from '../../../src/client.ts';
+import type { JobRecord } from '../../../src/wire/job.ts';
+
+export interface Posted {
+  path: string;
+  body: string;
+  delivery: string;
+  endpoint: string;
+  try: number;
+  signature: string;
+}
+
+export class WebhookReceiver implements AsyncDisposable {
+  readonly posted: Posted[] = [];
+  readonly #server: Server;
+  readonly #waiting = new Set<() => void>();
+  #answer: (response: ServerResponse) => void = (response) => response.end();
+  /** Sockets that were opened to it. */
+  connections = 0;
+
+  private constructor() {
+    this.#server = createServer(async (request, response) => {
+      const pieces: Buffer[] = [];
+      for await (const piece of request) pieces.push(piece);
+      const header = (name: string) => String(request.headers[name]);
+      this.posted.push({
+        path: request.url ?? '',
+        body: Buffer.concat(pieces).toString(),
+        delivery: header(WEBHOOK_HEADERS.delivery),
+        endpoint: header(WEBHOOK_HEADERS.endpoint),
+        try: Number(header(WEBHOOK_HEADERS.try)),
+        signature: header(WEBHOOK_HEADERS.signature),
+      });
+      this.#answer(response);
+      for (const wake of this.#waiting) wake();
+    });
+    this.#server.on('connection', () => {
+      this.connections += 1;
+    });
+  }
+
+  static async start(): Promise<WebhookReceiver> {
+    const receiver = new WebhookReceiver();
+    await new Promise<void>((resolve) => receiver.#server.listen(0, '127.0.0.1', resolve));
+    return receiver;
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.port}/done`;
+  }
+
+  /** From now on. */
+  answer(answer: (response: ServerResponse) => void): void {
+    this.#answer = answer;
+  }
+
+  /** The one of this number, from 1, once it has come. */
+  async receive(number: number): Promise<Posted> {
+    for (;;) {
+      const posted = this.posted[number - 1];
+      if (posted) return posted;
+      await new Promise<void>((resolve) => this.#waiting.add(resolve));
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+}
+
+/** The record in it. @throws WebhookRefusedError */
+export function verifyPosted({ body, signature }: Posted, secret: string): Promise<JobRecord> {
+  return verifyWebhook({ body, signature, secret });
+}

@@ -1,0 +1,12 @@
+// A process that brings the database at its first argument up to date, and then comes to a step that
+// never ends: whoever kills it does so in the middle.
+import { DatabaseSync } from 'node:sqlite';
+import { MIGRATIONS, migrate } from '../../../src/store/migrations.ts';
+
+const endless = `
+create table half (bytes blob);
+insert into half with recursive row (n) as (select 1 union all select n + 1 from row)
+  select randomblob(4000) from row;
+`;
+
+migrate(new DatabaseSync(process.argv[2] ?? ''), [...MIGRATIONS, endless]);

@@ -1,0 +1,88 @@
+// One `millrace worker` that is ended again and again and comes back: the supervisor by its owner, the
+// worker process beneath it by the supervisor.
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { listChildren } from '../process-tree.ts';
+import type { PlatformProcess, Process } from '../processes.ts';
+
+export interface KilledWorkerOptions {
+  id: string;
+  endpoint: string;
+}
+
+const POLL_MS = 20;
+
+export class KilledWorker {
+  readonly #platform: PlatformProcess;
+  readonly #options: KilledWorkerOptions;
+  #supervisor: Process;
+  #earlierOutput = '';
+
+  constructor(platform: PlatformProcess, options: KilledWorkerOptions) {
+    this.#platform = platform;
+    this.#options = options;
+    this.#supervisor = this.#start();
+  }
+
+  /** Of all its processes. */
+  get output(): string {
+    return this.#earlierOutput + this.#supervisor.output;
+  }
+
+  /** The next one starts when the last process beneath this one has gone, as they all have to. */
+  async endSupervisor(signal: NodeJS.Signals): Promise<void> {
+    const beneath = this.#listProcesses();
+    await this.#supervisor.end(signal);
+    while (beneath.some(isAlive)) await sleep(POLL_MS);
+    this.#earlierOutput += this.#supervisor.output;
+    this.#supervisor = this.#start();
+  }
+
+  /** One that is being started again already is waited for. */
+  async endProcess(signal: NodeJS.Signals): Promise<void> {
+    for (;;) {
+      const [pid] = this.#listProcesses();
+      if (pid !== undefined) {
+        process.kill(pid, signal);
+        return;
+      }
+      await sleep(POLL_MS);
+    }
+  }
+
+  leave(): Promise<number | null> {
+    return this.#supervisor.end();
+  }
+
+  #listProcesses(): number[] {
+    const { pid } = this.#supervisor.child;
+    if (pid === undefined) return [];
+    return listChildren(pid).filter((child) => readCommand(child).includes('worker'));
+  }
+
+  #start(): Process {
+    const { id, endpoint } = this.#options;
+    const state = join(this.#platform.folder, 'state');
+    return this.#platform.startWorker(
+      endpoint,
+      'perilous.ts',
+      ...['--worker-id', id, '--state-dir', state],
+      ...['--threads', '2', '--jobs-per-thread', '3'],
+      ...['--grace-ms', '300', '--drain-ms', '1500', '--force-ms', '500'],
+    );
+  }
+}
+
+function readCommand(pid: number): string[] {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+  } catch {
+    // It has ended.
+    return [];
+  }
+}
+
+function isAlive(pid: number): boolean {
+  return readCommand(pid).some((word) => word !== '');
+}

@@ -1,0 +1,85 @@
+// Workers of load-balancing endpoints as tests have them: real HTTP servers on this machine, and the list
+// that says where they are.
+import { once } from 'node:events';
+import { createServer, type RequestListener, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { onTestFinished } from 'vitest';
+import type { TargetSource, WorkerTarget } from '../../../src/control/balancing/worker-targets.ts';
+
+export class TargetList implements TargetSource {
+  readonly #targets = new Map<string, WorkerTarget>();
+  readonly #listeners = new Set<(podId: string) => void>();
+
+  put(target: WorkerTarget): void {
+    this.#targets.set(target.podId, target);
+    this.#tell(target.podId);
+  }
+
+  remove(podId: string): void {
+    this.#targets.delete(podId);
+    this.#tell(podId);
+  }
+
+  all(): WorkerTarget[] {
+    return [...this.#targets.values()];
+  }
+
+  find(podId: string): WorkerTarget | undefined {
+    return this.#targets.get(podId);
+  }
+
+  onChange(listener: (podId: string) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  #tell(podId: string): void {
+    for (const listener of this.#listeners) listener(podId);
+  }
+}
+
+export interface StandingWorker {
+  podId: string;
+  target: WorkerTarget;
+  server: Server;
+  /** What it answers to the next pings; `undefined`: nothing at all. */
+  ping: number | undefined;
+  pings: number;
+  /** Its connections are reset, and none is taken any more. */
+  die: () => Promise<void>;
+}
+
+export interface WorkerStandOptions {
+  endpointId: string;
+  podId?: string;
+  /** Default: an empty answer 200. */
+  listener?: RequestListener;
+}
+
+/** A server that answers pings with 200. It is closed with the test. */
+export async function startWorker({
+  endpointId,
+  podId = 'pod_a',
+  listener = (_request, response) => response.end(),
+}: WorkerStandOptions): Promise<StandingWorker> {
+  const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
+    if (request.url !== '/ping') return listener(request, response);
+    worker.pings++;
+    if (worker.ping !== undefined) response.writeHead(worker.ping).end();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const worker: StandingWorker = {
+    ...{ podId, server, ping: 200, pings: 0 },
+    target: { endpointId, podId, ip: '127.0.0.1', port, isLeaving: false },
+    async die() {
+      if (!server.listening) return;
+      server.close();
+      server.closeAllConnections();
+      await once(server, 'close');
+    },
+  };
+  onTestFinished(worker.die);
+  return worker;
+}

@@ -1,0 +1,139 @@
+// A worker's message over gRPC is bounded before it is decoded, and the scan that does so sees all that
+// the decoder would build.
+import { loadSync } from '@grpc/proto-loader';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { MessageBounds } from '../../../../src/api/grpc/bounds.ts';
+import {
+  PROTO_OPTIONS,
+  PROTO_PATH,
+  SERVICE_NAME,
+} from '../../../../src/wire/link/worker-stream.ts';
+import {
+  MAX_CHUNKS,
+  MAX_LISTED,
+  MAX_REPORTS,
+  MAX_VALUES,
+} from '../../../../src/wire/message-bounds.ts';
+
+const definitions = loadSync(PROTO_PATH, PROTO_OPTIONS);
+const service = definitions[SERVICE_NAME];
+const method = service && !('format' in service) ? service['Open'] : undefined;
+if (!method) throw new Error('the service has no such method');
+const { requestDeserialize: decode, requestSerialize: encode } = method;
+const bounds = new MessageBounds(definitions, 'ToPlatform');
+
+const WORKER = { workerId: 'w', incarnation: 1 };
+const REPORT = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'chunks', sizes: [2] };
+
+function repeat<T>(count: number, element: T): T[] {
+  return Array.from({ length: count }, () => element);
+}
+
+function varint(value: number): number[] {
+  return value < 128 ? [value] : [(value & 127) | 128, ...varint(value >>> 7)];
+}
+
+/** A field with a length, of a message. */
+function field(number: number, content: Uint8Array): Buffer {
+  return Buffer.concat([
+    Buffer.from([...varint((number << 3) | 2), ...varint(content.length)]),
+    content,
+  ]);
+}
+
+describe('the bounds of a message', () => {
+  const refs = (count: number) => repeat(count, { jobId: 'j', attempt: 1, token: 't' });
+  it.each([
+    [
+      'reports',
+      MAX_REPORTS,
+      (n: number) => ({ reports: { ...WORKER, reports: repeat(n, REPORT) } }),
+    ],
+    ['outbox', MAX_LISTED, (n: number) => ({ hello: { ...WORKER, outbox: refs(n) } })],
+    ['devices', MAX_LISTED, (n: number) => ({ hello: { ...WORKER, devices: repeat(n, {}) } })],
+    ['requires', MAX_LISTED, (n: number) => ({ hello: { ...WORKER, requires: repeat(n, '') } })],
+    ['held', MAX_LISTED, (n: number) => ({ credit: { ...WORKER, held: repeat(n, 't') } })],
+    [
+      'leases',
+      MAX_LISTED,
+      (n: number) => ({ renew: { ...WORKER, leases: repeat(n, { jobId: 'j' }) } }),
+    ],
+    ['outbox', MAX_LISTED, (n: number) => ({ bye: { ...WORKER, outbox: refs(n) } })],
+    [
+      'sizes',
+      MAX_CHUNKS,
+      (n: number) => ({
+        reports: { reports: [{ ...REPORT, sizes: repeat(n - 1, 200) }, REPORT] },
+      }),
+    ],
+  ])('hold as many %s as %i, and no more', (name, limit, build) => {
+    expect(bounds.findExcess(encode({ call: 7, ...build(limit) }))).toBeUndefined();
+    const more = encode({ call: 7, ...build(limit + 1) });
+    expect(bounds.findExcess(more)).toBe(`${name} has more than ${limit} elements`);
+    expect(bounds.readCall(more)).toBe(7);
+  });
+
+  it('pass over a payload, however large', () => {
+    const payload = Buffer.alloc(20_000_000);
+    const message = encode({ call: 1, reports: { ...WORKER, reports: [REPORT], payload } });
+    expect(bounds.findExcess(message)).toBeUndefined();
+  });
+
+  it('refuse eight million empty reports without a look at each', () => {
+    const reports = Buffer.alloc(16_777_216, Buffer.from([0x1a, 0x00]));
+    expect(bounds.findExcess(field(5, reports))).toBe('reports has more than 1000 elements');
+  });
+
+  it.each([
+    ['questions in one message', Buffer.alloc(2_000_000, Buffer.from([0x2a, 0x00]))],
+    ['unknown fields', field(5, Buffer.alloc(2_000_000, Buffer.from([0x78, 0x00])))],
+    [
+      'outcomes of one report',
+      field(5, field(3, Buffer.alloc(2_000_000, Buffer.from([0x52, 0x00])))),
+    ],
+  ])('refuse a million %s', (_name, message) => {
+    expect(bounds.findExcess(message)).toBe(`the message has more than ${MAX_VALUES} fields`);
+  });
+
+  it('refuse numbers that are not packed, too', () => {
+    const sizes = Buffer.alloc(2 * (MAX_CHUNKS + 1), Buffer.from([0x40, 0x02]));
+    expect(bounds.findExcess(field(5, field(3, sizes)))).toMatch(/^sizes has more than/);
+  });
+
+  it.each([
+    ['a group', [0x0b]],
+    ['a message as a number', [0x28, 0x02, 0x1a, 0x00]],
+    ['a field that is longer than the message', [0x2a, 0x05, 0x00]],
+    ['a field that is longer than the one around it', [0x2a, 0x02, 0x1a, 0x05, 0, 0, 0, 0, 0]],
+    ['a number without an end', Array.from({ length: 12 }, () => 0xff)],
+  ])('refuse %s', (_name, bytes) => {
+    expect(() => bounds.findExcess(Uint8Array.from(bytes))).toThrow();
+  });
+
+  it('pass no bytes of which the decoder builds more', () => {
+    const small = fc.uint8Array({ maxLength: 40 });
+    const nested = small.map((bytes) => field(5, field(3, bytes)));
+    fc.assert(
+      fc.property(fc.oneof(small, nested), (bytes) => {
+        try {
+          bounds.findExcess(bytes);
+        } catch {
+          return;
+        }
+        // Each element has a tag of its own, or a number in a packed list.
+        const decoded = JSON.stringify(tryDecode(bytes) ?? {});
+        expect(decoded.split('{').length).toBeLessThanOrEqual(bytes.length + 2);
+      }),
+      { numRuns: 2_000, seed: 1 },
+    );
+  });
+});
+
+function tryDecode(bytes: Uint8Array): object | undefined {
+  try {
+    return decode(Buffer.from(bytes));
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,64 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { connect as connectTls } from 'node:tls';
+import { describe, expect, it } from 'vitest';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../certificate.ts';
+import { ENDPOINT, type Platform, startPlatform } from '../platform.ts';
+
+/** Different at every place, so that nothing moved or lost goes unseen. */
+function makeInput(length: number, seed: number): string {
+  let text = '';
+  for (let n = seed; text.length < length; n += 1) text += `${n},`;
+  return JSON.stringify({ text });
+}
+
+function formRequest({ admin }: Platform, input: string): string {
+  const body = `{"input":${input}}`;
+  return [
+    `POST /v2/${ENDPOINT}/run HTTP/1.1`,
+    'Host: x',
+    `Authorization: Bearer ${admin}`,
+    'Content-Type: application/json',
+    `Content-Length: ${body.length}`,
+    '',
+    body,
+  ].join('\r\n');
+}
+
+async function countAnswers(socket: Duplex, wanted: number): Promise<void> {
+  let text = '';
+  while (text.split('HTTP/1.1 200').length <= wanted) {
+    const [data] = await once(socket, 'data');
+    text += String(data);
+  }
+  socket.destroy();
+}
+
+async function takeInputs({ link }: Platform, count: number): Promise<string[]> {
+  const worker = { workerId: 'w1', incarnation: 1 };
+  await link.hello({ ...worker, protocol: 1, version: '1', slots: 9, devices: [], outbox: [] });
+  const inputs: string[] = [];
+  while (inputs.length < count) {
+    const take = { takeId: `${inputs.length}`, max: 9, waitMs: 2_000, held: [] };
+    const leases = await link.take({ ...worker, ...take }, new AbortController().signal);
+    inputs.push(...leases.map(({ input }) => Buffer.from(input).toString()));
+  }
+  return inputs;
+}
+
+describe('large bodies that come one right after the other on one connection', () => {
+  it.each(['http', 'https'])('arrive as they were sent, over %s', async (scheme) => {
+    const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
+    const platform = await startPlatform(scheme === 'https' ? { server: { tls } } : {});
+    const inputs = [1_500_000, 100, 1_100_000, 70_000].map((length, at) =>
+      makeInput(length, at * 1_000_000),
+    );
+    const address = { port: platform.port, host: '127.0.0.1' };
+    const socket =
+      scheme === 'https' ? connectTls({ ...address, ca: CERTIFICATE }) : connect(address);
+    socket.write(inputs.map((input) => formRequest(platform, input)).join(''));
+    await countAnswers(socket, inputs.length);
+    expect((await takeInputs(platform, inputs.length)).sort()).toEqual([...inputs].sort());
+  });
+});

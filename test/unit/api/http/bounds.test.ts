@@ -1,0 +1,41 @@
+// What a caller may send: bodies that are refused before they are decoded, over real sockets.
+import { describe, expect, it } from 'vitest';
+import { ENDPOINT, readJson, startPlatform } from '../platform.ts';
+
+/** Two million members and 20 MB. */
+function writeManyMembers(): string {
+  const members = Array.from({ length: 1_500_000 }, (_, n) => `"${n}":0`).join(',');
+  return `{${members},"input":{}}`;
+}
+
+describe('a body with millions of members beside its input', () => {
+  const body = writeManyMembers();
+
+  it.each([`/v2/${ENDPOINT}/runsync`, `/runpod/v2/${ENDPOINT}/runsync`])(
+    'is refused with 413 by %s',
+    async (path) => {
+      const platform = await startPlatform();
+      const response = await platform.post(path, body);
+      expect(response.status).toBe(413);
+      expect(await response.text()).toContain('the JSON beside input is larger than 65536 bytes');
+    },
+  );
+
+  it('is bounded by what the operator says', async () => {
+    const platform = await startPlatform({ server: { bounds: { maxBesideInputBytes: 1_024 } } });
+    const send = (length: number) =>
+      platform.post(`/v2/${ENDPOINT}/run`, { input: {}, idempotencyKey: 'k'.repeat(length) });
+    expect((await send(100)).status).toBe(200);
+    expect((await send(1_024)).status).toBe(413);
+  });
+});
+
+describe('a resource with more values than any has', () => {
+  it('is refused with 413 before its values are made', async () => {
+    const platform = await startPlatform();
+    const ports = Array.from({ length: 20_000 }, () => 1);
+    const response = await platform.post('/v1/templates', { name: 'n', image: 'i', ports });
+    expect(response.status).toBe(413);
+    expect(await readJson(response)).toMatchObject({ code: 'payload_too_large' });
+  });
+});

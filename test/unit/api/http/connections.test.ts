@@ -1,0 +1,144 @@
+// How many connections there may be, with real sockets; loopback counts here as any other address.
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { Writable } from 'node:stream';
+import { setTimeout } from 'node:timers/promises';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { Connections, listAddresses } from '../../../../src/api/http/connections.ts';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { createLog } from '../../../../src/base/log.ts';
+
+interface Stage {
+  /** Opens a connection; `answer`: sends a request on it, with a valid key or without, and reads the answer. */
+  open: (answer?: 'known' | 'unknown') => Promise<Socket>;
+  clock: ManualClock;
+  logged: () => string[];
+}
+
+async function startStage(bounds: {
+  maxConnections: number;
+  maxAddressConnections: number;
+  trustedProxies?: string[];
+}): Promise<Stage> {
+  const lines: string[] = [];
+  const destination = new Writable({
+    write(line, _encoding, done) {
+      lines.push(String(line));
+      done();
+    },
+  });
+  const clock = new ManualClock();
+  const connections = new Connections({
+    bounds: { stallMs: 30_000, trustedProxies: [], ...bounds },
+    ...{ clock, log: createLog({ level: 'trace', destination }), exempt: [] },
+  });
+  const server = createServer((request, response) => {
+    connections.noteRequest(request, response);
+    if (request.url === '/known') connections.noteKnown(request.socket);
+    response.end('ok');
+  });
+  connections.watch(server);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  onTestFinished(() => {
+    connections.stop();
+    connections.closeAll();
+    server.close();
+  });
+  const open: Stage['open'] = async (answer) => {
+    const socket = connect(port, '127.0.0.1');
+    onTestFinished(() => void socket.destroy());
+    socket.on('error', () => {});
+    await once(socket, 'connect');
+    socket.resume();
+    if (!answer) return socket;
+    socket.write(`GET /${answer} HTTP/1.1\r\nHost: x\r\n\r\n`);
+    await Promise.race([once(socket, 'data'), once(socket, 'close')]);
+    return socket;
+  };
+  return { open, clock, logged: () => lines };
+}
+
+async function countOpen(sockets: readonly Socket[]): Promise<number> {
+  // A refused connection is closed by the server, which takes a moment to arrive.
+  await setTimeout(50);
+  return sockets.filter(({ closed, readableEnded }) => !closed && !readableEnded).length;
+}
+
+describe('the connections of one address without a valid key', () => {
+  it('are bounded, and those beyond are closed and logged once a minute', async () => {
+    const { clock, logged, open } = await startStage({
+      maxConnections: 99,
+      maxAddressConnections: 3,
+    });
+    const first = [await open(), await open(), await open('unknown')];
+    const beyond = [await open(), await open()];
+    await Promise.all(beyond.map((socket) => socket.closed || once(socket, 'close')));
+    expect(await countOpen(first)).toBe(3);
+    expect(logged()).toHaveLength(1);
+    expect(JSON.parse(logged()[0] ?? '')).toMatchObject({
+      ...{ msg: 'connections dropped', cause: 'connections of an address', address: '127.0.0.1' },
+    });
+    await clock.advance(60_000);
+    const later = await open();
+    if (!later.closed) await once(later, 'close');
+    expect(logged()).toHaveLength(2);
+    expect(JSON.parse(logged()[1] ?? '')).toMatchObject({ count: 2 });
+  });
+
+  it('do not count any more once a request has shown a key, nor when they are closed', async () => {
+    const { logged, open } = await startStage({ maxConnections: 99, maxAddressConnections: 2 });
+    for (let n = 0; n < 6; n += 1) await open('known');
+    const closing = [await open(), await open()];
+    for (const socket of closing) {
+      socket.end();
+      await once(socket, 'close');
+    }
+    const sockets = [await open('unknown'), await open('unknown')];
+    expect(await countOpen(sockets)).toBe(2);
+    expect(logged()).toEqual([]);
+  });
+
+  it('are not bounded when they come from a trusted proxy', async () => {
+    const bounds = { maxConnections: 99, maxAddressConnections: 1 };
+    const { open } = await startStage({ ...bounds, trustedProxies: ['10.0.0.1', '127.0.0.0/8'] });
+    const sockets = await Promise.all(Array.from({ length: 5 }, () => open('unknown')));
+    expect(await countOpen(sockets)).toBe(5);
+  });
+});
+
+describe('all connections', () => {
+  it('are bounded: the oldest without a valid key makes room', async () => {
+    const { open } = await startStage({ maxConnections: 3, maxAddressConnections: 99 });
+    const known = await open('known');
+    const oldest = await open();
+    const young = await open();
+    const added = await open('known');
+    expect(await countOpen([known, young, added])).toBe(3);
+    expect(await countOpen([oldest])).toBe(0);
+  });
+
+  it('are bounded: among those with a key the oldest without a request makes room', async () => {
+    const { open } = await startStage({ maxConnections: 2, maxAddressConnections: 99 });
+    const oldest = await open('known');
+    const young = await open('known');
+    const added = await open('known');
+    expect(await countOpen([young, added])).toBe(2);
+    expect(await countOpen([oldest])).toBe(0);
+  });
+});
+
+describe('a list of addresses', () => {
+  it.each(['10.0.0', '10.0.0.1/33', 'fe80::/129', 'proxy.example', '10.0.0.0/x', ''])(
+    'refuses %j',
+    (entry) => {
+      expect(() => listAddresses([entry])).toThrow(RangeError);
+    },
+  );
+
+  it('takes addresses and networks of both families', () => {
+    expect(listAddresses(['10.0.0.1', '10.0.0.0/8', '::1', 'fd00::/8']).rules).toHaveLength(4);
+  });
+});

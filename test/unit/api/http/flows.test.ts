@@ -1,0 +1,445 @@
+// Clients that are slow to send or to read, over real sockets: what they may hold, and how long.
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { setImmediate, setTimeout } from 'node:timers/promises';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import {
+  ENDPOINT,
+  type Platform,
+  readJson,
+  startPlatform,
+  submitJob,
+  takeJob,
+} from '../platform.ts';
+
+const MB = 1_048_576;
+
+interface Client {
+  socket: Socket;
+  /** What was answered so far. */
+  text: () => string;
+  closed: Promise<unknown>;
+}
+
+function openClient({ port }: Platform): Client {
+  const socket = connect(port, '127.0.0.1');
+  onTestFinished(() => void socket.destroy());
+  let text = '';
+  socket.on('data', (data) => {
+    text += data.toString('latin1');
+  });
+  socket.on('error', () => {});
+  const closed = new Promise((resolve) => socket.once('close', resolve));
+  return { socket, text: () => text, closed };
+}
+
+interface HeadOptions {
+  headers?: string[];
+  bytes?: number;
+}
+
+function writeHead(platform: Platform, { bytes, headers = [] }: HeadOptions): string {
+  return [
+    `POST /v2/${ENDPOINT}/runsync?wait=1000 HTTP/1.1`,
+    'Host: x',
+    `Authorization: ${platform.admin}`,
+    'Content-Type: application/json',
+    ...(bytes === undefined ? [] : [`Content-Length: ${bytes}`]),
+    ...headers,
+    '\r\n',
+  ].join('\r\n');
+}
+
+/** A runsync body of that many bytes. */
+function writeBody(bytes: number): Buffer {
+  const frame = '{"input":{"a":""}}'.length;
+  return Buffer.from(`{"input":{"a":"${'x'.repeat(bytes - frame)}"}}`);
+}
+
+/** Begins an upload and does not go on with it. */
+function sendHalf(platform: Platform, bytes: number): Client {
+  const client = openClient(platform);
+  client.socket.write(writeHead(platform, { bytes }));
+  client.socket.write(writeBody(bytes).subarray(0, bytes / 2));
+  return client;
+}
+
+/** Polls, as what a socket brings has no event of its own here. */
+async function waitUntil(isSo: () => boolean): Promise<void> {
+  while (!isSo()) await setTimeout(5);
+}
+
+/** Small bounds, so that little has to be sent. */
+const SMALL = {
+  ...{ maxInFlightBytes: 4 * MB, maxUserInFlightBytes: 4 * MB, inFlightWaitMs: 5_000 },
+};
+
+describe('uploads that do not go on', () => {
+  it('hold no more than the budget; the others are told to come again', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock, server: { bounds: SMALL } });
+    const clients = Array.from({ length: 20 }, () => sendHalf(platform, MB));
+    await waitUntil(() => platform.flows.usedBytes === 4 * MB);
+    const count = () => clients.filter(({ text }) => text().startsWith('HTTP/1.1 503')).length;
+    while (count() < 16) {
+      await clock.advance(5_000);
+      await setImmediate();
+      expect(platform.flows.usedBytes).toBeLessThanOrEqual(4 * MB);
+    }
+    const [refused] = clients.filter(({ text }) => text() !== '');
+    expect(refused?.text()).toMatch(/retry-after: 5\r\n/i);
+    expect(refused?.text()).toContain('application/problem+json');
+  });
+
+  it('end with 408 after the stall, and their bytes are free', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock, server: { bounds: SMALL } });
+    const client = sendHalf(platform, MB);
+    await waitUntil(() => platform.flows.usedBytes === MB);
+    await clock.advance(29_000);
+    expect(client.text()).toBe('');
+    await clock.advance(5_000);
+    await waitUntil(() => client.text() !== '');
+    expect(client.text()).toMatch(/^HTTP\/1.1 408 /);
+    expect(client.text()).toContain('"code":"request_timeout"');
+    expect(platform.flows.usedBytes).toBe(0);
+  });
+
+  it('give back their bytes when their client goes', async () => {
+    const platform = await startPlatform({ server: { bounds: SMALL } });
+    const clients = Array.from({ length: 6 }, () => sendHalf(platform, MB));
+    await waitUntil(() => platform.flows.usedBytes === 4 * MB);
+    for (const { socket } of clients) socket.destroy();
+    await waitUntil(() => platform.flows.usedBytes === 0);
+  });
+
+  it('hold nothing once they are dropped while they wait for more', async () => {
+    const clock = new ManualClock();
+    const bounds = { ...SMALL, maxInFlightBytes: 100_000, inFlightWaitMs: 600_000 };
+    const platform = await startPlatform({ clock, server: { bounds } });
+    const client = openClient(platform);
+    client.socket.write(writeHead(platform, { headers: ['Transfer-Encoding: chunked'] }));
+    const piece = writeBody(20_000);
+    const write = () => client.socket.write(`${piece.length.toString(16)}\r\n${piece}\r\n`);
+    for (const claimed of [16_384, 49_152]) {
+      write();
+      await waitUntil(() => platform.flows.usedBytes === claimed);
+    }
+    // The next claim of 64 KB waits until the upload is dropped, which frees enough for that claim.
+    while (client.text() === '') {
+      write();
+      await clock.advance(1_000);
+      await setTimeout(4);
+    }
+    expect(client.text()).toMatch(/^HTTP\/1.1 503 /);
+    await waitUntil(() => platform.flows.usedBytes === 0);
+  });
+
+  it('hold nothing without a valid key', async () => {
+    const platform = await startPlatform({ server: { bounds: SMALL } });
+    const client = openClient(platform);
+    const head = writeHead({ ...platform, admin: 'mr_nobody' }, { bytes: MB });
+    client.socket.write(head);
+    await waitUntil(() => client.text() !== '');
+    expect(client.text()).toMatch(/^HTTP\/1.1 401 /);
+    expect(platform.flows.usedBytes).toBe(0);
+  });
+});
+
+describe('an honest upload', () => {
+  it('that is slow but steady succeeds, however long it takes', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock, server: { bounds: SMALL } });
+    const client = openClient(platform);
+    const body = writeBody(600_000);
+    client.socket.write(writeHead(platform, { bytes: body.length }));
+    for (let at = 0; at < body.length; at += 60_000) {
+      client.socket.write(body.subarray(at, at + 60_000));
+      await setTimeout(5);
+      await clock.advance(25_000);
+    }
+    const job = await takeJob(platform);
+    await job.complete('7');
+    await waitUntil(() => client.text() !== '');
+    expect(client.text()).toMatch(/^HTTP\/1.1 200 /);
+  });
+
+  it('of unknown length is counted as it grows', async () => {
+    const platform = await startPlatform({ server: { bounds: SMALL } });
+    const client = openClient(platform);
+    const body = writeBody(900_000);
+    client.socket.write(writeHead(platform, { headers: ['Transfer-Encoding: chunked'] }));
+    const sendChunk = (piece: Buffer) => {
+      client.socket.write(`${piece.length.toString(16)}\r\n`);
+      client.socket.write(piece);
+      client.socket.write('\r\n');
+    };
+    sendChunk(body.subarray(0, 500_000));
+    await waitUntil(() => platform.flows.usedBytes >= 480_000);
+    expect(platform.flows.usedBytes).toBeLessThan(MB);
+    sendChunk(body.subarray(500_000));
+    client.socket.write('0\r\n\r\n');
+    const job = await takeJob(platform);
+    await job.complete('7');
+    await waitUntil(() => client.text() !== '');
+    expect(client.text()).toMatch(/^HTTP\/1.1 200 /);
+  });
+
+  it('may come in small chunks, unless these are many and tiny', async () => {
+    const platform = await startPlatform();
+    const send = (bytes: number, chunkBytes: number) => {
+      const client = openClient(platform);
+      const text = writeBody(bytes).toString();
+      client.socket.write(writeHead(platform, { headers: ['Transfer-Encoding: chunked'] }));
+      for (let at = 0; at < text.length; at += chunkBytes) {
+        const chunk = text.slice(at, at + chunkBytes);
+        client.socket.write(`${chunk.length.toString(16)}\r\n${chunk}\r\n`);
+      }
+      client.socket.write('0\r\n\r\n');
+      return client;
+    };
+    const few = send(3_000, 1);
+    await (await takeJob(platform)).complete('7');
+    const larger = send(200_000, 40);
+    await (await takeJob(platform)).complete('7');
+    const tiny = send(20_000, 1);
+    await waitUntil(() => [few, larger, tiny].every(({ text }) => text() !== ''));
+    const statuses = [few, larger, tiny].map(({ text }) => text().slice(9, 12));
+    expect(statuses).toEqual(['200', '200', '400']);
+    await tiny.closed;
+  });
+
+  it('is not counted any more while its job runs', async () => {
+    const platform = await startPlatform({ server: { bounds: SMALL } });
+    const answers = Array.from({ length: 6 }, () =>
+      platform.post(`/v2/${ENDPOINT}/runsync`, writeBody(MB).toString()),
+    );
+    for (const _ of answers) await (await takeJob(platform)).complete('7');
+    for (const answer of answers) expect((await answer).status).toBe(200);
+    expect(platform.flows.usedBytes).toBe(0);
+  });
+
+  it('beside half-sent ones of another user is served', async () => {
+    const bounds = { ...SMALL, maxUserInFlightBytes: 2 * MB };
+    const platform = await startPlatform({ server: { bounds } });
+    for (let n = 0; n < 10; n += 1) sendHalf(platform, MB);
+    await waitUntil(() => platform.flows.usedBytes === 2 * MB);
+    const { key } = await platform.keys.issue({ name: 'b', userId: 'other', scopes: ['admin'] });
+    const env = { A: 'x'.repeat(100_000) };
+    const response = await platform.post(
+      '/v1/templates',
+      { name: 'n', image: 'i', env },
+      {
+        headers: { authorization: key },
+      },
+    );
+    expect(response.status).toBe(201);
+  });
+});
+
+/** Large enough that the system's buffers do not hold it. */
+const OUTPUT = JSON.stringify('o'.repeat(12 * MB));
+
+async function completeLarge(platform: Platform): Promise<string> {
+  const id = await submitJob(platform);
+  await (await takeJob(platform)).complete(OUTPUT);
+  return id;
+}
+
+/** Asks for the status and does not read the answer. */
+function askOnly(platform: Platform, id: string): Client {
+  const client = openClient(platform);
+  client.socket.pause();
+  client.socket.write(
+    `GET /v2/${ENDPOINT}/status/${id} HTTP/1.1\r\nHost: x\r\nAuthorization: ${platform.admin}\r\n\r\n`,
+  );
+  return client;
+}
+
+const READING = { maxInFlightBytes: 40 * MB, maxUserInFlightBytes: 26 * MB, inFlightWaitMs: 5_000 };
+
+describe('readers that do not read', () => {
+  it('hold no more than the budget; the others are told to come again', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock, server: { bounds: READING } });
+    const id = await completeLarge(platform);
+    for (let n = 0; n < 2; n += 1) askOnly(platform, id);
+    await waitUntil(() => platform.flows.usedBytes > 24 * MB);
+    const refused = platform.call(`/v2/${ENDPOINT}/status/${id}`);
+    let isAnswered = false;
+    void refused.finally(() => {
+      isAnswered = true;
+    });
+    while (!isAnswered) {
+      await clock.advance(1_000);
+      await setImmediate();
+    }
+    expect((await refused).status).toBe(503);
+    expect((await refused).headers.get('retry-after')).toBe('5');
+  });
+
+  it('of chunks hold no more than the budget, as one answer and as events', async () => {
+    const bounds = { ...READING, maxUserInFlightBytes: 9 * MB, inFlightWaitMs: 60_000 };
+    const platform = await startPlatform({ server: { bounds } });
+    const id = await submitJob(platform);
+    const job = await takeJob(platform);
+    const chunk = `{"output":"${'o'.repeat(990_000)}","metrics":{}}`;
+    for (let n = 0; n < 16; n += 1) await job.yieldChunks(chunk);
+    await job.complete();
+    for (const accept of ['text/event-stream', '*/*', 'text/event-stream', '*/*', '*/*']) {
+      const path = `/v2/${ENDPOINT}/stream/${id}?after=0`;
+      const { socket } = openClient(platform);
+      socket.pause();
+      socket.write(
+        `GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: ${platform.admin}\r\nAccept: ${accept}\r\n\r\n`,
+      );
+    }
+    await waitUntil(() => platform.flows.usedBytes > 7 * MB);
+    for (let n = 0; n < 20; n += 1) {
+      await setTimeout(5);
+      expect(platform.flows.usedBytes).toBeLessThanOrEqual(9 * MB);
+    }
+  });
+
+  it('are cut after the stall, and their bytes are free', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock, server: { bounds: READING } });
+    const client = askOnly(platform, await completeLarge(platform));
+    await waitUntil(() => platform.flows.usedBytes > 12 * MB);
+    await setTimeout(50);
+    for (let n = 0; n < 9; n += 1) await clock.advance(5_000);
+    await waitUntil(() => platform.flows.usedBytes === 0);
+    client.socket.resume();
+    await client.closed;
+    expect(client.text().length).toBeLessThan(OUTPUT.length);
+    expect(platform.logged()).toContain('connections dropped');
+  });
+});
+
+describe('an honest reader', () => {
+  it('that is slow but steady gets all of it, however long it takes', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock, server: { bounds: READING } });
+    const client = askOnly(platform, await completeLarge(platform));
+    const isWhole = () => client.text().length > OUTPUT.length;
+    while (!isWhole()) {
+      client.socket.resume();
+      await setTimeout(4);
+      client.socket.pause();
+      await clock.advance(5_000);
+    }
+    expect(client.text()).toContain('"COMPLETED"');
+    await waitUntil(() => platform.flows.usedBytes === 0);
+  });
+
+  it('waits for a job as long as it asks to', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock });
+    const client = openClient(platform);
+    client.socket.write(writeHead(platform, { bytes: 12 }).replace('wait=1000', 'wait=300000'));
+    client.socket.write('{"input":{}}');
+    const job = await takeJob(platform);
+    for (let n = 0; n < 10; n += 1) await clock.advance(10_000);
+    expect(client.text()).toBe('');
+    await job.complete('7');
+    await waitUntil(() => client.text() !== '');
+    expect(client.text()).toMatch(/^HTTP\/1.1 200 /);
+  });
+});
+
+describe('a body that should not be sent', () => {
+  it.each([
+    ['Content-Encoding: gzip', 415, 'Content-Encoding'],
+    ['Content-Type: application/json; charset=latin1', 415, 'charset'],
+  ])('because of %s is refused with %i', async (header, status, part) => {
+    const platform = await startPlatform();
+    const [name = '', value = ''] = header.split(': ');
+    const response = await platform.post(
+      `/v2/${ENDPOINT}/run`,
+      { input: {} },
+      {
+        headers: { [name.toLowerCase()]: value },
+      },
+    );
+    expect(response.status).toBe(status);
+    expect((await readJson(response))['detail']).toContain(part);
+  });
+
+  it.each(['identity', ''])('is taken with Content-Encoding %j', async (coding) => {
+    const platform = await startPlatform();
+    const headers = {
+      'content-encoding': coding,
+      'content-type': 'application/json; charset="UTF-8"',
+    };
+    const response = await platform.post(`/v2/${ENDPOINT}/run`, { input: {} }, { headers });
+    expect(response.status).toBe(200);
+  });
+});
+
+describe('a client that waits with its body', () => {
+  const waiting = (platform: Platform, bytes: number) =>
+    writeHead(platform, { bytes, headers: ['Expect: 100-continue'] });
+
+  it('is told to go on, and its request is served', async () => {
+    const platform = await startPlatform();
+    const client = openClient(platform);
+    client.socket.write(waiting(platform, 12));
+    await once(client.socket, 'data');
+    expect(client.text()).toBe('HTTP/1.1 100 Continue\r\n\r\n');
+    client.socket.write('{"input":{}}');
+    await (await takeJob(platform)).complete('7');
+    await waitUntil(() => client.text().includes('HTTP/1.1 200 OK'));
+  });
+
+  it.each([
+    [401, (platform: Platform) => waiting({ ...platform, admin: 'mr_nobody' }, 12)],
+    [413, (platform: Platform) => waiting(platform, 30 * MB)],
+    [415, (platform: Platform) => waiting(platform, 12).replace('application/json', 'text/plain')],
+  ])('is refused with %i before it sends any of it', async (status, compose) => {
+    const platform = await startPlatform();
+    const client = openClient(platform);
+    client.socket.write(compose(platform));
+    await client.closed;
+    expect(client.text()).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
+    expect(client.text()).not.toContain('100 Continue');
+  });
+});
+
+describe('a head that is too large', () => {
+  it.each([
+    ['path and query', 414, `GET /v2/demo/health?x=${'x'.repeat(9_000)} HTTP/1.1`, ''],
+    ['a path longer than any head', 414, `GET /v2/demo/${'x'.repeat(60_000)} HTTP/1.1`, ''],
+    ['headers', 431, 'GET /v2/demo/health HTTP/1.1', `X: ${'x'.repeat(17_000)}\r\n`],
+    ['headers far beyond', 431, 'GET /v2/demo/health HTTP/1.1', `X: ${'x'.repeat(60_000)}\r\n`],
+  ])('%s: %i as a problem', async (_what, status, line, header) => {
+    const platform = await startPlatform();
+    const client = openClient(platform);
+    client.socket.write(
+      `${line}\r\nHost: x\r\n${header}Authorization: ${platform.admin}\r\nConnection: close\r\n\r\n`,
+    );
+    await client.closed;
+    expect(client.text()).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
+    expect(client.text()).toContain('application/problem+json');
+  });
+});
+
+describe('an upload that is refused before it is read', () => {
+  it.each([
+    [413, (platform: Platform) => writeHead(platform, { bytes: 22 * MB })],
+    [
+      415,
+      (platform: Platform) =>
+        writeHead(platform, { bytes: 12 * MB, headers: ['Content-Encoding: br'] }),
+    ],
+  ])('with %i: a client that sends everything first gets the answer', async (status, compose) => {
+    const platform = await startPlatform();
+    const client = openClient(platform);
+    client.socket.write(compose(platform));
+    client.socket.write(Buffer.alloc(12 * MB));
+    await waitUntil(() => client.text() !== '');
+    expect(client.text()).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
+    await setTimeout(50);
+    expect(client.socket.errored).toBeNull();
+  });
+});

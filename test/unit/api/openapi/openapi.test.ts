@@ -1,0 +1,167 @@
+// The OpenAPI document: that it is the one in docs/, tells of the routes that there are, and says of
+// every list that it is paged and of every error that it is a problem.
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { createOpenApi } from '../../../../src/api/openapi/openapi.ts';
+import { OPERATIONS } from '../../../../src/api/openapi/operations.ts';
+import { packageVersion } from '../../../../src/cli/package-info.ts';
+import { PROBLEMS } from '../../../../src/wire/problem.ts';
+import { persistentMount } from '../../../../src/wire/resources/pod.ts';
+import { readJson, startPlatform } from '../platform.ts';
+
+const document = createOpenApi(packageVersion());
+
+const said = z.object({
+  operationId: z.string(),
+  parameters: z
+    .array(z.object({ name: z.string(), in: z.string(), description: z.string().exactOptional() }))
+    .default([]),
+  requestBody: z.looseObject({}).exactOptional(),
+  responses: z.record(z.string(), z.looseObject({})),
+});
+const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, each]) => ({ path, method, ...said.parse(each) })),
+);
+const named = operations.map((operation) => [operation.operationId, operation] as const);
+
+/** What handlers take and give is theirs to say. */
+const FREE = ['JobRecord.output', 'JobRecord.progress', 'ChunkPage[].output'];
+const STATED = ['type', '$ref', 'enum', 'const', 'anyOf', 'oneOf'];
+
+/** Paths of values that may be anything, and of objects whose members are not told. */
+function listVague(schema: unknown, path: string): string[] {
+  const {
+    additionalProperties,
+    anyOf = [],
+    items,
+    oneOf = [],
+    properties,
+    ...rest
+  } = z
+    .looseObject({
+      properties: z.record(z.string(), z.unknown()).exactOptional(),
+      additionalProperties: z.unknown().optional(),
+      items: z.unknown().optional(),
+      anyOf: z.array(z.unknown()).exactOptional(),
+      oneOf: z.array(z.unknown()).exactOptional(),
+    })
+    .parse(schema);
+  const isStated = STATED.some((word) => word in rest) || anyOf.length + oneOf.length > 0;
+  const isOpaque =
+    rest['type'] === 'object' && !properties && (additionalProperties ?? false) === false;
+  return [
+    ...(isStated && !isOpaque ? [] : [path]),
+    ...Object.entries(properties ?? {}).flatMap(([key, each]) => listVague(each, `${path}.${key}`)),
+    ...[...anyOf, ...oneOf].flatMap((each) => listVague(each, path)),
+    ...(items === undefined ? [] : listVague(items, `${path}[]`)),
+  ];
+}
+
+describe('the document', () => {
+  it('is the one in docs/openapi.json: `npm run openapi` writes it anew', async () => {
+    const text = `${JSON.stringify(document, null, 2)}\n`;
+    await expect(text).toMatchFileSnapshot('../../../../docs/openapi.json');
+  });
+
+  it('is served to whoever asks', async () => {
+    const { url } = await startPlatform();
+    const answer = await fetch(`${url}/openapi.json`);
+    expect(answer.status).toBe(200);
+    expect(await readJson(answer)).toEqual({
+      ...document,
+      info: { ...document.info, version: '1.2.3' },
+    });
+  });
+
+  it('has references to what there is, and no operation twice', () => {
+    const text = JSON.stringify(document);
+    const targets = [...text.matchAll(/"\$ref":"#\/components\/(\w+)\/([^"]+)"/g)];
+    expect(targets.length).toBeGreaterThan(50);
+    for (const [, kind = '', name = ''] of targets) {
+      expect(document.components[kind], kind).toHaveProperty([name]);
+    }
+    const ids = operations.map(({ operationId }) => operationId);
+    expect(new Set(ids).size).toBe(ids.length);
+  });
+
+  it('has schemas that are JSON Schema of 2020', () => {
+    const ajv = new Ajv2020({ strict: false, validateFormats: false });
+    const { schemas } = document.components;
+    expect(ajv.validateSchema({ $defs: schemas })).toBe(true);
+    ajv.addSchema({ $id: 'd', components: { schemas } });
+    for (const name of Object.keys(schemas ?? {})) {
+      expect(ajv.compile({ $ref: `d#/components/schemas/${name}` })).toBeTypeOf('function');
+    }
+  });
+
+  it.each(Object.entries(document.components['schemas'] ?? {}))(
+    'says of each value in %s what it may be: generators make `never` or `unknown` of the rest',
+    (name, schema) => {
+      const vague = listVague(schema, name);
+      expect(vague).toEqual(FREE.filter((path) => /^\w+/.exec(path)?.[0] === name));
+    },
+  );
+
+  it('has no defaults in requests: generators make required members of them', () => {
+    const requests = operations.flatMap(({ requestBody }) => requestBody ?? []);
+    expect(requests.length).toBeGreaterThan(8);
+    const text = JSON.stringify(requests);
+    const names = [...text.matchAll(/#\/components\/schemas\/(\w+)/g)].map(([, name = '']) => name);
+    const schemas = names.map((name) => document.components['schemas']?.[name]);
+    expect(JSON.stringify(schemas)).not.toContain('"default":');
+  });
+
+  it('describes every parameter', () => {
+    const parameters = operations.flatMap((operation) => operation.parameters);
+    expect(parameters.length).toBeGreaterThan(50);
+    expect(parameters.filter(({ description }) => description === undefined)).toEqual([]);
+  });
+
+  it('marks the persistent mount as deprecated', () => {
+    expect(document.components['schemas']).toMatchObject({ PersistentMount: { deprecated: true } });
+    expect(z.toJSONSchema(persistentMount)).toMatchObject({ deprecated: true });
+  });
+});
+
+describe('the operations', () => {
+  it('are the routes that there are, with their scopes', async () => {
+    const { routes } = await startPlatform({ engine: 'process' });
+    const isTold = ({ access, url }: { access: string; url: string }) =>
+      access !== 'worker' && !url.startsWith('/runpod') && !url.startsWith('/lb');
+    const operations = OPERATIONS.map(({ method, path }) => `${method} ${path}`);
+    // HEAD goes without saying where GET is.
+    const isHeadOfGet = ({ method, url }: { method: string; url: string }) =>
+      method === 'HEAD' && !operations.includes(`HEAD ${url}`) && operations.includes(`GET ${url}`);
+    const served = routes
+      .filter((route) => isTold(route) && !isHeadOfGet(route))
+      .map(({ access, method, url }) => `${method} ${url} ${access}`);
+    const told = OPERATIONS.filter(({ path }) => !path.startsWith('/lb')).map(
+      ({ access, method, path }) => `${method} ${path} ${access}`,
+    );
+    expect(told.toSorted()).toEqual(served.toSorted());
+  });
+
+  it.each(named)('%s has no errors but problems', (_id, { responses }) => {
+    const statuses = Object.values(PROBLEMS).map(([status]) => status);
+    for (const [status, answer] of Object.entries(responses)) {
+      if (Number(status) < 400) continue;
+      if (status === 'default') continue;
+      expect(statuses).toContain(Number(status));
+      expect(answer).toEqual({ $ref: `#/components/responses/Problem${status}` });
+    }
+  });
+
+  it.each(named.filter(([id]) => id.startsWith('list')))('%s is paged', (_id, { parameters }) => {
+    const names = parameters.map(({ name }) => name);
+    expect(names).toEqual(expect.arrayContaining(['cursor', 'limit']));
+  });
+
+  it('calls every list a list', () => {
+    const lists = operations.filter(({ responses }) => /List"/.test(JSON.stringify(responses)));
+    expect(lists.map(({ operationId }) => operationId)).toEqual(
+      lists.map(() => expect.stringMatching(/^list/)),
+    );
+    expect(lists.length).toBeGreaterThan(7);
+  });
+});

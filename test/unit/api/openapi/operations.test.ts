@@ -1,0 +1,124 @@
+// Every operation of the OpenAPI document, called wrongly: the answer is a problem, as documented. And
+// every list, asked for pages.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { RateGate } from '../../../../src/api/http/rate-limit.ts';
+import type { Operation } from '../../../../src/api/openapi/operation.ts';
+import { OPERATIONS } from '../../../../src/api/openapi/operations.ts';
+import { PodWorld } from '../../../support/containers/pod-world.ts';
+import { fetchChecked } from '../../../support/network/checked-fetch.ts';
+import { ENDPOINT, type Platform, readJson, startPlatform } from '../platform.ts';
+
+const told = OPERATIONS.filter(({ path }) => !path.startsWith('/lb'));
+const guarded = told.filter(({ access }) => access !== 'open');
+const named = (operations: readonly Operation[]) =>
+  operations.map((operation) => [operation.id, operation] as const);
+
+async function start(): Promise<Platform> {
+  const world = await PodWorld.open();
+  onTestFinished(() => world.close());
+  return startPlatform({ engine: 'process', server: { pods: world.pods } });
+}
+
+/** With what there is not in the place of each parameter, but for an endpoint. */
+const fill = ({ path }: Operation) =>
+  path.replace(':endpoint', ENDPOINT).replaceAll(/:[a-z]+/g, 'none');
+
+async function expectProblem(response: Response, statuses: readonly number[]): Promise<void> {
+  expect(statuses).toContain(response.status);
+  expect(response.headers.get('content-type')).toBe('application/problem+json');
+  expect(await readJson(response)).toMatchObject({
+    status: response.status,
+    title: expect.any(String),
+    detail: expect.any(String),
+  });
+}
+
+describe('every operation', () => {
+  it.each(named(guarded))('%s is a problem without a key', async (_id, operation) => {
+    const { url } = await start();
+    const { method } = operation;
+    await expectProblem(await fetchChecked(url + fill(operation), { method }), [401]);
+  });
+
+  it.each(named(guarded))('%s is a problem with a key for other things', async (_id, operation) => {
+    const { call, keys } = await start();
+    const scope = operation.access === 'keys:read' ? 'pods:read' : 'keys:read';
+    const { key } = await keys.issue({ name: 'k', scopes: [scope] });
+    const { method } = operation;
+    const headers = { authorization: key };
+    await expectProblem(await call(fill(operation), { method, headers }), [403]);
+  });
+
+  const onThings = guarded.filter(({ path }) => /:(?!endpoint)/.test(path));
+  it.each(named(onThings))('%s is a problem on what there is not', async (_id, operation) => {
+    const { call } = await start();
+    const body = { actOnPod: '{"action":"stop"}' }[operation.id] ?? '{}';
+    const sent = operation.body ? { body, headers: { 'content-type': 'application/json' } } : {};
+    await expectProblem(await call(fill(operation), { method: operation.method, ...sent }), [404]);
+  });
+
+  const withBody = guarded.filter(({ body }) => body);
+  it.each(named(withBody))('%s is a problem with a wrong body', async (_id, operation) => {
+    const { call } = await start();
+    const send = (body: string, type = 'application/json') =>
+      call(fill(operation), {
+        ...{ method: operation.method, body, headers: { 'content-type': type } },
+      });
+    await expectProblem(await send('{'), [400]);
+    await expectProblem(await send('{"nothing of this kind":1}'), [422]);
+    await expectProblem(await send('[]'), [422]);
+    await expectProblem(await send('{}', 'text/plain'), [415]);
+    await expectProblem(await send(`"${'x'.repeat(21 * 1_048_576)}"`), [413]);
+  });
+
+  const own = guarded.filter(({ path }) => /^\/v[12]\//.test(path));
+  it.each(named(own))(
+    '%s refuses a query parameter that it does not have',
+    async (_id, operation) => {
+      const { call } = await start();
+      const wrong = `${fill(operation)}?nothing_of_this_kind=1`;
+      const answer = await call(wrong, { method: operation.method });
+      expect(await readJson(answer.clone())).toMatchObject({
+        errors: ['nothing_of_this_kind: is not a query parameter of this operation'],
+      });
+      await expectProblem(answer, [422]);
+    },
+  );
+
+  const read = guarded.filter(({ id, method }) => method === 'GET' && id !== 'streamJob');
+  it.each(named(read))('%s answers HEAD as GET, without a body', async (_id, operation) => {
+    const { call, admin: authorization, url } = await start();
+    const get = await call(fill(operation));
+    const head = await fetch(url + fill(operation), { method: 'HEAD', headers: { authorization } });
+    expect([head.status, await head.text()]).toEqual([get.status, '']);
+    expect(head.headers.get('content-type')).toBe(get.headers.get('content-type'));
+    await get.arrayBuffer();
+  });
+
+  it.each(named(told))('%s is a problem by another method', async (_id, operation) => {
+    const { call } = await start();
+    await expectProblem(await call(fill(operation), { method: 'PUT' }), [405]);
+  });
+
+  it.each(named(guarded))('%s is a problem when it comes too often', async (_id, operation) => {
+    const { call } = await startPlatform({ server: { rateGate: new RateGate({ minute: 1 }) } });
+    await call(`/v2/${ENDPOINT}/health`);
+    await expectProblem(await call(fill(operation), { method: operation.method }), [429]);
+  });
+});
+
+const lists = told.filter(({ id }) => id.startsWith('list'));
+
+describe('every list', () => {
+  it.each(named(lists))(
+    '%s is asked for pages, and refuses what is none',
+    async (_id, operation) => {
+      const { call } = await start();
+      const ask = (query: string) => call(`${fill(operation)}?${query}`);
+      expect((await ask('limit=1')).status).toBe(200);
+      for (const query of ['limit=0', 'limit=1001', 'limit=x', 'cursor=%21', 'limit=1&limit=2']) {
+        await expectProblem(await ask(query), [422]);
+      }
+    },
+  );
+});

@@ -1,0 +1,116 @@
+// What the workers of one key may use, on each carrier.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
+import { WorkerAllowance } from '../../../../src/api/routes/worker-allowance.ts';
+import {
+  DEFAULT_WORKER_LIMITS,
+  type WorkerLimits,
+} from '../../../../src/api/routes/worker-limits.ts';
+import { systemClock } from '../../../../src/base/clock.ts';
+import { silentLog } from '../../../../src/base/log.ts';
+import { METADATA } from '../../../../src/wire/link/worker-stream.ts';
+import { RawStream } from '../../../support/network/raw-stream.ts';
+import { ENDPOINT, readJson, startPlatform } from '../platform.ts';
+
+const HELLO = { incarnation: 1, protocol: 1, version: '1', slots: 4, devices: [], outbox: [] };
+const RENEW = { incarnation: 1, waitMs: 0, leases: [] };
+
+async function start(limits: Partial<WorkerLimits>) {
+  const present = new Set<string>();
+  const allowance = new WorkerAllowance({
+    limits: { ...DEFAULT_WORKER_LIMITS, ...limits },
+    isPresent: (_endpoint, id) => present.has(id),
+  });
+  const platform = await startPlatform({ server: { workerAllowance: allowance } });
+  const { admin, endpoints, keys, queue, worker } = platform;
+  const headers = { authorization: `Bearer ${worker}` };
+  const verb = (name: string, body: object) =>
+    platform.post(`/v2/${ENDPOINT}/worker/${name}`, body, { headers });
+  const hello = async (workerId: string) => {
+    const answer = await verb('hello', { ...HELLO, workerId });
+    if (answer.ok) present.add(workerId);
+    return answer;
+  };
+  const openStream = async () => {
+    const server = createGrpcServer({
+      ...{ keys, endpoints, allowance, clock: systemClock, log: silentLog },
+      ...{ host: '127.0.0.1', port: 0, noteCrash: () => {}, isClosing: () => false },
+      linkTo: (id) => queue.link(id),
+    });
+    const { url } = await server.start();
+    const metadata = { authorization: `Bearer ${worker}`, [METADATA.endpoint]: ENDPOINT };
+    const stream = new RawStream(url, metadata);
+    onTestFinished(async () => {
+      stream.close();
+      await server.close();
+    });
+    return stream;
+  };
+  return { platform, present, verb, hello, headers, openStream, admin };
+}
+
+describe('the calls of one worker key', () => {
+  it('are refused beyond their number until the window ends, on all carriers', async () => {
+    const { hello, openStream, platform, verb } = await start({ calls: 3 });
+    expect((await hello('a')).status).toBe(200);
+    const renew = () => verb('renew', { ...RENEW, workerId: 'a' });
+    expect([(await renew()).status, (await renew()).status]).toEqual([200, 200]);
+    const refused = await renew();
+    expect(refused.status).toBe(429);
+    expect(Number(refused.headers.get('retry-after'))).toBeLessThanOrEqual(10);
+    expect(await readJson(refused)).toMatchObject({ code: 'rate_limited' });
+    const stream = await openStream();
+    const answer = await stream.ask({ call: 1, renew: { ...RENEW, workerId: 'a' } });
+    expect(answer).toMatchObject({
+      refusal: { code: 'unavailable', retryAfterMs: expect.any(Number) },
+    });
+    expect(Object(answer['refusal']).retryAfterMs).toBeGreaterThan(0);
+    // The calls of clients are not among them.
+    expect((await platform.call(`/v2/${ENDPOINT}/health`)).status).toBe(200);
+  });
+});
+
+describe('the live workers of one key', () => {
+  it('are counted once each, and refused beyond their number', async () => {
+    const { hello } = await start({ ids: 2 });
+    for (const id of ['a', 'b', 'a', 'b']) expect((await hello(id)).status).toBe(200);
+    const refused = await hello('c');
+    expect(refused.status).toBe(429);
+    expect(refused.headers.get('retry-after')).toBe('10');
+    expect(await readJson(refused)).toMatchObject({
+      detail: expect.stringMatching(/2 live workers/),
+    });
+  });
+
+  it('make place for others when they have left', async () => {
+    const { hello, present } = await start({ ids: 2 });
+    for (const id of ['a', 'b']) await hello(id);
+    present.delete('a');
+    expect((await hello('c')).status).toBe(200);
+    expect((await hello('a')).status).toBe(429);
+  });
+
+  it('are forgotten with their key when they have left, and another key comes', () => {
+    const asked: string[] = [];
+    const isPresent = (_endpoint: string, id: string) => {
+      asked.push(id);
+      return id === 'present';
+    };
+    const allowance = new WorkerAllowance({ limits: DEFAULT_WORKER_LIMITS, isPresent });
+    allowance.admitId('key 1', ENDPOINT, 'absent');
+    allowance.admitId('key 2', ENDPOINT, 'present');
+    allowance.admitId('key 3', ENDPOINT, 'new');
+    allowance.admitId('key 4', ENDPOINT, 'newer');
+    expect(asked).toEqual(['absent', 'present', 'present', 'new']);
+  });
+
+  it('are counted over gRPC and by the protocol of RunPod as well', async () => {
+    const { headers, hello, openStream, platform } = await start({ ids: 1 });
+    await hello('a');
+    const stream = await openStream();
+    const refused = await stream.ask({ call: 1, hello: { ...HELLO, workerId: 'b' } });
+    expect(refused).toMatchObject({ refusal: { code: 'unavailable', retryAfterMs: 10_000 } });
+    const ping = (id: string) => platform.call(`/runpod/v2/${ENDPOINT}/ping/${id}`, { headers });
+    expect((await ping('b')).status).toBe(429);
+  });
+});

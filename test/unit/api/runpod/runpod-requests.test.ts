@@ -1,0 +1,84 @@
+import { describe, expect, it } from 'vitest';
+import {
+  nameAttempt,
+  readAttemptName,
+  readBatchSize,
+  readNamedJobs,
+  readPingMs,
+  readWorkerCall,
+} from '../../../../src/api/runpod/requests.ts';
+
+const BASE = '/runpod/v2/demo';
+
+describe('the URL of a RunPod worker', () => {
+  it.each([
+    [`${BASE}/job-take-batch/pod-1?gpu=A+B&batch_size=4&job_in_progress=1`],
+    [`${BASE}/job-take-batch/pod-1?&batch_size=4&job_in_progress=1`],
+    [`${BASE}/job-take-batch/pod-1&batch_size=4&job_in_progress=1`],
+  ])('is read with and without a question mark: %s', (url) => {
+    const call = readWorkerCall(url, 'job-take-batch');
+
+    expect(call).toMatchObject({ workerId: 'pod-1', isShared: false, jobName: undefined });
+    expect(readBatchSize(call)).toBe(4);
+    expect(call.params.get('job_in_progress')).toBe('1');
+  });
+
+  it.each([
+    [`${BASE}/job-done/pod-1/j-a2?gpu=x&isStream=true`],
+    [`${BASE}/job-done/pod-1/j-a2&isStream=true`],
+  ])('names worker and job: %s', (url) => {
+    const call = readWorkerCall(url, 'job-done');
+
+    expect(call).toMatchObject({ workerId: 'pod-1', jobName: 'j-a2' });
+    expect(call.params.get('isStream')).toBe('true');
+  });
+
+  it('is read rightly at an endpoint that has the name of a verb', () => {
+    const call = readWorkerCall('/runpod/v2/ping/ping/pod-1?job_id=j-a1', 'ping');
+
+    expect(call).toMatchObject({ workerId: 'pod-1', jobName: undefined });
+  });
+
+  it('names a worker that the queue can have, and says that others may go by that name', () => {
+    const call = readWorkerCall(`${BASE}/job-take/$RUNPOD_POD_ID&job_in_progress=0`, 'job-take');
+
+    expect(call).toMatchObject({ workerId: 'RUNPOD_POD_ID', isShared: true });
+  });
+
+  it.each(['', '&batch_size=0', '&batch_size=x', '&batch_size=1.5'])(
+    'asks for one job where it says no number: "%s"',
+    (query) => {
+      const call = readWorkerCall(`${BASE}/job-take-batch/p${query}`, 'job-take-batch');
+
+      expect(readBatchSize(call)).toBe(1);
+    },
+  );
+
+  it('names the jobs of a ping, and how often it comes', () => {
+    const call = readWorkerCall(`${BASE}/ping/p?every=2000&job_id=a-a1%2Cb-a2`, 'ping');
+
+    expect(readNamedJobs(call)).toEqual(['a-a1', 'b-a2']);
+    expect(readPingMs(call)).toBe(2_000);
+    expect(readPingMs(readWorkerCall(`${BASE}/ping/p?every=-1`, 'ping'))).toBe(10_000);
+  });
+
+  it('is taken with escapes that are none', () => {
+    expect(readWorkerCall(`${BASE}/ping/p%zz`, 'ping').workerId).toBe('p-zz');
+  });
+});
+
+describe('the name of an attempt', () => {
+  it('is the job and the number of the attempt', () => {
+    expect(readAttemptName('sync-0192-a-a12')).toEqual({ jobId: 'sync-0192-a', attempt: 12 });
+  });
+
+  it('is the job alone for the first one', () => {
+    expect(nameAttempt({ jobId: 'sync-0192', attempt: 1 })).toBe('sync-0192');
+    expect(readAttemptName('sync-0192')).toEqual({ jobId: 'sync-0192', attempt: 1 });
+    expect(nameAttempt({ jobId: 'sync-0192', attempt: 2 })).toBe('sync-0192-a2');
+  });
+
+  it.each(['', 'x'.repeat(129), `${'x'.repeat(129)}-a2`])('is not "%s"', (name) => {
+    expect(readAttemptName(name)).toBeUndefined();
+  });
+});

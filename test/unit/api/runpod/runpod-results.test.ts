@@ -1,0 +1,185 @@
+import { describe, expect, it } from 'vitest';
+import { readError, readResult, readYield } from '../../../../src/api/runpod/results.ts';
+
+const read = (text: string, isStream = false) =>
+  readResult(Buffer.from(text), { isStream, owner: 'me' });
+
+const outputOf = async (text: string, isStream = false) => {
+  const { word } = await read(text, isStream);
+  if (word.kind !== 'completed') throw new Error(`it is ${word.kind}`);
+  return word.output && Buffer.from(word.output).toString();
+};
+
+describe('the result of a RunPod worker', () => {
+  it('is the output with the bytes that came, numbers that JavaScript cannot hold included', async () => {
+    expect(await outputOf('{"output": {"big": 12345678901234567890, "one": 1.0}}')).toBe(
+      '{"big": 12345678901234567890, "one": 1.0}',
+    );
+  });
+
+  it('is an empty object where the member was left out', async () => {
+    expect(await outputOf('{}')).toBe('{}');
+    expect(await read('{"stopPod": true}')).toMatchObject({
+      isWorn: true,
+      word: { kind: 'completed' },
+    });
+  });
+
+  it('is null where that was returned', async () => {
+    expect(await outputOf('{"output": null}')).toBe('null');
+  });
+
+  it('is the chunks after a generator, unless all of them come again', async () => {
+    expect(await outputOf('{"output": []}', true)).toBeUndefined();
+    expect(await outputOf('{"output": [1, 2]}', true)).toBe('[1, 2]');
+    expect(await outputOf('{"output": []}')).toBe('[]');
+  });
+
+  it('is progress when its status says so', async () => {
+    expect((await read('{"status": "IN_PROGRESS", "output": "10%"}')).word).toEqual({
+      kind: 'progress',
+      value: Buffer.from('"10%"'),
+    });
+  });
+
+  it('is progress of a bounded size: it is kept with the job', async () => {
+    const { word } = await read(`{"status": "IN_PROGRESS", "output": "${'x'.repeat(2_000_000)}"}`);
+    if (word.kind !== 'progress') throw new Error(`it is ${word.kind}`);
+
+    expect(JSON.parse(Buffer.from(word.value).toString())).toBe(
+      'progress of 2000002 bytes, the limit is 1000000',
+    );
+  });
+
+  it('is a failure with an error, whatever else it has', async () => {
+    expect((await read('{"output": {"a": 1}, "error": "no"}')).word).toMatchObject({
+      kind: 'failed',
+      error: { code: 'handler_error', message: 'no' },
+      retry: 'default',
+    });
+    expect(await outputOf('{"output": 1, "error": ""}')).toBe('1');
+  });
+
+  it('is a release when a worker of ours says so, and has its own codes', async () => {
+    const failWith = async (error_code: string) => {
+      const error = JSON.stringify({ error_code, error_message: 'm' });
+      return (await read(JSON.stringify({ error }))).word;
+    };
+
+    expect(await failWith('released_drain')).toEqual({ kind: 'released', reason: 'drain' });
+    expect(await failWith('output_invalid')).toMatchObject({
+      error: { code: 'output_invalid', message: 'm' },
+      retry: 'never',
+    });
+    expect(await failWith('cancelled')).toMatchObject({ error: { code: 'handler_error' } });
+  });
+
+  it.each(['{"output": {"x": NaN}}', '{"output": Infinity}', '[1]', '', '{"output"'])(
+    'that is not JSON ends the job at once: %s',
+    async (text) => {
+      expect((await read(text)).word).toMatchObject({
+        kind: 'failed',
+        error: { code: 'output_invalid' },
+        retry: 'never',
+      });
+    },
+  );
+
+  it('with an error too large to be read fails the attempt, which may be retried', async () => {
+    expect((await read(`{"error": "${'x'.repeat(1_100_000)}"}`)).word).toMatchObject({
+      kind: 'failed',
+      error: { code: 'handler_error', message: expect.stringContaining('larger than 1048576') },
+      retry: 'default',
+    });
+  });
+
+  it('of more than 20 MB ends the job at once', async () => {
+    expect((await read(`{"output": "${'x'.repeat(20 * 1_048_576)}"}`)).word).toMatchObject({
+      kind: 'failed',
+      error: { code: 'output_too_large' },
+      retry: 'never',
+    });
+  });
+});
+
+describe('an error of a RunPod worker', () => {
+  it('is taken out of the JSON in the text', () => {
+    const raised = {
+      error_type: "<class 'torch.OutOfMemoryError'>",
+      error_message: 'CUDA out of memory',
+      error_traceback: 'Traceback …',
+      hostname: 'h',
+    };
+
+    expect(readError(JSON.stringify(raised))).toEqual({
+      code: 'handler_error',
+      message: 'CUDA out of memory',
+      type: 'torch.OutOfMemoryError',
+      stack: 'Traceback …',
+    });
+  });
+
+  it('has texts of a bounded length: they are kept with the job, once for each attempt', () => {
+    const endless = 'x'.repeat(1_000_000);
+    const raised = {
+      ...{ error_type: endless, error_message: endless, error_traceback: endless },
+    };
+    const { message, stack, type } = readError(JSON.stringify(raised));
+
+    for (const text of [message, stack, type, readError(endless).message]) {
+      expect(text).toBe(`${'x'.repeat(32_000)}… (968000 more characters)`);
+    }
+  });
+
+  it('of a worker that could not start says so', () => {
+    const failed = { event: 'prestart_failed', error_message: 'no weights' };
+
+    expect(readError(JSON.stringify(failed)).code).toBe('handler_not_loaded');
+  });
+
+  it('of a generator is message and traceback', () => {
+    const text = 'handler: boom \ntraceback: Traceback (most recent call last):\n  …';
+
+    expect(readError(text)).toEqual({
+      code: 'handler_error',
+      message: 'boom',
+      stack: 'Traceback (most recent call last):\n  …',
+    });
+  });
+
+  it.each([
+    ['a text', 'a text'],
+    [{ code: 7 }, '{"code":7}'],
+    ['{"code":7}', '{"code":7}'],
+    [7, '7'],
+  ])('of any other kind is its text: %j', (given, message) => {
+    expect(readError(given)).toEqual({ code: 'handler_error', message });
+  });
+});
+
+describe('a yield of a RunPod worker', () => {
+  const piecesOf = async (text: string) => {
+    const word = await readYield(Buffer.from(text), { owner: 'me' });
+    if (word.kind !== 'chunks') throw new Error(`it is ${word.kind}`);
+    return word.pieces.map((piece) => JSON.parse(Buffer.from(piece).toString()));
+  };
+
+  it('is one chunk with the metrics that are numbers', async () => {
+    const metrics = '{"tokens": 3, "scenario": "x", "part": 1}';
+
+    expect(await piecesOf(`{"output": "hi", "metrics": ${metrics}}`)).toEqual([
+      { output: 'hi', metrics: { tokens: 3 } },
+    ]);
+  });
+
+  it('of more than 1 MB is split as workers split theirs', async () => {
+    const pieces = await piecesOf(`{"output": "${'x'.repeat(2_500_000)}"}`);
+
+    expect(pieces.map(({ metrics }) => metrics)).toEqual([
+      { part: 0, parts: 3, encoding: 0 },
+      { part: 1, parts: 3, encoding: 0 },
+      { part: 2, parts: 3, encoding: 0 },
+    ]);
+    expect(pieces.map(({ output }) => output).join('')).toHaveLength(2_500_000);
+  });
+});

@@ -1,0 +1,68 @@
+// Streams of jobs that came by RunPod's API and are run by its workers, over attempts that fail.
+import { describe, expect, it } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { type Platform, readJson, startPlatform } from '../platform.ts';
+import { poll, send, take } from '../python-calls.ts';
+
+const BASE = '/runpod/v2/demo';
+const FAILURE = '{"error": "handler: no \\ntraceback: Traceback (most recent call last): x"}';
+
+const read = async (platform: Platform, path: string) =>
+  readJson(await platform.call(`${BASE}/${path}`));
+
+async function submit(platform: Platform): Promise<string> {
+  return String((await readJson(await platform.post(`${BASE}/run`, { input: {} })))['id']);
+}
+
+const stream = (platform: Platform, name: unknown, output: unknown) =>
+  send(
+    platform,
+    `job-stream/pod-1/${name}?&isStream=false`,
+    `{"output": ${JSON.stringify(output)}}`,
+  );
+
+const done = (platform: Platform, name: unknown, body: string) =>
+  send(platform, `job-done/pod-1/${name}?&isStream=true`, body);
+
+describe("a job of RunPod's API whose handler fails", () => {
+  it('is not tried again once a client has received a chunk, and its stream ends', async () => {
+    const platform = await startPlatform();
+    const id = await submit(platform);
+    const { id: name } = await take(platform);
+    await stream(platform, name, 1);
+    expect(await read(platform, `stream/${id}`)).toMatchObject({ stream: [{ output: 1 }] });
+    await stream(platform, name, 2);
+    await done(platform, name, FAILURE);
+
+    expect(await read(platform, `status/${id}`)).toMatchObject({ status: 'FAILED' });
+    expect(await read(platform, `stream/${id}`)).toMatchObject({
+      ...{ status: 'FAILED', stream: [{ output: 2 }] },
+    });
+    expect(await read(platform, `stream/${id}`)).toEqual({ status: 'FAILED', stream: [] });
+  });
+
+  it('is tried again before, and shows no chunk of the attempt that failed', async () => {
+    const clock = new ManualClock();
+    const platform = await startPlatform({ clock });
+    const id = await submit(platform);
+    const { id: first } = await take(platform);
+    await stream(platform, first, 'of the first attempt');
+    await done(platform, first, FAILURE);
+
+    const waiting = read(platform, `stream/${id}?wait=1000`);
+    await clock.advance(0);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    await clock.advance(1_200);
+    expect(await waiting).toMatchObject({ stream: [] });
+    const second = await readJson(
+      await poll(platform, 'job-take/pod-1?&job_in_progress=0', String(first)),
+    );
+    await stream(platform, second['id'], 'of the second');
+    await done(platform, second['id'], '{"output": []}');
+
+    expect(await read(platform, `stream/${id}`)).toMatchObject({
+      status: 'COMPLETED',
+      stream: [{ output: 'of the second' }],
+    });
+  });
+});

@@ -1,0 +1,125 @@
+// `millrace doctor` as a process, on machines that a stand-in for nvidia-smi makes up.
+import { execFile } from 'node:child_process';
+import { delimiter, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import {
+  type Answer,
+  type Failure,
+  sayingOf,
+  standInFolder,
+} from '../../../support/nvidia-smi/stand-in.ts';
+
+const main = pathToFileURL(resolve(import.meta.dirname, '../../../../src/cli/main.ts')).href;
+const SCRIPT = `const { main } = await import('${main}'); process.exitCode = await main(process.argv.slice(1));`;
+
+interface End {
+  code: unknown;
+  stdout: string;
+  stderr: string;
+}
+
+function runDoctor(says: Answer | Failure | undefined, ...args: string[]): Promise<End> {
+  const path = says === undefined ? [] : [standInFolder, '/usr/bin', '/bin'];
+  const env = { ...process.env, ...(says && sayingOf(says)), PATH: path.join(delimiter) };
+  const command = ['--input-type=module', '--eval', SCRIPT, '--', 'doctor', ...args];
+  return new Promise((done) => {
+    execFile(process.execPath, command, { env }, (error, stdout, stderr) =>
+      done({ code: error?.code ?? 0, stdout, stderr }),
+    );
+  });
+}
+
+beforeEach(() => {
+  vi.stubEnv('CUDA_VISIBLE_DEVICES', undefined);
+});
+
+afterEach(() => vi.unstubAllEnvs());
+
+describe('doctor', () => {
+  it('of a machine without a GPU is content, and names the processors', async () => {
+    const { code, stdout } = await runDoctor(undefined);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/nvidia-smi +not found/);
+    expect(stdout).toMatch(/Devices:\n +cpu /);
+    expect(stdout).toContain('A worker could run here.');
+  });
+
+  it('says which devices each worker would get, and how it is pinned', async () => {
+    const { code, stdout } = await runDoctor('eight-a100', '--gpus-per-worker', '2', '--json');
+    expect(code).toBe(0);
+    const findings = JSON.parse(stdout);
+    expect(findings.workers).toHaveLength(4);
+    expect(findings.workers[1].environment).toMatchObject({
+      CUDA_VISIBLE_DEVICES:
+        'GPU-a1000002-51c2-4e0b-9d67-3f8842b0c1d2,GPU-a1000003-51c2-4e0b-9d67-3f8842b0c1d3',
+    });
+    expect(findings).toMatchObject({
+      healthy: true,
+      nvidia: { kind: 'working', driverVersion: '550.127.08', cudaVersion: '12.4', gpus: 8 },
+      idle: [],
+      problems: [],
+    });
+  });
+
+  it('says which GPUs would stay idle', async () => {
+    const { code, stdout } = await runDoctor('eight-a100', '--gpus-per-worker', '3', '--json');
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout).idle).toHaveLength(2);
+    expect(JSON.parse(stdout).problems).toMatchObject([{ severity: 'warning' }]);
+  });
+
+  it('of a driver that fails exits with 1 and says the remedy', async () => {
+    const { code, stdout } = await runDoctor('driver-error');
+    expect(code).toBe(1);
+    expect(stdout.replaceAll(/\s+/g, ' ')).toContain(
+      'error nvidia-smi says: NVIDIA-SMI has failed',
+    );
+    expect(stdout).toContain('Remedy:');
+  });
+
+  it('says once what is broken, and plans no worker', async () => {
+    const { stdout } = await runDoctor('driver-error', '--json');
+    expect(JSON.parse(stdout)).toMatchObject({ workers: [], problems: { length: 1 } });
+  });
+
+  it('keeps to the devices that the environment leaves, and says so', async () => {
+    vi.stubEnv('CUDA_VISIBLE_DEVICES', '5,2');
+    const { code, stdout } = await runDoctor('eight-a100', '--json');
+    expect(code).toBe(0);
+    const { workers, notes } = JSON.parse(stdout);
+    expect(workers).toMatchObject([{ devices: [{ index: 5 }] }, { devices: [{ index: 2 }] }]);
+    expect(notes).toEqual(['CUDA_VISIBLE_DEVICES=5,2 of the environment leaves 2 of 8 devices']);
+    expect((await runDoctor('eight-a100')).stdout).toMatch(/Notes:\n +1 +CUDA_VISIBLE_DEVICES=5,2/);
+  });
+
+  it.each(['-1', ''])(
+    'plans for the processors where the environment hides GPUs (%j)',
+    async (value) => {
+      vi.stubEnv('CUDA_VISIBLE_DEVICES', value);
+      const { code, stdout } = await runDoctor('driver-error', '--json');
+      expect(code).toBe(0);
+      expect(JSON.parse(stdout).workers).toMatchObject([{ devices: [{ kind: 'cpu' }] }]);
+    },
+  );
+
+  it('lets a broken driver be where no GPU is wanted', async () => {
+    const { code, stdout } = await runDoctor('driver-error', '--devices', 'cpu');
+    expect(code).toBe(0);
+    expect(stdout).toContain('warning');
+  });
+
+  it('of a device that is not there exits with 1 and says which are', async () => {
+    const { code, stdout } = await runDoctor('one-h200', '--devices', '3');
+    expect(code).toBe(1);
+    expect(stdout.replaceAll(/\s+/g, ' ')).toContain(
+      'there is no device "3"; there are 0 (GPU-6f2d41c8',
+    );
+  });
+
+  it('refuses a number of GPUs that is none, with exit code 2', async () => {
+    const { code, stderr } = await runDoctor('one-h200', '--gpus-per-worker', 'some');
+    expect(code).toBe(2);
+    expect(stderr).toContain('--gpus-per-worker: must be a number from 1, or all; got "some"');
+  });
+});

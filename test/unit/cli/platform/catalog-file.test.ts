@@ -1,0 +1,93 @@
+// The operator's catalogue, as `--catalog` names it.
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Writable } from 'node:stream';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { createLog } from '../../../../src/base/log.ts';
+import { openCatalog } from '../../../../src/cli/platform/catalog-file.ts';
+import { makeGpus } from '../../control/gpus.ts';
+
+let folder: string;
+let path: string;
+let logged: string;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'millrace-catalog-'));
+  path = join(folder, 'catalog.json');
+  logged = '';
+});
+
+afterEach(() => rm(folder, { recursive: true }));
+
+function open(file: string | undefined = path) {
+  const destination = new Writable({
+    write(line, _encoding, done) {
+      logged += line;
+      done();
+    },
+  });
+  const devices = makeGpus('NVIDIA L4', 1);
+  return openCatalog({ path: file, devices, log: createLog({ destination }) });
+}
+
+const write = (file: unknown) =>
+  writeFile(path, typeof file === 'string' ? file : JSON.stringify(file));
+
+function withRegistry(password: object): object {
+  const registry = { id: 'own', server: 'r.example', username: 'ada', ...password };
+  return { users: { ada: { registries: [registry] } } };
+}
+
+it('is what the machine has where none is named', () => {
+  const catalog = openCatalog({
+    ...{ path: undefined, devices: makeGpus('NVIDIA L4', 1) },
+    log: createLog({ level: 'silent' }),
+  });
+  expect(catalog.hasGpuType('NVIDIA L4')).toBe(true);
+  expect(catalog.listCpus({ before: undefined, limit: 9 }).cpus).toHaveLength(1);
+});
+
+it('has the password of a registry from a file beside it, without the line break at its end', async () => {
+  await write(withRegistry({ passwordFile: 'password' }));
+  await writeFile(join(folder, 'password'), ' p w \n');
+  expect(open().registry('ada', 'own')?.password).toBe(' p w ');
+});
+
+it('has the password of a registry from a variable', async () => {
+  await write(withRegistry({ passwordEnv: 'TEST_REGISTRY_PASSWORD' }));
+  vi.stubEnv('TEST_REGISTRY_PASSWORD', 'from the environment');
+  try {
+    expect(open().registry('ada', 'own')?.password).toBe('from the environment');
+  } finally {
+    vi.unstubAllEnvs();
+  }
+});
+
+it.each([
+  ['no JSON', '{"gpus":', 'catalog.json is not JSON'],
+  ['a price below zero', { gpus: [{ id: 'a', price: -1, match: 'x' }] }, 'gpus[0].price: '],
+  [
+    'a variable that is not set',
+    withRegistry({ passwordEnv: 'TEST_UNSET' }),
+    'TEST_UNSET is not set',
+  ],
+  ['a password file that is not there', withRegistry({ passwordFile: 'none' }), 'ENOENT'],
+])('with %s is wrong usage that names the file and the place', async (_, file, message) => {
+  await write(file);
+  expect(() => open()).toThrowError(
+    expect.objectContaining({ name: 'UsageError', message: expect.stringContaining(message) }),
+  );
+  expect(() => open()).toThrowError(`--catalog: ${path}`);
+});
+
+it('that is not there is wrong usage', () => {
+  expect(() => open()).toThrowError(/^--catalog: .*ENOENT/);
+});
+
+it('is warned of where its names and those of the machine do not meet', async () => {
+  await write({ gpus: [{ id: 'big', price: 1, match: 'NVIDIA H200' }] });
+  open();
+  expect(logged).toContain('"gpuType":"big"');
+  expect(logged).toContain('"device":"NVIDIA L4"');
+});

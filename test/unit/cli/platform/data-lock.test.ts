@@ -1,0 +1,64 @@
+// The lock on a data folder, within one process; test/e2e/cli/serve.test.ts has it between processes.
+import { statSync } from 'node:fs';
+import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { CommandError } from '../../../../src/cli/command.ts';
+import { lockDataFolder } from '../../../../src/cli/platform/data-lock.ts';
+
+let folder: string;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'millrace-lock-'));
+});
+
+afterEach(async () => {
+  await chmod(folder, 0o700);
+  await rm(folder, { recursive: true });
+});
+
+it('makes the folder, and those above it', () => {
+  const lock = lockDataFolder(join(folder, 'a/b'));
+  lock.release();
+});
+
+it('makes it for its owner alone', () => {
+  const made = join(folder, 'data');
+  lockDataFolder(made).release();
+  expect(statSync(made).mode & 0o777).toBe(0o700);
+});
+
+it('is refused while somebody has it, naming the process', () => {
+  const lock = lockDataFolder(folder);
+  expect(() => lockDataFolder(folder)).toThrow(
+    new CommandError(`${folder} is in use by another process (pid ${process.pid})`),
+  );
+  lock.release();
+});
+
+it('is free again after its release', () => {
+  lockDataFolder(folder).release();
+  lockDataFolder(folder).release();
+});
+
+it('does not go by what the file with the process id says', async () => {
+  await writeFile(join(folder, 'lock.pid'), '1');
+  const lock = lockDataFolder(folder);
+  expect(await readFile(join(folder, 'lock.pid'), 'utf8')).toBe(String(process.pid));
+  lock.release();
+});
+
+it('says why a folder cannot be used', async () => {
+  await writeFile(join(folder, 'file'), '');
+  expect(() => lockDataFolder(join(folder, 'file'))).toThrow(/^--data: .*file cannot be used/);
+});
+
+it.skipIf(process.platform !== 'linux')(
+  'is refused at once in /proc, where no folder can be created',
+  () => {
+    const refused =
+      /^--data: \/proc\/none\/data cannot be used: no folder can be created in \/proc$/;
+    expect(() => lockDataFolder('/proc/none/data')).toThrow(refused);
+  },
+);

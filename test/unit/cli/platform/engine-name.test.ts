@@ -1,0 +1,29 @@
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { readEngineName } from '../../../../src/cli/platform/engine-name.ts';
+
+function makeFolder(): string {
+  return mkdtempSync(join(tmpdir(), 'millrace-name-'));
+}
+
+it('a platform keeps the name that it gave itself at its first start', () => {
+  const folder = makeFolder();
+  const name = readEngineName(folder);
+  expect(name).toMatch(/^[a-z0-9]{12}$/);
+  expect(readEngineName(folder)).toBe(name);
+  expect(readFileSync(join(folder, 'engine-name'), 'utf8')).toBe(`${name}\n`);
+});
+
+it('no two platforms have one name', () => {
+  expect(readEngineName(makeFolder())).not.toBe(readEngineName(makeFolder()));
+});
+
+it('a file that holds no name is refused, and left as it is', () => {
+  const folder = makeFolder();
+  const path = join(folder, 'engine-name');
+  writeFileSync(path, '');
+  expect(() => readEngineName(folder)).toThrow(/engine-name: must hold the name/);
+  expect(readFileSync(path, 'utf8')).toBe('');
+});

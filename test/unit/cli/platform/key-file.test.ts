@@ -1,0 +1,76 @@
+// The file of the platform's keys.
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { systemClock } from '../../../../src/base/clock.ts';
+import { useKeyFile } from '../../../../src/cli/platform/key-file.ts';
+import { generateKey, Keys } from '../../../../src/control/keys/keys.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import type { Store } from '../../../../src/store/store.ts';
+
+let folder: string;
+let path: string;
+let store: Store;
+let keys: Keys;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'millrace-keys-'));
+  path = join(folder, 'keys');
+  store = openSqliteStore({ path: ':memory:' });
+  keys = await Keys.open({ store, clock: systemClock });
+});
+
+afterEach(async () => {
+  await store.close();
+  await rm(folder, { recursive: true });
+});
+
+it('is made if it is missing, for its owner alone', async () => {
+  const { admin, origin, worker } = await useKeyFile(keys, path);
+  const lines = `MILLRACE_ADMIN_KEY=${admin}\nMILLRACE_WORKER_KEY=${worker}\n`;
+  expect(origin).toBe('made');
+  expect(await readFile(path, 'utf8')).toBe(lines);
+  expect((await stat(path)).mode & 0o777).toBe(0o600);
+});
+
+it('is read if it is there, and its keys are let in', async () => {
+  const admin = generateKey();
+  const worker = generateKey();
+  await writeFile(path, `# ours\nMILLRACE_WORKER_KEY = ${worker}\r\nMILLRACE_ADMIN_KEY=${admin}\n`);
+  expect(await useKeyFile(keys, path)).toEqual({ admin, worker, origin: 'read' });
+  expect(keys.authenticate(admin)?.scopes).toEqual(new Set(['admin']));
+  expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker']));
+});
+
+it('binds the worker key to the endpoints that are declared, then and later', async () => {
+  const { admin, worker } = await useKeyFile(keys, path, ['a']);
+  expect(keys.authenticate(admin)?.scopes).toEqual(new Set(['admin']));
+  expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker:a']));
+  await useKeyFile(keys, path);
+  expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker:a']));
+  await useKeyFile(keys, path, ['b', 'a']);
+  expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker:a', 'worker:b']));
+});
+
+it('leaves a worker key that was for all endpoints as it was', async () => {
+  const { worker } = await useKeyFile(keys, path);
+  await useKeyFile(keys, path, ['a']);
+  expect(keys.authenticate(worker)?.scopes).toEqual(new Set(['worker']));
+});
+
+it('without one of the keys is refused, naming it', async () => {
+  await writeFile(path, `MILLRACE_ADMIN_KEY=${generateKey()}\n`);
+  await expect(useKeyFile(keys, path)).rejects.toThrow('has no MILLRACE_WORKER_KEY=… line');
+});
+
+it('with something else than keys is refused without showing it', async () => {
+  await writeFile(path, 'MILLRACE_ADMIN_KEY=secret\nMILLRACE_WORKER_KEY=secret\n');
+  const refused = useKeyFile(keys, path);
+  await expect(refused).rejects.toThrow('--key-file');
+  await expect(refused).rejects.not.toThrow('=secret');
+});
+
+it('in a folder that is not there is refused', async () => {
+  await expect(useKeyFile(keys, join(folder, 'none/keys'))).rejects.toThrow('--key-file: ENOENT');
+});

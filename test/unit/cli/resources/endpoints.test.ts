@@ -1,0 +1,71 @@
+import { describe, expect, it, vi } from 'vitest';
+import { endpointsCommand } from '../../../../src/cli/resources/endpoints.ts';
+
+const KEY = ['--key', 'mr_key'];
+
+async function print(...args: string[]): Promise<string[]> {
+  const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
+  try {
+    expect(await endpointsCommand.run(args)).toBe(0);
+    return write.mock.calls
+      .map(([text]) => String(text))
+      .join('')
+      .trim()
+      .split('\n');
+  } finally {
+    write.mockRestore();
+  }
+}
+
+describe('the environment of a worker', () => {
+  it('has templates with a question mark, which those workers do not look for', async () => {
+    const where = ['--url', 'https://q.example/', '--worker-id', 'pod-1', '--ping-seconds', '20'];
+
+    expect(await print('env', 'image', '--runpod', ...KEY, ...where)).toEqual([
+      'RUNPOD_WEBHOOK_GET_JOB=https://q.example/runpod/v2/image/job-take/$ID?',
+      'RUNPOD_WEBHOOK_POST_OUTPUT=https://q.example/runpod/v2/image/job-done/$RUNPOD_POD_ID/$ID?',
+      'RUNPOD_WEBHOOK_POST_STREAM=https://q.example/runpod/v2/image/job-stream/$RUNPOD_POD_ID/$ID?',
+      'RUNPOD_WEBHOOK_PING=https://q.example/runpod/v2/image/ping/$RUNPOD_POD_ID?every=20000',
+      'RUNPOD_PING_INTERVAL=20000',
+      'RUNPOD_AI_API_KEY=mr_key',
+      'RUNPOD_POD_ID=pod-1',
+      'RUNPOD_ENDPOINT_ID=image',
+    ]);
+  });
+
+  it('leaves out the checks of runpod-python where a site asks for that', async () => {
+    const variable = 'RUNPOD_SKIP_AUTO_SYSTEM_CHECKS=true';
+    const terms = ['env', 'image', '--runpod', ...KEY];
+    expect(await print(...terms, '--skip-system-checks')).toContain(variable);
+    expect(await print(...terms)).not.toContain(variable);
+  });
+
+  it('names another worker each time', async () => {
+    const named = async () => (await print('env', 'image', '--runpod', ...KEY)).at(-2);
+
+    expect(await named()).toMatch(/^RUNPOD_POD_ID=image-[0-9a-f]{8}$/);
+    expect(await named()).not.toBe(await named());
+  });
+
+  it('is that of a worker of ours without --runpod', async () => {
+    expect(await print('env', 'echo', ...KEY)).toEqual([
+      'MILLRACE_URL=http://127.0.0.1:8000',
+      'MILLRACE_ENDPOINT=echo',
+      'MILLRACE_KEY=mr_key',
+    ]);
+  });
+
+  it.each([
+    [['env'], 'env: [id] is missing'],
+    [['give', 'echo'], 'give: there is no such action; known are list, create'],
+    [['env', 'a/b'], 'a/b: is no id of an endpoint'],
+    [['env', 'echo', '--url', 'https://q/?a'], '--url: must be an http or https URL'],
+    [['env', 'echo', '--runpod', '--worker-id', 'a/b'], '--worker-id: must be'],
+  ])('is refused for %j', async (args, message) => {
+    await expect(endpointsCommand.run([...args, ...KEY])).rejects.toThrow(message);
+  });
+
+  it('is refused without a key', async () => {
+    await expect(endpointsCommand.run(['env', 'echo'])).rejects.toThrow('--key KEY is required');
+  });
+});

@@ -1,0 +1,82 @@
+import { describe, expect, it, vi } from 'vitest';
+import { keysCommand } from '../../../../src/cli/resources/keys.ts';
+import { type Platform, startPlatform } from '../../api/platform.ts';
+
+/** What the command prints, without the last line break. */
+async function run({ admin, url }: Pick<Platform, 'admin' | 'url'>, ...args: string[]) {
+  const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
+  try {
+    expect(await keysCommand.run([...args, '--url', url, '--key', admin])).toBe(0);
+    return write.mock.calls
+      .map(([text]) => String(text))
+      .join('')
+      .trim();
+  } finally {
+    write.mockRestore();
+  }
+}
+
+describe('millrace keys', () => {
+  it('makes a key and shows it once', async () => {
+    const platform = await startPlatform();
+    const scopes = ['--scope', 'jobs:read:demo', '--scope', 'jobs:write:demo'];
+    const [line = '', , key = ''] = (
+      await run(platform, 'create', '--name', 'ci', ...scopes)
+    ).split('\n');
+    expect(line).toMatch(/^key_\S+ {2}owner {2}ci {2}jobs:read:demo,jobs:write:demo {2}for good$/);
+    expect(platform.keys.authenticate(key)).toMatchObject({ name: 'ci' });
+    const id = line.split(' ')[0] ?? '';
+    const shown = await run(platform, 'show', id);
+    expect(JSON.parse(shown)).toMatchObject({ id, userId: 'owner' });
+    expect(shown).not.toContain(key);
+  });
+
+  it('makes keys of other users with an end, and lists them in pages', async () => {
+    const platform = await startPlatform();
+    const whose = ['--user', 'ann', '--expires-at', '2999-01-01T00:00:00Z'];
+    for (const name of ['one', 'two']) {
+      await run(platform, 'create', '--name', name, '--scope', 'admin', ...whose);
+    }
+    const page = ['list', '--user', 'ann', '--limit', '1'];
+    const [first, more = ''] = (await run(platform, ...page)).split('\n');
+    expect(first).toMatch(/ann {2}two {2}admin {2}until 2999-01-01T00:00:00\.000Z$/);
+    const rest = await run(platform, ...page, ...more.replace('more: ', '').split(' '));
+    expect(rest).toMatch(/^key_\S+ {2}ann {2}one /);
+    expect(await run(platform, 'list', '--user', 'nobody')).toBe('no keys');
+  });
+
+  it('rotates and revokes, and tells programs in JSON', async () => {
+    const platform = await startPlatform();
+    const { holder, key } = await platform.keys.issue({ name: 'x', scopes: ['worker'] });
+    const rotate = ['rotate', holder.keyId, '--grace-seconds', '60', '--json'];
+    const next = JSON.parse(await run(platform, ...rotate));
+    expect(platform.keys.authenticate(next.key)?.keyId).toBe(next.id);
+    expect(platform.keys.authenticate(key)).toBeDefined();
+    expect(await run(platform, 'revoke', holder.keyId)).toBe(`${holder.keyId}  revoked`);
+    expect(platform.keys.authenticate(key)).toBeUndefined();
+    expect(JSON.parse(await run(platform, 'list', '--json')).keys).toHaveLength(3);
+  });
+
+  it('tells a refusal with all that is wrong, each once', async () => {
+    const platform = await startPlatform();
+    const refused = run(platform, 'create', '--name', 'x', '--scope', 'root', '--scope', 'all');
+    await expect(refused).rejects.toThrow(
+      /^Validation failed \(422\):\n {2}scopes\[0\]: must be [^\n]*\n {2}scopes\[1\]: must be [^\n]*$/,
+    );
+    await expect(run(platform, 'show', 'key_no')).rejects.toThrow('there is no key key_no');
+  });
+
+  it.each([
+    [[], '<action> is missing'],
+    [['make'], 'make: there is no such action'],
+    [['show'], 'show: [id] is missing'],
+    [['list', 'x'], 'x: is one argument too many'],
+    [['create', '--scope', 'admin'], 'create: --name NAME is missing'],
+    [['create', '--name', 'x'], 'create: --scope SCOPE is missing'],
+    [['rotate', 'key_a', '--grace-seconds', '604801'], '--grace-seconds: must be a whole number'],
+  ])('is refused for %j', async (args, message) => {
+    await expect(run({ admin: 'mr_k', url: 'http://127.0.0.1:9' }, ...args)).rejects.toThrow(
+      message,
+    );
+  });
+});

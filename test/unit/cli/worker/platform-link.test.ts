@@ -1,0 +1,126 @@
+// Which carrier a worker's options name, and what of them cannot be.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { parseOptions, UsageError } from '../../../../src/cli/options.ts';
+import { readGrpcPort } from '../../../../src/cli/platform/grpc-port.ts';
+import { planLink } from '../../../../src/cli/worker/platform-link.ts';
+import { workerFlags } from '../../../../src/cli/worker/worker-flags.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../api/certificate.ts';
+
+const folders: string[] = [];
+
+afterEach(() => {
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true });
+});
+
+function writePem(text: string): string {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-pem-'));
+  folders.push(folder);
+  const path = join(folder, 'file.pem');
+  writeFileSync(path, text);
+  return path;
+}
+
+function plan(url: string, ...args: string[]) {
+  const given = [`--url=${url}`, '--endpoint=e', '--key=k', ...args];
+  return planLink(parseOptions(workerFlags, given).values);
+}
+
+describe('the carrier', () => {
+  it.each([
+    ['http://a:1', [], 'http'],
+    ['https://a:1', [], 'http'],
+    ['grpc://a:1', [], 'grpc'],
+    ['GRPCS://a:1', [], 'grpc'],
+    ['http://a:1', ['--link', 'grpc'], 'grpc'],
+    ['https://a:1', ['--link', 'http'], 'http'],
+    ['grpc://a:1', ['--link', 'grpc'], 'grpc'],
+  ])('of %s with %j is %s', (url, args, carrier) => {
+    expect(plan(url, ...args).carrier).toBe(carrier);
+  });
+
+  it.each([
+    ['grpc://a:1', ['--link', 'http'], /--link http: --url is a grpc URL/],
+    ['ftp://a:1', [], /--url: must be an http, https, grpc or grpcs URL/],
+    ['grpc://', [], /--url: must be/],
+    ['http://a:1', ['--link', 'pigeon'], /--link: must be one of http, grpc/],
+  ])('of %s with %j is refused', (url, args, reason) => {
+    expect(() => plan(url, ...args)).toThrow(UsageError);
+    expect(() => plan(url, ...args)).toThrow(reason);
+  });
+});
+
+describe('the certificates of a worker', () => {
+  it('are read from their files', () => {
+    const [cert, key] = [writePem(CERTIFICATE), writePem(CERTIFICATE_KEY)];
+    const args = ['--ca', cert, '--client-cert', cert, '--client-key', key];
+    expect(plan('grpcs://a:1', ...args).tls).toEqual({
+      ca: CERTIFICATE,
+      cert: CERTIFICATE,
+      key: CERTIFICATE_KEY,
+    });
+  });
+
+  it.each(['http://a:1', 'GRPC://a:1'])(
+    'are refused for %s, where they would do nothing',
+    (url) => {
+      const path = writePem(CERTIFICATE);
+      expect(() => plan(url, '--ca', path)).toThrow(
+        /only with TLS, and --url is no (http|grpc)s URL/,
+      );
+    },
+  );
+
+  it('are a pair', () => {
+    const path = writePem(CERTIFICATE);
+    const alone = /--client-key is missing beside --client-cert/;
+    expect(() => plan('grpcs://a:1', '--client-cert', path)).toThrow(alone);
+    const other = /--client-cert is missing beside --client-key/;
+    expect(() => plan('grpcs://a:1', '--client-key', path)).toThrow(other);
+  });
+});
+
+describe('the gRPC port of a platform', () => {
+  const keyless = { grpcKeylessLimits: 'calls=100,watches=100,bytes=65536,ms=5000' };
+  const none = { ...keyless, host: '127.0.0.1', grpcPort: undefined, grpcHost: undefined };
+  const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
+
+  it('is only there when it is asked for', () => {
+    expect(readGrpcPort({ ...none, grpcClientCa: undefined }, undefined)).toBeUndefined();
+  });
+
+  it('has the address and the certificate of the other one', () => {
+    const values = { ...none, grpcPort: 1, grpcClientCa: undefined };
+    expect(readGrpcPort(values, tls)).toMatchObject({ host: '127.0.0.1', port: 1, tls });
+    expect(readGrpcPort({ ...values, grpcHost: '::' }, undefined)).toMatchObject({ host: '::' });
+  });
+
+  it('asks for certificates only where it has one itself', () => {
+    const values = { ...none, grpcPort: 1, grpcClientCa: writePem(CERTIFICATE) };
+    expect(() => readGrpcPort(values, undefined)).toThrow(/--grpc-client-ca: needs --tls-cert/);
+    expect(readGrpcPort(values, tls)?.tls).toEqual({ ...tls, clientCa: CERTIFICATE });
+  });
+
+  it('has limits for calls without a key, those that are named and the default of the others', () => {
+    const values = { ...none, grpcPort: 1, grpcClientCa: undefined };
+    const defaults = { calls: 100, watches: 100, bytes: 65_536, ms: 5_000 };
+    expect(readGrpcPort(values, undefined)?.keylessLimits).toEqual(defaults);
+    const given = { ...values, grpcKeylessLimits: 'calls=7, ms=100' };
+    const limits = { ...defaults, calls: 7, ms: 100 };
+    expect(readGrpcPort(given, undefined)?.keylessLimits).toEqual(limits);
+    for (const wrong of ['', 'calls', 'calls=0', 'calls=-1', 'streams=1', 'calls=1;ms=2']) {
+      const refused = { ...values, grpcKeylessLimits: wrong };
+      expect(() => readGrpcPort(refused, undefined)).toThrow(
+        /--grpc-keyless-limits: .* is invalid/,
+      );
+    }
+  });
+
+  it('has to be named beside its other options', () => {
+    expect(() => readGrpcPort({ ...none, grpcHost: '::', grpcClientCa: undefined }, tls)).toThrow(
+      /--grpc-port is missing beside --grpc-host/,
+    );
+  });
+});

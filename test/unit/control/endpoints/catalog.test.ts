@@ -1,0 +1,209 @@
+// What can be had, made from the operator's file and from what the machine has.
+import { describe, expect, it } from 'vitest';
+import { Catalog, type Wish } from '../../../../src/control/endpoints/catalog.ts';
+import { catalogFile, composeCatalog } from '../../../../src/control/endpoints/catalog-contents.ts';
+import { describeIssues } from '../../../../src/wire/issues.ts';
+import type { Device } from '../../../../src/wire/link/worker-link.ts';
+import { GB, makeGpus } from '../gpus.ts';
+
+const MACHINE = { vcpus: 6, memoryBytes: 15.6 * GB };
+
+interface Sources {
+  file?: unknown;
+  devices?: Device[];
+}
+
+function openCatalog({ devices = [], file }: Sources = {}): Catalog {
+  const checked = file === undefined ? undefined : catalogFile.parse(file);
+  const readPassword = ({ id }: { id: string }) => `password of ${id}`;
+  return new Catalog(composeCatalog({ file: checked, devices, machine: MACHINE, readPassword }));
+}
+
+const ALL = { before: undefined, limit: 100 };
+const NOBODY = new Set<string>();
+
+const wish = (given: Partial<Wish>): Wish => ({
+  ...{ registry: null, mounts: {}, dataCenterId: null },
+  ...given,
+});
+
+const withVolume = (volumeId: string) => ({ network: [{ volumeId, path: '/data' }] });
+
+const FILE = {
+  gpus: [
+    { id: 'big', name: 'A big one', price: 2.5, match: 'NVIDIA H200' },
+    { id: 'small', price: 0.4, match: 'NVIDIA L4' },
+  ],
+  cpus: [{ id: 'fast', vcpuCounts: [2, 8], maxMemory: 64, vcpuPrice: 0.05, memoryPrice: 0.01 }],
+  dataCenters: [{ id: 'north' }, { id: 'south' }],
+  users: {
+    ada: {
+      networkVolumes: [
+        { id: 'models', dataCenterId: 'south', path: '/srv/models' },
+        { id: 'scratch', dataCenterId: 'north' },
+      ],
+      registries: [{ id: 'own', server: 'r.example', username: 'ada', passwordEnv: 'PW' }],
+    },
+    bob: { networkVolumes: [{ id: 'scratch', dataCenterId: 'north' }] },
+  },
+};
+
+describe('without a file', () => {
+  it('each kind of GPU is a type of its own name, for nothing', () => {
+    const devices = [...makeGpus('NVIDIA L4', 2, 22.5), ...makeGpus('NVIDIA H200', 1, 140.4)];
+    const { gpus } = openCatalog({ devices }).listGpus(ALL, new Set(['NVIDIA L4-1']));
+    expect(gpus).toEqual([
+      { id: 'NVIDIA L4', name: 'NVIDIA L4', memory: 23, price: 0, total: 2, available: 1 },
+      { id: 'NVIDIA H200', name: 'NVIDIA H200', memory: 140, price: 0, total: 1, available: 1 },
+    ]);
+  });
+
+  it('the processors are one flavour, in powers of two, and no GPU', () => {
+    const host = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'cpu', memoryBytes: GB } as const;
+    const catalog = openCatalog({ devices: [host] });
+    expect(catalog.listGpus(ALL, NOBODY).gpus).toEqual([]);
+    expect(catalog.listCpus(ALL).cpus).toEqual([
+      {
+        ...{ id: 'cpu', name: 'cpu', vcpuCounts: [2, 4], maxMemory: 15 },
+        ...{ vcpuPrice: 0, memoryPrice: 0 },
+      },
+    ]);
+  });
+
+  it('every pod runs in the one data center', () => {
+    expect(openCatalog().dataCenterFor('ada', wish({}))).toBe('local');
+  });
+});
+
+describe('by the file', () => {
+  it('a GPU type has the devices that are named like its match, and no others', () => {
+    const devices = [...makeGpus('NVIDIA L4', 2), ...makeGpus('NVIDIA T4', 1)];
+    const catalog = openCatalog({ file: FILE, devices });
+    expect(catalog.listGpus(ALL, NOBODY).gpus).toMatchObject([
+      { id: 'big', name: 'A big one', memory: 0, price: 2.5, total: 0, available: 0 },
+      { id: 'small', name: 'small', memory: 24, price: 0.4, total: 2, available: 2 },
+    ]);
+    expect(catalog.gpuDevices('small')).toEqual(['NVIDIA L4-0', 'NVIDIA L4-1']);
+    expect(catalog.gpuDevices('NVIDIA T4')).toEqual([]);
+  });
+
+  it('costs what it says for each GPU, or for processors and memory', () => {
+    const catalog = openCatalog({ file: FILE });
+    expect(catalog.priceOf({ gpu: { id: 'big', count: 3 } })).toBe(7.5);
+    expect(catalog.priceOf({ cpu: { id: 'fast', vcpuCount: 8, memory: 10 } })).toBeCloseTo(0.5);
+    expect(catalog.priceOf({ gpu: { id: 'gone', count: 1 } })).toBe(0);
+    // 3 × 0.4 is 1.2000000000000002 in binary fractions.
+    expect(catalog.priceOf({ gpu: { id: 'small', count: 3 } })).toBe(1.2);
+  });
+
+  it('a user has his own volumes and registries, and nobody else has them', () => {
+    const catalog = openCatalog({ file: FILE });
+    const login = { server: 'r.example', username: 'ada', password: 'password of own' };
+    expect(catalog.registry('ada', 'own')).toEqual(login);
+    expect(catalog.registry('bob', 'own')).toBeUndefined();
+    expect(catalog.volume('ada', 'models')?.source).toBe('/srv/models');
+    expect(catalog.volume('bob', 'models')).toBeUndefined();
+    const sources = ['ada', 'bob'].map((user) => catalog.volume(user, 'scratch')?.source);
+    expect(new Set(sources).size).toBe(2);
+    for (const source of sources) expect(source).toMatch(/^[a-z][a-z0-9-]+$/);
+  });
+
+  it('a pod goes where it wants to, else to its volume, else to the first data center', () => {
+    const catalog = openCatalog({ file: FILE });
+    const mounts = withVolume('models');
+    expect(catalog.dataCenterFor('ada', wish({ dataCenterId: 'south' }))).toBe('south');
+    expect(catalog.dataCenterFor('ada', wish({ mounts }))).toBe('south');
+    expect(catalog.dataCenterFor('ada', wish({}))).toBe('north');
+  });
+});
+
+describe('what is asked for', () => {
+  const cpu = { id: 'fast', vcpuCount: 8, memory: 64 };
+  const faulty: [string, Partial<Wish>, string][] = [
+    ['an unknown GPU type', { gpu: { id: 'x', count: 1 } }, 'gpu.id: there is no GPU type "x"'],
+    ['an unknown flavour', { cpu: { ...cpu, id: 'x' } }, 'cpu.id: there is no CPU flavour "x"'],
+    [
+      'another number of vCPUs',
+      { cpu: { ...cpu, vcpuCount: 4 } },
+      'cpu.vcpuCount: "fast" has 2, 8',
+    ],
+    ['more memory', { cpu: { ...cpu, memory: 65 } }, 'cpu.memory: "fast" has at most 64'],
+    ['an unknown registry', { registry: 'x' }, 'registry: there is no registry credential "x"'],
+    ['an unknown data center', { dataCenterId: 'x' }, 'dataCenterId: there is no data center "x"'],
+    [
+      'an unknown volume',
+      { mounts: withVolume('x') },
+      'mounts.network[0].volumeId: there is no network volume "x"',
+    ],
+    [
+      'a volume elsewhere',
+      { mounts: withVolume('models'), dataCenterId: 'north' },
+      'mounts.network[0].volumeId: "models" is in data center "south", the pod is to run in "north"',
+    ],
+  ];
+
+  it.each(faulty)('with %s is refused by path', (_, given, error) => {
+    const catalog = openCatalog({ file: FILE });
+    expect(() => catalog.check('ada', wish(given))).toThrowError(
+      expect.objectContaining({ code: 'invalid', errors: [expect.stringContaining(error)] }),
+    );
+  });
+
+  it('and can be had is let through', () => {
+    const catalog = openCatalog({ file: FILE });
+    const mounts = withVolume('models');
+    catalog.check('ada', wish({ cpu, mounts, registry: 'own', dataCenterId: 'south' }));
+    catalog.check('ada', wish({ gpu: { id: 'small', count: 1 } }));
+  });
+});
+
+describe('a page', () => {
+  it('goes on where the one before ended, and the last leads nowhere', () => {
+    const devices = ['a', 'b', 'c', 'd', 'e'].flatMap((name) => makeGpus(name, 1));
+    const catalog = openCatalog({ devices });
+    const seen: string[][] = [];
+    let before: number | undefined;
+    do {
+      const page = catalog.listGpus({ before, limit: 2 }, NOBODY);
+      seen.push(page.gpus.map(({ id }) => id));
+      before = page.next;
+    } while (before !== undefined);
+    expect(seen).toEqual([['a', 'b'], ['c', 'd'], ['e']]);
+  });
+});
+
+describe('a file', () => {
+  const gpu = { id: 'a', price: 1, match: 'x' };
+  const volume = { id: 'v', dataCenterId: 'local' };
+  const registry = { id: 'r', server: 's', username: 'u' };
+  const faulty: [unknown, string][] = [
+    [{ gpu: [] }, 'gpu: is not known'],
+    [{ gpus: [{ ...gpu, price: -1 }] }, 'gpus[0].price: '],
+    [{ gpus: [gpu, { ...gpu, match: 'y' }] }, 'gpus[1].id: "a" is that of gpus[0] already'],
+    [{ gpus: [gpu, { ...gpu, id: 'b' }] }, 'gpus[1].match: "x" is that of gpus[0] already'],
+    [{ cpus: [{ ...FILE.cpus[0], vcpuCounts: [3] }] }, 'cpus[0].vcpuCounts[0]: must be a power'],
+    [{ dataCenters: [] }, 'dataCenters: '],
+    [
+      { users: { ada: { networkVolumes: [{ ...volume, dataCenterId: 'far' }] } } },
+      'users.ada.networkVolumes[0].dataCenterId: "far" is not among dataCenters',
+    ],
+    [
+      { users: { ada: { networkVolumes: [{ ...volume, path: 'srv' }] } } },
+      'users.ada.networkVolumes[0].path: must be an absolute path',
+    ],
+    [
+      { users: { ada: { registries: [registry] } } },
+      'users.ada.registries[0]: exactly one of passwordFile and passwordEnv',
+    ],
+    [
+      { users: { ada: { registries: [{ ...registry, passwordEnv: 'A', passwordFile: 'b' }] } } },
+      'users.ada.registries[0]: exactly one of passwordFile and passwordEnv',
+    ],
+  ];
+
+  it.each(faulty)('%j is refused by path', (file, error) => {
+    const checked = catalogFile.safeParse(file);
+    const errors = checked.error ? describeIssues(checked.error) : [];
+    expect(errors).toEqual([expect.stringContaining(error)]);
+  });
+});

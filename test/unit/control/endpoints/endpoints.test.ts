@@ -1,0 +1,321 @@
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { ProblemError } from '../../../../src/wire/problem.ts';
+import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
+import { templateCreation } from '../../../../src/wire/resources/template.ts';
+
+const NEW = { before: undefined, limit: 100 };
+
+interface World {
+  engine?: 'process' | 'docker' | 'none';
+}
+
+/** With a template of each user, `tpl_ada` and `tpl_bob`, and the GPU types big and small. */
+async function openEndpoints({ engine = 'process' }: World = {}) {
+  const store = openSqliteStore({ path: ':memory:' });
+  onTestFinished(() => store.close());
+  const clock = new ManualClock();
+  const catalog = { hasGpuType: (id: string) => ['big', 'small'].includes(id) };
+  const admit = (userId: string) => {
+    if (userId === 'eve') throw new ProblemError('forbidden', 'nothing is run for eve');
+  };
+  const deploying = engine === 'none' ? {} : { deploying: { engine, catalog, admit } };
+  const reopen = () => Endpoints.open({ store, clock, ...deploying });
+  const addTemplate = (userId: string, id: string, given: object = {}) => {
+    const fields = templateCreation.parse({ name: id, image: 'i', handler: '/h.ts', ...given });
+    const record = { id, ...fields, createdAt: new Date(0).toISOString(), version: 1 };
+    const body = JSON.stringify(record);
+    return store.write((tx) =>
+      tx.putResource({ kind: 'template', id, userId, parent: '', position: 1, body }),
+    );
+  };
+  await addTemplate('ada', 'tpl_ada');
+  await addTemplate('bob', 'tpl_bob');
+  return { addTemplate, clock, reopen, store, endpoints: await reopen() };
+}
+
+const creation = (given: object = {}) =>
+  endpointCreation.parse({ name: 'image', templateId: 'tpl_ada', ...given });
+
+describe('an endpoint that is declared', () => {
+  it('is there with default settings once it was declared, also after a restart', async () => {
+    const { clock, endpoints, reopen } = await openEndpoints();
+    expect(endpoints.has('demo')).toBe(false);
+    expect(await endpoints.ensureEndpoint('demo')).toMatchObject({
+      ...{ id: 'demo', createdAt: clock.now(), inQueue: 0 },
+      settings: { executionTimeoutMs: 600_000, maxAttempts: 3, maxQueued: 100_000 },
+    });
+    expect(endpoints.has('demo')).toBe(true);
+    expect((await reopen()).has('demo')).toBe(true);
+  });
+
+  it('keeps its settings when it is declared again without any, and its birth always', async () => {
+    const { clock, endpoints } = await openEndpoints();
+    const { createdAt } = await endpoints.ensureEndpoint('demo', { maxAttempts: 7 });
+    await clock.advance(1_000);
+    const again = await endpoints.ensureEndpoint('demo');
+    expect(again).toMatchObject({ createdAt, settings: { maxAttempts: 7 } });
+    const changed = await endpoints.ensureEndpoint('demo', { maxAttempts: 2 });
+    expect(changed).toMatchObject({ createdAt, settings: { maxAttempts: 2 } });
+    expect(await endpoints.list()).toHaveLength(1);
+  });
+
+  it.each(['pods', 'catalog', '', '-a', 'a b', 'a/b', 'x'.repeat(65)])(
+    'is refused with the name %j',
+    async (id) => {
+      const { endpoints } = await openEndpoints();
+      await expect(endpoints.ensureEndpoint(id)).rejects.toMatchObject({ code: 'invalid' });
+      expect(endpoints.has(id)).toBe(false);
+    },
+  );
+
+  it('is refused with settings out of range, by path', async () => {
+    const { endpoints } = await openEndpoints();
+    await expect(endpoints.ensureEndpoint('demo', { maxAttempts: 0 })).rejects.toMatchObject({
+      errors: [expect.stringMatching(/^maxAttempts: /)],
+    });
+  });
+
+  it('is shown with its id for a name, no template and no workers of its own', async () => {
+    const { clock, endpoints } = await openEndpoints();
+    await endpoints.ensureEndpoint('demo');
+    expect(endpoints.get('owner', 'demo')).toEqual({
+      ...{ id: 'demo', name: 'demo', type: 'QUEUE', templateId: null, gpuTypeIds: [] },
+      ...{ workersMin: 0, workersMax: 0, idleTimeout: 5 },
+      ...{ executionTimeout: 600_000, maxAttempts: 3, maxQueued: 100_000 },
+      scaler: { type: 'QUEUE_DELAY', seconds: 4 },
+      createdAt: new Date(clock.now()).toISOString(),
+    });
+  });
+
+  it('can be given another name and other settings for its jobs, also without an engine', async () => {
+    const { endpoints, reopen } = await openEndpoints({ engine: 'none' });
+    await endpoints.ensureEndpoint('demo', { maxQueued: 7 });
+    const update = { name: 'shown', executionTimeout: 9_000, maxAttempts: 1 };
+    await endpoints.update('owner', 'demo', update);
+    for (const some of [endpoints, await reopen()]) {
+      expect(some.get('owner', 'demo')).toMatchObject({ ...update, id: 'demo', maxQueued: 7 });
+    }
+  });
+
+  it('has no workers to be changed', async () => {
+    const { endpoints } = await openEndpoints();
+    await endpoints.ensureEndpoint('demo');
+    const changed = endpoints.update('owner', 'demo', { workersMax: 2, maxAttempts: 1 });
+    await expect(changed).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringMatching(/^endpoint demo was declared .*: workersMax cannot be set$/),
+    });
+    expect(endpoints.get('owner', 'demo').maxAttempts).toBe(3);
+  });
+});
+
+describe('an endpoint that is created', () => {
+  it('is there with what was left out, also after a restart', async () => {
+    const { clock, endpoints, reopen } = await openEndpoints();
+    const given = { gpuTypeIds: ['big', 'small'], workersMax: 2, maxQueued: 5 };
+    const made = await endpoints.create('ada', creation(given));
+    expect(made).toEqual({
+      ...{ id: made.id, name: 'image', type: 'QUEUE', templateId: 'tpl_ada', ...given },
+      ...{ workersMin: 0, idleTimeout: 5, executionTimeout: 600_000, maxAttempts: 3 },
+      scaler: { type: 'QUEUE_DELAY', seconds: 4 },
+      createdAt: new Date(clock.now()).toISOString(),
+    });
+    expect(made.id).toMatch(/^ep_[0-9a-f-]{36}$/);
+    for (const some of [endpoints, await reopen()]) {
+      expect(some.get('ada', made.id)).toEqual(made);
+      expect(some.ownerOf(made.id)).toBe('ada');
+      expect(some.all()).toMatchObject([{ id: made.id, userId: 'ada' }]);
+    }
+  });
+
+  it('is scaled by requests if it balances load', async () => {
+    const { addTemplate, endpoints } = await openEndpoints();
+    await addTemplate('ada', 'tpl_web', { ports: ['80/http'] });
+    const made = await endpoints.create(
+      'ada',
+      creation({ type: 'LOAD_BALANCER', templateId: 'tpl_web' }),
+    );
+    expect(made.scaler).toEqual({ type: 'REQUEST_COUNT', perWorker: 4 });
+  });
+
+  it('is unknown to every other user, to all verbs', async () => {
+    const { endpoints } = await openEndpoints();
+    const { id } = await endpoints.create('ada', creation());
+    const unknown = { code: 'not_found', message: `there is no endpoint ${id}` };
+    expect(() => endpoints.get('bob', id)).toThrowError(expect.objectContaining(unknown));
+    await expect(endpoints.update('bob', id, { name: 'x' })).rejects.toMatchObject(unknown);
+    await expect(endpoints.remove('bob', id)).rejects.toMatchObject(unknown);
+    expect(endpoints.page({ userId: 'bob', ...NEW }).endpoints).toEqual([]);
+    expect(endpoints.get('ada', id).name).toBe('image');
+  });
+
+  it('is listed newest first, in pages, also those made in one moment', async () => {
+    const { clock, endpoints, reopen } = await openEndpoints();
+    const ids: string[] = [];
+    for (let count = 0; count < 5; count++) {
+      if (count === 3) await clock.advance(10);
+      ids.unshift((await endpoints.create('ada', creation())).id);
+    }
+    await endpoints.create('bob', creation({ templateId: 'tpl_bob' }));
+    const listAll = (some: Endpoints) => {
+      const seen: string[] = [];
+      let before: number | undefined;
+      do {
+        const page = some.page({ userId: 'ada', before, limit: 2 });
+        seen.push(...page.endpoints.map(({ id }) => id));
+        before = page.next;
+      } while (before !== undefined);
+      return seen;
+    };
+    expect(listAll(endpoints)).toEqual(ids);
+    expect(listAll(await reopen()).toSorted()).toEqual(ids.toSorted());
+  });
+
+  it('keeps what is not changed, also over a restart', async () => {
+    const { endpoints, reopen } = await openEndpoints();
+    const made = await endpoints.create('ada', creation({ gpuTypeIds: ['big'], maxQueued: 5 }));
+    const update = { workersMin: 1, executionTimeout: 7_000, gpuTypeIds: ['small'] };
+    const changed = await endpoints.update('ada', made.id, update);
+    expect(changed).toEqual({ ...made, ...update });
+    expect((await reopen()).get('ada', made.id)).toEqual(changed);
+  });
+
+  it('tells of each change when it is on disk', async () => {
+    const { endpoints, store } = await openEndpoints();
+    const told: [string, Promise<unknown>][] = [];
+    endpoints.onChange(({ id, kind }) => {
+      told.push([kind, store.read((tx) => tx.endpoint(id))]);
+    });
+    const { id } = await endpoints.create('ada', creation());
+    await endpoints.update('ada', id, { name: 'two' });
+    await endpoints.remove('ada', id);
+    const seen = await Promise.all(told.map(async ([kind, stored]) => [kind, await stored]));
+    expect(seen).toMatchObject([
+      ['put', { deployment: { name: 'image' } }],
+      ['put', { deployment: { name: 'two' }, deleted: false }],
+      ['deleted', { deleted: true }],
+    ]);
+  });
+});
+
+describe('what cannot be deployed', () => {
+  const faulty: [string, object, string][] = [
+    ['an unknown template', { templateId: 'x' }, 'templateId: there is no template "x"'],
+    ['a foreign template', { templateId: 'tpl_bob' }, 'templateId: there is no template'],
+    [
+      'an unknown GPU type',
+      { gpuTypeIds: ['big', 'x'] },
+      'gpuTypeIds[1]: there is no GPU type "x" in the catalogue',
+    ],
+    [
+      'a template without an http port behind a load balancer',
+      { type: 'LOAD_BALANCER' },
+      'templateId: template tpl_ada has no http port',
+    ],
+    [
+      'a template that says nothing to run',
+      { templateId: 'tpl_image' },
+      'templateId: template tpl_image has neither handler nor args',
+    ],
+  ];
+
+  it.each(faulty)('%s is refused by path', async (_, given, error) => {
+    const { addTemplate, endpoints } = await openEndpoints();
+    await addTemplate('ada', 'tpl_image', { handler: null });
+    await expect(endpoints.create('ada', creation(given))).rejects.toMatchObject({
+      ...{ code: 'invalid', errors: [expect.stringContaining(error)] },
+    });
+    expect(endpoints.all()).toEqual([]);
+  });
+
+  it.each(faulty.filter(([, given]) => !('type' in given)))(
+    '%s is refused in a change too, and nothing of that is kept',
+    async (_, given, error) => {
+      const { addTemplate, endpoints } = await openEndpoints();
+      await addTemplate('ada', 'tpl_image', { handler: null });
+      const made = await endpoints.create('ada', creation());
+      const changed = endpoints.update('ada', made.id, { name: 'two', ...given });
+      await expect(changed).rejects.toMatchObject({ errors: [expect.stringContaining(error)] });
+      expect(endpoints.get('ada', made.id)).toEqual(made);
+    },
+  );
+
+  it('fewer workers than there have to be are refused in a change of either', async () => {
+    const { endpoints } = await openEndpoints();
+    const { id } = await endpoints.create('ada', creation({ workersMin: 2, workersMax: 3 }));
+    const errors = ['workersMin: must not be more than workersMax'];
+    for (const update of [{ workersMin: 4 }, { workersMax: 1 }]) {
+      await expect(endpoints.update('ada', id, update)).rejects.toMatchObject({ errors });
+    }
+    await endpoints.update('ada', id, { workersMin: 4, workersMax: 4 });
+  });
+
+  it('a load balancer is not scaled by a queue that it does not have', async () => {
+    const { addTemplate, endpoints } = await openEndpoints();
+    await addTemplate('ada', 'tpl_web', { ports: ['80/http'] });
+    const given = { type: 'LOAD_BALANCER', templateId: 'tpl_web' };
+    const { id } = await endpoints.create('ada', creation(given));
+    const scaler = { type: 'QUEUE_DELAY', seconds: 1 } as const;
+    await expect(endpoints.update('ada', id, { scaler })).rejects.toMatchObject({
+      errors: [expect.stringMatching(/^scaler\.type: /)],
+    });
+  });
+
+  it('an image is enough for an engine that starts images', async () => {
+    const { addTemplate, endpoints } = await openEndpoints({ engine: 'docker' });
+    await addTemplate('ada', 'tpl_image', { handler: null });
+    await endpoints.create('ada', creation({ templateId: 'tpl_image' }));
+  });
+
+  it('nothing is deployed without an engine, or for whom it runs nothing', async () => {
+    const { endpoints } = await openEndpoints({ engine: 'none' });
+    await expect(endpoints.create('ada', creation())).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('without an engine'),
+    });
+    const { endpoints: others } = await openEndpoints();
+    await expect(others.create('eve', creation())).rejects.toMatchObject({ code: 'forbidden' });
+  });
+
+  it('what was right once does not hinder a change of something else', async () => {
+    const { endpoints, store } = await openEndpoints();
+    const { id } = await endpoints.create('ada', creation());
+    await store.write((tx) => tx.removeResource({ kind: 'template', id: 'tpl_ada' }));
+    expect(await endpoints.update('ada', id, { workersMax: 9 })).toMatchObject({ workersMax: 9 });
+  });
+});
+
+describe('an endpoint that was deleted', () => {
+  it('is not there, at once and after a restart, though its row may be', async () => {
+    const { endpoints, reopen, store } = await openEndpoints();
+    const { id } = await endpoints.create('ada', creation());
+    await endpoints.remove('ada', id);
+    expect(await store.read((tx) => tx.endpoint(id))).toMatchObject({ deleted: true });
+    for (const some of [endpoints, await reopen()]) {
+      expect(some.has(id)).toBe(false);
+      expect(some.ownerOf(id)).toBeUndefined();
+      expect(await some.list()).toEqual([]);
+      expect(() => some.get('ada', id)).toThrowError(`there is no endpoint ${id}`);
+      await expect(some.remove('ada', id)).rejects.toMatchObject({ code: 'not_found' });
+    }
+  });
+
+  it('leaves its id to nobody before all of it is removed', async () => {
+    const { endpoints, store } = await openEndpoints();
+    await endpoints.ensureEndpoint('demo', { maxAttempts: 7 });
+    await endpoints.remove('owner', 'demo');
+    await expect(endpoints.ensureEndpoint('demo')).rejects.toMatchObject({ code: 'conflict' });
+    await store.write((tx) => tx.removeEndpoint('demo'));
+    expect(await endpoints.ensureEndpoint('demo')).toMatchObject({ settings: { maxAttempts: 3 } });
+  });
+
+  it('is deleted once, of two who ask at the same time', async () => {
+    const { endpoints } = await openEndpoints();
+    const { id } = await endpoints.create('ada', creation());
+    const results = await Promise.allSettled([1, 2].map(() => endpoints.remove('ada', id)));
+    expect(results.map(({ status }) => status)).toEqual(['fulfilled', 'rejected']);
+  });
+});

@@ -1,0 +1,161 @@
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
+import { Templates } from '../../../../src/control/endpoints/templates.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
+import { templateCreation } from '../../../../src/wire/resources/template.ts';
+
+const judgeRegistry = (userId: string, id: string | null) =>
+  id === null || `${userId}/${id}` === 'ada/own' ? [] : [`registry: there is no "${id}"`];
+
+async function openTemplates() {
+  const store = openSqliteStore({ path: ':memory:' });
+  onTestFinished(() => store.close());
+  const clock = new ManualClock();
+  const engine = 'process';
+  const catalog = { judgeRegistry, hasGpuType: () => true };
+  const reopen = () => Templates.open({ store, clock, engine, catalog });
+  const deploying = { engine, catalog, admit: () => {} } as const;
+  const endpoints = await Endpoints.open({ store, clock, deploying });
+  return { clock, endpoints, reopen, templates: await reopen() };
+}
+
+const creation = (given: object = {}) =>
+  templateCreation.parse({ name: 'one', image: 'img', handler: '/srv/h.ts', ...given });
+
+const deployed = (templateId: string, given: object = {}) =>
+  endpointCreation.parse({ name: 'e', templateId, ...given });
+
+describe('a template', () => {
+  it('is there once it was made, also after a restart', async () => {
+    const { clock, reopen, templates } = await openTemplates();
+    const made = await templates.create('ada', creation({ env: { A: '1' } }));
+    expect(made).toEqual({
+      ...{ id: made.id, name: 'one', image: 'img', args: '', env: { A: '1' }, disk: 20 },
+      ...{ ports: [], registry: null, handler: '/srv/h.ts', version: 1 },
+      createdAt: new Date(clock.now()).toISOString(),
+    });
+    expect(made.id).toMatch(/^tpl_[0-9a-f-]{36}$/);
+    for (const some of [templates, await reopen()]) expect(some.find('ada', made.id)).toEqual(made);
+  });
+
+  it('has args whose quotes are closed', async () => {
+    const { templates } = await openTemplates();
+    const fault = {
+      code: 'invalid',
+      message: 'args: args have a " at position 2 that is not closed',
+    };
+    const args = 'a "b';
+    await expect(templates.create('ada', creation({ args }))).rejects.toMatchObject(fault);
+    const { id } = await templates.create('ada', creation());
+    await expect(templates.update('ada', id, { args })).rejects.toMatchObject(fault);
+  });
+
+  it('is unknown to every other user, to all verbs', async () => {
+    const { templates } = await openTemplates();
+    const { id } = await templates.create('ada', creation());
+    const unknown = { code: 'not_found', message: `there is no template ${id}` };
+    expect(templates.find('bob', id)).toBeUndefined();
+    expect(() => templates.get('bob', id)).toThrowError(expect.objectContaining(unknown));
+    await expect(templates.update('bob', id, { name: 'x' })).rejects.toMatchObject(unknown);
+    await expect(templates.remove('bob', id)).rejects.toMatchObject(unknown);
+    expect(templates.list({ userId: 'bob', before: undefined, limit: 9 }).templates).toEqual([]);
+    expect(templates.get('ada', id).name).toBe('one');
+  });
+
+  it('is listed newest first, in pages, also those made in one moment and after a restart', async () => {
+    const { reopen, templates } = await openTemplates();
+    const names = ['a', 'b', 'c', 'd', 'e'];
+    for (const name of names) await templates.create('ada', creation({ name }));
+    await templates.create('bob', creation());
+    for (const some of [templates, await reopen()]) {
+      const seen: string[] = [];
+      let before: number | undefined;
+      do {
+        const page = some.list({ userId: 'ada', before, limit: 2 });
+        seen.push(...page.templates.map(({ name }) => name));
+        before = page.next;
+      } while (before !== undefined);
+      expect(seen).toEqual(names.toReversed());
+    }
+  });
+
+  it('has another version with each change, but not for another name or for none', async () => {
+    const { reopen, templates } = await openTemplates();
+    const { createdAt, id } = await templates.create('ada', creation());
+    const versionAfter = async (update: object) =>
+      (await templates.update('ada', id, update)).version;
+    expect(await versionAfter({ name: 'two' })).toBe(1);
+    expect(await versionAfter({ env: {}, image: 'img' })).toBe(1);
+    expect(await versionAfter({ env: { A: '1' } })).toBe(2);
+    expect(await versionAfter({ name: 'three', args: 'run' })).toBe(3);
+    const expected = { name: 'three', args: 'run', env: { A: '1' }, image: 'img', version: 3 };
+    for (const some of [templates, await reopen()]) {
+      expect(some.get('ada', id)).toMatchObject({ ...expected, createdAt });
+    }
+  });
+
+  it('counts every one of two changes that come at once', async () => {
+    const { templates } = await openTemplates();
+    const { id } = await templates.create('ada', creation());
+    const changes = ['1', '2'].map((args) => templates.update('ada', id, { args }));
+    await Promise.all(changes);
+    expect(templates.get('ada', id)).toMatchObject({ args: '2', version: 3 });
+  });
+
+  it('is refused with a registry that is not the user’s', async () => {
+    const { templates } = await openTemplates();
+    const refused = { code: 'invalid', errors: ['registry: there is no "own"'] };
+    const foreign = templates.create('bob', creation({ registry: 'own' }));
+    await expect(foreign).rejects.toMatchObject(refused);
+    const { id } = await templates.create('bob', creation());
+    await expect(templates.update('bob', id, { registry: 'own' })).rejects.toMatchObject(refused);
+    await templates.create('ada', creation({ registry: 'own' }));
+  });
+
+  it('is gone when it was removed, also after a restart', async () => {
+    const { reopen, templates } = await openTemplates();
+    const { id } = await templates.create('ada', creation());
+    await templates.remove('ada', id);
+    for (const some of [templates, await reopen()]) expect(some.find('ada', id)).toBeUndefined();
+    await expect(templates.remove('ada', id)).rejects.toMatchObject({ code: 'not_found' });
+  });
+});
+
+describe('a template that an endpoint uses', () => {
+  it('is not removed before the endpoint is deleted', async () => {
+    const { endpoints, templates } = await openTemplates();
+    const { id } = await templates.create('ada', creation());
+    const endpoint = await endpoints.create('ada', deployed(id));
+    await expect(templates.remove('ada', id)).rejects.toMatchObject({
+      ...{ code: 'conflict', message: `endpoint ${endpoint.id} uses template ${id}` },
+    });
+    await endpoints.remove('ada', endpoint.id);
+    await templates.remove('ada', id);
+  });
+
+  it('is not used by who asks for it while it is removed', async () => {
+    const { endpoints, templates } = await openTemplates();
+    const { id } = await templates.create('ada', creation());
+    const removed = templates.remove('ada', id);
+    await expect(endpoints.create('ada', deployed(id))).rejects.toMatchObject({ code: 'invalid' });
+    await removed;
+  });
+
+  it('is not changed so that its workers could not be started', async () => {
+    const { endpoints, templates } = await openTemplates();
+    const { id } = await templates.create('ada', creation({ ports: ['80/http'] }));
+    const { id: user } = await endpoints.create('ada', deployed(id, { type: 'LOAD_BALANCER' }));
+    const without = (update: object) => templates.update('ada', id, update);
+    const conflict = (text: string) => ({
+      code: 'conflict',
+      message: expect.stringMatching(new RegExp(`^endpoint ${user} uses it: .*${text}`)),
+    });
+    await expect(without({ ports: ['80/tcp'] })).rejects.toMatchObject(conflict('no http port'));
+    await expect(without({ handler: null })).rejects.toMatchObject(
+      conflict('neither handler nor args'),
+    );
+    expect(templates.get('ada', id).version).toBe(1);
+  });
+});

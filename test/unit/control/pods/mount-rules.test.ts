@@ -1,0 +1,117 @@
+// The rules of mounts, one by one.
+import { describe, expect, it } from 'vitest';
+import { checkMounts, updateMounts } from '../../../../src/control/pods/mount-rules.ts';
+import { ProblemError } from '../../../../src/wire/problem.ts';
+import { type PodMounts, podMounts } from '../../../../src/wire/resources/pod.ts';
+
+const persistent = { size: 10, path: '/data' };
+const network = [{ volumeId: 'vol_1', path: '/shared' }];
+
+function refusal(act: () => unknown): string {
+  try {
+    act();
+  } catch (error) {
+    if (error instanceof ProblemError) return `${error.status} ${error.errors?.join()}`;
+    throw error;
+  }
+  return 'let through';
+}
+
+function create(mounts: PodMounts, isGpuPod = true): string {
+  return refusal(() => checkMounts({ mounts, isGpuPod }));
+}
+
+function update(mounts: PodMounts, change: PodMounts | undefined): string {
+  return refusal(() => updateMounts({ mounts, isGpuPod: true }, change));
+}
+
+describe('a pod that is made', () => {
+  it('may have no mounts, a persistent one or a network one', () => {
+    expect([create({}), create({ persistent }), create({ network })]).toEqual(
+      Array(3).fill('let through'),
+    );
+  });
+
+  it('has no both kinds', () => {
+    expect(create({ persistent, network })).toMatch(/^400 mounts: at most one/);
+  });
+
+  it('has no empty network mounts', () => {
+    expect(create({ network: [] })).toMatch(/^400 mounts.network: must not be empty/);
+  });
+
+  it('has no persistent mount on a CPU, where a network mount is as good as on a GPU', () => {
+    expect(create({ persistent }, false)).toMatch(/^400 mounts.persistent: is not for CPU pods/);
+    expect(create({ network }, false)).toBe('let through');
+  });
+});
+
+describe('an update', () => {
+  it('without mounts, or with none in them, leaves them as they are', () => {
+    for (const mounts of [{}, { persistent }, { network }]) {
+      expect(updateMounts({ mounts, isGpuPod: true }, undefined)).toBe(mounts);
+      expect(updateMounts({ mounts, isGpuPod: true }, {})).toBe(mounts);
+    }
+  });
+
+  it('has no both kinds, whatever the pod has', () => {
+    for (const mounts of [{}, { persistent }, { network }]) {
+      expect(update(mounts, { persistent, network })).toMatch(/^400 mounts: at most one/);
+      expect(update(mounts, { persistent, network: [] })).toMatch(/^400 mounts: at most one/);
+    }
+  });
+
+  it('does not clear network mounts, whatever the pod has', () => {
+    for (const mounts of [{}, { persistent }, { network }]) {
+      expect(update(mounts, { network: [] })).toMatch(/^400 mounts.network: must not be empty/);
+    }
+  });
+
+  it.each<[string, PodMounts, PodMounts]>([
+    ['persistent on a network pod', { network }, { persistent }],
+    ['persistent on a pod without', {}, { persistent }],
+    ['network on a persistent pod', { persistent }, { network }],
+    ['network on a pod without', {}, { network }],
+  ])('introduces no kind that the pod was created without: %s', (_what, mounts, change) => {
+    expect(update(mounts, change)).toMatch(/^400 mounts.*the kind of its mounts is for good$/);
+  });
+
+  it('does not name another volume', () => {
+    const other = [{ volumeId: 'vol_2', path: '/shared' }];
+    expect(update({ network }, { network: other })).toBe(
+      '400 mounts.network[0].volumeId: cannot be changed',
+    );
+  });
+
+  it('moves either kind to another path', () => {
+    const pod = { isGpuPod: true };
+    const moved = { persistent: { size: 10, path: '/else' } };
+    expect(updateMounts({ ...pod, mounts: { persistent } }, moved)).toEqual(moved);
+    const movedNetwork = { network: [{ volumeId: 'vol_1', path: '/else' }] };
+    expect(updateMounts({ ...pod, mounts: { network } }, movedNetwork)).toEqual(movedNetwork);
+  });
+
+  it('makes a persistent mount larger, and not smaller', () => {
+    const pod = { mounts: { persistent: { size: 20, path: '/data' } }, isGpuPod: true };
+    expect(updateMounts(pod, { persistent: { size: 30, path: '/data' } })).toMatchObject({
+      persistent: { size: 30 },
+    });
+    expect(update(pod.mounts, { persistent: { size: 19, path: '/data' } })).toMatch(
+      /^422 mounts.persistent.size/,
+    );
+  });
+});
+
+describe('the schema', () => {
+  it.each([
+    ['a persistent mount without a path', { persistent: { size: 10 } }],
+    ['a persistent mount without a size', { persistent: { path: '/data' } }],
+    ['a persistent mount below 10 GB', { persistent: { size: 9, path: '/data' } }],
+    ['a network mount without a path', { network: [{ volumeId: 'vol_1' }] }],
+    ['a network mount without a volume', { network: [{ path: '/data' }] }],
+    ['two network mounts', { network: [network[0], network[0]] }],
+    ['another member', { persistent: { ...persistent, kind: 'ssd' } }],
+  ])('refuses %s', (_what, mounts) => {
+    expect(podMounts.safeParse(mounts).success).toBe(false);
+  });
+});

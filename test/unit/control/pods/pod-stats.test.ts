@@ -1,0 +1,58 @@
+import { beforeEach, expect, it } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { PodStats } from '../../../../src/control/pods/pod-stats.ts';
+import type { ContainerStats } from '../../../../src/engine/engine.ts';
+import { MemoryEngine, MemoryHost } from '../../../support/containers/memory-engine.ts';
+
+const SAMPLE: ContainerStats = { cpu: 1, memory: 2, gpus: [] };
+
+let clock: ManualClock;
+let asked: string[];
+let answer: (id: string) => Promise<ContainerStats | undefined>;
+let stats: PodStats;
+
+beforeEach(() => {
+  clock = new ManualClock();
+  asked = [];
+  answer = async () => SAMPLE;
+  const engine = new MemoryEngine(new MemoryHost(clock));
+  engine.stats = (id) => {
+    asked.push(id);
+    return answer(id);
+  };
+  stats = new PodStats({ engine, clock });
+});
+
+it('are asked for once in two seconds, however many look', async () => {
+  expect(await Promise.all([stats.read('a'), stats.read('a')])).toEqual([SAMPLE, SAMPLE]);
+  await clock.advance(1_999);
+  expect(await stats.read('a')).toEqual(SAMPLE);
+  expect(asked).toEqual(['a']);
+  await clock.advance(1);
+  await stats.read('a');
+  expect(asked).toEqual(['a', 'a']);
+});
+
+it('are left out where the engine takes longer than a second', async () => {
+  answer = () => new Promise(() => {});
+  const read = stats.read('a');
+  await clock.advance(1_000);
+  expect(await read).toBeUndefined();
+});
+
+it('are left out where the engine cannot say', async () => {
+  answer = () => Promise.reject(new Error('away'));
+  expect(await stats.read('a')).toBeUndefined();
+});
+
+it('are asked for eight pods at once at most', async () => {
+  const gate = Promise.withResolvers<ContainerStats>();
+  answer = () => gate.promise;
+  const ids = Array.from({ length: 9 }, (_, index) => `pod_${index}`);
+  const reads = ids.map((id) => stats.read(id));
+  expect(await reads[8]).toBeUndefined();
+  expect(asked).toEqual(ids.slice(0, 8));
+  gate.resolve(SAMPLE);
+  expect(await Promise.all(reads.slice(0, 8))).toEqual(new Array(8).fill(SAMPLE));
+  expect(await stats.read('pod_8')).toEqual(SAMPLE);
+});

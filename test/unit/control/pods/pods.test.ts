@@ -1,0 +1,332 @@
+// What users may have of pods, and how a pod is shown to them.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { PodCatalog } from '../../../../src/control/pods/pods.ts';
+import { ProblemError } from '../../../../src/wire/problem.ts';
+import type { TemplateRecord } from '../../../../src/wire/resources/template.ts';
+import {
+  CPU,
+  createCatalog,
+  GPU,
+  PodWorld,
+  type PodWorldOptions,
+} from '../../../support/containers/pod-world.ts';
+
+const OWNER = 'owner';
+
+async function openWorld(options?: PodWorldOptions): Promise<PodWorld> {
+  const world = await PodWorld.open(options);
+  onTestFinished(() => world.close());
+  return world;
+}
+
+async function refusal(act: Promise<unknown>): Promise<string> {
+  try {
+    await act;
+    return 'let through';
+  } catch (error) {
+    if (!(error instanceof ProblemError)) throw error;
+    return `${error.status} ${error.errors?.join() ?? error.message}`;
+  }
+}
+
+const template: TemplateRecord = {
+  ...{ id: 'tpl_1', name: 't', image: 'from-template', args: 'serve', env: { A: '1' }, disk: 7 },
+  ...{ ports: ['80/http'], registry: 'private', handler: 'handler.ts', version: 4 },
+  createdAt: '2026-01-01T00:00:00.000Z',
+};
+const templates = {
+  find: (userId: string, id: string) =>
+    userId === OWNER && id === template.id ? template : undefined,
+};
+
+describe('creation', () => {
+  it('gives what was not said its default', async () => {
+    const world = await openWorld();
+    expect(await world.pods.show(await world.create())).toEqual({
+      ...{ id: expect.stringMatching(/^pod_[0-9a-f-]{36}$/), name: 'a', status: 'PROVISIONING' },
+      ...{ actions: ['stop', 'terminate'], image: 'busy', args: '', disk: 20, ports: [], env: {} },
+      ...{ registry: null, mounts: {}, cpu: CPU, cloud: 'SECURE', dataCenterId: 'local' },
+      ...{ template: null, cost: 0.25, locked: false, globalNetworking: { enabled: false } },
+      ...{ runtime: null, createdAt: '2026-01-01T00:00:00.000Z', startedAt: null },
+      ...{ endpointId: null, reason: null },
+    });
+  });
+
+  it('takes from the template what was not said, and nothing else', async () => {
+    const world = await openWorld({ pods: { templates } });
+    const plain = await world.create({ template: 'tpl_1' });
+    expect(plain.spec).toMatchObject({
+      ...{ image: 'from-template', args: 'serve', env: { A: '1' }, disk: 7 },
+      ...{ ports: ['80/http'], registry: 'private', template: 'tpl_1', templateVersion: 4 },
+      handler: null,
+    });
+    const own = { image: 'own', args: '', env: {}, disk: 9, ports: [], registry: null };
+    const other = await world.create({ template: 'tpl_1', ...own });
+    expect(other.spec).toMatchObject({ ...own, template: 'tpl_1' });
+    expect(await refusal(world.create({ template: 'tpl_2' }))).toBe(
+      '422 template: there is no template tpl_2',
+    );
+  });
+
+  it('of a worker says whose it is, and what handler it runs', async () => {
+    const world = await openWorld({ engine: 'process' });
+    const { id } = await world.createWorker();
+    await world.settle();
+    expect(world.host.get(id).spec).toMatchObject({
+      handler: 'handler.ts',
+      labels: { 'millrace.endpoint': 'ep_1' },
+    });
+    expect(world.pods.ofEndpoint('ep_1')).toMatchObject([
+      { id, endpointId: 'ep_1', spec: { templateVersion: 3 } },
+    ]);
+    expect(world.pods.ofEndpoint('ep_2')).toEqual([]);
+  });
+
+  it('asks no more GPUs than there are', async () => {
+    const world = await openWorld({ catalog: createCatalog(['g1', 'g2']) });
+    expect(await refusal(world.create({ gpu: { id: GPU, count: 3 } }))).toBe(
+      `422 gpu.count: there are 2 of ${GPU} in all`,
+    );
+  });
+
+  it('heeds the rules of mounts before anything is looked up', async () => {
+    const check: PodCatalog['check'] = () => {
+      throw new Error('looked up');
+    };
+    const world = await openWorld({ catalog: { ...createCatalog(), check } });
+    const mounts = { persistent: { size: 10, path: '/data' } };
+    expect(await refusal(world.create({ mounts }))).toMatch(/^400 mounts.persistent/);
+  });
+
+  it('on processes needs a command line, and has no network of its own', async () => {
+    const world = await openWorld({ engine: 'process' });
+    expect(await refusal(world.create())).toMatch(/^422 args: /);
+    expect(await refusal(world.create({ args: 'x', globalNetworking: true }))).toMatch(
+      /^422 globalNetworking: /,
+    );
+    expect(await refusal(world.create({ args: 'x' }))).toBe('let through');
+  });
+
+  it('on processes is for the owner alone, unless the operator trusts all', async () => {
+    const world = await openWorld({ engine: 'process' });
+    expect(await refusal(world.create({ args: 'x' }, 'bob'))).toMatch(/^403 .*--trust-users/);
+    const trusting = await openWorld({ engine: 'process', pods: { processUsers: 'all' } });
+    expect(await refusal(trusting.create({ args: 'x' }, 'bob'))).toBe('let through');
+    const contained = await openWorld({ engine: 'docker' });
+    expect(await refusal(contained.create({}, 'bob'))).toBe('let through');
+  });
+});
+
+describe('another user', () => {
+  it('finds, changes, reads and ends no pod of this one', async () => {
+    const world = await openWorld();
+    const { id } = await world.create();
+    const { pods } = world;
+    const unknown = `404 there is no pod ${id}`;
+    expect(await refusal(pods.find('bob', id))).toBe(unknown);
+    expect(await refusal(pods.update('bob', id, { name: 'mine' }))).toBe(unknown);
+    expect(await refusal(pods.act('bob', id, 'terminate'))).toBe(unknown);
+    expect(await refusal(pods.readLog('bob', id, 10))).toBe(unknown);
+    expect((await pods.list({ userId: 'bob', limit: 10 })).pods).toEqual([]);
+  });
+});
+
+describe('an update', () => {
+  it('of name and lock leaves the container as it is', async () => {
+    const world = await openWorld();
+    const { id } = await world.create();
+    await world.settle();
+    const updated = await world.pods.update(OWNER, id, { name: 'b', locked: true });
+    expect(updated).toMatchObject({ status: 'RUNNING', generation: 1, spec: { name: 'b' } });
+    expect((await world.pods.show(updated)).actions).toEqual([]);
+  });
+
+  it('that says what is the case anyway changes nothing', async () => {
+    const world = await openWorld();
+    const { id } = await world.create({ env: { A: '1', B: '2' }, ports: ['80/tcp', '81/tcp'] });
+    const same = { env: { B: '2', A: '1' }, ports: ['81/tcp', '80/tcp'], args: '', disk: 20 };
+    expect(await world.pods.update(OWNER, id, same)).toMatchObject({ generation: 1 });
+  });
+
+  it.each([
+    { image: 'other' },
+    { args: 'other' },
+    { disk: 21 },
+    { ports: ['80/tcp'] },
+    { env: { A: '1' } },
+    { registry: 'private' },
+    { mounts: { network: [{ volumeId: 'data', path: '/else' }] } },
+  ])('of %o makes another container', async (update) => {
+    const world = await openWorld();
+    const mounts = { network: [{ volumeId: 'data', path: '/data' }] };
+    const { id } = await world.create({ mounts });
+    await world.settle();
+    const updated = await world.pods.update(OWNER, id, update);
+    expect(updated).toMatchObject({ status: 'STARTING', generation: 2 });
+    await world.settle();
+    expect(world.host.get(id)).toMatchObject({ seen: { generation: 2, state: 'running' } });
+  });
+
+  it('that only makes a disk larger keeps it where disks are not limited', async () => {
+    const world = await openWorld({ engine: 'process' });
+    const { id } = await world.create({ args: 'run' });
+    await world.settle();
+    const updated = await world.pods.update(OWNER, id, { disk: 21 });
+    expect(updated).toMatchObject({ generation: 1, spec: { disk: 21 } });
+  });
+
+  it.each([{ args: 'a "b' }, { args: "it's" }, { args: 'a \\' }])(
+    'of %o is refused, as is a new pod',
+    async (fields) => {
+      const world = await openWorld();
+      const { id } = await world.create();
+      expect(await refusal(world.pods.update(OWNER, id, fields))).toMatch(/^422 args/);
+      expect(await refusal(world.create(fields))).toMatch(/^422 args/);
+    },
+  );
+
+  it('makes no disk smaller', async () => {
+    const world = await openWorld();
+    const { id } = await world.create();
+    expect(await refusal(world.pods.update(OWNER, id, { disk: 19 }))).toMatch(/^422 disk: /);
+  });
+
+  it('of a locked pod changes name and lock, and more only with the lock taken off', async () => {
+    const world = await openWorld();
+    const { id } = await world.create({ locked: true });
+    const { pods } = world;
+    expect(await refusal(pods.update(OWNER, id, { args: 'x' }))).toMatch(/^409 the pod is locked/);
+    expect(await refusal(pods.act(OWNER, id, 'terminate'))).toMatch(/^409 the pod is locked/);
+    expect(await pods.update(OWNER, id, { name: 'c' })).toMatchObject({ generation: 1 });
+    expect(await pods.update(OWNER, id, { args: 'x', locked: false })).toMatchObject({
+      generation: 2,
+    });
+  });
+
+  it('is checked like a creation', async () => {
+    const world = await openWorld({ engine: 'process' });
+    const { id } = await world.create({ args: 'x' });
+    expect(await refusal(world.pods.update(OWNER, id, { args: ' ' }))).toMatch(/^422 args: /);
+  });
+
+  it('of a worker may be its name, but not what it runs', async () => {
+    const world = await openWorld();
+    const { id } = await world.createWorker({ locked: true });
+    expect(await refusal(world.pods.update(OWNER, id, { args: 'x' }))).toMatch(/^409 .* ep_1/);
+    expect(await refusal(world.pods.update(OWNER, id, { name: 'x' }))).toBe('let through');
+    await world.pods.endWorker(id);
+    await world.pods.endWorker(id);
+    await world.settle();
+    expect(world.pods.ofEndpoint('ep_1')).toEqual([]);
+  });
+
+  it('of one that is TERMINATED is a conflict, before and after it is gone', async () => {
+    const world = await openWorld();
+    const { id } = await world.create();
+    await world.pods.act(OWNER, id, 'terminate');
+    expect(await refusal(world.pods.update(OWNER, id, { name: 'b' }))).toMatch(/^409/);
+    await world.settle();
+    expect(await refusal(world.pods.update(OWNER, id, { name: 'b' }))).toMatch(/^409/);
+    expect(await refusal(world.pods.act(OWNER, id, 'start'))).toMatch(/^409 the pod is TERMINATED/);
+  });
+});
+
+describe('a list', () => {
+  it('is newest first, in pages, with those that are gone', async () => {
+    const world = await openWorld();
+    const ids: string[] = [];
+    for (let made = 0; made < 5; made++) ids.unshift((await world.create()).id);
+    await world.create({}, 'bob');
+    await world.pods.act(OWNER, ids[1] ?? '', 'terminate');
+    await world.settle();
+    const found: string[] = [];
+    let before: number | undefined;
+    do {
+      const { next, pods } = await world.pods.list({ userId: OWNER, before, limit: 2 });
+      expect(pods.length).toBeLessThanOrEqual(2);
+      found.push(...pods.map(({ id }) => id));
+      before = next;
+    } while (before !== undefined);
+    expect(found).toEqual(ids);
+  });
+
+  it('goes on in its order after a restart, with a clock that was set back', async () => {
+    const world = await openWorld();
+    const first = await world.create();
+    await world.clock.advance(-3_600_000);
+    await world.restart();
+    const second = await world.create();
+    const { pods } = await world.pods.list({ userId: OWNER, limit: 10 });
+    expect(pods.map(({ id }) => id)).toEqual([second.id, first.id]);
+  });
+});
+
+describe('the record', () => {
+  it('of a pod that runs says what it uses, where its ports are, and what it costs', async () => {
+    const world = await openWorld({ catalog: createCatalog(['g1', 'g2']) });
+    const gpu = { id: GPU, count: 2 };
+    const { id } = await world.create({ gpu, ports: ['8000/http'], globalNetworking: true });
+    await world.settle(42_900);
+    expect(await world.pods.show(await world.pods.find(OWNER, id))).toMatchObject({
+      ...{ status: 'RUNNING', gpu, cost: 4, startedAt: '2026-01-01T00:00:00.000Z' },
+      globalNetworking: {
+        ...{
+          enabled: true,
+          ip: '10.0.0.7',
+          internalDns: `${id.replace('_', '-')}.millrace.internal`,
+        },
+      },
+      runtime: {
+        uptime: 42,
+        gpus: [
+          { util: 97, memoryUtil: 20 },
+          { util: 97, memoryUtil: 20 },
+        ],
+        cpu: { util: 12 },
+        memory: { util: 50 },
+        ports: [{ private: 8_000, public: 38_000, type: 'http', ip: '127.0.0.1' }],
+      },
+    });
+  });
+
+  it('of one that waits for a GPU says that it costs nothing, and its price as soon as it has one', async () => {
+    const world = await openWorld({ catalog: createCatalog(['g1']) });
+    const gpu = { id: GPU, count: 1 };
+    const first = await world.create({ gpu });
+    await world.settle();
+    const { id } = await world.create({ gpu });
+    await world.settle();
+    const show = async () => world.pods.show(await world.pods.find(OWNER, id));
+    expect(await show()).toMatchObject({
+      ...{ status: 'PROVISIONING', cost: 0, reason: expect.stringContaining('it waits for GPUs') },
+    });
+    await world.pods.act(OWNER, first.id, 'terminate');
+    await world.settle(5_000);
+    expect(await show()).toMatchObject({ status: 'RUNNING', cost: 2 });
+  });
+
+  it('of one that was stopped says that it costs nothing and uses nothing', async () => {
+    const world = await openWorld();
+    const { id } = await world.create();
+    await world.settle();
+    await world.pods.act(OWNER, id, 'stop');
+    await world.settle();
+    expect(await world.pods.show(await world.pods.find(OWNER, id))).toMatchObject({
+      ...{ status: 'EXITED', cost: 0, runtime: null, actions: ['start', 'terminate'] },
+      startedAt: '2026-01-01T00:00:00.000Z',
+    });
+  });
+
+  it('comes without the figures that the engine does not give in time', async () => {
+    const world = await openWorld();
+    const { id } = await world.create({ ports: ['80/tcp'] });
+    await world.settle();
+    world.engine.stats = () => new Promise(() => {});
+    const shown = world.pods.find(OWNER, id).then((pod) => world.pods.show(pod));
+    await world.settle(1_000);
+    expect((await shown).runtime).toEqual({
+      uptime: expect.any(Number),
+      ports: [expect.objectContaining({ private: 80 })],
+    });
+  });
+});

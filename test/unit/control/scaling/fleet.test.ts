@@ -1,0 +1,369 @@
+// Workers come and go with the work: pods, queue and fleet together, in time that the test drives.
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { OWNER } from '../../../../src/store/store.ts';
+import { FleetWorld, type FleetWorldOptions } from '../../../support/containers/fleet-world.ts';
+
+async function openWorld(options?: FleetWorldOptions): Promise<FleetWorld> {
+  const world = await FleetWorld.open(options);
+  onTestFinished(() => world.close());
+  return world;
+}
+
+/** Does something each time when an endpoint's work has been looked at, and nothing was decided yet. */
+function afterLoads({ platform }: FleetWorld, act: () => Promise<void> | void): void {
+  const { workerLoads } = platform.queue;
+  const load = workerLoads.load.bind(workerLoads);
+  workerLoads.load = async (endpointId) => {
+    const seen = await load(endpointId);
+    await act();
+    return seen;
+  };
+}
+
+describe('an endpoint that is scaled to zero', () => {
+  it('has no pods, and none comes without a job', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint();
+    await world.run(30_000);
+    expect(world.listPods(id)).toEqual([]);
+  });
+
+  it('starts a worker with the first job, without any time passing', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint();
+    await world.run(2_345);
+    await world.submit(id);
+    for (let turn = 0; turn < 5; turn++) await world.clock.advance(0);
+    expect(world.listRunning()).toHaveLength(1);
+  });
+
+  it('starts a worker at once also with a job that comes while it is being looked at', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint();
+    await world.run(1_000);
+    let looks = 0;
+    afterLoads(world, async () => {
+      if (looks++ === 0) await world.submit(id);
+    });
+    world.platform.fleet.wake(id);
+    for (let turn = 0; turn < 5; turn++) await world.clock.advance(0);
+    expect(world.listRunning()).toHaveLength(1);
+  });
+
+  it('starts one with a job whose delay is over', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint();
+    const job = { endpointId: id, mode: 'run', input: Buffer.from('{}') } as const;
+    const policy = { delay: 60_000 };
+    await world.platform.queue.submissions.submit({ ...job, policy, idempotency: undefined });
+    await world.run(59_900);
+    expect(world.listPods(id)).toEqual([]);
+    await world.run(200);
+    expect(world.listPods(id)).toHaveLength(1);
+  });
+
+  it('goes up to its maximum for 200 jobs and back to zero, every job done once', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMax: 4 });
+    await world.submit(id, 200);
+    await world.until(async () => (await world.countJobs(id)).completed === 200);
+    expect(world.most).toBe(4);
+    await world.until(() => world.listPods(id).length === 0, 10_000);
+    expect(await world.countJobs(id)).toMatchObject({ completed: 200, retried: 0, failed: 0 });
+    expect(world.listRunning()).toEqual([]);
+  });
+
+  it('by count starts as many as the jobs are worth at once', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({
+      workersMax: 9,
+      scaler: { type: 'REQUEST_COUNT', perWorker: 4 },
+    });
+    await world.submit(id, 9);
+    await world.run(50);
+    expect(world.listRunning()).toHaveLength(3);
+  });
+});
+
+describe('an endpoint', () => {
+  it('keeps its minimum warm, and makes good what ends', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMin: 2 });
+    await world.run(1_000);
+    expect(world.listRunning()).toHaveLength(2);
+    const [first = ''] = world.listRunning();
+    world.host.end(first, 1);
+    await world.run(3_000);
+    expect(world.listRunning()).toHaveLength(2);
+    expect(world.listRunning()).not.toContain(first);
+    expect(world.listPods(id)).toHaveLength(2);
+  });
+
+  it('lets go those that are too many when its maximum falls, after what they have to do', async () => {
+    const world = await openWorld({ jobMs: 30_000 });
+    const id = await world.createEndpoint({
+      workersMax: 3,
+      scaler: { type: 'REQUEST_COUNT', perWorker: 1 },
+    });
+    await world.submit(id, 3);
+    await world.run(5_000);
+    await world.platform.endpoints.update(OWNER, id, { workersMax: 1 });
+    await world.run(5_000);
+    expect(world.listRunning()).toHaveLength(3);
+    await world.until(() => world.listRunning().length === 1, 40_000);
+    await world.run(2_000);
+    expect(await world.countJobs(id)).toMatchObject({ completed: 3, retried: 0 });
+  });
+
+  it('is left by its workers when it is deleted', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMin: 2 });
+    await world.run(1_000);
+    await world.platform.endpoints.remove(OWNER, id);
+    await world.run(1_000);
+    expect(world.listRunning()).toEqual([]);
+    expect(world.platform.pods.ofEndpoint(id)).toEqual([]);
+  });
+
+  it('is not looked at for every job', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMin: 1 });
+    await world.run(1_000);
+    let looks = 0;
+    afterLoads(world, () => {
+      looks++;
+    });
+    for (let n = 0; n < 40; n++) {
+      await world.submit(id);
+      await world.run(50);
+    }
+    expect(looks).toBeGreaterThan(5);
+    expect(looks).toBeLessThanOrEqual(25);
+  });
+
+  it('is left alone while it may have no workers, whatever waits there, until it may', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMax: 0 });
+    await world.submit(id);
+    await world.run(1_000);
+    let looks = 0;
+    afterLoads(world, () => {
+      looks++;
+    });
+    await world.run(30_000);
+    expect(looks).toBe(0);
+    for (let n = 0; n < 40; n++) await world.submit(id);
+    await world.run(1_000);
+    expect(looks).toBeLessThanOrEqual(3);
+    await world.platform.endpoints.update(OWNER, id, { workersMax: 1 });
+    await world.run(100);
+    expect(world.listRunning()).toHaveLength(1);
+  });
+
+  it('that was only declared has no workers of its own', async () => {
+    const world = await openWorld();
+    await world.platform.endpoints.ensureEndpoint('declared');
+    await world.submit('declared');
+    await world.run(5_000);
+    expect(world.platform.pods.all()).toEqual([]);
+  });
+});
+
+describe('a worker', () => {
+  it('is told where its platform is, and has a key of its own that ends with it', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint();
+    await world.submit(id);
+    await world.run(500);
+    const [podId = ''] = world.listRunning();
+    const { env } = world.host.get(podId).spec;
+    expect(env).toMatchObject({
+      MILLRACE_URL: 'http://platform.test',
+      ...{ MILLRACE_ENDPOINT: id, MILLRACE_WORKER_ID: podId },
+      MILLRACE_STATE_DIR: `/workers/${id}`,
+    });
+    const key = env['MILLRACE_KEY'] ?? '';
+    const holder = world.platform.keys.authenticate(key);
+    expect(holder).toMatchObject({ userId: OWNER, scopes: new Set([`worker:${id}`]) });
+    expect(JSON.stringify(world.platform.pods.all())).not.toContain(key);
+    await world.until(() => world.listPods(id).length === 0, 20_000);
+    await world.run(1_000);
+    expect(world.platform.keys.authenticate(key)).toBeUndefined();
+  });
+
+  it('whose container is made anew has a new key, and the old one is no good any more', async () => {
+    const world = await openWorld();
+    await world.createEndpoint({ workersMin: 1 });
+    await world.run(500);
+    const [podId = ''] = world.listRunning();
+    const keyOf = () => world.host.get(podId).spec.env['MILLRACE_KEY'] ?? '';
+    const before = keyOf();
+    await world.platform.pods.act(OWNER, podId, 'restart');
+    await world.run(500);
+    expect(world.platform.keys.authenticate(before)).toBeUndefined();
+    expect(world.platform.keys.authenticate(keyOf())).toBeDefined();
+  });
+
+  it('stays as long as it has something to do now and then', async () => {
+    const world = await openWorld({ jobMs: 20 });
+    const id = await world.createEndpoint({ idleTimeout: 5 });
+    await world.submit(id);
+    await world.run(2_000);
+    const [podId] = world.listRunning();
+    for (let n = 0; n < 10; n++) {
+      await world.submit(id);
+      await world.run(4_600);
+    }
+    expect(world.listRunning()).toEqual([podId]);
+    await world.run(2_000);
+    expect(world.listRunning()).toEqual([]);
+  });
+
+  it('that cannot be heard of any more is replaced', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint({ workersMin: 1 });
+    await world.run(2_000);
+    const [podId = ''] = world.listRunning();
+    world.seat(podId).kill();
+    await world.run(40_000);
+    expect(world.listRunning()).toEqual([podId]);
+    await world.run(10_000);
+    expect(world.listRunning()).toHaveLength(1);
+    expect(world.listRunning()).not.toContain(podId);
+    expect(world.listPods(id)).toHaveLength(1);
+  });
+
+  it('whose pod is killed leaves its job to another one before its lease runs out', async () => {
+    const world = await openWorld({ jobMs: 2_000 });
+    const id = await world.createEndpoint({ workersMin: 1, workersMax: 1 });
+    await world.run(1_000);
+    const [podId = ''] = world.listRunning();
+    await world.submit(id);
+    await world.run(500);
+    world.host.end(podId, 137);
+    await world.run(5_000);
+    expect(await world.countJobs(id)).toMatchObject({ completed: 1, retried: 1 });
+  });
+
+  it.each(['ends', 'is removed'])(
+    'whose pod %s while the platform is down leaves its job at the start',
+    async (what) => {
+      const world = await openWorld({ jobMs: 2_000 });
+      const id = await world.createEndpoint({ workersMin: 1, workersMax: 1 });
+      await world.run(1_000);
+      const [podId = ''] = world.listRunning();
+      await world.submit(id);
+      await world.run(500);
+      await world.leave();
+      world.host.end(podId, 137);
+      if (what === 'is removed') {
+        // The platform was cut off right after it had removed the pod.
+        world.host.containers.delete(podId);
+        await world.store.write((tx) => tx.removeResource({ kind: 'pod', id: podId }));
+      }
+      await world.start();
+      await world.run(6_000);
+      expect(await world.countJobs(id)).toMatchObject({ completed: 1, retried: 1 });
+    },
+  );
+
+  it('of a deleted endpoint gets no time to finish', async () => {
+    const world = await openWorld({ jobMs: 100_000_000 });
+    const id = await world.createEndpoint({ workersMin: 1 });
+    await world.run(1_000);
+    const [podId = ''] = world.listRunning();
+    await world.platform.endpoints.remove(OWNER, id);
+    await world.run(1_000);
+    expect(world.listRunning()).toEqual([]);
+    expect(world.host.graces.get(podId)).toBe(2_000);
+  });
+
+  it('that never becomes ready gets a quarter of an hour', async () => {
+    const world = await openWorld();
+    world.habits.isMute = true;
+    await world.createEndpoint({ workersMin: 1 });
+    await world.run(1_000);
+    const [podId = ''] = world.listRunning();
+    await world.run(14 * 60_000);
+    expect(world.listRunning()).toEqual([podId]);
+    await world.run(2 * 60_000);
+    expect(world.listRunning()).not.toContain(podId);
+  });
+
+  it('that does not leave when it was told to is ended when no job of it can run any more', async () => {
+    const world = await openWorld({ jobMs: 100_000_000 });
+    const id = await world.createEndpoint({ workersMin: 1, executionTimeout: 20_000 });
+    await world.submit(id);
+    await world.run(5_000);
+    const [podId = ''] = world.listRunning();
+    await world.platform.endpoints.update(OWNER, id, { workersMin: 0, workersMax: 0 });
+    await world.run(75_000);
+    expect(world.listRunning()).toEqual([podId]);
+    await world.run(15_000);
+    expect(world.listRunning()).toEqual([]);
+  });
+});
+
+describe('workers that crash', () => {
+  it('are tried again with longer and longer pauses, a minute at most', async () => {
+    const world = await openWorld();
+    const templateId = await world.createTemplate({ args: 'exit 7' });
+    const id = await world.createEndpoint({ templateId, workersMax: 5 });
+    await world.submit(id, 20);
+    await world.run(10 * 60_000);
+    const starts = (await world.explain(id)).filter(({ start }) => start > 0).reverse();
+    const times = starts.map(({ at }) => Date.parse(at) / 1_000);
+    const pauses = times.slice(1).map((at, n) => Math.round(at - (times[n] ?? 0)));
+    expect(pauses.slice(0, 7)).toEqual([1, 2, 4, 8, 16, 32, 60]);
+    expect(Math.max(...pauses)).toBeLessThanOrEqual(61);
+    expect(starts.every(({ start }) => start === 1)).toBe(true);
+    const [last] = await world.explain(id);
+    expect(last?.cause).toBe('crashed');
+    expect(last?.reason).toContain('it exited with code 7: printed by pod_');
+  });
+
+  it('are tried at once when what they are made from has changed', async () => {
+    const world = await openWorld();
+    const templateId = await world.createTemplate({ args: 'exit 7' });
+    const id = await world.createEndpoint({ templateId });
+    await world.submit(id);
+    await world.run(5 * 60_000);
+    await world.platform.templates.update(OWNER, templateId, { args: '' });
+    await world.run(3_000);
+    expect(await world.countJobs(id)).toMatchObject({ completed: 1 });
+  });
+
+  it('are paused also when they leave without an error and without having been ready', async () => {
+    const world = await openWorld();
+    const templateId = await world.createTemplate({ args: 'exit 0' });
+    const id = await world.createEndpoint({ templateId });
+    await world.submit(id);
+    await world.run(60_000);
+    const starts = (await world.explain(id)).filter(({ start }) => start > 0);
+    expect(starts.length).toBeLessThanOrEqual(7);
+  });
+
+  it('whose pods cannot be made are too', async () => {
+    const world = await openWorld();
+    const id = await world.createEndpoint();
+    world.platform.pods.create = () => Promise.reject(new Error('no more of these'));
+    await world.submit(id);
+    await world.run(60_000);
+    const starts = (await world.explain(id)).filter(({ start }) => start > 0);
+    expect(starts.length).toBeGreaterThan(1);
+    expect(starts.length).toBeLessThanOrEqual(7);
+    expect((await world.explain(id))[0]?.reason).toContain('no more of these');
+  });
+
+  it('whose containers cannot be made are too', async () => {
+    const world = await openWorld();
+    const templateId = await world.createTemplate({ image: 'missing' });
+    const id = await world.createEndpoint({ templateId });
+    await world.submit(id);
+    await world.run(60_000);
+    const [last, ...others] = await world.explain(id);
+    expect(last?.reason).toContain('there is no image "missing"');
+    expect(others.filter(({ start }) => start > 0).length).toBeLessThanOrEqual(7);
+    expect(world.listPods(id)).toEqual([]);
+  });
+});

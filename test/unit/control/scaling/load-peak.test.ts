@@ -1,0 +1,24 @@
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { LoadPeak } from '../../../../src/control/scaling/load-peak.ts';
+
+const WINDOW_MS = 10;
+
+it('is the greatest value of the window, whatever came before', () => {
+  const steps = fc.array(fc.record({ ms: fc.nat(6), value: fc.nat(9) }), { minLength: 1 });
+  fc.assert(
+    fc.property(steps, (all) => {
+      const peak = new LoadPeak();
+      const seen: { at: number; value: number }[] = [];
+      let now = 0;
+      for (const { ms, value } of all) {
+        now += ms;
+        seen.push({ at: now, value });
+        const recent = seen.filter(({ at }) => at >= now - WINDOW_MS);
+        expect(peak.note(value, now, WINDOW_MS)).toBe(
+          Math.max(...recent.map((sample) => sample.value)),
+        );
+      }
+    }),
+  );
+});

@@ -1,0 +1,51 @@
+import { describe, expect, it } from 'vitest';
+import { describeCause } from '../../../../src/control/scaling/scaler-reasons.ts';
+import type {
+  ScaledWorker,
+  ScalerCause,
+  ScalerInput,
+} from '../../../../src/wire/resources/decision.ts';
+
+const worker = (id: string, state: ScaledWorker['state']): ScaledWorker => {
+  return { id, state, jobs: 0, idleSince: null, isCurrent: true };
+};
+
+const INPUT: ScalerInput = {
+  ...{ now: 10_000, type: 'QUEUE', workersMin: 0, workersMax: 2, idleTimeoutMs: 5_000 },
+  scaler: { type: 'QUEUE_DELAY', seconds: 4 },
+  load: { waiting: 0, running: 0, oldestQueuedAt: null, peak: 0 },
+  ...{ workers: [], lastStartAt: null, lastWant: null, places: null },
+  crashes: { streak: 0, notBefore: 0, reason: null },
+};
+
+function say(cause: ScalerCause, input: Partial<ScalerInput>, alive = 0): string {
+  return describeCause(cause, {
+    ...{ input: { ...INPUT, ...input }, alive },
+    ...{ want: 0, start: 0, drains: 0 },
+  });
+}
+
+describe('what is said of a decision', () => {
+  it('does not sound as if something were missing where nothing is to be done', () => {
+    expect(say('enough', {})).toBe('nothing to do: no worker is needed');
+    expect(say('enough', {}, 1)).toBe('nothing to do: 1 worker is enough');
+    expect(say('enough', {}, 2)).toBe('nothing to do: 2 workers are enough');
+  });
+
+  it('speaks of the first that ended too early as of one, and of more as of a row', () => {
+    const crashes = { streak: 1, notBefore: 11_000, reason: 'it exited with code 1' };
+    expect(say('crashed', { crashes })).toBe(
+      'a worker ended too early: it exited with code 1; the next one in 1 s',
+    );
+    expect(say('crashed', { crashes: { ...crashes, streak: 3, notBefore: 0 } })).toBe(
+      '3 workers in a row ended too early: it exited with code 1; the next one is on trial',
+    );
+  });
+
+  it('counts those that leave', () => {
+    const load = { waiting: 3, running: 0, oldestQueuedAt: 9_000, peak: 3 };
+    const [one, other] = [worker('a', 'draining'), worker('b', 'draining')];
+    expect(say('at_maximum', { load, workers: [one] })).toMatch(/: 2, with 1 that is leaving$/);
+    expect(say('at_maximum', { load, workers: [one, other] })).toMatch(/2 that are leaving$/);
+  });
+});

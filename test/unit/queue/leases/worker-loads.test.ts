@@ -1,0 +1,116 @@
+// What a queue tells those who decide how many workers there are to be.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { completed, ENDPOINT, Hand, Platform } from '../../../conformance/platform.ts';
+
+let platform: Platform;
+
+beforeEach(async () => {
+  platform = new Platform();
+  await platform.start();
+});
+
+afterEach(() => platform.close());
+
+async function hello(id: string): Promise<Hand> {
+  const hand = new Hand(() => platform.queue.link(ENDPOINT), { id });
+  await hand.hello();
+  return hand;
+}
+
+const load = () => platform.queue.workerLoads.load(ENDPOINT);
+
+describe('the load of an endpoint', () => {
+  it('is nothing where there is none', async () => {
+    const nothing = { waiting: 0, running: 0, oldestQueuedAt: null, workers: [] };
+    expect(await load()).toEqual(nothing);
+    expect(await platform.queue.workerLoads.load('unknown')).toEqual(nothing);
+  });
+
+  it('counts jobs that wait and run, and says since when the first one waits', async () => {
+    const worker = await hello('w');
+    const since = platform.clock.now();
+    await platform.submit();
+    await platform.clock.advance(500);
+    await platform.submit();
+    expect(await load()).toMatchObject({ waiting: 2, running: 0, oldestQueuedAt: since });
+    await worker.takeOne();
+    expect(await load()).toMatchObject({ waiting: 1, running: 1, oldestQueuedAt: since + 500 });
+  });
+
+  it('does not count delayed jobs, alone or beside others', async () => {
+    for (let made = 0; made < 3; made++) await platform.submit({ delay: 60_000 });
+    expect(await load()).toMatchObject({ waiting: 0, oldestQueuedAt: null });
+    await platform.submit();
+    expect(await load()).toMatchObject({ waiting: 1 });
+    await platform.clock.advance(60_000);
+    expect(await load()).toMatchObject({ waiting: 4 });
+  });
+
+  it('shows no worker as idle that drains', async () => {
+    const worker = await hello('one');
+    await platform.submit();
+    await worker.takeOne();
+    await hello('two');
+    for (const id of ['one', 'two']) platform.queue.workerLoads.drain(ENDPOINT, id);
+    expect((await platform.queue.health(ENDPOINT)).workers).toEqual({ idle: 0, running: 1 });
+  });
+
+  it('names the workers that call, with what they have and ever had', async () => {
+    const [one, other] = [await hello('one'), await hello('other')];
+    await platform.submit();
+    const lease = await one.takeOne();
+    // Its execution timeout, and what the queue waits beyond it.
+    const busyUntil = platform.clock.now() + 600_000 + 10_000;
+    expect((await load()).workers).toEqual([
+      { id: 'one', jobs: 1, taken: 1, busyUntil, draining: false },
+      { id: 'other', jobs: 0, taken: 0, busyUntil: 0, draining: false },
+    ]);
+    await one.finish(lease, completed);
+    await platform.clock.advance(10_000);
+    await one.renew([]);
+    await platform.clock.advance(6_000);
+    expect((await load()).workers).toEqual([
+      { id: 'one', jobs: 0, taken: 1, busyUntil: 0, draining: false },
+    ]);
+    await other.renew([]);
+    expect((await load()).workers).toHaveLength(2);
+    await other.bye('drained');
+    expect((await load()).workers).toHaveLength(1);
+  });
+
+  it('is told of when there is a job to take: a new one, one given back, one whose time has come', async () => {
+    const heard: string[] = [];
+    const end = platform.queue.workerLoads.onWork((id) => heard.push(id));
+    const worker = await hello('w');
+    await platform.submit();
+    expect(heard).toEqual([ENDPOINT]);
+    await worker.takeOne();
+    await worker.bye('drained');
+    expect(heard).toEqual([ENDPOINT, ENDPOINT]);
+    await platform.submit({ delay: 60_000 });
+    expect(heard).toHaveLength(2);
+    await platform.clock.advance(60_000);
+    expect(heard).toHaveLength(3);
+    end();
+    await platform.submit();
+    expect(heard).toHaveLength(3);
+  });
+});
+
+describe('draining a pod', () => {
+  it('reaches each of its workers, and no other', async () => {
+    const pod = 'pod_0192d3a0-0000-7000-8000-000000000012';
+    const ids = [`${pod}-0`, `${pod}-1`, `${pod.slice(0, -1)}3`];
+    const [first, second, other] = await Promise.all(ids.map(hello));
+    platform.queue.workerLoads.drain(ENDPOINT, pod);
+    const told = await Promise.all([first, second, other].map((hand) => hand?.renew([])));
+    expect(told.map((reply) => reply?.drain)).toEqual([true, true, false]);
+  });
+
+  it('does nothing where there is no worker of it', async () => {
+    const worker = await hello('w');
+    platform.queue.workerLoads.drain(ENDPOINT, 'pod_1');
+    platform.queue.workerLoads.drain('another', 'w');
+    expect((await worker.renew([])).drain).toBe(false);
+  });
+});

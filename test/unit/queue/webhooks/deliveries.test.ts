@@ -1,0 +1,557 @@
+// What happens to the record of a job that has a webhook: kept with the job's end, tried until it is
+// received or given up, over restarts, without one receiver holding up another.
+import { afterEach, describe, expect, it } from 'vitest';
+import { letOthersRun } from '../../../../src/base/clock.ts';
+import {
+  DEFAULT_WEBHOOK_SETTINGS,
+  type Try,
+  type WebhookRecord,
+  type WebhookSender,
+  type WebhookSettings,
+} from '../../../../src/queue/webhooks/webhooks.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import {
+  OWNER,
+  type Store,
+  type StoredDelivery,
+  StoreUnavailableError,
+} from '../../../../src/store/store.ts';
+import {
+  chunksOf,
+  completed,
+  ENDPOINT,
+  failed,
+  Hand,
+  Platform,
+  type PlatformOptions,
+} from '../../../conformance/platform.ts';
+import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
+
+const URL_A = 'https://a.example/done';
+const URL_B = 'https://b.example/done';
+const OK: Try = { result: '2xx', detail: '' };
+const BAD: Try = { result: '5xx', detail: 'it answered 500' };
+
+interface Sent {
+  delivery: StoredDelivery;
+  record: Record<string, unknown>;
+  /** Ends the try. */
+  answer(made: Try): void;
+}
+
+/** A sender whose answers the test gives; by itself it answers by `reply`, if that says something. */
+class ScriptedSender implements WebhookSender {
+  readonly sent: Sent[] = [];
+  closed = 0;
+  reply: (delivery: StoredDelivery) => Try | undefined;
+
+  constructor(reply: (delivery: StoredDelivery) => Try | undefined = () => OK) {
+    this.reply = reply;
+  }
+
+  judge(url: string): string | undefined {
+    return url.includes('forbidden') ? 'it is forbidden' : undefined;
+  }
+
+  async send(delivery: StoredDelivery, record: WebhookRecord, signal: AbortSignal) {
+    const parsed = JSON.parse(Buffer.concat(await Array.fromAsync(record())).toString());
+    return new Promise<Try | undefined>((resolve) => {
+      this.sent.push({ delivery, record: parsed, answer: resolve });
+      signal.addEventListener('abort', () => resolve(undefined));
+      const made = this.reply(delivery);
+      if (made) resolve(made);
+    });
+  }
+
+  async close(): Promise<void> {
+    this.closed += 1;
+  }
+
+  urls(): string[] {
+    return this.sent.map(({ delivery }) => delivery.url);
+  }
+}
+
+let platform: Platform;
+let worker: Hand;
+let isOpen = false;
+
+async function start(
+  sender: ScriptedSender | undefined,
+  {
+    webhooks = {},
+    ...options
+  }: Omit<PlatformOptions, 'webhooks'> & {
+    webhooks?: Partial<WebhookSettings>;
+  } = {},
+): Promise<void> {
+  const settings = {
+    ...options.settings,
+    webhooks: { ...DEFAULT_WEBHOOK_SETTINGS, ...webhooks },
+  };
+  platform = new Platform({ ...options, settings, ...(sender && { webhooks: () => sender }) });
+  isOpen = true;
+  await platform.start();
+  worker = new Hand(() => platform.queue.link(ENDPOINT));
+  await worker.hello();
+}
+
+afterEach(async () => {
+  if (!isOpen) return;
+  isOpen = false;
+  const closing = platform.close();
+  await platform.clock.advance(DEFAULT_WEBHOOK_SETTINGS.closeMs);
+  await closing;
+});
+
+async function finishJob(url = URL_A): Promise<string> {
+  const id = await platform.submitWithWebhook(url);
+  await worker.finish(await worker.takeOne(), completed, { body: '{"a":1}' });
+  await letOthersRun();
+  return id;
+}
+
+function listWaiting(receiver = 'a.example'): Promise<StoredDelivery[]> {
+  const now = Number.MAX_SAFE_INTEGER;
+  return platform.store.read((tx) =>
+    tx.dueDeliveries({ userId: OWNER, receiver, now, limit: 1_000 }),
+  );
+}
+
+/** The verbs of the store, for one of them to be replaced. */
+function passOn(store: Store): Store {
+  return {
+    read: (operation) => store.read(operation),
+    write: (operation) => store.write(operation),
+    reclaim: (pages) => store.reclaim(pages),
+    close: () => store.close(),
+  };
+}
+
+describe('a job with a webhook', () => {
+  it('that has completed posts its record as status answers it', async () => {
+    const sender = new ScriptedSender();
+    await start(sender);
+    const id = await finishJob();
+    expect(sender.sent).toHaveLength(1);
+    expect(sender.sent[0]).toMatchObject({
+      delivery: { url: URL_A, endpointId: ENDPOINT, jobId: id, tries: 0 },
+    });
+    expect(sender.sent[0]?.record).toEqual(await platform.record(id));
+    expect(sender.sent[0]?.record).toMatchObject({ status: 'COMPLETED', output: { a: 1 } });
+    expect(await listWaiting()).toEqual([]);
+  });
+
+  it('that streamed posts all that it yielded', async () => {
+    const sender = new ScriptedSender();
+    await start(sender);
+    await platform.submitWithWebhook(URL_A);
+    const lease = await worker.takeOne();
+    await worker.reportOne(chunksOf(lease, 1, 0, ['x', { y: 2 }]));
+    await worker.finish(lease, { ...completed, output: 'chunks' }, { seq: 2 });
+    await letOthersRun();
+    expect(sender.sent[0]?.record).toMatchObject({ output: ['x', { y: 2 }] });
+  });
+
+  it('that has failed for good posts its error, and nothing before that', async () => {
+    const sender = new ScriptedSender();
+    await start(sender, { endpoint: { maxAttempts: 2 } });
+    await platform.submitWithWebhook(URL_A);
+    await worker.finish(await worker.takeOne(), failed);
+    await platform.clock.advance(2_000);
+    expect(sender.sent).toEqual([]);
+    await worker.finish(await worker.takeOne(), failed);
+    await letOthersRun();
+    expect(sender.sent.map(({ record }) => record)).toMatchObject([
+      { status: 'FAILED', attempt: 2, error: { code: 'handler_error' } },
+    ]);
+  });
+
+  it('that ran out of time posts that', async () => {
+    const sender = new ScriptedSender();
+    await start(sender);
+    await platform.submitWithWebhook(URL_A, { executionTimeout: 1_000 });
+    await worker.takeOne();
+    await platform.clock.advance(11_000);
+    expect(sender.sent.map(({ record }) => record['status'])).toEqual(['TIMED_OUT']);
+  });
+
+  it.each(['cancel', 'purge'])('that was ended by %s posts that', async (how) => {
+    const sender = new ScriptedSender();
+    await start(sender);
+    const id = await platform.submitWithWebhook(URL_A);
+    if (how === 'cancel') await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id });
+    else await platform.queue.jobs.purge(ENDPOINT);
+    await letOthersRun();
+    expect(sender.sent.map(({ record }) => record)).toMatchObject([{ id, status: 'CANCELLED' }]);
+  });
+
+  it('whose attempt tells after a cancel how it was stopped posts nothing more', async () => {
+    const sender = new ScriptedSender();
+    await start(sender);
+    const id = await platform.submitWithWebhook(URL_A);
+    const lease = await worker.takeOne();
+    await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id });
+    await worker.finish(lease, { kind: 'cancelled', executionMs: 9, stopped: 'signal' });
+    await letOthersRun();
+    expect(sender.sent).toHaveLength(1);
+  });
+
+  it('that expires before its end posts nothing', async () => {
+    const sender = new ScriptedSender();
+    await start(sender);
+    await platform.submitWithWebhook(URL_A, { ttl: 10_000 });
+    await platform.clock.advance(11_000);
+    expect(sender.sent).toEqual([]);
+    expect(await listWaiting()).toEqual([]);
+  });
+
+  it('that is retried posts each of its ends, under another id', async () => {
+    const sender = new ScriptedSender();
+    await start(sender, { endpoint: { maxAttempts: 1 } });
+    const id = await platform.submitWithWebhook(URL_A);
+    await worker.finish(await worker.takeOne(), failed);
+    await platform.queue.jobs.retry({ endpointId: ENDPOINT, id });
+    await platform.clock.advance(1);
+    await worker.finish(await worker.takeOne(), completed, { body: '1' });
+    await letOthersRun();
+    const [first, second] = sender.sent;
+    expect([first?.record['status'], second?.record['status']]).toEqual(['FAILED', 'COMPLETED']);
+    expect(String(first?.delivery.id) < String(second?.delivery.id)).toBe(true);
+  });
+
+  it('is refused when its URL can never be called', async () => {
+    await start(new ScriptedSender());
+    await expect(platform.submitWithWebhook('https://forbidden.example/')).rejects.toMatchObject({
+      code: 'invalid',
+      message: expect.stringContaining('it is forbidden'),
+    });
+  });
+
+  it('is refused with a URL that nobody can post to, whoever submits it', async () => {
+    await start(undefined);
+    await expect(platform.submitWithWebhook('mailto:me@example.com')).rejects.toMatchObject({
+      code: 'invalid',
+    });
+  });
+
+  it('has its delivery in the same commit as its end', async () => {
+    const memory = openSqliteStore({ path: ':memory:' });
+    let commits = 0;
+    const store: Store = {
+      ...passOn(memory),
+      write: (operation) => {
+        commits += 1;
+        return memory.write(operation);
+      },
+    };
+    await start(undefined, { store });
+    const id = await platform.submitWithWebhook(URL_A);
+    const lease = await worker.takeOne();
+    commits = 0;
+    await worker.finish(lease, completed, { body: '1' });
+    expect(commits).toBe(1);
+    expect((await platform.job(id)).status).toBe('COMPLETED');
+    expect(await listWaiting()).toHaveLength(1);
+  });
+});
+
+describe('a delivery', () => {
+  it('is tried again until it is received, with the same id and record', async () => {
+    const sender = new ScriptedSender(({ tries }) => (tries < 2 ? BAD : OK));
+    await start(sender);
+    await finishJob();
+    await platform.clock.advance(4_999);
+    expect(sender.sent).toHaveLength(1);
+    await platform.clock.advance(1);
+    expect(sender.sent).toHaveLength(2);
+    await platform.clock.advance(10_000);
+    expect(sender.sent.map(({ delivery }) => delivery.tries)).toEqual([0, 1, 2]);
+    expect(new Set(sender.sent.map(({ delivery }) => delivery.id)).size).toBe(1);
+    expect(sender.sent[2]?.record).toEqual(sender.sent[0]?.record);
+    expect(await listWaiting()).toEqual([]);
+    await platform.clock.advance(3_600_000);
+    expect(sender.sent).toHaveLength(3);
+  });
+
+  it('has a record of its own that outlives the job', async () => {
+    const sender = new ScriptedSender(() => BAD);
+    await start(sender, { settings: { retentionMs: { run: 1_000, runsync: 1_000 } } });
+    const id = await finishJob();
+    await platform.clock.advance(4_000);
+    await expect(platform.record(id)).rejects.toMatchObject({ code: 'not_found' });
+    sender.reply = () => OK;
+    await platform.clock.advance(1_000);
+    expect(sender.sent[1]?.record).toMatchObject({ id, output: { a: 1 } });
+  });
+
+  it('is given up after its last try', async () => {
+    const sender = new ScriptedSender(() => BAD);
+    await start(sender, { webhooks: { maxTries: 3 } });
+    await finishJob();
+    await platform.clock.advance(60_000);
+    expect(sender.sent).toHaveLength(3);
+    expect(await listWaiting()).toEqual([]);
+    const counts = (await platform.queue.webhookCounts()).get(ENDPOINT);
+    expect(counts).toEqual({ counts: { '5xx': 3, given_up: 1 }, waiting: 0 });
+  });
+
+  it('waits in another start of the platform for its next try', async () => {
+    const sender = new ScriptedSender(() => BAD);
+    await start(sender);
+    await finishJob();
+    sender.reply = () => OK;
+    await platform.restart();
+    await letOthersRun();
+    expect(sender.sent).toHaveLength(1);
+    await platform.clock.advance(5_000);
+    expect(sender.sent.map(({ delivery }) => delivery.tries)).toEqual([0, 1]);
+  });
+
+  it('that was never tried is tried by the next start', async () => {
+    await start(undefined);
+    const id = await finishJob();
+    const { store } = platform;
+    const sender = new ScriptedSender();
+    const later = new Platform({ webhooks: () => sender, store });
+    await later.start();
+    await letOthersRun();
+    expect(sender.sent.map(({ record }) => record['id'])).toEqual([id]);
+    await later.queue.close();
+  });
+
+  it('that is too old is given up unsent', async () => {
+    const sender = new ScriptedSender();
+    await start(undefined);
+    const now = platform.clock.now();
+    const delivery = makeDelivery({
+      id: 'old',
+      receiver: 'a.example',
+      createdAt: now,
+      nextAt: now,
+    });
+    await platform.store.write((tx) => tx.insertDelivery(delivery, [Buffer.from('{}')]));
+    await platform.clock.advance(86_400_001);
+    const later = new Platform({ webhooks: () => sender, store: platform.store });
+    await later.clock.advance(86_400_002);
+    await later.start();
+    await letOthersRun();
+    expect(sender.sent).toEqual([]);
+    expect(await listWaiting()).toEqual([]);
+    expect((await later.queue.webhookCounts()).get('ep_test')?.counts).toEqual({ given_up: 1 });
+    await later.queue.close();
+  });
+
+  it('that is received while another is given up is done with', async () => {
+    const sender = new ScriptedSender(() => undefined);
+    const memory = openSqliteStore({ path: ':memory:' });
+    const held = Promise.withResolvers<void>();
+    let isArmed = false;
+    // After a look at what is due the first write, which gives up, is held.
+    let first = Promise.resolve();
+    const store: Store = {
+      ...passOn(memory),
+      read: (operation) => {
+        if (isArmed) first = held.promise;
+        isArmed = false;
+        return memory.read(operation);
+      },
+      write: async (operation) => {
+        const turn = first;
+        first = Promise.resolve();
+        await turn;
+        return memory.write(operation);
+      },
+    };
+    await start(sender, { store });
+    await finishJob();
+    const old = makeDelivery({ id: 'old', receiver: 'a.example', createdAt: 0, nextAt: 0 });
+    await memory.write((tx) => tx.insertDelivery(old, [Buffer.from('{}')]));
+    isArmed = true;
+    await finishJob();
+    sender.sent[0]?.answer(OK);
+    await letOthersRun();
+    held.resolve();
+    await letOthersRun();
+    const counts = await platform.queue.webhookCounts();
+    expect(counts.get('ep_test')?.counts).toEqual({ given_up: 1 });
+    expect(counts.get(ENDPOINT)).toEqual({ counts: { '2xx': 1 }, waiting: 1 });
+  });
+
+  it('whose record is lost is given up, also when the store fails meanwhile', async () => {
+    const memory = openSqliteStore({ path: ':memory:' });
+    let isFull = false;
+    class FillingSender extends ScriptedSender {
+      override send(...call: Parameters<ScriptedSender['send']>) {
+        isFull = true;
+        return super.send(...call);
+      }
+    }
+    const store: Store = {
+      ...passOn(memory),
+      write: (operation) =>
+        isFull ? Promise.reject(new StoreUnavailableError('disk full')) : memory.write(operation),
+    };
+    const lost = makeDelivery({
+      ...{ id: 'lost', receiver: 'a.example', bytes: 2 },
+      ...{ createdAt: Date.UTC(2026, 0, 1), nextAt: Date.UTC(2026, 0, 1) + 5_000 },
+    });
+    await memory.write((tx) => tx.insertDelivery(lost, []));
+    await start(new FillingSender(), { store });
+    await platform.clock.advance(10_000);
+    expect(isFull).toBe(true);
+    expect(await listWaiting()).toHaveLength(1);
+    isFull = false;
+    await platform.clock.advance(1_000);
+    expect(await listWaiting()).toEqual([]);
+    const counts = await platform.queue.webhookCounts();
+    expect(counts.get('ep_test')?.counts).toEqual({ given_up: 1 });
+  });
+
+  it('that was received is not sent again while the store is out of order', async () => {
+    const sender = new ScriptedSender(() => undefined);
+    const memory = openSqliteStore({ path: ':memory:' });
+    let isFull = false;
+    const store: Store = {
+      ...passOn(memory),
+      write: (operation) =>
+        isFull ? Promise.reject(new StoreUnavailableError('disk full')) : memory.write(operation),
+    };
+    await start(sender, { store });
+    await finishJob();
+    isFull = true;
+    sender.sent[0]?.answer(OK);
+    await platform.clock.advance(10_000);
+    expect(sender.sent).toHaveLength(1);
+    isFull = false;
+    await platform.clock.advance(1_000);
+    expect(await listWaiting()).toEqual([]);
+    await platform.clock.advance(60_000);
+    expect(sender.sent).toHaveLength(1);
+  });
+});
+
+describe('receivers', () => {
+  it('that do not answer hold up nobody else', async () => {
+    const sender = new ScriptedSender(({ url }) => (url === URL_A ? undefined : OK));
+    await start(sender);
+    for (let job = 0; job < 10; job++) await finishJob(URL_A);
+    await finishJob(URL_B);
+    expect(sender.urls()).toEqual([URL_A, URL_B]);
+  });
+
+  it('that failed get one try at a time, and all at once when they are well again', async () => {
+    const sender = new ScriptedSender(() => BAD);
+    await start(sender);
+    await finishJob();
+    sender.reply = () => undefined;
+    for (let job = 0; job < 6; job++) await finishJob();
+    expect(sender.sent).toHaveLength(2);
+    sender.reply = () => OK;
+    sender.sent[1]?.answer(OK);
+    await letOthersRun();
+    expect(sender.sent).toHaveLength(7);
+  });
+
+  it('of one user that all hang leave room for those of others', async () => {
+    const sender = new ScriptedSender(() => undefined);
+    await start(undefined);
+    const now = platform.clock.now();
+    const hanging = Array.from({ length: 200 }, (_, number) =>
+      makeDelivery({ id: `d${number}`, userId: 'mallory', receiver: `r${number}.example` }),
+    );
+    const other = makeDelivery({ id: 'ada', userId: 'ada', receiver: 'r1.example', url: URL_A });
+    await platform.store.write(function* (tx) {
+      for (const delivery of [...hanging, other]) {
+        yield* tx.insertDelivery({ ...delivery, createdAt: now }, [Buffer.from('{}')]);
+      }
+    });
+    const later = new Platform({ webhooks: () => sender, store: platform.store });
+    await later.start();
+    await letOthersRun();
+    const users = sender.sent.map(({ delivery }) => delivery.userId);
+    expect(users.filter((user) => user === 'mallory')).toHaveLength(8);
+    expect(users).toContain('ada');
+    const closing = later.queue.close();
+    await later.clock.advance(DEFAULT_WEBHOOK_SETTINGS.closeMs);
+    await closing;
+  });
+});
+
+describe('the store is not asked without end', () => {
+  /** Counts what is asked of it. */
+  function countReads(): { store: Store; reads: number } {
+    const memory = openSqliteStore({ path: ':memory:' });
+    const counted = { store: memory, reads: 0 };
+    const read: Store['read'] = (operation) => {
+      counted.reads += 1;
+      return memory.read(operation);
+    };
+    counted.store = { ...passOn(memory), read };
+    return counted;
+  }
+
+  it('while a receiver that hangs has more to come', async () => {
+    const sender = new ScriptedSender(() => undefined);
+    const counted = countReads();
+    await start(sender, { store: counted.store });
+    for (let job = 0; job < 6; job++) await finishJob();
+    counted.reads = 0;
+    await platform.clock.advance(1_000);
+    expect(sender.sent).toHaveLength(1);
+    expect(counted.reads).toBeLessThan(10);
+    sender.reply = () => OK;
+    sender.sent[0]?.answer(OK);
+    while (sender.sent.length < 6) await letOthersRun();
+  });
+
+  it('for many receivers of which few get a try', async () => {
+    const sender = new ScriptedSender();
+    const counted = countReads();
+    await start(undefined, { store: counted.store });
+    const now = platform.clock.now();
+    const due = Array.from({ length: 200 }, (_, number) =>
+      makeDelivery({ id: `d${number}`, receiver: `r${number}.example`, createdAt: now, nextAt: 0 }),
+    );
+    await platform.store.write(function* (tx) {
+      for (const delivery of due) yield* tx.insertDelivery(delivery, [Buffer.from('{}')]);
+    });
+    counted.reads = 0;
+    const limits = { maxConcurrent: 2, maxPerUser: 2, maxUnprovenPerUser: 2 };
+    const settings = { webhooks: { ...DEFAULT_WEBHOOK_SETTINGS, ...limits } };
+    const later = new Platform({ webhooks: () => sender, store: counted.store, settings });
+    await later.start();
+    while (sender.sent.length < due.length) await letOthersRun();
+    expect(counted.reads).toBeLessThan(1_000);
+    await later.queue.close();
+  });
+});
+
+describe('a platform that ends', () => {
+  it('waits a moment for tries that are under way, and begins no others', async () => {
+    const sender = new ScriptedSender(() => undefined);
+    await start(sender);
+    await finishJob();
+    const closing = platform.queue.close();
+    await letOthersRun();
+    expect(sender.closed).toBe(0);
+    sender.sent[0]?.answer(OK);
+    await closing;
+    expect(sender.closed).toBe(1);
+    expect(await listWaiting()).toEqual([]);
+  });
+
+  it('breaks off a try that takes longer, uncounted, for its next start to make', async () => {
+    const sender = new ScriptedSender(() => undefined);
+    await start(sender);
+    await finishJob();
+    const closing = platform.queue.close();
+    await platform.clock.advance(DEFAULT_WEBHOOK_SETTINGS.closeMs);
+    await closing;
+    expect(await listWaiting()).toMatchObject([{ tries: 0 }]);
+    sender.reply = () => OK;
+    await platform.restart();
+    await letOthersRun();
+    expect(sender.sent).toHaveLength(2);
+  });
+});

@@ -1,0 +1,344 @@
+// One try over real sockets: what is sent, what each answer means, and where nothing is sent.
+import type { IncomingHttpHeaders, RequestListener } from 'node:http';
+import { type AddressInfo, createServer } from 'node:net';
+import { afterEach, describe, expect, it } from 'vitest';
+import { verifyWebhook } from '../../../../src/client.ts';
+import {
+  HttpWebhookSender,
+  type HttpWebhookSenderOptions,
+} from '../../../../src/queue/webhooks/webhook-sender.ts';
+import {
+  deriveEndpointSecret,
+  generatePlatformSecret,
+} from '../../../../src/queue/webhooks/webhook-signature.ts';
+import type { Try } from '../../../../src/queue/webhooks/webhooks.ts';
+import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
+import { startServer } from '../../handlers/context.ts';
+
+const SECRET = generatePlatformSecret();
+const RECORD = Buffer.from('{"id":"job-1","status":"COMPLETED","output":"ä"}');
+const NEVER = new AbortController().signal;
+
+const senders: HttpWebhookSender[] = [];
+afterEach(async () => {
+  for (const sender of senders.splice(0)) await sender.close();
+});
+
+function createSender(options: Partial<HttpWebhookSenderOptions> = {}): HttpWebhookSender {
+  const defaults = { secrets: [SECRET], addresses: 'any' as const, version: '1.2.3' };
+  const sender = new HttpWebhookSender({ ...defaults, ...options });
+  senders.push(sender);
+  return sender;
+}
+
+async function send(
+  url: string,
+  options: Partial<HttpWebhookSenderOptions> = {},
+): Promise<Try | undefined> {
+  const delivery = makeDelivery({ id: 'd-1', url, tries: 2, bytes: RECORD.length });
+  return createSender(options).send(delivery, inParts(RECORD), NEVER);
+}
+
+/** Of few bytes each. */
+function inParts(record: Uint8Array, partBytes = 7) {
+  return async function* () {
+    for (let at = 0; at < record.length; at += partBytes) {
+      yield record.subarray(at, at + partBytes);
+    }
+  };
+}
+
+interface Received {
+  method: string | undefined;
+  url: string | undefined;
+  headers: IncomingHttpHeaders;
+  body: Buffer;
+}
+
+/** Notes what comes, and answers by the listener. */
+function receive(received: Received[], answer: RequestListener): RequestListener {
+  return async (request, response) => {
+    const pieces: Buffer[] = [];
+    for await (const piece of request) pieces.push(piece);
+    const { method, url, headers } = request;
+    received.push({ method, url, headers, body: Buffer.concat(pieces) });
+    answer(request, response);
+  };
+}
+
+function signatureOf({ headers }: Received): string {
+  return String(headers['millrace-signature']);
+}
+
+describe('a webhook', () => {
+  it('is a POST of the record, with what names and signs it', async () => {
+    const received: Received[] = [];
+    await using server = await startServer(receive(received, (_, response) => response.end('ok')));
+
+    const made = await send(`${server.url}/done?job=1`);
+
+    expect(made).toMatchObject({ result: '2xx' });
+    const [first] = received;
+    if (!first) throw new Error('nothing came');
+    expect(first).toMatchObject({
+      method: 'POST',
+      url: '/done?job=1',
+      body: RECORD,
+      headers: {
+        'content-type': 'application/json',
+        'content-length': String(RECORD.length),
+        'user-agent': 'millrace/1.2.3',
+        'millrace-delivery': 'd-1',
+        'millrace-endpoint': 'ep_test',
+        'millrace-try': '3',
+      },
+    });
+    const secret = deriveEndpointSecret(SECRET, 'ep_test');
+    const record = await verifyWebhook({ secret, body: first.body, signature: signatureOf(first) });
+    expect(record).toEqual(JSON.parse(RECORD.toString()));
+  });
+
+  it('that is large is sent part by part, whole and signed, to a slow receiver too', async () => {
+    const received: Received[] = [];
+    const takeIn = receive(received, (_, response) => response.end());
+    await using server = await startServer((request, response) => {
+      request.pause();
+      setTimeout(() => takeIn(request, response), 50);
+    });
+    const record = Buffer.from(JSON.stringify({ output: 'ä'.repeat(4_000_000) }));
+    const delivery = makeDelivery({ id: 'd-1', url: server.url, bytes: record.length });
+    // Parts with memory of their own, as the store's: the sender frees them.
+    const parts = async function* () {
+      for await (const part of inParts(record, 1_000_000)()) yield new Uint8Array(part);
+    };
+
+    const made = await createSender().send(delivery, parts, NEVER);
+
+    expect(made).toMatchObject({ result: '2xx' });
+    const [first] = received;
+    if (!first) throw new Error('nothing came');
+    expect(first.headers['content-length']).toBe(String(record.length));
+    expect(first.body.equals(record)).toBe(true);
+    const secret = deriveEndpointSecret(SECRET, 'ep_test');
+    await verifyWebhook({ secret, body: first.body, signature: signatureOf(first) });
+  });
+
+  it('is signed with each of several secrets, and not with those of another endpoint', async () => {
+    const received: Received[] = [];
+    await using server = await startServer(receive(received, (_, response) => response.end()));
+    const next = generatePlatformSecret();
+
+    await send(server.url, { secrets: [SECRET, next] });
+
+    const [first] = received;
+    if (!first) throw new Error('nothing came');
+    const { body } = first;
+    const signature = signatureOf(first);
+    for (const secret of [SECRET, next].map((each) => deriveEndpointSecret(each, 'ep_test'))) {
+      await expect(verifyWebhook({ secret, body, signature })).resolves.toBeDefined();
+    }
+    const foreign = deriveEndpointSecret(SECRET, 'ep_other');
+    await expect(verifyWebhook({ secret: foreign, body, signature })).rejects.toThrow('not signed');
+  });
+
+  it.each([200, 201, 202, 204])('that is answered with %i is received', async (status) => {
+    await using server = await startServer((_, response) => response.writeHead(status).end());
+    expect(await send(server.url)).toMatchObject({ result: '2xx' });
+  });
+
+  it.each([
+    [400, '4xx'],
+    [404, '4xx'],
+    [429, '4xx'],
+    [500, '5xx'],
+    [503, '5xx'],
+  ])('that is answered with %i is not', async (status, result) => {
+    await using server = await startServer((_, response) => response.writeHead(status).end());
+    const made = await send(server.url);
+    expect(made).toMatchObject({ result, detail: `it answered ${status}` });
+    expect(made?.isFinal ?? false).toBe(false);
+  });
+
+  it('that is answered with 410 is wanted no more', async () => {
+    await using server = await startServer((_, response) => response.writeHead(410).end());
+    expect(await send(server.url)).toMatchObject({ result: '4xx', isFinal: true });
+  });
+
+  it.each([429, 503])('that is answered with %i brings what Retry-After says', async (status) => {
+    await using server = await startServer((_, response) =>
+      response.writeHead(status, { 'retry-after': '120' }).end(),
+    );
+    expect(await send(server.url)).toMatchObject({ retryAfterMs: 120_000 });
+  });
+
+  it.each([301, 302, 303, 307, 308])('follows no redirect of status %i', async (status) => {
+    let requests = 0;
+    await using server = await startServer((_, response) => {
+      requests += 1;
+      response.writeHead(status, { location: '/elsewhere' }).end();
+    });
+    const made = await send(server.url);
+    expect(made).toEqual({
+      result: '3xx',
+      detail: `it answered ${status}; redirects are not followed`,
+    });
+    expect(requests).toBe(1);
+  });
+
+  it('whose answer does not come in time has timed out', async () => {
+    await using server = await startServer(() => {});
+    const made = await send(server.url, { timeoutMs: 100 });
+    expect(made).toEqual({ result: 'timeout', detail: 'no answer within 100 ms' });
+  });
+
+  it('has more time to arrive the larger it is', async () => {
+    await using server = await startServer(() => {});
+    const delivery = makeDelivery({ id: 'd', url: server.url, bytes: 25_600 });
+    const record = inParts(Buffer.alloc(25_600), 1_024);
+    const made = await createSender({ timeoutMs: 1 }).send(delivery, record, NEVER);
+    expect(made).toEqual({ result: 'timeout', detail: 'no answer within 101 ms' });
+  });
+
+  it('whose answer trickles without an end is received, for its status has come', async () => {
+    await using server = await startServer((_, response) => {
+      response.writeHead(200).write('x');
+    });
+    expect(await send(server.url, { timeoutMs: 100 })).toMatchObject({ result: '2xx' });
+  });
+
+  it('whose answer is endless is received, and nobody reads it to its end', async () => {
+    let written = 0;
+    await using server = await startServer(async (_, response) => {
+      response.on('error', () => {});
+      while (!response.destroyed) {
+        written += 65_536;
+        await new Promise((resolve) => response.write(Buffer.alloc(65_536), resolve));
+      }
+    });
+    expect(await send(server.url)).toMatchObject({ result: '2xx' });
+    expect(written).toBeLessThan(50_000_000);
+  });
+
+  it('whose connection is cut has not arrived', async () => {
+    await using server = await startServer((request) => request.socket.destroy());
+    expect(await send(server.url)).toMatchObject({ result: 'unreachable' });
+  });
+
+  it('that finds no server has not arrived, and says no path', async () => {
+    const server = await startServer(() => {});
+    await server[Symbol.asyncDispose]();
+    const made = await send(`${server.url}/hooks/s3cret?token=s3cret`);
+    expect(made).toMatchObject({ result: 'unreachable' });
+    expect(made?.detail).toMatch(/ECONNREFUSED/);
+    expect(made?.detail).not.toContain('s3cret');
+  });
+
+  it('that is broken off ends without a result', async () => {
+    const controller = new AbortController();
+    await using server = await startServer(() => controller.abort());
+    const delivery = makeDelivery({ id: 'd', url: server.url, bytes: RECORD.length });
+    expect(await createSender().send(delivery, inParts(RECORD), controller.signal)).toBeUndefined();
+  });
+});
+
+describe('to addresses that are not public', () => {
+  it.each([
+    'http://127.0.0.1:PORT/',
+    'http://localhost:PORT/',
+    'http://127.1:PORT/',
+    'http://2130706433:PORT/',
+    'http://0x7f000001:PORT/',
+    'http://0.0.0.0:PORT/',
+    'http://[::1]:PORT/',
+    'http://[::ffff:127.0.0.1]:PORT/',
+  ])('nothing is sent: %s', async (url) => {
+    let connections = 0;
+    await using server = await startServer((_, response) => response.end());
+    server.onConnection(() => {
+      connections += 1;
+    });
+
+    const made = await send(url.replace('PORT', String(server.port)), { addresses: 'public' });
+
+    expect(made).toMatchObject({ result: 'refused' });
+    expect(connections).toBe(0);
+  });
+
+  it.each(['127.0.0.1', '10.0.0.1', '169.254.169.254', '::ffff:127.0.0.1', 'fd00::1'])(
+    'nothing is sent when the name leads to %s',
+    async (address) => {
+      let questions = 0;
+      const made = await send('http://rebind.example/', {
+        addresses: 'public',
+        resolve: (_, __, callback) => {
+          questions += 1;
+          callback(null, [{ address, family: address.includes(':') ? 6 : 4 }]);
+        },
+      });
+      expect(made).toMatchObject({
+        result: 'refused',
+        detail: expect.stringContaining(`rebind.example is refused: it leads to ${address}`),
+      });
+      expect(questions).toBe(1);
+    },
+  );
+
+  it('a redirect there leads nowhere', async () => {
+    let secrets = 0;
+    await using inner = await startServer((_, response) => {
+      secrets += 1;
+      response.end('secret');
+    });
+    await using outer = await startServer((_, response) =>
+      response.writeHead(307, { location: inner.url }).end(),
+    );
+    expect(await send(outer.url)).toMatchObject({ result: '3xx' });
+    expect(secrets).toBe(0);
+  });
+
+  it.each([
+    ['http://127.0.0.1/', /^127\.0\.0\.1 .*loopback/],
+    ['http://2130706433/', /^127\.0\.0\.1 .*loopback/],
+    ['http://[::ffff:10.0.0.1]/', /ipv4Mapped/],
+    ['http://192.168.1.1:9000/', /private/],
+  ])('%s is refused before anything is tried', (url, reason) => {
+    expect(createSender({ addresses: 'public' }).judge(url)).toMatch(reason);
+    expect(createSender({ addresses: 'any' }).judge(url)).toBeUndefined();
+  });
+
+  it('names and public addresses are not judged before they are tried', () => {
+    const sender = createSender({ addresses: 'public' });
+    expect(sender.judge('http://localhost/')).toBeUndefined();
+    expect(sender.judge('https://8.8.8.8/')).toBeUndefined();
+  });
+});
+
+it('a connection is not kept for as long as the receiver wishes', async () => {
+  const closed = Promise.withResolvers<void>();
+  // Of its own accord it never closes one.
+  const server = createServer((socket) => {
+    socket.on('error', () => {}).on('close', () => closed.resolve());
+    socket.once('data', () => {
+      socket.write('HTTP/1.1 200 OK\r\nkeep-alive: timeout=600\r\ncontent-length: 0\r\n\r\n');
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  expect(await send(`http://127.0.0.1:${port}/`)).toMatchObject({ result: '2xx' });
+  await closed.promise;
+  server.close();
+}, 20_000);
+
+it('a sender that is closed keeps no connection', async () => {
+  const closed = Promise.withResolvers<void>();
+  await using server = await startServer((request, response) => {
+    request.socket.on('close', () => closed.resolve());
+    response.end();
+  });
+  const sender = createSender();
+  const delivery = makeDelivery({ id: 'd', url: server.url, bytes: RECORD.length });
+  await sender.send(delivery, inParts(RECORD), NEVER);
+  await sender.close();
+  await sender.close();
+  await closed.promise;
+});

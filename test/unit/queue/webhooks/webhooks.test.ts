@@ -1,0 +1,94 @@
+// What becomes of a delivery after a try.
+import { describe, expect, it } from 'vitest';
+import {
+  DEFAULT_WEBHOOK_SETTINGS,
+  decideAfterTry,
+  isTooOld,
+  nameReceiver,
+  type Try,
+} from '../../../../src/queue/webhooks/webhooks.ts';
+import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
+
+const settings = DEFAULT_WEBHOOK_SETTINGS;
+const moment = { now: 10_000, random: () => 0.5, settings };
+const failed: Try = { result: '5xx', detail: 'it answered 500' };
+const first = makeDelivery({ id: 'd', createdAt: 10_000, nextAt: 10_000 });
+
+describe('a try', () => {
+  it('that was answered with success ends the delivery', () => {
+    const success: Try = { result: '2xx', detail: '' };
+    expect(decideAfterTry(first, success, moment)).toEqual({ kind: 'delivered' });
+  });
+
+  it.each(['3xx', '4xx', '5xx', 'timeout', 'refused', 'unreachable'] as const)(
+    'that ended with %s is followed by another',
+    (result) => {
+      expect(decideAfterTry(first, { result, detail: '' }, moment)).toEqual({
+        kind: 'postponed',
+        delivery: { ...first, tries: 1, nextAt: 15_000 },
+      });
+    },
+  );
+
+  it('is followed by the next after waits that double up to an hour, then by none', () => {
+    const waits: number[] = [];
+    let delivery = first;
+    let now = first.createdAt;
+    for (;;) {
+      const after = decideAfterTry(delivery, failed, { ...moment, now });
+      if (after.kind !== 'postponed') {
+        expect(after).toEqual({ kind: 'given_up', reason: 'it answered 500' });
+        break;
+      }
+      waits.push((after.delivery.nextAt - now) / 1_000);
+      delivery = after.delivery;
+      now = delivery.nextAt;
+    }
+    expect(waits).toEqual([5, 10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 3_600]);
+  });
+
+  it.each([
+    [0, 14_000],
+    [0.999_999, 16_000],
+  ])('is followed by another at a time moved at random: %d', (random, nextAt) => {
+    const after = decideAfterTry(first, failed, { ...moment, random: () => random });
+    expect(after).toMatchObject({ delivery: { nextAt } });
+  });
+
+  it.each([
+    ['longer than its own wait', 60_000, 70_000],
+    ['shorter than its own wait', 1_000, 15_000],
+    ['longer than an hour', 90_000_000, 3_610_000],
+  ])('is followed by another when the receiver wants it, if that is %s', (_, retryAfterMs, at) => {
+    const after = decideAfterTry(first, { ...failed, retryAfterMs }, moment);
+    expect(after).toMatchObject({ delivery: { nextAt: at } });
+  });
+
+  it('whose receiver wants nothing ever is the last', () => {
+    const gone: Try = { result: '4xx', detail: 'it answered 410', isFinal: true };
+    expect(decideAfterTry(first, gone, moment)).toEqual({
+      kind: 'given_up',
+      reason: 'it answered 410',
+    });
+  });
+
+  it('is the last when the next would come too late', () => {
+    const now = first.createdAt + settings.maxAgeMs - 1_000;
+    expect(decideAfterTry(first, failed, { ...moment, now })).toMatchObject({ kind: 'given_up' });
+  });
+});
+
+describe('a delivery', () => {
+  it('is too old after a day', () => {
+    expect(isTooOld(first, first.createdAt + 86_400_000, settings)).toBe(false);
+    expect(isTooOld(first, first.createdAt + 86_400_001, settings)).toBe(true);
+  });
+
+  it.each([
+    ['https://example.com/a?b', 'example.com'],
+    ['http://Example.COM:80/', 'example.com'],
+    ['http://[::1]:8080/', '[::1]:8080'],
+  ])('to %s has the receiver %s', (url, receiver) => {
+    expect(nameReceiver(url)).toBe(receiver);
+  });
+});

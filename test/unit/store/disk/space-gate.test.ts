@@ -1,0 +1,136 @@
+// What is written while the disk is full. The disk is a limit of pages here; test/e2e/storage has a real one.
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { DiskReserve } from '../../../../src/store/disk/disk-reserve.ts';
+import { SpaceGate } from '../../../../src/store/disk/space-gate.ts';
+import type { StoreFailure } from '../../../../src/store/disk/store-health.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { ENDING, type Store, StoreUnavailableError } from '../../../../src/store/store.ts';
+import {
+  addEndpoint,
+  addJobs,
+  ENDPOINT,
+  INPUT,
+  makeDelivery,
+  makeJob,
+} from '../../../conformance/store/stored-jobs.ts';
+
+const MB = 1_048_576;
+
+let folder: string;
+let reserve: DiskReserve;
+let gate: SpaceGate;
+let store: Store;
+let failures: StoreFailure[];
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'millrace-gate-'));
+  reserve = new DiskReserve({ path: join(folder, 'reserve'), bytes: MB });
+  await reserve.make();
+  gate = new SpaceGate(reserve);
+  failures = [];
+  const onFailure = (failure: StoreFailure) => failures.push(failure);
+  store = openSqliteStore({ path: join(folder, 'm.db'), maxPages: 300, gate, onFailure });
+  await addEndpoint(store);
+  await addJobs(store, [makeJob({ id: 'a' }), makeJob({ id: 'b', position: 2 })]);
+});
+afterEach(async () => {
+  await store.close();
+  rmSync(folder, { recursive: true });
+});
+
+const insertLarge = (bytes = 2 * MB) =>
+  store.write((tx) => tx.insertJob(makeJob({ id: 'large', position: 3 }), new Uint8Array(bytes)));
+const remove = (id: string) => store.write((tx) => tx.removeJob(makeJob({ id })), ENDING);
+const putOutput = (id: string, bytes: number) =>
+  store.write((tx) => tx.putOutput({ endpointId: ENDPOINT, id }, new Uint8Array(bytes)), {
+    ...ENDING,
+    payloadBytes: bytes,
+  });
+
+async function listIds(): Promise<string[]> {
+  return (await store.read((tx) => tx.queuedJobs(ENDPOINT, 100))).map(({ id }) => id);
+}
+
+it('the failure that finds the disk full releases the reserve, and what ends jobs is run again', async () => {
+  const [large, small, removal] = await Promise.allSettled([
+    insertLarge(),
+    store.write((tx) => tx.insertJob(makeJob({ id: 'small', position: 4 }), INPUT)),
+    remove('a'),
+  ]);
+  expect([large?.status, small?.status, removal?.status]).toEqual([
+    'rejected',
+    'rejected',
+    'fulfilled',
+  ]);
+  expect(await listIds()).toEqual(['b']);
+  expect([gate.isFull, reserve.isHeld]).toEqual([true, false]);
+  expect(existsSync(join(folder, 'reserve'))).toBe(false);
+  expect(failures).toMatchObject([{ operation: 'write', code: 'SQLITE_FULL' }]);
+});
+
+it('while it is full nothing new is tried, and what ends jobs has a commit of its own', async () => {
+  await insertLarge().catch(() => {});
+  failures.splice(0);
+  const refused = store.write((tx) => tx.insertJob(makeJob({ id: 'c' }), INPUT));
+  await expect(refused).rejects.toMatchObject({ code: 'SQLITE_FULL' });
+  await expect(refused).rejects.toBeInstanceOf(StoreUnavailableError);
+  expect(failures).toEqual([]);
+  const [tooLarge, removal] = await Promise.allSettled([
+    store.write((tx) => tx.putOutput({ endpointId: ENDPOINT, id: 'b' }, new Uint8Array(2 * MB)), {
+      ...ENDING,
+    }),
+    remove('a'),
+  ]);
+  expect([tooLarge?.status, removal?.status]).toEqual(['rejected', 'fulfilled']);
+});
+
+it('payloads may use a quarter of the reserve, all together', async () => {
+  await insertLarge().catch(() => {});
+  await expect(putOutput('a', MB / 2)).rejects.toBeInstanceOf(StoreUnavailableError);
+  await putOutput('a', MB / 8);
+  await putOutput('b', MB / 8);
+  await expect(putOutput('b', MB / 8)).rejects.toBeInstanceOf(StoreUnavailableError);
+  await remove('a');
+});
+
+it('once it is open again everything is', async () => {
+  await insertLarge().catch(() => {});
+  expect(await reserve.make()).toBe(true);
+  gate.open();
+  await insertLarge(1_000);
+  expect(await listIds()).toEqual(['a', 'b', 'large']);
+});
+
+it('a release ends the making of a reserve, which holds nothing then', async () => {
+  reserve.release();
+  const making = reserve.make();
+  reserve.release();
+  expect(await making).toBe(false);
+  expect(reserve.isHeld).toBe(false);
+});
+
+it('a reserve that cannot be released leaves the failure to those who wrote, and the store goes on', async () => {
+  reserve.release();
+  mkdirSync(join(folder, 'reserve'));
+  const results = await Promise.allSettled([insertLarge(), remove('a')]);
+  expect(results.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+  expect(failures.map(({ code }) => code)).toEqual(['SQLITE_FULL', 'UNKNOWN']);
+  expect(gate.isFull).toBe(false);
+  await remove('a');
+  expect(await listIds()).toEqual(['b']);
+});
+
+it('a job whose webhook still needs its output is removed without a copy of that', async () => {
+  const job = makeJob({ id: 'a', webhook: 'https://example.com/' });
+  await store.write(function* (tx) {
+    yield* tx.putOutput(job, new Uint8Array(0.75 * MB));
+    yield* tx.insertDelivery(makeDelivery({ id: 'd' }), [{ outputOf: job }]);
+  });
+  await insertLarge().catch(() => {});
+  await store.write((tx) => tx.removeJob(job), ENDING);
+  const part = await store.read((tx) => tx.deliveryPart({ endpointId: ENDPOINT, id: 'd' }, 0));
+  expect(part).toHaveLength(0.75 * MB);
+});

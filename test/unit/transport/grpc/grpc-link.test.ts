@@ -1,0 +1,469 @@
+// WorkerLink over gRPC against a scripted server on loopback: what travels, and what each end means.
+import { createServer as createHttpServer } from 'node:http';
+import {
+  type AddressInfo,
+  createServer as createNetServer,
+  type Server as NetServer,
+} from 'node:net';
+import { createServer as createTlsServer } from 'node:tls';
+import {
+  Metadata,
+  Server,
+  ServerCredentials,
+  type ServerDuplexStream,
+  status,
+} from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
+import { silentLog } from '../../../../src/base/log.ts';
+import { createGrpcLink, type GrpcLink } from '../../../../src/transport/grpc/grpc-link.ts';
+import type { LinkError, Report, TakeRequest } from '../../../../src/wire/link/worker-link.ts';
+import {
+  type Envelope,
+  METADATA,
+  openEnvelope,
+  PROTO_OPTIONS,
+  PROTO_PATH,
+  SERVICE_NAME,
+} from '../../../../src/wire/link/worker-stream.ts';
+import { CERTIFICATE, CERTIFICATE_KEY } from '../../api/certificate.ts';
+
+type Call = ServerDuplexStream<object, object>;
+/** What the platform does with a question. */
+type Handle = (call: Call, question: Envelope) => void;
+
+const servers: Server[] = [];
+const links: GrpcLink[] = [];
+
+afterEach(async () => {
+  for (const link of links.splice(0)) await link.close();
+  for (const server of servers.splice(0)) server.forceShutdown();
+});
+
+interface Script {
+  port: number;
+  /** Each stream that was opened. */
+  streams: Call[];
+  stop(): void;
+}
+
+async function listen(
+  handle: Handle,
+  onOpen: (call: Call) => unknown = () => {},
+  port = 0,
+): Promise<Script> {
+  const service = loadSync(PROTO_PATH, PROTO_OPTIONS)[SERVICE_NAME];
+  if (!service || 'format' in service) throw new Error('no such service');
+  const streams: Call[] = [];
+  const server = new Server();
+  server.addService(service, {
+    Open(call: Call) {
+      streams.push(call);
+      call.on('error', () => {});
+      call.on('data', (message: object) => handle(call, openEnvelope(message)));
+      onOpen(call);
+    },
+  });
+  servers.push(server);
+  const bound = await new Promise<number>((resolve, reject) => {
+    const how = ServerCredentials.createInsecure();
+    server.bindAsync(`127.0.0.1:${port}`, how, (error, found) =>
+      error ? reject(error) : resolve(found),
+    );
+  });
+  return { port: bound, streams, stop: () => server.forceShutdown() };
+}
+
+function connect(port: number, options: { key?: string; answerMarginMs?: number } = {}): GrpcLink {
+  const url = `grpc://127.0.0.1:${port}`;
+  const link = createGrpcLink({ url, endpointId: 'echo', key: 'mr_k', log: silentLog, ...options });
+  links.push(link);
+  return link;
+}
+
+async function serve(handle: Handle, options: { answerMarginMs?: number } = {}) {
+  const script = await listen(handle);
+  return { ...script, link: connect(script.port, options) };
+}
+
+function errorOf(call: Promise<unknown>): Promise<LinkError> {
+  return call.then(
+    () => {
+      throw new Error('the call was answered');
+    },
+    (error: LinkError) => error,
+  );
+}
+
+const never = new AbortController().signal;
+const identity = { workerId: 'w1', incarnation: 3 };
+const hello = { ...identity, protocol: 1, version: '0.0.0', slots: 2, devices: [], outbox: [] };
+const welcome = {
+  ...{ protocol: 1, capabilities: [], leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 },
+};
+const take: TakeRequest = { ...identity, takeId: 't', max: 2, waitMs: 20, held: ['x'] };
+const renew = { ...identity, waitMs: 0, leases: [] };
+const lease = {
+  ...{ jobId: 'a', attempt: 1, token: 's', executionTimeoutMs: 1_000, solo: false, submittedAt: 5 },
+};
+const outcome: Report = {
+  ...{ kind: 'outcome', jobId: 'a', attempt: 1, token: 's', seq: 1, body: Buffer.from('"äöü"') },
+  outcome: { kind: 'completed', executionMs: 3, output: 'value' },
+};
+const answerHello: Handle = (call, { call: number }) => call.write({ call: number, welcome });
+
+describe('the gRPC link', () => {
+  it('asks everything on one stream, opened with the key and the endpoint', async () => {
+    const asked: unknown[] = [];
+    const { link, streams } = await serve((call, { call: number, content, kind }) => {
+      asked.push([number, kind, content]);
+      const answers: Record<string, object> = {
+        hello: { welcome },
+        credit: { leases: { leases: [] } },
+        renew: { renewed: { ended: [], drain: true } },
+        reports: { reportAnswers: { answers: [{ answer: 'gap', expected: 4 }] } },
+        bye: { goodbye: {} },
+      };
+      call.write({ call: number, ...answers[kind ?? ''] });
+    });
+    expect(await link.hello(hello)).toEqual(welcome);
+    expect(await link.take(take, never)).toEqual([]);
+    expect(await link.renew(renew, never)).toEqual({ ended: [], drain: true });
+    const reports = { ...identity, reports: [outcome] };
+    expect(await link.report(reports)).toEqual([{ answer: 'gap', expected: 4 }]);
+    await link.bye({ ...identity, reason: 'drained', outbox: [] });
+    const { body, ...header } = outcome;
+    expect(asked).toMatchObject([
+      [1, 'hello', hello],
+      [2, 'credit', take],
+      [3, 'renew', renew],
+      [4, 'reports', { ...identity, reports: [{ ...header, bodyBytes: 8 }], payload: body }],
+      [5, 'bye', { ...identity, reason: 'drained' }],
+    ]);
+    expect(streams).toHaveLength(1);
+    expect(streams[0]?.metadata.get(METADATA.key)).toEqual(['Bearer mr_k']);
+    expect(streams[0]?.metadata.get(METADATA.endpoint)).toEqual(['echo']);
+  });
+
+  it('gives each question its own answer, in whatever order they come', async () => {
+    const waiting: (() => void)[] = [];
+    const { link } = await serve((call, { call: number, kind }) => {
+      const answer = kind === 'renew' ? { renewed: { drain: true } } : { leases: {} };
+      waiting.push(() => call.write({ call: number, ...answer }));
+      if (waiting.length === 2) for (const tell of waiting.reverse()) tell();
+    });
+    const [leases, renewed] = await Promise.all([link.take(take, never), link.renew(renew, never)]);
+    expect(leases).toEqual([]);
+    expect(renewed).toEqual({ ended: [], drain: true });
+  });
+
+  it('puts leases together whose inputs come in pieces', async () => {
+    const { link } = await serve((call, { call: number }) => {
+      const headers = [
+        { ...lease, bodyBytes: 3 },
+        { ...lease, token: 's2', bodyBytes: 2 },
+      ];
+      call.write({ call: number, leases: { leases: headers, payload: Buffer.from('ab') } });
+      call.write({ call: number, piece: { payload: Buffer.from('cd') } });
+      call.write({ call: number, piece: { payload: Buffer.from('e') } });
+    });
+    const leases = await link.take(take, never);
+    expect(leases).toEqual([
+      { ...lease, input: Buffer.from('abc') },
+      { ...lease, token: 's2', input: Buffer.from('de') },
+    ]);
+  });
+
+  it('waits for a payload as long as pieces of it come', async () => {
+    const { link } = await serve(
+      (call, { call: number }) => {
+        const headers = [{ ...lease, bodyBytes: 5 }];
+        call.write({ call: number, leases: { leases: headers, payload: Buffer.from('a') } });
+        for (const [index, byte] of ['b', 'c', 'd', 'e'].entries()) {
+          const piece = { payload: Buffer.from(byte) };
+          setTimeout(() => call.write({ call: number, piece }), (index + 1) * 300);
+        }
+      },
+      // Less than all of it takes, and far more than one piece.
+      { answerMarginMs: 1_000 },
+    );
+    expect(await link.take(take, never)).toEqual([{ ...lease, input: Buffer.from('abcde') }]);
+  });
+
+  it('names an endpoint as metadata can have it', async () => {
+    const { port, streams } = await listen(answerHello);
+    const url = `grpc://127.0.0.1:${port}`;
+    const link = createGrpcLink({ url, endpointId: 'bläh %', key: 'mr_k', log: silentLog });
+    links.push(link);
+    await link.hello(hello);
+    expect(streams[0]?.metadata.get(METADATA.endpoint)).toEqual(['bl%C3%A4h%20%25']);
+  });
+
+  it('sends a large payload in pieces, and what is urgent between them', async () => {
+    const order: (string | undefined)[] = [];
+    let bytes = 0;
+    let begin: (() => void) | undefined;
+    const begun = new Promise<void>((resolve) => {
+      begin = resolve;
+    });
+    const { link } = await serve((call, { call: number, kind, payload }) => {
+      order.push(kind);
+      begin?.();
+      bytes += payload.length;
+      if (kind === 'renew') call.write({ call: number, renewed: {} });
+      if (bytes < 3_000_000 || kind === 'renew') return;
+      call.write({ call: number, reportAnswers: { answers: [{ answer: 'applied' }] } });
+    });
+    const body = Buffer.alloc(3_000_000, 0x31);
+    const reported = link.report({ ...identity, reports: [{ ...outcome, body }] });
+    await begun;
+    await link.renew(renew, never);
+    expect(await reported).toEqual([{ answer: 'applied' }]);
+    expect(order[0]).toBe('reports');
+    expect(order.indexOf('renew')).toBeLessThan(order.length - 10);
+  });
+});
+
+describe('a refusal is', () => {
+  it.each(['stale_incarnation', 'unknown_worker', 'unauthorized', 'invalid', 'unavailable'])(
+    'an error of its own code: %s',
+    async (code) => {
+      const { link } = await serve((call, { call: number }) =>
+        call.write({ call: number, refusal: { code, detail: 'why', retryAfterMs: 40 } }),
+      );
+      expect(await errorOf(link.hello(hello))).toMatchObject({
+        ...{ name: 'LinkError', code, message: 'hello: why', retryAfterMs: 40 },
+      });
+    },
+  );
+
+  it('unavailable where its code is newer than the worker', async () => {
+    const { link } = await serve((call, { call: number }) =>
+      call.write({ call: number, refusal: { code: 'moon_phase' } }),
+    );
+    expect(await errorOf(link.hello(hello))).toMatchObject({
+      ...{ code: 'unavailable', retryAfterMs: undefined },
+    });
+  });
+});
+
+describe('a stream that ends', () => {
+  it.each([
+    [status.UNAUTHENTICATED, 'unauthorized', undefined],
+    [status.PERMISSION_DENIED, 'unauthorized', undefined],
+    [status.INVALID_ARGUMENT, 'invalid', undefined],
+    [status.NOT_FOUND, 'unavailable', 10_000],
+    [status.UNIMPLEMENTED, 'unavailable', 10_000],
+    [status.RESOURCE_EXHAUSTED, 'unavailable', undefined],
+    [status.INTERNAL, 'unavailable', undefined],
+  ])('with status %d is %s', async (code, expected, retryAfterMs) => {
+    const { port } = await listen(
+      () => {},
+      (call) => call.emit('error', { code, details: 'the reason' }),
+    );
+    const error = await errorOf(connect(port).hello(hello));
+    expect(error).toMatchObject({ code: expected, retryAfterMs });
+    expect(error.message).toContain('the reason');
+  });
+
+  it.each([
+    ['1500', 1_500],
+    ['999999999', 3_600_000],
+    ['soon', undefined],
+  ])('says when to come back, if the platform does: %s', async (told, retryAfterMs) => {
+    const metadata = new Metadata();
+    metadata.set(METADATA.retryAfterMs, told);
+    const { port } = await listen(
+      () => {},
+      (call) => call.emit('error', { code: status.UNAVAILABLE, details: 'stopping', metadata }),
+    );
+    expect(await errorOf(connect(port).hello(hello))).toMatchObject({ retryAfterMs });
+  });
+
+  it('takes every open question along, and the next one opens another', async () => {
+    let isWell = false;
+    const { link, streams } = await serve((call, question) => {
+      if (isWell) answerHello(call, question);
+      else if (question.kind === 'renew') call.end();
+    });
+    const open = [link.take(take, never), link.renew(renew, never)].map(errorOf);
+    for (const error of await Promise.all(open)) expect(error.code).toBe('unavailable');
+    isWell = true;
+    expect(await link.hello(hello)).toEqual(welcome);
+    expect(streams).toHaveLength(2);
+  });
+
+  it('with the platform itself is opened again when that is back', async () => {
+    const first = await listen(answerHello);
+    const link = connect(first.port);
+    await link.hello(hello);
+    first.stop();
+    expect(await errorOf(link.renew(renew, never))).toMatchObject({ code: 'unavailable' });
+    await listen(answerHello, undefined, first.port);
+    const greet = () => link.hello(hello).catch(() => undefined);
+    await expect.poll(greet, { timeout: 4_000 }).toEqual(welcome);
+  });
+});
+
+describe('a platform that is silent', () => {
+  it('is given up after the margin, with all that is open, for a new connection', async () => {
+    let isSilent = true;
+    const handle: Handle = (call, question) => {
+      if (!isSilent) answerHello(call, question);
+    };
+    const peers = new Set<string>();
+    const { port } = await listen(handle, (call) => peers.add(call.getPeer()));
+    const link = connect(port, { answerMarginMs: 50 });
+    const waiting = errorOf(link.take({ ...take, waitMs: 60_000 }, never));
+    expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'unavailable' });
+    expect(await waiting).toMatchObject({ code: 'unavailable' });
+    isSilent = false;
+    await link.hello(hello);
+    expect(peers.size).toBe(2);
+  });
+
+  it('is given up when a renewal is, and nothing has been heard since it was sent', async () => {
+    const { link } = await serve(() => {});
+    const waiting = errorOf(link.take({ ...take, waitMs: 60_000 }, never));
+    const overdue = new AbortController();
+    const renewal = errorOf(link.renew(renew, overdue.signal));
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    overdue.abort();
+    expect((await renewal).message).toContain('given up by the caller');
+    expect(await waiting).toMatchObject({ code: 'unavailable' });
+  });
+});
+
+describe('a question that is given up', () => {
+  it('before its time tells the platform, and leaves the others alone', async () => {
+    const kinds: (string | undefined)[] = [];
+    const { link, streams } = await serve((call, question) => {
+      kinds.push(question.kind);
+      if (question.kind === 'hello') answerHello(call, question);
+    });
+    const leaving = new AbortController();
+    const waiting = errorOf(link.take({ ...take, waitMs: 60_000 }, leaving.signal));
+    await link.hello(hello);
+    leaving.abort();
+    expect(await waiting).toMatchObject({ code: 'unavailable' });
+    await link.hello(hello);
+    expect(kinds).toEqual(['credit', 'hello', 'abort', 'hello']);
+    expect(streams).toHaveLength(1);
+  });
+
+  it('may be answered all the same: nobody hears it, and the others are', async () => {
+    const { link, streams } = await serve((call, { call: number, kind }) => {
+      if (kind === 'abort') call.write({ call: number, leases: { leases: [lease] } });
+      if (kind === 'hello') call.write({ call: number, welcome });
+    });
+    const leaving = new AbortController();
+    const waiting = errorOf(link.take({ ...take, waitMs: 60_000 }, leaving.signal));
+    leaving.abort();
+    expect(await waiting).toMatchObject({ code: 'unavailable' });
+    expect(await link.hello(hello)).toEqual(welcome);
+    expect(streams).toHaveLength(1);
+  });
+
+  it('before it was asked is not asked', async () => {
+    const { link } = await serve(() => {});
+    const gone = AbortSignal.abort();
+    expect(await errorOf(link.take(take, gone))).toMatchObject({ code: 'unavailable' });
+  });
+});
+
+describe('an answer that cannot be read is unavailable:', () => {
+  it.each([
+    ['of another kind', { goodbye: {} }],
+    ['with a lease without a token', { leases: { leases: [{ jobId: 'a', attempt: 1 }] } }],
+    ['with more payload than it names', { leases: { leases: [lease], payload: Buffer.from('x') } }],
+    ['a piece before its beginning', { piece: { payload: Buffer.from('x') } }],
+    ['of a kind that is not known', {}],
+  ])('%s', async (_name, answer) => {
+    const { link } = await serve((call, { call: number }) =>
+      call.write({ call: number, ...answer }),
+    );
+    expect(await errorOf(link.take(take, never))).toMatchObject({ code: 'unavailable' });
+  });
+
+  it('fewer answers than reports', async () => {
+    const { link } = await serve((call, { call: number }) =>
+      call.write({ call: number, reportAnswers: { answers: [] } }),
+    );
+    const reported = link.report({ ...identity, reports: [outcome] });
+    expect((await errorOf(reported)).message).toContain('0 answers to 1 reports');
+  });
+});
+
+describe('a link', () => {
+  it('to nobody is unavailable, with the reason', async () => {
+    const script = await listen(() => {});
+    script.stop();
+    const error = await errorOf(connect(script.port).hello(hello));
+    expect(error.code).toBe('unavailable');
+    expect(error.message).toContain('ECONNREFUSED');
+  });
+
+  const TLS_ASKED = 'it was closed while it was opened; does the port want TLS, or another client';
+  it.each<[string, string, () => NetServer, string]>([
+    [
+      'without TLS to a port that has it',
+      'grpc',
+      () => createTlsServer({ cert: CERTIFICATE, key: CERTIFICATE_KEY }),
+      TLS_ASKED,
+    ],
+    [
+      'to a port that resets what comes',
+      'grpc',
+      () =>
+        createNetServer((socket) => {
+          // Not before the other end takes the connection for open.
+          socket.on('error', () => {}).once('data', () => socket.resetAndDestroy());
+        }),
+      TLS_ASKED,
+    ],
+    ['with TLS to a port without', 'grpcs', () => createHttpServer(), 'TLS: wrong version number'],
+    ['to a port of HTTP/1', 'grpc', () => createHttpServer(), 'is it the gRPC port?'],
+  ])('%s says so, in the same words each time', async (_name, scheme, create, words) => {
+    const server = create();
+    onTestFinished(() => void server.close());
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    const link = createGrpcLink({
+      ...{ url: `${scheme}://127.0.0.1:${port}`, endpointId: 'echo', key: 'mr_k', log: silentLog },
+    });
+    links.push(link);
+    const first = await errorOf(link.hello(hello));
+    expect(first).toMatchObject({ code: 'unavailable', message: expect.stringContaining(words) });
+    expect(first.message).toMatch(/^stream ended: UNAVAILABLE no connection: [^\n]*$/);
+    // The library tells when its last try was; by then it has tried again.
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect((await errorOf(link.hello(hello))).message).toBe(first.message);
+  });
+
+  it('that is closed answers nothing any more', async () => {
+    const { link } = await serve(() => {});
+    const open = errorOf(link.take({ ...take, waitMs: 60_000 }, never));
+    await link.close();
+    expect(await open).toMatchObject({ code: 'unavailable' });
+    expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'unavailable' });
+  });
+
+  it('with a key that cannot be sent says so, and does not quote it', async () => {
+    const { port } = await listen(() => {});
+    const error = await errorOf(connect(port, { key: 'sécret' }).hello(hello));
+    expect(error.code).toBe('unauthorized');
+    expect(error.message).not.toContain('cret');
+  });
+
+  it.each(['ftp://a:1', 'grpc://a:1/path', 'grpc:', 'nothing'])('is not made to %s', (url) => {
+    const options = { url, endpointId: 'echo', key: 'mr_k', log: silentLog };
+    expect(() => createGrpcLink(options)).toThrow(TypeError);
+  });
+
+  it('is not made with a certificate that is none', () => {
+    const key = '-----BEGIN PRIVATE KEY-----\nnone\n-----END PRIVATE KEY-----\n';
+    const tls = { cert: CERTIFICATE, key };
+    const options = { url: 'grpcs://a:1', endpointId: 'echo', key: 'mr_k', log: silentLog, tls };
+    expect(() => createGrpcLink(options)).toThrow(/certificates cannot be used/);
+  });
+});

@@ -1,0 +1,346 @@
+// WorkerLink over HTTP against a real server on loopback: what travels, and what each failure means.
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { afterEach, describe, expect, it } from 'vitest';
+import { silentLog } from '../../../../src/base/log.ts';
+import { createHttpLink, type HttpLink } from '../../../../src/transport/http/http-link.ts';
+import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
+import type { LinkError, Report, TakeRequest } from '../../../../src/wire/link/worker-link.ts';
+
+type Handle = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
+
+const servers: Server[] = [];
+const links: HttpLink[] = [];
+
+afterEach(async () => {
+  await Promise.all(links.splice(0).map((link) => link.close()));
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+});
+
+/** A server that does what the test says, and a link to it. */
+async function serve(handle: Handle, options: { answerMarginMs?: number; path?: string } = {}) {
+  const { path = '', ...rest } = options;
+  const server = createServer((request, response) => {
+    const pieces: Buffer[] = [];
+    request.on('data', (piece: Buffer) => pieces.push(piece));
+    request.on('end', () => handle(request, response, Buffer.concat(pieces)));
+  });
+  servers.push(server);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return connect(portOf(server), path, rest);
+}
+
+function connect(port: number, path = '', rest: { answerMarginMs?: number } = {}): HttpLink {
+  const url = `http://127.0.0.1:${port}${path}`;
+  const link = createHttpLink({ url, endpointId: 'echo', key: 'mr_k', log: silentLog, ...rest });
+  links.push(link);
+  return link;
+}
+
+function portOf(server: Server): number {
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('not listening');
+  return address.port;
+}
+
+function answerJson(response: ServerResponse, value: unknown, status = 200): void {
+  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(value));
+}
+
+async function errorOf(call: Promise<unknown>): Promise<LinkError> {
+  return call.then(
+    () => {
+      throw new Error('the call was answered');
+    },
+    (error: LinkError) => error,
+  );
+}
+
+const never = new AbortController().signal;
+const identity = { workerId: 'w1', incarnation: 3 };
+const hello = { ...identity, protocol: 1, version: '0.0.0', slots: 2, devices: [], outbox: [] };
+const welcome = { protocol: 1, leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 };
+const take: TakeRequest = { ...identity, takeId: 't', max: 2, waitMs: 20, held: ['x'] };
+const leaseHeader = {
+  jobId: 'a',
+  attempt: 1,
+  token: 'secret',
+  executionTimeoutMs: 1_000,
+  solo: false,
+  submittedAt: 5,
+};
+const leaseFrames = Buffer.concat(
+  encodeFrames([{ header: leaseHeader, body: Buffer.from('{"n":1}') }]),
+);
+const outcome: Report = {
+  kind: 'outcome',
+  jobId: 'a',
+  attempt: 1,
+  token: 'secret',
+  seq: 1,
+  outcome: { kind: 'completed', executionMs: 3, output: 'value' },
+  body: Buffer.from('"äöü"'),
+};
+
+function answerFrames(response: ServerResponse, message: Uint8Array): void {
+  response.writeHead(200, { 'content-type': FRAMES_MEDIA_TYPE }).end(message);
+}
+
+describe('the HTTP link', () => {
+  it('posts each verb to its path with the key, JSON both ways', async () => {
+    const seen: unknown[] = [];
+    const link = await serve((request, response, body) => {
+      seen.push([
+        request.method,
+        request.url,
+        request.headers.authorization,
+        JSON.parse(body.toString()),
+      ]);
+      if (request.url?.endsWith('hello')) answerJson(response, welcome);
+      else if (request.url?.endsWith('renew')) answerJson(response, { ended: [], drain: true });
+      else response.writeHead(204).end();
+    });
+    const renew = { ...identity, waitMs: 10, leases: [] };
+    const bye = { ...identity, reason: 'drained' as const, outbox: [] };
+    expect(await link.hello(hello)).toEqual(welcome);
+    expect(await link.renew(renew, never)).toEqual({ ended: [], drain: true });
+    await link.bye(bye);
+    expect(seen).toEqual([
+      ['POST', '/v2/echo/worker/hello', 'Bearer mr_k', hello],
+      ['POST', '/v2/echo/worker/renew', 'Bearer mr_k', renew],
+      ['POST', '/v2/echo/worker/bye', 'Bearer mr_k', bye],
+    ]);
+  });
+
+  it('puts the path of its URL before all routes', async () => {
+    const link = await serve(
+      (request, response) => answerJson(response, { ...welcome, leaseMs: request.url?.length }),
+      {
+        path: '/platform/',
+      },
+    );
+    expect((await link.hello(hello)).leaseMs).toBe('/platform/v2/echo/worker/hello'.length);
+  });
+
+  it('reads leases with their inputs from frames', async () => {
+    const link = await serve((_request, response) => answerFrames(response, leaseFrames));
+    const [lease, ...others] = await link.take(take, never);
+    expect(others).toEqual([]);
+    expect(lease).toMatchObject(leaseHeader);
+    expect(Buffer.from(lease?.input ?? []).toString()).toBe('{"n":1}');
+  });
+
+  it('takes 204 for no jobs', async () => {
+    const link = await serve((_request, response) => response.writeHead(204).end());
+    expect(await link.take(take, never)).toEqual([]);
+  });
+
+  it('sends reports as frames with the worker in the headers', async () => {
+    const seen: unknown[] = [];
+    const link = await serve((request, response, body) => {
+      const { headers } = request;
+      seen.push(
+        headers['millrace-worker'],
+        headers['millrace-incarnation'],
+        headers['content-type'],
+      );
+      seen.push(...decodeFrames(body).map((frame) => [frame.header, frame.body.toString()]));
+      answerJson(response, [{ answer: 'applied' }]);
+    });
+    const replies = await link.report({ ...identity, reports: [outcome] });
+    expect(replies).toEqual([{ answer: 'applied' }]);
+    const { body, ...header } = outcome;
+    expect(seen).toEqual(['w1', '3', FRAMES_MEDIA_TYPE, [header, body.toString()]]);
+  });
+
+  it('lets no verb wait for another', async () => {
+    const link = await serve((request, response) => {
+      if (request.url?.endsWith('report')) answerJson(response, [{ answer: 'applied' }]);
+      else if (request.url?.endsWith('hello')) answerJson(response, welcome);
+    });
+    const polls = [
+      link.take(take, never),
+      link.renew({ ...identity, waitMs: 60_000, leases: [] }, never),
+    ];
+    const settled = Promise.allSettled(polls);
+    expect(await link.report({ ...identity, reports: [outcome] })).toHaveLength(1);
+    expect(await link.hello(hello)).toEqual(welcome);
+    await link.close();
+    expect((await settled).map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+  });
+
+  it('gives a large report more time to arrive than a small one', async () => {
+    const link = await serve(
+      (_request, response, body) => {
+        // Longer than the coarse timers of undici need to notice the margin.
+        const answer = () => answerJson(response, [{ answer: 'applied' }]);
+        if (body.length > 1_000) setTimeout(answer, 2_500);
+      },
+      { answerMarginMs: 50 },
+    );
+    const large = { ...outcome, body: Buffer.from(`"${'x'.repeat(1_000_000)}"`) };
+    expect(await link.report({ ...identity, reports: [large] })).toEqual([{ answer: 'applied' }]);
+    const small = link.report({ ...identity, reports: [outcome] });
+    expect(await errorOf(small)).toMatchObject({ code: 'unavailable' });
+  });
+
+  it('cancels the request when its signal aborts', async () => {
+    const closed = Promise.withResolvers<void>();
+    const arrived = Promise.withResolvers<void>();
+    const link = await serve((_request, response) => {
+      response.on('close', () => closed.resolve());
+      arrived.resolve();
+    });
+    const controller = new AbortController();
+    const error = errorOf(link.take({ ...take, waitMs: 60_000 }, controller.signal));
+    await arrived.promise;
+    controller.abort();
+    expect(await error).toMatchObject({ code: 'unavailable' });
+    await closed.promise;
+  });
+
+  it('gives up an answer that does not come, on a connection that it does not use again', async () => {
+    const ports: (number | undefined)[] = [];
+    const link = await serve(
+      (request, response) => {
+        ports.push(request.socket.remotePort);
+        if (ports.length > 1) response.writeHead(204).end();
+      },
+      { answerMarginMs: 50 },
+    );
+    expect(await errorOf(link.take(take, never))).toMatchObject({ code: 'unavailable' });
+    expect(await link.take({ ...take, waitMs: 4_000 }, never)).toEqual([]);
+    expect(ports[1]).not.toBe(ports[0]);
+  });
+});
+
+describe('a failure', () => {
+  const problem = (status: number, code: string) => ({
+    title: 'T',
+    status,
+    code,
+    detail: 'because',
+  });
+
+  it.each([
+    [401, 'unauthorized', 'unauthorized'],
+    [403, 'forbidden', 'unauthorized'],
+    [409, 'stale_incarnation', 'stale_incarnation'],
+    [409, 'unknown_worker', 'unknown_worker'],
+    [409, 'conflict', 'invalid'],
+    [422, 'invalid', 'invalid'],
+    [413, 'payload_too_large', 'invalid'],
+    [404, 'not_found', 'unavailable'],
+    [429, 'queue_full', 'unavailable'],
+    [500, 'internal', 'unavailable'],
+    [503, 'unavailable', 'unavailable'],
+  ])('told as %i %s is %s, with the detail', async (status, code, linkCode) => {
+    const link = await serve((_request, response) =>
+      answerJson(response, problem(status, code), status),
+    );
+    const error = await errorOf(link.hello(hello));
+    expect(error).toMatchObject({ name: 'LinkError', code: linkCode });
+    expect(error.message).toContain('because');
+  });
+
+  it('says when to come again if the platform does', async () => {
+    const link = await serve((_request, response) =>
+      response.writeHead(503, { 'retry-after': '7' }).end(),
+    );
+    expect(await errorOf(link.take(take, never))).toMatchObject({
+      code: 'unavailable',
+      retryAfterMs: 7_000,
+    });
+  });
+
+  it.each(['2592000', '99999999999999999999', 'Fri, 31 Dec 2100 00:00:00 GMT'])(
+    'that asks to come again in ages (%s) is waited for an hour',
+    async (retryAfter) => {
+      const link = await serve((_request, response) =>
+        response.writeHead(503, { 'retry-after': retryAfter }).end(),
+      );
+      expect(await errorOf(link.hello(hello))).toMatchObject({ retryAfterMs: 3_600_000 });
+    },
+  );
+
+  it('that is an unknown endpoint is tried again slowly', async () => {
+    const link = await serve((_request, response) => response.writeHead(404).end('no such page'));
+    expect(await errorOf(link.take(take, never))).toMatchObject({
+      code: 'unavailable',
+      retryAfterMs: 10_000,
+    });
+  });
+
+  it('that is a redirect is not followed', async () => {
+    const link = await serve((_request, response) =>
+      response.writeHead(302, { location: '/' }).end(),
+    );
+    expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'invalid' });
+  });
+
+  const broken: [string, Handle][] = [
+    ['a connection that is cut before the answer', (request) => request.socket.destroy()],
+    [
+      'a connection that is cut within the answer',
+      (request, response) => {
+        response.writeHead(200, {
+          'content-type': FRAMES_MEDIA_TYPE,
+          'content-length': leaseFrames.length,
+        });
+        response.write(leaseFrames.subarray(0, 20), () => request.socket.destroy());
+      },
+    ],
+    [
+      'frames that end too early',
+      (_request, response) => answerFrames(response, leaseFrames.subarray(0, -1)),
+    ],
+    [
+      'a lease that is none',
+      (_request, response) =>
+        answerFrames(
+          response,
+          Buffer.concat(encodeFrames([{ header: { jobId: 'a' }, body: Buffer.alloc(0) }])),
+        ),
+    ],
+    [
+      'a page of something in between',
+      (_request, response) =>
+        response.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
+    ],
+  ];
+  it.each(broken)('by %s may pass', async (_what, handle) => {
+    const link = await serve(handle);
+    expect(await errorOf(link.take(take, never))).toMatchObject({ code: 'unavailable' });
+  });
+
+  it.each([
+    ['no JSON', 'welcome!'],
+    ['JSON of another shape', '{"protocol":"one"}'],
+  ])('by an answer that is %s may pass', async (_what, body) => {
+    const link = await serve((_request, response) => response.end(body));
+    expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'unavailable' });
+  });
+
+  it('by fewer answers than reports may pass', async () => {
+    const link = await serve((_request, response) => answerJson(response, []));
+    const error = await errorOf(link.report({ ...identity, reports: [outcome] }));
+    expect(error).toMatchObject({ code: 'unavailable' });
+  });
+
+  it('by a port where nobody listens may pass, and names the cause', async () => {
+    const server = createServer();
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const port = portOf(server);
+    await new Promise((resolve) => server.close(resolve));
+    const error = await errorOf(connect(port).hello(hello));
+    expect(error.code).toBe('unavailable');
+    expect(error.message).toContain('ECONNREFUSED');
+  });
+
+  it('by a URL that is not http is told at once', () => {
+    const options = { endpointId: 'echo', key: 'k', log: silentLog };
+    expect(() => createHttpLink({ url: 'ftp://127.0.0.1/', ...options })).toThrow(TypeError);
+  });
+});

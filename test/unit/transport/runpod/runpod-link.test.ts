@@ -1,0 +1,621 @@
+// The link against a server that speaks the platform's side of the protocol, over real sockets.
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { silentLog } from '../../../../src/base/log.ts';
+import {
+  createRunPodLink,
+  type RunPodLink,
+  type RunPodLinkOptions,
+} from '../../../../src/transport/runpod/link.ts';
+import { encodeChunk } from '../../../../src/wire/chunk/chunk.ts';
+import type {
+  Lease,
+  LeaseRef,
+  Outcome,
+  Report,
+  ReportReply,
+} from '../../../../src/wire/link/worker-link.ts';
+import { RunPodServer, type RunPodServerOptions } from '../../../support/runs/runpod-server.ts';
+
+const worker = { workerId: 'pod-abc', incarnation: 5 };
+const never = new AbortController().signal;
+const closers: (() => Promise<void>)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+async function start(options: RunPodServerOptions = {}): Promise<RunPodServer> {
+  const server = await RunPodServer.start(options);
+  closers.push(() => server.close());
+  return server;
+}
+
+function open(server: RunPodServer, changes: Partial<RunPodLinkOptions> = {}): RunPodLink {
+  const link = createRunPodLink({
+    templates: server.templates,
+    podId: 'pod-abc',
+    key: 'worker-key',
+    hostname: 'host',
+    version: '0.0.0',
+    log: silentLog,
+    pingEveryMs: 1_000,
+    ...changes,
+  });
+  closers.push(() => link.close());
+  return link;
+}
+
+async function greet(link: RunPodLink, outbox: LeaseRef[] = []) {
+  const about = { protocol: 1, version: '0.0.0', slots: 4, devices: [], outbox };
+  return link.hello({ ...worker, ...about });
+}
+
+async function connect(options: RunPodServerOptions = {}, changes = {}) {
+  const server = await start(options);
+  const link = open(server, changes);
+  await greet(link);
+  return { server, link };
+}
+
+function take(link: RunPodLink, max = 1, signal = never): Promise<Lease[]> {
+  return link.take({ ...worker, takeId: 't', max, waitMs: 90_000, held: [] }, signal);
+}
+
+async function takeOne(link: RunPodLink): Promise<Lease> {
+  const [lease] = await take(link);
+  if (!lease) throw new Error('there is no lease');
+  return lease;
+}
+
+/** The reports of one attempt, numbered. */
+class Reports {
+  readonly #link: RunPodLink;
+  readonly #lease: LeaseRef;
+  #seq = 1;
+  #first = 0;
+
+  constructor(link: RunPodLink, { attempt, jobId, token }: LeaseRef) {
+    this.#link = link;
+    this.#lease = { attempt, jobId, token };
+  }
+
+  chunks(...outputs: unknown[]): Report {
+    return this.encoded(...outputs.flatMap((output) => encodeChunk(output, {})));
+  }
+
+  encoded(...chunks: Buffer[]): Report {
+    const body = Buffer.concat(
+      chunks.flatMap((chunk, n) => [...(n ? [Buffer.from(',')] : []), chunk]),
+    );
+    const first = this.#first;
+    this.#first += chunks.length;
+    const sizes = chunks.map(({ length }) => length);
+    return { ...this.#number(), kind: 'chunks', first, sizes, body };
+  }
+
+  progress(value: unknown): Report {
+    return { ...this.#number(), kind: 'progress', body: Buffer.from(JSON.stringify(value)) };
+  }
+
+  outcome(outcome: Outcome, output?: unknown): Extract<Report, { kind: 'outcome' }> {
+    const body = Buffer.from(output === undefined ? '' : JSON.stringify(output));
+    return { ...this.#number(), kind: 'outcome', outcome, body };
+  }
+
+  completed(output: unknown) {
+    return this.outcome({ kind: 'completed', executionMs: 1, output: 'value' }, output);
+  }
+
+  streamed() {
+    return this.outcome({ kind: 'completed', executionMs: 1, output: 'chunks' });
+  }
+
+  /** Repeated as a worker would, until it is answered. */
+  async send(...reports: Report[]): Promise<ReportReply[]> {
+    for (;;) {
+      try {
+        return await this.#link.report({ ...worker, reports });
+      } catch (error) {
+        if (!(error instanceof Error && 'code' in error && error.code === 'unavailable'))
+          throw error;
+      }
+    }
+  }
+
+  #number() {
+    return { ...this.#lease, seq: this.#seq++ };
+  }
+}
+
+async function begin(options: RunPodServerOptions = {}, changes = {}) {
+  const { server, link } = await connect(options, changes);
+  server.submit('j1', { a: 1 });
+  const lease = await takeOne(link);
+  return { server, link, lease, reports: new Reports(link, lease) };
+}
+
+describe('a job on RunPod', () => {
+  it.each(['query', 'bare', 'question', 'literal'] as const)(
+    'is taken, streamed and answered where templates are of the kind %s',
+    async (templates) => {
+      const { server, lease, reports } = await begin({ templates });
+      expect(JSON.parse(Buffer.from(lease.input).toString())).toEqual({ a: 1 });
+      await reports.send(reports.chunks('a', 'b'), reports.streamed());
+      expect(server.job('j1')).toMatchObject({
+        stream: [{ output: 'a' }, { output: 'b' }],
+        results: [{ output: ['a', 'b'], isStream: 'true' }],
+      });
+    },
+  );
+
+  it('is answered with the headers that the protocol wants, and the bare key', async () => {
+    const { server, reports } = await begin();
+    await reports.send(reports.completed({ x: 'héllo' }));
+    const [done] = server.of('done');
+    expect(done).toMatchObject({
+      method: 'POST',
+      url: '/v2/ep1/job-done/pod-abc/j1?gpu=NVIDIA+L4&isStream=false',
+      body: '{"output":{"x":"héllo"}}',
+      headers: {
+        authorization: 'worker-key',
+        'content-type': 'application/x-www-form-urlencoded',
+        charset: 'utf-8',
+        'x-request-id': 'j1',
+      },
+    });
+  });
+
+  it('that failed says so in a text that holds JSON', async () => {
+    const { server, reports } = await begin();
+    const error = {
+      code: 'handler_error' as const,
+      message: 'no',
+      type: 'Error',
+      stack: 'Error: no',
+    };
+    await reports.send(
+      reports.outcome({ kind: 'failed', executionMs: 1, error, retry: 'default' }),
+    );
+    const { error: text } = await server.result('j1');
+    expect(JSON.parse(String(text))).toMatchObject({
+      error_type: 'Error',
+      error_message: 'no',
+      error_traceback: 'Error: no',
+      worker_id: 'pod-abc',
+      hostname: 'host',
+    });
+  });
+
+  it('has its progress before its result, and its metrics beside the output', async () => {
+    const { server, reports } = await begin();
+    const chunk = encodeChunk('a', { tokens: 3 });
+    await reports.send(reports.progress(50), reports.encoded(...chunk), reports.streamed());
+    expect(server.of('done').map(({ body }) => body)).toEqual([
+      '{"status":"IN_PROGRESS","output":50}',
+      '{"output":["a"]}',
+    ]);
+    expect(server.job('j1').stream).toEqual([{ output: 'a', metrics: { tokens: 3 } }]);
+  });
+
+  it('gives a large value in pieces of at most 1 MB, and whole at its end', async () => {
+    const { server, reports } = await begin();
+    const text = 'é'.repeat(1_200_000);
+    await reports.send(reports.chunks(text), reports.streamed());
+    const sizes = server.of('stream').map(({ body }) => Buffer.byteLength(body));
+    expect(Math.max(...sizes)).toBeLessThanOrEqual(1_000_000);
+    expect(sizes.length).toBeGreaterThan(2);
+    expect((await server.result('j1')).output).toEqual([text]);
+  });
+
+  it('asks for the pod to be replaced where its handler does', async () => {
+    const { server, reports } = await begin();
+    await reports.send({ ...reports.completed(1), isWorn: true });
+    expect(await server.result('j1')).toMatchObject({ output: 1, stopPod: true });
+  });
+
+  it('has texts that wait sent as one where that is wanted, and nothing else', async () => {
+    const { server, reports } = await begin({}, { joinsText: true });
+    await reports.send(reports.chunks('a"', '\n', 'ü', { n: 1 }, 'c'), reports.streamed());
+    expect(server.job('j1').stream).toEqual([
+      { output: 'a"\nü' },
+      { output: { n: 1 } },
+      { output: 'c' },
+    ]);
+    expect((await server.result('j1')).output).toEqual(['a"', '\n', 'ü', { n: 1 }, 'c']);
+  });
+});
+
+describe('a take on RunPod', () => {
+  it('brings several jobs where there is room, and refuses the bad ones one by one', async () => {
+    const { server, link } = await connect();
+    for (const element of [
+      { id: 'a', input: null },
+      { id: 'b' },
+      7,
+      { input: {} },
+      { id: 'c', input: 1 },
+    ]) {
+      server.offer(element);
+    }
+    const leases = await take(link, 4);
+    leases.push(...(await take(link, 4)));
+    expect(leases.map(({ jobId }) => jobId)).toEqual(['a', 'c']);
+    const { error } = await server.result('b');
+    expect(String(error)).toContain('no input');
+    expect(server.of('take')[0]?.url).toContain(
+      '/job-take-batch/pod-abc?gpu=NVIDIA+L4&batch_size=4',
+    );
+  });
+
+  it('brings the place for files that the client has named', async () => {
+    const { server, link } = await connect();
+    const s3Config = { accessId: 'a', bucketName: 'b' };
+    server.offer({ id: 'a', input: {}, s3Config });
+    server.offer({ id: 'b', input: {}, s3Config: null });
+    const leases = [await takeOne(link), await takeOne(link)];
+    expect(leases.map((lease) => lease.s3Config)).toEqual([JSON.stringify(s3Config), undefined]);
+  });
+
+  it('says whether jobs are here', async () => {
+    const { server, link } = await begin();
+    server.submit('j2', {});
+    await takeOne(link);
+    const takes = server.of('take').map(({ url }) => url.slice(-1));
+    expect(takes).toEqual(['0', '1']);
+  });
+
+  it('passes over a job that is here already', async () => {
+    const { server, link } = await begin();
+    server.submit('j1', {});
+    server.submit('j2', {});
+    expect((await take(link, 1)).map(({ jobId }) => jobId)).toEqual(['j2']);
+  });
+
+  it('takes 400 and 204 for no job, and does not ask in a tight loop', async () => {
+    const { server, link } = await connect({
+      fault: (route) => (route === 'take' ? { kind: 'status', status: 400 } : undefined),
+    });
+    const taken = take(link);
+    await server.until(() => server.of('take').length >= 5);
+    const [first, ...rest] = server.of('take').map(({ at }) => at);
+    // 50, 100, 200 and 400 ms lie between them.
+    expect((rest.at(-1) ?? 0) - (first ?? 0)).toBeGreaterThan(500);
+    server.fault = undefined;
+    server.submit('j', {});
+    expect(await taken).toHaveLength(1);
+  });
+
+  it('is refused for a wrong key, and unavailable else', async () => {
+    const { server, link } = await connect({}, { key: 'wrong' });
+    await expect(take(link)).rejects.toMatchObject({ code: 'unauthorized' });
+    server.fault = undefined;
+    const other = await connect({
+      fault: () => ({ kind: 'status', status: 429, headers: { 'retry-after': '7' } }),
+    });
+    await expect(take(other.link)).rejects.toMatchObject({
+      code: 'unavailable',
+      retryAfterMs: 7_000,
+    });
+    other.server.fault = () => ({ kind: 'reset', when: 'before' });
+    await expect(take(other.link)).rejects.toMatchObject({ code: 'unavailable' });
+  });
+
+  it('that is given up still brings the job that is on its way', async () => {
+    const { server, link } = await connect({ holdMs: 5_000 });
+    const leaving = new AbortController();
+    const taken = take(link, 1, leaving.signal);
+    await server.until(() => server.of('take').length === 1);
+    leaving.abort();
+    server.submit('late', {});
+    expect(await taken).toMatchObject([{ jobId: 'late' }]);
+  });
+
+  it('gives a job again that was given back without blame, to run alone if it is a suspect', async () => {
+    const { link, reports, server } = await begin({ holdMs: 5_000 });
+    const taken = take(link);
+    await server.until(() => server.of('take').length === 2);
+    await reports.send(reports.outcome({ kind: 'released', reason: 'suspect' }));
+    // Without the poll, which is still open, having been answered.
+    expect(await taken).toMatchObject([{ jobId: 'j1', attempt: 2, solo: true }]);
+    server.submit('j2', {});
+    expect(await take(link)).toMatchObject([{ jobId: 'j2' }]);
+    expect(server.of('take')).toHaveLength(2);
+  });
+
+  it('does not begin a job again of which something was seen: it has failed', async () => {
+    const { reports, server } = await begin();
+    await reports.send(
+      reports.chunks('a'),
+      reports.outcome({ kind: 'released', reason: 'neighbour' }),
+    );
+    expect(String((await server.result('j1')).error)).toContain('released_neighbour');
+  });
+});
+
+describe('a stop on RunPod', () => {
+  it('ends the lease, and nothing is posted for the job any more', async () => {
+    const { lease, link, reports, server } = await begin();
+    const { jobId, token } = lease;
+    const leases = [{ jobId, token, stopping: false }];
+    const renewed = link.renew({ ...worker, waitMs: 10_000, leases }, never);
+    server.stop('j1', 'another');
+    expect(await renewed).toEqual({
+      ended: [{ jobId, token, verdict: 'cancelled' }],
+      drain: false,
+    });
+    expect(await reports.send(reports.chunks('a'))).toEqual([{ answer: 'superseded' }]);
+    await reports.send(reports.outcome({ kind: 'cancelled', executionMs: 1, stopped: 'signal' }));
+    expect([...server.of('done'), ...server.of('stream')]).toEqual([]);
+  });
+
+  it('that overtakes its job keeps it from running', async () => {
+    const { link, server } = await connect({ holdMs: 5_000 });
+    const taken = take(link);
+    await server.until(() => server.of('take').length === 1 && server.of('stop').length === 1);
+    server.stop('j1');
+    await server.until(() => server.of('stop').length === 2);
+    server.submit('j1', {});
+    await server.until(() => server.of('take').length === 2);
+    server.submit('j2', {});
+    expect(await taken).toMatchObject([{ jobId: 'j2' }]);
+  });
+
+  it('that comes late changes nothing', async () => {
+    const { link, reports, server } = await begin();
+    await reports.send(reports.completed(1));
+    server.stop('j1');
+    await server.until(() => server.of('stop').length > 1);
+    server.submit('j1', {});
+    const again = await takeOne(link);
+    const more = new Reports(link, again);
+    await more.send(more.completed(2));
+    expect(server.job('j1').results).toHaveLength(2);
+  });
+
+  it.each([
+    { status: 404, what: 'is not there' },
+    { status: 410, what: 'is not there any more' },
+    { status: 501, what: 'is not made yet' },
+  ])('may have a channel that $what: $status', async ({ status }) => {
+    const { link, server } = await connect({
+      fault: (route) => (route === 'stop' ? { kind: 'status', status } : undefined),
+    });
+    await server.until(() => server.of('stop').length > 0);
+    expect(await link.renew({ ...worker, waitMs: 300, leases: [] }, never)).toEqual({
+      ended: [],
+      drain: false,
+    });
+  });
+
+  it('comes soon after a 400, which says that there is nothing to be stopped', async () => {
+    const { lease, link, server } = await begin({
+      fault: (route) => (route === 'stop' ? { kind: 'status', status: 400 } : undefined),
+    });
+    await server.until(() => server.of('stop').length > 0);
+    server.fault = undefined;
+    server.stop('j1');
+    const { jobId, token } = lease;
+    const leases = [{ jobId, token, stopping: false }];
+    const { ended } = await link.renew({ ...worker, waitMs: 90_000, leases }, never);
+    expect(ended).toEqual([{ jobId, token, verdict: 'cancelled' }]);
+  });
+
+  it('that cannot be brought is known: leases are not renewed then', async () => {
+    const { link, server } = await connect({
+      fault: (route) => (route === 'stop' ? { kind: 'status', status: 502 } : undefined),
+    });
+    await server.until(() => server.of('stop').length > 1);
+    const renewed = link.renew({ ...worker, waitMs: 0, leases: [] }, never);
+    await expect(renewed).rejects.toMatchObject({ code: 'unavailable' });
+  });
+
+  it('that is asked for while the job is delivered anew does not keep it from running', async () => {
+    const { link, server } = await begin();
+    server.stop('j1');
+    const renewed = () => link.renew({ ...worker, waitMs: 100, leases: [] }, never);
+    await server.until(() => server.of('stop').length > 1);
+    await renewed();
+    server.submit('j1', {});
+    expect(await take(link)).toHaveLength(1);
+  });
+});
+
+describe('a report on RunPod', () => {
+  it.each([
+    ['resets before it is read', 8, { kind: 'reset', when: 'before' }],
+    ['resets behind it', 8, { kind: 'reset', when: 'after' }],
+    ['429', 8, { kind: 'status', status: 429 }],
+    ['502', 8, { kind: 'status', status: 502 }],
+    ['a key that is refused for a while', 8, { kind: 'status', status: 401 }],
+    ['404 twice', 2, { kind: 'status', status: 404 }],
+  ] as const)('outlives %s', async (_, times, fault) => {
+    let left = times;
+    const { reports, server } = await begin({
+      fault: (route) =>
+        (route === 'stream' || route === 'done') && left-- > 0 ? fault : undefined,
+    });
+    await reports.send(reports.chunks('a', 'b'));
+    if (times > 2) left = times;
+    await reports.send(reports.streamed());
+    const { results, stream } = server.job('j1');
+    expect(results[0]).toMatchObject({ output: ['a', 'b'] });
+    expect(new Set(stream.map(({ output }) => output))).toEqual(new Set(['a', 'b']));
+  });
+
+  it('goes on with the chunk that was not taken, and not from the start', async () => {
+    let posts = 0;
+    const { reports, server } = await begin({
+      fault: (route) => {
+        if (route !== 'stream') return undefined;
+        posts += 1;
+        return posts === 3 ? { kind: 'status', status: 500 } : undefined;
+      },
+    });
+    await reports.send(reports.chunks('a', 'b', 'c', 'd'));
+    expect(server.job('j1').stream.map(({ output }) => output)).toEqual(['a', 'b', 'c', 'd']);
+  });
+
+  it('that is sent twice counts once', async () => {
+    const { reports, server } = await begin();
+    const chunks = reports.chunks('a');
+    expect(await reports.send(chunks)).toEqual([{ answer: 'applied' }]);
+    expect(await reports.send(chunks)).toEqual([{ answer: 'duplicate' }]);
+    expect(server.job('j1').stream).toHaveLength(1);
+  });
+
+  it('that is refused for what it is is invalid, and gone if the job is not known', async () => {
+    const answers = { done: 413 };
+    const { link, reports, server } = await begin({
+      fault: (route) => (route === 'done' ? { kind: 'status', status: answers.done } : undefined),
+    });
+    await expect(reports.send(reports.completed('x'))).rejects.toMatchObject({ code: 'invalid' });
+    answers.done = 404;
+    server.submit('j2', {});
+    const other = new Reports(link, await takeOne(link));
+    expect(await other.send(other.completed(1))).toEqual([{ answer: 'gone' }]);
+  });
+
+  it('has the output whole where the stream is not taken', async () => {
+    const { reports, server } = await begin({
+      fault: (route) => (route === 'stream' ? { kind: 'status', status: 404 } : undefined),
+    });
+    await reports.send(reports.chunks('a', 'b'), reports.streamed());
+    expect((await server.result('j1')).output).toEqual(['a', 'b']);
+    expect(server.of('stream')).toHaveLength(3);
+  });
+
+  it('that an earlier process left is delivered', async () => {
+    const server = await start();
+    const link = open(server);
+    const left = { jobId: 'old', attempt: 1, token: 'before' };
+    await greet(link, [left]);
+    const reports = new Reports(link, left);
+    await reports.send(reports.completed('kept'));
+    expect((await server.result('old')).output).toBe('kept');
+  });
+
+  it('that an earlier process left has no output where that process sent a part of the stream', async () => {
+    const server = await start();
+    const link = open(server);
+    const left = { jobId: 'old', attempt: 1, token: 'before' };
+    await greet(link, [left]);
+    const reports = new Reports(link, left);
+    reports.chunks('sent', 'by it');
+    await reports.send(reports.chunks('sent', 'now'), reports.streamed());
+    expect(server.job('old').stream.map(({ output }) => output)).toEqual(['sent', 'now']);
+    expect(await server.result('old')).toMatchObject({ output: [], isStream: 'true' });
+  });
+
+  it('is brought for a job whose id is no text for a header', async () => {
+    const { link, server } = await connect();
+    server.submit('é\n✓', {});
+    const lease = await takeOne(link);
+    const reports = new Reports(link, lease);
+    await reports.send(reports.completed(1));
+    expect((await server.result('é\n✓')).output).toBe(1);
+  });
+});
+
+describe('pings on RunPod', () => {
+  it('name the jobs that are here, from the first moment on', async () => {
+    const { server } = await begin();
+    await server.until(() => server.of('ping').some(({ url }) => url.includes('job_id=j1')));
+    expect(server.of('ping')[0]?.url).toMatch(
+      /^\/v2\/ep1\/ping\/pod-abc\?gpu=NVIDIA\+L4&runpod_version=/,
+    );
+  });
+
+  it('say once why the worker is unfit', async () => {
+    const server = await start();
+    await open(server).tellUnfit('weights', 'none there');
+    expect(server.of('ping').map(({ url }) => url)).toEqual([
+      expect.stringContaining('status=unhealthy&check=weights&reason=none%20there'),
+    ]);
+  });
+});
+
+describe('the end of a worker on RunPod', () => {
+  it('answers for the jobs that it still holds', async () => {
+    const { link, server } = await begin();
+    await link.bye({ ...worker, reason: 'drained', outbox: [] });
+    expect(String((await server.result('j1')).error)).toContain('the worker has left');
+  });
+
+  it('answers for the jobs of a process that died, but not for those that were finished', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-ledger-'));
+    closers.push(() => rm(folder, { recursive: true }));
+    const { link, server } = await begin({}, { ledgerFolder: folder });
+    server.submit('j2', {});
+    server.submit('j3', {});
+    const finished = await takeOne(link);
+    const settled = await takeOne(link);
+    const reports = new Reports(link, settled);
+    await reports.send(reports.completed(3));
+    // Its process dies: nothing of the link is left but its file.
+    await link.close();
+    const { attempt, jobId, token } = finished;
+    const bye = { ...worker, reason: 'crashed' as const, detail: 'by SIGKILL' };
+    await open(server, { ledgerFolder: folder }).bye({
+      ...bye,
+      outbox: [{ attempt, jobId, token }],
+    });
+    expect(String((await server.result('j1')).error)).toContain('by SIGKILL');
+    expect(server.job('j2').results).toEqual([]);
+    expect(server.job('j3').results).toMatchObject([{ output: 3 }]);
+    expect(await readdir(folder)).toEqual([]);
+  });
+
+  it('does not touch the jobs of the process that has taken its place', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-ledger-'));
+    closers.push(() => rm(folder, { recursive: true }));
+    const { reports, server } = await begin({}, { ledgerFolder: folder });
+    const late = { ...worker, incarnation: 4, reason: 'crashed' as const, outbox: [] };
+    await open(server, { ledgerFolder: folder }).bye(late);
+    await reports.send(reports.completed('well'));
+    expect(server.job('j1').results).toMatchObject([{ output: 'well' }]);
+  });
+
+  it('is made up for by the next process where nobody said it', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-ledger-'));
+    closers.push(() => rm(folder, { recursive: true }));
+    const { link, server } = await begin({}, { ledgerFolder: folder });
+    await link.close();
+    const next = open(server, { ledgerFolder: folder });
+    const about = { protocol: 1, version: '0.0.0', slots: 1, devices: [], outbox: [] };
+    await next.hello({ ...worker, incarnation: 6, ...about });
+    expect(String((await server.result('j1')).error)).toContain('died');
+  });
+
+  it('is told for each job, also where the platform cannot hear of one of them', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'millrace-ledger-'));
+    closers.push(() => rm(folder, { recursive: true }));
+    const { link, server } = await begin({}, { ledgerFolder: folder });
+    server.submit('j2', {});
+    await takeOne(link);
+    const isLater = { kind: 'status', status: 503, headers: { 'retry-after': '3600' } } as const;
+    server.fault = (route, jobId) => (route === 'done' && jobId === 'j1' ? isLater : undefined);
+    const bye = { ...worker, reason: 'drained' as const, outbox: [] };
+    await expect(link.bye(bye)).rejects.toMatchObject({ code: 'unavailable' });
+    await server.result('j2');
+    await link.close();
+    // The next process asks no sooner than it was told, and dies.
+    const about = { protocol: 1, version: '0.0.0', slots: 1, devices: [], outbox: [] };
+    const second = open(server, { ledgerFolder: folder });
+    await second.hello({ ...worker, incarnation: 6, ...about });
+    const isAsked = () => server.of('done').filter(({ jobId }) => jobId === 'j1').length;
+    await server.until(() => isAsked() === 2);
+    const pings = server.of('ping').length;
+    await server.until(() => server.of('ping').length > pings + 2);
+    expect(isAsked()).toBe(2);
+    await second.close();
+    // The one after it still knows.
+    server.fault = undefined;
+    const third = open(server, { ledgerFolder: folder });
+    await third.hello({ ...worker, incarnation: 7, ...about });
+    expect(String((await server.result('j1')).error)).toContain('died');
+    expect(server.job('j2').results).toHaveLength(1);
+  });
+});

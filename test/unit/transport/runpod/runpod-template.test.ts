@@ -1,0 +1,72 @@
+import { describe, expect, it } from 'vitest';
+import { RunPodAddresses } from '../../../../src/transport/runpod/template.ts';
+
+const base = 'https://api.example.com/v2/ep1';
+const query = '?gpu=NVIDIA+RTX+A5000';
+
+function open(
+  changes: Partial<ConstructorParameters<typeof RunPodAddresses>[0]['templates']> = {},
+) {
+  return new RunPodAddresses({
+    podId: 'pod-abc',
+    templates: {
+      take: `${base}/job-take/$ID${query}`,
+      done: `${base}/job-done/$RUNPOD_POD_ID/$ID${query}`,
+      ping: `${base}/ping/$RUNPOD_POD_ID${query}`,
+      ...changes,
+    },
+  });
+}
+
+describe('the addresses of a RunPod endpoint', () => {
+  it('take $ID for the worker where jobs are taken, and for the job where they are answered', () => {
+    const addresses = open();
+    expect(addresses.take(1, false)).toBe(`${base}/job-take/pod-abc${query}&job_in_progress=0`);
+    expect(addresses.done('job-1-u1', [['isStream', 'false']])).toBe(
+      `${base}/job-done/pod-abc/job-1-u1${query}&isStream=false`,
+    );
+    expect(addresses.ping([['job_id', 'a,b']])).toBe(`${base}/ping/pod-abc${query}&job_id=a%2Cb`);
+  });
+
+  it('ask for several jobs, and for what is to be stopped, where those are', () => {
+    const addresses = open();
+    expect(addresses.take(4, true)).toBe(
+      `${base}/job-take-batch/pod-abc${query}&batch_size=4&job_in_progress=1`,
+    );
+    expect(addresses.stop).toBe(`${base}/job-stop/pod-abc${query}`);
+  });
+
+  it('have one query, however the template ends', () => {
+    const take = (end: string) =>
+      open({ take: `${base}/job-take/$ID${end}` })
+        .take(1, false)
+        .slice(base.length);
+    expect(take('')).toBe('/job-take/pod-abc?job_in_progress=0');
+    expect(take('?')).toBe('/job-take/pod-abc?job_in_progress=0');
+    expect(take('?a=b&')).toBe('/job-take/pod-abc?a=b&job_in_progress=0');
+  });
+
+  it('fill the name of the pod also where the platform left it', () => {
+    const addresses = open({ take: `${base}/job-take/$RUNPOD_POD_ID` });
+    expect(addresses.take(1, false)).toBe(`${base}/job-take/pod-abc?job_in_progress=0`);
+  });
+
+  it('find the stream beside the results where nobody names it', () => {
+    expect(open().stream('j', [])).toBe(`${base}/job-stream/pod-abc/j${query}`);
+    expect(open({ done: `${base}/results/$ID` }).stream('j', [])).toBeUndefined();
+  });
+
+  it('leave a query alone that looks like a path', () => {
+    const take = `${base}/job-take/$ID?from=/job-take/`;
+    expect(open({ take }).stop).toBe(`${base}/job-stop/pod-abc?from=/job-take/`);
+    expect(open({ take: `${base}/jobs/$ID` }).stop).toBeUndefined();
+  });
+
+  it('let no job id change the path', () => {
+    expect(open().done('../x?$&', [])).toBe(`${base}/job-done/pod-abc/..%2Fx%3F%24%26${query}`);
+  });
+
+  it('have to be http or https', () => {
+    expect(() => open({ take: 'job-take/$ID' })).toThrow('the take address must be');
+  });
+});

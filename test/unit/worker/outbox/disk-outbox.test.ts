@@ -1,0 +1,267 @@
+// What the outbox on disk leaves to the next process, on real files; a process that dies is one that
+// never ends its outbox.
+import {
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { createLog } from '../../../../src/base/log.ts';
+import { DiskOutbox } from '../../../../src/worker/outbox/disk-outbox.ts';
+import { locateJournal, readSurvivors } from '../../../../src/worker/outbox/outbox-entries.ts';
+import { addChunk, complete, leaseRef, nameParcels } from '../../../conformance/outbox.ts';
+
+const BATCH = { maxReports: 1_000, maxBytes: 100_000_000 };
+const HEADER_BYTES = 8;
+
+let folder: string;
+let logged: string;
+let clock: ManualClock;
+const opened: DiskOutbox[] = [];
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'millrace-outbox-'));
+  logged = '';
+  clock = new ManualClock();
+});
+
+afterEach(async () => {
+  for (const outbox of opened.splice(0)) await outbox.end();
+  rmSync(folder, { recursive: true });
+});
+
+async function openOutbox(options: { compactAboveBytes?: number } = {}): Promise<DiskOutbox> {
+  const destination = {
+    write: (line: string) => {
+      logged += line;
+    },
+  };
+  const outbox = await DiskOutbox.open({
+    folder,
+    clock,
+    log: createLog({ destination }),
+    ...options,
+  });
+  opened.push(outbox);
+  return outbox;
+}
+
+/** An attempt that has ended, after `chunks`, and lies on disk. */
+async function endAttempt(outbox: DiskOutbox, jobId: string, chunks: string[] = []) {
+  const lane = outbox.open(leaseRef(jobId));
+  for (const json of chunks) addChunk(lane, json);
+  complete(lane, `"of ${jobId}"`);
+  outbox.touch(lane);
+  await outbox.secure();
+  return lane;
+}
+
+function takeInherited(outbox: DiskOutbox): string[] {
+  for (const lane of outbox.inherited()) outbox.touch(lane);
+  return nameParcels(outbox.takeBatch(BATCH));
+}
+
+const journalBytes = () => statSync(locateJournal(folder)).size;
+
+describe('the outbox on disk', () => {
+  it('leaves attempts that are over to the next process, their reports as they were numbered', async () => {
+    const before = await openOutbox();
+    const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+    const lane = before.open({ jobId: 'a', attempt: 3, token: 'token-a', traceparent });
+    addChunk(lane, '"first"');
+    before.touch(lane);
+    before.takeBatch(BATCH);
+    lane.acknowledge(1);
+    addChunk(lane, '"second"');
+    complete(lane, '"out"');
+    before.touch(lane);
+    await before.secure();
+
+    const after = await openOutbox();
+    const [inherited] = after.inherited();
+    expect(inherited?.lease).toEqual({ jobId: 'a', attempt: 3, token: 'token-a' });
+    if (inherited) after.touch(inherited);
+    const [chunks, outcome] = after.takeBatch(BATCH).map(({ report }) => report);
+    expect(chunks).toMatchObject({ attempt: 3, token: 'token-a', seq: 2, first: 1, sizes: [8] });
+    expect(Buffer.from(chunks?.body ?? []).toString()).toBe('"second"');
+    expect(outcome).toMatchObject({ seq: 3, outcome: { kind: 'completed', executionMs: 7 } });
+    expect(Buffer.from(outcome?.body ?? []).toString()).toBe('"out"');
+    expect([chunks?.traceparent, outcome?.traceparent]).toEqual([traceparent, traceparent]);
+  });
+
+  it('does not leave what still runs', async () => {
+    const before = await openOutbox();
+    const lane = before.open(leaseRef('running'));
+    addChunk(lane, '1');
+    before.touch(lane);
+    await endAttempt(before, 'ended');
+    expect(before.survivors()).toEqual([leaseRef('ended')]);
+    const after = await openOutbox();
+    expect(after.survivors()).toEqual([leaseRef('ended')]);
+    expect(await readSurvivors(folder)).toEqual([leaseRef('ended')]);
+  });
+
+  it('has an outcome on disk when it is secure', async () => {
+    const outbox = await openOutbox();
+    const lane = outbox.open(leaseRef('a'));
+    complete(lane);
+    expect(outbox.secure()).toBeUndefined();
+    outbox.touch(lane);
+    const secured = outbox.secure();
+    expect(secured).toBeInstanceOf(Promise);
+    await secured;
+    expect(await readSurvivors(folder)).toEqual([leaseRef('a')]);
+    expect(outbox.secure()).toBeUndefined();
+  });
+
+  it('forgets what was closed, and its journal when nothing is left', async () => {
+    const outbox = await openOutbox();
+    const [a, b] = [await endAttempt(outbox, 'a'), await endAttempt(outbox, 'b')];
+    outbox.close(a);
+    await endAttempt(outbox, 'c');
+    expect(await readSurvivors(folder)).toEqual([leaseRef('b'), leaseRef('c')]);
+    outbox.close(b);
+    for (const lease of outbox.survivors()) expect(lease).toEqual(leaseRef('c'));
+    await outbox.end();
+    const next = await openOutbox();
+    for (const lane of next.inherited()) next.close(lane);
+    await next.end();
+    expect(journalBytes()).toBe(HEADER_BYTES);
+  });
+
+  it('does not write an attempt that was settled before its turn came', async () => {
+    const outbox = await openOutbox();
+    const lane = outbox.open(leaseRef('a'));
+    complete(lane);
+    outbox.touch(lane);
+    outbox.close(lane);
+    await outbox.end();
+    expect(journalBytes()).toBe(HEADER_BYTES);
+  });
+
+  it('remembers that nobody wanted what was before the outcome', async () => {
+    const before = await openOutbox();
+    const lane = before.open(leaseRef('a'));
+    addChunk(lane, '1');
+    lane.mute();
+    complete(lane);
+    before.touch(lane);
+    await before.secure();
+    const after = await openOutbox();
+    expect(takeInherited(after)).toEqual(['a#2 outcome {}']);
+    expect(after.inherited()[0]?.resendFrom(1)).toBe(true);
+  });
+
+  it('is made smaller when most of it is forgotten', async () => {
+    const outbox = await openOutbox({ compactAboveBytes: 20_000 });
+    const large = JSON.stringify('x'.repeat(9_000));
+    const kept = await endAttempt(outbox, 'kept', ['1', '2']);
+    for (const id of ['a', 'b', 'c', 'd']) outbox.close(await endAttempt(outbox, id, [large]));
+    await endAttempt(outbox, 'last');
+    expect(journalBytes()).toBeLessThan(20_000);
+    const after = await openOutbox();
+    expect(after.survivors()).toEqual([kept.lease, leaseRef('last')]);
+    expect(takeInherited(after)).toEqual([
+      'kept#1 chunks 1,2',
+      'kept#2 outcome "of kept"',
+      'last#1 outcome "of last"',
+    ]);
+  });
+
+  it('goes on with what an earlier process left until that is closed', async () => {
+    await endAttempt(await openOutbox(), 'a');
+    const second = await openOutbox();
+    await endAttempt(second, 'b');
+    const third = await openOutbox();
+    expect(third.survivors()).toEqual([leaseRef('a'), leaseRef('b')]);
+    expect(third.undelivered()).toEqual([leaseRef('a'), leaseRef('b')]);
+    expect(third.depth).toBe(2);
+  });
+});
+
+describe('a journal that was cut short', () => {
+  it('gives all whole attempts, wherever the cut is', async () => {
+    const outbox = await openOutbox();
+    await endAttempt(outbox, 'a', ['"chunk"']);
+    const oneBytes = journalBytes();
+    await endAttempt(outbox, 'b', ['"chunk"']);
+    const whole = readFileSync(locateJournal(folder));
+    for (let bytes = whole.length; bytes >= 0; bytes -= 7) {
+      writeFileSync(locateJournal(folder), whole.subarray(0, bytes));
+      const after = await openOutbox();
+      const wanted = bytes === whole.length ? ['a', 'b'] : bytes >= oneBytes ? ['a'] : [];
+      expect(after.survivors().map(({ jobId }) => jobId)).toEqual(wanted);
+      await after.end();
+    }
+    expect(logged).toContain('was written halfway; it is cut off');
+  });
+
+  it('says of an attempt without an outcome that it is dropped', async () => {
+    await endAttempt(await openOutbox(), 'a', ['"chunk"']);
+    truncateSync(locateJournal(folder), journalBytes() - 1);
+    const outbox = await openOutbox();
+    expect(outbox.survivors()).toEqual([]);
+    expect(logged).toContain('attempts of the outbox have no outcome; dropped');
+    await outbox.end();
+    expect(journalBytes()).toBe(HEADER_BYTES);
+  });
+
+  it('is written on from where it was whole', async () => {
+    await endAttempt(await openOutbox(), 'a');
+    truncateSync(locateJournal(folder), journalBytes() + 100);
+    await endAttempt(await openOutbox(), 'b');
+    expect((await openOutbox()).survivors()).toEqual([leaseRef('a'), leaseRef('b')]);
+  });
+
+  it('ends where a byte of it is not what was written', async () => {
+    const outbox = await openOutbox();
+    await endAttempt(outbox, 'a');
+    const oneBytes = journalBytes();
+    await endAttempt(outbox, 'b');
+    const bytes = readFileSync(locateJournal(folder));
+    bytes[oneBytes + 40] = (bytes[oneBytes + 40] ?? 0) ^ 1;
+    writeFileSync(locateJournal(folder), bytes);
+    expect((await openOutbox()).survivors()).toEqual([leaseRef('a')]);
+  });
+});
+
+describe('an outbox whose disk fails', () => {
+  it('works in memory, says why, and leaves a file alone that is no journal', async () => {
+    writeFileSync(locateJournal(folder), 'something else');
+    const outbox = await openOutbox();
+    expect(outbox.trouble).toContain('it is not a journal that this version can read');
+    const lane = await endAttempt(outbox, 'a');
+    expect(nameParcels(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
+    expect(outbox.survivors()).toEqual([]);
+    outbox.close(lane);
+    await outbox.end();
+    expect(readFileSync(locateJournal(folder), 'utf8')).toBe('something else');
+    expect(logged).toContain('kept in memory only');
+  });
+
+  it.runIf(process.platform === 'linux')('works in memory when it is full at start', async () => {
+    symlinkSync('/dev/full', locateJournal(folder));
+    const outbox = await openOutbox();
+    expect(outbox.trouble).toContain('ENOSPC');
+    await endAttempt(outbox, 'a');
+    expect(nameParcels(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
+    await outbox.end();
+  });
+
+  it('works in memory where the folder is none', async () => {
+    writeFileSync(join(folder, 'file'), '');
+    const outbox = await DiskOutbox.open({
+      folder: join(folder, 'file'),
+      clock,
+      log: createLog({ level: 'silent' }),
+    });
+    expect(outbox.trouble).toContain('ENOTDIR');
+  });
+});

@@ -1,0 +1,240 @@
+// Whose folder it is, with real processes beside this one where it takes two.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ManualClock } from '../../../../src/base/clock.ts';
+import { createLog } from '../../../../src/base/log.ts';
+import { lockFolder } from '../../../../src/worker/outbox/folder-lock.ts';
+import {
+  openWorkerFolder,
+  type StateFolderOptions,
+  type WorkerFolder,
+} from '../../../../src/worker/outbox/state-folder.ts';
+import { complete, leaseRef } from '../../../conformance/outbox.ts';
+
+const LOCK = pathToFileURL(
+  resolve(import.meta.dirname, '../../../../src/worker/outbox/folder-lock.ts'),
+).href;
+
+let stateDir: string;
+let logged: string;
+let named: number;
+const clock = new ManualClock();
+const opened: WorkerFolder[] = [];
+const children: ChildProcess[] = [];
+
+beforeEach(() => {
+  stateDir = mkdtempSync(join(tmpdir(), 'millrace-state-'));
+  logged = '';
+  named = 0;
+});
+
+afterEach(async () => {
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+  for (const folder of opened.splice(0)) await folder.close();
+  rmSync(stateDir, { recursive: true });
+});
+
+async function openFolder(options: Partial<StateFolderOptions> = {}): Promise<WorkerFolder> {
+  const destination = {
+    write: (line: string) => {
+      logged += line;
+    },
+  };
+  const folder = await openWorkerFolder({
+    stateDir,
+    workerId: undefined,
+    incarnation: undefined,
+    endpointId: 'echo',
+    nameWorker: () => `new-${++named}`,
+    clock,
+    log: createLog({ destination }),
+    ...options,
+  });
+  opened.push(folder);
+  return folder;
+}
+
+/** A process that tries to lock the folder; `said` is `locked` or why not. */
+async function lockElsewhere(folder: string): Promise<{ child: ChildProcess; said: string }> {
+  const source = `
+    import { lockFolder } from ${JSON.stringify(LOCK)};
+    setInterval(() => {}, 60_000);
+    lockFolder(process.argv[1]).then(() => 'locked', String).then((said) => process.stdout.write(said));
+  `;
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', source, folder], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  children.push(child);
+  const [said] = await once(child.stdout, 'data');
+  return { child, said: String(said) };
+}
+
+async function kill(child: ChildProcess): Promise<void> {
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+}
+
+describe('the lock of a folder', () => {
+  it('is had by one process at a time, and ends with it', async () => {
+    const { child, said } = await lockElsewhere(stateDir);
+    expect(said).toBe('locked');
+    await expect(lockFolder(stateDir)).rejects.toThrow(
+      `it is in use by another process (pid ${child.pid})`,
+    );
+    await kill(child);
+    const lock = await lockFolder(stateDir);
+    expect(readdirSync(stateDir)).toHaveLength(1);
+    lock.release();
+    expect(readdirSync(stateDir)).toEqual([]);
+  });
+
+  it('is still had by a process that is stopped', async () => {
+    const { child } = await lockElsewhere(stateDir);
+    child.kill('SIGSTOP');
+    await expect(lockFolder(stateDir)).rejects.toThrow('in use by another process');
+  });
+
+  it('goes to exactly one of those that want it at the same time', async () => {
+    const tries = Array.from({ length: 6 }, () => lockFolder(stateDir));
+    const got = (await Promise.allSettled(tries)).filter(({ status }) => status === 'fulfilled');
+    expect(got).toHaveLength(1);
+    expect(readdirSync(stateDir)).toHaveLength(1);
+    for (const lock of await Promise.allSettled(tries)) {
+      if (lock.status === 'fulfilled') lock.value.release();
+    }
+  });
+
+  it('of a guest is given up for the owner, who waits for that', async () => {
+    let isWanted = false;
+    const guest = await lockFolder(stateDir, {
+      onWanted: () => {
+        isWanted = true;
+        setImmediate(() => guest.release());
+      },
+    });
+    const owner = await lockFolder(stateDir);
+    expect(isWanted).toBe(true);
+    expect(readdirSync(stateDir)).toHaveLength(1);
+    owner.release();
+  });
+
+  it('is not had by a guest while anybody else has it, who does not notice', async () => {
+    const onWanted = () => {};
+    const owner = await lockFolder(stateDir);
+    await expect(lockFolder(stateDir, { onWanted })).rejects.toThrow('in use by another process');
+    owner.release();
+    let wanted = 0;
+    const guest = await lockFolder(stateDir, { onWanted: () => (wanted += 1) });
+    await expect(lockFolder(stateDir, { onWanted })).rejects.toThrow('in use by another process');
+    expect(wanted).toBe(0);
+    guest.release();
+  });
+
+  it.runIf(process.platform === 'linux')(
+    'works where the path is too long for a socket',
+    async () => {
+      const folder = join(stateDir, 'x'.repeat(150));
+      mkdirSync(folder);
+      const { child, said } = await lockElsewhere(folder);
+      expect(said).toBe('locked');
+      await expect(lockFolder(folder)).rejects.toThrow(`(pid ${child.pid})`);
+      await kill(child);
+      (await lockFolder(folder)).release();
+    },
+  );
+});
+
+describe('the folder of a worker', () => {
+  it('gives the next process the same name and a higher incarnation', async () => {
+    const first = await openFolder({ incarnation: clock.now() + 5_000 });
+    await first.close();
+    const second = await openFolder();
+    expect(second.workerId).toBe(first.workerId);
+    expect(second.incarnation).toBe(first.incarnation + 1);
+  });
+
+  it('has the time as its first incarnation', async () => {
+    expect(await openFolder()).toMatchObject({ workerId: 'new-1', incarnation: clock.now() });
+  });
+
+  it('gives a later incarnation than its last one, whatever is asked for', async () => {
+    const first = await openFolder({ workerId: 'w', incarnation: 50 });
+    await first.close();
+    expect((await openFolder({ workerId: 'w', incarnation: 40 })).incarnation).toBe(51);
+  });
+
+  it('is not given to two: without a name, the second is a worker of its own', async () => {
+    expect((await openFolder()).workerId).toBe('new-1');
+    expect((await openFolder()).workerId).toBe('new-2');
+  });
+
+  it('is refused to a second process that asks for it by name', async () => {
+    await openFolder({ workerId: 'w1' });
+    await expect(openFolder({ workerId: 'w1' })).rejects.toThrow(
+      `${join(stateDir, 'w1')} cannot be used: it is in use by another process (pid ${process.pid})`,
+    );
+  });
+
+  it('is chosen first where an outcome waits', async () => {
+    for (const workerId of ['a', 'b', 'c']) {
+      const folder = await openFolder({ workerId });
+      if (workerId === 'b') {
+        const lane = folder.outbox.open(leaseRef('job'));
+        complete(lane);
+        folder.outbox.touch(lane);
+      }
+      await folder.close();
+    }
+    const next = await openFolder();
+    expect(next.workerId).toBe('b');
+    expect(next.outbox.survivors()).toEqual([leaseRef('job')]);
+  });
+
+  it('is not that of another endpoint', async () => {
+    await (await openFolder({ workerId: 'w1' })).close();
+    await expect(openFolder({ workerId: 'w1', endpointId: 'other' })).rejects.toThrow(
+      'is that of a worker of endpoint echo, not of other',
+    );
+    expect((await openFolder({ endpointId: 'other' })).workerId).toBe('new-1');
+  });
+
+  it('cannot lie outside of the state folder', async () => {
+    await expect(openFolder({ workerId: '../w1' })).rejects.toThrow('cannot be the id of a worker');
+  });
+
+  it('keeps going when who it was cannot be read', async () => {
+    await (await openFolder({ workerId: 'w1' })).close();
+    writeFileSync(join(stateDir, 'w1', 'worker.json'), '{"incar');
+    expect(await openFolder({ workerId: 'w1' })).toMatchObject({ incarnation: clock.now() });
+    expect(JSON.parse(readFileSync(join(stateDir, 'w1', 'worker.json'), 'utf8'))).toEqual({
+      incarnation: clock.now(),
+      endpointId: 'echo',
+    });
+  });
+
+  it('gives what lies in it when nothing can be written', async () => {
+    const before = await openFolder({ workerId: 'w1' });
+    const lane = before.outbox.open(leaseRef('job'));
+    complete(lane);
+    before.outbox.touch(lane);
+    await before.close();
+    mkdirSync(join(stateDir, 'w1', 'worker.json.new'));
+    const after = await openFolder({ workerId: 'w1' });
+    expect(after.incarnation).toBeGreaterThan(before.incarnation);
+    expect(after.outbox.survivors()).toEqual([leaseRef('job')]);
+    expect(logged).toContain('the state folder cannot be written');
+  });
+
+  it('is done without where it cannot be made: in memory, with a line in the log', async () => {
+    writeFileSync(join(stateDir, 'file'), '');
+    const folder = await openFolder({ stateDir: join(stateDir, 'file'), workerId: 'w1' });
+    expect(folder).toMatchObject({ workerId: 'w1', incarnation: clock.now() });
+    expect(folder.outbox.trouble).toContain('the state folder cannot be used');
+    expect(logged).toContain('kept in memory only');
+  });
+});
