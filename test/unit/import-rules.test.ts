@@ -1,5 +1,5 @@
-// The walls between the folders: which imports the linter lets through, and which it refuses.
-// Probe files, one import each, are written beside a copy of biome.json and linted in one go.
+// Import rules: which imports the linter accepts, and which it refuses.
+// The test writes probe files with one import each beside a copy of biome.json and lints them in one run.
 import { execFile } from 'node:child_process';
 import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -10,7 +10,9 @@ import { z } from 'zod';
 
 const root = resolve(import.meta.dirname, '../..');
 
-/** For each walled room the rooms it may import, or single files of them. */
+const platformParts = ['queue', 'control', 'store', 'wire', 'base'];
+
+/** The modules, or single files of them, that each module may import; ARCHITECTURE.md lists the same. */
 const mayImport: Record<string, readonly string[]> = {
   base: [],
   wire: [],
@@ -23,13 +25,18 @@ const mayImport: Record<string, readonly string[]> = {
   worker: ['handler', 'wire', 'base'],
   control: ['store/store.ts', 'engine/engine.ts', 'wire', 'base'],
   api: ['queue', 'control', 'wire', 'base'],
+  harness: ['queue', 'store', 'worker', 'handler', 'wire', 'base'],
+  conformance: ['api', ...platformParts, 'transport', 'client', 'client.ts'],
+  cli: [
+    ...['api', ...platformParts, 'engine', 'worker', 'transport'],
+    ...['client', 'client.ts', 'conformance'],
+  ],
 };
-const freeRooms = ['harness', 'conformance', 'cli'];
-const rooms = [...Object.keys(mayImport), ...freeRooms];
+const modules = Object.keys(mayImport);
 
-const doors = ['index.ts', 'testing.ts', 'client.ts', 'outgoing.ts'];
-const targets = [...rooms.map((room) => `${room}/some-file.ts`), ...doors];
+const entryPoints = ['index.ts', 'testing.ts', 'client.ts', 'outgoing.ts'];
 const seams = ['store/store.ts', 'engine/engine.ts'];
+const targets = [...modules.map((module) => `${module}/some-file.ts`), ...entryPoints, ...seams];
 
 type Probe = { path: string; source: string };
 type Finding = { path: string; rule: string };
@@ -57,18 +64,21 @@ const formsOfImport: Record<string, string> = {
   reexport: "export { queue } from '../queue/queue.ts';\n",
 };
 
+function listForeign(module: string): string[] {
+  return targets.filter((target) => !target.startsWith(`${module}/`));
+}
+
 function listProbes(): Probe[] {
-  const walls = Object.keys(mayImport).flatMap((room) => [
-    ...[...targets, ...seams]
-      .filter((target) => !target.startsWith(`${room}/`))
-      .map((target) => probeImport(`src/${room}`, `../${target}`)),
-    probeImport(`src/${room}`, 'millrace'),
-    probeImport(`src/${room}`, './neighbour.ts'),
-    probeImport(`src/${room}`, 'node:path'),
+  const rules = modules.flatMap((module) => [
+    ...listForeign(module).flatMap((target) => [
+      probeImport(`src/${module}`, `../${target}`),
+      probeImport(`src/${module}/part`, `../../${target}`),
+    ]),
+    ...['millrace', './neighbour.ts', 'node:path'].map((specifier) =>
+      probeImport(`src/${module}`, specifier),
+    ),
+    probeImport(`src/${module}/part`, '../neighbour.ts'),
   ]);
-  const free = freeRooms.flatMap((room) =>
-    targets.map((target) => probeImport(`src/${room}`, `../${target}`)),
-  );
   const authors = ['handlers', 'examples/hello'].flatMap((folder) => [
     ...['../src/index.ts', '../../src/queue/queue.ts', '../dist/index.js'].map((specifier) =>
       probeImport(folder, specifier),
@@ -78,32 +88,31 @@ function listProbes(): Probe[] {
     ),
   ]);
   return [
-    ...walls,
-    ...free,
+    ...rules,
     ...authors,
     ...['zod', 'pino', 'fastify/lib/x.js'].map((name) => probeImport('src/wire', name)),
-    probeImport('src/worker/gpu', '../outbox.ts'),
-    probeImport('src/worker/gpu', '../../base/clock.ts'),
-    probeImport('src/worker/gpu', '../../queue/queue.ts'),
+    probeImport('src/unlisted', '../base/clock.ts'),
+    probeImport('src/unlisted/part', '../../base/clock.ts'),
+    probeImport('src/worker/gpu/deeper', '../../../base/clock.ts'),
     ...Object.entries(formsOfImport).map(([form, source]) => ({
       path: nameProbe('src/worker', form),
       source,
     })),
     {
-      path: 'src/base/hen.ts',
-      source: "import { egg } from './egg.ts';\nexport const hen = egg;\n",
+      path: 'src/base/first.ts',
+      source: "import { second } from './second.ts';\nexport const first = second;\n",
     },
     {
-      path: 'src/base/egg.ts',
-      source: "import { hen } from './hen.ts';\nexport const egg = hen;\n",
+      path: 'src/base/second.ts',
+      source: "import { first } from './first.ts';\nexport const second = first;\n",
     },
     { path: 'src/cli/settings.ts', source: "export const port = process.env['PORT'];\n" },
     { path: 'src/cli/config.ts', source: "export const port = process.env['PORT'];\n" },
-    { path: 'src/queue/speaking.ts', source: "export const say = () => console.log('x');\n" },
-    { path: 'src/cli/speaking.ts', source: "export const say = () => console.log('x');\n" },
+    { path: 'src/queue/printing.ts', source: "export const say = () => console.log('x');\n" },
+    { path: 'src/cli/printing.ts', source: "export const say = () => console.log('x');\n" },
     { path: 'src/wire/link.ts', source: 'export interface Link {\n  take(): Promise<void>;\n}\n' },
     {
-      path: 'src/worker/forgetful.ts',
+      path: 'src/worker/floating-promise.ts',
       source:
         "import type { Link } from '../wire/link.ts';\n" +
         'export function take(link: Link): void {\n  link.take();\n}\n',
@@ -113,7 +122,7 @@ function listProbes(): Probe[] {
 
 /** Lints the probes as if they stood in this repository. */
 async function lintProbes(probes: readonly Probe[]): Promise<Finding[]> {
-  const folder = await mkdtemp(join(tmpdir(), 'millrace-walls-'));
+  const folder = await mkdtemp(join(tmpdir(), 'millrace-import-rules-'));
   try {
     await copyFile(join(root, 'biome.json'), join(folder, 'biome.json'));
     for (const probe of probes) {
@@ -150,7 +159,7 @@ function wasRefused(path: string, rule: string): boolean {
   return findings.some((finding) => finding.path === path && finding.rule === rule);
 }
 
-function wasWalled(folder: string, specifier: string): boolean {
+function wasRestricted(folder: string, specifier: string): boolean {
   return wasRefused(nameProbe(folder, specifier), 'noRestrictedImports');
 }
 
@@ -158,83 +167,90 @@ beforeAll(async () => {
   findings.push(...(await lintProbes(listProbes())));
 }, 30_000);
 
-describe('the walls between the folders of src', () => {
-  it('are drawn for every folder there is', async () => {
+describe('import rules of src', () => {
+  it('list every module', async () => {
     const entries = await readdir(join(root, 'src'), { withFileTypes: true });
     const folders = entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
-    expect(folders.filter((folder) => !rooms.includes(folder))).toEqual([]);
+    expect(folders.toSorted()).toEqual(modules.toSorted());
   });
 
-  it.each(Object.entries(mayImport))('%s/ imports only %j', (room, allowed) => {
-    const candidates = [...targets, ...seams].filter((target) => !target.startsWith(`${room}/`));
-    const letThrough = candidates.filter((target) => !wasWalled(`src/${room}`, `../${target}`));
-    const expected = candidates.filter((target) =>
-      allowed.some((name) => target === name || target.startsWith(`${name}/`)),
-    );
-    expect(letThrough).toEqual(expected);
+  describe.each([
+    ['', '../'],
+    ['/part', '../../'],
+  ])('src/<module>%s', (folder, up) => {
+    it.each(Object.entries(mayImport))('%s/ imports only %j', (module, allowed) => {
+      const foreign = listForeign(module);
+      const accepted = foreign.filter(
+        (target) => !wasRestricted(`src/${module}${folder}`, `${up}${target}`),
+      );
+      const expected = foreign.filter((target) =>
+        allowed.some((name) => target === name || target.startsWith(`${name}/`)),
+      );
+      expect(accepted).toEqual(expected);
+    });
   });
 
-  it.each(Object.keys(mayImport))('%s/ cannot go round them by the package name', (room) => {
-    expect(wasWalled(`src/${room}`, 'millrace')).toBe(true);
+  it.each(modules)('%s/ cannot import itself by the package name', (module) => {
+    expect(wasRestricted(`src/${module}`, 'millrace')).toBe(true);
   });
 
-  it.each(Object.keys(mayImport))('%s/ may import its own files and what Node brings', (room) => {
-    expect(wasWalled(`src/${room}`, './neighbour.ts')).toBe(false);
-    expect(wasWalled(`src/${room}`, 'node:path')).toBe(false);
+  it.each(modules)('%s/ may import its own files and modules of Node', (module) => {
+    expect(wasRestricted(`src/${module}`, './neighbour.ts')).toBe(false);
+    expect(wasRestricted(`src/${module}`, 'node:path')).toBe(false);
+    expect(wasRestricted(`src/${module}/part`, '../neighbour.ts')).toBe(false);
   });
 
-  it.each(freeRooms)('%s/ may import everything', (room) => {
-    expect(targets.filter((target) => wasWalled(`src/${room}`, `../${target}`))).toEqual([]);
+  it('a module without rules may import nothing', () => {
+    expect(wasRestricted('src/unlisted', '../base/clock.ts')).toBe(true);
+    expect(wasRestricted('src/unlisted/part', '../../base/clock.ts')).toBe(true);
+  });
+
+  it('a folder deeper than the rules may import nothing', () => {
+    expect(wasRestricted('src/worker/gpu/deeper', '../../../base/clock.ts')).toBe(true);
   });
 
   it('wire/ uses no package but zod', () => {
-    expect(wasWalled('src/wire', 'zod')).toBe(false);
-    expect(wasWalled('src/wire', 'pino')).toBe(true);
-    expect(wasWalled('src/wire', 'fastify/lib/x.js')).toBe(true);
+    expect(wasRestricted('src/wire', 'zod')).toBe(false);
+    expect(wasRestricted('src/wire', 'pino')).toBe(true);
+    expect(wasRestricted('src/wire', 'fastify/lib/x.js')).toBe(true);
   });
 
-  it('hold in a folder within a room', () => {
-    expect(wasWalled('src/worker/gpu', '../outbox.ts')).toBe(false);
-    expect(wasWalled('src/worker/gpu', '../../base/clock.ts')).toBe(false);
-    expect(wasWalled('src/worker/gpu', '../../queue/queue.ts')).toBe(true);
-  });
-
-  it.each(Object.keys(formsOfImport))('hold for an import of the form "%s"', (form) => {
+  it.each(Object.keys(formsOfImport))('apply to imports of the form "%s"', (form) => {
     expect(wasRefused(nameProbe('src/worker', form), 'noRestrictedImports')).toBe(true);
   });
 
-  it('leave no import cycle', () => {
-    expect(wasRefused('src/base/hen.ts', 'noImportCycles')).toBe(true);
-    expect(wasRefused('src/base/egg.ts', 'noImportCycles')).toBe(true);
+  it('refuse an import cycle', () => {
+    expect(wasRefused('src/base/first.ts', 'noImportCycles')).toBe(true);
+    expect(wasRefused('src/base/second.ts', 'noImportCycles')).toBe(true);
   });
 });
 
 describe('handlers and examples', () => {
-  it.each(['handlers', 'examples/hello'])('%s/ cannot reach into the sources', (folder) => {
+  it.each(['handlers', 'examples/hello'])('%s/ cannot import the sources', (folder) => {
     for (const specifier of ['../src/index.ts', '../../src/queue/queue.ts', '../dist/index.js']) {
-      expect(wasWalled(folder, specifier), specifier).toBe(true);
+      expect(wasRestricted(folder, specifier), specifier).toBe(true);
     }
   });
 
   it.each(['handlers', 'examples/hello'])('%s/ may import the package by its name', (folder) => {
     for (const specifier of ['millrace', 'millrace/testing', 'sharp', './neighbour.ts']) {
-      expect(wasWalled(folder, specifier), specifier).toBe(false);
+      expect(wasRestricted(folder, specifier), specifier).toBe(false);
     }
   });
 });
 
-describe('what only one place may do', () => {
-  it('reads the environment in cli/config.ts alone', () => {
+describe('rules with one exception', () => {
+  it('only cli/config.ts reads the environment', () => {
     expect(wasRefused('src/cli/settings.ts', 'noProcessEnv')).toBe(true);
     expect(wasRefused('src/cli/config.ts', 'noProcessEnv')).toBe(false);
   });
 
-  it('writes to the console in cli/ alone', () => {
-    expect(wasRefused('src/queue/speaking.ts', 'noConsole')).toBe(true);
-    expect(wasRefused('src/cli/speaking.ts', 'noConsole')).toBe(false);
+  it('only cli/ writes to the console', () => {
+    expect(wasRefused('src/queue/printing.ts', 'noConsole')).toBe(true);
+    expect(wasRefused('src/cli/printing.ts', 'noConsole')).toBe(false);
   });
 });
 
-it('refuses a promise that nobody waits for, also one behind an interface of another room', () => {
-  expect(wasRefused('src/worker/forgetful.ts', 'noFloatingPromises')).toBe(true);
+it('a promise that nothing awaits is refused, also behind an interface of another module', () => {
+  expect(wasRefused('src/worker/floating-promise.ts', 'noFloatingPromises')).toBe(true);
 });
