@@ -79,6 +79,8 @@ function writePaced(reply: FastifyReply, answer: BytesAnswer, written: { bytes: 
   reply.header('content-type', answer.mediaType);
   const { flows } = reply.server;
   const raw = takeOver(reply);
+  // No 'close' comes any more to cancel the limit.
+  if (raw.closed) return;
   raw.setHeader('content-length', countBytes(answer));
   raw.once(
     'close',

@@ -1,6 +1,11 @@
-// Answers in pieces: small ones go together, large ones as they are.
-import { describe, expect, it } from 'vitest';
-import { joinAsArray, joinSmall } from '../../../../src/api/http/byte-reply.ts';
+// Answers in pieces: small ones are joined, large ones are not copied, and a client that has gone costs nothing.
+import { once } from 'node:events';
+import { type AddressInfo, connect } from 'node:net';
+import fastify from 'fastify';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { joinAsArray, joinSmall, sendShared } from '../../../../src/api/http/byte-reply.ts';
+import { Flows } from '../../../../src/api/http/flows.ts';
+import { type Clock, systemClock } from '../../../../src/base/clock.ts';
 
 const ofSize = (bytes: number, fill: number) => Buffer.alloc(bytes, fill);
 
@@ -22,4 +27,42 @@ describe('joined pieces', () => {
     const large = ofSize(100_000, 1);
     expect([...joinSmall([ofSize(1, 0), large, ofSize(1, 2)])]).toContain(large);
   });
+});
+
+it('a large answer to a client that has gone leaves no timer', async () => {
+  let timers = 0;
+  const clock: Clock = {
+    now: () => systemClock.now(),
+    after(ms, act) {
+      timers += 1;
+      const cancel = systemClock.after(ms, act);
+      return () => {
+        timers -= 1;
+        cancel();
+      };
+    },
+  };
+  const bytes = 1_048_576;
+  const app = fastify();
+  onTestFinished(() => app.close());
+  const flows = new Flows({
+    ...{ clock, maxInFlightBytes: bytes, maxUserInFlightBytes: bytes },
+    ...{ maxWorkerInFlightBytes: bytes, inFlightWaitMs: 0, transferMs: 60_000 },
+  });
+  app.decorate('flows', flows);
+  const answered = new Promise<void>((resolve) => {
+    app.get('/', async (_request, reply) => {
+      socket.destroy();
+      await once(reply.raw, 'close');
+      sendShared(reply, { mediaType: 'text/plain', pieces: [Buffer.alloc(bytes)] });
+      resolve();
+      return reply;
+    });
+  });
+  await app.listen({ port: 0 });
+  const { port } = app.server.address() as AddressInfo;
+  const socket = connect(port, '127.0.0.1');
+  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+  await answered;
+  expect(timers).toBe(0);
 });
