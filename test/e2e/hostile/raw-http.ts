@@ -1,5 +1,7 @@
 // HTTP requests as an attacker sends them: any bytes, never finished, never read, many at a time.
+
 import { connect, type Socket } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
 import type { Target } from './attack.ts';
 
 export interface RawAnswer {
@@ -80,6 +82,14 @@ export class RawExchange {
     if (end < 0) return false;
     const length = /\r\ncontent-length: (\d+)/i.exec(this.#head)?.[1];
     return length !== undefined && this.#bytes >= end + HEAD_END.length + Number(length);
+  }
+}
+
+/** Resolves when each has a status or is closed, after 30 s at the latest. */
+export async function settle(exchanges: readonly RawExchange[]): Promise<void> {
+  for (let polls = 0; polls < 600; polls++) {
+    if (exchanges.every(({ state }) => state !== 'open')) return;
+    await setTimeout(50);
   }
 }
 

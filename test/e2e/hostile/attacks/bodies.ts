@@ -36,7 +36,7 @@ async function postAll(
   await Promise.all(posted);
 }
 
-const runsync = (endpoint: string) => `/v2/${endpoint}/runsync?wait=1`;
+const runsync = (endpoint: string) => `/v2/${endpoint}/runsync?wait=1000`;
 const run = (endpoint: string) => `/v2/${endpoint}/run`;
 /** What a body may be answered with that is refused before it was read to its end. */
 const REFUSED = ['400', '413', '422', '503', 'closed'];

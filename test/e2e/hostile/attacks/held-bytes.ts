@@ -1,6 +1,6 @@
 // Bytes that the platform is made to hold: bodies that never end, answers that nobody reads.
 import type { Attack, Target } from '../attack.ts';
-import { callOwn, JSON_TYPE, RawExchange } from '../raw-http.ts';
+import { callOwn, JSON_TYPE, RawExchange, settle } from '../raw-http.ts';
 import { finishJob, streamJob } from '../worker-calls.ts';
 
 const MB = 1_048_576;
@@ -111,6 +111,7 @@ export const heldByteAttacks: Attack[] = [
       const headers = ['Accept: text/event-stream'];
       const open = Array.from({ length: count }, () => new RawExchange(target, { path, headers }));
       await hold();
+      await settle(open);
       for (const exchange of open) {
         note(exchange.state);
         exchange.close();
