@@ -163,6 +163,16 @@ const LISTENER_OPTIONS: ServerOptions = {
   shouldUpgradeCallback: mayUpgrade,
 };
 
+/** Routes have no schemas of the framework's kind: its compilers, 100 files, need not be loaded. */
+const NO_COMPILERS = {
+  buildValidator: () => refuseSchemas,
+  buildSerializer: () => refuseSchemas,
+};
+
+function refuseSchemas(): never {
+  throw new Error('A route has a schema; operations check their requests with zod');
+}
+
 interface Assembly {
   app: FastifyInstance;
   routes: readonly ServedRoute[];
@@ -190,6 +200,7 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
     exposeHeadRoutes: false,
     return503OnClosing: false,
     routerOptions: { maxParamLength: 200 },
+    schemaController: { compilersFactory: NO_COMPILERS },
     rewriteUrl: ({ url = '/' }) => foldTarget(url),
     serverFactory: (listener) => createListener(listener, options, connections),
     frameworkErrors: (error, request, reply) =>
