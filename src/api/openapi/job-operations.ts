@@ -139,7 +139,10 @@ function streamOperation(): Operation {
     query: [
       {
         name: 'after',
-        schema: z.string().exactOptional(),
+        schema: z
+          .string()
+          .regex(/^(0|[1-9]\d{0,8}\.\d{1,9})$/)
+          .exactOptional(),
         description:
           '`Millrace-Next` of an earlier answer: 0 for the start, or `<attempt>.<chunk>` of an attempt that has begun',
       },

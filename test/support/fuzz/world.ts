@@ -1,4 +1,5 @@
 // The platform that the fuzzer calls: three users, what they have, and what of it requests name.
+import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { decodeFrames } from '../../../src/wire/link/frames.ts';
 import { leaseHeader } from '../../../src/wire/link/worker-link-schemas.ts';
@@ -27,6 +28,12 @@ import {
 } from './operations.ts';
 import type { Allowance } from './safety.ts';
 import { STRANGE_TEXTS } from './values.ts';
+
+/** What pods can have is the same on each machine, so that a seed means the same requests and answers. */
+const MACHINE = [
+  ...['--catalog', fileURLToPath(new URL('catalog.json', import.meta.url))],
+  ...['--machine', 'memory=8192,vcpus=1024,disk=4096'],
+];
 
 /** So many of the last that were made are named: those before are mostly gone. */
 const RECENT = 12;
@@ -83,7 +90,7 @@ export class FuzzWorld {
   static async open(allowance: Allowance): Promise<FuzzWorld> {
     const platform = await PlatformProcess.start({
       endpoints: ['declared'],
-      args: ['--engine', 'process', '--trust-users', '--take-wait-ms', '300'],
+      args: ['--engine', 'process', '--trust-users', '--take-wait-ms', '300', ...MACHINE],
     });
     try {
       return new FuzzWorld(await furnish(platform, { ...allowance }));
@@ -212,7 +219,8 @@ export class FuzzWorld {
   /** A worker pod does a job, and a pod has its life: the platform is not only alive. */
   async useOnceMore(): Promise<void> {
     const { key } = this.bob;
-    // Alice's pods may hold all vCPUs of a small machine.
+    // A bent pod may hold all of the disk. A terminated one holds none, even while its process ends;
+    // vCPUs and memory suffice for all pods of a run together.
     await endAll(this.platform, this.#callers.full);
     const templateId = await make(this.platform, key, '/v1/templates', {
       ...{ name: 'worker', image: 'none', handler: fixture('tagged.ts') },
