@@ -20,10 +20,10 @@ const WATCH_PATH = '/grpc.health.v1.Health/Watch';
 
 export interface GrpcGateOptions {
   limits: KeylessLimits;
-  /** Whether the call shows a key that is valid: what it may do is decided later. */
-  isKnown: (headers: IncomingHttpHeaders) => boolean;
-  /** Called with the connection of each call that shows a valid key. */
-  noteKnown: (socket: Socket) => void;
+  /** User of the valid key that the call shows, or undefined: what the key allows is decided later. */
+  findUser: (headers: IncomingHttpHeaders) => string | undefined;
+  /** Called with the connection of each call that shows a valid key. False: the user has too many. */
+  noteKnown: (socket: Socket, userId: string) => boolean;
   clock: Clock;
   log: Log;
 }
@@ -59,10 +59,8 @@ export class GrpcGate {
   #admit(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean {
     // Nobody else listens yet, and a stream that is reset has an error.
     stream.on('error', () => {});
-    if (this.#options.isKnown(headers)) {
-      if (stream.session) this.#options.noteKnown(stream.session.socket);
-      return true;
-    }
+    const userId = this.#options.findUser(headers);
+    if (userId !== undefined) return this.#admitKnown(stream, userId);
     const isWatch = headers[constants.HTTP2_HEADER_PATH] === WATCH_PATH;
     const calls = isWatch ? this.#watches : this.#calls;
     const address = stream.session?.socket.remoteAddress ?? '';
@@ -75,6 +73,14 @@ export class GrpcGate {
     stream.once('close', () => calls.remove(address));
     this.#bound(stream, isWatch);
     return true;
+  }
+
+  #admitKnown(stream: ServerHttp2Stream, userId: string): boolean {
+    const socket = stream.session?.socket;
+    if (!socket || this.#options.noteKnown(socket, userId)) return true;
+    const detail = 'the user of this key has too many open connections; close some or use fewer';
+    refuse(stream, status.RESOURCE_EXHAUSTED, detail);
+    return false;
   }
 
   #bound(stream: ServerHttp2Stream, isWatch: boolean): void {

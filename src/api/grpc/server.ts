@@ -89,10 +89,10 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   const bounds = completeBounds(options.bounds);
   const connections = new Connections({ bounds, clock, log: options.log, keepKnown: true });
   const gate = new GrpcGate({
-    noteKnown: (socket) => connections.noteKnown(socket),
+    noteKnown: (socket, userId) => connections.noteKnown(socket, userId),
     ...{ clock, log: options.log },
     limits: { ...DEFAULT_KEYLESS_LIMITS, ...options.keylessLimits },
-    isKnown: (headers) => showsKey(headers, options.keys),
+    findUser: (headers) => findUser(headers, options.keys),
   });
   const definitions = loadSync([PROTO_PATH, HEALTH_PROTO_PATH], PROTO_OPTIONS);
   const service = definitions[SERVICE_NAME];
@@ -174,11 +174,11 @@ function openStream(call: Call, options: GrpcServerOptions, streams: Set<WorkerS
   }
 }
 
-/** A worker's stream with a key that is valid; whether it may do anything is for `admitCaller`. */
-function showsKey(headers: IncomingHttpHeaders, keys: Keys): boolean {
+/** Of a worker's stream with a valid key; whether it may do anything is for `admitCaller`. */
+function findUser(headers: IncomingHttpHeaders, keys: Keys): string | undefined {
   const { ':path': path, [METADATA.key]: presented } = headers;
-  if (path !== OPEN_PATH || presented === undefined) return false;
-  return keys.authenticate(presented.replace(BEARER, '')) !== undefined;
+  if (path !== OPEN_PATH || presented === undefined) return undefined;
+  return keys.authenticate(presented.replace(BEARER, ''))?.userId;
 }
 
 /** @throws ProblemError `unavailable`, `unauthorized`, `not_found`, `forbidden` */

@@ -27,6 +27,8 @@ export interface HttpBounds {
   maxConnections: number;
   /** Open connections of one address that have not shown a valid key. Default 1,000. */
   maxAddressConnections: number;
+  /** Open connections whose last valid key was one of this user. Default 4,000. */
+  maxUserConnections: number;
   /** Addresses, or networks as `10.0.0.0/8`, to which the bound of an address does not apply. */
   trustedProxies: readonly string[];
 }
@@ -48,6 +50,8 @@ export const DEFAULT_BOUNDS: HttpBounds = {
   idleMs: 75_000,
   maxConnections: 10_000,
   maxAddressConnections: 1_000,
+  // Three for each of the 1,000 workers that one key may have, and 1,000 for clients.
+  maxUserConnections: 4_000,
   trustedProxies: [],
 };
 

@@ -1,9 +1,10 @@
 // The open connections: how many there may be, which of them have a request under way, and which are cut
 // because their client does not read.
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { BlockList, isIPv4, isIPv6, type Server, type Socket } from 'node:net';
+import type { BlockList, Server, Socket } from 'node:net';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { groupOf, isListed, listAddresses } from './addresses.ts';
 import type { HttpBounds } from './bounds.ts';
 import { noteExchange } from './exchanges.ts';
 
@@ -15,7 +16,7 @@ const CHECKS_PER_STALL = 6;
 export interface ConnectionsOptions {
   bounds: Pick<
     HttpBounds,
-    'maxConnections' | 'maxAddressConnections' | 'stallMs' | 'trustedProxies'
+    'maxConnections' | 'maxAddressConnections' | 'maxUserConnections' | 'stallMs' | 'trustedProxies'
   >;
   clock: Clock;
   log: Log;
@@ -30,8 +31,8 @@ interface Connection {
   name: string;
   /** Of its client, or the network that stands for it. */
   address: string;
-  /** A request on it has shown a valid key. */
-  isKnown: boolean;
+  /** User of the last request with a valid key; undefined until there was one. */
+  userId: string | undefined;
   /** The last answer that was asked for on it. */
   response: ServerResponse | undefined;
   /** Changes whenever the client has read. */
@@ -39,7 +40,13 @@ interface Connection {
   progressAt: number;
 }
 
-type DropCause = 'all connections' | 'connections of an address' | 'stalled reader';
+type DropCause =
+  | 'all connections'
+  | 'connections of an address'
+  | 'connections of a user'
+  | 'stalled reader';
+
+type Whose = Pick<Connection, 'address'> & Partial<Pick<Connection, 'userId'>>;
 
 export class Connections {
   readonly #options: ConnectionsOptions;
@@ -47,6 +54,8 @@ export class Connections {
   readonly #open = new Map<string, Connection>();
   readonly #bySocket = new WeakMap<Socket, Connection>();
   readonly #unknownOf = new Map<string, number>();
+  /** By user, the oldest first. */
+  readonly #knownOf = new Map<string, Set<Connection>>();
   readonly #exempt: BlockList;
   readonly #drops: Drops;
   #cancelCheck: (() => void) | undefined;
@@ -80,12 +89,27 @@ export class Connections {
     if (connection) connection.response = response;
   }
 
-  /** The client has shown a valid key. */
-  noteKnown(socket: Socket): void {
+  /**
+   * Counts the connection as one of the user whose valid key the client has shown. If the user has too many,
+   * closes the oldest without a request. False if there is none: the request has to be refused.
+   */
+  noteKnown(socket: Socket, userId: string): boolean {
     const connection = this.#find(socket);
-    if (!connection || connection.isKnown) return;
-    connection.isKnown = true;
-    this.#countUnknown(connection.address, -1);
+    if (!connection || connection.userId === userId) return true;
+    const { maxUserConnections } = this.#options.bounds;
+    const ofUser = this.#knownOf.get(userId) ?? new Set();
+    if (ofUser.size >= maxUserConnections) {
+      const idle = this.#findIdle(ofUser);
+      if (!idle) {
+        this.#drops.note('connections of a user', { address: connection.address, userId });
+        return false;
+      }
+      this.#drop(idle.socket, 'connections of a user', idle);
+    }
+    this.#uncount(connection);
+    connection.userId = userId;
+    this.#knownOf.set(userId, ofUser.add(connection));
+    return true;
   }
 
   /** Whatever else is written to it would be read as a part of an answer, or as that to another request. */
@@ -120,17 +144,17 @@ export class Connections {
     const address = groupOf(socket.remoteAddress ?? '');
     const isBounded = !isListed(this.#exempt, socket.remoteAddress ?? '');
     if (isBounded && (this.#unknownOf.get(address) ?? 0) >= bounds.maxAddressConnections) {
-      this.#drop(socket, 'connections of an address', address);
+      this.#drop(socket, 'connections of an address', { address });
       return;
     }
     if (this.#open.size >= bounds.maxConnections) {
       const idle = this.#findDispensable();
-      this.#drop(idle?.socket ?? socket, 'all connections', idle?.address ?? address);
+      this.#drop(idle?.socket ?? socket, 'all connections', idle ?? { address });
       if (!idle) return;
     }
     const name = nameOf(socket);
     const connection: Connection = {
-      ...{ socket, name, address, isKnown: false, response: undefined },
+      ...{ socket, name, address, userId: undefined, response: undefined },
       ...{ progress: '', progressAt: clock.now() },
     };
     this.#open.set(name, connection);
@@ -142,7 +166,18 @@ export class Connections {
   #forget(connection: Connection): void {
     if (this.#open.get(connection.name) !== connection) return;
     this.#open.delete(connection.name);
-    if (!connection.isKnown) this.#countUnknown(connection.address, -1);
+    this.#uncount(connection);
+  }
+
+  #uncount(connection: Connection): void {
+    const { address, userId } = connection;
+    if (userId === undefined) {
+      this.#countUnknown(address, -1);
+      return;
+    }
+    const ofUser = this.#knownOf.get(userId);
+    ofUser?.delete(connection);
+    if (ofUser?.size === 0) this.#knownOf.delete(userId);
   }
 
   #countUnknown(address: string, change: number): void {
@@ -153,20 +188,24 @@ export class Connections {
 
   /** The oldest connection without a valid key, else the oldest without a request. */
   #findDispensable(): Connection | undefined {
-    let idle: Connection | undefined;
     for (const connection of this.#open.values()) {
-      if (!connection.isKnown) return connection;
-      if (!this.#options.keepKnown && isIdle(connection.response)) idle ??= connection;
+      if (connection.userId === undefined) return connection;
     }
-    return idle;
+    return this.#findIdle(this.#open.values());
   }
 
-  #drop(socket: Socket, cause: DropCause, address: string): void {
+  #findIdle(connections: Iterable<Connection>): Connection | undefined {
+    if (this.#options.keepKnown) return undefined;
+    for (const connection of connections) if (isIdle(connection.response)) return connection;
+    return undefined;
+  }
+
+  #drop(socket: Socket, cause: DropCause, whose: Whose): void {
     socket.destroy();
     // Its place is free at once.
     const connection = this.#find(socket);
     if (connection) this.#forget(connection);
-    this.#drops.note(cause, address);
+    this.#drops.note(cause, whose);
   }
 
   #checkLater(): void {
@@ -188,7 +227,7 @@ export class Connections {
         connection.progress = progress;
         connection.progressAt = now;
       } else if (now - connection.progressAt >= bounds.stallMs) {
-        this.#drop(socket, 'stalled reader', connection.address);
+        this.#drop(socket, 'stalled reader', connection);
       }
     }
   }
@@ -206,46 +245,6 @@ function nameOf({ localPort, remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort} ${localPort}`;
 }
 
-/** An IPv6 client has a network of its own: all its addresses count as one. */
-function groupOf(address: string): string {
-  const plain = unmap(address);
-  if (!isIPv6(plain)) return plain;
-  const [head = '', tail] = plain.split('::');
-  const left = head === '' ? [] : head.split(':');
-  const right = tail ? tail.split(':') : [];
-  const zeros = tail === undefined ? 0 : 8 - left.length - right.length;
-  const groups = [...left, ...Array<string>(zeros).fill('0'), ...right];
-  return `${groups.slice(0, 4).join(':')}::/64`;
-}
-
-function unmap(address: string): string {
-  return address.replace(/^::ffff:(?=\d+\.)/i, '');
-}
-
-/** @throws RangeError naming the entry that is no address and no network */
-export function listAddresses(entries: readonly string[]): BlockList {
-  const list = new BlockList();
-  for (const entry of entries) {
-    const [address = '', bits] = entry.split('/');
-    const family = isIPv4(address) ? 'ipv4' : 'ipv6';
-    const isValid = (family === 'ipv4' || isIPv6(address)) && /^\d{1,3}$/.test(bits ?? '0');
-    if (!isValid || Number(bits) > (family === 'ipv4' ? 32 : 128)) {
-      throw new RangeError(
-        `${JSON.stringify(entry)} is not valid; give an IP address or a network such as 10.0.0.0/8`,
-      );
-    }
-    if (bits === undefined) list.addAddress(address, family);
-    else list.addSubnet(address, Number(bits), family);
-  }
-  return list;
-}
-
-export function isListed(list: BlockList, address: string): boolean {
-  const plain = unmap(address);
-  if (isIPv4(plain)) return list.check(plain, 'ipv4');
-  return isIPv6(plain) && list.check(plain, 'ipv6');
-}
-
 /** Says once a minute for each cause how many connections were dropped. */
 class Drops {
   readonly #clock: Clock;
@@ -257,13 +256,13 @@ class Drops {
     this.#log = log;
   }
 
-  note(cause: DropCause, address: string): void {
+  note(cause: DropCause, { address, userId }: Whose): void {
     const now = this.#clock.now();
     const seen = this.#counts.get(cause) ?? { count: 0, loggedAt: -Infinity };
     seen.count += 1;
     this.#counts.set(cause, seen);
     if (now - seen.loggedAt < LOG_EVERY_MS) return;
-    this.#log.warn({ cause, address, count: seen.count }, 'connections dropped');
+    this.#log.warn({ cause, address, userId, count: seen.count }, 'connections dropped');
     this.#counts.set(cause, { count: 0, loggedAt: now });
   }
 }

@@ -8,12 +8,16 @@ import { findUpgrade } from '../proxy/upgrade.ts';
 import type { Metrics } from '../routes/metrics.ts';
 import type { WorkerAllowance } from '../routes/worker-allowance.ts';
 import { Gate, type GateOptions, LOCAL_HOLDER, type RouteAccess } from './auth.ts';
+import type { HttpBounds } from './bounds.ts';
 import type { Connections } from './connections.ts';
 import { findExcess, type HeadBounds } from './head-bounds.ts';
 import type { RateGate } from './rate-limit.ts';
 
+/** A client whose user has too many connections is asked to wait so long, ms: others may have ended. */
+const CONNECTIONS_RETRY_MS = 5_000;
+
 export interface GuardOptions extends GateOptions {
-  bounds: HeadBounds;
+  bounds: HeadBounds & Pick<HttpBounds, 'maxUserConnections'>;
   connections: Pick<Connections, 'noteKnown'>;
   queue: Queue;
   metrics: Metrics;
@@ -64,7 +68,14 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     const scope = readScope(request);
     if (!scope) return;
     request.holder = gate.identify(request, scope);
-    connections.noteKnown(raw.socket);
+    if (connections.noteKnown(raw.socket, request.holder.userId)) return;
+    // The answer is the connection's last one.
+    reply.raw.shouldKeepAlive = false;
+    throw new ProblemError(
+      'rate_limited',
+      `The user of this key already has ${bounds.maxUserConnections} open connections; close some or use fewer.`,
+      { retryAfterMs: CONNECTIONS_RETRY_MS },
+    );
   });
 
   if (rateGate || workerAllowance) {

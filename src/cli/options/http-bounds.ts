@@ -1,6 +1,6 @@
 // Options of `serve` that bound what callers of the HTTP API may send and hold open.
+import { listAddresses } from '../../api/http/addresses.ts';
 import { DEFAULT_BOUNDS, type HttpBounds } from '../../api/http/bounds.ts';
-import { listAddresses } from '../../api/http/connections.ts';
 import { integer, list, type OptionValues, UsageError } from '../options.ts';
 
 const MB = 1_048_576;
@@ -72,6 +72,10 @@ export const httpBoundOptions = {
     ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxAddressConnections },
     help: 'most open connections of one address without a valid key; new ones are closed; loopback is exempt',
   }),
+  maxUserConnections: bound('N', {
+    ...{ min: 10, max: 1_000_000, default: DEFAULT_BOUNDS.maxUserConnections },
+    help: 'most open connections with valid keys of one user; beyond it the oldest without a request is closed, else the new one gets 429',
+  }),
   trustedProxy: list({
     placeholder: 'ADDRESS',
     section: 'advanced',
@@ -105,6 +109,7 @@ export function readHttpBounds(values: OptionValues<typeof httpBoundOptions>): H
     idleMs: values.idleSeconds * 1_000,
     maxConnections: values.maxConnections,
     maxAddressConnections: values.maxAddressConnections,
+    maxUserConnections: values.maxUserConnections,
     trustedProxies: values.trustedProxy,
   };
 }

@@ -31,7 +31,7 @@ const KIND_ARGS: Readonly<Record<PlatformKind, readonly string[]>> = {
   balancing: [],
   impatient: [
     ...['--stall-seconds', '1', '--headers-seconds', '1', '--in-flight-wait-ms', '200'],
-    ...['--user-in-flight-mb', '32', '--max-connections', '500'],
+    ...['--user-in-flight-mb', '32', '--max-connections', '500', '--max-user-connections', '300'],
   ],
 };
 

@@ -1,10 +1,15 @@
 // Connections that are opened and held, with as little sent on each as there can be.
 import { setInterval } from 'node:timers';
+import { setTimeout } from 'node:timers/promises';
 import type { Attack, AttackContext } from '../attack.ts';
-import { JSON_TYPE, RawExchange } from '../raw-http.ts';
+import { callOwn, inTurns, JSON_TYPE, RawExchange } from '../raw-http.ts';
 
 /** Connections of the impatient platform. */
 const MOST = 500;
+/** Of one user. */
+const MOST_OF_USER = 300;
+/** Of the process that prepared the attack, which is the one that sends it. */
+let job = '';
 const HELD = ['open', 'closed', '400', '408', '429', '503'];
 
 /** Until each is answered or closed, whatever the well-behaved client's rounds took. */
@@ -13,6 +18,17 @@ async function noteEnds(open: readonly RawExchange[], note: AttackContext['note'
     const { answer, bytes } = await exchange.answered;
     note(answer, bytes);
   }
+}
+
+/** The platform closes connections beyond its bounds as it comes to them. */
+async function holdUntilAtMost(
+  most: number,
+  open: readonly RawExchange[],
+  hold: AttackContext['hold'],
+): Promise<void> {
+  const isOver = () => open.filter(({ state }) => state === 'open').length > most;
+  await hold();
+  for (let turn = 0; turn < 20 && isOver(); turn++) await hold();
 }
 
 export const connectionAttacks: Attack[] = [
@@ -106,11 +122,36 @@ export const connectionAttacks: Attack[] = [
         { length: count },
         () => new RawExchange(target, { path: '/', headStart: 'GET' }),
       );
-      const isOver = () => open.filter(({ state }) => state === 'open').length > MOST;
-      // The platform closes them as it comes to accept them.
-      for (let turn = 0; turn < 20 && isOver(); turn++) await hold();
+      await holdUntilAtMost(MOST, open, hold);
       for (const exchange of open) {
         note(exchange.state === '408' ? 'closed' : exchange.state);
+        exchange.close();
+      }
+    },
+  },
+  {
+    name: 'long polls of one user, more than connections',
+    platform: 'impatient',
+    count: { short: 800, full: 10_000 },
+    answers: ['open', 'closed', '429'],
+    atMost: { open: MOST_OF_USER },
+    atLeast: { 429: 1 },
+    async prepare(target) {
+      const { id } = await callOwn(target, `/v2/${target.endpoint}/run`, { input: {} });
+      job = String(id);
+    },
+    async send({ count, hold, note, target }) {
+      const path = `/v2/${target.endpoint}/stream/${job}?after=0&wait=300000`;
+      const open: RawExchange[] = [];
+      await inTurns({ count, width: 100 }, async () => {
+        const exchange = new RawExchange(target, { path });
+        open.push(exchange);
+        // The platform has seen its key by then, or will be slow to.
+        await Promise.race([exchange.answered, setTimeout(50)]);
+      });
+      await holdUntilAtMost(MOST_OF_USER, open, hold);
+      for (const exchange of open) {
+        note(exchange.state);
         exchange.close();
       }
     },

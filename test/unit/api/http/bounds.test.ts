@@ -1,5 +1,6 @@
-// What a caller may send: bodies that are refused before they are decoded, over real sockets.
-import { describe, expect, it } from 'vitest';
+// What a caller may send and hold open, over real sockets: bodies are refused before they are decoded.
+import { Agent, get, type IncomingMessage } from 'node:http';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { ENDPOINT, readJson, startPlatform } from '../platform.ts';
 
 /** Two million members and 20 MB. */
@@ -37,5 +38,33 @@ describe('a resource with more values than any has', () => {
     const response = await platform.post('/v1/templates', { name: 'n', image: 'i', ports });
     expect(response.status).toBe(413);
     expect(await readJson(response)).toMatchObject({ code: 'payload_too_large' });
+  });
+});
+
+describe('the connections of one user', () => {
+  it('are refused with 429 and closed while as many as there may be have a request', async () => {
+    const platform = await startPlatform({ server: { bounds: { maxUserConnections: 2 } } });
+    const created = await platform.post(`/v2/${ENDPOINT}/run`, { input: {} });
+    const { id } = await readJson(created);
+    const agent = new Agent({ keepAlive: true });
+    onTestFinished(() => agent.destroy());
+    const ask = (path: string) =>
+      new Promise<IncomingMessage>((resolve, reject) => {
+        const headers = { authorization: platform.admin };
+        get(`${platform.url}${path}`, { agent, headers }, resolve).on('error', reject);
+      });
+    const path = `/v2/${ENDPOINT}/stream/${id}?after=0&wait=60000`;
+    // One of them is the connection that the job was submitted on, and is closed for the second.
+    const polls = [ask(path), ask(path)];
+    await expect
+      .poll(async () => {
+        const answer = await ask(`/v2/${ENDPOINT}/health`);
+        answer.resume();
+        return [answer.statusCode, answer.headers['retry-after'], answer.headers.connection];
+      })
+      .toEqual([429, '5', 'close']);
+    await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: String(id) });
+    const answers = await Promise.all(polls);
+    expect(answers.map(({ statusCode }) => statusCode)).toEqual([200, 200]);
   });
 });

@@ -1,17 +1,25 @@
 // How many connections there may be, with real sockets; loopback counts here as any other address.
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { createServer } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { Writable } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { Connections, listAddresses } from '../../../../src/api/http/connections.ts';
+import { listAddresses } from '../../../../src/api/http/addresses.ts';
+import { Connections } from '../../../../src/api/http/connections.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
 
 interface Stage {
-  /** Opens a connection; `answer`: sends a request on it, with a valid key or without, and reads the answer. */
-  open: (answer?: 'known' | 'unknown') => Promise<Socket>;
+  /**
+   * Opens a connection. With a name: sends a request and reads the answer. `unknown` shows no valid key,
+   * other names are those of the key's user.
+   */
+  open: (name?: string) => Promise<Socket>;
+  /** The same with a request that is not answered. */
+  hold: (name: string) => Promise<Socket>;
+  /** Sends a request. @returns the status, or undefined if the connection was closed */
+  ask: (socket: Socket, name: string) => Promise<string | undefined>;
   clock: ManualClock;
   logged: () => string[];
 }
@@ -19,6 +27,7 @@ interface Stage {
 async function startStage(bounds: {
   maxConnections: number;
   maxAddressConnections: number;
+  maxUserConnections?: number;
   trustedProxies?: string[];
 }): Promise<Stage> {
   const lines: string[] = [];
@@ -30,13 +39,17 @@ async function startStage(bounds: {
   });
   const clock = new ManualClock();
   const connections = new Connections({
-    bounds: { stallMs: 30_000, trustedProxies: [], ...bounds },
+    bounds: { stallMs: 30_000, trustedProxies: [], maxUserConnections: 99, ...bounds },
     ...{ clock, log: createLog({ level: 'trace', destination }), exempt: [] },
   });
+  const held = new EventEmitter();
   const server = createServer((request, response) => {
     connections.noteRequest(request, response);
-    if (request.url === '/known') connections.noteKnown(request.socket);
-    response.end('ok');
+    const [, verb, name = ''] = request.url?.split('/') ?? [];
+    held.emit(name);
+    const isRefused = name !== 'unknown' && !connections.noteKnown(request.socket, name);
+    if (isRefused) response.writeHead(429, { connection: 'close' }).end();
+    else if (verb === 'ask') response.end('ok');
   });
   connections.watch(server);
   server.listen(0, '127.0.0.1');
@@ -47,18 +60,28 @@ async function startStage(bounds: {
     connections.closeAll();
     server.close();
   });
-  const open: Stage['open'] = async (answer) => {
+  const ask: Stage['ask'] = async (socket, name) => {
+    socket.write(`GET /ask/${name} HTTP/1.1\r\nHost: x\r\n\r\n`);
+    const [answer] = await Promise.race([once(socket, 'data'), once(socket, 'close')]);
+    return /^HTTP\/1\.1 (\d+)/.exec(String(answer))?.[1];
+  };
+  const open: Stage['open'] = async (name) => {
     const socket = connect(port, '127.0.0.1');
     onTestFinished(() => void socket.destroy());
     socket.on('error', () => {});
     await once(socket, 'connect');
     socket.resume();
-    if (!answer) return socket;
-    socket.write(`GET /${answer} HTTP/1.1\r\nHost: x\r\n\r\n`);
-    await Promise.race([once(socket, 'data'), once(socket, 'close')]);
+    if (name) await ask(socket, name);
     return socket;
   };
-  return { open, clock, logged: () => lines };
+  const hold: Stage['hold'] = async (name) => {
+    const socket = await open();
+    const arrived = once(held, name);
+    socket.write(`GET /hold/${name} HTTP/1.1\r\nHost: x\r\n\r\n`);
+    await arrived;
+    return socket;
+  };
+  return { ask, open, hold, clock, logged: () => lines };
 }
 
 async function countOpen(sockets: readonly Socket[]): Promise<number> {
@@ -127,6 +150,43 @@ describe('all connections', () => {
     const added = await open('known');
     expect(await countOpen([young, added])).toBe(2);
     expect(await countOpen([oldest])).toBe(0);
+  });
+});
+
+describe('the connections of one user', () => {
+  const bounds = { maxConnections: 99, maxAddressConnections: 99, maxUserConnections: 3 };
+
+  it('are bounded: the oldest without a request is closed for a new one', async () => {
+    const { hold, logged, open } = await startStage(bounds);
+    const busy = await hold('mallory');
+    const oldest = await open('mallory');
+    const young = await open('mallory');
+    const added = await open('mallory');
+    expect(await countOpen([busy, young, added])).toBe(3);
+    expect(await countOpen([oldest])).toBe(0);
+    expect(JSON.parse(logged()[0] ?? '')).toMatchObject({
+      ...{ cause: 'connections of a user', userId: 'mallory' },
+    });
+  });
+
+  it('are bounded: a new one is refused while all have a request', async () => {
+    const { ask, hold, open } = await startStage(bounds);
+    const busy = [await hold('mallory'), await hold('mallory'), await hold('mallory')];
+    expect(await ask(await open(), 'mallory')).toBe('429');
+    expect(await ask(await open(), 'alice')).toBe('200');
+    expect(await countOpen(busy)).toBe(3);
+    busy[0]?.destroy();
+    await expect.poll(async () => ask(await open(), 'mallory')).toBe('200');
+  });
+
+  it('of a proxy count for the user of the last request', async () => {
+    const { ask, hold, open } = await startStage(bounds);
+    const shared = await open('mallory');
+    await hold('mallory');
+    await hold('mallory');
+    expect(await ask(shared, 'alice')).toBe('200');
+    await hold('mallory');
+    expect(await ask(shared, 'mallory')).toBe('429');
   });
 });
 
