@@ -7,6 +7,12 @@ export interface Clock {
   after(ms: number, act: () => void): () => void;
 }
 
+/** A clock that can go on from a time that an earlier process recorded. */
+export interface ResumableClock extends Clock {
+  /** From now on, `now()` returns `time` or later. */
+  startFrom(time: number): void;
+}
+
 /** How fast time passes while the clock is ahead of the wall clock: it gains 3 s a minute on it. */
 const CATCH_UP_RATE = 0.95;
 
@@ -22,19 +28,36 @@ export interface TimeSources {
  * little slower, until the wall clock has caught up: a lease that lasts 15 s would else last an hour
  * longer. A wall clock that is set forward is followed at once.
  */
-export function createSteadyNow({ monotonic, wall }: TimeSources): () => number {
-  let time = wall();
-  let readAt = monotonic();
-  return () => {
-    const elapsedMs = monotonic() - readAt;
-    readAt += elapsedMs;
-    time = Math.max(wall(), time + elapsedMs * CATCH_UP_RATE);
-    return Math.floor(time);
+export class SteadyTime {
+  readonly #sources: TimeSources;
+  #time: number;
+  #readAt: number;
+
+  constructor(sources: TimeSources) {
+    this.#sources = sources;
+    this.#time = sources.wall();
+    this.#readAt = sources.monotonic();
+  }
+
+  now = (): number => {
+    const { monotonic, wall } = this.#sources;
+    const elapsedMs = monotonic() - this.#readAt;
+    this.#readAt += elapsedMs;
+    this.#time = Math.max(wall(), this.#time + elapsedMs * CATCH_UP_RATE);
+    return Math.floor(this.#time);
+  };
+
+  /** From now on, `now()` returns `time` or later. */
+  startFrom = (time: number): void => {
+    this.#time = Math.max(this.now(), time);
   };
 }
 
-export const systemClock: Clock = {
-  now: createSteadyNow({ wall: () => Date.now(), monotonic: () => performance.now() }),
+const steadyTime = new SteadyTime({ wall: () => Date.now(), monotonic: () => performance.now() });
+
+export const systemClock: ResumableClock = {
+  now: steadyTime.now,
+  startFrom: steadyTime.startFrom,
   after(ms, act) {
     const timer = setTimeout(act, ms);
     return () => clearTimeout(timer);
@@ -62,7 +85,7 @@ interface ManualTimer {
 }
 
 /** A clock that stands still until `advance` moves it; due timers run in the order of their time. */
-export class ManualClock implements Clock {
+export class ManualClock implements ResumableClock {
   #now: number;
   #order = 0;
   readonly #timers = new Set<ManualTimer>();
@@ -72,6 +95,10 @@ export class ManualClock implements Clock {
   }
 
   now = (): number => this.#now;
+
+  startFrom(time: number): void {
+    this.#now = Math.max(this.#now, time);
+  }
 
   after(ms: number, act: () => void): () => void {
     const timer = { at: this.#now + Math.max(0, ms), order: this.#order++, act };

@@ -1,8 +1,8 @@
 // Time that passes by itself and can be moved on: tests need not wait for what takes long.
-import { type Clock, letOthersRun } from '../base/clock.ts';
+import { letOthersRun, type ResumableClock } from '../base/clock.ts';
 
 /** A clock that a test can move on. */
-export interface MovableClock extends Clock {
+export interface MovableClock extends ResumableClock {
   /** Moves time on by `ms`; what becomes due on the way runs, in the order of its time. */
   advance(ms: number): Promise<void>;
 }
@@ -18,6 +18,10 @@ export class FlowingClock implements MovableClock {
   readonly #timers = new Set<Timer>();
 
   now = (): number => Date.now() + this.#offsetMs;
+
+  startFrom(time: number): void {
+    this.#offsetMs += Math.max(0, time - this.now());
+  }
 
   after(ms: number, act: () => void): () => void {
     const timer: Timer = {

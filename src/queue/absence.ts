@@ -39,12 +39,12 @@ export class Absence {
     return this.#absentUntil;
   }
 
-  /** The run begins. */
-  async end(): Promise<void> {
+  /** The run begins. `wasSetBack`: the wall clock went back, so the time without a platform is not known. */
+  async end({ wasSetBack = false } = {}): Promise<void> {
     const { clock, store } = this.#options;
     const found = await store.read((tx) => tx.resource(KEY));
     const last = found && note.parse(JSON.parse(found.body));
-    this.#absentUntil = findAbsence(last, clock.now());
+    this.#absentUntil = findAbsence(wasSetBack ? undefined : last, clock.now());
     await this.#write({ leftAt: null, absentUntil: this.#absentUntil });
   }
 

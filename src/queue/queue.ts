@@ -1,6 +1,6 @@
 // The queue as a whole: its rooms put together, its start and end, and the link for each endpoint.
 import { setMaxListeners } from 'node:events';
-import type { Clock } from '../base/clock.ts';
+import type { ResumableClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Store } from '../store/store.ts';
 import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
@@ -15,6 +15,7 @@ import { OpenLeases } from './leases/open-leases.ts';
 import { Presence } from './leases/presence.ts';
 import { Renewals } from './leases/renewals.ts';
 import { drainWorker, WorkerLoads } from './leases/worker-loads.ts';
+import { RecordedTime } from './recorded-time.ts';
 import { Reports } from './reports.ts';
 import { completeSettings, type QueueSettings } from './settings.ts';
 import { Signals } from './signals.ts';
@@ -29,7 +30,7 @@ export { StoreUnavailableError } from '../store/store.ts';
 
 export interface QueueOptions {
   store: Store;
-  clock: Clock;
+  clock: ResumableClock;
   log: Log;
   settings?: Partial<QueueSettings>;
   /** Uniform in [0, 1); for the jitter of retries. */
@@ -52,11 +53,14 @@ export class Queue {
   readonly #reports: Reports;
   readonly #deliveries: Deliveries;
   readonly #absence: Absence;
+  readonly #recordedTime: RecordedTime;
   readonly #closing = new AbortController();
   #sweeping: Promise<void> = Promise.resolve();
 
   constructor(options: QueueOptions) {
-    const { store, clock, log, random = Math.random } = options;
+    const { clock, log, random = Math.random } = options;
+    this.#recordedTime = new RecordedTime(options);
+    const { store } = this.#recordedTime;
     const settings = completeSettings(options.settings);
     this.settings = settings;
     const presence = new Presence();
@@ -88,10 +92,11 @@ export class Queue {
   /** Takes up what an earlier run left: leases and deadlines get `leaseMs` more, then time counts. */
   async start(): Promise<void> {
     const { clock, presence, store } = this.#rooms;
+    const wasSetBack = await this.#recordedTime.resume();
     for (const worker of await store.read((tx) => tx.workers())) {
       presence.arrive(worker, clock.now());
     }
-    await this.#absence.end();
+    await this.#absence.end({ wasSetBack });
     const leased = await extendLeases(this.#rooms, 0);
     for (const job of leased) presence.jobChanged(undefined, job);
     this.#sweeping = sweep(this.#rooms);

@@ -1,5 +1,6 @@
 // One simulated world: the real queue and real workers in virtual time, a flaky network between them,
 // and what clients, operators and accidents do to them. Everything in it follows from the seed.
+import { type ResumableClock, SteadyTime } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
 import { Queue } from '../../src/queue/queue.ts';
 import type { Store } from '../../src/store/store.ts';
@@ -47,6 +48,8 @@ export class World {
   readonly #seats: Seat[] = [];
   readonly #over = new AbortController();
   #seatCount = 0;
+  /** How far the platform's wall clock is from the time of the world, ms. */
+  #wallOffsetMs = 0;
   #link: WorkerLink | undefined;
 
   constructor({ store, endpointId, random, isSheltered }: WorldOptions) {
@@ -132,6 +135,8 @@ export class World {
     this.#link = undefined;
     await this.clock.finish(this.queue.close());
     await this.clock.advance(downMs);
+    // Not by chance: each random number more would make other worlds of all seeds.
+    if (downMs % 3 === 0) this.#wallOffsetMs -= 100 * downMs;
     this.queue = this.#createQueue();
     await this.#open();
     this.ledger.platformRestarted();
@@ -157,6 +162,8 @@ export class World {
         const all = { endpointId, status: undefined, before: undefined, limit: 10_000 };
         for (const job of yield* tx.jobs(all)) yield* tx.removeJob(job);
         for (const { id } of yield* tx.workers()) yield* tx.removeWorker(endpointId, id);
+        // The next world begins at its own time.
+        for (const id of ['last', 'time']) yield* tx.removeResource({ kind: 'run', id });
       }),
     );
   }
@@ -181,9 +188,18 @@ export class World {
   }
 
   #createQueue(): Queue {
-    const { clock, random } = this;
+    const { random } = this;
+    const clock = this.#openPlatformClock();
     const settings = { retentionMs: { run: JOB_LIMIT_MS, runsync: JOB_LIMIT_MS } };
     return new Queue({ store: this.#store, clock, log: silentLog, settings, random });
+  }
+
+  /** A process's view of time: it ends with the process. */
+  #openPlatformClock(): ResumableClock {
+    const { clock } = this;
+    const wall = () => clock.now() + this.#wallOffsetMs;
+    const { now, startFrom } = new SteadyTime({ wall, monotonic: clock.now });
+    return { now, startFrom, after: (ms, act) => clock.after(ms, act) };
   }
 
   #createSeat(): Seat {

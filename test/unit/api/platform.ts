@@ -5,7 +5,7 @@ import { onTestFinished } from 'vitest';
 import type { Access } from '../../../src/api/http/auth.ts';
 import type { ServedRoute } from '../../../src/api/http/guard.ts';
 import { type ApiServer, type ApiServerOptions, createServer } from '../../../src/api/server.ts';
-import { type Clock, systemClock } from '../../../src/base/clock.ts';
+import { type ResumableClock, systemClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
 import { Balancer, type BalancerOptions } from '../../../src/control/balancing/balancer.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
@@ -30,7 +30,7 @@ export const ENDPOINT = 'demo';
 
 export interface PlatformSettings {
   access?: Access;
-  clock?: Clock;
+  clock?: ResumableClock;
   wrapStore?: (store: Store) => Store;
   server?: Partial<ApiServerOptions>;
   /** Of endpoints, templates and keys. Default: DEFAULT_QUOTAS. */

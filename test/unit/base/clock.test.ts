@@ -1,6 +1,6 @@
 // The clock that a test drives, and sleeping on a clock.
 import { describe, expect, it } from 'vitest';
-import { createSteadyNow, ManualClock, sleep } from '../../../src/base/clock.ts';
+import { ManualClock, SteadyTime, sleep } from '../../../src/base/clock.ts';
 
 describe('ManualClock', () => {
   it('stands still until it is moved', async () => {
@@ -51,13 +51,16 @@ describe('ManualClock', () => {
 describe('steady time', () => {
   function start() {
     const time = { wall: 1_000_000, monotonic: 50 };
-    const now = createSteadyNow({ wall: () => time.wall, monotonic: () => time.monotonic });
+    const { now, startFrom } = new SteadyTime({
+      wall: () => time.wall,
+      monotonic: () => time.monotonic,
+    });
     const pass = (ms: number) => {
       time.wall += ms;
       time.monotonic += ms;
       return now();
     };
-    return { time, now, pass };
+    return { time, now, pass, startFrom };
   }
 
   it('is the wall clock as long as nobody sets it', () => {
@@ -73,6 +76,15 @@ describe('steady time', () => {
     expect(now()).toBe(1_000_000);
     expect(pass(10_000)).toBe(1_009_500);
     expect(pass(20 * 60_000)).toBe(time.wall);
+  });
+
+  it('goes on from a time that an earlier process recorded, until the wall clock has caught up', () => {
+    const { now, pass, startFrom, time } = start();
+    startFrom(1_060_000);
+    expect([now(), pass(10_000)]).toEqual([1_060_000, 1_069_500]);
+    expect(pass(20 * 60_000)).toBe(time.wall);
+    startFrom(time.wall - 60_000);
+    expect(now()).toBe(time.wall);
   });
 
   it('follows a wall clock that is set forward', () => {

@@ -1,11 +1,15 @@
 // A wall clock that is set while jobs run, or while the platform is down: leases last as long as they
 // should, for dead workers and for living ones.
-import { afterEach, beforeEach, expect, it } from 'vitest';
-import { type Clock, createSteadyNow, ManualClock } from '../../../src/base/clock.ts';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ManualClock, type ResumableClock, SteadyTime } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
-import type { Store } from '../../../src/store/store.ts';
+import type { Store, StoredJob } from '../../../src/store/store.ts';
+import type { JobPolicy } from '../../../src/wire/job.ts';
 import type { Lease } from '../../../src/wire/link/worker-link.ts';
 import { endpointSettings } from '../../../src/wire/resources/endpoint.ts';
 
@@ -16,27 +20,42 @@ const { signal } = new AbortController();
 
 let manual: ManualClock;
 let offsetMs: number;
+let folder: string;
+let path: string;
+let clock: ResumableClock;
 let store: Store;
 let queue: Queue;
 
-/** As a process has it: what it knows of time ends with it. */
-function readClock(): Clock {
-  const now = createSteadyNow({
+/** A process's view of time: it ends with the process. */
+function openClock(): ResumableClock {
+  const { now, startFrom } = new SteadyTime({
     wall: () => manual.now() + offsetMs,
     monotonic: () => manual.now(),
   });
-  return { now, after: (ms, act) => manual.after(ms, act) };
+  return { now, startFrom, after: (ms, act) => manual.after(ms, act) };
 }
 
 async function startQueue(): Promise<void> {
-  queue = new Queue({ store, clock: readClock(), log: silentLog });
+  clock = openClock();
+  queue = new Queue({ store, clock, log: silentLog });
   await queue.start();
+}
+
+async function restart({ downMs, stepMs }: { downMs: number; stepMs: number }): Promise<void> {
+  await queue.close();
+  await store.close();
+  await manual.advance(downMs);
+  offsetMs += stepMs;
+  store = openSqliteStore({ path });
+  await startQueue();
 }
 
 beforeEach(async () => {
   manual = new ManualClock();
   offsetMs = 0;
-  store = openSqliteStore({ path: ':memory:' });
+  folder = mkdtempSync(join(tmpdir(), 'millrace-clock-steps-'));
+  path = join(folder, 'millrace.db');
+  store = openSqliteStore({ path });
   const settings = endpointSettings.parse({ maxAttempts: 3 });
   await store.write((tx) => tx.putEndpoint({ id: ENDPOINT, settings, createdAt: manual.now() }));
   await startQueue();
@@ -45,13 +64,17 @@ beforeEach(async () => {
 afterEach(async () => {
   await queue.close();
   await store.close();
+  rmSync(folder, { recursive: true });
 });
 
-async function takeJob(): Promise<Lease> {
+async function submit(policy: JobPolicy = {}): Promise<string> {
   const input = Buffer.from('{}');
-  const policy = { executionTimeout: 600_000, ttl: 86_400_000 };
   const submission = { endpointId: ENDPOINT, mode: 'run' as const, input, policy };
-  await queue.submissions.submit({ ...submission, idempotency: undefined });
+  return (await queue.submissions.submit({ ...submission, idempotency: undefined })).id;
+}
+
+async function takeJob(): Promise<Lease> {
+  await submit({ executionTimeout: 600_000, ttl: 86_400_000 });
   const link = queue.link(ENDPOINT);
   const hello = { protocol: 1, version: '1', slots: 1, devices: [], outbox: [] };
   await link.hello({ ...WORKER, ...hello });
@@ -67,9 +90,12 @@ async function renew({ jobId, token }: Lease): Promise<unknown[]> {
   return (await queue.link(ENDPOINT).renew({ ...WORKER, waitMs: 0, leases }, signal)).ended;
 }
 
+function readJob(id: string): Promise<StoredJob | undefined> {
+  return store.read((tx) => tx.job({ endpointId: ENDPOINT, id }));
+}
+
 async function readStatus({ jobId }: Lease): Promise<string | undefined> {
-  const job = await store.read((tx) => tx.job({ endpointId: ENDPOINT, id: jobId }));
-  return job?.status;
+  return (await readJob(jobId))?.status;
 }
 
 it.each([
@@ -99,9 +125,58 @@ it.each([
 
 it('a dead worker loses its lease when the clock was set back while the platform was down', async () => {
   const lease = await takeJob();
-  await queue.close();
-  offsetMs -= HOUR_MS;
-  await startQueue();
+  await restart({ downMs: 0, stepMs: -HOUR_MS });
   await manual.advance(60_000);
   expect(await readStatus(lease)).toBe('IN_QUEUE');
+});
+
+describe.each([
+  ['a second', 1_000],
+  ['an hour', HOUR_MS],
+  ['six days', 144 * HOUR_MS],
+])('when the clock is set back by %s while the platform is down', (_name, stepMs) => {
+  it('a job waits no longer than its delay', async () => {
+    const id = await submit({ delay: 60_000 });
+    await manual.advance(10_000);
+    await restart({ downMs: 5_000, stepMs: -stepMs });
+    // While the clock is ahead of the wall clock, 95 ms pass in 100 ms.
+    await manual.advance(60_000 / 0.95);
+    expect((await readJob(id))?.delayed).toBe(false);
+  });
+
+  it('a job is removed when its time to live is over', async () => {
+    const id = await submit({ ttl: 60_000 });
+    await restart({ downMs: 0, stepMs: -stepMs });
+    await manual.advance(60_000 / 0.95 + 1);
+    expect(await readJob(id)).toBeUndefined();
+  });
+
+  it('no time in the database lies in the future', async () => {
+    const first = await submit();
+    await manual.advance(999);
+    const last = await submit();
+    await restart({ downMs: 0, stepMs: -stepMs });
+    const [before, after] = [await readJob(last), await readJob(await submit())];
+    expect(before?.submittedAt).toBeLessThanOrEqual(clock.now());
+    expect(after?.position).toBeGreaterThan(before?.position ?? Number.NaN);
+    expect(after?.submittedAt).toBeGreaterThanOrEqual(before?.submittedAt ?? Number.NaN);
+    expect(first < last && last < (after?.id ?? '')).toBe(true);
+  });
+});
+
+it('a clock that was more than seven days ahead is not followed after the restart', async () => {
+  offsetMs += 365 * 24 * HOUR_MS;
+  await submit();
+  await restart({ downMs: 0, stepMs: -365 * 24 * HOUR_MS });
+  expect(clock.now()).toBe(manual.now());
+  await submit();
+  await restart({ downMs: 0, stepMs: -HOUR_MS });
+  expect(clock.now()).toBeGreaterThanOrEqual(manual.now());
+});
+
+it('a restart with a clock that goes right does not move time', async () => {
+  await submit();
+  await manual.advance(400);
+  await restart({ downMs: 100, stepMs: 0 });
+  expect(clock.now()).toBe(manual.now());
 });

@@ -1,0 +1,91 @@
+// Records the platform's time in the database, so that time does not go back when the platform restarts
+// with a wall clock that was set back: delays, times to live and retentions would last longer by the step.
+import { z } from 'zod';
+import type { ResumableClock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { OWNER, type Step, type Store, type Transaction } from '../store/store.ts';
+import { LIMITS } from '../wire/job.ts';
+
+/** Every write records the time if the record is older than this, ms. */
+const RECORD_EVERY_MS = 1_000;
+
+/**
+ * A record further ahead of the wall clock than this, ms, is not believed: the wall clock was wrong when
+ * it was written. No job lasts longer.
+ */
+const MAX_LEAD_MS = LIMITS.ttlMs.max;
+
+const KEY = { kind: 'run', id: 'time' } as const;
+
+const record = z.object({ at: z.number() });
+
+export interface RecordedTimeOptions {
+  store: Store;
+  clock: ResumableClock;
+  log: Log;
+}
+
+export class RecordedTime {
+  /** The store, whose writes record the time. */
+  readonly store: Store;
+  readonly #options: RecordedTimeOptions;
+  #recordedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(options: RecordedTimeOptions) {
+    const { store } = options;
+    this.#options = options;
+    this.store = {
+      read: (operation) => store.read(operation),
+      write: (operation, writeOptions) => this.#write(operation, writeOptions),
+      reclaim: (pages) => store.reclaim(pages),
+      close: () => store.close(),
+    };
+  }
+
+  /** Moves the clock on to the recorded time. @returns whether the wall clock was behind it */
+  async resume(): Promise<boolean> {
+    const { clock, log, store } = this.#options;
+    const found = await store.read((tx) => tx.resource(KEY));
+    if (!found) return false;
+    const { at } = record.parse(JSON.parse(found.body));
+    const leadMs = at - clock.now();
+    if (leadMs <= 0) return false;
+    if (leadMs > MAX_LEAD_MS) {
+      log.error(
+        { leadMs },
+        'recorded time is too far ahead of the system clock, ignoring it; jobs may wait longer',
+      );
+      return true;
+    }
+    // Time went on for up to this long after the record was written.
+    clock.startFrom(at + RECORD_EVERY_MS);
+    log.warn({ leadMs }, 'system clock was set back, continuing from the recorded time');
+    return true;
+  }
+
+  async #write<T>(
+    operation: (tx: Transaction) => Step<T>,
+    writeOptions: Parameters<Store['write']>[1],
+  ): Promise<T> {
+    const recordIfOld = (tx: Transaction) => this.#recordIfOld(tx);
+    try {
+      return await this.#options.store.write(function* (tx) {
+        const result = yield* operation(tx);
+        yield* recordIfOld(tx);
+        return result;
+      }, writeOptions);
+    } catch (error) {
+      // The record may have been undone with the operation.
+      this.#recordedAt = Number.NEGATIVE_INFINITY;
+      throw error;
+    }
+  }
+
+  *#recordIfOld(tx: Transaction): Step<void> {
+    const at = this.#options.clock.now();
+    if (at - this.#recordedAt < RECORD_EVERY_MS) return;
+    this.#recordedAt = at;
+    const body = JSON.stringify({ at });
+    yield* tx.putResource({ ...KEY, userId: OWNER, parent: '', position: 0, body });
+  }
+}
