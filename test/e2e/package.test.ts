@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { fetchChecked } from '../support/network/checked-fetch.ts';
+import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
 import { CommandRun } from './cli/command-run.ts';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -17,6 +17,8 @@ const installLimitMs = 300_000;
 let folder: string;
 /** An empty folder with the tarball installed in it. */
 let consumer: string;
+/** Stands for the clone that the README's quick start packs: it holds the tarball. */
+let clone: string;
 let tarball: string;
 
 /** PATH without what npm puts there for our own scripts. */
@@ -73,10 +75,13 @@ function millrace(node: string[], args: string[], cwd = consumer): Promise<End> 
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'millrace-package-'));
   consumer = join(folder, 'consumer');
+  clone = join(folder, 'clone');
   mkdirSync(consumer);
   // As it was built: the tests of one run share one build.
-  await npm(['pack', '--ignore-scripts', '--pack-destination', folder], root);
-  tarball = join(folder, readdirSync(folder).find((name) => name.endsWith('.tgz')) ?? '');
+  mkdirSync(clone);
+  await npm(['pack', '--ignore-scripts', '--pack-destination', clone], root);
+  const [name = ''] = readdirSync(clone);
+  tarball = join(clone, name);
   writeFileSync(join(consumer, 'package.json'), '{ "private": true, "type": "module" }');
   await npm(['install', tarball], consumer);
   writeFileSync(
@@ -140,12 +145,15 @@ describe('the installed package', () => {
   });
 });
 
-describe('a scaffolded project', () => {
-  it('installs, checks its types, passes its test and starts', {
+describe("the project of the README's quick start", () => {
+  it('installs, checks its types, passes its test, starts and answers as printed', {
     timeout: installLimitMs,
   }, async () => {
-    const project = join(folder, 'project');
-    expect((await millrace(newNode, ['init', project, '--from', tarball])).code).toBe(0);
+    const lines = (await readCodeBlocks('README.md')).flatMap(({ text }) => text.split('\n'));
+    const init = lines.find((line) => line.startsWith('npx millrace init ')) ?? '';
+    const args = init.replace('npx millrace ', '').split(' ');
+    expect((await millrace(newNode, args, clone)).code).toBe(0);
+    const project = join(folder, 'my-worker');
     await npm(['install'], project);
     await npm(['run', 'check'], project);
     await npm(['test'], project);
@@ -158,12 +166,12 @@ describe('a scaffolded project', () => {
     });
     try {
       const url = await run.until('stdout', /is ready at (\S+)\n/);
-      const answer = await fetchChecked(`${url}/v2/handler/runsync`, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json' },
-        body: '{"input":{"text":"one two"}}',
+      const curl = lines.find((line) => line.includes('/v2/handler/runsync')) ?? '';
+      const answer = await runCommandLine(curl.replace('http://127.0.0.1:8000', url));
+      expect(JSON.parse(answer.stdout)).toMatchObject({
+        status: 'COMPLETED',
+        output: [{ line: 1, words: 2 }],
       });
-      expect(await answer.json()).toMatchObject({ output: [{ line: 1, words: 2 }] });
     } finally {
       await run.end('SIGTERM');
     }

@@ -1,20 +1,23 @@
-// The README's command lines, run as they are printed but for the port, and the answers it promises.
+// Runs the commands of README.md and docs/tutorial.md as printed, except for the port, and checks the
+// answers that they promise. test/e2e/package.test.ts runs the README's quick start.
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { killPods } from '../support/containers/left-pods.ts';
-import { fetchChecked } from '../support/network/checked-fetch.ts';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
 import { Process } from '../support/processes.ts';
 
 const PRINTED_URL = 'http://127.0.0.1:8000';
 const READY = /ready at (http:\/\/127\.0\.0\.1:\d+)/;
 
-const blocks = await readCodeBlocks('README.md');
+const blocks = [
+  ...(await readCodeBlocks('README.md')),
+  ...(await readCodeBlocks('docs/tutorial.md')),
+];
 const lines = blocks.flatMap(({ text }) => text.split('\n'));
 
-/** The one line of the README's code blocks that begins so. */
+/** The only line of the code blocks that begins with `start`. */
 function findLine(start: string): string {
   const found = lines.filter((line) => line.startsWith(start));
   expect(found, `lines that begin with ${start}`).toHaveLength(1);
@@ -45,7 +48,10 @@ describe('with npm start running', () => {
   afterAll(() => platform.end());
 
   it('the first curl line answers as printed', async () => {
-    const answer = await curl(findLine(`curl -s ${PRINTED_URL}/v2/echo/runsync`), url);
+    const answer = await curl(
+      findLine(`curl -s ${PRINTED_URL}/v2/echo/runsync -H 'content-type`),
+      url,
+    );
     expect(answer).toMatch(/^\{"id":"sync-[^"]+","status":"COMPLETED",/);
     expect(answer).toMatch(/"output":\{"hello":"world"\}\}$/);
   });
@@ -135,13 +141,12 @@ describe('serve and worker as two processes', () => {
     const echoed = line.replace('npx millrace worker', `printf '%s\\n'`);
     const { stdout } = await runCommandLine(echoed, folder);
     processes.push(new Process(['worker', ...stdout.trim().split('\n')], { cwd: folder }));
-    const { stdout: key } = await runCommandLine('sed -n s/MILLRACE_ADMIN_KEY=//p keys', folder);
-    const answer = await fetchChecked(`${url}/v2/echo/runsync`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${key.trim()}`, 'content-type': 'application/json' },
-      body: '{"input":{"over":"there"}}',
+    const printed = findLine(`curl -s ${PRINTED_URL}/v2/echo/runsync -H "authorization`);
+    const answer = await runCommandLine(printed.replaceAll(PRINTED_URL, url), folder);
+    expect(JSON.parse(answer.stdout)).toMatchObject({
+      status: 'COMPLETED',
+      output: { hello: 'world' },
     });
-    expect(await answer.json()).toMatchObject({ status: 'COMPLETED', output: { over: 'there' } });
   });
 });
 
