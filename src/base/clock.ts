@@ -11,6 +11,8 @@ export interface Clock {
 export interface ResumableClock extends Clock {
   /** From now on, `now()` returns `time` or later. */
   startFrom(time: number): void;
+  /** Time since some moment, ms: moved neither by `startFrom` nor by a wall clock that is set. */
+  monotonic(): number;
 }
 
 /** How fast time passes while the clock is ahead of the wall clock: it gains 3 s a minute on it. */
@@ -29,12 +31,14 @@ export interface TimeSources {
  * longer. A wall clock that is set forward is followed at once.
  */
 export class SteadyTime {
+  readonly monotonic: () => number;
   readonly #sources: TimeSources;
   #time: number;
   #readAt: number;
 
   constructor(sources: TimeSources) {
     this.#sources = sources;
+    this.monotonic = sources.monotonic;
     this.#time = sources.wall();
     this.#readAt = sources.monotonic();
   }
@@ -58,6 +62,7 @@ const steadyTime = new SteadyTime({ wall: () => Date.now(), monotonic: () => per
 export const systemClock: ResumableClock = {
   now: steadyTime.now,
   startFrom: steadyTime.startFrom,
+  monotonic: steadyTime.monotonic,
   after(ms, act) {
     const timer = setTimeout(act, ms);
     return () => clearTimeout(timer);
@@ -88,6 +93,7 @@ interface ManualTimer {
 export class ManualClock implements ResumableClock {
   #now: number;
   #order = 0;
+  #skippedMs = 0;
   readonly #timers = new Set<ManualTimer>();
 
   constructor(startAt = Date.UTC(2026, 0, 1)) {
@@ -97,8 +103,12 @@ export class ManualClock implements ResumableClock {
   now = (): number => this.#now;
 
   startFrom(time: number): void {
-    this.#now = Math.max(this.#now, time);
+    const skippedMs = Math.max(0, time - this.#now);
+    this.#skippedMs += skippedMs;
+    this.#now += skippedMs;
   }
+
+  monotonic = (): number => this.#now - this.#skippedMs;
 
   after(ms: number, act: () => void): () => void {
     const timer = { at: this.#now + Math.max(0, ms), order: this.#order++, act };

@@ -67,8 +67,9 @@ export class Queue {
     const signals = new Signals(clock, presence);
     const closing = this.#closing.signal;
     const sender = options.webhooks;
+    const { ranMs } = this.#recordedTime;
     const sending = { store, clock, log, random, settings: settings.webhooks, sender, closing };
-    this.#deliveries = new Deliveries(sending);
+    this.#deliveries = new Deliveries({ ...sending, ranMs });
     const deliveries = this.#deliveries;
     const changes = new Changes({ store, clock, random, settings, signals, deliveries });
     // Every open long poll listens to this one signal: thousands are as meant.

@@ -1,5 +1,6 @@
 // Records the platform's time in the database, so that time does not go back when the platform restarts
 // with a wall clock that was set back: delays, times to live and retentions would last longer by the step.
+// Counts how long the platform has run, over all its starts.
 import { z } from 'zod';
 import type { ResumableClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
@@ -17,7 +18,12 @@ const MAX_LEAD_MS = LIMITS.ttlMs.max;
 
 const KEY = { kind: 'run', id: 'time' } as const;
 
-const record = z.object({ at: z.number() });
+const record = z.object({
+  /** Unix ms. */
+  at: z.number(),
+  /** Without the times when no platform ran or the machine was suspended. */
+  ranMs: z.number(),
+});
 
 export interface RecordedTimeOptions {
   store: Store;
@@ -30,10 +36,13 @@ export class RecordedTime {
   readonly store: Store;
   readonly #options: RecordedTimeOptions;
   #recordedAt = Number.NEGATIVE_INFINITY;
+  /** Monotonic time at which the platform's running time was 0. */
+  #ranSince: number;
 
   constructor(options: RecordedTimeOptions) {
-    const { store } = options;
+    const { clock, store } = options;
     this.#options = options;
+    this.#ranSince = clock.monotonic();
     this.store = {
       read: (operation) => store.read(operation),
       write: (operation, writeOptions) => this.#write(operation, writeOptions),
@@ -42,12 +51,16 @@ export class RecordedTime {
     };
   }
 
+  /** How long the platform has run, over all its starts, ms. */
+  ranMs = (): number => Math.floor(this.#options.clock.monotonic() - this.#ranSince);
+
   /** Moves the clock on to the recorded time. @returns whether the wall clock was behind it */
   async resume(): Promise<boolean> {
     const { clock, log, store } = this.#options;
     const found = await store.read((tx) => tx.resource(KEY));
     if (!found) return false;
-    const { at } = record.parse(JSON.parse(found.body));
+    const { at, ranMs } = record.parse(JSON.parse(found.body));
+    this.#ranSince = clock.monotonic() - ranMs;
     const leadMs = at - clock.now();
     if (leadMs <= 0) return false;
     if (leadMs > MAX_LEAD_MS) {
@@ -85,7 +98,7 @@ export class RecordedTime {
     const at = this.#options.clock.now();
     if (at - this.#recordedAt < RECORD_EVERY_MS) return;
     this.#recordedAt = at;
-    const body = JSON.stringify({ at });
+    const body = JSON.stringify({ at, ranMs: this.ranMs() });
     yield* tx.putResource({ ...KEY, userId: OWNER, parent: '', position: 0, body });
   }
 }

@@ -316,6 +316,11 @@ create index delivery_record_source on delivery_record (endpoint_id, source_job)
   where source_job is not null;
 `;
 
+// A delivery's age counts only while the platform runs. Those of before begin to age now.
+const agesOfDeliveries = `
+alter table delivery add column platform_ran_ms bigint not null default 0;
+`;
+
 /** Each leads from the version before it to its own, counted from 1. Never change a released one. */
 export const MIGRATIONS: readonly string[] = [
   firstSchema,
@@ -326,6 +331,7 @@ export const MIGRATIONS: readonly string[] = [
   platform,
   fairWebhooks,
   blobsOutOfKeys,
+  agesOfDeliveries,
 ];
 
 /**

@@ -97,6 +97,7 @@ export function readDelivery(row: Row): StoredDelivery {
     url: text(row, 'url'),
     receiver: text(row, 'receiver'),
     createdAt: number(row, 'created_at'),
+    platformRanMs: number(row, 'platform_ran_ms'),
     bytes: number(row, 'bytes'),
     tries: number(row, 'tries'),
     nextAt: number(row, 'next_at'),

@@ -136,10 +136,10 @@ export class SqlTransaction extends SqlReader implements Transaction {
     const { bytes, createdAt, endpointId, id, jobId, nextAt, receiver, tries, url } = delivery;
     yield {
       sql: `insert into delivery (endpoint_id, id, job_id, user_id, url, receiver, created_at,
-        bytes, tries, next_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+        platform_ran_ms, bytes, tries, next_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
       params: [
         ...[endpointId, id, jobId, delivery.userId, url, receiver, createdAt],
-        ...[bytes, tries, nextAt],
+        ...[delivery.platformRanMs, bytes, tries, nextAt],
       ],
     };
     yield* insertRecord(delivery, record);

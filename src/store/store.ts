@@ -158,6 +158,8 @@ export interface StoredDelivery extends ReceiverKey {
   jobId: string;
   url: string;
   createdAt: number;
+  /** How long the platform had run when the job ended, over all its starts, ms. */
+  platformRanMs: number;
   /** Of the record. */
   bytes: number;
   /** Made so far, none of them with success. */

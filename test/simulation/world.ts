@@ -198,8 +198,8 @@ export class World {
   #openPlatformClock(): ResumableClock {
     const { clock } = this;
     const wall = () => clock.now() + this.#wallOffsetMs;
-    const { now, startFrom } = new SteadyTime({ wall, monotonic: clock.now });
-    return { now, startFrom, after: (ms, act) => clock.after(ms, act) };
+    const { monotonic, now, startFrom } = new SteadyTime({ wall, monotonic: clock.now });
+    return { now, startFrom, monotonic, after: (ms, act) => clock.after(ms, act) };
   }
 
   #createSeat(): Seat {

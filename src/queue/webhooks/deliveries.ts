@@ -36,6 +36,8 @@ const RETRY_MS = 1_000;
 export interface DeliveriesOptions {
   store: Store;
   clock: Clock;
+  /** How long the platform has run, over all its starts, ms. */
+  ranMs: () => number;
   log: Log;
   random: () => number;
   settings: WebhookSettings;
@@ -97,6 +99,7 @@ export class Deliveries {
       url,
       receiver: nameReceiver(url),
       createdAt: now,
+      platformRanMs: this.#options.ranMs(),
       bytes: yield* measure(tx, record),
       tries: 0,
       nextAt: now,
@@ -144,8 +147,9 @@ export class Deliveries {
 
   /** Begins as many tries as the receiver has room for. */
   async #serve(receiver: ReceiverKey): Promise<void> {
-    const { clock, settings, store } = this.#options;
+    const { clock, ranMs, settings, store } = this.#options;
     const now = clock.now();
+    const isOld = (delivery: StoredDelivery) => isTooOld(delivery, ranMs(), settings);
     const limit = this.#receivers.roomFor(receiver) + this.#receivers.underWay(receiver);
     this.#receivers.beginLook(receiver);
     try {
@@ -156,13 +160,15 @@ export class Deliveries {
       if (nextAt !== undefined) this.#receivers.note(receiver, nextAt);
       // Without a pause: while others are given up a try may end, and what was read of it be past.
       const waiting = due.filter((delivery) => !this.#underWay.has(nameOf(delivery)));
-      for (const delivery of waiting.filter((each) => !isTooOld(each, now, settings))) {
+      const fresh = waiting.filter((delivery) => !isOld(delivery));
+      const old = waiting.filter(isOld);
+      for (const delivery of fresh) {
         if (this.#hasRoom(delivery)) this.#begin(delivery);
         else this.#receivers.note(receiver, now);
       }
       // There may be more than were asked for.
       if (due.length === limit) this.#receivers.note(receiver, now);
-      for (const delivery of waiting.filter((each) => isTooOld(each, now, settings))) {
+      for (const delivery of old) {
         await this.#giveUp(delivery, TOO_OLD);
       }
     } catch (error) {
@@ -190,7 +196,7 @@ export class Deliveries {
 
   /** Never rejects. @returns whether it was received; undefined if it was broken off */
   async #try(delivery: StoredDelivery): Promise<boolean | undefined> {
-    const { clock, log, random, sender, settings, store } = this.#options;
+    const { clock, log, random, ranMs, sender, settings, store } = this.#options;
     try {
       if (!sender) return undefined;
       const made = await sender.send(
@@ -199,7 +205,9 @@ export class Deliveries {
         this.#aborting.signal,
       );
       if (!made) return undefined;
-      const after = decideAfterTry(delivery, made, { now: clock.now(), random, settings });
+      const after = decideAfterTry(delivery, made, {
+        ...{ now: clock.now(), ranMs: ranMs(), random, settings },
+      });
       this.#note(delivery, made, after);
       await this.#settle(delivery, after);
       return after.kind === 'delivered';

@@ -9,8 +9,9 @@ export interface WebhookSettings {
   /** Waits between tries: first, longest (ms) and share of jitter. 5,000, 3,600,000, 0.2. */
   retry: { baseMs: number; maxMs: number; jitter: number };
   /**
-   * What is not delivered by then is given up, however few tries there were: a receiver that is
-   * down for long gets them one at a time. Default 24 h.
+   * A delivery that is older is given up, however few attempts were made: a receiver that is down for
+   * long gets them one at a time. Only time in which the platform runs counts: neither a stop nor a
+   * wall clock that is set forward takes attempts away. Default 24 h.
    */
   maxAgeMs: number;
   /**
@@ -86,6 +87,8 @@ export type AfterTry =
 
 interface TryMoment {
   now: number;
+  /** How long the platform has run, over all its starts, ms. */
+  ranMs: number;
   /** Uniform in [0, 1). */
   random: () => number;
   settings: WebhookSettings;
@@ -95,7 +98,7 @@ interface TryMoment {
 export function decideAfterTry(
   delivery: StoredDelivery,
   { detail, isFinal = false, result, retryAfterMs = 0 }: Try,
-  { now, random, settings }: TryMoment,
+  { now, random, ranMs, settings }: TryMoment,
 ): AfterTry {
   if (result === '2xx') return { kind: 'delivered' };
   const tries = delivery.tries + 1;
@@ -106,17 +109,17 @@ export function decideAfterTry(
     backoffMs(tries, { ...settings.retry, random }),
   );
   const postponed = { ...delivery, tries, nextAt: now + waitMs };
-  if (isTooOld(postponed, postponed.nextAt, settings)) return { kind: 'given_up', reason: detail };
+  if (isTooOld(postponed, ranMs + waitMs, settings)) return { kind: 'given_up', reason: detail };
   return { kind: 'postponed', delivery: postponed };
 }
 
-/** Nothing is sent any more that is so old. */
+/** Nothing is sent any more that is so old. `ranMs` as in TryMoment. */
 export function isTooOld(
-  { createdAt }: StoredDelivery,
-  now: number,
+  { platformRanMs }: StoredDelivery,
+  ranMs: number,
   { maxAgeMs }: Pick<WebhookSettings, 'maxAgeMs'>,
 ): boolean {
-  return now - createdAt > maxAgeMs;
+  return ranMs - platformRanMs > maxAgeMs;
 }
 
 /** Who is meant by a URL, as far as being slow or dead goes. */

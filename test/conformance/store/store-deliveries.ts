@@ -32,6 +32,7 @@ export function describeDeliveries(): void {
       url: 'http://[::1]:8080/a?b=%C3%A4',
       receiver: '[::1]:8080',
       createdAt: 1_767_225_600_001,
+      platformRanMs: 31_536_000_000,
       bytes: 20_971_520,
       tries: 3,
       nextAt: 1_767_225_600_002,

@@ -61,6 +61,7 @@ export function makeDelivery(changes: Partial<StoredDelivery> & { id: string }):
     url: 'https://example.com/done',
     receiver: 'example.com',
     createdAt: 1_000,
+    platformRanMs: 0,
     bytes: 2,
     tries: 0,
     nextAt: 1_000,

@@ -7,6 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ManualClock, type ResumableClock, SteadyTime } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { Queue } from '../../../src/queue/queue.ts';
+import type { WebhookSender } from '../../../src/queue/webhooks/webhooks.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
 import type { Store, StoredJob } from '../../../src/store/store.ts';
 import type { JobPolicy } from '../../../src/wire/job.ts';
@@ -28,16 +29,16 @@ let queue: Queue;
 
 /** A process's view of time: it ends with the process. */
 function openClock(): ResumableClock {
-  const { now, startFrom } = new SteadyTime({
+  const { monotonic, now, startFrom } = new SteadyTime({
     wall: () => manual.now() + offsetMs,
     monotonic: () => manual.now(),
   });
-  return { now, startFrom, after: (ms, act) => manual.after(ms, act) };
+  return { now, startFrom, monotonic, after: (ms, act) => manual.after(ms, act) };
 }
 
-async function startQueue(): Promise<void> {
+async function startQueue(webhooks?: WebhookSender): Promise<void> {
   clock = openClock();
-  queue = new Queue({ store, clock, log: silentLog });
+  queue = new Queue({ store, clock, log: silentLog, ...(webhooks && { webhooks }) });
   await queue.start();
 }
 
@@ -67,9 +68,9 @@ afterEach(async () => {
   rmSync(folder, { recursive: true });
 });
 
-async function submit(policy: JobPolicy = {}): Promise<string> {
+async function submit(policy: JobPolicy = {}, webhook?: string): Promise<string> {
   const input = Buffer.from('{}');
-  const submission = { endpointId: ENDPOINT, mode: 'run' as const, input, policy };
+  const submission = { endpointId: ENDPOINT, mode: 'run' as const, input, policy, webhook };
   return (await queue.submissions.submit({ ...submission, idempotency: undefined })).id;
 }
 
@@ -162,6 +163,24 @@ describe.each([
     expect(after?.submittedAt).toBeGreaterThanOrEqual(before?.submittedAt ?? Number.NaN);
     expect(first < last && last < (after?.id ?? '')).toBe(true);
   });
+});
+
+it('a webhook is tried again, not given up, when the clock is set forward by two days', async () => {
+  await queue.close();
+  const tries: number[] = [];
+  await startQueue({
+    judge: () => undefined,
+    send: async (delivery) => {
+      tries.push(delivery.tries);
+      return { result: delivery.tries < 3 ? 'unreachable' : '2xx', detail: 'refused' };
+    },
+    close: async () => {},
+  });
+  await queue.jobs.cancel({ endpointId: ENDPOINT, id: await submit({}, 'https://a.example/') });
+  await manual.advance(0);
+  offsetMs += 48 * HOUR_MS;
+  await manual.advance(120_000);
+  expect(tries).toEqual([0, 1, 2, 3]);
 });
 
 it('a clock that was more than seven days ahead is not followed after the restart', async () => {

@@ -320,26 +320,32 @@ describe('a delivery', () => {
     await later.queue.close();
   });
 
-  it('that is too old is given up unsent', async () => {
+  it('is given up unsent when the platform has run for a day since', async () => {
     const sender = new ScriptedSender();
     await start(undefined);
-    const now = platform.clock.now();
-    const delivery = makeDelivery({
-      id: 'old',
-      receiver: 'a.example',
-      createdAt: now,
-      nextAt: now,
-    });
-    await platform.store.write((tx) => tx.insertDelivery(delivery, [Buffer.from('{}')]));
+    await finishJob();
     await platform.clock.advance(86_400_001);
-    const later = new Platform({ webhooks: () => sender, store: platform.store });
-    await later.clock.advance(86_400_002);
+    const { clock, store } = platform;
+    await platform.queue.close();
+    const later = new Platform({ webhooks: () => sender, store });
+    later.clock.startFrom(clock.now());
     await later.start();
     await letOthersRun();
     expect(sender.sent).toEqual([]);
     expect(await listWaiting()).toEqual([]);
-    expect((await later.queue.webhookCounts()).get('ep_test')?.counts).toEqual({ given_up: 1 });
+    expect((await later.queue.webhookCounts()).get(ENDPOINT)?.counts).toEqual({ given_up: 1 });
     await later.queue.close();
+  });
+
+  it('is sent when the platform comes back after two days', async () => {
+    const sender = new ScriptedSender(() => BAD);
+    await start(sender);
+    await finishJob();
+    sender.reply = ({ tries }) => (tries < 3 ? BAD : OK);
+    await platform.restart(2 * 86_400_000);
+    await platform.clock.advance(60_000);
+    expect(sender.sent.map(({ delivery }) => delivery.tries)).toEqual([0, 1, 2, 3]);
+    expect(await listWaiting()).toEqual([]);
   });
 
   it('that is received while another is given up is done with', async () => {
@@ -365,7 +371,10 @@ describe('a delivery', () => {
     };
     await start(sender, { store });
     await finishJob();
-    const old = makeDelivery({ id: 'old', receiver: 'a.example', createdAt: 0, nextAt: 0 });
+    const old = makeDelivery({
+      ...{ id: 'old', receiver: 'a.example', nextAt: 0 },
+      platformRanMs: -86_400_001,
+    });
     await memory.write((tx) => tx.insertDelivery(old, [Buffer.from('{}')]));
     isArmed = true;
     await finishJob();
