@@ -130,7 +130,7 @@ export class Harness implements AsyncDisposable {
       policy,
       idempotency: undefined,
       trace: readTraceContext(traceparent, tracestate),
-      s3Config: s3Config && JSON.stringify(s3Config),
+      attachment: s3Config && { format: null, handlerData: JSON.stringify(s3Config) },
     });
     return new HarnessJob(id, ENDPOINT_ID, () => this.#queue);
   }

@@ -2,6 +2,7 @@
 import { backoffMs } from '../base/backoff.ts';
 import type { StoredJob } from '../store/store.ts';
 import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../wire/job.ts';
+import { hasForeignFormat } from './records.ts';
 import { change, holdsLiveLease, type Moment, type Transition } from './transition.ts';
 
 interface FailOptions {
@@ -42,11 +43,11 @@ export function release(job: StoredJob, moment: Moment): Transition {
 }
 
 /**
- * Clients of another API than the service's own are not told that a stream begins anew. Once one of them
- * has received chunks of an attempt, another attempt would show it those chunks again.
+ * Clients of another record format are not told that a stream starts over. Once one of them has received
+ * chunks of an attempt, another attempt would show it those chunks again.
  */
-function wouldRepeatStream({ api, attempt, cursorAttempt, cursorNext }: StoredJob): boolean {
-  return api !== null && cursorAttempt === attempt && cursorNext > 0;
+function wouldRepeatStream({ attachment, attempt, cursorAttempt, cursorNext }: StoredJob): boolean {
+  return hasForeignFormat(attachment) && cursorAttempt === attempt && cursorNext > 0;
 }
 
 function endStream(job: StoredJob, moment: Moment): Transition {

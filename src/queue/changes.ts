@@ -14,8 +14,7 @@ import {
 import { isTerminal } from '../wire/job.ts';
 import { type JobEvent, next } from './lifecycle.ts';
 import { readOutput } from './outputs.ts';
-import { composeRecord, hasOutput } from './records.ts';
-import { composeRunpodRecord } from './runpod-records.ts';
+import { composeRecord, hasOutput, type RecordFormats } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { Decision, Moment, Transition } from './transition.ts';
@@ -34,6 +33,8 @@ export interface ChangesOptions {
   settings: QueueSettings;
   signals: Signals;
   deliveries: Deliveries;
+  /** For webhooks. */
+  formats: RecordFormats;
 }
 
 export class Changes {
@@ -83,13 +84,14 @@ export class Changes {
     changes: readonly Change[],
     { now, settings }: Moment,
   ): Step<StoredDelivery[]> {
+    const { formats } = this.#options;
     const kept: StoredDelivery[] = [];
     for (const { before, transition } of changes) {
       const { job } = transition;
       const hasEnded = isTerminal(job.status) && !isTerminal(before.status);
       if (!hasEnded || job.webhook === null) continue;
       const output = yield* findOutput(tx, job, settings.maxOutputBytes);
-      const compose = job.api === 'runpod' ? composeRunpodRecord : composeRecord;
+      const compose = formats[job.attachment?.format ?? ''] ?? composeRecord;
       const ending = { job, url: job.webhook, record: compose(job, now, output) };
       kept.push(yield* this.#options.deliveries.keep(tx, ending));
     }

@@ -7,8 +7,7 @@ import type { Changes } from './changes.ts';
 import { type EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import type { JobEvent } from './lifecycle.ts';
 import { measureOutput, readOutput } from './outputs.ts';
-import { composeRecord, toSummary } from './records.ts';
-import { composeRunpodRecord } from './runpod-records.ts';
+import { type ComposeRecord, composeRecord, toSummary } from './records.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 import type { JobRef } from './submissions.ts';
@@ -21,7 +20,7 @@ const DONE = { cancel: 'cancelled', retry: 'retried', set_ttl: 'given another tt
 
 type Shown = [job: StoredJob, now: number, output: Uint8Array | undefined];
 
-/** A job as it was read, to be shown as the service's own clients see it or as RunPod's do. */
+/** A job as it was read, to be shown in one of the record formats. */
 export class ReadRecord implements JobRef {
   readonly id: string;
   readonly status: JobStatus;
@@ -44,9 +43,9 @@ export class ReadRecord implements JobRef {
     return composeRecord(...this.#shown);
   }
 
-  /** JSON bytes, in pieces, for clients of RunPod's API. */
-  get runpodPieces(): Uint8Array[] {
-    return composeRunpodRecord(...this.#shown);
+  /** JSON bytes, in pieces, in another format. */
+  compose(format: ComposeRecord): Uint8Array[] {
+    return format(...this.#shown);
   }
 }
 

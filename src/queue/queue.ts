@@ -16,6 +16,7 @@ import { Presence } from './leases/presence.ts';
 import { Renewals } from './leases/renewals.ts';
 import { drainWorker, WorkerLoads } from './leases/worker-loads.ts';
 import { RecordedTime } from './recorded-time.ts';
+import type { RecordFormats } from './records.ts';
 import { Reports } from './reports.ts';
 import { completeSettings, type QueueSettings } from './settings.ts';
 import { Signals } from './signals.ts';
@@ -35,6 +36,8 @@ export interface QueueOptions {
   settings?: Partial<QueueSettings>;
   /** Uniform in [0, 1); for the jitter of retries. */
   random?: () => number;
+  /** Record formats of other APIs, for the webhooks of their jobs. Default: none. */
+  formats?: RecordFormats;
   /** Closed with the queue. Default: nothing is sent, but what would have to be is kept. */
   webhooks?: WebhookSender;
 }
@@ -58,7 +61,7 @@ export class Queue {
   #sweeping: Promise<void> = Promise.resolve();
 
   constructor(options: QueueOptions) {
-    const { clock, log, random = Math.random } = options;
+    const { clock, formats = {}, log, random = Math.random } = options;
     this.#recordedTime = new RecordedTime(options);
     const { store } = this.#recordedTime;
     const settings = completeSettings(options.settings);
@@ -71,7 +74,7 @@ export class Queue {
     const sending = { store, clock, log, random, settings: settings.webhooks, sender, closing };
     this.#deliveries = new Deliveries({ ...sending, ranMs });
     const deliveries = this.#deliveries;
-    const changes = new Changes({ store, clock, random, settings, signals, deliveries });
+    const changes = new Changes({ store, clock, random, settings, signals, deliveries, formats });
     // Every open long poll listens to this one signal: thousands are as meant.
     setMaxListeners(0, closing);
     const arrivals: Arrivals = new Map();

@@ -1,6 +1,6 @@
 // A stored job as clients see it. The output's bytes are put in as they are, never parsed.
 import { Buffer } from 'node:buffer';
-import type { StoredJob } from '../store/store.ts';
+import type { JobAttachment, StoredJob } from '../store/store.ts';
 import { isTerminal, type JobSummary } from '../wire/job.ts';
 
 /** From (re)queueing to the start of the attempt; so far while it waits. Whole ms. */
@@ -18,7 +18,11 @@ export function executionTime(job: StoredJob, now: number): number {
 }
 
 /** What the records of all clients have, `output` apart. */
-export function describeJob(job: StoredJob, now: number, output: unknown): Record<string, unknown> {
+export function describeJob<Output>(
+  job: StoredJob,
+  now: number,
+  output: Output | undefined,
+): Record<string, unknown> {
   const head: Record<string, unknown> = {
     id: job.id,
     status: job.status,
@@ -28,6 +32,20 @@ export function describeJob(job: StoredJob, now: number, output: unknown): Recor
   if (job.workerId !== null) head['workerId'] = job.workerId;
   if (job.outputKind === 'chunks' && !output) head['outputBytes'] = job.chunkBytes;
   return head;
+}
+
+/** Composes a job's record for the clients of one API: JSON in pieces, the output as it was given. */
+export type ComposeRecord = <Output>(
+  job: StoredJob,
+  now: number,
+  output: Output | undefined,
+) => (Output | Uint8Array)[];
+
+/** Record formats beside the service's own, by the name in a job's attachment. */
+export type RecordFormats = Readonly<Record<string, ComposeRecord>>;
+
+export function hasForeignFormat(attachment: JobAttachment | null): boolean {
+  return (attachment?.format ?? null) !== null;
 }
 
 /** The job record's JSON in pieces, the output (JSON already, if there is any to show) as it was given. */

@@ -12,7 +12,7 @@ import {
 import { isTerminal, type JobStatus } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointRemoval } from './endpoint-removal.ts';
-import { hasOutput } from './records.ts';
+import { hasForeignFormat, hasOutput } from './records.ts';
 import type { Signals } from './signals.ts';
 import { SplitOutputs } from './split-outputs.ts';
 
@@ -107,8 +107,8 @@ function* readPage(
   if (!job) return undefined;
   const { from, reset } = findStart(job, request.after);
   // A job that does not stream has its output as its one chunk, split like any other.
-  // An attempt that has failed is dropped by the next one, which clients of another API are not told of.
-  if (job.api !== null && job.status === 'IN_QUEUE') return emptyPage(job, from);
+  // The next attempt replaces a failed one; clients of another record format are not told so.
+  if (hasForeignFormat(job.attachment) && job.status === 'IN_QUEUE') return emptyPage(job, from);
   const isWhole = job.chunkCount === 0 && hasOutput(job) && job.outputKind === 'value';
   const split = isWhole ? yield* splits.chunksOf(tx, job) : undefined;
   const total = split ? split.length : job.chunkCount;

@@ -2,7 +2,14 @@
 
 import type { Clock } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
-import type { Step, Store, StoredEndpoint, StoredJob, Transaction } from '../store/store.ts';
+import type {
+  JobAttachment,
+  Step,
+  Store,
+  StoredEndpoint,
+  StoredJob,
+  Transaction,
+} from '../store/store.ts';
 import { type JobPolicy, type JobStatus, LIMITS } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { TraceContext } from '../wire/trace-context.ts';
@@ -26,10 +33,7 @@ export interface Submission {
   trace?: TraceContext | undefined;
   /** http or https URL that gets the record when the job has ended. */
   webhook?: string | undefined;
-  /** For the handler; JSON text of an S3Config. */
-  s3Config?: string | undefined;
-  /** Whose clients the job is from, if not the service's own: its webhook gets a record like theirs. */
-  api?: 'runpod' | undefined;
+  attachment?: JobAttachment | undefined;
 }
 
 export interface JobRef {
@@ -137,7 +141,7 @@ function* insert(
 }
 
 function createJob(
-  { api, endpointId, idempotency, mode, policy, s3Config, trace, webhook }: Submission,
+  { attachment, endpointId, idempotency, mode, policy, trace, webhook }: Submission,
   { settings }: StoredEndpoint,
   { now, position }: Arrival,
 ): StoredJob {
@@ -185,7 +189,6 @@ function createJob(
     traceparent: trace?.traceparent ?? null,
     tracestate: trace?.tracestate ?? null,
     webhook: webhook ?? null,
-    s3Config: s3Config ?? null,
-    api: api ?? null,
+    attachment: attachment ?? null,
   });
 }

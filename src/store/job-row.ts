@@ -1,7 +1,7 @@
 // How a job lies in its row: the columns, their values, what changed in them, and the way back.
 import { JOB_STATUSES, type JobStatus } from '../wire/job.ts';
 import { flag, number, numberOrNull, text, textOrNull, UnreadableRowError } from './rows.ts';
-import type { Query, Row, SqlValue, StoredJob, StoredLease } from './store.ts';
+import type { JobAttachment, Query, Row, SqlValue, StoredJob, StoredLease } from './store.ts';
 
 /** In the order of `listJobValues`. A set of them is kept as bits of a number: 53 at the most. */
 const jobColumns = [
@@ -106,8 +106,8 @@ export function listJobValues(job: StoredJob): SqlValue[] {
     job.traceparent,
     job.tracestate,
     job.webhook,
-    job.s3Config,
-    job.api,
+    job.attachment?.handlerData ?? null,
+    job.attachment?.format ?? null,
   ];
 }
 
@@ -192,9 +192,14 @@ export function readJob(row: Row): StoredJob {
     traceparent: textOrNull(row, 'traceparent'),
     tracestate: textOrNull(row, 'tracestate'),
     webhook: textOrNull(row, 'webhook'),
-    s3Config: textOrNull(row, 's3_config'),
-    api: row['api'] === 'runpod' ? 'runpod' : null,
+    attachment: toAttachment(row),
   };
+}
+
+function toAttachment(row: Row): JobAttachment | null {
+  const format = textOrNull(row, 'api');
+  const handlerData = textOrNull(row, 's3_config');
+  return format === null && handlerData === null ? null : { format, handlerData };
 }
 
 const statuses: ReadonlyMap<unknown, JobStatus> = new Map(

@@ -144,10 +144,18 @@ export interface StoredJob {
   tracestate: string | null;
   /** Where its record is posted when it has ended. */
   webhook: string | null;
-  /** Handed to the handler; JSON text of an S3Config. */
-  s3Config: string | null;
-  /** Whose record its webhook gets: null is that of the service's own paths. */
-  api: 'runpod' | null;
+  attachment: JobAttachment | null;
+}
+
+/** What the API that submitted a job keeps with it. Store and queue pass it on unread. */
+export interface JobAttachment {
+  /**
+   * Name of the record format of its clients; null is the service's own. Clients of another format cannot be
+   * told that a stream starts over.
+   */
+  readonly format: string | null;
+  /** JSON text for the handler, sent with each lease; null if there is none. */
+  readonly handlerData: string | null;
 }
 
 /** A record that has to be posted somewhere. It outlives its job. */

@@ -163,11 +163,15 @@ export class Platform {
 
   /** A job whose client has named a place for its files; JSON text. */
   async submitWithS3Config(s3Config: string): Promise<string> {
-    return this.#submit({ policy: {}, input: Buffer.from('{}'), s3Config });
+    return this.#submit({
+      policy: {},
+      input: Buffer.from('{}'),
+      attachment: { format: null, handlerData: s3Config },
+    });
   }
 
   async #submit(
-    job: Pick<Submission, 'input' | 'policy' | 's3Config' | 'trace' | 'webhook'>,
+    job: Pick<Submission, 'attachment' | 'input' | 'policy' | 'trace' | 'webhook'>,
   ): Promise<string> {
     const submission = { endpointId: ENDPOINT, mode: 'run' as const, idempotency: undefined };
     return (await this.queue.submissions.submit({ ...submission, ...job })).id;

@@ -25,6 +25,7 @@ import {
 } from '../routes/job-routes.ts';
 import type { StreamCursors } from '../routes/stream-cursors.ts';
 import { sendNext } from '../stream-answers.ts';
+import { composeRunpodRecord } from './records.ts';
 import { readRunpodSubmission } from './submission.ts';
 
 /** runpod-python gives up on a stream request after 10 s: the answer has to be there before, ms. */
@@ -69,7 +70,12 @@ function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions)
       const { id } = await submit(options, request, 'runsync');
       forgetBody(request);
       const key = { endpointId: request.params.endpoint, id };
-      return sendEnd(reply, { queue, key, waitMs, show: ({ runpodPieces }) => runpodPieces });
+      return sendEnd(reply, {
+        queue,
+        key,
+        waitMs,
+        show: (record) => record.compose(composeRunpodRecord),
+      });
     },
   );
 }
@@ -87,7 +93,6 @@ async function submit(
     mode,
     idempotency: undefined,
     trace: readTrace(headers),
-    api: 'runpod',
   });
 }
 
@@ -106,7 +111,11 @@ function addReading(
     handler: async (request, reply) => {
       await setTtl(queue, request, STATUS_TTL_MS);
       const key = readJobKey(request.params);
-      return sendRecord(reply, { queue, key, show: ({ runpodPieces }) => runpodPieces });
+      return sendRecord(reply, {
+        queue,
+        key,
+        show: (record) => record.compose(composeRunpodRecord),
+      });
     },
   });
 
@@ -116,7 +125,12 @@ function addReading(
     handler: async (request, reply) => {
       const waitMs = readWait(request) ?? LIMITS.waitMs.default;
       const key = readJobKey(request.params);
-      return sendEnd(reply, { queue, key, waitMs, show: ({ runpodPieces }) => runpodPieces });
+      return sendEnd(reply, {
+        queue,
+        key,
+        waitMs,
+        show: (record) => record.compose(composeRunpodRecord),
+      });
     },
   });
 

@@ -1,9 +1,11 @@
 // The body of run and runsync as clients of RunPod's API send it. Members that they may have and that
 // mean nothing here (`webhookV2` and whatever else) are passed over, as that API does.
 import { z } from 'zod';
+import type { Submission } from '../../queue/submissions.ts';
 import { type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../../wire/job.ts';
 import { executionTimeoutMs, ttlMs, webhook } from '../../wire/job-schemas.ts';
 import { readWithInput, type SubmissionBounds } from '../http/body.ts';
+import { RUNPOD_FORMAT } from './records.ts';
 
 /** Of a job of low priority: behind all that clients of either API can ask for. */
 const LOW_PRIORITY = -1;
@@ -43,8 +45,7 @@ export interface RunpodSubmission {
   input: Uint8Array;
   policy: JobPolicy;
   webhook: string | undefined;
-  /** JSON text of an S3Config. */
-  s3Config: string | undefined;
+  attachment: Submission['attachment'];
 }
 
 /** @throws ProblemError `malformed`, `payload_too_large`, `invalid` */
@@ -62,6 +63,9 @@ export async function readRunpodSubmission(
       ...(lowPriority && { priority: LOW_PRIORITY }),
     },
     webhook: found.webhook,
-    s3Config: found.s3Config && JSON.stringify(found.s3Config),
+    attachment: {
+      format: RUNPOD_FORMAT,
+      handlerData: found.s3Config ? JSON.stringify(found.s3Config) : null,
+    },
   };
 }

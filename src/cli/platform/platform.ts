@@ -6,6 +6,7 @@ import type { HttpBounds } from '../../api/http/bounds.ts';
 import type { RateLimits } from '../../api/http/rate-windows.ts';
 import type { WorkerLimits } from '../../api/routes/worker-limits.ts';
 import type { WorkerRoutesOptions } from '../../api/routes/worker-routes.ts';
+import { runpodFormats } from '../../api/runpod/records.ts';
 import { type ApiServerOptions, createServer } from '../../api/server.ts';
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -162,7 +163,14 @@ export async function openPlatform(options: PlatformOptions): Promise<Platform> 
     const { endpoints } = compute;
     const { log, settings } = options;
     const webhooks = createWebhookSender(options);
-    const queue = new Queue({ store, clock, log, webhooks, ...(settings && { settings }) });
+    const queue = new Queue({
+      store,
+      clock,
+      log,
+      webhooks,
+      formats: runpodFormats,
+      ...(settings && { settings }),
+    });
     closers.push(() => queue.close());
     await queue.start();
     await compute.startDeletion(queue, options.endpointIds);

@@ -273,7 +273,8 @@ function toLease(job: StoredJob, input: Uint8Array | undefined): Lease {
   const lease: Lease = { jobId, attempt, token, executionTimeoutMs, solo, submittedAt, input };
   if (job.traceparent !== null) lease.traceparent = job.traceparent;
   if (job.tracestate !== null) lease.tracestate = job.tracestate;
-  if (job.s3Config !== null) lease.s3Config = job.s3Config;
+  const handlerData = job.attachment?.handlerData ?? null;
+  if (handlerData !== null) lease.s3Config = handlerData;
   return lease;
 }
 

@@ -51,8 +51,7 @@ const fullJob: StoredJob = makeJob({
   traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
   tracestate: 'vendor=state',
   webhook: 'https://example.com/done?job=ä',
-  s3Config: '{"bucketName":"ä"}',
-  api: 'runpod',
+  attachment: { format: 'runpod', handlerData: '{"bucketName":"ä"}' },
 });
 
 export function describeJobs(): void {

@@ -47,8 +47,7 @@ export function makeJob(changes: Partial<StoredJob> & { id: string }): StoredJob
     traceparent: null,
     tracestate: null,
     webhook: null,
-    s3Config: null,
-    api: null,
+    attachment: null,
     ...changes,
   };
 }

@@ -1,9 +1,11 @@
 // A platform for tests: store in memory, queue and HTTP server on a free port, with keys to call it.
+
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';
 import { onTestFinished } from 'vitest';
 import type { Access } from '../../../src/api/http/auth.ts';
 import type { ServedRoute } from '../../../src/api/http/guard.ts';
+import { runpodFormats } from '../../../src/api/runpod/records.ts';
 import { type ApiServer, type ApiServerOptions, createServer } from '../../../src/api/server.ts';
 import { type ResumableClock, systemClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
@@ -85,7 +87,7 @@ export async function startPlatform(settings: PlatformSettings = {}): Promise<Pl
   const deploying = engine === 'none' ? {} : { deploying: { engine, catalog, admit: () => {} } };
   const endpoints = await Endpoints.open({ store, clock, quotas, ...deploying });
   await endpoints.ensureEndpoint(ENDPOINT);
-  const queue = new Queue({ store, clock, log });
+  const queue = new Queue({ store, clock, log, formats: runpodFormats });
   await queue.start();
   const deletion = new EndpointDeletion({ store, clock, log, endpoints, jobs: queue.removal });
   await deletion.start();

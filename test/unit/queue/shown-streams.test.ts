@@ -1,4 +1,4 @@
-// Attempts whose chunks a client has received: for clients of another API there is no other attempt.
+// Attempts whose chunks a client has received: clients of another record format see no other attempt.
 import { describe, expect, it } from 'vitest';
 import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
 import type { StoredJob } from '../../../src/store/store.ts';
@@ -44,28 +44,30 @@ function run(fields: Partial<StoredJob>, [, event, now = NOW]: (typeof endings)[
   return decision.job;
 }
 
-describe.each(endings)('a job of another API, when %s', (...ending) => {
+const attachment = { format: 'runpod', handlerData: null };
+
+describe.each(endings)('a job of another record format, when %s', (...ending) => {
   it('has failed once a client has received a chunk of the attempt', () => {
-    const job = run({ api: 'runpod' }, ending);
+    const job = run({ attachment }, ending);
     expect(job).toMatchObject({ status: 'FAILED', lease: null, chunkCount: 2 });
     expect(job.error?.attempts.at(-1)).toMatchObject({ attempt: states.running.attempt });
   });
 
   it('is tried again if only chunks of an attempt before were received', () => {
     const cursorAttempt = states.running.attempt - 1;
-    expect(run({ api: 'runpod', cursorAttempt }, ending)).toMatchObject({ status: 'IN_QUEUE' });
-    expect(run({ api: 'runpod', cursorNext: 0 }, ending)).toMatchObject({ status: 'IN_QUEUE' });
+    expect(run({ attachment, cursorAttempt }, ending)).toMatchObject({ status: 'IN_QUEUE' });
+    expect(run({ attachment, cursorNext: 0 }, ending)).toMatchObject({ status: 'IN_QUEUE' });
   });
 
   it("is tried again as one of the service's own API, whose streams mark the new attempt", () => {
-    expect(run({ api: null }, ending)).toMatchObject({ status: 'IN_QUEUE' });
+    expect(run({ attachment: null }, ending)).toMatchObject({ status: 'IN_QUEUE' });
   });
 });
 
 it('a job that ended so can be retried by its client', () => {
   const [ending] = endings;
   if (!ending) throw new Error('there is no ending');
-  const job = run({ api: 'runpod' }, ending);
+  const job = run({ attachment }, ending);
   const decision = next(job, { type: 'retry' }, momentAt(NOW));
   expect(decision).toMatchObject({ job: { status: 'IN_QUEUE', failures: 0 }, dropChunks: true });
 });

@@ -1,0 +1,40 @@
+// The job record for clients of RunPod's API: the error is a text, and while the job runs its progress
+// takes the output's place.
+import {
+  addMembers,
+  type ComposeRecord,
+  describeJob,
+  progressOf,
+  type RecordFormats,
+} from '../../queue/records.ts';
+import type { AttemptError } from '../../wire/job.ts';
+
+/** Name of the format in the attachments of jobs. */
+export const RUNPOD_FORMAT = 'runpod';
+
+export const composeRunpodRecord: ComposeRecord = <Output>(
+  ...[job, now, output]: Parameters<typeof describeJob<Output>>
+) => {
+  const head = describeJob(job, now, output);
+  if (job.error) head['error'] = encodeError(job.error, job.workerId);
+  const shown = output ?? progressOf(job);
+  return addMembers<Output | Uint8Array>(head, shown ? { output: shown } : {});
+};
+
+/** For the queue, which composes the records that webhooks post. */
+export const runpodFormats: RecordFormats = { [RUNPOD_FORMAT]: composeRunpodRecord };
+
+/**
+ * Of what was thrown, JSON with the member names of RunPod's Python workers, which clients parse. Every other
+ * error is its message, and so is an error that came as text.
+ */
+function encodeError({ code, message, stack, type }: AttemptError, workerId: string | null) {
+  if (type === undefined && stack === undefined) return message;
+  return JSON.stringify({
+    error_type: type ?? code,
+    error_message: message,
+    error_traceback: stack ?? '',
+    error_code: code,
+    worker_id: workerId,
+  });
+}
