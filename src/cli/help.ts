@@ -9,7 +9,7 @@ const INDENT = '  ';
 export function renderHelp(command: CommandHelp): string {
   const { name, positionals, description, options, examples, exitCodes } = command;
   const usage = [name, ...positionals.map((each) => each.name), '[options]'].join(' ');
-  const help = flagRow('-h, --help', 'show this text');
+  const help = flagRow('-h, --help', 'show this help');
   const blocks = [
     `Usage: ${usage}`,
     ...description.map((paragraph) => wrap(paragraph, '')),

@@ -13,7 +13,7 @@ interface Entry {
 
 const COMMANDS: Readonly<Record<string, Entry>> = {
   dev: {
-    summary: 'platform and workers in one go, reloading handlers as they change',
+    summary: 'run a local platform and workers; reload handlers when files change',
     load: async () => (await import('./dev/dev.ts')).devCommand,
   },
   run: {
@@ -21,11 +21,11 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./commands/run.ts')).runCommand,
   },
   serve: {
-    summary: 'the platform: queues, endpoints that scale, pods; its HTTP API, the data on disk',
+    summary: 'run the platform: job queues, endpoints that scale, pods, and their HTTP API',
     load: async () => (await import('./commands/serve.ts')).serveCommand,
   },
   worker: {
-    summary: 'a worker: takes jobs from one endpoint and runs them',
+    summary: 'run a worker: take jobs from one endpoint and run them',
     load: async () => (await import('./worker/worker.ts')).workerCommand,
   },
   jobs: {
@@ -33,27 +33,27 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./resources/jobs.ts')).jobsCommand,
   },
   endpoints: {
-    summary: 'make, list and change endpoints; why they have the workers that they have',
+    summary: 'create, list, update and delete endpoints; show scaling decisions',
     load: async () => (await import('./resources/endpoints.ts')).endpointsCommand,
   },
   templates: {
-    summary: 'make, list and change what pods and workers are made from',
+    summary: 'create, list, update and delete templates of pods and workers',
     load: async () => (await import('./resources/templates.ts')).templatesCommand,
   },
   pods: {
-    summary: 'make, list, start, stop and end pods',
+    summary: 'create, list, update, start, stop and terminate pods',
     load: async () => (await import('./resources/pods.ts')).podsCommand,
   },
   catalog: {
-    summary: 'the GPU types and CPU flavours that a platform has',
+    summary: 'list the GPU types and CPU flavours of a platform',
     load: async () => (await import('./resources/catalog.ts')).catalogCommand,
   },
   keys: {
-    summary: 'make, list, rotate and revoke API keys',
+    summary: 'create, list, rotate and revoke API keys',
     load: async () => (await import('./resources/keys.ts')).keysCommand,
   },
   logs: {
-    summary: "what a job's handler logged",
+    summary: "show what a job's handler logged",
     load: async () => (await import('./resources/logs.ts')).logsCommand,
   },
   store: {
@@ -65,19 +65,19 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./commands/init.ts')).initCommand,
   },
   'webhook-secret': {
-    summary: "what checks the signature of an endpoint's webhooks",
+    summary: "print the secret that verifies an endpoint's webhooks",
     load: async () => (await import('./commands/webhook-secret.ts')).webhookSecretCommand,
   },
   health: {
-    summary: 'asks a worker on this machine whether it is well',
+    summary: 'check the health of a worker on this machine',
     load: async () => (await import('./commands/health.ts')).healthCommand,
   },
   conformance: {
-    summary: 'tests a worker or a platform of somebody else against a worker protocol',
+    summary: 'test a worker or a platform against a worker protocol',
     load: async () => (await import('./commands/conformance.ts')).conformanceCommand,
   },
   doctor: {
-    summary: 'what this machine has, and how workers would be pinned to it',
+    summary: 'check this machine: Node, memory, disk, GPUs, and how workers are pinned',
     load: async () => (await import('./commands/doctor.ts')).doctorCommand,
   },
 };
@@ -94,7 +94,7 @@ export async function main(args: readonly string[]): Promise<number> {
   }
   const entry = Object.hasOwn(COMMANDS, word) ? COMMANDS[word] : undefined;
   if (!entry) {
-    return complain(`${word}: there is no such command`, '');
+    return complain(`${word}: unknown command`, '');
   }
   try {
     const command = await entry.load();
@@ -108,7 +108,7 @@ export async function main(args: readonly string[]): Promise<number> {
 async function showHelp(word: string | undefined, isMistake: boolean): Promise<number> {
   const entry = word !== undefined && Object.hasOwn(COMMANDS, word) ? COMMANDS[word] : undefined;
   if (entry) return printHelp(renderHelp(await entry.load()));
-  if (word !== undefined) return complain(`${word}: there is no such command`, '');
+  if (word !== undefined) return complain(`${word}: unknown command`, '');
   if (!isMistake) return printHelp(overview());
   printNote(overview());
   return EXIT.usage;
@@ -121,11 +121,11 @@ function overview(): string {
     'Handlers become durable, streaming queue endpoints.\n',
     `${renderBlock('Commands', rows)}\n`,
     renderBlock('Options', [
-      ['-h, --help', 'show this text; after a command, its own'],
+      ['-h, --help', 'show help; after a command, the help of that command'],
       ['-v, --version', 'show the version'],
     ]),
     '',
-    'Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; more in the help of a command.\n',
+    'Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; see the help of each command.\n',
   ].join('\n');
 }
 

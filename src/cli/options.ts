@@ -231,7 +231,7 @@ function collectTexts(table: OptionTable, args: readonly string[]) {
     const name = names.get(token.name);
     const option = name === undefined ? undefined : table[name];
     if (name === undefined || !option || !token.rawName.startsWith('--')) {
-      throw new UsageError(`${token.rawName}: there is no such option`);
+      throw new UsageError(`${token.rawName}: unknown option`);
     }
     const value = option.kind === 'flag' ? checkFlag(token) : checkValue(token);
     given.set(name, [...(given.get(name) ?? []), value]);
@@ -246,15 +246,15 @@ interface OptionToken {
 }
 
 function checkFlag({ rawName, value }: OptionToken): string {
-  if (value !== undefined) throw new UsageError(`${rawName}: takes no value`);
+  if (value !== undefined) throw new UsageError(`${rawName} takes no value`);
   return 'true';
 }
 
 function checkValue({ rawName, value, inlineValue }: OptionToken): string {
-  if (value === undefined) throw new UsageError(`${rawName}: needs a value`);
+  if (value === undefined) throw new UsageError(`${rawName}: value missing`);
   if (!inlineValue && /^--?[A-Za-z]/.test(value)) {
     throw new UsageError(
-      `${rawName}: needs a value; if ${value} is one, write ${rawName}=${value}`,
+      `${rawName}: value missing; if ${value} is the value, write ${rawName}=${value}`,
     );
   }
   return value;

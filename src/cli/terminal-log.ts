@@ -15,7 +15,7 @@ export function logLevelOption<Level extends (typeof LOG_LEVELS)[number]>(fallba
     default: fallback,
     placeholder: 'LEVEL',
     env: 'MILLRACE_LOG_LEVEL',
-    help: `least important lines that are shown: ${LOG_LEVELS.join(', ')}`,
+    help: `lowest level of log lines to print: ${LOG_LEVELS.join(', ')}`,
   });
 }
 

@@ -160,7 +160,7 @@ describe('the command', () => {
   it('names the areas when there is no such area, before anything is started', async () => {
     const command = new Process(['conformance', '--as-platform', '--only', 'sleep', '--', 'true']);
     expect(await command.exited).toBe(2);
-    expect(command.output).toContain('--only sleep: the areas are hello, take,');
+    expect(command.output).toContain('--only sleep: unknown area; give one of hello, take,');
   });
 
   it('ends at once when the worker could not be started', { timeout: 20_000 }, async () => {

@@ -72,7 +72,7 @@ describe('with npm start running', () => {
   });
 
   it('the curl lines that it prints itself answer', async () => {
-    await platform.find(/Chunks as they come:/);
+    await platform.find(/Stream the output:/);
     const printed = platform.output.split('\n').map((line) => line.trim());
     const echo = printed.find((line) => line.startsWith('curl') && line.includes('/echo/')) ?? '';
     expect(JSON.parse(await curl(echo, url))).toMatchObject({ status: 'COMPLETED' });

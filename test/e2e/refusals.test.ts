@@ -16,7 +16,7 @@ import { fixture, PlatformProcess, type Process } from '../support/processes.ts'
 import { cpu } from '../support/workers/leases.ts';
 
 const ENDPOINT = 'script';
-const PORT = /"port":(\d+),"msg":"health and metrics are served"/;
+const PORT = /"port":(\d+),"msg":"health port listening"/;
 /** Of the gate, s: far longer than any wait of a worker that is told nothing. */
 const RETRY_AFTER = 1;
 const jobRef = z.object({ id: z.string() });

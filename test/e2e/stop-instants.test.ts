@@ -67,7 +67,7 @@ async function submit(n: number, random: () => number): Promise<Asked> {
 /** The worker's end, and where its life was when it was told to leave. */
 async function stopSomewhere(id: string, ms: number) {
   const run = startWorker(id);
-  await run.until('stderr', /supervising one worker process/);
+  await run.until('stderr', /supervisor started/);
   await sleep(ms);
   const { code, stderr } = await run.end('SIGTERM');
   return { code, wasReady: stderr.includes('"worker ready"'), stderr };

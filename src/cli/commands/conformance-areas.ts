@@ -10,5 +10,5 @@ export function chooseAreas<Stage>(
   const areas = new Set(checks.map(({ area }) => area));
   const unknown = only.find((area) => !areas.has(area));
   if (unknown === undefined) return chooseChecks(checks, only);
-  throw new UsageError(`--only ${unknown}: the areas are ${[...areas].join(', ')}`);
+  throw new UsageError(`--only ${unknown}: unknown area; give one of ${[...areas].join(', ')}`);
 }

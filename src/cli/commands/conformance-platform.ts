@@ -64,6 +64,6 @@ function readPlace(values: ConformanceValues): Place {
   if (endpoint === undefined) throw new UsageError('--endpoint ID is required with --as-worker');
   if (key === undefined) throw new UsageError('--key KEY is required with --as-worker');
   const jobsUrl = values.jobsUrl ?? url;
-  if (!/^https?:/i.test(jobsUrl)) throw new UsageError('--jobs-url URL is required beside gRPC');
+  if (!/^https?:/i.test(jobsUrl)) throw new UsageError('--jobs-url URL is required with gRPC');
   return { url, endpoint, key, jobsUrl, jobsKey: values.jobsKey ?? key };
 }

@@ -152,7 +152,7 @@ function tellAddresses(environment: Readonly<Record<string, string>>): void {
 
 async function meetWorker(stand: Stand, ms: number, exit: Promise<number | null>): Promise<void> {
   const early = exit.then((code) => {
-    throw new CommandError(`the worker ended with the code ${code} before it said a word`);
+    throw new CommandError(`the worker exited with code ${code} before its first call`);
   });
   try {
     await Promise.race([stand.arrival(ms), early]);

@@ -20,16 +20,16 @@ import { checkPlatform } from './conformance-platform.ts';
 import { checkWorker } from './conformance-worker.ts';
 
 const options = {
-  asPlatform: flag({ help: 'listens, and tests the worker that comes' }),
-  asWorker: flag({ help: 'tests the platform at --url' }),
+  asPlatform: flag({ help: 'listen, and test the worker that connects' }),
+  asWorker: flag({ help: 'test the platform at --url' }),
   protocol: choice({
     choices: ['millrace', 'runpod'],
     default: 'millrace',
-    help: 'millrace: docs/protocol.md; runpod: what workers of that cloud speak',
+    help: 'protocol to test: millrace (docs/protocol.md) or runpod',
   }),
   link: choice({
     choices: ['http', 'grpc'],
-    help: 'carrier of the protocol millrace; without it the scheme of --url says it, else http',
+    help: 'carrier of the protocol millrace; default: by the scheme of --url, else http',
   }),
   host: text({
     default: '127.0.0.1',
@@ -48,32 +48,32 @@ const options = {
     max: 3_600_000,
     default: 60_000,
     placeholder: 'MS',
-    help: 'how long --as-platform waits for the first word of the worker, ms',
+    help: "how long --as-platform waits for the worker's first call, ms",
   }),
   url: text({
     placeholder: 'URL',
     env: 'MILLRACE_URL',
-    help: 'for --as-worker: of the platform; for runpod all before /<endpoint>/job-take',
+    help: 'for --as-worker: URL of the platform; for runpod the part before /<endpoint>/job-take',
   }),
   endpoint: text({
     placeholder: 'ID',
     env: 'MILLRACE_ENDPOINT',
-    help: 'for --as-worker: an endpoint that nobody else uses',
+    help: 'for --as-worker: ID of an endpoint without workers and jobs',
   }),
-  key: text({ placeholder: 'KEY', env: 'MILLRACE_KEY', help: 'for --as-worker: key of a worker' }),
+  key: text({ placeholder: 'KEY', env: 'MILLRACE_KEY', help: 'for --as-worker: worker key' }),
   jobsKey: text({
     placeholder: 'KEY',
-    help: 'for --as-worker: key that may submit, read and cancel jobs; without it --key',
+    help: 'for --as-worker: key that may submit, read and cancel jobs; default: --key',
   }),
   jobsUrl: text({
     placeholder: 'URL',
-    help: 'for --as-worker: where the job API is, if not at --url',
+    help: 'for --as-worker: URL of the job API; default: --url',
   }),
   only: list({
     placeholder: 'AREA',
-    help: 'word of the second column: runs its checks, and those that all others need; an unknown word lists them',
+    help: 'area (second column of the table): run its checks and those that all others need; an unknown area lists all',
   }),
-  json: flag({ help: 'prints one JSON object instead of the table' }),
+  json: flag({ help: 'print one JSON object instead of the table' }),
   logLevel: logLevelOption('silent'),
 };
 
@@ -81,19 +81,22 @@ export type ConformanceValues = OptionValues<typeof options>;
 
 export const conformanceCommand: Command = {
   name: 'millrace conformance',
-  summary: 'tests a worker or a platform of somebody else against a worker protocol',
+  summary: 'test a worker or a platform against a worker protocol',
   description: [
-    '--as-platform listens, gives jobs to the worker that comes, disturbs it, and looks at what it ' +
-      'does. With a command behind -- it starts that as the worker, with the addresses and the key ' +
-      'in its environment, and ends it by SIGTERM, which is a check too; without one it prints what ' +
-      'the worker needs and says when to send the signal.',
-    `The worker's handler has to know these inputs. ${DEED_LINES.join('. ')}.`,
-    '--as-worker plays a worker on a platform: it submits jobs of its own, takes them, and says ' +
-      'right and wrong things about them. Leases have to run out for that in real time. The endpoint ' +
-      'must have no workers and no other jobs.',
+    '--as-platform listens, gives jobs to the worker that connects, injects faults, and checks how the ' +
+      'worker reacts. With a command after -- it starts that command as the worker, with addresses and key ' +
+      'in its environment, and stops it with SIGTERM, which is a check too. Without a command it prints ' +
+      'the settings of the worker and says when to send the signal.',
+    `The worker's handler must support these inputs. ${DEED_LINES.join('. ')}.`,
+    '--as-worker acts as a worker of a platform: it submits jobs, takes them, and sends valid and invalid ' +
+      'reports. It waits for leases to expire, so it takes a while. The endpoint must have no workers and ' +
+      'no other jobs.',
   ],
   positionals: [
-    { name: '[command…]', help: 'behind --: what starts the worker under test, and its arguments' },
+    {
+      name: '[command…]',
+      help: 'after --: the command that starts the worker under test, with its arguments',
+    },
   ],
   options,
   examples: [
@@ -103,8 +106,8 @@ export const conformanceCommand: Command = {
     'millrace conformance --as-platform --protocol runpod -- python3 -u handler.py',
   ],
   exitCodes: [
-    { code: EXIT.ok, meaning: 'every check holds, but for those that do not apply' },
-    { code: EXIT.failed, meaning: 'a check fails, or nobody was there to be tested' },
+    { code: EXIT.ok, meaning: 'all checks that apply hold' },
+    { code: EXIT.failed, meaning: 'a check fails, or no worker or platform could be tested' },
     { code: EXIT.usage, meaning: 'wrong usage' },
     { code: EXIT.interrupted, meaning: 'interrupted' },
   ],
@@ -116,11 +119,11 @@ const WORDS = { holds: 'holds', fails: 'FAILS', 'left out': 'left out' } as cons
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
   const { asPlatform, asWorker, json, protocol } = values;
-  if (asPlatform === asWorker) throw new UsageError('say --as-platform or --as-worker');
+  if (asPlatform === asWorker) throw new UsageError('give --as-platform or --as-worker');
   if (asWorker && positionals.length > 0)
-    throw new UsageError(`${positionals[0]}: takes no command`);
+    throw new UsageError(`${positionals[0]}: --as-worker takes no command`);
   if (protocol === 'runpod' && values.link)
-    throw new UsageError('--link is of --protocol millrace');
+    throw new UsageError('--link needs --protocol millrace');
   const log = createTerminalLog(values.logLevel);
   const onRow = (row: Row) => {
     if (!json) void print(describeRow(row));

@@ -23,7 +23,7 @@ const NODE_MAJOR = 24;
 const MIN_FREE_BYTES = 256 * 2 ** 20;
 
 const options = {
-  json: flag({ help: 'the findings as one JSON object' }),
+  json: flag({ help: 'print one JSON object' }),
   gpusPerWorker: text({
     default: '1',
     placeholder: 'N|all',
@@ -33,29 +33,28 @@ const options = {
   devices: text({
     placeholder: 'LIST',
     env: 'MILLRACE_DEVICES',
-    help: 'only these: indices by PCI bus id, UUIDs, 0:1 for a MIG instance, amd:0, or cpu',
+    help: 'devices to use: indices by PCI bus ID, UUIDs, 0:1 for a MIG instance, amd:0, or cpu; default: all GPUs',
   }),
   nvidiaSmi: text({
     placeholder: 'PATH',
     env: 'MILLRACE_NVIDIA_SMI',
-    help: 'nvidia-smi, if it is not the one on the PATH',
+    help: 'path of nvidia-smi; default: the one on the PATH',
   }),
 };
 
 export const doctorCommand: Command = {
   name: 'millrace doctor',
-  summary: 'what this machine has, and how workers would be pinned to it',
+  summary: 'check this machine: Node, memory, disk, GPUs, and how workers are pinned',
   description: [
-    'Looks for everything that a worker needs: Node, memory, disk, GPUs and their driver. Says which ' +
-      'devices each worker process would get, with the variables that pin it. Starts no worker and ' +
-      'changes nothing.',
+    'Checks everything that a worker needs: Node, memory, disk, GPUs and their driver. Prints the devices ' +
+      'of each worker process and the variables that pin it. Starts no worker and changes nothing.',
   ],
   positionals: [],
   options,
   examples: ['millrace doctor', 'millrace doctor --gpus-per-worker 2 --devices 0,1,2,3 --json'],
   exitCodes: [
-    { code: EXIT.ok, meaning: 'a worker could run here' },
-    { code: EXIT.failed, meaning: 'something is broken; the remedy is said' },
+    { code: EXIT.ok, meaning: 'this machine can run a worker' },
+    { code: EXIT.failed, meaning: 'a problem was found; the remedy is printed' },
     { code: EXIT.usage, meaning: 'wrong usage' },
   ],
   run,
@@ -80,7 +79,7 @@ interface Findings {
 
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
-  if (positionals[0] !== undefined) throw new UsageError(`${positionals[0]}: takes no arguments`);
+  if (positionals[0] !== undefined) throw new UsageError(`${positionals[0]}: unexpected argument`);
   const perWorker = readPerWorker(values.gpusPerWorker);
   const findings = await examine({ ...values, perWorker });
   void print(values.json ? `${toJson(findings)}\n` : describe(findings));
@@ -130,8 +129,8 @@ function planSets(make: () => DevicePlan): DevicePlan & { problems: Problem[] } 
     const plan = make();
     const { idle } = plan;
     const names = idle.map(({ uuid }) => uuid).join(', ');
-    const text = `${idle.length} GPUs are too few for one more worker and stay idle: ${names}`;
-    const remedy = 'choose a number of GPUs a worker that divides them';
+    const text = `${idle.length} GPUs stay idle, too few for another worker: ${names}`;
+    const remedy = 'set --gpus-per-worker to a number that divides the GPUs';
     const problems: Problem[] = idle.length > 0 ? [{ severity: 'warning', text, remedy }] : [];
     return { ...plan, problems };
   } catch (error) {
@@ -150,7 +149,11 @@ function checkHost(disk: Findings['disk']): Problem[] {
   }
   if (disk && disk.freeBytes < MIN_FREE_BYTES) {
     const text = `only ${formatBytes(disk.freeBytes)} of disk are free in ${disk.path}`;
-    problems.push({ severity: 'warning', text, remedy: 'make room, or run workers elsewhere' });
+    problems.push({
+      severity: 'warning',
+      text,
+      remedy: 'free disk space, or run workers elsewhere',
+    });
   }
   return problems;
 }
@@ -210,7 +213,9 @@ function describe(findings: Findings): string {
       'Problems',
       problems.map(({ severity, text, remedy }) => [severity, `${text}. Remedy: ${remedy}.`]),
     ),
-    findings.healthy ? 'A worker could run here.' : 'Something is broken, see Problems.',
+    findings.healthy
+      ? 'This machine can run a worker.'
+      : 'This machine cannot run a worker, see Problems.',
   ];
   return `${blocks.filter((block) => block !== '').join('\n\n')}\n`;
 }

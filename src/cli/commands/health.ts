@@ -12,7 +12,9 @@ const MAX_ANSWER_BYTES = 65_536;
 const LOOPBACK: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 
 const options = {
-  ready: flag({ help: 'ask whether it can take jobs (/readyz), not only whether it goes on' }),
+  ready: flag({
+    help: 'check whether the worker can take jobs (/readyz), not only whether it is alive (/healthz)',
+  }),
   healthPort: integer({
     min: 1,
     max: 65_535,
@@ -24,23 +26,23 @@ const options = {
     default: '127.0.0.1',
     placeholder: 'HOST',
     env: 'MILLRACE_HEALTH_HOST',
-    help: 'address that the worker listens on',
+    help: 'address of the health port',
   }),
   timeoutMs: integer({
     min: 1,
     max: 60_000,
     default: 4_000,
     placeholder: 'MS',
-    help: 'how long the answer may take, ms',
+    help: 'time limit for the response, ms',
   }),
 };
 
 export const healthCommand: Command = {
   name: 'millrace health',
-  summary: 'asks a worker on this machine whether it is well',
+  summary: 'check the health of a worker on this machine',
   description: [
-    "Asks a worker's health port and prints the answer. It reads the variables that the worker " +
-      'reads, so that a container needs no more than the command.',
+    "Calls a worker's health port and prints the response. The command reads the same environment " +
+      'variables as the worker, so a container needs no options.',
   ],
   positionals: [],
   options,
@@ -49,8 +51,8 @@ export const healthCommand: Command = {
     'millrace health --ready   # with MILLRACE_HEALTH_PORT in the environment',
   ],
   exitCodes: [
-    { code: EXIT.ok, meaning: 'it is' },
-    { code: EXIT.failed, meaning: 'it is not, or does not answer' },
+    { code: EXIT.ok, meaning: 'healthy' },
+    { code: EXIT.failed, meaning: 'not healthy, or no response' },
     { code: EXIT.usage, meaning: 'wrong usage' },
   ],
   run,
@@ -58,7 +60,7 @@ export const healthCommand: Command = {
 
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
-  if (positionals[0] !== undefined) throw new UsageError(`${positionals[0]}: takes no arguments`);
+  if (positionals[0] !== undefined) throw new UsageError(`${positionals[0]}: unexpected argument`);
   const { healthPort: port, healthHost, timeoutMs } = values;
   if (port === undefined) throw new UsageError('--health-port PORT is required');
   const host = LOOPBACK[healthHost] ?? healthHost;
@@ -90,7 +92,8 @@ async function ask({ host, port, path, timeoutMs }: Question): Promise<Answer> {
         response.setEncoding('utf8');
         response.on('data', (text: string) => {
           body += text;
-          if (body.length > MAX_ANSWER_BYTES) request.destroy(new Error('the answer has no end'));
+          if (body.length > MAX_ANSWER_BYTES)
+            request.destroy(new Error('the response is too long'));
         });
         response.on('error', reject);
         response.on('end', () => resolve({ status: response.statusCode, body }));
@@ -99,7 +102,7 @@ async function ask({ host, port, path, timeoutMs }: Question): Promise<Answer> {
     });
   } catch (error) {
     const fault = error instanceof Error ? error.message : String(error);
-    const reason = signal.aborted ? `no answer within ${timeoutMs} ms` : fault;
+    const reason = signal.aborted ? `no response within ${timeoutMs} ms` : fault;
     throw new CommandError(`${host} port ${port}: ${reason}`);
   }
 }

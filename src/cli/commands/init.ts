@@ -22,10 +22,10 @@ const HARMLESS = ['.git', 'LICENSE'];
 const options = {
   from: text({
     placeholder: 'PATH',
-    help: 'packed tarball or folder of millrace to depend on; a tarball is copied into vendor/',
+    help: 'tarball or folder of millrace to depend on; a tarball is copied into vendor/',
   }),
   force: flag({
-    help: 'also into a folder that is not empty; files of the same name are replaced',
+    help: 'write into a folder that is not empty; replace files of the same name',
   }),
 };
 
@@ -34,13 +34,13 @@ export const initCommand: Command = {
   summary: 'scaffold a handler project',
   description: [
     'Writes a TypeScript handler with its test, a package.json, a tsconfig.json, a Dockerfile and a ' +
-      'README. Node 24 comes with the project, as a development dependency. Nothing is installed.',
-    'Without --from the project depends on the published package of the version at hand; run in a ' +
-      'checkout of millrace, on that checkout. The Dockerfile needs all of the project in its folder: ' +
-      'for an image, take --from a tarball, which `npm pack` makes of a checkout.',
+      'README. Node 24 is a development dependency of the project. Nothing is installed.',
+    'Without --from the project depends on the published package of this version, or on the checkout of ' +
+      'millrace that the command runs from. To build an image, give --from a tarball (`npm pack` in a ' +
+      'checkout), because the Dockerfile needs every dependency in the folder.',
   ],
   positionals: [
-    { name: '[DIR]', help: 'folder of the project, made if it is missing; default: here' },
+    { name: '[DIR]', help: 'project folder, created if missing; default: the current folder' },
   ],
   options,
   examples: ['millrace init my-handler', 'millrace init my-handler --from ./millrace-0.1.0.tgz'],
@@ -55,7 +55,7 @@ export const initCommand: Command = {
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
   const [given = '.', surplus] = positionals;
-  if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
+  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
   const folder = resolve(given);
   checkFolder(folder, values.force);
   const written = writeProject(folder, chooseOrigin(values.from));
@@ -72,7 +72,7 @@ function checkFolder(folder: string, isForced: boolean): void {
   if (stats && !stats.isDirectory()) throw new CommandError(`${folder} is a file`);
   if (!stats || isForced) return;
   if (readdirSync(folder).every((name) => HARMLESS.includes(name))) return;
-  throw new CommandError(`${folder} is not empty; --force writes into it all the same`);
+  throw new CommandError(`${folder} is not empty; give --force to write into it`);
 }
 
 /** Where the project takes the package from. */
@@ -89,13 +89,13 @@ function chooseOrigin(from: string | undefined): Origin {
   }
   const path = resolve(from);
   const stats = statSync(path, { throwIfNoEntry: false });
-  if (!stats) throw new UsageError(`--from: ${from}: no such file or folder`);
+  if (!stats) throw new UsageError(`--from: ${from}: file or folder not found`);
   if (stats.isFile()) {
     if (/\.(tgz|tar\.gz)$/.test(path)) return { kind: 'tarball', file: path };
-    throw new UsageError(`--from: ${from}: is neither a folder nor a .tgz`);
+    throw new UsageError(`--from: ${from} is neither a folder nor a .tgz file`);
   }
   if (readPackageName(path) === 'millrace') return { kind: 'folder', folder: path };
-  throw new UsageError(`--from: ${from}: is not a folder of the package millrace`);
+  throw new UsageError(`--from: ${from} is not a folder of the package millrace`);
 }
 
 function readPackageName(folder: string): unknown {

@@ -15,36 +15,35 @@ import { findUsableDevices } from '../worker/device-plan.ts';
 import { RunOutput } from './run-output.ts';
 
 const options = {
-  input: text({ placeholder: 'JSON', help: "the job's input, a JSON object; without one: {}" }),
-  inputFile: text({ placeholder: 'FILE', help: 'file with the input' }),
+  input: text({ placeholder: 'JSON', help: 'input of the job, a JSON object; default: {}' }),
+  inputFile: text({ placeholder: 'FILE', help: 'file that contains the input' }),
   testInput: text({
     placeholder: 'JSON',
-    help: 'a whole job, {"input":…}; --test_input too; without any input that of ./test_input.json, if there is one',
+    help: 'a whole job, {"input":…}; also --test_input; default without any input: ./test_input.json if it exists',
   }),
   timeout: integer({
     min: 1,
     max: LIMITS.executionTimeoutMs.max,
     placeholder: 'MS',
-    help: "longest run, ms; without it the handler's config.timeoutMs, else 600000",
+    help: "time limit of the run, ms; default: the handler's config.timeoutMs, else 600000",
   }),
-  json: flag({ help: 'everything on standard output as NDJSON events, see above' }),
+  json: flag({ help: 'print NDJSON events on standard output, see above' }),
 };
 
 export const runCommand: Command = {
   name: 'millrace run',
   summary: 'run one job through a handler, without a platform',
   description: [
-    'Loads the handler, runs one attempt of one job and prints what comes: each chunk of a stream as ' +
-      'one line of JSON the moment it is yielded, or the output of a handler that does not stream. ' +
-      'Progress and the log go to standard error.',
+    'Loads the handler, runs one attempt of one job and prints its output. A streaming handler prints each ' +
+      'chunk as one line of JSON as soon as it is yielded. Progress and the log go to standard error.',
     'With --json every line is an event: {"type":"chunk","output":…,"metrics":…}, ' +
-      '{"type":"progress","value":…}, {"type":"log","entry":…}, and at last ' +
+      '{"type":"progress","value":…}, {"type":"log","entry":…}, and finally ' +
       '{"type":"result","status":"COMPLETED","output":…,"executionTime":12} or ' +
-      '{"type":"result","status":"FAILED","error":…,"executionTime":12}. A stream whose generator ' +
-      'returns nothing has no output in the result; what one returns is shown only there.',
+      '{"type":"result","status":"FAILED","error":…,"executionTime":12}. The result of a stream has an ' +
+      'output only if the generator returned a value.',
   ],
   positionals: [
-    { name: '<handler>', help: 'the handler module, .ts or .js' },
+    { name: '<handler>', help: 'handler module, .ts or .js' },
     { name: '[-]', help: 'read the input from standard input' },
   ],
   options,
@@ -148,7 +147,7 @@ async function readJob(source: InputSource): Promise<AskedJob> {
     (value) => value !== undefined,
   );
   if (given.length > 1) {
-    throw new UsageError('--input, --input-file, --test-input and - exclude one another');
+    throw new UsageError('--input, --input-file, --test-input and - exclude each other; give one');
   }
   if (testInput !== undefined) return readTestJob('--test-input', testInput);
   if (input !== undefined) return { input: checkInput('--input', input) };
@@ -163,7 +162,7 @@ async function readJob(source: InputSource): Promise<AskedJob> {
 /** A job as a client would send it, with the id that it would be given. */
 function readTestJob(source: string, json: string): AskedJob {
   const { id, input } = Object.fromEntries(Object.entries(parseObject(source, json)));
-  if (input === undefined) throw new UsageError(`${source}: must have an "input"`);
+  if (input === undefined) throw new UsageError(`${source} must have an "input"`);
   const jobId = typeof id === 'string' && id !== '' ? id : undefined;
   return { id: jobId, input: checkInput(`${source}: input`, JSON.stringify(input)) };
 }
@@ -187,10 +186,10 @@ function parseObject(source: string, json: string): object {
   try {
     value = JSON.parse(json);
   } catch (error) {
-    throw new UsageError(`${source}: is not JSON: ${error instanceof Error ? error.message : ''}`);
+    throw new UsageError(`${source} is not JSON: ${error instanceof Error ? error.message : ''}`);
   }
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
-  throw new UsageError(`${source}: must be a JSON object`);
+  throw new UsageError(`${source} must be a JSON object`);
 }
 
 const EXIT_CODES: Readonly<Record<Outcome['kind'], number>> = {

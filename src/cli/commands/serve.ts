@@ -164,7 +164,7 @@ export const serveCommand: Command = {
 
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
-  if (positionals.length > 0) throw new UsageError(`${positionals[0]}: takes no arguments`);
+  if (positionals.length > 0) throw new UsageError(`${positionals[0]}: unexpected argument`);
   const tls = readTls(values);
   const { host, port, leaseMs, renewEveryMs, takeWaitMs, timeoutGraceMs } = values;
   if (renewEveryMs >= leaseMs) {
@@ -258,7 +258,7 @@ async function prepareKeys(
   const first = await platform.keys.ensureFirstKeys(endpoint);
   if (!first) return [];
   return [
-    'These keys are shown only this once:',
+    'These keys are shown only once:',
     `MILLRACE_ADMIN_KEY=${first.admin}`,
     `MILLRACE_WORKER_KEY=${first.worker}`,
   ];
@@ -267,7 +267,7 @@ async function prepareKeys(
 function readTls(values: { tlsCert: string | undefined; tlsKey: string | undefined }) {
   const { tlsCert, tlsKey } = values;
   if (tlsCert === undefined && tlsKey === undefined) return undefined;
-  if (tlsCert === undefined) throw new UsageError('--tls-cert is missing beside --tls-key');
-  if (tlsKey === undefined) throw new UsageError('--tls-key is missing beside --tls-cert');
+  if (tlsCert === undefined) throw new UsageError('--tls-key needs --tls-cert');
+  if (tlsKey === undefined) throw new UsageError('--tls-cert needs --tls-key');
   return { cert: readPem('--tls-cert', tlsCert), key: readPem('--tls-key', tlsKey) };
 }

@@ -61,8 +61,9 @@ async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
   const [action, file, ...rest] = positionals;
   const known = ACTIONS.join(', ');
-  if (action === undefined) throw new UsageError(`<action> is missing: one of ${known}`);
-  if (!ACTIONS.includes(action)) throw new UsageError(`${action}: unknown action; one of ${known}`);
+  if (action === undefined) throw new UsageError(`<action> is missing; give one of ${known}`);
+  if (!ACTIONS.includes(action))
+    throw new UsageError(`${action}: unknown action; give one of ${known}`);
   const surplus = action === 'backup' ? rest[0] : file;
   if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
   if (action === 'backup' && file === undefined)

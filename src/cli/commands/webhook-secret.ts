@@ -22,23 +22,23 @@ const options = {
 
 export const webhookSecretCommand: Command = {
   name: 'millrace webhook-secret',
-  summary: "what checks the signature of an endpoint's webhooks",
+  summary: "print the secret that verifies an endpoint's webhooks",
   description: [
-    "Prints the secret that the receivers of an endpoint's webhooks are given, for verifyWebhook of " +
-      'millrace/client. Each endpoint has its own, made out of those in the file.',
-    'To change it, add a line to the file, mrw_ and 43 base64url characters of 32 random bytes, and ' +
-      'start the platform anew: webhooks are then signed with both, this prints both, and the old ' +
-      'line can go when every receiver has the new secret.',
+    "Prints the secret that the receivers of an endpoint's webhooks pass to verifyWebhook of " +
+      'millrace/client. Each endpoint has its own secret, derived from the secrets file.',
+    'To change the secret, add a line to the file (mrw_ and 32 random bytes as 43 base64url characters) ' +
+      'and restart the platform. The platform then signs with both secrets, and this command prints both. ' +
+      'Remove the old line when every receiver has the new secret.',
   ],
-  positionals: [{ name: '<endpoint>', help: 'id of the endpoint' }],
+  positionals: [{ name: '<endpoint>', help: 'endpoint ID' }],
   options,
   examples: [
     'millrace webhook-secret echo',
     'millrace webhook-secret echo --data /var/lib/millrace',
   ],
   exitCodes: [
-    { code: EXIT.ok, meaning: 'printed, one a line' },
-    { code: EXIT.failed, meaning: 'the platform has not been started there' },
+    { code: EXIT.ok, meaning: 'secrets printed, one a line' },
+    { code: EXIT.failed, meaning: 'no platform was started with this data folder' },
     { code: EXIT.usage, meaning: 'wrong usage, or the file cannot be read' },
   ],
   run,
@@ -47,11 +47,14 @@ export const webhookSecretCommand: Command = {
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
   const [endpoint, surplus] = positionals;
-  if (endpoint === undefined) throw new UsageError('<endpoint> is missing');
-  if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
+  if (endpoint === undefined) throw new UsageError('<endpoint> is missing; give an endpoint ID');
+  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
   const path = locateWebhookSecrets(resolve(values.data), values.webhookSecretFile);
   const secrets = readWebhookSecrets(path);
-  if (!secrets) throw new CommandError(`${path} is not there: no platform was started with it yet`);
+  if (!secrets)
+    throw new CommandError(
+      `${path} does not exist; start the platform with this data folder first`,
+    );
   const own = secrets.map((secret) => deriveEndpointSecret(secret, endpoint));
   void print(`${own.join('\n')}\n`);
   return EXIT.ok;

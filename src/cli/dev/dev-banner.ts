@@ -27,7 +27,7 @@ export function renderBanner(options: BannerOptions): string {
     ...endpoints.map((endpoint) => describeEndpoint(endpoint, options)),
   ];
   const shown = chooseStream(endpoints);
-  if (shown) blocks.push(`Chunks as they come:\n  ${streamCommand(shown, options)}`);
+  if (shown) blocks.push(`Stream the output:\n  ${streamCommand(shown, options)}`);
   return `${blocks.join('\n\n')}\n`;
 }
 
@@ -48,7 +48,7 @@ function showExample(source: string): string {
 function describeEndpoint(endpoint: BannerEndpoint, { key, url }: BannerOptions): string {
   const { endpointId, file, isServed } = endpoint;
   const place = relative(process.cwd(), file);
-  const state = isServed ? '' : '  (has no worker: see the log)';
+  const state = isServed ? '' : '  (no worker, see the log)';
   const request = curlRequest(`${url}${routes.runsync(endpointId)}`, file, key);
   return `${endpointId}  ${place}${state}\n  ${request}`;
 }

@@ -115,7 +115,7 @@ export class DevEndpoint {
     if (!wasCurrent || this.#isStopping) return;
     this.#crashes = livedMs >= WELL_AFTER_MS ? 1 : this.#crashes + 1;
     const waitMs = backoffMs(this.#crashes, RESTART_PACE);
-    this.#log.error({ ...end, restartInMs: waitMs }, 'the worker ended unasked');
+    this.#log.error({ ...end, restartInMs: waitMs }, 'worker process exited');
     if (this.#candidate) return;
     this.#cancelRestart = this.#options.clock.after(waitMs, () => void this.reload());
   }
@@ -128,14 +128,14 @@ export class DevEndpoint {
       await this.#options.link.bye({ ...identity, ...bye });
     } catch (error) {
       // It never said hello, or its leases run out by themselves.
-      this.#log.debug({ err: error, ...identity }, 'the queue did not take the bye');
+      this.#log.debug({ err: error, ...identity }, 'releasing the jobs of the worker failed');
     }
   }
 
   #explainFailure(): void {
     const instead = this.#current
-      ? 'the version before it goes on serving'
-      : 'its jobs wait until the file is changed';
-    this.#log.error({ file: this.file }, `the handler cannot be loaded, see above; ${instead}`);
+      ? 'the previous version continues to serve'
+      : 'its jobs wait until the file changes';
+    this.#log.error({ file: this.file }, `loading the handler failed, see above; ${instead}`);
   }
 }

@@ -55,7 +55,7 @@ export class DevHandlers {
     const concerned = this.list().filter(({ file }) => isConcerned(file, change));
     await Promise.all([
       ...added.map((handler) => {
-        this.#options.log.info({ endpoint: handler.endpointId }, 'the handler is new');
+        this.#options.log.info({ endpoint: handler.endpointId }, 'handler added');
         return this.#add(handler);
       }),
       ...concerned.map((endpoint) => endpoint.reload()),
@@ -84,7 +84,7 @@ export class DevHandlers {
       await platform.declareEndpoint(endpointId);
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
-      log.error({ file: path }, `the file's name cannot be that of an endpoint: ${reason}`);
+      log.error({ file: path }, `file name is not a valid endpoint ID: ${reason}`);
       return;
     }
     if (this.#isStopping || this.#endpoints.has(path)) return;
@@ -108,7 +108,7 @@ export class DevHandlers {
   }
 
   #remove(endpoint: DevEndpoint): void {
-    this.#options.log.info({ endpoint: endpoint.endpointId }, 'the handler is gone');
+    this.#options.log.info({ endpoint: endpoint.endpointId }, 'handler removed');
     this.#endpoints.delete(endpoint.file);
     const left = endpoint.stop().finally(() => this.#leaving.delete(left));
     this.#leaving.add(left);

@@ -32,11 +32,11 @@ const options = {
   host: text({
     default: '127.0.0.1',
     placeholder: 'HOST',
-    help: 'address to listen on; with one that is not loopback every call needs the printed key',
+    help: 'address to listen on; on an address other than loopback every call needs the printed key',
   }),
   data: text({
     placeholder: 'DIR',
-    help: 'folder that keeps jobs from one start to the next; without it a temporary one',
+    help: 'folder that keeps jobs across restarts; default: a temporary folder',
   }),
   maxAttempts: maxAttemptsOption,
   logLevel: logLevelOption('warn'),
@@ -44,25 +44,30 @@ const options = {
 
 export const devCommand: Command = {
   name: 'millrace dev',
-  summary: 'platform and workers in one go, reloading handlers as they change',
+  summary: 'run a local platform and workers; reload handlers when files change',
   description: [
-    'Every handler file is an endpoint named after it: handlers/echo.ts is served at /v2/echo/. A ' +
-      'folder means the .ts, .mts, .js and .mjs files directly in it, without *.test.*, *.config.* ' +
-      'and *.d.ts. Each has a worker process of its own, which speaks HTTP, as in production.',
-    'A changed file (its own, or a module below its folder) gets a new worker; when that is ready, ' +
-      'the old one finishes its jobs and leaves. A version that cannot be loaded leaves the old one ' +
-      'serving. New files become endpoints, removed ones lose their worker.',
-    'On a loopback address calls from this machine need no key, unless they come through a proxy or ' +
-      'from a page of another site. The example inputs in what it prints are the first line of a ' +
-      "handler's opening comment that is a JSON object.",
+    'Each handler file is an endpoint with its name: handlers/echo.ts is served at /v2/echo/. A ' +
+      'folder stands for its .ts, .mts, .js and .mjs files, not those below it, without *.test.*, ' +
+      '*.config.* and *.d.ts. Each endpoint has its own worker process, which uses HTTP, as in production.',
+    'When a handler or a module in its folder changes, a new worker starts. When the new worker is ready, ' +
+      'the old one finishes its jobs and exits. If the new version cannot be loaded, the old worker ' +
+      'continues. New files become endpoints; removed files lose their worker.',
+    'On a loopback address, calls from this machine need no key unless they come through a proxy or ' +
+      'from a page of another site. The printed example input of a handler is the first JSON object ' +
+      'on a line of its opening comment.',
   ],
-  positionals: [{ name: '<files or folders…>', help: 'handler modules, and folders of them' }],
+  positionals: [
+    { name: '<files or folders…>', help: 'handler modules, or folders of handler modules' },
+  ],
   options,
   examples: ['millrace dev handlers', 'millrace dev src/resize.ts --port 0 --data ./.millrace/dev'],
   exitCodes: [
-    { code: EXIT.ok, meaning: 'ended as asked' },
+    { code: EXIT.ok, meaning: 'stopped by a signal' },
     { code: EXIT.failed, meaning: 'the port or the data folder is in use, or cannot be used' },
-    { code: EXIT.usage, meaning: 'wrong usage, no handler found, or two of the same name' },
+    {
+      code: EXIT.usage,
+      meaning: 'wrong usage, no handler found, or two handlers of the same name',
+    },
   ],
   run,
 };
@@ -71,7 +76,7 @@ async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
   if (positionals.length === 0) throw new UsageError('name at least one handler file or folder');
   if (findHandlers(positionals).length === 0) {
-    throw new UsageError(`there is no handler in ${positionals.join(', ')}`);
+    throw new UsageError(`no handler found in ${positionals.join(', ')}`);
   }
   const signals = listenForStop();
   const data = openData(values.data);
@@ -134,7 +139,8 @@ async function serve(options: Terms): Promise<void> {
     folders: paths.map(findWatchedFolder),
     clock,
     onChange: (changed) => void handlers.follow(changed),
-    onTrouble: (folder, error) => log.warn({ err: error, folder }, 'changes there go unnoticed'),
+    onTrouble: (folder, error) =>
+      log.warn({ err: error, folder }, 'watching a folder failed, changes in it need a restart'),
   });
   try {
     const leaving = signals.first.then(() => 'leaving' as const);
@@ -146,7 +152,7 @@ async function serve(options: Terms): Promise<void> {
       void print(renderBanner({ ...terms, endpoints: handlers.list() }));
     }
     await signals.first;
-    log.info('letting running jobs end; Ctrl-C again ends at once');
+    log.info('waiting for running jobs; press Ctrl-C again to exit at once');
   } finally {
     watch.close();
     await handlers.stop();
@@ -156,7 +162,7 @@ async function serve(options: Terms): Promise<void> {
 function tellWhoLoads(handlers: DevHandlers, log: Log): void {
   const waiting = handlers.list().filter(({ isServed }) => !isServed);
   const endpoints = waiting.map(({ endpointId }) => endpointId).join(', ');
-  log.info(`still loading, or in setup: ${endpoints}; ready when they are`);
+  log.info({ endpoints }, 'handlers still loading');
 }
 
 function findWatchedFolder(path: string): string {
@@ -179,7 +185,7 @@ function openData(given: string | undefined): DataFolder {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-dev-'));
   return {
     folder,
-    note: 'Jobs are kept until this ends; --data DIR keeps them longer',
+    note: 'Jobs are kept until this process exits; use --data DIR to keep them',
     close: () => rmSync(folder, { recursive: true, force: true }),
   };
 }

@@ -14,12 +14,12 @@ export interface HandlerFile {
 /** The one handler that the arguments name, absolute. @throws UsageError */
 export function findHandlerFile(positionals: readonly string[]): string {
   const [path, ...rest] = positionals;
-  if (path === undefined) throw new UsageError('<handler> is missing: name the handler module');
-  if (rest.length > 0) throw new UsageError(`${rest[0]}: only one <handler> can be given`);
+  if (path === undefined) throw new UsageError('<handler> is missing; name the handler module');
+  if (rest.length > 0) throw new UsageError(`${rest[0]}: unexpected argument; name one <handler>`);
   const file = resolve(path);
   const stats = statSync(file, { throwIfNoEntry: false });
-  if (!stats) throw new UsageError(`${path}: no such file`);
-  if (!stats.isFile()) throw new UsageError(`${path}: is a folder; name the handler module in it`);
+  if (!stats) throw new UsageError(`${path}: file not found`);
+  if (!stats.isFile()) throw new UsageError(`${path} is a folder; name the handler module in it`);
   return file;
 }
 
@@ -36,9 +36,7 @@ export function findHandlers(
     const endpointId = nameEndpoint(file);
     const other = found.get(endpointId);
     if (other) {
-      throw new UsageError(
-        `${other.path} and ${file} would both be the endpoint "${endpointId}"; rename one`,
-      );
+      throw new UsageError(`${other.path} and ${file} are both named "${endpointId}"; rename one`);
     }
     found.set(endpointId, { path: file, endpointId });
   }
@@ -60,7 +58,7 @@ function listModules(path: string, missing: 'refused' | 'skipped'): string[] {
   const stats = statSync(absolute, { throwIfNoEntry: false });
   if (!stats) {
     if (missing === 'skipped') return [];
-    throw new UsageError(`${path}: no such file or folder`);
+    throw new UsageError(`${path}: file or folder not found`);
   }
   if (!stats.isDirectory()) return [absolute];
   return readdirSync(absolute, { withFileTypes: true })

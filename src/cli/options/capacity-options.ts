@@ -28,7 +28,7 @@ export const capacityOptions = {
     placeholder: 'AMOUNTS',
     env: 'MILLRACE_MACHINE',
     help:
-      'capacity that pods share: memory=GB,vcpus=N,disk=GB; default: that of this machine, with the file ' +
+      'capacity that pods share: memory=GB,vcpus=N,disk=GB; default: this machine, with the file ' +
       'system of --data; set it if the engine is on another machine',
     section: 'advanced',
   }),

@@ -59,6 +59,8 @@ function readCapabilities(given: string): Containment['capabilities'] {
     if (word.trim() === 'usual') return [...USUAL_CAPABILITIES];
     const [, name] = NAME.exec(word.trim().toUpperCase()) ?? [];
     if (name !== undefined) return name;
-    throw new UsageError(`--container-capabilities: ${word}: is no name of a capability`);
+    throw new UsageError(
+      `--container-capabilities: ${word}: unknown capability; write a name such as SYS_CHROOT`,
+    );
   });
 }

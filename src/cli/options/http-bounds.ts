@@ -79,7 +79,7 @@ export const httpBoundOptions = {
   trustedProxy: list({
     placeholder: 'ADDRESS',
     section: 'advanced',
-    help: 'address or network (10.0.0.0/8) of a reverse proxy: its X-Forwarded headers are trusted, --max-address-connections does not apply',
+    help: 'address or network (10.0.0.0/8) of a reverse proxy: trust its X-Forwarded headers, exempt it from --max-address-connections',
   }),
 };
 

@@ -20,7 +20,7 @@ import { text, UsageError } from '../options.ts';
 export const catalogOption = text({
   placeholder: 'FILE',
   env: 'MILLRACE_CATALOG',
-  help: 'JSON: what pods may have and what it costs; without it, what the machine has, for nothing',
+  help: 'JSON file of GPU types, CPU flavours and prices; default: the devices of this machine at no cost',
 });
 
 export interface CatalogOptions {
@@ -68,7 +68,7 @@ function readPassword({ id, passwordEnv, passwordFile }: DeclaredRegistry, path:
   }
   const password = passwordEnv === undefined ? undefined : readVariable(passwordEnv);
   if (password !== undefined) return password;
-  throw new UsageError(`${origin}: the variable ${passwordEnv} is not set`);
+  throw new UsageError(`${origin}: the environment variable ${passwordEnv} is not set`);
 }
 
 function readText(origin: string, path: string): string {
@@ -82,13 +82,12 @@ function readText(origin: string, path: string): string {
 /** A name that is misspelt in the file would otherwise only be seen by who gets no GPU. */
 function warnOfStrangers({ gpus }: CatalogContents, devices: readonly Device[], log: Log): void {
   for (const { devices: own, id } of gpus) {
-    if (own.length === 0)
-      log.warn({ gpuType: id }, 'no device of this machine is of this GPU type');
+    if (own.length === 0) log.warn({ gpuType: id }, 'GPU type matches no device of this machine');
   }
   const offered = new Set(gpus.flatMap((type) => type.devices));
   for (const { kind, name, uuid } of devices) {
     if (kind !== 'gpu' || offered.has(uuid)) continue;
-    log.warn({ device: name, uuid }, 'this GPU is of no type of the catalogue: nobody gets it');
+    log.warn({ device: name, uuid }, 'GPU matches no type of the catalogue, no pod can use it');
   }
 }
 

@@ -20,7 +20,7 @@ export function readEngineName(dataFolder: string): string {
   const name = readFileSync(path, 'utf8').trim();
   if (NAME.test(name)) return name;
   throw new CommandError(
-    `${path}: must hold the name that this platform has on its engine, 4 to 32 small letters and ` +
-      'digits; without the right one it does not find its containers',
+    `${path}: must contain this platform's name on its engine, 4 to 32 lowercase letters and ` +
+      'digits; with another name the platform does not find its containers',
   );
 }

@@ -15,7 +15,7 @@ export const engineOptions = {
     choices: ['process', 'docker', 'none'],
     default: 'process',
     env: 'MILLRACE_ENGINE',
-    help: 'what runs pods and the workers of endpoints: process (of this machine), docker (containers) or none',
+    help: 'engine that runs pods and the workers of endpoints: process (processes of this machine), docker or none',
   }),
   dockerHost: text({
     placeholder: 'URL',

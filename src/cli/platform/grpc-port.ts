@@ -59,13 +59,13 @@ export function readGrpcPort(
   if (grpcPort === undefined) {
     if (grpcHost === undefined && grpcClientCa === undefined) return undefined;
     const given = grpcHost === undefined ? '--grpc-client-ca' : '--grpc-host';
-    throw new UsageError(`--grpc-port is missing beside ${given}`);
+    throw new UsageError(`${given} needs --grpc-port`);
   }
   const given = grpcKeylessLimits;
   const keylessLimits = readLimits('--grpc-keyless-limits', given, DEFAULT_KEYLESS_LIMITS);
   const port = { port: grpcPort, host: grpcHost ?? host, keylessLimits };
   if (grpcClientCa === undefined) return { ...port, tls };
-  if (!tls) throw new UsageError('--grpc-client-ca: needs --tls-cert and --tls-key');
+  if (!tls) throw new UsageError('--grpc-client-ca needs --tls-cert and --tls-key');
   return { ...port, tls: { ...tls, clientCa: readPem('--grpc-client-ca', grpcClientCa) } };
 }
 

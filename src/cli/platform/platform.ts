@@ -284,7 +284,7 @@ function explainListenError(error: unknown, { host, port }: Parts): unknown {
   if (code === 'EADDRINUSE') return new CommandError(`--port: ${port} on ${host} is in use`);
   if (code === 'EACCES') return new CommandError(`--port: ${port} on ${host} is not permitted`);
   if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
-    return new CommandError(`--host: ${host} is no address of this machine`);
+    return new CommandError(`--host: ${host} is not an address of this machine`);
   }
   const isTls = typeof code === 'string' && code.startsWith('ERR_OSSL');
   return isTls ? new CommandError(`--tls-cert, --tls-key: cannot be used: ${message}`) : error;

@@ -14,7 +14,7 @@ const OPTION = '--webhook-secret-file';
 export const webhookSecretFileOption = text({
   placeholder: 'FILE',
   env: 'MILLRACE_WEBHOOK_SECRET_FILE',
-  help: 'file of the secrets that sign webhooks; without it webhook-secrets in --data',
+  help: 'file of the secrets that sign webhooks; default: webhook-secrets in --data',
 });
 
 export function locateWebhookSecrets(dataFolder: string, given: string | undefined): string {
@@ -39,9 +39,11 @@ export function readWebhookSecrets(path: string): string[] | undefined {
   const secrets = lines.filter((line) => line !== '' && !line.startsWith('#'));
   const wrong = lines.findIndex((line) => secrets.includes(line) && !isPlatformSecret(line));
   if (wrong >= 0) {
-    throw new UsageError(`${OPTION}: ${path}, line ${wrong + 1}: is no secret that Millrace made`);
+    throw new UsageError(
+      `${OPTION}: ${path}, line ${wrong + 1}: invalid secret; write mrw_ and 43 base64url characters`,
+    );
   }
-  if (secrets.length === 0) throw new UsageError(`${OPTION}: ${path} has no secret in it`);
+  if (secrets.length === 0) throw new UsageError(`${OPTION}: ${path} contains no secret`);
   return secrets;
 }
 

@@ -63,7 +63,7 @@ export class WorkerFolders {
     this.#tidying = this.#tidying
       .then(() => this.#tidy(readUse))
       .catch((error: unknown) => {
-        this.#options.log.warn({ err: error }, 'folders of workers that are gone are left');
+        this.#options.log.warn({ err: error }, 'removing folders of old workers failed');
       });
     return this.#tidying;
   }

@@ -4,7 +4,7 @@ import { text, UsageError } from '../options.ts';
 
 export const bodyFileOption = text({
   placeholder: 'FILE',
-  help: 'create, update: the body of the call, JSON; - reads standard input; flags stand above it',
+  help: 'create, update: JSON file of the request body; - reads standard input; flags override it',
 });
 
 const STANDARD_INPUT = 0;
@@ -17,7 +17,7 @@ export function composeBody(
   const given = Object.entries(flags).filter(([, value]) => value !== undefined);
   const body = { ...(file === undefined ? {} : readBody(file)), ...Object.fromEntries(given) };
   if (Object.keys(body).length > 0) return body;
-  throw new UsageError('there is nothing in the body: give flags or --file');
+  throw new UsageError('the request body is empty; give flags or --file');
 }
 
 function readBody(file: string): object {
@@ -29,7 +29,7 @@ function readBody(file: string): object {
     throw new UsageError(`--file: ${file} is not JSON: ${describe(error)}`);
   }
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
-  throw new UsageError(`--file: ${file} has to be a JSON object`);
+  throw new UsageError(`--file: ${file} must be a JSON object`);
 }
 
 function readText(file: string): string {

@@ -39,22 +39,22 @@ const cpuKind: ListKind<CpuFlavor> = {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
     VCPUS: ({ vcpuCounts }) => vcpuCounts.join(','),
-    'GB AT MOST': ({ maxMemory }) => String(maxMemory),
-    'USD/H A VCPU': ({ vcpuPrice }) => String(vcpuPrice),
-    'USD/H A GB': ({ memoryPrice }) => String(memoryPrice),
+    'MAX GB': ({ maxMemory }) => String(maxMemory),
+    'USD/H PER VCPU': ({ vcpuPrice }) => String(vcpuPrice),
+    'USD/H PER GB': ({ memoryPrice }) => String(memoryPrice),
   },
 };
 
 const actions: ResourceActions<Values> = {
   gpus: {
-    ...{ takes: 'nothing', help: 'GPU types, what one costs, and how many are free' },
+    ...{ takes: 'nothing', help: 'list GPU types with their price and how many are free' },
     act: ({ caller, values }) => {
       const pick = (answer: z.infer<typeof gpuTypeList>) => answer.gpus;
       return showList(connectList({ caller, path: resourceRoutes.gpus, pick }), gpuKind, values);
     },
   },
   cpus: {
-    ...{ takes: 'nothing', help: 'CPU flavours and what they cost' },
+    ...{ takes: 'nothing', help: 'list CPU flavours with their prices' },
     act: ({ caller, values }) => {
       const pick = (answer: z.infer<typeof cpuFlavorList>) => answer.cpus;
       return showList(connectList({ caller, path: resourceRoutes.cpus, pick }), cpuKind, values);
@@ -66,8 +66,8 @@ const { exitCodes, lines, positionals } = describeActions(actions, 'type');
 
 export const catalogCommand: Command = {
   name: 'millrace catalog',
-  summary: 'the GPU types and CPU flavours that a platform has',
-  description: ['Talks to a running platform.', ...lines],
+  summary: 'list the GPU types and CPU flavours of a platform',
+  description: ['Calls a running platform.', ...lines],
   positionals,
   options: listOptions,
   examples: ['millrace catalog gpus', 'millrace catalog cpus --json | jq .cpus[].id'],

@@ -12,12 +12,12 @@ export const clientOptions = {
     default: 'http://127.0.0.1:8000',
     placeholder: 'URL',
     env: 'MILLRACE_URL',
-    help: 'of the platform; NODE_EXTRA_CA_CERTS=FILE names authorities of your own for https',
+    help: 'URL of the platform; for https with your own certificate authorities set NODE_EXTRA_CA_CERTS=FILE',
   }),
   key: text({
     placeholder: 'KEY',
     env: 'MILLRACE_KEY',
-    help: 'API key; `millrace dev` on this machine needs none',
+    help: 'API key; not needed for `millrace dev` on this machine',
   }),
 };
 

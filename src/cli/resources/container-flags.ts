@@ -2,19 +2,19 @@
 import { integer, list, text, UsageError } from '../options.ts';
 
 export const containerOptions = {
-  name: text({ placeholder: 'NAME', help: 'name, shown to people' }),
+  name: text({ placeholder: 'NAME', help: 'name, 1 to 200 characters' }),
   image: text({ placeholder: 'IMAGE', help: 'container image' }),
   args: text({
     placeholder: 'ARGS',
-    help: 'command line of the container; write --args=… if it begins with -',
+    help: 'command line of the container; write --args=… if it starts with -',
   }),
   env: list({ placeholder: 'NAME=VALUE', help: 'environment variable of the container' }),
   port: list({
     placeholder: 'PORT/PROTOCOL',
-    help: 'port that the container serves: 8000/http, 22/tcp',
+    help: 'port of the container, such as 8000/http or 22/tcp',
   }),
   disk: integer({ min: 1, max: 65_536, placeholder: 'GB', help: 'size of the container disk, GB' }),
-  registry: text({ placeholder: 'ID', help: "ID of the credentials for the image's registry" }),
+  registry: text({ placeholder: 'ID', help: "credential ID for the image's registry" }),
 } as const;
 
 interface ContainerValues {

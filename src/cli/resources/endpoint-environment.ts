@@ -6,20 +6,20 @@ import { flag, integer, text, UsageError } from '../options.ts';
 
 export const environmentOptions = {
   runpod: flag({
-    help: "env: for a worker that speaks RunPod's protocol, one that was written for that",
+    help: 'env: for a worker written for RunPod',
   }),
   workerId: text({
     placeholder: 'ID',
-    help: 'env --runpod: name of the worker, of its own for each; default: a new one each time',
+    help: 'env --runpod: worker ID, unique for each worker; default: a new one each time',
   }),
   pingSeconds: integer({
     min: 1,
     max: 600,
     default: 10,
-    help: 'env --runpod: how often the worker says that it is there; a lease lasts three times as long',
+    help: "env --runpod: interval of the worker's pings, s; a lease lasts three times as long",
   }),
   skipSystemChecks: flag({
-    help: "env --runpod: skip runpod-python's system checks, one of which connects to 8.8.8.8; for sites without Internet access",
+    help: "env --runpod: skip runpod-python's system checks, one of which connects to 8.8.8.8",
   }),
 } as const;
 
@@ -38,7 +38,7 @@ export interface WorkerEnvironment {
 export function describeEnvironment(worker: WorkerEnvironment): Record<string, string> {
   const { endpoint, key } = worker;
   if (!endpointId.safeParse(endpoint).success) {
-    throw new UsageError(`${endpoint}: is no id of an endpoint`);
+    throw new UsageError(`${endpoint}: not an endpoint ID`);
   }
   if (key === undefined) {
     throw new UsageError('--key KEY is required (or MILLRACE_KEY in the environment)');

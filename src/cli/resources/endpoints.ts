@@ -27,33 +27,33 @@ import { describeDecisions, explainDecisions } from './scaler-decisions.ts';
 
 const options = {
   ...resourceOptions,
-  name: text({ placeholder: 'NAME', help: 'for people' }),
-  template: text({ placeholder: 'ID', help: 'of the template that its workers are made from' }),
+  name: text({ placeholder: 'NAME', help: 'name of the endpoint, 1 to 200 characters' }),
+  template: text({ placeholder: 'ID', help: "template for the endpoint's workers" }),
   type: choice({
     choices: ENDPOINT_TYPES,
     placeholder: 'TYPE',
-    help: `create: ${ENDPOINT_TYPES.join(' or ')}`,
+    help: `create: type, ${ENDPOINT_TYPES.join(' or ')}`,
   }),
-  gpu: list({ placeholder: 'ID', help: 'GPU type for its workers, the one wanted most first' }),
-  workersMin: integer({ min: 0, max: 1_000, help: 'workers that are there without load' }),
-  workersMax: integer({ min: 0, max: 1_000, help: 'workers at most' }),
+  gpu: list({ placeholder: 'ID', help: 'GPU type of the workers, in order of preference' }),
+  workersMin: integer({ min: 0, max: 1_000, help: 'fewest workers, also without load' }),
+  workersMax: integer({ min: 0, max: 1_000, help: 'most workers' }),
   idleTimeout: integer({
     ...{ min: 1, max: 86_400, placeholder: 'S' },
-    help: 'how long a worker may have nothing to do',
+    help: 'time after which an idle worker is stopped, s',
   }),
   queueDelay: integer({
     ...{ min: 1, max: 3_600, placeholder: 'S' },
-    help: 'scaling: another worker when a job waits longer',
+    help: 'scaling: add a worker when a job waits longer than this, s',
   }),
   perWorker: integer({
     ...{ min: 1, max: 100_000, placeholder: 'N' },
-    help: 'scaling: a worker for each N jobs or requests',
+    help: 'scaling: run one worker for each N jobs or requests',
   }),
   maxAttempts: integer({
     ...{ min: 1, max: 100 },
     help: 'failures after which a job is FAILED; create: default 3; 1: no automatic retry',
   }),
-  explain: flag({ help: 'scaler: what each decision was made from' }),
+  explain: flag({ help: 'scaler: print the inputs of each decision' }),
   ...environmentOptions,
 } as const;
 
@@ -82,13 +82,19 @@ const kind: ResourceKind<Values, EndpointRecord> = {
 
 const actions: ResourceActions<Values> = {
   ...createResourceActions(kind),
-  delete: createDeletion(kind, ', its workers, its jobs and their logs'),
+  delete: createDeletion(kind, ', its workers, jobs and logs'),
   scaler: {
-    ...{ takes: 'id', help: 'the last decisions about its workers and why, --explain for more' },
+    ...{
+      takes: 'id',
+      help: 'print the last scaling decisions and their reasons; --explain adds the inputs',
+    },
     act: showDecisions,
   },
   env: {
-    ...{ takes: 'id', help: 'the environment of a worker that is started elsewhere, a line each' },
+    ...{
+      takes: 'id',
+      help: 'print the environment of a worker that you start yourself, one variable a line',
+    },
     act: showEnvironment,
   },
 };
@@ -97,13 +103,13 @@ const { exitCodes, lines, positionals } = describeActions(actions, 'endpoint');
 
 export const endpointsCommand: Command = {
   name: 'millrace endpoints',
-  summary: 'make, list, change and remove endpoints; why they scale; what a worker has to know',
+  summary: 'create, list, update and delete endpoints; show scaling decisions',
   description: [
-    'Talks to a running platform; env alone does not.',
+    'Calls a running platform, except for env.',
     ...lines,
-    'env prints what `docker run --env-file` takes. A shell, or a file that is searched for variables, ' +
-      'would take the $ signs for its own: they belong to the values. With --runpod the worker may be an ' +
-      'image that was made for RunPod, unchanged; each needs a RUNPOD_POD_ID of its own: run it again.',
+    'env prints the format of `docker run --env-file`. Values may contain $ signs, so do not let a shell ' +
+      'expand them. With --runpod the worker can be an unchanged RunPod image; run env again for each ' +
+      'worker, because each needs its own RUNPOD_POD_ID.',
   ],
   positionals,
   options,
@@ -123,7 +129,7 @@ async function showDecisions({ caller, id, values }: ResourceRequest<Values>): P
   if (json) return JSON.stringify({ decisions, ...rest });
   if (decisions.length === 0) return 'no decisions';
   const shown = explain ? explainDecisions(decisions) : describeDecisions(decisions);
-  return page.cursor === undefined ? shown : `${shown}\nmore: --cursor ${page.cursor}`;
+  return page.cursor === undefined ? shown : `${shown}\nnext page: --cursor ${page.cursor}`;
 }
 
 async function showEnvironment({ id, values }: ResourceRequest<Values>): Promise<string> {
@@ -149,5 +155,5 @@ function readScaler({ perWorker, queueDelay: seconds }: Values): object | undefi
     return seconds === undefined ? undefined : { type: 'QUEUE_DELAY', seconds };
   }
   if (seconds === undefined) return { type: 'REQUEST_COUNT', perWorker };
-  throw new UsageError('--queue-delay and --per-worker do not go together');
+  throw new UsageError('--queue-delay and --per-worker exclude each other; give one');
 }

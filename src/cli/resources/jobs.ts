@@ -16,17 +16,23 @@ import { callPlatform, clientOptions, connect } from './client-options.ts';
 
 const options = {
   ...clientOptions,
-  json: flag({ help: "the service's answer as one line of JSON" }),
+  json: flag({ help: "print the platform's response as one line of JSON" }),
   status: choice({
     choices: JOB_STATUSES,
     placeholder: 'STATUS',
-    help: `list: only jobs of this status: ${JOB_STATUSES.join(', ')}`,
+    help: `list: only jobs with this status: ${JOB_STATUSES.join(', ')}`,
   }),
-  limit: integer({ min: 1, max: 1_000, default: 20, help: 'list: jobs in one page' }),
-  cursor: text({ placeholder: 'CURSOR', help: 'list: the next page, as the last one told' }),
-  input: text({ placeholder: 'JSON', help: 'submit: the input, a JSON object' }),
-  webhook: text({ placeholder: 'URL', help: 'submit: where the record is posted at the end' }),
-  wait: flag({ help: 'submit: print the chunks as they come, then the record' }),
+  limit: integer({ min: 1, max: 1_000, default: 20, help: 'list: most jobs of one page' }),
+  cursor: text({
+    placeholder: 'CURSOR',
+    help: 'list: cursor of the page, printed with the page before',
+  }),
+  input: text({ placeholder: 'JSON', help: 'submit: input of the job, a JSON object' }),
+  webhook: text({
+    placeholder: 'URL',
+    help: 'submit: URL that receives the record when the job ends',
+  }),
+  wait: flag({ help: 'submit: print chunks as they arrive, then the record' }),
 };
 
 type Values = OptionValues<typeof options>;
@@ -44,31 +50,31 @@ interface Action {
 }
 
 const ACTIONS: Readonly<Record<string, Action>> = {
-  list: { needsJob: false, help: 'the newest jobs first', act: listJobs },
-  show: { needsJob: true, help: "a job's record, its output and error", act: showJob },
+  list: { needsJob: false, help: 'list jobs, newest first', act: listJobs },
+  show: { needsJob: true, help: 'print one job with its output and error', act: showJob },
   submit: { needsJob: false, help: 'queue a job with --input', act: submitJob },
   stream: {
     needsJob: true,
-    help: "a job's chunks, one JSON line each, until it ends",
+    help: 'print the chunks of a job, one JSON line each, until it ends',
     act: streamJob,
   },
-  cancel: { needsJob: true, help: 'cancel a job that waits or runs', act: cancelJob },
+  cancel: { needsJob: true, help: 'cancel a queued or running job', act: cancelJob },
   retry: { needsJob: true, help: 'queue a FAILED or TIMED_OUT job again', act: retryJob },
-  purge: { needsJob: false, help: 'cancel every job that waits', act: purgeQueue },
-  health: { needsJob: false, help: 'how many jobs and workers there are', act: showHealth },
+  purge: { needsJob: false, help: 'cancel all queued jobs', act: purgeQueue },
+  health: { needsJob: false, help: 'count jobs and workers', act: showHealth },
 };
 
 export const jobsCommand: Command = {
   name: 'millrace jobs',
   summary: 'submit, list, show, cancel and retry jobs',
   description: [
-    "Talks to a running platform. What a job's handler logged is shown by `millrace logs`.",
+    "Calls a running platform. `millrace logs` shows what a job's handler logged.",
     ...Object.entries(ACTIONS).map(([name, { help }]) => `${name}: ${help}.`),
   ],
   positionals: [
     { name: '<action>', help: Object.keys(ACTIONS).join(', ') },
-    { name: '<endpoint>', help: 'id of the endpoint' },
-    { name: '[job]', help: 'id of the job, for show, stream, cancel and retry' },
+    { name: '<endpoint>', help: 'endpoint ID' },
+    { name: '[job]', help: 'job ID, for show, stream, cancel and retry' },
   ],
   options,
   examples: [
@@ -79,7 +85,7 @@ export const jobsCommand: Command = {
   ],
   exitCodes: [
     { code: EXIT.ok, meaning: 'done' },
-    { code: EXIT.failed, meaning: 'refused, or the platform does not answer' },
+    { code: EXIT.failed, meaning: 'the platform refused the call or does not answer' },
     { code: EXIT.usage, meaning: 'wrong usage' },
   ],
   run,
@@ -89,13 +95,15 @@ async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
   const [word, endpoint, job, ...rest] = positionals;
   const known = Object.keys(ACTIONS).join(', ');
-  if (word === undefined) throw new UsageError(`<action> is missing: one of ${known}`);
+  if (word === undefined) throw new UsageError(`<action> is missing; give one of ${known}`);
   const action = Object.hasOwn(ACTIONS, word) ? ACTIONS[word] : undefined;
-  if (!action) throw new UsageError(`${word}: there is no such action; known are ${known}`);
-  if (endpoint === undefined) throw new UsageError(`${word}: <endpoint> is missing`);
-  if (action.needsJob && job === undefined) throw new UsageError(`${word}: <job> is missing`);
+  if (!action) throw new UsageError(`${word}: unknown action; give one of ${known}`);
+  if (endpoint === undefined)
+    throw new UsageError(`${word}: <endpoint> is missing; give an endpoint ID`);
+  if (action.needsJob && job === undefined)
+    throw new UsageError(`${word}: <job> is missing; give a job ID`);
   const surplus = action.needsJob ? rest[0] : job;
-  if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
+  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
   const client = connect({ url: values.url, key: values.key, endpoint });
   return await callPlatform(() => action.act({ client, values, job: job ?? '' }));
 }
@@ -108,7 +116,7 @@ async function listJobs({ client, values }: Request): Promise<number> {
     ...(cursor !== undefined && { cursor }),
   });
   if (values.json) return printLine(JSON.stringify(page));
-  const next = page.cursor === undefined ? [] : [`more: --cursor ${page.cursor}`];
+  const next = page.cursor === undefined ? [] : [`next page: --cursor ${page.cursor}`];
   return printLine([...page.jobs.map(describeJob), ...next].join('\n') || 'no jobs');
 }
 
@@ -180,10 +188,10 @@ function readInput(given: string | undefined): object {
   try {
     value = JSON.parse(given);
   } catch (error) {
-    throw new UsageError(`--input: is not JSON: ${error instanceof Error ? error.message : ''}`);
+    throw new UsageError(`--input is not JSON: ${error instanceof Error ? error.message : ''}`);
   }
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
-  throw new UsageError('--input: must be a JSON object');
+  throw new UsageError('--input must be a JSON object');
 }
 
 function printLine(line: string): number {

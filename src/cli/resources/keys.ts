@@ -17,29 +17,32 @@ import { callPlatform, clientOptions, connectCaller } from './client-options.ts'
 
 const options = {
   ...clientOptions,
-  json: flag({ help: "the service's answer as one line of JSON" }),
-  name: text({ placeholder: 'NAME', help: 'create: what the key is for, in your words' }),
+  json: flag({ help: "print the platform's response as one line of JSON" }),
+  name: text({ placeholder: 'NAME', help: 'create: name of the key, 1 to 200 characters' }),
   scope: list({
     placeholder: 'SCOPE',
-    help: 'create: what it may do, such as jobs:write or, at one endpoint alone, jobs:write:echo',
+    help: 'create: scope, such as jobs:write, or jobs:write:echo for one endpoint',
   }),
   user: text({
     placeholder: 'USER',
-    help: "create, list: of another user; for the operator's admin key only",
+    help: "create, list: act for this user; needs the operator's admin key",
   }),
   expiresAt: text({
     placeholder: 'TIME',
-    help: 'create: ISO 8601; without it the key lasts as long as the one that makes it',
+    help: 'create: expiry, ISO 8601; default: the expiry of the key in --key',
   }),
   graceSeconds: integer({
     min: 0,
     max: 604_800,
     default: 0,
     placeholder: 'S',
-    help: 'rotate: how long the old key stays good',
+    help: 'rotate: time for which the old key stays valid, s',
   }),
-  limit: integer({ min: 1, max: 1_000, default: 100, help: 'list: keys in one page' }),
-  cursor: text({ placeholder: 'CURSOR', help: 'list: the next page, as the last one told' }),
+  limit: integer({ min: 1, max: 1_000, default: 100, help: 'list: most keys of one page' }),
+  cursor: text({
+    placeholder: 'CURSOR',
+    help: 'list: cursor of the page, printed with the page before',
+  }),
 };
 
 type Values = OptionValues<typeof options>;
@@ -57,28 +60,28 @@ interface Action {
 }
 
 const ACTIONS: Readonly<Record<string, Action>> = {
-  list: { needsId: false, help: 'your keys, the newest first', act: listKeys },
-  create: { needsId: false, help: 'a new key with --name and --scope', act: createKey },
-  show: { needsId: true, help: 'what a key may do', act: showKey },
+  list: { needsId: false, help: 'list your keys, newest first', act: listKeys },
+  create: { needsId: false, help: 'create a key with --name and --scope', act: createKey },
+  show: { needsId: true, help: 'print one key with its scopes', act: showKey },
   rotate: {
     needsId: true,
-    help: 'a new key that may do the same; the old one ends',
+    help: 'replace a key by a new one with the same scopes',
     act: rotateKey,
   },
-  revoke: { needsId: true, help: 'the key is refused from now on', act: revokeKey },
+  revoke: { needsId: true, help: 'revoke a key at once', act: revokeKey },
 };
 
 export const keysCommand: Command = {
   name: 'millrace keys',
-  summary: 'make, list, rotate and revoke API keys',
+  summary: 'create, list, rotate and revoke API keys',
   description: [
-    'Talks to a running platform. A key is shown once, by create and rotate; the platform keeps its ' +
-      'hash alone. Nobody makes a key that can do more than the one in --key.',
+    'Calls a running platform. create and rotate print a new key once; the platform stores only its ' +
+      'hash. A new key cannot have more scopes than the key in --key.',
     ...Object.entries(ACTIONS).map(([name, { help }]) => `${name}: ${help}.`),
   ],
   positionals: [
     { name: '<action>', help: Object.keys(ACTIONS).join(', ') },
-    { name: '[id]', help: 'id of the key, for show, rotate and revoke' },
+    { name: '[id]', help: 'key ID, for show, rotate and revoke' },
   ],
   options,
   examples: [
@@ -89,7 +92,7 @@ export const keysCommand: Command = {
   ],
   exitCodes: [
     { code: EXIT.ok, meaning: 'done' },
-    { code: EXIT.failed, meaning: 'refused, or the platform does not answer' },
+    { code: EXIT.failed, meaning: 'the platform refused the call or does not answer' },
     { code: EXIT.usage, meaning: 'wrong usage' },
   ],
   run,
@@ -99,12 +102,13 @@ async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
   const [word, id, ...rest] = positionals;
   const known = Object.keys(ACTIONS).join(', ');
-  if (word === undefined) throw new UsageError(`<action> is missing: one of ${known}`);
+  if (word === undefined) throw new UsageError(`<action> is missing; give one of ${known}`);
   const action = Object.hasOwn(ACTIONS, word) ? ACTIONS[word] : undefined;
-  if (!action) throw new UsageError(`${word}: there is no such action; known are ${known}`);
-  if (action.needsId && id === undefined) throw new UsageError(`${word}: [id] is missing`);
+  if (!action) throw new UsageError(`${word}: unknown action; give one of ${known}`);
+  if (action.needsId && id === undefined)
+    throw new UsageError(`${word}: [id] is missing; give a key ID`);
   const surplus = action.needsId ? rest[0] : id;
-  if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
+  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
   const caller = connectCaller(values);
   const shown = await callPlatform(() => action.act({ caller, values, id: id ?? '' }));
   void print(`${shown}\n`);
@@ -116,7 +120,7 @@ async function listKeys({ caller, values }: Request): Promise<string> {
   const query = { cursor, limit, userId };
   const page = await caller.json<KeyList>({ path: resourceRoutes.keys, query });
   if (json) return JSON.stringify(page);
-  const next = page.cursor === undefined ? [] : [`more: --cursor ${page.cursor}`];
+  const next = page.cursor === undefined ? [] : [`next page: --cursor ${page.cursor}`];
   return [...page.keys.map(describeKey), ...next].join('\n') || 'no keys';
 }
 
@@ -150,11 +154,11 @@ function post(caller: ApiCaller, path: string, body: object): Promise<IssuedKeyR
 
 function showIssued({ json }: Values, issued: IssuedKeyRecord): string {
   if (json) return JSON.stringify(issued);
-  return `${describeKey(issued)}\nThis key is shown only this once:\n${issued.key}`;
+  return `${describeKey(issued)}\nThis key is shown only once:\n${issued.key}`;
 }
 
 function describeKey({ expiresAt, id, name, scopes, userId }: KeyRecord): string {
-  const end = expiresAt === null ? 'for good' : `until ${expiresAt}`;
+  const end = expiresAt === null ? 'no expiry' : `until ${expiresAt}`;
   return `${id}  ${userId}  ${name}  ${scopes.join(',')}  ${end}`;
 }
 

@@ -11,20 +11,20 @@ const options = {
   endpoint: requiredText({
     placeholder: 'ID',
     env: 'MILLRACE_ENDPOINT',
-    help: 'endpoint of the job',
+    help: 'endpoint ID of the job',
   }),
-  follow: flag({ help: 'go on until the job has ended; also -f' }),
-  json: flag({ help: 'the lines as they are, NDJSON; always so where the output is no terminal' }),
+  follow: flag({ help: 'print new lines until the job ends; also -f' }),
+  json: flag({ help: 'print lines as NDJSON; the default unless the output is a terminal' }),
 };
 
 export const logsCommand: Command = {
   name: 'millrace logs',
-  summary: "what a job's handler logged",
+  summary: "show what a job's handler logged",
   description: [
-    'Shows the log of all attempts of a job: what the handler wrote with ctx.log and console. The ' +
-      'platform keeps 1 MB a job; a last line says how much was left out.',
+    'Prints the log of all attempts of a job: the lines that the handler wrote with ctx.log and console. ' +
+      'The platform keeps 1 MB a job; if more was logged, the last line says how much is missing.',
   ],
-  positionals: [{ name: '<job>', help: 'id of the job' }],
+  positionals: [{ name: '<job>', help: 'job ID' }],
   options,
   examples: [
     'millrace logs 01912f4e-… --endpoint echo',
@@ -32,7 +32,7 @@ export const logsCommand: Command = {
   ],
   exitCodes: [
     { code: EXIT.ok, meaning: 'done' },
-    { code: EXIT.failed, meaning: 'refused, or the platform does not answer' },
+    { code: EXIT.failed, meaning: 'the platform refused the call or does not answer' },
     { code: EXIT.usage, meaning: 'wrong usage' },
   ],
   run,
@@ -42,8 +42,8 @@ async function run(args: readonly string[]): Promise<number> {
   const spelled = args.map((arg) => (arg === '-f' ? '--follow' : arg));
   const { values, positionals } = parseOptions(options, spelled);
   const [job, surplus] = positionals;
-  if (job === undefined) throw new UsageError('<job> is missing');
-  if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
+  if (job === undefined) throw new UsageError('<job> is missing; give the job ID');
+  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
   const client = connect(values);
   const isPretty = process.stdout.isTTY === true && !values.json;
   await callPlatform(async () => {

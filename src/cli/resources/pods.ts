@@ -22,20 +22,28 @@ import {
 const options = {
   ...resourceOptions,
   ...containerOptions,
-  template: text({ placeholder: 'ID', help: 'create: what is not given here comes from it' }),
-  gpu: text({ placeholder: 'ID', help: 'create: GPU type of the catalogue' }),
-  gpuCount: integer({ min: 1, max: 64, default: 1, help: 'create: how many of them' }),
-  cpu: text({ placeholder: 'ID', help: 'create: CPU flavour of the catalogue, without a GPU' }),
-  vcpus: integer({ min: 2, max: 1_024, default: 2, help: 'create: with --cpu, a power of two' }),
+  template: text({
+    placeholder: 'ID',
+    help: 'create: template that fills in the fields that you leave out',
+  }),
+  gpu: text({ placeholder: 'ID', help: 'create: GPU type, from `millrace catalog gpus`' }),
+  gpuCount: integer({ min: 1, max: 64, default: 1, help: 'create: number of GPUs' }),
+  cpu: text({ placeholder: 'ID', help: 'create: CPU flavour, from `millrace catalog cpus`' }),
+  vcpus: integer({
+    min: 2,
+    max: 1_024,
+    default: 2,
+    help: 'create, with --cpu: vCPUs, a power of two',
+  }),
   memory: integer({
     ...{ min: 1, max: 65_536, default: 4, placeholder: 'GB' },
-    help: 'create: with --cpu',
+    help: 'create, with --cpu: memory, GB',
   }),
-  locked: flag({ help: 'create, update: cannot be stopped, restarted or terminated' }),
-  unlocked: flag({ help: 'update: can be again' }),
+  locked: flag({ help: 'create, update: refuse to stop, restart or terminate the pod' }),
+  unlocked: flag({ help: 'update: undo --locked' }),
   bytes: integer({
     ...{ min: 1, max: 1_048_576, default: 65_536, placeholder: 'N' },
-    help: 'logs: at most so many, from the end',
+    help: 'logs: print at most this many bytes from the end',
   }),
 } as const;
 
@@ -63,18 +71,20 @@ const kind: ResourceKind<Values, PodRecord> = {
 
 const actions: ResourceActions<Values> = {
   ...createResourceActions(kind),
-  start: createAct('starts a pod that was stopped', (pods, id) => pods.start(id)),
-  stop: createAct('stops a pod; its disk stays', (pods, id) => pods.stop(id)),
-  restart: createAct('makes its container anew: the disk is wiped', (pods, id) => pods.restart(id)),
+  start: createAct('start a stopped pod', (pods, id) => pods.start(id)),
+  stop: createAct('stop a pod and keep its disk', (pods, id) => pods.stop(id)),
+  restart: createAct('recreate the container; its disk is wiped, mounts are kept', (pods, id) =>
+    pods.restart(id),
+  ),
   terminate: {
-    ...{ takes: 'id', help: 'ends a pod for good' },
+    ...{ takes: 'id', help: 'remove a pod permanently' },
     act: async ({ caller, id, values }) => {
       await connectPods(caller).terminate(id);
       return values.json ? JSON.stringify({ id, terminated: true }) : `${id}  terminated`;
     },
   },
   logs: {
-    ...{ takes: 'id', help: 'the end of what it has printed' },
+    ...{ takes: 'id', help: "print the end of the pod's output" },
     act: async ({ caller, id, values }) => {
       const log = await connectPods(caller).log(id, { maxBytes: values.bytes });
       return values.json ? JSON.stringify({ id, log }) : log.replace(/\n$/, '');
@@ -86,9 +96,9 @@ const { exitCodes, lines, positionals } = describeActions(actions, 'pod');
 
 export const podsCommand: Command = {
   name: 'millrace pods',
-  summary: 'make, list, change, start, stop and end pods',
+  summary: 'create, list, update, start, stop and terminate pods',
   description: [
-    'Talks to a running platform. Fields without a flag of their own, such as mounts, go in --file.',
+    'Calls a running platform. Give fields that have no flag, such as mounts, in --file.',
     ...lines,
   ],
   positionals,
@@ -124,7 +134,8 @@ function describeCompute({ cpu, gpu }: PodRecord): string {
 
 function readFlags(values: Values): Record<string, unknown> {
   const { cpu, gpu, gpuCount, locked, memory, template, unlocked, vcpus } = values;
-  if (locked && unlocked) throw new UsageError('--locked and --unlocked do not go together');
+  if (locked && unlocked)
+    throw new UsageError('--locked and --unlocked exclude each other; give one');
   return {
     ...readContainerFlags(values),
     template,

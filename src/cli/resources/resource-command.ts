@@ -20,9 +20,12 @@ import { callPlatform, clientOptions } from './client-options.ts';
 
 export const listOptions = {
   ...clientOptions,
-  json: flag({ help: "the service's answer as one line of JSON" }),
-  limit: integer({ min: 1, max: 1_000, default: 100, help: 'list: records in one page' }),
-  cursor: text({ placeholder: 'CURSOR', help: 'list: the next page, as the last one told' }),
+  json: flag({ help: "print the platform's response as one line of JSON" }),
+  limit: integer({ min: 1, max: 1_000, default: 100, help: 'list: most records of one page' }),
+  cursor: text({
+    placeholder: 'CURSOR',
+    help: 'list: cursor of the page, printed with the page before',
+  }),
 } as const;
 
 export const resourceOptions = { ...listOptions, file: bodyFileOption } as const;
@@ -48,7 +51,7 @@ export type ResourceActions<Values> = Readonly<Record<string, ResourceAction<Val
 
 export const RESOURCE_EXIT_CODES: readonly ExitCode[] = [
   { code: EXIT.ok, meaning: 'done' },
-  { code: EXIT.failed, meaning: 'refused, or the platform does not answer' },
+  { code: EXIT.failed, meaning: 'the platform refused the call or does not answer' },
   { code: EXIT.usage, meaning: 'wrong usage' },
 ];
 
@@ -59,7 +62,7 @@ export function describeActions<Values>(
 ): Pick<CommandHelp, 'positionals' | 'exitCodes'> & { lines: string[] } {
   const names = Object.keys(actions);
   const withId = names.filter((name) => actions[name]?.takes === 'id');
-  const id = { name: '[id]', help: `id of the ${thing}, for ${withId.join(', ')}` };
+  const id = { name: '[id]', help: `${thing} ID, for ${withId.join(', ')}` };
   return {
     lines: Object.entries(actions).map(([name, { help }]) => `${name}: ${help}.`),
     positionals: [{ name: '<action>', help: names.join(', ') }, ...(withId.length > 0 ? [id] : [])],
@@ -80,13 +83,13 @@ export async function runAction<Table extends OptionTable>(run: ActionRun<Table>
   const { values, positionals } = parseOptions(options, args);
   const [word, id, ...rest] = positionals;
   const known = Object.keys(actions).join(', ');
-  if (word === undefined) throw new UsageError(`<action> is missing: one of ${known}`);
+  if (word === undefined) throw new UsageError(`<action> is missing; give one of ${known}`);
   const action = Object.hasOwn(actions, word) ? actions[word] : undefined;
-  if (!action) throw new UsageError(`${word}: there is no such action; known are ${known}`);
+  if (!action) throw new UsageError(`${word}: unknown action; give one of ${known}`);
   const takesId = action.takes === 'id';
-  if (takesId && id === undefined) throw new UsageError(`${word}: [id] is missing`);
+  if (takesId && id === undefined) throw new UsageError(`${word}: [id] is missing; give an ID`);
   const surplus = takesId ? rest[0] : id;
-  if (surplus !== undefined) throw new UsageError(`${surplus}: is one argument too many`);
+  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
   const caller = connect(values);
   const shown = await callPlatform(() => action.act({ caller, values, id: id ?? '' }));
   void print(`${shown}\n`);
@@ -127,7 +130,7 @@ function describePage<Item>(page: Page<Item>, { columns, plural }: ListKind<Item
   if (items.length === 0) return `no ${plural}`;
   const rows = items.map((item) => Object.values(columns).map((read) => read(item)));
   const table = formatTable(Object.keys(columns), rows);
-  return cursor === undefined ? table : `${table}\nmore: --cursor ${cursor}`;
+  return cursor === undefined ? table : `${table}\nnext page: --cursor ${cursor}`;
 }
 
 export function showRecord(record: object, { json }: { json: boolean }): string {
@@ -141,22 +144,22 @@ export function createResourceActions<Values extends ResourceValues, Item extend
   const { connect, plural, readFlags, singular } = kind;
   return {
     list: {
-      ...{ takes: 'nothing', help: `your ${plural}, the newest first` },
+      ...{ takes: 'nothing', help: `list your ${plural}, newest first` },
       act: ({ caller, values }) => showList(connect(caller), kind, values),
     },
     create: {
-      ...{ takes: 'nothing', help: `a new ${singular}, of flags or --file` },
+      ...{ takes: 'nothing', help: `create one ${singular} from flags or --file` },
       act: async ({ caller, values }) => {
         const body = composeBody(values.file, readFlags(values));
         return showRecord(await connect(caller).create(body), values);
       },
     },
     show: {
-      ...{ takes: 'id', help: `all that there is to say of a ${singular}` },
+      ...{ takes: 'id', help: `print one ${singular}` },
       act: async ({ caller, id, values }) => showRecord(await connect(caller).get(id), values),
     },
     update: {
-      ...{ takes: 'id', help: 'changes what flags or --file name, the rest stays' },
+      ...{ takes: 'id', help: 'change the fields given by flags or --file; keep the others' },
       act: async ({ caller, id, values }) => {
         const body = composeBody(values.file, readFlags(values));
         return showRecord(await connect(caller).update(id, body), values);
@@ -171,7 +174,7 @@ export function createDeletion<Values extends ResourceValues, Item>(
 ): ResourceAction<Values> {
   return {
     takes: 'id',
-    help: `removes the ${singular}${effect}`,
+    help: `delete one ${singular}${effect}`,
     act: async ({ caller, id, values }) => {
       await connect(caller).delete(id);
       return values.json ? JSON.stringify({ id, deleted: true }) : `${id}  deleted`;

@@ -21,13 +21,10 @@ function explain({ at, cause, drain, input, reason, started, want }: DecisionRec
   const oldest =
     load.oldestQueuedAt === null ? '' : `, the oldest for ${input.now - load.oldestQueuedAt} ms`;
   const facts: [label: string, fact: string | undefined][] = [
-    [
-      'load',
-      `${load.waiting} waiting${oldest}; ${load.running} running; ${load.peak} at most of late`,
-    ],
+    ['load', `${load.waiting} waiting${oldest}; ${load.running} running; recent peak ${load.peak}`],
     ['workers', describeWorkers(workers)],
-    ['asked for', `${workersMin} to ${workersMax}, ${describeScaler(scaler)}`],
-    ['GPUs', places === null ? undefined : `for ${places} workers`],
+    ['limits', `${workersMin} to ${workersMax}, ${describeScaler(scaler)}`],
+    ['GPUs', places === null ? undefined : `free for ${places} workers`],
     ['crashes', crashes.streak > 0 ? `${crashes.streak} in a row: ${crashes.reason}` : undefined],
     ['started', started.map(({ gpu, pod }) => (gpu ? `${pod} on ${gpu}` : pod)).join(', ')],
     ['drained', drain.join(', ')],
@@ -45,6 +42,6 @@ function describeWorkers(workers: DecisionRecord['input']['workers']): string {
 
 function describeScaler(scaler: DecisionRecord['input']['scaler']): string {
   return scaler.type === 'QUEUE_DELAY'
-    ? `another one when a job waits for ${scaler.seconds} s`
-    : `one for each ${scaler.perWorker} jobs or requests`;
+    ? `add one when a job waits for ${scaler.seconds} s`
+    : `one per ${scaler.perWorker} jobs or requests`;
 }

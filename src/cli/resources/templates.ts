@@ -22,7 +22,7 @@ const options = {
   ...containerOptions,
   handler: text({
     placeholder: 'PATH',
-    help: "process engine: the handler module that workers run, on the platform's machine",
+    help: "process engine: handler module of the workers, a path on the platform's machine",
   }),
 } as const;
 
@@ -48,15 +48,15 @@ const kind: ResourceKind<Values, TemplateRecord> = {
 
 const actions: ResourceActions<Values> = {
   ...createResourceActions(kind),
-  delete: createDeletion(kind, ' that no endpoint uses'),
+  delete: createDeletion(kind, '; no endpoint may use it'),
 };
 
 const { exitCodes, lines, positionals } = describeActions(actions, 'template');
 
 export const templatesCommand: Command = {
   name: 'millrace templates',
-  summary: 'make, list, change and remove templates of pods and workers',
-  description: ['Talks to a running platform.', ...lines],
+  summary: 'create, list, update and delete templates of pods and workers',
+  description: ['Calls a running platform.', ...lines],
   positionals,
   options,
   examples: [

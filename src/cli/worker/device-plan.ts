@@ -48,7 +48,7 @@ export async function findUsableDevices(log: Log): Promise<Device[]> {
     return await findDevices(wish, log);
   } catch (error) {
     if (!(error instanceof CommandError)) throw error;
-    log.warn(`without GPUs: ${error.message}`);
+    log.warn(`running without GPUs: ${error.message}`);
     return findDevices({ ...wish, devices: 'cpu' }, log);
   }
 }
@@ -72,7 +72,7 @@ function planOrExplain({ detection, log, options, perWorker }: PlanRequest): Dev
     for (const note of plan.notes) log.warn(note);
     if (!plan.isNvidiaUnwanted) tellProblems(detection, log);
     const { idle } = plan;
-    if (idle.length > 0) log.warn({ idle }, 'too few for one more worker: these stay idle');
+    if (idle.length > 0) log.warn({ idle }, 'GPUs stay idle, too few for another worker');
     return plan;
   } catch (error) {
     if (!(error instanceof DeviceChoiceError)) throw error;

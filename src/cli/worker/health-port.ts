@@ -10,13 +10,13 @@ export const healthOptions = {
     max: 65_535,
     placeholder: 'PORT',
     env: 'MILLRACE_HEALTH_PORT',
-    help: 'serves /healthz, /readyz and /metrics, without a key; 0 chooses a free port; off without it',
+    help: 'serve /healthz, /readyz and /metrics on this port, without a key; 0 picks a free one; default: off',
   }),
   healthHost: text({
     default: '127.0.0.1',
     placeholder: 'HOST',
     env: 'MILLRACE_HEALTH_HOST',
-    help: 'address of the health port; 0.0.0.0 for probes from outside of a container',
+    help: 'address of the health port; 0.0.0.0 for probes from outside a container',
   }),
 };
 
@@ -36,7 +36,7 @@ export async function openHealthPort(
   const { HealthPortError, openHealthServer } = await import('../../worker/health-server.ts');
   try {
     const server = await openHealthServer({ ...sources, host, port, log });
-    log.info({ host: server.host, port: server.port }, 'health and metrics are served');
+    log.info({ host: server.host, port: server.port }, 'health port listening');
     return server;
   } catch (error) {
     if (!(error instanceof HealthPortError)) throw error;

@@ -44,7 +44,7 @@ export function planLink(values: LinkValues): { carrier: Carrier; tls: Tls | und
   const [plain] = /^(http|grpc)(?=:)/i.exec(values.url) ?? [];
   if (tls && plain !== undefined) {
     const secure = `${plain}s`.toLowerCase();
-    throw new UsageError(`--ca, --client-cert: only with TLS, and --url is no ${secure} URL`);
+    throw new UsageError(`--ca and --client-cert need TLS; --url must be an ${secure} URL`);
   }
   return { carrier, tls };
 }
@@ -80,7 +80,8 @@ function chooseCarrier({ link, url }: LinkValues): Carrier {
     );
   }
   if (!/^grpc/i.test(scheme)) return link ?? 'http';
-  if (link === 'http') throw new UsageError(`--link http: --url is a ${scheme} URL`);
+  if (link === 'http')
+    throw new UsageError(`--link http does not match --url, which is a ${scheme} URL`);
   return 'grpc';
 }
 
@@ -90,12 +91,12 @@ function readTls({ ca, clientCert, clientKey }: LinkValues): Tls | undefined {
   if (ca !== undefined) tls.ca = readPem('--ca', ca);
   if (clientCert !== undefined) {
     if (clientKey === undefined) {
-      throw new UsageError('--client-key is missing beside --client-cert');
+      throw new UsageError('--client-cert needs --client-key');
     }
     tls.cert = readPem('--client-cert', clientCert);
     tls.key = readPem('--client-key', clientKey);
   } else if (clientKey !== undefined) {
-    throw new UsageError('--client-cert is missing beside --client-key');
+    throw new UsageError('--client-key needs --client-cert');
   }
   return Object.keys(tls).length === 0 ? undefined : tls;
 }

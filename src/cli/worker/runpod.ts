@@ -101,7 +101,7 @@ export async function openRunPodLink(values: RunPodValues, log: Log): Promise<Ru
 function requireVariable(name: string): string {
   const value = readVariable(name);
   if (value !== undefined) return value;
-  throw new UsageError(`${name} is required on RunPod, where RUNPOD_WEBHOOK_GET_JOB is set`);
+  throw new UsageError(`${name} is required on RunPod (RUNPOD_WEBHOOK_GET_JOB is set)`);
 }
 
 function isTrue(name: string): boolean {

@@ -101,7 +101,7 @@ async function oversee(
   if (end.name === 'left') return end.isClean ? EXIT.ok : EXIT.failed;
   if (end.isUnfit) throw new UnfitError(end.reason);
   if (end.isFinal) throw new CommandError(end.reason);
-  printNote(`millrace worker: gave up, no worker could be started: ${end.reason}\n`);
+  printNote(`millrace worker: no worker process could be started: ${end.reason}\n`);
   return EXIT.gaveUp;
 }
 
@@ -115,7 +115,9 @@ function checkValues(values: WorkerFlags): void {
     );
   }
   if (incarnation !== undefined) {
-    throw new UsageError('--incarnation: goes with --unsupervised; a supervisor counts by itself');
+    throw new UsageError(
+      '--incarnation needs --unsupervised; a supervisor sets the incarnation itself',
+    );
   }
 }
 
@@ -125,8 +127,7 @@ function tellPlan(sets: readonly DeviceSet[], log: Log): void {
       return kind === 'cpu' ? name : `${index} ${name} ${uuid}`;
     }),
   );
-  const count = sets.length === 1 ? 'one worker process' : `${sets.length} worker processes`;
-  log.info({ devices }, `supervising ${count}`);
+  log.info({ processes: sets.length, devices }, 'supervisor started');
 }
 
 interface Prefixes {
@@ -150,7 +151,7 @@ async function planPrefixes(
     const uuids = set.devices.map(({ uuid }) => uuid);
     if (note !== undefined) log.warn({ devices: uuids }, `--cpu-affinity: ${note}`);
     else if (processors !== undefined)
-      log.info({ devices: uuids, processors }, 'processors chosen');
+      log.info({ devices: uuids, processors }, 'worker pinned to CPUs');
     prefixes.set(set, prefix);
   }
   return prefixes;

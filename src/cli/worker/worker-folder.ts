@@ -15,7 +15,7 @@ export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerF
   const { stateDir, workerId, incarnation, endpoint: endpointId } = values;
   if (stateDir === undefined) {
     log[values.underDev ? 'debug' : 'info'](
-      'no --state-dir: what is not delivered is kept in memory only, and ends with the process',
+      'outbox is in memory only, undelivered outcomes are lost when the process exits; set --state-dir to keep them',
     );
     return {
       workerId: workerId ?? nameWorker(),

@@ -225,7 +225,7 @@ function readDevices(): Device[] | undefined {
 async function detectDevices(values: WorkerFlags, log: Log): Promise<Device[]> {
   if (values.devices !== undefined && values.devices !== 'cpu') {
     throw new UsageError(
-      '--devices: goes with a supervisor; for --unsupervised set CUDA_VISIBLE_DEVICES in the environment',
+      '--devices does not work with --unsupervised; set CUDA_VISIBLE_DEVICES in the environment',
     );
   }
   const { findDevices } = await import('./device-plan.ts');

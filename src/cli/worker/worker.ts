@@ -7,20 +7,20 @@ import { DEVICE_SET_VARIABLE, parseWorkerFlags, workerFlags } from './worker-fla
 
 export const workerCommand: Command = {
   name: 'millrace worker',
-  summary: 'a worker: takes jobs from one endpoint and runs them',
+  summary: 'run a worker: take jobs from one endpoint and run them',
   description: [
-    "Loads the handler, takes jobs from the endpoint's queue and runs them in threads. Each set of GPUs " +
-      '(without GPUs: the machine) has a worker process of its own, pinned to it, which is started again ' +
-      'when it dies. A platform that cannot be reached is waited for. The log goes to standard error, as ' +
-      'JSON lines where that is no terminal; lines of a job carry its id.',
-    'With --state-dir, what was finished is on disk before it is sent: a worker that is killed delivers ' +
-      'it when it is started again with the same folder, and the jobs are not run twice.',
-    'On RunPod (where RUNPOD_WEBHOOK_GET_JOB is set and no --url) it speaks the protocol of that ' +
-      'platform by itself, with what the environment says: no --url, --endpoint or --key is needed.',
-    'SIGTERM and SIGINT: takes no more, lets running jobs end, gives back the rest, leaves. A second ' +
-      'one, a second or more later: leaves at once.',
+    "The worker loads the handler, takes jobs from the endpoint's queue and runs them in threads. Each set " +
+      'of GPUs (without GPUs: the machine) has its own worker process, pinned to it and restarted when it ' +
+      'dies. If the platform cannot be reached, the worker waits. The log goes to standard error: text on ' +
+      'a terminal, else JSON lines; lines about a job carry its ID.',
+    'With --state-dir, the worker writes each outcome to disk before it sends it. A killed worker ' +
+      'delivers these outcomes after a restart with the same folder; the jobs do not run twice.',
+    'On RunPod (RUNPOD_WEBHOOK_GET_JOB is set, --url is not) the worker uses the protocol of RunPod ' +
+      'and reads its settings from the environment; --url, --endpoint and --key are not needed.',
+    'On SIGTERM or SIGINT the worker takes no more jobs, waits for running jobs, releases the rest and ' +
+      'exits. A second signal, a second or more later, makes it exit at once.',
   ],
-  positionals: [{ name: '<handler>', help: 'the handler module, .ts or .js' }],
+  positionals: [{ name: '<handler>', help: 'handler module, .ts or .js' }],
   options: workerFlags,
   examples: [
     'MILLRACE_KEY=mr_… millrace worker handler.ts --url http://10.0.0.5:8000 --endpoint echo',
@@ -29,15 +29,15 @@ export const workerCommand: Command = {
     'millrace worker handler.ts --gpus-per-worker 2 --state-dir /var/lib/millrace --health-port 9090',
   ],
   exitCodes: [
-    { code: EXIT.ok, meaning: 'left as asked; every outcome was delivered' },
+    { code: EXIT.ok, meaning: 'stopped by a signal; all outcomes delivered' },
     {
       code: EXIT.failed,
       meaning:
-        'the handler cannot be loaded, the GPUs cannot be used, the health port or the state folder is another process’s, another worker runs under the id, an outcome is undelivered, or it was told twice to leave',
+        'the handler cannot be loaded, the GPUs cannot be used, the health port, the state folder or the worker ID is in use, an outcome is undelivered, or a second signal came',
     },
     { code: EXIT.usage, meaning: 'wrong usage' },
     { code: EXIT.unfit, meaning: 'a check of the machine or of the handler failed' },
-    { code: EXIT.gaveUp, meaning: 'crash loop: no worker process came as far as to take jobs' },
+    { code: EXIT.gaveUp, meaning: 'crash loop: no worker process became ready' },
   ],
   run,
 };

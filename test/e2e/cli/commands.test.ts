@@ -46,15 +46,15 @@ it('the version is that of the package', async () => {
 
 describe('wrong usage is told by name, with exit code 2', () => {
   it.each([
-    [['fly'], 'millrace: fly: there is no such command'],
-    [['toString'], 'millrace: toString: there is no such command'],
+    [['fly'], 'millrace: fly: unknown command'],
+    [['toString'], 'millrace: toString: unknown command'],
     [
       ['serve', '--port', '70000'],
       'millrace serve: --port: must be a whole number from 0 to 65535, got "70000"',
     ],
-    [['serve', '--speed', '1'], 'millrace serve: --speed: there is no such option'],
-    [['serve', 'here'], 'millrace serve: here: takes no arguments'],
-    [['serve', '--tls-cert', 'x.pem'], 'millrace serve: --tls-key is missing beside --tls-cert'],
+    [['serve', '--speed', '1'], 'millrace serve: --speed: unknown option'],
+    [['serve', 'here'], 'millrace serve: here: unexpected argument'],
+    [['serve', '--tls-cert', 'x.pem'], 'millrace serve: --tls-cert needs --tls-key'],
     [['serve', '--port', '0', '--endpoint', 'a b'], 'millrace serve: endpoint "a b": must be 1 to'],
     [
       ['serve', '--port', '0', '--endpoint', 'pods'],
@@ -66,18 +66,18 @@ describe('wrong usage is told by name, with exit code 2', () => {
     ],
     [['worker'], 'millrace worker: --url URL is required (or MILLRACE_URL in the environment)'],
     [['dev'], 'millrace dev: name at least one handler file or folder'],
-    [['dev', 'nowhere'], 'millrace dev: nowhere: no such file or folder'],
-    [['dev', '.'], 'millrace dev: there is no handler in .'],
+    [['dev', 'nowhere'], 'millrace dev: nowhere: file or folder not found'],
+    [['dev', '.'], 'millrace dev: no handler found in .'],
     [['run'], 'millrace run: <handler> is missing'],
-    [['run', 'nowhere.ts'], 'millrace run: nowhere.ts: no such file'],
+    [['run', 'nowhere.ts'], 'millrace run: nowhere.ts: file not found'],
     [['jobs'], 'millrace jobs: <action> is missing'],
-    [['jobs', 'fly', 'echo'], 'millrace jobs: fly: there is no such action'],
+    [['jobs', 'fly', 'echo'], 'millrace jobs: fly: unknown action'],
     [['jobs', 'show', 'echo'], 'millrace jobs: show: <job> is missing'],
-    [['jobs', 'list', 'echo', 'x'], 'millrace jobs: x: is one argument too many'],
+    [['jobs', 'list', 'echo', 'x'], 'millrace jobs: x: unexpected argument'],
     [['logs', 'x'], 'millrace logs: --endpoint ID is required'],
     [
       ['init', '--from', 'nowhere.tgz'],
-      'millrace init: --from: nowhere.tgz: no such file or folder',
+      'millrace init: --from: nowhere.tgz: file or folder not found',
     ],
   ])('%j', async (args, message) => {
     const { code, stderr, stdout } = await place.run(args);

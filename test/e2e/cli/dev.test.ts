@@ -75,7 +75,7 @@ describe('handlers', () => {
     place.write('handlers/broken.mjs', "import './none.mjs';");
     place.write('handlers/good.mjs', version('one'));
     const dev = await startDev();
-    expect(dev.run.stdout).toMatch(/^broken .*has no worker/m);
+    expect(dev.run.stdout).toMatch(/^broken .*no worker/m);
     expect(dev.run.stderr).toContain('none.mjs');
     expect(await answerOf(connect(dev, 'good'))).toBe('one');
   });
@@ -100,7 +100,7 @@ describe('handlers', () => {
     place.write('handlers/twice.ts', '');
     const { code, stderr } = await place.run(['dev', 'handlers', '--port', '0']);
     expect(code).toBe(2);
-    expect(stderr).toMatch(/twice\.js and .*twice\.ts would both be the endpoint "twice"/);
+    expect(stderr).toMatch(/twice\.js and .*twice\.ts are both named "twice"/);
   });
 });
 
@@ -148,7 +148,10 @@ describe('a change', () => {
     const dev = await startDev();
     const client = connect(dev, 'work');
     place.write('handlers/work.mjs', 'export default {;');
-    await dev.run.until('stderr', /cannot be loaded.*the version before it goes on serving/);
+    await dev.run.until(
+      'stderr',
+      /loading the handler failed.*the previous version continues to serve/,
+    );
     expect(await answerOf(client)).toBe('one');
     place.write('handlers/work.mjs', version('two'));
     await untilAnswer(client, 'two');
@@ -168,7 +171,7 @@ describe('a change', () => {
     while (!(await isThere())) await new Promise(setImmediate);
     expect(await answerOf(added)).toBe('added');
     rmSync(place.path('handlers/added.mjs'));
-    await dev.run.until('stderr', /the handler is gone/);
+    await dev.run.until('stderr', /handler removed/);
     while ((await added.health()).workers.idle > 0) await new Promise(setImmediate);
     expect(await answerOf(connect(dev, 'work'))).toBe('one');
   });
@@ -186,7 +189,7 @@ it('a worker that dies is replaced, and its job goes back at once', async () => 
   const client = connect(dev, 'work');
   const record = await client.runsync({ mark: place.path('mark') });
   expect(record).toMatchObject({ status: 'COMPLETED', output: 'second life', attempt: 2 });
-  expect(dev.run.stderr).toContain('the worker ended unasked');
+  expect(dev.run.stderr).toContain('worker process exited');
 });
 
 describe('without a key', () => {

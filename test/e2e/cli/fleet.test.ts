@@ -25,7 +25,7 @@ export default async function* ({ input }, { devices }) {
   yield 'end';
 }`;
 
-const PORT = /"port":(\d+),"msg":"health and metrics are served"/;
+const PORT = /"port":(\d+),"msg":"health port listening"/;
 const UUIDS = [
   'GPU-a1000000-51c2-4e0b-9d67-3f8842b0c1d0',
   'GPU-a1000001-51c2-4e0b-9d67-3f8842b0c1d1',

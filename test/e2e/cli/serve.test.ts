@@ -166,7 +166,7 @@ describe('the address', () => {
   it('that is none of this machine is told, with exit code 1', async () => {
     const refused = await place.run(['serve', '--host', '192.0.2.1', '--port', '0']);
     expect(refused.code).toBe(1);
-    expect(refused.stderr).toContain('--host: 192.0.2.1 is no address of this machine');
+    expect(refused.stderr).toContain('--host: 192.0.2.1 is not an address of this machine');
   });
 
   it('may come from the environment', async () => {

@@ -109,7 +109,7 @@ describe('a supervisor', () => {
     const run = await startWorker();
     const [first = ''] = run.stderr.split('\n');
     expect(JSON.parse(first)).toMatchObject({
-      msg: 'supervising one worker process',
+      msg: 'supervisor started',
       devices: [[expect.stringMatching(/×/)]],
     });
   });
@@ -227,7 +227,7 @@ describe('a supervisor', () => {
     }`,
     );
     const run = await startWorker('--health-port', '0');
-    const port = await run.until('stderr', /"port":(\d+),"msg":"health and metrics are served"/);
+    const port = await run.until('stderr', /"port":(\d+),"msg":"health port listening"/);
     const ask = async () => {
       const answer = await fetch(`http://127.0.0.1:${port}/readyz`);
       return { status: answer.status, ...readiness.parse(await answer.json()) };

@@ -21,7 +21,7 @@ export default async function* (job) {
   yield 'second';
 }`;
 
-const portLine = /"port":(\d+),"msg":"health and metrics are served"/;
+const portLine = /"port":(\d+),"msg":"health port listening"/;
 const readiness = z.looseObject({ ready: z.boolean(), reason: z.string().optional() });
 
 let place: Workplace;

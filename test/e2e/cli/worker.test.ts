@@ -143,7 +143,7 @@ describe('a worker', () => {
     const { code, stderr } = await place.run(args, { env });
     expect(code).toBe(3);
     expect(stderr.match(/"worker failed"/g)).toHaveLength(2);
-    expect(stderr).toMatch(/^millrace worker: gave up, .*no model/m);
+    expect(stderr).toMatch(/^millrace worker: no worker process could be started: .*no model/m);
     expect(await client.status(id)).toMatchObject({ status: 'IN_QUEUE', attempt: 0 });
   });
 

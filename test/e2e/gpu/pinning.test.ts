@@ -136,7 +136,7 @@ describe('a worker process whose GPU is lost', () => {
     await writeFile(says, 'eight-a100-lost');
     await supervisor.find(/a device is quarantined/);
     await waitFor(platform, lostJob, ['IN_QUEUE']);
-    const port = await supervisor.find(/"port":(\d+),"msg":"health and metrics are served"/);
+    const port = await supervisor.find(/"port":(\d+),"msg":"health port listening"/);
     const readiness = await fetch(`http://127.0.0.1:${port}/readyz`);
     expect(readiness.status).toBe(200);
     expect(await readiness.json()).toMatchObject({ degraded: expect.stringMatching(/^gpu-0: /) });

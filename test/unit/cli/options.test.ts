@@ -91,14 +91,14 @@ describe('errors name the option', () => {
       ['--port', '9007199254740993'],
       '--port: must be a whole number from 0 to 65535, got "9007199254740993"',
     ],
-    [['--port'], '--port: needs a value'],
-    [['--host', '--json'], '--host: needs a value; if --json is one, write --host=--json'],
+    [['--port'], '--port: value missing'],
+    [['--host', '--json'], '--host: value missing; if --json is the value, write --host=--json'],
     [['--host='], '--host: must not be empty'],
     [['--log-level', 'loud'], '--log-level: must be one of info, warn, got "loud"'],
-    [['--json=yes'], '--json: takes no value'],
-    [['--logLevel', 'info'], '--logLevel: there is no such option'],
-    [['--toString'], '--toString: there is no such option'],
-    [['-p', '1'], '-p: there is no such option'],
+    [['--json=yes'], '--json takes no value'],
+    [['--logLevel', 'info'], '--logLevel: unknown option'],
+    [['--toString'], '--toString: unknown option'],
+    [['-p', '1'], '-p: unknown option'],
   ])('%j: %s', (args, message) => {
     expect(() => parse(...args)).toThrow(new UsageError(message));
   });

@@ -68,8 +68,8 @@ describe('millrace pods', () => {
     const [titles, row, more] = (await print(podsCommand, 'list', '--limit', '1')).split('\n');
     expect(titles).toMatch(/^ID +NAME +STATUS +ON +USD\/H +ENDPOINT +REASON$/);
     expect(row).toMatch(/^pod_\S+ +b +RUNNING +2 vCPU, 8 GB +0.25 +-$/);
-    expect(more).toMatch(/^more: --cursor \S+$/);
-    const [, , cursor = ''] = more?.split(' ') ?? [];
+    expect(more).toMatch(/^next page: --cursor \S+$/);
+    const [, , , cursor = ''] = more?.split(' ') ?? [];
     const next = await read(podsCommand, 'list', '--limit', '1', '--cursor', cursor);
     expect(next).toEqual({ pods: [expect.objectContaining({ name: 'a' })] });
   });
@@ -107,14 +107,14 @@ describe('millrace pods', () => {
   });
 
   it.each([
-    [[], '<action> is missing: one of list, create'],
-    [['sing'], 'sing: there is no such action'],
+    [[], '<action> is missing; give one of list, create'],
+    [['sing'], 'sing: unknown action'],
     [['stop'], 'stop: [id] is missing'],
-    [['list', 'pod_1'], 'pod_1: is one argument too many'],
-    [['stop', 'pod_1', 'pod_2'], 'pod_2: is one argument too many'],
-    [['create'], 'there is nothing in the body'],
+    [['list', 'pod_1'], 'pod_1: unexpected argument'],
+    [['stop', 'pod_1', 'pod_2'], 'pod_2: unexpected argument'],
+    [['create'], 'the request body is empty'],
     [['create', '--env', 'A'], '--env: must be NAME=VALUE'],
-    [['update', 'pod_1', '--locked', '--unlocked'], 'do not go together'],
+    [['update', 'pod_1', '--locked', '--unlocked'], 'exclude each other'],
     [['create', '--file', '/nowhere/body.json'], 'cannot be read'],
     [['list', '--url', 'ftp://q'], '--url: the URL must be http or https'],
   ])('is refused for %j', async (args, message) => {
@@ -123,7 +123,7 @@ describe('millrace pods', () => {
 
   it.each([
     ['{', 'is not JSON'],
-    ['[]', 'has to be a JSON object'],
+    ['[]', 'must be a JSON object'],
   ])('is refused for a file of %s', async (text, message) => {
     await expect(podsCommand.run(['create', '--file', writeBody(text)])).rejects.toThrow(message);
   });
@@ -163,7 +163,7 @@ describe('millrace templates and endpoints', () => {
 
   it('do not take two ways of scaling at once', async () => {
     const both = ['create', '--name', 'e', '--queue-delay', '4', '--per-worker', '2'];
-    await expect(endpointsCommand.run(both)).rejects.toThrow('do not go together');
+    await expect(endpointsCommand.run(both)).rejects.toThrow('exclude each other');
   });
 });
 
@@ -171,7 +171,7 @@ describe('millrace catalog', () => {
   it('shows what can be had', async () => {
     const { print, read } = await open();
     expect(await print(catalogCommand, 'gpus')).toBe('no gpus\n');
-    expect(await print(catalogCommand, 'cpus')).toMatch(/^ID +NAME +VCPUS +GB AT MOST/);
+    expect(await print(catalogCommand, 'cpus')).toMatch(/^ID +NAME +VCPUS +MAX GB/);
     expect(await read(catalogCommand, 'cpus')).toEqual({ cpus: [expect.any(Object)] });
   });
 });

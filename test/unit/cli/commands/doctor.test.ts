@@ -42,7 +42,7 @@ describe('doctor', () => {
     expect(code).toBe(0);
     expect(stdout).toMatch(/nvidia-smi +not found/);
     expect(stdout).toMatch(/Devices:\n +cpu /);
-    expect(stdout).toContain('A worker could run here.');
+    expect(stdout).toContain('This machine can run a worker.');
   });
 
   it('says which devices each worker would get, and how it is pinned', async () => {

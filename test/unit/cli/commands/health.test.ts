@@ -81,7 +81,7 @@ describe('health', () => {
     const port = await listen(() => {});
     const end = await ask({ MILLRACE_HEALTH_PORT: port }, '--timeout-ms', '50');
     expect(end.code).toBe(1);
-    expect(end.stderr).toContain('no answer within 50 ms');
+    expect(end.stderr).toContain('no response within 50 ms');
   });
 
   it('is 1 when an answer has no end', async () => {
@@ -90,7 +90,7 @@ describe('health', () => {
     });
     const end = await ask({ MILLRACE_HEALTH_PORT: port });
     expect(end.code).toBe(1);
-    expect(end.stderr).toContain('the answer has no end');
+    expect(end.stderr).toContain('the response is too long');
   });
 
   it('wants a port', async () => {

@@ -48,14 +48,12 @@ describe('handlers', () => {
 
   it('of one name are refused, naming both', async () => {
     const [first = '', second = ''] = await write('a.js', 'a.ts');
-    expect(() => findHandlers([folder])).toThrow(
-      `${first} and ${second} would both be the endpoint "a"`,
-    );
+    expect(() => findHandlers([folder])).toThrow(`${first} and ${second} are both named "a"`);
   });
 
   it('that are not there are refused, or skipped if that is wanted', () => {
     const path = join(folder, 'none.ts');
-    expect(() => findHandlers([path])).toThrow('no such file or folder');
+    expect(() => findHandlers([path])).toThrow('file or folder not found');
     expect(findHandlers([path], { missing: 'skipped' })).toEqual([]);
   });
 });
@@ -70,7 +68,9 @@ describe('a command for one handler', () => {
     const [path = ''] = await write('a.ts');
     expect(() => findHandlerFile([])).toThrow('<handler> is missing');
     expect(() => findHandlerFile([folder])).toThrow('is a folder');
-    expect(() => findHandlerFile([`${path}x`])).toThrow('no such file');
-    expect(() => findHandlerFile([path, 'b.ts'])).toThrow('b.ts: only one <handler>');
+    expect(() => findHandlerFile([`${path}x`])).toThrow('file not found');
+    expect(() => findHandlerFile([path, 'b.ts'])).toThrow(
+      'b.ts: unexpected argument; name one <handler>',
+    );
   });
 });

@@ -24,6 +24,6 @@ it('a file that holds no name is refused, and left as it is', () => {
   const folder = makeFolder();
   const path = join(folder, 'engine-name');
   writeFileSync(path, '');
-  expect(() => readEngineName(folder)).toThrow(/engine-name: must hold the name/);
+  expect(() => readEngineName(folder)).toThrow(/engine-name: must contain this platform's name/);
   expect(readFileSync(path, 'utf8')).toBe('');
 });

@@ -57,8 +57,8 @@ describe('the environment of a worker', () => {
 
   it.each([
     [['env'], 'env: [id] is missing'],
-    [['give', 'echo'], 'give: there is no such action; known are list, create'],
-    [['env', 'a/b'], 'a/b: is no id of an endpoint'],
+    [['give', 'echo'], 'give: unknown action; give one of list, create'],
+    [['env', 'a/b'], 'a/b: not an endpoint ID'],
     [['env', 'echo', '--url', 'https://q/?a'], '--url: must be an http or https URL'],
     [['env', 'echo', '--runpod', '--worker-id', 'a/b'], '--worker-id: must be'],
   ])('is refused for %j', async (args, message) => {

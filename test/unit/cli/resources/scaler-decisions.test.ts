@@ -35,10 +35,10 @@ it('is explained by what it was made from', () => {
   expect(explainDecisions([DECISION])).toBe(
     [
       '2026-01-01T00:00:00.000Z  2 wanted (delay): a job has waited too long',
-      '  load      7 waiting, the oldest for 6000 ms; 1 running; 9 at most of late',
+      '  load      7 waiting, the oldest for 6000 ms; 1 running; recent peak 9',
       '  workers   2 ready, 1 to be replaced',
-      '  asked for 0 to 3, another one when a job waits for 4 s',
-      '  GPUs      for 4 workers',
+      '  limits    0 to 3, add one when a job waits for 4 s',
+      '  GPUs      free for 4 workers',
       '  crashes   2 in a row: out of memory',
       '  started   pod_2 on H200',
       '  drained   pod_3',
@@ -56,9 +56,9 @@ it('says nothing of what there is none of', () => {
   expect(explainDecisions([{ ...DECISION, input, started: [], drain: [] }])).toBe(
     [
       '2026-01-01T00:00:00.000Z  2 wanted (delay): a job has waited too long',
-      '  load      0 waiting; 0 running; 0 at most of late',
+      '  load      0 waiting; 0 running; recent peak 0',
       '  workers   none',
-      '  asked for 0 to 3, one for each 2 jobs or requests',
+      '  limits    0 to 3, one per 2 jobs or requests',
     ].join('\n'),
   );
 });

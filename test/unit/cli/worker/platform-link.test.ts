@@ -42,7 +42,7 @@ describe('the carrier', () => {
   });
 
   it.each([
-    ['grpc://a:1', ['--link', 'http'], /--link http: --url is a grpc URL/],
+    ['grpc://a:1', ['--link', 'http'], /--link http does not match --url, which is a grpc URL/],
     ['ftp://a:1', [], /--url: must be an http, https, grpc or grpcs URL/],
     ['grpc://', [], /--url: must be/],
     ['http://a:1', ['--link', 'pigeon'], /--link: must be one of http, grpc/],
@@ -67,17 +67,15 @@ describe('the certificates of a worker', () => {
     'are refused for %s, where they would do nothing',
     (url) => {
       const path = writePem(CERTIFICATE);
-      expect(() => plan(url, '--ca', path)).toThrow(
-        /only with TLS, and --url is no (http|grpc)s URL/,
-      );
+      expect(() => plan(url, '--ca', path)).toThrow(/need TLS; --url must be an (http|grpc)s URL/);
     },
   );
 
   it('are a pair', () => {
     const path = writePem(CERTIFICATE);
-    const alone = /--client-key is missing beside --client-cert/;
+    const alone = /--client-cert needs --client-key/;
     expect(() => plan('grpcs://a:1', '--client-cert', path)).toThrow(alone);
-    const other = /--client-cert is missing beside --client-key/;
+    const other = /--client-key needs --client-cert/;
     expect(() => plan('grpcs://a:1', '--client-key', path)).toThrow(other);
   });
 });
@@ -99,7 +97,7 @@ describe('the gRPC port of a platform', () => {
 
   it('asks for certificates only where it has one itself', () => {
     const values = { ...none, grpcPort: 1, grpcClientCa: writePem(CERTIFICATE) };
-    expect(() => readGrpcPort(values, undefined)).toThrow(/--grpc-client-ca: needs --tls-cert/);
+    expect(() => readGrpcPort(values, undefined)).toThrow(/--grpc-client-ca needs --tls-cert/);
     expect(readGrpcPort(values, tls)?.tls).toEqual({ ...tls, clientCa: CERTIFICATE });
   });
 
@@ -120,7 +118,7 @@ describe('the gRPC port of a platform', () => {
 
   it('has to be named beside its other options', () => {
     expect(() => readGrpcPort({ ...none, grpcHost: '::', grpcClientCa: undefined }, tls)).toThrow(
-      /--grpc-port is missing beside --grpc-host/,
+      /--grpc-host needs --grpc-port/,
     );
   });
 });
