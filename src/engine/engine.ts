@@ -19,6 +19,8 @@ export interface ContainerSpec {
   diskGb: number;
   registry: RegistryLogin | null;
   mounts: readonly ContainerMount[];
+  /** Only for an engine with `stateVolumes`. Default: none. */
+  stateVolume?: StateVolume;
   /** UUIDs of the GPUs that it is given. */
   gpus: readonly string[];
   /** Null: no limit of its own. */
@@ -44,6 +46,23 @@ export interface ContainerMount {
   /** Name of the volume; of a network volume a folder's path where the operator gave one. */
   source: string;
   path: string;
+}
+
+/** A volume that outlives its containers. At most one container may have it at a time. */
+export interface StateVolume {
+  /** Endpoint that the volume belongs to. */
+  endpointId: string;
+  /** From 0: which of the endpoint's volumes this is. */
+  slot: number;
+  path: string;
+}
+
+/** Volumes of endpoints. The platform cannot read what is in them. */
+export interface StateVolumes {
+  /** IDs of the endpoints that have volumes. @throws EngineError */
+  listEndpoints(): Promise<string[]>;
+  /** Removes all volumes of the endpoint. @throws EngineError, also while a container has one of them */
+  remove(endpointId: string): Promise<void>;
 }
 
 /** As it was seen in one look; what an engine cannot know is null. Times are Unix ms. */
@@ -87,6 +106,8 @@ export interface ContainerStats {
  */
 export interface Engine {
   readonly kind: 'process' | 'docker';
+  /** Undefined: workers keep their state in folders of the platform. */
+  readonly stateVolumes?: StateVolumes;
   /**
    * Makes the container and its disk, and does not start it; pulls the image if it is not there. One of
    * the same id and generation is left as it is; one of another generation has to be removed before.

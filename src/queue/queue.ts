@@ -3,7 +3,7 @@ import { setMaxListeners } from 'node:events';
 import type { ResumableClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Store } from '../store/store.ts';
-import type { LeaseRef, WorkerLink } from '../wire/link/worker-link.ts';
+import { type LeaseRef, RUNPOD_WORKER_VERSION, type WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointHealth } from '../wire/resources/endpoint.ts';
 import { Absence } from './absence.ts';
@@ -12,7 +12,7 @@ import { EndpointRemoval, readEndpoint } from './endpoint-removal.ts';
 import { Jobs } from './jobs.ts';
 import { Leases } from './leases/leases.ts';
 import { OpenLeases } from './leases/open-leases.ts';
-import { Presence } from './leases/presence.ts';
+import { Presence, type PresentWorker } from './leases/presence.ts';
 import { Renewals } from './leases/renewals.ts';
 import { drainWorker, WorkerLoads } from './leases/worker-loads.ts';
 import { RecordedTime } from './recorded-time.ts';
@@ -140,13 +140,21 @@ export class Queue {
 
   /**
    * The pod is no more, however it ended: what its workers had goes back at once, but for the attempts
-   * whose outcome they left where another worker will deliver it.
+   * whose outcome they left where another worker will deliver it. `unknown`: the outbox cannot be read from
+   * here, so all attempts stay leased for `leaseMs`; the next worker that has the outbox names the right ones.
    */
-  async buryPod(endpointId: string, podId: string, outbox: LeaseRef[]): Promise<void> {
-    for (const { id, incarnation } of this.workerLoads.ofPod(endpointId, podId)) {
+  async buryPod(endpointId: string, podId: string, left: LeaseRef[] | 'unknown'): Promise<void> {
+    for (const worker of this.workerLoads.ofPod(endpointId, podId)) {
+      const { id: workerId, incarnation } = worker;
       const why = { reason: 'crashed', detail: 'its pod ended' } as const;
-      await this.#leases.bye(endpointId, { workerId: id, incarnation, outbox, ...why });
+      const outbox = left === 'unknown' ? await this.#listPossiblyLeft(worker) : left;
+      await this.#leases.bye(endpointId, { workerId, incarnation, outbox, ...why });
     }
+  }
+
+  async #listPossiblyLeft({ endpointId, id, version }: PresentWorker): Promise<LeaseRef[]> {
+    if (version === RUNPOD_WORKER_VERSION) return [];
+    return this.openLeases.ofWorker(endpointId, id);
   }
 
   /** Webhooks of each endpoint: what came of tries since the start, and how many wait for one. */

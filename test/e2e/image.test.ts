@@ -99,6 +99,36 @@ async function untilRunning(id: string): Promise<void> {
   await expect.poll(look, { timeout: MINUTE_MS }).toBe('IN_PROGRESS');
 }
 
+/** A platform whose engine is Docker, with an endpoint of the worker image. */
+async function serveOnDocker(template: { image?: string; args: string }) {
+  const place = mkdtempSync(join(folder, 'serve-'));
+  const port = String(await findFreePort());
+  const outside = ['--host', '0.0.0.0', '--worker-url', `http://host.docker.internal:${port}`];
+  const own = ['--port', port, '--data', 'data', '--key-file', 'keys'];
+  const serve = new Process(['serve', '--engine', 'docker', ...outside, ...own], { cwd: place });
+  await serve.find(/ready at/);
+  const key = /MILLRACE_ADMIN_KEY=(\S+)/.exec(readFileSync(join(place, 'keys'), 'utf8'))?.[1];
+  const access = { url: `http://127.0.0.1:${port}`, key, fetch: fetchChecked };
+  const compute = createPlatform(access);
+  const worker = { name: 'worker', image: tags.worker, ...template };
+  const { id: templateId } = await compute.templates.create(worker);
+  const deployment = { name: 'on-docker', templateId, idleTimeout: 1 };
+  const { id: endpointId } = await compute.endpoints.create(deployment);
+  const name = readFileSync(join(place, 'data/engine-name'), 'utf8').trim();
+  const only = ['--quiet', '--filter', `label=millrace.platform=${name}`];
+  const listContainers = () => docker('ps', '--all', ...only);
+  const listVolumes = () => docker('volume', 'ls', ...only);
+  const close = async () => {
+    await serve.end();
+    const left = (await listContainers()).split('\n').filter(Boolean);
+    if (left.length > 0) await docker('rm', '--force', '--volumes', ...left);
+    const volumes = (await listVolumes()).split('\n').filter(Boolean);
+    if (volumes.length > 0) await docker('volume', 'rm', '--force', ...volumes);
+  };
+  const jobs = createClient({ ...access, endpoint: endpointId });
+  return { serve, compute, client: jobs, endpointId, listContainers, listVolumes, close };
+}
+
 async function look(): Promise<z.infer<typeof view>> {
   const { output } = await client.runsync({ do: 'look' });
   return view.parse(output);
@@ -190,36 +220,65 @@ describe.skipIf(isLeftOut)('the worker image', () => {
     expect(new Set(folders.map(([, name]) => name)).size).toBe(1);
   });
 
-  it('is what an endpoint has its workers made from, on a platform whose engine is Docker', async () => {
-    const place = mkdtempSync(join(folder, 'serve-'));
-    const port = String(await findFreePort());
-    const outside = ['--host', '0.0.0.0', '--worker-url', `http://host.docker.internal:${port}`];
-    const own = ['--port', port, '--data', 'data', '--key-file', 'keys'];
-    const serve = new Process(['serve', '--engine', 'docker', ...outside, ...own], { cwd: place });
+  it('lets one container at a time have a worker’s state folder, and the next one after a SIGKILL', async () => {
+    const volume = `${run}-state`;
+    const same = ['--volume', `${volume}:/state`, '--env', 'MILLRACE_WORKER_ID=same'];
     try {
-      await serve.find(/ready at/);
-      const keys = readFileSync(join(place, 'keys'), 'utf8');
-      const access = {
-        url: `http://127.0.0.1:${port}`,
-        key: /MILLRACE_ADMIN_KEY=(\S+)/.exec(keys)?.[1],
-        fetch: fetchChecked,
-      };
-      const compute = createPlatform(access);
-      const worker = { name: 'echo', image: tags.worker, args: 'handlers/echo.ts' };
-      const { id: templateId } = await compute.templates.create(worker);
-      const endpoint = { name: 'echo', templateId, idleTimeout: 1 };
-      const { id } = await compute.endpoints.create(endpoint);
-      const record = await createClient({ ...access, endpoint: id }).runsync({ from: 'docker' });
-      expect(record, serve.output).toMatchObject({
+      const first = await startWorker(...same);
+      await first.untilLog(/worker ready/);
+      const second = await startWorker(...same, '--env', 'MILLRACE_START_ATTEMPTS=1');
+      await second.untilEnded();
+      expect(await second.logs()).toMatch(/\/state\/same cannot be used: it is in use by another/);
+      await docker('kill', first.id);
+      const third = await startWorker(...same);
+      await third.untilLog(/worker ready/);
+      expect(await third.logs()).toContain('"folder":"/state/same"');
+    } finally {
+      await Promise.all(containers.splice(0).map((container) => container.remove()));
+      await docker('volume', 'rm', '--force', volume);
+    }
+  });
+
+  it('is what an endpoint has its workers made from, on a platform whose engine is Docker', async () => {
+    const serving = await serveOnDocker({ args: 'handlers/echo.ts' });
+    try {
+      const record = await serving.client.runsync({ from: 'docker' });
+      expect(record, serving.serve.output).toMatchObject({
         status: 'COMPLETED',
         output: { from: 'docker' },
       });
-      const name = readFileSync(join(place, 'data/engine-name'), 'utf8').trim();
-      const label = `label=millrace.platform=${name}`;
-      const list = () => docker('ps', '--all', '--quiet', '--filter', label);
-      await expect.poll(list, { timeout: MINUTE_MS }).toBe('');
+      await expect.poll(serving.listContainers, { timeout: MINUTE_MS }).toBe('');
     } finally {
-      await serve.end();
+      await serving.close();
+    }
+  });
+
+  it('keeps outcomes in a volume of the endpoint, from which the next worker delivers them', async () => {
+    const serving = await serveOnDocker({ image: tags.extended, args: 'mine/contained.ts' });
+    const { listContainers, listVolumes, serve } = serving;
+    try {
+      const { id } = await serving.client.run({ do: 'wait', file: '/tmp/go' });
+      const status = async () => (await serving.client.status(id)).status;
+      await expect.poll(status, { timeout: MINUTE_MS }).toBe('IN_PROGRESS');
+      const container = await listContainers();
+      expect((await listVolumes()).split('\n')).toHaveLength(1);
+      // The platform hears nothing any more: what the handler returns stays in the volume.
+      serve.child.kill('SIGSTOP');
+      await docker('exec', container, 'touch', '/tmp/go');
+      const look = () =>
+        docker('exec', container, 'sh', '-c', 'grep -c outcome /state/*/*.journal');
+      await expect.poll(look, { timeout: MINUTE_MS }).toBe('1');
+      await docker('kill', container);
+      serve.child.kill('SIGCONT');
+      // A second run would wait for the file, which the next container does not have.
+      await expect.poll(status, { timeout: MINUTE_MS }).toBe('COMPLETED');
+      expect(await serving.client.status(id)).toMatchObject({ output: 'waited', attempt: 1 });
+      expect((await listVolumes()).split('\n')).toHaveLength(1);
+      await serving.compute.endpoints.delete(serving.endpointId);
+      await expect.poll(listVolumes, { timeout: MINUTE_MS }).toBe('');
+    } finally {
+      serve.child.kill('SIGCONT');
+      await serving.close();
     }
   });
 

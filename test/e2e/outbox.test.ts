@@ -268,8 +268,8 @@ describe('outcomes of a worker that does not run any more', () => {
     const other = startWorker(platform, '--worker-id', 'w2');
     expect(await waitForEnd(platform, job.id)).toMatchObject({ ...WHOLE, workerId: 'w1' });
     expect(await job.countRuns()).toBe(1);
-    await other.find(/a worker that does not run any more left outcomes/);
-    await other.find(/"leftBy":"w1","outcomes":1,"msg":"the outcomes that another worker left/);
+    await other.find(/delivering outcomes left by a dead worker/);
+    await other.find(/"leftBy":"w1","outcomes":1,"msg":"delivered outcomes left by a dead worker/);
     expect(await readSurvivors(join(stateDir(platform), 'w1'))).toEqual([]);
     const next = await runJob(platform, 'next');
     await next.finish();
@@ -277,13 +277,37 @@ describe('outcomes of a worker that does not run any more', () => {
     expect(await other.end()).toBe(0);
   });
 
+  it('go with their folder where the state folder is one pod’s alone', async () => {
+    const platform = await startPlatform();
+    const job = await endUnheard(platform);
+    await platform.restart();
+    const other = startWorker(platform, '--worker-id', 'w2', '--state-owner', 'w2');
+    expect(await waitForEnd(platform, job.id)).toMatchObject({ ...WHOLE, workerId: 'w1' });
+    await other.find(/delivered outcomes left by a dead worker/);
+    expect(await other.end()).toBe(0);
+    expect(await readdir(stateDir(platform))).toEqual([]);
+  });
+
+  it('leave no folder behind where nothing was left and the state folder is one pod’s alone', async () => {
+    const platform = await startPlatform();
+    const first = startWorker(platform, '--worker-id', 'w1');
+    const job = await runJob(platform);
+    first.kill();
+    await first.exited;
+    startWorker(platform, '--worker-id', 'w2', '--state-owner', 'w2');
+    await job.finish();
+    const record = await waitForEnd(platform, job.id);
+    expect(record).toMatchObject({ status: 'COMPLETED', workerId: 'w2', attempt: 2 });
+    await expect.poll(() => readdir(stateDir(platform))).toEqual(['w2']);
+  });
+
   it('are left to that worker as soon as it runs again', async () => {
     const platform = await startPlatform();
     const job = await endUnheard(platform);
     const other = startWorker(platform, '--worker-id', 'w2');
-    await other.find(/a worker that does not run any more left outcomes/);
+    await other.find(/delivering outcomes left by a dead worker/);
     const owner = startWorker(platform, '--worker-id', 'w1');
-    await other.find(/outcomes that another worker left are still there/);
+    await other.find(/outcomes left by a dead worker are not delivered yet/);
     await platform.restart();
     await owner.find(/an outcome that an earlier process left is delivered/);
     expect(await waitForEnd(platform, job.id)).toMatchObject(WHOLE);
@@ -306,7 +330,7 @@ describe('outcomes of a worker that does not run any more', () => {
     const platform = await startPlatform();
     await endUnheard(platform);
     const other = startWorker(platform, '--worker-id', 'w2');
-    await other.find(/a worker that does not run any more left outcomes/);
+    await other.find(/delivering outcomes left by a dead worker/);
     expect(await other.end()).toBe(0);
     expect(await readSurvivors(join(stateDir(platform), 'w1'))).toHaveLength(1);
   });

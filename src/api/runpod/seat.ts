@@ -8,6 +8,7 @@ import type { Queue } from '../../queue/queue.ts';
 import {
   type Lease,
   PROTOCOL_VERSION,
+  RUNPOD_WORKER_VERSION,
   type WorkerLink,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
@@ -186,7 +187,7 @@ export class Seat {
 
   async #greet(link: WorkerLink): Promise<WorkerWelcome> {
     const { endpointId, queue, workerId } = this.#options;
-    const rest = { protocol: PROTOCOL_VERSION, version: 'runpod', slots: 1 };
+    const rest = { protocol: PROTOCOL_VERSION, version: RUNPOD_WORKER_VERSION, slots: 1 };
     const welcome = await link.hello({ ...this.#identity, ...rest, devices: [], outbox: [] });
     for (const lease of await queue.openLeases.ofWorker(endpointId, workerId)) {
       if (lease.incarnation === SEAT_INCARNATION) this.held.add(lease).isKnown = true;

@@ -20,6 +20,7 @@ import type { Engine } from '../../engine/engine.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { Store } from '../../store/store.ts';
 import type { WorkerFolders } from './worker-folders.ts';
+import { WorkerVolumes } from './worker-volumes.ts';
 
 export interface ComputeOptions {
   store: Store;
@@ -33,7 +34,7 @@ export interface ComputeOptions {
   quotas?: Quotas | undefined;
   /** What all pods together may ask for. Default: anything. */
   limits?: Amounts | undefined;
-  /** Undefined: what workers in pods have not delivered ends with their containers. */
+  /** Where workers in pods keep their state, for an engine without volumes for it. Default: nowhere. */
   workerFolders?: WorkerFolders | undefined;
 }
 
@@ -49,6 +50,8 @@ interface Machinery {
   engine: Engine;
   pods: Pods;
   balancer: Balancer;
+  /** Only with an engine that has state volumes. */
+  workerVolumes: WorkerVolumes | undefined;
 }
 
 export class Compute {
@@ -73,7 +76,10 @@ export class Compute {
     this.decisions = decisions;
     if (!engine || !pods) return;
     const targets = new PodTargets(pods.live);
-    this.#machinery = { engine, pods, balancer: new Balancer({ targets, endpoints, clock, log }) };
+    const balancer = new Balancer({ targets, endpoints, clock, log });
+    const { stateVolumes: volumes } = engine;
+    const workerVolumes = volumes && new WorkerVolumes({ volumes, log });
+    this.#machinery = { engine, pods, balancer, workerVolumes };
   }
 
   /** Reads what there is; nothing is run yet. */
@@ -120,7 +126,7 @@ export class Compute {
     const shared = { store, clock, log, endpoints };
     const forget = (endpointId: string) => {
       removal.forget(endpointId);
-      void this.#tidyFolders();
+      void this.#tidyState();
     };
     const jobs = { drop: removal.drop.bind(removal), forget };
     const deletion = new EndpointDeletion({ ...shared, jobs, endWorkers });
@@ -140,17 +146,20 @@ export class Compute {
       ...{ url: () => url, keys, endpoints, pods, log },
       listWorkers: () => queue.workerLoads.listPresent(),
       ...(workerFolders && { stateDirOf: (id: string) => workerFolders.provide(id) }),
+      stateIn: engine.stateVolumes ? 'volumes' : 'folders',
       onGone: async (endpointId, podId) => {
-        const left = (await workerFolders?.readLeft(endpointId, podId)) ?? [];
+        const unread = engine.stateVolumes ? 'unknown' : [];
+        const left = (await workerFolders?.readLeft(endpointId, podId)) ?? unread;
         await queue.buryPod(endpointId, podId, left);
-        await this.#tidyFolders();
+        await this.#tidyState();
       },
     });
     const environmentOf = workerPods.environmentOf.bind(workerPods);
+    const stateVolumeOf = workerPods.stateVolumeOf.bind(workerPods);
     const shared = { catalog, clock, log };
     const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
     const reconciler = new Reconciler({
-      ...{ pods: pods.live, engine, ...shared, environmentOf, hasEndpoint },
+      ...{ pods: pods.live, engine, ...shared, environmentOf, stateVolumeOf, hasEndpoint },
     });
     const views = { QUEUE: queue.workerLoads, LOAD_BALANCER: balancer };
     const silentMs = 2 * queue.settings.leaseMs;
@@ -165,18 +174,20 @@ export class Compute {
     await workerPods.start();
     await reconciler.start();
     await workerPods.noteEnded();
-    await this.#tidyFolders();
+    await this.#tidyState();
     fleet.start();
   }
 
-  async #tidyFolders(): Promise<void> {
+  async #tidyState(): Promise<void> {
     const all = this.#machinery?.pods;
-    await this.#options.workerFolders?.tidy(() => {
+    const readUse = () => {
       const pods = all?.all() ?? [];
       const known = this.endpoints.all().map(({ id }) => id);
       const owners = pods.flatMap(({ endpointId }) => endpointId ?? []);
       return { endpoints: new Set([...known, ...owners]), pods: new Set(pods.map(({ id }) => id)) };
-    });
+    };
+    await this.#options.workerFolders?.tidy(readUse);
+    await this.#machinery?.workerVolumes?.tidy(readUse);
   }
 
   /** Every request that waits for a worker is answered; those under way go on until `close`. */

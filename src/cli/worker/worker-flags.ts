@@ -132,6 +132,12 @@ export const workerFlags = {
     env: 'MILLRACE_CLIENT_KEY',
     help: 'PEM file of the private key of --client-cert',
   }),
+  stateOwner: text({
+    placeholder: 'ID',
+    section: 'advanced',
+    env: 'MILLRACE_STATE_OWNER',
+    help: 'the state folder is only for the workers of this pod: those that others left are dead, and their folders are removed once delivered; without it folders stay',
+  }),
   startAttempts: integer({
     min: 1,
     max: 1_000,

@@ -12,7 +12,7 @@ import type { WorkerFlags } from './worker-flags.ts';
 
 /** Who this worker is, and where its reports wait. @throws CommandError if it may not be that one */
 export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerFolder> {
-  const { stateDir, workerId, incarnation, endpoint: endpointId } = values;
+  const { stateDir, stateOwner, workerId, incarnation, endpoint: endpointId } = values;
   if (stateDir === undefined) {
     log[values.underDev ? 'debug' : 'info'](
       'outbox is in memory only, undelivered outcomes are lost when the process exits; set --state-dir to keep them',
@@ -27,7 +27,15 @@ export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerF
   const { openWorkerFolder, StateFolderError } = await import(
     '../../worker/outbox/state-folder.ts'
   );
-  const identity = { stateDir, workerId, incarnation, endpointId, nameWorker };
+  const emptyFolder = stateOwner === undefined ? 'keep' : 'remove';
+  const identity = {
+    stateDir,
+    workerId,
+    incarnation,
+    endpointId,
+    nameWorker,
+    emptyFolder,
+  } as const;
   try {
     return await openWorkerFolder({ ...identity, clock: systemClock, log });
   } catch (error) {
@@ -50,11 +58,17 @@ interface Visits {
  * second link under another one would ping for this pod without its jobs.
  */
 export async function startLeftFolders({ values, ...visits }: Visits) {
-  const { stateDir, endpoint: endpointId, url } = values;
+  const { stateDir, stateOwner: ownerPod, endpoint: endpointId, url } = values;
   if (stateDir === undefined || url === '') return undefined;
   const { LeftFolders } = await import('../../worker/outbox/abandoned-folders.ts');
   const { log } = visits;
-  const terms = { stateDir, endpointId, clock: systemClock, openLink: () => openLink(values, log) };
+  const terms = {
+    stateDir,
+    ownerPod,
+    endpointId,
+    clock: systemClock,
+    openLink: () => openLink(values, log),
+  };
   const left = new LeftFolders({ ...visits, ...terms });
   left.start();
   return left;

@@ -5,6 +5,7 @@ import {
   type ContainerPort,
   type ContainerSpec,
   EngineError,
+  type StateVolume,
 } from '../../engine/engine.ts';
 import type { PodCatalog } from './pod-spec.ts';
 import type { PodState } from './pod-state.ts';
@@ -17,6 +18,8 @@ export interface ContainerSpecSource {
   catalog: PodCatalog;
   /** Beside the pod's own, above which it stands: what the record does not hold. */
   environment: Readonly<Record<string, string>>;
+  /** Default: none. */
+  stateVolume?: StateVolume | undefined;
 }
 
 /** @throws EngineError `refused` where what it needs is not declared any more */
@@ -24,6 +27,7 @@ export function describeContainer({
   catalog,
   environment,
   pod,
+  stateVolume,
 }: ContainerSpecSource): ContainerSpec {
   const { endpointId, generation, gpus, id, spec, userId } = pod;
   const { args, cpu, disk, env, handler, image, ports } = spec;
@@ -38,6 +42,7 @@ export function describeContainer({
     diskGb: disk,
     registry: findRegistry(pod, catalog),
     mounts: listMounts(pod, catalog),
+    ...(stateVolume && { stateVolume }),
     limits: cpu ? { vcpus: cpu.vcpuCount, memoryGb: cpu.memory } : null,
     network: spec.globalNetworking ? nameNetwork(userId) : null,
   };

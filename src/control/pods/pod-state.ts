@@ -51,6 +51,8 @@ export const podState = z.object({
   stopping: z.boolean(),
   /** Start time of the container's last run whose end has been dealt with, 0 where that is not known. */
   endedRun: z.number().nullable(),
+  /** Of a worker whose engine has state volumes: which of its endpoint's it has. */
+  stateSlot: z.int().min(0).exactOptional(),
   /** UUIDs of the GPUs that it holds. */
   gpus: z.array(z.string()),
   /** Unclean ends in a row. */

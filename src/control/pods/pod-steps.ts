@@ -2,7 +2,7 @@
 // when, is decided elsewhere.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { type Engine, EngineError } from '../../engine/engine.ts';
+import { type Engine, EngineError, type StateVolume } from '../../engine/engine.ts';
 import { CallLimit } from '../balancing/call-limit.ts';
 import { describeContainer } from './container-spec.ts';
 import type { LivePods } from './live-pods.ts';
@@ -35,6 +35,8 @@ export interface PodStepsOptions {
    * worker's key. They stand above the pod's own. Default: none.
    */
   environmentOf?: (pod: PodState) => Promise<Readonly<Record<string, string>>>;
+  /** Asked right before its container is made. Default: no pod has one. */
+  stateVolumeOf?: (pod: PodState) => Promise<StateVolume | undefined>;
 }
 
 /** Steps that call the engine. */
@@ -114,9 +116,10 @@ export class PodSteps {
   }
 
   async #create(engine: Engine, pod: PodState): Promise<void> {
-    const { catalog, environmentOf } = this.#options;
+    const { catalog, environmentOf, stateVolumeOf } = this.#options;
+    const stateVolume = await stateVolumeOf?.(pod);
     const environment = (await environmentOf?.(pod)) ?? {};
-    await engine.create(describeContainer({ pod, catalog, environment }));
+    await engine.create(describeContainer({ pod, catalog, environment, stateVolume }));
   }
 
   async #settleRemoval(id: string): Promise<void> {

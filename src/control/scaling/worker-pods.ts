@@ -1,10 +1,16 @@
 // What a pod that is an endpoint's worker is told at its start, and is not in its record: where the
 // platform is, a key of its own, which ends with it, and where it keeps what has to outlive it.
 import type { Log } from '../../base/log.ts';
+import type { StateVolume } from '../../engine/engine.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import { nameWorkerKey, readWorkerKeyName } from '../keys/key-grant.ts';
 import type { Keys } from '../keys/keys.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
+import { StateSlots } from './state-slots.ts';
+
+const STATE_DIR = 'MILLRACE_STATE_DIR';
+/** Where the worker image has a folder for it, which its user may write to. */
+const STATE_PATH = '/state';
 
 export interface WorkerPodsOptions {
   /** The platform's, as workers reach it. */
@@ -17,6 +23,8 @@ export interface WorkerPodsOptions {
    * Default: none; it ends with them.
    */
   stateDirOf?: (endpointId: string) => Promise<string>;
+  /** `volumes`: the engine keeps that in a volume of the endpoint's. Default: `folders`. */
+  stateIn?: 'folders' | 'volumes';
   /** Told of each worker's pod once its container is gone. Default: nobody. */
   onGone?: (endpointId: string, podId: string) => Promise<void>;
   /** Workers that the queue knows, those of pods and others. Default: none. */
@@ -28,10 +36,13 @@ export class WorkerPods {
   readonly #options: WorkerPodsOptions;
   /** Endpoints by their pods: of one that is gone it cannot be asked any more. */
   readonly #endpointOf = new Map<string, string>();
+  readonly #slots: StateSlots;
+  readonly #slotOf = new Map<string, number>();
   #stopListening: () => void = () => {};
 
   constructor(options: WorkerPodsOptions) {
     this.#options = options;
+    this.#slots = new StateSlots(options);
   }
 
   /** Keys of pods that are gone are ended, from now on and those of earlier runs. */
@@ -80,7 +91,7 @@ export class WorkerPods {
     const deployment =
       endpointId === null ? null : this.#options.endpoints.find(endpointId)?.deployment;
     if (endpointId === null || !deployment) return {};
-    const { stateDirOf, url } = this.#options;
+    const { url } = this.#options;
     const place = { MILLRACE_ENDPOINT: endpointId, MILLRACE_WORKER_ID: id };
     if (deployment.type === 'LOAD_BALANCER') return place;
     await this.#endKeys(id);
@@ -90,27 +101,63 @@ export class WorkerPods {
       ...place,
       MILLRACE_URL: url(),
       MILLRACE_KEY: key,
-      ...(stateDirOf && {
-        MILLRACE_STATE_DIR: spec.env['MILLRACE_STATE_DIR'] ?? (await stateDirOf(endpointId)),
-      }),
+      ...(await this.#describeState(pod, endpointId)),
       // Another pod is made in place of one that fails, with a pause: no need to try again inside.
       MILLRACE_START_ATTEMPTS: spec.env['MILLRACE_START_ATTEMPTS'] ?? '1',
     };
   }
 
-  #noteEndpoint({ endpointId, id }: PodState): void {
+  /** None where the template names a folder of its own, or for a worker that is no client of the queue. */
+  async stateVolumeOf(pod: PodState): Promise<StateVolume | undefined> {
+    const { endpoints, stateIn } = this.#options;
+    const { endpointId, spec } = pod;
+    if (stateIn !== 'volumes' || endpointId === null) return undefined;
+    if (endpoints.find(endpointId)?.deployment?.type !== 'QUEUE') return undefined;
+    if (spec.env[STATE_DIR] !== undefined) return undefined;
+    const slot = await this.#slots.take(pod, endpointId);
+    return { endpointId, slot, path: STATE_PATH };
+  }
+
+  async #describeState(
+    { id, spec }: PodState,
+    endpointId: string,
+  ): Promise<Readonly<Record<string, string>>> {
+    const { stateDirOf, stateIn } = this.#options;
+    const own = spec.env[STATE_DIR];
+    if (own !== undefined) return { [STATE_DIR]: own };
+    // Nobody but the pod's own workers has the volume: they may tidy up there.
+    if (stateIn === 'volumes') return { [STATE_DIR]: STATE_PATH, MILLRACE_STATE_OWNER: id };
+    return stateDirOf ? { [STATE_DIR]: await stateDirOf(endpointId) } : {};
+  }
+
+  #noteEndpoint({ endpointId, id, stateSlot }: PodState): void {
     if (endpointId !== null) this.#endpointOf.set(id, endpointId);
+    if (stateSlot !== undefined) this.#slotOf.set(id, stateSlot);
   }
 
   async #hearOfEnd(podId: string): Promise<void> {
     const endpointId = this.#endpointOf.get(podId);
     this.#endpointOf.delete(podId);
-    if (endpointId !== undefined) await this.#tellGone(endpointId, podId);
+    const told = endpointId === undefined ? undefined : this.#tellGone(endpointId, podId);
+    this.#slotOf.delete(podId);
+    await told;
     await this.#endKeys(podId);
+  }
+
+  /** The queue still has its worker, which did not say goodbye: there may be outcomes in the volume. */
+  #noteLeft(endpointId: string, podId: string): void {
+    const slot = this.#slotOf.get(podId);
+    if (slot === undefined) return;
+    const { endpoints, listWorkers = () => [] } = this.#options;
+    if (!endpoints.find(endpointId)) this.#slots.forget(endpointId);
+    else if (listWorkers().some(({ id }) => podOf(id) === podId)) {
+      this.#slots.noteLeft(endpointId, slot);
+    }
   }
 
   async #tellGone(endpointId: string, podId: string): Promise<void> {
     const { log, onGone } = this.#options;
+    this.#noteLeft(endpointId, podId);
     try {
       await onGone?.(endpointId, podId);
     } catch (error) {

@@ -1,10 +1,17 @@
 // What the engine is asked to make of a spec. Pure.
 import type { ContainerCreateOptions, MountSettings, PortMap } from 'dockerode';
 import { splitArgs } from '../args.ts';
-import type { ContainerMount, ContainerPort, ContainerSpec } from '../engine.ts';
+import type { ContainerMount, ContainerPort, ContainerSpec, StateVolume } from '../engine.ts';
 import { type Containment, describeContainment } from './containment.ts';
 import { type GpuMeans, pinVariables, requestGpus } from './gpu-requests.ts';
-import { listAliases, nameContainer, nameNetwork, nameVolume, writeLabels } from './labels.ts';
+import {
+  listAliases,
+  nameContainer,
+  nameNetwork,
+  nameStateVolume,
+  nameVolume,
+  writeLabels,
+} from './labels.ts';
 
 const BYTES_PER_GB = 1_073_741_824;
 const NANO = 1e9;
@@ -27,7 +34,7 @@ export interface RequestOptions {
 /** @throws EngineError `refused` where the arguments cannot be split */
 export function describeRequest(options: RequestOptions): ContainerCreateOptions {
   const { containment, disk, gpuMeans, gpuMemory, platform, publishHost, spec } = options;
-  const { args, diskGb, env, gpus, id, image, limits, mounts, network, ports } = spec;
+  const { args, diskGb, env, gpus, id, image, limits, network, ports } = spec;
   const words = splitArgs(args);
   const networkName = nameNetwork(platform, network);
   const variables = { ...env, ...pinVariables(gpus, gpuMeans) };
@@ -45,7 +52,7 @@ export function describeRequest(options: RequestOptions): ContainerCreateOptions
       NetworkMode: networkName,
       ExtraHosts: ['host.docker.internal:host-gateway'],
       PortBindings: bindPorts(ports, publishHost),
-      Mounts: mounts.map((mount) => describeMount(platform, id, mount)),
+      Mounts: describeMounts(platform, spec),
       LogConfig: { Type: 'json-file', Config: { 'max-size': MAX_LOG_SIZE, 'max-file': '2' } },
       DeviceRequests: requestGpus(gpus, gpuMeans),
       ...describeContainment(containment),
@@ -63,6 +70,19 @@ export function describeRequest(options: RequestOptions): ContainerCreateOptions
 function describeLimits({ memoryGb, vcpus }: { vcpus: number; memoryGb: number }) {
   const memory = Math.round(memoryGb * BYTES_PER_GB);
   return { NanoCpus: Math.round(vcpus * NANO), Memory: memory, MemorySwap: memory };
+}
+
+function describeMounts(
+  platform: string,
+  { id, mounts, stateVolume }: ContainerSpec,
+): MountSettings[] {
+  const own = mounts.map((mount) => describeMount(platform, id, mount));
+  return stateVolume ? [...own, describeStateVolume(platform, stateVolume)] : own;
+}
+
+/** The engine gives a new volume the owner and mode that the image's folder at this path has. */
+function describeStateVolume(platform: string, volume: StateVolume): MountSettings {
+  return { Type: 'volume', Source: nameStateVolume(platform, volume), Target: volume.path };
 }
 
 function describeMount(platform: string, id: string, mount: ContainerMount): MountSettings {

@@ -9,6 +9,7 @@ import {
   type ContainerStats,
   type Engine,
   EngineError,
+  type StateVolumes,
 } from '../engine.ts';
 import { isAboutDiskSize, isNameTaken, judgeRefusal } from './answers.ts';
 import { describeRequest, type RequestOptions } from './container-request.ts';
@@ -53,6 +54,10 @@ export interface DockerEngineOptions {
 
 export class DockerEngine implements Engine {
   readonly kind = 'docker';
+  readonly stateVolumes: StateVolumes = {
+    listEndpoints: () => attempt(() => this.#volumes.ofEndpoints.listEndpoints()),
+    remove: (endpointId) => attempt(() => this.#volumes.ofEndpoints.remove(endpointId)),
+  };
   readonly #options: DockerEngineOptions;
   readonly #clock: Clock;
   readonly #client: DockerClient;

@@ -3,10 +3,12 @@
 
 import { z } from 'zod';
 import { nameInternalHost } from '../../base/internal-host.ts';
-import type { ContainerMount, ContainerSpec } from '../engine.ts';
+import type { ContainerMount, ContainerSpec, StateVolume } from '../engine.ts';
 
 export const PLATFORM_LABEL = 'millrace.platform';
 export const POD_LABEL = 'millrace.pod';
+/** Endpoint that a worker's container, or a state volume, belongs to. */
+export const ENDPOINT_LABEL = 'millrace.endpoint';
 export const NETWORK_LABEL = 'millrace.network';
 const GENERATION_LABEL = 'millrace.generation';
 /** What cannot be read off a container: an image's own labels are among its labels, for one. */
@@ -63,6 +65,13 @@ export function nameContainer(platform: string, id: string): string {
 /** An operator's own volumes keep the names that the operator gave them. */
 export function nameVolume(platform: string, id: string, { kind, source }: ContainerMount): string {
   return kind === 'persistent' ? `${platform}-${id}-${source}` : source;
+}
+
+export function nameStateVolume(
+  platform: string,
+  { endpointId, slot }: Pick<StateVolume, 'endpointId' | 'slot'>,
+): string {
+  return `${platform}-${endpointId}-state-${slot}`;
 }
 
 /** Null: the one for containers that are to reach none of the others. */

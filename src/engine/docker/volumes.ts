@@ -1,11 +1,24 @@
-// The volumes that pods own. They outlive their containers; an operator's own are left alone.
-import type { ContainerSpec } from '../engine.ts';
+// The volumes that the platform makes on the engine: those of pods, which end with the pod, and those of
+// endpoints, which keep the state of workers. The operator's own volumes are left alone.
+import type { ContainerSpec, StateVolumes } from '../engine.ts';
 import type { DockerClient } from './docker-client.ts';
-import { filterBy, nameVolume, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
+import {
+  ENDPOINT_LABEL,
+  filterBy,
+  nameStateVolume,
+  nameVolume,
+  PLATFORM_LABEL,
+  POD_LABEL,
+} from './labels.ts';
 
 export interface VolumesOptions {
   client: DockerClient;
   platform: string;
+}
+
+interface NamedVolume {
+  name: string;
+  labels: Readonly<Record<string, string>>;
 }
 
 export class Volumes {
@@ -18,28 +31,45 @@ export class Volumes {
   }
 
   /** Leaves those that are there as they are. @throws AnswerError @throws EngineError */
-  async provide({ id, mounts }: ContainerSpec): Promise<void> {
+  async provide({ id, mounts, stateVolume }: ContainerSpec): Promise<void> {
     for (const mount of mounts.filter(({ kind }) => kind === 'persistent')) {
-      const Name = nameVolume(this.#platform, id, mount);
-      await this.#client.ask((docker) => docker.createVolume({ Name, Labels: this.#label(id) }));
+      await this.#create(nameVolume(this.#platform, id, mount), { [POD_LABEL]: id });
     }
+    if (!stateVolume) return;
+    const name = nameStateVolume(this.#platform, stateVolume);
+    await this.#create(name, { [ENDPOINT_LABEL]: stateVolume.endpointId });
   }
 
-  /** Also where the container went before. @throws AnswerError @throws EngineError */
-  async remove(id: string): Promise<void> {
-    for (const name of await this.#list(id)) {
+  /** Those of the pod, also where the container went before. @throws AnswerError @throws EngineError */
+  remove(id: string): Promise<void> {
+    return this.#removeAll({ [POD_LABEL]: id });
+  }
+
+  /** Those of endpoints. @throws AnswerError @throws EngineError */
+  readonly ofEndpoints: StateVolumes = {
+    listEndpoints: async () => {
+      const volumes = await this.#list({});
+      return [...new Set(volumes.flatMap(({ labels }) => labels[ENDPOINT_LABEL] ?? []))];
+    },
+    remove: (endpointId) => this.#removeAll({ [ENDPOINT_LABEL]: endpointId }),
+  };
+
+  #create(Name: string, labels: Readonly<Record<string, string>>): Promise<unknown> {
+    const Labels = { ...labels, [PLATFORM_LABEL]: this.#platform };
+    return this.#client.ask((docker) => docker.createVolume({ Name, Labels }));
+  }
+
+  async #removeAll(labels: Readonly<Record<string, string>>): Promise<void> {
+    for (const { name } of await this.#list(labels)) {
       const failure = await this.#client.act((docker) => docker.getVolume(name).remove());
-      if (failure && (await this.#list(id)).includes(name)) throw failure;
+      if (!failure) continue;
+      if ((await this.#list(labels)).some((volume) => volume.name === name)) throw failure;
     }
   }
 
-  async #list(id: string): Promise<string[]> {
-    const filters = filterBy(this.#label(id));
+  async #list(labels: Readonly<Record<string, string>>): Promise<NamedVolume[]> {
+    const filters = filterBy({ ...labels, [PLATFORM_LABEL]: this.#platform });
     const { Volumes } = await this.#client.ask((docker) => docker.listVolumes({ filters }));
-    return (Volumes ?? []).map(({ Name }) => Name);
-  }
-
-  #label(id: string): Record<string, string> {
-    return { [PLATFORM_LABEL]: this.#platform, [POD_LABEL]: id };
+    return (Volumes ?? []).map(({ Labels, Name }) => ({ name: Name, labels: Labels ?? {} }));
   }
 }

@@ -19,6 +19,8 @@ export interface PresentWorker {
   id: string;
   incarnation: number;
   slots: number;
+  /** Of its program, as its hello says. */
+  version: string;
   /** Unix ms of its last call. */
   seenAt: number;
   draining: boolean;
@@ -51,6 +53,7 @@ export class Presence {
       id: worker.id,
       incarnation: worker.incarnation,
       slots: worker.slots,
+      version: worker.version,
       seenAt: now,
       draining: again?.draining ?? false,
       drainTold: false,

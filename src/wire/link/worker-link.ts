@@ -86,6 +86,9 @@ export interface Device {
   memoryBytes: number;
 }
 
+/** Version of workers that came by RunPod's protocol, which has no outbox. */
+export const RUNPOD_WORKER_VERSION = 'runpod';
+
 export interface WorkerHello extends WorkerIdentity {
   protocol: number;
   /** Of the package. */

@@ -16,6 +16,11 @@ export interface LeftFoldersOptions {
   endpointId: string;
   /** Has its folder already, and sees to it by itself. */
   workerId: string;
+  /**
+   * Workers of this pod alone use the state folder: whatever worker of another one has a folder there is
+   * dead. The platform hears of it also where nothing was left, and the folder is removed. Default: none.
+   */
+  ownerPod?: string | undefined;
   version: string;
   devices: readonly Device[];
   /** Of its own: a renewal of ours must not wait behind one of the visitor's. */
@@ -76,7 +81,8 @@ export class LeftFolders {
     const { stateDir, workerId } = this.#options;
     for (const name of listWorkers(stateDir)) {
       const left = name === workerId ? [] : await readSurvivors(join(stateDir, name));
-      if (left.length === 0 || !this.#isOurs(name, left.length)) continue;
+      const isOver = left.length === 0 && !this.#isDead(name);
+      if (isOver || !this.#isOurs(name, left.length)) continue;
       const folder = await this.#visit(name);
       if (!folder) continue;
       try {
@@ -86,6 +92,12 @@ export class LeftFolders {
         await folder.close();
       }
     }
+  }
+
+  /** Known without a look at its lock. */
+  #isDead(name: string): boolean {
+    const { ownerPod } = this.#options;
+    return ownerPod !== undefined && name !== ownerPod && !name.startsWith(`${ownerPod}-`);
   }
 
   #isOurs(name: string, outcomes: number): boolean {
@@ -98,7 +110,9 @@ export class LeftFolders {
 
   async #visit(name: string): Promise<WorkerFolder | undefined> {
     const { clock, endpointId, log, stateDir } = this.#options;
-    const terms = { stateDir, endpointId, clock, log: log.child({ folder: join(stateDir, name) }) };
+    const emptyFolder = this.#isDead(name) ? 'remove' : 'keep';
+    const own = log.child({ folder: join(stateDir, name) });
+    const terms = { stateDir, endpointId, clock, emptyFolder, log: own } as const;
     for (let count = 0; count < TRIES && !this.#closing.signal.aborted; count++) {
       if (count > 0) await sleep(clock, randomInt(MAX_PAUSE_MS), this.#closing.signal);
       this.#isWanted = false;
@@ -117,8 +131,8 @@ export class LeftFolders {
     const { clock, devices, log, openLink, version } = this.#options;
     const about = { leftBy: workerId, outcomes: outbox.survivors().length };
     const isOver = () => this.#isWanted || this.#closing.signal.aborted;
-    if (about.outcomes === 0 || isOver()) return;
-    log.warn(about, 'a worker that does not run any more left outcomes; they are delivered for it');
+    if (isOver() || (about.outcomes === 0 && !this.#isDead(workerId))) return;
+    if (about.outcomes > 0) log.warn(about, 'delivering outcomes left by a dead worker');
     const link = await openLink();
     if (isOver()) return link.close();
     const visitor = createWorker({
@@ -133,7 +147,8 @@ export class LeftFolders {
     await visitor.start().catch(() => {});
     const { undelivered } = await visitor.drain();
     await link.close();
-    if (undelivered.length === 0) log.info(about, 'the outcomes that another worker left are done');
-    else log.warn({ ...about, undelivered }, 'outcomes that another worker left are still there');
+    if (undelivered.length > 0) {
+      log.warn({ ...about, undelivered }, 'outcomes left by a dead worker are not delivered yet');
+    } else if (about.outcomes > 0) log.info(about, 'delivered outcomes left by a dead worker');
   }
 }

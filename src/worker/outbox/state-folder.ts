@@ -1,6 +1,6 @@
 // What a worker keeps from one process to the next, in a folder under its name: who it is, how many
 // processes it has been, and its outbox. Where the disk does not let it, it goes on without.
-import { readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -30,6 +30,8 @@ export interface StateFolderOptions {
   incarnation: number | undefined;
   /** Outcomes of one endpoint mean nothing to another. */
   endpointId: string;
+  /** `remove`: on close, if all of its outcomes are delivered. Default: `keep`. */
+  emptyFolder?: 'keep' | 'remove';
   /** Gives a new worker its id. */
   nameWorker: () => string;
   clock: Clock;
@@ -124,12 +126,22 @@ async function enter(
     if (outbox.trouble === undefined) log.info({ folder, incarnation }, 'state is kept on disk');
     const close = async () => {
       await outbox.end();
+      const isOver = options.emptyFolder === 'remove' && outbox.survivors().length === 0;
+      if (isOver) removeFolder(folder, log);
       lock.release();
     };
     return { workerId, incarnation, outbox, close };
   } catch (error) {
     lock.release();
     throw error;
+  }
+}
+
+function removeFolder(folder: string, log: Log): void {
+  try {
+    rmSync(folder, { recursive: true, force: true });
+  } catch (error) {
+    log.warn({ err: error, folder }, 'empty state folder cannot be removed');
   }
 }
 

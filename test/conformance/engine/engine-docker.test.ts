@@ -7,6 +7,7 @@ import { DockerGround } from './docker-ground.ts';
 import { describeImages } from './docker-images.ts';
 import { describeNetworks } from './docker-networks.ts';
 import { describeTroubles } from './docker-troubles.ts';
+import { describeStateVolumes } from './docker-volumes.ts';
 import { describeEngine } from './engine.ts';
 import { EngineStage, type EngineUnderTest } from './engine-stage.ts';
 
@@ -50,6 +51,7 @@ describe.skipIf(isLeftOut)('on a real engine', () => {
     describeContainment(stage, ground);
     describeImages(stage);
     describeNetworks(stage, ground);
+    describeStateVolumes(stage, ground);
     describeTroubles(stage, ground);
   });
 });

@@ -92,6 +92,10 @@ export class Container {
     }
   }
 
+  untilEnded(): Promise<string> {
+    return docker('wait', this.id);
+  }
+
   untilHealth(wanted: RegExp): Promise<string> {
     return this.until(() => this.inspect('{{.State.Health.Status}}'), wanted);
   }

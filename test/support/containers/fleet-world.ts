@@ -35,6 +35,8 @@ export interface FleetWorldOptions {
   bootMs?: number;
   /** How long a job takes. Default 1,000. */
   jobMs?: number;
+  /** Where workers keep their outboxes. Default: `folders`. */
+  stateIn?: 'folders' | 'volumes';
 }
 
 /** Requests to a load-balancing endpoint, as the test has them. */
@@ -66,10 +68,18 @@ export class FleetWorld {
   /** Highest number of pods at one time that were not on their way out. */
   most = 0;
   readonly #limits: Amounts | undefined;
+  readonly #stateIn: 'folders' | 'volumes';
   readonly #seats = new Map<string, Seat>();
   #running: Running | undefined;
 
-  constructor({ bootMs = 300, gpus = [], jobMs = 1_000, limits }: FleetWorldOptions = {}) {
+  constructor({
+    bootMs = 300,
+    gpus = [],
+    jobMs = 1_000,
+    limits,
+    stateIn = 'folders',
+  }: FleetWorldOptions = {}) {
+    this.#stateIn = stateIn;
     this.#limits = limits;
     this.habits = { bootMs, jobMs, isMute: false };
     const machine = { vcpus: 4, memoryBytes: 8 * GB };
@@ -104,14 +114,17 @@ export class FleetWorld {
     await queue.start();
     const url = () => 'http://platform.test';
     const stateDirOf = async (endpointId: string) => `/workers/${endpointId}`;
-    const onGone = (endpointId: string, podId: string) => queue.buryPod(endpointId, podId, []);
-    const reach = { url, stateDirOf, onGone };
+    const stateIn = this.#stateIn;
+    const left = stateIn === 'volumes' ? 'unknown' : [];
+    const onGone = (endpointId: string, podId: string) => queue.buryPod(endpointId, podId, left);
+    const reach = { url, stateDirOf, stateIn, onGone };
     const listWorkers = () => queue.workerLoads.listPresent();
     const workerPods = new WorkerPods({ ...reach, keys, endpoints, pods, log, listWorkers });
     const environmentOf = workerPods.environmentOf.bind(workerPods);
+    const stateVolumeOf = workerPods.stateVolumeOf.bind(workerPods);
     const shared = { catalog, clock, log };
     const hasEndpoint = (id: string) => endpoints.find(id) !== undefined;
-    const parts = { pods: pods.live, engine, ...shared, environmentOf, hasEndpoint };
+    const parts = { pods: pods.live, engine, ...shared, environmentOf, stateVolumeOf, hasEndpoint };
     const reconciler = new Reconciler(parts);
     const views = { QUEUE: queue.workerLoads, LOAD_BALANCER: this.#balancedView() };
     const fleet = new Fleet({ endpoints, pods, templates, decisions, views, ...shared });

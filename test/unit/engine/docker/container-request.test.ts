@@ -52,6 +52,14 @@ describe('what an engine is asked to make', () => {
     ]);
   });
 
+  it('has the state volume of its endpoint, which is not the pod’s', () => {
+    const stateVolume = { endpointId: 'ep_1', slot: 2, path: '/state' };
+    const { HostConfig } = describeSpec({ stateVolume });
+    expect(HostConfig?.Mounts).toEqual([
+      { Type: 'volume', Source: 'home-ep_1-state-2', Target: '/state' },
+    ]);
+  });
+
   it('is reached by ports that the engine chooses, on one address', () => {
     const { ExposedPorts, HostConfig } = describeSpec({
       ports: [

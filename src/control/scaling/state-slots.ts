@@ -1,0 +1,72 @@
+// Which state volume of its endpoint a worker pod gets. A pod holds its volume from before its container is
+// made until the container is gone, by its record: so two containers never have the same one, whatever the
+// engine, its runtime or a crash of the platform does. A volume that is free again goes to the next pod.
+import { EngineError } from '../../engine/engine.ts';
+import type { PodState, Pods } from '../pods/pods.ts';
+
+export interface StateSlotsOptions {
+  pods: Pick<Pods, 'live'>;
+}
+
+export class StateSlots {
+  readonly #options: StateSlotsOptions;
+  /** Chosen for a pod, and not yet in its record. */
+  readonly #promised = new Map<string, { endpointId: string; slot: number }>();
+  /** By endpoint: volumes in which a dead worker may have left outcomes. */
+  readonly #left = new Map<string, Set<number>>();
+
+  constructor(options: StateSlotsOptions) {
+    this.#options = options;
+  }
+
+  /** @throws EngineError if the pod is not there any more */
+  async take(pod: PodState, endpointId: string): Promise<number> {
+    if (pod.stateSlot !== undefined) return pod.stateSlot;
+    const left = this.#left.get(endpointId) ?? new Set<number>();
+    const slot = chooseSlot({ held: this.#listHeld(endpointId), left });
+    this.#promised.set(pod.id, { endpointId, slot });
+    try {
+      const { live } = this.#options.pods;
+      const changed = await live.change(pod.id, (known) => ({ stateSlot: slot, ...known }));
+      if (changed?.stateSlot === undefined) throw new EngineError('unavailable', 'the pod is gone');
+      left.delete(changed.stateSlot);
+      return changed.stateSlot;
+    } finally {
+      this.#promised.delete(pod.id);
+    }
+  }
+
+  /** The container is gone; its worker was killed, or could not deliver everything. */
+  noteLeft(endpointId: string, slot: number): void {
+    const left = this.#left.get(endpointId) ?? new Set<number>();
+    this.#left.set(endpointId, left.add(slot));
+  }
+
+  forget(endpointId: string): void {
+    this.#left.delete(endpointId);
+  }
+
+  #listHeld(endpointId: string): Set<number> {
+    const { live } = this.#options.pods;
+    const recorded = live.all().filter((pod) => pod.endpointId === endpointId);
+    const promised = [...this.#promised.values()].filter((each) => each.endpointId === endpointId);
+    return new Set([
+      ...recorded.flatMap(({ stateSlot }) => stateSlot ?? []),
+      ...promised.map(({ slot }) => slot),
+    ]);
+  }
+}
+
+interface Slots {
+  held: ReadonlySet<number>;
+  left: ReadonlySet<number>;
+}
+
+/** One with outcomes to deliver if there is one; else the lowest, so that there are few. */
+export function chooseSlot({ held, left }: Slots): number {
+  const waiting = [...left].filter((slot) => !held.has(slot));
+  if (waiting.length > 0) return Math.min(...waiting);
+  let slot = 0;
+  while (held.has(slot)) slot++;
+  return slot;
+}
