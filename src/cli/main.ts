@@ -1,10 +1,11 @@
 // The `millrace` command: finds the command that is meant and turns what it throws into an exit
 // code. Each command is imported only when it is asked for, so that a worker starts fast.
+
+import { packageVersion } from '../base/package-info.ts';
 import { type Command, CommandError, EXIT } from './command.ts';
 import { renderBlock, renderHelp } from './help.ts';
 import { asksForHelp, UsageError } from './options.ts';
 import { print, printNote } from './output.ts';
-import { packageVersion } from './package-info.ts';
 
 interface Entry {
   summary: string;

@@ -2,12 +2,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Log } from '../../base/log.ts';
+import { packageVersion } from '../../base/package-info.ts';
 import { Deviation, type Row, runChecks } from '../../conformance/checks.ts';
 import type { Departure } from '../../conformance/worker-exit.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
 import { printNote } from '../output.ts';
-import { packageVersion } from '../package-info.ts';
 import { listenForStop } from '../stop-signals.ts';
 import type { ConformanceValues } from './conformance.ts';
 import { chooseAreas } from './conformance-areas.ts';

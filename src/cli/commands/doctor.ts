@@ -2,6 +2,7 @@
 // any. What is found and how it is divided is decided in worker/gpu.
 import { statfs } from 'node:fs/promises';
 import { cpus, freemem, totalmem } from 'node:os';
+import { packageVersion } from '../../base/package-info.ts';
 import { type Detection, detectDevices, type Problem } from '../../worker/gpu/detect.ts';
 import { type DevicePlan, planDevices } from '../../worker/gpu/device-plan.ts';
 import {
@@ -15,7 +16,6 @@ import { inheritEnvironment, readVariable } from '../config.ts';
 import { renderBlock } from '../help.ts';
 import { flag, parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import { packageVersion } from '../package-info.ts';
 import { readPerWorker } from '../worker/device-plan.ts';
 
 const NODE_MAJOR = 24;

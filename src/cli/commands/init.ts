@@ -9,10 +9,10 @@ import {
 } from 'node:fs';
 import { basename, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { packageRoot, readPackageInfo } from '../../base/package-info.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { flag, parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import { packageRoot, readPackageInfo } from '../package-info.ts';
 
 const TEMPLATE = fileURLToPath(new URL('./init-template/', import.meta.url));
 

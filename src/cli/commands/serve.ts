@@ -1,5 +1,6 @@
 // `millrace serve`: runs the platform until a signal ends it.
 import { resolve } from 'node:path';
+import { packageVersion } from '../../base/package-info.ts';
 import { LIST_BYTES } from '../../control/list-page.ts';
 import { type Command, EXIT } from '../command.ts';
 import { capacityOptions, readCapacity } from '../options/capacity-options.ts';
@@ -9,7 +10,6 @@ import { choosePodUser } from '../options/pod-user.ts';
 import { quotaOption, readQuotas } from '../options/quotas.ts';
 import { flag, integer, list, parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import { packageVersion } from '../package-info.ts';
 import { readPem } from '../pem-file.ts';
 import { catalogOption } from '../platform/catalog-file.ts';
 import { engineOptions } from '../platform/engine-options.ts';

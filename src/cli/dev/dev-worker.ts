@@ -1,8 +1,9 @@
 // How `millrace dev` starts a worker process for one of its endpoints.
+
+import { launcherPath } from '../../base/package-info.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { WorkerProcess } from '../../worker/supervisor/worker-process.ts';
 import { inheritWithoutKeys } from '../config.ts';
-import { launcherPath } from '../package-info.ts';
 import { readLogEntry, showLogLines } from '../terminal-log.ts';
 import { DEVICE_SET_VARIABLE } from '../worker/worker-flags.ts';
 

@@ -5,10 +5,10 @@ import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { packageVersion } from '../../base/package-info.ts';
 import { type Command, EXIT } from '../command.ts';
 import { parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import { packageVersion } from '../package-info.ts';
 import { useKeyFile } from '../platform/key-file.ts';
 import {
   maxAttemptsOption,

@@ -2,12 +2,12 @@
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Log } from '../../base/log.ts';
+import { packageVersion } from '../../base/package-info.ts';
 import type { RunPodLink } from '../../transport/runpod/link.ts';
 import { RunPodAddresses, type RunPodAddressOptions } from '../../transport/runpod/template.ts';
 import type { SystemLimits } from '../../worker/system-checks.ts';
 import { readVariable } from '../config.ts';
 import { UsageError } from '../options.ts';
-import { packageVersion } from '../package-info.ts';
 
 const GB = 2 ** 30;
 const LEVELS: Readonly<Record<string, 'trace' | 'debug' | 'info' | 'warn' | 'error'>> = {

@@ -3,6 +3,7 @@
 import { join } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { launcherPath } from '../../base/package-info.ts';
 import type { WorkerBye } from '../../wire/link/worker-link.ts';
 import type { Detection } from '../../worker/gpu/detect.ts';
 import type { DeviceSet } from '../../worker/gpu/device-sets.ts';
@@ -15,7 +16,6 @@ import { CommandError, EXIT, UnfitError } from '../command.ts';
 import { inheritWithoutKeys, listKeys, readVariable } from '../config.ts';
 import { UsageError } from '../options.ts';
 import { printNote } from '../output.ts';
-import { launcherPath } from '../package-info.ts';
 import { listenForStop, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
 import { planWorkers } from './device-plan.ts';

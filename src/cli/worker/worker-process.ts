@@ -3,6 +3,7 @@
 import { flushCompileCache } from 'node:module';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { packageVersion } from '../../base/package-info.ts';
 import { type Device, LinkError } from '../../wire/link/worker-link.ts';
 import { HandlerNotLoadedError } from '../../worker/execution/executor.ts';
 import { ThreadExecutor } from '../../worker/execution/thread-executor.ts';
@@ -20,7 +21,6 @@ import type { WorkerMetrics } from '../../worker/worker-metrics.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { readVariable, setVariable } from '../config.ts';
 import { UsageError } from '../options.ts';
-import { packageVersion } from '../package-info.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog, showLogLines } from '../terminal-log.ts';
 import { openHealthPort } from './health-port.ts';

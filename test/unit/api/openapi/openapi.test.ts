@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { createOpenApi } from '../../../../src/api/openapi/openapi.ts';
 import { OPERATIONS } from '../../../../src/api/openapi/operations.ts';
-import { packageVersion } from '../../../../src/cli/package-info.ts';
+import { packageVersion } from '../../../../src/base/package-info.ts';
 import { PROBLEMS } from '../../../../src/wire/problem.ts';
 import { persistentMount } from '../../../../src/wire/resources/pod.ts';
 import { readJson, startPlatform } from '../platform.ts';
