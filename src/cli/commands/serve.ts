@@ -1,35 +1,45 @@
 // `millrace serve`: runs the platform until a signal ends it.
 import { resolve } from 'node:path';
+import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
-import { LIST_BYTES } from '../../control/list-page.ts';
 import { type Command, EXIT } from '../command.ts';
+import { readVariable } from '../config.ts';
 import { capacityOptions, readCapacity } from '../options/capacity-options.ts';
 import { readContainment } from '../options/containment-options.ts';
+import { engineOptions } from '../options/engine-options.ts';
+import { grpcOptions, readGrpcPort } from '../options/grpc-options.ts';
 import { httpBoundOptions, readHttpBounds } from '../options/http-bounds.ts';
-import { choosePodUser } from '../options/pod-user.ts';
-import { quotaOption, readQuotas } from '../options/quotas.ts';
-import { flag, integer, list, parseOptions, text, UsageError } from '../options.ts';
-import { print } from '../output.ts';
-import { readPem } from '../pem-file.ts';
-import { catalogOption } from '../platform/catalog-file.ts';
-import { engineOptions } from '../platform/engine-options.ts';
-import { grpcOptions, readGrpcPort } from '../platform/grpc-port.ts';
-import { useKeyFile } from '../platform/key-file.ts';
+import { explainPlatformError } from '../options/platform-errors.ts';
 import {
+  catalogOption,
   maxAttemptsOption,
-  openPlatform,
-  type Platform,
   portOption,
-} from '../platform/platform.ts';
+  webhookSecretFileOption,
+} from '../options/platform-options.ts';
+import { quotaOption, readQuotas } from '../options/quotas.ts';
 import {
   rateLimitOption,
   readRateLimits,
   readWorkerLimits,
   workerLimitOption,
-} from '../platform/rate-limits.ts';
-import { webhookSecretFileOption } from '../platform/webhook-secrets.ts';
+} from '../options/rate-limits.ts';
+import {
+  flag,
+  integer,
+  list,
+  type OptionValues,
+  parseOptions,
+  text,
+  UsageError,
+} from '../options.ts';
+import { print } from '../output.ts';
+import { readPem } from '../pem-file.ts';
+import { LIST_BYTES } from '../platform/defaults.ts';
+import { openPlatform, type Platform } from '../platform/platform.ts';
+import type { PlatformOptions, PlatformTls } from '../platform/platform-options.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
+import { findUsableDevices } from '../worker/device-plan.ts';
 
 const HOUR_MS = 3_600_000;
 const BYTES_PER_MB = 1_048_576;
@@ -166,75 +176,21 @@ async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
   if (positionals.length > 0) throw new UsageError(`${positionals[0]}: unexpected argument`);
   const tls = readTls(values);
-  const { host, port, leaseMs, renewEveryMs, takeWaitMs, timeoutGraceMs } = values;
+  const { leaseMs, renewEveryMs } = values;
   if (renewEveryMs >= leaseMs) {
     throw new UsageError(`--renew-every-ms: must be less than --lease-ms, which is ${leaseMs}`);
   }
   const signals = listenForStop();
   forceOnSecond(signals);
   const log = createTerminalLog(values.logLevel);
-  const secretFiles = {
-    '--key-file': values.keyFile,
-    '--tls-key': values.tlsKey,
-    '--webhook-secret-file': values.webhookSecretFile,
-  };
-  const dataFolder = resolve(values.data);
-  const { engine } = values;
-  const podUser = await choosePodUser({
-    ...{ given: values.podUser, engine, dataFolder, secretFiles, log },
-  });
-  const platform = await openPlatform({
-    dataFolder,
-    host,
-    port,
-    access: 'keys',
-    tls,
-    grpc: readGrpcPort(values, tls),
-    rateLimits: readRateLimits(values.rateLimit),
-    workerLimits: readWorkerLimits(values.workerLimit),
-    quotas: readQuotas(values.quota),
-    listBytes: values.listMb * BYTES_PER_MB,
-    bounds: readHttpBounds(values),
-    codeAccess: { engine, trustKeys: values.trustKeys, podUser: podUser?.name },
-    compute: {
-      engine,
-      dockerHost: values.dockerHost,
-      catalogPath: values.catalog,
-      capacity: readCapacity(values),
-      processUsers: values.trustUsers ? 'all' : 'owner',
-      workerUrl: values.workerUrl,
-      podUser,
-      containment: readContainment(values),
-    },
-    log,
-    storage: {
-      reserveBytes: values.diskReserve * 1_048_576,
-      eraseAfterMs: values.eraseAfterMs,
-      checkMs: values.storeCheckMs,
-    },
-    endpointIds: values.endpoint,
-    maxAttempts: values.maxAttempts,
-    webhooks: {
-      addresses: values.allowPrivateWebhooks ? 'any' : 'public',
-      secretFile: values.webhookSecretFile,
-      nameServers: values.webhookDns,
-    },
-    settings: {
-      leaseMs,
-      renewEveryMs,
-      takeWaitMs,
-      timeoutGraceMs,
-      retry: { baseMs: values.retryBaseMs, maxMs: 60_000, jitter: 0.2 },
-      retentionMs: { run: values.retainRunMs, runsync: values.retainRunsyncMs },
-    },
-  });
+  const platform = await open({ values, tls, log });
   try {
-    const keyLines = await prepareKeys(platform, values);
     const names = (await platform.endpoints.list()).map(({ id }) => id);
     const declared = names.length > 0 ? `Endpoints: ${names.join(', ')}` : NO_ENDPOINTS;
     const ready = `Millrace ${packageVersion()} is ready at ${platform.url}`;
     const grpc = platform.grpcUrl === undefined ? [] : [`Workers over gRPC at ${platform.grpcUrl}`];
-    void print(`${[ready, ...grpc, declared, ...keyLines].join('\n')}\n`);
+    const keys = describeKeys(platform, values.keyFile);
+    void print(`${[ready, ...grpc, declared, ...keys].join('\n')}\n`);
     await signals.first;
     log.info('ending');
   } finally {
@@ -244,30 +200,93 @@ async function run(args: readonly string[]): Promise<number> {
   return EXIT.ok;
 }
 
+interface Start {
+  values: OptionValues<typeof options>;
+  tls: PlatformTls | undefined;
+  log: Log;
+}
+
+/** @throws UsageError, CommandError */
+async function open(start: Start): Promise<Platform> {
+  const given = composeOptions(start);
+  const { engine } = start.values;
+  const devices = engine === 'none' ? [] : await findUsableDevices(start.log);
+  try {
+    return await openPlatform({ ...given, compute: { ...given.compute, engine, devices } });
+  } catch (error) {
+    throw explainPlatformError(error);
+  }
+}
+
+/** @throws UsageError */
+function composeOptions({ log, tls, values }: Start): PlatformOptions {
+  const { engine, host, leaseMs, port, renewEveryMs, takeWaitMs, timeoutGraceMs } = values;
+  return {
+    ...{ dataFolder: resolve(values.data), host, port },
+    keyFile: values.keyFile,
+    tls,
+    grpc: readGrpcPort(values, tls),
+    rateLimits: readRateLimits(values.rateLimit),
+    workerLimits: readWorkerLimits(values.workerLimit),
+    quotas: readQuotas(values.quota),
+    listBytes: values.listMb * BYTES_PER_MB,
+    bounds: readHttpBounds(values),
+    compute: {
+      ...{ engine, readVariable },
+      dockerHost: values.dockerHost,
+      catalogFile: values.catalog,
+      capacity: readCapacity(values),
+      trustUsers: values.trustUsers,
+      trustKeys: values.trustKeys,
+      workerUrl: values.workerUrl,
+      podUser: values.podUser,
+      containment: readContainment(values),
+    },
+    log,
+    storage: {
+      reserveBytes: values.diskReserve * BYTES_PER_MB,
+      eraseAfterMs: values.eraseAfterMs,
+      checkMs: values.storeCheckMs,
+    },
+    endpoints: values.endpoint,
+    maxAttempts: values.maxAttempts,
+    webhooks: {
+      addresses: values.allowPrivateWebhooks ? 'any' : 'public',
+      secretFile: values.webhookSecretFile,
+      nameServers: values.webhookDns,
+    },
+    settings: {
+      ...{ leaseMs, renewEveryMs, takeWaitMs, timeoutGraceMs },
+      retry: { baseMs: values.retryBaseMs, maxMs: 60_000, jitter: 0.2 },
+      retentionMs: { run: values.retainRunMs, runsync: values.retainRunsyncMs },
+    },
+  };
+}
+
 const NO_ENDPOINTS =
   'No endpoint exists yet; create one with `millrace endpoints create`, or declare one with --endpoint NAME';
 
-async function prepareKeys(
-  platform: Platform,
-  { endpoint, keyFile }: { endpoint: readonly string[]; keyFile: string | undefined },
-): Promise<string[]> {
-  if (keyFile !== undefined) {
-    const { origin } = await useKeyFile(platform.keys, keyFile, endpoint);
-    return [`Keys ${origin === 'made' ? 'made and written to' : 'read from'} ${keyFile}`];
+function describeKeys({ firstKeys }: Platform, keyFile: string | undefined): string[] {
+  if (!firstKeys) return [];
+  const { admin, origin, worker } = firstKeys;
+  if (origin !== 'generated') {
+    return [`Keys ${origin === 'written' ? 'made and written to' : 'read from'} ${keyFile}`];
   }
-  const first = await platform.keys.ensureFirstKeys(endpoint);
-  if (!first) return [];
   return [
     'These keys are shown only once:',
-    `MILLRACE_ADMIN_KEY=${first.admin}`,
-    `MILLRACE_WORKER_KEY=${first.worker}`,
+    `MILLRACE_ADMIN_KEY=${admin}`,
+    `MILLRACE_WORKER_KEY=${worker}`,
   ];
 }
 
-function readTls(values: { tlsCert: string | undefined; tlsKey: string | undefined }) {
+function readTls(values: {
+  tlsCert: string | undefined;
+  tlsKey: string | undefined;
+}): PlatformTls | undefined {
   const { tlsCert, tlsKey } = values;
   if (tlsCert === undefined && tlsKey === undefined) return undefined;
   if (tlsCert === undefined) throw new UsageError('--tls-key needs --tls-cert');
   if (tlsKey === undefined) throw new UsageError('--tls-cert needs --tls-key');
-  return { cert: readPem('--tls-cert', tlsCert), key: readPem('--tls-key', tlsKey) };
+  const cert = readPem('--tls-cert', tlsCert);
+  return { cert, key: readPem('--tls-key', tlsKey), keyFile: tlsKey };
 }

@@ -1,14 +1,11 @@
 // `millrace webhook-secret`: what the receivers of an endpoint's webhooks need to check them.
 import { resolve } from 'node:path';
-import { deriveEndpointSecret } from '../../queue/webhooks/webhook-signature.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
+import { explainPlatformError } from '../options/platform-errors.ts';
+import { webhookSecretFileOption } from '../options/platform-options.ts';
 import { parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import {
-  locateWebhookSecrets,
-  readWebhookSecrets,
-  webhookSecretFileOption,
-} from '../platform/webhook-secrets.ts';
+import { locateWebhookSecrets, readReceiverSecrets } from '../platform/webhook-secrets.ts';
 
 const options = {
   data: text({
@@ -49,13 +46,20 @@ async function run(args: readonly string[]): Promise<number> {
   const [endpoint, surplus] = positionals;
   if (endpoint === undefined) throw new UsageError('<endpoint> is missing; give an endpoint ID');
   if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
-  const path = locateWebhookSecrets(resolve(values.data), values.webhookSecretFile);
-  const secrets = readWebhookSecrets(path);
-  if (!secrets)
+  const path = values.webhookSecretFile ?? locateWebhookSecrets(resolve(values.data));
+  const own = read(path, endpoint);
+  if (!own)
     throw new CommandError(
       `${path} does not exist; start the platform with this data folder first`,
     );
-  const own = secrets.map((secret) => deriveEndpointSecret(secret, endpoint));
   void print(`${own.join('\n')}\n`);
   return EXIT.ok;
+}
+
+function read(path: string, endpoint: string): string[] | undefined {
+  try {
+    return readReceiverSecrets(path, endpoint);
+  } catch (error) {
+    throw explainPlatformError(error);
+  }
 }

@@ -3,6 +3,7 @@ import { dirname, sep } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
+import { PlatformOptionError } from '../platform/option-error.ts';
 import type { Platform } from '../platform/platform.ts';
 import { DevEndpoint } from './dev-endpoint.ts';
 import { findHandlers, type HandlerFile } from './handler-files.ts';
@@ -83,7 +84,7 @@ export class DevHandlers {
     try {
       await platform.declareEndpoint(endpointId);
     } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
+      const reason = error instanceof PlatformOptionError ? error.problem : String(error);
       log.error({ file: path }, `file name is not a valid endpoint ID: ${reason}`);
       return;
     }

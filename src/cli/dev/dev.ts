@@ -7,15 +7,12 @@ import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { type Command, EXIT } from '../command.ts';
+import { explainPlatformError } from '../options/platform-errors.ts';
+import { maxAttemptsOption, portOption } from '../options/platform-options.ts';
 import { parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import { useKeyFile } from '../platform/key-file.ts';
-import {
-  maxAttemptsOption,
-  openPlatform,
-  type Platform,
-  portOption,
-} from '../platform/platform.ts';
+import { openPlatform, type Platform } from '../platform/platform.ts';
+import type { PlatformOptions } from '../platform/platform-options.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/device-plan.ts';
@@ -84,22 +81,23 @@ async function run(args: readonly string[]): Promise<number> {
   forceOnSecond(signals, () => data.close());
   try {
     const isLocal = isLoopback(values.host);
-    const platform = await openPlatform({
+    const platform = await open({
       dataFolder: data.folder,
       host: values.host,
       port: values.port,
       access: isLocal ? 'keyless-loopback' : 'keys',
       log: createTerminalLog(values.logLevel),
-      endpointIds: [],
+      keyFile: join(data.folder, 'dev.keys'),
       maxAttempts: values.maxAttempts,
       // Of whoever calls without a key from this machine nothing here is hidden anyway.
       webhooks: { addresses: isLocal ? 'any' : 'public' },
     });
     try {
-      const keys = await useKeyFile(platform.keys, join(data.folder, 'dev.keys'));
-      const key = isLocal ? undefined : keys.admin;
+      const { firstKeys } = platform;
+      if (!firstKeys) throw new Error('the platform has no key file');
+      const key = isLocal ? undefined : firstKeys.admin;
       const { logLevel } = values;
-      const terms = { platform, paths: positionals, key, workerKey: keys.worker, logLevel };
+      const terms = { platform, paths: positionals, key, workerKey: firstKeys.worker, logLevel };
       await serve({ ...terms, signals, dataNote: data.note });
     } finally {
       await platform.close();
@@ -109,6 +107,15 @@ async function run(args: readonly string[]): Promise<number> {
     signals.release();
   }
   return EXIT.ok;
+}
+
+/** @throws UsageError, CommandError */
+async function open(options: PlatformOptions): Promise<Platform> {
+  try {
+    return await openPlatform(options);
+  } catch (error) {
+    throw explainPlatformError(error);
+  }
 }
 
 interface Terms {

@@ -1,5 +1,4 @@
-// The operator's catalogue, `millrace serve --catalog FILE`: reads it and the passwords that it points
-// to. What is in it and what it means is control/catalog-contents.ts.
+// The file of the operator's catalogue: reads it and the passwords that it points to. What is in it and what it means is control/catalog-contents.ts.
 import { readFileSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { dirname, resolve } from 'node:path';
@@ -14,30 +13,26 @@ import {
 } from '../../control/endpoints/catalog-contents.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
-import { readVariable } from '../config.ts';
-import { text, UsageError } from '../options.ts';
-
-export const catalogOption = text({
-  placeholder: 'FILE',
-  env: 'MILLRACE_CATALOG',
-  help: 'JSON file of GPU types, CPU flavours and prices; default: the devices of this machine at no cost',
-});
+import { describeError, PlatformOptionError } from './option-error.ts';
 
 export interface CatalogOptions {
   /** Undefined: what the machine has. */
   path: string | undefined;
   /** Found on this machine. */
   devices: readonly Device[];
+  /** Variables that hold passwords. */
+  readVariable: (name: string) => string | undefined;
   log: Log;
 }
 
-/** @throws UsageError naming the file and each path in it that is wrong */
-export function openCatalog({ devices, log, path }: CatalogOptions): Catalog {
+/** @throws PlatformOptionError naming the file and each path in it that is wrong */
+export function openCatalog(options: CatalogOptions): Catalog {
+  const { devices, log, path } = options;
   const contents = composeCatalog({
     file: path === undefined ? undefined : readCatalogFile(path),
     devices,
     machine: { vcpus: availableParallelism(), memoryBytes: totalmem() },
-    readPassword: (registry) => readPassword(registry, path ?? '.'),
+    readPassword: (registry) => readPassword(registry, options),
   });
   warnOfStrangers(contents, devices, log);
   return new Catalog(contents);
@@ -46,36 +41,37 @@ export function openCatalog({ devices, log, path }: CatalogOptions): Catalog {
 function readCatalogFile(path: string): CatalogFile {
   const checked = catalogFile.safeParse(parseFile(path));
   if (checked.success) return checked.data;
-  throw new UsageError(
-    `--catalog: ${path}: ${describeIssues(checked.error, 'the file').join('; ')}`,
-  );
+  throw refuse(`${path}: ${describeIssues(checked.error, 'the file').join('; ')}`);
 }
 
 function parseFile(path: string): unknown {
-  const content = readText('--catalog', path);
+  const content = readText('', path);
   try {
     return JSON.parse(content);
   } catch (error) {
-    throw new UsageError(`--catalog: ${path} is not JSON: ${describe(error)}`);
+    throw refuse(`${path} is not JSON: ${describeError(error)}`);
   }
 }
 
 /** A file's path is seen from the folder of the catalogue; the line break at its end does not count. */
-function readPassword({ id, passwordEnv, passwordFile }: DeclaredRegistry, path: string): string {
-  const origin = `--catalog: ${path}: password of registry "${id}"`;
+function readPassword(
+  { id, passwordEnv, passwordFile }: DeclaredRegistry,
+  { path = '.', readVariable }: CatalogOptions,
+): string {
+  const origin = `${path}: password of registry "${id}": `;
   if (passwordFile !== undefined) {
     return readText(origin, resolve(dirname(path), passwordFile)).replace(/\r?\n$/, '');
   }
   const password = passwordEnv === undefined ? undefined : readVariable(passwordEnv);
   if (password !== undefined) return password;
-  throw new UsageError(`${origin}: the environment variable ${passwordEnv} is not set`);
+  throw refuse(`${origin}the environment variable ${passwordEnv} is not set`);
 }
 
 function readText(origin: string, path: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    throw new UsageError(`${origin}: ${describe(error)}`);
+    throw refuse(`${origin}${describeError(error)}`);
   }
 }
 
@@ -91,6 +87,6 @@ function warnOfStrangers({ gpus }: CatalogContents, devices: readonly Device[], 
   }
 }
 
-function describe(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+function refuse(problem: string): PlatformOptionError {
+  return new PlatformOptionError('invalid', 'compute.catalogFile', problem);
 }

@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { makeFolder } from '../../base/make-folder.ts';
-import { CommandError } from '../command.ts';
+import { describeError, PlatformOptionError } from './option-error.ts';
 
 const SQLITE_BUSY = 5;
 const OWNER_ONLY = 0o700;
@@ -13,16 +13,16 @@ export interface DataLock {
   release(): void;
 }
 
-/** Makes the folder, for its owner alone, if it is missing. @throws CommandError naming the process that has it */
+/** Makes the folder, for its owner alone, if it is missing. @throws PlatformOptionError naming the process that has it */
 export function lockDataFolder(folder: string): DataLock {
   try {
     // Inputs and outputs of jobs are nobody else's business.
     makeFolder(folder, OWNER_ONLY);
     return openLock(folder);
   } catch (error) {
-    if (error instanceof CommandError) throw error;
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new CommandError(`--data: ${folder} cannot be used: ${reason}`);
+    if (error instanceof PlatformOptionError) throw error;
+    const problem = `${folder} cannot be used: ${describeError(error)}`;
+    throw new PlatformOptionError('unusable', 'dataFolder', problem);
   }
 }
 
@@ -36,7 +36,8 @@ function openLock(folder: string): DataLock {
   } catch (error) {
     database.close();
     if (!isBusy(error)) throw error;
-    throw new CommandError(`${folder} is in use by ${readHolder(holderFile)}`);
+    const problem = `${folder} is in use by ${readHolder(holderFile)}`;
+    throw new PlatformOptionError('unusable', 'dataFolder', problem);
   }
   noteHolder(holderFile);
   return { release: () => database.close() };

@@ -3,11 +3,11 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { CommandError } from '../command.ts';
+import { PlatformOptionError } from './option-error.ts';
 
 const NAME = /^[a-z0-9]{4,32}$/;
 
-/** @throws CommandError if what is in the file is no name */
+/** @throws PlatformOptionError if what is in the file is no name */
 export function readEngineName(dataFolder: string): string {
   const path = join(dataFolder, 'engine-name');
   try {
@@ -19,7 +19,9 @@ export function readEngineName(dataFolder: string): string {
   }
   const name = readFileSync(path, 'utf8').trim();
   if (NAME.test(name)) return name;
-  throw new CommandError(
+  throw new PlatformOptionError(
+    'unusable',
+    'dataFolder',
     `${path}: must contain this platform's name on its engine, 4 to 32 lowercase letters and ` +
       'digits; with another name the platform does not find its containers',
   );

@@ -1,4 +1,4 @@
-// The keys of `millrace serve --key-file`: made and written on the first start, read on later ones.
+// The file of the platform's keys: written on the first start, read on later ones.
 import { readFileSync, writeFileSync } from 'node:fs';
 import {
   type FirstKeys,
@@ -7,26 +7,40 @@ import {
   scopesOfWorkers,
 } from '../../control/keys/keys.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { UsageError } from '../options.ts';
+import { describeError, PlatformOptionError } from './option-error.ts';
 
 const ADMIN = 'MILLRACE_ADMIN_KEY';
 const WORKER = 'MILLRACE_WORKER_KEY';
 const OWNER_ONLY = 0o600;
 
-export interface FileKeys extends FirstKeys {
-  origin: 'made' | 'read';
+/** `generated`: kept nowhere but with the caller. `written` to the key file, or `read` from it. */
+export interface PlatformKeys extends FirstKeys {
+  origin: 'generated' | 'written' | 'read';
+}
+
+/**
+ * The keys of the key file; without one those of the first start, and undefined on later ones.
+ * @throws PlatformOptionError
+ */
+export async function prepareKeys(
+  keys: Keys,
+  { endpoints, keyFile }: { endpoints: readonly string[]; keyFile?: string | undefined },
+): Promise<PlatformKeys | undefined> {
+  if (keyFile !== undefined) return useKeyFile(keys, keyFile, endpoints);
+  const first = await keys.ensureFirstKeys(endpoints);
+  return first && { ...first, origin: 'generated' };
 }
 
 /**
  * The platform lets in the keys of the file, which is made if it is missing. The worker key is bound to
  * these endpoints, and stays bound to those of earlier starts; without any it is for all endpoints.
- * @throws UsageError
+ * @throws PlatformOptionError
  */
 export async function useKeyFile(
   keys: Keys,
   path: string,
   endpointIds: readonly string[] = [],
-): Promise<FileKeys> {
+): Promise<PlatformKeys> {
   const found = readKeyFile(path);
   const { admin, worker } = found ?? makeKeyFile(path);
   try {
@@ -35,11 +49,9 @@ export async function useKeyFile(
     const scopes = extendScopes(before, endpointIds);
     await keys.importKey(worker, { name: 'worker key of the key file', scopes });
   } catch (error) {
-    if (error instanceof ProblemError)
-      throw new UsageError(`--key-file: ${path}: ${error.message}`);
-    throw error;
+    throw error instanceof ProblemError ? refuse(`${path}: ${error.message}`) : error;
   }
-  return { admin, worker, origin: found ? 'read' : 'made' };
+  return { admin, worker, origin: found ? 'read' : 'written' };
 }
 
 /** What the worker key could do, and the endpoints that are declared now. */
@@ -55,7 +67,7 @@ function readKeyFile(path: string): FirstKeys | undefined {
     content = readFileSync(path, 'utf8');
   } catch (error) {
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
-    throw refuse(error);
+    throw refuse(describeError(error));
   }
   const lines = new Map(
     content.split(/\r?\n/).map((line): [string, string] => {
@@ -66,7 +78,7 @@ function readKeyFile(path: string): FirstKeys | undefined {
   const admin = lines.get(ADMIN);
   const worker = lines.get(WORKER);
   if (admin && worker) return { admin, worker };
-  throw new UsageError(`--key-file: ${path} has no ${admin ? WORKER : ADMIN}=… line`);
+  throw refuse(`${path} has no ${admin ? WORKER : ADMIN}=… line`);
 }
 
 function makeKeyFile(path: string): FirstKeys {
@@ -77,11 +89,11 @@ function makeKeyFile(path: string): FirstKeys {
       mode: OWNER_ONLY,
     });
   } catch (error) {
-    throw refuse(error);
+    throw refuse(describeError(error));
   }
   return made;
 }
 
-function refuse(error: unknown): UsageError {
-  return new UsageError(`--key-file: ${error instanceof Error ? error.message : String(error)}`);
+function refuse(problem: string): PlatformOptionError {
+  return new PlatformOptionError('invalid', 'keyFile', problem);
 }

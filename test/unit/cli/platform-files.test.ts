@@ -4,7 +4,6 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { silentLog } from '../../../src/base/log.ts';
 import { openPlatform } from '../../../src/cli/platform/platform.ts';
 
 it('keeps what was stored from others, also in a folder that they may read', async () => {
@@ -12,12 +11,7 @@ it('keeps what was stored from others, also in a folder that they may read', asy
   await chmod(folder, 0o755);
   const platform = await openPlatform({
     dataFolder: folder,
-    host: '127.0.0.1',
-    port: 0,
-    access: 'keys',
-    log: silentLog,
-    webhooks: { addresses: 'public' },
-    endpointIds: ['echo'],
+    endpoints: ['echo'],
   });
   onTestFinished(async () => {
     await platform.close();

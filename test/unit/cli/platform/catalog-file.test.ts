@@ -1,9 +1,9 @@
-// The operator's catalogue, as `--catalog` names it.
+// The file of the operator's catalogue.
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, expect, it } from 'vitest';
 import { createLog } from '../../../../src/base/log.ts';
 import { openCatalog } from '../../../../src/cli/platform/catalog-file.ts';
 import { makeGpus } from '../../control/gpus.ts';
@@ -11,6 +11,8 @@ import { makeGpus } from '../../control/gpus.ts';
 let folder: string;
 let path: string;
 let logged: string;
+const variables = new Map<string, string>();
+const readVariable = (name: string) => variables.get(name);
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'millrace-catalog-'));
@@ -28,7 +30,7 @@ function open(file: string | undefined = path) {
     },
   });
   const devices = makeGpus('NVIDIA L4', 1);
-  return openCatalog({ path: file, devices, log: createLog({ destination }) });
+  return openCatalog({ path: file, devices, readVariable, log: createLog({ destination }) });
 }
 
 const write = (file: unknown) =>
@@ -41,7 +43,7 @@ function withRegistry(password: object): object {
 
 it('is what the machine has where none is named', () => {
   const catalog = openCatalog({
-    ...{ path: undefined, devices: makeGpus('NVIDIA L4', 1) },
+    ...{ path: undefined, devices: makeGpus('NVIDIA L4', 1), readVariable },
     log: createLog({ level: 'silent' }),
   });
   expect(catalog.hasGpuType('NVIDIA L4')).toBe(true);
@@ -56,12 +58,8 @@ it('has the password of a registry from a file beside it, without the line break
 
 it('has the password of a registry from a variable', async () => {
   await write(withRegistry({ passwordEnv: 'TEST_REGISTRY_PASSWORD' }));
-  vi.stubEnv('TEST_REGISTRY_PASSWORD', 'from the environment');
-  try {
-    expect(open().registry('ada', 'own')?.password).toBe('from the environment');
-  } finally {
-    vi.unstubAllEnvs();
-  }
+  variables.set('TEST_REGISTRY_PASSWORD', 'from the environment');
+  expect(open().registry('ada', 'own')?.password).toBe('from the environment');
 });
 
 it.each([
@@ -73,16 +71,19 @@ it.each([
     'TEST_UNSET is not set',
   ],
   ['a password file that is not there', withRegistry({ passwordFile: 'none' }), 'ENOENT'],
-])('with %s is wrong usage that names the file and the place', async (_, file, message) => {
+])('with %s is refused with the file and the place', async (_, file, message) => {
   await write(file);
   expect(() => open()).toThrowError(
-    expect.objectContaining({ name: 'UsageError', message: expect.stringContaining(message) }),
+    expect.objectContaining({
+      ...{ name: 'PlatformOptionError', fault: 'invalid', option: 'compute.catalogFile' },
+      message: expect.stringContaining(message),
+    }),
   );
-  expect(() => open()).toThrowError(`--catalog: ${path}`);
+  expect(() => open()).toThrowError(`compute.catalogFile: ${path}`);
 });
 
-it('that is not there is wrong usage', () => {
-  expect(() => open()).toThrowError(/^--catalog: .*ENOENT/);
+it('that is not there is refused', () => {
+  expect(() => open()).toThrowError(/^compute\.catalogFile: .*ENOENT/);
 });
 
 it('is warned of where its names and those of the machine do not meet', async () => {

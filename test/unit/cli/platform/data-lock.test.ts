@@ -4,8 +4,8 @@ import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { CommandError } from '../../../../src/cli/command.ts';
 import { lockDataFolder } from '../../../../src/cli/platform/data-lock.ts';
+import { PlatformOptionError } from '../../../../src/cli/platform/option-error.ts';
 
 let folder: string;
 
@@ -32,7 +32,11 @@ it('makes it for its owner alone', () => {
 it('is refused while somebody has it, naming the process', () => {
   const lock = lockDataFolder(folder);
   expect(() => lockDataFolder(folder)).toThrow(
-    new CommandError(`${folder} is in use by another process (pid ${process.pid})`),
+    new PlatformOptionError(
+      'unusable',
+      'dataFolder',
+      `${folder} is in use by another process (pid ${process.pid})`,
+    ),
   );
   lock.release();
 });
@@ -51,14 +55,14 @@ it('does not go by what the file with the process id says', async () => {
 
 it('says why a folder cannot be used', async () => {
   await writeFile(join(folder, 'file'), '');
-  expect(() => lockDataFolder(join(folder, 'file'))).toThrow(/^--data: .*file cannot be used/);
+  expect(() => lockDataFolder(join(folder, 'file'))).toThrow(/^dataFolder: .*file cannot be used/);
 });
 
 it.skipIf(process.platform !== 'linux')(
   'is refused at once in /proc, where no folder can be created',
   () => {
     const refused =
-      /^--data: \/proc\/none\/data cannot be used: no folder can be created in \/proc$/;
+      /^dataFolder: \/proc\/none\/data cannot be used: no folder can be created in \/proc$/;
     expect(() => lockDataFolder('/proc/none/data')).toThrow(refused);
   },
 );

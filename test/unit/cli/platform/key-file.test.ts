@@ -29,7 +29,7 @@ afterEach(async () => {
 it('is made if it is missing, for its owner alone', async () => {
   const { admin, origin, worker } = await useKeyFile(keys, path);
   const lines = `MILLRACE_ADMIN_KEY=${admin}\nMILLRACE_WORKER_KEY=${worker}\n`;
-  expect(origin).toBe('made');
+  expect(origin).toBe('written');
   expect(await readFile(path, 'utf8')).toBe(lines);
   expect((await stat(path)).mode & 0o777).toBe(0o600);
 });
@@ -67,10 +67,10 @@ it('without one of the keys is refused, naming it', async () => {
 it('with something else than keys is refused without showing it', async () => {
   await writeFile(path, 'MILLRACE_ADMIN_KEY=secret\nMILLRACE_WORKER_KEY=secret\n');
   const refused = useKeyFile(keys, path);
-  await expect(refused).rejects.toThrow('--key-file');
+  await expect(refused).rejects.toThrow('keyFile');
   await expect(refused).rejects.not.toThrow('=secret');
 });
 
 it('in a folder that is not there is refused', async () => {
-  await expect(useKeyFile(keys, join(folder, 'none/keys'))).rejects.toThrow('--key-file: ENOENT');
+  await expect(useKeyFile(keys, join(folder, 'none/keys'))).rejects.toThrow('keyFile: ENOENT');
 });

@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { UsageError } from '../../../../src/cli/options.ts';
+import { PlatformOptionError } from '../../../../src/cli/platform/option-error.ts';
 import {
   readWebhookSecrets,
   useWebhookSecrets,
@@ -41,14 +41,14 @@ describe('the file of webhook secrets', () => {
 
   it('is refused with the line that holds no secret, without quoting it', () => {
     writeFileSync(file, `${generatePlatformSecret()}\nhunter2\n`);
-    expect(() => useWebhookSecrets(file)).toThrow(UsageError);
+    expect(() => useWebhookSecrets(file)).toThrow(PlatformOptionError);
     expect(() => useWebhookSecrets(file)).toThrow(/^(?!.*hunter2).*line 2/);
   });
 
   it('is refused when it is empty, or cannot be read or made', () => {
     writeFileSync(file, '\n');
     expect(() => useWebhookSecrets(file)).toThrow(/contains no secret/);
-    expect(() => useWebhookSecrets(folder)).toThrow(UsageError);
-    expect(() => useWebhookSecrets(join(folder, 'missing', 'file'))).toThrow(UsageError);
+    expect(() => useWebhookSecrets(folder)).toThrow(PlatformOptionError);
+    expect(() => useWebhookSecrets(join(folder, 'missing', 'file'))).toThrow(PlatformOptionError);
   });
 });

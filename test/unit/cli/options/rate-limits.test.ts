@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { DEFAULT_RATE_LIMITS } from '../../../../src/api/http/rate-windows.ts';
-import { rateLimitOption, readRateLimits } from '../../../../src/cli/platform/rate-limits.ts';
+import { rateLimitOption, readRateLimits } from '../../../../src/cli/options/rate-limits.ts';
 
 describe('--rate-limit', () => {
   it('is by default what the platform allows by default', () => {

@@ -5,22 +5,15 @@ import { chmodSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Log } from '../../base/log.ts';
+import { launcherPath } from '../../base/package-info.ts';
 import { findUnreadable, type PodUser, provideOwn } from '../../engine/process/pod-user.ts';
-import { text, UsageError } from '../options.ts';
+import { PlatformOptionError } from './option-error.ts';
 
-export const podUserOption = text({
-  placeholder: 'USER',
-  env: 'MILLRACE_POD_USER',
-  help: '--engine process: system user of pods if the platform runs as root: a name or UID[:GID]; default: nobody if nobody can read --data and this program, else root',
-});
-
-/** What runs a handler in a pod. */
-export const PROGRAM = fileURLToPath(new URL('../../../bin/millrace.js', import.meta.url));
 const OWN_CODE = fileURLToPath(import.meta.url);
 const NOBODY = 65_534;
 const MAX_ID = 2 ** 32 - 2;
 const REMEDY =
-  'make it readable (chmod o+rX on it and its folders), or run pods as root with --pod-user root';
+  'make it readable (chmod o+rX on it and its folders), or run pods as root with `compute.podUser` root';
 
 /** Node's compiled code, which workers share. */
 export function locateCode(dataFolder: string): string {
@@ -36,7 +29,7 @@ export interface PodUserChoice {
   log: Log;
 }
 
-/** Undefined: pods run as the platform's own user. @throws UsageError */
+/** Undefined: pods run as the platform's own user. @throws PlatformOptionError */
 export async function choosePodUser(choice: PodUserChoice): Promise<PodUser | undefined> {
   const { engine, given, log } = choice;
   if (engine !== 'process') return undefined;
@@ -46,7 +39,7 @@ export async function choosePodUser(choice: PodUserChoice): Promise<PodUser | un
   const [path] = await findUnreachable(choice.dataFolder, user);
   if (path !== undefined) {
     const problem = `${path} cannot be read by ${user.name}, the user that pods would run as`;
-    if (given !== undefined) throw new UsageError(`--pod-user: ${problem}: ${REMEDY}`);
+    if (given !== undefined) throw refuse(`${problem}: ${REMEDY}`);
     log.warn({ path, user: user.name }, `pods run as root: ${problem}`);
     return undefined;
   }
@@ -70,9 +63,7 @@ function checkOwn(given: string | undefined): undefined {
   if (given === undefined) return undefined;
   const own = process.geteuid?.();
   if (findUser(given).uid === own) return undefined;
-  throw new UsageError(
-    `--pod-user: only root can run pods as another user, and this platform runs as UID ${own}`,
-  );
+  throw refuse(`only root can run pods as another user, and this platform runs as UID ${own}`);
 }
 
 /** A folder that others cannot enter hides all that is in it. */
@@ -80,15 +71,17 @@ async function findUnreachable(dataFolder: string, user: PodUser): Promise<strin
   const parent = dirname(dataFolder);
   // The folders that are missing are made here, or they would be closed.
   mkdirSync(parent, { recursive: true });
-  return findUnreadable([process.execPath, PROGRAM, OWN_CODE, parent], user);
+  return findUnreadable([process.execPath, launcherPath, OWN_CODE, parent], user);
 }
 
 async function checkSecrets({ secretFiles }: PodUserChoice, user: PodUser): Promise<void> {
   for (const [option, path] of Object.entries(secretFiles)) {
     if (path === undefined || !existsSync(path)) continue;
     if ((await findUnreadable([resolve(path)], user)).length > 0) continue;
-    throw new UsageError(
-      `${option}: ${path} can be read by ${user.name}, the user that pods run as; run chmod 600 ${path}`,
+    throw new PlatformOptionError(
+      'invalid',
+      option,
+      `${path} can be read by ${user.name}, the user that pods run as; run chmod 600 ${path}`,
     );
   }
 }
@@ -102,10 +95,10 @@ function findUser(given: string): PodUser {
   if (uid === undefined || gid === undefined) {
     const user = /^[A-Za-z_][A-Za-z0-9_.-]*\$?$/.test(given) ? readUser(given) : undefined;
     if (user) return user;
-    throw new UsageError(`--pod-user: no user ${given} exists; give a name or UID[:GID]`);
+    throw refuse(`no user ${given} exists; give a name or UID[:GID]`);
   }
   if (Number(uid) > MAX_ID || Number(gid) > MAX_ID) {
-    throw new UsageError(`--pod-user: ${given}: a UID or GID is at most ${MAX_ID}`);
+    throw refuse(`${given}: a UID or GID is at most ${MAX_ID}`);
   }
   return { uid: Number(uid), gid: Number(gid), name: `UID ${uid}` };
 }
@@ -117,4 +110,8 @@ function readUser(name: string): PodUser | undefined {
     return status === 0 && /^\d+\n$/.test(stdout) ? Number(stdout) : undefined;
   });
   return uid === undefined || gid === undefined ? undefined : { uid, gid, name };
+}
+
+function refuse(problem: string): PlatformOptionError {
+  return new PlatformOptionError('invalid', 'compute.podUser', problem);
 }

@@ -1,16 +1,12 @@
-// How often users may call: the option that says it, and what counts the calls, which is loaded only
-// where they are counted.
-import type { RateGate } from '../../api/http/rate-limit.ts';
+// The options that say how often users and workers may call.
 import { DEFAULT_RATE_LIMITS, type RateLimits, WINDOW_NAMES } from '../../api/http/rate-windows.ts';
-import type { WorkerAllowance } from '../../api/routes/worker-allowance.ts';
 import {
   DEFAULT_WORKER_LIMITS,
   WORKER_CALL_WINDOW_S,
   type WorkerLimits,
 } from '../../api/routes/worker-limits.ts';
-import type { Queue } from '../../queue/queue.ts';
-import { describeLimits, readLimits } from '../options/named-limits.ts';
 import { text, UsageError } from '../options.ts';
+import { describeLimits, readLimits } from './named-limits.ts';
 
 const MAX_CALLS = 1_000_000_000;
 
@@ -38,16 +34,6 @@ export function readWorkerLimits(given: string): WorkerLimits {
   return readLimits('--worker-limit', given, DEFAULT_WORKER_LIMITS);
 }
 
-export async function openWorkerAllowance(
-  limits: WorkerLimits | undefined,
-  { workerLoads }: Pick<Queue, 'workerLoads'>,
-): Promise<WorkerAllowance | undefined> {
-  if (!limits) return undefined;
-  const { WorkerAllowance } = await import('../../api/routes/worker-allowance.ts');
-  const isPresent = (endpointId: string, id: string) => workerLoads.isPresent(endpointId, id);
-  return new WorkerAllowance({ limits, isPresent });
-}
-
 /** Undefined if nothing is counted. @throws UsageError */
 export function readRateLimits(given: string): RateLimits | undefined {
   if (given === 'none' || given === '0') return undefined;
@@ -62,12 +48,6 @@ export function readRateLimits(given: string): RateLimits | undefined {
     return limit ? [[name, limit] as const] : [];
   });
   return counted.length > 0 ? Object.fromEntries(counted) : undefined;
-}
-
-export async function openRateGate(limits: RateLimits | undefined): Promise<RateGate | undefined> {
-  if (!limits) return undefined;
-  const { RateGate } = await import('../../api/http/rate-limit.ts');
-  return new RateGate(limits);
 }
 
 function refuse(part: string): UsageError {

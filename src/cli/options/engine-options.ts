@@ -1,0 +1,40 @@
+// The options that say what runs pods and the workers of endpoints.
+import { choice, flag, text } from '../options.ts';
+import { containmentOptions } from './containment-options.ts';
+
+const podUserOption = text({
+  placeholder: 'USER',
+  env: 'MILLRACE_POD_USER',
+  help: '--engine process: system user of pods if the platform runs as root: a name or UID[:GID]; default: nobody if nobody can read --data and this program, else root',
+});
+
+export const engineOptions = {
+  engine: choice({
+    choices: ['process', 'docker', 'none'],
+    default: 'process',
+    env: 'MILLRACE_ENGINE',
+    help: 'engine that runs pods and the workers of endpoints: process (processes of this machine), docker or none',
+  }),
+  dockerHost: text({
+    placeholder: 'URL',
+    env: 'DOCKER_HOST',
+    help: '--engine docker: address of the engine, unix:///path or tcp://host:port; default: the local socket',
+  }),
+  trustUsers: flag({
+    env: 'MILLRACE_TRUST_USERS',
+    help: '--engine process: let users other than the owner run pods too; all pods run as the same system user',
+  }),
+  trustKeys: flag({
+    env: 'MILLRACE_TRUST_KEYS',
+    help:
+      '--engine process: let keys without admin use pods:write and endpoints:write, although pods run as ' +
+      "the platform's user and can read every key",
+  }),
+  podUser: podUserOption,
+  ...containmentOptions,
+  workerUrl: text({
+    placeholder: 'URL',
+    env: 'MILLRACE_WORKER_URL',
+    help: 'URL at which the workers of endpoints reach the platform; default: the printed URL',
+  }),
+} as const;

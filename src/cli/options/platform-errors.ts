@@ -1,0 +1,28 @@
+// Says what is wrong with an option of the platform by the flag that sets it.
+import { CommandError } from '../command.ts';
+import { UsageError } from '../options.ts';
+import { PlatformOptionError } from '../platform/option-error.ts';
+
+const FLAGS: Readonly<Record<string, string>> = {
+  dataFolder: '--data',
+  host: '--host',
+  port: '--port',
+  endpoints: '--endpoint',
+  keyFile: '--key-file',
+  tls: '--tls-cert, --tls-key',
+  'tls.key': '--tls-key',
+  'grpc.port': '--grpc-port',
+  'webhooks.secretFile': '--webhook-secret-file',
+  'compute.catalogFile': '--catalog',
+  'compute.dockerHost': '--docker-host',
+  'compute.podUser': '--pod-user',
+};
+
+/** Other errors are returned as they are. */
+export function explainPlatformError(error: unknown): unknown {
+  if (!(error instanceof PlatformOptionError)) return error;
+  const { fault, option } = error;
+  const problem = error.problem.replaceAll(/`([\w.]+)`/g, (text, name) => FLAGS[name] ?? text);
+  const message = `${FLAGS[option] ?? option}: ${problem}`;
+  return fault === 'invalid' ? new UsageError(message) : new CommandError(message);
+}

@@ -1,0 +1,30 @@
+// Options of every command that runs a platform.
+import { integer, text } from '../options.ts';
+
+export const portOption = integer({
+  min: 0,
+  max: 65_535,
+  default: 8_000,
+  placeholder: 'PORT',
+  env: 'MILLRACE_PORT',
+  help: 'TCP port; 0 picks a free one',
+});
+
+/** Of the endpoints that the command declares. */
+export const maxAttemptsOption = integer({
+  min: 1,
+  max: 100,
+  help: 'failures after which a job of a declared endpoint is FAILED; 1: no automatic retry; default: 3, or the value of an earlier start',
+});
+
+export const webhookSecretFileOption = text({
+  placeholder: 'FILE',
+  env: 'MILLRACE_WEBHOOK_SECRET_FILE',
+  help: 'file of the secrets that sign webhooks; default: webhook-secrets in --data',
+});
+
+export const catalogOption = text({
+  placeholder: 'FILE',
+  env: 'MILLRACE_CATALOG',
+  help: 'JSON file of GPU types, CPU flavours and prices; default: the devices of this machine at no cost',
+});

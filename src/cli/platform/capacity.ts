@@ -1,0 +1,40 @@
+// What all pods together may ask for: measured on this machine, or stated by the operator.
+import { statfsSync } from 'node:fs';
+import { availableParallelism, totalmem } from 'node:os';
+import { constrainedMemory } from 'node:process';
+import { type Amounts, limitAmounts, type Overcommit } from '../../control/limits/capacity.ts';
+import type { EngineKind } from './engine.ts';
+
+const GB = 1_073_741_824;
+
+/** Amounts that the operator does not give are undefined. */
+export interface CapacityChoice {
+  overcommit: Overcommit;
+  machine: Partial<Amounts>;
+}
+
+export interface MachineOptions {
+  engine: EngineKind;
+  dataFolder: string;
+}
+
+/** Amounts that the operator does not give are measured on this machine. */
+export function measureLimits(
+  { machine, overcommit }: CapacityChoice,
+  options: MachineOptions,
+): Amounts {
+  return limitAmounts({ ...measureMachine(options), ...machine }, overcommit);
+}
+
+function measureMachine({ dataFolder, engine }: MachineOptions): Amounts {
+  // Pods of the process engine share the limit that this process may itself be under.
+  const own = engine === 'process' ? constrainedMemory() : 0;
+  const memory = own > 0 ? Math.min(own, totalmem()) : totalmem();
+  const { blocks, bsize } = statfsSync(dataFolder);
+  return {
+    memoryGb: Math.max(1, Math.floor(memory / GB)),
+    vcpus: availableParallelism(),
+    // A file system that reports no size has no limit.
+    diskGb: blocks === 0 ? Number.MAX_SAFE_INTEGER : Math.max(1, Math.floor((blocks * bsize) / GB)),
+  };
+}

@@ -1,0 +1,56 @@
+// The platform's database: a guarded file in the data folder, or memory.
+import { closeSync, openSync } from 'node:fs';
+import { join } from 'node:path';
+import { SOUND_STORE, type StoreStatus } from '../../api/routes/store-status.ts';
+import type { Clock } from '../../base/clock.ts';
+import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
+import { StoreGuard } from '../../store/disk/store-guard.ts';
+import { SchemaTooNewError } from '../../store/migrations.ts';
+import { openSqliteStore } from '../../store/sqlite.ts';
+import { LoneLogError } from '../../store/sqlite-connection.ts';
+import { type Store, StoreUnavailableError } from '../../store/store.ts';
+import { describeError, PlatformOptionError } from './option-error.ts';
+import type { CompleteOptions } from './platform-options.ts';
+
+export interface DataStore {
+  store: Store;
+  status: StoreStatus;
+  close(): Promise<void>;
+}
+
+/** @throws PlatformOptionError */
+export async function openDataStore(options: CompleteOptions, clock: Clock): Promise<DataStore> {
+  const { dataFolder: folder, log, storage } = options;
+  if (folder === undefined) {
+    const store = openSqliteStore({ path: ':memory:' });
+    return { store, status: SOUND_STORE, close: () => store.close() };
+  }
+  const path = join(folder, 'millrace.db');
+  try {
+    // Environments and payloads are in it. SQLite would let everybody read what it makes, and gives
+    // the files beside it the mode of this one.
+    closeSync(openSync(path, 'a', 0o600));
+    const guard = await StoreGuard.open({ ...storage, path, clock, log });
+    return { store: guard.store, status: guard, close: () => guard.close() };
+  } catch (error) {
+    throw refuse(explainOpening(error, folder));
+  }
+}
+
+/** What the store could not do while the platform started. */
+export function explainStoreError(error: unknown, folder: string | undefined): unknown {
+  if (!(error instanceof StoreUnavailableError)) return error;
+  return refuse(`${folder} cannot be used: ${explainFailure(error.code ?? '')}`);
+}
+
+function explainOpening(error: unknown, folder: string): string {
+  const reason = describeError(error);
+  if (error instanceof SchemaTooNewError || error instanceof LoneLogError) return reason;
+  const code = nameStorageFailure(error);
+  const advice = code === undefined ? '' : `; ${explainFailure(code)}`;
+  return `${folder} cannot be used: ${reason}${advice}`;
+}
+
+function refuse(problem: string): PlatformOptionError {
+  return new PlatformOptionError('unusable', 'dataFolder', problem);
+}

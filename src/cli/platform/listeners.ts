@@ -1,0 +1,89 @@
+// The ports of a platform: HTTP for all, gRPC for workers.
+import type { WorkerRoutesOptions } from '../../api/routes/worker-routes.ts';
+import { createServer } from '../../api/server.ts';
+import type { Clock } from '../../base/clock.ts';
+import { packageVersion } from '../../base/package-info.ts';
+import type { Keys } from '../../control/keys/keys.ts';
+import type { CodeAccess } from '../../control/limits/code-access.ts';
+import type { Queue } from '../../queue/queue.ts';
+import { openRateGate, openWorkerAllowance } from './call-limits.ts';
+import type { Compute } from './compute.ts';
+import type { DataStore } from './data-store.ts';
+import { completeGrpcPort, openGrpcPort } from './grpc-port.ts';
+import { PlatformOptionError } from './option-error.ts';
+import type { CompleteOptions } from './platform-options.ts';
+
+export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
+  queue: Queue;
+  keys: Keys;
+  compute: Compute;
+  clock: Clock;
+  data: DataStore;
+  codeAccess: CodeAccess;
+}
+
+export interface PlatformUrls {
+  /** As a client on this machine calls it. */
+  readonly url: string;
+  /** As a worker on this machine calls it, if there is a gRPC port. */
+  readonly grpcUrl: string | undefined;
+}
+
+type Closers = (() => unknown)[];
+
+/** @throws PlatformOptionError */
+export async function listen(parts: ListenerParts, closers: Closers): Promise<PlatformUrls> {
+  const { clock, compute, data, host, keys, log, port, queue, tls } = parts;
+  const { access, bounds, codeAccess, listBytes, quotas } = parts;
+  const rules = { access, bounds, codeAccess, listBytes, quotas };
+  const version = packageVersion();
+  const rateGate = await openRateGate(parts.rateLimits);
+  const workerAllowance = await openWorkerAllowance(parts.workerLimits, queue);
+  const pem = tls && { tls: { cert: tls.cert, key: tls.key } };
+  const rest = { ...rules, log, clock, host, port, version, store: data.status, ...pem };
+  try {
+    const { balancer, catalog, decisions, endpoints, pods, templates } = compute;
+    const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
+    const resources = { catalog, templates, heldGpus, decisions };
+    const served = { queue, keys, endpoints, pods, balancer, resources, rateGate, workerAllowance };
+    const server = createServer({ ...served, ...rest });
+    closers.push(() => server.close());
+    const { url } = await server.start();
+    return { url, grpcUrl: await listenForStreams(parts, server.workers, closers) };
+  } catch (error) {
+    throw explainListenError(error, parts);
+  }
+}
+
+async function listenForStreams(
+  { bounds, clock, compute, grpc, host, keys, log, queue, tls }: ListenerParts,
+  workers: WorkerRoutesOptions,
+  closers: Closers,
+): Promise<string | undefined> {
+  if (!grpc) return undefined;
+  const isClosing = () => queue.isClosing;
+  const { server, url } = await openGrpcPort(completeGrpcPort(grpc, { host, tls }), {
+    ...workers,
+    ...{ bounds, clock, endpoints: compute.endpoints, isClosing, keys, log },
+  });
+  closers.push(async () => {
+    // What waits is answered then, before its stream ends.
+    await queue.close();
+    await server.close();
+  });
+  return url;
+}
+
+function explainListenError(error: unknown, { host, port }: ListenerParts): unknown {
+  if (!(error instanceof Error) || !('code' in error)) return error;
+  const { code, message } = error;
+  const refuse = (option: string, problem: string) =>
+    new PlatformOptionError('unusable', option, problem);
+  if (code === 'EADDRINUSE') return refuse('port', `${port} on ${host} is in use`);
+  if (code === 'EACCES') return refuse('port', `${port} on ${host} is not permitted`);
+  if (code === 'EADDRNOTAVAIL' || code === 'ENOTFOUND') {
+    return refuse('host', `${host} is not an address of this machine`);
+  }
+  const isTls = typeof code === 'string' && code.startsWith('ERR_OSSL');
+  return isTls ? refuse('tls', `cannot be used: ${message}`) : error;
+}

@@ -1,0 +1,30 @@
+import { expect, it } from 'vitest';
+import { CommandError, EXIT } from '../../../../src/cli/command.ts';
+import { explainPlatformError } from '../../../../src/cli/options/platform-errors.ts';
+import { UsageError } from '../../../../src/cli/options.ts';
+import { PlatformOptionError } from '../../../../src/cli/platform/option-error.ts';
+
+it('an invalid option of the platform is wrong usage of its flag', () => {
+  const error = new PlatformOptionError('invalid', 'keyFile', 'keys has no worker key');
+  expect(explainPlatformError(error)).toEqual(new UsageError('--key-file: keys has no worker key'));
+});
+
+it('an option that this machine cannot use fails the command', () => {
+  const error = new PlatformOptionError('unusable', 'port', '80 on 127.0.0.1 is not permitted');
+  const explained = explainPlatformError(error);
+  expect(explained).toEqual(new CommandError('--port: 80 on 127.0.0.1 is not permitted'));
+  expect(explained).toMatchObject({ exitCode: EXIT.failed });
+});
+
+it('options that the problem names are named by their flags too', () => {
+  const problem = 'it cannot be read; run pods as root with `compute.podUser` root, see `docs`';
+  const error = new PlatformOptionError('invalid', 'compute.podUser', problem);
+  expect(explainPlatformError(error)).toMatchObject({
+    message: '--pod-user: it cannot be read; run pods as root with --pod-user root, see `docs`',
+  });
+});
+
+it('other errors stay as they are', () => {
+  const error = new Error('broken');
+  expect(explainPlatformError(error)).toBe(error);
+});
