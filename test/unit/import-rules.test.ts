@@ -12,6 +12,12 @@ const root = resolve(import.meta.dirname, '../..');
 
 const platformParts = ['queue', 'control', 'store', 'wire', 'base'];
 
+const workerFiles = [
+  'worker/gpu/nvidia-smi.ts',
+  'worker/gpu/nvidia-smi-report.ts',
+  'worker/outbox/outbox-entries.ts',
+];
+
 /** The modules, or single files of them, that each module may import; ARCHITECTURE.md lists the same. */
 const mayImport: Record<string, readonly string[]> = {
   base: [],
@@ -27,15 +33,16 @@ const mayImport: Record<string, readonly string[]> = {
   api: ['queue', 'control', 'wire', 'base'],
   harness: ['queue', 'store', 'worker', 'handler', 'wire', 'base'],
   conformance: ['api', ...platformParts, 'transport', 'client', 'client.ts'],
+  platform: ['api', ...platformParts, 'engine', ...workerFiles],
   cli: [
-    ...['api', ...platformParts, 'engine', 'worker', 'transport'],
-    ...['client', 'client.ts', 'conformance'],
+    ...['api', 'platform', 'store/disk', 'worker', 'transport'],
+    ...['client', 'client.ts', 'conformance', 'wire', 'base'],
   ],
 };
 const modules = Object.keys(mayImport);
 
-const entryPoints = ['index.ts', 'testing.ts', 'client.ts', 'outgoing.ts'];
-const seams = ['store/store.ts', 'engine/engine.ts'];
+const entryPoints = ['index.ts', 'testing.ts', 'client.ts', 'outgoing.ts', 'server.ts'];
+const seams = ['store/store.ts', 'engine/engine.ts', 'store/disk/some-file.ts', ...workerFiles];
 const targets = [...modules.map((module) => `${module}/some-file.ts`), ...entryPoints, ...seams];
 
 type Probe = { path: string; source: string };

@@ -2,6 +2,9 @@
 import { resolve } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
+import { LIST_BYTES } from '../../platform/defaults.ts';
+import { openPlatform, type Platform } from '../../platform/platform.ts';
+import type { PlatformOptions, PlatformTls } from '../../platform/platform-options.ts';
 import { type Command, EXIT } from '../command.ts';
 import { readVariable } from '../config.ts';
 import { capacityOptions, readCapacity } from '../options/capacity-options.ts';
@@ -34,9 +37,6 @@ import {
 } from '../options.ts';
 import { print } from '../output.ts';
 import { readPem } from '../pem-file.ts';
-import { LIST_BYTES } from '../platform/defaults.ts';
-import { openPlatform, type Platform } from '../platform/platform.ts';
-import type { PlatformOptions, PlatformTls } from '../platform/platform-options.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { findUsableDevices } from '../worker/device-plan.ts';

@@ -1,11 +1,11 @@
 // `millrace webhook-secret`: what the receivers of an endpoint's webhooks need to check them.
 import { resolve } from 'node:path';
+import { locateWebhookSecrets, readReceiverSecrets } from '../../platform/webhook-secrets.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
 import { webhookSecretFileOption } from '../options/platform-options.ts';
 import { parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
-import { locateWebhookSecrets, readReceiverSecrets } from '../platform/webhook-secrets.ts';
 
 const options = {
   data: text({

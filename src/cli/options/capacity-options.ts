@@ -1,8 +1,8 @@
 // `serve --overcommit` and `--machine`: what all pods together may ask for.
 
+import type { CapacityChoice } from '../../platform/capacity.ts';
+import { DEFAULT_OVERCOMMIT } from '../../platform/defaults.ts';
 import { text } from '../options.ts';
-import type { CapacityChoice } from '../platform/capacity.ts';
-import { DEFAULT_OVERCOMMIT } from '../platform/defaults.ts';
 import { readNumbers } from './named-numbers.ts';
 
 const FACTOR = { min: 1, max: 1_000 };

@@ -1,6 +1,7 @@
 // The options that loosen what containers on Docker may do.
+
+import { type Containment, USUAL_CAPABILITIES } from '../../platform/defaults.ts';
 import { flag, integer, text, UsageError } from '../options.ts';
-import { type Containment, USUAL_CAPABILITIES } from '../platform/defaults.ts';
 
 const NAME = /^(?:CAP_)?([A-Z][A-Z_]*)$/;
 

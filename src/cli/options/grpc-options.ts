@@ -1,8 +1,8 @@
 // The options of the gRPC port.
 import { DEFAULT_KEYLESS_LIMITS } from '../../api/grpc/limits.ts';
+import type { GrpcPort } from '../../platform/grpc-port.ts';
 import { integer, text, UsageError } from '../options.ts';
 import { readPem } from '../pem-file.ts';
-import type { GrpcPort } from '../platform/grpc-port.ts';
 import { describeLimits, readLimits } from './named-limits.ts';
 
 export const grpcOptions = {

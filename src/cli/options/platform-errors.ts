@@ -1,7 +1,8 @@
 // Says what is wrong with an option of the platform by the flag that sets it.
+
+import { PlatformOptionError } from '../../platform/option-error.ts';
 import { CommandError } from '../command.ts';
 import { UsageError } from '../options.ts';
-import { PlatformOptionError } from '../platform/option-error.ts';
 
 const FLAGS: Readonly<Record<string, string>> = {
   dataFolder: '--data',

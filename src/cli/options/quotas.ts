@@ -1,6 +1,7 @@
 // `serve --quota`: what one user may have of the platform's resources.
+
+import { DEFAULT_QUOTAS, type Quotas } from '../../platform/defaults.ts';
 import { text } from '../options.ts';
-import { DEFAULT_QUOTAS, type Quotas } from '../platform/defaults.ts';
 import { readNumbers } from './named-numbers.ts';
 
 const BYTES_PER_KB = 1_024;

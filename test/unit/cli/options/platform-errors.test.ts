@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { CommandError, EXIT } from '../../../../src/cli/command.ts';
 import { explainPlatformError } from '../../../../src/cli/options/platform-errors.ts';
 import { UsageError } from '../../../../src/cli/options.ts';
-import { PlatformOptionError } from '../../../../src/cli/platform/option-error.ts';
+import { PlatformOptionError } from '../../../../src/platform/option-error.ts';
 
 it('an invalid option of the platform is wrong usage of its flag', () => {
   const error = new PlatformOptionError('invalid', 'keyFile', 'keys has no worker key');

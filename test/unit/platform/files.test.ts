@@ -4,7 +4,7 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { openPlatform } from '../../../src/cli/platform/platform.ts';
+import { openPlatform } from '../../../src/platform/platform.ts';
 
 it('keeps what was stored from others, also in a folder that they may read', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'millrace-files-'));

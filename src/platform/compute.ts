@@ -1,24 +1,24 @@
 // What runs on the platform beside its queues: pods, and the workers of endpoints that scale. Put
 // together here around one engine; without an engine there are templates and a catalogue, and no more.
-import type { Clock } from '../../base/clock.ts';
-import type { Log } from '../../base/log.ts';
-import { Balancer } from '../../control/balancing/balancer.ts';
-import { PodTargets } from '../../control/balancing/worker-targets.ts';
-import type { Catalog } from '../../control/endpoints/catalog.ts';
-import { EndpointDeletion } from '../../control/endpoints/endpoint-deletion.ts';
-import { Endpoints } from '../../control/endpoints/endpoints.ts';
-import { Templates } from '../../control/endpoints/templates.ts';
-import type { Keys } from '../../control/keys/keys.ts';
-import type { Amounts } from '../../control/limits/capacity.ts';
-import type { Quotas } from '../../control/limits/quotas.ts';
-import { Pods } from '../../control/pods/pods.ts';
-import { Reconciler } from '../../control/pods/reconciler.ts';
-import { Decisions } from '../../control/scaling/decisions.ts';
-import { Fleet } from '../../control/scaling/fleet.ts';
-import { WorkerPods } from '../../control/scaling/worker-pods.ts';
-import type { Engine } from '../../engine/engine.ts';
-import type { Queue } from '../../queue/queue.ts';
-import type { Store } from '../../store/store.ts';
+import type { Clock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { Balancer } from '../control/balancing/balancer.ts';
+import { PodTargets } from '../control/balancing/worker-targets.ts';
+import type { Catalog } from '../control/endpoints/catalog.ts';
+import { EndpointDeletion } from '../control/endpoints/endpoint-deletion.ts';
+import { Endpoints } from '../control/endpoints/endpoints.ts';
+import { Templates } from '../control/endpoints/templates.ts';
+import type { Keys } from '../control/keys/keys.ts';
+import type { Amounts } from '../control/limits/capacity.ts';
+import type { Quotas } from '../control/limits/quotas.ts';
+import { Pods } from '../control/pods/pods.ts';
+import { Reconciler } from '../control/pods/reconciler.ts';
+import { Decisions } from '../control/scaling/decisions.ts';
+import { Fleet } from '../control/scaling/fleet.ts';
+import { WorkerPods } from '../control/scaling/worker-pods.ts';
+import type { Engine } from '../engine/engine.ts';
+import type { Queue } from '../queue/queue.ts';
+import type { Store } from '../store/store.ts';
 import type { WorkerFolders } from './worker-folders.ts';
 import { WorkerVolumes } from './worker-volumes.ts';
 

@@ -1,14 +1,14 @@
 // The platform's database: a guarded file in the data folder, or memory.
 import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
-import { SOUND_STORE, type StoreStatus } from '../../api/routes/store-status.ts';
-import type { Clock } from '../../base/clock.ts';
-import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
-import { StoreGuard } from '../../store/disk/store-guard.ts';
-import { SchemaTooNewError } from '../../store/migrations.ts';
-import { openSqliteStore } from '../../store/sqlite.ts';
-import { LoneLogError } from '../../store/sqlite-connection.ts';
-import { type Store, StoreUnavailableError } from '../../store/store.ts';
+import { SOUND_STORE, type StoreStatus } from '../api/routes/store-status.ts';
+import type { Clock } from '../base/clock.ts';
+import { explainFailure, nameStorageFailure } from '../store/disk/sqlite-errors.ts';
+import { StoreGuard } from '../store/disk/store-guard.ts';
+import { SchemaTooNewError } from '../store/migrations.ts';
+import { openSqliteStore } from '../store/sqlite.ts';
+import { LoneLogError } from '../store/sqlite-connection.ts';
+import { type Store, StoreUnavailableError } from '../store/store.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 import type { CompleteOptions } from './platform-options.ts';
 

@@ -1,19 +1,19 @@
 // The platform put together in this process: data folder, store, queue, keys, what runs pods, HTTP
 // server. The only place where that is done.
 import { join } from 'node:path';
-import { runpodFormats } from '../../api/runpod/records.ts';
-import { type ResumableClock, systemClock } from '../../base/clock.ts';
-import { createNameResolver } from '../../base/name-resolver.ts';
-import { packageVersion } from '../../base/package-info.ts';
-import type { Endpoints } from '../../control/endpoints/endpoints.ts';
-import { Keys } from '../../control/keys/keys.ts';
-import type { PodUser } from '../../engine/process/pod-user.ts';
-import { Queue } from '../../queue/queue.ts';
-import { HttpWebhookSender } from '../../queue/webhooks/webhook-sender.ts';
-import { generatePlatformSecret } from '../../queue/webhooks/webhook-signature.ts';
-import type { Store } from '../../store/store.ts';
-import type { WorkerLink } from '../../wire/link/worker-link.ts';
-import { ProblemError } from '../../wire/problem.ts';
+import { runpodFormats } from '../api/runpod/records.ts';
+import { type ResumableClock, systemClock } from '../base/clock.ts';
+import { createNameResolver } from '../base/name-resolver.ts';
+import { packageVersion } from '../base/package-info.ts';
+import type { Endpoints } from '../control/endpoints/endpoints.ts';
+import { Keys } from '../control/keys/keys.ts';
+import type { PodUser } from '../engine/process/pod-user.ts';
+import { Queue } from '../queue/queue.ts';
+import { HttpWebhookSender } from '../queue/webhooks/webhook-sender.ts';
+import { generatePlatformSecret } from '../queue/webhooks/webhook-signature.ts';
+import type { Store } from '../store/store.ts';
+import type { WorkerLink } from '../wire/link/worker-link.ts';
+import { ProblemError } from '../wire/problem.ts';
 import { measureLimits } from './capacity.ts';
 import { openCatalog } from './catalog-file.ts';
 import { Compute } from './compute.ts';

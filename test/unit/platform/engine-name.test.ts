@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { readEngineName } from '../../../../src/cli/platform/engine-name.ts';
+import { readEngineName } from '../../../src/platform/engine-name.ts';
 
 function makeFolder(): string {
   return mkdtempSync(join(tmpdir(), 'millrace-name-'));

@@ -1,6 +1,6 @@
 // The gRPC port of a platform. What serves it is loaded only with a port.
-import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../../api/grpc/limits.ts';
-import type { GrpcServer, GrpcServerOptions } from '../../api/grpc/server.ts';
+import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../api/grpc/limits.ts';
+import type { GrpcServer, GrpcServerOptions } from '../api/grpc/server.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 
 export interface GrpcPort {
@@ -31,7 +31,7 @@ export async function openGrpcPort(
   { host, keylessLimits, port, tls }: GrpcPort,
   parts: GrpcPortParts,
 ): Promise<{ url: string; server: GrpcServer }> {
-  const { createGrpcServer } = await import('../../api/grpc/server.ts');
+  const { createGrpcServer } = await import('../api/grpc/server.ts');
   try {
     const server = createGrpcServer({ ...parts, host, port, keylessLimits, ...(tls && { tls }) });
     return { server, url: (await server.start()).url };

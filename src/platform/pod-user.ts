@@ -4,9 +4,9 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Log } from '../../base/log.ts';
-import { launcherPath } from '../../base/package-info.ts';
-import { findUnreadable, type PodUser, provideOwn } from '../../engine/process/pod-user.ts';
+import type { Log } from '../base/log.ts';
+import { launcherPath } from '../base/package-info.ts';
+import { findUnreadable, type PodUser, provideOwn } from '../engine/process/pod-user.ts';
 import { PlatformOptionError } from './option-error.ts';
 
 const OWN_CODE = fileURLToPath(import.meta.url);

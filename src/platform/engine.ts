@@ -1,11 +1,11 @@
 // What runs pods: which engine, and what it is told of this machine.
 import { join } from 'node:path';
-import type { Log } from '../../base/log.ts';
-import { launcherPath } from '../../base/package-info.ts';
-import type { Containment } from '../../engine/docker/containment.ts';
-import type { ContainerStats, Engine } from '../../engine/engine.ts';
-import type { PodUser } from '../../engine/process/pod-user.ts';
-import type { Device } from '../../wire/link/worker-link.ts';
+import type { Log } from '../base/log.ts';
+import { launcherPath } from '../base/package-info.ts';
+import type { Containment } from '../engine/docker/containment.ts';
+import type { ContainerStats, Engine } from '../engine/engine.ts';
+import type { PodUser } from '../engine/process/pod-user.ts';
+import type { Device } from '../wire/link/worker-link.ts';
 import { readEngineName } from './engine-name.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 import { locateCode } from './pod-user.ts';
@@ -31,7 +31,7 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
   const { dataFolder, devices, kind, log, measureGpus, podUser } = options;
   if (kind === 'none') return undefined;
   if (kind === 'docker') return openDocker(options);
-  const { ProcessEngine } = await import('../../engine/process/process-engine.ts');
+  const { ProcessEngine } = await import('../engine/process/process-engine.ts');
   return new ProcessEngine({
     folder: join(dataFolder, 'pods'),
     log,
@@ -50,7 +50,7 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
 
 async function openDocker(options: EngineOptions): Promise<Engine> {
   const { containment, dataFolder, devices, dockerHost: host, log, measureGpus } = options;
-  const { DockerEngine } = await import('../../engine/docker/docker-engine.ts');
+  const { DockerEngine } = await import('../engine/docker/docker-engine.ts');
   const platform = readEngineName(dataFolder);
   try {
     const machineGpus = devices.filter(({ kind }) => kind === 'gpu').length;

@@ -1,11 +1,11 @@
 // The ports of a platform: HTTP for all, gRPC for workers.
-import type { WorkerRoutesOptions } from '../../api/routes/worker-routes.ts';
-import { createServer } from '../../api/server.ts';
-import type { Clock } from '../../base/clock.ts';
-import { packageVersion } from '../../base/package-info.ts';
-import type { Keys } from '../../control/keys/keys.ts';
-import type { CodeAccess } from '../../control/limits/code-access.ts';
-import type { Queue } from '../../queue/queue.ts';
+import type { WorkerRoutesOptions } from '../api/routes/worker-routes.ts';
+import { createServer } from '../api/server.ts';
+import type { Clock } from '../base/clock.ts';
+import { packageVersion } from '../base/package-info.ts';
+import type { Keys } from '../control/keys/keys.ts';
+import type { CodeAccess } from '../control/limits/code-access.ts';
+import type { Queue } from '../queue/queue.ts';
 import { openRateGate, openWorkerAllowance } from './call-limits.ts';
 import type { Compute } from './compute.ts';
 import type { DataStore } from './data-store.ts';

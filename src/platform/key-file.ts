@@ -1,12 +1,7 @@
 // The file of the platform's keys: written on the first start, read on later ones.
 import { readFileSync, writeFileSync } from 'node:fs';
-import {
-  type FirstKeys,
-  generateKey,
-  type Keys,
-  scopesOfWorkers,
-} from '../../control/keys/keys.ts';
-import { ProblemError } from '../../wire/problem.ts';
+import { type FirstKeys, generateKey, type Keys, scopesOfWorkers } from '../control/keys/keys.ts';
+import { ProblemError } from '../wire/problem.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 
 const ADMIN = 'MILLRACE_ADMIN_KEY';

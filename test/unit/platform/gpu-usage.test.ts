@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest';
-import { ManualClock } from '../../../../src/base/clock.ts';
-import { GpuUsage } from '../../../../src/cli/platform/gpu-usage.ts';
-import { standIn } from '../../../support/nvidia-smi/stand-in.ts';
+import { ManualClock } from '../../../src/base/clock.ts';
+import { GpuUsage } from '../../../src/platform/gpu-usage.ts';
+import { standIn } from '../../support/nvidia-smi/stand-in.ts';
 
 const H200 = 'GPU-6f2d41c8-9a07-5be3-8c14-d3a0b7e95f21';
 

@@ -1,9 +1,9 @@
 // How busy the GPUs of pods are, as nvidia-smi tells. A reading takes its time and serves all who ask
 // within two seconds.
-import { type Clock, systemClock } from '../../base/clock.ts';
-import type { ContainerStats } from '../../engine/engine.ts';
-import { readNvidiaSmi, type SmiReading } from '../../worker/gpu/nvidia-smi.ts';
-import type { SmiGpu } from '../../worker/gpu/nvidia-smi-report.ts';
+import { type Clock, systemClock } from '../base/clock.ts';
+import type { ContainerStats } from '../engine/engine.ts';
+import { readNvidiaSmi, type SmiReading } from '../worker/gpu/nvidia-smi.ts';
+import type { SmiGpu } from '../worker/gpu/nvidia-smi-report.ts';
 
 const READING_SERVES_MS = 2_000;
 

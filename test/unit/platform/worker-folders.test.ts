@@ -5,12 +5,12 @@ import { mkdir, mkdtemp, rm, symlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { systemClock } from '../../../../src/base/clock.ts';
-import { silentLog } from '../../../../src/base/log.ts';
-import { WorkerFolders } from '../../../../src/cli/platform/worker-folders.ts';
-import type { LeaseRef } from '../../../../src/wire/link/worker-link.ts';
-import { DiskOutbox } from '../../../../src/worker/outbox/disk-outbox.ts';
-import { complete } from '../../../conformance/outbox.ts';
+import { systemClock } from '../../../src/base/clock.ts';
+import { silentLog } from '../../../src/base/log.ts';
+import { WorkerFolders } from '../../../src/platform/worker-folders.ts';
+import type { LeaseRef } from '../../../src/wire/link/worker-link.ts';
+import { DiskOutbox } from '../../../src/worker/outbox/disk-outbox.ts';
+import { complete } from '../../conformance/outbox.ts';
 
 const LEASE: LeaseRef = { jobId: 'job', attempt: 1, token: 'token' };
 

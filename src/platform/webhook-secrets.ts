@@ -5,7 +5,7 @@ import {
   deriveEndpointSecret,
   generatePlatformSecret,
   isPlatformSecret,
-} from '../../queue/webhooks/webhook-signature.ts';
+} from '../queue/webhooks/webhook-signature.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 
 const OWNER_ONLY = 0o600;

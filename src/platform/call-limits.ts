@@ -1,22 +1,22 @@
 // What counts the calls of users and workers: loaded only where they are counted.
-import type { RateGate } from '../../api/http/rate-limit.ts';
-import type { RateLimits } from '../../api/http/rate-windows.ts';
-import type { WorkerAllowance } from '../../api/routes/worker-allowance.ts';
-import type { WorkerLimits } from '../../api/routes/worker-limits.ts';
-import type { Queue } from '../../queue/queue.ts';
+import type { RateGate } from '../api/http/rate-limit.ts';
+import type { RateLimits } from '../api/http/rate-windows.ts';
+import type { WorkerAllowance } from '../api/routes/worker-allowance.ts';
+import type { WorkerLimits } from '../api/routes/worker-limits.ts';
+import type { Queue } from '../queue/queue.ts';
 
 export async function openWorkerAllowance(
   limits: WorkerLimits | undefined,
   { workerLoads }: Pick<Queue, 'workerLoads'>,
 ): Promise<WorkerAllowance | undefined> {
   if (!limits) return undefined;
-  const { WorkerAllowance } = await import('../../api/routes/worker-allowance.ts');
+  const { WorkerAllowance } = await import('../api/routes/worker-allowance.ts');
   const isPresent = (endpointId: string, id: string) => workerLoads.isPresent(endpointId, id);
   return new WorkerAllowance({ limits, isPresent });
 }
 
 export async function openRateGate(limits: RateLimits | undefined): Promise<RateGate | undefined> {
   if (!limits) return undefined;
-  const { RateGate } = await import('../../api/http/rate-limit.ts');
+  const { RateGate } = await import('../api/http/rate-limit.ts');
   return new RateGate(limits);
 }
