@@ -73,12 +73,14 @@ async function open(
   closers: Closers,
 ): Promise<Omit<Platform, 'close'>> {
   const { dataFolder, endpoints: names } = options;
+  const clock = systemClock;
+  // Before the lock: it makes folders that are missing for the platform's user alone.
+  const podUser = await findPodUser(options);
   if (dataFolder !== undefined) {
     const lock = lockDataFolder(dataFolder);
     closers.push(() => lock.release());
+    if (podUser) await shareDataFolder(dataFolder, podUser);
   }
-  const clock = systemClock;
-  const podUser = await preparePodUser(options);
   const data = await openDataStore(options, clock);
   closers.push(() => data.close());
   const { store } = data;
@@ -125,7 +127,7 @@ function createWebhookSender({ dataFolder, webhooks }: CompleteOptions): HttpWeb
   return new HttpWebhookSender({ secrets, addresses, resolve, version: packageVersion() });
 }
 
-async function preparePodUser(options: CompleteOptions): Promise<PodUser | undefined> {
+async function findPodUser(options: CompleteOptions): Promise<PodUser | undefined> {
   const { compute, dataFolder, keyFile, log, tls, webhooks } = options;
   const { engine, podUser: given } = compute;
   if (engine === 'none') return undefined;
@@ -138,9 +140,7 @@ async function preparePodUser(options: CompleteOptions): Promise<PodUser | undef
     'tls.key': tls?.keyFile,
     'webhooks.secretFile': webhooks.secretFile,
   };
-  const user = await choosePodUser({ given, engine, dataFolder, secretFiles, log });
-  if (user) await shareDataFolder(dataFolder, user);
-  return user;
+  return choosePodUser({ given, engine, dataFolder, secretFiles, log });
 }
 
 async function openCompute(
