@@ -40,6 +40,7 @@ import { addOpenApiRoutes } from './openapi/routes.ts';
 import { foldTarget } from './proxy/path.ts';
 import { addLbRoutes } from './proxy/routes.ts';
 import { mayUpgrade, serveExpectations, serveUpgrades } from './proxy/upgrade.ts';
+import { checkReports } from './report-check.ts';
 import { addCatalogRoutes, type CatalogRoutesOptions } from './routes/catalog-routes.ts';
 import { addEndpointBodyRoutes, addEndpointRoutes } from './routes/endpoint-routes.ts';
 import { addJobRoutes, addSubmissionRoutes } from './routes/job-routes.ts';
@@ -227,8 +228,12 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
   app.addHook('onClose', async () => keyWatch.close());
   guard(app, { ...options, metrics, connections, keyWatch });
   refuseUnknownParameters(app);
+  const linkTo = createLinks(queue, endpoints);
   const worker: WorkerRoutesOptions = {
-    linkTo: createLinks(queue, endpoints),
+    linkTo(id) {
+      const link = linkTo(id);
+      return link && checkReports(link, { owner: id, maxDepth: bounds.maxJsonDepth });
+    },
     allowance: options.workerAllowance,
     noteCrash(endpoint, { detail, incarnation, workerId }) {
       metrics.noteCrash(endpoint);
@@ -260,7 +265,7 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
   const stopSteps: (() => Promise<void>)[] = [];
   const onStop = (step: () => Promise<void>) => void stopSteps.push(step);
   addBodyScope(app, '*', (scope) =>
-    addRunpodWorkerRoutes(scope, { ...worker, queue, clock, log, onStop }),
+    addRunpodWorkerRoutes(scope, { ...worker, linkTo, queue, clock, log, bounds, onStop }),
   );
   return { app, routes, stopSteps, workers: worker };
 }

@@ -34,7 +34,8 @@ export const runRequest = z.strictObject({
       type: 'object',
       // Without it some generators of clients make a type of this that has no members.
       additionalProperties: true,
-      description: 'Input of the handler',
+      description:
+        'Input of the handler; must be nested at most 1000 levels deep, unless the operator says otherwise',
     }),
   policy: jobPolicy.exactOptional(),
   webhook: webhook.exactOptional(),

@@ -8,7 +8,13 @@ import { describeIssues } from '../../wire/issues.ts';
 import type { RunRequest } from '../../wire/job.ts';
 import { runRequest } from '../../wire/job-schemas.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { findMember, isJson, JsonBoundError, type JsonBounds } from './json-check.ts';
+import {
+  findMember,
+  isJson,
+  JsonBoundError,
+  type JsonBounds,
+  JsonDepthError,
+} from './json-check.ts';
 
 /** No body of the API needs more: its schemas would refuse it, but only after much work. */
 const BODY_BOUNDS: JsonBounds = { maxDepth: 64, maxValues: 100_000 };
@@ -24,6 +30,8 @@ export interface SubmissionBounds {
   /** Whose body it is: large bodies of one user are scanned one after the other. */
   owner: string;
   maxBesideInputBytes: number;
+  /** Levels of arrays and objects in `input`. */
+  maxJsonDepth: number;
 }
 
 /** @throws ProblemError `malformed`, `payload_too_large`, `invalid` */
@@ -42,10 +50,10 @@ export function readSubmission(
 export async function readWithInput<S extends z.ZodType>(
   body: Buffer,
   schema: S,
-  { maxBesideInputBytes, owner }: SubmissionBounds,
+  { maxBesideInputBytes, maxJsonDepth, owner }: SubmissionBounds,
 ): Promise<SubmissionBody<z.infer<S>>> {
   checkText(body);
-  const search = { name: 'input', maxBesideBytes: maxBesideInputBytes };
+  const search = { name: 'input', maxBesideBytes: maxBesideInputBytes, maxDepth: maxJsonDepth };
   const found = await runInSlices(owner, findMember(body, search)).catch(refuseBeyond);
   if (!found) throw refuseMalformed();
   const { value: input } = found;
@@ -95,6 +103,9 @@ function checkBounds(body: Buffer, bounds: JsonBounds): void {
 
 function refuseBeyond(error: unknown): never {
   if (!(error instanceof JsonBoundError)) throw error;
+  if (error instanceof JsonDepthError) {
+    throw new ProblemError('invalid', error.message, { errors: [error.message] });
+  }
   throw new ProblemError('payload_too_large', `The request body is too large: ${error.message}.`);
 }
 

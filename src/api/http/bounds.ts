@@ -3,6 +3,8 @@
 export interface HttpBounds {
   /** Bytes of a submission's JSON without the value of `input`. Default 65,536. */
   maxBesideInputBytes: number;
+  /** Levels of arrays and objects in an input, an output, a chunk's output or progress. Default 1,000. */
+  maxJsonDepth: number;
   /** Bytes of path and query. Default 8,192; below `/runpod` the bound of headers applies instead. */
   maxTargetBytes: number;
   /** Bytes of a request's headers. Default 16,384. */
@@ -37,6 +39,8 @@ const MB = 1_048_576;
 
 export const DEFAULT_BOUNDS: HttpBounds = {
   maxBesideInputBytes: 65_536,
+  // As deep as the outputs that a worker accepts from its handlers.
+  maxJsonDepth: 1_000,
   maxTargetBytes: 8_192,
   maxHeaderBytes: 16_384,
   maxInFlightBytes: 512 * MB,

@@ -31,6 +31,9 @@ export class JsonBoundError extends Error {
   override readonly name = 'JsonBoundError';
 }
 
+/** A JSON document that is nested too deep. */
+export class JsonDepthError extends JsonBoundError {}
+
 export interface JsonBounds {
   /** Levels of arrays and objects. Default: any number. */
   maxDepth?: number;
@@ -47,10 +50,17 @@ export function isJson(json: Uint8Array, bounds: JsonBounds = {}): boolean {
   }
 }
 
+/** As isJson, with a pause after each slice. @throws JsonBoundError */
+export function checkJson(json: Uint8Array, bounds: JsonBounds): Generator<void, boolean> {
+  return scan(json, bounds);
+}
+
 export interface MemberSearch {
   name: string;
   /** Bytes of the document without the value of the member. */
   maxBesideBytes: number;
+  /** Levels of arrays and objects in the value of any member. */
+  maxDepth: number;
 }
 
 /** `value` is undefined if the document has no member of that name, or is no object. */
@@ -61,11 +71,12 @@ export interface MemberFinding {
 /**
  * The bytes of a top-level member's value, without the white space around it. If several members have
  * the name, the last one counts, as with JSON.parse. Returns undefined if the document is not JSON.
- * Pauses after each slice. @throws JsonBoundError soon after the rest has passed its bound
+ * Pauses after each slice. @throws JsonBoundError soon after the rest has passed its bound; JsonDepthError
+ * that names the place
  */
 export function* findMember(
   json: Buffer,
-  { maxBesideBytes, name }: MemberSearch,
+  { maxBesideBytes, maxDepth, name }: MemberSearch,
 ): Generator<void, MemberFinding | undefined> {
   const wanted = Buffer.from(name);
   let start = -1;
@@ -85,7 +96,14 @@ export function* findMember(
       throw new JsonBoundError(`the JSON beside ${name} is larger than ${maxBesideBytes} bytes`);
     },
   };
-  const isWhole = yield* scan(json, {}, watch);
+  let isWhole: boolean;
+  try {
+    isWhole = yield* scan(json, { maxDepth: maxDepth + 1 }, watch);
+  } catch (error) {
+    if (!(error instanceof JsonDepthError)) throw error;
+    const place = start >= 0 && end < 0 ? name : 'body';
+    throw new JsonDepthError(`${place}: must be nested at most ${maxDepth} levels deep`);
+  }
   if (!isWhole) return undefined;
   return { value: start < 0 ? undefined : json.subarray(start, end) };
 }
@@ -140,7 +158,7 @@ function* scan(
     } else {
       nesting.open(closer);
       if (nesting.depth > maxDepth)
-        throw new JsonBoundError(`it is nested deeper than ${maxDepth} levels`);
+        throw new JsonDepthError(`body: must be nested at most ${maxDepth} levels deep`);
       at = skipSpace(json, at + 1);
       if (json[at] !== closer) {
         toValue();

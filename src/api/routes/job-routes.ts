@@ -34,7 +34,7 @@ export interface JobRoutesOptions {
 }
 
 export interface SubmissionRoutesOptions extends JobRoutesOptions {
-  bounds: Pick<HttpBounds, 'maxBesideInputBytes'>;
+  bounds: Pick<HttpBounds, 'maxBesideInputBytes' | 'maxJsonDepth'>;
 }
 
 /** `app` has to give bodies as Buffers, of no other media type than application/json. */

@@ -38,7 +38,7 @@ export interface RunpodClientRoutesOptions {
   queue: Queue;
   cursors: StreamCursors;
   clock: Clock;
-  bounds: Pick<HttpBounds, 'maxBesideInputBytes'>;
+  bounds: Pick<HttpBounds, 'maxBesideInputBytes' | 'maxJsonDepth'>;
 }
 
 /** `app` has to give bodies as Buffers, of whatever media type, and errors in the form of that API. */

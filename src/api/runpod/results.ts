@@ -12,7 +12,7 @@ import { type AttemptError, ERROR_CODES, LIMITS } from '../../wire/job.ts';
 import { isPlainObject } from '../../wire/json.ts';
 import { RELEASE_REASONS, type ReleaseReason } from '../../wire/link/worker-link.ts';
 import { leaveOut } from '../http/body.ts';
-import { findMember, JsonBoundError } from '../http/json-check.ts';
+import { findMember, JsonBoundError, JsonDepthError } from '../http/json-check.ts';
 
 export type WorkerWord =
   | { kind: 'chunks'; pieces: Uint8Array[] }
@@ -42,6 +42,8 @@ const EMPTY_OBJECT = Buffer.from('{}');
 /** `owner`: large bodies of one owner are scanned one after the other. */
 export interface ResultSource {
   owner: string;
+  /** Levels of arrays and objects in an output. */
+  maxJsonDepth: number;
   /** As the worker has it in the URL. */
   isStream: boolean;
 }
@@ -49,9 +51,9 @@ export interface ResultSource {
 /** The body of a job-stream: one yield, as one chunk or the pieces of one. */
 export async function readYield(
   body: Buffer,
-  { owner }: Pick<ResultSource, 'owner'>,
+  source: Omit<ResultSource, 'isStream'>,
 ): Promise<WorkerWord> {
-  const parsed = await parseResult(body, owner);
+  const parsed = await parseResult(body, source);
   if (parsed instanceof Error) return refuseResult(parsed);
   const { output = NULL, rest } = parsed;
   return { kind: 'chunks', pieces: encodeJsonChunk(output, readMetrics(rest['metrics'])) };
@@ -60,9 +62,9 @@ export async function readYield(
 /** The body of a job-done. */
 export async function readResult(
   body: Buffer,
-  { isStream, owner }: ResultSource,
+  { isStream, ...source }: ResultSource,
 ): Promise<WorkerResult> {
-  const parsed = await parseResult(body, owner);
+  const parsed = await parseResult(body, source);
   if (parsed instanceof Error) return { word: refuseResult(parsed), isWorn: false };
   return { word: readWord(parsed, isStream), isWorn: parsed.rest['stopPod'] === true };
 }
@@ -167,7 +169,8 @@ function refuse(code: AttemptError['code'], message: string): WorkerWord {
 
 function refuseResult(error: Error): WorkerWord {
   const { message } = error;
-  if (!(error instanceof JsonBoundError)) return refuse('output_invalid', message);
+  const isTooLarge = error instanceof JsonBoundError && !(error instanceof JsonDepthError);
+  if (!isTooLarge) return refuse('output_invalid', message);
   return { kind: 'failed', error: { code: 'handler_error', message }, retry: 'default' };
 }
 
@@ -178,9 +181,14 @@ interface ParsedResult {
   rest: Record<string, unknown>;
 }
 
-async function parseResult(body: Buffer, owner: string): Promise<ParsedResult | Error> {
+async function parseResult(
+  body: Buffer,
+  { maxJsonDepth, owner }: Omit<ResultSource, 'isStream'>,
+): Promise<ParsedResult | Error> {
   if (!isUtf8(body)) return new Error('the result that the worker posted is not UTF-8');
-  const search = { name: 'output', maxBesideBytes: MAX_BESIDE_OUTPUT_BYTES };
+  const search = {
+    ...{ name: 'output', maxBesideBytes: MAX_BESIDE_OUTPUT_BYTES, maxDepth: maxJsonDepth },
+  };
   const found = await runInSlices(owner, findMember(body, search)).catch((error: unknown) => {
     if (error instanceof JsonBoundError) return error;
     throw error;

@@ -4,6 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { sleep } from '../../base/clock.ts';
 import { LIMITS } from '../../wire/job.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
+import type { HttpBounds } from '../http/bounds.ts';
 import { JSON_MEDIA_TYPE, joinAsArray, sendBytes } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readUser } from '../http/resource-requests.ts';
@@ -17,6 +18,7 @@ import {
   type WorkerCall,
 } from './requests.ts';
 import {
+  type ResultSource,
   readResult,
   readYield,
   refuseHole,
@@ -34,6 +36,7 @@ const RESULT_BODY_BYTES = LIMITS.outputBytes + 1_048_576;
 const REFUSAL_MS = 1_000;
 
 export interface RunpodWorkerRoutesOptions extends SeatsOptions {
+  bounds: Pick<HttpBounds, 'maxJsonDepth'>;
   /** Adds a step that comes before the platform stops to answer. */
   onStop: (step: () => Promise<void>) => void;
 }
@@ -59,7 +62,7 @@ export function addRunpodWorkerRoutes(
   });
   addPolls(app, seats);
   addPing(app, seats, options);
-  addReports(app, seats);
+  addReports(app, seats, options.bounds);
 }
 
 function addPolls(app: FastifyInstance, seats: Seats): void {
@@ -189,7 +192,11 @@ async function noteNamedElsewhere(
   located.held.noteKnown();
 }
 
-function addReports(app: FastifyInstance, seats: Seats): void {
+function addReports(
+  app: FastifyInstance,
+  seats: Seats,
+  { maxJsonDepth }: Pick<HttpBounds, 'maxJsonDepth'>,
+): void {
   const route = { bodyLimit: RESULT_BODY_BYTES, config: { access: 'worker' } } as const;
   const addReport = (verb: string, read: ReadReport) => {
     const takeTooLarge = async (error: unknown, request: Request) => {
@@ -205,22 +212,26 @@ function addReports(app: FastifyInstance, seats: Seats): void {
       { ...route, errorHandler: takeTooLarge },
       async (request, reply) => {
         const { body = Buffer.alloc(0) } = request;
-        const owner = readUser(request);
-        const answer = await report(seats, request, verb, (call) => read(body, owner, call));
+        const source = { owner: readUser(request), maxJsonDepth };
+        const answer = await report(seats, request, verb, (call) => read(body, source, call));
         return sendJson(reply, { answer });
       },
     );
   };
-  addReport('job-stream', async (body, owner) => ({
-    word: await readYield(body, { owner }),
+  addReport('job-stream', async (body, source) => ({
+    word: await readYield(body, source),
     isWorn: false,
   }));
-  addReport('job-done', (body, owner, { params }) =>
-    readResult(body, { owner, isStream: params.get('isStream') === 'true' }),
+  addReport('job-done', (body, source, { params }) =>
+    readResult(body, { ...source, isStream: params.get('isStream') === 'true' }),
   );
 }
 
-type ReadReport = (body: Buffer, owner: string, call: WorkerCall) => Promise<WorkerResult>;
+type ReadReport = (
+  body: Buffer,
+  source: Omit<ResultSource, 'isStream'>,
+  call: WorkerCall,
+) => Promise<WorkerResult>;
 
 /** What comes late, or for nothing that was handed out, has no effect; it is no error either. */
 async function report(

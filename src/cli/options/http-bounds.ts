@@ -24,6 +24,10 @@ export const httpBoundOptions = {
     ...{ min: 1_024, max: 20 * MB, default: DEFAULT_BOUNDS.maxBesideInputBytes },
     help: 'largest JSON outside `input` of a run or runsync request, bytes; beyond it 413',
   }),
+  maxJsonDepth: bound('N', {
+    ...{ min: 64, max: 100_000, default: DEFAULT_BOUNDS.maxJsonDepth },
+    help: 'most levels of arrays and objects in an input, an output or progress; beyond it 422',
+  }),
   maxTargetBytes: bound('BYTES', {
     ...{ min: 1_024, max: 65_536, default: DEFAULT_BOUNDS.maxTargetBytes },
     help: 'longest path and query of a request, bytes; beyond it 414',
@@ -97,6 +101,7 @@ export function readHttpBounds(values: OptionValues<typeof httpBoundOptions>): H
   }
   return {
     maxBesideInputBytes: values.maxBesideInputBytes,
+    maxJsonDepth: values.maxJsonDepth,
     maxTargetBytes: values.maxTargetBytes,
     maxHeaderBytes: values.maxHeaderBytes,
     maxInFlightBytes: values.inFlightMb * MB,

@@ -59,6 +59,7 @@ export interface Platform {
   link: WorkerLink;
   logged: () => string;
   flows: ApiServer['flows'];
+  workers: ApiServer['workers'];
   close: () => Promise<void>;
   /** A call with the admin key unless `authorization` says otherwise. */
   call: (path: string, init?: RequestInit) => Promise<Response>;
@@ -127,6 +128,7 @@ export async function startPlatform(settings: PlatformSettings = {}): Promise<Pl
     link: queue.link(ENDPOINT),
     logged: () => lines.join(''),
     flows: server.flows,
+    workers: server.workers,
   };
 }
 

@@ -4,11 +4,11 @@ import { checkNoBody, parseJson, readSubmission } from '../../../../src/api/http
 import { findMember, JsonBoundError } from '../../../../src/api/http/json-check.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 
-const BOUNDS = { owner: 'me', maxBesideInputBytes: 65_536 };
+const BOUNDS = { owner: 'me', maxBesideInputBytes: 65_536, maxJsonDepth: 1_000 };
 
 /** Runs the search at once. */
 function find(json: string | Buffer, maxBesideBytes = Number.POSITIVE_INFINITY) {
-  const search = findMember(Buffer.from(json), { name: 'input', maxBesideBytes });
+  const search = findMember(Buffer.from(json), { name: 'input', maxBesideBytes, maxDepth: 1_000 });
   for (;;) {
     const { done, value } = search.next();
     if (done) return value;
@@ -140,8 +140,7 @@ describe('the search for a member', () => {
   it('pauses several times in a large document, also inside the member', () => {
     const input = `[${'0,'.repeat(1_000_000)}0]`;
     const search = findMember(Buffer.from(`{"input":${input}}`), {
-      name: 'input',
-      maxBesideBytes: 100,
+      ...{ name: 'input', maxBesideBytes: 100, maxDepth: 1_000 },
     });
     let pauses = 0;
     while (!search.next().done) pauses += 1;
@@ -151,10 +150,10 @@ describe('the search for a member', () => {
 
 describe('a body that is parsed whole', () => {
   it.each([
-    ['values', `[${'0,'.repeat(200_000)}0]`],
-    ['levels', '['.repeat(5_000) + ']'.repeat(5_000)],
-  ])('is refused when it has too many %s, before it is parsed', (_what, json) => {
-    expect(() => parseJson(Buffer.from(json))).toThrow(/too large: it (has|is)/);
+    ['values', `[${'0,'.repeat(200_000)}0]`, /too large: it has more than 100000 values/],
+    ['levels', '['.repeat(5_000) + ']'.repeat(5_000), /^body: must be nested at most 64 levels/],
+  ])('is refused when it has too many %s, before it is parsed', (_what, json, problem) => {
+    expect(() => parseJson(Buffer.from(json))).toThrow(problem);
     expect(() => parseJson(Buffer.from(json))).toThrow(ProblemError);
   });
 });
@@ -164,6 +163,18 @@ describe('a submission', () => {
     const error = await refusal(`{"policy":{},"x":"${'x'.repeat(65_536)}","input":{}}`);
     expect(error).toMatchObject({ status: 413 });
     expect(error.message).toContain('the JSON beside input is larger than 65536 bytes');
+  });
+
+  it('is refused when its input is nested deeper than the limit', async () => {
+    const nest = (depth: number) => '{"a":'.repeat(depth) + 1 + '}'.repeat(depth);
+    const { input } = await readSubmission(Buffer.from(`{"input":${nest(1_000)}}`), BOUNDS);
+    expect(Buffer.from(input).toString()).toBe(nest(1_000));
+    const error = 'input: must be nested at most 1000 levels deep';
+    for (const depth of [1_001, 2_000_000]) {
+      const refused = await refusal(`{"policy":{},"input":${nest(depth)}}`);
+      expect(refused.toProblem()).toMatchObject({ status: 422, detail: error, errors: [error] });
+    }
+    expect((await refusal('['.repeat(4_000_000))).message).toMatch(/^body: must be nested/);
   });
 
   it('is refused with the first 20 problems, and a count of the others', async () => {

@@ -1,7 +1,7 @@
 // What a caller may send and hold open, over real sockets: bodies are refused before they are decoded.
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { ENDPOINT, readJson, startPlatform } from '../platform.ts';
+import { ENDPOINT, exchange, readJson, startPlatform } from '../platform.ts';
 
 /** Two million members and 20 MB. */
 function writeManyMembers(): string {
@@ -66,5 +66,47 @@ describe('the connections of one user', () => {
     await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: String(id) });
     const answers = await Promise.all(polls);
     expect(answers.map(({ statusCode }) => statusCode)).toEqual([200, 200]);
+  });
+});
+
+describe('an input that is nested deeper than the operator allows', () => {
+  it.each([
+    { path: `/v2/${ENDPOINT}/run`, status: 422 },
+    { path: `/runpod/v2/${ENDPOINT}/runsync`, status: 400 },
+  ])('is refused with $status by $path, and the path is named', async ({ path, status }) => {
+    const platform = await startPlatform({ server: { bounds: { maxJsonDepth: 64 } } });
+    const nest = (depth: number) => '{"a":'.repeat(depth) + 1 + '}'.repeat(depth);
+    const refused = await platform.post(path, `{"input":${nest(65)}}`);
+    expect(refused.status).toBe(status);
+    expect(await refused.text()).toContain('input: must be nested at most 64 levels deep');
+    const accepted = await platform.post(`/v2/${ENDPOINT}/run`, `{"input":${nest(64)}}`);
+    expect(accepted.status).toBe(200);
+  });
+});
+
+describe('a request with an upgrade that is passed over', () => {
+  const send = async (chunks: string) => {
+    const { admin, port } = await startPlatform({ server: { bounds: { stallMs: 200 } } });
+    const head = [
+      ...[`POST /v2/${ENDPOINT}/run HTTP/1.1`, 'Host: x', `Authorization: ${admin}`],
+      ...['Content-Type: application/json', 'Transfer-Encoding: chunked', 'Trailer: X-End'],
+      ...['Connection: Upgrade', 'Upgrade: x', 'Connection: close', '', ''],
+    ];
+    return exchange(port, [head.join('\r\n'), chunks]);
+  };
+
+  it('is answered once its chunked body is there, with a trailer or without', async () => {
+    const body = 'c\r\n{"input":{}}\r\n0\r\n';
+    for (const end of ['\r\n', 'X-End: 1\r\n\r\n']) {
+      expect(await send(body + end)).toMatch(/^HTTP\/1.1 200/);
+    }
+  });
+
+  // Node does not report that it cannot parse the body of such a request.
+  it.each([
+    ['a size that is no number', 'zz\r\n{}\r\n0\r\n\r\n'],
+    ['a length in its trailer', 'c\r\n{"input":{}}\r\n0\r\nContent-Length: 7\r\n\r\n'],
+  ])('gets 408 and the end of the connection for a chunked body with %s', async (_what, body) => {
+    expect(await send(body)).toMatch(/^HTTP\/1.1 408/);
   });
 });

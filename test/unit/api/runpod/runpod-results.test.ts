@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { readError, readResult, readYield } from '../../../../src/api/runpod/results.ts';
 
 const read = (text: string, isStream = false) =>
-  readResult(Buffer.from(text), { isStream, owner: 'me' });
+  readResult(Buffer.from(text), { isStream, owner: 'me', maxJsonDepth: 1_000 });
 
 const outputOf = async (text: string, isStream = false) => {
   const { word } = await read(text, isStream);
@@ -15,6 +15,16 @@ describe('the result of a RunPod worker', () => {
     expect(await outputOf('{"output": {"big": 12345678901234567890, "one": 1.0}}')).toBe(
       '{"big": 12345678901234567890, "one": 1.0}',
     );
+  });
+
+  it('fails for good when its output is nested deeper than the limit', async () => {
+    const nest = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
+    expect(await outputOf(`{"output":${nest(1_000)}}`)).toBe(nest(1_000));
+    const { word } = await read(`{"output":${nest(1_001)}}`);
+    expect(word).toMatchObject({
+      ...{ kind: 'failed', retry: 'never' },
+      error: { code: 'output_invalid', message: 'output: must be nested at most 1000 levels deep' },
+    });
   });
 
   it('is an empty object where the member was left out', async () => {
@@ -159,7 +169,7 @@ describe('an error of a RunPod worker', () => {
 
 describe('a yield of a RunPod worker', () => {
   const piecesOf = async (text: string) => {
-    const word = await readYield(Buffer.from(text), { owner: 'me' });
+    const word = await readYield(Buffer.from(text), { owner: 'me', maxJsonDepth: 1_000 });
     if (word.kind !== 'chunks') throw new Error(`it is ${word.kind}`);
     return word.pieces.map((piece) => JSON.parse(Buffer.from(piece).toString()));
   };

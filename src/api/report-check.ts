@@ -1,0 +1,188 @@
+// Checks the bodies of workers' reports before the queue stores them. Outputs, chunks and progress are served
+// inside JSON answers as they came, so each has to be one JSON value.
+import { isUtf8 } from 'node:buffer';
+import { runInSlices } from '../base/slices.ts';
+import { MAX_METRICS_BYTES, RESERVED_METRICS } from '../wire/chunk/chunk.ts';
+import {
+  BOUNDARY,
+  CLOSE_BRACE,
+  CLOSE_BRACKET,
+  COMMA,
+  ENCODING,
+  HEAD,
+  METRICS_KEY,
+  OPEN_BRACKET,
+  PIECE_BOUNDARY,
+  QUOTE,
+  viewBuffer,
+} from '../wire/chunk/chunk-layout.ts';
+import { isPlainObject } from '../wire/json.ts';
+import type { Report, WorkerLink } from '../wire/link/worker-link.ts';
+import { ProblemError } from '../wire/problem.ts';
+import { checkJson, JsonDepthError } from './http/json-check.ts';
+
+/** Small bodies that are checked before a pause, each counted with its overhead. */
+const SLICE_BYTES = 131_072;
+const OVERHEAD_BYTES = 256;
+/** `part`, `parts` and `encoding` come on top of the handler's own metrics. */
+const PIECE_METRICS_BYTES = 100;
+const HEAD_BYTES = Buffer.from(HEAD);
+const NO_METRICS = Buffer.from(`${METRICS_KEY}{}}`);
+
+export interface ReportCheckOptions {
+  /** Reports of one owner are checked one after the other. */
+  owner: string;
+  /** Levels of arrays and objects in an output, a chunk's output or progress. */
+  maxDepth: number;
+}
+
+/** `link` for reports of any worker. Its `report` throws ProblemError `invalid` that names the report. */
+export function checkReports(link: WorkerLink, options: ReportCheckOptions): WorkerLink {
+  const { maxDepth, owner } = options;
+  return {
+    ...link,
+    async report(request) {
+      const reports = await runInSlices(owner, checkAll(request.reports, maxDepth));
+      return link.report({ ...request, reports });
+    },
+  };
+}
+
+/** What is wrong with a body, in words that follow its path. */
+class BodyFault extends Error {}
+
+/** @returns the reports, outputs without white space around them. Pauses after each slice. */
+function* checkAll(reports: readonly Report[], maxDepth: number): Generator<void, Report[]> {
+  const checked: Report[] = [];
+  for (const [index, report] of reports.entries()) {
+    try {
+      checked.push(yield* checkOne(report, maxDepth));
+    } catch (error) {
+      if (!(error instanceof BodyFault)) throw error;
+      const message = `reports[${index}].${error.message}`;
+      throw new ProblemError('invalid', `A report is invalid: ${message}`, { errors: [message] });
+    }
+  }
+  return checked;
+}
+
+function* checkOne(report: Report, maxDepth: number): Generator<void, Report> {
+  const body = viewBuffer(report.body);
+  if (report.kind === 'chunks') {
+    yield* checkChunks(body, report.sizes, maxDepth);
+    return report;
+  }
+  if (!isValue(report) || body.length === 0) return report;
+  checkText(body);
+  yield* requireJson(body, 'body', maxDepth);
+  return { ...report, body: trimSpace(body) };
+}
+
+function isValue(report: Report): boolean {
+  if (report.kind !== 'outcome') return report.kind === 'progress';
+  const { outcome } = report;
+  return outcome.kind === 'completed' && outcome.output === 'value';
+}
+
+function* checkChunks(body: Buffer, sizes: readonly number[], maxDepth: number): Generator<void> {
+  checkText(body);
+  const bytes = sizes.reduce((sum, size) => sum + size, sizes.length - 1);
+  // The queue refuses such a report, with the numbers.
+  if (bytes !== body.length) return;
+  let at = 0;
+  let sinceTurn = 0;
+  for (const [index, size] of sizes.entries()) {
+    const place = `body: chunk ${index}`;
+    if (index > 0 && body[at - 1] !== COMMA) throw new BodyFault(`${place}: no comma before it`);
+    yield* checkChunk(body.subarray(at, at + size), place, maxDepth);
+    at += size + 1;
+    sinceTurn += size + OVERHEAD_BYTES;
+    if (sinceTurn < SLICE_BYTES) continue;
+    sinceTurn = 0;
+    yield;
+  }
+}
+
+/** Chunks are taken apart by this layout, without parsing them. */
+function* checkChunk(chunk: Buffer, place: string, maxDepth: number): Generator<void> {
+  const boundary = chunk.lastIndexOf(BOUNDARY);
+  const isFramed =
+    boundary > HEAD.length &&
+    chunk.at(-1) === CLOSE_BRACE &&
+    HEAD_BYTES.equals(chunk.subarray(0, HEAD.length));
+  if (!isFramed) throw new BodyFault(`${place}: must be {"output":…,"metrics":{…}}`);
+  const output = chunk.subarray(HEAD.length, boundary);
+  yield* requireJson(output, `${place}: output`, maxDepth);
+  const end = chunk.subarray(boundary);
+  if (end.equals(NO_METRICS)) return;
+  const metrics = readMetrics(end.subarray(METRICS_KEY.length, -1), `${place}: metrics`);
+  if (RESERVED_METRICS.some((name) => Object.hasOwn(metrics, name))) {
+    const isFirst = PIECE_BOUNDARY.equals(end.subarray(0, PIECE_BOUNDARY.length));
+    if (!isFirst || !isPiece(metrics) || !isPieceOutput(output, metrics['encoding']))
+      throw new BodyFault(`${place}: is not a piece of a split output`);
+  }
+}
+
+function readMetrics(json: Buffer, place: string): Record<string, number> {
+  if (json.length > MAX_METRICS_BYTES + PIECE_METRICS_BYTES) {
+    throw new BodyFault(`${place}: more than ${MAX_METRICS_BYTES} bytes`);
+  }
+  const metrics = parseMetrics(json);
+  if (metrics) return metrics;
+  throw new BodyFault(`${place}: must be an object of finite numbers`);
+}
+
+function parseMetrics(json: Buffer): Record<string, number> | undefined {
+  try {
+    const value: unknown = JSON.parse(json.toString('utf8'));
+    return isNumbers(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isNumbers(value: unknown): value is Record<string, number> {
+  return isPlainObject(value) && Object.values(value).every((each) => Number.isFinite(each));
+}
+
+function isPiece({ encoding, part, parts }: Record<string, number>): boolean {
+  if (part === undefined || parts === undefined) return false;
+  const areCounts = Number.isSafeInteger(part) && Number.isSafeInteger(parts);
+  const isKnown = Object.values(ENCODING).some((known) => known === encoding);
+  return areCounts && isKnown && part >= 0 && part < parts;
+}
+
+/** Pieces are joined by what is between their quotes or brackets. */
+function isPieceOutput(output: Buffer, encoding: number | undefined): boolean {
+  const [open] = output;
+  const close = output.at(-1);
+  if (encoding !== ENCODING.array) return open === QUOTE && close === QUOTE;
+  const isEmpty = trimSpace(output.subarray(1, -1)).length === 0;
+  return open === OPEN_BRACKET && close === CLOSE_BRACKET && !isEmpty;
+}
+
+function checkText(body: Buffer): void {
+  if (!isUtf8(body)) throw new BodyFault('body: is not UTF-8');
+}
+
+function* requireJson(json: Buffer, place: string, maxDepth: number): Generator<void> {
+  try {
+    if (yield* checkJson(json, { maxDepth })) return;
+  } catch (error) {
+    if (!(error instanceof JsonDepthError)) throw error;
+    throw new BodyFault(`${place}: must be nested at most ${maxDepth} levels deep`);
+  }
+  throw new BodyFault(`${place}: must be one JSON value`);
+}
+
+function trimSpace(json: Buffer): Buffer {
+  let start = 0;
+  let end = json.length;
+  while (start < end && isSpace(json[start])) start++;
+  while (end > start && isSpace(json[end - 1])) end--;
+  return json.subarray(start, end);
+}
+
+function isSpace(byte: number | undefined): boolean {
+  return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
+}

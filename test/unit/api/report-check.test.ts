@@ -1,0 +1,236 @@
+// Reports whose bodies are not the JSON that they have to be, from workers that are not ours.
+import fc from 'fast-check';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { createGrpcServer } from '../../../src/api/grpc/server.ts';
+import { checkReports } from '../../../src/api/report-check.ts';
+import { systemClock } from '../../../src/base/clock.ts';
+import { silentLog } from '../../../src/base/log.ts';
+import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
+import type { Lease, Report } from '../../../src/wire/link/worker-link.ts';
+import { METADATA } from '../../../src/wire/link/worker-stream.ts';
+import { RawStream } from '../../support/network/raw-stream.ts';
+import { ENDPOINT, type Platform, readJson, startPlatform, submitJob } from './platform.ts';
+
+const WORKER = { workerId: 'w9', incarnation: 3 };
+const HELLO = { ...WORKER, protocol: 1, version: '1', slots: 4, devices: [], outbox: [] };
+const COMPLETED = { kind: 'completed', executionMs: 1 } as const;
+
+/** Of a job that is being run. */
+async function takeJob({ link }: Pick<Platform, 'link'>): Promise<Lease> {
+  await link.hello(HELLO);
+  const take = { ...WORKER, takeId: crypto.randomUUID(), max: 1, waitMs: 2_000, held: [] };
+  const [lease] = await link.take(take, new AbortController().signal);
+  if (!lease) throw new Error('there was no job to take');
+  return lease;
+}
+
+type LeaseNames = Pick<Lease, 'jobId' | 'attempt' | 'token'>;
+type Draft = Pick<Report, 'jobId' | 'attempt' | 'token' | 'seq' | 'body'>;
+
+function draft({ attempt, jobId, token }: LeaseNames, seq: number, body: string | Buffer): Draft {
+  return { jobId, attempt, token, seq, body: Buffer.from(body) };
+}
+
+function describeValue(lease: LeaseNames, body: string | Buffer): Report {
+  const outcome = { ...COMPLETED, output: 'value' } as const;
+  return { ...draft(lease, 1, body), kind: 'outcome', outcome };
+}
+
+function describeChunks(lease: LeaseNames, chunks: readonly string[]): Report {
+  const sizes = chunks.map((chunk) => Buffer.byteLength(chunk));
+  return { ...draft(lease, 1, chunks.join(',')), kind: 'chunks', first: 0, sizes };
+}
+
+/** Over HTTP. */
+function post(platform: Platform, ...reports: Report[]): Promise<Response> {
+  const frames = encodeFrames(reports.map(({ body, ...header }) => ({ header, body })));
+  return platform.call(`/v2/${ENDPOINT}/worker/report`, {
+    ...{ method: 'POST', body: Buffer.concat(frames) },
+    headers: {
+      authorization: `Bearer ${platform.worker}`,
+      'content-type': FRAMES_MEDIA_TYPE,
+      'millrace-worker': WORKER.workerId,
+      'millrace-incarnation': '3',
+    },
+  });
+}
+
+async function openStream(platform: Platform): Promise<RawStream> {
+  const { keys, endpoints, queue, worker, workers } = platform;
+  const server = createGrpcServer({
+    ...{ ...workers, keys, endpoints, clock: systemClock, log: silentLog },
+    ...{ host: '127.0.0.1', port: 0, isClosing: () => queue.isClosing },
+  });
+  const { url } = await server.start();
+  const stream = new RawStream(url, {
+    authorization: `Bearer ${worker}`,
+    [METADATA.endpoint]: ENDPOINT,
+  });
+  onTestFinished(async () => {
+    stream.close();
+    await queue.close();
+    await server.close();
+  });
+  await stream.ask({ call: 1, hello: HELLO });
+  return stream;
+}
+
+async function sendStreamed(stream: RawStream, call: number, report: Report) {
+  const { body, ...header } = report;
+  const reports = [{ ...header, bodyBytes: body.length }];
+  return stream.ask({ call, reports: { ...WORKER, reports, payload: body } });
+}
+
+/** What stands in answers as it came. */
+const NOT_ONE_VALUE = ['{}[]', '1 2', '"cut', '{"a":1', '', 'NaN', "{'a':1}", '1,"id":"x"'];
+
+describe('an output that is not one JSON value', () => {
+  it('is refused over HTTP, and the job can still complete', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const lease = await takeJob(platform);
+    for (const output of NOT_ONE_VALUE.filter((text) => text !== '')) {
+      const refused = await post(platform, describeValue(lease, output));
+      const error = 'reports[0].body: must be one JSON value';
+      expect([output, refused.status]).toEqual([output, 422]);
+      expect(await readJson(refused)).toMatchObject({ errors: [error] });
+    }
+    const applied = await post(platform, describeValue(lease, ' {"a": 1}\n'));
+    expect(await applied.json()).toEqual([{ answer: 'applied' }]);
+    const record = await (await platform.call(`/v2/${ENDPOINT}/status/${id}`)).text();
+    expect(record).toContain('"output":{"a": 1}');
+  });
+
+  it('is refused over gRPC, and the job can still complete', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const stream = await openStream(platform);
+    const lease = await takeJob(platform);
+    const refused = await sendStreamed(stream, 2, describeValue(lease, '{}[]'));
+    expect(refused).toMatchObject({
+      refusal: { code: 'invalid', detail: expect.stringContaining('must be one JSON value') },
+    });
+    const chunks = describeChunks(lease, ['{}', '[]']);
+    expect(await sendStreamed(stream, 3, chunks)).toMatchObject({ refusal: { code: 'invalid' } });
+    await sendStreamed(stream, 4, describeValue(lease, '"right"'));
+    const record = await readJson(await platform.call(`/v2/${ENDPOINT}/status/${id}`));
+    expect(record).toMatchObject({ status: 'COMPLETED', output: 'right' });
+  });
+});
+
+describe('bodies that are checked', () => {
+  /** Whether the reports pass. */
+  const passes = async (...reports: Report[]): Promise<boolean> => {
+    const platform = { isReached: false };
+    const nobody = () => Promise.reject(new Error('nobody asks'));
+    const link = { hello: nobody, take: nobody, renew: nobody, bye: nobody };
+    const report = async () => {
+      platform.isReached = true;
+      return [];
+    };
+    const checked = checkReports({ ...link, report }, { owner: 'me', maxDepth: 10 });
+    await checked.report({ ...WORKER, reports }).catch((error: unknown) => {
+      expect(error).toMatchObject({ code: 'invalid', errors: [expect.stringMatching(/^reports/)] });
+    });
+    return platform.isReached;
+  };
+  const lease = { jobId: 'job', attempt: 1, token: 'token' };
+
+  const bytes = (text: fc.Arbitrary<string>) => text.map((each) => Buffer.from(each));
+  const scraps = fc.constantFrom(...'{}[],:"\\ 1e-', '"a"', '"a":', 'null', 'é', '\n', '😀');
+  const nearlyJson = fc.array(scraps, { minLength: 1, maxLength: 6 }).map((list) => list.join(''));
+  const anyBytes = fc.oneof(
+    bytes(fc.json({ maxDepth: 4 })),
+    bytes(nearlyJson),
+    fc.uint8Array({ minLength: 1, maxLength: 5 }).map((each) => Buffer.from(each)),
+  );
+
+  it('pass as an output exactly when JSON.parse accepts them, alone and behind others', async () => {
+    const right = { ...draft(lease, 2, 'null'), kind: 'progress' } as const;
+    await fc.assert(
+      fc.asyncProperty(anyBytes, async (body) => {
+        const report = describeValue(lease, body);
+        const isRight = isParsed(body);
+        expect([body.toString(), await passes(report)]).toEqual([body.toString(), isRight]);
+        expect(await passes(right, report)).toBe(isRight);
+        expect(await passes({ ...right, body })).toBe(isRight);
+      }),
+      { numRuns: 3_000, seed: 1 },
+    );
+  });
+
+  it('pass as chunks exactly when each of them is a JSON output with flat metrics', async () => {
+    const metrics = fc.constantFrom(...METRICS, ...WRONG_METRICS);
+    const chunk = fc.tuple(fc.oneof(fc.json({ maxDepth: 2 }), nearlyJson), metrics);
+    await fc.assert(
+      fc.asyncProperty(fc.array(chunk, { minLength: 1, maxLength: 3 }), async (chunks) => {
+        const texts = chunks.map(([output, each]) => `{"output":${output},"metrics":${each}}`);
+        const areRight = chunks.every(
+          ([output, each]) => isParsed(Buffer.from(output)) && METRICS.includes(each),
+        );
+        const report = describeChunks(lease, texts);
+        expect([texts, await passes(report)]).toEqual([texts, areRight]);
+      }),
+      { numRuns: 3_000, seed: 1 },
+    );
+  });
+
+  it.each([
+    ['an array', '["a"]', 1, true],
+    ['an empty array', '[ ]', 1, false],
+    ['no array', '"a"', 1, false],
+    ['a string', '"a"', 0, true],
+    ['a string with space around it', ' "a"', 0, false],
+    ['no string', '[1]', 2, false],
+    ['a string of an unknown encoding', '"a"', 3, false],
+  ])('with the metrics of a piece have to be one: %s', async (_what, output, encoding, isRight) => {
+    const metrics = `{"part":0,"parts":2,"encoding":${encoding}}`;
+    const chunk = `{"output":${output},"metrics":${metrics}}`;
+    expect(await passes(describeChunks(lease, [chunk]))).toBe(isRight);
+  });
+
+  it('pass up to a depth, however deep they are', async () => {
+    const nest = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
+    const ofDepth = (depth: number) =>
+      Promise.all([
+        passes(describeValue(lease, nest(depth))),
+        passes(describeChunks(lease, [`{"output":${nest(depth)},"metrics":{}}`])),
+      ]);
+    expect(await ofDepth(10)).toEqual([true, true]);
+    expect(await ofDepth(11)).toEqual([false, false]);
+    expect(await ofDepth(400_000)).toEqual([false, false]);
+  });
+
+  it('leave others their turns while they are checked, one large or many small', async () => {
+    const chunks = Array.from({ length: 50_000 }, () => '{"output":[1],"metrics":{}}');
+    const large = JSON.stringify(Array.from({ length: 500_000 }, (_, n) => n));
+    for (const report of [describeChunks(lease, chunks), describeValue(lease, large)]) {
+      let turns = 0;
+      let isChecked = false;
+      const countTurns = () => {
+        turns += 1;
+        if (!isChecked) setImmediate(countTurns);
+      };
+      setImmediate(countTurns);
+      expect(await passes(report)).toBe(true);
+      isChecked = true;
+      expect(turns).toBeGreaterThan(10);
+    }
+  });
+});
+
+const METRICS = ['{}', '{"a":1}', '{"a":1.5e3, "é":-0}'];
+const WRONG_METRICS = [
+  ...['{"a":"1"}', '{"a":null}', '{"a":{}}', '{"a":1e999}', '{"a":1', '[]', '{}}', '{},"x":{}'],
+  ...['{"part":0}', '{"a":1,"part":0,"parts":1,"encoding":0}', '{"parts":1}', ''],
+  ...['{"part":1,"parts":1,"encoding":0}', '{"part":-1,"parts":1,"encoding":0}'],
+];
+
+function isParsed(json: Buffer): boolean {
+  try {
+    JSON.parse(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(json));
+    return true;
+  } catch {
+    return false;
+  }
+}
