@@ -233,15 +233,19 @@ function composeLease(dice: Dice, { pickLease }: Ground): TakenLease {
 function composeReport(dice: Dice, ground: Ground): Call {
   const { workerId, ...lease } = composeLease(dice, ground);
   const error = { code: 'handler_error', message: 'no' };
-  const kinds = dice.pick<object>([
-    { kind: 'chunks', first: 0, sizes: [2, 2] },
-    { kind: 'progress' },
-    { kind: 'log', dropped: 0 },
-    { kind: 'outcome', outcome: { kind: 'completed', executionMs: 1, output: 'value' } },
-    { kind: 'outcome', outcome: { kind: 'failed', executionMs: 1, retry: 'never', error } },
+  const json = dice.pick(['{"a":[1]}', '"text"', '{}[]', '1 2', '{"cut":"', '[null, 1e3 ]\n']);
+  const chunk = `{"output":${json},"metrics":{}}`;
+  const sizes = [chunk.length, chunk.length];
+  const [kinds, body] = dice.pick<readonly [object, string]>([
+    [{ kind: 'chunks', first: 0, sizes }, `${chunk},${chunk}`],
+    [{ kind: 'progress' }, json],
+    [{ kind: 'log', dropped: 0 }, json],
+    [{ kind: 'outcome', outcome: { kind: 'completed', executionMs: 1, output: 'value' } }, json],
+    [{ kind: 'outcome', outcome: { kind: 'completed', executionMs: 1, output: 'chunks' } }, ''],
+    [{ kind: 'outcome', outcome: { kind: 'failed', executionMs: 1, retry: 'never', error } }, ''],
   ]);
   const header = { ...lease, seq: dice.integer(1, 3), ...kinds };
-  const frames = [{ header, body: Buffer.from('{}[]') }];
+  const frames = [{ header, body: Buffer.from(body) }];
   return {
     bytes: { mediaType: FRAMES_MEDIA_TYPE, bytes: Buffer.concat(encodeFrames(frames)) },
     headers: [

@@ -14,7 +14,8 @@ import { type Caller, FuzzWorld } from './world.ts';
 const AT_ONCE = 16;
 /** Where a request may wait, or is not whole, it is left alone soon. */
 const WAIT_PATIENCE_MS = 2_500;
-const PATIENCE_MS = 30_000;
+/** Longer than a client may pause while it sends a body. */
+const PATIENCE_MS = 45_000;
 /** More of them say nothing new. */
 const MAX_FAULTS = 25;
 const SHOWN_BYTES = 1_500;

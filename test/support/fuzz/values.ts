@@ -161,7 +161,9 @@ function nudge(dice: Dice, value: Json): Json {
   if (typeof value === 'string') {
     const { length } = value;
     const texts = [`${value} `, ` ${value}`, `${value}\n`, value.toLowerCase(), `${value}\0`];
-    return dice.pick<Json>(['', ...texts, value.repeat(300), value.slice(0, length - 1), [value]]);
+    // Nudged three times, a long text would be longer than a string can be.
+    const repeated = value.repeat(length > 40_000 ? 2 : 300);
+    return dice.pick<Json>(['', ...texts, repeated, value.slice(0, length - 1), [value]]);
   }
   if (typeof value === 'boolean') return dice.pick<Json>([String(value), Number(value), !value]);
   if (Array.isArray(value)) return dice.pick<Json>([[...value, ...value], { 0: value }, null]);
