@@ -1,11 +1,11 @@
-// Whether a webhook is from the platform: for programs that receive them. On WebCrypto alone, which
-// is there in every runtime that has `fetch`.
+// Verifies that a webhook is from the platform, for programs that receive them. It needs WebCrypto alone, which
+// every runtime with `fetch` has. The format is Standard Webhooks (https://www.standardwebhooks.com).
 import type { JobRecord } from '../wire/job.ts';
-import { prefixSigned, WEBHOOK_HEADERS } from '../wire/webhook.ts';
+import { prefixSigned, SECRET_PREFIX, WEBHOOK_HEADERS } from '../wire/webhook.ts';
 
 export { WEBHOOK_HEADERS };
 
-/** It does not have to be from the platform, or is too old: answer 400 and do nothing else. */
+/** The webhook may not be from the platform, or is too old: answer 400 and do nothing else. */
 export class WebhookRefusedError extends Error {
   override readonly name = 'WebhookRefusedError';
 }
@@ -13,9 +13,9 @@ export class WebhookRefusedError extends Error {
 export interface ReceivedWebhook {
   /** The request's body as it came, not parsed. */
   body: string | Uint8Array;
-  /** Its header `Millrace-Signature`. */
-  signature: string | null | undefined;
-  /** Of the endpoint, as `millrace webhook-secret` prints it; several while they are changed. */
+  /** The request's headers; as an object with names in lower case, as Node gives them. */
+  headers: Headers | Readonly<Record<string, string | readonly string[] | undefined>>;
+  /** Of the endpoint, as `millrace webhook-secret` prints it; several while they are rotated. */
   secret: string | readonly string[];
   /** How old it may be, and how far ahead clocks may be, ms. Default 300,000. */
   toleranceMs?: number;
@@ -23,48 +23,73 @@ export interface ReceivedWebhook {
   now?: number;
 }
 
-/** @returns the job's record @throws WebhookRefusedError */
+/**
+ * @returns the job's record
+ * @throws WebhookRefusedError if no signature is valid
+ * @throws TypeError if a secret is not one that Millrace printed
+ */
 export async function verifyWebhook(received: ReceivedWebhook): Promise<JobRecord> {
   const { secret, toleranceMs = 300_000, now = Date.now() } = received;
-  const { seconds, signatures } = readSignature(received.signature);
+  const { id, seconds, signatures } = readSignature(received.headers);
   if (Math.abs(now - seconds * 1_000) > toleranceMs) {
     throw new WebhookRefusedError('the webhook was signed too long ago, or clocks differ');
   }
   const encoder = new TextEncoder();
   const body = typeof received.body === 'string' ? encoder.encode(received.body) : received.body;
-  const prefix = encoder.encode(prefixSigned(seconds));
+  const prefix = encoder.encode(prefixSigned(id, seconds));
   const signed = new Uint8Array(prefix.length + body.length);
   signed.set(prefix);
   signed.set(body, prefix.length);
   const secrets = typeof secret === 'string' ? [secret] : secret;
   for (const candidate of secrets) {
-    if (await isSignedBy(encoder.encode(candidate), signed, signatures)) return parseRecord(body);
+    if (await isSignedBy(readKey(candidate), signed, signatures)) return parseRecord(body);
   }
   throw new WebhookRefusedError('the webhook is not signed with this secret');
 }
 
 interface Signature {
+  id: string;
   seconds: number;
   signatures: Uint8Array[];
 }
 
-function readSignature(header: string | null | undefined): Signature {
-  const parts = (header ?? '').split(',').map((part) => part.trim());
-  const time = parts.find((part) => /^t=\d{1,12}$/.test(part));
-  const signatures = parts.flatMap((part) => {
-    const [, hex] = /^v1=([0-9a-f]{64})$/.exec(part) ?? [];
-    return hex === undefined ? [] : [decodeHex(hex)];
-  });
-  if (time === undefined || signatures.length === 0) {
-    throw new WebhookRefusedError(
-      `the webhook has no ${WEBHOOK_HEADERS.signature} that can be read`,
-    );
+function readSignature(headers: ReceivedWebhook['headers']): Signature {
+  const id = readHeader(headers, WEBHOOK_HEADERS.id);
+  const time = readHeader(headers, WEBHOOK_HEADERS.timestamp);
+  if (!/^\d{1,12}$/.test(time)) {
+    throw new WebhookRefusedError(`the webhook has no valid ${WEBHOOK_HEADERS.timestamp}`);
   }
-  return { seconds: Number(time.slice(2)), signatures };
+  // Signatures of versions that this one does not know are passed over.
+  const signatures = readHeader(headers, WEBHOOK_HEADERS.signature)
+    .split(' ')
+    .flatMap((part) => {
+      const [, base64] = /^v1,([A-Za-z0-9+/]{43}=)$/.exec(part) ?? [];
+      return base64 === undefined ? [] : [decodeBase64(base64)];
+    });
+  if (signatures.length === 0) {
+    throw new WebhookRefusedError(`the webhook has no valid ${WEBHOOK_HEADERS.signature}`);
+  }
+  return { id, seconds: Number(time), signatures };
 }
 
-function decodeHex(hex: string): Uint8Array {
-  return Uint8Array.from(hex.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+function readHeader(headers: ReceivedWebhook['headers'], name: string): string {
+  const value = headers instanceof Headers ? headers.get(name) : headers[name];
+  const text = typeof value === 'string' ? value : value?.[0];
+  if (!text) throw new WebhookRefusedError(`the webhook has no header ${name}`);
+  return text;
+}
+
+/** `whs_` and base64url is how earlier versions printed the same key. */
+function readKey(secret: string): Uint8Array<ArrayBuffer> {
+  const [, key] = /^(?:whsec_|whs_)([A-Za-z0-9+/_-]{43}=?)$/.exec(secret) ?? [];
+  if (key === undefined) {
+    throw new TypeError(`secret: expected ${SECRET_PREFIX} and 32 bytes in base64`);
+  }
+  return decodeBase64(key.replaceAll('-', '+').replaceAll('_', '/'));
+}
+
+function decodeBase64(base64: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
 /** The body is gone through once, however many signatures a stranger sends with it. */

@@ -1,15 +1,24 @@
-// What a receiver of webhooks is sent beside the record, and what of it is signed.
+// The headers of a webhook, and the signed text: Standard Webhooks (https://www.standardwebhooks.com).
 
 export const WEBHOOK_HEADERS = {
-  /** The same in every try, so that a receiver can tell what it has had already. */
-  delivery: 'millrace-delivery',
-  /** Id of the endpoint whose job has ended: it says which secret signs. */
+  /** Id of the delivery, the same in every attempt: a receiver uses it to skip what it already has. */
+  id: 'webhook-id',
+  /** Unix seconds of this attempt. */
+  timestamp: 'webhook-timestamp',
+  /** `v1,<base64>`, one for each secret in use, separated by spaces. */
+  signature: 'webhook-signature',
+  /** Id of the endpoint whose job has ended: it decides which secret signs. */
   endpoint: 'millrace-endpoint',
-  /** Which try this is, from 1. */
+  /** Number of this attempt, from 1. */
   try: 'millrace-try',
-  /** `t=<Unix seconds>,v1=<hex>`, with one `v1` for each secret that is in use. */
-  signature: 'millrace-signature',
+  /** Same as `webhook-id`. @deprecated removed with 0.2 */
+  delivery: 'millrace-delivery',
+  /** `t=<Unix seconds>,v1=<hex>`, signed with the text `whs_<base64url>`. @deprecated removed with 0.2 */
+  formerSignature: 'millrace-signature',
 } as const;
+
+/** Comes before the base64 of the key in an endpoint's secret. */
+export const SECRET_PREFIX = 'whsec_';
 
 export const MAX_WEBHOOK_CHARACTERS = 2_048;
 
@@ -20,7 +29,12 @@ export function isWebhookUrl(text: string): boolean {
   return url.protocol === 'http:' || url.protocol === 'https:';
 }
 
-/** What comes before the body in the text that HMAC-SHA-256 is taken of. */
-export function prefixSigned(seconds: number): string {
+/** Comes before the body in the text that HMAC-SHA-256 signs. */
+export function prefixSigned(id: string, seconds: number): string {
+  return `${id}.${seconds}.`;
+}
+
+/** The same for the former header. */
+export function prefixFormerSigned(seconds: number): string {
   return `${seconds}.`;
 }

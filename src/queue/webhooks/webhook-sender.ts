@@ -17,7 +17,7 @@ import { readRetryAfterMs } from '../../base/retry-after.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
 import type { StoredDelivery } from '../../store/store.ts';
 import { WEBHOOK_HEADERS } from '../../wire/webhook.ts';
-import { deriveEndpointSecret, WebhookSigner } from './webhook-signature.ts';
+import { WebhookSigner } from './webhook-signature.ts';
 import type { Try, WebhookRecord, WebhookSender } from './webhooks.ts';
 
 /** Of the answer's body, which nobody wants; more of it breaks the connection. */
@@ -78,7 +78,7 @@ export class HttpWebhookSender implements WebhookSender {
     record: WebhookRecord,
     signal: AbortSignal,
   ): Promise<Try | undefined> {
-    const { body, signature } = await this.#prepare(delivery, record);
+    const { body, signatures } = await this.#prepare(delivery, record);
     const limitMs = this.#timeoutMs + Math.floor(delivery.bytes / SLOWEST_BYTES_PER_MS);
     const timeout = AbortSignal.timeout(limitMs);
     try {
@@ -86,7 +86,7 @@ export class HttpWebhookSender implements WebhookSender {
         method: 'POST',
         dispatcher: this.#agent,
         signal: AbortSignal.any([signal, timeout]),
-        headers: this.#composeHeaders(delivery, signature),
+        headers: this.#composeHeaders(delivery, signatures),
         body,
       });
       // The status has said everything.
@@ -106,10 +106,9 @@ export class HttpWebhookSender implements WebhookSender {
   }
 
   /** Reads the record twice if it is large, once for the signature and once to send it. */
-  async #prepare({ bytes, endpointId }: StoredDelivery, record: WebhookRecord) {
-    const secrets = this.#options.secrets.map((secret) => deriveEndpointSecret(secret, endpointId));
+  async #prepare({ bytes, endpointId, id }: StoredDelivery, record: WebhookRecord) {
     // Receivers compare the time with their own, so it is not that of a clock that tests move.
-    const signer = new WebhookSigner(secrets, Date.now());
+    const signer = new WebhookSigner(this.#options.secrets, { id, endpointId, now: Date.now() });
     const parts: Uint8Array[] = [];
     for await (const part of record()) {
       signer.update(part);
@@ -120,10 +119,10 @@ export class HttpWebhookSender implements WebhookSender {
       bytes <= WHOLE_BYTES
         ? Buffer.concat(parts)
         : Readable.from(release(record()), { highWaterMark: 1 });
-    return { body, signature: signer.finish() };
+    return { body, signatures: signer.finish() };
   }
 
-  #composeHeaders({ bytes, endpointId, id, tries }: StoredDelivery, signature: string) {
+  #composeHeaders({ bytes, endpointId, id, tries }: StoredDelivery, signatures: object) {
     const { version } = this.#options;
     return {
       'content-type': 'application/json',
@@ -132,7 +131,7 @@ export class HttpWebhookSender implements WebhookSender {
       [WEBHOOK_HEADERS.delivery]: id,
       [WEBHOOK_HEADERS.endpoint]: endpointId,
       [WEBHOOK_HEADERS.try]: String(tries + 1),
-      [WEBHOOK_HEADERS.signature]: signature,
+      ...signatures,
     };
   }
 }

@@ -1,9 +1,15 @@
-// How webhooks are signed: secrets of endpoints out of those of the platform, and the header.
+// How webhooks are signed: each endpoint's secret, derived from those of the platform, and the signature headers.
+// The format is Standard Webhooks (https://www.standardwebhooks.com); the former header stays for one version.
 import { createHmac, type Hmac, randomBytes } from 'node:crypto';
-import { prefixSigned } from '../../wire/webhook.ts';
+import {
+  prefixFormerSigned,
+  prefixSigned,
+  SECRET_PREFIX,
+  WEBHOOK_HEADERS,
+} from '../../wire/webhook.ts';
 
 const PLATFORM_PREFIX = 'mrw_';
-const ENDPOINT_PREFIX = 'whs_';
+const FORMER_SECRET_PREFIX = 'whs_';
 
 /** 256 random bits. */
 export function generatePlatformSecret(): string {
@@ -15,34 +21,60 @@ export function isPlatformSecret(text: string): boolean {
 }
 
 /**
- * What the receivers of one endpoint are given. Out of it nobody finds that of another endpoint, so a
- * receiver can neither sign for others nor pass on to them what it was sent.
+ * The secret for receivers of one endpoint: `whsec_` and 32 bytes in base64. It does not reveal the secret of any
+ * other endpoint, so a receiver can neither sign for others nor pass on to them what it was sent.
  */
 export function deriveEndpointSecret(platformSecret: string, endpointId: string): string {
-  const derived = createHmac('sha256', platformSecret).update(`webhook:${endpointId}`);
-  return ENDPOINT_PREFIX + derived.digest('base64url');
+  return SECRET_PREFIX + deriveKey(platformSecret, endpointId).toString('base64');
 }
 
-/** Signs a body that comes in parts, once with each secret. */
+function deriveKey(platformSecret: string, endpointId: string): Buffer {
+  return createHmac('sha256', platformSecret).update(`webhook:${endpointId}`).digest();
+}
+
+export interface SignedMessage {
+  /** Id of the delivery, the same in every attempt. */
+  id: string;
+  endpointId: string;
+  /** Unix ms. */
+  now: number;
+}
+
+/** Signs a body that comes in parts, once with each secret of the platform. */
 export class WebhookSigner {
+  readonly #id: string;
   readonly #seconds: number;
   readonly #signatures: readonly Hmac[];
+  readonly #formerSignatures: readonly Hmac[];
 
-  /** `now` is Unix ms. */
-  constructor(secrets: readonly string[], now: number) {
+  constructor(platformSecrets: readonly string[], { endpointId, id, now }: SignedMessage) {
+    this.#id = id;
     this.#seconds = Math.floor(now / 1_000);
-    this.#signatures = secrets.map((secret) =>
-      createHmac('sha256', secret).update(prefixSigned(this.#seconds)),
+    const keys = platformSecrets.map((secret) => deriveKey(secret, endpointId));
+    this.#signatures = keys.map((key) =>
+      createHmac('sha256', key).update(prefixSigned(id, this.#seconds)),
+    );
+    this.#formerSignatures = keys.map((key) =>
+      createHmac('sha256', FORMER_SECRET_PREFIX + key.toString('base64url')).update(
+        prefixFormerSigned(this.#seconds),
+      ),
     );
   }
 
   update(part: Uint8Array): void {
     for (const signature of this.#signatures) signature.update(part);
+    for (const signature of this.#formerSignatures) signature.update(part);
   }
 
-  /** The value of the header; the signer is used up. */
-  finish(): string {
-    const signatures = this.#signatures.map((each) => `v1=${each.digest('hex')}`);
-    return [`t=${this.#seconds}`, ...signatures].join(',');
+  /** The signature headers; the signer is used up. */
+  finish(): Record<string, string> {
+    const signatures = this.#signatures.map((each) => `v1,${each.digest('base64')}`);
+    const former = this.#formerSignatures.map((each) => `v1=${each.digest('hex')}`);
+    return {
+      [WEBHOOK_HEADERS.id]: this.#id,
+      [WEBHOOK_HEADERS.timestamp]: String(this.#seconds),
+      [WEBHOOK_HEADERS.signature]: signatures.join(' '),
+      [WEBHOOK_HEADERS.formerSignature]: [`t=${this.#seconds}`, ...former].join(','),
+    };
   }
 }

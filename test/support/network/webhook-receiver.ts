@@ -1,5 +1,10 @@
 // A real HTTP server that webhooks are posted to: notes them and answers as the test says.
-import { createServer, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { verifyWebhook, WEBHOOK_HEADERS } from '../../../src/client.ts';
 import type { JobRecord } from '../../../src/wire/job.ts';
@@ -10,7 +15,7 @@ export interface Posted {
   delivery: string;
   endpoint: string;
   try: number;
-  signature: string;
+  headers: IncomingHttpHeaders;
 }
 
 export class WebhookReceiver implements AsyncDisposable {
@@ -29,10 +34,10 @@ export class WebhookReceiver implements AsyncDisposable {
       this.posted.push({
         path: request.url ?? '',
         body: Buffer.concat(pieces).toString(),
-        delivery: header(WEBHOOK_HEADERS.delivery),
+        delivery: header(WEBHOOK_HEADERS.id),
         endpoint: header(WEBHOOK_HEADERS.endpoint),
         try: Number(header(WEBHOOK_HEADERS.try)),
-        signature: header(WEBHOOK_HEADERS.signature),
+        headers: request.headers,
       });
       this.#answer(response);
       for (const wake of this.#waiting) wake();
@@ -77,6 +82,6 @@ export class WebhookReceiver implements AsyncDisposable {
 }
 
 /** The record in it. @throws WebhookRefusedError */
-export function verifyPosted({ body, signature }: Posted, secret: string): Promise<JobRecord> {
-  return verifyWebhook({ body, signature, secret });
+export function verifyPosted({ body, headers }: Posted, secret: string): Promise<JobRecord> {
+  return verifyWebhook({ body, headers, secret });
 }

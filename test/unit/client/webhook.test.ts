@@ -1,5 +1,6 @@
 // Whether a webhook is from the platform.
 import { createHmac } from 'node:crypto';
+import { Webhook } from 'standardwebhooks';
 import { describe, expect, it, vi } from 'vitest';
 import { type ReceivedWebhook, verifyWebhook, WebhookRefusedError } from '../../../src/client.ts';
 import {
@@ -7,78 +8,103 @@ import {
   WebhookSigner,
 } from '../../../src/queue/webhooks/webhook-signature.ts';
 
-const SECRET = deriveEndpointSecret('mrw_platform', 'echo');
+const PLATFORM_SECRET = 'mrw_platform';
+const SECRET = deriveEndpointSecret(PLATFORM_SECRET, 'echo');
+const OTHER = deriveEndpointSecret('mrw_other', 'echo');
+const KEY = Buffer.from(SECRET.slice('whsec_'.length), 'base64');
 const NOW = 1_767_225_600_999;
 const BODY = '{"id":"job-1","status":"COMPLETED","output":"ä"}';
 
-function receive(changes: Partial<ReceivedWebhook> = {}) {
-  const signature = sign([SECRET]);
-  return verifyWebhook({ secret: SECRET, body: BODY, signature, now: NOW, ...changes });
+interface Changes extends Partial<Omit<ReceivedWebhook, 'headers'>> {
+  headers?: Record<string, string | undefined>;
 }
 
-function sign(secrets: readonly string[]): string {
-  const signer = new WebhookSigner(secrets, NOW);
+function receive({ headers, ...changes }: Changes = {}) {
+  const signed = { ...sign([PLATFORM_SECRET]), ...headers };
+  return verifyWebhook({ secret: SECRET, body: BODY, headers: signed, now: NOW, ...changes });
+}
+
+function sign(secrets: readonly string[], now = NOW): Record<string, string> {
+  const signer = new WebhookSigner(secrets, { id: 'd-1', endpointId: 'echo', now });
   for (const byte of Buffer.from(BODY)) signer.update(Buffer.of(byte));
   return signer.finish();
 }
 
+const SIGNATURE = sign([PLATFORM_SECRET])['webhook-signature'] ?? '';
+
 describe('verifyWebhook', () => {
-  it('gives the record of a webhook that was signed with the secret', async () => {
+  it('returns the record of a webhook that was signed with the secret', async () => {
     expect(await receive()).toEqual({ id: 'job-1', status: 'COMPLETED', output: 'ä' });
     expect(await receive({ body: Buffer.from(BODY) })).toMatchObject({ output: 'ä' });
   });
 
-  it('checks HMAC-SHA-256 over the seconds, a dot and the body', async () => {
-    const hex = createHmac('sha256', SECRET).update(`1767225600.${BODY}`).digest('hex');
-    const signature = `t=1767225600,v1=${hex}`;
-    expect(sign([SECRET])).toBe(signature);
-    await expect(receive({ signature })).resolves.toBeDefined();
+  it('reads the headers of a fetch Request', async () => {
+    const headers = new Headers(sign([PLATFORM_SECRET]));
+    const received = { secret: SECRET, body: BODY, headers, now: NOW };
+    expect(await verifyWebhook(received)).toMatchObject({ id: 'job-1' });
   });
 
-  it('takes any of several signatures, and any of several secrets', async () => {
-    const signature = sign(['whs_old', SECRET]);
-    await expect(receive({ signature })).resolves.toBeDefined();
-    await expect(receive({ secret: ['whs_new', SECRET] })).resolves.toBeDefined();
+  it('checks HMAC-SHA-256 over the id, the seconds and the body', async () => {
+    const sum = createHmac('sha256', KEY).update(`d-1.1767225600.${BODY}`).digest('base64');
+    expect(sign([PLATFORM_SECRET])).toMatchObject({
+      'webhook-id': 'd-1',
+      'webhook-timestamp': '1767225600',
+      'webhook-signature': `v1,${sum}`,
+    });
   });
 
-  it('goes through the body once, however many signatures a stranger sends', async () => {
-    const forged = Array.from({ length: 200 }, () => `v1=${'a'.repeat(64)}`).join(',');
+  it('accepts any of several signatures, and any of several secrets', async () => {
+    await expect(receive({ headers: sign(['mrw_old', PLATFORM_SECRET]) })).resolves.toBeDefined();
+    await expect(receive({ secret: [OTHER, SECRET] })).resolves.toBeDefined();
+  });
+
+  it('accepts the secret as earlier versions printed it', async () => {
+    const secret = `whs_${KEY.toString('base64url')}`;
+    await expect(receive({ secret })).resolves.toBeDefined();
+  });
+
+  it('signs the body once, however many signatures a stranger sends', async () => {
+    const forged = Array.from({ length: 200 }, () => `v1,${'a'.repeat(43)}=`).join(' ');
     const signing = vi.spyOn(crypto.subtle, 'sign');
     const verifying = vi.spyOn(crypto.subtle, 'verify');
-    await expect(receive({ signature: `t=1767225600,${forged}` })).rejects.toThrow('not signed');
+    await expect(receive({ headers: { 'webhook-signature': forged } })).rejects.toThrow(
+      'not signed',
+    );
     expect(signing.mock.calls.length + verifying.mock.calls.length).toBe(1);
     vi.restoreAllMocks();
   });
 
   it('refuses a sum that differs in one place only', async () => {
-    for (const at of [0, 31, 63]) {
-      const [head = '', sum = ''] = sign([SECRET]).split('v1=');
-      const digit = sum[at] === '0' ? '1' : '0';
-      const signature = `${head}v1=${sum.slice(0, at)}${digit}${sum.slice(at + 1)}`;
-      await expect(receive({ signature })).rejects.toThrow('not signed');
+    for (const at of [3, 20, 44]) {
+      const digit = SIGNATURE[at] === 'A' ? 'B' : 'A';
+      const forged = SIGNATURE.slice(0, at) + digit + SIGNATURE.slice(at + 1);
+      await expect(receive({ headers: { 'webhook-signature': forged } })).rejects.toThrow(
+        'not signed',
+      );
     }
   });
 
-  it('passes over signatures of versions that it does not know', async () => {
-    const signature = `${sign([SECRET])},v2=abc,x`;
-    await expect(receive({ signature })).resolves.toBeDefined();
+  it('ignores signatures of versions that it does not know', async () => {
+    const headers = { 'webhook-signature': `v1a,x ${SIGNATURE} v2,abc` };
+    await expect(receive({ headers })).resolves.toBeDefined();
   });
 
-  const signature = sign([SECRET]);
-  const refused: [why: string, changes: Partial<ReceivedWebhook>, message: RegExp][] = [
-    ['another secret', { secret: 'whs_other' }, /not signed/],
+  const refused: [why: string, changes: Changes, message: RegExp][] = [
+    ['another secret', { secret: OTHER }, /not signed/],
     ['no secret', { secret: [] }, /not signed/],
     ['another body', { body: `${BODY} ` }, /not signed/],
+    ['a signature of another time', { headers: { 'webhook-timestamp': '1767225601' } }, /not sig/],
+    ['a signature of another delivery', { headers: { 'webhook-id': 'd-2' } }, /not signed/],
+    ['no signature', { headers: { 'webhook-signature': undefined } }, /no header webhook-signat/],
+    ['an empty signature', { headers: { 'webhook-signature': '' } }, /no header webhook-signat/],
+    ['no time', { headers: { 'webhook-timestamp': undefined } }, /no header webhook-timestamp/],
+    ['no id', { headers: { 'webhook-id': undefined } }, /no header webhook-id/],
+    ['a time in words', { headers: { 'webhook-timestamp': 'now' } }, /no valid webhook-timestamp/],
     [
-      'a signature of another time',
-      { signature: signature.replace(/t=\d+/, 't=1767225601') },
-      /not signed/,
+      'a short sum',
+      { headers: { 'webhook-signature': SIGNATURE.slice(0, -2) } },
+      /no valid webhook-signature/,
     ],
-    ['no signature', { signature: undefined }, /no millrace-signature/],
-    ['an empty signature', { signature: '' }, /no millrace-signature/],
-    ['a signature without a time', { signature: signature.replace(/t=\d+,/, '') }, /no millrace/],
-    ['a signature without a sum', { signature: 't=1767225600' }, /no millrace-signature/],
-    ['a short sum', { signature: signature.slice(0, -2) }, /no millrace-signature/],
     ['too great an age', { now: NOW + 301_000 }, /too long ago/],
     ['a time too far ahead', { now: NOW - 302_000 }, /clocks differ/],
     ['too great an age for its receiver', { now: NOW + 2_000, toleranceMs: 1_000 }, /too long/],
@@ -88,17 +114,36 @@ describe('verifyWebhook', () => {
     expect(error).toBeInstanceOf(WebhookRefusedError);
     expect(String(error)).toMatch(message);
   });
+
+  it('throws a TypeError for text that is no secret', async () => {
+    await expect(receive({ secret: 'whsec_short' })).rejects.toThrow(TypeError);
+  });
+});
+
+describe('other receivers', () => {
+  it('the library of Standard Webhooks verifies a webhook', () => {
+    const headers = sign([PLATFORM_SECRET], Date.now());
+    expect(new Webhook(SECRET).verify(BODY, headers)).toMatchObject({ id: 'job-1' });
+    expect(() => new Webhook(OTHER).verify(BODY, headers)).toThrow('No matching signature');
+  });
+
+  it('a receiver of an earlier version finds its header, signed with its secret', () => {
+    const secret = `whs_${KEY.toString('base64url')}`;
+    const hex = createHmac('sha256', secret).update(`1767225600.${BODY}`).digest('hex');
+    const { 'millrace-signature': former } = sign([PLATFORM_SECRET]);
+    expect(former).toBe(`t=1767225600,v1=${hex}`);
+  });
 });
 
 describe('the secret of an endpoint', () => {
-  it('is another for each endpoint and each secret of the platform', () => {
+  it('differs for each endpoint and each secret of the platform', () => {
     const secrets = [
       deriveEndpointSecret('mrw_a', 'echo'),
       deriveEndpointSecret('mrw_a', 'image'),
       deriveEndpointSecret('mrw_b', 'echo'),
     ];
     expect(new Set(secrets).size).toBe(3);
-    for (const secret of secrets) expect(secret).toMatch(/^whs_[\w-]{43}$/);
+    for (const secret of secrets) expect(secret).toMatch(/^whsec_[A-Za-z0-9+/]{43}=$/);
     expect(deriveEndpointSecret('mrw_a', 'echo')).toBe(secrets[0]);
   });
 });
