@@ -235,6 +235,7 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
       return link && checkReports(link, { owner: id, maxDepth: bounds.maxJsonDepth });
     },
     allowance: options.workerAllowance,
+    budget: flows.workers,
     noteCrash(endpoint, { detail, incarnation, workerId }) {
       metrics.noteCrash(endpoint);
       log.warn({ endpoint, workerId, incarnation, detail }, 'a worker process died');

@@ -1,29 +1,39 @@
-// The bounds of the gRPC port before a key is known: what a call may send, how long it may last, and how
-// many of them a caller may have open. Health and reflection are served within these bounds alone.
+// The bounds of the gRPC port on HTTP/2 streams. Before a key is known: what a call may send, how long it may
+// last, and how many a caller may have open; health and reflection are served within these bounds alone. With
+// a key: how many streams a user may have open, and the bytes of messages that are not complete.
 import {
   constants,
   type Http2Server,
   type IncomingHttpHeaders,
   type ServerHttp2Stream,
 } from 'node:http2';
-import type { Socket } from 'node:net';
 import { type Server, status } from '@grpc/grpc-js';
+import type { ByteBudget } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { StallWatch } from '../../base/stall-watch.ts';
+import { groupOf } from '../http/addresses.ts';
+import type { HttpBounds } from '../http/bounds.ts';
+import type { Connections } from '../http/connections.ts';
 import type { KeylessLimits } from './limits.ts';
+import { MessageMeter } from './message-meter.ts';
+import { StreamBudget } from './stream-budget.ts';
 
 /** Addresses together may have as many calls open as this many of them alone. */
 const FULL_ADDRESSES = 20;
 /** Of gRPC's framing, before each message. */
 const PREFIX_BYTES = 5;
+const ENCODING = 'grpc-encoding';
 const WATCH_PATH = '/grpc.health.v1.Health/Watch';
 
 export interface GrpcGateOptions {
   limits: KeylessLimits;
   /** User of the valid key that the call shows, or undefined: what the key allows is decided later. */
   findUser: (headers: IncomingHttpHeaders) => string | undefined;
-  /** Called with the connection of each call that shows a valid key. False: the user has too many. */
-  noteKnown: (socket: Socket, userId: string) => boolean;
+  connections: Pick<Connections, 'noteKnown' | 'noteStream'>;
+  bounds: Pick<HttpBounds, 'maxUserStreams' | 'stallMs'>;
+  /** Bytes of messages that are not complete. */
+  budget: ByteBudget;
   clock: Clock;
   log: Log;
 }
@@ -36,11 +46,15 @@ export class GrpcGate {
   readonly #options: GrpcGateOptions;
   readonly #calls: OpenCalls;
   readonly #watches: OpenCalls;
+  /** Calls with a valid key, by user. */
+  readonly #streams: OpenCalls;
 
   constructor(options: GrpcGateOptions) {
     this.#options = options;
-    this.#calls = new OpenCalls(options.limits.calls);
-    this.#watches = new OpenCalls(options.limits.watches);
+    const { bounds, limits } = options;
+    this.#calls = new OpenCalls(limits.calls, limits.calls * FULL_ADDRESSES);
+    this.#watches = new OpenCalls(limits.watches, limits.watches * FULL_ADDRESSES);
+    this.#streams = new OpenCalls(bounds.maxUserStreams);
   }
 
   /** Has to be called when the server is bound. @throws Error if the library has changed */
@@ -59,11 +73,16 @@ export class GrpcGate {
   #admit(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean {
     // Nobody else listens yet, and a stream that is reset has an error.
     stream.on('error', () => {});
+    // The library inflates up to 32 MB of each message, many at a time.
+    if ((headers[ENCODING] ?? 'identity') !== 'identity') {
+      refuse(stream, status.UNIMPLEMENTED, `${ENCODING} is ${headers[ENCODING]}; send identity`);
+      return false;
+    }
     const userId = this.#options.findUser(headers);
     if (userId !== undefined) return this.#admitKnown(stream, userId);
     const isWatch = headers[constants.HTTP2_HEADER_PATH] === WATCH_PATH;
     const calls = isWatch ? this.#watches : this.#calls;
-    const address = stream.session?.socket.remoteAddress ?? '';
+    const address = groupOf(stream.session?.socket.remoteAddress ?? '');
     if (!calls.add(address)) {
       this.#options.log.debug({ address }, 'gRPC call refused: too many calls without a key');
       const detail = `more than ${calls.limit} calls without a key are open`;
@@ -76,11 +95,58 @@ export class GrpcGate {
   }
 
   #admitKnown(stream: ServerHttp2Stream, userId: string): boolean {
+    const { bounds, connections, log } = this.#options;
     const socket = stream.session?.socket;
-    if (!socket || this.#options.noteKnown(socket, userId)) return true;
-    const detail = 'the user of this key has too many open connections; close some or use fewer';
-    refuse(stream, status.RESOURCE_EXHAUSTED, detail);
-    return false;
+    if (socket && !connections.noteKnown(socket, userId)) {
+      const detail = 'the user of this key has too many open connections; close some or use fewer';
+      refuse(stream, status.RESOURCE_EXHAUSTED, detail);
+      return false;
+    }
+    if (!this.#streams.add(userId)) {
+      log.debug({ userId }, 'gRPC stream refused: the user has too many');
+      const detail = `the user of this key has ${bounds.maxUserStreams} open streams already`;
+      refuse(stream, status.RESOURCE_EXHAUSTED, detail);
+      return false;
+    }
+    stream.once('close', () => this.#streams.remove(userId));
+    connections.noteStream(stream);
+    this.#meter(stream, userId);
+    this.#limitEnd(stream);
+    return true;
+  }
+
+  #meter(stream: ServerHttp2Stream, userId: string): void {
+    const { bounds, budget, clock } = this.#options;
+    const onStall = () => stream.close(constants.NGHTTP2_CANCEL);
+    const stalls = { clock, stallMs: bounds.stallMs, onStall };
+    const unread = new StallWatch(stalls);
+    watchWrites(stream, unread);
+    const meter = new MessageMeter({
+      ...{ ...stalls, budget: new StreamBudget(budget, userId) },
+      // Clients read this code as RESOURCE_EXHAUSTED.
+      onExcess: () => stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM),
+    });
+    stream.on('data', (data: Buffer) => meter.add(data));
+    stream.once('close', () => {
+      meter.stop();
+      unread.stop();
+    });
+  }
+
+  /** A stream that the platform has ended stays open while the client does not read, or ends its own side. */
+  #limitEnd(stream: ServerHttp2Stream): void {
+    const { bounds, clock } = this.#options;
+    let wasEnded = false;
+    let cancel: () => void;
+    const checkLater = () => {
+      cancel = clock.after(bounds.stallMs, () => {
+        if (wasEnded) closeNow(stream);
+        wasEnded = stream.writableEnded;
+        checkLater();
+      });
+    };
+    checkLater();
+    stream.once('close', () => cancel());
   }
 
   #bound(stream: ServerHttp2Stream, isWatch: boolean): void {
@@ -94,7 +160,7 @@ export class GrpcGate {
     const cancel = clock.after(limits.ms, () => {
       // Of a call that was answered, with headers or as a whole, only the client's side is open.
       if (isWatch && stream.headersSent && !stream.writableEnded) return;
-      if (stream.writableEnded) stream.close(constants.NGHTTP2_NO_ERROR);
+      if (stream.writableEnded) closeNow(stream);
       else if (stream.headersSent) stream.close(constants.NGHTTP2_CANCEL);
       else refuse(stream, status.DEADLINE_EXCEEDED, `the call took more than ${limits.ms} ms`);
     });
@@ -102,28 +168,49 @@ export class GrpcGate {
   }
 }
 
-/** Open calls by address. */
+/** Whether or not the client has read all of it; `NO_ERROR` alone would wait for that. */
+function closeNow(stream: ServerHttp2Stream): void {
+  const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants;
+  stream.close(stream.writableFinished ? NGHTTP2_NO_ERROR : NGHTTP2_CANCEL);
+}
+
+/** The library hands over each message by `write`, which calls back when the client's window has taken it. */
+function watchWrites(stream: ServerHttp2Stream, watch: StallWatch): void {
+  const write = stream.write.bind(stream);
+  const watched = (message: Buffer, sent: (error?: Error | null) => void) => {
+    watch.begin();
+    return write(message, (error) => {
+      watch.end();
+      sent(error);
+    });
+  };
+  Reflect.set(stream, 'write', watched);
+}
+
+/** Open calls by address, or by user. */
 class OpenCalls {
   readonly limit: number;
+  readonly #limitOfAll: number;
   readonly #counts = new Map<string, number>();
   #all = 0;
 
-  constructor(limit: number) {
+  constructor(limit: number, limitOfAll = Number.POSITIVE_INFINITY) {
     this.limit = limit;
+    this.#limitOfAll = limitOfAll;
   }
 
-  add(address: string): boolean {
-    const count = this.#counts.get(address) ?? 0;
-    if (count >= this.limit || this.#all >= this.limit * FULL_ADDRESSES) return false;
-    this.#counts.set(address, count + 1);
+  add(whose: string): boolean {
+    const count = this.#counts.get(whose) ?? 0;
+    if (count >= this.limit || this.#all >= this.#limitOfAll) return false;
+    this.#counts.set(whose, count + 1);
     this.#all++;
     return true;
   }
 
-  remove(address: string): void {
-    const count = this.#counts.get(address) ?? 0;
-    if (count > 1) this.#counts.set(address, count - 1);
-    else this.#counts.delete(address);
+  remove(whose: string): void {
+    const count = this.#counts.get(whose) ?? 0;
+    if (count > 1) this.#counts.set(whose, count - 1);
+    else this.#counts.delete(whose);
     this.#all--;
   }
 }

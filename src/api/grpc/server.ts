@@ -12,6 +12,7 @@ import {
 import { loadSync } from '@grpc/proto-loader';
 import { ReflectionService } from '@grpc/reflection';
 import { protoPath as HEALTH_PROTO_PATH, HealthImplementation } from 'grpc-health-check';
+import type { ByteBudget } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
@@ -35,12 +36,14 @@ import {
 } from '../http/auth.ts';
 import { completeBounds, type HttpBounds } from '../http/bounds.ts';
 import { Connections } from '../http/connections.ts';
+import { createWorkerBudget } from '../http/flows.ts';
 import type { WorkerRoutesOptions } from '../routes/worker-routes.ts';
 import { MessageBounds } from './bounds.ts';
 import { GrpcGate, listHttp2Servers } from './gate.ts';
 import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from './limits.ts';
 import { showProblem, toStatus } from './refusals.ts';
 import { EXCESS, WorkerStream } from './service.ts';
+import { StreamBudget } from './stream-budget.ts';
 
 export interface GrpcServerOptions extends WorkerRoutesOptions {
   keys: Keys;
@@ -72,25 +75,24 @@ export interface GrpcServer {
 type Call = ServerDuplexStream<object, object>;
 
 const OPEN_PATH = `/${SERVICE_NAME}/${METHOD_NAME}`;
-/** Of one connection; a worker has one. */
-const MAX_STREAMS = 100;
 
 export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   const { clock, closeMs = 2_000, host, port, tls } = options;
   // The library has lines of its own on standard error; what goes wrong is told by its callers.
   setLogVerbosity(logVerbosity.NONE);
   const streams = new Set<WorkerStream>();
+  const bounds = completeBounds(options.bounds);
+  const budget = options.budget ?? createWorkerBudget(bounds, clock);
+  const open = { ...options, bounds, budget };
   const server = new Server({
     ...KEEPALIVE,
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
     'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
-    'grpc.max_concurrent_streams': MAX_STREAMS,
+    'grpc.max_concurrent_streams': bounds.maxConnectionStreams,
   });
-  const bounds = completeBounds(options.bounds);
-  const connections = new Connections({ bounds, clock, log: options.log, keepKnown: true });
+  const connections = new Connections({ bounds, clock, log: options.log });
   const gate = new GrpcGate({
-    noteKnown: (socket, userId) => connections.noteKnown(socket, userId),
-    ...{ clock, log: options.log },
+    ...{ connections, bounds, budget, clock, log: options.log },
     limits: { ...DEFAULT_KEYLESS_LIMITS, ...options.keylessLimits },
     findUser: (headers) => findUser(headers, options.keys),
   });
@@ -103,7 +105,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
     const messageBounds = new MessageBounds(definitions, 'ToPlatform');
     opening.requestDeserialize = decodeWithin(messageBounds, opening.requestDeserialize);
   }
-  server.addService(service, { [METHOD_NAME]: (call: Call) => openStream(call, options, streams) });
+  server.addService(service, { [METHOD_NAME]: (call: Call) => openStream(call, open, streams) });
   const health = new HealthImplementation({ '': 'SERVING', [SERVICE_NAME]: 'SERVING' });
   health.addToServer(server);
   new ReflectionService(definitions).addToServer(server);
@@ -149,15 +151,17 @@ function decodeWithin(
   };
 }
 
-function openStream(call: Call, options: GrpcServerOptions, streams: Set<WorkerStream>): void {
+type OpenOptions = GrpcServerOptions & { bounds: HttpBounds; budget: ByteBudget };
+
+function openStream(call: Call, options: OpenOptions, streams: Set<WorkerStream>): void {
   try {
     const endpoint = readEndpoint(call);
-    const { allowance, log, noteCrash } = options;
-    const { keyId } = admitCaller(call, endpoint, options);
+    const { allowance, bounds, clock, log, noteCrash } = options;
+    const { keyId, userId } = admitCaller(call, endpoint, options);
     const link = options.linkTo(endpoint);
     if (!link) throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
     const stream = new WorkerStream(call, {
-      ...{ link, log },
+      ...{ link, log, clock, bounds, budget: new StreamBudget(options.budget, userId) },
       async admit() {
         admitCaller(call, endpoint, options);
         await allowance?.countCall(keyId);

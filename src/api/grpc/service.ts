@@ -1,9 +1,11 @@
 // One worker's stream: its questions put to whatever implements the five verbs, the answers written back
 // when they come. What it may have open is bounded, so that no peer can fill the memory.
 import type { ServerDuplexStream } from '@grpc/grpc-js';
+import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { PacedWriter } from '../../base/paced-writer.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
+import { StallWatch } from '../../base/stall-watch.ts';
 import type { WorkerBye, WorkerLink } from '../../wire/link/worker-link.ts';
 import {
   renewRequest,
@@ -17,15 +19,22 @@ import {
   openEnvelope,
   PayloadAssembly,
   PayloadError,
+  PIECE_BYTES,
 } from '../../wire/link/worker-stream.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import type { HttpBounds } from '../http/bounds.ts';
+import { UNCOUNTED_BYTES } from '../http/flows.ts';
 import { checkContent, listLeases, readReportSizes, readReports } from './questions.ts';
 import { showProblem, toRefusal, toStatus } from './refusals.ts';
+import type { OwnTransfer, StreamBudget } from './stream-budget.ts';
 
 /** A worker has four or so; one whose answer is not written yet counts. */
 const MAX_OPEN = 128;
 /** As over HTTP: an output of 20 MB travels with what else the worker has gathered meanwhile. */
 const MAX_REPORT_BYTES = 64 * 1_048_576;
+
+/** What a worker is asked to wait when the budget is full, ms. */
+const RETRY_MS = 1_000;
 
 /** What stands before the piece in the message that it came in; it has been read by then. */
 const MESSAGE_HEAD_BYTES = 64;
@@ -42,6 +51,10 @@ export interface WorkerStreamOptions {
   /** A supervisor saw a worker die, or one that could not be started. */
   noteCrash: (bye: WorkerBye) => void;
   log: Log;
+  clock: Clock;
+  bounds: Pick<HttpBounds, 'stallMs' | 'transferMs'>;
+  /** Bytes of the reports that come and of the leases that go. */
+  budget: StreamBudget;
 }
 
 /** A question that is not answered yet. */
@@ -51,6 +64,8 @@ interface OpenCall {
   /** Of reports: what has come so far, until it is whole; `dropped` where it is not wanted. */
   payload?: PayloadAssembly | 'dropped';
   content: unknown;
+  /** Gives back the bytes that it holds. */
+  release?: () => void;
 }
 
 export class WorkerStream {
@@ -59,14 +74,21 @@ export class WorkerStream {
   readonly #closed = new AbortController();
   readonly #writer: PacedWriter<object>;
   readonly #open = new Map<number, OpenCall>();
-  /** Payload of the reports that are open. */
-  #reportBytes = 0;
+  /** Reports whose payload is not whole. */
+  readonly #arriving: StallWatch;
+  #sentMessages = 0;
   #isLeaving = false;
 
   constructor(call: ServerDuplexStream<object, object>, options: WorkerStreamOptions) {
     this.#call = call;
     this.#options = options;
-    this.#writer = new PacedWriter(call, this.#closed.signal);
+    const { bounds, clock } = options;
+    const onStall = () => this.end(new ProblemError('unavailable', 'a report comes to a halt'));
+    this.#arriving = new StallWatch({ clock, stallMs: bounds.stallMs, onStall });
+    this.#writer = new PacedWriter(
+      { write: (message, sent) => this.#write(message, sent) },
+      this.#closed.signal,
+    );
     call.on('data', (message: object) => this.#receive(message));
     call.on('end', () => this.#leave());
     for (const event of ['cancelled', 'error', 'close']) call.on(event, () => this.#abandon());
@@ -77,6 +99,13 @@ export class WorkerStream {
     if (this.#closed.signal.aborted) return;
     this.#abandon();
     this.#call.emit('error', toStatus(problem));
+  }
+
+  #write(message: object, sent: (error?: Error | null) => void): void {
+    this.#call.write(message, (error?: Error | null) => {
+      this.#sentMessages++;
+      sent(error);
+    });
   }
 
   #receive(message: object): void {
@@ -110,23 +139,38 @@ export class WorkerStream {
   /** @throws ProblemError when the stream cannot go on */
   #beginReport(call: OpenCall, payload: Uint8Array): void {
     const assembly = new PayloadAssembly(readReportSizes(call.content));
-    const refusal = this.#judgeSize(assembly.total);
+    const refusal = this.#claimReport(call, assembly);
     if (refusal) {
       call.payload = 'dropped';
       this.#settle(call, () => Promise.reject(refusal));
       return;
     }
     call.payload = assembly;
-    this.#reportBytes += assembly.total;
+    this.#arriving.begin();
     this.#addPiece(call, payload);
   }
 
-  #judgeSize(bytes: number): ProblemError | undefined {
+  #claimReport(call: OpenCall, assembly: PayloadAssembly): ProblemError | undefined {
+    const { bounds, budget, clock } = this.#options;
+    const { total: bytes } = assembly;
     if (bytes > MAX_REPORT_BYTES) {
       return new ProblemError('payload_too_large', `reports of ${bytes} bytes are too large`);
     }
-    if (this.#reportBytes + bytes <= MAX_REPORT_BYTES) return undefined;
-    return new ProblemError('unavailable', 'the reports before these are not stored yet');
+    if (bytes <= UNCOUNTED_BYTES) return undefined;
+    const drop = () => this.end(new ProblemError('unavailable', 'a report arrives too slowly'));
+    const claim = budget.tryClaim({ bytes, moved: () => assembly.received, drop });
+    if (!claim) {
+      const detail = 'too many bytes of reports and leases are in flight; try again later';
+      return new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });
+    }
+    const cancel = clock.after(bounds.transferMs, () => {
+      if (call.payload) drop();
+    });
+    call.release = () => {
+      cancel();
+      claim.release();
+    };
+    return undefined;
   }
 
   /** @throws ProblemError when the stream cannot go on */
@@ -136,6 +180,7 @@ export class WorkerStream {
     if (!payload) throw new ProblemError('invalid', `call ${call.number} takes no piece`);
     try {
       payload.add(piece);
+      this.#arriving.move();
       if (piece.length < payload.total) giveBack(piece, MESSAGE_HEAD_BYTES);
     } catch (error) {
       if (!(error instanceof PayloadError)) throw error;
@@ -143,13 +188,8 @@ export class WorkerStream {
     }
     if (!payload.isWhole) return;
     delete call.payload;
-    this.#settle(call, async () => {
-      try {
-        await this.#report(call, payload.bodies());
-      } finally {
-        this.#reportBytes -= payload.total;
-      }
-    });
+    this.#arriving.end();
+    this.#settle(call, () => this.#report(call, payload.bodies()));
   }
 
   /** Runs a verb; what it throws is its answer. */
@@ -162,6 +202,7 @@ export class WorkerStream {
         const refusal = toRefusal(showProblem(error, this.#options.log));
         await this.#writer.writeNow({ call: call.number, refusal });
       } finally {
+        call.release?.();
         this.#open.delete(call.number);
         if (this.#isLeaving && this.#open.size === 0) this.#call.end();
       }
@@ -199,13 +240,37 @@ export class WorkerStream {
     }
   }
 
-  async #grant({ abort, content, number }: OpenCall): Promise<void> {
+  async #grant(call: OpenCall): Promise<void> {
+    const { abort, content, number } = call;
     const take = checkContent(content, takeRequest, 'credit');
     // Inputs that the worker has not read yet are in memory; more come when they are through.
     await this.#writer.idle();
-    const leases = await this.#options.link.take(take, abort.signal);
+    const { budget, link } = this.#options;
+    let leases = await link.take(take, abort.signal);
+    const bytes = leases.reduce((sum, { input }) => sum + input.length, 0);
+    if (bytes > UNCOUNTED_BYTES) {
+      const transfer = this.#describeLeases(bytes);
+      let claim = budget.tryClaim(transfer);
+      if (!claim) {
+        // Repeated, a take gives the same leases: they are not kept while they wait for the budget.
+        leases = [];
+        claim = await budget.claim(transfer, abort.signal);
+        leases = claim ? await link.take(take, abort.signal) : [];
+      }
+      call.release = () => claim?.release();
+    }
     // Also when the worker has given it up meanwhile: half a payload would be no use to anybody.
     await this.#writer.writeSeries(listLeases(number, leases), this.#closed.signal);
+  }
+
+  #describeLeases(bytes: number): OwnTransfer {
+    const sentBefore = this.#sentMessages;
+    return {
+      bytes,
+      moved: () => (this.#sentMessages - sentBefore) * PIECE_BYTES,
+      drop: () =>
+        this.end(new ProblemError('unavailable', 'the worker reads its leases too slowly')),
+    };
   }
 
   async #report({ content, number }: OpenCall, bodies: readonly Uint8Array[]): Promise<void> {
@@ -218,18 +283,27 @@ export class WorkerStream {
   /** The worker says nothing more; what it has asked is still answered. */
   #leave(): void {
     this.#isLeaving = true;
-    for (const { abort, number, payload } of this.#open.values()) {
-      abort.abort();
-      // The rest of it will not come any more.
-      if (payload instanceof PayloadAssembly) this.#open.delete(number);
-    }
+    this.#arriving.stop();
+    for (const { abort } of this.#open.values()) abort.abort();
+    this.#forgetParts();
     if (this.#open.size === 0) this.#call.end();
   }
 
   /** Nobody is there for an answer. */
   #abandon(): void {
     this.#closed.abort();
+    this.#arriving.stop();
     for (const { abort } of this.#open.values()) abort.abort();
+    this.#forgetParts();
     this.#open.clear();
+  }
+
+  /** Of reports whose rest will not come any more. */
+  #forgetParts(): void {
+    for (const { number, payload, release } of this.#open.values()) {
+      if (!(payload instanceof PayloadAssembly)) continue;
+      this.#open.delete(number);
+      release?.();
+    }
   }
 }

@@ -31,6 +31,10 @@ export interface HttpBounds {
   maxAddressConnections: number;
   /** Open connections whose last valid key was one of this user. Default 4,000. */
   maxUserConnections: number;
+  /** Open gRPC streams of workers, of one user. Default 2,000. */
+  maxUserStreams: number;
+  /** Open gRPC streams of one connection. Default 100. */
+  maxConnectionStreams: number;
   /** Addresses, or networks as `10.0.0.0/8`, to which the bound of an address does not apply. */
   trustedProxies: readonly string[];
 }
@@ -56,6 +60,9 @@ export const DEFAULT_BOUNDS: HttpBounds = {
   maxAddressConnections: 1_000,
   // Three for each of the 1,000 workers that one key may have, and 1,000 for clients.
   maxUserConnections: 4_000,
+  // One for each of the 1,000 workers that one key may have, and one more while it reconnects.
+  maxUserStreams: 2_000,
+  maxConnectionStreams: 100,
   trustedProxies: [],
 };
 

@@ -1,6 +1,7 @@
 // The open connections: how many there may be, which of them have a request under way, and which are cut
 // because their client does not read.
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { ServerHttp2Stream } from 'node:http2';
 import type { BlockList, Server, Socket } from 'node:net';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -22,8 +23,6 @@ export interface ConnectionsOptions {
   log: Log;
   /** Addresses without a bound of their own, beside the trusted proxies. Default: loopback. */
   exempt?: readonly string[];
-  /** Connections with a valid key are kept, whether or not `noteRequest` saw a request. Default: false. */
-  keepKnown?: boolean;
 }
 
 interface Connection {
@@ -35,6 +34,8 @@ interface Connection {
   userId: string | undefined;
   /** The last answer that was asked for on it. */
   response: ServerResponse | undefined;
+  /** Open HTTP/2 streams that have shown a valid key. */
+  streams: number;
   /** Changes whenever the client has read. */
   progress: string;
   progressAt: number;
@@ -112,6 +113,14 @@ export class Connections {
     return true;
   }
 
+  /** The connection has a request under way until the stream is closed. */
+  noteStream(stream: ServerHttp2Stream): void {
+    const connection = stream.session && this.#find(stream.session.socket);
+    if (!connection) return;
+    connection.streams++;
+    stream.once('close', () => connection.streams--);
+  }
+
   /** Whatever else is written to it would be read as a part of an answer, or as that to another request. */
   isAnswering(socket: Socket): boolean {
     const last = this.#find(socket)?.response;
@@ -154,7 +163,7 @@ export class Connections {
     }
     const name = nameOf(socket);
     const connection: Connection = {
-      ...{ socket, name, address, userId: undefined, response: undefined },
+      ...{ socket, name, address, userId: undefined, response: undefined, streams: 0 },
       ...{ progress: '', progressAt: clock.now() },
     };
     this.#open.set(name, connection);
@@ -195,8 +204,9 @@ export class Connections {
   }
 
   #findIdle(connections: Iterable<Connection>): Connection | undefined {
-    if (this.#options.keepKnown) return undefined;
-    for (const connection of connections) if (isIdle(connection.response)) return connection;
+    for (const connection of connections) {
+      if (connection.streams === 0 && isIdle(connection.response)) return connection;
+    }
     return undefined;
   }
 

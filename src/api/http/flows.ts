@@ -54,9 +54,18 @@ const NO_CLAIM: Claim = { shrink: () => {}, release: () => {} };
 
 type Caller = Pick<FastifyRequest, 'holder' | 'routeOptions'>;
 
+/** The budget of workers' calls, half of it for one user. */
+export function createWorkerBudget(
+  { maxWorkerInFlightBytes: maxBytes }: Pick<HttpBounds, 'maxWorkerInFlightBytes'>,
+  clock: Clock,
+): ByteBudget {
+  return new ByteBudget({ clock, maxBytes, maxOwnerBytes: maxBytes / 2 });
+}
+
 export class Flows {
+  /** Of workers' calls, on all carriers. */
+  readonly workers: ByteBudget;
   readonly #clients: ByteBudget;
-  readonly #workers: ByteBudget;
   readonly #clock: Clock;
   readonly #waitMs: number;
   readonly #transferMs: number;
@@ -71,13 +80,12 @@ export class Flows {
       maxBytes: maxInFlightBytes,
       maxOwnerBytes: maxUserInFlightBytes,
     });
-    const maxBytes = options.maxWorkerInFlightBytes;
-    this.#workers = new ByteBudget({ clock, maxBytes, maxOwnerBytes: maxBytes / 2 });
+    this.workers = createWorkerBudget(options, clock);
   }
 
   /** Bytes claimed at the moment. */
   get usedBytes(): number {
-    return this.#clients.usedBytes + this.#workers.usedBytes;
+    return this.#clients.usedBytes + this.workers.usedBytes;
   }
 
   /** A finite answer is to be read in time. @returns what takes that back */
@@ -156,7 +164,7 @@ export class Flows {
   }
 
   #budgetOf(caller: Caller): ByteBudget {
-    return isWorker(caller) ? this.#workers : this.#clients;
+    return isWorker(caller) ? this.workers : this.#clients;
   }
 }
 

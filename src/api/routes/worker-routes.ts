@@ -1,5 +1,6 @@
 // The worker's five verbs over HTTP, on whatever implements them; it maps and carries, no more.
 import type { FastifyInstance } from 'fastify';
+import type { ByteBudget } from '../../base/byte-budget.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import {
   decodeFrames,
@@ -47,6 +48,8 @@ export interface WorkerRoutesOptions {
   noteCrash: (endpointId: string, bye: WorkerBye) => void;
   /** Default: workers may call as often, and under as many ids, as they like. */
   allowance?: WorkerAllowance | undefined;
+  /** Bytes of workers' calls in memory, for other carriers. Default: the carrier has a budget of its own. */
+  budget?: ByteBudget | undefined;
 }
 
 /** `app` has to give bodies as Buffers, of no other media type than application/json. */

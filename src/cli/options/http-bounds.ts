@@ -80,6 +80,14 @@ export const httpBoundOptions = {
     ...{ min: 10, max: 1_000_000, default: DEFAULT_BOUNDS.maxUserConnections },
     help: 'most open connections with valid keys of one user; beyond it the oldest without a request is closed, else the new one gets 429',
   }),
+  maxUserStreams: bound('N', {
+    ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxUserStreams },
+    help: 'most open gRPC streams of workers of one user; beyond it RESOURCE_EXHAUSTED',
+  }),
+  maxConnectionStreams: bound('N', {
+    ...{ min: 1, max: 10_000, default: DEFAULT_BOUNDS.maxConnectionStreams },
+    help: 'most open gRPC streams of one connection; clients wait or open another connection',
+  }),
   trustedProxy: list({
     placeholder: 'ADDRESS',
     section: 'advanced',
@@ -115,6 +123,8 @@ export function readHttpBounds(values: OptionValues<typeof httpBoundOptions>): H
     maxConnections: values.maxConnections,
     maxAddressConnections: values.maxAddressConnections,
     maxUserConnections: values.maxUserConnections,
+    maxUserStreams: values.maxUserStreams,
+    maxConnectionStreams: values.maxConnectionStreams,
     trustedProxies: values.trustedProxy,
   };
 }

@@ -123,6 +123,11 @@ export class PayloadAssembly {
     this.total = sizes.reduce((sum, size) => sum + size, 0);
   }
 
+  /** Bytes so far. */
+  get received(): number {
+    return this.#received;
+  }
+
   get isWhole(): boolean {
     return this.#received === this.total;
   }

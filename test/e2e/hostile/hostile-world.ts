@@ -32,6 +32,7 @@ const KIND_ARGS: Readonly<Record<PlatformKind, readonly string[]>> = {
   impatient: [
     ...['--stall-seconds', '1', '--headers-seconds', '1', '--in-flight-wait-ms', '200'],
     ...['--user-in-flight-mb', '32', '--max-connections', '500', '--max-user-connections', '300'],
+    ...['--max-user-streams', '200'],
   ],
 };
 

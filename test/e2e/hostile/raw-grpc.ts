@@ -1,5 +1,10 @@
 // gRPC calls as an attacker sends them: HTTP/2 streams with any bytes, never finished.
-import { type ClientHttp2Session, type ClientHttp2Stream, connect } from 'node:http2';
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  type ClientSessionOptions,
+  connect,
+} from 'node:http2';
 import type { Target } from './attack.ts';
 
 export const CHECK = '/grpc.health.v1.Health/Check';
@@ -7,8 +12,11 @@ export const WATCH = '/grpc.health.v1.Health/Watch';
 export const REFLECTION = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
 export const OPEN = '/millrace.worker.v1.WorkerLink/Open';
 
-export function openSession({ grpcUrl }: Target): ClientHttp2Session {
-  const session = connect(grpcUrl.replace('grpc:', 'http:'));
+export function openSession(
+  { grpcUrl }: Target,
+  options: ClientSessionOptions = {},
+): ClientHttp2Session {
+  const session = connect(grpcUrl.replace('grpc:', 'http:'), options);
   session.on('error', () => {});
   return session;
 }

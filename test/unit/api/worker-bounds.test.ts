@@ -2,6 +2,7 @@
 // goes on.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createGrpcServer } from '../../../src/api/grpc/server.ts';
+import type { HttpBounds } from '../../../src/api/http/bounds.ts';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
@@ -97,23 +98,30 @@ describe('over HTTP', () => {
 });
 
 describe('over gRPC', () => {
-  async function greet(): Promise<RawStream> {
+  const greet = async () => (await startPort({}))();
+
+  async function startPort(bounds: Partial<HttpBounds>): Promise<() => Promise<RawStream>> {
     const { endpoints, keys, queue, worker } = await startPlatform();
     const server = createGrpcServer({
       ...{ keys, endpoints, clock: systemClock, log: silentLog, host: '127.0.0.1', port: 0 },
       linkTo: (id) => (id === ENDPOINT ? queue.link(id) : undefined),
       noteCrash: () => {},
       isClosing: () => queue.isClosing,
+      bounds,
     });
     const { url } = await server.start();
-    const metadata = { authorization: `Bearer ${worker}`, [METADATA.endpoint]: ENDPOINT };
-    const stream = new RawStream(url, metadata);
+    const streams: RawStream[] = [];
     onTestFinished(async () => {
-      stream.close();
+      for (const stream of streams) stream.close();
       await server.close();
     });
-    expect(await stream.ask({ call: 1, hello: HELLO })).toMatchObject({ kind: 'welcome' });
-    return stream;
+    return async () => {
+      const metadata = { authorization: `Bearer ${worker}`, [METADATA.endpoint]: ENDPOINT };
+      const stream = new RawStream(url, metadata);
+      streams.push(stream);
+      expect(await stream.ask({ call: 1, hello: HELLO })).toMatchObject({ kind: 'welcome' });
+      return stream;
+    };
   }
 
   const KINDS = { hello: 'hello', take: 'credit', renew: 'renew', bye: 'bye' } as const;
@@ -145,5 +153,38 @@ describe('over gRPC', () => {
     const asked = { call: 3, reports: { ...WORKER, reports: repeat(MAX_REPORTS, one), payload } };
     const { reportAnswers } = Object(await stream.ask(asked));
     expect(reportAnswers.answers).toHaveLength(MAX_REPORTS);
+  });
+
+  it('reports of one user together are refused beyond the bytes for it, until some are through', async () => {
+    const join = await startPort({ maxWorkerInFlightBytes: 200_000 });
+    const [first, second] = [await join(), await join()];
+    const half = Buffer.alloc(30_000, '1');
+    const reports = { ...WORKER, reports: [{ ...REPORT, bodyBytes: 60_000 }], payload: half };
+    const piece = { payload: half };
+    const tell = async (call: number) => {
+      await second.send({ call, reports }, { call, piece });
+      return second.next();
+    };
+    await first.send({ call: 2, reports });
+    // Its answer shows that the report has arrived.
+    await first.ask({ call: 3, renew: { ...WORKER, waitMs: 0, leases: [] } });
+    expect(await tell(2)).toMatchObject({
+      refusal: { code: 'unavailable', retryAfterMs: expect.any(Number) },
+    });
+    await first.send({ call: 2, piece });
+    expect(await first.next()).toMatchObject({ call: 2, kind: 'reportAnswers' });
+    await expect.poll(() => tell(3)).toMatchObject({ kind: 'reportAnswers' });
+  });
+
+  it('a report whose rest does not come ends its stream', async () => {
+    const join = await startPort({ stallMs: 100 });
+    const stream = await join();
+    const reports = {
+      ...WORKER,
+      reports: [{ ...REPORT, bodyBytes: 2 }],
+      payload: Buffer.from('1'),
+    };
+    await stream.send({ call: 2, reports });
+    expect(await stream.status).toMatchObject({ details: 'a report comes to a halt' });
   });
 });

@@ -1,4 +1,5 @@
 // Messages of a worker with a good key, on both carriers, with far more in them than a worker has.
+import type { ClientHttp2Session, ClientSessionOptions } from 'node:http2';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
 import { routes, WORKER_HEADERS } from '../../../../src/wire/routes.ts';
 import type { Attack, AttackContext, Target } from '../attack.ts';
@@ -35,16 +36,30 @@ function repeat(element: Uint8Array, maxBytes: number): Buffer {
   return Buffer.alloc(Math.floor(maxBytes / element.length) * element.length, element);
 }
 
+function describeWorker({ endpoint, key }: Target): Record<string, string> {
+  return { authorization: `Bearer ${key}`, 'millrace-endpoint': endpoint };
+}
+
+/** So many streams, at most 90 of them on one connection. */
+function openStreams(target: Target, count: number, options: ClientSessionOptions = {}) {
+  const sessions: ClientHttp2Session[] = [];
+  const calls = Array.from({ length: count }, (_, n) => {
+    if (n % 90 === 0) sessions.push(openSession(target, options));
+    const session = sessions.at(-1) ?? openSession(target, options);
+    return new RawCall(session, OPEN, describeWorker(target));
+  });
+  return { sessions, calls };
+}
+
 /** A worker's stream with a good key and one message on it. */
 async function sendMessage(
   { count, hold, note, target }: AttackContext,
   kind: keyof typeof KIND,
   content: Buffer,
 ): Promise<void> {
-  const metadata = { authorization: `Bearer ${target.key}`, 'millrace-endpoint': target.endpoint };
   const message = Buffer.concat([CALL, field(KIND[kind], content)]);
   const sessions = Array.from({ length: count }, () => openSession(target));
-  const calls = sessions.map((session) => new RawCall(session, OPEN, metadata));
+  const calls = sessions.map((session) => new RawCall(session, OPEN, describeWorker(target)));
   for (const { stream } of calls) {
     stream.write(prefixMessage(message.length));
     stream.write(message);
@@ -120,6 +135,59 @@ export const workerMessageAttacks: Attack[] = [
       await sendMessage(context, 'renew', Buffer.concat([WORKER, leases]));
       const held = repeat(Buffer.from([0x32, 0]), 16 * MB);
       await sendMessage(context, 'credit', Buffer.concat([WORKER, held]));
+    },
+  },
+  {
+    name: 'gRPC messages of 16 MB that stop before their end',
+    count: { short: 40, full: 300 },
+    answers: ['open', 'grpc 8', 'reset'],
+    // 64 MB of one user.
+    atMost: { open: 4 },
+    growthMb: 400,
+    async send({ count, hold, note, target }) {
+      const { calls, sessions } = openStreams(target, count);
+      for (const { stream } of calls) {
+        stream.write(prefixMessage(16 * MB));
+        stream.write(Buffer.alloc(16 * MB - 1));
+      }
+      await hold();
+      for (const call of calls) note(call.state, call.bytes);
+      for (const session of sessions) session.destroy();
+    },
+  },
+  {
+    name: 'gRPC streams of one user, more than there may be',
+    platform: 'impatient',
+    count: { short: 600, full: 5_000 },
+    answers: ['open', 'grpc 8'],
+    atMost: { open: 200 },
+    atLeast: { 'grpc 8': 1 },
+    async send({ count, hold, note, target }) {
+      const { calls, sessions } = openStreams(target, count);
+      const isOver = () => calls.filter(({ state }) => state === 'open').length > 200;
+      await hold();
+      for (let turn = 0; turn < 20 && isOver(); turn++) await hold();
+      for (const call of calls) note(call.state, call.bytes);
+      for (const session of sessions) session.destroy();
+    },
+  },
+  {
+    name: 'gRPC streams that never open the window for an answer',
+    platform: 'impatient',
+    count: { short: 100, full: 200 },
+    answers: ['reset', 'grpc 8', 'grpc 13'],
+    async send({ count, hold, note, target }) {
+      const { calls, sessions } = openStreams(target, count, {
+        settings: { initialWindowSize: 0 },
+      });
+      for (const { stream } of calls) stream.write(prefixMessage(0));
+      await hold();
+      // Until the platform has dropped it, whatever the well-behaved client's rounds took.
+      for (const call of calls) {
+        await call.ended;
+        note(call.state, call.bytes);
+      }
+      for (const session of sessions) session.destroy();
     },
   },
   {

@@ -1,5 +1,11 @@
-// What the gRPC port takes from callers without a valid key, seen by a raw HTTP/2 client.
-import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2';
+// What the gRPC port takes from callers without a valid key, and from workers, seen by a raw HTTP/2 client.
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  type ClientSessionOptions,
+  connect,
+  constants,
+} from 'node:http2';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { KeylessLimits } from '../../../../src/api/grpc/limits.ts';
 import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
@@ -16,12 +22,16 @@ const OPEN = '/millrace.worker.v1.WorkerLink/Open';
 const EMPTY = Buffer.alloc(5);
 /** What may be on its way when the server resets a stream: the window that it had granted. */
 const WINDOW_BYTES = 65_535;
+const MB = 1_048_576;
 const ENDED = { [status('DEADLINE_EXCEEDED')]: true };
 
 function status(
-  name: 'RESOURCE_EXHAUSTED' | 'DEADLINE_EXCEEDED' | 'UNAUTHENTICATED' | 'OK',
+  name: 'RESOURCE_EXHAUSTED' | 'DEADLINE_EXCEEDED' | 'UNIMPLEMENTED' | 'UNAUTHENTICATED' | 'OK',
 ): string {
-  return { OK: '0', DEADLINE_EXCEEDED: '4', RESOURCE_EXHAUSTED: '8', UNAUTHENTICATED: '16' }[name];
+  return {
+    ...{ OK: '0', DEADLINE_EXCEEDED: '4', RESOURCE_EXHAUSTED: '8' },
+    ...{ UNIMPLEMENTED: '12', UNAUTHENTICATED: '16' },
+  }[name];
 }
 
 async function startPort(
@@ -29,6 +39,7 @@ async function startPort(
   bounds: Partial<HttpBounds> = {},
 ) {
   const { endpoints, keys, queue, worker } = await startPlatform();
+  const metadata = { authorization: `Bearer ${worker}`, 'millrace-endpoint': ENDPOINT };
   const server = createGrpcServer({
     ...{ keys, endpoints, clock: systemClock, log: silentLog, host: '127.0.0.1', port: 0 },
     linkTo: (id) => (id === ENDPOINT ? queue.link(id) : undefined),
@@ -43,13 +54,13 @@ async function startPort(
     for (const session of sessions) session.destroy();
     await server.close();
   });
-  const join = () => {
-    const session = connect(url.replace('grpc:', 'http:'));
+  const join = (options: ClientSessionOptions = {}) => {
+    const session = connect(url.replace('grpc:', 'http:'), options);
     session.on('error', () => {});
     sessions.push(session);
     return session;
   };
-  return { join, worker };
+  return { join, metadata };
 }
 
 interface Call {
@@ -82,16 +93,21 @@ function call(session: ClientHttp2Session, path: string, headers: object = {}): 
   return { stream, ended };
 }
 
+/** Of a message of so many bytes. */
+function prefix(bytes: number): Buffer {
+  const head = Buffer.alloc(5);
+  head.writeUInt32BE(bytes, 1);
+  return head;
+}
+
 /** Sends until the server takes no more. @returns the bytes that went out */
 async function flood({ ended, stream }: Call, bytes: number): Promise<number> {
-  const prefix = Buffer.alloc(5);
-  prefix.writeUInt32BE(bytes, 1);
   let sent = 0;
   let isOpen = true;
   const closed = ended.then(() => {
     isOpen = false;
   });
-  for (let piece = prefix; isOpen && sent < bytes; piece = Buffer.alloc(16_384)) {
+  for (let piece = prefix(bytes); isOpen && sent < bytes; piece = Buffer.alloc(16_384)) {
     const written = new Promise<boolean>((resolve) => {
       stream.write(piece, (error) => resolve(!error));
     });
@@ -144,6 +160,12 @@ describe('a call without a valid key', () => {
     expect(await ended).toEqual({ grpcStatus: status('UNAUTHENTICATED'), rstCode: 0 });
   });
 
+  it('is refused if it is compressed: a small message could become a large one', async () => {
+    const { join } = await startPort();
+    const { ended } = call(join(), CHECK, { 'grpc-encoding': 'gzip' });
+    expect(await ended).toMatchObject({ grpcStatus: status('UNIMPLEMENTED') });
+  });
+
   it('is refused beyond those that an address may have open, until one of them ends', async () => {
     const { join } = await startPort({ calls: 3 });
     const session = join();
@@ -183,9 +205,8 @@ describe('a watch of the health', () => {
 
 describe("a worker's stream", () => {
   it('has the limits of workers: it lasts, and takes what is large', async () => {
-    const { join, worker } = await startPort({ ms: 50 });
+    const { join, metadata } = await startPort({ ms: 50 });
     const session = join();
-    const metadata = { authorization: `Bearer ${worker}`, 'millrace-endpoint': ENDPOINT };
     const opened = call(session, OPEN, metadata);
     expect(await flood(opened, 2_000_000)).toBeGreaterThanOrEqual(2_000_000);
     await call(session, CHECK).ended;
@@ -193,14 +214,13 @@ describe("a worker's stream", () => {
   });
 
   it('keeps its connection when there are too many; the oldest without a key is closed', async () => {
-    const { join, worker } = await startPort({}, { maxConnections: 3 });
+    const { join, metadata } = await startPort({}, { maxConnections: 3 });
     const connected = async () => {
       const session = join();
       await new Promise((resolve) => session.once('remoteSettings', resolve));
       return session;
     };
     const known = await connected();
-    const metadata = { authorization: `Bearer ${worker}`, 'millrace-endpoint': ENDPOINT };
     const opened = call(known, OPEN, metadata);
     await new Promise((resolve) => opened.stream.once('response', resolve));
     const sessions = [await connected(), await connected()];
@@ -221,5 +241,77 @@ describe("a worker's stream", () => {
     const session = join();
     await new Promise((resolve) => session.once('remoteSettings', resolve));
     expect(session.remoteSettings.maxConcurrentStreams).toBe(100);
+  });
+
+  it('is refused beyond those that its user may have open, until one of them ends', async () => {
+    const { join, metadata } = await startPort({}, { maxUserStreams: 2 });
+    const session = join();
+    const open = [call(session, OPEN, metadata), call(join(), OPEN, metadata)];
+    await Promise.all(
+      open.map(({ stream }) => new Promise((resolve) => stream.once('response', resolve))),
+    );
+    const { ended } = call(session, OPEN, metadata);
+    expect(await ended).toMatchObject({ grpcStatus: status('RESOURCE_EXHAUSTED') });
+    open[0]?.stream.close();
+    await open[0]?.ended;
+    await expect
+      .poll(async () => {
+        const again = call(session, OPEN, metadata);
+        const answered = new Promise((resolve) => again.stream.once('response', resolve));
+        return Promise.race([again.ended, answered.then(() => 'answered')]);
+      })
+      .toBe('answered');
+  });
+
+  it('is reset if its user has too many bytes in messages that are not complete', async () => {
+    const { join, metadata } = await startPort({}, { maxWorkerInFlightBytes: 64 * MB });
+    const first = call(join(), OPEN, metadata);
+    await new Promise((resolve) => first.stream.once('response', resolve));
+    first.stream.write(prefix(20 * MB));
+    const second = call(join(), OPEN, metadata);
+    await expect.poll(() => flood(second, 20 * MB)).toBeLessThanOrEqual(2 * WINDOW_BYTES);
+    expect(await second.ended).toMatchObject({ rstCode: constants.NGHTTP2_ENHANCE_YOUR_CALM });
+    expect(first.stream.closed).toBe(false);
+    first.stream.close();
+    await first.ended;
+    await expect
+      .poll(() => flood(call(join(), OPEN, metadata), 20 * MB))
+      .toBeGreaterThanOrEqual(20 * MB);
+  });
+
+  it('is reset when a message comes to a halt', async () => {
+    const { join, metadata } = await startPort({}, { stallMs: 100 });
+    const opened = call(join(), OPEN, metadata);
+    opened.stream.write(prefix(1_000).subarray(0, 3));
+    expect(await opened.ended).toMatchObject({ rstCode: constants.NGHTTP2_CANCEL });
+  });
+
+  it('is reset when the worker never opens the window for what is sent to it', async () => {
+    const { join, metadata } = await startPort({}, { stallMs: 100 });
+    const session = join({ settings: { initialWindowSize: 0 } });
+    const quiet = call(session, OPEN, metadata);
+    const asked = call(session, OPEN, metadata);
+    // A question of no kind, which is refused with a message.
+    asked.stream.write(EMPTY);
+    expect(await asked.ended).toMatchObject({ rstCode: constants.NGHTTP2_CANCEL });
+    expect(quiet.stream.closed).toBe(false);
+  });
+
+  it('makes its connection one that is kept, without one it is closed for others of the user', async () => {
+    const { join, metadata } = await startPort({}, { maxUserConnections: 2 });
+    const opened = async () => {
+      const session = join();
+      const { ended, stream } = call(session, OPEN, metadata);
+      await Promise.race([ended, new Promise((resolve) => stream.once('response', resolve))]);
+      return { session, stream, ended };
+    };
+    const [idle, busy] = [await opened(), await opened()];
+    expect((await (await opened()).ended).grpcStatus).toBe(status('RESOURCE_EXHAUSTED'));
+    idle.stream.close();
+    await idle.ended;
+    const closed = new Promise((resolve) => idle.session.once('close', resolve));
+    await expect.poll(async () => (await opened()).stream.closed).toBe(false);
+    await closed;
+    expect(busy.stream.closed).toBe(false);
   });
 });

@@ -5,7 +5,7 @@ import { type AddressInfo, connect, type Socket } from 'node:net';
 import { Writable } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { listAddresses } from '../../../../src/api/http/addresses.ts';
+import { groupOf, listAddresses } from '../../../../src/api/http/addresses.ts';
 import { Connections } from '../../../../src/api/http/connections.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
@@ -187,6 +187,19 @@ describe('the connections of one user', () => {
     expect(await ask(shared, 'alice')).toBe('200');
     await hold('mallory');
     expect(await ask(shared, 'mallory')).toBe('429');
+  });
+});
+
+describe('an address', () => {
+  it.each([
+    ['10.1.2.3', '10.1.2.3'],
+    ['::ffff:10.1.2.3', '10.1.2.3'],
+    ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2::/64'],
+    ['2001:db8:1:2::9', '2001:db8:1:2::/64'],
+    ['2001:db8::9', '2001:db8:0:0::/64'],
+    ['::1', '0:0:0:0::/64'],
+  ])('%s counts as %s', (address, group) => {
+    expect(groupOf(address)).toBe(group);
   });
 });
 
