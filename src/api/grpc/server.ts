@@ -157,7 +157,8 @@ function openStream(call: Call, options: OpenOptions, streams: Set<WorkerStream>
   try {
     const endpoint = readEndpoint(call);
     const { allowance, bounds, clock, log, noteCrash } = options;
-    const { keyId, userId } = admitCaller(call, endpoint, options);
+    const caller = admitCaller(call, endpoint, options);
+    const { keyId, userId } = caller;
     const link = options.linkTo(endpoint);
     if (!link) throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
     const stream = new WorkerStream(call, {
@@ -166,7 +167,7 @@ function openStream(call: Call, options: OpenOptions, streams: Set<WorkerStream>
         admitCaller(call, endpoint, options);
         await allowance?.countCall(keyId);
       },
-      admitId: (workerId) => allowance?.admitId(keyId, endpoint, workerId),
+      admitId: (workerId) => allowance?.admitId(caller, endpoint, workerId),
       noteCrash: (bye) => noteCrash(endpoint, bye),
     });
     streams.add(stream);

@@ -1,5 +1,7 @@
-// How much of the platform the workers of one key may use: their calls, and the worker ids they run under.
+// How much of the platform the workers of one key may use: their calls, and the worker ids they run under,
+// which are bounded by user too: a key can be rotated, or another one issued.
 import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
+import type { KeyHolder } from '../../control/keys/keys.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { WORKER_CALL_WINDOW_S, type WorkerLimits } from './worker-limits.ts';
 
@@ -12,11 +14,15 @@ export interface WorkerAllowanceOptions {
   isPresent: (endpointId: string, workerId: string) => boolean;
 }
 
+type Caller = Pick<KeyHolder, 'keyId' | 'userId'>;
+
+/** The key that each worker last said hello with, by endpoint and worker id. */
+type UserIds = Map<string, Map<string, string>>;
+
 export class WorkerAllowance {
   readonly #options: WorkerAllowanceOptions;
   readonly #calls: RateLimiterMemory;
-  /** Ids by endpoint, by key. */
-  readonly #ids = new Map<string, Map<string, Set<string>>>();
+  readonly #ids = new Map<string, UserIds>();
 
   constructor(options: WorkerAllowanceOptions) {
     this.#options = options;
@@ -36,40 +42,46 @@ export class WorkerAllowance {
     }
   }
 
-  /** Counts the id among those of the key, once. @throws ProblemError `rate_limited` */
-  admitId(keyId: string, endpointId: string, workerId: string): void {
-    const ofKey = this.#ids.get(keyId) ?? this.#addKey(keyId);
-    if (ofKey.get(endpointId)?.has(workerId)) return;
-    const { ids } = this.#options.limits;
-    if (countIds(ofKey) >= ids) this.#forgetAbsent(ofKey);
-    if (countIds(ofKey) >= ids) {
-      const detail = `the key has ${ids} live workers already; use another key or stop some`;
-      throw new ProblemError('rate_limited', detail, { retryAfterMs: IDS_RETRY_MS });
-    }
-    ofKey.set(endpointId, (ofKey.get(endpointId) ?? new Set()).add(workerId));
+  /** Counts the id among those of the key and of its user, once. @throws ProblemError `rate_limited` */
+  admitId({ keyId, userId }: Caller, endpointId: string, workerId: string): void {
+    const ofUser = this.#ids.get(userId) ?? this.#addUser(userId);
+    const ofEndpoint = ofUser.get(endpointId) ?? new Map<string, string>();
+    const known = ofEndpoint.get(workerId);
+    if (known === keyId) return;
+    const isNew = known === undefined;
+    if (this.#findExcess(ofUser, { keyId, isNew })) this.#forgetAbsent(ofUser);
+    const detail = this.#findExcess(ofUser, { keyId, isNew });
+    if (detail) throw new ProblemError('rate_limited', detail, { retryAfterMs: IDS_RETRY_MS });
+    ofUser.set(endpointId, ofEndpoint.set(workerId, keyId));
   }
 
-  /** Keys come and go: those whose workers have all left are forgotten. */
-  #addKey(keyId: string): Map<string, Set<string>> {
-    for (const [id, ofKey] of this.#ids) {
-      this.#forgetAbsent(ofKey);
-      if (ofKey.size === 0) this.#ids.delete(id);
+  #findExcess(ofUser: UserIds, { isNew, keyId }: { keyId: string; isNew: boolean }) {
+    const { ids, userids } = this.#options.limits;
+    const keys = [...ofUser.values()].flatMap((ofEndpoint) => [...ofEndpoint.values()]);
+    if (keys.filter((each) => each === keyId).length >= ids) {
+      return `the key has ${ids} live workers already; use another key or stop some`;
     }
-    const added = new Map<string, Set<string>>();
-    this.#ids.set(keyId, added);
+    if (!isNew || keys.length < userids) return undefined;
+    return `the user of the key has ${userids} live workers already; stop some`;
+  }
+
+  /** Users come and go: those whose workers have all left are forgotten. */
+  #addUser(userId: string): UserIds {
+    for (const [id, ofUser] of this.#ids) {
+      this.#forgetAbsent(ofUser);
+      if (ofUser.size === 0) this.#ids.delete(id);
+    }
+    const added: UserIds = new Map();
+    this.#ids.set(userId, added);
     return added;
   }
 
-  #forgetAbsent(ofKey: Map<string, Set<string>>): void {
-    for (const [endpointId, ids] of ofKey) {
-      for (const id of ids) if (!this.#options.isPresent(endpointId, id)) ids.delete(id);
-      if (ids.size === 0) ofKey.delete(endpointId);
+  #forgetAbsent(ofUser: UserIds): void {
+    for (const [endpointId, ofEndpoint] of ofUser) {
+      for (const id of ofEndpoint.keys()) {
+        if (!this.#options.isPresent(endpointId, id)) ofEndpoint.delete(id);
+      }
+      if (ofEndpoint.size === 0) ofUser.delete(endpointId);
     }
   }
-}
-
-function countIds(ofKey: ReadonlyMap<string, ReadonlySet<string>>): number {
-  let count = 0;
-  for (const ids of ofKey.values()) count += ids.size;
-  return count;
 }

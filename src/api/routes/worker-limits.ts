@@ -8,6 +8,8 @@ export interface WorkerLimits {
   calls: number;
   /** Worker ids of one key that are live. Default 1,000. */
   ids: number;
+  /** Worker ids of one user that are live, whichever keys they use. Default 2,000. */
+  userids: number;
 }
 
-export const DEFAULT_WORKER_LIMITS: WorkerLimits = { calls: 50_000, ids: 1_000 };
+export const DEFAULT_WORKER_LIMITS: WorkerLimits = { calls: 50_000, ids: 1_000, userids: 2_000 };

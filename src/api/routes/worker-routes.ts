@@ -59,7 +59,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   app.post<EndpointRoute>(routes.worker(':endpoint', 'hello'), route, async (request, reply) => {
     const hello = check(parseVerb(request.body), workerHello);
     const { holder, params } = request;
-    if (holder) options.allowance?.admitId(holder.keyId, params.endpoint, hello.workerId);
+    if (holder) options.allowance?.admitId(holder, params.endpoint, hello.workerId);
     return sendJson(reply, await requireLink(options, request.params).hello(hello));
   });
 

@@ -3,6 +3,7 @@
 import { setMaxListeners } from 'node:events';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import type { KeyHolder } from '../../control/keys/keys.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { WorkerLink } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -47,9 +48,8 @@ export class Seats {
   }
 
   /** As `use`, for a worker that shows this key. @throws ProblemError `not_found`, `rate_limited` */
-  admit(keyId: string | undefined, endpointId: string, workerId: string): Seat {
-    const { allowance } = this.#options;
-    if (keyId !== undefined) allowance?.admitId(keyId, endpointId, workerId);
+  admit(holder: KeyHolder | undefined, endpointId: string, workerId: string): Seat {
+    if (holder) this.#options.allowance?.admitId(holder, endpointId, workerId);
     return this.use(endpointId, workerId);
   }
 

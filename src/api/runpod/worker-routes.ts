@@ -266,7 +266,7 @@ function useSeat(
   { holder, params }: Request,
   { isShared, workerId }: WorkerCall,
 ): Seat {
-  const seat = seats.admit(holder?.keyId, params.endpoint, workerId);
+  const seat = seats.admit(holder, params.endpoint, workerId);
   if (isShared) seat.share();
   return seat;
 }

@@ -46,7 +46,7 @@ export const httpBoundOptions = {
   }),
   workerInFlightMb: bound('MB', {
     ...{ min: 64, max: MAX_MB, default: DEFAULT_BOUNDS.maxWorkerInFlightBytes / MB },
-    help: 'request bodies and responses in memory, reserved for calls of workers, MB; each user gets half',
+    help: 'request bodies and responses in memory, reserved for calls of workers over HTTP and gRPC, MB; each user gets half',
   }),
   inFlightWaitMs: bound('MS', {
     ...{ min: 0, max: 60_000, default: DEFAULT_BOUNDS.inFlightWaitMs },
@@ -54,7 +54,7 @@ export const httpBoundOptions = {
   }),
   stallSeconds: bound('S', {
     ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.stallMs / 1_000 },
-    help: 'how long a client may pause while it sends a body or reads a response, s; then 408 or a closed connection',
+    help: 'how long a client may pause while it sends a body or message or reads a response, over HTTP or gRPC, s; then 408, a reset stream or a closed connection',
   }),
   headersSeconds: bound('S', {
     ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.headersMs / 1_000 },
@@ -70,15 +70,15 @@ export const httpBoundOptions = {
   }),
   maxConnections: bound('N', {
     ...{ min: 10, max: 1_000_000, default: DEFAULT_BOUNDS.maxConnections },
-    help: 'most open connections; beyond it the oldest without a valid key is closed',
+    help: 'most open connections of the HTTP port, and of the gRPC port; beyond it the oldest without a valid key is closed',
   }),
   maxAddressConnections: bound('N', {
     ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxAddressConnections },
-    help: 'most open connections of one address without a valid key; new ones are closed; loopback is exempt',
+    help: 'most open connections of one address without a valid key on the HTTP port, and on the gRPC port; new ones are closed; loopback is exempt',
   }),
   maxUserConnections: bound('N', {
     ...{ min: 10, max: 1_000_000, default: DEFAULT_BOUNDS.maxUserConnections },
-    help: 'most open connections with valid keys of one user; beyond it the oldest without a request is closed, else the new one gets 429',
+    help: 'most open connections with valid keys of one user on the HTTP port, and on the gRPC port; beyond it the oldest without a request is closed, else the new one gets 429',
   }),
   maxUserStreams: bound('N', {
     ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxUserStreams },

@@ -25,7 +25,8 @@ export const workerLimitOption = text({
   env: 'MILLRACE_WORKER_LIMIT',
   section: 'advanced',
   help:
-    `limits of one worker key: calls in ${WORKER_CALL_WINDOW_S} s, and live worker IDs; each at least 1; beyond it 429; ` +
+    `limits of workers: calls of one key in ${WORKER_CALL_WINDOW_S} s, live worker IDs of one key (ids) and of one ` +
+    'user (userids); each at least 1; beyond it 429; ' +
     'limits that you do not name keep their defaults',
 });
 

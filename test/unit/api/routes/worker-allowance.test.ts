@@ -90,18 +90,32 @@ describe('the live workers of one key', () => {
     expect((await hello('a')).status).toBe(429);
   });
 
-  it('are forgotten with their key when they have left, and another key comes', () => {
+  it('are forgotten with their user when they have left, and another user comes', () => {
     const asked: string[] = [];
     const isPresent = (_endpoint: string, id: string) => {
       asked.push(id);
       return id === 'present';
     };
     const allowance = new WorkerAllowance({ limits: DEFAULT_WORKER_LIMITS, isPresent });
-    allowance.admitId('key 1', ENDPOINT, 'absent');
-    allowance.admitId('key 2', ENDPOINT, 'present');
-    allowance.admitId('key 3', ENDPOINT, 'new');
-    allowance.admitId('key 4', ENDPOINT, 'newer');
+    allowance.admitId({ keyId: 'key', userId: 'user 1' }, ENDPOINT, 'absent');
+    allowance.admitId({ keyId: 'key', userId: 'user 2' }, ENDPOINT, 'present');
+    allowance.admitId({ keyId: 'key', userId: 'user 3' }, ENDPOINT, 'new');
+    allowance.admitId({ keyId: 'key', userId: 'user 4' }, ENDPOINT, 'newer');
     expect(asked).toEqual(['absent', 'present', 'present', 'new']);
+  });
+
+  it('are bounded for the keys of a user together: a rotated key gives no more', () => {
+    const limits = { ...DEFAULT_WORKER_LIMITS, ids: 2, userids: 3 };
+    const allowance = new WorkerAllowance({ limits, isPresent: () => true });
+    const hello = (keyId: string, workerId: string, userId = 'mallory') =>
+      allowance.admitId({ keyId, userId }, ENDPOINT, workerId);
+    for (const id of ['a', 'b']) hello('old', id);
+    expect(() => hello('old', 'c')).toThrow(/the key has 2 live workers/);
+    // A worker that goes on with the new key is none more.
+    hello('rotated', 'a');
+    hello('rotated', 'c');
+    expect(() => hello('other', 'd')).toThrow(/the user of the key has 3 live workers/);
+    hello('hers', 'd', 'alice');
   });
 
   it('are counted over gRPC and by the protocol of RunPod as well', async () => {
