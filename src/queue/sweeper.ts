@@ -33,11 +33,12 @@ export interface SweeperOptions {
 /** Runs until `closing` aborts. */
 export async function sweep(options: SweeperOptions): Promise<void> {
   const { clock, closing, log, signals, store } = options;
+  const lateness = new Lateness(options);
   let hasFreedSpace = false;
   while (!closing.aborted) {
     const waiter = signals.dueSooner();
     try {
-      hasFreedSpace = (await sweepOnce(options)) > 0 || hasFreedSpace;
+      hasFreedSpace = (await sweepOnce(options, lateness)) > 0 || hasFreedSpace;
       await forgetSilent(options);
       if (hasFreedSpace) {
         // A step at a time: gigabytes take minutes, and what falls due meanwhile does not wait.
@@ -51,8 +52,8 @@ export async function sweep(options: SweeperOptions): Promise<void> {
       const sleepMs = Math.max(1, Math.min(MAX_SLEEP_MS, nextDueAt - clock.now()));
       const wakeAt = clock.now() + sleepMs;
       signals.sweeperSleepsUntil(wakeAt);
+      lateness.expect(wakeAt);
       await waiter.wait(sleepMs, closing);
-      await forgiveLateness(options, clock.now() - wakeAt);
     } catch (error) {
       log[logLevelOf(error)]({ err: error }, 'sweep failed, retrying');
       await waiter.wait(RETRY_MS, closing);
@@ -75,20 +76,43 @@ export function extendLeases(
 }
 
 /**
- * A sleep that lasted much too long: the process or its machine stood still, or the clock was set
- * forward. Workers could not renew meanwhile, and may well have stood still too.
+ * Extends the leases when the sweeper comes much too late: the process or its machine stood still, the
+ * clock was set forward, or the store failed. Workers could not renew meanwhile.
  */
-async function forgiveLateness(options: SweeperOptions, lateMs: number): Promise<void> {
-  const { closing, log, settings } = options;
-  if (lateMs <= settings.renewEveryMs || closing.aborted) return;
-  log.warn({ lateMs }, 'time has jumped; leases and deadlines are extended');
-  await extendLeases(options, lateMs);
+class Lateness {
+  readonly #options: SweeperOptions;
+  /** When the next batch is due if nothing stands still. */
+  #expectedAt: number;
+
+  constructor(options: SweeperOptions) {
+    this.#options = options;
+    this.#expectedAt = options.clock.now();
+  }
+
+  expect(at: number): void {
+    this.#expectedAt = at;
+  }
+
+  /** Before each batch. If it throws, the next call extends by the whole time. */
+  async forgive(): Promise<void> {
+    const { clock, closing, log, settings } = this.#options;
+    const lateMs = clock.now() - this.#expectedAt;
+    if (lateMs > settings.renewEveryMs && !closing.aborted) {
+      log.warn({ lateMs }, 'time has jumped; leases and deadlines are extended');
+      await extendLeases(this.#options, lateMs);
+    }
+    this.#expectedAt = clock.now();
+  }
 }
 
 /** All that is due now. @returns how many jobs were removed */
-async function sweepOnce({ changes, clock }: SweeperOptions): Promise<number> {
+async function sweepOnce(
+  { changes, clock }: SweeperOptions,
+  lateness: Lateness,
+): Promise<number> {
   let removed = 0;
   for (;;) {
+    await lateness.forgive();
     const now = clock.now();
     const swept = await changes.commit(function* (tx, step) {
       const due = yield* tx.dueJobs(now, BATCH);

@@ -107,6 +107,27 @@ describe('time', () => {
     expect(await platform.job(id)).toMatchObject({ status: 'IN_QUEUE', failures: 1 });
   });
 
+  it('that passed while freed space was given back ends no lease', async () => {
+    const id = await platform.submit();
+    const lease = await worker.takeOne();
+    await platform.submit({ ttl: 10_000 });
+    await platform.clock.advance(9_999);
+    await worker.renew([lease]);
+    const { now } = platform.clock;
+    let jumpMs = 0;
+    platform.clock.now = () => now() + jumpMs;
+    // The process stands still in the first step; the second pass is late.
+    platform.store.reclaim = async () => {
+      const isFirst = jumpMs === 0;
+      jumpMs = 3_600_000;
+      return isFirst;
+    };
+    await platform.clock.advance(1);
+    expect(jumpMs).toBeGreaterThan(0);
+    expect(await platform.job(id)).toMatchObject({ status: 'IN_PROGRESS', failures: 0 });
+    expect((await worker.renew([lease])).ended).toEqual([]);
+  });
+
   it('is seen to while freed space is given back', async () => {
     await platform.submit({ ttl: 10_000 });
     const id = await platform.submit({ delay: 10_001 });
