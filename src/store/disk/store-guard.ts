@@ -166,7 +166,7 @@ export class StoreGuard {
   }
 
   async #run(): Promise<void> {
-    const { clock, eraseAfterMs, log } = this.#options;
+    const { clock, eraseAfterMs } = this.#options;
     const { signal } = this.#closing;
     while (!signal.aborted) {
       try {
@@ -174,7 +174,8 @@ export class StoreGuard {
         await this.#keepReserve();
         if (!this.#gate?.isFull) await this.#erasure.tick(signal);
       } catch (error) {
-        log.error({ err: error }, 'store maintenance failed, retrying');
+        // The store has reported its own failures.
+        if (!(error instanceof StoreUnavailableError)) this.#health.noteMaintenanceFailure(error);
       }
       await sleep(clock, Math.min(TICK_MS, Math.ceil(eraseAfterMs / 2)), signal);
     }

@@ -6,6 +6,8 @@ import { explainFailure } from './sqlite-errors.ts';
 /** A failing disk fails every write: one line a code in this time, ms, with a count of the others. */
 const LOG_EVERY_MS = 60_000;
 
+const MAINTENANCE_FAILED = 'store maintenance failed, retrying';
+
 export type StoreOperation = 'open' | 'write' | 'read' | 'checkpoint' | 'reclaim' | 'probe';
 
 export interface StoreFailure {
@@ -27,6 +29,7 @@ export interface StoreHealthOptions {
 
 export class StoreHealth {
   readonly #options: StoreHealthOptions;
+  /** By the failure's code, or by what failed. */
   readonly #windows = new Map<string, Window>();
   readonly #counts = new Map<string, number>();
 
@@ -41,25 +44,36 @@ export class StoreHealth {
 
   noteFailure = ({ code, error, operation }: StoreFailure): void => {
     this.#counts.set(code, (this.#counts.get(code) ?? 0) + 1);
+    const about = { code, operation, err: error };
+    this.#logRarely({ name: code, about, message: `store failed: ${explainFailure(code)}` });
+  };
+
+  /** Maintenance is retried every few seconds. */
+  noteMaintenanceFailure(error: unknown): void {
+    this.#logRarely({ name: 'maintenance', about: { err: error }, message: MAINTENANCE_FAILED });
+  }
+
+  /** Logs the count of failures that got no line, once their minute is over. */
+  flush(): void {
     const now = this.#options.clock.now();
-    const window = this.#windows.get(code);
+    for (const [name, { suppressed, until }] of this.#windows) {
+      if (now < until) continue;
+      this.#windows.delete(name);
+      if (suppressed > 0) {
+        this.#options.log.error({ code: name, suppressed }, 'store failed repeatedly');
+      }
+    }
+  }
+
+  #logRarely({ about, message, name }: { name: string; about: object; message: string }): void {
+    const now = this.#options.clock.now();
+    const window = this.#windows.get(name);
     if (window && now < window.until) {
       window.suppressed++;
       return;
     }
     const suppressed = window?.suppressed ?? 0;
-    this.#windows.set(code, { until: now + LOG_EVERY_MS, suppressed: 0 });
-    const about = { code, operation, ...(suppressed > 0 && { suppressed }) };
-    this.#options.log.error({ ...about, err: error }, `store failed: ${explainFailure(code)}`);
-  };
-
-  /** Logs the count of failures that got no line, once their minute is over. */
-  flush(): void {
-    const now = this.#options.clock.now();
-    for (const [code, { suppressed, until }] of this.#windows) {
-      if (now < until) continue;
-      this.#windows.delete(code);
-      if (suppressed > 0) this.#options.log.error({ code, suppressed }, 'store failed repeatedly');
-    }
+    this.#windows.set(name, { until: now + LOG_EVERY_MS, suppressed: 0 });
+    this.#options.log.error({ ...about, ...(suppressed > 0 && { suppressed }) }, message);
   }
 }
