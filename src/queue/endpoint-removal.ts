@@ -6,6 +6,7 @@ import { ProblemError } from '../wire/problem.ts';
 import type { Changes } from './changes.ts';
 import type { Presence } from './leases/presence.ts';
 import type { Signals } from './signals.ts';
+import type { Deliveries } from './webhooks/deliveries.ts';
 
 /** Jobs removed in one operation: short enough to let requests in between. */
 const BATCH = 500;
@@ -14,6 +15,7 @@ export interface EndpointRemovalOptions {
   changes: Changes;
   presence: Presence;
   signals: Signals;
+  deliveries: Deliveries;
   closing: AbortSignal;
 }
 
@@ -58,6 +60,7 @@ export class EndpointRemoval {
   /** Its row is gone too: another one may have its id. */
   forget(endpointId: string): void {
     this.#gone.delete(endpointId);
+    this.#options.deliveries.forgetEndpoint(endpointId);
   }
 
   /** @returns how many */

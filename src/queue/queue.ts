@@ -78,7 +78,7 @@ export class Queue {
     // Every open long poll listens to this one signal: thousands are as meant.
     setMaxListeners(0, closing);
     const arrivals: Arrivals = new Map();
-    this.removal = new EndpointRemoval({ changes, presence, signals, closing });
+    this.removal = new EndpointRemoval({ changes, presence, signals, deliveries, closing });
     const { removal } = this;
     const shared = { store, clock, log, settings, presence, signals, changes };
     this.#rooms = { ...shared, arrivals, removal, closing };

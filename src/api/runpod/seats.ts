@@ -111,20 +111,27 @@ export class Seats {
     const { clock, linkTo, log, queue } = this.#options;
     const link = linkTo(endpointId);
     if (!link) throw new ProblemError('not_found', `there is no endpoint ${endpointId}`);
-    return new Seat({
+    const seat = new Seat({
       ...{ endpointId, workerId, link, queue, clock, log },
       closing: this.closing,
       onSilent: (seat) => void this.#remove(endpointId, workerId, seat),
     });
+    // Only an open seat notices that its worker falls silent. The caller opens it too, and gets the error.
+    seat.open().catch(() => this.#drop(endpointId, workerId, seat));
+    return seat;
+  }
+
+  #drop(endpointId: string, workerId: string, seat: Seat): void {
+    const seats = this.#seats.get(endpointId);
+    if (seats?.get(workerId) === seat) seats.delete(workerId);
+    if (seats?.size === 0) this.#seats.delete(endpointId);
+    seat.close();
   }
 
   /** Its leases run out by themselves; with none it has left. Heard of again, it sits down anew. */
   async #remove(endpointId: string, workerId: string, seat: Seat): Promise<void> {
     const { linkTo, log } = this.#options;
-    const seats = this.#seats.get(endpointId);
-    if (seats?.get(workerId) === seat) seats.delete(workerId);
-    if (seats?.size === 0) this.#seats.delete(endpointId);
-    seat.close();
+    this.#drop(endpointId, workerId, seat);
     if (seat.held.size > 0) {
       const about = { endpoint: endpointId, workerId, jobs: seat.held.size };
       log.warn(about, 'a worker fell silent; its leases run out');

@@ -72,6 +72,15 @@ export class Deliveries {
     this.#receivers = new Receivers(options.settings);
   }
 
+  /** The endpoint is gone. */
+  forgetEndpoint(endpointId: string): void {
+    this.#counts.delete(endpointId);
+    // The attempts under way count once more.
+    const isOwn = (name: string) => name.startsWith(`${endpointId}/`);
+    const own = [...this.#underWay].filter(([name]) => isOwn(name)).map(([, attempt]) => attempt);
+    if (own.length > 0) void Promise.all(own).then(() => this.#counts.delete(endpointId));
+  }
+
   /** By endpoint. */
   get counts(): ReadonlyMap<string, DeliveryCounts> {
     return this.#counts;

@@ -296,6 +296,22 @@ describe('a delivery', () => {
     expect(counts).toEqual({ counts: { '5xx': 3, given_up: 1 }, waiting: 0 });
   });
 
+  it('is counted no more when its endpoint is removed, nor is the attempt under way', async () => {
+    const sender = new ScriptedSender();
+    await start(sender);
+    await finishJob();
+    sender.reply = () => undefined;
+    await finishJob();
+    const readCounts = async () => (await platform.queue.webhookCounts()).get(ENDPOINT)?.counts;
+    expect(await readCounts()).toEqual({ '2xx': 1 });
+    await platform.store.write((tx) => tx.removeEndpoint(ENDPOINT));
+    platform.queue.removal.forget(ENDPOINT);
+    expect(await readCounts()).toBeUndefined();
+    sender.sent[1]?.answer(OK);
+    await letOthersRun();
+    expect(await readCounts()).toBeUndefined();
+  });
+
   it('waits in another start of the platform for its next try', async () => {
     const sender = new ScriptedSender(() => BAD);
     await start(sender);
