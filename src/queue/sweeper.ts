@@ -106,10 +106,7 @@ class Lateness {
 }
 
 /** All that is due now. @returns how many jobs were removed */
-async function sweepOnce(
-  { changes, clock }: SweeperOptions,
-  lateness: Lateness,
-): Promise<number> {
+async function sweepOnce({ changes, clock }: SweeperOptions, lateness: Lateness): Promise<number> {
   let removed = 0;
   for (;;) {
     await lateness.forgive();

@@ -24,6 +24,15 @@ export const webhook = z
   .refine(isWebhookUrl, 'must be an http or https URL without a user name or password')
   .describe('URL that gets the final record; a public address, unless the operator allows others');
 
+const MAX_IDEMPOTENCY_KEY = 255;
+
+/** The header `Idempotency-Key`: the bytes of other characters are not the same in all clients. */
+export const idempotencyHeader = z
+  .string()
+  .min(1)
+  .max(MAX_IDEMPOTENCY_KEY)
+  .regex(/^[\x20-\x7e]*$/, 'must be printable ASCII');
+
 export const runRequest = z.strictObject({
   input: z
     .custom<object>(
@@ -39,5 +48,5 @@ export const runRequest = z.strictObject({
     }),
   policy: jobPolicy.exactOptional(),
   webhook: webhook.exactOptional(),
-  idempotencyKey: wellFormedText.min(1).max(255).exactOptional(),
+  idempotencyKey: wellFormedText.min(1).max(MAX_IDEMPOTENCY_KEY).exactOptional(),
 }) satisfies z.ZodType<RunRequest>;

@@ -9,13 +9,20 @@ import {
   purgeAnswer,
 } from '../../wire/answers.ts';
 import { JOB_STATUSES, LIMITS } from '../../wire/job.ts';
-import { runRequest } from '../../wire/job-schemas.ts';
+import { idempotencyHeader, runRequest } from '../../wire/job-schemas.ts';
 import { routes } from '../../wire/routes.ts';
 import { answerJson, JSON_TYPE, type Operation, PAGE_PARAMETERS } from './operation.ts';
 
 const { streamWaitMs, ttlMs, waitMs } = LIMITS;
 const reading = { tag: 'jobs', method: 'GET', access: 'jobs:read' } as const;
 const writing = { tag: 'jobs', method: 'POST', access: 'jobs:write' } as const;
+
+const IDEMPOTENCY_KEY = {
+  name: 'Idempotency-Key',
+  schema: idempotencyHeader.exactOptional(),
+  description:
+    'same as `idempotencyKey` in the body: the same key with the same body returns the first job while it is kept',
+};
 
 export const JOB_OPERATIONS: readonly Operation[] = [
   {
@@ -24,6 +31,7 @@ export const JOB_OPERATIONS: readonly Operation[] = [
     path: routes.run(':endpoint'),
     summary: 'Queue a job',
     description: `At most ${LIMITS.runBodyBytes} bytes. Kept ${LIMITS.retentionMs.run / 60_000} minutes after its end.`,
+    headers: [IDEMPOTENCY_KEY],
     body: { schema: runRequest },
     answers: answerJson(jobReference, 'The job is on disk.'),
     refusals: [409],
@@ -41,6 +49,7 @@ export const JOB_OPERATIONS: readonly Operation[] = [
         description: 'ms to wait, at most',
       },
     ],
+    headers: [IDEMPOTENCY_KEY],
     body: { schema: runRequest },
     answers: answerJson(jobRecord, 'The record of the job.'),
     refusals: [409],

@@ -3,6 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { Queue } from '../../queue/queue.ts';
 import { LIMITS } from '../../wire/job.ts';
+import { idempotencyHeader } from '../../wire/job-schemas.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { routes, STREAM_HEADERS } from '../../wire/routes.ts';
 import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
@@ -106,7 +107,8 @@ async function submit(
 ) {
   const { body = Buffer.alloc(0), headers, params } = call;
   const { input, request } = await readSubmission(body, { owner: readUser(call), ...bounds });
-  const { idempotencyKey: key, policy = {}, webhook } = request;
+  const { policy = {}, webhook } = request;
+  const key = readIdempotencyKey(call, request.idempotencyKey);
   const idempotency = key === undefined ? undefined : { key, requestHash: hashBody(body) };
   return queue.submissions.submit({
     endpointId: params.endpoint,
@@ -117,6 +119,26 @@ async function submit(
     webhook,
     trace: readTrace(headers),
   });
+}
+
+/** @throws ProblemError `invalid` for a header that is malformed, repeated, or differs from the member */
+function readIdempotencyKey(
+  { raw }: FastifyRequest<EndpointRoute>,
+  member: string | undefined,
+): string | undefined {
+  const [header, ...others] = raw.headersDistinct['idempotency-key'] ?? [];
+  if (header === undefined) return member;
+  const refuse = (problem: string): never => {
+    const errors = [`Idempotency-Key: ${problem}`];
+    throw new ProblemError('invalid', `the header Idempotency-Key ${problem}`, { errors });
+  };
+  if (others.length > 0) return refuse('must be sent once');
+  const { error } = idempotencyHeader.safeParse(header);
+  if (error) return refuse(error.issues.map(({ message }) => message).join(', '));
+  if (member !== undefined && member !== header) {
+    return refuse('must be equal to idempotencyKey in the body; send one of them');
+  }
+  return header;
 }
 
 export function readTrace(headers: FastifyRequest['headers']) {

@@ -70,6 +70,50 @@ describe('run', () => {
     expect(other.status).toBe(409);
   });
 
+  describe('with the header Idempotency-Key', () => {
+    const body = { input: { n: 1 } };
+
+    async function startRun() {
+      const platform = await startPlatform();
+      return (key: string, sent: object = body, verb = 'run') =>
+        platform.post(`/v2/demo/${verb}`, sent, { headers: { 'idempotency-key': key } });
+    }
+
+    it('answers the same key and body with the first job', async () => {
+      const run = await startRun();
+      const first = await readJson(await run('k 1'));
+      expect(await readJson(await run('k 1'))).toEqual(first);
+      expect((await readJson(await run('k 1', body, 'runsync?wait=1000')))['id']).toBe(first['id']);
+      expect((await readJson(await run('k 2')))['id']).not.toBe(first['id']);
+    });
+
+    it('answers the same key with another body with 409', async () => {
+      const run = await startRun();
+      await run('k');
+      const response = await run('k', { input: { n: 2 } });
+      expect(response.status).toBe(409);
+      expect(await readJson(response)).toMatchObject({ code: 'conflict' });
+    });
+
+    it('takes the same key in the body too', async () => {
+      const run = await startRun();
+      expect((await run('k', { ...body, idempotencyKey: 'k' })).status).toBe(200);
+    });
+
+    it.each([
+      ['another key than the body', 'k', { ...body, idempotencyKey: 'other' }],
+      ['an empty key', '', body],
+      ['a key of 256 characters', 'k'.repeat(256), body],
+      ['a key that is not ASCII', 'k\u00e9', body],
+    ])('answers %s with 422 that names the header', async (_name, key, sent) => {
+      const run = await startRun();
+      const response = await run(key, sent);
+      expect(response.status).toBe(422);
+      const { errors } = await readJson(response);
+      expect(errors).toEqual([expect.stringMatching(/^Idempotency-Key: /)]);
+    });
+  });
+
   it.each([
     ['', 400, 'malformed'],
     ['{"input":', 400, 'malformed'],
