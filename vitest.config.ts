@@ -38,6 +38,7 @@ export default defineConfig({
       { find: /^millrace\/testing$/, replacement: locate('src/testing.ts') },
       { find: /^millrace\/client$/, replacement: locate('src/client.ts') },
       { find: /^millrace\/outgoing$/, replacement: locate('src/outgoing.ts') },
+      { find: /^millrace\/server$/, replacement: locate('src/server.ts') },
     ],
   },
   test: {

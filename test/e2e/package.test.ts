@@ -132,13 +132,14 @@ describe('the installed package', () => {
     expect((await run.end('SIGTERM')).code).toBe(0);
   });
 
-  it('gives types and values through its four doors, and nothing else', async () => {
+  it('gives types and values through its five doors, and nothing else', async () => {
     const doors = `import { defineHandler } from 'millrace';
       import { createHarness } from 'millrace/testing';
       import { createClient, reassemble } from 'millrace/client';
       import { publicOnly } from 'millrace/outgoing';
+      import { createPlatformServer } from 'millrace/server';
       const deep = await import('millrace/dist/cli/main.js').catch((error) => error.code);
-      console.log([defineHandler, createHarness, createClient, reassemble, publicOnly].every(Boolean), deep);`;
+      console.log([defineHandler, createHarness, createClient, reassemble, publicOnly, createPlatformServer].every(Boolean), deep);`;
     writeFileSync(join(consumer, 'doors.mjs'), doors);
     const { stdout } = await execute(process.execPath, ['doors.mjs'], { cwd: consumer });
     expect(stdout).toBe('true ERR_PACKAGE_PATH_NOT_EXPORTED\n');

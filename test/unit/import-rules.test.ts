@@ -32,7 +32,7 @@ const mayImport: Record<string, readonly string[]> = {
   control: ['store/store.ts', 'engine/engine.ts', 'wire', 'base'],
   api: ['queue', 'control', 'wire', 'base'],
   harness: ['queue', 'store', 'worker', 'handler', 'wire', 'base'],
-  conformance: ['api', ...platformParts, 'transport', 'client', 'client.ts'],
+  conformance: ['platform', 'transport', 'client', 'client.ts', 'wire', 'base'],
   platform: ['api', ...platformParts, 'engine', ...workerFiles],
   cli: [
     ...['api', 'platform', 'store/disk', 'worker', 'transport'],

@@ -2,7 +2,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Log } from '../../base/log.ts';
-import { packageVersion } from '../../base/package-info.ts';
 import { Deviation, type Row, runChecks } from '../../conformance/checks.ts';
 import type { Departure } from '../../conformance/worker-exit.ts';
 import { CommandError, EXIT } from '../command.ts';
@@ -37,7 +36,6 @@ interface StandOptions extends Departure {
   port: number;
   carrier: 'http' | 'grpc';
   log: Log;
-  version: string;
 }
 
 /** @throws UsageError, CommandError if no worker comes */
@@ -63,7 +61,6 @@ export async function checkWorker(test: WorkerUnderTest): Promise<Row[]> {
   const { check, stand } = await open(
     {
       ...{ host, port, carrier: values.link ?? 'http', log },
-      version: packageVersion(),
       ...departure,
     },
     values.only,

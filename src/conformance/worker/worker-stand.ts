@@ -1,17 +1,10 @@
 // A platform that a worker under test connects to: the real queue, its server, a witness between them
 // and a relay in front.
-import { createServer } from '../../api/server.ts';
-import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type Client, createClient } from '../../client.ts';
-import { Endpoints } from '../../control/endpoints/endpoints.ts';
-import { Keys } from '../../control/keys/keys.ts';
-import { Queue, type QueueOptions } from '../../queue/queue.ts';
-import type { QueueSettings } from '../../queue/settings.ts';
-import { openSqliteStore } from '../../store/sqlite.ts';
+import { openPlatform } from '../../platform/platform.ts';
+import type { PlatformOptions } from '../../platform/platform-options.ts';
 import { isTerminal, type JobPolicy, type JobRecord } from '../../wire/job.ts';
-import type { WorkerLink } from '../../wire/link/worker-link.ts';
-import { endpointSettings } from '../../wire/resources/endpoint.ts';
 import type { Deed } from '../check-inputs.ts';
 import { Deviation } from '../checks.ts';
 import { Relay } from '../relay.ts';
@@ -21,7 +14,7 @@ import { Witness } from './call-recorder.ts';
 const ENDPOINT = 'conformance';
 /** Short, so that a run takes no longer than it has to; all else is as it is by default. */
 export const TERMS = { leaseMs: 3_000, renewEveryMs: 1_000, takeWaitMs: 2_000 } as const;
-const SETTINGS: Partial<QueueSettings> = { ...TERMS, timeoutGraceMs: 5_000 };
+const SETTINGS: PlatformOptions['settings'] = { ...TERMS, timeoutGraceMs: 5_000 };
 const LOOK_EVERY_MS = 20;
 
 export interface WorkerStandOptions extends Departure {
@@ -30,42 +23,27 @@ export interface WorkerStandOptions extends Departure {
   port: number;
   carrier: 'http' | 'grpc';
   log: Log;
-  version: string;
 }
 
 interface Parts {
-  queue: WitnessedQueue;
+  witness: Witness;
   relay: Relay;
   client: Client;
   key: string;
   closers: (() => Promise<unknown>)[];
 }
 
-/** A queue whose links are one witness. */
-class WitnessedQueue extends Queue {
-  readonly witness: Witness;
-
-  constructor(options: QueueOptions, cut: () => void) {
-    super(options);
-    this.witness = new Witness(super.link(ENDPOINT), cut);
-  }
-
-  override link(): WorkerLink {
-    return this.witness;
-  }
-}
-
 export class WorkerStand {
   readonly environment: Readonly<Record<string, string>>;
   readonly options: WorkerStandOptions;
-  readonly #queue: WitnessedQueue;
+  readonly witness: Witness;
   readonly #relay: Relay;
   readonly #client: Client;
   readonly #closers: (() => Promise<unknown>)[];
 
   private constructor(options: WorkerStandOptions, parts: Parts) {
     this.options = options;
-    this.#queue = parts.queue;
+    this.witness = parts.witness;
     this.#relay = parts.relay;
     this.#client = parts.client;
     this.#closers = parts.closers;
@@ -79,42 +57,34 @@ export class WorkerStand {
 
   /** Listens. @throws what the system says about the address */
   static async open(options: WorkerStandOptions): Promise<WorkerStand> {
-    const { carrier, host, log, port, version } = options;
-    const clock = systemClock;
-    const store = openSqliteStore({ path: ':memory:' });
-    // A failed attempt is the end: what the worker does is seen at once.
-    const settings = endpointSettings.parse({ maxAttempts: 1 });
-    await store.write((tx) => tx.putEndpoint({ id: ENDPOINT, settings, createdAt: clock.now() }));
-    const keys = await Keys.open({ store, clock });
-    const { key } = await keys.issue({ name: 'worker', scopes: [`worker:${ENDPOINT}`] });
+    const { carrier, host, log, port } = options;
     const relay = await Relay.start(host, port);
-    const queue = new WitnessedQueue({ store, clock, log, settings: SETTINGS }, () => relay.cut());
-    await queue.start();
-    const endpoints = await Endpoints.open({ store, clock });
-    const place = { host: '127.0.0.1', port: 0, log, clock };
-    const server = createServer({ queue, keys, endpoints, ...place, access: 'keys', version });
-    const { url } = await server.start();
-    const closers = [
-      () => relay.close(),
-      () => queue.close(),
-      () => server.close(),
-      () => store.close(),
-    ];
-    relay.target = url;
-    if (carrier === 'grpc') {
-      const { createGrpcServer } = await import('../../api/grpc/server.ts');
-      const isClosing = () => queue.isClosing;
-      const grpc = createGrpcServer({ ...server.workers, ...place, keys, endpoints, isClosing });
-      relay.target = (await grpc.start()).url;
-      closers.splice(2, 0, () => grpc.close());
-    }
-    const admin = await keys.issue({ name: 'tester', scopes: ['admin'] });
-    const client = createClient({ url, endpoint: ENDPOINT, key: admin.key });
-    return new WorkerStand(options, { queue, relay, client, key, closers });
-  }
-
-  get witness(): Witness {
-    return this.#queue.witness;
+    const closers: Parts['closers'] = [() => relay.close()];
+    let witness: Witness | undefined;
+    const platform = await openPlatform(
+      {
+        endpoints: [ENDPOINT],
+        // A failed attempt is the end: what the worker does is seen at once.
+        maxAttempts: 1,
+        settings: SETTINGS,
+        log,
+        grpc: carrier === 'grpc' ? {} : undefined,
+      },
+      // One witness for all connections.
+      {
+        wrapLink: (link) => {
+          witness ??= new Witness(link, () => relay.cut());
+          return witness;
+        },
+      },
+    );
+    closers.push(() => platform.close());
+    relay.target = platform.grpcUrl ?? platform.url;
+    platform.queue.link(ENDPOINT);
+    const { firstKeys, url } = platform;
+    if (!firstKeys || !witness) throw new Error('the platform has no keys or no endpoint');
+    const client = createClient({ url, endpoint: ENDPOINT, key: firstKeys.admin });
+    return new WorkerStand(options, { witness, relay, client, key: firstKeys.worker, closers });
   }
 
   /** The worker's first word. @throws Deviation */

@@ -1,11 +1,5 @@
 // A real platform whose worker link does one thing wrong, on request.
-import { createServer } from '../../../src/api/server.ts';
-import { systemClock } from '../../../src/base/clock.ts';
-import { silentLog } from '../../../src/base/log.ts';
-import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
-import { Keys } from '../../../src/control/keys/keys.ts';
-import { Queue } from '../../../src/queue/queue.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
+import { openPlatform } from '../../../src/platform/platform.ts';
 import type { WorkerLink } from '../../../src/wire/link/worker-link.ts';
 
 export type Oddity =
@@ -49,25 +43,11 @@ function sabotage(link: WorkerLink, oddity: Oddity): WorkerLink {
 }
 
 export async function startOddPlatform(oddity: Oddity) {
-  const store = openSqliteStore({ path: ':memory:' });
-  const clock = systemClock;
-  const keys = await Keys.open({ store, clock });
-  const endpoints = await Endpoints.open({ store, clock });
-  await endpoints.ensureEndpoint(ENDPOINT);
-  const { key } = await keys.issue({ name: 'worker', scopes: [`worker:${ENDPOINT}`] });
-  const { key: jobsKey } = await keys.issue({ name: 'admin', scopes: ['admin'] });
-  const queue = new Queue({ store, clock, log: silentLog, settings: TERMS });
-  const link = queue.link.bind(queue);
-  queue.link = (endpointId) => sabotage(link(endpointId), oddity);
-  await queue.start();
-  const place = { host: '127.0.0.1', port: 0, access: 'keys', version: '0.0.0' } as const;
-  const server = createServer({ queue, keys, endpoints, log: silentLog, clock, ...place });
-  const { url } = await server.start();
-  return {
-    ...{ url, endpoint: ENDPOINT, key, jobsKey },
-    async close() {
-      await server.close();
-      await store.close();
-    },
-  };
+  const platform = await openPlatform(
+    { endpoints: [ENDPOINT], settings: TERMS },
+    { wrapLink: (link) => sabotage(link, oddity) },
+  );
+  const { close, firstKeys, url } = platform;
+  if (!firstKeys) throw new Error('a new platform has keys');
+  return { url, endpoint: ENDPOINT, key: firstKeys.worker, jobsKey: firstKeys.admin, close };
 }
