@@ -75,7 +75,7 @@ async function query(
   if (servers && servers.length > 0) resolver.setServers(servers);
   const deadline = Promise.withResolvers<never>();
   const timer = setTimeout(() => {
-    const message = `no answer from DNS for ${candidates.at(0)} within ${timeoutMs} ms`;
+    const message = `no DNS response for ${candidates.at(0)} within ${timeoutMs} ms`;
     deadline.reject(new NameTimeoutError(message));
     resolver.cancel();
   }, timeoutMs);

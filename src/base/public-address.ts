@@ -78,7 +78,7 @@ function buildLookup(rule: AddressRule, resolve: ResolveName): LookupFunction {
       for (const { address } of addresses) {
         const reason = rule(address);
         if (reason === undefined) continue;
-        const refusal = `${hostname} is refused: it leads to ${address} (${reason})`;
+        const refusal = `${hostname} is refused: it resolves to ${address} (${reason})`;
         return callback(new RefusedAddressError(refusal), []);
       }
       if (options.all) callback(null, addresses);

@@ -111,7 +111,7 @@ export class ApiCaller {
       response = await send(url, init);
       body = await response.text();
     } catch (cause) {
-      throw new UnreachableError(`${this.#base} does not answer: ${describeCause(cause)}`, {
+      throw new UnreachableError(`${this.#base} does not respond: ${describeCause(cause)}`, {
         cause,
       });
     }
@@ -125,7 +125,7 @@ export function parseAnswer<T>(body: string): T {
   try {
     return JSON.parse(body) as T;
   } catch (cause) {
-    throw new UnreachableError(`the answer is not JSON: ${body.slice(0, 80)}`, { cause });
+    throw new UnreachableError(`the response is not JSON: ${body.slice(0, 80)}`, { cause });
   }
 }
 
@@ -142,7 +142,7 @@ function readRefusal(response: Response, body: string): Error {
   const type = response.headers.get('content-type') ?? '';
   if (!type.startsWith('application/problem+json')) {
     const start = body.slice(0, 80);
-    return new UnreachableError(`HTTP ${response.status}, which is not of Millrace: ${start}`);
+    return new UnreachableError(`HTTP ${response.status}, not a response of Millrace: ${start}`);
   }
   const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
   const retryAfterMs = Number.isFinite(seconds) ? seconds * 1_000 : undefined;

@@ -69,7 +69,7 @@ async function readPage(caller: ApiCaller, path: string, options: StreamOptions)
   // Before the first chunk it is the attempt alone.
   const [, attempt, n = -1] = /^(\d+)(?:\.(-?\d+))?$/.exec(next) ?? [];
   if (attempt === undefined) {
-    throw new UnreachableError(`the answer has no position in ${STREAM_HEADERS.next}: ${next}`);
+    throw new UnreachableError(`the response has no position in ${STREAM_HEADERS.next}: ${next}`);
   }
   const status = JOB_STATUSES.find((known) => known === headers.get(STREAM_HEADERS.status));
   return {

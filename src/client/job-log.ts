@@ -33,7 +33,7 @@ export async function readLogPage(
   const next = Number(headers.get(STREAM_HEADERS.next) ?? Number.NaN);
   const status = JOB_STATUSES.find((known) => known === headers.get(STREAM_HEADERS.status));
   if (!Number.isSafeInteger(next) || status === undefined) {
-    throw new UnreachableError('the answer does not say where the log goes on');
+    throw new UnreachableError('the response does not give the next position of the log');
   }
   // What comes after the log's own bytes is about the log and not a part of it.
   const bytes = new TextEncoder().encode(body);

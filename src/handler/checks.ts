@@ -28,7 +28,7 @@ const MAX_NAME_LENGTH = 100;
  */
 export function registerCheck(name: string, check: Check): void {
   if (typeof name !== 'string' || name === '' || name.length > MAX_NAME_LENGTH) {
-    throw new TypeError(`a check's name must be a text of 1 to ${MAX_NAME_LENGTH} characters`);
+    throw new TypeError(`a check's name must be a string of 1 to ${MAX_NAME_LENGTH} characters`);
   }
   if (typeof check !== 'function') throw new TypeError(`check '${name}' must be a function`);
   listChecks().set(name, check);
@@ -43,7 +43,7 @@ export async function runChecks(ctx: SetupContext): Promise<void> {
     } catch (thrown) {
       throw new CheckError(name, describeThrown(thrown).message);
     }
-    if (verdict === false) throw new CheckError(name, 'it gave false');
+    if (verdict === false) throw new CheckError(name, 'it returned false');
   }
 }
 

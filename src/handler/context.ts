@@ -81,7 +81,7 @@ export class AttemptContext implements Context {
     const json = bufferFrom(stringifyJson(value, 'progress'));
     if (json.length > MAX_PROGRESS_BYTES) {
       throw new TypeError(
-        `progress is ${json.length} bytes of JSON; at most ${MAX_PROGRESS_BYTES} are allowed`,
+        `progress is ${json.length} bytes of JSON; the limit is ${MAX_PROGRESS_BYTES}`,
       );
     }
     if (this.#isClosed) return;

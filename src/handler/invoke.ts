@@ -272,7 +272,7 @@ class RunningAttempt implements Attempt, Speaker {
     }
     const { chunkTotalBytes } = this.#call.limits;
     if (this.#chunkBytes > chunkTotalBytes) {
-      const sizes = `${this.#chunkBytes} bytes of chunks, more than the ${chunkTotalBytes} allowed`;
+      const sizes = `${this.#chunkBytes} bytes of chunks, the limit is ${chunkTotalBytes}`;
       throw new Refusal('output_too_large', `the job has yielded ${sizes}`);
     }
     if (this.#chunks.isFull && !this.#stopReason) return this.#chunks.waitForRoom();
@@ -288,7 +288,7 @@ class RunningAttempt implements Attempt, Speaker {
     const output = bufferFrom(refuseNotJson(() => stringifyJson(value, 'output')));
     const { outputBytes } = this.#call.limits;
     if (output.length <= outputBytes) return output;
-    const sizes = `${output.length} bytes of JSON, more than the ${outputBytes} allowed`;
+    const sizes = `${output.length} bytes of JSON, the limit is ${outputBytes}`;
     throw new Refusal('output_too_large', `the output is ${sizes}`);
   }
 

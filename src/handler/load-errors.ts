@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 const ERASABLE_REMEDIES: readonly (readonly [RegExp, string])[] = [
   [/enum/, 'use a const object (`const Color = { red: 0 } as const`)'],
   [/parameter property/, 'declare the field and assign it in the constructor'],
-  [/namespace|module declaration/, 'use a module of its own, or a plain object'],
+  [/namespace|module declaration/, 'use a separate module, or a plain object'],
   [/import.*=|export.*=/, 'use `import … from` and `export`'],
 ];
 
@@ -31,7 +31,7 @@ export function explainLoadError(error: unknown, path: string): string {
       return explainNotFound(error, path);
     case 'ERR_UNSUPPORTED_NODE_MODULES_TYPE_STRIPPING':
       return (
-        `${path}: ${error.message}. Node strips types only outside node_modules: ` +
+        `${path}: ${error.message}. Node strips types only outside node_modules; ` +
         'compile that package to JavaScript, or import its compiled files'
       );
   }
@@ -43,7 +43,7 @@ function explainUnsupportedSyntax(error: Error, path: string): string {
   const remedy = ERASABLE_REMEDIES.find(([pattern]) => pattern.test(error.message))?.[1];
   return (
     `${locate(error) ?? path}: ${error.message}: use erasable syntax only, ` +
-    `Node runs TypeScript by leaving the types out${remedy ? `; ${remedy}` : ''}`
+    `Node runs TypeScript by removing the types${remedy ? `; ${remedy}` : ''}`
   );
 }
 

@@ -39,7 +39,7 @@ const CONFIG_RANGES: Readonly<Record<NumberKey, { min: number; max: number }>> =
 export async function loadHandler(path: string): Promise<LoadedHandler> {
   const file = resolve(path);
   const stats = statSync(file, { throwIfNoEntry: false });
-  if (stats === undefined) throw new HandlerLoadError(`${file}: no such file`);
+  if (stats === undefined) throw new HandlerLoadError(`${file}: file not found`);
   if (!stats.isFile()) throw new HandlerLoadError(`${file}: is not a file`);
   const exported: unknown = await import(pathToFileURL(file).href).catch((error: unknown) => {
     throw new HandlerLoadError(explainLoadError(error, file), { cause: error });
@@ -55,7 +55,7 @@ export function readHandler(exported: unknown, name: string): LoadedHandler {
   const members = selectMembers(exported, name);
   const { run, input, output, setup, teardown, config } = members;
   if (!isFunction(run)) {
-    throw new HandlerLoadError(`${name}: 'run' must be a function, but is ${describe(run)}`);
+    throw new HandlerLoadError(`${name}: 'run' must be a function, got ${describe(run)}`);
   }
   return {
     run: (job, ctx) => run(job, ctx),
@@ -71,7 +71,7 @@ export function readHandler(exported: unknown, name: string): LoadedHandler {
 function selectMembers(exported: unknown, name: string): Record<string, unknown> {
   if (isFunction(exported)) return { run: exported };
   if (!isRecord(exported)) {
-    throw new HandlerLoadError(`${name}: expected a handler, but it is ${describe(exported)}`);
+    throw new HandlerLoadError(`${name}: must be a handler, got ${describe(exported)}`);
   }
   const main = exported['default'];
   // A CommonJS module that was compiled from `export default`.
@@ -80,11 +80,11 @@ function selectMembers(exported: unknown, name: string): Record<string, unknown>
   if (isRecord(main)) return readDefinition(main, name);
   if (main !== undefined) {
     const wanted = 'must be a function or defineHandler({ … })';
-    throw new HandlerLoadError(`${name}: the default export ${wanted}, but is ${describe(main)}`);
+    throw new HandlerLoadError(`${name}: the default export ${wanted}, got ${describe(main)}`);
   }
   if ('run' in exported && !isModule(exported)) return readDefinition(exported, name);
   throw new HandlerLoadError(
-    `${name}: has no default export; write \`export default async function (job, ctx) { … }\``,
+    `${name}: no default export; write \`export default async function (job, ctx) { … }\``,
   );
 }
 
@@ -92,8 +92,8 @@ function readDefinition(definition: Record<string, unknown>, name: string) {
   const unknown = Object.keys(definition).filter((key) => !DEFINITION_MEMBERS.includes(key));
   if (unknown.length > 0) {
     throw new HandlerLoadError(
-      `${name}: the handler has unknown members: ${unknown.join(', ')}; ` +
-        `known are ${DEFINITION_MEMBERS.join(', ')}`,
+      `${name}: unknown members of the handler: ${unknown.join(', ')}; ` +
+        `use ${DEFINITION_MEMBERS.join(', ')}`,
     );
   }
   return definition;
@@ -104,25 +104,24 @@ function readSchema(value: unknown, member: string, name: string): Schema | unde
   if (isSchema(value)) return value;
   throw new HandlerLoadError(
     `${name}: '${member}' must be a Standard Schema (zod, valibot, arktype), ` +
-      `an object with '~standard'; it is ${describe(value)}`,
+      `an object with '~standard', got ${describe(value)}`,
   );
 }
 
 function readFunction(value: unknown, member: string, name: string) {
   if (value === undefined || isFunction(value)) return value;
-  throw new HandlerLoadError(`${name}: '${member}' must be a function, but is ${describe(value)}`);
+  throw new HandlerLoadError(`${name}: '${member}' must be a function, got ${describe(value)}`);
 }
 
 function readConfig(value: unknown, name: string): HandlerConfig {
   if (value === undefined) return {};
   if (!isRecord(value)) {
-    throw new HandlerLoadError(`${name}: 'config' must be an object, but is ${describe(value)}`);
+    throw new HandlerLoadError(`${name}: 'config' must be an object, got ${describe(value)}`);
   }
   const config: HandlerConfig = {};
   for (const [key, setting] of Object.entries(value)) readSetting(config, key, setting, name);
   if (config.isolation === 'job' && (config.concurrency ?? 1) > 1) {
-    const wanted =
-      "must be 1 with config.isolation 'job', which gives each job a thread of its own";
+    const wanted = "must be 1 with config.isolation 'job', which gives each job its own thread";
     throw new HandlerLoadError(`${name}: config.concurrency ${wanted}`);
   }
   return config;
@@ -131,7 +130,7 @@ function readConfig(value: unknown, name: string): HandlerConfig {
 function readSetting(config: HandlerConfig, key: string, setting: unknown, name: string): void {
   const refuse = (wanted: string): never => {
     const found = typeof setting === 'number' ? setting : describe(setting);
-    throw new HandlerLoadError(`${name}: config.${key} must be ${wanted}, but is ${found}`);
+    throw new HandlerLoadError(`${name}: config.${key} must be ${wanted}, got ${found}`);
   };
   if (key === 'refreshWorker') {
     if (typeof setting === 'boolean') config.refreshWorker = setting;
@@ -141,7 +140,7 @@ function readSetting(config: HandlerConfig, key: string, setting: unknown, name:
     else if (setting !== undefined) refuse("'thread' or 'job'");
   } else if (!isNumberKey(key)) {
     const known = [...Object.keys(CONFIG_RANGES), 'isolation', 'refreshWorker'].join(', ');
-    throw new HandlerLoadError(`${name}: config.${key} is unknown; known are ${known}`);
+    throw new HandlerLoadError(`${name}: config.${key} is unknown; use one of ${known}`);
   } else if (setting !== undefined) {
     const { min, max } = CONFIG_RANGES[key];
     const isInRange = Number.isInteger(setting) && Number(setting) >= min && Number(setting) <= max;

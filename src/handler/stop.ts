@@ -13,11 +13,11 @@ export type StopReason = 'cancelled' | 'lost' | 'timeout' | 'shutdown' | 'memory
 
 const MESSAGES: Readonly<Record<StopReason, string>> = {
   cancelled: 'the job was cancelled',
-  lost: 'the lease of the job was lost, another worker may have it',
+  lost: 'the lease of the job was lost; another worker may run the job',
   timeout: 'the job ran longer than its timeout',
   shutdown: 'the worker is shutting down',
-  memory: 'the process of the job has taken too much memory',
-  suspect: 'the process of the job and others has taken too much memory',
+  memory: "the job's process uses too much memory",
+  suspect: 'the process of this job and others uses too much memory',
 };
 
 /** The reason of `ctx.signal`: a TimeoutError or an AbortError, whose `reason` says more. */

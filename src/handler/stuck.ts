@@ -58,12 +58,14 @@ export function roundShare(share: number): number {
 export function describePlace({ state, stack }: Pick<StuckPlace, 'state' | 'stack'>): string {
   switch (state) {
     case 'waiting':
-      return 'it was waiting, no code of the handler was running';
+      return 'the handler was waiting, none of its code was running';
     case 'unreachable':
-      return 'its thread did not answer: in native code, collecting garbage, or short of processor time';
+      return 'its thread did not respond: in native code, in garbage collection, or short of CPU time';
     case 'running': {
       const innermost = stack?.split('\n', 1)[0]?.trim();
-      return innermost === undefined ? 'code of it was running' : `it was running ${innermost}`;
+      return innermost === undefined
+        ? 'code of the handler was running'
+        : `it was running ${innermost}`;
     }
   }
 }

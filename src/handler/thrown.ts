@@ -23,7 +23,7 @@ export function describeThrown(thrown: unknown): ThrownDescription {
       ? describeError(thrown)
       : { message: cap(typeof thrown === 'string' ? thrown : inspect(thrown), MAX_MESSAGE_CHARS) };
   } catch {
-    return { message: 'something was thrown that cannot be described' };
+    return { message: 'the handler threw a value that cannot be described' };
   }
 }
 

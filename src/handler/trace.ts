@@ -39,7 +39,7 @@ export function beginTrace(attempt: TracedAttempt): AttemptTrace {
   try {
     if (api) return new SpanTrace(api, attempt);
   } catch (error) {
-    api?.diag.error('millrace: the span of an attempt could not be started', error);
+    api?.diag.error('millrace: starting the span of an attempt failed', error);
   }
   const { traceparent } = attempt;
   const traceId = traceparent && splitTraceparent(traceparent).traceId;
@@ -111,7 +111,7 @@ class SpanTrace implements AttemptTrace {
       }
       this.#span.end();
     } catch (error) {
-      diag.error('millrace: the span of an attempt could not be ended', error);
+      diag.error('millrace: ending the span of an attempt failed', error);
     }
   }
 }

@@ -176,8 +176,8 @@ export class FaultyLink implements WorkerLink {
   #refuseIfBroken(cut: AbortSignal): void {
     if (this.#isDead) throw new LinkError('stale_incarnation', 'this worker was killed');
     if (cut.aborted) throw new LinkError('unavailable', 'the connection was cut');
-    if (this.#network === 'refusing') throw new LinkError('unavailable', 'there is no network');
-    if (this.#network === 'silent') throw new LinkError('unavailable', 'nothing was heard');
+    if (this.#network === 'refusing') throw new LinkError('unavailable', 'no network');
+    if (this.#network === 'silent') throw new LinkError('unavailable', 'no response');
   }
 }
 

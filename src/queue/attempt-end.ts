@@ -37,7 +37,7 @@ export function release(job: StoredJob, moment: Moment): Transition {
   }
   const error: AttemptError = {
     code: 'released_too_often',
-    message: `workers gave the job back more than ${maxReleases} times`,
+    message: `workers released the job more than ${maxReleases} times`,
   };
   return fail(job, error, {}, moment);
 }
@@ -53,7 +53,7 @@ function wouldRepeatStream({ attachment, attempt, cursorAttempt, cursorNext }: S
 function endStream(job: StoredJob, moment: Moment): Transition {
   const error: AttemptError = {
     code: 'released_too_often',
-    message: 'the worker returned the job after the client had received a part of its stream',
+    message: 'the worker released the job after the client had received a part of its stream',
   };
   return fail(job, error, { final: true }, moment);
 }

@@ -82,5 +82,5 @@ export function* readEndpoint(tx: Reader, id: string): Step<StoredEndpoint> {
 }
 
 function unknownEndpoint(id: string): ProblemError {
-  return new ProblemError('not_found', `there is no endpoint ${id}`);
+  return new ProblemError('not_found', `endpoint ${id} not found`);
 }

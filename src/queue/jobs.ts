@@ -203,5 +203,5 @@ export class Jobs {
 }
 
 function raiseNoJob({ id }: JobKey): never {
-  throw new ProblemError('not_found', `there is no job ${id}, or it has expired`);
+  throw new ProblemError('not_found', `job ${id} not found or expired`);
 }

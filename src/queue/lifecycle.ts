@@ -110,7 +110,7 @@ function lease(
   given: Pick<StoredLease, 'token' | 'workerId' | 'incarnation' | 'takeId'>,
   { now, settings }: Moment,
 ): Decision {
-  if (job.status !== 'IN_QUEUE' || job.delayed) return { refused: `it is ${job.status}` };
+  if (job.status !== 'IN_QUEUE' || job.delayed) return { refused: `its status is ${job.status}` };
   return change(
     {
       ...job,
@@ -183,7 +183,7 @@ function addChunks(
   if (chunkBytes <= maxChunkBytes) return added;
   const error: AttemptError = {
     code: 'output_too_large',
-    message: `the chunks of the attempt are ${chunkBytes} bytes together, the limit is ${maxChunkBytes}`,
+    message: `the attempt's chunks total ${chunkBytes} bytes, the limit is ${maxChunkBytes}`,
   };
   const failed = settle(withFailure(added.job, error, moment), 'FAILED', moment, error);
   return { ...change(keepLease(failed, added.job)), stopWorker: true, retried: added.retried };
@@ -244,7 +244,7 @@ function settleReleased(job: StoredJob, reason: ReleaseReason, moment: Moment): 
 
 function cancel(job: StoredJob, moment: Moment): Decision {
   if (job.status === 'CANCELLED') return change(job);
-  if (isTerminal(job.status)) return { refused: `it is ${job.status}` };
+  if (isTerminal(job.status)) return { refused: `its status is ${job.status}` };
   const cancelled = settle(job, 'CANCELLED', moment);
   if (job.status === 'IN_PROGRESS') {
     return change(keepLease(cancelled, job), { stopWorker: true });
@@ -255,7 +255,9 @@ function cancel(job: StoredJob, moment: Moment): Decision {
 
 function retry(job: StoredJob, moment: Moment): Decision {
   if (job.status !== 'FAILED' && job.status !== 'TIMED_OUT') {
-    return { refused: `it is ${job.status}; only FAILED and TIMED_OUT jobs can be retried` };
+    return {
+      refused: `its status is ${job.status}; only FAILED and TIMED_OUT jobs can be retried`,
+    };
   }
   return change(
     {
@@ -292,7 +294,7 @@ function actOnTime(job: StoredJob, moment: Moment): Transition {
 function timeOut(job: StoredJob, moment: Moment): Transition {
   const error: AttemptError = {
     code: 'execution_timeout',
-    message: `no word from the worker ${moment.settings.timeoutGraceMs} ms after the execution timeout of ${job.executionTimeoutMs} ms`,
+    message: `no report from the worker ${moment.settings.timeoutGraceMs} ms after the execution timeout of ${job.executionTimeoutMs} ms`,
   };
   const settled = settle(withFailure(job, error, moment), 'TIMED_OUT', moment, error);
   return change(keepLease(settled, job), { stopWorker: true });

@@ -134,7 +134,7 @@ export class Queue {
   drainWorker(endpointId: string, workerId: string): void {
     const { presence, signals } = this.#rooms;
     const worker = presence.find(endpointId, workerId);
-    if (!worker) throw new ProblemError('not_found', `there is no worker ${workerId}`);
+    if (!worker) throw new ProblemError('not_found', `worker ${workerId} not found`);
     drainWorker(worker, signals);
   }
 

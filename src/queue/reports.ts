@@ -42,7 +42,7 @@ export class Reports {
           const verdict = judgeReport(job, report);
           if (verdict !== 'apply' || !job) return verdict === 'apply' ? APPLIED : verdict;
           if (report.kind === 'chunks' && report.first !== job.chunkCount) {
-            throw refuse(report, `chunk ${report.first} comes after ${job.chunkCount} chunks`);
+            throw refuse(report, `chunk ${report.first} follows ${job.chunkCount} chunks`);
           }
           yield* applyReport(tx, step, { job, report, maxLogBytes: settings.maxLogBytes });
           return APPLIED;

@@ -74,7 +74,7 @@ export class Streams {
       try {
         removal.refuseGone(request.endpointId);
         const page = await store.read((tx) => readPage(tx, request, this.#splits));
-        if (!page) throw new ProblemError('not_found', `there is no job ${request.id}`);
+        if (!page) throw new ProblemError('not_found', `job ${request.id} not found`);
         const leftMs = until - clock.now();
         const isNews = page.reset && request.wakeOnReset;
         const enough = page.chunks.length > 0 || page.complete || isNews;
@@ -137,9 +137,9 @@ function findStart(job: StoredJob, after: Position | undefined): { from: number;
     return { from: isCurrent ? job.cursorNext : 0, reset: !isCurrent && job.cursorNext > 0 };
   }
   if (after.attempt > job.attempt) {
-    throw new ProblemError('invalid', 'the position is of an attempt that has not begun', {
+    throw new ProblemError('invalid', 'the position belongs to an attempt that has not started', {
       errors: [
-        `after: attempt ${after.attempt} has not begun, the job is at attempt ${job.attempt}`,
+        `after: attempt ${after.attempt} has not started, the job is at attempt ${job.attempt}`,
       ],
     });
   }

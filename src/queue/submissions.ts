@@ -97,7 +97,7 @@ export class Submissions {
 /** What every try would refuse is better told at once; and no job may fail to end by its webhook. */
 function refuseWebhook({ webhook }: Submission, sender: WebhookSender | undefined): void {
   if (webhook === undefined) return;
-  const reason = isWebhookUrl(webhook) ? sender?.judge(webhook) : 'it is no http or https URL';
+  const reason = isWebhookUrl(webhook) ? sender?.judge(webhook) : 'not an http or https URL';
   if (reason === undefined) return;
   const errors = [`webhook: ${reason}`];
   throw new ProblemError('invalid', `the webhook cannot be called: ${reason}`, { errors });
@@ -116,7 +116,7 @@ function* insert(
   const { endpointId, idempotency, input } = submission;
   const endpoint = yield* readEndpoint(tx, endpointId);
   if (endpoint.deployment?.type === 'LOAD_BALANCER') {
-    const detail = `${endpointId} is a load-balancing endpoint and has no queue: call it below /lb`;
+    const detail = `${endpointId} is a load-balancing endpoint and has no queue; send requests to /lb`;
     throw new ProblemError('conflict', detail);
   }
   if (idempotency) {
@@ -131,9 +131,13 @@ function* insert(
   }
   const { maxQueued } = endpoint.settings;
   if (endpoint.inQueue >= maxQueued) {
-    throw new ProblemError('queue_full', `${maxQueued} jobs are waiting, the endpoint's limit`, {
-      retryAfterMs: QUEUE_FULL_RETRY_MS,
-    });
+    throw new ProblemError(
+      'queue_full',
+      `${maxQueued} jobs are queued, the endpoint's limit; retry later`,
+      {
+        retryAfterMs: QUEUE_FULL_RETRY_MS,
+      },
+    );
   }
   const job = createJob(submission, endpoint, arrival);
   yield* tx.insertJob(job, input);

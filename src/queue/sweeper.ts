@@ -98,7 +98,7 @@ class Lateness {
     const { clock, closing, log, settings } = this.#options;
     const lateMs = clock.now() - this.#expectedAt;
     if (lateMs > settings.renewEveryMs && !closing.aborted) {
-      log.warn({ lateMs }, 'time has jumped; leases and deadlines are extended');
+      log.warn({ lateMs }, 'clock jumped, leases and deadlines extended');
       await extendLeases(this.#options, lateMs);
     }
     this.#expectedAt = clock.now();

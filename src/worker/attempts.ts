@@ -151,7 +151,7 @@ export class Attempts {
     const attempt = this.#attempts.get(token);
     if (!attempt || attempt.stopping) return false;
     attempt.stopping = true;
-    this.#log.info({ ...nameAttempt(attempt), verdict }, 'the platform has ended an attempt');
+    this.#log.info({ ...nameAttempt(attempt), verdict }, 'attempt ended by the platform');
     this.#stop(attempt, verdict);
     return true;
   }

@@ -56,7 +56,7 @@ export async function openHealthServer(options: HealthServerOptions): Promise<He
     void serve(request, response, options);
   });
   await listen(server, { host, port });
-  server.on('error', (error) => log.warn({ err: error }, 'the health port has trouble'));
+  server.on('error', (error) => log.warn({ err: error }, 'health port failed'));
   const bound = server.address();
   return {
     host,
@@ -105,10 +105,12 @@ async function serve(
 async function answer(method: string, path: string, options: HealthServerOptions): Promise<Answer> {
   const isKnown = path === '/healthz' || path === '/readyz' || path === '/metrics';
   if (!isKnown) {
-    return tellProblem(new ProblemError('not_found', 'there are /healthz, /readyz and /metrics'));
+    return tellProblem(
+      new ProblemError('not_found', 'unknown path; use /healthz, /readyz or /metrics'),
+    );
   }
   if (method !== 'GET' && method !== 'HEAD') {
-    return tellProblem(new ProblemError('method_not_allowed', `${path} takes GET and HEAD`));
+    return tellProblem(new ProblemError('method_not_allowed', `${path} accepts GET and HEAD only`));
   }
   try {
     if (path === '/metrics') {
@@ -116,8 +118,8 @@ async function answer(method: string, path: string, options: HealthServerOptions
     }
     return tell(await (path === '/healthz' ? options.life() : options.readiness()));
   } catch (error) {
-    options.log.error({ err: error, path }, 'a health request could not be answered');
-    return tellProblem(new ProblemError('internal', 'the log has the reason'));
+    options.log.error({ err: error, path }, 'health request failed');
+    return tellProblem(new ProblemError('internal', 'see the log for the reason'));
   }
 }
 

@@ -96,7 +96,7 @@ export class LeaseKeeper {
       if (error.code !== 'invalid') throw error;
       const waitMs = this.#pace.next(error);
       this.#noteFailure(error);
-      this.#log.error({ err: error, waitMs }, 'the platform refuses a renewal');
+      this.#log.error({ err: error, waitMs }, 'lease renewal refused');
       await sleep(this.#clock, waitMs, signal);
       return undefined;
     }
@@ -125,7 +125,7 @@ export class LeaseKeeper {
       this.#call({ waitMs: 0, leases }).then(
         (reply) => this.#act(reply),
         // The poll meets the same trouble and deals with it; it names all leases again.
-        (error: unknown) => this.#log.debug({ err: error }, 'new leases could not be named'),
+        (error: unknown) => this.#log.debug({ err: error }, 'first lease renewal failed'),
       );
     });
   }
@@ -158,7 +158,7 @@ export class LeaseKeeper {
   #noteSuccess(): void {
     this.#lastRenewAt = this.#clock.now();
     this.#options.observer?.leasesRenewed();
-    if (this.#isOverdue) this.#log.info('leases are renewed again');
+    if (this.#isOverdue) this.#log.info('lease renewal works again');
     this.#isOverdue = false;
   }
 
@@ -169,7 +169,7 @@ export class LeaseKeeper {
     // The tokens stay good until newer leases are given: the work is not thrown away.
     this.#log.error(
       { err: error, sinceMs },
-      'leases could not be renewed in time; running jobs go on',
+      'lease renewal failed for too long, running jobs continue',
     );
   }
 }

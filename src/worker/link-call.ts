@@ -30,7 +30,7 @@ export function callWithin<T>(
   signal?.addEventListener('abort', abort, { once: true });
   return new Promise<T>((resolve, reject) => {
     const cancel = clock.after(limitMs, () => {
-      reject(new LinkError('unavailable', `no answer within ${limitMs} ms`));
+      reject(new LinkError('unavailable', `no response within ${limitMs} ms`));
       abort();
     });
     call(controller.signal)

@@ -246,10 +246,7 @@ export class Reporter {
       return;
     }
     const job = { job: lane.lease.jobId, attempt: lane.lease.attempt };
-    this.#log.error(
-      { ...job, expected },
-      'the platform lost reports of an attempt; it is given up',
-    );
+    this.#log.error({ ...job, expected }, 'platform lost reports, attempt given up');
     this.#giveUp(lane);
   }
 
@@ -287,12 +284,9 @@ export class Reporter {
     if (kind !== 'outcome' && answer !== 'gone') return;
     const job = { job: lease.jobId, attempt: lease.attempt, answer };
     if (answer === 'applied' || answer === 'duplicate') {
-      this.#log.info(job, 'an outcome that an earlier process left is delivered');
+      this.#log.info(job, 'outcome of an earlier process delivered');
     } else if (answer !== 'gap') {
-      this.#log.warn(
-        job,
-        'an outcome that an earlier process left is not wanted any more; dropped',
-      );
+      this.#log.warn(job, 'outcome of an earlier process dropped, the job no longer needs it');
     }
   }
 
@@ -300,7 +294,7 @@ export class Reporter {
     const { jobId: job, attempt } = lane.lease;
     const { kind, seq, body } = report;
     const refused = { job, attempt, kind, seq, bytes: body.length, err: error };
-    this.#log.error(refused, 'the platform refuses a report; the attempt fails');
+    this.#log.error(refused, 'report refused, attempt failed');
     const outcome = kind === 'outcome' ? report.outcome : undefined;
     if (lane.replaceFrom(seq, describeRefusal(outcome, error))) {
       this.#outbox.touch(lane);
@@ -318,7 +312,7 @@ function createRound(lane: ReportLane | undefined): Round {
 
 function describeRefusal(outcome: Outcome | undefined, error: LinkError): Outcome {
   const executionMs = outcome && outcome.kind !== 'released' ? outcome.executionMs : 0;
-  const message = `The platform refused what the handler gave: ${error.message}`;
+  const message = `The platform refused the handler's output: ${error.message}`;
   return {
     kind: 'failed',
     executionMs,

@@ -49,7 +49,7 @@ export class Session {
 
   /** What the platform asks of the worker. @throws Error before the first welcome. */
   get terms(): WorkerWelcome {
-    if (!this.#terms) throw new Error('the worker has not been welcomed yet');
+    if (!this.#terms) throw new Error('the worker has not connected yet');
     return this.#terms;
   }
 
@@ -81,7 +81,7 @@ export class Session {
         const answer = await call();
         if (pace.failures > 0) {
           this.#observer?.reconnected(verb);
-          this.#log.info({ verb }, 'the platform answers again');
+          this.#log.info({ verb }, 'reconnected to the platform');
         }
         pace.reset();
         return answer;
@@ -96,7 +96,7 @@ export class Session {
         const waitMs = Math.min(pace.next(error), maxWaitMs?.() ?? Number.POSITIVE_INFINITY);
         this.#log[again ? 'debug' : 'warn'](
           { verb, code: error.code, err: error, waitMs },
-          'the platform does not answer; trying again',
+          'platform unreachable, retrying',
         );
         if (error.code === 'unavailable') await sleep(this.#clock, waitMs, signal);
         else {
@@ -113,7 +113,7 @@ export class Session {
     let error = after;
     for (;;) {
       if (error && error.code !== 'unknown_worker') await this.#waitAfter(error);
-      if (this.#signal.aborted) throw new LinkError('unavailable', 'the worker is leaving');
+      if (this.#signal.aborted) throw new LinkError('unavailable', 'the worker is shutting down');
       try {
         const welcome = await callWithin(
           { clock: this.#clock, limitMs: HELLO_LIMIT_MS, signal: this.#signal },
@@ -123,7 +123,7 @@ export class Session {
         this.#trouble = undefined;
         if (this.#pace.failures > 0) this.#observer?.reconnected('hello');
         this.#pace.reset();
-        this.#log.info({ ...welcome }, 'welcomed by the platform');
+        this.#log.info({ ...welcome }, 'worker connected');
         return;
       } catch (thrown) {
         error = toLinkError(thrown);

@@ -43,14 +43,15 @@ export async function windUp(round: WindUpOptions): Promise<Farewell> {
   await settles(taking, { clock, ms: drainUntil - clock.now(), signal: hurry });
   await settles(taking, { clock, ms: flushMs });
   abandoned += await endJobs(round, jobsMs === undefined ? jobsMs : drainUntil - clock.now());
-  if (abandoned > 0) log.warn({ abandoned }, 'jobs did not end in time; they go back to the queue');
+  if (abandoned > 0)
+    log.warn({ abandoned }, 'jobs did not end in time, returning them to the queue');
   // What is left of the drain is time for a platform that is away to come back.
   const leftMs = hurry.aborted ? 0 : drainUntil - clock.now();
   await settles(reporter.delivered(), { clock, ms: leftMs, signal: hurry });
   const flushUntil = clock.now() + flushMs;
   await settles(reporter.delivered(), { clock, ms: flushMs });
   const undelivered = outbox.undelivered();
-  if (undelivered.length > 0) log.error({ undelivered }, 'outcomes could not be delivered');
+  if (undelivered.length > 0) log.error({ undelivered }, 'delivering outcomes failed');
   await outbox.secure();
   await sayBye(options, Math.max(flushUntil, clock.now() + LEAST_BYE_MS));
   return { delivered: undelivered.length === 0, undelivered, abandoned };
@@ -85,7 +86,7 @@ async function sayBye(options: CompleteWorkerOptions, until: number): Promise<vo
       observer?.callFailed('bye', error.code);
       const waitMs = pace.next(error);
       if (error.code !== 'unavailable' || clock.now() + waitMs >= until) {
-        log.warn({ err: error }, 'the platform did not hear the bye');
+        log.warn({ err: error }, 'shutdown notice to the platform failed');
         return;
       }
       await sleep(clock, waitMs);

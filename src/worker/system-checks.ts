@@ -46,14 +46,17 @@ export function judgeSystem(facts: SystemFacts, limits: SystemLimits): FailedChe
     return { check: 'disk', reason };
   }
   if (needsGpus && nvidia.kind === 'failing') {
-    return { check: 'gpu', reason: 'nvidia-smi fails: no GPU can be used' };
+    return { check: 'gpu', reason: 'nvidia-smi fails, no GPU can be used' };
   }
   if (needsGpus && nvidia.kind === 'working' && nvidia.gpus === 0) {
     return { check: 'gpu', reason: 'nvidia-smi shows no GPU' };
   }
   const cuda = nvidia.kind === 'working' ? nvidia.cudaVersion : undefined;
   if (minCudaVersion !== undefined && cuda !== undefined && isOlder(cuda, minCudaVersion)) {
-    return { check: 'cuda', reason: `the driver has CUDA ${cuda}, ${minCudaVersion} required` };
+    return {
+      check: 'cuda',
+      reason: `the driver supports CUDA ${cuda}, ${minCudaVersion} required`,
+    };
   }
   return undefined;
 }

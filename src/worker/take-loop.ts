@@ -73,7 +73,9 @@ export class TakeLoop {
     const isBusy = this.#attempts.active > 0 || this.#reporter.isCongested;
     if (this.#isFull && isBusy) return undefined;
     if (this.#clock.now() - this.#lastTurnAt <= limitMs) return undefined;
-    return this.#isFull ? 'no slot is free, though nothing runs' : 'takes are not answered';
+    return this.#isFull
+      ? 'no slot is free although no job runs'
+      : 'the platform does not answer takes';
   }
 
   /** Looks again whether there is room. */
@@ -155,7 +157,7 @@ export class TakeLoop {
       if (signal.aborted) return undefined;
       if (error.code !== 'invalid') throw error;
       const waitMs = this.#pace.next(error);
-      this.#log.error({ err: error, waitMs }, 'the platform refuses a take');
+      this.#log.error({ err: error, waitMs }, 'take refused');
       await sleep(this.#clock, waitMs, signal);
       return undefined;
     }

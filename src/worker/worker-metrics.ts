@@ -31,7 +31,7 @@ export function createWorkerMetrics({ clock, version }: WorkerMetricsOptions): W
   collectDefaultMetrics({ register: registry });
   new Gauge({
     name: 'millrace_build_info',
-    help: 'The version that runs, as a label of a constant 1.',
+    help: 'Version of Millrace, as a label of a constant 1.',
     labelNames: ['version'],
     registers: [registry],
   }).set({ version }, 1);
@@ -55,14 +55,11 @@ function registerHealth(registry: Registry): (health: WorkerHealth) => void {
   const add = (name: string, help: string) =>
     new Gauge({ name: `millrace_worker_${name}`, help, registers: [registry] });
   const ready = add('ready', '1 while the worker can take and run jobs, else 0.');
-  const slots = add('slots', 'Jobs that fit at a time.');
-  const running = add('slots_running', 'Attempts that have or will have a slot.');
-  const stuck = add('slots_stuck', 'Attempts that were told to end long ago and did not.');
+  const slots = add('slots', 'Jobs that the worker can run at once.');
+  const running = add('slots_running', 'Attempts that hold or wait for a slot.');
+  const stuck = add('slots_stuck', 'Attempts that were stopped and have not ended in time.');
   const outbox = add('outbox_reports', 'Reports that the platform has not acknowledged.');
-  const volatile = add(
-    'outbox_trouble',
-    '1 while reports cannot be kept on disk as asked, else 0.',
-  );
+  const volatile = add('outbox_trouble', '1 while reports cannot be written to disk, else 0.');
   return (health) => {
     ready.set(health.ready ? 1 : 0);
     slots.set(health.slots);
@@ -118,7 +115,7 @@ function registerAttempts(registry: Registry) {
     new Histogram({ name: `millrace_worker_${name}`, help, buckets, registers });
   const ended = new Counter({
     name: 'millrace_worker_attempts_ended_total',
-    help: 'Attempts that ended here, by their outcome.',
+    help: 'Attempts that ended on this worker, by outcome.',
     labelNames: ['outcome'],
     registers,
   });
@@ -129,24 +126,24 @@ function registerAttempts(registry: Registry) {
     ended,
     execution: new Histogram({
       name: 'millrace_worker_execution_seconds',
-      help: 'Run time of the handler, by the outcome of the attempt.',
+      help: 'Run time of the handler, by outcome of the attempt.',
       labelNames: ['outcome'],
       buckets: DURATION_BUCKETS_S,
       registers,
     }),
     queueWait: addHistogram(
       'queue_wait_seconds',
-      'From the submission of a job to the begin of its first attempt, by the clocks of both machines.',
+      'Time from the submission of a job to the start of its first attempt, by the clocks of both machines.',
       DURATION_BUCKETS_S,
     ),
     firstChunk: addHistogram(
       'first_chunk_seconds',
-      'From the begin of an attempt to its first chunk.',
+      'Time from the start of an attempt to its first chunk.',
       DURATION_BUCKETS_S,
     ),
     chunkGap: addHistogram(
       'chunk_gap_seconds',
-      'Between chunks of an attempt; chunks that travel together share the time before them.',
+      'Time between chunks of an attempt; chunks of one batch share the time before the batch.',
       GAP_BUCKETS_S,
     ),
     chunkBytes: addHistogram('chunk_bytes', 'Size of each chunk as JSON.', CHUNK_BUCKETS),
@@ -159,18 +156,18 @@ function observeCalls(registry: Registry): CallObserver {
   const registers = [registry];
   const renewals = new Counter({
     name: 'millrace_worker_lease_renewals_total',
-    help: 'Renewals of all leases that the platform answered.',
+    help: 'Lease renewals that the platform answered.',
     registers,
   });
   const failed = new Counter({
     name: 'millrace_worker_failed_calls_total',
-    help: 'Calls to the platform that came to nothing, by verb and code.',
+    help: 'Failed calls to the platform, by verb and code.',
     labelNames: ['verb', 'code'],
     registers,
   });
   const reconnects = new Counter({
     name: 'millrace_worker_reconnects_total',
-    help: 'Times that the platform answered again after failed calls, by verb.',
+    help: 'Reconnections to the platform after failed calls, by verb.',
     labelNames: ['verb'],
     registers,
   });

@@ -188,14 +188,14 @@ class QueueWorker implements Worker {
   recycle(reason: string): void {
     if (this.#leaving || this.#state.name === 'failed') return;
     this.#recycleReason = reason;
-    this.#log.info({ reason }, 'a fresh process is to take over');
+    this.#log.info({ reason }, 'a new process takes over');
     void this.#leave('itself');
   }
 
   /** Its jobs have ended. Where the platform replaces it, nobody is to take its place here. */
   #leaveWorn(): void {
     if (this.#session.terms.replacesWorkers) void this.#leave('platform');
-    else this.recycle('the handler asked for a fresh worker');
+    else this.recycle('the handler asked for a new worker process');
   }
 
   /** Its jobs are not waited for. */
@@ -249,9 +249,9 @@ class QueueWorker implements Worker {
         if (this.#session.trouble) return this.#session.trouble;
         if (this.#executor.trouble) return this.#executor.trouble;
         if (this.#attempts.stuck > 0) {
-          return `slots are stuck: ${this.#attempts.stuck} of ${this.#executor.slots}`;
+          return `stuck slots: ${this.#attempts.stuck} of ${this.#executor.slots}`;
         }
-        if (this.#leaseKeeper.isOverdue) return 'leases could not be renewed in time';
+        if (this.#leaseKeeper.isOverdue) return 'lease renewals failed for too long';
         return this.#takeLoop.trouble;
     }
   }
@@ -320,7 +320,7 @@ class QueueWorker implements Worker {
   /** Never rejects. */
   #stopExecutor(): Promise<void> {
     this.#executorStopped ??= this.#executor.stop().catch((error: unknown) => {
-      this.#log.error({ err: error }, 'the executor did not stop cleanly');
+      this.#log.error({ err: error }, 'stopping the executor failed');
     });
     return this.#executorStopped;
   }

@@ -179,7 +179,7 @@ export class Platform {
 
   async job(id: string): Promise<StoredJob> {
     const job = await this.store.read((tx) => tx.job({ endpointId: ENDPOINT, id }));
-    if (!job) throw new Error(`there is no job ${id}`);
+    if (!job) throw new Error(`job ${id} not found`);
     return job;
   }
 

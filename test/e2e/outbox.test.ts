@@ -123,7 +123,7 @@ describe('a worker with --state-dir', () => {
     const next = startWorker(platform, '--worker-id', 'w1');
     expect(await waitForEnd(platform, job.id)).toMatchObject(WHOLE);
     expect(await job.countRuns()).toBe(1);
-    await next.find(/an outcome that an earlier process left is delivered/);
+    await next.find(/outcome of an earlier process delivered/);
     expect(await next.end()).toBe(0);
     expect(await readSurvivors(join(stateDir(platform), 'w1'))).toEqual([]);
   });
@@ -199,7 +199,7 @@ describe('a worker with --state-dir', () => {
     expect(await waitForEnd(platform, job.id)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
     await other.end();
     const next = startWorker(platform, '--worker-id', 'w1');
-    await next.find(/an outcome that an earlier process left is not wanted any more/);
+    await next.find(/outcome of an earlier process dropped/);
     await until(async () => (await readSurvivors(join(stateDir(platform), 'w1'))).length === 0);
     expect(await waitForEnd(platform, job.id)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
   });
@@ -211,7 +211,7 @@ describe('a worker with --state-dir', () => {
     const job = await runJob(platform);
     await job.finish();
     expect(await waitForEnd(platform, job.id)).toMatchObject(WHOLE);
-    expect(worker.output).toMatch(/the state folder cannot be used: .* in memory only/);
+    expect(worker.output).toMatch(/state folder cannot be used, .* in memory only/);
     expect(await worker.end()).toBe(0);
   });
 
@@ -235,9 +235,9 @@ describe('a worker with --state-dir', () => {
     await platform.kill();
     limitFiles(worker, JOURNAL_HEADER_BYTES);
     await job.finish();
-    await worker.find(/the outbox on disk fails: .* in memory only/);
+    await worker.find(/outbox on disk failed, .* in memory only/);
     limitFiles(worker, 'unlimited');
-    await worker.find(/the outbox on disk works again/);
+    await worker.find(/outbox on disk works again/);
     await worker.end('SIGKILL');
     await platform.restart();
     startWorker(platform, '--worker-id', 'w1');
@@ -252,7 +252,7 @@ describe('a worker with --state-dir', () => {
     const second = startWorker(platform, '--worker-id', 'w1');
     expect(await second.exited).toBe(1);
     expect(second.output).toContain(
-      `--state-dir: ${join(stateDir(platform), 'w1')} cannot be used: it is in use by another process (pid ${first.child.pid})`,
+      `--state-dir: ${join(stateDir(platform), 'w1')} cannot be used: another process (pid ${first.child.pid}) uses it`,
     );
     const job = await runJob(platform);
     await job.finish();
@@ -309,7 +309,7 @@ describe('outcomes of a worker that does not run any more', () => {
     const owner = startWorker(platform, '--worker-id', 'w1');
     await other.find(/outcomes left by a dead worker are not delivered yet/);
     await platform.restart();
-    await owner.find(/an outcome that an earlier process left is delivered/);
+    await owner.find(/outcome of an earlier process delivered/);
     expect(await waitForEnd(platform, job.id)).toMatchObject(WHOLE);
     expect(await job.countRuns()).toBe(1);
     expect([await owner.end(), await other.end()]).toEqual([0, 0]);
@@ -320,7 +320,7 @@ describe('outcomes of a worker that does not run any more', () => {
     await endUnheard(platform);
     const other = startWorker(platform, '--worker-id', 'w2', '--endpoint', 'another');
     await other.find(
-      /"name":"w1","outcomes":1,"endpoint":"script","msg":"outcomes wait here for a worker of another/,
+      /"name":"w1","outcomes":1,"endpoint":"script","msg":"outcomes of another endpoint wait/,
     );
     expect(await other.end()).toBe(0);
     expect(await readSurvivors(join(stateDir(platform), 'w1'))).toHaveLength(1);

@@ -100,9 +100,9 @@ describe('a worker that is told to leave while nobody takes its outcome', () => 
     const job = await startHolding();
     gate.refuseAll({ status: 503 });
     await job.release();
-    await worker.find(/the platform does not answer/);
+    await worker.find(/platform unreachable, retrying/);
     expect(await worker.end()).toBe(1);
-    expect(worker.output).toContain('outcomes could not be delivered');
+    expect(worker.output).toContain('delivering outcomes failed');
     gate.refuseAll(undefined);
     const next = startWorker(...state);
     expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 1 });

@@ -141,7 +141,7 @@ describe('without --allow-private-webhooks', () => {
     const answer = await platform.post(`/v2/${ENDPOINT}/run`, { input: {}, webhook });
     expect(answer.status).toBe(422);
     expect(await answer.json()).toMatchObject({
-      errors: ['webhook: 127.0.0.1 is no address that may be called (loopback)'],
+      errors: ['webhook: 127.0.0.1 is not an allowed address (loopback)'],
     });
   });
 

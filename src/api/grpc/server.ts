@@ -160,7 +160,7 @@ function openStream(call: Call, options: OpenOptions, streams: Set<WorkerStream>
     const caller = admitCaller(call, endpoint, options);
     const { keyId, userId } = caller;
     const link = options.linkTo(endpoint);
-    if (!link) throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
+    if (!link) throw new ProblemError('not_found', `endpoint ${endpoint} not found`);
     const stream = new WorkerStream(call, {
       ...{ link, log, clock, bounds, budget: new StreamBudget(options.budget, userId) },
       async admit() {

@@ -96,7 +96,7 @@ export function requireOwnEndpoint(
 ): void {
   const owner = endpoints.ownerOf(endpoint);
   if (owner !== undefined && owner === holder?.userId) return;
-  throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
+  throw new ProblemError('not_found', `endpoint ${endpoint} not found`);
 }
 
 /** @throws ProblemError `forbidden` */

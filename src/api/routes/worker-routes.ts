@@ -122,7 +122,7 @@ function requireLink(
 ): WorkerLink {
   const link = linkTo(endpoint);
   if (link) return link;
-  throw new ProblemError('not_found', `there is no endpoint ${endpoint}`);
+  throw new ProblemError('not_found', `endpoint ${endpoint} not found`);
 }
 
 /** @throws ProblemError `invalid` */

@@ -110,7 +110,7 @@ export class Seats {
   #create(endpointId: string, workerId: string): Seat {
     const { clock, linkTo, log, queue } = this.#options;
     const link = linkTo(endpointId);
-    if (!link) throw new ProblemError('not_found', `there is no endpoint ${endpointId}`);
+    if (!link) throw new ProblemError('not_found', `endpoint ${endpointId} not found`);
     const seat = new Seat({
       ...{ endpointId, workerId, link, queue, clock, log },
       closing: this.closing,

@@ -58,7 +58,7 @@ export class Balancer implements WorkView {
   async enter({ endpointId, signal }: Request): Promise<Turn> {
     const endpoint = this.#options.endpoints.find(endpointId);
     if (!endpoint || !this.#isBalanced(endpointId)) {
-      throw new ProblemError('not_found', `there is no load-balancing endpoint ${endpointId}`);
+      throw new ProblemError('not_found', `load-balancing endpoint ${endpointId} not found`);
     }
     if (this.#isStopping) throw stopping();
     const line = this.#openLine(endpointId);
@@ -146,7 +146,7 @@ export class Balancer implements WorkView {
 
   #drop(endpointId: string): void {
     const line = this.#lines.get(endpointId);
-    line?.refuseWaiting(new ProblemError('not_found', `there is no endpoint ${endpointId}`));
+    line?.refuseWaiting(new ProblemError('not_found', `endpoint ${endpointId} not found`));
     for (const worker of [...this.#workers.values()]) {
       if (worker.target.endpointId === endpointId) this.#removeWorker(worker);
     }

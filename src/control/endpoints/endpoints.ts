@@ -257,14 +257,14 @@ export class Endpoints {
     const { gpuTypeIds = [], templateId } = given;
     for (const [index, type] of gpuTypeIds.entries()) {
       if (deploying.catalog.hasGpuType(type)) continue;
-      errors.push(`gpuTypeIds[${index}]: there is no GPU type "${type}" in the catalogue`);
+      errors.push(`gpuTypeIds[${index}]: GPU type "${type}" is not in the catalogue`);
     }
     if (templateId !== undefined) {
       const template = yield* readTemplate(tx, userId, templateId);
       const use = { engine: deploying.engine, type: deployment.type };
       const fault = template
         ? findTemplateFault({ ...use, template })
-        : `there is no template "${templateId}"`;
+        : `template "${templateId}" not found`;
       if (fault) errors.push(`templateId: ${fault}`);
     }
     if (errors.length > 0) throw refuse(errors);
@@ -288,5 +288,5 @@ function refuse(errors: string[]): ProblemError {
 }
 
 function unknownEndpoint(id: string): ProblemError {
-  return new ProblemError('not_found', `there is no endpoint ${id}`);
+  return new ProblemError('not_found', `endpoint ${id} not found`);
 }

@@ -208,5 +208,5 @@ function toStored({ position, template, userId }: Kept): StoredResource {
 }
 
 function raiseUnknown(id: string): never {
-  throw new ProblemError('not_found', `there is no template ${id}`);
+  throw new ProblemError('not_found', `template ${id} not found`);
 }

@@ -281,7 +281,7 @@ function* replaceKey(
 function requireKey(all: readonly StoredKey[], id: string): StoredKey {
   const found = all.find((key) => key.id === id);
   if (found) return found;
-  throw new ProblemError('not_found', `there is no key ${id}`);
+  throw new ProblemError('not_found', `key ${id} not found`);
 }
 
 function identify(key: string, now: number): Pick<StoredKey, 'id' | 'hash' | 'createdAt'> {

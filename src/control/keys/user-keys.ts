@@ -120,7 +120,7 @@ export class UserKeys {
   #require(caller: Rights, id: string): HeldKey {
     const found = this.#options.keys.all().find(({ holder }) => holder.keyId === id);
     if (found && maySee(caller, found.holder.userId)) return found;
-    throw new ProblemError('not_found', `there is no key ${id}`);
+    throw new ProblemError('not_found', `key ${id} not found`);
   }
 }
 

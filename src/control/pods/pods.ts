@@ -130,7 +130,7 @@ export class Pods {
   async find(userId: string, id: string): Promise<PodState> {
     const pod = this.live.get(id) ?? (await this.#findGone(id));
     if (pod?.userId === userId) return pod;
-    throw new ProblemError('not_found', `there is no pod ${id}`);
+    throw new ProblemError('not_found', `pod ${id} not found`);
   }
 
   /** `next` is the position from which the next page goes on, if there is one. */
@@ -273,7 +273,7 @@ export class Pods {
     if (id === null) return undefined;
     const template = this.#options.templates.find(userId, id);
     if (template) return template;
-    const error = `template: there is no template ${id}`;
+    const error = `template: template ${id} not found`;
     throw new ProblemError('invalid', error, { errors: [error] });
   }
 }

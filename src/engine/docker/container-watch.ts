@@ -70,7 +70,7 @@ export class ContainerWatch {
         });
       } catch (error) {
         if (signal.aborted) return;
-        log.debug({ err: error }, 'the events of the engine cannot be read; trying again');
+        log.debug({ err: error }, 'reading engine events failed, retrying');
       }
       await sleep(clock, backoffMs(Math.max(1, failures), RETRY_PACE), signal);
     }

@@ -115,5 +115,5 @@ function parseHost(host: string): Docker.DockerOptions {
   if (url?.protocol === 'tcp:' && url.port !== '') {
     return { ...DEFAULTS, host: url.hostname, port: url.port };
   }
-  throw new Error(`${host} is no engine's address: unix:///path or tcp://host:port`);
+  throw new Error(`${host} is not an engine address; write unix:///path or tcp://host:port`);
 }

@@ -91,7 +91,7 @@ export class DockerEngine implements Engine {
       const known = await this.#look(spec.id);
       if (!known) await this.#make(spec);
       const made = known ?? (await this.#look(spec.id));
-      if (!made) throw new EngineError('unavailable', `the container of ${spec.id} is not there`);
+      if (!made) throw new EngineError('unavailable', `container of ${spec.id} not found`);
       const { generation } = made.container;
       if (generation !== spec.generation) {
         const there = `generation ${generation} of ${spec.id} is still there`;
@@ -99,14 +99,14 @@ export class DockerEngine implements Engine {
       }
       if (made.hasItsGpus) return;
       await this.remove(spec.id, 'keep');
-      throw new EngineError('refused', 'the engine made the container without its GPUs');
+      throw new EngineError('refused', 'the engine created the container without its GPUs');
     });
   }
 
   start(id: string): Promise<void> {
     return begin(async () => {
       const before = await this.#look(id);
-      if (!before) throw new EngineError('unavailable', `there is no container of ${id}`);
+      if (!before) throw new EngineError('unavailable', `container of ${id} not found`);
       if (before.container.state === 'running') return;
       const networkId = await this.#networks.provide(before.network);
       if (before.networkId !== null && before.networkId !== networkId) {
@@ -267,7 +267,7 @@ export class DockerEngine implements Engine {
     if (!failure || tried === 'unlimited' || !isAboutDiskSize(failure)) return failure;
     if (this.#disk === 'limited') {
       this.#disk = 'unlimited';
-      log.warn({ reason: failure.message }, 'the engine cannot limit the disks of containers');
+      log.warn({ reason: failure.message }, 'engine cannot limit container disks');
     }
     return make('unlimited');
   }

@@ -34,7 +34,10 @@ const NVIDIA_UUID = /^(GPU|MIG)-/;
 export function checkVendor(uuids: readonly string[]): void {
   const other = uuids.find((uuid) => !NVIDIA_UUID.test(uuid));
   if (other === undefined) return;
-  throw new EngineError('refused', `${other} is not NVIDIA's: containers are given no others`);
+  throw new EngineError(
+    'refused',
+    `${other} is not an NVIDIA GPU; containers get only NVIDIA GPUs`,
+  );
 }
 
 export function chooseMeans({

@@ -36,7 +36,7 @@ export class Images {
       const detail = `its registry is ${readRegistry(image)}, and the login is for ${login.server}`;
       throw new EngineError('refused', `the image ${image} is not pulled: ${detail}`);
     }
-    this.#log.info({ image }, 'an image is pulled');
+    this.#log.info({ image }, 'pulling image');
     await this.#pull(image, login);
   }
 

@@ -68,7 +68,7 @@ export class Networks {
     if (known.length === 0) await this.#make(name, network);
     const [first, ...surplus] = known.length === 0 ? await this.#listOf(name) : known;
     for (const { Id } of surplus) await this.#remove(Id);
-    if (!first) throw new EngineError('unavailable', `the network ${name} is not there`);
+    if (!first) throw new EngineError('unavailable', `network ${name} not found`);
     return first.Id;
   }
 

@@ -43,7 +43,7 @@ export class PortPool {
       const port = await this.#take(0);
       if (port !== undefined) return port;
     }
-    throw new Error('there is no free port');
+    throw new Error('no free port');
   }
 
   async #take(wanted: number | undefined): Promise<number | undefined> {

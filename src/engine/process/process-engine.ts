@@ -86,7 +86,7 @@ export class ProcessEngine implements Engine {
     this.#watch = new ContainerWatch({ log, listRunning: () => this.#listRunning() });
     const { cpu, memory, tracking } = this.#cgroups;
     const holds = { memory: memory !== null, cpu: cpu !== null, groups: tracking !== null };
-    log.info(holds, 'limits that hold for the processes of pods');
+    log.info(holds, 'resource limits of pods');
   }
 
   create(spec: ContainerSpec): Promise<void> {
@@ -102,7 +102,7 @@ export class ProcessEngine implements Engine {
   start(id: string): Promise<void> {
     return attempt(async () => {
       const found = await this.#folders.find(id);
-      if (!found) throw new EngineError('unavailable', `there is no container of ${id}`);
+      if (!found) throw new EngineError('unavailable', `container of ${id} not found`);
       const last = await findRun(found.path);
       if (isRunning(last)) return;
       if (last) await this.#settle(found, last);
@@ -153,7 +153,7 @@ export class ProcessEngine implements Engine {
       for (const id of await this.#folders.listIds()) {
         // One that cannot be read does not hide the others.
         const container = await this.inspect(id).catch((error: unknown) => {
-          this.#options.log.error({ err: error, id }, 'a container cannot be read');
+          this.#options.log.error({ err: error, id }, 'reading a container failed');
         });
         if (container) found.push(container);
       }
@@ -194,11 +194,11 @@ export class ProcessEngine implements Engine {
   #check(spec: ContainerSpec): void {
     makeCommand(spec, this.#options.runHandler);
     if (spec.network !== null) {
-      throw new EngineError('refused', 'processes have no network of their own');
+      throw new EngineError('refused', 'the process engine has no networks');
     }
     for (const uuid of spec.gpus) {
       if (this.#devices.some((device) => device.kind === 'gpu' && device.uuid === uuid)) continue;
-      throw new EngineError('refused', `there is no GPU ${uuid} here`);
+      throw new EngineError('refused', `GPU ${uuid} not found on this machine`);
     }
   }
 

@@ -49,19 +49,16 @@ export function makeCommand(
 ): string[] {
   const words = splitArgs(args);
   if (handler !== null) {
-    if (!runHandler) throw new EngineError('refused', 'handlers are not run here');
+    if (!runHandler) throw new EngineError('refused', 'this engine cannot run handlers');
     return [runHandler.execPath, ...runHandler.args, resolve(handler), ...words];
   }
   const [program] = words;
   if (program === undefined) {
-    const remedy = 'args have to be a command line, or the template has to name a handler';
-    throw new EngineError(
-      'refused',
-      `processes have no images, so there is nothing to run: ${remedy}`,
-    );
+    const remedy = 'give a command line in args, or a handler in the template';
+    throw new EngineError('refused', `the process engine runs no images: ${remedy}`);
   }
   if (program.includes('=')) {
-    throw new EngineError('refused', `args begin with ${program}: variables belong to env`);
+    throw new EngineError('refused', `args start with ${program}; put variables into env`);
   }
   return words;
 }

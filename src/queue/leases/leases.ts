@@ -61,7 +61,7 @@ export class Leases {
     if (missing !== undefined) {
       throw new LinkError(
         'invalid',
-        `worker ${hello.workerId} requires '${missing}', which this platform does not have`,
+        `worker ${hello.workerId} requires '${missing}', which this platform does not support`,
       );
     }
     const worker = {
@@ -76,7 +76,7 @@ export class Leases {
     const delivering = await changes.commit(function* (tx, step) {
       const known = yield* tx.worker(endpointId, hello.workerId);
       if (known && known.incarnation > hello.incarnation) {
-        throw new LinkError('stale_incarnation', `incarnation ${known.incarnation} has said hello`);
+        throw new LinkError('stale_incarnation', `incarnation ${known.incarnation} said hello`);
       }
       if ((yield* tx.endpoint(endpointId))?.deleted) throw endpointGone(endpointId);
       yield* tx.putWorker(worker);
@@ -219,7 +219,7 @@ export class Leases {
 
 /** As for an endpoint that is not there yet: whoever asks is to ask slowly. */
 function endpointGone(endpointId: string): LinkError {
-  return new LinkError('unavailable', `there is no endpoint ${endpointId}`, {
+  return new LinkError('unavailable', `endpoint ${endpointId} not found`, {
     retryAfterMs: ENDPOINT_GONE_RETRY_MS,
   });
 }

@@ -268,7 +268,7 @@ export class Deliveries {
     else if (after.kind === 'given_up') this.#noteGivenUp(delivery, after.reason);
     else {
       const { nextAt } = after.delivery;
-      log.info({ ...about, detail, nextAt }, 'webhook not received; it is tried again');
+      log.info({ ...about, detail, nextAt }, 'webhook delivery failed, retrying');
     }
   }
 

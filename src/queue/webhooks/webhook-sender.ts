@@ -70,7 +70,7 @@ export class HttpWebhookSender implements WebhookSender {
   judge(url: string): string | undefined {
     const host = new URL(url).hostname.replace(/^\[(.*)\]$/, '$1');
     const reason = isIP(host) === 0 ? undefined : this.#rule(host);
-    return reason && `${host} is no address that may be called (${reason})`;
+    return reason && `${host} is not an allowed address (${reason})`;
   }
 
   async send(
@@ -95,7 +95,7 @@ export class HttpWebhookSender implements WebhookSender {
     } catch (error) {
       if (signal.aborted) return undefined;
       if (timeout.aborted) {
-        return { result: 'timeout', detail: `no answer within ${limitMs} ms` };
+        return { result: 'timeout', detail: `no response within ${limitMs} ms` };
       }
       return explainFailure(error);
     }
@@ -153,7 +153,7 @@ async function* release(parts: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
 
 function judgeAnswer({ headers, statusCode }: Dispatcher.ResponseData): Try {
   const isRedirect = statusCode >= 300 && statusCode < 400;
-  const detail = `it answered ${statusCode}${isRedirect ? '; redirects are not followed' : ''}`;
+  const detail = `the receiver answered ${statusCode}${isRedirect ? '; redirects are not followed' : ''}`;
   if (statusCode < 300) return { result: '2xx', detail };
   if (isRedirect) return { result: '3xx', detail };
   const retryAfterMs = readRetryAfterMs(headers['retry-after'], Date.now());

@@ -9,12 +9,12 @@ const NOT_FOUND_RETRY_MS = 10_000;
 const MAX_RETRY_AFTER_MS = 3_600_000;
 
 const HUNG_UP =
-  'it was closed while it was opened; does the port want TLS, or another client certificate?';
+  'closed while opening; check whether the port needs TLS or another client certificate';
 /** What the library says of a peer that hangs up, or that speaks another protocol. */
 const HINTS = new Map([
   ['Failed to connect', HUNG_UP],
   ['read ECONNRESET', HUNG_UP],
-  ['Protocol error', 'what answers there does not speak HTTP/2; is it the gRPC port?'],
+  ['Protocol error', 'the server does not speak HTTP/2; check that the port is the gRPC port'],
 ]);
 
 /**

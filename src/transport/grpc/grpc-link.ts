@@ -163,7 +163,7 @@ class StreamLink implements GrpcLink {
     const patienceMs = waitMs + Math.ceil(bytes / SLOW_LINK_BYTES_PER_MS) + answerMarginMs;
     const given = await this.#openStream().ask({ ...question, waitMs, patienceMs });
     if (given.kind === answer) return given;
-    throw this.#rejectAnswer(`'${given.kind}' is no answer to '${question.kind}'`);
+    throw this.#rejectAnswer(`'${given.kind}' does not answer '${question.kind}'`);
   }
 
   /** The one that is there, or a new one. @throws LinkError */
@@ -200,7 +200,7 @@ class StreamLink implements GrpcLink {
     const { endpointId, key } = this.#options;
     // The error that metadata has for these would quote the key.
     if (!/^[\x21-\x7e]+$/.test(key)) {
-      throw new LinkError('unauthorized', 'the key has characters that no key has');
+      throw new LinkError('unauthorized', 'the key contains invalid characters');
     }
     const metadata = new Metadata();
     metadata.set(METADATA.key, `Bearer ${key}`);
@@ -218,8 +218,8 @@ class StreamLink implements GrpcLink {
 
   /** Of something between here and the platform, or of a newer one: it may be well the next time. */
   #rejectAnswer(why: string): LinkError {
-    this.#options.log.warn({ why }, 'an answer of the platform cannot be read');
-    return new LinkError('unavailable', `the platform's answer cannot be read: ${why}`);
+    this.#options.log.warn({ why }, 'reading a response of the platform failed');
+    return new LinkError('unavailable', `the platform's response cannot be read: ${why}`);
   }
 }
 
@@ -244,7 +244,7 @@ function readUrl(text: string): { isSecure: boolean; target: string } {
   if (!scheme) throw new TypeError(`the platform's URL must be grpc or grpcs: ${text}`);
   if (!url.hostname) throw new TypeError(`the platform's URL has no host: ${text}`);
   if (url.pathname.replace(/^\/$/, '') !== '') {
-    throw new TypeError(`a gRPC port has no paths: ${text}`);
+    throw new TypeError(`the URL of a gRPC port must have no path: ${text}`);
   }
   return { isSecure: scheme.isSecure, target: `dns:${url.hostname}:${url.port || scheme.port}` };
 }

@@ -122,7 +122,7 @@ export class GrpcStream {
   }
 
   #fallSilent(kind: string): void {
-    this.end(new LinkError('unavailable', `${kind}: no answer in its time`), 'silent');
+    this.end(new LinkError('unavailable', `${kind}: no response in time`), 'silent');
   }
 
   #receive(message: object): void {
@@ -150,7 +150,7 @@ export class GrpcStream {
     if (kind !== 'piece') {
       open.partial = { envelope, assembly: new PayloadAssembly(readSizes(envelope)) };
     }
-    if (!open.partial) throw new PayloadError('a piece came before its answer');
+    if (!open.partial) throw new PayloadError('a piece arrived before its response');
     const { assembly, envelope: first } = open.partial;
     assembly.add(payload);
     if (!assembly.isWhole) return;
@@ -178,5 +178,5 @@ function* listMessages(
 }
 
 function giveUp(kind: string): LinkError {
-  return new LinkError('unavailable', `${kind}: given up by the caller`);
+  return new LinkError('unavailable', `${kind}: cancelled by the caller`);
 }

@@ -192,7 +192,7 @@ class PooledHttpLink implements HttpLink {
         body: await response.body.bytes(),
       };
     } catch (cause) {
-      const why = signal?.aborted ? 'given up by the caller' : describeFailure(cause);
+      const why = signal?.aborted ? 'cancelled by the caller' : describeFailure(cause);
       throw new LinkError('unavailable', `${verb}: ${why}`, { cause });
     }
     if (answer.status >= 200 && answer.status < 300) return answer;
@@ -230,8 +230,8 @@ class PooledHttpLink implements HttpLink {
 
   /** Cut off, or of something between here and the platform: it may be well the next time. */
   #rejectAnswer(why: string): LinkError {
-    this.#options.log.warn({ why }, 'an answer of the platform cannot be read');
-    return new LinkError('unavailable', `the platform's answer cannot be read: ${why}`);
+    this.#options.log.warn({ why }, 'reading a response of the platform failed');
+    return new LinkError('unavailable', `the platform's response cannot be read: ${why}`);
   }
 }
 

@@ -60,7 +60,7 @@ export class RunPodAnswers {
         await posts.fail(jobId, failure);
         return onHeard();
       } catch (error) {
-        log.debug({ job: jobId, err: error }, 'the platform did not hear of a failed job');
+        log.debug({ job: jobId, err: error }, 'reporting a failed job failed');
         await sleep(clock, chooseRetryMs(error, failures), signal);
       }
     }

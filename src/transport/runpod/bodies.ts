@@ -136,10 +136,10 @@ export function encodeFailure(
 }
 
 const RELEASED: Readonly<Record<ReleaseReason, string>> = {
-  drain: 'the worker was told to leave before the job had ended; submit it again',
-  neighbour: 'another job of the same process took it down, several times; submit it again',
-  suspect: 'this job or another of the same process took it down; submit it again',
-  not_started: 'the worker had no room for the job in its time; submit it again',
+  drain: 'the worker shut down before the job ended; submit the job again',
+  neighbour: 'another job of the same process crashed it several times; submit the job again',
+  suspect: 'this job or another of the same process crashed it; submit the job again',
+  not_started: 'the worker had no free slot for the job in time; submit the job again',
 };
 
 /** Undefined if it did not fail. */

@@ -107,7 +107,7 @@ export class RunPodLedger {
     } catch (error) {
       const isMissing = error instanceof Error && 'code' in error && error.code === 'ENOENT';
       const level = isMissing ? 'debug' : 'warn';
-      this.#options.log[level]({ err: error }, 'the list of running jobs cannot be kept on disk');
+      this.#options.log[level]({ err: error }, 'writing the list of running jobs failed');
       return undefined;
     }
   }

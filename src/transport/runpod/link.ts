@@ -179,7 +179,7 @@ class LeaseKeepingLink implements RunPodLink {
     const failure: FailureFacts =
       reason === 'crashed'
         ? { code: 'worker_crashed', message: `the worker's process died: ${detail ?? 'unknown'}` }
-        : { code: 'released_drain', message: 'the worker has left; submit the job again' };
+        : { code: 'released_drain', message: 'the worker shut down; submit the job again' };
     const open = this.#jobs.all.filter(({ lease }) => !delivered.has(lease.token));
     await tryAll(
       open.map(async (held) => {
@@ -208,7 +208,7 @@ class LeaseKeepingLink implements RunPodLink {
     this.#ledger?.open(hello);
     if (this.#hasPings) void this.#pings.run();
     if (this.#stops) void this.#stops.run();
-    else this.#log.warn('the address for takes tells none for stops: jobs cannot be cancelled');
+    else this.#log.warn('RunPod set no URL for stops, jobs cannot be cancelled');
     this.#answerLeft(hello);
   }
 
@@ -216,7 +216,7 @@ class LeaseKeepingLink implements RunPodLink {
   #answerLeft(hello: WorkerHello): void {
     const ledger = this.#ledger;
     const kept = new Set(hello.outbox.map(({ jobId }) => jobId));
-    const message = 'the worker’s process died, and another one has taken its place';
+    const message = 'the worker process died and was replaced';
     for (const left of ledger?.takeOver(hello) ?? []) {
       const jobIds = left.jobIds.filter((jobId) => !kept.has(jobId));
       for (const jobId of jobIds) ledger?.add(jobId);

@@ -52,7 +52,7 @@ export class RunPodPings {
     try {
       await this.#options.caller.get(url, { limitMs: UNFIT_LIMIT_MS });
     } catch (error) {
-      this.#options.log.warn({ err: error }, 'the platform did not hear that the worker is unfit');
+      this.#options.log.warn({ err: error }, 'reporting the unfit worker failed');
     }
   }
 
@@ -67,12 +67,12 @@ export class RunPodPings {
     try {
       const answer = await caller.get(url, { limitMs: 2 * everyMs, signal });
       if (!isSuccess(answer)) throw new Error(`ping: ${answer.status}`);
-      if (this.#failures > 0) log.info('the platform hears the pings again');
+      if (this.#failures > 0) log.info('reconnected to the platform');
       this.#failures = 0;
     } catch (error) {
       if (signal.aborted) return;
       this.#failures += 1;
-      log[this.#failures === 1 ? 'warn' : 'debug']({ err: error }, 'a ping was not answered');
+      log[this.#failures === 1 ? 'warn' : 'debug']({ err: error }, 'ping failed');
     }
   }
 }

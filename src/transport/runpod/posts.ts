@@ -70,9 +70,9 @@ export class RunPodPosts {
     try {
       const answer = await caller.post(url, jobId, encodeProgress(body));
       if (isSuccess(answer)) return;
-      log.debug({ job: jobId, status: answer.status }, 'progress was not taken');
+      log.debug({ job: jobId, status: answer.status }, 'progress report failed');
     } catch (error) {
-      log.debug({ job: jobId, err: error }, 'progress was not taken');
+      log.debug({ job: jobId, err: error }, 'progress report failed');
     }
   }
 
@@ -87,7 +87,7 @@ export class RunPodPosts {
       : encodeOutput(isStreamed(report) ? held.streamed.join() : report.body, isWorn);
     const verdict = await this.#postDone(held, body, isStream);
     if (verdict === 'taken') return { answer: 'applied' };
-    this.#options.log.error({ job: jobId }, 'the platform does not know the job any more');
+    this.#options.log.error({ job: jobId }, 'platform no longer knows the job');
     return { answer: 'gone' };
   }
 
@@ -99,7 +99,7 @@ export class RunPodPosts {
     if (isPassing(answer)) throw toPassingError('job-done', answer);
     if (isSuccess(answer)) return;
     const said = describeAnswer(answer);
-    log.error({ job: jobId, said }, 'the platform refuses to hear that a job has failed');
+    log.error({ job: jobId, said }, 'failure report refused');
   }
 
   async #streamOne(held: HeldJob, body: Uint8Array): Promise<void> {
@@ -112,7 +112,7 @@ export class RunPodPosts {
     if (this.#judge('job-stream', held, answer) === 'taken') return;
     // The output brings at the end what the stream could not.
     held.isStreamRefused = true;
-    log.warn({ job: jobId, status: answer.status }, 'the platform takes no stream of the job');
+    log.warn({ job: jobId, status: answer.status }, 'stream of the job refused');
   }
 
   async #postDone(held: HeldJob, body: Uint8Array, isStream: boolean): Promise<Verdict> {

@@ -70,7 +70,7 @@ export class RunPodStops {
       this.trouble = error instanceof Error ? error : new Error(String(error));
       log[this.#failures === 1 ? 'warn' : 'debug'](
         { err: error },
-        'the platform cannot say what to stop; trying again',
+        'polling for stops failed, retrying',
       );
       return chooseRetryMs(error, this.#failures);
     }
@@ -85,7 +85,7 @@ export class RunPodStops {
 
   #noteAbsence(): number {
     if (!this.#isAbsent) {
-      this.#options.log.warn('the platform has no channel for stops: jobs cannot be cancelled');
+      this.#options.log.warn('platform has no channel for stops, jobs cannot be cancelled');
     }
     this.#isAbsent = true;
     this.trouble = undefined;

@@ -143,17 +143,17 @@ export class RunPodTakes {
       const { answers, jobs, log } = this.#options;
       const { jobId } = job;
       if (!('input' in job)) {
-        log.error({ job: jobId, fault: job.fault }, 'a job came that cannot be run');
-        const message = `it could not be run: ${job.fault}`;
+        log.error({ job: jobId, fault: job.fault }, 'job refused');
+        const message = `the job cannot run: ${job.fault}`;
         if (jobId !== undefined) answers.fail(jobId, { code: 'input_invalid', message });
         return [];
       }
       if (stopped.has(job.jobId)) {
-        log.info({ job: jobId }, 'a job was stopped before it came');
+        log.info({ job: jobId }, 'job stopped before it arrived');
         return [];
       }
       const lease = jobs.add(job);
-      if (!lease) log.warn({ job: jobId }, 'a job was delivered again while it is here');
+      if (!lease) log.warn({ job: jobId }, 'job delivered again while it runs');
       return lease ?? [];
     });
   }

@@ -104,7 +104,7 @@ export class LaneJobs {
 
   /** In the logs of worker and job: the outcome of one that was cancelled has no room for it. */
   #tellWhere(job: ManagedExecution, level: StopLevel, place: ThreadPlace): void {
-    const msg = `the ${level} was killed, because the job did not stop: ${describePlace(place)}`;
+    const msg = `the ${level} was killed because the job did not stop: ${describePlace(place)}`;
     this.#log(job, { ...place, msg });
   }
 
@@ -132,7 +132,7 @@ function refuseBrokenJson(end: ExecutionEnd, changed: string): ExecutionEnd {
     JSON.parse(Buffer.from(output).toString());
     return end;
   } catch {
-    const message = `the output is not JSON, because the job changed ${changed}`;
+    const message = `the output is not JSON because the job changed ${changed}`;
     const error = { code: 'output_invalid', message } as const;
     const { executionMs } = outcome;
     return { outcome: { kind: 'failed', executionMs, error, retry: 'never' }, output: undefined };

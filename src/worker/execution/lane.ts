@@ -323,7 +323,7 @@ export class Lane {
   #declareStuck(): void {
     this.#state = 'stuck';
     this.#jobs.settleKilled('process', this.#place);
-    const stuck = 'a handler thread does not end although it was killed: it is in native code';
+    const stuck = 'handler thread did not end after it was killed, it is in native code';
     const reason = this.#failure === undefined ? stuck : `${this.#failure}; ${stuck}`;
     this.#options.events.onStuck(this, reason);
     this.#announceGone();

@@ -59,18 +59,18 @@ export class MemoryGuard {
     switch (action) {
       case 'none':
         if (isNews) onRelief();
-        if (isHigh(use)) this.#warnOnce(`there is little room for jobs: ${excess}`);
+        if (isHigh(use)) this.#warnOnce(`memory is low: ${excess}`);
         return;
       case 'hold':
-        if (isNews) log.info({ running }, `no more jobs are taken for now: ${excess}`);
+        if (isNews) log.info({ running }, `pausing new jobs: ${excess}`);
         return;
       case 'stop':
         // Asked again at every look, which changes nothing.
-        if (isNews) log.warn(`the job that runs is stopped: ${excess}`);
+        if (isNews) log.warn(`stopping the running job: ${excess}`);
         attempts.stopForMemory(excess);
         return;
       case 'suspect':
-        if (isNews) log.warn({ running }, `all jobs are given back, to run alone: ${excess}`);
+        if (isNews) log.warn({ running }, `releasing all jobs to run alone: ${excess}`);
         attempts.stopAsSuspects();
         onRecycle(excess, 'now');
         return;

@@ -54,5 +54,5 @@ const MB = 1_048_576;
 
 export function describeExcess({ rssBytes, limitBytes }: MemoryUse): string {
   const [rssMb, limitMb] = [rssBytes, limitBytes].map((bytes) => Math.round(bytes / MB));
-  return `the process takes ${rssMb} MB of memory, its limit is ${limitMb} MB`;
+  return `the process uses ${rssMb} MB of memory, the limit is ${limitMb} MB`;
 }

@@ -25,14 +25,14 @@ export function describeDeath({ error, lastWords, heapLimitBytes }: ThreadDeath)
     const message = `the handler ended its thread with process.exit(${lastWords.code})`;
     return { code: 'handler_exited', message };
   }
-  const { message, ...rest } = describeThrown(error ?? 'it ended without a reason');
+  const { message, ...rest } = describeThrown(error ?? 'the thread ended without a reason');
   switch (lastWords?.because) {
     case 'uncaught':
-      return { code: 'uncaught_exception', message: `nothing caught: ${message}`, ...rest };
+      return { code: 'uncaught_exception', message: `uncaught exception: ${message}`, ...rest };
     case 'rejection':
       return {
         code: 'unhandled_rejection',
-        message: `a promise was rejected that nothing handled: ${message}`,
+        message: `unhandled promise rejection: ${message}`,
         ...rest,
       };
     case undefined:

@@ -40,19 +40,19 @@ export async function planAffinity(options: AffinityOptions): Promise<Affinity> 
   const near = new Set<number>();
   for (const busId of busIds) {
     const found = await readNear(join(pciFolder, toKernelForm(busId)));
-    if (!found) return leave(`the kernel does not tell which processors are near ${busId}`);
+    if (!found) return leave(`the kernel does not report the CPUs near ${busId}`);
     for (const processor of found) near.add(processor);
   }
   const allowed = await readAllowed(statusFile);
-  if (!allowed) return leave('the kernel does not tell which processors this process may use');
+  if (!allowed) return leave('the kernel does not report the CPUs that this process may use');
   const both = [...near].filter((processor) => allowed.has(processor));
   const where = [...busIds].join(', ');
-  if (both.length === 0) return leave(`this process may use no processor that is near ${where}`);
+  if (both.length === 0) return leave(`this process may not use any CPU near ${where}`);
   // Machines of one node: there is nothing to choose.
   if (both.length === allowed.size) return leave();
   const taskset = await findProgram('taskset', searchPath);
   if (taskset === undefined) {
-    return leave('there is no program taskset (of util-linux) on the PATH to choose processors by');
+    return leave('program taskset not found on the PATH; install util-linux');
   }
   const processors = formatProcessors(both);
   return { prefix: [taskset, '-c', processors], processors };

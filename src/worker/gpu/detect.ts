@@ -63,7 +63,7 @@ export async function detectDevices(options: DetectOptions): Promise<Detection> 
   ]);
   const { state, reading, problems } = nvidia;
   if (other.problem !== undefined) {
-    const remedy = 'name the devices that jobs need by --devices, or look at `lspci` by hand';
+    const remedy = 'name the devices with --devices, or check `lspci` by hand';
     problems.push({ severity: 'warning', text: other.problem, remedy });
   }
   const host: FoundDevice = { device: describeProcessors(), vendor: 'host', pciBusId: '' };
@@ -105,10 +105,10 @@ function explainAbsence(nvidiaSmi: string, hasDriver: boolean): Problem {
   return {
     severity: 'error',
     text: hasDriver
-      ? `there is an NVIDIA driver, but no program ${nvidiaSmi} to ask for its GPUs`
-      : `there is no program ${nvidiaSmi}`,
+      ? `an NVIDIA driver is installed, but the program ${nvidiaSmi} that lists its GPUs is not`
+      : `program ${nvidiaSmi} not found`,
     remedy:
-      'install nvidia-smi or name it by --nvidia-smi; in a container, NVIDIA_DRIVER_CAPABILITIES must include `utility`',
+      'install nvidia-smi or give its path with --nvidia-smi; in a container, NVIDIA_DRIVER_CAPABILITIES must include `utility`',
   };
 }
 
@@ -172,7 +172,7 @@ function listProblems(gpu: SmiGpu): Problem[] {
   const note = (severity: Problem['severity'], text: string, remedy: string) =>
     problems.push({ severity, text: `${label} ${text}`, remedy });
   if (gpu.uuid === '') {
-    note('error', 'does not tell its UUID and cannot be pinned', 'update the NVIDIA driver');
+    note('error', 'reports no UUID and cannot be pinned', 'update the NVIDIA driver');
   }
   if (gpu.isMigEnabled && gpu.migDevices.length === 0) {
     const remedy = 'make instances (`nvidia-smi mig -cgi … -C`), or switch MIG off (`-mig 0`)';
@@ -183,11 +183,11 @@ function listProblems(gpu: SmiGpu): Problem[] {
     note(
       'error',
       `has ${unnamed} MIG instances without a UUID`,
-      'see whether `nvidia-smi -L` lists them',
+      'check whether `nvidia-smi -L` lists them',
     );
   }
   if (gpu.isRemapFailed) {
-    note('error', 'has memory that cannot be repaired', 'have the card replaced');
+    note('error', 'has memory that cannot be repaired', 'replace the card');
   }
   if (gpu.recoveryAction !== undefined) {
     const isUrgent = /^(?:Reset|Reboot)$/.test(gpu.recoveryAction);
@@ -203,8 +203,7 @@ function listProblems(gpu: SmiGpu): Problem[] {
 function explainLost(pciBusId: string): Problem {
   return {
     severity: 'error',
-    text: `the GPU at ${pciBusId || 'an unknown address'} is lost to its driver`,
-    remedy:
-      'reboot the machine; if it is lost again, have the card, its power and its seat checked',
+    text: `the driver lost the GPU at ${pciBusId || 'an unknown address'}`,
+    remedy: 'reboot the machine; if the GPU is lost again, check the card, its power and its slot',
   };
 }

@@ -22,15 +22,15 @@ export function registerDeviceMetrics(
   const add = (name: string, help: string) =>
     new Gauge({ name: `millrace_device_${name}`, help, labelNames: LABELS, registers: [registry] });
   const total = add('memory_total_bytes', 'Memory of the device.');
-  const used = add('memory_used_bytes', 'Memory of the device in use, by whomever.');
+  const used = add('memory_used_bytes', 'Memory of the device in use by all processes.');
   const utilization = add(
     'utilization_ratio',
-    'Share of time in which a kernel ran, 0 to 1; of a whole GPU, MIG instances have none.',
+    'Share of time in which a kernel ran, 0 to 1; whole GPUs only, not MIG instances.',
   );
   const temperature = add('temperature_celsius', 'Temperature of the GPU.');
   const state = new Gauge({
     name: 'millrace_device_state',
-    help: 'Of the three states, 1 for the one that the device is in, 0 for the others.',
+    help: 'State of the device: 1 for the current one of the three states, 0 for the others.',
     labelNames: [...LABELS, 'state'],
     registers: [registry],
   });

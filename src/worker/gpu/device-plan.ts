@@ -83,5 +83,5 @@ function findHidden({ devices, nvidia, problems }: Detection): Problem | undefin
 function listOverruled(environment: Environment): string[] {
   return ['CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES']
     .filter((name) => environment[name] !== undefined)
-    .map((name) => `${name}=${environment[name]} of the environment is overruled by --devices`);
+    .map((name) => `${name}=${environment[name]} in the environment is overridden by --devices`);
 }

@@ -74,7 +74,9 @@ export function makeDeviceSets(request: DeviceSetRequest): DeviceSets {
     idle.push(...own.slice(whole).map(({ device }) => device));
   }
   if (sets.length === 0) {
-    throw new DeviceChoiceError(`${perWorker} GPUs a worker, but only ${idle.length} to be had`);
+    throw new DeviceChoiceError(
+      `each worker needs ${perWorker} GPUs, only ${idle.length} are available`,
+    );
   }
   return { sets, idle };
 }
@@ -84,8 +86,8 @@ const VENDORS = ['nvidia', 'amd', 'intel'] as const satisfies readonly Vendor[];
 
 function explainMig({ device }: FoundDevice, size: number): string {
   return (
-    `${size} devices a worker, but ${device.uuid} is a MIG instance, and CUDA shows a process ` +
-    'only one: use 1 GPU a worker, or choose others by --devices'
+    `each worker needs ${size} devices, but ${device.uuid} is a MIG instance and CUDA shows a process ` +
+    'only one; use 1 GPU per worker, or choose others with --devices'
   );
 }
 
@@ -97,7 +99,7 @@ function chooseDevices(
   const words = choice.split(',').map((word) => word.trim());
   if (words.includes('cpu')) {
     if (words.length === 1) return [host];
-    throw new DeviceChoiceError('cpu stands alone: a worker runs on GPUs or on none');
+    throw new DeviceChoiceError('cpu cannot be combined with GPUs');
   }
   const gpus = devices.filter(({ vendor }) => vendor !== 'host');
   const chosen = words.flatMap((word) => chooseByWord(word, gpus));
@@ -109,7 +111,7 @@ function chooseDevices(
 function chooseByWord(word: string, gpus: readonly FoundDevice[]): FoundDevice[] {
   const found = matchIndex(word, gpus) ?? matchUuid(word, gpus);
   if (found.length > 0) return found;
-  throw new DeviceChoiceError(`there is no device ${JSON.stringify(word)}; ${listChoices(gpus)}`);
+  throw new DeviceChoiceError(`device ${JSON.stringify(word)} not found; ${listChoices(gpus)}`);
 }
 
 /** `0`, `amd:0`; `0:1` for a MIG instance of a GPU, `0` for all of them. */
@@ -133,12 +135,14 @@ function matchUuid(word: string, gpus: readonly FoundDevice[]): FoundDevice[] {
   if (exact.length > 0 || !/^(?:GPU|MIG|amd|intel)-./.test(word)) return exact;
   const begun = gpus.filter(({ device }) => device.uuid.startsWith(word));
   if (begun.length < 2) return begun;
-  throw new DeviceChoiceError(`${word} is the beginning of ${begun.length} devices' UUIDs`);
+  throw new DeviceChoiceError(
+    `${word} matches the UUIDs of ${begun.length} devices; write more of the UUID`,
+  );
 }
 
 function listChoices(gpus: readonly FoundDevice[]): string {
-  if (gpus.length === 0) return 'no GPU was found here, there is only cpu';
-  return `there are ${gpus.map(nameDevice).join(', ')}, cpu`;
+  if (gpus.length === 0) return 'this machine has no GPU; choose cpu';
+  return `choose from ${gpus.map(nameDevice).join(', ')}, cpu`;
 }
 
 /** As --devices takes it, with the UUID that it stands for. */

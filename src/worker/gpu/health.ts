@@ -144,9 +144,9 @@ function findFailure(health: DeviceHealth, reading: Read): string | undefined {
     return `uncorrected memory errors grew from ${health.eccVolatile} to ${reading.eccVolatile}`;
   }
   if (hasGrown(health.eccAggregate, reading.eccAggregate)) {
-    return `uncorrected memory errors of its life grew from ${health.eccAggregate} to ${reading.eccAggregate}`;
+    return `lifetime uncorrected memory errors grew from ${health.eccAggregate} to ${reading.eccAggregate}`;
   }
-  if (reading.isRemapFailed) return 'its memory cannot be repaired by remapping rows any more';
+  if (reading.isRemapFailed) return 'remapping rows can no longer repair its memory';
   const { recoveryAction } = reading;
   if (recoveryAction !== undefined && /^(?:Reset|Reboot)$/i.test(recoveryAction)) {
     return `its driver asks for: ${recoveryAction}`;
@@ -161,7 +161,7 @@ function hasGrown(before: number | undefined, after: number | undefined): boolea
 
 function findDoubt({ recoveryAction, isRetirementPending }: Read): Verdict {
   if (recoveryAction !== undefined) return suspect(`its driver asks for: ${recoveryAction}`);
-  if (isRetirementPending) return suspect('it has memory to retire at its next reset');
+  if (isRetirementPending) return suspect('its memory needs a reset to retire pages');
   return { name: 'healthy' };
 }
 

@@ -91,14 +91,16 @@ function restrict({ name, value, gpus, find, notes }: Restriction): FoundDevice[
     }
     left.push(found);
   }
-  notes.push(`${name}=${value} of the environment leaves ${left.length} of ${gpus.length} devices`);
+  notes.push(
+    `${name}=${value} in the environment limits this worker to ${left.length} of ${gpus.length} devices`,
+  );
   return left;
 }
 
 function explainEnd(name: string, word: string): string {
   const meant = /^(?:|-1|NoDevFiles)$/.test(word);
-  const what = meant ? 'names no device' : 'is no device that is found here';
-  return `${JSON.stringify(word)} in ${name} ${what}: nothing from there on is used`;
+  const what = meant ? 'names no device' : 'matches no device of this machine';
+  return `${JSON.stringify(word)} in ${name} ${what}; it and all after it are ignored`;
 }
 
 function splitWords(value: string): string[] {
@@ -114,7 +116,7 @@ function findNvidia(
   const [found, ...more] = matchNvidia(word, gpus);
   if (found?.mig && !word.startsWith('MIG-')) {
     notes.push(
-      `${word} in CUDA_VISIBLE_DEVICES is a GPU in MIG mode, of which CUDA shows the first instance`,
+      `${word} in CUDA_VISIBLE_DEVICES is a GPU in MIG mode; CUDA shows only its first instance`,
     );
     return found;
   }
@@ -152,8 +154,8 @@ function doubtOrder(gpus: readonly FoundDevice[], environment: Environment): str
     !words.some((word) => /^\d+$/.test(word));
   if (isSure) return [];
   return [
-    'the numbers in CUDA_VISIBLE_DEVICES are taken in the order of the PCI bus, but the GPUs differ ' +
-      'and CUDA puts the fastest first: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name UUIDs',
+    'Millrace reads the numbers in CUDA_VISIBLE_DEVICES in PCI bus order, but CUDA puts the fastest GPU first ' +
+      'and the GPUs differ: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name UUIDs',
   ];
 }
 

@@ -195,9 +195,9 @@ function viewInReport(
       reading: { kind: 'lost', reason: `the driver has lost the GPU at ${found.pciBusId}` },
     };
   }
-  if (!gpu) return { reading: { kind: 'lost', reason: 'nvidia-smi lists it no more' } };
+  if (!gpu) return { reading: { kind: 'lost', reason: 'nvidia-smi no longer lists it' } };
   if (!found.mig && gpu.isMigEnabled) {
-    return { reading: { kind: 'lost', reason: 'it was put into MIG mode' } };
+    return { reading: { kind: 'lost', reason: 'it was switched to MIG mode' } };
   }
   const { utilization, temperatureC } = gpu;
   const part = found.mig ? findPart(found, gpu) : undefined;

@@ -74,7 +74,7 @@ export class SmiOutputError extends Error {
 /** @throws SmiOutputError */
 export async function parseReport(xml: string): Promise<SmiReport> {
   const log = readChild(await parseXml(xml), 'nvidia_smi_log');
-  if (typeof log !== 'object') throw new SmiOutputError('there is no <nvidia_smi_log> in it');
+  if (typeof log !== 'object') throw new SmiOutputError('<nvidia_smi_log> is missing');
   const gpus = readList(log, 'gpu').map(readGpu);
   gpus.sort((one, other) => compareBusIds(one.pciBusId, other.pciBusId));
   return {

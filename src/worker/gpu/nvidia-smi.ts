@@ -117,14 +117,14 @@ function explainEnd(
       return {
         kind: 'fault',
         fault: 'missing',
-        reason: `there is no program ${command}`,
-        remedy: 'install the NVIDIA driver, or name the program with --nvidia-smi',
+        reason: `program ${command} not found`,
+        remedy: 'install the NVIDIA driver, or give the path with --nvidia-smi',
       };
     case 'timeout':
       return {
         kind: 'fault',
         fault: 'timeout',
-        reason: `${command} gave no answer within ${timeoutMs} ms and was killed`,
+        reason: `${command} did not answer within ${timeoutMs} ms and was killed`,
         remedy:
           'look for Xid errors in `dmesg`; a driver that hangs needs a reset of the GPU or a reboot',
       };
@@ -134,7 +134,7 @@ function explainEnd(
         kind: 'fault',
         fault: 'failed',
         reason: `${command} could not be run: ${end.reason}`,
-        remedy: 'run it by hand as the same user, and see what it says',
+        remedy: 'run it by hand as the same user and read its output',
       };
   }
 }
@@ -153,7 +153,7 @@ const DRIVER_EXITS = new Set([9, 10, 12, 18]);
 const LOST_EXIT = 15;
 
 function explainExit(code: number, output: string): SmiFault {
-  const said = summarize(output) || `nothing, and ended with exit code ${code}`;
+  const said = summarize(output) || `nothing, and exited with code ${code}`;
   const [pciBusId] = listLost(output);
   if (code === LOST_EXIT || pciBusId !== undefined || /GPU is lost/i.test(output)) {
     return {
@@ -161,7 +161,7 @@ function explainExit(code: number, output: string): SmiFault {
       fault: 'lost',
       reason: `nvidia-smi says: ${said}`,
       remedy:
-        'reboot the machine; if the card is lost again, have it, its power and its seat checked',
+        'reboot the machine; if the card is lost again, check the card, its power and its slot',
       ...(pciBusId !== undefined && { pciBusId }),
     };
   }
@@ -188,14 +188,14 @@ function explainExit(code: number, output: string): SmiFault {
       fault: 'driver',
       reason: `nvidia-smi says: ${said}`,
       remedy:
-        'see that the driver is installed and loaded (`modprobe nvidia`); in a container, that it was started with its GPUs (`--gpus all`)',
+        'install and load the driver (`modprobe nvidia`); start a container with its GPUs (`--gpus all`)',
     };
   }
   return {
     kind: 'fault',
     fault: 'failed',
-    reason: `nvidia-smi ended with exit code ${code} and says: ${said}`,
-    remedy: 'run `nvidia-smi -q -x` by hand as the same user, and see what it says',
+    reason: `nvidia-smi exited with code ${code} and says: ${said}`,
+    remedy: 'run `nvidia-smi -q -x` by hand as the same user and read its output',
   };
 }
 
@@ -204,8 +204,8 @@ function explainGarbage(output: string, problem: string): SmiFault {
   return {
     kind: 'fault',
     fault: 'garbage',
-    reason: `nvidia-smi printed something that is not its XML (${problem})${said && `: ${said}`}`,
-    remedy: 'see by hand whether `nvidia-smi` on the PATH is NVIDIA’s: run `nvidia-smi -q -x`',
+    reason: `the output of nvidia-smi is not its XML (${problem})${said && `: ${said}`}`,
+    remedy: 'check that `nvidia-smi` on the PATH is NVIDIA’s: run `nvidia-smi -q -x`',
   };
 }
 

@@ -62,7 +62,7 @@ interface Controller {
 export async function readControllers(json: string, pciFolder: string): Promise<OtherGpus> {
   const listed = parseList(json);
   if (!listed) {
-    return { devices: [], problem: 'systeminformation listed graphics cards in a form of its own' };
+    return { devices: [], problem: 'systeminformation returned an unknown format' };
   }
   const controllers = listed.flatMap(readController);
   controllers.sort((one, other) => compareBusIds(one.busId, other.busId));

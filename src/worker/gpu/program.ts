@@ -41,7 +41,7 @@ export async function runProgram(run: ProgramRun): Promise<ProgramEnd> {
 function startProgram(run: ProgramRun): Promise<ProgramEnd> {
   const { file, args, timeoutMs, clock, signal } = run;
   return new Promise((resolve) => {
-    if (signal?.aborted) return resolve({ kind: 'broken', reason: 'it was not wanted any more' });
+    if (signal?.aborted) return resolve({ kind: 'broken', reason: 'cancelled' });
     const child = execFile(
       file,
       [...args],
@@ -65,7 +65,7 @@ function startProgram(run: ProgramRun): Promise<ProgramEnd> {
       resolve(end);
     };
     const cancel = clock.after(timeoutMs, () => giveUp({ kind: 'timeout' }));
-    const abandon = () => giveUp({ kind: 'broken', reason: 'it was not wanted any more' });
+    const abandon = () => giveUp({ kind: 'broken', reason: 'cancelled' });
     signal?.addEventListener('abort', abandon, { once: true });
   });
 }

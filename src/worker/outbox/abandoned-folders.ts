@@ -46,7 +46,7 @@ const NO_SLOT: Executor = {
   start: async () => ({}),
   onChange: () => {},
   execute: () => {
-    throw new Error('a worker that only delivers was given a job');
+    throw new Error('a worker that only delivers outcomes received a job');
   },
   stop: async () => {},
 };
@@ -66,7 +66,7 @@ export class LeftFolders {
   /** Looks once, and delivers in the background. What goes wrong is only logged. */
   start(): void {
     this.#work = this.#deliverAll().catch((error: unknown) => {
-      this.#options.log.warn({ err: error }, 'state folders of other workers cannot be looked at');
+      this.#options.log.warn({ err: error }, 'reading state folders of other workers failed');
     });
   }
 
@@ -104,7 +104,7 @@ export class LeftFolders {
     const { endpointId, log, stateDir } = this.#options;
     const endpoint = readIdentity(join(stateDir, name))?.endpointId;
     if (endpoint === endpointId) return true;
-    log.info({ name, outcomes, endpoint }, 'outcomes wait here for a worker of another endpoint');
+    log.info({ name, outcomes, endpoint }, 'outcomes of another endpoint wait in the state folder');
     return false;
   }
 

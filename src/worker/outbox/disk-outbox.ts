@@ -61,7 +61,7 @@ export class DiskOutbox implements Outbox {
       outbox.#journal = journal;
       if (content.tornBytes > 0) {
         const { tornBytes } = content;
-        options.log.warn({ tornBytes }, 'the end of the outbox was written halfway; it is cut off');
+        options.log.warn({ tornBytes }, 'incomplete end of the outbox removed');
       }
       outbox.#restore(content.records);
     } catch (error) {
@@ -143,11 +143,11 @@ export class DiskOutbox implements Outbox {
       this.#written.set(lane, bytes);
     }
     if (cutOff.length > 0) {
-      this.#log.warn({ attempts: cutOff }, 'attempts of the outbox have no outcome; dropped');
+      this.#log.warn({ attempts: cutOff }, 'attempts without an outcome dropped from the outbox');
     }
     if (complete.length > 0) {
       const attempts = complete.length;
-      this.#log.info({ attempts }, 'outcomes of an earlier process are in the outbox');
+      this.#log.info({ attempts }, 'outcomes of an earlier process found in the outbox');
     } else if (records.length > 0) {
       this.#wake();
     }
@@ -216,7 +216,7 @@ export class DiskOutbox implements Outbox {
     } catch (error) {
       // What is in the journal stays good, only larger than it has to be.
       this.#compactAboveBytes = journal.bytes * 2;
-      this.#log.warn({ err: error, bytes: journal.bytes }, 'the outbox could not be made smaller');
+      this.#log.warn({ err: error, bytes: journal.bytes }, 'compacting the outbox failed');
     }
   }
 
@@ -229,16 +229,16 @@ export class DiskOutbox implements Outbox {
   #noteSuccess(): void {
     if (this.#trouble === undefined) return;
     this.#trouble = undefined;
-    this.#log.info('the outbox on disk works again');
+    this.#log.info('outbox on disk works again');
   }
 
   #noteTrouble(error: unknown): void {
     const reason = error instanceof Error ? error.message : String(error);
     const isNews = this.#trouble === undefined;
-    this.#trouble = `the outbox on disk fails: ${reason}`;
+    this.#trouble = `outbox on disk failed: ${reason}`;
     this.#log[isNews ? 'error' : 'debug'](
       { err: error },
-      'the outbox on disk fails: what is not delivered is kept in memory only, and ends with the process',
+      'outbox on disk failed, undelivered outcomes are in memory only',
     );
     if (!this.#journal) return;
     this.#cancelRetry = this.#clock.after(RETRY_MS, () => {

@@ -88,7 +88,7 @@ async function mustWait({ folder, isGuest, name }: Claimant): Promise<boolean> {
     else if (claim === 'leaves') someoneYields = true;
     else if (!isGuest && (claim === 'visits' || (claim === 'wants' && name < other))) {
       someoneYields = true;
-    } else throw new FolderInUseError(`it is in use by another process (pid ${parsePid(other)})`);
+    } else throw new FolderInUseError(`another process (pid ${parsePid(other)}) uses it`);
   }
   return someoneYields;
 }

@@ -51,7 +51,7 @@ export function decodeJournal<Header>(bytes: Buffer): JournalContent<Header> {
   const records: JournalRecord<Header>[] = [];
   const magic = bytes.subarray(0, MAGIC.length);
   if (!magic.equals(MAGIC.subarray(0, magic.length))) {
-    throw new JournalFormatError('it is not a journal that this version can read');
+    throw new JournalFormatError('this version cannot read the journal');
   }
   if (magic.length < MAGIC.length) return { records, goodBytes: 0, tornBytes: bytes.length };
   let at = MAGIC.length;

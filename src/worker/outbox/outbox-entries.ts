@@ -78,7 +78,8 @@ async function readForeign(path: string): Promise<Buffer> {
   const file = await open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   try {
     const stats = await file.stat();
-    if (!stats.isFile() || stats.size > MAX_FOREIGN_BYTES) throw new Error(`${path} is no journal`);
+    if (!stats.isFile() || stats.size > MAX_FOREIGN_BYTES)
+      throw new Error(`${path} is not a journal`);
     const bytes = Buffer.allocUnsafeSlow(stats.size);
     let at = 0;
     while (at < bytes.length) {

@@ -68,7 +68,7 @@ export async function openWorkerFolder(options: StateFolderOptions): Promise<Wor
     const trouble = `the state folder cannot be used: ${reason}`;
     log.error(
       { err: error, stateDir },
-      'the state folder cannot be used: what is not delivered is kept in memory only, and ends with the process',
+      'state folder cannot be used, undelivered outcomes are in memory only',
     );
     return goWithout(options, trouble);
   }
@@ -102,7 +102,7 @@ async function enter(
 ): Promise<WorkerFolder> {
   const { stateDir, endpointId, clock, log } = options;
   if (!WORKER_ID.test(workerId)) {
-    throw new StateFolderError(`${JSON.stringify(workerId)} cannot be the id of a worker`);
+    throw new StateFolderError(`${JSON.stringify(workerId)} is not a worker ID`);
   }
   const folder = join(stateDir, workerId);
   makeFolder(folder, OWNER_ONLY);
@@ -111,7 +111,7 @@ async function enter(
     const before = readIdentity(folder);
     if (before && before.endpointId !== endpointId) {
       throw new StateFolderError(
-        `${folder} is that of a worker of endpoint ${before.endpointId}, not of ${endpointId}`,
+        `${folder} belongs to a worker of endpoint ${before.endpointId}, not of ${endpointId}`,
       );
     }
     const least = (before?.incarnation ?? -1) + 1;
@@ -120,10 +120,10 @@ async function enter(
       writeIdentity(folder, { incarnation, endpointId });
     } catch (error) {
       // What lies in the outbox can be delivered all the same; the next incarnation is the time.
-      log.error({ err: error, folder }, 'the state folder cannot be written');
+      log.error({ err: error, folder }, 'writing the state folder failed');
     }
     const outbox = await DiskOutbox.open({ folder, clock, log });
-    if (outbox.trouble === undefined) log.info({ folder, incarnation }, 'state is kept on disk');
+    if (outbox.trouble === undefined) log.info({ folder, incarnation }, 'state folder opened');
     const close = async () => {
       await outbox.end();
       const isOver = options.emptyFolder === 'remove' && outbox.survivors().length === 0;

@@ -81,7 +81,7 @@ export class DeviceWatch {
       devices: read ? detection.devices.filter(({ device }) => this.#isUsed(device.uuid)) : [],
       read: (signal) => {
         for (const watched of this.#workers) watched.before = watched.worker.activity;
-        return read ? read(signal) : Promise.reject(new Error('there is no nvidia-smi'));
+        return read ? read(signal) : Promise.reject(new Error('nvidia-smi not found'));
       },
       first: detection.reading,
       intervalMs,
@@ -174,16 +174,16 @@ export class DeviceWatch {
     const fields = { ...device, ...figures };
     switch (name) {
       case 'held':
-        this.#log.warn(fields, 'device memory is in use, and no process of ours runs on it');
+        this.#log.warn(fields, 'device memory is in use by processes of others');
         return;
       case 'freed':
-        this.#log.info(fields, 'device memory that nobody gave back is free again');
+        this.#log.info(fields, 'device memory is free again');
         return;
       case 'growing':
-        this.#log.warn(fields, 'device memory grows from job to job');
+        this.#log.warn(fields, 'device memory grows between jobs');
         return;
       case 'recycle':
-        this.#log.warn(fields, 'device memory grew past its limit; the worker process is replaced');
+        this.#log.warn(fields, 'device memory exceeded its limit, replacing the worker process');
     }
   }
 
@@ -197,8 +197,8 @@ export class DeviceWatch {
       ...('reason' in state && { reason: state.reason }),
       ...('probeAt' in state && { probeAt: new Date(state.probeAt).toISOString() }),
     };
-    if (state.name === 'healthy') this.#log.info(fields, 'a device is healthy again');
-    else this.#log.warn(fields, `a device is ${state.name}`);
+    if (state.name === 'healthy') this.#log.info(fields, 'device healthy again');
+    else this.#log.warn(fields, `device ${state.name}`);
   }
 }
 

@@ -74,7 +74,7 @@ function findReason(
   inService: readonly WorkerStatus[],
   bad: WorkerStatus | undefined,
 ): string | undefined {
-  if (inService.length === 0) return 'every device is quarantined';
+  if (inService.length === 0) return 'all devices are quarantined';
   if (!bad) return undefined;
   return inService.length === 1 ? bad.reason : `${nameWorker(bad)}: ${bad.reason}`;
 }
@@ -119,5 +119,5 @@ function describeState(
 }
 
 function explainSilence(wasReady: boolean): string {
-  return wasReady ? 'the worker process does not answer' : 'starting: waiting for the process';
+  return wasReady ? 'the worker process does not respond' : 'starting: waiting for the process';
 }

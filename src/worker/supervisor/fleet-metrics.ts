@@ -51,7 +51,7 @@ function describeLives(lives: readonly WorkerLife[]) {
   const common = { labelNames: ['worker'], registers: [registry] };
   const up = new Gauge({
     name: 'millrace_worker_up',
-    help: '1 while the worker process is there and answers, else 0.',
+    help: '1 while the worker process runs and responds, else 0.',
     ...common,
   });
   const restarts = new Counter({

@@ -128,7 +128,7 @@ export class Keeper implements WatchedWorker {
     this.#cancelLook();
     const state = this.#state;
     if (state.name === 'running') {
-      this.#leave(state, 'stop', 'the supervisor leaves');
+      this.#leave(state, 'stop', 'the supervisor exits');
       state.process.drain();
       await state.process.ended;
       // It ended before it was anybody: what may be undelivered is its predecessor's.
@@ -188,7 +188,7 @@ export class Keeper implements WatchedWorker {
     state.leaving?.cancelKill();
     const { process } = state;
     const cancelKill = this.#clock.after(this.#options.leaveMs, () => {
-      this.#log.error(this.#name(process), 'the worker process does not leave: it is killed');
+      this.#log.error(this.#name(process), 'worker process did not exit, killing it');
       process.kill();
     });
     state.leaving = { to, reason, cancelKill };
@@ -229,7 +229,7 @@ export class Keeper implements WatchedWorker {
     }
     if (end.code !== 0) {
       const cause = process.failure?.reason ?? describeEnd(end);
-      this.#log.warn({ ...this.#name(process), cause }, 'the worker process did not leave well');
+      this.#log.warn({ ...this.#name(process), cause }, 'worker process exited during shutdown');
     }
     if (reason === undefined || this.#isOver) {
       this.#change({ name: 'stopped', isClean: end.code === 0 });
@@ -254,7 +254,7 @@ export class Keeper implements WatchedWorker {
     const note = { ...this.#name(process), ...end, reason };
     if (isGivenUp) {
       const { startFailures } = verdict.record;
-      this.#log.fatal({ ...note, startFailures }, 'the worker cannot be kept running: given up');
+      this.#log.fatal({ ...note, startFailures }, 'worker process given up');
     } else {
       const level = wanted === undefined ? 'error' : 'info';
       const told = wanted === undefined ? 'ended unasked' : 'is replaced';
@@ -294,7 +294,7 @@ export class Keeper implements WatchedWorker {
       const isAlive = seen.process !== process || seen.beats !== process.beats;
       seen = { process, beats: process.beats, missed: isAlive ? 0 : seen.missed + 1 };
       if (seen.missed !== MAX_MISSED) return;
-      this.#log.error(this.#name(process), 'the worker process stands still: it is killed');
+      this.#log.error(this.#name(process), 'worker process stopped responding, killing it');
       process.kill();
     };
     this.#cancelLook = this.#clock.after(LOOK_MS, look);

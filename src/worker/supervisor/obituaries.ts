@@ -53,7 +53,7 @@ export class Obituaries {
       try {
         return await sayBye({ ...identity, reason, outbox, detail });
       } catch (error) {
-        log.debug({ err: error }, 'the platform did not take the bye of a dead worker');
+        log.debug({ err: error }, 'crash report failed');
         // Its leases run out by themselves, and the hello of its successor says the same.
         if (waitMs === undefined || signal.aborted) return;
         await sleep(clock, waitMs, signal);

@@ -177,7 +177,7 @@ export type KeptProcess = Pick<WorkerProcess, keyof WorkerProcess>;
 
 export function describeEnd({ code, signal }: ProcessEnd): string {
   if (signal !== null) return `ended by ${signal}`;
-  return code === null ? 'it never started' : `ended with code ${code}`;
+  return code === null ? 'not started' : `exited with code ${code}`;
 }
 
 function start(

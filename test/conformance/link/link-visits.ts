@@ -88,7 +88,7 @@ export function describeVisits(stage: LinkStage): void {
       const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires });
       await expect(hello).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
       await expect(hello).rejects.toThrow(
-        "requires 'telepathy', which this platform does not have",
+        "requires 'telepathy', which this platform does not support",
       );
     });
 

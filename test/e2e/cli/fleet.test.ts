@@ -136,7 +136,7 @@ describe('the metrics of two workers', () => {
     await waitForReason(url, undefined);
     const ids = await occupyBoth(url);
     gate.refuseAll({ status: 503 });
-    await waitForReason(url, /leases could not be renewed/);
+    await waitForReason(url, /lease renewals failed for too long/);
     gate.refuseAll(undefined);
     await waitForReason(url, undefined);
     place.write('go', '');
@@ -195,16 +195,16 @@ describe('/readyz of two workers', () => {
     gate.refuseAll(undefined);
     expect(await waitForReason(url, undefined)).toMatchObject({ status: 200 });
     gate.refuseAll({ status: 503 });
-    const later = await waitForReason(url, /^gpu-\d: leases could not be renewed in time$/);
+    const later = await waitForReason(url, /^gpu-\d: lease renewals failed for too long$/);
     expect(later).toMatchObject({ status: 503 });
   });
 
-  it('says that a worker process does not answer', async () => {
+  it('says that a worker process does not respond', async () => {
     const { url } = await startWorkers();
     const { workers } = await waitForReason(url, undefined);
     const stopped = workers[1]?.pid ?? 0;
     process.kill(stopped, 'SIGSTOP');
-    const seen = await waitForReason(url, /^gpu-1: the worker process does not answer$/);
+    const seen = await waitForReason(url, /^gpu-1: the worker process does not respond$/);
     expect(seen).toMatchObject({
       status: 503,
       workers: [{ state: 'ready' }, { state: 'not_ready' }],

@@ -134,7 +134,7 @@ describe('a worker process whose GPU is lost', () => {
     const bereaved = before.find(({ devices }) => devices[0]?.index === 3);
     const lostJob = ids.find((id) => bereaved?.name === `${id}-1.json`);
     await writeFile(says, 'eight-a100-lost');
-    await supervisor.find(/a device is quarantined/);
+    await supervisor.find(/device quarantined/);
     await waitFor(platform, lostJob, ['IN_QUEUE']);
     const port = await supervisor.find(/"port":(\d+),"msg":"health port listening"/);
     const readiness = await fetch(`http://127.0.0.1:${port}/readyz`);

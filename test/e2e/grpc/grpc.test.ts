@@ -114,7 +114,7 @@ describe('a worker over gRPC', () => {
     const other = from.startWorker(ENDPOINT, 'counting.ts', '--url', url, '--key', 'mr_no');
     await other.find(/refuses the key.*API key is malformed, not known or has expired/);
     const lost = from.startWorker('nowhere', 'counting.ts', '--url', url);
-    await lost.find(/NOT_FOUND there is no endpoint nowhere/);
+    await lost.find(/NOT_FOUND endpoint nowhere not found/);
   });
 });
 

@@ -122,7 +122,7 @@ describe('on RunPod', () => {
     server.submit('endless', { ms: 60_000 });
     await untilPinged(server, ['endless']);
     server.stop('endless');
-    await worker.find(/the platform has ended an attempt/);
+    await worker.find(/attempt ended by the platform/);
     server.submit('next', {});
     await server.result('next');
     expect(server.job('endless').results).toEqual([]);

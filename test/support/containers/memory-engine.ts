@@ -38,7 +38,7 @@ export class MemoryHost {
 
   get(id: string): Entry {
     const entry = this.containers.get(id);
-    if (!entry) throw new Error(`there is no container ${id}`);
+    if (!entry) throw new Error(`container ${id} not found`);
     return entry;
   }
 
@@ -89,7 +89,7 @@ export class MemoryHost {
   /** `exit <code>`: it ends at once; `check`: it has a health check, which is the test's to answer. */
   start(id: string): void {
     const entry = this.containers.get(id);
-    if (!entry) throw new EngineError('refused', `there is no container ${id}`);
+    if (!entry) throw new EngineError('refused', `container ${id} not found`);
     if (entry.seen.state === 'running') return;
     const { args, network, ports } = entry.spec;
     if (args === 'unstartable') throw new EngineError('refused', 'there is no such command');

@@ -161,25 +161,25 @@ function readErrors(body: string): string[] {
 /** What requests that break a rule are told, with a value of theirs in it, and where the document has the rule. */
 const RULES: readonly (readonly [told: RegExp, said: string])[] = [
   [/^args: args (have a .* that is not closed|end with a backslash)/, 'every quote is closed'],
-  [/^webhook: .* is no address that may be called/, 'public address'],
-  [/^(templateId|template): there is no template /, 'ID of a template'],
+  [/^webhook: .* is not an allowed address/, 'public address'],
+  [/^(templateId|template): template .* not found/, 'ID of a template'],
   [/^cursor: must be the cursor of an earlier answer$/, '`cursor` of an earlier answer'],
   [/^templateId: template \S+ has no http port/, 'with an http port'],
   [/^templateId: template \S+ has neither handler nor args/, 'with args or a handler'],
-  [/^registry: there is no registry credential /, 'registry credential of yours'],
+  [/^registry: registry credential .* not found/, 'registry credential of yours'],
   [/^mounts\.network\[0\]\.volumeId: /, 'network volume of yours'],
-  [/^dataCenterId: there is no data center /, 'ID of a data center'],
+  [/^dataCenterId: data center .* not found/, 'ID of a data center'],
   [/^globalNetworking: pods that are processes/, 'only where pods are containers'],
   [/^args: has to be the command line/, 'one without a handler needs it'],
-  [/^(gpu\.id|gpuTypeIds\[\d+\]): there is no GPU type /, 'GPU type'],
+  [/^(gpu\.id|gpuTypeIds\[\d+\]): GPU type .* is not in the catalogue/, 'GPU type'],
   [/^gpu\.count: there are /, 'as many as the catalogue has'],
-  [/^cpu\.id: there is no CPU flavour /, 'CPU flavour of the catalogue'],
+  [/^cpu\.id: CPU flavour .* is not in the catalogue/, 'CPU flavour of the catalogue'],
   [/^cpu\.vcpuCount: .* has /, '`vcpuCounts`'],
   [/^cpu\.memory: .* has at most /, '`maxMemory`'],
   [/^disk: must not be smaller than it is/, 'must not be smaller than it is'],
   [/^scopes\[\d+\]: must be one of /, 'binds it to one endpoint'],
   [/^input: must be nested at most 1000 levels deep$/, 'at most 1000 levels deep'],
-  [/^after: attempt \d+ has not begun/, 'an attempt that has begun'],
+  [/^after: attempt \d+ has not started/, 'an attempt that has begun'],
 ];
 
 /** Rules that JSON Schema has no words for stand in the descriptions, as requests that break them are told. */

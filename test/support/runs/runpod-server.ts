@@ -145,7 +145,7 @@ export class RunPodServer {
 
   job(id: string): StandInJob {
     const job = this.jobs.get(id);
-    if (!job) throw new Error(`there is no job ${id}`);
+    if (!job) throw new Error(`job ${id} not found`);
     return job;
   }
 

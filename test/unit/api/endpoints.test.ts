@@ -83,8 +83,8 @@ describe('an endpoint', () => {
 
   it.each([
     [{ name: undefined }, 'name: '],
-    [{ templateId: 'none' }, 'templateId: there is no template "none"'],
-    [{ gpuTypeIds: ['L4', 'H9'] }, 'gpuTypeIds[1]: there is no GPU type "H9"'],
+    [{ templateId: 'none' }, 'templateId: template "none" not found'],
+    [{ gpuTypeIds: ['L4', 'H9'] }, 'gpuTypeIds[1]: GPU type "H9" is not in the catalogue'],
     [{ workersMin: 4 }, 'workersMin: must not be more than workersMax'],
     [{ idleTimeout: 0 }, 'idleTimeout: '],
     [{ type: 'LOAD_BALANCER' }, 'templateId: template '],

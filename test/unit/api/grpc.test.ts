@@ -269,7 +269,7 @@ describe('a stream is refused', () => {
       'for an endpoint that is not there',
       ({ admin }) => ({ authorization: admin, [METADATA.endpoint]: 'other' }),
       status.NOT_FOUND,
-      /there is no endpoint other/,
+      /endpoint other not found/,
     ],
     [
       'without an endpoint',
@@ -333,7 +333,7 @@ describe('a question is refused', () => {
     const authorization = `Bearer ${key}`;
     const missing = open({ authorization, [METADATA.endpoint]: 'elsewhere' });
     const own = await statusOf(open({ authorization }));
-    expect(own).toEqual({ code: status.NOT_FOUND, details: `there is no endpoint ${ENDPOINT}` });
+    expect(own).toEqual({ code: status.NOT_FOUND, details: `endpoint ${ENDPOINT} not found` });
     expect((await statusOf(missing)).code).toBe(own.code);
   });
 

@@ -61,7 +61,7 @@ describe('a template', () => {
     [{ ...TEMPLATE, ports: ['80'] }, 'ports[0]: must be "<port>/<protocol>"'],
     [{ ...TEMPLATE, env: { A: 1 } }, 'env.A: '],
     [{ ...TEMPLATE, more: 1 }, 'more: is not known'],
-    [{ ...TEMPLATE, registry: 'x' }, 'registry: there is no registry credential "x"'],
+    [{ ...TEMPLATE, registry: 'x' }, 'registry: registry credential "x" not found'],
   ])('as %j is refused by path', async (body, error) => {
     const { post } = await startPlatform();
     const errors = [expect.stringContaining(error)];

@@ -104,7 +104,7 @@ describe('a refusal', () => {
       response.writeHead(404, { 'content-type': 'text/html' }).end('<p>'),
     );
     await expect(connect({ repeats: 0 }).health()).rejects.toThrow(
-      'HTTP 404, which is not of Millrace',
+      'HTTP 404, not a response of Millrace',
     );
   });
 
@@ -148,7 +148,7 @@ describe('an outage', () => {
 
   it('that lasts ends the call, which says why', async () => {
     script.push(hangUp, hangUp);
-    await expect(connect({ repeats: 1 }).health()).rejects.toThrow(`${url} does not answer: `);
+    await expect(connect({ repeats: 1 }).health()).rejects.toThrow(`${url} does not respond: `);
     expect(seen).toHaveLength(2);
   });
 });

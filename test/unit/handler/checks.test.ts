@@ -35,7 +35,7 @@ describe('checks', () => {
       },
       'no weights',
     ],
-    ['gives false', () => false, 'it gave false'],
+    ['gives false', () => false, 'it returned false'],
   ])('fail where one %s, and the others do not run', async (_, check, fault) => {
     registerCheck('b', check);
     await expect(runChecks(ctx)).rejects.toMatchObject({
@@ -51,6 +51,6 @@ describe('checks', () => {
   });
 
   it('have a name', () => {
-    expect(() => registerCheck('', () => {})).toThrow(/name must be a text of 1 to 100/);
+    expect(() => registerCheck('', () => {})).toThrow(/name must be a string of 1 to 100/);
   });
 });

@@ -88,8 +88,8 @@ describe('loadHandler', () => {
   });
 
   it.each([
-    ['gone.ts', /gone\.ts: no such file/],
-    ['no-default.ts', /no-default\.ts: has no default export; write `export default/],
+    ['gone.ts', /gone\.ts: file not found/],
+    ['no-default.ts', /no-default\.ts: no default export; write `export default/],
     ['not-function.ts', /not-function\.ts: the default export must be a function.*a string/],
     ['enum.ts', /enum\.ts:2: TypeScript enum.*erasable syntax.*const object/],
     ['bare/handler.ts', /bare\/color\.ts:2: TypeScript enum.*erasable syntax/],
@@ -117,8 +117,11 @@ describe('readHandler', () => {
 
   it.each<[unknown, RegExp]>([
     [{ default: () => 1, config: { timeout: 1 } }, /h\.ts: config\.timeout is unknown.*timeoutMs/],
-    [{ default: () => 1, config: { concurrency: 0 } }, /config\.concurrency must be.*from 1.*is 0/],
-    [{ default: () => 1, config: { timeoutMs: '5' } }, /config\.timeoutMs.*is a string/],
+    [
+      { default: () => 1, config: { concurrency: 0 } },
+      /config\.concurrency must be.*from 1.*got 0/,
+    ],
+    [{ default: () => 1, config: { timeoutMs: '5' } }, /config\.timeoutMs.*got a string/],
     [{ default: () => 1, config: { refreshWorker: 1 } }, /config\.refreshWorker must be true or/],
     [
       { default: () => 1, config: { isolation: 'jobs' } },
@@ -128,12 +131,15 @@ describe('readHandler', () => {
       { default: () => 1, config: { isolation: 'job', concurrency: 2 } },
       /config\.concurrency must be 1/,
     ],
-    [{ default: () => 1, config: 5 }, /'config' must be an object, but is a number/],
+    [{ default: () => 1, config: 5 }, /'config' must be an object, got a number/],
     [{ default: () => 1, input: { parse: () => 1 } }, /'input' must be a Standard Schema/],
     [{ default: () => 1, setup: 'x' }, /'setup' must be a function/],
-    [{ default: { run: () => 1, inputs: {} } }, /unknown members: inputs; known are run, input/],
-    [{ default: { input: {} } }, /'run' must be a function, but is missing/],
-    [null, /h\.ts: expected a handler, but it is null/],
+    [
+      { default: { run: () => 1, inputs: {} } },
+      /unknown members of the handler: inputs; use run, input/,
+    ],
+    [{ default: { input: {} } }, /'run' must be a function, got missing/],
+    [null, /h\.ts: must be a handler, got null/],
   ])('refuses %o and names the problem', (exported, message) => {
     expect(() => readHandler(exported, 'h.ts')).toThrow(message);
     expect(() => readHandler(exported, 'h.ts')).toThrow(HandlerLoadError);

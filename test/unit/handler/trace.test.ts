@@ -256,6 +256,6 @@ describe('the span of an attempt', () => {
     register({ processor: Object.assign(processor, { [broken]: fail }) });
     const end = await begin(() => 1).end;
     expect(end.outcome).toMatchObject({ kind: 'completed' });
-    expect(told.join('\n')).toContain('millrace: the span of an attempt could not be');
+    expect(told.join('\n')).toContain('span of an attempt failed');
   });
 });

@@ -57,7 +57,7 @@ async function endsBeforeTheJobs<T>(answer: Promise<T>): Promise<T> {
   return outcome.value;
 }
 
-const notFound = { code: 'not_found', message: `there is no endpoint ${ENDPOINT}` };
+const notFound = { code: 'not_found', message: `endpoint ${ENDPOINT} not found` };
 
 describe('what waits at an endpoint that is deleted', () => {
   it('for the end of a job is told at once that there is no such endpoint', async () => {

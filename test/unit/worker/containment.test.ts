@@ -305,7 +305,7 @@ describe('a thread that is killed', () => {
     const line = {
       job: lease.jobId,
       state: 'waiting',
-      msg: 'the thread was killed, because the job did not stop: it was waiting, no code of the handler was running',
+      msg: 'the thread was killed because the job did not stop: the handler was waiting, none of its code was running',
     };
     expect(sink.logLines).toMatchObject([line]);
     expect(workerLog).toContainEqual(expect.objectContaining(line));
@@ -366,7 +366,7 @@ describe('a worker', () => {
     const lease = makeLease({ do: 'take memory', count });
     const { link } = await startWorker([lease], { memoryLimitBytes });
     while (listOutcomes(link).length === 0) await new Promise((resolve) => setTimeout(resolve, 20));
-    const message = /^the process takes \d+ MB of memory, its limit is \d+ MB/;
+    const message = /^the process uses \d+ MB of memory, the limit is \d+ MB/;
     const ended = { ...failed('memory_limit_exceeded', message), stopped: 'signal' };
     expect(listOutcomes(link)).toMatchObject([{ ...ended, retry: 'default' }]);
   });

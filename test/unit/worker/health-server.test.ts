@@ -55,10 +55,13 @@ describe('the health port', () => {
   });
 
   it('answers /readyz with 503 and the reason while the worker is not ready', async () => {
-    const health = () => ({ ...fine, ready: false, reason: 'takes are not answered' });
+    const health = () => ({ ...fine, ready: false, reason: 'the platform does not answer takes' });
     const answer = await fetch(`${await serve({ health })}/readyz?verbose`);
     expect(answer.status).toBe(503);
-    expect(await answer.json()).toMatchObject({ ready: false, reason: 'takes are not answered' });
+    expect(await answer.json()).toMatchObject({
+      ready: false,
+      reason: 'the platform does not answer takes',
+    });
   });
 
   it('answers /healthz with 200 while the worker is not ready but lives', async () => {
@@ -157,10 +160,13 @@ describe('/readyz of a worker', () => {
     expect(await ask(worker)).toEqual({ status: 200, reason: undefined });
   });
 
-  it('is 503 while takes are not answered, and 200 as soon as they are', async () => {
+  it('is 503 while the platform does not answer takes, and 200 as soon as they are', async () => {
     const started = await startScript();
     await renewFor(started, 35_000);
-    expect(await ask(started.worker)).toEqual({ status: 503, reason: 'takes are not answered' });
+    expect(await ask(started.worker)).toEqual({
+      status: 503,
+      reason: 'the platform does not answer takes',
+    });
     started.link.lastTake.answer([]);
     await started.clock.advance(0);
     expect(await ask(started.worker)).toMatchObject({ status: 200 });
@@ -174,7 +180,7 @@ describe('/readyz of a worker', () => {
     }
     expect(await ask(worker)).toEqual({
       status: 503,
-      reason: 'leases could not be renewed in time',
+      reason: 'lease renewals failed for too long',
     });
   });
 
@@ -184,7 +190,7 @@ describe('/readyz of a worker', () => {
     link.onHello = () => new Promise(() => {});
     await clock.advance(16_000);
     expect(await ask(worker)).toMatchObject({
-      reason: 'leases could not be renewed in time',
+      reason: 'lease renewals failed for too long',
     });
   });
 
@@ -199,7 +205,7 @@ describe('/readyz of a worker', () => {
     await clock.advance(0);
     expect(await ask(worker)).toMatchObject({ status: 200 });
     await renewFor(started, 35_000);
-    const reason = 'no slot is free, though nothing runs';
+    const reason = 'no slot is free although no job runs';
     expect(await ask(worker)).toEqual({ status: 503, reason });
   });
 
@@ -211,7 +217,7 @@ describe('/readyz of a worker', () => {
     expect(executor.executions[0]?.stops).toEqual(['timeout']);
     expect(await ask(worker)).toMatchObject({ status: 200 });
     await renewFor(started, 5_000);
-    expect(await ask(worker)).toEqual({ status: 503, reason: 'slots are stuck: 1 of 2' });
+    expect(await ask(worker)).toEqual({ status: 503, reason: 'stuck slots: 1 of 2' });
     executor.executions[0]?.complete();
     await clock.advance(0);
     expect(await ask(worker)).toMatchObject({ status: 200 });
@@ -226,7 +232,7 @@ describe('/readyz of a worker', () => {
     await started.clock.advance(0);
     expect(started.worker.health().stuck).toBe(0);
     await renewFor(started, 10_000);
-    expect(await ask(started.worker)).toMatchObject({ reason: 'slots are stuck: 1 of 1' });
+    expect(await ask(started.worker)).toMatchObject({ reason: 'stuck slots: 1 of 1' });
   });
 
   it('is 503 while the worker drains', async () => {

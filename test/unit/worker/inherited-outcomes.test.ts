@@ -77,7 +77,7 @@ it('outcomes that were left are named in the hello and delivered as they were', 
   await until(started, () => worker.health().outboxDepth === 0);
   expect(link.reported).toEqual(['a#1 chunks', 'a#2 completed', 'b#1 chunks', 'b#2 completed']);
   expect(link.reportCalls[0]?.reports[0]).toMatchObject({ attempt: 2, token: 'token-a' });
-  expect(logged).toContain('an outcome that an earlier process left is delivered');
+  expect(logged).toContain('outcome of an earlier process delivered');
 });
 
 it('outcomes that were left are not sent before the worker is welcome', async () => {
@@ -125,7 +125,7 @@ it.each(['superseded', 'gone'] as const)(
     link.onReport = answerAll(answer);
     await worker.start();
     await until(started, () => worker.health().outboxDepth === 0);
-    expect(logged).toContain('an outcome that an earlier process left is not wanted any more');
+    expect(logged).toContain('outcome of an earlier process dropped');
     for (const outbox of opened) await outbox.end();
     expect(await readSurvivors(folder)).toEqual([]);
   },

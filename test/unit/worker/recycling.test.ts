@@ -95,7 +95,7 @@ describe('a worker whose memory grows', () => {
     executor.last.complete();
     await clock.advance(250);
     expect(link.takes).toHaveLength(1);
-    const reason = expect.stringContaining('its limit is');
+    const reason = expect.stringContaining('the limit is');
     expect(await worker.ended).toMatchObject({ recycle: { reason, isStuck: false } });
     expect(link.reported).toEqual(['a#1 completed']);
   });
@@ -114,7 +114,7 @@ describe('a worker whose memory grows', () => {
     memory.rssBytes = 1_001;
     await clock.advance(250);
     expect(executor.last.stops[0]).toBe('memory');
-    expect(executor.last.stopDetail).toContain('its limit is');
+    expect(executor.last.stopDetail).toContain('the limit is');
     executor.last.complete();
     memory.rssBytes = 200;
     await clock.advance(1_000);

@@ -28,8 +28,8 @@ describe('a machine', () => {
     ['disk', { minDiskPercent: 51 }, {}, '50.0 % of the disk free, 51 % required'],
     ['gpu', { needsGpus: true }, { nvidia: { ...nvidia, gpus: 0 } }, 'nvidia-smi shows no GPU'],
     ['gpu', { needsGpus: true }, { nvidia: { kind: 'failing', command: 'x' } }, 'nvidia-smi fails'],
-    ['cuda', { minCudaVersion: '12.10' }, {}, 'the driver has CUDA 12.4, 12.10 required'],
-    ['cuda', { minCudaVersion: '13' }, {}, 'the driver has CUDA 12.4, 13 required'],
+    ['cuda', { minCudaVersion: '12.10' }, {}, 'the driver supports CUDA 12.4, 12.10 required'],
+    ['cuda', { minCudaVersion: '13' }, {}, 'the driver supports CUDA 12.4, 13 required'],
   ] as const)('is unfit for its %s: %j', (check, limits, changes, reason) => {
     const failed = judgeSystem({ ...facts, ...changes }, limits);
     expect(failed).toMatchObject({ check, reason: expect.stringContaining(reason) });

@@ -139,7 +139,7 @@ describe('a worker that takes', () => {
     expect(link.takes).toHaveLength(2);
     link.lastTake.answer([]);
     await clock.advance(0);
-    expect(worker.health().reason).not.toBe('takes are not answered');
+    expect(worker.health().reason).not.toBe('the platform does not answer takes');
   });
 
   it('says hello again when the platform does not know it, and goes on', async () => {

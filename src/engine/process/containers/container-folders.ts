@@ -273,14 +273,14 @@ export class ContainerFolders {
 }
 
 function checkNames({ id, mounts }: ContainerSpec): void {
-  if (!PLAIN_NAME.test(id)) throw new EngineError('refused', `${id} cannot be a pod's id`);
+  if (!PLAIN_NAME.test(id)) throw new EngineError('refused', `${id} is not a pod ID`);
   for (const { path, source } of mounts) {
     if (!isAbsolute(source) && !PLAIN_NAME.test(source)) {
-      throw new EngineError('refused', `${source} cannot be a volume's name`);
+      throw new EngineError('refused', `${source} is not a volume name`);
     }
     const steps = listSteps(path);
     if (!isAbsolute(path) || steps.length === 0 || steps.includes('..')) {
-      throw new EngineError('refused', `${path} cannot be a mount's path`);
+      throw new EngineError('refused', `${path} is not a mount path`);
     }
   }
 }

@@ -66,7 +66,7 @@ export class ContainerWatch {
     this.#timer = setInterval(() => this.#look(), LOOK_EVERY_MS);
     this.#timer.unref();
     this.#adopt().catch((error: unknown) => {
-      this.#options.log.error({ err: error }, 'containers that run cannot be listed');
+      this.#options.log.error({ err: error }, 'listing containers failed');
     });
   }
 
@@ -99,7 +99,7 @@ export class ContainerWatch {
     try {
       await cutLog(printed);
     } catch (error) {
-      this.#options.log.warn({ err: error, id }, 'the log of a container cannot be cut');
+      this.#options.log.warn({ err: error, id }, 'truncating a container log failed');
     } finally {
       this.#cutting.delete(printed);
     }

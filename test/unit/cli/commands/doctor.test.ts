@@ -89,7 +89,9 @@ describe('doctor', () => {
     expect(code).toBe(0);
     const { workers, notes } = JSON.parse(stdout);
     expect(workers).toMatchObject([{ devices: [{ index: 5 }] }, { devices: [{ index: 2 }] }]);
-    expect(notes).toEqual(['CUDA_VISIBLE_DEVICES=5,2 of the environment leaves 2 of 8 devices']);
+    expect(notes).toEqual([
+      'CUDA_VISIBLE_DEVICES=5,2 in the environment limits this worker to 2 of 8 devices',
+    ]);
     expect((await runDoctor('eight-a100')).stdout).toMatch(/Notes:\n +1 +CUDA_VISIBLE_DEVICES=5,2/);
   });
 
@@ -113,7 +115,7 @@ describe('doctor', () => {
     const { code, stdout } = await runDoctor('one-h200', '--devices', '3');
     expect(code).toBe(1);
     expect(stdout.replaceAll(/\s+/g, ' ')).toContain(
-      'there is no device "3"; there are 0 (GPU-6f2d41c8',
+      'device "3" not found; choose from 0 (GPU-6f2d41c8',
     );
   });
 

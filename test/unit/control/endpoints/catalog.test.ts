@@ -120,20 +120,28 @@ describe('by the file', () => {
 describe('what is asked for', () => {
   const cpu = { id: 'fast', vcpuCount: 8, memory: 64 };
   const faulty: [string, Partial<Wish>, string][] = [
-    ['an unknown GPU type', { gpu: { id: 'x', count: 1 } }, 'gpu.id: there is no GPU type "x"'],
-    ['an unknown flavour', { cpu: { ...cpu, id: 'x' } }, 'cpu.id: there is no CPU flavour "x"'],
+    [
+      'an unknown GPU type',
+      { gpu: { id: 'x', count: 1 } },
+      'gpu.id: GPU type "x" is not in the catalogue',
+    ],
+    [
+      'an unknown flavour',
+      { cpu: { ...cpu, id: 'x' } },
+      'cpu.id: CPU flavour "x" is not in the catalogue',
+    ],
     [
       'another number of vCPUs',
       { cpu: { ...cpu, vcpuCount: 4 } },
       'cpu.vcpuCount: "fast" has 2, 8',
     ],
     ['more memory', { cpu: { ...cpu, memory: 65 } }, 'cpu.memory: "fast" has at most 64'],
-    ['an unknown registry', { registry: 'x' }, 'registry: there is no registry credential "x"'],
-    ['an unknown data center', { dataCenterId: 'x' }, 'dataCenterId: there is no data center "x"'],
+    ['an unknown registry', { registry: 'x' }, 'registry: registry credential "x" not found'],
+    ['an unknown data center', { dataCenterId: 'x' }, 'dataCenterId: data center "x" not found'],
     [
       'an unknown volume',
       { mounts: withVolume('x') },
-      'mounts.network[0].volumeId: there is no network volume "x"',
+      'mounts.network[0].volumeId: network volume "x" not found',
     ],
     [
       'a volume elsewhere',

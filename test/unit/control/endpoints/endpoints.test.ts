@@ -144,7 +144,7 @@ describe('an endpoint that is created', () => {
   it('is unknown to every other user, to all verbs', async () => {
     const { endpoints } = await openEndpoints();
     const { id } = await endpoints.create('ada', creation());
-    const unknown = { code: 'not_found', message: `there is no endpoint ${id}` };
+    const unknown = { code: 'not_found', message: `endpoint ${id} not found` };
     expect(() => endpoints.get('bob', id)).toThrowError(expect.objectContaining(unknown));
     await expect(endpoints.update('bob', id, { name: 'x' })).rejects.toMatchObject(unknown);
     await expect(endpoints.remove('bob', id)).rejects.toMatchObject(unknown);
@@ -203,12 +203,12 @@ describe('an endpoint that is created', () => {
 
 describe('what cannot be deployed', () => {
   const faulty: [string, object, string][] = [
-    ['an unknown template', { templateId: 'x' }, 'templateId: there is no template "x"'],
-    ['a foreign template', { templateId: 'tpl_bob' }, 'templateId: there is no template'],
+    ['an unknown template', { templateId: 'x' }, 'templateId: template "x" not found'],
+    ['a foreign template', { templateId: 'tpl_bob' }, 'templateId: template "tpl_bob" not found'],
     [
       'an unknown GPU type',
       { gpuTypeIds: ['big', 'x'] },
-      'gpuTypeIds[1]: there is no GPU type "x" in the catalogue',
+      'gpuTypeIds[1]: GPU type "x" is not in the catalogue',
     ],
     [
       'a template without an http port behind a load balancer',
@@ -298,7 +298,7 @@ describe('an endpoint that was deleted', () => {
       expect(some.has(id)).toBe(false);
       expect(some.ownerOf(id)).toBeUndefined();
       expect(await some.list()).toEqual([]);
-      expect(() => some.get('ada', id)).toThrowError(`there is no endpoint ${id}`);
+      expect(() => some.get('ada', id)).toThrowError(`endpoint ${id} not found`);
       await expect(some.remove('ada', id)).rejects.toMatchObject({ code: 'not_found' });
     }
   });

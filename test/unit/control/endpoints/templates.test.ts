@@ -55,7 +55,7 @@ describe('a template', () => {
   it('is unknown to every other user, to all verbs', async () => {
     const { templates } = await openTemplates();
     const { id } = await templates.create('ada', creation());
-    const unknown = { code: 'not_found', message: `there is no template ${id}` };
+    const unknown = { code: 'not_found', message: `template ${id} not found` };
     expect(templates.find('bob', id)).toBeUndefined();
     expect(() => templates.get('bob', id)).toThrowError(expect.objectContaining(unknown));
     await expect(templates.update('bob', id, { name: 'x' })).rejects.toMatchObject(unknown);

@@ -133,7 +133,7 @@ describe('the keys of a user', () => {
     const bob = await hold({ userId: 'bob' });
     expect(idsOf(bob)).toEqual([bob.keyId]);
     expect(() => idsOf(bob, 'ann')).toThrow(expect.objectContaining({ code: 'forbidden' }));
-    expect(() => userKeys.find(bob, ann.keyId)).toThrow(`there is no key ${ann.keyId}`);
+    expect(() => userKeys.find(bob, ann.keyId)).toThrow(`key ${ann.keyId} not found`);
     const missing = expect.objectContaining({ code: 'not_found' });
     await expect(userKeys.rotate(bob, ann.keyId, 0)).rejects.toEqual(missing);
     await expect(userKeys.revoke(bob, ann.keyId)).rejects.toEqual(missing);

@@ -64,7 +64,7 @@ describe('creation', () => {
     const other = await world.create({ template: 'tpl_1', ...own });
     expect(other.spec).toMatchObject({ ...own, template: 'tpl_1' });
     expect(await refusal(world.create({ template: 'tpl_2' }))).toBe(
-      '422 template: there is no template tpl_2',
+      '422 template: template tpl_2 not found',
     );
   });
 
@@ -122,7 +122,7 @@ describe('another user', () => {
     const world = await openWorld();
     const { id } = await world.create();
     const { pods } = world;
-    const unknown = `404 there is no pod ${id}`;
+    const unknown = `404 pod ${id} not found`;
     expect(await refusal(pods.find('bob', id))).toBe(unknown);
     expect(await refusal(pods.update('bob', id, { name: 'mine' }))).toBe(unknown);
     expect(await refusal(pods.act('bob', id, 'terminate'))).toBe(unknown);

@@ -13,7 +13,7 @@ describe('the client of an engine', () => {
   it.each(['/var/run/docker.sock', 'tcp://host', 'ssh://host:22', 'https://host:2376', 'unix://'])(
     'does not take %s for an address',
     (host) => {
-      expect(() => new DockerClient(host)).toThrow(/is no engine's address/);
+      expect(() => new DockerClient(host)).toThrow(/is not an engine address/);
     },
   );
 

@@ -92,7 +92,9 @@ describe('download', () => {
       },
     });
 
-    expect(error.message).toContain('rebind.example is refused: it leads to 127.0.0.1 (loopback)');
+    expect(error.message).toContain(
+      'rebind.example is refused: it resolves to 127.0.0.1 (loopback)',
+    );
     expect(questions).toBe(1);
   });
 
@@ -124,7 +126,7 @@ describe('download', () => {
       },
     });
 
-    expect(error.message).toContain('it leads to fd00::1 (uniqueLocal)');
+    expect(error.message).toContain('it resolves to fd00::1 (uniqueLocal)');
   });
 
   it('judges the address of a redirect too', async () => {

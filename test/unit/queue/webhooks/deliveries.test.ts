@@ -30,7 +30,7 @@ import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
 const URL_A = 'https://a.example/done';
 const URL_B = 'https://b.example/done';
 const OK: Try = { result: '2xx', detail: '' };
-const BAD: Try = { result: '5xx', detail: 'it answered 500' };
+const BAD: Try = { result: '5xx', detail: 'the receiver answered 500' };
 
 interface Sent {
   delivery: StoredDelivery;

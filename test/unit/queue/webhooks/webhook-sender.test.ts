@@ -150,7 +150,7 @@ describe('a webhook', () => {
   ])('that is answered with %i is not', async (status, result) => {
     await using server = await startServer((_, response) => response.writeHead(status).end());
     const made = await send(server.url);
-    expect(made).toMatchObject({ result, detail: `it answered ${status}` });
+    expect(made).toMatchObject({ result, detail: `the receiver answered ${status}` });
     expect(made?.isFinal ?? false).toBe(false);
   });
 
@@ -175,7 +175,7 @@ describe('a webhook', () => {
     const made = await send(server.url);
     expect(made).toEqual({
       result: '3xx',
-      detail: `it answered ${status}; redirects are not followed`,
+      detail: `the receiver answered ${status}; redirects are not followed`,
     });
     expect(requests).toBe(1);
   });
@@ -183,7 +183,7 @@ describe('a webhook', () => {
   it('whose answer does not come in time has timed out', async () => {
     await using server = await startServer(() => {});
     const made = await send(server.url, { timeoutMs: 100 });
-    expect(made).toEqual({ result: 'timeout', detail: 'no answer within 100 ms' });
+    expect(made).toEqual({ result: 'timeout', detail: 'no response within 100 ms' });
   });
 
   it('has more time to arrive the larger it is', async () => {
@@ -191,7 +191,7 @@ describe('a webhook', () => {
     const delivery = makeDelivery({ id: 'd', url: server.url, bytes: 25_600 });
     const record = inParts(Buffer.alloc(25_600), 1_024);
     const made = await createSender({ timeoutMs: 1 }).send(delivery, record, NEVER);
-    expect(made).toEqual({ result: 'timeout', detail: 'no answer within 101 ms' });
+    expect(made).toEqual({ result: 'timeout', detail: 'no response within 101 ms' });
   });
 
   it('whose answer trickles without an end is received, for its status has come', async () => {
@@ -272,7 +272,7 @@ describe('to addresses that are not public', () => {
       });
       expect(made).toMatchObject({
         result: 'refused',
-        detail: expect.stringContaining(`rebind.example is refused: it leads to ${address}`),
+        detail: expect.stringContaining(`rebind.example is refused: it resolves to ${address}`),
       });
       expect(questions).toBe(1);
     },

@@ -11,7 +11,7 @@ import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
 
 const settings = DEFAULT_WEBHOOK_SETTINGS;
 const moment = { now: 10_000, ranMs: 500, random: () => 0.5, settings };
-const failed: Try = { result: '5xx', detail: 'it answered 500' };
+const failed: Try = { result: '5xx', detail: 'the receiver answered 500' };
 const first = makeDelivery({ id: 'd', createdAt: 10_000, platformRanMs: 500, nextAt: 10_000 });
 
 describe('a try', () => {
@@ -37,7 +37,7 @@ describe('a try', () => {
     for (;;) {
       const after = decideAfterTry(delivery, failed, { ...moment, now });
       if (after.kind !== 'postponed') {
-        expect(after).toEqual({ kind: 'given_up', reason: 'it answered 500' });
+        expect(after).toEqual({ kind: 'given_up', reason: 'the receiver answered 500' });
         break;
       }
       waits.push((after.delivery.nextAt - now) / 1_000);
@@ -65,10 +65,10 @@ describe('a try', () => {
   });
 
   it('whose receiver wants nothing ever is the last', () => {
-    const gone: Try = { result: '4xx', detail: 'it answered 410', isFinal: true };
+    const gone: Try = { result: '4xx', detail: 'the receiver answered 410', isFinal: true };
     expect(decideAfterTry(first, gone, moment)).toEqual({
       kind: 'given_up',
-      reason: 'it answered 410',
+      reason: 'the receiver answered 410',
     });
   });
 

@@ -329,7 +329,7 @@ describe('a platform that is silent', () => {
     const renewal = errorOf(link.renew(renew, overdue.signal));
     await new Promise((resolve) => setTimeout(resolve, 5));
     overdue.abort();
-    expect((await renewal).message).toContain('given up by the caller');
+    expect((await renewal).message).toContain('cancelled by the caller');
     expect(await waiting).toMatchObject({ code: 'unavailable' });
   });
 });
@@ -403,7 +403,7 @@ describe('a link', () => {
     expect(error.message).toContain('ECONNREFUSED');
   });
 
-  const TLS_ASKED = 'it was closed while it was opened; does the port want TLS, or another client';
+  const TLS_ASKED = 'closed while opening; check whether the port needs TLS or another client';
   it.each<[string, string, () => NetServer, string]>([
     [
       'without TLS to a port that has it',
@@ -422,7 +422,12 @@ describe('a link', () => {
       TLS_ASKED,
     ],
     ['with TLS to a port without', 'grpcs', () => createHttpServer(), 'TLS: wrong version number'],
-    ['to a port of HTTP/1', 'grpc', () => createHttpServer(), 'is it the gRPC port?'],
+    [
+      'to a port of HTTP/1',
+      'grpc',
+      () => createHttpServer(),
+      'check that the port is the gRPC port',
+    ],
   ])('%s says so, in the same words each time', async (_name, scheme, create, words) => {
     const server = create();
     onTestFinished(() => void server.close());

@@ -541,7 +541,7 @@ describe('the end of a worker on RunPod', () => {
   it('answers for the jobs that it still holds', async () => {
     const { link, server } = await begin();
     await link.bye({ ...worker, reason: 'drained', outbox: [] });
-    expect(String((await server.result('j1')).error)).toContain('the worker has left');
+    expect(String((await server.result('j1')).error)).toContain('the worker shut down');
   });
 
   it('answers for the jobs of a process that died, but not for those that were finished', async () => {

@@ -40,7 +40,7 @@ describe('memory of which', () => {
   });
 
   it('too much is taken is told with both numbers', () => {
-    const text = 'the process takes 1100 MB of memory, its limit is 1000 MB';
+    const text = 'the process uses 1100 MB of memory, the limit is 1000 MB';
     expect(describeExcess(use(110, 1))).toBe(text);
   });
 });

@@ -79,13 +79,9 @@ describe('the processors of a set', () => {
   });
 
   it.each<[string, Wish, RegExp]>([
-    [
-      'near ones are forbidden to this process',
-      { allowed: '16-31' },
-      /may use no processor that is/,
-    ],
-    ['there is no taskset', { searchPath: '' }, /no program taskset/],
-    ['its own are not told', { allowed: '?' }, /which processors this process may use/],
+    ['near ones are forbidden to this process', { allowed: '16-31' }, /may not use any CPU/],
+    ['there is no taskset', { searchPath: '' }, /program taskset not found/],
+    ['its own are not told', { allowed: '?' }, /the CPUs that this process may use/],
   ])('stay as they are, with a note, where %s', async (_, wish, note) => {
     const affinity = await plan(wish);
     expect(affinity).toMatchObject({ prefix: [], processors: undefined });

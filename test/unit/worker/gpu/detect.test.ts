@@ -88,8 +88,8 @@ describe('detection', () => {
 
   it.each<[Answer | Failure, number, string]>([
     ['mig-empty', 1, 'is in MIG mode and has no instances'],
-    ['eight-a100-lost', 7, 'the GPU at 00000000:53:00.0 is lost'],
-    ['lost-beside', 7, 'the GPU at 00000000:53:00.0 is lost'],
+    ['eight-a100-lost', 7, 'the driver lost the GPU at 00000000:53:00.0'],
+    ['lost-beside', 7, 'the driver lost the GPU at 00000000:53:00.0'],
     ['one-h200-ecc', 1, 'asks for: Reset'],
   ])('of "%s" gives %d GPUs and says the rest', async (says, count, text) => {
     const { devices, problems } = await detect(says);
@@ -111,7 +111,7 @@ describe('detection', () => {
     await writeFile(join(folder, 'nvidiactl'), '');
     const { problems } = await detectDevices({ searchPath: '', deviceFolder: folder });
     expect(problems).toMatchObject([
-      { severity: 'error', text: expect.stringContaining('there is an NVIDIA driver') },
+      { severity: 'error', text: expect.stringContaining('an NVIDIA driver is installed') },
     ]);
   });
 
@@ -119,9 +119,7 @@ describe('detection', () => {
     const nvidiaSmi = join(folder, 'smi');
     const options = { nvidiaSmi, searchPath: standInFolder, deviceFolder: folder };
     const { problems } = await detectDevices(options);
-    expect(problems).toMatchObject([
-      { severity: 'error', text: `there is no program ${nvidiaSmi}` },
-    ]);
+    expect(problems).toMatchObject([{ severity: 'error', text: `program ${nvidiaSmi} not found` }]);
   });
 });
 

@@ -47,14 +47,16 @@ describe('the plan', () => {
   it('has what the environment leaves where nothing is chosen', async () => {
     const { sets, notes } = await plan('eight-a100', restricted);
     expect(sets.map(({ devices }) => devices[0]?.index)).toEqual([4, 5]);
-    expect(notes).toEqual(['CUDA_VISIBLE_DEVICES=4,5 of the environment leaves 2 of 8 devices']);
+    expect(notes).toEqual([
+      'CUDA_VISIBLE_DEVICES=4,5 in the environment limits this worker to 2 of 8 devices',
+    ]);
   });
 
   it('has what was chosen, and says what that overrules', async () => {
     const { sets, notes } = await plan('eight-a100', { ...restricted, choice: '0' });
     expect(sets.map(({ devices }) => devices[0]?.index)).toEqual([0]);
     expect(notes).toEqual([
-      'CUDA_VISIBLE_DEVICES=4,5 of the environment is overruled by --devices',
+      'CUDA_VISIBLE_DEVICES=4,5 in the environment is overridden by --devices',
     ]);
   });
 
@@ -94,7 +96,7 @@ describe('the plan is refused', () => {
 
   it('when they are hidden and some were chosen, with both reasons', async () => {
     const error = await refusal('driver-error', { choice: '0' });
-    expect(error.message).toMatch(/there is no device "0".*: nvidia-smi says/);
+    expect(error.message).toMatch(/device "0" not found.*: nvidia-smi says/);
     expect(error.remedy).toContain('modprobe nvidia');
   });
 
@@ -105,7 +107,7 @@ describe('the plan is refused', () => {
   it('when the environment leaves too few, with its part in it', async () => {
     const error = await refusal('eight-a100', { ...restricted, perWorker: 4 });
     expect(error.message).toBe(
-      '4 GPUs a worker, but only 2 to be had; CUDA_VISIBLE_DEVICES=4,5 of the environment leaves 2 of 8 devices',
+      'each worker needs 4 GPUs, only 2 are available; CUDA_VISIBLE_DEVICES=4,5 in the environment limits this worker to 2 of 8 devices',
     );
   });
 });

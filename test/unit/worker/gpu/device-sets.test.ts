@@ -73,16 +73,16 @@ describe('a choice is refused', () => {
   it.each<[Omit<DeviceSetRequest, 'host'>, string]>([
     [
       { devices: four, perWorker: 1, choice: '7' },
-      'there is no device "7"; there are 0 (GPU-0aaa)',
+      'device "7" not found; choose from 0 (GPU-0aaa)',
     ],
-    [{ devices: four, perWorker: 1, choice: '0:1' }, 'there is no device "0:1"'],
-    [{ devices: four, perWorker: 1, choice: 'amd:0' }, 'there is no device "amd:0"'],
-    [{ devices: four, perWorker: 1, choice: 'GPU-' }, 'there is no device "GPU-"'],
-    [{ devices: four, perWorker: 1, choice: '' }, 'there is no device ""'],
-    [{ devices: [host], perWorker: 1, choice: '0' }, 'no GPU was found here, there is only cpu'],
+    [{ devices: four, perWorker: 1, choice: '0:1' }, 'device "0:1" not found'],
+    [{ devices: four, perWorker: 1, choice: 'amd:0' }, 'device "amd:0" not found'],
+    [{ devices: four, perWorker: 1, choice: 'GPU-' }, 'device "GPU-" not found'],
+    [{ devices: four, perWorker: 1, choice: '' }, 'device "" not found'],
+    [{ devices: [host], perWorker: 1, choice: '0' }, 'this machine has no GPU; choose cpu'],
     [{ devices: four, perWorker: 1, choice: '1,GPU-1aaa' }, 'GPU-1aaa is named twice'],
-    [{ devices: four, perWorker: 1, choice: 'cpu,0' }, 'cpu stands alone'],
-    [{ devices: four, perWorker: 5 }, '5 GPUs a worker, but only 4 to be had'],
+    [{ devices: four, perWorker: 1, choice: 'cpu,0' }, 'cpu cannot be combined with GPUs'],
+    [{ devices: four, perWorker: 5 }, 'each worker needs 5 GPUs, only 4 are available'],
     [{ devices: divided, perWorker: 2 }, 'MIG-00 is a MIG instance'],
     [{ devices: divided, perWorker: 'all' }, 'MIG-00 is a MIG instance'],
     [
@@ -91,7 +91,7 @@ describe('a choice is refused', () => {
         perWorker: 1,
         choice: 'GPU-ab',
       },
-      'GPU-ab is the beginning of 2',
+      'GPU-ab matches the UUIDs of 2',
     ],
   ])('%j', (wish, message) => {
     expect(() => plan(wish)).toThrow(message);

@@ -152,6 +152,6 @@ describe('a quarantined device', () => {
   });
 
   it('says the newest reason', () => {
-    expect(lastReason([lost, read({ isRemapFailed: true })])).toMatch(/cannot be repaired/);
+    expect(lastReason([lost, read({ isRemapFailed: true })])).toMatch(/can no longer repair/);
   });
 });

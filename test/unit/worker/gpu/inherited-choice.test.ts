@@ -98,13 +98,13 @@ describe('a note says', () => {
 
   it('how many devices a variable leaves', () => {
     expect(notesOf(four, { CUDA_VISIBLE_DEVICES: '0,1' })).toBe(
-      'CUDA_VISIBLE_DEVICES=0,1 of the environment leaves 2 of 4 devices',
+      'CUDA_VISIBLE_DEVICES=0,1 in the environment limits this worker to 2 of 4 devices',
     );
   });
 
   it('which word ends the list', () => {
     expect(notesOf(four, { CUDA_VISIBLE_DEVICES: '1,9,0' })).toContain(
-      '"9" in CUDA_VISIBLE_DEVICES is no device that is found here: nothing from there on is used',
+      '"9" in CUDA_VISIBLE_DEVICES matches no device of this machine; it and all after it are ignored',
     );
   });
 
@@ -132,7 +132,7 @@ describe('a note says', () => {
     ['not restricted', unlike, {}, false],
   ])('whether CUDA may number GPUs in another order: %s', (_, devices, environment, doubts) => {
     const notes = notesOf(devices, environment);
-    expect(notes.includes('CUDA puts the fastest first')).toBe(doubts);
+    expect(notes.includes('CUDA puts the fastest GPU first')).toBe(doubts);
   });
 
   it('nothing where nothing is restricted', () => {

@@ -283,7 +283,7 @@ describe('the monitor', () => {
     await monitor.look();
     expect(monitor.statuses[0]?.health.state).toMatchObject({
       name: 'quarantined',
-      reason: 'it was put into MIG mode',
+      reason: 'it was switched to MIG mode',
     });
   });
 

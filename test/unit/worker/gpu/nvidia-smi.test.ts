@@ -179,7 +179,7 @@ describe('a fault', () => {
     ['version-mismatch', 'mismatch', /version mismatch/],
     ['no-library', 'driver', /couldn't find libnvidia-ml/],
     ['no-devices', 'driver', /No devices were found/],
-    ['no-permission', 'failed', /exit code 4 and says: Insufficient Permissions/],
+    ['no-permission', 'failed', /exited with code 4 and says: Insufficient Permissions/],
     ['garbage', 'garbage', /not its XML.*Segmentation violation/],
     ['truncated', 'garbage', /not its XML/],
     ['empty', 'garbage', /not its XML/],

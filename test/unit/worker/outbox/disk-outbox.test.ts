@@ -200,7 +200,7 @@ describe('a journal that was cut short', () => {
       expect(after.survivors().map(({ jobId }) => jobId)).toEqual(wanted);
       await after.end();
     }
-    expect(logged).toContain('was written halfway; it is cut off');
+    expect(logged).toContain('incomplete end of the outbox removed');
   });
 
   it('says of an attempt without an outcome that it is dropped', async () => {
@@ -208,7 +208,7 @@ describe('a journal that was cut short', () => {
     truncateSync(locateJournal(folder), journalBytes() - 1);
     const outbox = await openOutbox();
     expect(outbox.survivors()).toEqual([]);
-    expect(logged).toContain('attempts of the outbox have no outcome; dropped');
+    expect(logged).toContain('attempts without an outcome dropped from the outbox');
     await outbox.end();
     expect(journalBytes()).toBe(HEADER_BYTES);
   });
@@ -236,14 +236,14 @@ describe('an outbox whose disk fails', () => {
   it('works in memory, says why, and leaves a file alone that is no journal', async () => {
     writeFileSync(locateJournal(folder), 'something else');
     const outbox = await openOutbox();
-    expect(outbox.trouble).toContain('it is not a journal that this version can read');
+    expect(outbox.trouble).toContain('this version cannot read the journal');
     const lane = await endAttempt(outbox, 'a');
     expect(nameParcels(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
     expect(outbox.survivors()).toEqual([]);
     outbox.close(lane);
     await outbox.end();
     expect(readFileSync(locateJournal(folder), 'utf8')).toBe('something else');
-    expect(logged).toContain('kept in memory only');
+    expect(logged).toContain('undelivered outcomes are in memory only');
   });
 
   it.runIf(process.platform === 'linux')('works in memory when it is full at start', async () => {

@@ -84,7 +84,7 @@ describe('the lock of a folder', () => {
     const { child, said } = await lockElsewhere(stateDir);
     expect(said).toBe('locked');
     await expect(lockFolder(stateDir)).rejects.toThrow(
-      `it is in use by another process (pid ${child.pid})`,
+      `another process (pid ${child.pid}) uses it`,
     );
     await kill(child);
     const lock = await lockFolder(stateDir);
@@ -96,7 +96,7 @@ describe('the lock of a folder', () => {
   it('is still had by a process that is stopped', async () => {
     const { child } = await lockElsewhere(stateDir);
     child.kill('SIGSTOP');
-    await expect(lockFolder(stateDir)).rejects.toThrow('in use by another process');
+    await expect(lockFolder(stateDir)).rejects.toThrow('another process');
   });
 
   it('goes to exactly one of those that want it at the same time', async () => {
@@ -126,11 +126,11 @@ describe('the lock of a folder', () => {
   it('is not had by a guest while anybody else has it, who does not notice', async () => {
     const onWanted = () => {};
     const owner = await lockFolder(stateDir);
-    await expect(lockFolder(stateDir, { onWanted })).rejects.toThrow('in use by another process');
+    await expect(lockFolder(stateDir, { onWanted })).rejects.toThrow('another process');
     owner.release();
     let wanted = 0;
     const guest = await lockFolder(stateDir, { onWanted: () => (wanted += 1) });
-    await expect(lockFolder(stateDir, { onWanted })).rejects.toThrow('in use by another process');
+    await expect(lockFolder(stateDir, { onWanted })).rejects.toThrow('another process');
     expect(wanted).toBe(0);
     guest.release();
   });
@@ -176,7 +176,7 @@ describe('the folder of a worker', () => {
   it('is refused to a second process that asks for it by name', async () => {
     await openFolder({ workerId: 'w1' });
     await expect(openFolder({ workerId: 'w1' })).rejects.toThrow(
-      `${join(stateDir, 'w1')} cannot be used: it is in use by another process (pid ${process.pid})`,
+      `${join(stateDir, 'w1')} cannot be used: another process (pid ${process.pid}) uses it`,
     );
   });
 
@@ -198,13 +198,13 @@ describe('the folder of a worker', () => {
   it('is not that of another endpoint', async () => {
     await (await openFolder({ workerId: 'w1' })).close();
     await expect(openFolder({ workerId: 'w1', endpointId: 'other' })).rejects.toThrow(
-      'is that of a worker of endpoint echo, not of other',
+      'belongs to a worker of endpoint echo, not of other',
     );
     expect((await openFolder({ endpointId: 'other' })).workerId).toBe('new-1');
   });
 
   it('cannot lie outside of the state folder', async () => {
-    await expect(openFolder({ workerId: '../w1' })).rejects.toThrow('cannot be the id of a worker');
+    await expect(openFolder({ workerId: '../w1' })).rejects.toThrow('is not a worker ID');
   });
 
   it('keeps going when who it was cannot be read', async () => {
@@ -227,7 +227,7 @@ describe('the folder of a worker', () => {
     const after = await openFolder({ workerId: 'w1' });
     expect(after.incarnation).toBeGreaterThan(before.incarnation);
     expect(after.outbox.survivors()).toEqual([leaseRef('job')]);
-    expect(logged).toContain('the state folder cannot be written');
+    expect(logged).toContain('writing the state folder failed');
   });
 
   it('is done without where it cannot be made: in memory, with a line in the log', async () => {
@@ -235,6 +235,6 @@ describe('the folder of a worker', () => {
     const folder = await openFolder({ stateDir: join(stateDir, 'file'), workerId: 'w1' });
     expect(folder).toMatchObject({ workerId: 'w1', incarnation: clock.now() });
     expect(folder.outbox.trouble).toContain('the state folder cannot be used');
-    expect(logged).toContain('kept in memory only');
+    expect(logged).toContain('undelivered outcomes are in memory only');
   });
 });

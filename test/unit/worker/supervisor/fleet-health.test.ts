@@ -66,16 +66,19 @@ describe('the health of all workers of a supervisor', () => {
   });
 
   it('says which worker is not ready, and why', () => {
-    const bad = { ...fine, ready: false, reason: 'takes are not answered' };
+    const bad = { ...fine, ready: false, reason: 'the platform does not answer takes' };
     const health = addUpHealth([view(running(), fine), view(running(), bad, 1)], false);
-    expect(health).toMatchObject({ ready: false, reason: 'w-1: takes are not answered' });
+    expect(health).toMatchObject({
+      ready: false,
+      reason: 'w-1: the platform does not answer takes',
+    });
   });
 
   it.each([
     {
       what: 'does not answer',
       state: () => running(),
-      reason: 'the worker process does not answer',
+      reason: 'the worker process does not respond',
     },
     {
       what: 'has just begun',
@@ -106,7 +109,7 @@ describe('the health of all workers of a supervisor', () => {
   it('is not ready when every device is quarantined', () => {
     const out: KeeperState = { name: 'quarantined', reason: 'too hot' };
     const health = addUpHealth([view(out, undefined)], false);
-    expect(health).toMatchObject({ ready: false, reason: 'every device is quarantined' });
+    expect(health).toMatchObject({ ready: false, reason: 'all devices are quarantined' });
   });
 
   it('is not ready while the supervisor drains', () => {
