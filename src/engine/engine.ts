@@ -76,6 +76,8 @@ export interface Container {
   /** Of an exited one; 128 + n for signal n. */
   exitCode: number | null;
   outOfMemory: boolean;
+  /** Its disk has a size: only another container has a larger one. */
+  hasDiskLimit: boolean;
   startedAt: number | null;
   endedAt: number | null;
   /** Empty unless it runs. `ip` and `public`: where it is reached from this machine. */

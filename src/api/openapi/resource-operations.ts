@@ -73,7 +73,10 @@ function listPodOperations(): Operation[] {
     {
       ...{ ...writing, id: 'updatePod', method: 'PATCH', path: resourceRoutes.pod(':pod') },
       summary: 'Change a pod; what is left out stays',
-      description: 'A change of the container makes it anew: its disk is wiped, its mounts stay.',
+      description:
+        'A change of `name`, `locked` or of the size of a persistent mount keeps the container. So does a ' +
+        'larger `disk` on the process engine, and on Docker if the storage driver has no quotas. Any other ' +
+        'change replaces the container: its disk is lost, its mounts are kept.',
       body: { schema: podUpdate },
       answers: answerJson(podRecord, 'The pod.'),
       refusals,

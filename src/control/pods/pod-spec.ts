@@ -74,13 +74,23 @@ export function updateSpec(spec: PodSpec, update: PodUpdate): PodSpec {
   return { ...spec, ...fields, mounts };
 }
 
-/** Whether a container that was made for the one does for the other. */
-export function needSameContainer(one: PodSpec, other: PodSpec): boolean {
-  return isDeepStrictEqual(pickContainer(one), pickContainer(other));
+export interface SpecChange {
+  before: PodSpec;
+  after: PodSpec;
+  /** Whether the container that was made for `before` has a disk of a size. */
+  disk: 'limited' | 'unlimited';
 }
 
-function pickContainer({ args, disk, env, image, mounts, ports, registry }: PodSpec) {
-  return { args, disk, env, image, mounts, ports: new Set(ports), registry };
+/** Whether the container that was made for `before` does for `after`. */
+export function keepsContainer({ after, before, disk }: SpecChange): boolean {
+  const isLargeEnough = disk === 'unlimited' || before.disk === after.disk;
+  return isLargeEnough && isDeepStrictEqual(pickContainer(before), pickContainer(after));
+}
+
+/** No engine limits a volume: its size is a matter of the record. */
+function pickContainer({ args, env, image, mounts, ports, registry }: PodSpec) {
+  const { network, persistent } = mounts;
+  return { args, env, image, network, path: persistent?.path, ports: new Set(ports), registry };
 }
 
 export interface SpecCheck {

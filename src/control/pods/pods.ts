@@ -16,7 +16,7 @@ import { describePod } from './pod-records.ts';
 import {
   checkSpec,
   composeSpec,
-  needSameContainer,
+  keepsContainer,
   type PodCatalog,
   updateSpec,
   type WorkerOrigin,
@@ -162,8 +162,10 @@ export class Pods {
     } while (last !== undefined);
   }
 
-  /** @throws ProblemError `not_found`, `conflict`, `invalid`, `rule_broken`, `quota_exceeded`, `over_capacity` */
-  update(userId: string, id: string, update: PodUpdate): Promise<PodState> {
+  /** @throws ProblemError `not_found`, `conflict`, `invalid`, `rule_broken`, `quota_exceeded`, `over_capacity`, `unavailable` */
+  async update(userId: string, id: string, update: PodUpdate): Promise<PodState> {
+    const { spec } = await this.find(userId, id);
+    if (update.disk !== undefined && update.disk > spec.disk) await this.#lookOnce(id);
     return this.#change(userId, id, (pod) => this.#updated(pod, update));
   }
 
@@ -213,12 +215,7 @@ export class Pods {
   /** The end of what it printed. @throws ProblemError `not_found`, `unavailable` */
   async readLog(userId: string, id: string, maxBytes: number): Promise<Uint8Array> {
     await this.find(userId, id);
-    try {
-      return await this.#options.engine.readLog(id, maxBytes);
-    } catch (cause) {
-      const detail = 'what runs the pods does not answer at the moment';
-      throw new ProblemError('unavailable', detail, { cause, retryAfterMs: 1_000 });
-    }
+    return this.#options.engine.readLog(id, maxBytes).catch(refuseToAnswer);
   }
 
   #updated(pod: PodState, update: PodUpdate): PodState {
@@ -227,10 +224,8 @@ export class Pods {
     }
     const spec = updateSpec(pod.spec, update);
     requireRecordSize(this.#quotas, JSON.stringify({ ...pod, spec }));
-    // Processes have no limit of a disk that another container would have to be made for.
-    const isUnlimited = this.#options.engine.kind === 'process';
-    const before = isUnlimited ? { ...pod.spec, disk: spec.disk } : pod.spec;
-    if (needSameContainer(before, spec)) return { ...pod, spec };
+    const disk = this.#isDiskLimited(pod) ? 'limited' : 'unlimited';
+    if (keepsContainer({ before: pod.spec, after: spec, disk })) return { ...pod, spec };
     if (pod.endpointId !== null) {
       const owner = `it is a worker of the endpoint ${pod.endpointId}`;
       throw new ProblemError('conflict', `${owner}: change the template that it is made from`);
@@ -241,6 +236,20 @@ export class Pods {
     }
     this.#check(pod.userId, spec);
     return recreate(pod, spec);
+  }
+
+  /** As far as is known: of a container that nobody has looked at, it is. */
+  #isDiskLimited({ generation, id }: PodState): boolean {
+    if (this.#options.engine.kind === 'process') return false;
+    const seen = this.live.seen(id);
+    return seen?.generation !== generation || seen.hasDiskLimit;
+  }
+
+  /** A platform that has only just started may not have looked yet. @throws ProblemError `unavailable` */
+  async #lookOnce(id: string): Promise<void> {
+    if (!this.live.get(id) || this.live.seen(id)) return;
+    const { engine } = this.#options;
+    this.live.noteSeen(id, await engine.inspect(id).catch(refuseToAnswer));
   }
 
   #check(userId: string, spec: PodSpec): void {
@@ -276,6 +285,12 @@ export class Pods {
     const error = `template: template ${id} not found`;
     throw new ProblemError('invalid', error, { errors: [error] });
   }
+}
+
+/** @throws ProblemError `unavailable` */
+function refuseToAnswer(cause: unknown): never {
+  const detail = 'the engine that runs the pods does not answer at the moment';
+  throw new ProblemError('unavailable', detail, { cause, retryAfterMs: 1_000 });
 }
 
 function isCounted(pod: PodState, userId: string): boolean {

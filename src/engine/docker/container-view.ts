@@ -21,6 +21,7 @@ export const inspectAnswer = z.object({
   }),
   HostConfig: z.object({
     NanoCpus: z.number().nullish(),
+    StorageOpt: z.record(z.string(), z.string()).nullish(),
     DeviceRequests: z.array(z.object({ DeviceIDs: z.array(z.string()).nullish() })).nullish(),
     Devices: z.array(z.object({ PathOnHost: z.string().optional() })).nullish(),
   }),
@@ -74,7 +75,7 @@ export function viewContainer(answer: InspectAnswer, platform: string): SeenCont
 }
 
 function describeContainer(
-  { NetworkSettings, State }: InspectAnswer,
+  { HostConfig, NetworkSettings, State }: InspectAnswer,
   spec: LabelledSpec,
   platform: string,
 ): Container {
@@ -88,6 +89,7 @@ function describeContainer(
     health: readHealth(State.Health?.Status),
     exitCode: hasEnded ? State.ExitCode : null,
     outOfMemory: hasEnded && State.ExitCode !== 0 && State.OOMKilled === true,
+    hasDiskLimit: HostConfig.StorageOpt?.['size'] !== undefined,
     startedAt,
     endedAt: hasEnded ? readEnd(State.FinishedAt, startedAt) : null,
     ports: state === 'running' ? listPorts(spec, NetworkSettings.Ports ?? {}) : [],

@@ -157,7 +157,11 @@ export const podUpdate = z.strictObject({
   name: resourceName.exactOptional(),
   image: imageReference.exactOptional(),
   args: containerArgs.exactOptional(),
-  disk: diskGb.exactOptional().describe('GB; must not be smaller than it is'),
+  disk: diskGb
+    .exactOptional()
+    .describe(
+      'GB; must not be smaller than it is. On Docker with quotas a larger disk is a new, empty one',
+    ),
   ports: podPorts.exactOptional(),
   env: podEnv.exactOptional(),
   registry: registryId.nullable().exactOptional(),

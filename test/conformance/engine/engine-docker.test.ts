@@ -4,6 +4,7 @@ import { findParts, importBaseImage } from '../../support/containers/base-image.
 import { findEngineTrouble, removeWithDescendants } from '../../support/containers/docker.ts';
 import { describeContainment } from './docker-containment.ts';
 import { DockerGround } from './docker-ground.ts';
+import { describeGrowth } from './docker-growth.ts';
 import { describeImages } from './docker-images.ts';
 import { describeNetworks } from './docker-networks.ts';
 import { describeTroubles } from './docker-troubles.ts';
@@ -49,6 +50,7 @@ describe.skipIf(isLeftOut)('on a real engine', () => {
     afterEach(() => stage.clear());
 
     describeContainment(stage, ground);
+    describeGrowth(stage, ground);
     describeImages(stage);
     describeNetworks(stage, ground);
     describeStateVolumes(stage, ground);

@@ -24,6 +24,8 @@ export class MemoryHost {
   trouble: Error | undefined;
   /** What is removed stays for the time being, and nobody is told so. */
   isSlow = false;
+  /** Containers have disks of a size, as on Docker with quotas. */
+  limitsDisks = true;
   /** No container ends that is asked to. */
   isStubborn = false;
   /** Between SIGTERM and SIGKILL, of the last stop of each. */
@@ -67,7 +69,14 @@ export class MemoryHost {
     if (spec.image === 'missing') throw new EngineError('refused', 'there is no image "missing"');
     if (spec.mounts.some(({ kind }) => kind === 'persistent')) this.volumes.add(spec.id);
     const { generation, gpus, id, labels } = spec;
-    const never = { exitCode: null, outOfMemory: false, startedAt: null, endedAt: null };
+    const hasDiskLimit = this.limitsDisks;
+    const never = {
+      hasDiskLimit,
+      exitCode: null,
+      outOfMemory: false,
+      startedAt: null,
+      endedAt: null,
+    };
     this.containers.set(id, {
       spec,
       seen: {

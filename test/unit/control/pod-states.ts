@@ -58,7 +58,7 @@ export type StateName = keyof typeof states;
 
 const seenBase: Container = {
   ...{ id: 'pod_1', generation: 2, labels: {}, state: 'created', health: 'none' },
-  ...{ exitCode: null, outOfMemory: false, startedAt: null, endedAt: null },
+  ...{ hasDiskLimit: false, exitCode: null, outOfMemory: false, startedAt: null, endedAt: null },
   ...{ ports: [], gpus: [], ip: null },
 };
 

@@ -15,6 +15,7 @@ export function describeContainer(
     health: 'none',
     exitCode: run?.end?.code ?? null,
     outOfMemory: run?.end !== undefined && run.outOfMemory,
+    hasDiskLimit: false,
     startedAt: run?.record?.startedAt ?? null,
     endedAt: run?.end?.at ?? null,
     ports: isLive ? run.record.ports : [],
@@ -28,6 +29,6 @@ export function describeDamaged(id: string): Container {
   return {
     ...{ id, generation: 0, labels: {}, state: 'exited', health: 'none' },
     ...{ exitCode: null, outOfMemory: false, startedAt: null, endedAt: null },
-    ...{ ports: [], gpus: [], ip: null },
+    ...{ hasDiskLimit: false, ports: [], gpus: [], ip: null },
   };
 }

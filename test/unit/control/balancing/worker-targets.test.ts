@@ -12,7 +12,15 @@ const worker: PodState = {
 };
 const seen: Container = {
   ...{ id: 'pod_1', generation: 2, labels: {}, state: 'running', health: 'none' },
-  ...{ exitCode: null, outOfMemory: false, startedAt: 1, endedAt: null, gpus: [], ip: null },
+  ...{
+    hasDiskLimit: false,
+    exitCode: null,
+    outOfMemory: false,
+    startedAt: 1,
+    endedAt: null,
+    gpus: [],
+    ip: null,
+  },
   ports: [
     { private: 9_000, public: 41_009, type: 'http', ip: '127.0.0.1' },
     { private: 22, public: 41_022, type: 'tcp', ip: '127.0.0.1' },

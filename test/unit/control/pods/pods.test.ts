@@ -167,12 +167,46 @@ describe('an update', () => {
     expect(world.host.get(id)).toMatchObject({ seen: { generation: 2, state: 'running' } });
   });
 
-  it('that only makes a disk larger keeps it where disks are not limited', async () => {
-    const world = await openWorld({ engine: 'process' });
-    const { id } = await world.create({ args: 'run' });
+  it.each(['process', 'docker'] as const)(
+    'that only makes a disk larger keeps it where disks are not limited: %s',
+    async (engine) => {
+      const world = await openWorld({ engine });
+      world.host.limitsDisks = false;
+      const { id } = await world.create({ args: 'run' });
+      await world.settle();
+      const updated = await world.pods.update(OWNER, id, { disk: 21 });
+      expect(updated).toMatchObject({ generation: 1, spec: { disk: 21 } });
+      expect(await world.pods.update(OWNER, id, { disk: 22, args: 'else' })).toMatchObject({
+        generation: 2,
+      });
+    },
+  );
+
+  it('that only makes a disk larger looks at the container if nobody has yet', async () => {
+    const world = await openWorld();
+    world.host.limitsDisks = false;
+    const { id } = await world.create();
     await world.settle();
-    const updated = await world.pods.update(OWNER, id, { disk: 21 });
-    expect(updated).toMatchObject({ generation: 1, spec: { disk: 21 } });
+    world.pods.live.noteSeen(id, undefined);
+    world.host.trouble = new Error('away');
+    expect(await refusal(world.pods.update(OWNER, id, { disk: 21 }))).toMatch(/^503 /);
+    world.host.trouble = undefined;
+    expect(await world.pods.update(OWNER, id, { disk: 21 })).toMatchObject({ generation: 1 });
+  });
+
+  it('that only makes its volume larger keeps container and disk', async () => {
+    const world = await openWorld({ catalog: createCatalog(['g1']) });
+    const { id } = await world.create({
+      gpu: { id: GPU, count: 1 },
+      mounts: { persistent: { path: '/data', size: 10 } },
+    });
+    await world.settle();
+    const change = (path: string, size: number) =>
+      world.pods.update(OWNER, id, { mounts: { persistent: { path, size } } });
+    const grown = await change('/data', 20);
+    expect(grown).toMatchObject({ status: 'RUNNING', generation: 1 });
+    expect(grown.spec.mounts).toEqual({ persistent: { path: '/data', size: 20 } });
+    expect(await change('/else', 30)).toMatchObject({ generation: 2 });
   });
 
   it.each([{ args: 'a "b' }, { args: "it's" }, { args: 'a \\' }])(

@@ -19,9 +19,10 @@ interface Parts {
   labels?: Record<string, string>;
   state?: Partial<InspectAnswer['State']>;
   network?: Partial<InspectAnswer['NetworkSettings']>;
+  storage?: Record<string, string> | null;
 }
 
-function answer({ labels, network, state }: Parts = {}): InspectAnswer {
+function answer({ labels, network, state, storage }: Parts = {}): InspectAnswer {
   return {
     Id: 'abc',
     Config: { Labels: labels ?? { ...writeLabels('home', spec), shape: 'of the image' } },
@@ -30,7 +31,7 @@ function answer({ labels, network, state }: Parts = {}): InspectAnswer {
       ...{ StartedAt: '2026-01-01T00:00:00.5Z', FinishedAt: NEVER },
       ...state,
     },
-    HostConfig: { NanoCpus: 0, DeviceRequests: null, Devices: null },
+    HostConfig: { NanoCpus: 0, DeviceRequests: null, Devices: null, StorageOpt: storage },
     NetworkSettings: { Ports: {}, Networks: {}, ...network },
   };
 }
@@ -44,6 +45,12 @@ describe('what an engine shows of a container', () => {
     expect(view()?.labels).toEqual(labels);
     expect(viewContainer(answer(), 'elsewhere')).toBeUndefined();
     expect(view({ labels: {} })).toBeUndefined();
+  });
+
+  it('has a disk of a size if it was made with one', () => {
+    expect(view({ storage: { size: '20G' } })).toMatchObject({ hasDiskLimit: true });
+    expect(view({ storage: null })).toMatchObject({ hasDiskLimit: false });
+    expect(view()).toMatchObject({ hasDiskLimit: false });
   });
 
   it.each([
