@@ -97,12 +97,18 @@ export class Leases {
 
   async bye(endpointId: string, bye: WorkerBye): Promise<void> {
     const { changes, presence } = this.#options;
+    const known = presence.find(endpointId, bye.workerId);
     // Said before: the answer was lost.
-    if (!presence.find(endpointId, bye.workerId)) return;
+    if (!known) return;
+    // A crash report may come after the hello of the next process, which ended these leases.
+    if (bye.reason === 'crashed' && bye.incarnation < known.incarnation) return;
     const worker = presence.require(endpointId, bye);
     worker.draining = true;
     worker.openTake?.abort();
     await changes.commit(function* (tx, step) {
+      const stored = yield* tx.worker(endpointId, bye.workerId);
+      // The next process said hello just before.
+      if (stored && stored.incarnation > bye.incarnation) return;
       const jobs = yield* tx.jobsOfWorker(endpointId, bye.workerId);
       const delivering = new Set(bye.outbox.map((ref) => ref.token));
       const why = { reason: bye.reason, detail: bye.detail ?? 'its supervisor saw it die' };

@@ -68,7 +68,9 @@ export class Presence {
 
   leave(worker: PresentWorker): void {
     worker.openTake?.abort();
-    this.#workers.delete(nameOf(worker.endpointId, worker.id));
+    const name = nameOf(worker.endpointId, worker.id);
+    // Its next incarnation may have arrived meanwhile.
+    if (this.#workers.get(name) === worker) this.#workers.delete(name);
   }
 
   find(endpointId: string, workerId: string): PresentWorker | undefined {

@@ -111,6 +111,21 @@ export function describeVisits(stage: LinkStage): void {
       await expect(old.bye('drained')).rejects.toMatchObject(stale);
     });
 
+    it('of a newer incarnation makes the crash report of the older one a repetition', async () => {
+      const { platform } = stage;
+      const old = await stage.worker({ incarnation: 1 });
+      const id = await platform.submit();
+      await old.takeOne();
+      const next = stage.hand({ incarnation: 2 });
+      // In the same commit on some carriers: neither may end what belongs to the other.
+      await Promise.all([next.hello(), old.bye('crashed')]);
+      await old.bye('crashed');
+      const lease = await next.takeOne();
+      expect(lease).toMatchObject({ jobId: id, attempt: 2 });
+      await old.bye('crashed');
+      expect((await platform.job(id)).lease?.token).toBe(lease.token);
+    });
+
     it('of an incarnation that is known already changes nothing', async () => {
       const { platform } = stage;
       const id = await platform.submit();

@@ -115,6 +115,11 @@ export class Workplace {
     return readFileSync(this.path(name), 'utf8');
   }
 
+  /** What each of its processes has printed so far. */
+  outputs(): string[] {
+    return this.#runs.map(({ stderr, stdout }) => `${stdout}\n${stderr}`);
+  }
+
   /** Bytes; 0 while there is no such file. */
   size(name: string): number {
     return statSync(this.path(name), { throwIfNoEntry: false })?.size ?? 0;

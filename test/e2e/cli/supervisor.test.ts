@@ -65,8 +65,20 @@ async function startWorker(...args: string[]): Promise<CommandRun> {
   return run;
 }
 
+/** Long before the test times out, so that a failure shows what the processes said. */
+const PATIENCE_MS = 150_000;
+
 async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await condition())) await sleep(10);
+  const giveUpAt = Date.now() + PATIENCE_MS;
+  while (!(await condition())) {
+    if (Date.now() > giveUpAt) throw new Error(`${condition} does not hold:\n${describePlace()}`);
+    await sleep(10);
+  }
+}
+
+function describePlace(): string {
+  const runs = existsSync(place.path('runs')) ? place.read('runs') : '';
+  return [`runs: ${runs.trim().split('\n')}`, ...place.outputs()].join('\n');
 }
 
 /** A job that holds until `release`; it has begun to run. */
@@ -124,9 +136,9 @@ describe('a supervisor', () => {
       job.release();
       expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 2 });
       expect(run.stderr).toContain(`"reason":"ended by ${signal}"`);
-      expect(
-        await platform.until('stderr', /"detail":"([^"]*)","msg":"a worker process died"/),
-      ).toBe(`ended by ${signal}`);
+      const died = /"detail":"([^"]*)","msg":"a worker process died"/;
+      await until(() => died.test(platform.stderr));
+      expect(died.exec(platform.stderr)?.[1]).toBe(`ended by ${signal}`);
       const metrics = await fetch(`${url}/metrics`, {
         headers: { authorization: `Bearer ${env['ADMIN_KEY']}` },
       });

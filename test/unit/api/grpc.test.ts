@@ -255,6 +255,15 @@ describe('a stream', () => {
     await stream.ask({ call: 2, bye });
     expect(crashes).toMatchObject([{ workerId: 'w9', reason: 'crashed', detail: 'SIGSEGV' }]);
   });
+
+  it('tells of a worker that died also when the next process has said hello first', async () => {
+    const { crashes, greet } = await startPort();
+    const stream = await greet();
+    await stream.ask({ call: 2, hello: { ...HELLO, incarnation: 4 } });
+    const bye = { ...WORKER, reason: 'crashed', outbox: [], detail: 'SIGABRT' };
+    expect(await stream.ask({ call: 3, bye })).toMatchObject({ kind: 'goodbye' });
+    expect(crashes).toMatchObject([{ incarnation: 3, detail: 'SIGABRT' }]);
+  });
 });
 
 describe('a stream is refused', () => {
