@@ -76,7 +76,7 @@ function listFaults(answer: SeenAnswer): string[] {
     const isUnnamed = !found || (status === 404 && hasLongName(path));
     const expected = isUnnamed ? 404 : 405;
     if (status !== expected) return [`there is no such operation: has to be ${expected}`];
-    if (found && !answer.headers.has('allow')) return ['405 without Allow'];
+    if (!isUnnamed && !answer.headers.has('allow')) return ['405 without Allow'];
   }
   const described = operation
     ? operation.responses[String(status)]

@@ -82,7 +82,7 @@ type Misframed = Pick<FuzzRequest, 'pieces' | 'methods' | 'maySilence' | 'hangsU
 
 /** A body that nobody waits for may still be on its way when the connection ends, and resets it. */
 function isAnsweredEarly(method: string): boolean {
-  return method === 'GET' || method === 'HEAD';
+  return method === 'GET' || method === 'HEAD' || method === 'OPTIONS';
 }
 
 interface Unframed {

@@ -178,6 +178,8 @@ const RULES: readonly (readonly [told: RegExp, said: string])[] = [
   [/^cpu\.memory: .* has at most /, '`maxMemory`'],
   [/^disk: must not be smaller than it is/, 'must not be smaller than it is'],
   [/^scopes\[\d+\]: must be one of /, 'binds it to one endpoint'],
+  // A parser of JSON may round them.
+  [/: Too big: expected int to be <=9007199254740991$/, ''],
   [/^input: must be nested at most 1000 levels deep$/, 'at most 1000 levels deep'],
   [/^after: attempt \d+ has not started/, 'an attempt that has begun'],
 ];
