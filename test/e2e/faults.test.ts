@@ -34,7 +34,7 @@ describe.each(PAIRS)('in bad networks', ({ networks }) => {
   it.concurrent.each(networks)(
     'every job ends once, with its output and each of its chunks: $kind',
     async ({ kind, maxFaults, atLeast }) => {
-      const seed = chooseSeed();
+      const seed = chooseSeed(1);
       console.log(`${kind}: SEED=${seed}`);
       const run = { kind, jobs: 60, maxFaults, limitMs: 45_000, seed };
       const { faults, repeated, ...result } = await runUnderFaults(run);

@@ -75,7 +75,7 @@ async function stopSomewhere(id: string, ms: number) {
 
 describe('a worker that is told to leave in any instant', () => {
   it('gives back what it was handed in that instant, loses nothing, and ends with 0', async () => {
-    const seed = chooseSeed();
+    const seed = chooseSeed(1);
     console.log(`stop instants: SEED=${seed}`);
     const random = createRandom(seed);
     const asked: Asked[] = [];

@@ -12,7 +12,10 @@ export function createRandom(seed: number): () => number {
   };
 }
 
-/** From the environment (`SEED=…`), the fixed one, or a new one; print it, so that a failure can be repeated. */
+/**
+ * The one that the environment names (`SEED=…`), else `fixed`: what `npm test` runs is the same each time.
+ * Without either a new one, for the soak; print it, so that a failure can be repeated.
+ */
 export function chooseSeed(fixed?: number): number {
   return Number(process.env['SEED'] ?? fixed ?? Math.floor(Math.random() * 2 ** 31));
 }

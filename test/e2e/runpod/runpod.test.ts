@@ -90,7 +90,7 @@ const FAULTS: (Omit<RunPodRun, 'jobs' | 'seed'> & { name: string })[] = [
 
 describe('on RunPod', () => {
   it.each(FAULTS)('60 jobs are answered, each chunk in its place: $name', async (run) => {
-    const seed = chooseSeed();
+    const seed = chooseSeed(1);
     const { struck, ...result } = await runOnRunPod({ ...run, jobs: 60, seed });
     console.log(`SEED=${seed}: ${struck} faults`);
     expect(result).toEqual({ answered: 60, wrong: [], exitCode: 0 });

@@ -1,7 +1,8 @@
 // Waits before retries: how they grow, and the bounds of their jitter.
-import fc from 'fast-check';
+
 import { describe, expect, it } from 'vitest';
 import { backoffMs } from '../../../src/base/backoff.ts';
+import { fc } from '../../support/properties.ts';
 
 describe('backoffMs', () => {
   it('doubles from the base on and stops at the longest', () => {

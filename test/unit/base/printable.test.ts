@@ -1,7 +1,8 @@
 // Control characters of others, escaped for terminals and logs.
-import fc from 'fast-check';
+
 import { describe, expect, it } from 'vitest';
 import { escapeControls, limitText } from '../../../src/base/printable.ts';
+import { fc } from '../../support/properties.ts';
 
 describe('escapeControls', () => {
   it.each([

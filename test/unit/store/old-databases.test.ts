@@ -57,7 +57,7 @@ function rowOf(job: typeof done): OldRow {
 }
 
 function makeOldDatabase(version: number): string {
-  const path = join(folder, `${version}-${Math.random()}.db`);
+  const path = join(folder, `${version}-${crypto.randomUUID()}.db`);
   const database = new DatabaseSync(path);
   database.exec('pragma journal_mode = wal');
   migrate(database, MIGRATIONS.slice(0, version));

@@ -1,6 +1,6 @@
 // What a worker takes for an answer of the platform: the hand-written checks against the schemas
 // that the platform has for the same messages.
-import fc from 'fast-check';
+
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import {
@@ -16,6 +16,7 @@ import {
   reportReply,
   workerWelcome,
 } from '../../../src/wire/link/worker-link-schemas.ts';
+import { fc } from '../../support/properties.ts';
 
 interface Answer {
   read: (value: unknown) => unknown;

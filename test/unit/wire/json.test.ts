@@ -1,6 +1,6 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { NotJsonError, stringifyJson } from '../../../src/wire/json.ts';
+import { fc } from '../../support/properties.ts';
 
 function catchRefusal(value: unknown): NotJsonError {
   try {

@@ -1,8 +1,9 @@
 // What bounds a message before it is parsed: an estimate of its values that nothing can slip by.
-import fc from 'fast-check';
+
 import { describe, expect, it } from 'vitest';
 import { decodeFrames, encodeFrames, FrameBoundError } from '../../../src/wire/link/frames.ts';
 import { countValues } from '../../../src/wire/message-bounds.ts';
+import { fc } from '../../support/properties.ts';
 
 /** Elements and members of a value, and of all values in it. */
 function countInside(value: unknown): number {

@@ -1,8 +1,8 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { checkNoBody, parseJson, readSubmission } from '../../../../src/api/http/body.ts';
 import { findMember, JsonBoundError } from '../../../../src/api/http/json-check.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
+import { fc } from '../../../support/properties.ts';
 
 const BOUNDS = { owner: 'me', maxBesideInputBytes: 65_536, maxJsonDepth: 1_000 };
 

@@ -1,6 +1,6 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isJson } from '../../../../src/api/http/json-check.ts';
+import { fc } from '../../../support/properties.ts';
 
 function isParsed(text: string): boolean {
   try {

@@ -1,6 +1,6 @@
-import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { LoadPeak } from '../../../../src/control/scaling/load-peak.ts';
+import { fc } from '../../../support/properties.ts';
 
 const WINDOW_MS = 10;
 

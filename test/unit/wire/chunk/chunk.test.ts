@@ -1,4 +1,3 @@
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   type Chunk,
@@ -13,6 +12,7 @@ import {
 } from '../../../../src/wire/chunk/chunk.ts';
 import { joinOutputs, reassemble } from '../../../../src/wire/chunk/chunk-reassembly.ts';
 import { type Json, NotJsonError } from '../../../../src/wire/json.ts';
+import { fc } from '../../../support/properties.ts';
 
 const FRAME_BYTES = '{"output":,"metrics":{}}'.length;
 

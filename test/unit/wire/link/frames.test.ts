@@ -1,5 +1,5 @@
 // Frames: what goes in comes out, and no broken message passes for a whole one.
-import fc from 'fast-check';
+
 import { describe, expect, it } from 'vitest';
 import {
   decodeFrames,
@@ -7,6 +7,7 @@ import {
   type Frame,
   FrameError,
 } from '../../../../src/wire/link/frames.ts';
+import { fc } from '../../../support/properties.ts';
 
 const frame = fc.record({
   header: fc.jsonValue({ maxDepth: 2 }).map((value): unknown => JSON.parse(JSON.stringify(value))),

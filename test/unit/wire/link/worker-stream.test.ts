@@ -1,5 +1,4 @@
 import { loadSync } from '@grpc/proto-loader';
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   cutPayload,
@@ -11,6 +10,7 @@ import {
   readBodySizes,
   SERVICE_NAME,
 } from '../../../../src/wire/link/worker-stream.ts';
+import { fc } from '../../../support/properties.ts';
 
 const bytes = (text: string) => Buffer.from(text);
 
