@@ -23,6 +23,8 @@ export interface FolderUse {
 
 export class WorkerFolders {
   readonly #options: WorkerFoldersOptions;
+  /** Could not be removed: that is logged once. */
+  readonly #stuck = new Set<string>();
   #tidying: Promise<void> = Promise.resolve();
 
   constructor(options: WorkerFoldersOptions) {
@@ -66,15 +68,29 @@ export class WorkerFolders {
   async #tidy(readUse: () => FolderUse): Promise<void> {
     for (const endpointId of await list(this.#options.path)) {
       const folder = this.locate(endpointId);
-      if (!readUse().endpoints.has(endpointId)) {
-        await removeOwn(folder);
-        continue;
-      }
-      for (const worker of await list(folder)) {
-        if ([...readUse().pods].some((podId) => isOfPod(worker, podId))) continue;
-        const left = await readSurvivors(join(folder, worker));
-        if (left.length === 0) await removeOwn(join(folder, worker));
-      }
+      if (!readUse().endpoints.has(endpointId)) await this.#tryOn(folder, () => removeOwn(folder));
+      else await this.#tryOn(folder, () => this.#tidyEndpoint(folder, readUse));
+    }
+  }
+
+  async #tidyEndpoint(folder: string, readUse: () => FolderUse): Promise<void> {
+    for (const worker of await list(folder)) {
+      if ([...readUse().pods].some((podId) => isOfPod(worker, podId))) continue;
+      const own = join(folder, worker);
+      const left = await readSurvivors(own);
+      if (left.length === 0) await this.#tryOn(own, () => removeOwn(own));
+    }
+  }
+
+  /** A folder that fails holds up no other, and is logged once. */
+  async #tryOn(folder: string, act: () => Promise<void>): Promise<void> {
+    try {
+      await act();
+      this.#stuck.delete(folder);
+    } catch (error) {
+      if (this.#stuck.has(folder)) return;
+      this.#stuck.add(folder);
+      this.#options.log.warn({ folder, err: error }, 'worker folder cannot be removed');
     }
   }
 }

@@ -22,7 +22,7 @@ export const engineOptions = {
   }),
   trustUsers: flag({
     env: 'MILLRACE_TRUST_USERS',
-    help: '--engine process: let users other than the owner run pods too; all pods run as the same system user',
+    help: "--engine process: let users other than the owner run pods too; all pods share one UID and can read each other's files",
   }),
   trustKeys: flag({
     env: 'MILLRACE_TRUST_KEYS',

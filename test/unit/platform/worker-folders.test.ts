@@ -1,7 +1,7 @@
 // What is left of workers in pods, in real folders.
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, rm, symlink } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -17,11 +17,16 @@ const LEASE: LeaseRef = { jobId: 'job', attempt: 1, token: 'token' };
 async function openFolders() {
   const path = await mkdtemp(join(tmpdir(), 'millrace-worker-folders-'));
   onTestFinished(() => rm(path, { recursive: true }));
-  const folders = new WorkerFolders({ path, log: silentLog });
+  const warnings: string[] = [];
+  const warn = (_fields: unknown, message: string) => warnings.push(message);
+  const folders = new WorkerFolders({
+    path,
+    log: Object.assign(Object.create(silentLog), { warn }),
+  });
   const place = (worker: string) => join(folders.locate('ep_a'), worker);
   const tidy = (endpoints: string[], pods: string[]) =>
     folders.tidy(() => ({ endpoints: new Set(endpoints), pods: new Set(pods) }));
-  return { folders, place, tidy };
+  return { folders, path, place, tidy, warnings };
 }
 
 /** An outcome that its worker had no time to deliver. */
@@ -67,6 +72,17 @@ describe('folders of workers in pods', () => {
       false,
       true,
     ]);
+  });
+
+  it('that cannot be removed hold up no other, and are logged once', async () => {
+    const { path, tidy, warnings } = await openFolders();
+    // A file where a folder of workers should be cannot be listed.
+    await writeFile(join(path, 'ep_a'), '');
+    await mkdir(join(path, 'ep_b', 'pod_gone'), { recursive: true });
+    await tidy(['ep_a', 'ep_b'], []);
+    await tidy(['ep_a', 'ep_b'], []);
+    expect(existsSync(join(path, 'ep_b', 'pod_gone'))).toBe(false);
+    expect(warnings).toEqual(['worker folder cannot be removed']);
   });
 
   it('go with their endpoint, whatever is in them', async () => {
