@@ -135,7 +135,7 @@ export function createServer(options: ApiServerOptions): ApiServer {
     routes,
     workers,
     async start() {
-      await app.listen({ host, port });
+      await app.listen({ host, port, backlog: BACKLOG });
       return { url: readUrl(app, options) };
     },
     async close() {
@@ -151,6 +151,12 @@ export function createServer(options: ApiServerOptions): ApiServer {
     },
   };
 }
+
+/**
+ * Connections that the system has accepted and the platform has not: Node's 511 overflow when thousands come
+ * at once, and the system then resets some of them. More than the system's own limit has no effect.
+ */
+const BACKLOG = 4_096;
 
 /** Headers and requests that take too long are noticed so much too late at most, ms. */
 const TIMEOUT_CHECK_MS = 5_000;

@@ -110,7 +110,7 @@ export class Jobs {
     return this.record(key);
   }
 
-  /** Resolves when the job has ended, and after `waitMs` in any case. */
+  /** Resolves when the job has ended, when the signal aborts, and after `waitMs` in any case. */
   async untilEnd(key: JobKey, waitMs: number, signal: AbortSignal): Promise<void> {
     const { clock, closing, removal, signals, store } = this.#options;
     const until = clock.now() + waitMs;
@@ -123,6 +123,7 @@ export class Jobs {
         const leftMs = until - clock.now();
         if (isTerminal(job.status) || leftMs <= 0 || ended.aborted) return;
         await waiter.wait(leftMs, ended);
+        if (signal.aborted) return;
       } finally {
         waiter.close();
       }

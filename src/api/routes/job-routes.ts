@@ -88,7 +88,10 @@ export async function sendEnd(
   { waitMs, ...record }: ShownRecord & { waitMs: number },
 ): Promise<FastifyReply> {
   const { key, queue } = record;
-  await queue.jobs.untilEnd(key, waitMs, abortWhenGone(reply.raw));
+  const gone = abortWhenGone(reply.raw);
+  await queue.jobs.untilEnd(key, waitMs, gone);
+  // Thousands that leave at once would each have a record read and written for nobody.
+  if (gone.aborted) return reply.hijack();
   try {
     return await sendRecord(reply, record);
   } catch (error) {

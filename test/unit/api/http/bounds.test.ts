@@ -1,6 +1,8 @@
 // What a caller may send and hold open, over real sockets: bodies are refused before they are decoded.
 import { Agent, get, type IncomingMessage } from 'node:http';
+import { setTimeout } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import type { Store } from '../../../../src/store/store.ts';
 import { ENDPOINT, exchange, readJson, startPlatform } from '../platform.ts';
 
 /** Two million members and 20 MB. */
@@ -108,5 +110,38 @@ describe('a request with an upgrade that is passed over', () => {
     ['a length in its trailer', 'c\r\n{"input":{}}\r\n0\r\nContent-Length: 7\r\n\r\n'],
   ])('gets 408 and the end of the connection for a chunked body with %s', async (_what, body) => {
     expect(await send(body)).toMatch(/^HTTP\/1.1 408/);
+  });
+});
+
+describe('runsync calls whose clients leave', () => {
+  it('read nothing more: thousands that leave at once would hold up the others', async () => {
+    let reads = 0;
+    const wrapStore = (store: Store): Store => ({
+      read(steps) {
+        reads++;
+        return store.read(steps);
+      },
+      write: (steps, options) => store.write(steps, options),
+      reclaim: (pages) => store.reclaim(pages),
+      close: () => store.close(),
+    });
+    const platform = await startPlatform({ wrapStore });
+    const gone = new AbortController();
+    const init = { signal: gone.signal };
+    const calls = Array.from({ length: 5 }, () =>
+      platform.post(`/v2/${ENDPOINT}/runsync?wait=60000`, { input: {} }, init),
+    );
+    const isWaiting = async () => {
+      const { jobs } = await readJson(await platform.call(`/v2/${ENDPOINT}/health`));
+      return Object(jobs).inQueue;
+    };
+    await expect.poll(isWaiting).toBe(5);
+    // Each has read its job once, and waits.
+    await expect.poll(() => reads).toBeGreaterThanOrEqual(5);
+    const before = reads;
+    gone.abort();
+    await Promise.allSettled(calls);
+    await setTimeout(200);
+    expect(reads).toBe(before);
   });
 });
