@@ -46,6 +46,9 @@ export default defineConfig({
     // Test files start processes of their own, and wait half of their time: three keep two cores busy,
     // more starve them.
     maxWorkers: 3,
+    globalSetup: locate('test/support/leftovers.ts'),
+    // The check for leftovers waits for processes that are ending.
+    teardownTimeout: minute,
     reporters: ['default', new SummaryReporter()],
     projects: [
       defineGroup({

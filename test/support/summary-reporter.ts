@@ -50,7 +50,11 @@ export class SummaryReporter implements Reporter {
   onInit(): void {
     // Other reporters, and vitest while it closes, print after `onTestRunEnd`; nothing prints
     // after the exit of the process.
-    process.once('exit', () => writeSync(process.stdout.fd, `${formatTally(this.#tally)}\n`));
+    process.once('exit', (code) => {
+      // A failed teardown, such as the check for leftovers, ends the run with an exit code alone.
+      if (code !== 0 && this.#tally.failed === 0) this.#tally.failed = 1;
+      writeSync(process.stdout.fd, `${formatTally(this.#tally)}\n`);
+    });
   }
 
   onTestRunEnd(

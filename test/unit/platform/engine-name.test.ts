@@ -1,11 +1,13 @@
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished } from 'vitest';
 import { readEngineName } from '../../../src/platform/engine-name.ts';
 
 function makeFolder(): string {
-  return mkdtempSync(join(tmpdir(), 'millrace-name-'));
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-name-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  return folder;
 }
 
 it('a platform keeps the name that it gave itself at its first start', () => {
