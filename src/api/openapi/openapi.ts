@@ -47,7 +47,12 @@ export function createOpenApi(version: string): OpenApi {
   }
   return {
     openapi: '3.1.0',
-    info: { title: 'Millrace', version, license: { name: 'MIT', identifier: 'MIT' }, description: DESCRIPTION },
+    info: {
+      title: 'Millrace',
+      version,
+      license: { name: 'MIT', identifier: 'MIT' },
+      description: DESCRIPTION,
+    },
     servers: [{ url: '/', description: 'The platform that serves this document' }],
     tags: TAGS,
     security: [{ bearer: [] }, { bareKey: [] }],
