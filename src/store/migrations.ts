@@ -321,6 +321,14 @@ const agesOfDeliveries = `
 alter table delivery add column platform_ran_ms bigint not null default 0;
 `;
 
+// The pod whose worker a key was made for. Until now that was read from the key's name.
+const podsOfKeys = `
+alter table api_key add column pod_id text;
+update api_key set pod_id = substr(name, 5)
+  where substr(name, 1, 8) = 'pod pod_' and instr(substr(name, 5), ' ') = 0
+    and substr(scopes, 1, 9) = '["worker:' and instr(scopes, ',') = 0;
+`;
+
 /** Each leads from the version before it to its own, counted from 1. Never change a released one. */
 export const MIGRATIONS: readonly string[] = [
   firstSchema,
@@ -332,6 +340,7 @@ export const MIGRATIONS: readonly string[] = [
   fairWebhooks,
   blobsOutOfKeys,
   agesOfDeliveries,
+  podsOfKeys,
 ];
 
 /**

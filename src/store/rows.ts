@@ -126,6 +126,7 @@ export function readKey(row: Row): StoredKey {
     scopes: JSON.parse(text(row, 'scopes')),
     createdAt: number(row, 'created_at'),
     expiresAt: numberOrNull(row, 'expires_at'),
+    podId: textOrNull(row, 'pod_id'),
   };
 }
 

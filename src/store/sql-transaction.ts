@@ -183,11 +183,12 @@ export class SqlTransaction extends SqlReader implements Transaction {
 
   *putKey(key: StoredKey): Step<void> {
     yield {
-      sql: `insert into api_key (id, hash, name, user_id, scopes, created_at, expires_at)
-        values (?, ?, ?, ?, ?, ?, ?)
+      sql: `insert into api_key (id, hash, name, user_id, scopes, created_at, expires_at, pod_id)
+        values (?, ?, ?, ?, ?, ?, ?, ?)
         on conflict (id) do update set hash = excluded.hash, name = excluded.name,
           user_id = excluded.user_id, scopes = excluded.scopes,
-          created_at = excluded.created_at, expires_at = excluded.expires_at`,
+          created_at = excluded.created_at, expires_at = excluded.expires_at,
+          pod_id = excluded.pod_id`,
       params: [
         key.id,
         key.hash,
@@ -196,6 +197,7 @@ export class SqlTransaction extends SqlReader implements Transaction {
         JSON.stringify(key.scopes),
         key.createdAt,
         key.expiresAt,
+        key.podId,
       ],
     };
   }

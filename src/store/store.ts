@@ -262,6 +262,8 @@ export interface StoredKey {
   scopes: string[];
   createdAt: number;
   expiresAt: number | null;
+  /** The pod whose worker it was made for; it ends with that pod. */
+  podId: string | null;
 }
 
 /** Chunks as they were reported together: their JSON joined by commas. */

@@ -35,6 +35,7 @@ export const LOCAL_HOLDER: KeyHolder = {
   userId: 'owner',
   scopes: new Set(['admin']),
   expiresAt: null,
+  podId: null,
 };
 
 export const BEARER = /^bearer +/i;

@@ -14,6 +14,8 @@ export interface KeyGrant {
   userId?: string;
   /** Unix ms. Default: never. */
   expiresAt?: number;
+  /** The pod whose worker it is for. Default: none. */
+  podId?: string;
 }
 
 /** The part of a key that decides what its holder may do. */
@@ -34,26 +36,17 @@ const keyGrant = z.strictObject({
   scopes: z.array(scopeGrant).min(1),
   userId: z.string().min(1).max(200).exactOptional(),
   expiresAt: z.int().min(0).exactOptional(),
+  podId: z.string().min(1).max(200).exactOptional(),
 });
 
-/** The name of the key that a worker's pod is given. Users cannot take such a name. */
-export function nameWorkerKey(podId: string): string {
-  return `pod ${podId}`;
-}
-
-/** Undefined for a name that no worker's pod has. */
-export function readWorkerKeyName(name: string): string | undefined {
-  return /^pod (pod_\S+)$/.exec(name)?.[1];
-}
-
-type NamedGrant = HeldGrant & { name: string };
+type OwnedGrant = HeldGrant & { podId: string | null };
 
 /** Keys that count against the user's quota: unexpired ones, without one for each worker's pod. */
-export function countKeys(all: readonly NamedGrant[], userId: string, now: number): number {
+export function countKeys(all: readonly OwnedGrant[], userId: string, now: number): number {
   const good = all.filter(
     (key) => key.userId === userId && (key.expiresAt === null || key.expiresAt > now),
   );
-  const pods = new Set(good.flatMap(({ name }) => readWorkerKeyName(name) ?? []));
+  const pods = new Set(good.flatMap(({ podId }) => podId ?? []));
   return good.length - pods.size;
 }
 

@@ -27,6 +27,8 @@ const EXPIRED_KEPT = 200;
 
 export interface KeyHolder extends HeldGrant {
   name: string;
+  /** The pod whose worker it was made for. */
+  podId: string | null;
 }
 
 export interface IssuedKey {
@@ -217,9 +219,9 @@ export class Keys {
   }
 
   #toStored(plainKey: string, grant: KeyGrant): StoredKey {
-    const { name, scopes, userId = OWNER, expiresAt = null } = checkGrant(grant);
+    const { name, scopes, userId = OWNER, expiresAt = null, podId = null } = checkGrant(grant);
     const now = this.#options.clock.now();
-    return { ...identify(plainKey, now), name, userId, scopes, expiresAt };
+    return { ...identify(plainKey, now), name, userId, scopes, expiresAt, podId };
   }
 
   #learn(stored: StoredKey): KeyHolder {
@@ -288,8 +290,8 @@ function identify(key: string, now: number): Pick<StoredKey, 'id' | 'hash' | 'cr
   return { id: `key_${createUuidV7(now)}`, hash: hashKey(key), createdAt: now };
 }
 
-function describeHolder({ expiresAt, id, name, scopes, userId }: StoredKey): KeyHolder {
-  return { keyId: id, name, userId, scopes: new Set(scopes), expiresAt };
+function describeHolder({ expiresAt, id, name, podId, scopes, userId }: StoredKey): KeyHolder {
+  return { keyId: id, name, userId, scopes: new Set(scopes), expiresAt, podId };
 }
 
 function hashKey(plainKey: string): string {

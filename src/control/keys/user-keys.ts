@@ -12,7 +12,6 @@ import {
   isOperator,
   maySee,
   type Rights,
-  readWorkerKeyName,
   requireGivable,
   requireRevocable,
 } from './key-grant.ts';
@@ -44,7 +43,6 @@ export class UserKeys {
   async issue(caller: Rights, creation: KeyCreation): Promise<IssuedKeyRecord> {
     const { name, scopes, userId = caller.userId } = creation;
     requireUser(caller, userId);
-    requireFreeName(name);
     const expiresAt = this.#readEnd(caller, creation);
     const grant: KeyGrant = { name, scopes, userId, ...(expiresAt !== null && { expiresAt }) };
     const checked = checkGrant(grant);
@@ -122,13 +120,6 @@ export class UserKeys {
     if (found && maySee(caller, found.holder.userId)) return found;
     throw new ProblemError('not_found', `key ${id} not found`);
   }
-}
-
-/** @throws ProblemError `invalid` for a name by which the platform knows its own keys */
-function requireFreeName(name: string): void {
-  if (readWorkerKeyName(name) === undefined) return;
-  const errors = ['name: "pod pod_…" is reserved for the keys of worker pods'];
-  throw new ProblemError('invalid', 'the name is reserved', { errors });
 }
 
 /** @throws ProblemError `forbidden` */

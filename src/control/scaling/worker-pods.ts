@@ -3,7 +3,6 @@
 import type { Log } from '../../base/log.ts';
 import type { StateVolume } from '../../engine/engine.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
-import { nameWorkerKey, readWorkerKeyName } from '../keys/key-grant.ts';
 import type { Keys } from '../keys/keys.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 import { StateSlots } from './state-slots.ts';
@@ -55,9 +54,9 @@ export class WorkerPods {
       if (pod) this.#noteEndpoint(pod);
       else void this.#hearOfEnd(id);
     });
-    const owners = keys.all().map(({ holder }) => readWorkerKeyName(holder.name));
-    const gone = owners.filter((id) => id !== undefined && !pods.live.get(id));
-    for (const id of new Set(gone)) if (id !== undefined) await this.#endKeys(id);
+    const owners = keys.all().flatMap(({ holder }) => holder.podId ?? []);
+    const gone = owners.filter((id) => !pods.live.get(id));
+    for (const id of new Set(gone)) await this.#endKeys(id);
   }
 
   /**
@@ -96,7 +95,9 @@ export class WorkerPods {
     if (deployment.type === 'LOAD_BALANCER') return place;
     await this.#endKeys(id);
     const scopes = [`worker:${endpointId}`];
-    const { key } = await this.#options.keys.issue({ name: nameWorkerKey(id), userId, scopes });
+    const { key } = await this.#options.keys.issue({
+      ...{ name: `pod ${id}`, podId: id, userId, scopes },
+    });
     return {
       ...place,
       MILLRACE_URL: url(),
@@ -167,9 +168,7 @@ export class WorkerPods {
 
   async #endKeys(podId: string): Promise<void> {
     const { keys, log } = this.#options;
-    const own = keys.all().filter(({ holder }) => {
-      return holder.name === nameWorkerKey(podId) && isWorkersOnly(holder.scopes);
-    });
+    const own = keys.all().filter(({ holder }) => holder.podId === podId);
     for (const { holder } of own) {
       try {
         await keys.remove(holder.keyId);
@@ -183,9 +182,4 @@ export class WorkerPods {
 /** Undefined for a worker that runs in no pod of the platform's. */
 function podOf(workerId: string): string | undefined {
   return /^(pod_[0-9a-f-]{36})(?:-\d+)?$/.exec(workerId)?.[1];
-}
-
-/** Users name their keys as they like: only those that the platform may have made are ended. */
-function isWorkersOnly(scopes: ReadonlySet<string>): boolean {
-  return [...scopes].every((scope) => scope.startsWith('worker:'));
 }

@@ -190,10 +190,12 @@ export function describeWorkersAndKeys(): void {
     scopes: ['jobs:read', 'jobs:write:ep_test'],
     createdAt: 5,
     expiresAt: null,
+    podId: null,
   };
 
   it('puts, replaces and lists keys, and finds one by its hash', async () => {
-    const other = { ...key, id: 'key_2', hash: 'h2', createdAt: 4, expiresAt: 99 };
+    const lasting = { createdAt: 4, expiresAt: 99 };
+    const other = { ...key, id: 'key_2', hash: 'h2', podId: 'pod_1', ...lasting };
     await store.write((tx) => tx.putKey(key));
     await store.write((tx) => tx.putKey(other));
     expect(await store.read((tx) => tx.keyByHash('h1'))).toEqual(key);

@@ -245,9 +245,10 @@ describe('a platform that is started again', () => {
   it('ends the keys of pods that are gone', async () => {
     const world = await openWorld();
     const { keys } = world.platform;
-    const gone = 'pod pod_0192d3a0-0000-7000-8000-000000000000';
-    const { key } = await keys.issue({ name: gone, scopes: ['worker:e'] });
-    const other = await keys.issue({ name: gone, scopes: ['jobs:read'] });
+    const podId = 'pod_0192d3a0-0000-7000-8000-000000000000';
+    const grant = { name: `pod ${podId}`, scopes: ['worker:e'] };
+    const { key } = await keys.issue({ ...grant, podId });
+    const other = await keys.issue(grant);
     await world.leave();
     await world.start();
     expect(world.platform.keys.authenticate(key)).toBeUndefined();

@@ -20,6 +20,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 const migrator = fileURLToPath(new URL('../../support/runs/stuck-migrator.ts', import.meta.url));
 const WEBHOOKS_SINCE = 3;
 const RECORD_PARTS_SINCE = 7;
+const PODS_OF_KEYS_SINCE = 10;
 const versions = MIGRATIONS.map((_, index) => index + 1);
 
 const key = { endpointId: ENDPOINT, id: 'done' };
@@ -37,6 +38,14 @@ const done = makeJob({
 const running = makeJob({ id: 'running', position: 2, status: 'IN_PROGRESS', lease: makeLease() });
 const delivery = makeDelivery({ id: 'd-1', jobId: 'done' });
 const settings = { executionTimeoutMs: 600_000, maxAttempts: 3, maxQueued: 100_000 };
+
+/** Keys of before they had the pod's id beside them. */
+const keysByName = [
+  { id: 'p1', hash: 'h1', name: 'pod pod_1-a', scopes: '["worker:e"]', created_at: 6 },
+  { id: 'p2', hash: 'h2', name: 'pod pod_1-a', scopes: '["jobs:read"]', created_at: 7 },
+  { id: 'p3', hash: 'h3', name: 'pod pod_1 b', scopes: '["worker:e"]', created_at: 8 },
+  { id: 'p4', hash: 'h4', name: 'my pod_1', scopes: '["worker:e"]', created_at: 9 },
+];
 
 type OldRow = Readonly<Record<string, SQLInputValue>>;
 
@@ -92,6 +101,7 @@ function makeOldDatabase(version: number): string {
     scopes: '["admin"]',
     created_at: 5,
   });
+  for (const named of keysByName) insert(database, 'api_key', { ...named, user_id: 'u' });
   if (version >= WEBHOOKS_SINCE) {
     const { endpointId: endpoint_id, id, jobId: job_id, url, receiver, bytes, tries } = delivery;
     const times = { created_at: delivery.createdAt, next_at: delivery.nextAt };
@@ -127,7 +137,7 @@ async function readAll(path: string) {
           incarnation,
           slots,
         ]),
-        keys: (yield* tx.keys()).map(({ hash, scopes }) => [hash, scopes]),
+        keys: (yield* tx.keys()).map(({ hash, podId, scopes }) => [hash, scopes, podId]),
         deliveries: yield* tx.dueDeliveries(due),
         record: Buffer.from((yield* tx.deliveryPart(delivery, 0)) ?? []).toString(),
       };
@@ -146,7 +156,13 @@ function expected(version: number) {
     texts: ['of job_input', 'of job_output', 'of job_log'],
     chunks: { sizes: [2, 2], text: '{},{}' },
     workers: [['worker-1', 3, 2]],
-    keys: [['h', ['admin']]],
+    keys: [
+      ['h', ['admin'], null],
+      ['h1', ['worker:e'], version < PODS_OF_KEYS_SINCE ? 'pod_1-a' : null],
+      ['h2', ['jobs:read'], null],
+      ['h3', ['worker:e'], null],
+      ['h4', ['worker:e'], null],
+    ],
     deliveries: hasWebhooks ? [delivery] : [],
     record: hasWebhooks ? 'the record' : '',
   };

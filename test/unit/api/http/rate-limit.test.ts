@@ -178,7 +178,10 @@ describe('a window', () => {
     vi.useFakeTimers({ toFake: ['Date', 'setTimeout', 'clearTimeout'], now: 1_000_000 });
     const gate = new RateGate({ minute: 2, hour: 5 });
     const problems = new ProblemReplies({ log: silentLog, clock: systemClock });
-    const holder = { keyId: 'k', name: 'k', userId: 'ann', scopes: new Set(''), expiresAt: null };
+    const holder = {
+      ...{ keyId: 'k', name: 'k', userId: 'ann', scopes: new Set('') },
+      ...{ expiresAt: null, podId: null },
+    };
     app = fastify();
     app.decorateRequest('holder', undefined);
     app.setErrorHandler((error, request, reply) => problems.send(error, request, reply));
