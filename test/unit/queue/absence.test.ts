@@ -1,4 +1,4 @@
-// What a run of the platform knows of the one before it.
+// How long the platform was away: each run reads the note of the previous one.
 import { expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
@@ -20,14 +20,14 @@ function open() {
   return { clock, store, start };
 }
 
-it('the first run, and one after a crash, follow an absence', async () => {
+it('the first run and a run after a crash follow an absence', async () => {
   const { clock, start } = open();
   expect((await start()).until).toBe(clock.now());
   await clock.advance(60_000);
   expect((await start()).until).toBe(clock.now());
 });
 
-it('a run that follows a stop within 2 s follows no absence, and knows the one before', async () => {
+it('a run that starts within 2 s of a stop keeps the end of the previous absence', async () => {
   const { clock, start } = open();
   const first = await start();
   await clock.advance(60_000);
@@ -40,7 +40,7 @@ it('a run that follows a stop within 2 s follows no absence, and knows the one b
   expect((await start()).until).toBe(clock.now());
 });
 
-it('a clock that was set back makes an absence', async () => {
+it('a clock that was set back counts as an absence', async () => {
   const { clock, start } = open();
   const first = await start();
   await clock.advance(60_000);
@@ -49,7 +49,7 @@ it('a clock that was set back makes an absence', async () => {
   expect((await start()).until).toBe(1_000);
 });
 
-it('a queue leaves its note when it is closed', async () => {
+it('a queue writes its shutdown note when it closes', async () => {
   const { clock, start, store } = open();
   const queue = new Queue({ store, clock, log });
   await queue.start();

@@ -1,5 +1,5 @@
-// A wall clock that is set while jobs run, or while the platform is down: leases last as long as they
-// should, for dead workers and for living ones.
+// A wall clock that is set while jobs run or while the platform is down: leases, delays, times to live and
+// webhook retries keep their length.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-// A deleted endpoint's queue: whatever waits there ends at once, and its jobs go some at a time.
+// The queue of a deleted endpoint: open waits end at once, and jobs are removed in batches.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { StoredJob } from '../../../src/store/store.ts';
 import { ENDPOINT, Hand, NEVER, Platform } from '../../conformance/platform.ts';
@@ -59,8 +59,8 @@ async function endsBeforeTheJobs<T>(answer: Promise<T>): Promise<T> {
 
 const notFound = { code: 'not_found', message: `endpoint ${ENDPOINT} not found` };
 
-describe('what waits at an endpoint that is deleted', () => {
-  it('for the end of a job is told at once that there is no such endpoint', async () => {
+describe('a call that waits at an endpoint while it is deleted', () => {
+  it('rejects at once with not_found if it waits for the end of a job', async () => {
     await addMany();
     const key = { endpointId: ENDPOINT, id: await platform.submit() };
     const waiting = platform.queue.jobs.waitForEnd(key, 90_000, NEVER);
@@ -68,7 +68,7 @@ describe('what waits at an endpoint that is deleted', () => {
     await expect(endsBeforeTheJobs(waiting)).rejects.toMatchObject(notFound);
   });
 
-  it('for the next chunk of a job is told so too', async () => {
+  it('rejects at once with not_found if it waits for the next chunk', async () => {
     await addMany();
     const key = { endpointId: ENDPOINT, id: await platform.submit() };
     const request = { ...key, after: undefined, waitMs: 90_000, maxBytes: 1_000, signal: NEVER };
@@ -77,14 +77,14 @@ describe('what waits at an endpoint that is deleted', () => {
     await expect(endsBeforeTheJobs(waiting)).rejects.toMatchObject(notFound);
   });
 
-  it('to take a job gets none', async () => {
+  it('returns no lease if it is a take', async () => {
     await worker.hello();
     const { answer } = await platform.park('take', () => worker.take({ waitMs: 20_000 }));
     await addMany();
     expect(await endsBeforeTheJobs(answer)).toEqual([]);
   });
 
-  it('to renew a lease hears that it is lost, and that the worker is to leave', async () => {
+  it('reports the lease as lost and drains the worker if it is a renewal', async () => {
     const id = await platform.submit();
     await worker.hello();
     const lease = await worker.takeOne();
@@ -99,7 +99,7 @@ describe('what waits at an endpoint that is deleted', () => {
 });
 
 describe('an endpoint that is being removed', () => {
-  it('is there for nobody, while its jobs still are', async () => {
+  it('is not found by any call while its jobs still exist', async () => {
     const id = await platform.submit();
     await addMany();
     await markDeleted();
@@ -128,7 +128,7 @@ describe('an endpoint that is being removed', () => {
     expect(await listJobs()).toHaveLength(MANY + 1);
   });
 
-  it('lets no worker in, and forgets those that it had', async () => {
+  it('refuses new workers and forgets the present ones', async () => {
     await worker.hello();
     await markDeleted();
     await drop();
@@ -136,7 +136,7 @@ describe('an endpoint that is being removed', () => {
     await expect(worker.hello()).rejects.toMatchObject({ code: 'unavailable' });
   });
 
-  it('takes no job and no wait of another endpoint along', async () => {
+  it('leaves jobs and waits of other endpoints alone', async () => {
     const other = `${ENDPOINT}2`;
     await addEndpoint(platform.store, other);
     await addMany(other);
@@ -151,7 +151,7 @@ describe('an endpoint that is being removed', () => {
     expect(await waiting).toMatchObject({ status: 'CANCELLED' });
   });
 
-  it('keeps what is left for the next time when the queue closes', async () => {
+  it('keeps the remaining jobs for the next start when the queue closes', async () => {
     await addMany();
     await markDeleted();
     const dropped = drop();
@@ -164,7 +164,7 @@ describe('an endpoint that is being removed', () => {
     expect(await listJobs()).toEqual([]);
   });
 
-  it('gives its id free when nothing is left and it is forgotten', async () => {
+  it('frees its ID when nothing is left and it is forgotten', async () => {
     await addMany();
     await markDeleted();
     await drop();

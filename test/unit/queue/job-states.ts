@@ -1,4 +1,4 @@
-// Jobs in every state there is, made by hand, for tests of the lifecycle; and a word for each state.
+// One job in each state and the name of each state, for tests of the lifecycle.
 
 import { completeSettings, type QueueSettings } from '../../../src/queue/settings.ts';
 import { type Decision, type Moment, withDueAt } from '../../../src/queue/transition.ts';

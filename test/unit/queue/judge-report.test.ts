@@ -1,4 +1,4 @@
-// What a report is worth before its content is looked at.
+// How the queue answers a report before it reads the content.
 import { describe, expect, it } from 'vitest';
 import { judgeReport } from '../../../src/queue/lifecycle.ts';
 import type { ReportHeader } from '../../../src/wire/link/worker-link.ts';
@@ -15,7 +15,7 @@ function at(name: StateName, lastSeq: number) {
 }
 
 describe.each(kinds)('a report of kind %s', (kind) => {
-  it('is gone when there is no such job', () => {
+  it('is answered with gone when the job does not exist', () => {
     expect(judgeReport(undefined, { ...held, kind, seq: 1 })).toEqual({ answer: 'gone' });
   });
 
@@ -28,7 +28,7 @@ describe.each(kinds)('a report of kind %s', (kind) => {
     expect(judgeReport(at(name, 4), { ...held, kind, seq: 1 })).toEqual({ answer: 'duplicate' });
   });
 
-  it.each(live)('names the one that is missing of a job that is %s', (name) => {
+  it.each(live)('is a gap that names the missing report of a job that is %s', (name) => {
     const expected = { answer: 'gap', expected: 5 };
     expect(judgeReport(at(name, 4), { ...held, kind, seq: 6 })).toEqual(expected);
   });

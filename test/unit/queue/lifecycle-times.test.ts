@@ -1,4 +1,4 @@
-// The numbers in a transition: waits, deadlines, retention, and what is kept of an attempt.
+// The values in a transition: waits, deadlines, retention, and the record of an attempt.
 import { describe, expect, it } from 'vitest';
 import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
 import type { QueueSettings } from '../../../src/queue/settings.ts';
@@ -243,7 +243,7 @@ describe('an end', () => {
   });
 });
 
-describe('a retry that was asked for', () => {
+describe('a requested retry', () => {
   it('makes the job as new, with its time to live from now on', () => {
     const { job } = step(
       { ...states.timedOut, chunkCount: 3, outputKind: 'chunks', ttlMs: 50_000 },

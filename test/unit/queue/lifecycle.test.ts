@@ -1,4 +1,4 @@
-// Every event in every state: what becomes of the job, by table.
+// The next state of a job for every event in every state, as tables.
 import { describe, expect, it } from 'vitest';
 import { type JobEvent, next } from '../../../src/queue/lifecycle.ts';
 import type { StoredJob } from '../../../src/store/store.ts';

@@ -1,4 +1,4 @@
-// What clients may do with jobs in the queue, and what they read of them.
+// The operations of clients on jobs in the queue, and the records that they read.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { JobKey } from '../../../src/store/store.ts';
 import {
@@ -37,7 +37,7 @@ async function submitSync(): Promise<string> {
 }
 
 describe('a record', () => {
-  it('of a waiting job has the time that it waits so far', async () => {
+  it('of a waiting job has its waiting time so far', async () => {
     const id = await platform.submit();
     await platform.clock.advance(1_234);
     expect(await platform.record(id)).toEqual({
@@ -66,7 +66,7 @@ describe('a record', () => {
     });
   });
 
-  it('of a completed job has its output and the time that the handler ran', async () => {
+  it('of a completed job has its output and the execution time of its handler', async () => {
     const id = await platform.submit();
     await platform.clock.advance(200);
     const lease = await worker.takeOne();
@@ -84,7 +84,7 @@ describe('a record', () => {
     });
   });
 
-  it('of a streamed job has the array of what was yielded', async () => {
+  it('of a streamed job has the array of yielded values', async () => {
     const id = await platform.submit();
     const lease = await worker.takeOne();
     await worker.report([chunksOf(lease, 1, 0, ['a', null]), chunksOf(lease, 2, 2, [{ b: 1 }])]);
@@ -99,7 +99,7 @@ describe('a record', () => {
     expect((await platform.record(id)).output).toEqual([]);
   });
 
-  it('of a streamed job that returned a value has that', async () => {
+  it('of a streamed job that returned a value has the returned value', async () => {
     const id = await platform.submit();
     const lease = await worker.takeOne();
     await worker.reportOne(chunksOf(lease, 1, 0, ['a']));
@@ -107,7 +107,7 @@ describe('a record', () => {
     expect((await platform.record(id)).output).toBe('returned');
   });
 
-  it('of a retried job waits anew, from its requeueing on', async () => {
+  it('of a retried job counts the wait from its requeueing', async () => {
     const id = await platform.submit();
     await platform.clock.advance(500);
     await worker.finish(await worker.takeOne(), failed);
@@ -135,13 +135,13 @@ describe('a record', () => {
     });
   });
 
-  it('of nobody is not found', async () => {
+  it('of an unknown job is not found', async () => {
     await expect(platform.record('nobody')).rejects.toMatchObject({ code: 'not_found' });
   });
 });
 
 describe('a streamed output that is too large for the record', () => {
-  it('is told by its size and stays in the stream', async () => {
+  it('appears with its size only and stays in the stream', async () => {
     const small = new Platform({ settings: { maxOutputBytes: 40 } });
     await small.start();
     const hand = new Hand(() => small.queue.link(ENDPOINT));
@@ -158,28 +158,28 @@ describe('a streamed output that is too large for the record', () => {
 });
 
 describe('waiting for the end', () => {
-  it('is answered by the end', async () => {
+  it('ends when the job ends', async () => {
     const id = await submitSync();
     const waiting = platform.queue.jobs.waitForEnd(key(id), 60_000, NEVER);
     await worker.finish(await worker.takeOne(), completed, { body: '7' });
     expect(JSON.parse((await waiting).body.toString())).toMatchObject({ output: 7 });
   });
 
-  it('is answered by a cancel', async () => {
+  it('ends when the job is cancelled', async () => {
     const id = await submitSync();
     const waiting = platform.queue.jobs.waitForEnd(key(id), 60_000, NEVER);
     await platform.queue.jobs.purge(ENDPOINT);
     expect(await waiting).toMatchObject({ id, status: 'CANCELLED' });
   });
 
-  it('is answered with the record as it is when the time is over', async () => {
+  it('returns the current record when the time is over', async () => {
     const id = await submitSync();
     const waiting = platform.queue.jobs.waitForEnd(key(id), 5_000, NEVER);
     await platform.clock.advance(5_000);
     expect(await waiting).toMatchObject({ id, status: 'IN_QUEUE' });
   });
 
-  it('is not answered by a failure that is retried', async () => {
+  it('continues after a failure that is retried', async () => {
     const id = await submitSync();
     const waiting = platform.queue.jobs.waitForEnd(key(id), 60_000, NEVER);
     await worker.finish(await worker.takeOne(), failed);
@@ -196,7 +196,7 @@ describe('waiting for the end', () => {
     await ended;
   });
 
-  it('is answered when the queue closes, as are takes and renewals', async () => {
+  it('ends when the queue closes, as takes and renewals do', async () => {
     const id = await submitSync();
     const waiting = platform.queue.jobs.waitForEnd(key(id), 60_000, NEVER);
     const lease = await worker.takeOne();
@@ -216,7 +216,7 @@ describe('cancel and retry', () => {
     expect(await platform.queue.jobs.cancel(key(id))).toEqual({ id, status: 'CANCELLED' });
   });
 
-  it('are conflicts that name the status where they cannot be', async () => {
+  it('are refused with a conflict that names the status', async () => {
     const id = await platform.submit();
     const { jobs } = platform.queue;
     await expect(jobs.retry(key(id))).rejects.toMatchObject({
@@ -230,14 +230,14 @@ describe('cancel and retry', () => {
     });
   });
 
-  it('are not found for nobody', async () => {
+  it('are not found for an unknown job', async () => {
     const notFound = { code: 'not_found' };
     await expect(platform.queue.jobs.cancel(key('x'))).rejects.toMatchObject(notFound);
     await expect(platform.queue.jobs.retry(key('x'))).rejects.toMatchObject(notFound);
     await expect(platform.queue.jobs.setTtl(key('x'), 10_000)).rejects.toMatchObject(notFound);
   });
 
-  it('retry runs the same input again, under the same id, with the output of before removed', async () => {
+  it('retry runs the same input again under the same ID and removes the earlier output', async () => {
     const id = await platform.submit({}, Buffer.from('{"n":1}'));
     const lease = await worker.takeOne();
     await worker.reportOne(chunksOf(lease, 1, 0, ['old']));
@@ -258,7 +258,7 @@ describe('cancel and retry', () => {
 });
 
 describe('purge', () => {
-  it('cancels all that waits, page by page, and leaves what runs', async () => {
+  it('cancels all waiting jobs, page by page, and leaves running jobs alone', async () => {
     const running = await platform.submit();
     await worker.takeOne();
     const ids = await Promise.all(Array.from({ length: 450 }, () => platform.submit()));
@@ -271,13 +271,13 @@ describe('purge', () => {
     expect(await platform.queue.jobs.purge(ENDPOINT)).toBe(0);
   });
 
-  it('of an endpoint that is not there is not found', async () => {
+  it('of an unknown endpoint is not found', async () => {
     await expect(platform.queue.jobs.purge('x')).rejects.toMatchObject({ code: 'not_found' });
   });
 });
 
 describe('the list', () => {
-  it('is newest first, page by page, with no job twice or left out', async () => {
+  it('is newest first, page by page, without duplicates or gaps', async () => {
     const ids: string[] = [];
     for (let i = 0; i < 7; i++) ids.unshift(await platform.submit());
     const seen: string[] = [];
@@ -298,7 +298,7 @@ describe('the list', () => {
     expect(await platform.queue.jobs.list(listing)).toMatchObject({ next: undefined });
   });
 
-  it('has only the status that was asked for', async () => {
+  it('contains only jobs of the requested status', async () => {
     const id = await platform.submit();
     await platform.submit();
     await platform.queue.jobs.cancel(key(id));
@@ -318,7 +318,7 @@ describe('the list', () => {
 });
 
 describe('the log of a job', () => {
-  it('goes on over all attempts and is read on from where it was', async () => {
+  it('continues over all attempts and is read from a position', async () => {
     const id = await platform.submit();
     const first = await worker.takeOne();
     await worker.reportOne(logOf(first, 1, '{"a":1}\n'));
@@ -332,7 +332,7 @@ describe('the log of a job', () => {
     expect(await jobs.log(key(id), 16)).toMatchObject({ next: 16 });
   });
 
-  it('keeps what fits and counts the lines that do not', async () => {
+  it('keeps the lines that fit and counts the others', async () => {
     const small = new Platform({ settings: { maxLogBytes: 10 } });
     await small.start();
     const hand = new Hand(() => small.queue.link(ENDPOINT));
@@ -348,7 +348,7 @@ describe('the log of a job', () => {
 });
 
 describe('health', () => {
-  it('counts jobs in each state, ends since the beginning, and workers', async () => {
+  it('counts jobs in each state, ended jobs since the creation, and workers', async () => {
     await worker.finish(await takeNew(), completed);
     await worker.finish(await takeNew(), { ...failed, retry: 'never' });
     const error = { code: 'execution_timeout', message: 'late' } as const;
@@ -363,7 +363,7 @@ describe('health', () => {
     expect((await platform.health()).jobs).toMatchObject({ completed: 1, failed: 2 });
   });
 
-  it('of an endpoint that is not there is not found', async () => {
+  it('of an unknown endpoint is not found', async () => {
     await expect(platform.queue.health('x')).rejects.toMatchObject({ code: 'not_found' });
   });
 

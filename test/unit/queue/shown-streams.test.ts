@@ -47,24 +47,24 @@ function run(fields: Partial<StoredJob>, [, event, now = NOW]: (typeof endings)[
 const attachment = { format: 'runpod', handlerData: null };
 
 describe.each(endings)('a job of another record format, when %s', (...ending) => {
-  it('has failed once a client has received a chunk of the attempt', () => {
+  it('fails once a client has received a chunk of the attempt', () => {
     const job = run({ attachment }, ending);
     expect(job).toMatchObject({ status: 'FAILED', lease: null, chunkCount: 2 });
     expect(job.error?.attempts.at(-1)).toMatchObject({ attempt: states.running.attempt });
   });
 
-  it('is tried again if only chunks of an attempt before were received', () => {
+  it('is retried if the client received only chunks of an earlier attempt', () => {
     const cursorAttempt = states.running.attempt - 1;
     expect(run({ attachment, cursorAttempt }, ending)).toMatchObject({ status: 'IN_QUEUE' });
     expect(run({ attachment, cursorNext: 0 }, ending)).toMatchObject({ status: 'IN_QUEUE' });
   });
 
-  it("is tried again as one of the service's own API, whose streams mark the new attempt", () => {
+  it("is retried if it came by Millrace's own API, whose streams mark the new attempt", () => {
     expect(run({ attachment: null }, ending)).toMatchObject({ status: 'IN_QUEUE' });
   });
 });
 
-it('a job that ended so can be retried by its client', () => {
+it('a client can retry a job that ended this way', () => {
   const [ending] = endings;
   if (!ending) throw new Error('there is no ending');
   const job = run({ attachment }, ending);

@@ -47,7 +47,7 @@ function outputs({ chunks }: StreamPage): unknown[] {
 }
 
 describe('the default cursor', () => {
-  it('gives again what was not handed out, and after that what came since', async () => {
+  it('returns chunks that were not handed out, then newer ones', async () => {
     const lease = await worker.takeOne();
     await worker.reportOne(chunksOf(lease, 1, 0, ['a', 'b']));
     expect(outputs(await read())).toEqual(['a', 'b']);
@@ -58,7 +58,7 @@ describe('the default cursor', () => {
     expect(outputs(await read())).toEqual(['c']);
   });
 
-  it('goes on within a batch', async () => {
+  it('continues within a batch', async () => {
     const lease = await worker.takeOne();
     await worker.reportOne(chunksOf(lease, 1, 0, ['a', 'b', 'c']));
     const page = await read({ maxBytes: 30 });
@@ -85,7 +85,7 @@ describe('the default cursor', () => {
     expect(outputs(await read())).toEqual(['b']);
   });
 
-  it('begins anew with the next attempt', async () => {
+  it('restarts with the next attempt', async () => {
     const first = await worker.takeOne();
     await worker.reportOne(chunksOf(first, 1, 0, ['a', 'b']));
     const old = await read();
@@ -101,7 +101,7 @@ describe('the default cursor', () => {
     expect(outputs(await read())).toEqual([]);
   });
 
-  it('waits for the first chunk of the next attempt, however much it gave of the one before', async () => {
+  it('waits for the first chunk of the next attempt, however many it returned of the previous one', async () => {
     const first = await worker.takeOne();
     await worker.reportOne(chunksOf(first, 1, 0, ['a']));
     await handOut(await read());
@@ -119,7 +119,7 @@ describe('the default cursor', () => {
 });
 
 describe('a position', () => {
-  it('gives what comes after it and moves no cursor', async () => {
+  it('returns the chunks after it and moves no cursor', async () => {
     const lease = await worker.takeOne();
     await worker.reportOne(chunksOf(lease, 1, 0, ['a', 'b', 'c']));
     const page = await read({ after: { attempt: 1, n: 0 } });
@@ -128,14 +128,14 @@ describe('a position', () => {
     expect(outputs(await read())).toEqual(['a', 'b', 'c']);
   });
 
-  it('of attempt 0 is the start, without a reset', async () => {
+  it('of attempt 0 means the start, without a reset', async () => {
     await worker.reportOne(chunksOf(await worker.takeOne(), 1, 0, ['a']));
     const page = await read({ after: { attempt: 0, n: -1 } });
     expect(outputs(page)).toEqual(['a']);
     expect(page.reset).toBe(false);
   });
 
-  it('of an older attempt waits for the first chunk of the newer one, unless it is to wake on a reset', async () => {
+  it('of an older attempt waits for the first chunk of the newer one, unless the caller asks to wake on a reset', async () => {
     const first = await worker.takeOne();
     await worker.reportOne(chunksOf(first, 1, 0, ['a', 'b']));
     await worker.finish(first, { kind: 'released', reason: 'drain' }, { seq: 2 });
@@ -162,7 +162,7 @@ describe('a position', () => {
     await expect(reading).rejects.toMatchObject({ code: 'invalid' });
   });
 
-  it('beyond the last chunk gives nothing', async () => {
+  it('beyond the last chunk returns nothing', async () => {
     await worker.reportOne(chunksOf(await worker.takeOne(), 1, 0, ['a']));
     const page = await read({ after: { attempt: 1, n: 7 } });
     expect(page).toMatchObject({ chunks: [], position: { attempt: 1, n: 7 }, complete: false });
@@ -176,13 +176,13 @@ describe('a reader', () => {
     expect(outputs(await reading)).toEqual(['a']);
   });
 
-  it('comes back with nothing when its wait is over', async () => {
+  it('returns nothing when its wait is over', async () => {
     const reading = read({ waitMs: 10_000 });
     await platform.clock.advance(10_000);
     expect(await reading).toMatchObject({ chunks: [], status: 'IN_QUEUE', complete: false });
   });
 
-  it('is told of the end at once', async () => {
+  it('returns at once when the job ends', async () => {
     const lease = await worker.takeOne();
     const reading = read({ waitMs: 10_000 });
     await worker.finish(lease, { ...failed, retry: 'never' });
@@ -196,13 +196,13 @@ describe('a reader', () => {
     await ended;
   });
 
-  it('is answered when the queue closes', async () => {
+  it('returns when the queue closes', async () => {
     const reading = read({ waitMs: 60_000 });
     await platform.queue.close();
     expect(await reading).toMatchObject({ chunks: [], complete: false });
   });
 
-  it('is told when nothing comes after the chunks it gets', async () => {
+  it('learns when its chunks are the last ones', async () => {
     const lease = await worker.takeOne();
     await worker.reportOne(chunksOf(lease, 1, 0, ['a', 'b']));
     expect((await read()).complete).toBe(false);
@@ -211,14 +211,14 @@ describe('a reader', () => {
     expect(await read()).toMatchObject({ complete: true, status: 'COMPLETED' });
   });
 
-  it('gets one chunk even when that is larger than what it asked for', async () => {
+  it('gets one chunk even if that is larger than requested', async () => {
     await worker.reportOne(chunksOf(await worker.takeOne(), 1, 0, ['x'.repeat(500)]));
     expect((await read({ maxBytes: 10 })).chunks).toHaveLength(1);
   });
 });
 
 describe('a job that does not stream', () => {
-  it('has its output as one chunk, once', async () => {
+  it('returns its output as one chunk, once', async () => {
     await worker.finish(await worker.takeOne(), completed, { body: '{"a":"ä"}' });
     const page = await read();
     expect(page.chunks.map((chunk) => JSON.parse(Buffer.from(chunk).toString()))).toEqual([
@@ -229,7 +229,7 @@ describe('a job that does not stream', () => {
     expect(await read()).toMatchObject({ chunks: [], complete: true });
   });
 
-  it('has a large output in pieces, which are read on one by one', async () => {
+  it('returns a large output in pieces, one by one', async () => {
     const text = 'x'.repeat(2_500_000);
     await worker.finish(await worker.takeOne(), completed, { body: JSON.stringify(text) });
     const pieces: string[] = [];
@@ -251,7 +251,7 @@ describe('a large output that is read page by page', () => {
     await worker.finish(await worker.takeOne(), completed, { body });
   });
 
-  it('is cut once, and again when nobody has read for a while', async () => {
+  it('is split once, and again after a time without reads', async () => {
     const first = await readFirst();
     await platform.clock.advance(9_000);
     expect(await readFirst()).toBe(first);
@@ -263,7 +263,7 @@ describe('a large output that is read page by page', () => {
     expect(later).toEqual(first);
   });
 
-  it('is not kept when others are read meanwhile', async () => {
+  it('is not kept when other outputs are read meanwhile', async () => {
     const first = await readFirst();
     for (let others = 0; others < 4; others++) {
       const other = await platform.submit();
@@ -276,8 +276,8 @@ describe('a large output that is read page by page', () => {
   });
 });
 
-describe('a retry that was asked for', () => {
-  it('drops the chunks of before', async () => {
+describe('a requested retry', () => {
+  it('drops the earlier chunks', async () => {
     const lease = await worker.takeOne();
     await worker.reportOne(chunksOf(lease, 1, 0, ['a']));
     await worker.finish(lease, { ...failed, retry: 'never' }, { seq: 2 });

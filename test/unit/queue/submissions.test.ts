@@ -27,7 +27,7 @@ function submit(changed: Partial<Submission> = {}) {
 }
 
 describe('a submission', () => {
-  it('is a job in the queue with what the endpoint and the defaults say', async () => {
+  it('becomes a queued job with the settings of the endpoint and the defaults', async () => {
     const { id, status } = await submit();
     expect(status).toBe('IN_QUEUE');
     const now = platform.clock.now();
@@ -43,7 +43,7 @@ describe('a submission', () => {
     });
   });
 
-  it('has what its policy says', async () => {
+  it('follows its policy', async () => {
     const policy = { ttl: 10_000, executionTimeout: 1_000, priority: 7, delay: 2_000 };
     const { id } = await submit({ policy });
     const now = platform.clock.now();
@@ -56,7 +56,7 @@ describe('a submission', () => {
     });
   });
 
-  it('gives a worker its input as it came, whether that waits for it or comes later', async () => {
+  it('hands its unchanged input to a worker that waits or comes later', async () => {
     const worker = { workerId: 'w1', incarnation: 1 };
     const link = platform.queue.link(ENDPOINT);
     await link.hello({ ...worker, protocol: 1, version: '1', slots: 9, devices: [], outbox: [] });
@@ -76,17 +76,17 @@ describe('a submission', () => {
     expect(given).toEqual([inputs[0], inputs[0], inputs[1]]);
   });
 
-  it('has a UUIDv7, of runsync with a prefix', async () => {
+  it('gets a UUIDv7, with a prefix for runsync', async () => {
     const uuid = '[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}';
     expect((await submit()).id).toMatch(new RegExp(`^${uuid}$`));
     expect((await submit({ mode: 'runsync' })).id).toMatch(new RegExp(`^sync-${uuid}$`));
   });
 
-  it('to an endpoint that is not there is refused', async () => {
+  it('to an unknown endpoint is refused', async () => {
     await expect(submit({ endpointId: 'nowhere' })).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('to an endpoint that has no queue is refused, with where to call it', async () => {
+  it('to an endpoint without a queue is refused, and the error names the path to call', async () => {
     const settings = { executionTimeoutMs: 5_000, maxAttempts: 2, maxQueued: 3 };
     const deployment = {
       ...{ name: 'web', type: 'LOAD_BALANCER' as const, templateId: 'tpl_1', gpuTypeIds: [] },
@@ -102,7 +102,7 @@ describe('a submission', () => {
     });
   });
 
-  it('is refused when the queue is full, delayed jobs included, and not any more when it is not', async () => {
+  it('is refused while the queue is full, delayed jobs included, and accepted again afterwards', async () => {
     const jobs = [await submit(), await submit({ policy: { delay: 9_000 } }), await submit()];
     const refusal = await submit().catch((error: unknown) => error);
     expect(refusal).toMatchObject({ code: 'queue_full', status: 429 });
@@ -111,7 +111,7 @@ describe('a submission', () => {
     await submit();
   });
 
-  it('is counted exactly when many come in one commit', async () => {
+  it('is counted exactly when many share one commit', async () => {
     const results = await Promise.allSettled(Array.from({ length: 10 }, () => submit()));
     expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(3);
     expect((await platform.health()).jobs.inQueue).toBe(3);
@@ -121,7 +121,7 @@ describe('a submission', () => {
 describe('an idempotency key', () => {
   const idempotency = { key: 'k', requestHash: 'h' };
 
-  it('leaves the job in the trace of the request that made it', async () => {
+  it('leaves the job in the trace of the first request', async () => {
     const trace = { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' };
     const later = { traceparent: trace.traceparent.replace('4bf9', 'aaaa'), tracestate: 'a=b' };
     const { id } = await submit({ idempotency, trace });
@@ -129,14 +129,14 @@ describe('an idempotency key', () => {
     expect(await platform.job(id)).toMatchObject({ ...trace, tracestate: null });
   });
 
-  it('with the same body gives the first job, in the state it is in', async () => {
+  it('with the same body returns the first job in its current state', async () => {
     const first = await submit({ idempotency });
     await platform.queue.jobs.cancel({ endpointId: ENDPOINT, id: first.id });
     expect(await submit({ idempotency })).toEqual({ id: first.id, status: 'CANCELLED' });
     expect((await platform.health()).jobs.inQueue).toBe(0);
   });
 
-  it('gives one job also to requests in the same commit', async () => {
+  it('returns one job to all requests in the same commit', async () => {
     const jobs = await Promise.all([submit({ idempotency }), submit({ idempotency })]);
     expect(jobs[0]?.id).toBe(jobs[1]?.id);
   });
@@ -150,14 +150,14 @@ describe('an idempotency key', () => {
     });
   });
 
-  it('gives the first job also when the queue is full by now', async () => {
+  it('returns the first job even if the queue is now full', async () => {
     const { id } = await submit({ idempotency });
     await submit();
     await submit();
     expect((await submit({ idempotency })).id).toBe(id);
   });
 
-  it('is free again when the first job is gone', async () => {
+  it('can be used again when the first job is removed', async () => {
     const { id } = await submit({ idempotency, policy: { ttl: 10_000 } });
     await platform.clock.advance(10_000);
     expect((await submit({ idempotency })).id).not.toBe(id);

@@ -1,4 +1,4 @@
-// What time alone does to jobs.
+// How jobs change when only time passes.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { completed, ENDPOINT, Hand, Platform } from '../../conformance/platform.ts';
 
@@ -19,7 +19,7 @@ async function exists(id: string): Promise<boolean> {
 }
 
 describe('time', () => {
-  it('removes a job that waits when its time to live is over, with all that belongs to it', async () => {
+  it('removes a waiting job and all its data when its time to live is over', async () => {
     const id = await platform.submit({ ttl: 10_000 });
     await platform.clock.advance(9_999);
     expect(await exists(id)).toBe(true);
@@ -30,7 +30,7 @@ describe('time', () => {
     expect((await platform.health()).jobs).toMatchObject({ inQueue: 0, inProgress: 0 });
   });
 
-  it('removes a job that runs, and it is in progress no more', async () => {
+  it('removes a running job from the counts as well', async () => {
     const id = await platform.submit({ ttl: 10_000 });
     await worker.takeOne();
     await platform.clock.advance(10_000);
@@ -41,7 +41,7 @@ describe('time', () => {
     });
   });
 
-  it('forgets a worker that has been silent for twenty leases and holds nothing', async () => {
+  it('removes a worker without leases after twenty leases of silence', async () => {
     const countWorkers = async () => (await platform.store.read((tx) => tx.workers())).length;
     await platform.clock.advance(20 * 15_000);
     expect(await countWorkers()).toBe(1);
@@ -68,7 +68,7 @@ describe('time', () => {
     expect((await platform.health()).jobs.completed).toBe(2);
   });
 
-  it('keeps to a time to live that was set afterwards, sooner or later', async () => {
+  it('respects a time to live that was shortened or extended later', async () => {
     const [sooner, later] = [await platform.submit(), await platform.submit({ ttl: 10_000 })];
     await platform.queue.jobs.setTtl({ endpointId: ENDPOINT, id: sooner }, 20_000);
     await platform.queue.jobs.setTtl({ endpointId: ENDPOINT, id: later }, 40_000);
@@ -78,13 +78,13 @@ describe('time', () => {
     expect(await exists(later)).toBe(false);
   });
 
-  it('is dealt with for more jobs than fit in one look', async () => {
+  it('removes more jobs than fit in one batch', async () => {
     await Promise.all(Array.from({ length: 450 }, () => platform.submit({ ttl: 10_000 })));
     await platform.clock.advance(10_000);
     expect((await platform.health()).jobs.inQueue).toBe(0);
   });
 
-  it('that passed while the platform was away is made up for', async () => {
+  it('that passed while the platform was down counts after the restart', async () => {
     const id = await platform.submit({ ttl: 10_000 });
     const delayed = await platform.submit({ delay: 5_000 });
     await platform.restart(60_000);
@@ -93,7 +93,7 @@ describe('time', () => {
     expect((await platform.job(delayed)).delayed).toBe(false);
   });
 
-  it('that nobody could use, since the clock was set forward, ends no lease', async () => {
+  it('that was skipped because the clock was set forward ends no lease', async () => {
     const id = await platform.submit();
     const lease = await worker.takeOne();
     await worker.renew([lease]);
@@ -128,7 +128,7 @@ describe('time', () => {
     expect((await worker.renew([lease])).ended).toEqual([]);
   });
 
-  it('is seen to while freed space is given back', async () => {
+  it('takes effect while freed space is given back', async () => {
     await platform.submit({ ttl: 10_000 });
     const id = await platform.submit({ delay: 10_001 });
     let steps = 0;
@@ -139,7 +139,7 @@ describe('time', () => {
     expect(steps).toBeLessThan(100);
   });
 
-  it('does nothing more after the queue was closed', async () => {
+  it('has no effect after the queue was closed', async () => {
     const id = await platform.submit({ ttl: 10_000 });
     await platform.queue.close();
     await platform.clock.advance(60_000);

@@ -42,20 +42,20 @@ function endTurn(): Promise<void> {
 }
 
 describe('writes', () => {
-  it('of one turn of the event loop are one commit', async () => {
+  it('in one turn of the event loop share one commit', async () => {
     const before = countCommits();
     await Promise.all(Array.from({ length: 100 }, (_, i) => insert(`${i}`)));
     expect(countCommits() - before).toBe(1);
   });
 
-  it('of different turns are commits of their own', async () => {
+  it('in different turns have separate commits', async () => {
     const before = countCommits();
     await insert('a');
     await insert('b');
     expect(countCommits() - before).toBe(2);
   });
 
-  it('that an operation asks for go with it', async () => {
+  it('requested by an operation share its commit', async () => {
     const before = countCommits();
     let asked: Promise<void> | undefined;
     await store.write(function* (tx) {
@@ -66,7 +66,7 @@ describe('writes', () => {
     expect(countCommits() - before).toBe(1);
   });
 
-  it('of one turn that are undone leave one commit', async () => {
+  it('that are undone leave the others in one commit', async () => {
     const before = countCommits();
     const fail = (id: string) =>
       store.write(function* (tx) {

@@ -21,7 +21,7 @@ function listColumns(table: string): unknown[] {
 }
 
 describe('a schema', () => {
-  it('is made from nothing', () => {
+  it('is created in an empty database', () => {
     migrate(database);
     expect(readVersion()).toBe(MIGRATIONS.length);
     expect(listColumns('job')).toContain('lease_token');
@@ -38,14 +38,14 @@ describe('a schema', () => {
     expect(withoutRowid).toEqual([]);
   });
 
-  it('is left alone when it is up to date', () => {
+  it('is unchanged when it is up to date', () => {
     migrate(database);
     database.exec("insert into endpoint (id, settings, created_at) values ('e', '{}', 1)");
     migrate(database);
     expect(database.prepare('select id from endpoint').all()).toHaveLength(1);
   });
 
-  it('is brought up from an older version with what is in it', () => {
+  it('is migrated from an older version with its data', () => {
     migrate(database, MIGRATIONS);
     database.exec("insert into endpoint (id, settings, created_at) values ('e', '{}', 1)");
     migrate(database, [...MIGRATIONS, addNote]);
@@ -54,7 +54,7 @@ describe('a schema', () => {
     expect(database.prepare('select id from endpoint').all()).toHaveLength(1);
   });
 
-  it('of the first version takes up jobs that have no trace', () => {
+  it('of the first version accepts jobs without a trace', () => {
     migrate(database, MIGRATIONS.slice(0, 1));
     expect(listColumns('job')).not.toContain('traceparent');
     const columns = database
@@ -83,7 +83,7 @@ describe('a schema', () => {
     }
   });
 
-  it('stays as it was when a later migration fails', () => {
+  it('is unchanged when a later migration fails', () => {
     migrate(database, MIGRATIONS);
     const broken = [...MIGRATIONS, addNote, 'create table job (id text)'];
     expect(() => migrate(database, broken)).toThrow('job');
@@ -92,7 +92,7 @@ describe('a schema', () => {
     expect(database.isTransaction).toBe(false);
   });
 
-  it('of a newer version is refused with both versions named, and left alone', () => {
+  it('of a newer version is refused with both versions named, and unchanged', () => {
     migrate(database, [...MIGRATIONS, addNote]);
     const refuse = () => migrate(database, MIGRATIONS);
     expect(refuse).toThrow(SchemaTooNewError);

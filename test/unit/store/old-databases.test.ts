@@ -1,4 +1,4 @@
-// Database files of every earlier version, with something in each table, opened by this one.
+// Database files of every earlier version, with data in each table, opened by this version.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
@@ -188,13 +188,13 @@ async function killInTheMiddle(path: string): Promise<void> {
 }
 
 describe.each(versions)('a database of version %i', (version) => {
-  it('is brought up to date with all that is in it', async () => {
+  it('is migrated with all its data', async () => {
     const path = makeOldDatabase(version);
     expect(await readAll(path)).toEqual(expected(version));
     expect(readVersion(path)).toBe(MIGRATIONS.length);
   });
 
-  it('whose migration was killed in the middle is as it was, and is brought up to date', async () => {
+  it('is unchanged after a killed migration, and the next start migrates it', async () => {
     const path = makeOldDatabase(version);
     await killInTheMiddle(path);
     expect(readVersion(path)).toBe(version);

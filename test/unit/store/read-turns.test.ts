@@ -1,4 +1,4 @@
-// Large reads that are asked for together, and what else runs meanwhile.
+// Large reads that start together, and the other work that runs meanwhile.
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, it, onTestFinished } from 'vitest';
 import { openSqlite } from '../../../src/store/sqlite.ts';
@@ -40,7 +40,7 @@ it('keeps large reads in their order', async () => {
   expect(order).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 });
 
-it('holds up no small reads', async () => {
+it('does not delay small reads', async () => {
   const driver = openDriver();
   let done = 0;
   for (let n = 0; n < 1_000; n++) {

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { bytes, number, numberOrNull, text, textOrNull } from '../../../src/store/rows.ts';
 
 describe('a value of a row', () => {
-  it('is a number also where the database gives a bigint or decimal text', () => {
+  it('is a number even if the database returns a bigint or decimal text', () => {
     const row = { a: 1, b: 1_767_225_600_001n, c: '1767225600001', d: null };
     expect(['a', 'b', 'c'].map((column) => number(row, column))).toEqual([
       1, 1_767_225_600_001, 1_767_225_600_001,
@@ -11,7 +11,7 @@ describe('a value of a row', () => {
     expect(numberOrNull(row, 'c')).toBe(1_767_225_600_001);
   });
 
-  it('of another kind than the schema says is refused with the name of its column', () => {
+  it('of the wrong type is refused with the name of its column', () => {
     const row = { a: 'x', b: 5, c: null };
     expect(() => number(row, 'a')).toThrow('"a"');
     expect(() => number(row, 'c')).toThrow('"c" should hold a number, not null');

@@ -52,7 +52,7 @@ async function readInQueue(store: Store): Promise<number | undefined> {
 }
 
 describe('a file', () => {
-  it('is all there when it is opened again', async () => {
+  it('is complete when it is opened again', async () => {
     const store = await openStore();
     await insert(store, 'a');
     await store.close();
@@ -73,7 +73,7 @@ describe('a file', () => {
     await expect(store.close()).resolves.toBeUndefined();
   });
 
-  it('that is no database is refused', () => {
+  it('that is not a database is refused', () => {
     writeFileSync(path, 'not a database, but long enough to be looked at as one'.repeat(100));
     expect(() => openSqliteStore({ path })).toThrow('not a database');
   });
@@ -104,7 +104,7 @@ describe('a full disk', () => {
   // 200 pages of 4 KB hold the schema and half a megabyte.
   const options = { maxPages: 200 };
 
-  it('rejects the write, keeps nothing of it, and all that was there before', async () => {
+  it('rejects the write, keeps nothing of it, and keeps all earlier data', async () => {
     const store = await openStore(options);
     await insert(store, 'before');
     await expect(insert(store, 'large', 2 * MB)).rejects.toBeInstanceOf(StoreUnavailableError);
@@ -112,7 +112,7 @@ describe('a full disk', () => {
     expect(await readInQueue(store)).toBe(1);
   });
 
-  it('acknowledges nobody whose write was in the same commit', async () => {
+  it('rejects every write of the same commit', async () => {
     const store = await openStore(options);
     const results = await Promise.allSettled([
       insert(store, 'a'),
@@ -125,7 +125,7 @@ describe('a full disk', () => {
     expect(await readInQueue(store)).toBe(0);
   });
 
-  it('ends the commit also when the operation overlooks the error', async () => {
+  it('ends the commit even if the operation ignores the error', async () => {
     const store = await openStore(options);
     const stubborn = store.write(function* (tx) {
       try {
@@ -154,7 +154,7 @@ describe('a full disk', () => {
     expect(await listIds(store)).toEqual(['after']);
   });
 
-  it('is over once there is room', async () => {
+  it('is over once space is free', async () => {
     const store = await openStore(options);
     const job = makeJob({ id: 'fat' });
     await store.write((tx) => tx.insertJob(job, new Uint8Array(MB / 2)));
@@ -181,7 +181,7 @@ describe('a full disk', () => {
 });
 
 describe('a file that another process has locked', () => {
-  it('rejects writes as unavailable, answers reads, and goes on when it is free', async () => {
+  it('rejects writes as unavailable, answers reads, and recovers when the lock is released', async () => {
     const store = await openStore({ busyTimeoutMs: 1 });
     await insert(store, 'before');
     const other = new DatabaseSync(path);
@@ -206,7 +206,7 @@ describe('space', () => {
     await Promise.all(jobs.map((job) => store.write((tx) => tx.removeJob(job))));
   }
 
-  it('of removed jobs goes back to the file system, so much at a time as was asked for', async () => {
+  it('of removed jobs goes back to the file system, in steps of the requested size', async () => {
     const store = await openStore();
     await fillAndEmpty(store);
     await store.reclaim(1);
@@ -223,7 +223,7 @@ describe('space', () => {
     expect(await readInQueue(store)).toBe(0);
   }, 30_000);
 
-  it('of the write-ahead log is given back once it is over its limit', async () => {
+  it('of the write-ahead log is given back once the log exceeds its limit', async () => {
     const store = await openStore({ walLimitBytes: 2 * MB });
     await fillAndEmpty(store);
     expect(statSync(`${path}-wal`).size).toBeGreaterThan(2 * MB);

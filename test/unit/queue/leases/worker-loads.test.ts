@@ -1,4 +1,4 @@
-// What a queue tells those who decide how many workers there are to be.
+// The load that the queue reports to the scaler.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { completed, ENDPOINT, Hand, Platform } from '../../../conformance/platform.ts';
 

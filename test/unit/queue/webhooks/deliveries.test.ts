@@ -129,7 +129,7 @@ function passOn(store: Store): Store {
 }
 
 describe('a job with a webhook', () => {
-  it('that has completed posts its record as status answers it', async () => {
+  it('posts the record that status returns when it completes', async () => {
     const sender = new ScriptedSender();
     await start(sender);
     const id = await finishJob();
@@ -142,7 +142,7 @@ describe('a job with a webhook', () => {
     expect(await listWaiting()).toEqual([]);
   });
 
-  it('that streamed posts all that it yielded', async () => {
+  it('posts all yielded values of a stream', async () => {
     const sender = new ScriptedSender();
     await start(sender);
     await platform.submitWithWebhook(URL_A);
@@ -153,7 +153,7 @@ describe('a job with a webhook', () => {
     expect(sender.sent[0]?.record).toMatchObject({ output: ['x', { y: 2 }] });
   });
 
-  it('that has failed for good posts its error, and nothing before that', async () => {
+  it('posts its error after the last failure, and nothing before', async () => {
     const sender = new ScriptedSender();
     await start(sender, { endpoint: { maxAttempts: 2 } });
     await platform.submitWithWebhook(URL_A);
@@ -167,7 +167,7 @@ describe('a job with a webhook', () => {
     ]);
   });
 
-  it('that ran out of time posts that', async () => {
+  it('posts TIMED_OUT when it times out', async () => {
     const sender = new ScriptedSender();
     await start(sender);
     await platform.submitWithWebhook(URL_A, { executionTimeout: 1_000 });
@@ -176,7 +176,7 @@ describe('a job with a webhook', () => {
     expect(sender.sent.map(({ record }) => record['status'])).toEqual(['TIMED_OUT']);
   });
 
-  it.each(['cancel', 'purge'])('that was ended by %s posts that', async (how) => {
+  it.each(['cancel', 'purge'])('posts CANCELLED after %s', async (how) => {
     const sender = new ScriptedSender();
     await start(sender);
     const id = await platform.submitWithWebhook(URL_A);
@@ -186,7 +186,7 @@ describe('a job with a webhook', () => {
     expect(sender.sent.map(({ record }) => record)).toMatchObject([{ id, status: 'CANCELLED' }]);
   });
 
-  it('whose attempt tells after a cancel how it was stopped posts nothing more', async () => {
+  it('posts nothing more when a cancelled attempt reports how it stopped', async () => {
     const sender = new ScriptedSender();
     await start(sender);
     const id = await platform.submitWithWebhook(URL_A);
@@ -197,7 +197,7 @@ describe('a job with a webhook', () => {
     expect(sender.sent).toHaveLength(1);
   });
 
-  it('that expires before its end posts nothing', async () => {
+  it('posts nothing when it expires before its end', async () => {
     const sender = new ScriptedSender();
     await start(sender);
     await platform.submitWithWebhook(URL_A, { ttl: 10_000 });
@@ -206,7 +206,7 @@ describe('a job with a webhook', () => {
     expect(await listWaiting()).toEqual([]);
   });
 
-  it('that is retried posts each of its ends, under another id', async () => {
+  it('posts each of its ends under another ID when it is retried', async () => {
     const sender = new ScriptedSender();
     await start(sender, { endpoint: { maxAttempts: 1 } });
     const id = await platform.submitWithWebhook(URL_A);
@@ -228,14 +228,14 @@ describe('a job with a webhook', () => {
     });
   });
 
-  it('is refused with a URL that nobody can post to, whoever submits it', async () => {
+  it('is refused if its URL is not http or https, by every API', async () => {
     await start(undefined);
     await expect(platform.submitWithWebhook('mailto:me@example.com')).rejects.toMatchObject({
       code: 'invalid',
     });
   });
 
-  it('has its delivery in the same commit as its end', async () => {
+  it('stores its delivery in the same commit as its end', async () => {
     const memory = openSqliteStore({ path: ':memory:' });
     let commits = 0;
     const store: Store = {
@@ -285,7 +285,7 @@ describe('a delivery', () => {
     expect(sender.sent[1]?.record).toMatchObject({ id, output: { a: 1 } });
   });
 
-  it('is given up after its last try', async () => {
+  it('is given up after its last attempt', async () => {
     const sender = new ScriptedSender(() => BAD);
     await start(sender, { webhooks: { maxTries: 3 } });
     await finishJob();
@@ -296,7 +296,7 @@ describe('a delivery', () => {
     expect(counts).toEqual({ counts: { '5xx': 3, given_up: 1 }, waiting: 0 });
   });
 
-  it('is counted no more when its endpoint is removed, nor is the attempt under way', async () => {
+  it('leaves no counts when its endpoint is removed, not even of the running attempt', async () => {
     const sender = new ScriptedSender();
     await start(sender);
     await finishJob();
@@ -312,7 +312,7 @@ describe('a delivery', () => {
     expect(await readCounts()).toBeUndefined();
   });
 
-  it('waits in another start of the platform for its next try', async () => {
+  it('keeps its next attempt over a restart of the platform', async () => {
     const sender = new ScriptedSender(() => BAD);
     await start(sender);
     await finishJob();
@@ -324,7 +324,7 @@ describe('a delivery', () => {
     expect(sender.sent.map(({ delivery }) => delivery.tries)).toEqual([0, 1]);
   });
 
-  it('that was never tried is tried by the next start', async () => {
+  it('without an attempt is attempted after the next start', async () => {
     await start(undefined);
     const id = await finishJob();
     const { store } = platform;
@@ -364,7 +364,7 @@ describe('a delivery', () => {
     expect(await listWaiting()).toEqual([]);
   });
 
-  it('that is received while another is given up is done with', async () => {
+  it('is removed when it is received while another one is given up', async () => {
     const sender = new ScriptedSender(() => undefined);
     const memory = openSqliteStore({ path: ':memory:' });
     const held = Promise.withResolvers<void>();
@@ -403,7 +403,7 @@ describe('a delivery', () => {
     expect(counts.get(ENDPOINT)).toEqual({ counts: { '2xx': 1 }, waiting: 1 });
   });
 
-  it('whose record is lost is given up, also when the store fails meanwhile', async () => {
+  it('without a stored record is given up, even if the store fails meanwhile', async () => {
     const memory = openSqliteStore({ path: ':memory:' });
     let isFull = false;
     class FillingSender extends ScriptedSender {
@@ -433,7 +433,7 @@ describe('a delivery', () => {
     expect(counts.get('ep_test')?.counts).toEqual({ given_up: 1 });
   });
 
-  it('that was received is not sent again while the store is out of order', async () => {
+  it('is not sent again after it was received while the store fails', async () => {
     const sender = new ScriptedSender(() => undefined);
     const memory = openSqliteStore({ path: ':memory:' });
     let isFull = false;
@@ -457,7 +457,7 @@ describe('a delivery', () => {
 });
 
 describe('receivers', () => {
-  it('that do not answer hold up nobody else', async () => {
+  it('that do not answer delay no other receiver', async () => {
     const sender = new ScriptedSender(({ url }) => (url === URL_A ? undefined : OK));
     await start(sender);
     for (let job = 0; job < 10; job++) await finishJob(URL_A);
@@ -465,7 +465,7 @@ describe('receivers', () => {
     expect(sender.urls()).toEqual([URL_A, URL_B]);
   });
 
-  it('that failed get one try at a time, and all at once when they are well again', async () => {
+  it('that failed get one attempt at a time, and several at once after a success', async () => {
     const sender = new ScriptedSender(() => BAD);
     await start(sender);
     await finishJob();
@@ -553,7 +553,7 @@ describe('the store is not asked without end', () => {
 });
 
 describe('a platform that ends', () => {
-  it('waits a moment for tries that are under way, and begins no others', async () => {
+  it('waits briefly for running attempts and begins no others', async () => {
     const sender = new ScriptedSender(() => undefined);
     await start(sender);
     await finishJob();
@@ -566,7 +566,7 @@ describe('a platform that ends', () => {
     expect(await listWaiting()).toEqual([]);
   });
 
-  it('breaks off a try that takes longer, uncounted, for its next start to make', async () => {
+  it('aborts an attempt that takes longer, uncounted, and makes it after the next start', async () => {
     const sender = new ScriptedSender(() => undefined);
     await start(sender);
     await finishJob();

@@ -60,14 +60,14 @@ describe('receivers', () => {
     expect(receivers.roomFor(keyOf('a'))).toBe(1);
   });
 
-  it('are neither better nor worse for an attempt that was broken off', () => {
+  it('keep their state after an aborted attempt', () => {
     const receivers = make();
     prove(receivers, 'a');
     receivers.begin(keyOf('a'))(undefined);
     expect(receivers.roomFor(keyOf('a'))).toBe(3);
   });
 
-  it('share the attempts that there are in all', () => {
+  it('share the limit of all attempts', () => {
     const receivers = make({ maxConcurrent: 2 });
     for (const name of ['a', 'b']) {
       prove(receivers, name);
@@ -86,7 +86,7 @@ describe('receivers', () => {
     expect(receivers.roomFor(keyOf('proven', 'grace'))).toBe(2);
   });
 
-  it('of one user get so many attempts and no more, proven or not', () => {
+  it("of one user never exceed the user's limit, proven or not", () => {
     const receivers = make({ maxPerUser: 3, maxUnprovenPerUser: 2 });
     receivers.begin(keyOf('a'));
     receivers.begin(keyOf('b'));
@@ -105,7 +105,7 @@ describe('receivers', () => {
     expect(receivers.listReady(5)).toEqual([keyOf('b', 'grace'), keyOf('a')]);
   });
 
-  it('of the same name and another user fail apart', () => {
+  it('of the same name but different users fail separately', () => {
     const receivers = make();
     prove(receivers, 'a');
     prove(receivers, 'a', 'grace');
@@ -113,7 +113,7 @@ describe('receivers', () => {
     expect(receivers.roomFor(keyOf('a'))).toBe(3);
   });
 
-  it('are forgotten when there is nothing for them', () => {
+  it('are forgotten when nothing is due for them', () => {
     const receivers = make();
     prove(receivers, 'a');
     receivers.beginLook(keyOf('a'));

@@ -1,4 +1,4 @@
-// One try over real sockets: what is sent, what each answer means, and where nothing is sent.
+// One attempt over real sockets: the request, the meaning of each answer, and refused addresses.
 import type { IncomingHttpHeaders, RequestListener } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';

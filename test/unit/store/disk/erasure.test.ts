@@ -1,4 +1,4 @@
-// What was deleted is gone from the bytes of the real files.
+// Deleted data disappears from the bytes of the real files.
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -74,7 +74,7 @@ async function erase(): Promise<void> {
   await erasure.tick(signal);
 }
 
-it('nothing of removed jobs is left in the file or its log, and the others are whole', async () => {
+it('removed jobs leave no bytes in the file or its log, and other jobs stay whole', async () => {
   const jobs = await insertJobs(105);
   const kept = jobs.filter((_, i) => i % 3 === 0);
   const removed = jobs.filter((_, i) => i % 3 !== 0);
@@ -88,7 +88,7 @@ it('nothing of removed jobs is left in the file or its log, and the others are w
   }
 });
 
-it('is done once after a commit, and not before its time', async () => {
+it('runs once after a commit, and not too early', async () => {
   const jobs = await insertJobs(7);
   await remove(jobs);
   await erasure.tick(signal);
@@ -104,7 +104,7 @@ it('is done once after a commit, and not before its time', async () => {
   expect(statSync(`${path}-wal`).size).toBe(size);
 });
 
-it('waits for another connection that reads, and holds nobody up', async () => {
+it('waits for another connection that reads, without blocking others', async () => {
   const jobs = await insertJobs(7);
   const reader = new DatabaseSync(path, { readOnly: true });
   reader.exec('begin');

@@ -1,4 +1,4 @@
-// What a check says of a file that cannot be checked: nothing about damage.
+// A file that cannot be checked does not count as damaged.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

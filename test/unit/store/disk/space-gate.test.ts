@@ -1,4 +1,4 @@
-// What is written while the disk is full. The disk is a limit of pages here; test/e2e/storage has a real one.
+// Writes on a full disk. Here a page limit stands for the disk; test/e2e/storage uses a real one.
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -54,7 +54,7 @@ async function listIds(): Promise<string[]> {
   return (await store.read((tx) => tx.queuedJobs(ENDPOINT, 100))).map(({ id }) => id);
 }
 
-it('the failure that finds the disk full releases the reserve, and what ends jobs is run again', async () => {
+it('a write that fails on a full disk releases the reserve, and writes that end jobs run again', async () => {
   const [large, small, removal] = await Promise.allSettled([
     insertLarge(),
     store.write((tx) => tx.insertJob(makeJob({ id: 'small', position: 4 }), INPUT)),
@@ -71,7 +71,7 @@ it('the failure that finds the disk full releases the reserve, and what ends job
   expect(failures).toMatchObject([{ operation: 'write', code: 'SQLITE_FULL' }]);
 });
 
-it('while it is full nothing new is tried, and what ends jobs has a commit of its own', async () => {
+it('on a full disk new data is refused at once, and writes that end jobs have their own commit', async () => {
   await insertLarge().catch(() => {});
   failures.splice(0);
   const refused = store.write((tx) => tx.insertJob(makeJob({ id: 'c' }), INPUT));
@@ -96,7 +96,7 @@ it('payloads may use a quarter of the reserve, all together', async () => {
   await remove('a');
 });
 
-it('once it is open again everything is', async () => {
+it('writes of every kind work again once the gate is open', async () => {
   await insertLarge().catch(() => {});
   expect(await reserve.make()).toBe(true);
   gate.open();
@@ -104,7 +104,7 @@ it('once it is open again everything is', async () => {
   expect(await listIds()).toEqual(['a', 'b', 'large']);
 });
 
-it('a release ends the making of a reserve, which holds nothing then', async () => {
+it('a release stops the creation of the reserve, which then holds nothing', async () => {
   reserve.release();
   const making = reserve.make();
   reserve.release();
@@ -112,7 +112,7 @@ it('a release ends the making of a reserve, which holds nothing then', async () 
   expect(reserve.isHeld).toBe(false);
 });
 
-it('a reserve that cannot be released leaves the failure to those who wrote, and the store goes on', async () => {
+it('if the reserve cannot be released, the writers get the failure and the store continues', async () => {
   reserve.release();
   mkdirSync(join(folder, 'reserve'));
   const results = await Promise.allSettled([insertLarge(), remove('a')]);
@@ -123,7 +123,7 @@ it('a reserve that cannot be released leaves the failure to those who wrote, and
   expect(await listIds()).toEqual(['b']);
 });
 
-it('a job whose webhook still needs its output is removed without a copy of that', async () => {
+it('a job whose webhook still needs its output is removed without copying the output', async () => {
   const job = makeJob({ id: 'a', webhook: 'https://example.com/' });
   await store.write(function* (tx) {
     yield* tx.putOutput(job, new Uint8Array(0.75 * MB));

@@ -1,4 +1,4 @@
-// Upkeep of a store whose disk reserve cannot be made.
+// Maintenance of a store whose disk reserve cannot be created.
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

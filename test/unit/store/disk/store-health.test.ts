@@ -20,7 +20,7 @@ function openHealth() {
   return { clock, fail, health, lines, shown };
 }
 
-it('logs each code once a minute, the next line with the count of those between', async () => {
+it('logs each code once a minute, with the count of suppressed failures in the next line', async () => {
   const { clock, fail, health, shown } = openHealth();
   for (let i = 0; i < 5; i++) fail('SQLITE_FULL');
   fail('SQLITE_CORRUPT');
