@@ -244,7 +244,7 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
     budget: flows.workers,
     noteCrash(endpoint, { detail, incarnation, workerId }) {
       metrics.noteCrash(endpoint);
-      log.warn({ endpoint, workerId, incarnation, detail }, 'a worker process died');
+      log.warn({ endpoint, workerId, incarnation, detail }, 'worker process exited');
     },
   };
   addBodyScope(app, 'application/json', (scope) => {
@@ -371,7 +371,7 @@ function describeClientError(error: NodeJS.ErrnoException, bounds: HttpBounds): 
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
     return new ProblemError('request_timeout', 'The request took too long to arrive.');
   }
-  return new ProblemError('malformed', 'this is not an HTTP request that can be read');
+  return new ProblemError('malformed', 'The request is not valid HTTP.');
 }
 
 /** As it can be called from this machine. */

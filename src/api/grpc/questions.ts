@@ -16,7 +16,7 @@ export function checkContent<S extends z.ZodType>(
   const checked = schema.safeParse(content);
   if (checked.success) return checked.data;
   const errors = describeIssues(checked.error, name);
-  throw new ProblemError('invalid', `${name} is not as it has to be: ${errors[0]}`, { errors });
+  throw new ProblemError('invalid', `${name} is invalid: ${errors[0]}`, { errors });
 }
 
 /** Of the payload that belongs to the content of `reports`. */

@@ -53,6 +53,6 @@ export function showProblem(error: unknown, log: Log): ProblemError {
   const problem = toProblem(error);
   if (problem) return problem;
   const id = randomUUID();
-  log.error({ err: error, errorId: id }, 'a question of a worker failed');
-  return new ProblemError('internal', `something went wrong here; the log has it under ${id}`);
+  log.error({ err: error, errorId: id }, 'worker call failed');
+  return new ProblemError('internal', `The platform failed; its log has the cause under ${id}.`);
 }

@@ -209,7 +209,7 @@ function readEndpoint(call: Call): string {
   } catch {
     // Told as if it were missing.
   }
-  throw new ProblemError('invalid', `the metadata has to name the endpoint: ${METADATA.endpoint}`);
+  throw new ProblemError('invalid', `the metadata must name the endpoint: ${METADATA.endpoint}`);
 }
 
 function readMetadata(call: Call, name: string): string | undefined {

@@ -236,7 +236,7 @@ export class WorkerStream {
         return this.#writer.writeNow({ call: number, goodbye: {} });
       }
       default:
-        throw new ProblemError('invalid', `this platform does not know the kind of call ${number}`);
+        throw new ProblemError('invalid', `unknown kind of call ${number}`);
     }
   }
 

@@ -68,7 +68,7 @@ export class Gate {
     if (reason === undefined) return LOCAL_HOLDER;
     throw new ProblemError(
       'unauthorized',
-      `without an API key only this machine may call: ${reason}`,
+      `calls without an API key are accepted from this machine only: ${reason}`,
     );
   }
 
@@ -86,7 +86,7 @@ export class Gate {
 export function identifyKey(keys: Keys, presented: string): KeyHolder {
   const holder = keys.authenticate(presented.replace(BEARER, ''));
   if (holder) return holder;
-  throw new ProblemError('unauthorized', 'the API key is malformed, not known or has expired');
+  throw new ProblemError('unauthorized', 'the API key is malformed, unknown or expired');
 }
 
 /** @throws ProblemError `not_found` */
@@ -114,7 +114,7 @@ export function requireScope(
 /** For what tells of all users at once. @throws ProblemError `forbidden` */
 export function requireOwner(holder: KeyHolder | undefined): void {
   if (holder?.userId === LOCAL_HOLDER.userId) return;
-  throw new ProblemError('forbidden', 'this is for the operator of the platform');
+  throw new ProblemError('forbidden', "this operation needs the operator's admin key");
 }
 
 function readEndpoint(params: unknown): string | undefined {

@@ -110,13 +110,13 @@ function refuseBeyond(error: unknown): never {
 }
 
 function refuseMalformed(cause?: unknown): ProblemError {
-  return new ProblemError('malformed', 'the body is not JSON', { cause });
+  return new ProblemError('malformed', 'The request body is not JSON.', { cause });
 }
 
 function checkText(body: Buffer): void {
   if (body.length === 0)
-    throw new ProblemError('malformed', 'the body is empty; it has to be JSON');
-  if (!isUtf8(body)) throw new ProblemError('malformed', 'the body is not UTF-8');
+    throw new ProblemError('malformed', 'The request body is empty; send JSON.');
+  if (!isUtf8(body)) throw new ProblemError('malformed', 'The request body is not UTF-8.');
 }
 
 function parse(body: Buffer): unknown {
@@ -136,7 +136,7 @@ export function check<S extends z.ZodType>(value: unknown, schema: S): z.infer<S
   const errors = checked.success
     ? [`${hidden}: is not a name that a member can have`]
     : describeIssues(checked.error);
-  throw new ProblemError('invalid', `the body is not as it has to be: ${errors[0]}`, { errors });
+  throw new ProblemError('invalid', `The request body is invalid: ${errors[0]}`, { errors });
 }
 
 /** Path of a member `__proto__`: zod leaves it out of records without a word. */
@@ -162,6 +162,6 @@ export function checkNoBody(body: Buffer | undefined): void {
   const isEmpty = typeof value === 'object' && value !== null && Object.keys(value).length === 0;
   if (!isEmpty || Array.isArray(value)) {
     const errors = ['body: must be absent or an empty object'];
-    throw new ProblemError('invalid', 'this operation takes no body', { errors });
+    throw new ProblemError('invalid', 'This operation takes no request body.', { errors });
   }
 }

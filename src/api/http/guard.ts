@@ -59,7 +59,7 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     const excess = findExcess({ rawHeaders, url: request.originalUrl }, bounds);
     if (excess) throw excess;
     if (headers.host === undefined && raw.httpVersionMinor > 0) {
-      throw new ProblemError('malformed', 'there is no Host header');
+      throw new ProblemError('malformed', 'The Host header is missing.');
     }
     if (queue.isClosing) {
       reply.header('connection', 'close');

@@ -44,5 +44,5 @@ function readCursor(query: QueryValues): number | undefined {
   if (text === undefined) return undefined;
   const decoded = typeof text === 'string' ? Buffer.from(text, 'base64url').toString('latin1') : '';
   if (/^\d{1,16}$/.test(decoded)) return Number(decoded);
-  throw refuseParameter('cursor', 'must be the cursor of an earlier answer');
+  throw refuseParameter('cursor', 'must be the cursor of an earlier response');
 }

@@ -76,7 +76,7 @@ export class ProblemReplies {
     const { method } = request;
     const route = request.routeOptions.url;
     this.#options.log.error({ err: error, errorId: id, method, route }, 'request failed');
-    return new ProblemError('internal', `something went wrong here; the log has it under ${id}`);
+    return new ProblemError('internal', `The platform failed; its log has the cause under ${id}.`);
   }
 
   #endBody(request: FastifyRequest, reply: FastifyReply): void {
@@ -125,7 +125,7 @@ export function toProblem(error: unknown): ProblemError | undefined {
     return new ProblemError(LINK_PROBLEMS[error.code], error.message, options);
   }
   if (error instanceof StoreUnavailableError) {
-    return new ProblemError('unavailable', 'nothing can be stored at the moment', {
+    return new ProblemError('unavailable', 'The store cannot be written now; try again later.', {
       retryAfterMs: RETRY_MS * 5,
       cause: error,
     });
@@ -138,22 +138,31 @@ function toProblemOfFramework(error: unknown): ProblemError | undefined {
   if (!(error instanceof Error) || !('code' in error)) return undefined;
   switch (error.code) {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
-      return new ProblemError('payload_too_large', 'the body is larger than this operation takes');
+      return new ProblemError(
+        'payload_too_large',
+        'The request body is larger than this operation accepts.',
+      );
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       return new ProblemError(
         'unsupported_media_type',
-        'the body has another media type than this operation takes (application/json for clients)',
+        'Content-Type is not supported by this operation; send application/json.',
       );
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
-      return new ProblemError('malformed', 'the body is shorter or longer than its Content-Length');
+      return new ProblemError(
+        'malformed',
+        'The length of the request body differs from its Content-Length.',
+      );
     // Longer than any id that was ever given out.
     case 'FST_ERR_MAX_PARAM_LENGTH':
-      return new ProblemError('not_found', 'there is nothing under a name as long as this');
+      return new ProblemError('not_found', 'The path has a segment that is too long.');
     case 'FST_ERR_BAD_URL':
-      return new ProblemError('malformed', 'the path is not a valid URL path');
+      return new ProblemError('malformed', 'The path is not a valid URL path.');
     // The client went away within its body: there is nobody left to read this.
     case 'ECONNRESET':
-      return new ProblemError('malformed', 'the connection was closed within the body');
+      return new ProblemError(
+        'malformed',
+        'The connection was closed before the request body was complete.',
+      );
     default:
       return undefined;
   }

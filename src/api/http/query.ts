@@ -35,7 +35,7 @@ export function readStatus(query: QueryValues): JobStatus | undefined {
 export function readText(query: QueryValues, name: string): string | undefined {
   const text = query[name];
   if (text === undefined || (typeof text === 'string' && text !== '')) return text;
-  throw refuseParameter(name, 'must be one text that is not empty');
+  throw refuseParameter(name, 'must be given once and not be empty');
 }
 
 export function refuseParameter(name: string, rule: string): ProblemError {

@@ -25,13 +25,13 @@ export function answerUnknownRoutes(app: FastifyInstance): void {
     const methods = [...known.values()]
       .filter(({ pattern }) => pattern.test(path))
       .flatMap((found) => [...found.methods]);
-    if (methods.length === 0) return done(new ProblemError('not_found', 'there is no such path'));
+    if (methods.length === 0) return done(new ProblemError('not_found', 'Path not found.'));
     reply.header('allow', methods.join(', '));
     if (method === 'OPTIONS') {
       reply.code(204).send();
       return;
     }
-    const detail = `${method} does not go here: ${methods.join(', ')}`;
+    const detail = `This path does not support ${method}; use ${methods.join(', ')}.`;
     return done(new ProblemError('method_not_allowed', detail));
   });
 }

@@ -58,7 +58,7 @@ export const JOB_OPERATIONS: readonly Operation[] = [
     ...reading,
     id: 'getJobStatus',
     path: routes.status(':endpoint', ':job'),
-    summary: 'The record of a job',
+    summary: 'Show one job',
     query: [
       {
         name: 'ttl',
@@ -73,7 +73,7 @@ export const JOB_OPERATIONS: readonly Operation[] = [
     ...writing,
     id: 'cancelJob',
     path: routes.cancel(':endpoint', ':job'),
-    summary: 'Cancel a job that waits or runs',
+    summary: 'Cancel a queued or running job',
     answers: answerJson(jobReference, 'The job is CANCELLED, or was already.'),
     refusals: [409],
   },
@@ -89,21 +89,21 @@ export const JOB_OPERATIONS: readonly Operation[] = [
     ...writing,
     id: 'purgeQueue',
     path: routes.purgeQueue(':endpoint'),
-    summary: 'Cancel every job that waits',
-    answers: answerJson(purgeAnswer, 'How many there were.'),
+    summary: 'Cancel all queued jobs',
+    answers: answerJson(purgeAnswer, 'Number of cancelled jobs.'),
   },
   {
     ...reading,
     id: 'getEndpointHealth',
     path: routes.health(':endpoint'),
-    summary: 'How many jobs and workers there are',
+    summary: 'Count jobs and workers',
     answers: answerJson(endpointHealth, 'Counts.'),
   },
   {
     ...reading,
     id: 'listJobs',
     path: routes.jobs(':endpoint'),
-    summary: 'Jobs, the newest first',
+    summary: 'List jobs, newest first',
     query: [
       {
         name: 'status',
@@ -118,7 +118,7 @@ export const JOB_OPERATIONS: readonly Operation[] = [
     ...reading,
     id: 'getJobLog',
     path: routes.logs(':endpoint', ':job'),
-    summary: 'What the handler logged',
+    summary: "Show what a job's handler logged",
     query: [
       {
         name: 'after',
@@ -141,7 +141,7 @@ function streamOperation(): Operation {
     ...reading,
     id: 'streamJob',
     path: routes.stream(':endpoint', ':job'),
-    summary: 'The chunks of a job, as they come',
+    summary: 'Stream the chunks of a job',
     description:
       'Without `after` each call goes on where the one before ended. It is over when an answer is empty ' +
       'and `Millrace-Status` is final. With `Accept: text/event-stream`: one event a chunk until the end.',

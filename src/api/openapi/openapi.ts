@@ -17,13 +17,13 @@ export interface OpenApi {
 
 const DESCRIPTION = [
   'Every error is `application/problem+json`; `code` is from a closed list.',
-  'A path that there is not is answered with 404, a method that a path does not have with 405 and `Allow`.',
+  'Unknown paths return 404; unsupported methods return 405 with `Allow`.',
   'The API key goes as `Authorization: Bearer <key>` or without the word Bearer; `x-scope` is what it ' +
-    'has to be allowed to do. What belongs to another user is answered with 404.',
+    'must be allowed to do. Resources of other users return 404.',
   '`HEAD` works where `GET` has no effect. `OPTIONS` answers 204 with `Allow`.',
   'Operations without a request body accept an empty JSON object and refuse any other body; `GET` ignores it.',
   'Clients ignore members of answers that they do not know: there may be more in time.',
-  'Not told of here: what workers say to the platform (`/v2/{endpoint}/worker/…`, in docs/protocol.md), ' +
+  'Not described here: the worker protocol (`/v2/{endpoint}/worker/…`, in docs/protocol.md), ' +
     "and `/runpod/…`, which has the shapes of RunPod's API.",
 ].join('\n\n');
 
@@ -31,10 +31,10 @@ const TAGS: OpenApi['tags'] = [
   { name: 'jobs', description: 'Jobs of an endpoint: submitted, read, cancelled.' },
   { name: 'pods', description: 'Containers, one by one.' },
   { name: 'endpoints', description: 'Queues whose workers come and go with their load.' },
-  { name: 'templates', description: 'What pods and workers are made from.' },
-  { name: 'catalog', description: 'What can be had and what it costs.' },
+  { name: 'templates', description: 'Templates of pods and workers.' },
+  { name: 'catalog', description: 'GPU types and CPU flavours with their prices.' },
   { name: 'keys', description: 'API keys.' },
-  { name: 'load balancing', description: 'Requests passed on to workers as they are.' },
+  { name: 'load balancing', description: 'Requests forwarded to workers unchanged.' },
   { name: 'platform', description: 'The platform itself.' },
 ];
 

@@ -55,19 +55,19 @@ function listPodOperations(): Operation[] {
   return [
     {
       ...{ ...reading, id: 'listPods', path: resourceRoutes.pods, refusals },
-      summary: 'Pods, the newest first',
+      summary: 'List pods, newest first',
       query: PAGE_PARAMETERS,
       answers: answerJson(podList, 'One page.'),
     },
     {
       ...{ ...writing, id: 'createPod', method: 'POST', path: resourceRoutes.pods, refusals },
-      summary: 'Make a pod and start it',
+      summary: 'Create and start a pod',
       body: { schema: podCreation },
       answers: answerCreated(podRecord, 'The pod is PROVISIONING.'),
     },
     {
       ...{ ...reading, id: 'getPod', path: resourceRoutes.pod(':pod'), refusals },
-      summary: 'A pod as it is now',
+      summary: 'Show one pod',
       answers: answerJson(podRecord, 'The pod.'),
     },
     {
@@ -97,7 +97,7 @@ function listPodOperations(): Operation[] {
     },
     {
       ...{ ...reading, id: 'getPodLog', path: resourceRoutes.podLogs(':pod'), refusals },
-      summary: 'The end of what a pod has printed',
+      summary: "Show the end of a pod's output",
       query: [
         {
           name: 'bytes',
@@ -119,25 +119,25 @@ function listEndpointOperations(): Operation[] {
   return [
     {
       ...{ ...reading, id: 'listEndpoints', path: resourceRoutes.endpoints },
-      summary: 'Endpoints, the newest first',
+      summary: 'List endpoints, newest first',
       query: PAGE_PARAMETERS,
       answers: answerJson(endpointList, 'One page.'),
     },
     {
       ...{ ...writing, id: 'createEndpoint', method: 'POST', path: resourceRoutes.endpoints },
-      summary: 'Make an endpoint whose workers come and go with its load',
+      summary: 'Create an endpoint that scales its workers with the load',
       body: { schema: endpointCreation },
       answers: answerCreated(endpointRecord, 'The endpoint.'),
       refusals: [409],
     },
     {
       ...{ ...reading, id: 'getEndpoint', path: one },
-      summary: 'An endpoint',
+      summary: 'Show one endpoint',
       answers: answerJson(endpointRecord, 'The endpoint.'),
     },
     {
       ...{ ...writing, id: 'updateEndpoint', method: 'PATCH', path: one },
-      summary: 'Change an endpoint; what is left out stays',
+      summary: 'Update an endpoint; omitted fields keep their value',
       description: 'Another template or other GPU types replace its workers, new ones ready first.',
       body: { schema: endpointUpdate },
       answers: answerJson(endpointRecord, 'The endpoint.'),
@@ -145,13 +145,13 @@ function listEndpointOperations(): Operation[] {
     },
     {
       ...{ ...writing, id: 'deleteEndpoint', method: 'DELETE', path: one },
-      summary: 'Remove an endpoint, its workers, its jobs and their logs',
+      summary: 'Delete an endpoint, its workers, jobs and logs',
       answers: ANSWER_NOTHING,
       refusals: [409],
     },
     {
       ...{ ...reading, id: 'listScalerDecisions', path: resourceRoutes.scaler(':endpoint') },
-      summary: 'Why an endpoint has the workers that it has: the last decisions',
+      summary: 'List the last scaling decisions of an endpoint',
       query: PAGE_PARAMETERS,
       answers: answerJson(decisionList, 'One page, the newest first.'),
     },
@@ -165,25 +165,25 @@ function listTemplateOperations(): Operation[] {
   return [
     {
       ...{ ...reading, id: 'listTemplates', path: resourceRoutes.templates },
-      summary: 'Templates, the newest first',
+      summary: 'List templates, newest first',
       query: PAGE_PARAMETERS,
       answers: answerJson(templateList, 'One page.'),
     },
     {
       ...{ ...writing, id: 'createTemplate', method: 'POST', path: resourceRoutes.templates },
-      summary: 'Make a template of pods and workers',
+      summary: 'Create a template of pods and workers',
       body: { schema: templateCreation },
       answers: answerCreated(templateRecord, 'The template.'),
       refusals: [409],
     },
     {
       ...{ ...reading, id: 'getTemplate', path: one },
-      summary: 'A template',
+      summary: 'Show one template',
       answers: answerJson(templateRecord, 'The template.'),
     },
     {
       ...{ ...writing, id: 'updateTemplate', method: 'PATCH', path: one },
-      summary: 'Change a template; what is left out stays',
+      summary: 'Update a template; omitted fields keep their value',
       description:
         'Workers that were made from it are replaced, new ones ready first; pods are not.',
       body: { schema: templateUpdate },
@@ -192,7 +192,7 @@ function listTemplateOperations(): Operation[] {
     },
     {
       ...{ ...writing, id: 'deleteTemplate', method: 'DELETE', path: one },
-      summary: 'Remove a template that no endpoint uses',
+      summary: 'Delete a template that no endpoint uses',
       answers: ANSWER_NOTHING,
       refusals: [409],
     },
@@ -204,13 +204,13 @@ function listCatalogOperations(): Operation[] {
   return [
     {
       ...{ ...reading, id: 'listGpuTypes', path: resourceRoutes.gpus },
-      summary: 'GPU types, what one costs, and how many are free',
+      summary: 'List GPU types with their price and how many are free',
       query: PAGE_PARAMETERS,
       answers: answerJson(gpuTypeList, 'One page.'),
     },
     {
       ...{ ...reading, id: 'listCpuFlavors', path: resourceRoutes.cpus },
-      summary: 'CPU flavours and what they cost',
+      summary: 'List CPU flavours with their prices',
       query: PAGE_PARAMETERS,
       answers: answerJson(cpuFlavorList, 'One page.'),
     },
@@ -235,20 +235,20 @@ function listKeyOperations(): Operation[] {
   return [
     {
       ...{ ...reading, id: 'listKeys', path: resourceRoutes.keys },
-      summary: 'API keys, the newest first',
+      summary: 'List API keys, newest first',
       query: [user, ...PAGE_PARAMETERS],
       answers: answerJson(keyList, 'One page.'),
     },
     {
       ...{ ...writing, id: 'createKey', method: 'POST', path: resourceRoutes.keys },
-      summary: 'Make an API key that may do no more than the one of the call',
+      summary: 'Create an API key with at most the scopes of the calling key',
       body: { schema: keyCreation },
       answers: issued,
       refusals: [409],
     },
     {
       ...{ ...reading, id: 'getKey', path: resourceRoutes.key(':key') },
-      summary: 'What an API key may do',
+      summary: 'Show one API key',
       answers: answerJson(keyRecord, 'All but the key itself.'),
     },
     {
@@ -259,7 +259,7 @@ function listKeyOperations(): Operation[] {
     },
     {
       ...{ ...writing, id: 'rotateKey', method: 'POST', path: resourceRoutes.keyRotation(':key') },
-      summary: 'A new API key that may do the same; the old one ends',
+      summary: 'Replace an API key by a new one with the same scopes',
       body: { schema: keyRotation, presence: 'optional' },
       answers: issued,
       refusals: [409],

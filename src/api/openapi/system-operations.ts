@@ -11,12 +11,12 @@ export const OPENAPI_PATH = '/openapi.json';
 const LB_METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
 
 export const SYSTEM_OPERATIONS: readonly Operation[] = [
-  ...probe({ path: '/healthz', id: 'getHealth', summary: 'Whether the platform is alive' }),
-  ...probe({ path: '/readyz', id: 'getReadiness', summary: 'Whether it can serve' }),
+  ...probe({ path: '/healthz', id: 'getHealth', summary: 'Check that the platform is alive' }),
+  ...probe({ path: '/readyz', id: 'getReadiness', summary: 'Check that the platform can serve' }),
   {
     ...{ id: 'getMetrics', tag: 'platform', method: 'GET', path: '/metrics' },
     access: 'jobs:read',
-    summary: 'Figures for Prometheus',
+    summary: 'Metrics for Prometheus',
     description: "Of all users: for keys of the platform's owner only.",
     answers: { 200: { description: 'Metrics.', content: { 'text/plain': z.string() } } },
   },

@@ -140,7 +140,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     worker: Duplex,
   ): void {
     const { clock, upgrade } = this.#passage;
-    if (!upgrade) throw new Error('a worker has left HTTP and was not asked to');
+    if (!upgrade) throw new Error('worker switched protocols without an upgrade request');
     this.#answer(status, { ...headers, connection: undefined });
     this.#response.end();
     const { socket } = upgrade;
@@ -197,7 +197,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 
   readonly #abort = (): void => {
-    this.#controller?.abort(new Error('the client has gone'));
+    this.#controller?.abort(new Error('the client disconnected'));
   };
 
   #fail(error: Error): void {
@@ -205,11 +205,11 @@ class Exchange implements Dispatcher.DispatchHandler {
     const code = 'code' in error && error.code !== undefined ? String(error.code) : error.name;
     this.#release();
     if (code === 'UND_ERR_INVALID_ARG') {
-      const detail = 'the request has a path or a header that cannot be passed on';
+      const detail = 'the request has a path or a header that cannot be forwarded';
       this.#settle.reject(new ProblemError('malformed', detail));
       return;
     }
-    log.warn({ err: error, path: request.url }, 'a worker did not answer a request');
+    log.warn({ err: error, path: request.url }, 'worker did not answer a request');
     if (code === 'UND_ERR_HEADERS_TIMEOUT') {
       const detail = `no answer began within ${headersLimitMs} ms`;
       this.#settle.reject(new ProblemError('worker_timed_out', detail));

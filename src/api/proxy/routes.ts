@@ -42,7 +42,7 @@ export function addLbRoutes(app: FastifyInstance, options: LbRoutesOptions): voi
     // Not in the handler: before it the framework judges the body's media type, which is the worker's affair.
     onRequest: (request, reply) => serve(request, reply, options),
     handler: async () => {
-      throw new Error('the request was not passed on');
+      throw new Error('request not forwarded');
     },
   });
 }
@@ -67,7 +67,7 @@ async function serve(
       });
       if (end === 'over') return;
       turn.noteUnreachable();
-      log.warn({ endpoint: endpointId, pod: turn.podId }, 'a worker cannot be connected to');
+      log.warn({ endpoint: endpointId, pod: turn.podId }, 'connecting to a worker failed');
     } finally {
       turn.end();
     }

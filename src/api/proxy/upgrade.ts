@@ -65,7 +65,7 @@ export function serveUpgrades(server: Server, listener: RequestListener, clock: 
     listener(request, response);
   });
   server.on('connect', (_request: IncomingMessage, stream: Duplex) => {
-    const detail = 'CONNECT: this is no proxy to other hosts';
+    const detail = 'CONNECT is not supported: the platform does not proxy to other hosts';
     stream.on('error', () => stream.destroy());
     endWithProblem(stream, { problem: new ProblemError('malformed', detail), clock });
   });

@@ -97,7 +97,7 @@ export async function sendEnd(
   } catch (error) {
     if (!(error instanceof ProblemError) || error.code !== 'unavailable') throw error;
     const { message, retryAfterMs = 0 } = error;
-    throw new ProblemError('unavailable', `${message} The job is ${key.id}: ask for its status.`, {
+    throw new ProblemError('unavailable', `${message} Read the status of job ${key.id}.`, {
       retryAfterMs,
     });
   }
@@ -257,6 +257,6 @@ export function readJobKey({ endpoint, job }: JobRoute['Params']): JobKey {
 
 /** A line like the others, of level warn. */
 function describeDropped(dropped: number): Buffer {
-  const msg = `${dropped} lines were left out: the log came too fast or grew too large`;
+  const msg = `${dropped} lines are missing: the log was too fast or too large`;
   return Buffer.from(`${JSON.stringify({ level: 40, msg, dropped })}\n`);
 }

@@ -77,6 +77,6 @@ function sendIssued(reply: FastifyReply, issued: IssuedKeyRecord): Promise<Fasti
 }
 
 function requireHolder({ holder }: FastifyRequest): KeyHolder {
-  if (!holder) throw new Error('a route that deals with keys is open');
+  if (!holder) throw new Error('a route for keys has no access check');
   return holder;
 }

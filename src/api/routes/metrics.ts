@@ -40,7 +40,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
   }
   new Gauge({
     name: 'millrace_build_info',
-    help: 'The version that runs, as a label of a constant 1.',
+    help: 'Version of Millrace, as a label of a constant 1.',
     labelNames: ['version'],
     registers: [registry],
   }).set({ version }, 1);
@@ -49,7 +49,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
   const refreshStore = registerStoreMetrics(registry, options.store);
   const crashes = new Counter({
     name: 'millrace_worker_crashes_total',
-    help: 'Worker processes that their supervisor saw die, or could not start.',
+    help: 'Worker processes that crashed or could not start, by report of their supervisor.',
     labelNames: ['endpoint'],
     registers: [registry],
   });
@@ -76,25 +76,25 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
   const registers = [registry];
   const jobs = new Gauge({
     name: 'millrace_jobs',
-    help: 'Jobs that have not ended, by their status.',
+    help: 'Jobs that have not ended, by status.',
     labelNames: ['endpoint', 'status'],
     registers,
   });
   const depth = new Gauge({
     name: 'millrace_queue_depth',
-    help: 'Jobs that wait, delayed ones included.',
+    help: 'Queued jobs, delayed ones included.',
     labelNames: ['endpoint'],
     registers,
   });
   const ended = new Counter({
     name: 'millrace_jobs_ended_total',
-    help: 'Jobs that ended, by their status, since the endpoint was made.',
+    help: 'Jobs that ended, by status, since the endpoint was created.',
     labelNames: ['endpoint', 'status'],
     registers,
   });
   const retried = new Counter({
     name: 'millrace_jobs_retried_total',
-    help: 'Automatic and asked-for retries since the endpoint was made.',
+    help: 'Automatic and requested retries since the endpoint was created.',
     labelNames: ['endpoint'],
     registers,
   });
@@ -130,19 +130,19 @@ function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
   const registers = [registry];
   const tries = new Counter({
     name: 'millrace_webhook_tries_total',
-    help: 'Tries to deliver a webhook, by how they ended, since the start.',
+    help: 'Attempts to deliver a webhook, by result, since the start.',
     labelNames: ['endpoint', 'result'],
     registers,
   });
   const givenUp = new Counter({
     name: 'millrace_webhooks_given_up_total',
-    help: 'Webhooks that were never received, since the start.',
+    help: 'Webhooks given up since the start.',
     labelNames: ['endpoint'],
     registers,
   });
   const waiting = new Gauge({
     name: 'millrace_webhooks_waiting',
-    help: 'Webhooks that are not received yet.',
+    help: 'Webhooks that wait for delivery.',
     labelNames: ['endpoint'],
     registers,
   });
@@ -162,7 +162,7 @@ function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
 function registerDurations(registry: Registry): Metrics['note'] {
   const durations = new Histogram({
     name: 'millrace_http_request_duration_seconds',
-    help: 'From the request to the end of its answer; worker takes and renewals wait on purpose.',
+    help: 'Time from the request to the end of its response; takes and renewals of workers wait on purpose.',
     labelNames: ['method', 'route', 'status'],
     buckets: DURATION_BUCKETS_S,
     registers: [registry],

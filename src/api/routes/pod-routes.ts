@@ -100,6 +100,6 @@ async function sendPod(reply: FastifyReply, pods: Pods, pod: PodState): Promise<
 /** @throws ProblemError `conflict` */
 function requirePods({ pods }: PodRoutesOptions): Pods {
   if (pods) return pods;
-  const remedy = '`millrace serve --engine process` has one';
+  const remedy = 'start it with `millrace serve --engine process`';
   throw new ProblemError('conflict', `this platform runs without an engine; ${remedy}`);
 }

@@ -136,7 +136,7 @@ function readCaller(
   });
   if (checked.success) return checked.data;
   const names = `${WORKER_HEADERS.worker} and ${WORKER_HEADERS.incarnation}`;
-  throw new ProblemError('invalid', `the headers ${names} have to say who reports`, {
+  throw new ProblemError('invalid', `the headers ${names} are required`, {
     errors: describeIssues(checked.error, 'headers'),
   });
 }
@@ -147,7 +147,7 @@ function readReports(body: Buffer): Report[] {
     const checked = reportHeader.safeParse(header);
     if (checked.success) return { ...checked.data, body: payload };
     const errors = describeIssues(checked.error, 'header').map((e) => `reports[${index}].${e}`);
-    throw new ProblemError('invalid', `a report is not as it has to be: ${errors[0]}`, { errors });
+    throw new ProblemError('invalid', `The report is invalid: ${errors[0]}`, { errors });
   });
 }
 

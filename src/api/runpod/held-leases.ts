@@ -135,7 +135,10 @@ export class HeldLeases {
     try {
       await held.say(saying);
     } catch (error) {
-      this.#options.log.warn({ err: error, job: held.ref.jobId }, 'an end was not reported');
+      this.#options.log.warn(
+        { err: error, job: held.ref.jobId },
+        'reporting the end of an attempt failed',
+      );
     }
   }
 }

@@ -91,7 +91,9 @@ export class Seat {
       greet: (link) => this.#greet(link),
     });
     this.held = new HeldLeases({ ...options, link: this.#link });
-    this.#wear = new Wear(options.clock, () => this.#warn('it asked to be replaced, and is not'));
+    this.#wear = new Wear(options.clock, () =>
+      this.#warn('it asked for a new process and continues'),
+    );
     this.#heardAt = options.clock.now();
   }
 
@@ -120,7 +122,7 @@ export class Seat {
     if (this.#openTakes > 0) this.#noteSharing();
     if (isNew) this.#wear.end();
     if (isIdle && !this.#isShared) {
-      await this.held.loseAll('it says that it runs none', { hasRestarted: isNew });
+      await this.held.loseAll('its pings name no job', { hasRestarted: isNew });
     }
     const until = this.#options.clock.now() + takeWaitMs;
     this.#openTakes += 1;
@@ -234,13 +236,13 @@ export class Seat {
   }
 
   #noteSharing(): void {
-    if (!this.#isShared) this.#warn('several workers go by its id');
+    if (!this.#isShared) this.#warn('several workers use its ID');
     this.#isShared = true;
   }
 
   #warn(problem: string): void {
     const { endpointId, log, workerId } = this.#options;
-    log.warn({ endpoint: endpointId, workerId, problem }, 'a RunPod worker');
+    log.warn({ endpoint: endpointId, workerId, problem }, 'RunPod worker violates the protocol');
   }
 
   // --- renewing ---------------------------------------------------------------------------------
@@ -259,7 +261,7 @@ export class Seat {
         if (this.#silentMs < findQuietMs(terms)) await this.#renew(renewEveryMs);
         else await this.#waitForWord(findLeaseEndMs(terms));
       } catch (error) {
-        log.warn({ err: error, endpoint: endpointId, workerId }, 'leases are not renewed');
+        log.warn({ err: error, endpoint: endpointId, workerId }, 'lease renewal failed');
         if (this.#silentMs >= PINGS_TO_LOSE * this.#pingMs) break;
         await sleep(clock, RETRY_MS, closing);
       }

@@ -134,14 +134,17 @@ export class Seats {
     this.#drop(endpointId, workerId, seat);
     if (seat.held.size > 0) {
       const about = { endpoint: endpointId, workerId, jobs: seat.held.size };
-      log.warn(about, 'a worker fell silent; its leases run out');
+      log.warn(about, 'worker stopped sending pings, its leases expire');
       return;
     }
     try {
       const identity = { workerId, incarnation: SEAT_INCARNATION };
       await linkTo(endpointId)?.bye({ ...identity, reason: 'drained', outbox: [] });
     } catch (error) {
-      log.debug({ err: error, endpoint: endpointId, workerId }, 'a bye was not heard');
+      log.debug(
+        { err: error, endpoint: endpointId, workerId },
+        'releasing the leases of a worker failed',
+      );
     }
   }
 }

@@ -119,7 +119,7 @@ async function answerPoll(
     return (await poll()) ?? reply.code(204).send();
   } catch (error) {
     if (!isPassing(error)) throw error;
-    return sendJson(reply.code(429), { error: 'nothing can be handed out at the moment' });
+    return sendJson(reply.code(429), { error: 'no job can be leased now' });
   }
 }
 
@@ -167,7 +167,7 @@ function addPing(app: FastifyInstance, seats: Seats, { log }: RunpodWorkerRoutes
       if (call.params.get('status') === 'unhealthy') {
         const { params, workerId } = call;
         const about = { endpoint, workerId, check: params.get('check') };
-        log.warn({ ...about, reason: params.get('reason') }, 'a worker says that it is not fit');
+        log.warn({ ...about, reason: params.get('reason') }, 'worker reported itself unfit');
         return sendJson(reply, {});
       }
       const seat = useSeat(seats, request, call);

@@ -192,7 +192,7 @@ async function run(args: readonly string[]): Promise<number> {
     const keys = describeKeys(platform, values.keyFile);
     void print(`${[ready, ...grpc, declared, ...keys].join('\n')}\n`);
     await signals.first;
-    log.info('ending');
+    log.info('platform stopping');
   } finally {
     await platform.close();
     signals.release();

@@ -74,9 +74,9 @@ export class DevEndpoint {
     const before = this.#current;
     this.#current = candidate;
     if (before) {
-      this.#log.info('reloaded');
+      this.#log.info('handler reloaded');
       before.drain();
-    } else if (this.#starts > 1) this.#log.info('serving');
+    } else if (this.#starts > 1) this.#log.info('handler ready');
   }
 
   /** Lets running jobs end; resolves when every worker of the endpoint has left. */

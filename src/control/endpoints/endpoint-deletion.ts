@@ -74,7 +74,7 @@ export class EndpointDeletion {
       } catch (error) {
         log[logLevelOf(error)](
           { err: error, endpoint: id },
-          'deleted endpoint not removed; trying again',
+          'removing deleted endpoint failed, retrying',
         );
         await sleep(clock, RETRY_MS, signal);
       }

@@ -281,7 +281,8 @@ export class Endpoints {
   }
 }
 
-const NO_ENGINE = 'this platform runs without an engine; `millrace serve --engine process` has one';
+const NO_ENGINE =
+  'this platform runs without an engine; start it with `millrace serve --engine process`';
 
 function refuse(errors: string[]): ProblemError {
   return new ProblemError('invalid', errors.join('; '), { errors });

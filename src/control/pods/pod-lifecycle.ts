@@ -163,7 +163,7 @@ function observeWanted(pod: PodState, own: Container | undefined, now: number): 
 
 function observeMissing(pod: PodState): PodState {
   if (pod.status === 'RUNNING') {
-    const reason = 'its container was gone; another one is made, with a new disk';
+    const reason = 'its container was lost; a new one is created with a new disk';
     return change(pod, { status: 'STARTING', reason, startedAt: null, endedRun: null });
   }
   const isFirst = pod.status === 'PROVISIONING' || needsGpus(pod);
@@ -201,7 +201,7 @@ function observeEnd(pod: PodState, own: Container, now: number): PodState {
     return giveUp({ ...ended, failures }, `${how}, ${failures} times in a row`, endedAt);
   }
   const retryAt = now + FIRST_RESTART_MS * 2 ** (failures - 1);
-  return { ...ended, status: 'STARTING', failures, retryAt, reason: `${how}; it is started again` };
+  return { ...ended, status: 'STARTING', failures, retryAt, reason: `${how}; it restarts` };
 }
 
 /** Which of its runs need no more looking into; `own` does not run. */

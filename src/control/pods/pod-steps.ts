@@ -67,7 +67,7 @@ export class PodSteps {
   async take(step: Exclude<PodStep, { kind: 'wait' }>, pod: PodState): Promise<boolean> {
     if (step.kind === 'none') return false;
     if (step.kind === 'allot') return this.#allot(pod, step.among);
-    this.#options.log.debug({ pod: pod.id, step }, 'a step for a pod');
+    this.#options.log.debug({ pod: pod.id, step }, 'pod step');
     try {
       await this.#act(step, pod);
     } catch (error) {
@@ -84,7 +84,7 @@ export class PodSteps {
     const pod = await pods.change(id, decide);
     if (pod && before && pod.status !== before.status) {
       const { reason, status } = pod;
-      log.info({ pod: id, from: before.status, status, reason }, `a pod is ${status}`);
+      log.info({ pod: id, from: before.status, status, reason }, `pod is ${status}`);
     }
     return pod;
   }
@@ -105,7 +105,7 @@ export class PodSteps {
   }
 
   async #begin<T>(verb: (engine: Engine) => Promise<T>): Promise<T> {
-    if (this.#isClosed) throw new Error('pods are not looked after any more');
+    if (this.#isClosed) throw new Error('pod reconciler stopped');
     return verb(this.#options.engine);
   }
 

@@ -220,7 +220,7 @@ export class Pods {
 
   #updated(pod: PodState, update: PodUpdate): PodState {
     if (pod.status === 'TERMINATED') {
-      throw new ProblemError('conflict', 'the pod is TERMINATED: it cannot be changed');
+      throw new ProblemError('conflict', 'the pod is TERMINATED and cannot be changed');
     }
     const spec = updateSpec(pod.spec, update);
     requireRecordSize(this.#quotas, JSON.stringify({ ...pod, spec }));

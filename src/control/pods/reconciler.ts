@@ -68,7 +68,7 @@ export class Reconciler {
       await this.#compare(await this.#steps.call((engine) => engine.list()));
       await pods.forgetGone();
     } catch (error) {
-      if (!this.#isClosed) log.warn({ err: error }, 'pods cannot be looked at; trying again');
+      if (!this.#isClosed) log.warn({ err: error }, 'listing containers failed, retrying');
     }
     if (!this.#isClosed) this.#cancelSweep = clock.after(SWEEP_MS, () => void this.#sweep());
   }
@@ -94,10 +94,10 @@ export class Reconciler {
     try {
       // It may have been on its way out when it was listed.
       if (!(await this.#steps.call((engine) => engine.inspect(id)))) return;
-      log.warn({ container: id, volumes }, 'a container that belongs to no pod is removed');
+      log.warn({ container: id, volumes }, 'removing container without a pod');
       await this.#steps.call((engine) => engine.remove(id, volumes));
     } catch (error) {
-      if (!this.#isClosed) log.warn({ container: id, err: error }, 'it cannot be removed');
+      if (!this.#isClosed) log.warn({ container: id, err: error }, 'removing container failed');
     }
   }
 
@@ -176,12 +176,12 @@ export class Reconciler {
     loop.retries++;
     const isExpected = error instanceof EngineError;
     const level = isExpected ? (loop.retries === 1 ? 'warn' : 'debug') : 'error';
-    log[level]({ pod: id, err: error }, 'a step for a pod failed; trying again');
-    const reason = isExpected ? error.message : 'something went wrong here; it is tried again';
+    log[level]({ pod: id, err: error }, 'pod step failed, retrying');
+    const reason = isExpected ? error.message : 'the platform failed; it retries';
     try {
       await this.#steps.write(id, (pod) => noteDelay(pod, reason));
     } catch (storeError) {
-      if (!this.#isClosed) log.warn({ pod: id, err: storeError }, 'a pod cannot be written down');
+      if (!this.#isClosed) log.warn({ pod: id, err: storeError }, 'storing a pod failed');
     }
     return backoffMs(loop.retries, RETRY_PACE);
   }

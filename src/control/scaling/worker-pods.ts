@@ -173,7 +173,10 @@ export class WorkerPods {
       try {
         await keys.remove(holder.keyId);
       } catch (error) {
-        log.warn({ pod: podId, keyId: holder.keyId, err: error }, 'a key of a pod cannot be ended');
+        log.warn(
+          { pod: podId, keyId: holder.keyId, err: error },
+          'revoking the key of a pod failed',
+        );
       }
     }
   }

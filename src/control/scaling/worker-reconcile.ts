@@ -177,9 +177,9 @@ export class Workforce {
       (result) => result.status === 'rejected' && !isOverCapacity(result.reason),
     );
     if (failed?.status === 'rejected') {
-      log.warn({ endpoint: endpoint.id, err: failed.reason }, 'a worker cannot be made');
+      log.warn({ endpoint: endpoint.id, err: failed.reason }, 'creating a worker failed');
       const why = failed.reason instanceof Error ? failed.reason.message : String(failed.reason);
-      this.#roster.noteCrash(`it cannot be made: ${why}`, clock.now());
+      this.#roster.noteCrash(`it cannot be created: ${why}`, clock.now());
     }
     return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   }
@@ -228,7 +228,7 @@ export class Workforce {
       const { notBefore, streak } = this.#roster.crashes;
       const told = lastWords === undefined ? reason : `${reason}: ${lastWords}`;
       const note = { endpoint: endpoint.id, pod: podId, streak, waitMs: notBefore - clock.now() };
-      log.warn({ ...note, reason: told }, 'a worker ended too early');
+      log.warn({ ...note, reason: told }, 'worker ended too early');
       this.#roster.explainCrash(told);
     }
     await pods.endWorker(podId);
@@ -258,7 +258,7 @@ export class Workforce {
     this.#last = { cause, want };
     if (!isNews) return;
     const at = new Date(input.now).toISOString();
-    this.#options.log.debug({ endpoint: id, ...decision }, 'workers');
+    this.#options.log.debug({ endpoint: id, ...decision }, 'scaling decision');
     await this.#options.decisions.add(
       { endpointId: id, userId },
       { at, ...decision, started, input },

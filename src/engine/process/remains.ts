@@ -54,7 +54,7 @@ export class Remains {
       await this.#end({ id, generation, name: `${home}/`, last: undefined }, [folder])
         .then(() => this.#removeFolder(folder))
         .catch((error: unknown) => {
-          log.warn({ err: error, ...folder }, 'removed container still runs, trying again');
+          log.warn({ err: error, ...folder }, 'removed container still runs, retrying');
         });
     }
   }
@@ -83,7 +83,7 @@ export class Remains {
     try {
       await (kind === 'disk' ? removeOwn(path) : removeTree(path));
     } catch (error) {
-      this.#options.log.warn({ err: error, path }, 'removed container not deleted, trying again');
+      this.#options.log.warn({ err: error, path }, 'deleting removed container failed, retrying');
     }
   }
 }

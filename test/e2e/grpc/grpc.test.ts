@@ -112,7 +112,7 @@ describe('a worker over gRPC', () => {
     const from = await start('--grpc-port', '0');
     const url = await from.process.find(GRPC_URL);
     const other = from.startWorker(ENDPOINT, 'counting.ts', '--url', url, '--key', 'mr_no');
-    await other.find(/refuses the key.*API key is malformed, not known or has expired/);
+    await other.find(/refuses the key.*API key is malformed, unknown or expired/);
     const lost = from.startWorker('nowhere', 'counting.ts', '--url', url);
     await lost.find(/NOT_FOUND endpoint nowhere not found/);
   });

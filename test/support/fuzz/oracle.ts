@@ -163,7 +163,7 @@ const RULES: readonly (readonly [told: RegExp, said: string])[] = [
   [/^args: args (have a .* that is not closed|end with a backslash)/, 'every quote is closed'],
   [/^webhook: .* is not an allowed address/, 'public address'],
   [/^(templateId|template): template .* not found/, 'ID of a template'],
-  [/^cursor: must be the cursor of an earlier answer$/, '`cursor` of an earlier answer'],
+  [/^cursor: must be the cursor of an earlier response$/, '`cursor` of an earlier answer'],
   [/^templateId: template \S+ has no http port/, 'with an http port'],
   [/^templateId: template \S+ has neither handler nor args/, 'with args or a handler'],
   [/^registry: registry credential .* not found/, 'registry credential of yours'],

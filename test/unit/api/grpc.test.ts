@@ -332,7 +332,7 @@ describe('a question is refused', () => {
     const { greet } = await startPort();
     expect(await (await greet()).ask({ call: 2 })).toMatchObject({
       call: 2,
-      refusal: { code: 'invalid', detail: 'this platform does not know the kind of call 2' },
+      refusal: { code: 'invalid', detail: 'unknown kind of call 2' },
     });
   });
 

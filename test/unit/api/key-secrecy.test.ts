@@ -50,7 +50,7 @@ describe('a key', () => {
     );
     await callAll(quick.filter(({ method }) => method !== 'DELETE'));
     await callAll(quick.filter(({ method }) => method === 'DELETE'));
-    expect(logged()).toContain('a worker says that it is not fit');
+    expect(logged()).toContain('worker reported itself unfit');
     expect(logged()).not.toMatch(ANY_KEY);
   });
 

@@ -76,7 +76,7 @@ describe('where no route is', () => {
     const answer = await exchange(port, [head], (soFar) => soFar.endsWith('}'));
     expect(answer).toMatch(/^HTTP\/1.1 400/);
     expect(answer).toContain('application/problem+json');
-    expect(answer).toContain('there is no Host header');
+    expect(answer).toContain('The Host header is missing.');
   });
 
   it('a request of HTTP/1.0 needs no Host header', async () => {

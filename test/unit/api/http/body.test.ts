@@ -212,7 +212,7 @@ describe('a submission', () => {
     body[body.indexOf('?')] = 0xff;
     expect(await refusal(body)).toMatchObject({
       code: 'malformed',
-      message: 'the body is not UTF-8',
+      message: 'The request body is not UTF-8.',
     });
   });
 
@@ -283,6 +283,6 @@ describe('an operation without a body', () => {
   });
 
   it.each(['{"a":1}', '[]', 'null', '1'])('refuses %s', (body) => {
-    expect(() => checkNoBody(Buffer.from(body))).toThrow('takes no body');
+    expect(() => checkNoBody(Buffer.from(body))).toThrow('takes no request body');
   });
 });

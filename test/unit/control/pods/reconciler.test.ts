@@ -153,7 +153,7 @@ describe('a pod that is created', () => {
     const world = await openWorld();
     world.host.trouble = new Error('secret path');
     const id = await startPod(world);
-    expect(world.pods.live.get(id)?.reason).toBe('something went wrong here; it is tried again');
+    expect(world.pods.live.get(id)?.reason).toBe('the platform failed; it retries');
     world.host.trouble = undefined;
     await world.settle(15_000);
     expect(statusOf(world, id)).toBe('RUNNING');
@@ -186,7 +186,7 @@ describe('a pod that ends by itself', () => {
     await world.settle(999);
     expect(world.pods.live.get(id)).toMatchObject({
       status: 'STARTING',
-      reason: 'it exited with code 3; it is started again',
+      reason: 'it exited with code 3; it restarts',
     });
     await world.settle(1);
     expect(world.pods.live.get(id)).toMatchObject({ status: 'RUNNING', reason: null });

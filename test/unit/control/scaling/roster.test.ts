@@ -20,7 +20,7 @@ const podOf = (state: PodState, changes: Partial<PodState> = {}): PodState => ({
 const running = podOf(states.running, { startedAt: OPENED });
 const exited = podOf(states.exited);
 const failed = podOf(states.restartsLater, {
-  reason: 'it exited with code 1; it is started again',
+  reason: 'it exited with code 1; it restarts',
 });
 
 function openRoster(crashes?: Crashes) {
