@@ -1,5 +1,5 @@
-// The public door for programs: `millrace/client`. A client submits the jobs of one endpoint and reads
-// them; a platform has everything else. How answers are fetched and repeated is in client/.
+// The public API for programs: `millrace/client`. A client submits and reads the jobs of one endpoint;
+// a platform object manages all other resources. client/ sends and repeats the requests.
 import { ApiCaller, type ApiCallerOptions } from './client/api-caller.ts';
 import { readStream, type StreamChunk, type StreamOptions } from './client/chunk-stream.ts';
 import { followLog, type LogOptions, type LogPage, readLogPage } from './client/job-log.ts';

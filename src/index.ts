@@ -1,4 +1,4 @@
-// The public door for authors of handlers.
+// The public API for authors of handlers: `import … from 'millrace'`.
 export { type Check, registerCheck } from './handler/checks.ts';
 export type {
   ChunkWithMetrics,

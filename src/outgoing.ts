@@ -1,5 +1,5 @@
-// The public door for handlers that call addresses which came with a job: `millrace/outgoing`. Apart
-// from the others, so that a worker loads an HTTP client only where a handler wants one.
+// The public API for handlers that call addresses from a job's input: `millrace/outgoing`. A separate
+// entry, so that a worker loads an HTTP client only if a handler needs one.
 export {
   type AddressRule,
   anyAddress,

@@ -1,4 +1,4 @@
-// The public door for authors' tests: `import { createHarness, runHandler } from 'millrace/testing'`.
+// The public API for authors' tests: `import { createHarness, runHandler } from 'millrace/testing'`.
 export type { LinkCall } from './harness/faulty-link.ts';
 export {
   createHarness,

@@ -1,4 +1,4 @@
-// The HTTP server as a whole: its routes put together, its start and its bounded end.
+// The HTTP server as a whole: registers its routes, starts, and stops within a bounded time.
 import {
   createServer as createHttpServer,
   type RequestListener,

@@ -1,5 +1,5 @@
-// Checks that an author wants to hold before the first job: registered by the module as it loads, run
-// in each of its threads before setup.
+// Checks that must pass before the first job. The author's module registers them when it loads; each
+// thread runs them before setup.
 import type { SetupContext } from './define.ts';
 import { describeThrown } from './thrown.ts';
 

@@ -1,4 +1,4 @@
-// Chunks of one attempt on their way out: gathered for a turn of the event loop, counted against
+// Collects the outgoing chunks of one attempt for one turn of the event loop, and counts them against
 // the window that the receiver grants.
 
 import { bufferAlloc, clearImmediate, copyBytes, max, setImmediate } from '../wire/primordials.ts';

@@ -1,4 +1,4 @@
-// Leads what a handler says with console.* into the log of the job that said it.
+// Redirects console.* calls of a handler to the log of the job that made them.
 import { AsyncLocalStorage } from 'node:async_hooks';
 import util from 'node:util';
 import type { LogLevel } from './log-lines.ts';

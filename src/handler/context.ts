@@ -1,4 +1,5 @@
-// The `ctx` of one attempt. Made anew for every job, so whatever costs something is made on demand.
+// The `ctx` object of one attempt. It is created for every job, so expensive members are created on
+// first use.
 import type { Log } from '../base/log.ts';
 import { checkMetrics, type Metrics } from '../wire/chunk/chunk.ts';
 import { stringifyJson } from '../wire/json.ts';

@@ -1,5 +1,6 @@
-// What an author throws to say whether and when a job is tried again. Told apart by a brand and not
-// by class, so that errors of another copy of this package in the author's node_modules count too.
+// Errors that an author throws to control whether and when a job is retried. They are recognised by a
+// brand, not by class, so that errors from another copy of this package in the author's node_modules
+// count too.
 
 const BRAND = Symbol.for('millrace.retry');
 

@@ -1,5 +1,5 @@
-// Runs one attempt in the thread it is called in: input in, handler driven, chunks and outcome out.
-// Leaves timers, grace and killing to the executors, numbering and sending to the worker.
+// Runs one attempt in the current thread: passes the input, drives the handler, emits chunks and
+// outcome. Executors own timers, grace and termination; the worker numbers and sends reports.
 import type { Clock } from '../base/clock.ts';
 import { encodeChunk } from '../wire/chunk/chunk.ts';
 import { stringifyJson } from '../wire/json.ts';

@@ -1,5 +1,5 @@
-// What a failed import of an author's module means to its author: the file, the line, the remedy.
-// Leaves loading itself to load.ts.
+// Explains a failed import of an author's module to its author: file, line, remedy. load.ts does the
+// loading.
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, dirname, extname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';

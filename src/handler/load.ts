@@ -1,5 +1,5 @@
-// Loads an author's module and brings both of its forms (a function with named exports beside it, a
-// definition in one value) into one. Leaves running it to invoke.ts, wording to load-errors.ts.
+// Loads an author's module and converts both of its forms (a function with named exports, a definition
+// object) into one. invoke.ts runs it; load-errors.ts words the errors.
 import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';

@@ -1,4 +1,4 @@
-// The log of one attempt on its way out: NDJSON lines gathered for a moment, a flood cut down.
+// The outgoing log of one attempt: NDJSON lines, batched for a moment and capped under a flood.
 
 import {
   bufferByteLength,

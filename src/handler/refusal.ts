@@ -1,4 +1,4 @@
-// How an attempt fails: what the platform itself refuses, and what the handler threw.
+// The ways an attempt fails: by a rule of the platform, or by an error of the handler.
 import type { ErrorCode } from '../wire/job.ts';
 import { NotJsonError } from '../wire/json.ts';
 import type { Outcome } from '../wire/link/worker-link.ts';

@@ -1,4 +1,5 @@
-// Why an attempt is stopped, what its signal is told, and how a stopped attempt ends.
+// The reasons for stopping an attempt, the reason its signal carries, and the outcome of a stopped
+// attempt.
 import type { ErrorCode, StuckPlace } from '../wire/job.ts';
 import type { Outcome, StopLevel } from '../wire/link/worker-link.ts';
 import { round } from '../wire/primordials.ts';

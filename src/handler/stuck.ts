@@ -1,5 +1,5 @@
-// Where an attempt was when it ran out of time or had to be stopped: what it had given out by then,
-// and how that is told.
+// Describes where an attempt was when it timed out or was stopped: its output so far and its code
+// position.
 import { getHeapStatistics } from 'node:v8';
 import type { StuckPlace } from '../wire/job.ts';
 import { elapsedTime, max, measureLoop, min, round } from '../wire/primordials.ts';

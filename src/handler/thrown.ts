@@ -1,4 +1,4 @@
-// What is told of a thing that was thrown: bounded texts, whatever it was.
+// Describes any thrown value in bounded texts.
 import util from 'node:util';
 import { stringCut } from '../wire/primordials.ts';
 

@@ -1,5 +1,5 @@
-// The trace of one attempt: a span around the handler where the author's module has registered an
-// OpenTelemetry SDK, and nothing at all where it has not. Leaves sampling and exporting to that SDK.
+// The trace of one attempt: a span around the handler if the author's module registered an
+// OpenTelemetry SDK, otherwise nothing. Sampling and export belong to that SDK.
 import { createRequire } from 'node:module';
 import type { Outcome } from '../wire/link/worker-link.ts';
 import { splitTraceparent } from '../wire/trace-context.ts';

@@ -1,4 +1,4 @@
-// Checks a value against an author's schema, and words what does not fit, every path of it.
+// Validates a value against an author's schema and describes every mismatch with its path.
 import { jsonStringify } from '../wire/primordials.ts';
 import type { Schema, SchemaIssue, SchemaResult } from './define.ts';
 

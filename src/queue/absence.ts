@@ -1,5 +1,5 @@
-// Whether workers could reach the platform without a break: each run leaves a note of how it ended, and
-// the next one reads it. Carriers whose workers do not repeat what was not received have to know.
+// Records whether workers could reach the platform without a break: each run stores how it ended, and
+// the next run reads it. Carriers whose workers do not repeat lost calls need to know.
 import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';

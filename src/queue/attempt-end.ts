@@ -1,4 +1,4 @@
-// The ways in which an attempt ends, and what becomes of its job: part of lifecycle.ts.
+// Decides what happens to a job when its attempt ends: part of lifecycle.ts.
 import { backoffMs } from '../base/backoff.ts';
 import type { StoredJob } from '../store/store.ts';
 import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../wire/job.ts';

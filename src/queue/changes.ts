@@ -1,4 +1,4 @@
-// Writes down what lifecycle.ts decided, and tells those who wait once it is on disk.
+// Stores the decisions of lifecycle.ts and wakes the waiting callers once they are on disk.
 import type { Clock } from '../base/clock.ts';
 import {
   ENDING,

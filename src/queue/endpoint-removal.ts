@@ -1,5 +1,5 @@
-// What is left in the queue of a deleted endpoint: from one moment to the next nobody finds it any more,
-// then its jobs are removed, some at a time. That it is deleted is decided in control/.
+// Removes the jobs of a deleted endpoint, some at a time; from the deletion on the endpoint cannot be
+// found. control/ decides that an endpoint is deleted.
 import { letOthersRun } from '../base/clock.ts';
 import type { Reader, Step, StoredEndpoint } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';

@@ -1,4 +1,4 @@
-// What clients may do with jobs that are in the queue: read, wait for, cancel, retry, list, purge.
+// The operations of clients on existing jobs: read, wait for, cancel, retry, list, purge.
 import type { Clock } from '../base/clock.ts';
 import type { JobKey, Store, StoredJob } from '../store/store.ts';
 import { isTerminal, type JobStatus, type JobSummary } from '../wire/job.ts';

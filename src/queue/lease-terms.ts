@@ -1,4 +1,4 @@
-// How long a lease and the deadline of its run last, and what puts them off: part of lifecycle.ts.
+// How long a lease and the deadline of its attempt last, and what extends them: part of lifecycle.ts.
 import type { StoredJob } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
 import type { QueueSettings } from './settings.ts';

@@ -1,6 +1,6 @@
-// The only place where a job's status changes: pure functions of (job, event, now). They say what
-// the job becomes and what has to happen with it; changes.ts writes that down. How attempts end is in
-// attempt-end.ts, how long leases last in lease-terms.ts, which nobody else may use.
+// The only place where a job's status changes: pure functions of (job, event, now). They decide the
+// job's next state and its effects; changes.ts stores them. attempt-end.ts and lease-terms.ts are parts
+// of this file and used by no other.
 import type { StoredJob, StoredLease } from '../store/store.ts';
 import { type AttemptError, isTerminal } from '../wire/job.ts';
 import type {

@@ -1,4 +1,4 @@
-// The output of a job, as its record has it.
+// Builds the output of a job as its record shows it.
 import type { Reader, Step, StoredJob } from '../store/store.ts';
 import { joinOutputs } from '../wire/chunk/chunk-reassembly.ts';
 import { hasOutput } from './records.ts';

@@ -1,4 +1,5 @@
-// The queue as a whole: its rooms put together, its start and end, and the link for each endpoint.
+// The queue as a whole: creates its parts, starts and stops them, and gives each endpoint its worker
+// link.
 import { setMaxListeners } from 'node:events';
 import type { ResumableClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
@@ -50,7 +51,7 @@ export class Queue {
   readonly workerLoads: WorkerLoads;
   readonly removal: EndpointRemoval;
   readonly settings: QueueSettings;
-  readonly #rooms;
+  readonly #parts;
   readonly #leases: Leases;
   readonly #renewals: Renewals;
   readonly #reports: Reports;
@@ -81,29 +82,29 @@ export class Queue {
     this.removal = new EndpointRemoval({ changes, presence, signals, deliveries, closing });
     const { removal } = this;
     const shared = { store, clock, log, settings, presence, signals, changes };
-    this.#rooms = { ...shared, arrivals, removal, closing };
-    this.submissions = new Submissions({ ...this.#rooms, webhooks: sender });
-    this.jobs = new Jobs(this.#rooms);
-    this.streams = new Streams(this.#rooms);
+    this.#parts = { ...shared, arrivals, removal, closing };
+    this.submissions = new Submissions({ ...this.#parts, webhooks: sender });
+    this.jobs = new Jobs(this.#parts);
+    this.streams = new Streams(this.#parts);
     this.#absence = new Absence({ store, clock, log });
     this.openLeases = new OpenLeases({ store, absence: this.#absence });
-    this.workerLoads = new WorkerLoads(this.#rooms);
-    this.#leases = new Leases(this.#rooms);
-    this.#renewals = new Renewals(this.#rooms);
-    this.#reports = new Reports(this.#rooms);
+    this.workerLoads = new WorkerLoads(this.#parts);
+    this.#leases = new Leases(this.#parts);
+    this.#renewals = new Renewals(this.#parts);
+    this.#reports = new Reports(this.#parts);
   }
 
   /** Takes up what an earlier run left: leases and deadlines get `leaseMs` more, then time counts. */
   async start(): Promise<void> {
-    const { clock, presence, store } = this.#rooms;
+    const { clock, presence, store } = this.#parts;
     const wasSetBack = await this.#recordedTime.resume();
     for (const worker of await store.read((tx) => tx.workers())) {
       presence.arrive(worker, clock.now());
     }
     await this.#absence.end({ wasSetBack });
-    const leased = await extendLeases(this.#rooms, 0);
+    const leased = await extendLeases(this.#parts, 0);
     for (const job of leased) presence.jobChanged(undefined, job);
-    this.#sweeping = sweep(this.#rooms);
+    this.#sweeping = sweep(this.#parts);
     await this.#deliveries.start();
   }
 
@@ -132,7 +133,7 @@ export class Queue {
 
   /** Tells a worker, with its next renewal, to take nothing more and to leave. */
   drainWorker(endpointId: string, workerId: string): void {
-    const { presence, signals } = this.#rooms;
+    const { presence, signals } = this.#parts;
     const worker = presence.find(endpointId, workerId);
     if (!worker) throw new ProblemError('not_found', `worker ${workerId} not found`);
     drainWorker(worker, signals);
@@ -163,7 +164,7 @@ export class Queue {
     for (const [endpointId, counts] of this.#deliveries.counts) {
       all.set(endpointId, { counts, waiting: 0 });
     }
-    for (const { count, endpointId } of await this.#rooms.store.read((tx) =>
+    for (const { count, endpointId } of await this.#parts.store.read((tx) =>
       tx.countDeliveries(),
     )) {
       all.set(endpointId, { counts: all.get(endpointId)?.counts ?? {}, waiting: count });
@@ -173,7 +174,7 @@ export class Queue {
 
   /** `failed` counts FAILED and TIMED_OUT. @throws ProblemError `not_found` */
   async health(endpointId: string): Promise<EndpointHealth> {
-    const { clock, presence, settings, store } = this.#rooms;
+    const { clock, presence, settings, store } = this.#parts;
     const endpoint = await store.read((tx) => readEndpoint(tx, endpointId));
     const workers = { idle: 0, running: 0 };
     const aliveSince = clock.now() - settings.leaseMs;

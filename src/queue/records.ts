@@ -1,4 +1,4 @@
-// A stored job as clients see it. The output's bytes are put in as they are, never parsed.
+// Formats a stored job as clients see it. The output's bytes are inserted unparsed.
 import { Buffer } from 'node:buffer';
 import type { JobAttachment, StoredJob } from '../store/store.ts';
 import { isTerminal, type JobSummary } from '../wire/job.ts';

@@ -1,4 +1,4 @@
-// The worker's reports: each is judged, applied with its effect in one operation, and answered.
+// Handles worker reports: judges each one, applies its effect in the same operation, and answers it.
 import type { Log } from '../base/log.ts';
 import type { Step, StoredJob, Transaction } from '../store/store.ts';
 import {

@@ -1,4 +1,4 @@
-// Every number that the queue acts by, with its default; `completeSettings` makes the one full set.
+// All numeric settings of the queue with their defaults; `completeSettings` builds the full set.
 import { DEFAULT_WEBHOOK_SETTINGS, type WebhookSettings } from './webhooks/webhooks.ts';
 
 export interface QueueSettings {

@@ -1,4 +1,4 @@
-// Who is to be woken by a change, after it is on disk: takers, watchers of a job, workers, the sweeper.
+// Wakes waiting callers after a change is on disk: takers, readers of a job, workers, the sweeper.
 import type { Clock } from '../base/clock.ts';
 import { type Waiter, Waiters } from '../base/waiters.ts';
 import type { JobKey, StoredJob } from '../store/store.ts';

@@ -1,5 +1,5 @@
-// The outputs of jobs that do not stream, cut into chunks. Cutting 20 MB takes longer than all else
-// in an answer, and a reader comes back for every page: the chunks are kept while they are read.
+// Splits the outputs of jobs that do not stream into chunks. Splitting 20 MB takes longer than the rest
+// of a response, and a reader fetches many pages, so the chunks are cached while they are read.
 import type { Clock } from '../base/clock.ts';
 import type { Reader, Step, StoredJob } from '../store/store.ts';
 import { encodeJsonChunk } from '../wire/chunk/chunk.ts';

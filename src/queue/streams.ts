@@ -1,4 +1,4 @@
-// Reading a job's chunks from a position on, and waiting for the next ones.
+// Reads a job's chunks from a position on and waits for the next ones.
 import type { Clock } from '../base/clock.ts';
 import {
   type ChunkBatch,

@@ -1,4 +1,4 @@
-// How a job comes into the queue: within the endpoint's limit, and once for one idempotency key.
+// Adds jobs to the queue: within the endpoint's limit, and once for each idempotency key.
 
 import type { Clock } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';

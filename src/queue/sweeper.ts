@@ -1,4 +1,4 @@
-// Turns passing time into events: expired leases, deadlines, delays that are over, retentions run out.
+// Turns the passage of time into events: expired leases and deadlines, ended delays and retentions.
 import { type Clock, letOthersRun } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { ENDING, logLevelOf, type Store, type StoredJob } from '../store/store.ts';

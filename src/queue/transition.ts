@@ -1,4 +1,4 @@
-// What a decision about a job depends on, and what it comes to.
+// The input and the result of a decision about a job.
 import type { StoredJob } from '../store/store.ts';
 import type { QueueSettings } from './settings.ts';
 

@@ -1,5 +1,5 @@
-// What the service answers about jobs and refusals, as schemas: the shapes are job.ts's, endpoint.ts's,
-// chunk.ts's and problem.ts's. For documents alone: on the way out nothing is checked.
+// Schemas of the API's responses about jobs and errors. Only the OpenAPI document uses them; outgoing
+// responses are not validated. The types are in job.ts, endpoint.ts, chunk.ts and problem.ts.
 import { z } from 'zod';
 import type { Chunk } from './chunk/chunk.ts';
 import {

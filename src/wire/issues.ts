@@ -1,4 +1,5 @@
-// Validation failures as the sentences of a problem's `errors`: each names the path and the fault.
+// Formats validation failures as the sentences of a problem's `errors`: each names the path and the
+// fault.
 import type { z } from 'zod';
 
 /** A caller who sent nothing but mistakes does not need each of them. */

@@ -1,5 +1,4 @@
-// Checks the requests of job.ts where they come from outside. For the platform only: zod is kept out
-// of workers.
+// Validates the requests of job.ts. Only the platform loads this file: zod is kept out of workers.
 import { z } from 'zod';
 import { type JobPolicy, LIMITS, type RunRequest } from './job.ts';
 import { wellFormedText } from './text.ts';

@@ -1,5 +1,5 @@
-// A job as clients see it: statuses, the record, the request that makes one, and the limits on both.
-// Workers load this file: what checks a request is in job-schemas.ts.
+// A job as clients see it: statuses, the record, the request that creates one, and the limits of both.
+// Workers load this file; the request schemas are in job-schemas.ts.
 
 export const JOB_STATUSES = [
   'IN_QUEUE',

@@ -1,5 +1,5 @@
-// Owns what counts as JSON and how a value becomes JSON text without losing anything in silence.
-// Leaves sizes, chunks and splitting to chunk.ts.
+// Defines which values are JSON and converts a value to JSON text without losing anything silently.
+// chunk.ts owns sizes and splitting.
 
 import {
   bufferFrom,

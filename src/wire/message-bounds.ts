@@ -1,5 +1,5 @@
-// How many things one message of a worker may hold. A platform refuses what has more before it decodes it,
-// so a worker that has more to say says it in several messages.
+// Bounds on the number of items in one worker message. The platform refuses larger messages before it
+// decodes them; a worker with more items sends several messages.
 
 /** Reports of one message. */
 export const MAX_REPORTS = 1_000;

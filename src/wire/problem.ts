@@ -1,4 +1,4 @@
-// Every error that the service answers, as a closed list, in the shape of application/problem+json.
+// All errors of the API as a closed list, in the form of application/problem+json.
 
 /** code: [HTTP status, title]. The code is the word for programs, the title the one for people. */
 export const PROBLEMS = {

@@ -1,4 +1,4 @@
-// The paths of the service, written once for both sides.
+// The paths of the API, shared by server and clients.
 
 /** Client operations and worker verbs of one endpoint; `endpoint` and `job` are taken as they are. */
 export const routes = {

@@ -1,4 +1,5 @@
-// Texts that people give to things. Each is kept and shown as it came, so what cannot be seen is refused.
+// Schemas of names and other free text. Text is stored and shown unchanged, so invisible characters are
+// refused.
 import { z } from 'zod';
 
 /** Half of a surrogate pair has no UTF-8: two different texts would be stored as the same one. */

@@ -1,5 +1,5 @@
-// The trace that a client's request belongs to, as W3C Trace Context says it in two headers
-// (https://www.w3.org/TR/trace-context): read by its rules, for both sides.
+// Reads and writes the trace of a client's request by W3C Trace Context
+// (https://www.w3.org/TR/trace-context), for platform and worker.
 
 export const TRACE_HEADERS = { parent: 'traceparent', state: 'tracestate' } as const;
 

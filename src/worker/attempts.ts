@@ -1,5 +1,5 @@
-// The attempts that the worker holds leases for, from hand-over until their outcome is acknowledged:
-// begins them, times them, stops them, and hands what they say to the reporter.
+// The attempts whose leases the worker holds, from hand-over until their outcome is acknowledged:
+// starts, times and stops them, and passes their output to the reporter.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Lease } from '../wire/link/worker-link.ts';

@@ -1,5 +1,5 @@
-// The port on which a worker, or the supervisor of some, tells probes and Prometheus how it is. What
-// is true is theirs to say; here it becomes answers. No framework: they load no more than they run.
+// Serves health checks and metrics of a worker or a supervisor over HTTP. It uses no framework, to keep
+// the process small.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Log } from '../base/log.ts';
 import { ProblemError } from '../wire/problem.ts';

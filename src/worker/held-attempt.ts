@@ -1,5 +1,5 @@
-// One attempt that the worker holds a lease for: the state that it is in, how it is named, and the ends
-// that it comes to without having run to one.
+// One attempt whose lease the worker holds: its state, its name in logs, and the outcomes it can have
+// without running.
 
 import type { Lease } from '../wire/link/worker-link.ts';
 import { nameTrace } from '../wire/trace-context.ts';

@@ -1,5 +1,5 @@
-// Keeps all leases alive by one long poll, also when there are none, and brings what the platform
-// says on it: that an attempt has ended, that the worker is to leave.
+// Keeps all leases alive by one long poll, also when the worker holds none, and passes on the
+// platform's messages: an attempt has ended, the worker must drain.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';

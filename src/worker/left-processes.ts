@@ -1,5 +1,5 @@
-// Ends what handlers started and left running, when their worker process is over: it would hold
-// memory of the device, or ports. A variable that all children inherit tells whose they are.
+// Ends processes that handlers started and left running after their worker process exits: they would
+// hold device memory or ports. A variable that all children inherit identifies them.
 import { randomUUID } from 'node:crypto';
 import { findByVariable, readProcesses, signalProcess } from '../base/process-table.ts';
 

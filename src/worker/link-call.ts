@@ -1,4 +1,4 @@
-// One call over the link with an end in time, so that a half-open connection cannot hold a loop.
+// Makes one call over the link with a time limit, so that a half-open connection cannot block a loop.
 import type { Clock } from '../base/clock.ts';
 import { LinkError } from '../wire/link/worker-link.ts';
 

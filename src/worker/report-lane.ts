@@ -1,5 +1,5 @@
-// One attempt's reports on their way: numbered, in order, kept until acknowledged, and merged while
-// they wait. Which are sent when, and what an answer means for the attempt, is the reporter's.
+// The outgoing reports of one attempt: numbered, in order, kept until acknowledged, and merged while
+// they wait. The reporter decides when to send and what an answer means.
 import type {
   LeaseRef,
   Outcome,

@@ -1,6 +1,6 @@
-// Brings reports to the platform: one call under way, everything that came meanwhile in the next; or
-// one call of each attempt, where the platform wants it so.
-// It tells each attempt what was delivered, that nobody wants it any more, or that it is settled.
+// Sends reports to the platform: one call at a time, which carries everything collected meanwhile; or
+// one call for each attempt if the platform requires it. It tells each attempt whether a report was
+// delivered, is no longer wanted, or settled the attempt.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import {

@@ -1,4 +1,5 @@
-// How long one repeated call waits between its failures: backoff with jitter, or what it was told.
+// Decides how long a repeated call waits between failures: backoff with jitter, or the wait that the
+// platform asks for.
 import { type BackoffOptions, backoffMs } from '../base/backoff.ts';
 import type { LinkError } from '../wire/link/worker-link.ts';
 

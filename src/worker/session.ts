@@ -1,5 +1,5 @@
-// The worker's standing with the platform: says hello until it is welcome, knows the terms, and
-// repeats the other verbs' calls over outages. What is called, and what for, is left to the loops.
+// The worker's session with the platform: says hello until it is accepted, keeps the terms, and repeats
+// the calls of the other verbs over outages.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import {

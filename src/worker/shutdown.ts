@@ -1,5 +1,5 @@
-// What a leaving worker still owes the platform, while its leases are kept alive: the jobs that run,
-// what they reported, the bye. When it leaves, and what it becomes, is worker.ts's.
+// Finishes the worker's obligations before it exits, while its leases are kept alive: running jobs,
+// their reports, the bye. worker.ts decides when the worker stops.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { LeaseRef } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';

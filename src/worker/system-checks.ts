@@ -1,5 +1,5 @@
-// What a machine must have before a worker takes jobs on it: memory, disk, GPUs that answer, a driver
-// that is new enough. Measuring is apart from judging.
+// Checks the machine before a worker takes jobs: memory, disk, responding GPUs, driver version.
+// Measuring is separate from judging.
 import { statfs } from 'node:fs/promises';
 import type { NvidiaState } from './gpu/detect.ts';
 

@@ -1,4 +1,4 @@
-// Asks for jobs, one take at a time, for as many as there is room for; what comes is handed on.
+// Requests jobs, one take at a time, for as many slots as are free, and passes them on.
 
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';

@@ -1,5 +1,5 @@
-// What one worker tells Prometheus: durations and counts as they come, the rest read when asked. It
-// loads prom-client, so a worker that serves no metrics does not load it.
+// The Prometheus metrics of one worker. It loads prom-client, so a worker without a health port does
+// not load it.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Clock } from '../base/clock.ts';
 import type { Lease, Outcome } from '../wire/link/worker-link.ts';

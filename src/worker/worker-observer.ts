@@ -1,5 +1,4 @@
-// What a worker tells whoever watches it, as it happens. The worker goes on as if nobody did:
-// a listener must not throw, and must be quick.
+// Events that a worker reports to its observers. A listener must not throw and must be quick.
 import type { Lease, LinkErrorCode, Outcome, WorkerLink } from '../wire/link/worker-link.ts';
 import type { ChunkMessage, ExecutionSink } from './execution/executor.ts';
 

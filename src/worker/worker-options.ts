@@ -1,5 +1,5 @@
-// What a worker may be told: units, defaults, effects. Completed here, and nowhere else, into the
-// one internal form.
+// The options of a worker: units, defaults, effects. They become one complete internal object here, and
+// nowhere else.
 import { type Clock, systemClock } from '../base/clock.ts';
 import { type Log, silentLog } from '../base/log.ts';
 import type { Device, WorkerLink } from '../wire/link/worker-link.ts';

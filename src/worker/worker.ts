@@ -1,5 +1,5 @@
-// The worker's life: from setup over taking and running jobs to the farewell. It owns the state and
-// the order of things; the loops beside it do the work.
+// The worker's lifecycle, from setup through taking and running jobs to shutdown. It owns the state and
+// the order of steps; the loops beside it do the work.
 import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Attempts } from './attempts.ts';

@@ -1,5 +1,5 @@
-// Capacity: what pods together may ask of the machine. Memory is never overcommitted; processors and
-// disk are, by factors of the operator's.
+// Capacity: the resources that pods together may use. Memory is never overcommitted; CPUs and disk are,
+// by factors that the operator sets.
 import type { Container } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodSpec, PodState } from '../pods/pod-state.ts';
@@ -73,7 +73,7 @@ export interface CapacityOptions {
 }
 
 /** How many pods of one kind still fit; `shortage` says why there are not more. */
-export interface Room {
+export interface Headroom {
   places: number;
   shortage: string;
 }
@@ -107,7 +107,7 @@ export class Capacity {
   }
 
   /** Undefined: nothing is limited. */
-  roomFor(demand: Amounts, wanted: number): Room | undefined {
+  headroomFor(demand: Amounts, wanted: number): Headroom | undefined {
     const { limits } = this.#options;
     if (!limits) return undefined;
     const held = this.#sumHeld();

@@ -1,4 +1,4 @@
-// Tells who uses a key for long when that key is no longer good: revoked, rotated away or expired.
+// Notifies long-lived users of a key when the key becomes invalid: revoked, rotated or expired.
 import type { Clock } from '../../base/clock.ts';
 import type { Keys } from '../keys/keys.ts';
 

@@ -7,7 +7,7 @@ import { OWNER, type Store, type StoredResource } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodCreation, PodRecord, PodUpdate } from '../../wire/resources/pod.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
-import { type Amounts, Capacity, demandOf, holdingOf, type Room } from '../limits/capacity.ts';
+import { type Amounts, Capacity, demandOf, type Headroom, holdingOf } from '../limits/capacity.ts';
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
 import { type PageBounds, PageCutter } from '../list-page.ts';
 import { LivePods, type PodListener, readPod } from './live-pods.ts';
@@ -122,8 +122,11 @@ export class Pods {
   }
 
   /** How many of `wanted` pods of the spec would find room now; undefined: all of them. */
-  roomFor(spec: Pick<PodSpec, 'cpu' | 'disk' | 'mounts'>, wanted: number): Room | undefined {
-    return this.#capacity.roomFor(demandOf(spec), wanted);
+  headroomFor(
+    spec: Pick<PodSpec, 'cpu' | 'disk' | 'mounts'>,
+    wanted: number,
+  ): Headroom | undefined {
+    return this.#capacity.headroomFor(demandOf(spec), wanted);
   }
 
   /** @throws ProblemError `not_found` */

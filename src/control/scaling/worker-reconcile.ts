@@ -26,7 +26,7 @@ const LAST_WORDS_BYTES = 2_000;
 const MEMORY_PER_VCPU = 2;
 
 export interface WorkforceOptions {
-  pods: Pick<Pods, 'all' | 'create' | 'endWorker' | 'ofEndpoint' | 'readLog' | 'roomFor'>;
+  pods: Pick<Pods, 'all' | 'create' | 'endWorker' | 'ofEndpoint' | 'readLog' | 'headroomFor'>;
   templates: Pick<Templates, 'find'>;
   catalog: WorkerCatalog;
   views: Readonly<Record<EndpointDeployment['type'], WorkView>>;
@@ -125,7 +125,7 @@ export class Workforce {
   ): ScalerInput {
     const { workers } = sighting;
     const { oldestQueuedAt, running, waiting } = load;
-    const room = this.#findRoom(deployment, template);
+    const room = this.#findHeadroom(deployment, template);
     const { gpuTypeIds, scaler, type, workersMax, workersMin } = deployment;
     const now = this.#options.clock.now();
     const idleTimeoutMs = deployment.idleTimeout * 1_000;
@@ -143,11 +143,11 @@ export class Workforce {
     };
   }
 
-  #findRoom({ gpuTypeIds, workersMax }: EndpointDeployment, template?: TemplateRecord) {
+  #findHeadroom({ gpuTypeIds, workersMax }: EndpointDeployment, template?: TemplateRecord) {
     const cpu = gpuTypeIds.length === 0 ? { cpu: this.#chooseCpu() } : {};
     const spec = { ...cpu, disk: template?.disk ?? DEFAULT_DISK_GB, mounts: {} };
     // One more while workers are replaced.
-    return this.#options.pods.roomFor(spec, workersMax + 1);
+    return this.#options.pods.headroomFor(spec, workersMax + 1);
   }
 
   #countFree(types: readonly string[]): Map<string, number> {

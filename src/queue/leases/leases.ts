@@ -1,5 +1,4 @@
-// How workers come by leases and how these end with them: hello, take, bye. What keeps a lease is in
-// renewals.ts.
+// Gives leases to workers and ends them: hello, take, bye. renewals.ts extends leases.
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '../../base/clock.ts';
 import type { Waiter } from '../../base/waiters.ts';

@@ -1,5 +1,5 @@
-// What is known of leases by what they are for: for carriers whose workers name the job and the attempt,
-// but cannot keep a token. It reads; what a lease is worth is decided where it is used.
+// Finds leases by job and attempt, for carriers whose workers name these but cannot keep a token. It
+// only reads; callers decide what a lease allows.
 import type { JobKey, Store, StoredJob } from '../../store/store.ts';
 import type { LeaseRef } from '../../wire/link/worker-link.ts';
 import type { Absence } from '../absence.ts';

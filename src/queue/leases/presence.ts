@@ -1,4 +1,5 @@
-// Which workers are there and what each one holds: kept in memory, made again from the store at start.
+// Tracks which workers are connected and which leases each one holds: in memory, rebuilt from the store
+// at start.
 import type { JobKey, StoredJob, StoredWorker } from '../../store/store.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
 

@@ -1,4 +1,4 @@
-// The renewals of leases: a long poll that keeps what the worker names and tells it what has ended.
+// Renews leases: a long poll that extends the leases a worker names and reports those that have ended.
 import type { StoredJob } from '../../store/store.ts';
 import { isTerminal } from '../../wire/job.ts';
 import type { RenewReply, RenewRequest } from '../../wire/link/worker-link.ts';

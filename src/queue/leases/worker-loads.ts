@@ -1,4 +1,4 @@
-// What an endpoint has to do and who does it, for whoever decides how many workers it is to have.
+// Reports the load and the workers of an endpoint, for scaling decisions.
 import type { Clock } from '../../base/clock.ts';
 import type { Step, Store } from '../../store/store.ts';
 import type { QueueSettings } from '../settings.ts';

@@ -1,5 +1,5 @@
-// Several headers with a body of bytes each in one message: how leases and reports travel. A frame
-// is two big-endian 32-bit lengths (header, body), the header's JSON, and the body as it is.
+// Encodes several headers, each with a body of bytes, as one message; leases and reports use it. A
+// frame is two big-endian 32-bit lengths (header, body), the header's JSON, and the body.
 
 import { countValues } from '../message-bounds.ts';
 

@@ -1,5 +1,5 @@
-// Checks the messages of worker-link.ts where they come from outside. For the platform only: zod costs
-// 8 MB or more, which is nothing once and much in every worker.
+// Validates the messages of worker-link.ts. Only the platform loads this file: zod costs 8 MB or more,
+// too much for every worker process.
 import { z } from 'zod';
 import { MAX_CHUNK_BYTES } from '../chunk/chunk.ts';
 import {

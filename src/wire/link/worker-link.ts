@@ -1,6 +1,6 @@
-// The queue as a worker sees it: five verbs, and the words that go with them. Every carrier (HTTP
-// long poll and those to come) speaks exactly this; the queue itself implements it without one.
-// Workers load this file: what checks a message of theirs is in worker-link-schemas.ts.
+// The queue as a worker sees it: five verbs and their messages. Every carrier (HTTP long poll, gRPC)
+// transports exactly this interface; the queue implements it directly. Workers load this file; the
+// message schemas are in worker-link-schemas.ts.
 import type { AttemptError } from '../job.ts';
 
 export const PROTOCOL_VERSION = 1;

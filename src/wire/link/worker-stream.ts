@@ -1,5 +1,5 @@
-// What both ends of the gRPC stream have to agree on beside worker.proto: where that is, how its
-// messages look as objects, and how payloads are cut into pieces and put together again.
+// What both ends of the gRPC stream share beside worker.proto: its path, its messages as objects, and
+// the splitting of payloads into pieces.
 import { fileURLToPath } from 'node:url';
 
 export const PROTO_PATH = fileURLToPath(new URL('worker.proto', import.meta.url));
