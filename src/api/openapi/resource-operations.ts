@@ -72,7 +72,7 @@ function listPodOperations(): Operation[] {
     },
     {
       ...{ ...writing, id: 'updatePod', method: 'PATCH', path: resourceRoutes.pod(':pod') },
-      summary: 'Change a pod; what is left out stays',
+      summary: 'Update a pod; omitted fields keep their value',
       description:
         'A change of `name`, `locked` or of the size of a persistent mount keeps the container. So does a ' +
         'larger `disk` on the process engine, and on Docker if the storage driver has no quotas. Any other ' +

@@ -136,7 +136,7 @@ describe('a supervisor', () => {
       job.release();
       expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 2 });
       expect(run.stderr).toContain(`"reason":"ended by ${signal}"`);
-      const died = /"detail":"([^"]*)","msg":"a worker process died"/;
+      const died = /"detail":"([^"]*)","msg":"worker process exited"/;
       await until(() => died.test(platform.stderr));
       expect(died.exec(platform.stderr)?.[1]).toBe(`ended by ${signal}`);
       const metrics = await fetch(`${url}/metrics`, {
