@@ -32,6 +32,11 @@ export function readWelcome(value: unknown): WorkerWelcome {
   if (members.has('capabilities')) {
     welcome.capabilities = members.list('capabilities', (name) => String(name));
   }
+  if (members.has('reportsBy')) {
+    welcome.reportsBy = members.word('reportsBy', ['worker', 'attempt']);
+  }
+  if (members.has('takesBack')) welcome.takesBack = members.flag('takesBack');
+  if (members.has('replacesWorkers')) welcome.replacesWorkers = members.flag('replacesWorkers');
   return welcome;
 }
 
