@@ -65,8 +65,6 @@ export function describeHeaders(): Readonly<Record<string, JsonSchema>> {
 /** One for each status that a problem can have, and `Problem` for whatever else. */
 export function describeProblems(): Record<string, JsonSchema> {
   const statuses = new Set(Object.values(PROBLEMS).map(([status]) => status));
-  // It answers methods that the document does not have.
-  statuses.delete(405);
   const each = [...statuses].map((status) => [nameOf(status), describeProblem(status)] as const);
   const other = { description: 'Any other error.', content: PROBLEM_CONTENT };
   return { ...Object.fromEntries(each), Problem: other };

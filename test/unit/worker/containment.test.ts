@@ -74,7 +74,7 @@ describe('an attempt whose handler', () => {
     retry: 2,
   }, async () => {
     const source = `
-      import { ThreadExecutor } from ${JSON.stringify(locate('worker/thread-executor.ts'))};
+      import { ThreadExecutor } from ${JSON.stringify(locate('worker/execution/thread-executor.ts'))};
       const executor = new ThreadExecutor({ handlerPath: ${JSON.stringify(deeds)}, devices: [] });
       await executor.start();
       const input = Buffer.from('{ "do": "fill memory" }');
