@@ -188,7 +188,7 @@ describe('a worker with --state-dir', () => {
     const next = startWorker(platform, '--worker-id', 'w1');
     expect(await waitForEnd(platform, job.id)).toMatchObject(WHOLE);
     expect(await job.countRuns()).toBe(1);
-    expect(next.output).toMatch(/was written halfway/);
+    expect(next.output).toMatch(/incomplete end of the outbox removed/);
   });
 
   it('drops an outcome, with a line in the log, whose job another worker has done', async () => {

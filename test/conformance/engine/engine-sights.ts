@@ -53,7 +53,9 @@ export function describeSights(stage: EngineStage): void {
     });
 
     it('stops and removes what another platform process has started', async () => {
-      const { id } = await stage.run('exec sleep 1000');
+      const { id } = await stage.run('echo up; exec sleep 1000');
+      // Before, its init may not pass signals on yet.
+      await stage.untilPrinted(id, 'up');
       await stage.reopen().stop(id, GRACE_MS);
       expect(await stage.engine.inspect(id)).toMatchObject({ state: 'exited', exitCode: 143 });
       await stage.reopen().remove(id, 'remove');

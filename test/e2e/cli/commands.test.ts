@@ -55,10 +55,13 @@ describe('wrong usage is told by name, with exit code 2', () => {
     [['serve', '--speed', '1'], 'millrace serve: --speed: unknown option'],
     [['serve', 'here'], 'millrace serve: here: unexpected argument'],
     [['serve', '--tls-cert', 'x.pem'], 'millrace serve: --tls-cert needs --tls-key'],
-    [['serve', '--port', '0', '--endpoint', 'a b'], 'millrace serve: endpoint "a b": must be 1 to'],
+    [
+      ['serve', '--port', '0', '--endpoint', 'a b'],
+      'millrace serve: --endpoint: endpoint "a b": must be 1 to',
+    ],
     [
       ['serve', '--port', '0', '--endpoint', 'pods'],
-      'millrace serve: endpoint "pods": is reserved',
+      'millrace serve: --endpoint: endpoint "pods": is reserved',
     ],
     [
       ['serve', '--lease-ms', '4000'],

@@ -91,7 +91,7 @@ describe('handlers', () => {
     const setup = 'export const setup = () => new Promise((ready) => setTimeout(ready, 60_000));';
     place.write('handlers/heavy.mjs', `${setup}\nexport default () => 1;`);
     const run = place.start(['dev', 'handlers', '--port', '0']);
-    await run.until('stderr', /still loading.*heavy/);
+    await run.until('stderr', /heavy.*handlers still loading/);
     expect(await run.end('SIGTERM')).toMatchObject({ code: 0 });
   });
 
@@ -161,7 +161,7 @@ describe('a change', () => {
     place.write('handlers/work.mjs', version('one'));
     const dev = await startDev();
     place.write('handlers/added.mjs', version('added'));
-    await dev.run.until('stderr', /"endpoint":"added".*is new/);
+    await dev.run.until('stderr', /"endpoint":"added".*handler added/);
     const added = connect(dev, 'added');
     const isThere = () =>
       added.health().then(

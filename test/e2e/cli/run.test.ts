@@ -62,8 +62,8 @@ describe('the input', () => {
     [['--input', '{'], '--input is not JSON'],
     [['--input', '[]'], '--input must be a JSON object'],
     [['--input-file', 'none.json'], '--input-file: ENOENT'],
-    [['--test-input', '{"prompt":1}'], '--test-input: must have an "input"'],
-    [['--test-input={"input":[]}'], '--test-input: input: must be a JSON object'],
+    [['--test-input', '{"prompt":1}'], '--test-input must have an "input"'],
+    [['--test-input={"input":[]}'], '--test-input: input must be a JSON object'],
     [['--input', '{}', '--input-file', 'input.json'], 'exclude each other'],
     [['--timeout', '0'], '--timeout: must be a whole number from 1 to'],
   ])('that cannot be used is refused: %j', async (args, message) => {

@@ -59,7 +59,7 @@ describe('the health port of a worker', () => {
   it('says not ready during the setup, and ready after it', async () => {
     place.write('hold-setup', '');
     const { run, url } = await startWorker();
-    await run.until('stderr', /no --state-dir/);
+    await run.until('stderr', /outbox is in memory only/);
     const setup = { status: 503, reason: 'starting: waiting for the setup' };
     const beforeSetup = { status: 503, reason: 'starting: waiting for the process' };
     let seen = beforeSetup;

@@ -130,7 +130,7 @@ describe('a worker', () => {
     place.write('broken.mjs', 'export const nothing = 1;');
     const { code, stderr } = await place.run(['worker', 'broken.mjs'], { env });
     expect(code).toBe(1);
-    expect(stderr).toContain('broken.mjs: has no default export');
+    expect(stderr).toContain('broken.mjs: no default export');
   });
 
   it('whose setup throws again and again exits 3, and no job is lost', async () => {
@@ -213,7 +213,7 @@ describe('millrace jobs', () => {
   it('exits 1 when nobody answers, and when the key is wrong', async () => {
     const nobody = await call('jobs', 'health', 'paint', '--url', 'http://127.0.0.1:1');
     expect(nobody.code).toBe(1);
-    expect(nobody.stderr).toContain('http://127.0.0.1:1 does not answer');
+    expect(nobody.stderr).toContain('http://127.0.0.1:1 does not respond');
     const stranger = await call('jobs', 'health', 'paint', '--key', `mr_${'x'.repeat(43)}`);
     expect(stranger.code).toBe(1);
     expect(stranger.stderr).toContain('401');
