@@ -7,19 +7,24 @@ type Group = {
   name: string;
   testTimeoutMs: number;
   hookTimeoutMs: number;
+  /** Instead of the files of the folder that the group is named after. */
+  folder?: string;
   /** Test files outside of the group's own folder. */
   include?: string[];
+  exclude?: string[];
 };
 
 const second = 1_000;
 const minute = 60 * second;
 
-function defineGroup({ name, testTimeoutMs, hookTimeoutMs, include = [] }: Group) {
+function defineGroup({ name, testTimeoutMs, hookTimeoutMs, ...files }: Group) {
+  const { exclude = [], folder = name, include = [] } = files;
   return {
     extends: true as const,
     test: {
       name,
-      include: [`test/${name}/**/*.test.ts`, ...include],
+      include: [`test/${folder}/**/*.test.ts`, ...include],
+      exclude,
       testTimeout: testTimeoutMs,
       hookTimeout: hookTimeoutMs,
     },
@@ -29,6 +34,29 @@ function defineGroup({ name, testTimeoutMs, hookTimeoutMs, include = [] }: Group
 function locate(path: string): string {
   return fileURLToPath(new URL(path, import.meta.url));
 }
+
+/** Unit tests that take more than about 4 s: they start processes or threads, or play thousands of cases. */
+const SLOW = [
+  'api/{grpc,isolation,jobs,key-end,key-secrecy,stream}',
+  'api/http/bounds',
+  'api/openapi/operations',
+  'api/proxy/lb-proxy',
+  'api/runpod/runpod-worker',
+  'cli/commands/doctor',
+  'control/{reconciler-kills,scaler-laws}',
+  'control/endpoints/endpoint-deletion',
+  'control/scaling/fleet',
+  'engine/process/{damaged-records,process-ends}',
+  'handler/built-ins',
+  'handlers/image',
+  'queue/webhooks/webhook-sender',
+  'support/summary-reporter',
+  'transport/*/*',
+  'wire/chunk/chunk',
+  'worker/{containment,contamination,process-start}',
+  'worker/execution/thread-executor',
+  'worker/supervisor/supervisor',
+].map((path) => `test/unit/${path}.test.ts`);
 
 export default defineConfig({
   resolve: {
@@ -56,6 +84,14 @@ export default defineConfig({
         testTimeoutMs: minute,
         hookTimeoutMs: minute,
         include: ['examples/**/*.test.ts'],
+      }),
+      // `npm run test:quick`, while you work.
+      defineGroup({
+        name: 'quick',
+        folder: 'unit',
+        exclude: SLOW,
+        testTimeoutMs: minute,
+        hookTimeoutMs: minute,
       }),
       defineGroup({ name: 'conformance', testTimeoutMs: 90 * second, hookTimeoutMs: 60 * second }),
       defineGroup({ name: 'simulation', testTimeoutMs: 5 * minute, hookTimeoutMs: minute }),

@@ -1,5 +1,5 @@
 // What a test run leaves behind. Each run has a folder of its own for temporary files and marks its processes by
-// a variable; the run names what is left at its end.
+// a variable; the run fails if either is left at the end.
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
@@ -21,7 +21,7 @@ export function setup(): void {
   process.env[MARK] = basename(folder);
 }
 
-/** Names what was left. */
+/** @throws Error that names what was left */
 export async function teardown(): Promise<void> {
   if (folder === undefined) return;
   const home = folder;
@@ -33,7 +33,7 @@ export async function teardown(): Promise<void> {
     await setTimeout(100);
   }
   rmSync(home, { recursive: true, force: true });
-  if (left.length > 0) process.stderr.write(`The tests left behind:\n${left.join('\n')}\n`);
+  if (left.length > 0) throw new Error(`The tests left behind:\n${left.join('\n')}`);
 }
 
 function listLeftovers(home: string): string[] {

@@ -192,7 +192,7 @@ describe('a worker of ours that speaks the protocol', () => {
     const platform = await startPlatform();
     const environment = await readEnvironment(platform);
     const worker = new Process(['worker', fixture('../../../handlers/text-stream.ts')], {
-      env: { ...environment, RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'true' },
+      env: { ...environment, RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'true', TMPDIR: platform.folder },
     });
     closers.push(async () => {
       worker.kill();
