@@ -7,7 +7,7 @@ import { setTimeout } from 'node:timers/promises';
 
 const MARK = 'MILLRACE_TEST_RUN';
 /** Processes that are ending get this long, in polls of 100 ms. */
-const POLLS = 100;
+const POLLS = 300;
 
 let folder: string | undefined;
 
