@@ -312,8 +312,7 @@ function createListener(
     keepAliveTimeout: bounds.idleMs,
   };
   const note: RequestListener = (request, response) => {
-    connections.noteRequest(request, response);
-    listener(request, response);
+    if (connections.noteRequest(request, response)) listener(request, response);
   };
   const server = tls
     ? createHttpsServer({ ...listening, ...tls }, note)

@@ -31,6 +31,8 @@ export interface HttpBounds {
   maxAddressConnections: number;
   /** Open connections whose last valid key was one of this user. Default 4,000. */
   maxUserConnections: number;
+  /** Requests of one connection that wait for their answers. Default 100. */
+  maxPipelinedRequests: number;
   /** Open gRPC streams of workers, of one user. Default 2,000. */
   maxUserStreams: number;
   /** Open gRPC streams of one connection. Default 100. */
@@ -60,6 +62,7 @@ export const DEFAULT_BOUNDS: HttpBounds = {
   maxAddressConnections: 1_000,
   // Three for each of the 1,000 workers that one key may have, and 1,000 for clients.
   maxUserConnections: 4_000,
+  maxPipelinedRequests: 100,
   // One for each of the 1,000 workers that one key may have, and one more while it reconnects.
   maxUserStreams: 2_000,
   maxConnectionStreams: 100,

@@ -17,7 +17,12 @@ const CHECKS_PER_STALL = 6;
 export interface ConnectionsOptions {
   bounds: Pick<
     HttpBounds,
-    'maxConnections' | 'maxAddressConnections' | 'maxUserConnections' | 'stallMs' | 'trustedProxies'
+    | 'maxConnections'
+    | 'maxAddressConnections'
+    | 'maxUserConnections'
+    | 'maxPipelinedRequests'
+    | 'stallMs'
+    | 'trustedProxies'
   >;
   clock: Clock;
   log: Log;
@@ -34,6 +39,8 @@ interface Connection {
   userId: string | undefined;
   /** The last answer that was asked for on it. */
   response: ServerResponse | undefined;
+  /** Requests that are not answered yet. */
+  unanswered: number;
   /** Open HTTP/2 streams that have shown a valid key. */
   streams: number;
   /** Changes whenever the client has read. */
@@ -45,6 +52,7 @@ type DropCause =
   | 'all connections'
   | 'connections of an address'
   | 'connections of a user'
+  | 'pipelined requests'
   | 'stalled reader';
 
 type Whose = Pick<Connection, 'address'> & Partial<Pick<Connection, 'userId'>>;
@@ -84,10 +92,24 @@ export class Connections {
     this.#cancelCheck?.();
   }
 
-  noteRequest(request: IncomingMessage, response: ServerResponse): void {
-    noteExchange(request, response);
+  /**
+   * False if the connection was cut, because its client has sent too many requests without waiting for answers.
+   * Node reads all requests of a received block in one go: each that is served holds the event loop for longer.
+   */
+  noteRequest(request: IncomingMessage, response: ServerResponse): boolean {
     const connection = this.#find(request.socket);
-    if (connection) connection.response = response;
+    if (connection && connection.unanswered >= this.#options.bounds.maxPipelinedRequests) {
+      if (!request.socket.destroyed) this.#drop(request.socket, 'pipelined requests', connection);
+      return false;
+    }
+    noteExchange(request, response);
+    if (!connection) return true;
+    connection.response = response;
+    connection.unanswered += 1;
+    response.once('close', () => {
+      connection.unanswered -= 1;
+    });
+    return true;
   }
 
   /**
@@ -163,7 +185,15 @@ export class Connections {
     }
     const name = nameOf(socket);
     const connection: Connection = {
-      ...{ socket, name, address, userId: undefined, response: undefined, streams: 0 },
+      ...{
+        socket,
+        name,
+        address,
+        userId: undefined,
+        response: undefined,
+        unanswered: 0,
+        streams: 0,
+      },
       ...{ progress: '', progressAt: clock.now() },
     };
     this.#open.set(name, connection);

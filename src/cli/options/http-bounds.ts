@@ -80,6 +80,10 @@ export const httpBoundOptions = {
     ...{ min: 10, max: 1_000_000, default: DEFAULT_BOUNDS.maxUserConnections },
     help: 'most open connections with valid keys of one user on the HTTP port, and on the gRPC port; beyond it the oldest without a request is closed, else the new one gets 429',
   }),
+  maxPipelinedRequests: bound('N', {
+    ...{ min: 1, max: 10_000, default: DEFAULT_BOUNDS.maxPipelinedRequests },
+    help: 'most unanswered requests on one HTTP connection; beyond it the connection is closed',
+  }),
   maxUserStreams: bound('N', {
     ...{ min: 1, max: 1_000_000, default: DEFAULT_BOUNDS.maxUserStreams },
     help: 'most open gRPC streams of workers of one user; beyond it RESOURCE_EXHAUSTED',
@@ -123,6 +127,7 @@ export function readHttpBounds(values: OptionValues<typeof httpBoundOptions>): H
     maxConnections: values.maxConnections,
     maxAddressConnections: values.maxAddressConnections,
     maxUserConnections: values.maxUserConnections,
+    maxPipelinedRequests: values.maxPipelinedRequests,
     maxUserStreams: values.maxUserStreams,
     maxConnectionStreams: values.maxConnectionStreams,
     trustedProxies: values.trustedProxy,
