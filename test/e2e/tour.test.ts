@@ -34,7 +34,7 @@ it('the tour scales from nothing to three workers and back, and takes a pod thro
   const workers = [...stdout.matchAll(/workers (\d+),/g)].map(([, count]) => Number(count));
   expect(Math.max(...workers)).toBe(3);
   expect(stdout).toMatch(/workers 0, waiting 0, completed 200\n/);
-  expect(stdout).toMatch(/there is no worker: .*3 of at most 3.*nothing to do for 2 s: /s);
+  expect(stdout).toMatch(/no worker: .*3 of at most 3.*idle for 2 s: /s);
   expect(stdout).toMatch(/RUNNING.*here I am.*EXITED.*RUNNING.*TERMINATED: may nothing/s);
   expect(stdout).toMatch(/all of it is gone again\n$/);
 }, 120_000);

@@ -1,9 +1,9 @@
-// What is said of a decision about workers: one sentence with the numbers that led to it.
+// Explains a scaling decision in one sentence with the numbers that led to it.
 import type { ScalerCause, ScalerInput } from '../../wire/resources/decision.ts';
 
 export interface DecisionFacts {
   input: ScalerInput;
-  /** Workers that are there and do not drain. */
+  /** Workers that are not draining. */
   alive: number;
   want: number;
   start: number;
@@ -13,80 +13,78 @@ export interface DecisionFacts {
 export function describeCause(cause: ScalerCause, facts: DecisionFacts): string {
   const { alive, drains, input, start, want } = facts;
   const { crashes, workersMax, workersMin } = input;
-  const more = `${count(start, 'more worker')}, ${alive + start} of at most ${workersMax}`;
-  const fewer = `${count(drains, 'worker')} less, ${alive - drains} of at most ${workersMax}`;
+  const idleSeconds = seconds(input.idleTimeoutMs);
+  const more = `starting ${count(start, 'worker')}, ${alive + start} of at most ${workersMax}`;
+  const fewer = `draining ${count(drains, 'worker')}, ${alive - drains} of at most ${workersMax}`;
   switch (cause) {
     case 'first':
-      return `${describeLoad(input)} and there is no worker: ${more}`;
+      return `${describeLoad(input)}, no worker: ${more}`;
     case 'delay':
       return `${describeWait(input)}: ${more}`;
     case 'count':
       return `${describeLoad(input)}, ${describeShare(input)}: ${more}`;
     case 'minimum':
-      return `${count(workersMin, 'worker')} at least: ${more}`;
+      return `workersMin is ${workersMin}: ${more}`;
     case 'rolling':
       return describeRolling(facts);
     case 'idle':
-      return `nothing to do for ${seconds(input.idleTimeoutMs)} s: ${fewer}`;
+      return `idle for ${idleSeconds} s: ${fewer}`;
     case 'surplus':
-      return `${count(input.load.peak, 'request')} at most within ${seconds(input.idleTimeoutMs)} s, ${describeShare(input)}: ${fewer}`;
+      return `at most ${count(input.load.peak, 'request')} at a time for ${idleSeconds} s, ${describeShare(input)}: ${fewer}`;
     case 'above_maximum':
-      return `more than ${workersMax}: ${fewer}`;
+      return `workersMax is ${workersMax}: ${fewer}`;
     case 'at_maximum':
-      return `${describeLoad(input)}, and there are as many workers as there may be: ${describePlaces(input)}`;
+      return `${describeLoad(input)}, but the endpoint has its maximum of workers: ${describePlaces(input)}`;
     case 'no_gpu':
-      return `${count(want - alive, 'more worker')} wanted, and no GPU of its types is free`;
+      return `${count(want - alive, 'more worker')} needed, but no GPU of the endpoint's types is free`;
     case 'no_room':
-      return `${count(want - alive, 'more worker')} wanted, but the machine is full: ${input.room?.shortage ?? 'it is full'}`;
+      return `${count(want - alive, 'more worker')} needed, but the machine is full: ${input.headroom?.shortage ?? 'resource unknown'}`;
     case 'crashed':
-      return `${describeStreak(crashes.streak)} ended too early: ${crashes.reason ?? 'nobody knows why'}; ${describePatience(input)}`;
+      return `${describeStreak(crashes.streak)} failed: ${crashes.reason ?? 'reason unknown'}; ${describeRetry(input)}`;
     case 'enough':
       return `${describeLoad(input)}: ${describeAlive(alive)}`;
   }
 }
 
 function describeLoad({ load: { running, waiting } }: ScalerInput): string {
-  if (waiting === 0 && running === 0) return 'nothing to do';
-  const waits =
-    waiting === 0 ? [] : [`${count(waiting, 'job')} ${waiting === 1 ? 'waits' : 'wait'}`];
-  const runs = running === 0 ? [] : [`${running} ${running === 1 ? 'is' : 'are'} under way`];
+  if (waiting === 0 && running === 0) return 'no load';
+  const waits = waiting === 0 ? [] : [`${count(waiting, 'job')} waiting`];
+  const runs = running === 0 ? [] : [`${running} running`];
   return [...waits, ...runs].join(', ');
 }
 
 function describeWait({ load, now, scaler }: ScalerInput): string {
   const waited = seconds(now - (load.oldestQueuedAt ?? now));
   const limit = scaler.type === 'QUEUE_DELAY' ? `, over ${scaler.seconds} s` : '';
-  return `${count(load.waiting, 'job')} ${load.waiting === 1 ? 'waits' : 'wait'}, the oldest for ${waited} s${limit}`;
+  return `${count(load.waiting, 'job')} waiting, the oldest for ${waited} s${limit}`;
 }
 
 function describeShare({ scaler }: ScalerInput): string {
-  return scaler.type === 'REQUEST_COUNT' ? `${scaler.perWorker} for each worker` : 'by the wait';
+  return scaler.type === 'REQUEST_COUNT' ? `${scaler.perWorker} per worker` : 'scaled by wait';
 }
 
 function describeRolling({ drains, input, start }: DecisionFacts): string {
   const old = input.workers.filter(({ isCurrent }) => !isCurrent).length;
-  const what = `${count(old, 'worker')} of before the change`;
-  if (start > 0) return `${what}: ${count(start, 'new one')} to take their place`;
+  const what = `${count(old, 'outdated worker')}`;
+  if (start > 0) return `${what}: starting ${count(start, 'replacement')}`;
   return drains > 0
-    ? `${what}: ${drains} of them not needed any more`
-    : `${what}: waiting until new ones are ready`;
+    ? `${what}: draining ${drains}`
+    : `${what}: waiting until replacements are ready`;
 }
 
 function describePlaces({ workers, workersMax }: ScalerInput): string {
   const draining = workers.filter(({ state }) => state === 'draining').length;
-  return draining === 0
-    ? `${workersMax}`
-    : `${workersMax}, with ${draining} that ${draining === 1 ? 'is' : 'are'} leaving`;
+  return draining === 0 ? `${workersMax}` : `${workersMax}, ${draining} of them draining`;
 }
 
 function describeStreak(streak: number): string {
   return streak === 1 ? 'a worker' : `${streak} workers in a row`;
 }
 
-function describePatience({ crashes, now }: ScalerInput): string {
+function describeRetry({ crashes, now }: ScalerInput): string {
   return now < crashes.notBefore
-    ? `the next one in ${seconds(crashes.notBefore - now)} s`
-    : 'the next one is on trial';
+    ? `next start in ${seconds(crashes.notBefore - now)} s`
+    : 'one worker is on trial';
 }
 
 function describeAlive(alive: number): string {

@@ -1,5 +1,5 @@
-// How many workers an endpoint is to have, and which of them go. A pure function of what is given, so
-// that a recorded decision can be made again; what comes of it is done in fleet.ts.
+// Decides how many workers an endpoint should have, and which of them to drain. A pure function, so
+// that a stored decision can be reproduced from its input; fleet.ts carries decisions out.
 import type {
   ScaledWorker,
   ScalerCause,
@@ -16,41 +16,42 @@ interface Demand {
 }
 
 /** The workers as the rules see them. */
-interface Crew {
-  /** All but the draining ones. */
+interface WorkerGroups {
+  /** All except draining workers. */
   alive: readonly ScaledWorker[];
   starting: readonly ScaledWorker[];
   busy: readonly ScaledWorker[];
-  /** Alive, and made as they would be made now. */
+  /** Alive, with the endpoint's current template and GPU types. */
   current: readonly ScaledWorker[];
-  /** Alive, and to be replaced. */
+  /** Alive, but with an old template or GPU type: due for replacement. */
   stale: readonly ScaledWorker[];
   draining: readonly ScaledWorker[];
 }
 
 /**
- * At most `workersMax` workers, those that drain included, one more while old ones are replaced. More
- * as soon as the load asks for it; fewer only when some have had nothing to do for the idle timeout, or
- * when a balancer's requests would all that time have done with fewer.
+ * Never more than `workersMax` workers, draining ones included; one more is allowed while outdated
+ * workers are replaced. Adds workers as soon as the load asks for it. Removes workers only if they
+ * were idle for the idle timeout, or if fewer would have been enough for a balancer's requests
+ * during that whole time.
  */
 export function decide(input: ScalerInput): ScalerDecision {
-  const crew = sortCrew(input.workers);
-  const demand = measureDemand(input, crew);
+  const groups = groupWorkers(input.workers);
+  const demand = measureDemand(input, groups);
   const want = Math.min(
     input.workersMax,
-    Math.max(demand.need, crew.busy.length, input.workersMin),
+    Math.max(demand.need, groups.busy.length, input.workersMin),
   );
-  const raise = planStart(input, crew, want);
-  const leave = planDrain(input, crew, { want, isStuck: isWithoutPlace(raise) });
-  const cause = pickCause({ input, crew, demand, raise, leave });
-  const drain = leave.drain.map(({ id }) => id);
-  const facts = { input, want, alive: crew.alive.length };
-  const moves = { start: raise.start, drains: drain.length };
+  const scaleUp = planScaleUp(input, groups, want);
+  const drainPlan = planDrain(input, groups, { want, hasNoCapacity: isOutOfCapacity(scaleUp) });
+  const cause = pickCause({ input, groups, demand, scaleUp, drainPlan });
+  const drain = drainPlan.drain.map(({ id }) => id);
+  const facts = { input, want, alive: groups.alive.length };
+  const moves = { start: scaleUp.start, drains: drain.length };
   const reason = describeCause(cause, { ...facts, ...moves });
-  return { want, start: raise.start, drain, cause, reason };
+  return { want, start: scaleUp.start, drain, cause, reason };
 }
 
-function sortCrew(workers: readonly ScaledWorker[]): Crew {
+function groupWorkers(workers: readonly ScaledWorker[]): WorkerGroups {
   const alive = workers.filter(({ state }) => state !== 'draining');
   return {
     alive,
@@ -62,109 +63,117 @@ function sortCrew(workers: readonly ScaledWorker[]): Crew {
   };
 }
 
-// --- what the load asks for ----------------------------------------------------------------------
+// --- demand --------------------------------------------------------------------------------------
 
-function measureDemand(input: ScalerInput, crew: Crew): Demand {
+function measureDemand(input: ScalerInput, groups: WorkerGroups): Demand {
   const { load, scaler } = input;
   if (scaler.type === 'REQUEST_COUNT') {
     const need = Math.ceil((load.waiting + load.running) / scaler.perWorker);
-    return { need, cause: need > 0 && crew.alive.length === 0 ? 'first' : 'count' };
+    return { need, cause: need > 0 && groups.alive.length === 0 ? 'first' : 'count' };
   }
   if (load.waiting === 0) return { need: 0, cause: 'enough' };
-  if (crew.alive.length === 0) return { need: 1, cause: 'first' };
-  const have = countStanding(input, crew);
+  if (groups.alive.length === 0) return { need: 1, cause: 'first' };
+  const have = countStanding(input, groups);
   const waitedMs = input.now - (load.oldestQueuedAt ?? input.now);
   const isLate = waitedMs > scaler.seconds * 1_000;
-  if (!isLate || !hasLastArrived(input, crew)) return { need: have, cause: 'enough' };
-  // More than one for each job there is would have nothing to do.
-  const useful = Math.min(2 * have, load.waiting + crew.busy.length);
+  if (!isLate || !hasLastArrived(input, groups)) return { need: have, cause: 'enough' };
+  // More workers than jobs would leave some of them idle.
+  const useful = Math.min(2 * have, load.waiting + groups.busy.length);
   return { need: Math.max(have, useful), cause: useful > have ? 'delay' : 'enough' };
 }
 
-/** While workers are replaced there are more of them than the load has asked for. */
-function countStanding({ lastWant }: ScalerInput, { alive, stale }: Crew): number {
+/** During a replacement the endpoint has more workers than the load has asked for. */
+function countStanding({ lastWant }: ScalerInput, { alive, stale }: WorkerGroups): number {
   if (stale.length === 0 || lastWant === null) return alive.length;
   return Math.max(1, Math.min(lastWant, alive.length));
 }
 
-/** Those that are on their way may be enough; but only for so long. */
-function hasLastArrived({ lastStartAt, now, scaler }: ScalerInput, { starting }: Crew): boolean {
+/** Starting workers may be enough, but the decision waits for them only `seconds`. */
+function hasLastArrived(
+  { lastStartAt, now, scaler }: ScalerInput,
+  { starting }: WorkerGroups,
+): boolean {
   if (starting.length === 0 || lastStartAt === null) return true;
   return scaler.type === 'QUEUE_DELAY' && now - lastStartAt >= scaler.seconds * 1_000;
 }
 
-// --- who comes -----------------------------------------------------------------------------------
+// --- scaling up ----------------------------------------------------------------------------------
 
-interface Raise {
+interface ScaleUp {
   start: number;
-  /** What keeps more from being started. */
+  /** Why no more workers start. */
   block: 'crashed' | 'no_gpu' | 'no_room' | 'at_maximum' | 'rolling' | undefined;
 }
 
-function planStart(input: ScalerInput, crew: Crew, want: number): Raise {
-  const { crashes, now, places, room, workers } = input;
-  const wanted = want - crew.current.length;
+function planScaleUp(input: ScalerInput, groups: WorkerGroups, want: number): ScaleUp {
+  const { crashes, now, places, headroom, workers } = input;
+  const wanted = want - groups.current.length;
   if (wanted <= 0) return { start: 0, block: undefined };
   const missing = Math.min(wanted, maximumOf(input) - workers.length);
   if (missing <= 0) {
-    return { start: 0, block: crew.stale.length > 0 ? 'rolling' : 'at_maximum' };
+    return { start: 0, block: groups.stale.length > 0 ? 'rolling' : 'at_maximum' };
   }
   if (now < crashes.notBefore) return { start: 0, block: 'crashed' };
-  // One shows whether it is any better now.
+  // After a crash, a single worker shows whether the cause is gone.
   const isOnTrial = crashes.streak > 0;
-  const arriving = crew.starting.filter(({ isCurrent }) => isCurrent).length;
+  const arriving = groups.starting.filter(({ isCurrent }) => isCurrent).length;
   if (isOnTrial && arriving > 0) return { start: 0, block: 'crashed' };
   const wished = isOnTrial ? 1 : missing;
-  const start = Math.min(wished, places ?? wished, room?.places ?? wished);
+  const start = Math.min(wished, places ?? wished, headroom?.places ?? wished);
   if (start > 0) return { start, block: undefined };
   return { start, block: places === 0 ? 'no_gpu' : 'no_room' };
 }
 
-function isWithoutPlace({ block }: Raise): boolean {
+function isOutOfCapacity({ block }: ScaleUp): boolean {
   return block === 'no_gpu' || block === 'no_room';
 }
 
-/** One more than the maximum, so that a new worker can be ready before an old one goes. */
+/** One more than the maximum, so that a new worker is ready before an old one drains. */
 function maximumOf({ workers, workersMax }: ScalerInput): number {
   const isRolling = workers.some(({ isCurrent }) => !isCurrent);
   return isRolling && workersMax > 0 ? workersMax + 1 : workersMax;
 }
 
-// --- who goes ------------------------------------------------------------------------------------
+// --- draining ------------------------------------------------------------------------------------
 
-interface Leave {
+interface DrainPlan {
   drain: ScaledWorker[];
   cause: ScalerCause;
 }
 
 interface DrainTerms {
   want: number;
-  /** New workers are wanted, and there is no GPU or no room for any. */
-  isStuck: boolean;
+  /** New workers are wanted, but the machine has no GPU or no capacity for any. */
+  hasNoCapacity: boolean;
 }
 
-function planDrain(input: ScalerInput, crew: Crew, { isStuck, want }: DrainTerms): Leave {
-  const above = crew.alive.length - maximumOf(input);
-  if (above > 0) return { drain: pick(crew.alive, above), cause: 'above_maximum' };
-  if (crew.stale.length > 0) {
-    const drain = replaceStale(crew, { isStuck, want });
+function planDrain(
+  input: ScalerInput,
+  groups: WorkerGroups,
+  { hasNoCapacity, want }: DrainTerms,
+): DrainPlan {
+  const above = groups.alive.length - maximumOf(input);
+  if (above > 0) return { drain: pick(groups.alive, above), cause: 'above_maximum' };
+  if (groups.stale.length > 0) {
+    const drain = replaceStale(groups, { hasNoCapacity, want });
     if (drain.length > 0) return { drain, cause: 'rolling' };
   }
-  // Those that are on their way do not do anything yet.
-  const ready = crew.alive.filter(({ state }) => state === 'ready');
+  // Starting workers are not idle: they cannot do anything yet.
+  const ready = groups.alive.filter(({ state }) => state === 'ready');
   const idle = pick(listIdle(input, ready), ready.length - want);
   if (idle.length > 0) return { drain: idle, cause: 'idle' };
   const surplus = ready.length - countKept(input, ready, want);
   return { drain: pick(ready, surplus), cause: 'surplus' };
 }
 
-/** As many as those that are ready in their place, and those that nobody would miss. */
-function replaceStale(crew: Crew, { isStuck, want }: DrainTerms): ScaledWorker[] {
-  const { current, draining, stale } = crew;
+/** Drains one outdated worker for each ready replacement, and those that the load does not need. */
+function replaceStale(groups: WorkerGroups, { hasNoCapacity, want }: DrainTerms): ScaledWorker[] {
+  const { current, draining, stale } = groups;
   const ready = current.filter(({ state }) => state === 'ready');
   const spare = ready.length + stale.length - want;
-  // Only the place of an old one can be that of a new one.
-  const isWaitingForNone = isStuck && draining.length === 0 && ready.length === current.length;
+  // Without free capacity, a new worker can only start in the place of an outdated one.
+  const isWaitingForNone =
+    hasNoCapacity && draining.length === 0 && ready.length === current.length;
   return pick(stale, spare <= 0 && isWaitingForNone ? 1 : spare);
 }
 
@@ -176,9 +185,9 @@ function listIdle(
 }
 
 /**
- * A balancer spreads requests over all workers, so that with some always coming none would ever be
- * idle: what counts is the most that there were. Fewer workers have to do with half of what one of them
- * is to have, or the others would be missed at once. One stays as long as there are any requests.
+ * A balancer spreads requests over all workers, so under constant load none would ever be idle; the
+ * peak counts instead. The remaining workers must cope with half of `perWorker` each, otherwise the
+ * drained ones would be needed again at once. One worker stays while any requests arrive.
  */
 function countKept(
   { load, scaler, type }: ScalerInput,
@@ -189,7 +198,9 @@ function countKept(
   return Math.max(1, want, Math.ceil((2 * load.peak) / scaler.perWorker));
 }
 
-/** Those that are missed least: not ready yet, then idle the longest, then with the fewest jobs. */
+/**
+ * Picks those whose loss costs least: starting, then idle for longest, then with the fewest jobs.
+ */
 function pick(workers: readonly ScaledWorker[], count: number): ScaledWorker[] {
   if (count <= 0) return [];
   return [...workers].sort(compareUse).slice(0, count);
@@ -206,24 +217,24 @@ function compareUse(one: ScaledWorker, other: ScaledWorker): number {
   );
 }
 
-// --- why -----------------------------------------------------------------------------------------
+// --- cause ---------------------------------------------------------------------------------------
 
 interface Outcome {
   input: ScalerInput;
-  crew: Crew;
+  groups: WorkerGroups;
   demand: Demand;
-  raise: Raise;
-  leave: Leave;
+  scaleUp: ScaleUp;
+  drainPlan: DrainPlan;
 }
 
-function pickCause({ crew, demand, input, leave, raise }: Outcome): ScalerCause {
-  const alive = crew.alive.length;
-  if (raise.start > 0) {
+function pickCause({ groups, demand, input, drainPlan, scaleUp }: Outcome): ScalerCause {
+  const alive = groups.alive.length;
+  if (scaleUp.start > 0) {
     if (demand.need > alive) return demand.cause;
-    return crew.stale.length > 0 ? 'rolling' : 'minimum';
+    return groups.stale.length > 0 ? 'rolling' : 'minimum';
   }
-  if (leave.drain.length > 0) return leave.cause;
-  if (raise.block) return raise.block;
+  if (drainPlan.drain.length > 0) return drainPlan.cause;
+  if (scaleUp.block) return scaleUp.block;
   const isAtMaximum = demand.need > input.workersMax && alive >= input.workersMax;
   return isAtMaximum ? 'at_maximum' : 'enough';
 }

@@ -125,7 +125,7 @@ export class Workforce {
   ): ScalerInput {
     const { workers } = sighting;
     const { oldestQueuedAt, running, waiting } = load;
-    const room = this.#findHeadroom(deployment, template);
+    const headroom = this.#findHeadroom(deployment, template);
     const { gpuTypeIds, scaler, type, workersMax, workersMin } = deployment;
     const now = this.#options.clock.now();
     const idleTimeoutMs = deployment.idleTimeout * 1_000;
@@ -139,7 +139,7 @@ export class Workforce {
       lastWant: this.#last?.want ?? null,
       crashes: this.#roster.crashes,
       places: gpuTypeIds.length === 0 ? null : sum(this.#countFree(gpuTypeIds).values()),
-      ...(room && { room }),
+      ...(headroom && { headroom }),
     };
   }
 
@@ -266,7 +266,7 @@ export class Workforce {
   }
 }
 
-/** Another pod took the room in between: the next look says so. */
+/** Another pod took the capacity meanwhile; the next pass reports it. */
 function isOverCapacity(reason: unknown): boolean {
   return reason instanceof ProblemError && reason.code === 'over_capacity';
 }

@@ -53,8 +53,8 @@ const scalerInput = z.object({
   }),
   /** Workers for which there is a GPU; null: as many as wanted. */
   places: z.int().nullable(),
-  /** Workers that fit on the machine; left out: as many as wanted. */
-  room: z.object({ places: z.int(), shortage: z.string() }).exactOptional(),
+  /** Workers that fit on the machine; left out: all that are wanted. */
+  headroom: z.object({ places: z.int(), shortage: z.string() }).exactOptional(),
 });
 export type ScalerInput = z.infer<typeof scalerInput>;
 

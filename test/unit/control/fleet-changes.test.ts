@@ -159,7 +159,7 @@ describe('a machine that is full', () => {
     expect((await world.explain(id))[0]).toMatchObject({
       cause: 'no_room',
       reason:
-        '1 more worker wanted, but the machine is full: memory: 4 GB wanted, 1 GB of 9 GB free',
+        '1 more worker needed, but the machine is full: memory: 4 GB wanted, 1 GB of 9 GB free',
     });
     await world.platform.endpoints.update(OWNER, other, { workersMin: 1 });
     await world.run(10_000);

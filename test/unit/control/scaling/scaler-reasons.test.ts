@@ -25,27 +25,27 @@ function say(cause: ScalerCause, input: Partial<ScalerInput>, alive = 0): string
   });
 }
 
-describe('what is said of a decision', () => {
-  it('does not sound as if something were missing where nothing is to be done', () => {
-    expect(say('enough', {})).toBe('nothing to do: no worker is needed');
-    expect(say('enough', {}, 1)).toBe('nothing to do: 1 worker is enough');
-    expect(say('enough', {}, 2)).toBe('nothing to do: 2 workers are enough');
+describe('the reason of a decision', () => {
+  it('says that the workers are enough if nothing changes', () => {
+    expect(say('enough', {})).toBe('no load: no worker is needed');
+    expect(say('enough', {}, 1)).toBe('no load: 1 worker is enough');
+    expect(say('enough', {}, 2)).toBe('no load: 2 workers are enough');
   });
 
-  it('speaks of the first that ended too early as of one, and of more as of a row', () => {
+  it('counts failed workers in a row', () => {
     const crashes = { streak: 1, notBefore: 11_000, reason: 'it exited with code 1' };
     expect(say('crashed', { crashes })).toBe(
-      'a worker ended too early: it exited with code 1; the next one in 1 s',
+      'a worker failed: it exited with code 1; next start in 1 s',
     );
     expect(say('crashed', { crashes: { ...crashes, streak: 3, notBefore: 0 } })).toBe(
-      '3 workers in a row ended too early: it exited with code 1; the next one is on trial',
+      '3 workers in a row failed: it exited with code 1; one worker is on trial',
     );
   });
 
-  it('counts those that leave', () => {
+  it('counts draining workers', () => {
     const load = { waiting: 3, running: 0, oldestQueuedAt: 9_000, peak: 3 };
     const [one, other] = [worker('a', 'draining'), worker('b', 'draining')];
-    expect(say('at_maximum', { load, workers: [one] })).toMatch(/: 2, with 1 that is leaving$/);
-    expect(say('at_maximum', { load, workers: [one, other] })).toMatch(/2 that are leaving$/);
+    expect(say('at_maximum', { load, workers: [one] })).toMatch(/: 2, 1 of them draining$/);
+    expect(say('at_maximum', { load, workers: [one, other] })).toMatch(/2 of them draining$/);
   });
 });

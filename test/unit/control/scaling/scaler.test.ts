@@ -218,16 +218,16 @@ const cases: Case[] = [
     decision: { want: 1, start: 0, drain: [], cause: 'no_gpu' },
   },
   {
-    when: 'there is room for fewer',
+    when: 'the machine has capacity for fewer',
     given: {
       ...{ scaler: COUNT, load: { waiting: 12, peak: 12 } },
-      room: { places: 2, shortage: 'memory' },
+      headroom: { places: 2, shortage: 'memory' },
     },
     decision: { want: 3, start: 2, drain: [], cause: 'first' },
   },
   {
-    when: 'there is no room',
-    given: { load: waiting(1, 0), room: { places: 0, shortage: 'memory' } },
+    when: 'the machine is full',
+    given: { load: waiting(1, 0), headroom: { places: 0, shortage: 'memory' } },
     decision: { want: 1, start: 0, drain: [], cause: 'no_room' },
   },
   {
@@ -328,18 +328,18 @@ describe('the scaler', () => {
   it('says why in one sentence with the numbers', () => {
     const reasonOf = (given: Changes) => decide(input(given)).reason;
     expect(reasonOf({ load: waiting(3, 5_200), workers: [busy('a')] })).toBe(
-      '3 jobs wait, the oldest for 5.2 s, over 4 s: 1 more worker, 2 of at most 5',
+      '3 jobs waiting, the oldest for 5.2 s, over 4 s: starting 1 worker, 2 of at most 5',
     );
     expect(reasonOf({ load: { ...waiting(1, 0), running: 2 } })).toBe(
-      '1 job waits, 2 are under way and there is no worker: 1 more worker, 1 of at most 5',
+      '1 job waiting, 2 running, no worker: starting 1 worker, 1 of at most 5',
     );
     expect(reasonOf({ workers: [idle('a', 5_000), idle('b', 5_000)] })).toBe(
-      'nothing to do for 5 s: 2 workers less, 0 of at most 5',
+      'idle for 5 s: draining 2 workers, 0 of at most 5',
     );
     const reason = 'it exited with code 1';
     const crashes = { streak: 3, notBefore: NOW + 4_000, reason };
     expect(reasonOf({ workersMin: 1, crashes })).toBe(
-      '3 workers in a row ended too early: it exited with code 1; the next one in 4 s',
+      '3 workers in a row failed: it exited with code 1; next start in 4 s',
     );
   });
 });
