@@ -151,7 +151,7 @@ class RunningAttempt implements Attempt, Speaker {
     this.end = this.#begin();
   }
 
-  /** Not before the caller has the attempt in hand: what he gave for a sink may need it. */
+  /** Runs after the constructor has returned: the caller's sink may need the attempt. */
   async #begin(): Promise<AttemptEnd> {
     await undefined;
     return this.#trace.run(() => currentSpeaker.run(this, () => this.#run()));

@@ -52,7 +52,7 @@ export class FaultyLink implements WorkerLink {
     this.#call(
       'take',
       (platform, cut) => {
-        // Whoever asks for more names what he has: nothing of a hidden job gets through.
+        // A take names the leases that its worker holds, so it could reveal a hidden job.
         if (this.#hiddenJobs.size > 0) throw new LinkError('unavailable', 'the take was dropped');
         return platform.take(request, AbortSignal.any([signal, cut, this.#takeCut.signal]));
       },

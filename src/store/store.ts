@@ -5,7 +5,7 @@ import type { FailedAttempt, JobError, JobStatus } from '../wire/job.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { EndpointDeployment, EndpointSettings } from '../wire/resources/endpoint.ts';
 
-/** The user whose is what nobody else's is: declared endpoints, the first keys. */
+/** Owner of everything that has no other owner: declared endpoints, the first keys. */
 export const OWNER = 'owner';
 
 export type SqlValue = string | number | Uint8Array | null;

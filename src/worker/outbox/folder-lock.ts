@@ -47,7 +47,7 @@ export async function lockFolder(
   let claim: Claim = isGuest ? 'visits' : 'wants';
   const server = createServer((socket) => {
     socket.on('error', () => {});
-    // An owner says that he is one; a guest says nothing.
+    // An owner sends bytes to ask for the lock; a guest sends nothing.
     socket.on('data', () => onWanted?.());
     socket.end(claim);
   });

@@ -15,7 +15,7 @@ export const POLL_MS = 50;
 
 export const created = z.looseObject({ id: z.string() });
 
-/** A user of the platform, and what he has by kind. */
+/** A user of the platform and the IDs of their resources, by kind. */
 export interface User {
   key: string;
   ids: Record<ResourceKind, string[]>;
