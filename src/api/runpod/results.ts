@@ -36,6 +36,7 @@ const MAX_PROGRESS_BYTES = 1_000_000;
 /** Of everything but the output, that is, errors with their tracebacks. */
 const MAX_BESIDE_OUTPUT_BYTES = 1_048_576;
 
+const TRACEBACK = '\ntraceback: ';
 const NULL = Buffer.from('null');
 const EMPTY_OBJECT = Buffer.from('{}');
 
@@ -142,8 +143,11 @@ function describeError(error: unknown): AttemptError {
   const raised = details?.['error_message'];
   if (details && typeof raised === 'string') return describeRaised(details, raised);
   // As generators fail: "handler: <message> \ntraceback: Traceback (most recent call last): …".
-  const [message = '', stack] = text.split(/\s*\ntraceback: /, 2);
-  if (stack === undefined) return { code: 'handler_error', message: text };
+  const at = text.indexOf(TRACEBACK);
+  if (at < 0) return { code: 'handler_error', message: text };
+  // Not by one pattern with the white space: on a long run of it that would take time by its square.
+  const message = text.slice(0, at).trimEnd();
+  const stack = text.slice(at + TRACEBACK.length);
   return { code: 'handler_error', message: message.replace(/^handler: /, ''), stack };
 }
 

@@ -1,7 +1,7 @@
 // Messages of a worker with a good key, on both carriers, with far more in them than a worker has.
 import type { ClientHttp2Session, ClientSessionOptions } from 'node:http2';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
-import { routes, WORKER_HEADERS } from '../../../../src/wire/routes.ts';
+import { RUNPOD_BASE, routes, WORKER_HEADERS } from '../../../../src/wire/routes.ts';
 import type { Attack, AttackContext, Target } from '../attack.ts';
 import { OPEN, openSession, prefixMessage, RawCall } from '../raw-grpc.ts';
 import { inTurns, JSON_TYPE, RawExchange } from '../raw-http.ts';
@@ -265,6 +265,16 @@ export const workerMessageAttacks: Attack[] = [
         note(exchange.state);
         exchange.close();
       }
+    },
+  },
+  {
+    name: 'results of a RunPod worker whose error is 500,000 line breaks',
+    count: { short: 2, full: 20 },
+    answers: ['200'],
+    send(context) {
+      const path = `${RUNPOD_BASE}/v2/${context.target.endpoint}/job-done/w/nothing`;
+      const body = JSON.stringify({ error: '\n'.repeat(500_000) });
+      return postAll(context, path, Buffer.from(body), [JSON_TYPE]);
     },
   },
 ];

@@ -157,6 +157,14 @@ describe('an error of a RunPod worker', () => {
     });
   });
 
+  it('of nothing but line breaks is read as fast as any other', () => {
+    const breaks = '\n'.repeat(200_000);
+    expect(readError(breaks).message).toHaveLength(32_000 + '… (168000 more characters)'.length);
+    expect(readError(`handler: no${breaks}traceback: here`)).toMatchObject({
+      ...{ message: 'no', stack: 'here' },
+    });
+  });
+
   it.each([
     ['a text', 'a text'],
     [{ code: 7 }, '{"code":7}'],
