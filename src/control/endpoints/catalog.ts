@@ -93,18 +93,18 @@ export class Catalog {
   /** The faults of a `registry` that somebody gave, as a problem's `errors` have them. */
   judgeRegistry(userId: string, id: string | null): string[] {
     if (id === null || this.registry(userId, id)) return [];
-    return [`registry: registry credential "${id}" not found`];
+    return [`registry: registry credential ${JSON.stringify(id)} not found`];
   }
 
   #judgeGpu({ gpu }: Wish): string[] {
     if (!gpu || this.hasGpuType(gpu.id)) return [];
-    return [`gpu.id: GPU type "${gpu.id}" is not in the catalogue`];
+    return [`gpu.id: GPU type ${JSON.stringify(gpu.id)} is not in the catalogue`];
   }
 
   #judgeCpu({ cpu }: Wish): string[] {
     if (!cpu) return [];
     const flavor = this.#findCpu(cpu.id);
-    if (!flavor) return [`cpu.id: CPU flavour "${cpu.id}" is not in the catalogue`];
+    if (!flavor) return [`cpu.id: CPU flavour ${JSON.stringify(cpu.id)} is not in the catalogue`];
     const { maxMemory, vcpuCounts } = flavor;
     const errors: string[] = [];
     if (!vcpuCounts.includes(cpu.vcpuCount)) {
@@ -117,12 +117,14 @@ export class Catalog {
   #judgePlaces(userId: string, wish: Wish): string[] {
     const { dataCenterId, mounts } = wish;
     const isKnown = dataCenterId === null || this.#contents.dataCenters.includes(dataCenterId);
-    const errors = isKnown ? [] : [`dataCenterId: data center "${dataCenterId}" not found`];
+    const errors = isKnown
+      ? []
+      : [`dataCenterId: data center ${JSON.stringify(dataCenterId)} not found`];
     const place = this.dataCenterFor(userId, wish);
     for (const [index, { volumeId }] of (mounts.network ?? []).entries()) {
       const path = `mounts.network[${index}].volumeId`;
       const volume = this.volume(userId, volumeId);
-      if (!volume) errors.push(`${path}: network volume "${volumeId}" not found`);
+      if (!volume) errors.push(`${path}: network volume ${JSON.stringify(volumeId)} not found`);
       else if (isKnown && volume.dataCenterId !== place) {
         const where = `"${volumeId}" is in data center "${volume.dataCenterId}"`;
         errors.push(`${path}: ${where}, the pod is to run in "${place}"`);

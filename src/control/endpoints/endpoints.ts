@@ -257,14 +257,14 @@ export class Endpoints {
     const { gpuTypeIds = [], templateId } = given;
     for (const [index, type] of gpuTypeIds.entries()) {
       if (deploying.catalog.hasGpuType(type)) continue;
-      errors.push(`gpuTypeIds[${index}]: GPU type "${type}" is not in the catalogue`);
+      errors.push(`gpuTypeIds[${index}]: GPU type ${JSON.stringify(type)} is not in the catalogue`);
     }
     if (templateId !== undefined) {
       const template = yield* readTemplate(tx, userId, templateId);
       const use = { engine: deploying.engine, type: deployment.type };
       const fault = template
         ? findTemplateFault({ ...use, template })
-        : `template "${templateId}" not found`;
+        : `template ${JSON.stringify(templateId)} not found`;
       if (fault) errors.push(`templateId: ${fault}`);
     }
     if (errors.length > 0) throw refuse(errors);

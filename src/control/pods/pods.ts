@@ -285,7 +285,7 @@ export class Pods {
     if (id === null) return undefined;
     const template = this.#options.templates.find(userId, id);
     if (template) return template;
-    const error = `template: template ${id} not found`;
+    const error = `template: template ${JSON.stringify(id)} not found`;
     throw new ProblemError('invalid', error, { errors: [error] });
   }
 }

@@ -137,6 +137,7 @@ describe('what is asked for', () => {
     ],
     ['more memory', { cpu: { ...cpu, memory: 65 } }, 'cpu.memory: "fast" has at most 64'],
     ['an unknown registry', { registry: 'x' }, 'registry: registry credential "x" not found'],
+    ['a line break', { registry: 'x\ny' }, 'registry: registry credential "x\\ny" not found'],
     ['an unknown data center', { dataCenterId: 'x' }, 'dataCenterId: data center "x" not found'],
     [
       'an unknown volume',

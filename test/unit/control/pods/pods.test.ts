@@ -64,7 +64,7 @@ describe('creation', () => {
     const other = await world.create({ template: 'tpl_1', ...own });
     expect(other.spec).toMatchObject({ ...own, template: 'tpl_1' });
     expect(await refusal(world.create({ template: 'tpl_2' }))).toBe(
-      '422 template: template tpl_2 not found',
+      '422 template: template "tpl_2" not found',
     );
   });
 
