@@ -1,15 +1,11 @@
 // The HTTP server as a whole: registers its routes, starts, and stops within a bounded time.
-import {
-  createServer as createHttpServer,
-  type RequestListener,
-  type Server,
-  type ServerOptions,
-} from 'node:http';
+import type { RequestListener, Server, ServerOptions } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import { type FastifyInstance, fastify } from 'fastify';
 import { Registry } from 'prom-client';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { http } from '../base/node-http.ts';
 import type { Balancer } from '../control/balancing/balancer.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import type { Keys } from '../control/keys/keys.ts';
@@ -316,7 +312,7 @@ function createListener(
   };
   const server = tls
     ? createHttpsServer({ ...listening, ...tls }, note)
-    : createHttpServer(listening, note);
+    : http.createServer(listening, note);
   serveUpgrades(server, note, clock);
   serveExpectations(server, note);
   // Node itself would refuse an expectation that it does not know, without a problem in the answer.

@@ -3,7 +3,8 @@
 import { type LookupAddress, lookup as resolveName } from 'node:dns';
 import { isIP, type LookupFunction } from 'node:net';
 import ipaddr from 'ipaddr.js';
-import { buildConnector } from 'undici';
+import type { buildConnector } from 'undici';
+import { loadUndici } from './lazy-undici.ts';
 
 /** All of today's global unicast; what lies outside is unassigned or means another address. */
 const GLOBAL_IPV6 = ipaddr.IPv6.parse('2000::');
@@ -59,7 +60,10 @@ export function buildGuardedConnector({
   rule,
   resolve = resolveName,
 }: ConnectorOptions): buildConnector.connector {
-  const connect = buildConnector({ allowH2: false, lookup: buildLookup(rule, resolve) });
+  const connect = loadUndici().buildConnector({
+    allowH2: false,
+    lookup: buildLookup(rule, resolve),
+  });
   return (options, callback) => {
     // A literal address is connected to without a look-up.
     const host = options.hostname.replace(/^\[(.*)\]$/, '$1');

@@ -105,11 +105,11 @@ function findUser(given: string): PodUser {
 
 /** As the system knows it, wherever its users are kept. */
 function readUser(name: string): PodUser | undefined {
-  const [uid, gid] = ['-u', '-g'].map((flag) => {
-    const { status, stdout } = spawnSync('id', [flag, '--', name], { encoding: 'utf8' });
-    return status === 0 && /^\d+\n$/.test(stdout) ? Number(stdout) : undefined;
-  });
-  return uid === undefined || gid === undefined ? undefined : { uid, gid, name };
+  const { status, stdout } = spawnSync('id', ['--', name], { encoding: 'utf8' });
+  const [, uid, gid] = (status === 0 && /^uid=(\d+)\S* gid=(\d+)/.exec(stdout)) || [];
+  return uid === undefined || gid === undefined
+    ? undefined
+    : { uid: Number(uid), gid: Number(gid), name };
 }
 
 function refuse(problem: string): PlatformOptionError {

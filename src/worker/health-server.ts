@@ -1,7 +1,8 @@
 // Serves health checks and metrics of a worker or a supervisor over HTTP. It uses no framework, to keep
 // the process small.
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Log } from '../base/log.ts';
+import { http } from '../base/node-http.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { WorkerHealth } from './worker.ts';
 
@@ -52,7 +53,7 @@ interface Answer {
 /** Resolves when it listens. @throws HealthPortError */
 export async function openHealthServer(options: HealthServerOptions): Promise<HealthServer> {
   const { host, port, log } = options;
-  const server = createServer({ requestTimeout: REQUEST_MS }, (request, response) => {
+  const server = http.createServer({ requestTimeout: REQUEST_MS }, (request, response) => {
     void serve(request, response, options);
   });
   await listen(server, { host, port });

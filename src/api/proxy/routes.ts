@@ -1,8 +1,8 @@
 // The way to the workers of load-balancing endpoints: a turn at one of them, and the request is passed on.
-import { METHODS } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import { http } from '../../base/node-http.ts';
 import type { Balancer } from '../../control/balancing/balancer.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -13,7 +13,7 @@ import { passOn } from './proxy.ts';
 import { findUpgrade } from './upgrade.ts';
 
 /** CONNECT names no path. */
-const LB_METHODS = METHODS.filter((method) => method !== 'CONNECT');
+const LB_METHODS = http.METHODS.filter((method) => method !== 'CONNECT');
 /** A request that reached nobody is given to another worker so often. */
 const MAX_TRIES = 2;
 

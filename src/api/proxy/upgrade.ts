@@ -1,9 +1,10 @@
 // Requests for another protocol on their connection, WebSocket above all: they take the way of every
 // request, through the same checks; once a worker has agreed, bytes go to and fro unread.
-import { type IncomingMessage, type RequestListener, type Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Clock } from '../../base/clock.ts';
+import { http } from '../../base/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { endWithProblem } from '../http/problem-reply.ts';
 import { readTokens } from './headers.ts';
@@ -43,7 +44,7 @@ export function mayUpgrade({ headers, url = '' }: IncomingMessage): boolean {
 export function serveUpgrades(server: Server, listener: RequestListener, clock: Clock): void {
   server.on('upgrade', (request: IncomingMessage, _stream: Duplex, head: Buffer) => {
     const { headers, socket } = request;
-    const response = new ServerResponse(request);
+    const response = new http.ServerResponse(request);
     // Whatever the answer is: no other request can be read from this connection.
     response.shouldKeepAlive = false;
     socket.on('error', () => socket.destroy());

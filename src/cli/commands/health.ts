@@ -1,6 +1,6 @@
 // `millrace health`: asks the health port of a worker on this machine, for health checks of
 // containers and for scripts. What is healthy is the worker's to say.
-import { get } from 'node:http';
+import { http } from '../../base/node-http.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { flag, integer, parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
@@ -87,7 +87,7 @@ async function ask({ host, port, path, timeoutMs }: Question): Promise<Answer> {
   const signal = AbortSignal.timeout(timeoutMs);
   try {
     return await new Promise<Answer>((resolve, reject) => {
-      const request = get({ host, port, path, signal, agent: false }, (response) => {
+      const request = http.get({ host, port, path, signal, agent: false }, (response) => {
         let body = '';
         response.setEncoding('utf8');
         response.on('data', (text: string) => {

@@ -3,8 +3,9 @@
 
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { http } from '../../base/node-http.ts';
 import type { Deed } from '../check-inputs.ts';
 import { Watch } from '../watch.ts';
 import type { Departure } from '../worker-exit.ts';
@@ -59,7 +60,7 @@ export class RunPodStand {
 
   private constructor(options: RunPodStandOptions) {
     this.options = options;
-    this.#server = createServer((request, response) => void this.#serve(request, response));
+    this.#server = http.createServer((request, response) => void this.#serve(request, response));
     this.#server.on('connection', (socket) => {
       this.#sockets.add(socket);
       socket.once('close', () => this.#sockets.delete(socket));

@@ -1,8 +1,9 @@
 // One worker of a load-balancing endpoint: the connections to it, whether it is ready, and how many
 // requests it has. Which request it gets is request-line.ts's.
 import { isIPv6 } from 'node:net';
-import { Pool } from 'undici';
+import type { Pool } from 'undici';
 import { type Clock, sleep } from '../../base/clock.ts';
+import { loadUndici } from '../../base/lazy-undici.ts';
 import { judgePing, mayServe, type PingResult, type WorkerHealth } from './worker-health.ts';
 import type { WorkerTarget } from './worker-targets.ts';
 
@@ -46,6 +47,7 @@ export class BalancedWorker {
     this.#options = options;
     this.target = options.target;
     const { ip, port } = options.target;
+    const { Pool } = loadUndici();
     this.pool = new Pool(`http://${isIPv6(ip) ? `[${ip}]` : ip}:${port}`, {
       ...{ allowH2: false, pipelining: 1, headersTimeout: 0, bodyTimeout: 0 },
       ...{ connectTimeout: CONNECT_LIMIT_MS, keepAliveTimeout: KEPT_OPEN_MS },

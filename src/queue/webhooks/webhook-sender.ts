@@ -3,7 +3,8 @@
 import { Buffer } from 'node:buffer';
 import { isIP } from 'node:net';
 import { Readable } from 'node:stream';
-import { Agent, type Dispatcher, request } from 'undici';
+import type { Agent, Dispatcher } from 'undici';
+import { loadUndici } from '../../base/lazy-undici.ts';
 import { createNameResolver } from '../../base/name-resolver.ts';
 import {
   type AddressRule,
@@ -53,18 +54,14 @@ export interface HttpWebhookSenderOptions {
 export class HttpWebhookSender implements WebhookSender {
   readonly #options: HttpWebhookSenderOptions;
   readonly #rule: AddressRule;
-  readonly #agent: Agent;
+  #agent: Agent | undefined;
   readonly #timeoutMs: number;
 
   constructor(options: HttpWebhookSenderOptions) {
-    const { addresses, resolve = createNameResolver(), timeoutMs = 15_000 } = options;
+    const { addresses, timeoutMs = 15_000 } = options;
     this.#options = options;
     this.#timeoutMs = timeoutMs;
     this.#rule = addresses === 'public' ? publicOnly : anyAddress;
-    const connect = buildGuardedConnector({ rule: this.#rule, resolve });
-    // The try's own limit is the only one, so that it is always known which one struck.
-    const limits = { headersTimeout: 0, bodyTimeout: 0, keepAliveMaxTimeout: MAX_IDLE_MS };
-    this.#agent = new Agent({ connect, ...limits });
   }
 
   judge(url: string): string | undefined {
@@ -82,9 +79,9 @@ export class HttpWebhookSender implements WebhookSender {
     const limitMs = this.#timeoutMs + Math.floor(delivery.bytes / SLOWEST_BYTES_PER_MS);
     const timeout = AbortSignal.timeout(limitMs);
     try {
-      const answer = await request(delivery.url, {
+      const answer = await loadUndici().request(delivery.url, {
         method: 'POST',
-        dispatcher: this.#agent,
+        dispatcher: this.#openAgent(),
         signal: AbortSignal.any([signal, timeout]),
         headers: this.#composeHeaders(delivery, signatures),
         body,
@@ -102,7 +99,18 @@ export class HttpWebhookSender implements WebhookSender {
   }
 
   async close(): Promise<void> {
-    await this.#agent.destroy();
+    await this.#agent?.destroy();
+  }
+
+  #openAgent(): Agent {
+    if (this.#agent) return this.#agent;
+    const { resolve = createNameResolver() } = this.#options;
+    const connect = buildGuardedConnector({ rule: this.#rule, resolve });
+    // `send` sets the only time limit, so that the error always names the limit that was reached.
+    const limits = { headersTimeout: 0, bodyTimeout: 0, keepAliveMaxTimeout: MAX_IDLE_MS };
+    const { Agent } = loadUndici();
+    this.#agent = new Agent({ connect, ...limits });
+    return this.#agent;
   }
 
   /** Reads the record twice if it is large, once for the signature and once to send it. */
