@@ -1,4 +1,4 @@
-// The link between the harness's worker and its queue, with the faults that a network has.
+// The link between the harness's worker and its queue; injects network faults.
 import { type Clock, sleep } from '../base/clock.ts';
 import {
   type Lease,
@@ -14,17 +14,17 @@ import {
   type WorkerWelcome,
 } from '../wire/link/worker-link.ts';
 
-/** What a worker asks for all the time. */
+/** Calls that the worker makes continuously. */
 export type LinkCall = 'take' | 'renew' | 'report';
 export type LinkDirection = 'request' | 'answer';
 
-/** What becomes of one call: `meet` throws, or resolves when it may go on. */
+/** A fault for one call: `meet` throws, or resolves when the call may continue. */
 interface Strike {
   direction: LinkDirection;
   meet(cut: AbortSignal): Promise<void>;
 }
 
-/** `silent`: nothing arrives and nothing fails, until whoever waits has had enough. */
+/** `silent`: half-open; nothing arrives and nothing fails until the worker gives up. */
 type Network = 'open' | 'refusing' | 'silent';
 
 export class FaultyLink implements WorkerLink {
@@ -78,7 +78,7 @@ export class FaultyLink implements WorkerLink {
 
   bye = (bye: WorkerBye): Promise<void> => this.#call(undefined, (platform) => platform.bye(bye));
 
-  /** The next call that begins loses its request, so that nothing happens, or only its answer. */
+  /** Drops the request of the next call, so that it has no effect, or only its answer. */
   dropNext(call: LinkCall, direction: LinkDirection): void {
     this.#strikes[call].push({
       direction,
@@ -88,7 +88,7 @@ export class FaultyLink implements WorkerLink {
     });
   }
 
-  /** The same, on its way until the returned function is called: whatever comes later overtakes it. */
+  /** Delays the next call until the returned function is called; later calls overtake it. */
   holdNext(call: LinkCall, direction: LinkDirection): () => void {
     const gate = new AbortController();
     this.#strikes[call].push({
@@ -102,12 +102,12 @@ export class FaultyLink implements WorkerLink {
     return () => gate.abort();
   }
 
-  /** Each request and each answer takes so long from now on, ms. */
+  /** Delays each request and each answer by this time from now on, ms. */
   delay(ms: number): void {
     this.#delayMs = ms;
   }
 
-  /** Nothing of the job gets through, neither renewals nor reports. */
+  /** Drops the renewals and reports of this job. */
   hideJob(jobId: string): void {
     this.#hiddenJobs.add(jobId);
     this.#takeCut.abort();
@@ -118,19 +118,19 @@ export class FaultyLink implements WorkerLink {
     this.#hiddenJobs.delete(jobId);
   }
 
-  /** Every open call fails; new ones are as good as before. */
+  /** Fails every open call; new calls work. */
   cut(): void {
     this.#cut.abort();
     this.#cut = new AbortController();
   }
 
-  /** Every call from now on fails at once, or hangs; those that are open fare alike. */
+  /** Applies to all open and new calls: they fail at once, or hang. */
   turn(network: Network): void {
     this.#network = network;
     if (network === 'refusing') this.cut();
   }
 
-  /** Every open call fails, and so does every new one until `connect`. */
+  /** Fails every open and new call until `connect`. */
   disconnect(): void {
     this.#platform = undefined;
     this.cut();
@@ -140,13 +140,13 @@ export class FaultyLink implements WorkerLink {
     this.#platform = platform;
   }
 
-  /** The worker behind it is dead: it gets no answer to anything any more. */
+  /** The worker is dead: its calls get no answers any more. */
   kill(): void {
     this.#isDead = true;
     this.disconnect();
   }
 
-  /** A worker could not take leave over it. */
+  /** Whether a worker could not say bye over this link. */
   get isDisturbed(): boolean {
     const isOpen = this.#platform !== undefined && this.#network === 'open';
     return !isOpen || this.#heldCount > 0 || this.#delayMs > 0 || this.#hiddenJobs.size > 0;

@@ -1,9 +1,9 @@
-// Time that passes by itself and can be moved on: tests need not wait for what takes long.
+// A clock that runs in real time and can be moved forward, so that tests need not wait.
 import { letOthersRun, type ResumableClock } from '../base/clock.ts';
 
-/** A clock that a test can move on. */
+/** A clock that a test can move forward. */
 export interface MovableClock extends ResumableClock {
-  /** Moves time on by `ms`; what becomes due on the way runs, in the order of its time. */
+  /** Moves the time forward by `ms` and runs what becomes due, in order. */
   advance(ms: number): Promise<void>;
 }
 
@@ -23,7 +23,7 @@ export class FlowingClock implements MovableClock {
     this.#offsetMs += Math.max(0, time - this.now());
   }
 
-  /** As good as `now`: nothing is kept from one process to the next. */
+  /** `now` is good enough: nothing survives the process. */
   monotonic(): number {
     return this.now();
   }

@@ -5,10 +5,10 @@ import { ChunkJoiner } from '../wire/chunk/chunk-joiner.ts';
 import { isTerminal, type JobRecord, LIMITS } from '../wire/job.ts';
 import type { Json } from '../wire/json.ts';
 
-/** The job ended, and not as COMPLETED. */
+/** The job ended with a status other than COMPLETED. */
 export class JobFailedError extends Error {
   override readonly name = 'JobFailedError';
-  /** As `GET /status` gives it. */
+  /** The record that `GET /status` returns. */
   readonly record: JobRecord;
 
   constructor(record: JobRecord) {
@@ -33,12 +33,12 @@ export class HarnessJob {
     return { endpointId: this.#endpointId, id: this.id };
   }
 
-  /** As `GET /status` gives it. */
+  /** The record that `GET /status` returns. */
   async record(): Promise<JobRecord> {
     return JSON.parse((await this.#queue().jobs.record(this.#key)).body.toString());
   }
 
-  /** Waits for the end, whatever it is. */
+  /** Waits for the end of the job, whatever its status. */
   async end(): Promise<JobRecord> {
     const forever = new AbortController().signal;
     for (;;) {
@@ -47,14 +47,17 @@ export class HarnessJob {
     }
   }
 
-  /** Waits for the end. @returns the output @throws JobFailedError */
+  /** Waits for the end of the job. @returns the output @throws JobFailedError */
   async result(): Promise<Json> {
     const record = await this.end();
     if (record.status !== 'COMPLETED') throw new JobFailedError(record);
     return JSON.parse(JSON.stringify(record.output ?? null));
   }
 
-  /** What it yields, as it comes, pieces put together; from the start again after a new attempt. */
+  /**
+   * Yields the chunks as they arrive, with split values reassembled; starts over after a new
+   * attempt.
+   */
   async *chunks(): AsyncGenerator<Chunk, void, void> {
     const signal = new AbortController().signal;
     let position = { attempt: 0, n: -1 };
@@ -81,7 +84,7 @@ export class HarnessJob {
     await this.#queue().jobs.cancel(this.#key);
   }
 
-  /** What the handler logged so far: one object a line. */
+  /** The handler's log so far, one object per line. */
   async log(): Promise<Record<string, unknown>[]> {
     const { lines } = await this.#queue().jobs.log(this.#key, 0);
     const text = Buffer.from(lines).toString();

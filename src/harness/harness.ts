@@ -1,5 +1,5 @@
-// Platform and worker in the test's own process: the real queue, the real worker, no sockets, time
-// that can be moved, and faults to order.
+// Platform and worker in the test's own process: the real queue and worker without sockets, with
+// controllable time and injected faults.
 import { ManualClock } from '../base/clock.ts';
 import { silentLog } from '../base/log.ts';
 import type { HandlerFunction } from '../handler/define.ts';
@@ -20,7 +20,10 @@ import { FaultyLink, type LinkCall } from './faulty-link.ts';
 import { FlowingClock, type MovableClock } from './flowing-clock.ts';
 import { HarnessJob } from './harness-job.ts';
 
-/** A handler function, what defineHandler gives, or a whole module (`import * as handler from …`). */
+/**
+ * A handler function, the result of `defineHandler`, or a whole module (`import * as handler from
+ * …`).
+ */
 export type TestedHandler =
   | HandlerFunction<never>
   | { readonly run: HandlerFunction<never> }
@@ -28,23 +31,23 @@ export type TestedHandler =
 
 export interface HarnessOptions {
   handler: TestedHandler;
-  /** Jobs at a time. Default: the handler's `config.concurrency`, else 4. */
+  /** Concurrent jobs. Default: the handler's `config.concurrency`, else 4. */
   slots?: number;
-  /** Failures after which a job is FAILED. Default 3, as on the platform. */
+  /** Failed attempts after which a job is FAILED. Default 3, as on the platform. */
   maxAttempts?: number;
-  /** `flowing`: time passes and can be moved on. `manual`: it stands still until `advance`. */
+  /** `flowing`: real time that you can move forward. `manual`: time moves only with `advance`. */
   clock?: 'flowing' | 'manual';
-  /** What the handler sees as `ctx.devices`. Default: one CPU. */
+  /** `ctx.devices` for the handler. Default: one CPU. */
   devices?: readonly Device[];
-  /** Other numbers for the queue, such as `leaseMs`. */
+  /** Overrides settings of the queue, such as `leaseMs`. */
   queue?: Partial<QueueSettings>;
 }
 
-/** Beside the policy of the job: the trace of the client's request, as its headers would have it. */
+/** The job's policy and the trace headers of the client's request. */
 export interface HarnessJobOptions extends JobPolicy {
   traceparent?: string;
   tracestate?: string;
-  /** What the handler sees as `job.s3Config`. */
+  /** `job.s3Config` for the handler. */
   s3Config?: S3Config;
 }
 
@@ -95,7 +98,7 @@ export class Harness implements AsyncDisposable {
     await this.#worker.start();
   }
 
-  /** Lets the worker leave and closes the platform; what still runs is stopped. */
+  /** Drains the worker and closes the platform; running jobs are stopped. */
   async close(): Promise<void> {
     await this.#endWorker(() => this.#worker.stop());
     await this.stopPlatform();
@@ -113,14 +116,14 @@ export class Harness implements AsyncDisposable {
     return (await this.submit(input, options)).result();
   }
 
-  /** Runs a job and gives what it yields as it comes. @throws JobFailedError at its end */
+  /** Runs a job and yields its chunks as they arrive. @throws JobFailedError at its end */
   async *stream(input: object, options: HarnessJobOptions = {}): AsyncGenerator<Chunk, void, void> {
     const job = await this.submit(input, options);
     yield* job.chunks();
     await job.result();
   }
 
-  /** Puts a job into the queue; resolves when it is stored. */
+  /** Submits a job; resolves when it is stored. */
   async submit(input: object, options: HarnessJobOptions = {}): Promise<HarnessJob> {
     const { s3Config, traceparent, tracestate, ...policy } = options;
     const { id } = await this.#queue.submissions.submit({
@@ -141,60 +144,60 @@ export class Harness implements AsyncDisposable {
 
   // --- time and faults ---
 
-  /** Moves time on: leases run out, retries become due, timeouts strike. */
+  /** Moves the time forward: leases expire, retries become due, timeouts fire. */
   advance(ms: number): Promise<void> {
     return this.#clock.advance(ms);
   }
 
-  /** The worker's next call of this kind does not arrive; it is made again. */
+  /** Drops the worker's next call of this kind; the worker repeats it. */
   dropNextRequest(call: LinkCall = 'report'): void {
     this.#link.dropNext(call, 'request');
   }
 
-  /** It arrives and counts, but its answer is lost or unreadable: the call will come twice. */
+  /** Applies the next call but drops its answer; the worker repeats the call. */
   dropNextAnswer(call: LinkCall = 'report'): void {
     this.#link.dropNext(call, 'answer');
   }
 
-  /** It is on its way until the returned function is called: calls that begin later overtake it. */
+  /** Delays the next call until the returned function is called; later calls overtake it. */
   holdNextRequest(call: LinkCall = 'report'): () => void {
     return this.#link.holdNext(call, 'request');
   }
 
-  /** It counts at once; the worker learns of that when the returned function is called. */
+  /** Applies the next call at once but delays its answer until the returned function is called. */
   holdNextAnswer(call: LinkCall = 'report'): () => void {
     return this.#link.holdNext(call, 'answer');
   }
 
-  /** From now on each request and each answer takes so long, by the clock of the harness; 0 ends it. */
+  /** Delays each request and each answer by this time of the harness's clock; 0 ends it. */
   slowDown(ms: number): void {
     this.#link.delay(ms);
   }
 
-  /** All open calls of the worker break off, the waiting ones too. New ones get through. */
+  /** Breaks all open calls of the worker, waiting ones included. New calls work. */
   cutConnections(): void {
     this.#link.cut();
   }
 
-  /** The worker's network is gone: each of its calls fails at once, until `reconnect`. */
+  /** Takes the worker's network away: every call fails at once until `reconnect`. */
   disconnect(): void {
     this.#link.turn('refusing');
   }
 
   /**
-   * The worker's connections are half-open: nothing arrives, no answer comes and nothing fails, so
-   * that it has to lose its patience, until `reconnect`.
+   * Makes the worker's connections half-open until `reconnect`: nothing arrives, nothing is
+   * answered and nothing fails, so the worker must give up by itself.
    */
   fallSilent(): void {
     this.#link.turn('silent');
   }
 
-  /** Ends `disconnect` and `fallSilent`. What hangs is not heard of any more: the worker gives it up. */
+  /** Ends `disconnect` and `fallSilent`. Hanging calls stay lost: the worker gives them up. */
   reconnect(): void {
     this.#link.turn('open');
   }
 
-  /** The platform closes; nobody can submit or read jobs until `startPlatform`. */
+  /** Closes the platform; jobs cannot be submitted or read until `startPlatform`. */
   async stopPlatform(): Promise<void> {
     if (!this.#isPlatformUp) return;
     this.#isPlatformUp = false;
@@ -202,7 +205,7 @@ export class Harness implements AsyncDisposable {
     await this.#queue.close();
   }
 
-  /** It comes back on the same store. */
+  /** Starts the platform again on the same store. */
   async startPlatform(): Promise<void> {
     if (this.#isPlatformUp) return;
     this.#queue = this.#createQueue();
@@ -211,24 +214,25 @@ export class Harness implements AsyncDisposable {
     this.#link.connect(this.#queue.link(ENDPOINT_ID));
   }
 
-  /** `stopPlatform`, and at once `startPlatform`. */
+  /** `stopPlatform`, then `startPlatform`. */
   async restartPlatform(): Promise<void> {
     await this.stopPlatform();
     await this.startPlatform();
   }
 
   /**
-   * The thread dies in the code of that job, which fails with `thread_crashed`; jobs beside it go back
-   * to the queue. In this process a handler cannot be killed: its signal aborts, and it goes on
-   * unheard; nor is the module loaded anew. @throws Error if the job is not running
+   * Simulates the death of the job's thread: the job fails with `thread_crashed` and the other jobs
+   * of the thread return to the queue. The harness cannot kill a handler in its own process: it
+   * aborts the handler's signal and ignores what the handler still reports; it does not reload the
+   * module. @throws Error if the job is not running
    */
   killThread(id: string): void {
     if (!this.#executor.crash(id)) throw new Error(`job ${id} is not running`);
   }
 
   /**
-   * The worker dies with what it runs, and a new one takes its place. In this process a handler cannot
-   * be killed: its signal aborts, and nothing that it still says is heard.
+   * Simulates the death of the worker and starts a new one. The harness cannot kill a handler in
+   * its own process: it aborts the handler's signal and ignores what the handler still reports.
    */
   async killWorker(): Promise<void> {
     await this.#endWorker(() => {
@@ -243,8 +247,8 @@ export class Harness implements AsyncDisposable {
   }
 
   /**
-   * The job's lease runs out unnoticed and another worker is given the job, which hands it back: the
-   * handler's signal aborts, and what the old attempt still reports has no effect.
+   * Lets the job's lease expire unnoticed; another worker gets the job and releases it. The
+   * handler's signal aborts, and reports of the old attempt have no effect.
    */
   async loseLease(id: string): Promise<void> {
     const { leaseMs, renewEveryMs } = this.#queue.settings;
@@ -257,11 +261,11 @@ export class Harness implements AsyncDisposable {
     } finally {
       this.#link.showJob(id);
     }
-    // With the next renewal the worker learns of it.
+    // The worker learns of it with its next renewal.
     await this.#clock.advance(renewEveryMs);
   }
 
-  /** Another worker takes what is there, and gives it back. */
+  /** Takes the available jobs as another worker and releases them. */
   async #takeAsGhost(): Promise<void> {
     const link = this.#queue.link(ENDPOINT_ID);
     const ghost = { workerId: GHOST_ID, incarnation: ++this.#ghosts };
@@ -278,7 +282,7 @@ export class Harness implements AsyncDisposable {
     return new Queue({ store: this.#store, clock: this.#clock, log: silentLog, settings });
   }
 
-  /** What a worker waits for before it can go does not hold the test up, nor does time that stands. */
+  /** Ends the worker even if it waits for something or if time stands still. */
   async #endWorker(end: () => Promise<unknown>): Promise<void> {
     const { isDisturbed } = this.#link;
     const mustAdvance = isDisturbed || this.#clock instanceof ManualClock;

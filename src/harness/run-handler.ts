@@ -1,4 +1,4 @@
-// Runs a handler alone: no queue, no lease, one attempt unless more are asked for.
+// Runs a handler without queue and lease, in one attempt unless you ask for more.
 import { type Clock, systemClock } from '../base/clock.ts';
 import { readHandler } from '../handler/load.ts';
 import type { Chunk } from '../wire/chunk/chunk.ts';
@@ -11,7 +11,7 @@ import { InlineExecutor } from '../worker/execution/inline-executor.ts';
 import type { TestedHandler } from './harness.ts';
 
 export interface RunHandlerOptions {
-  /** Tries after a failure that may be tried again; there is no wait between them. Default 1. */
+  /** Attempts, made without a wait after a retryable failure. Default 1. */
   attempts?: number;
   /** Default: the handler's `config.timeoutMs`, else 600,000. */
   timeoutMs?: number;
@@ -19,29 +19,31 @@ export interface RunHandlerOptions {
   /** Cancels the job. */
   signal?: AbortSignal;
   clock?: Clock;
-  /** Trace of the client's request, as its headers would have it. */
+  /** Trace headers of the client's request. */
   traceparent?: string;
   tracestate?: string;
-  /** What the handler sees as `job.s3Config`. */
+  /** `job.s3Config` for the handler. */
   s3Config?: S3Config;
 }
 
 export interface HandlerRun {
   status: 'COMPLETED' | 'FAILED' | 'TIMED_OUT' | 'CANCELLED';
-  /** What it returned; for a generator that returned nothing, all that it yielded. */
+  /** The return value; for a generator that returns nothing, the array of all yielded values. */
   output?: Json;
   error?: AttemptError;
-  /** What the last attempt yielded, as it goes over the wire: large outputs are several chunks. */
+  /** Chunks of the last attempt as sent over the wire: a large output is several chunks. */
   chunks: Chunk[];
   progress: Json[];
-  /** What it logged, `console` excepted: one object a line. */
+  /** The log without `console` output, one object per line. */
   log: Record<string, unknown>[];
   attempts: number;
 }
 
 const CPU: Device = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'test', memoryBytes: 0 };
 
-/** Setup, the job, teardown. @throws HandlerLoadError, HandlerNotLoadedError (setup threw) */
+/**
+ * Runs setup, the job and teardown. @throws HandlerLoadError, HandlerNotLoadedError (setup threw)
+ */
 export async function runHandler(
   module: TestedHandler,
   input: unknown,
@@ -140,7 +142,7 @@ function parseLines(lines: Uint8Array): Record<string, unknown>[] {
   return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line)]));
 }
 
-/** JSON that the executor wrote itself a moment ago. */
+/** The executor serialised this JSON itself, so it is valid. */
 function parse<T>(text: string): T {
   return JSON.parse(text);
 }
