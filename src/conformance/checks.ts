@@ -1,23 +1,25 @@
-// What a check is, and how a list of them is run: one after the other, each with its own verdict.
+// Defines a check and runs a list of them, one after the other, each with its own result.
 
-/** What was seen is not what the protocol asks for; the message says both. */
+/**
+ * The other side deviates from the protocol; the message names what was seen and what was expected.
+ */
 export class Deviation extends Error {
   override readonly name = 'Deviation';
 }
 
-/** The check does not apply to what stands on the other side. */
+/** The check does not apply to the side under test. */
 export class NotApplicable extends Error {
   override readonly name = 'NotApplicable';
 }
 
 export interface Check<Stage> {
-  /** What it is about: a verb, or a word of the protocol. */
+  /** Subject of the check: a verb or a term of the protocol. */
   area: string;
-  /** What has to hold, as a sentence about the side under test. */
+  /** The rule, as a sentence about the side under test. */
   rule: string;
-  /** Without it nothing else can hold: the others are left out. */
+  /** If a basic check fails, the checks after it are left out. */
   isBasic?: boolean;
-  /** @throws Deviation, NotApplicable; anything else counts as a deviation too */
+  /** @throws Deviation, NotApplicable; any other error also counts as a deviation */
   run(stage: Stage): Promise<void> | void;
 }
 
@@ -25,11 +27,11 @@ export interface Row {
   area: string;
   rule: string;
   result: 'holds' | 'fails' | 'left out';
-  /** Why, unless it holds. */
+  /** The reason, unless the rule holds. */
   detail?: string;
 }
 
-/** Those that everything hangs on, and those of the areas; all if none is named. */
+/** Selects the basic checks and those of the areas; all checks if no area is named. */
 export function chooseChecks<Stage>(
   checks: readonly Check<Stage>[],
   areas: readonly string[],
@@ -50,7 +52,7 @@ export async function runChecks<Stage>(
     const row: Row =
       missing === undefined
         ? { area, rule, ...(await judge(check, stage)) }
-        : { area, rule, result: 'left out', detail: `"${missing}" does not hold` };
+        : { area, rule, result: 'left out', detail: `needs "${missing}", which fails` };
     if (check.isBasic && row.result === 'fails') missing = rule;
     rows.push(row);
     onRow(row);
@@ -76,18 +78,18 @@ export function demand(holds: boolean, otherwise: string): asserts holds {
   if (!holds) throw new Deviation(otherwise);
 }
 
-/** @throws Deviation if the two are not the same as JSON */
+/** @throws Deviation if the JSON of the two differs */
 export function demandSame(found: unknown, wanted: unknown, what: string): void {
   const [is, should] = [JSON.stringify(found), JSON.stringify(wanted)];
-  demand(is === should, `${what}: ${shorten(should)} was expected, not ${shorten(is)}`);
+  demand(is === should, `${what}: expected ${shorten(should)}, got ${shorten(is)}`);
 }
 
-/** The promise's value, or a deviation when it takes too long. `what` completes "… within 5 s". */
+/** Rejects with a Deviation if the promise takes too long. `what` completes "… within 5 s". */
 export async function within<T>(ms: number, what: string, promise: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Deviation(`${what} within ${ms / 1_000} s`)), ms);
-    // One that nobody waits for any more holds up the end of the command no longer.
+    // A timer that nobody waits for must not keep the command running.
     timer.unref();
   });
   try {

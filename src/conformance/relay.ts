@@ -1,16 +1,19 @@
-// A TCP relay in front of a server that does to all connections at once what it is told: answers that
-// never arrive, a cut, a line that is dead and does not say so. It knows nothing of what passes.
+// A TCP relay in front of a server that injects faults into all connections: lost answers, resets,
+// half-open connections. It does not read the traffic.
 import { once } from 'node:events';
 import { createServer, type Server, type Socket, connect as tcpConnect } from 'node:net';
 
-/** `mute`: what the server says is lost. `dead`: nothing passes either way, nothing fails. */
+/**
+ * `mute`: the server's data is lost. `dead`: half-open; nothing passes in either direction, nothing
+ * fails.
+ */
 type Line = 'open' | 'mute' | 'dead';
 
 interface Connection {
   readonly client: Socket;
   readonly server: Socket;
   line: Line;
-  /** It dies when the server has said so many bytes more. */
+  /** The connection dies after this many more bytes from the server. */
   bytesToLive: number;
 }
 
@@ -19,7 +22,7 @@ export class Relay {
   readonly #connections = new Set<Connection>();
   #target: { host: string; port: number } | undefined;
   #port = 0;
-  /** Of new connections. */
+  /** State of new connections. */
   #line: Exclude<Line, 'dead'> = 'open';
 
   private constructor() {
@@ -28,7 +31,9 @@ export class Relay {
     );
   }
 
-  /** Listens on the port, 0 for a free one. @throws what the system says about the address */
+  /**
+   * Listens on the port; 0 selects a free one. @throws the system's error for an invalid address
+   */
   static async start(host = '127.0.0.1', port = 0): Promise<Relay> {
     const relay = new Relay();
     relay.#server.listen(port, host);
@@ -43,7 +48,7 @@ export class Relay {
     return this.#port;
   }
 
-  /** From now on new connections go to the URL's host and port; without one they are refused. */
+  /** Sends new connections to the URL's host and port; without a URL they are refused. */
   set target(url: string | undefined) {
     if (url === undefined) this.#target = undefined;
     else {
@@ -52,23 +57,23 @@ export class Relay {
     }
   }
 
-  /** What the server says from now on is lost, until the lines are cut. */
+  /** Drops the server's data from now on, until `cut`. */
   mute(): void {
     this.#line = 'mute';
     for (const connection of this.#connections) connection.line = 'mute';
   }
 
-  /** Both ends of each connection that there is go on believing in the other. */
+  /** Makes all connections half-open: both ends still believe in them. */
   kill(): void {
     for (const connection of this.#connections) connection.line = 'dead';
   }
 
-  /** As `kill`, for each when so many bytes more have come from the server. */
+  /** Like `kill`, for each connection after this many more bytes from the server. */
   killAfter(bytes: number): void {
     for (const connection of this.#connections) connection.bytesToLive = bytes;
   }
 
-  /** Both ends of each connection that there is get a reset; new ones are as good as ever. */
+  /** Resets all connections; new ones work. */
   cut(): void {
     this.#line = 'open';
     for (const { client, server } of this.#connections) {
@@ -77,8 +82,8 @@ export class Relay {
     }
   }
 
-  /** The dead ones are reset, as a system does with them at some time. */
-  bury(): void {
+  /** Resets the half-open connections, as an operating system does at some point. */
+  resetDead(): void {
     for (const { client, line, server } of this.#connections) {
       if (line !== 'dead') continue;
       reset(client);
@@ -111,7 +116,7 @@ export class Relay {
     carry(server, client, () => connection.line === 'open');
     const drop = () => {
       this.#connections.delete(connection);
-      // On a dead line neither end hears of the other's.
+      // On a half-open connection, neither end learns that the other has closed.
       if (connection.line === 'dead' && !(client.destroyed && server.destroyed)) {
         this.#connections.add(connection);
         return;
@@ -138,8 +143,8 @@ function carry(from: Socket, to: Socket, passes: () => boolean): void {
 }
 
 /**
- * One that is being shut down cannot be reset: libuv refuses it, Node forgets the handle all the same,
- * and the process never comes to its end (seen in Node 24.21).
+ * libuv refuses to reset a socket that is shutting down, yet Node forgets the handle, so the
+ * process would never exit (seen in Node 24.21).
  */
 function reset(socket: Socket): void {
   if (socket.writableEnded) socket.destroy();

@@ -1,4 +1,4 @@
-// What a worker says of an attempt, as values: for those who play one, here and in the suites of links.
+// Builds reports and outcomes for tests that play a worker, in this module and in test/conformance.
 import type { Lease, LeaseRef, Outcome, Report } from '../wire/link/worker-link.ts';
 
 export const completed = {
@@ -7,11 +7,11 @@ export const completed = {
   output: 'value',
 } as const satisfies Outcome;
 
-/** To be tried again as often as the endpoint has it. */
+/** The endpoint decides about the retry. */
 export const failed = {
   kind: 'failed',
   executionMs: 5,
-  error: { code: 'handler_error', message: 'as it was told' },
+  error: { code: 'handler_error', message: 'the reported error' },
   retry: 'default',
 } as const satisfies Outcome;
 
@@ -27,7 +27,7 @@ export function progressOf(lease: LeaseRef, seq: number, value: unknown): Report
   return { ...refTo(lease), kind: 'progress', seq, body: Buffer.from(JSON.stringify(value)) };
 }
 
-/** One report of a chunk for each output; `first` is the number of the first one. */
+/** One report with a chunk for each output; `first` is the number of the first chunk. */
 export function chunksOf(
   lease: LeaseRef,
   seq: number,

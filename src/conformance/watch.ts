@@ -1,16 +1,15 @@
-// Waits for something to be found among what has come so far: whoever notes what comes says when to
-// look again.
+// Waits until a condition holds; the owner of the data calls `look` after each change.
 import { within } from './checks.ts';
 
 export class Watch {
   readonly #lookers = new Set<() => void>();
 
-  /** Something has come: whoever waits looks again. */
+  /** Makes all waiting calls check again. */
   look(): void {
     for (const look of this.#lookers) look();
   }
 
-  /** What `find` finds. `what` completes "… within 5 s". @throws Deviation */
+  /** Returns what `find` returns. `what` completes "… within 5 s". @throws Deviation */
   async until<T>(ms: number, what: string, find: () => T | undefined): Promise<T> {
     const { promise, resolve } = Promise.withResolvers<T>();
     const look = () => {

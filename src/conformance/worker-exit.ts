@@ -1,18 +1,18 @@
-// How a worker under test is made to leave, and what is known of its going.
+// How the checks end a worker under test, and what they know about its exit.
 import { demandSame, NotApplicable, within } from './checks.ts';
 
 export interface Departure {
-  /** Sends the worker its SIGTERM, or has somebody do that. */
+  /** Sends SIGTERM to the worker, or asks the user to do so. */
   terminate: () => void;
-  /** Exit code of the worker's process, where that is known; null if a signal ended it. */
+  /** Exit code of the worker's process, if known; null if a signal ended it. */
   exitCode?: Promise<number | null>;
-  /** A second worker beside the first one, where workers are started here. */
+  /** Starts a second worker, if this command starts the workers. */
   startAnother?: () => Required<Pick<Departure, 'terminate' | 'exitCode'>>;
 }
 
 /** @throws Deviation, NotApplicable */
 export async function demandCleanExit({ exitCode }: Departure, ms: number): Promise<void> {
-  if (!exitCode) throw new NotApplicable('the worker was not started by this command');
-  const code = await within(ms, 'its process did not end', exitCode);
+  if (!exitCode) throw new NotApplicable('this command did not start the worker');
+  const code = await within(ms, "the worker's process did not exit", exitCode);
   demandSame(code, 0, 'the exit code');
 }

@@ -1,7 +1,7 @@
 // A platform on a memory store and a clock that tests drive, and a worker's hand on a link to it.
 import { ManualClock } from '../../src/base/clock.ts';
 import { silentLog } from '../../src/base/log.ts';
-import { outcomeOf, refTo } from '../../src/conformance/words.ts';
+import { outcomeOf, refTo } from '../../src/conformance/report-samples.ts';
 import { Queue, type QueueOptions } from '../../src/queue/queue.ts';
 import type { QueueSettings } from '../../src/queue/settings.ts';
 import type { Submission } from '../../src/queue/submissions.ts';
@@ -31,7 +31,7 @@ export {
   outcomeOf,
   progressOf,
   refTo,
-} from '../../src/conformance/words.ts';
+} from '../../src/conformance/report-samples.ts';
 
 export const ENDPOINT = 'e';
 export const NEVER = new AbortController().signal;

@@ -26,12 +26,12 @@ interface Place {
 export async function checkPlatform({ log, onRow, values }: PlatformUnderTest): Promise<Row[]> {
   const place = readPlace(values);
   if (values.protocol === 'runpod') {
-    const { RunPodVisit } = await import('../../conformance/runpod/visit.ts');
+    const { RunPodProbe } = await import('../../conformance/runpod/probe.ts');
     const { runPodPlatformChecks } = await import('../../conformance/runpod/platform-checks.ts');
     const checks = chooseAreas(runPodPlatformChecks, values.only);
-    const visit = new RunPodVisit(place);
-    await visit.knock().catch(rejectSilence);
-    return runChecks(checks, visit, onRow);
+    const probe = new RunPodProbe(place);
+    await probe.checkReachable().catch(rejectSilence);
+    return runChecks(checks, probe, onRow);
   }
   const { platformChecks } = await import('../../conformance/platform/platform-checks.ts');
   const checks = chooseAreas(platformChecks, values.only);
@@ -44,7 +44,7 @@ export async function checkPlatform({ log, onRow, values }: PlatformUnderTest): 
   const link = await openLink({ ...target, key: place.key }, log);
   const strangerLink = await openLink({ ...target, key: `mr_${'x'.repeat(43)}` }, log);
   const terms = { leaseMs: 15_000, renewEveryMs: 5_000, takeWaitMs: 20_000 };
-  const stage = { link, strangerLink, client, terms, submitted: [], visitors: [] };
+  const stage = { link, strangerLink, client, terms, submitted: [], workers: [] };
   try {
     return await runChecks(checks, stage, onRow);
   } finally {

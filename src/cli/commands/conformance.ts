@@ -1,7 +1,7 @@
 // `millrace conformance`: plays one side of a worker protocol against somebody's other side, and prints
 // what of the protocol holds there. The checks are in conformance/.
 
-import { DEED_LINES } from '../../conformance/check-inputs.ts';
+import { CHECK_INPUT_LINES } from '../../conformance/check-inputs.ts';
 import type { Row } from '../../conformance/checks.ts';
 import { type Command, EXIT } from '../command.ts';
 import {
@@ -87,7 +87,7 @@ export const conformanceCommand: Command = {
       'worker reacts. With a command after -- it starts that command as the worker, with addresses and key ' +
       'in its environment, and stops it with SIGTERM, which is a check too. Without a command it prints ' +
       'the settings of the worker and says when to send the signal.',
-    `The worker's handler must support these inputs. ${DEED_LINES.join('. ')}.`,
+    `The worker's handler must support these inputs. ${CHECK_INPUT_LINES.join('. ')}.`,
     '--as-worker acts as a worker of a platform: it submits jobs, takes them, and sends valid and invalid ' +
       'reports. It waits for leases to expire, so it takes a while. The endpoint must have no workers and ' +
       'no other jobs.',

@@ -1,7 +1,7 @@
-// What a Millrace platform has to do for its workers, one check for each rule of docs/protocol.md that
-// a worker can see. Each cleans up behind it; they wait in real time for leases to run out.
+// Checks a Millrace platform: one check for each rule of docs/protocol.md that a worker can
+// observe. Each check cleans up after itself; some wait in real time for leases to expire.
 import { type Check, demand, demandSame, within } from '../checks.ts';
-import { completed } from '../words.ts';
+import { completed } from '../report-samples.ts';
 import { leaseChecks } from './platform-lease-checks.ts';
 import { reportChecks } from './platform-report-checks.ts';
 import {
@@ -9,77 +9,81 @@ import {
   enter,
   meet,
   type PlatformStage,
+  ScriptedWorker,
   sleep,
   submit,
-  Visitor,
 } from './scripted-worker.ts';
 
-/** An answer that is to come at once may take so long. */
+/** Limit for an answer that must come at once. */
 const AT_ONCE_MS = 2_000;
 const MARGIN_MS = 2_000;
 
-const visits: Check<PlatformStage>[] = [
+const hellos: Check<PlatformStage>[] = [
   {
     area: 'hello',
-    rule: 'is answered with numbers that fit together',
+    rule: 'returns consistent durations',
     isBasic: true,
     async run(stage) {
-      const hand = new Visitor(stage.link);
-      stage.visitors.push(hand);
-      const { leaseMs, renewEveryMs, takeWaitMs } = await hand.hello();
+      const worker = new ScriptedWorker(stage.link);
+      stage.workers.push(worker);
+      const { leaseMs, renewEveryMs, takeWaitMs } = await worker.hello();
       stage.terms = { leaseMs, renewEveryMs, takeWaitMs };
       demand(
         renewEveryMs > 0 && takeWaitMs > 0,
-        `renewEveryMs ${renewEveryMs}, takeWaitMs ${takeWaitMs}`,
+        `renewEveryMs is ${renewEveryMs} and takeWaitMs ${takeWaitMs}; both must be positive`,
       );
       demand(
         leaseMs > renewEveryMs,
-        `leaseMs ${leaseMs} is not more than renewEveryMs ${renewEveryMs}`,
+        `leaseMs ${leaseMs} is not greater than renewEveryMs ${renewEveryMs}`,
       );
     },
   },
   {
     area: 'hello',
-    rule: 'passes over members that it does not know',
+    rule: 'ignores unknown members',
     async run(stage) {
-      await new Visitor(stage.link).hello({ mood: 'good' });
+      await new ScriptedWorker(stage.link).hello({ mood: 'good' });
     },
   },
   {
     area: 'hello',
-    rule: 'refuses another protocol, and names its number',
+    rule: 'rejects an unknown protocol version and names it',
     async run(stage) {
-      const hello = new Visitor(stage.link).hello({ protocol: 99 });
-      await demandRefusal(hello, 'invalid', 'protocol 99', /99/);
+      const hello = new ScriptedWorker(stage.link).hello({ protocol: 99 });
+      await demandRefusal(hello, 'invalid', 'a hello with protocol 99', /99/);
     },
   },
   {
     area: 'hello',
-    rule: 'refuses a worker that requires what it does not have, and names that',
+    rule: 'rejects a worker with an unknown requirement and names the requirement',
     async run(stage) {
-      const hello = new Visitor(stage.link).hello({ requires: ['telepathy'] });
-      await demandRefusal(hello, 'invalid', 'the requirement', /telepathy/);
+      const hello = new ScriptedWorker(stage.link).hello({ requires: ['telepathy'] });
+      await demandRefusal(hello, 'invalid', 'a hello with an unknown requirement', /telepathy/);
     },
   },
   {
     area: 'access',
-    rule: 'lets nobody in with a wrong key',
+    rule: 'rejects a wrong key',
     async run(stage) {
-      await demandRefusal(new Visitor(stage.strangerLink).hello(), 'unauthorized', 'a wrong key');
+      await demandRefusal(
+        new ScriptedWorker(stage.strangerLink).hello(),
+        'unauthorized',
+        'a hello with a wrong key',
+      );
     },
   },
   {
     area: 'hello',
-    rule: 'has to come before everything else',
+    rule: 'is required before any other call',
     async run(stage) {
-      const hand = new Visitor(stage.link);
-      await demandRefusal(hand.take(), 'unknown_worker', 'a take without hello');
-      await demandRefusal(hand.renew([]), 'unknown_worker', 'a renewal without hello');
+      const worker = new ScriptedWorker(stage.link);
+      await demandRefusal(worker.take(), 'unknown_worker', 'a take without hello');
+      await demandRefusal(worker.renew([]), 'unknown_worker', 'a renewal without hello');
     },
   },
   {
     area: 'incarnation',
-    rule: 'ends the rights of the older process when a newer one says hello',
+    rule: 'rejects the calls of a process after a newer one has said hello',
     async run(stage) {
       const old = await enter(stage, { incarnation: 1 });
       await enter(stage, { id: old.id, incarnation: 2 });
@@ -91,19 +95,23 @@ const visits: Check<PlatformStage>[] = [
   },
   {
     area: 'incarnation',
-    rule: 'keeps what lies in the outbox for the newer process, and gives the rest to others',
+    rule: 'keeps jobs in the outbox for the newer process and requeues the others',
     async run(stage) {
       const [kept, lost] = [await submit(stage), await submit(stage)];
       const old = await enter(stage, { incarnation: 1 });
       const first = await old.takeJob(kept);
       await old.renew([first, await old.takeJob(lost)]);
-      const next = new Visitor(stage.link, { id: old.id, incarnation: 2 });
-      stage.visitors.push(next);
+      const next = new ScriptedWorker(stage.link, { id: old.id, incarnation: 2 });
+      stage.workers.push(next);
       const { attempt, jobId, token } = first;
       await next.hello({ outbox: [{ attempt, jobId, token }] });
       const other = await enter(stage);
       demandSame((await other.takeJob(lost)).attempt, 2, 'the attempt of the other job');
-      demandSame((await next.finish(first, completed, '"kept"'))?.answer, 'applied', 'the answer');
+      demandSame(
+        (await next.finish(first, completed, '"kept"'))?.answer,
+        'applied',
+        'the answer to the outcome',
+      );
       demandSame((await stage.client.status(kept)).output, 'kept', 'the output');
     },
   },
@@ -112,40 +120,47 @@ const visits: Check<PlatformStage>[] = [
 const takes: Check<PlatformStage>[] = [
   {
     area: 'take',
-    rule: 'waits as long as it is asked to, and answers with nothing then',
+    rule: 'waits for the requested time, then returns no leases',
     async run(stage) {
-      const hand = await enter(stage);
+      const worker = await enter(stage);
       const at = Date.now();
-      const take = hand.take({ waitMs: 500 });
-      demandSame(await within(500 + MARGIN_MS, 'no answer came', take), [], 'the leases');
-      demand(Date.now() - at >= 400, `it waited ${Date.now() - at} ms, not 500`);
+      const take = worker.take({ waitMs: 500 });
+      demandSame(
+        await within(500 + MARGIN_MS, 'the take was not answered', take),
+        [],
+        'the leases',
+      );
+      demand(
+        Date.now() - at >= 400,
+        `the take was answered after ${Date.now() - at} ms instead of 500 ms`,
+      );
     },
   },
   {
     area: 'take',
-    rule: 'is answered the moment a job comes, with its input byte by byte',
+    rule: 'returns a job as soon as it is submitted, with its exact input',
     async run(stage) {
-      const hand = await enter(stage);
+      const worker = await enter(stage);
       const waitMs = Math.min(stage.terms.takeWaitMs, 10_000);
-      const take = hand.take({ waitMs });
+      const take = worker.take({ waitMs });
       await sleep(200);
       const input = { text: 'ä "\\ 😀', list: [1, -2.5e-3, null] };
       const id = await submit(stage, input);
       const [lease] = await within(AT_ONCE_MS, 'the take was not answered', take);
-      demand(lease !== undefined && lease.jobId === id, 'it was answered without the job');
+      demand(lease !== undefined && lease.jobId === id, 'the answer does not contain the job');
       demandSame(lease.attempt, 1, 'the attempt');
       demandSame(JSON.parse(Buffer.from(lease.input).toString()), input, 'the input');
     },
   },
   {
     area: 'take',
-    rule: 'gives the same leases again for the same takeId',
+    rule: 'returns the same leases for the same takeId',
     async run(stage) {
       const id = await submit(stage);
-      const hand = await enter(stage);
-      const takeId = `again-${hand.id}`;
-      const first = await hand.takeJob(id, { takeId });
-      const again = await hand.take({ takeId, held: [] });
+      const worker = await enter(stage);
+      const takeId = `again-${worker.id}`;
+      const first = await worker.takeJob(id, { takeId });
+      const again = await worker.take({ takeId, held: [] });
       demandSame(
         again.map(({ token }) => token),
         [first.token],
@@ -155,17 +170,17 @@ const takes: Check<PlatformStage>[] = [
   },
   {
     area: 'take',
-    rule: 'takes a lease back that the next take does not name, without counting it',
+    rule: 'revokes a lease that the next take does not name, without counting a failure',
     async run(stage) {
-      const { hand, id, lease } = await meet(stage);
-      const again = await hand.takeJob(id, { held: [] });
+      const { worker, id, lease } = await meet(stage);
+      const again = await worker.takeJob(id, { held: [] });
       demandSame(again.attempt, lease.attempt + 1, 'the attempt');
-      demand(again.token !== lease.token, 'the token is the same');
+      demand(again.token !== lease.token, 'the new lease has the token of the old one');
     },
   },
   {
     area: 'take',
-    rule: 'gives no more than it is asked for, in the order of the queue',
+    rule: 'returns at most the requested number of jobs, in queue order',
     async run(stage) {
       const ids = [await submit(stage), await submit(stage), await submit(stage)];
       const leases = await (await enter(stage)).take({ max: 2, waitMs: 2_000 });
@@ -178,32 +193,32 @@ const takes: Check<PlatformStage>[] = [
   },
   {
     area: 'take',
-    rule: 'carries 5 MB',
+    rule: 'carries inputs and outputs of 5 MB',
     async run(stage) {
       const text = 'ü'.repeat(2_500_000);
       const id = await submit(stage, { text });
-      const hand = await enter(stage);
-      const lease = await hand.takeJob(id);
-      demand(Buffer.from(lease.input).includes(text), 'the input is another one');
-      await hand.finish(lease, completed, JSON.stringify(text));
+      const worker = await enter(stage);
+      const lease = await worker.takeJob(id);
+      demand(Buffer.from(lease.input).includes(text), 'the input differs from the submitted one');
+      await worker.finish(lease, completed, JSON.stringify(text));
       demandSame((await stage.client.status(id)).output, text, 'the output');
     },
   },
 ];
 
 export const platformChecks: readonly Check<PlatformStage>[] = [
-  ...visits,
+  ...hellos,
   ...takes,
   ...reportChecks,
   ...leaseChecks,
 ].map((check) => ({ ...check, run: (stage) => runAndCleanUp(check, stage) }));
 
-/** Jobs of a check that fails must not meet the next one. */
+/** Jobs of a failed check must not reach the next check. */
 async function runAndCleanUp(check: Check<PlatformStage>, stage: PlatformStage): Promise<void> {
   try {
     await check.run(stage);
   } finally {
     for (const id of stage.submitted.splice(0)) await stage.client.cancel(id).catch(() => {});
-    for (const visitor of stage.visitors.splice(0)) await visitor.bye('drained').catch(() => {});
+    for (const worker of stage.workers.splice(0)) await worker.bye('drained').catch(() => {});
   }
 }

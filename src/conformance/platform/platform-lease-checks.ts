@@ -1,19 +1,20 @@
-// What a platform has to do with leases: kept, cancelled, run out, given back. Most wait in real time.
+// Checks how a platform handles leases: extended, cancelled, expired, returned. Most wait in real
+// time.
 import type { JobRecord } from '../../wire/job.ts';
 import type { Lease } from '../../wire/link/worker-link.ts';
 import { type Check, demandSame, within } from '../checks.ts';
-import { chunksOf, completed, outcomeOf } from '../words.ts';
+import { chunksOf, completed, outcomeOf } from '../report-samples.ts';
 import {
   demandRefusal,
   enter,
   meet,
   type PlatformStage,
+  type ScriptedWorker,
   sleep,
   untilRecord,
-  type Visitor,
 } from './scripted-worker.ts';
 
-/** An answer that is to come at once may take so long. */
+/** Limit for an answer that must come at once. */
 const AT_ONCE_MS = 2_000;
 const MARGIN_MS = 2_000;
 
@@ -24,18 +25,22 @@ function isIn(...statuses: JobRecord['status'][]) {
 const keeping: Check<PlatformStage>[] = [
   {
     area: 'cancel',
-    rule: 'answers a renewal that waits at once, and takes the outcome without changing the status',
+    rule: 'answers a waiting renewal at once and accepts the outcome without changing the status',
     async run(stage) {
-      const { hand, id, lease } = await meet(stage);
-      await hand.renew([lease]);
-      const renew = hand.renew([lease], Math.max(stage.terms.renewEveryMs, 5_000));
+      const { worker, id, lease } = await meet(stage);
+      await worker.renew([lease]);
+      const renew = worker.renew([lease], Math.max(stage.terms.renewEveryMs, 5_000));
       await sleep(100);
       await stage.client.cancel(id);
       const { ended } = await within(AT_ONCE_MS, 'the renewal was not answered', renew);
-      demandSame(ended, [{ jobId: id, token: lease.token, verdict: 'cancelled' }], 'the answer');
-      const chunk = await hand.report(chunksOf(lease, 1, 0, ['late']));
-      demandSame(chunk, [{ answer: 'superseded' }], 'the answer to a chunk after that');
-      const end = await hand.finish(lease, {
+      demandSame(
+        ended,
+        [{ jobId: id, token: lease.token, verdict: 'cancelled' }],
+        'the ended leases',
+      );
+      const chunk = await worker.report(chunksOf(lease, 1, 0, ['late']));
+      demandSame(chunk, [{ answer: 'superseded' }], 'the answer to a chunk after the cancel');
+      const end = await worker.finish(lease, {
         kind: 'cancelled',
         executionMs: 5,
         stopped: 'signal',
@@ -46,25 +51,25 @@ const keeping: Check<PlatformStage>[] = [
   },
   {
     area: 'renew',
-    rule: 'keeps a lease beyond its time',
+    rule: 'extends the lease',
     async run(stage) {
-      const { hand, id, lease } = await meet(stage);
+      const { worker, id, lease } = await meet(stage);
       const other = await enter(stage);
       const until = Date.now() + Math.ceil(stage.terms.leaseMs * 1.3);
       while (Date.now() < until) {
         const leftMs = Math.max(0, until - Date.now());
-        const { ended } = await hand.renew([lease], Math.min(stage.terms.renewEveryMs, leftMs));
-        demandSame(ended, [], 'the leases that ended');
+        const { ended } = await worker.renew([lease], Math.min(stage.terms.renewEveryMs, leftMs));
+        demandSame(ended, [], 'the ended leases');
       }
-      demandSame(await other.take(), [], 'what another worker is given');
+      demandSame(await other.take(), [], 'the leases of another worker');
       demandSame((await stage.client.status(id)).attempt, 1, 'the attempt');
     },
   },
   {
     area: 'fencing',
-    rule: 'gives a job whose lease ran out to another worker, and nothing of the old token counts then',
+    rule: 'gives a job with an expired lease to another worker and then ignores the old token',
     async run(stage) {
-      const { hand: slow, id, lease: old } = await meet(stage);
+      const { worker: slow, id, lease: old } = await meet(stage);
       await slow.renew([old]);
       const other = await enter(stage);
       const fresh = await retake(stage, other, id);
@@ -83,12 +88,12 @@ const keeping: Check<PlatformStage>[] = [
   },
   {
     area: 'fencing',
-    rule: 'goes on taking the old token while nobody else has the job',
+    rule: 'accepts the token of an expired lease until another worker gets the job',
     async run(stage) {
-      const { hand, id, lease } = await meet(stage);
-      await hand.renew([lease]);
+      const { worker, id, lease } = await meet(stage);
+      await worker.renew([lease]);
       await untilRecord(stage, id, isIn('IN_QUEUE'), stage.terms.leaseMs + MARGIN_MS * 2);
-      const end = await hand.finish(lease, completed, '"late"');
+      const end = await worker.finish(lease, completed, '"late"');
       demandSame(end?.answer, 'applied', 'the answer to the outcome');
       const { output, status } = await stage.client.status(id);
       demandSame({ output, status }, { output: 'late', status: 'COMPLETED' }, 'the job');
@@ -96,37 +101,37 @@ const keeping: Check<PlatformStage>[] = [
   },
 ];
 
-/** The job, once its lease has run out. */
-async function retake(stage: PlatformStage, hand: Visitor, id: string): Promise<Lease> {
+/** Takes the job once its lease has expired. */
+async function retake(stage: PlatformStage, worker: ScriptedWorker, id: string): Promise<Lease> {
   const until = Date.now() + stage.terms.leaseMs + MARGIN_MS * 2;
   while (Date.now() < until) {
-    const [lease] = await hand.take({ waitMs: Math.min(1_000, stage.terms.takeWaitMs) });
+    const [lease] = await worker.take({ waitMs: Math.min(1_000, stage.terms.takeWaitMs) });
     if (lease) return lease;
-    await hand.renew([]);
+    await worker.renew([]);
   }
-  return hand.takeJob(id);
+  return worker.takeJob(id);
 }
 
 const byes: Check<PlatformStage>[] = [
   {
     area: 'bye',
-    rule: 'of a drained worker gives its jobs back at once, and may be said again',
+    rule: 'returns the jobs of a drained worker at once and may be repeated',
     async run(stage) {
-      const { hand, id } = await meet(stage);
-      await hand.bye('drained');
-      await hand.bye('drained');
-      await demandRefusal(hand.take(), 'unknown_worker', 'a take after bye');
+      const { worker, id } = await meet(stage);
+      await worker.bye('drained');
+      await worker.bye('drained');
+      await demandRefusal(worker.take(), 'unknown_worker', 'a take after bye');
       const other = await enter(stage);
       demandSame((await other.takeJob(id)).attempt, 2, 'the attempt');
     },
   },
   {
     area: 'bye',
-    rule: 'of a crashed one has its job run alone next',
+    rule: 'makes the job of a crashed worker run alone next',
     async run(stage) {
-      const { hand, id, lease } = await meet(stage);
-      await hand.renew([lease]);
-      await hand.bye('crashed');
+      const { worker, id, lease } = await meet(stage);
+      await worker.renew([lease]);
+      await worker.bye('crashed');
       const again = await (await enter(stage)).takeJob(id);
       demandSame(
         { solo: again.solo, attempt: again.attempt },

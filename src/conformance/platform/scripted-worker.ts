@@ -1,5 +1,5 @@
-// A worker that runs nothing: it says one thing at a time to a platform under test, right or wrong, and
-// looks at the answer. The jobs that it takes it has submitted itself.
+// A worker without a handler: sends single calls, valid or invalid, to a platform under test and
+// checks the answers. It submits the jobs that it takes.
 import { randomBytes } from 'node:crypto';
 import type { Client } from '../../client.ts';
 import type { JobRecord } from '../../wire/job.ts';
@@ -17,20 +17,20 @@ import {
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
 import { Deviation, demand } from '../checks.ts';
-import { outcomeOf } from '../words.ts';
+import { outcomeOf } from '../report-samples.ts';
 
 const NEVER = new AbortController().signal;
 
-/** The platform under test: its link, once more with a wrong key, and its job API. */
+/** The platform under test: a link with a valid key, a link with a wrong key, and the job API. */
 export interface PlatformStage {
   link: WorkerLink;
   strangerLink: WorkerLink;
   client: Client;
-  /** Of the first hello. */
+  /** From the first hello. */
   terms: Pick<WorkerWelcome, 'leaseMs' | 'renewEveryMs' | 'takeWaitMs'>;
-  /** To be left as they were: what still runs of a check is cancelled after it. */
+  /** Jobs of the current check; those that still run are cancelled after it. */
   readonly submitted: string[];
-  readonly visitors: Visitor[];
+  readonly workers: ScriptedWorker[];
 }
 
 export async function submit(
@@ -42,26 +42,29 @@ export async function submit(
   return id;
 }
 
-/** A worker that has said hello. */
-export async function enter(stage: PlatformStage, options: VisitorOptions = {}): Promise<Visitor> {
-  const visitor = new Visitor(stage.link, options);
-  stage.visitors.push(visitor);
-  await visitor.hello();
-  return visitor;
+/** Creates a worker and says hello. */
+export async function enter(
+  stage: PlatformStage,
+  options: ScriptedWorkerOptions = {},
+): Promise<ScriptedWorker> {
+  const worker = new ScriptedWorker(stage.link, options);
+  stage.workers.push(worker);
+  await worker.hello();
+  return worker;
 }
 
-export interface VisitorOptions {
+export interface ScriptedWorkerOptions {
   id?: string;
   incarnation?: number;
 }
 
-export class Visitor {
+export class ScriptedWorker {
   readonly id: string;
   readonly incarnation: number;
   readonly #link: WorkerLink;
   readonly #held = new Set<string>();
 
-  constructor(link: WorkerLink, { id, incarnation = Date.now() }: VisitorOptions = {}) {
+  constructor(link: WorkerLink, { id, incarnation = Date.now() }: ScriptedWorkerOptions = {}) {
     this.#link = link;
     this.id = id ?? `conformance-${randomBytes(6).toString('hex')}`;
     this.incarnation = incarnation;
@@ -71,7 +74,7 @@ export class Visitor {
     return { workerId: this.id, incarnation: this.incarnation };
   }
 
-  /** `more` are members beside, or instead of, the usual ones. */
+  /** `more` adds members or replaces the usual ones. */
   hello(more: object = {}): Promise<WorkerWelcome> {
     const usual = { version: '0.0.0', slots: 4, devices: [], outbox: [] };
     return this.#link.hello({ ...this.#self, protocol: PROTOCOL_VERSION, ...usual, ...more });
@@ -88,12 +91,14 @@ export class Visitor {
     return leases;
   }
 
-  /** The lease of this job, which has to be the only one that is there. */
-  async takeJob(id: string, options: Parameters<Visitor['take']>[0] = {}): Promise<Lease> {
+  /** Takes this job, which must be the only one in the queue. */
+  async takeJob(id: string, options: Parameters<ScriptedWorker['take']>[0] = {}): Promise<Lease> {
     const [lease] = await this.take({ waitMs: 2_000, ...options });
-    demand(lease !== undefined, 'the job that was submitted cannot be taken');
+    demand(lease !== undefined, 'the submitted job cannot be taken');
     if (lease.jobId === id) return lease;
-    throw new Deviation('another job was given: the endpoint must have no other clients');
+    throw new Deviation(
+      'the platform returned another job; the endpoint must have no other clients',
+    );
   }
 
   renew(leases: readonly LeaseRef[], waitMs = 0): Promise<RenewReply> {
@@ -116,7 +121,9 @@ export class Visitor {
   }
 }
 
-/** @throws Deviation unless the call is refused by this code, and for one of the words */
+/**
+ * @throws Deviation unless the call is rejected with this code and a message that matches `words`
+ */
 export async function demandRefusal(
   call: Promise<unknown>,
   code: LinkErrorCode,
@@ -127,14 +134,14 @@ export async function demandRefusal(
     await call;
   } catch (error) {
     if (!(error instanceof LinkError)) throw error;
-    demand(error.code === code, `${what} is refused as ${error.code}, not ${code}`);
-    demand(words.test(error.message), `the refusal does not say why: ${error.message}`);
+    demand(error.code === code, `${what} is rejected with ${error.code} instead of ${code}`);
+    demand(words.test(error.message), `the error does not give the reason: ${error.message}`);
     return;
   }
-  throw new Deviation(`${what} is not refused`);
+  throw new Deviation(`${what} is not rejected`);
 }
 
-/** The record once the job is as `holds` wants it. @throws Deviation */
+/** Waits until the job's record satisfies `holds`. @throws Deviation */
 export async function untilRecord(
   { client }: PlatformStage,
   id: string,
@@ -144,18 +151,18 @@ export async function untilRecord(
   for (const until = Date.now() + ms; ; ) {
     const record = await client.status(id);
     if (holds(record)) return record;
-    if (Date.now() > until) throw new Deviation(`the job stays ${record.status}`);
+    if (Date.now() > until) throw new Deviation(`the job is still ${record.status}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }
 
-/** A worker with the only job that there is. */
+/** Creates a worker that has taken the only job in the queue. */
 export async function meet(
   stage: PlatformStage,
-): Promise<{ id: string; hand: Visitor; lease: Lease }> {
+): Promise<{ id: string; worker: ScriptedWorker; lease: Lease }> {
   const id = await submit(stage);
-  const hand = await enter(stage);
-  return { id, hand, lease: await hand.takeJob(id) };
+  const worker = await enter(stage);
+  return { id, worker, lease: await worker.takeJob(id) };
 }
 
 export function sleep(ms: number): Promise<void> {

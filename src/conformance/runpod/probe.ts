@@ -1,4 +1,4 @@
-// A worker of RunPod's protocol that runs nothing, and a client of the endpoint beside it: each call is
+// A worker of RunPod's protocol without a handler, and a client of the endpoint: each call sends
 // one request to the platform under test.
 import { randomBytes } from 'node:crypto';
 import { describeFailure } from '../../transport/http/http-errors.ts';
@@ -9,7 +9,7 @@ const PATIENCE_MS = 100_000;
 const LOOK_EVERY_MS = 100;
 
 export interface RunPodPlace {
-  /** All before `/<endpoint>/job-take`. */
+  /** The URL before `/<endpoint>/job-take`. */
   url: string;
   endpoint: string;
   key: string;
@@ -22,10 +22,10 @@ export interface Answer {
   body: unknown;
 }
 
-export class RunPodVisit {
+export class RunPodProbe {
   readonly #place: RunPodPlace;
   readonly #submitted: string[] = [];
-  /** A new worker for each check, which takes its open polls along. */
+  /** New for each check, so that open polls of the previous check get no jobs. */
   #pod = '';
   #leaving = new AbortController();
 
@@ -33,12 +33,12 @@ export class RunPodVisit {
     this.#place = place;
   }
 
-  /** Whatever is answered: somebody is there. @throws Error */
-  async knock(): Promise<void> {
+  /** Succeeds with any answer. @throws Error if the platform does not answer */
+  async checkReachable(): Promise<void> {
     await this.client('GET', 'health');
   }
 
-  /** Runs the check as a worker that nobody knows yet; what is left of its jobs is cancelled. */
+  /** Runs the check as a new worker, then cancels the remaining jobs. */
   async enter(check: () => Promise<void>): Promise<void> {
     this.#pod = `conformance-${randomBytes(6).toString('hex')}`;
     this.#leaving = new AbortController();
@@ -52,7 +52,7 @@ export class RunPodVisit {
     }
   }
 
-  /** `tail` goes behind the worker's id as it is: `/<job>?isStream=false`. */
+  /** `tail` follows the worker's ID unchanged: `/<job>?isStream=false`. */
   async worker(
     method: 'GET' | 'POST',
     verb: string,
@@ -65,7 +65,7 @@ export class RunPodVisit {
       signal: this.#leaving.signal,
       headers: {
         authorization: options.key ?? key,
-        // As the known workers say it, though it is JSON.
+        // The known workers send this type, though the body is JSON.
         'content-type': method === 'GET' ? 'application/json' : 'application/x-www-form-urlencoded',
       },
       ...(options.body !== undefined && { body: JSON.stringify(options.body) }),
@@ -81,16 +81,16 @@ export class RunPodVisit {
     });
   }
 
-  /** The job's id, as clients know it. */
+  /** @returns the job's ID for clients */
   async submit(input: object = { conformance: true }): Promise<string> {
     const { body, status } = await this.client('POST', 'run', { input });
     const id = readMember(body, 'id');
-    demand(status === 200 && typeof id === 'string', `run is answered ${status}`);
+    demand(status === 200 && typeof id === 'string', `run returns status ${status}`);
     this.#submitted.push(id);
     return id;
   }
 
-  /** One job, by the id that workers know it by. */
+  /** Takes one job; its ID is the one for workers. */
   async take(): Promise<{ id: string; input: unknown }> {
     const { body, status } = await this.worker('GET', 'job-take', '?job_in_progress=0');
     demand(status === 200, `job-take is answered ${status}, though there is a job`);
@@ -101,7 +101,7 @@ export class RunPodVisit {
     return this.worker('POST', 'job-done', `/${id}?isStream=${isStream}`, { body });
   }
 
-  /** The record as clients read it, once it has the status. @throws Deviation */
+  /** Waits until the job has the status. @throws Deviation */
   async until(id: string, wanted: string, ms = 5_000): Promise<unknown> {
     for (const until = Date.now() + ms; ; ) {
       const { body } = await this.client('GET', `status/${id}`);
@@ -116,8 +116,8 @@ export class RunPodVisit {
 /** @throws Deviation */
 export function readJob(body: unknown): { id: string; input: unknown } {
   const id = readMember(body, 'id');
-  demand(typeof id === 'string', `a job without an id: ${JSON.stringify(body)}`);
-  demand(Object.hasOwn(Object(body), 'input'), 'a job without an input');
+  demand(typeof id === 'string', `the job has no id: ${JSON.stringify(body)}`);
+  demand(Object.hasOwn(Object(body), 'input'), 'the job has no input');
   return { id, input: readMember(body, 'input') };
 }
 
@@ -131,7 +131,7 @@ async function ask(url: string, { signal, ...init }: RequestInit): Promise<Answe
     const text = await response.text();
     return { status: response.status, body: parse(text) };
   } catch (error) {
-    // What fetch says itself is "fetch failed"; why is in the cause.
+    // The message of fetch is always "fetch failed"; the cause has the reason.
     const cause = error instanceof Error ? (error.cause ?? error) : error;
     throw new Error(`${init.method} ${url}: ${describeFailure(cause)}`, { cause });
   }

@@ -1,12 +1,12 @@
-// A server of RunPod's worker protocol that a worker under test connects to: it hands out jobs, holds
-// polls as that cloud does, notes every request, and answers chosen ones wrongly.
+// A server of RunPod's worker protocol for a worker under test: hands out jobs, holds polls as
+// RunPod does, records every request, and injects errors.
 
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { http } from '../../base/node-http.ts';
-import type { Deed } from '../check-inputs.ts';
+import type { CheckInput } from '../check-inputs.ts';
 import { Watch } from '../watch.ts';
 import type { Departure } from '../worker-exit.ts';
 
@@ -17,7 +17,7 @@ const KEY = 'conformance-key';
 
 export type Route = 'job-take' | 'job-stop' | 'job-stream' | 'job-done' | 'ping';
 
-export interface Told {
+export interface RecordedRequest {
   route: Route;
   method: string;
   pod: string;
@@ -27,11 +27,11 @@ export interface Told {
   body: unknown;
   /** Unix ms. */
   at: number;
-  /** It was answered wrongly, or not at all. */
+  /** It got an error or no answer. */
   isRefused: boolean;
 }
 
-/** Instead of the answer: a status, or a reset connection. */
+/** Replaces the answer: by a status, or by a reset of the connection. */
 export type Disturbance = { route: Route; status: number | 'reset' };
 
 export interface RunPodStandOptions extends Departure {
@@ -47,7 +47,7 @@ interface Poll {
 
 export class RunPodStand {
   readonly options: RunPodStandOptions;
-  readonly told: Told[] = [];
+  readonly requests: RecordedRequest[] = [];
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   readonly #polls = new Set<Poll>();
@@ -67,13 +67,13 @@ export class RunPodStand {
     });
   }
 
-  /** Listens. @throws what the system says about the address */
+  /** Listens. @throws the system's error for an invalid address */
   static async open(options: RunPodStandOptions): Promise<RunPodStand> {
     const stand = new RunPodStand(options);
     stand.#server.listen(options.port, options.host);
     await once(stand.#server, 'listening');
     const address = stand.#server.address();
-    if (address === null || typeof address === 'string') throw new Error('there is no port');
+    if (address === null || typeof address === 'string') throw new Error('the server has no port');
     stand.#port = address.port;
     return stand;
   }
@@ -91,63 +91,63 @@ export class RunPodStand {
       RUNPOD_AI_API_KEY: KEY,
       RUNPOD_POD_ID: POD,
       RUNPOD_ENDPOINT_ID: 'conformance',
-      // What this machine has is not the matter here.
+      // The check of the machine does not matter here.
       RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'true',
       RUNPOD_SKIP_GPU_CHECK: 'true',
     };
   }
 
-  /** The worker's first word. @throws Deviation */
-  arrival(ms: number): Promise<Told> {
-    return this.until(ms, 'no worker said anything', () => this.told[0]);
+  /** Waits for the worker's first request. @throws Deviation */
+  arrival(ms: number): Promise<RecordedRequest> {
+    return this.until(ms, 'no worker connected', () => this.requests[0]);
   }
 
-  /** Its id. */
-  submit(deed: Deed): string {
+  /** @returns the job's ID */
+  submit(input: CheckInput): string {
     const id = `${randomUUID()}-u1`;
-    this.#queue.push({ id, input: deed });
+    this.#queue.push({ id, input });
     this.#handOut();
     return id;
   }
 
-  /** Wants the job stopped. */
+  /** Requests that the job is stopped. */
   stop(id: string): void {
     this.#toStop.push(id);
     this.#handOut();
   }
 
-  /** The next request of the route fares so. */
+  /** Applies to the next request of the route. */
   disturb(disturbance: Disturbance): void {
     this.#disturbances.push(disturbance);
   }
 
-  of(route: Route, jobId?: string): Told[] {
-    return this.told.filter(
-      (told) => told.route === route && (jobId === undefined || told.jobId === jobId),
+  of(route: Route, jobId?: string): RecordedRequest[] {
+    return this.requests.filter(
+      (seen) => seen.route === route && (jobId === undefined || seen.jobId === jobId),
     );
   }
 
-  /** What was said at the end of the job, once it has been answered. */
-  results(id: string): Told[] {
+  /** Posted results of the job that were answered with success. */
+  results(id: string): RecordedRequest[] {
     return this.of('job-done', id).filter(({ body, isRefused }) => !isRefused && !isProgress(body));
   }
 
   /** @throws Deviation */
-  result(id: string, ms: number): Promise<Told> {
-    return this.until(ms, 'no result came', () => this.results(id)[0]);
+  result(id: string, ms: number): Promise<RecordedRequest> {
+    return this.until(ms, 'no result was posted', () => this.results(id)[0]);
   }
 
-  /** Comes back with what `find` finds, looked for after each request. @throws Deviation */
+  /** Runs `find` after each request until it returns a value. @throws Deviation */
   until<T>(ms: number, what: string, find: () => T | undefined): Promise<T> {
     return this.#watch.until(ms, what, find);
   }
 
-  /** Something changed that is no request: whoever waits looks again. */
+  /** Makes `until` run `find` again after a change that is not a request. */
   look(): void {
     this.#watch.look();
   }
 
-  /** The worker has the job, or its connection has. */
+  /** Whether the job has been sent on a worker's connection. */
   isHandedOut(id: string): boolean {
     return this.#handedOut.has(id);
   }
@@ -166,24 +166,25 @@ export class RunPodStand {
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const told = await readRequest(request).catch(() => undefined);
-    if (!told) {
+    const received = await readRequest(request).catch(() => undefined);
+    if (!received) {
       response.writeHead(404).end();
       return;
     }
-    const index = this.#disturbances.findIndex(({ route }) => route === told.route);
+    const index = this.#disturbances.findIndex(({ route }) => route === received.route);
     const disturbance = index < 0 ? undefined : this.#disturbances.splice(index, 1)[0];
-    told.isRefused = disturbance !== undefined || told.key !== KEY;
-    this.told.push(told);
-    if (told.key !== KEY) response.writeHead(401).end();
+    received.isRefused = disturbance !== undefined || received.key !== KEY;
+    this.requests.push(received);
+    if (received.key !== KEY) response.writeHead(401).end();
     else if (disturbance?.status === 'reset') request.socket.resetAndDestroy();
     else if (disturbance) response.writeHead(disturbance.status).end();
-    else if (told.route === 'job-take' || told.route === 'job-stop') this.#hold(told, response);
+    else if (received.route === 'job-take' || received.route === 'job-stop')
+      this.#hold(received, response);
     else response.writeHead(200).end();
     this.#watch.look();
   }
 
-  #hold({ query, route }: Told, response: ServerResponse): void {
+  #hold({ query, route }: RecordedRequest, response: ServerResponse): void {
     if (route !== 'job-take' && route !== 'job-stop') return;
     const size = query.get('batch_size');
     const poll: Poll = { route, max: size === null ? undefined : Number(size), response };
@@ -223,12 +224,12 @@ export function readMember(body: unknown, name: string): unknown {
   return new Map<string, unknown>(Object.entries(Object(body))).get(name);
 }
 
-/** Undefined for what is no request of the protocol. */
-async function readRequest(request: IncomingMessage): Promise<Told | undefined> {
+/** Undefined if the request is not part of the protocol. */
+async function readRequest(request: IncomingMessage): Promise<RecordedRequest | undefined> {
   const pieces: Buffer[] = [];
   for await (const piece of request) pieces.push(piece);
   const { headers, method = '', url = '' } = request;
-  // Workers append "&name=value" whether or not there is a "?".
+  // Workers append "&name=value" with or without a "?".
   const [path = '', ...rest] = url.split(/[?&]/);
   const [, , , word = '', pod = '', job] = path.split('/');
   const route = ROUTES.get(word);

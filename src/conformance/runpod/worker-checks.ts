@@ -1,5 +1,4 @@
-// What a worker has to do on a platform of RunPod's protocol. They run in this order: the last ones have
-// the worker leave.
+// Checks a worker of RunPod's protocol. The order matters: the last checks end the worker.
 
 import { listYields } from '../check-inputs.ts';
 import { type Check, demand, demandSame, NotApplicable } from '../checks.ts';
@@ -8,10 +7,10 @@ import { PING_MS, type RunPodStand, readMember } from './stand.ts';
 
 const SOON_MS = 15_000;
 const MAX_CHUNK_BYTES = 1_000_000;
-/** The least that is no hammering. */
+/** A worker that repeats a call sooner would flood the platform. */
 const LEAST_PAUSE_MS = 500;
 
-/** A handler that is a generator yields its value: it is posted as the only chunk then. */
+/** A generator handler yields the value, so the worker posts it as the only chunk. */
 async function demandOutput(stand: RunPodStand, id: string, value: unknown): Promise<void> {
   const { body, query } = await stand.result(id, SOON_MS);
   const returned = readMember(body, 'output');
@@ -32,10 +31,14 @@ function isEmptyArray(value: unknown): boolean {
 const work: Check<RunPodStand>[] = [
   {
     area: 'take',
-    rule: 'asks for jobs by GET, as its pod, with the bare key',
+    rule: 'requests jobs with GET, the ID of its pod and the bare key',
     isBasic: true,
     async run(stand) {
-      const take = await stand.until(SOON_MS, 'no take came', () => stand.of('job-take')[0]);
+      const take = await stand.until(
+        SOON_MS,
+        'the worker sent no take',
+        () => stand.of('job-take')[0],
+      );
       const { key, method, pod } = take;
       const { RUNPOD_AI_API_KEY, RUNPOD_POD_ID } = stand.environment;
       demandSame(
@@ -47,42 +50,45 @@ const work: Check<RunPodStand>[] = [
   },
   {
     area: 'done',
-    rule: 'posts what the handler returned or yielded, once',
+    rule: 'posts once what the handler returned or yielded',
     isBasic: true,
     async run(stand) {
       const value = { text: 'ä "\\ 😀', list: [1, -2.5e-3, null, true, []] };
       const id = stand.submit({ do: 'echo', value });
       await demandOutput(stand, id, value);
       await demandOutput(stand, stand.submit({ do: 'echo', value: 1 }), 1);
-      demandSame(stand.results(id).length, 1, 'the results');
+      demandSame(stand.results(id).length, 1, 'the number of results');
     },
   },
   {
     area: 'ping',
-    rule: 'pings in its interval, with the ids of the jobs that run',
+    rule: 'pings at its interval, with the IDs of the running jobs',
     async run(stand) {
       const id = stand.submit({ do: 'echo', value: 1, ms: 3.5 * PING_MS });
       await stand.result(id, SOON_MS);
       const naming = stand.of('ping').filter(({ query }) => {
         return query.getAll('job_id').some((ids) => ids.split(',').includes(id));
       });
-      demand(naming.length >= 2, `${naming.length} pings named a job that ran for 3.5 intervals`);
+      demand(
+        naming.length >= 2,
+        `only ${naming.length} pings named a job that ran for 3.5 intervals`,
+      );
     },
   },
   {
     area: 'stream',
-    rule: 'posts what a generator yields in its order, then the end',
+    rule: 'posts what a generator yields in order, then the result',
     async run(stand) {
       const size = { count: 40, bytes: 8 };
       const id = stand.submit({ do: 'stream', ...size });
       const end = await stand.result(id, SOON_MS);
       demandSame(listOutputs(stand, id), listYields(size), 'the posted outputs');
-      demandSame(end.query.get('isStream'), 'true', 'isStream of the end');
+      demandSame(end.query.get('isStream'), 'true', 'isStream of the result');
     },
   },
   {
     area: 'stream',
-    rule: 'posts at most 1,000,000 bytes at a time: a larger value goes in pieces',
+    rule: 'posts at most 1,000,000 bytes at a time; a larger value is split',
     async run(stand) {
       const size = { count: 2, bytes: 2_500_000 };
       const id = stand.submit({ do: 'stream', ...size });
@@ -92,24 +98,27 @@ const work: Check<RunPodStand>[] = [
         .of('job-stream', id)
         .map((post) => JSON.stringify(readMember(post.body, 'output')) ?? '');
       const largest = Math.max(0, ...texts.map((text) => Buffer.byteLength(text)));
-      demand(largest <= MAX_CHUNK_BYTES, `an output of ${largest} bytes was posted at a time`);
-      // How the pieces are told from whole values is the worker's own matter.
+      demand(largest <= MAX_CHUNK_BYTES, `one post has an output of ${largest} bytes`);
+      // How the worker marks pieces of a value is up to the worker.
       const letters = texts.reduce((sum, text) => sum + text.split('x').length - 1, 0);
       const wanted = size.count * size.bytes;
-      demand(letters >= wanted, `of ${wanted} letters ${letters} were posted`);
+      demand(letters >= wanted, `only ${letters} of ${wanted} letters were posted`);
     },
   },
   {
     area: 'error',
-    rule: 'posts an error that is a string, with what the handler threw',
+    rule: 'posts the error of a handler as a string',
     async run(stand) {
       const { body } = await stand.result(
-        stand.submit({ do: 'fail', message: 'as told' }),
+        stand.submit({ do: 'fail', message: 'the thrown message' }),
         SOON_MS,
       );
       const error = readMember(body, 'error');
-      demand(typeof error === 'string', `the error is ${JSON.stringify(error)}, no string`);
-      demand(error.includes('as told'), `the message is not in it: ${error}`);
+      demand(typeof error === 'string', `the error is not a string: ${JSON.stringify(error)}`);
+      demand(
+        error.includes('the thrown message'),
+        `the error does not contain the thrown message: ${error}`,
+      );
     },
   },
 ];
@@ -117,7 +126,7 @@ const work: Check<RunPodStand>[] = [
 const faults: Check<RunPodStand>[] = [
   {
     area: 'done',
-    rule: 'repeats a result that was answered 500',
+    rule: 'repeats a result that was answered with 500',
     async run(stand) {
       stand.disturb({ route: 'job-done', status: 500 });
       await demandOutput(stand, stand.submit({ do: 'echo', value: 'again' }), 'again');
@@ -125,7 +134,7 @@ const faults: Check<RunPodStand>[] = [
   },
   {
     area: 'done',
-    rule: 'repeats a result whose connection was cut',
+    rule: 'repeats a result whose connection broke',
     async run(stand) {
       stand.disturb({ route: 'job-done', status: 'reset' });
       await demandOutput(stand, stand.submit({ do: 'echo', value: 'again' }), 'again');
@@ -133,7 +142,7 @@ const faults: Check<RunPodStand>[] = [
   },
   {
     area: 'done',
-    rule: 'repeats a result that was answered 429',
+    rule: 'repeats a result that was answered with 429',
     async run(stand) {
       stand.disturb({ route: 'job-done', status: 429 });
       await demandOutput(stand, stand.submit({ do: 'echo', value: 'again' }), 'again');
@@ -141,7 +150,7 @@ const faults: Check<RunPodStand>[] = [
   },
   {
     area: 'stream',
-    rule: 'repeats a chunk whose connection was cut, and keeps the order',
+    rule: 'repeats a chunk whose connection broke, and keeps the order',
     async run(stand) {
       stand.disturb({ route: 'job-stream', status: 'reset' });
       const size = { count: 10, bytes: 8 };
@@ -157,26 +166,26 @@ const faults: Check<RunPodStand>[] = [
   },
   {
     area: 'pace',
-    rule: 'waits before it asks again after 429, and after 500',
+    rule: 'waits before it requests jobs again after 429 and 500',
     async run(stand) {
       for (const status of [429, 500]) {
         const count = stand.of('job-take').length;
         stand.disturb({ route: 'job-take', status });
-        const refused = await stand.until(SOON_MS, 'no take came', () =>
+        const refused = await stand.until(SOON_MS, 'the worker sent no take', () =>
           stand
             .of('job-take')
             .slice(count)
             .find(({ isRefused }) => isRefused),
         );
-        const next = await stand.until(SOON_MS, 'no take came after that', () =>
+        const next = await stand.until(SOON_MS, 'the worker did not repeat the take', () =>
           stand.of('job-take').find(({ at, isRefused }) => !isRefused && at >= refused.at),
         );
         const gapMs = next.at - refused.at;
         demand(
           gapMs >= LEAST_PAUSE_MS || status !== 429,
-          `${gapMs} ms after ${status} it asked again`,
+          `the worker repeated the take ${gapMs} ms after a ${status}`,
         );
-        demand(gapMs >= 20, `${gapMs} ms after ${status} it asked again`);
+        demand(gapMs >= 20, `the worker repeated the take ${gapMs} ms after a ${status}`);
       }
     },
   },
@@ -185,9 +194,10 @@ const faults: Check<RunPodStand>[] = [
 const stopping: Check<RunPodStand>[] = [
   {
     area: 'stop',
-    rule: 'ends a job that is to be stopped, and takes on',
+    rule: 'ends a stopped job, and takes new jobs',
     async run(stand) {
-      if (stand.of('job-stop').length === 0) throw new NotApplicable('it does not ask for stops');
+      if (stand.of('job-stop').length === 0)
+        throw new NotApplicable('the worker does not poll job-stop');
       const id = stand.submit({ do: 'hang' });
       const { at } = await stand.until(SOON_MS, 'no ping named the job', () =>
         stand.of('ping').find(({ query }) => query.get('job_id')?.includes(id)),

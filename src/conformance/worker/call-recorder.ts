@@ -1,5 +1,5 @@
-// Stands between a worker under test and the queue: notes every call with its answer, and does to
-// chosen calls what a network or a platform may do. What that means is for the checks to judge.
+// Sits between a worker under test and the queue: records every call with its answer, and injects
+// faults into chosen calls. The checks judge the recorded calls.
 import type {
   Lease,
   RenewReply,
@@ -23,7 +23,7 @@ interface Calls {
 }
 export type Verb = keyof Calls;
 
-/** One call, as it came; `answer` is there once it was given. */
+/** One recorded call; `answer` is set once the call is answered. */
 export interface Seen<V extends Verb = Verb> {
   verb: V;
   request: Calls[V][0];
@@ -31,21 +31,21 @@ export interface Seen<V extends Verb = Verb> {
   at: number;
   answeredAt?: number;
   answer?: Calls[V][1];
-  /** The worker never got the answer. */
+  /** The worker did not get the answer. */
   isLost?: boolean;
 }
 
-/** What becomes of a call instead of what should: an answer of its own, an error, or a lost answer. */
+/** A fault for one call: a different answer, an error, or a lost answer. */
 interface Order<V extends Verb> {
-  /** Is it this call? */
+  /** Whether the fault applies to this call. */
   strikes(request: Calls[V][0], answer: Calls[V][1] | undefined): boolean;
-  /** Before the queue is asked: answers, or throws. */
+  /** Runs instead of the queue: returns an answer or throws. */
   instead?: (request: Calls[V][0]) => Calls[V][1];
-  /** After it: the answer is lost. */
+  /** Runs after the queue: the answer is lost. */
   isLosing?: boolean;
 }
 
-export class Witness implements WorkerLink {
+export class CallRecorder implements WorkerLink {
   readonly calls: { [V in Verb]: Seen<V>[] } = {
     hello: [],
     take: [],
@@ -53,7 +53,7 @@ export class Witness implements WorkerLink {
     report: [],
     bye: [],
   };
-  /** All of them in the order in which they came. */
+  /** All calls in the order of arrival. */
   readonly order: Seen[] = [];
   readonly #inner: WorkerLink;
   readonly #cut: () => void;
@@ -66,7 +66,7 @@ export class Witness implements WorkerLink {
   };
   readonly #watch = new Watch();
 
-  /** `cut` breaks the connections of the worker. */
+  /** `cut` breaks the worker's connections. */
   constructor(inner: WorkerLink, cut: () => void) {
     this.#inner = inner;
     this.#cut = cut;
@@ -89,12 +89,12 @@ export class Witness implements WorkerLink {
       return undefined;
     });
 
-  /** The next call of the verb for which it holds loses its answer: all connections are cut. */
+  /** Loses the answer of the next call that matches, and cuts all connections. */
   loseAnswer<V extends Verb>(verb: V, strikes: Order<V>['strikes'] = () => true): void {
     this.#give(verb, { strikes, isLosing: true });
   }
 
-  /** The next call of the verb for which it holds is answered so. */
+  /** Answers the next call that matches instead of the queue. */
   answerNext<V extends Verb>(
     verb: V,
     instead: (request: Calls[V][0]) => Calls[V][1],
@@ -103,12 +103,12 @@ export class Witness implements WorkerLink {
     this.#give(verb, { strikes, instead });
   }
 
-  /** Answers to what is open now reach nobody. */
+  /** Drops the answers of all open calls. */
   loseOpen(): void {
     for (const seen of this.order) if (seen.answeredAt === undefined) seen.isLost = true;
   }
 
-  /** Comes back with what `find` finds, looked for after each call and each answer. */
+  /** Runs `find` after each call and each answer until it returns a value. */
   until<T>(ms: number, what: string, find: () => T | undefined): Promise<T> {
     return this.#watch.until(ms, what, find);
   }
@@ -152,7 +152,7 @@ export class Witness implements WorkerLink {
     }
   }
 
-  /** Something changed that is no call: whoever waits looks again. */
+  /** Makes `until` run `find` again after a change that is not a call. */
   look(): void {
     this.#watch.look();
   }

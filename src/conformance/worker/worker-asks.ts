@@ -1,23 +1,23 @@
-// What checks of workers ask a stand: for the lease of a job, its outcome, its output.
+// What the checks of a worker wait for: a job's lease, its outcome, its output.
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import { demandSame } from '../checks.ts';
 import type { WorkerStand } from './worker-stand.ts';
 
-/** What takes a worker a moment may take a slow machine so long. */
+/** Limit for things that take a worker an instant; generous for slow machines. */
 export const SOON_MS = 10_000;
 
-/** The lease of the job, once it was given to the worker. */
-export function leaseOf({ witness }: WorkerStand, jobId: string): Promise<Lease> {
-  return witness.until(SOON_MS, 'the job was not taken', () => {
-    const given = witness.calls.take.filter(({ isLost }) => !isLost).map(({ answer }) => answer);
+/** Waits until the worker has the job's lease. */
+export function leaseOf({ recorder }: WorkerStand, jobId: string): Promise<Lease> {
+  return recorder.until(SOON_MS, 'the job was not taken', () => {
+    const given = recorder.calls.take.filter(({ isLost }) => !isLost).map(({ answer }) => answer);
     return given.flatMap((leases) => leases ?? []).findLast((lease) => lease.jobId === jobId);
   });
 }
 
-/** How the worker said that the attempt ended. */
-export function outcomeOf({ witness }: WorkerStand, lease: Lease, ms = SOON_MS): Promise<Outcome> {
-  return witness.until(ms, 'no outcome was reported', () => {
-    for (const { answer, request } of witness.calls.report) {
+/** Waits for the reported outcome of the attempt. */
+export function outcomeOf({ recorder }: WorkerStand, lease: Lease, ms = SOON_MS): Promise<Outcome> {
+  return recorder.until(ms, 'no outcome was reported', () => {
+    for (const { answer, request } of recorder.calls.report) {
       for (const report of answer === undefined ? [] : request.reports) {
         if (report.kind === 'outcome' && report.token === lease.token) return report.outcome;
       }
@@ -32,7 +32,7 @@ export async function demandOutput(stand: WorkerStand, id: string, value: unknow
   demandSame(record.output, value, 'the output');
 }
 
-/** The worker is well again: a job goes through. */
+/** Runs one more job to show that the worker has recovered. */
 export async function demandWork(stand: WorkerStand, ms: number): Promise<void> {
   const record = await stand.ended(await stand.submit({ do: 'echo', value: 'well' }), ms);
   demandSame(record.output, 'well', 'the output of the next job');

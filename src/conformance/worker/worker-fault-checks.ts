@@ -1,4 +1,4 @@
-// What a worker has to do when its network or its platform does not, and what holds for all it has said.
+// Checks how a worker handles faults of the network and the platform, and rules over all its calls.
 import { LinkError } from '../../wire/link/worker-link.ts';
 import { listYields } from '../check-inputs.ts';
 import { type Check, demand, demandSame } from '../checks.ts';
@@ -6,22 +6,22 @@ import { demandOutput, demandWork, leaseOf, SOON_MS } from './worker-asks.ts';
 import { findRepeats, findSilenceBroken, findUnheld } from './worker-rules.ts';
 import type { WorkerStand } from './worker-stand.ts';
 
-/** A dead connection tells nobody: until the end of the longest wait, and what comes on top. */
+/** A half-open connection fails only after the longest wait plus the worker's margin. */
 const HALF_OPEN_MS = 60_000;
 
 export const faultChecks: readonly Check<WorkerStand>[] = [
   {
     area: 'report',
-    rule: 'repeats an outcome whose answer was lost, unchanged, until it is answered',
+    rule: 'repeats an outcome unchanged until it is answered',
     async run(stand) {
-      const { witness } = stand;
+      const { recorder } = stand;
       const id = await stand.submit({ do: 'echo', value: 'once', ms: 100 });
-      witness.loseAnswer('report', ({ reports }) =>
+      recorder.loseAnswer('report', ({ reports }) =>
         reports.some(({ jobId, kind }) => jobId === id && kind === 'outcome'),
       );
       const { token } = await leaseOf(stand, id);
-      const repeated = await witness.until(SOON_MS * 2, 'the outcome was not repeated', () =>
-        findRepeats(witness, token).at(0),
+      const repeated = await recorder.until(SOON_MS * 2, 'the outcome was not repeated', () =>
+        findRepeats(recorder, token).at(0),
       );
       demandSame(repeated.second, repeated.first, 'the repeated report');
       await demandOutput(stand, id, 'once');
@@ -29,95 +29,101 @@ export const faultChecks: readonly Check<WorkerStand>[] = [
   },
   {
     area: 'report',
-    rule: 'loses and doubles no chunk when answers are lost',
+    rule: 'neither loses nor repeats chunks if answers are lost',
     async run(stand) {
-      const { witness } = stand;
+      const { recorder } = stand;
       const size = { count: 60, bytes: 20_000 };
       const id = await stand.submit({ do: 'stream', ...size });
       for (let lost = 0; lost < 3; lost++) {
-        witness.loseAnswer('report', ({ reports }) => reports.some(({ jobId }) => jobId === id));
+        recorder.loseAnswer('report', ({ reports }) => reports.some(({ jobId }) => jobId === id));
       }
       await demandOutput(stand, id, listYields(size));
     },
   },
   {
     area: 'take',
-    rule: 'asks again by the same takeId when the answer was lost, or names the lease as not held',
+    rule: 'repeats a take whose answer was lost, or does not name its leases as held',
     async run(stand) {
-      stand.witness.loseAnswer('take', (_, leases) => (leases?.length ?? 0) > 0);
+      stand.recorder.loseAnswer('take', (_, leases) => (leases?.length ?? 0) > 0);
       const id = await stand.submit({ do: 'echo', value: 'found' });
       await demandOutput(stand, id, 'found');
     },
   },
   {
     area: 'hello',
-    rule: 'says hello again when the platform does not know it any more',
+    rule: 'says hello again if the platform no longer knows the worker',
     async run(stand) {
-      const { witness } = stand;
-      const before = witness.calls.hello.length;
-      witness.answerNext('take', () => {
+      const { recorder } = stand;
+      const before = recorder.calls.hello.length;
+      recorder.answerNext('take', () => {
         throw new LinkError('unknown_worker', 'this worker has not said hello');
       });
-      await witness.until(SOON_MS, 'no hello came', () => witness.calls.hello[before]);
+      await recorder.until(SOON_MS, 'the worker sent no hello', () => recorder.calls.hello[before]);
       await demandWork(stand, SOON_MS);
     },
   },
   {
     area: 'pace',
-    rule: 'waits as long as it is asked to before it repeats a call',
+    rule: 'waits the requested time before it repeats a call',
     async run(stand) {
-      const { witness } = stand;
+      const { recorder } = stand;
       const waitMs = 2_000;
       const { promise: refused, resolve } = Promise.withResolvers<number>();
-      witness.answerNext('take', () => {
+      recorder.answerNext('take', () => {
         resolve(Date.now());
-        throw new LinkError('unavailable', 'not now', { retryAfterMs: waitMs });
+        throw new LinkError('unavailable', 'try again later', { retryAfterMs: waitMs });
       });
       const at = await refused;
-      const next = await witness.until(SOON_MS, 'the take was not repeated', () =>
-        witness.calls.take.find((take) => take.at > at),
+      const next = await recorder.until(SOON_MS, 'the take was not repeated', () =>
+        recorder.calls.take.find((take) => take.at > at),
       );
-      demand(next.at - at >= waitMs - 50, `it came again after ${next.at - at} ms, not ${waitMs}`);
+      demand(
+        next.at - at >= waitMs - 50,
+        `the take was repeated after ${next.at - at} ms instead of ${waitMs} ms`,
+      );
     },
   },
   {
     area: 'network',
-    rule: 'goes on after its connections were half-open',
+    rule: 'recovers from half-open connections',
     async run(stand) {
       stand.killConnections();
       await demandWork(stand, HALF_OPEN_MS);
-      // Those that the worker has not used since are no matter of the checks to come.
-      stand.buryConnections();
+      // Half-open connections that the worker has not used since must not disturb later checks.
+      stand.resetDeadConnections();
     },
   },
 ];
 
-/** Of all that the worker has said so far. */
+/** Rules over all calls so far. */
 export const allAlongChecks: readonly Check<WorkerStand>[] = [
   {
     area: 'identity',
-    rule: 'keeps its worker id and incarnation in every call',
-    run({ witness }) {
-      const names = witness.order.map(
+    rule: 'sends the same worker ID and incarnation in every call',
+    run({ recorder }) {
+      const names = recorder.order.map(
         ({ request }) => `${request.workerId}/${request.incarnation}`,
       );
-      demandSame([...new Set(names)].length, 1, 'the identities of one process');
+      demandSame([...new Set(names)].length, 1, 'the number of identities');
     },
   },
   {
     area: 'held',
-    rule: 'names in each take the leases that it holds',
-    run({ witness }) {
-      const unheld = findUnheld(witness);
+    rule: 'names all held leases in each take',
+    run({ recorder }) {
+      const unheld = findUnheld(recorder);
       demand(unheld === undefined, `a take did not name the lease of job ${unheld}`);
     },
   },
   {
     area: 'outcome',
-    rule: 'is the last word on an attempt, and is said once when it was answered',
-    run({ witness }) {
-      const broken = findSilenceBroken(witness);
-      demand(broken === undefined, `a report came after the answered outcome of job ${broken}`);
+    rule: 'is the last report of an attempt once it is answered',
+    run({ recorder }) {
+      const broken = findSilenceBroken(recorder);
+      demand(
+        broken === undefined,
+        `the worker sent a report after the answered outcome of job ${broken}`,
+      );
     },
   },
 ];

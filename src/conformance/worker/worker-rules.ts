@@ -1,14 +1,14 @@
-// Rules that hold over everything a worker has said, looked for in what a witness has noted.
+// Rules over all calls that a worker has made, checked on the recorded calls.
 import type { LeaseRef, ReportHeader } from '../../wire/link/worker-link.ts';
-import type { Witness } from './call-recorder.ts';
+import type { CallRecorder } from './call-recorder.ts';
 
 interface Repeat {
   first: Pick<ReportHeader, 'seq'> & { body: string };
   second: Repeat['first'];
 }
 
-/** Outcomes under the token that came more than once. */
-export function findRepeats({ calls }: Witness, token: string): Repeat[] {
+/** Repeated reports of an outcome with this token. */
+export function findRepeats({ calls }: CallRecorder, token: string): Repeat[] {
   const said = calls.report
     .flatMap(({ request }) => request.reports)
     .filter((report) => report.kind === 'outcome' && report.token === token)
@@ -17,8 +17,8 @@ export function findRepeats({ calls }: Witness, token: string): Repeat[] {
   return first ? others.map((second) => ({ first, second })) : [];
 }
 
-/** The job of a lease that a take did not name although the worker had it and had said no outcome. */
-export function findUnheld({ calls }: Witness): string | undefined {
+/** Returns the job of a lease that a take did not name, although the worker held it. */
+export function findUnheld({ calls }: CallRecorder): string | undefined {
   const endedAt = new Map<string, number>();
   for (const { at, request } of calls.report) {
     for (const { kind, token } of request.reports) {
@@ -44,8 +44,8 @@ export function findUnheld({ calls }: Witness): string | undefined {
   return undefined;
 }
 
-/** The job of an attempt of which something was reported after its outcome had been answered. */
-export function findSilenceBroken({ calls }: Witness): string | undefined {
+/** Returns the job of an attempt with a report after its answered outcome. */
+export function findSilenceBroken({ calls }: CallRecorder): string | undefined {
   const answeredAt = new Map<string, number>();
   for (const { answer, at, answeredAt: end, isLost, request } of calls.report) {
     for (const { jobId, kind, token } of request.reports) {

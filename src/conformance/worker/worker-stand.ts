@@ -1,32 +1,32 @@
-// A platform that a worker under test connects to: the real queue, its server, a witness between them
-// and a relay in front.
+// A platform for a worker under test: the real queue and server, with a recorder between them and a
+// relay in front.
 import type { Log } from '../../base/log.ts';
 import { type Client, createClient } from '../../client.ts';
 import { openPlatform } from '../../platform/platform.ts';
 import type { PlatformOptions } from '../../platform/platform-options.ts';
 import { isTerminal, type JobPolicy, type JobRecord } from '../../wire/job.ts';
-import type { Deed } from '../check-inputs.ts';
+import type { CheckInput } from '../check-inputs.ts';
 import { Deviation } from '../checks.ts';
 import { Relay } from '../relay.ts';
 import type { Departure } from '../worker-exit.ts';
-import { Witness } from './call-recorder.ts';
+import { CallRecorder } from './call-recorder.ts';
 
 const ENDPOINT = 'conformance';
-/** Short, so that a run takes no longer than it has to; all else is as it is by default. */
+/** Short times for a quick run; everything else has its default. */
 export const TERMS = { leaseMs: 3_000, renewEveryMs: 1_000, takeWaitMs: 2_000 } as const;
 const SETTINGS: PlatformOptions['settings'] = { ...TERMS, timeoutGraceMs: 5_000 };
 const LOOK_EVERY_MS = 20;
 
 export interface WorkerStandOptions extends Departure {
   host: string;
-  /** 0: a free one. */
+  /** 0 selects a free port. */
   port: number;
   carrier: 'http' | 'grpc';
   log: Log;
 }
 
 interface Parts {
-  witness: Witness;
+  recorder: CallRecorder;
   relay: Relay;
   client: Client;
   key: string;
@@ -36,14 +36,14 @@ interface Parts {
 export class WorkerStand {
   readonly environment: Readonly<Record<string, string>>;
   readonly options: WorkerStandOptions;
-  readonly witness: Witness;
+  readonly recorder: CallRecorder;
   readonly #relay: Relay;
   readonly #client: Client;
   readonly #closers: (() => Promise<unknown>)[];
 
   private constructor(options: WorkerStandOptions, parts: Parts) {
     this.options = options;
-    this.witness = parts.witness;
+    this.recorder = parts.recorder;
     this.#relay = parts.relay;
     this.#client = parts.client;
     this.#closers = parts.closers;
@@ -55,26 +55,26 @@ export class WorkerStand {
     };
   }
 
-  /** Listens. @throws what the system says about the address */
+  /** Listens. @throws the system's error for an invalid address */
   static async open(options: WorkerStandOptions): Promise<WorkerStand> {
     const { carrier, host, log, port } = options;
     const relay = await Relay.start(host, port);
     const closers: Parts['closers'] = [() => relay.close()];
-    let witness: Witness | undefined;
+    let recorder: CallRecorder | undefined;
     const platform = await openPlatform(
       {
         endpoints: [ENDPOINT],
-        // A failed attempt is the end: what the worker does is seen at once.
+        // Without retries, each check sees the outcome at once.
         maxAttempts: 1,
         settings: SETTINGS,
         log,
         grpc: carrier === 'grpc' ? {} : undefined,
       },
-      // One witness for all connections.
+      // One recorder for all connections.
       {
         wrapLink: (link) => {
-          witness ??= new Witness(link, () => relay.cut());
-          return witness;
+          recorder ??= new CallRecorder(link, () => relay.cut());
+          return recorder;
         },
       },
     );
@@ -82,29 +82,29 @@ export class WorkerStand {
     relay.target = platform.grpcUrl ?? platform.url;
     platform.queue.link(ENDPOINT);
     const { firstKeys, url } = platform;
-    if (!firstKeys || !witness) throw new Error('the platform has no keys or no endpoint');
+    if (!firstKeys || !recorder) throw new Error('the platform has no keys or no endpoint');
     const client = createClient({ url, endpoint: ENDPOINT, key: firstKeys.admin });
-    return new WorkerStand(options, { witness, relay, client, key: firstKeys.worker, closers });
+    return new WorkerStand(options, { recorder, relay, client, key: firstKeys.worker, closers });
   }
 
-  /** The worker's first word. @throws Deviation */
+  /** Waits for the worker's first call. @throws Deviation */
   arrival(ms: number): Promise<unknown> {
-    return this.witness.until(ms, 'no worker said anything', () => this.witness.order[0]);
+    return this.recorder.until(ms, 'no worker connected', () => this.recorder.order[0]);
   }
 
-  /** The connections that there are are dead, and neither end hears of it. */
+  /** Makes the open connections half-open. */
   killConnections(): void {
     this.#relay.kill();
-    this.witness.loseOpen();
+    this.recorder.loseOpen();
   }
 
-  /** The dead ones are reset. */
-  buryConnections(): void {
-    this.#relay.bury();
+  /** Resets the half-open connections. */
+  resetDeadConnections(): void {
+    this.#relay.resetDead();
   }
 
-  async submit(deed: Deed, policy: JobPolicy = {}): Promise<string> {
-    return (await this.#client.run(deed, { policy })).id;
+  async submit(input: CheckInput, policy: JobPolicy = {}): Promise<string> {
+    return (await this.#client.run(input, { policy })).id;
   }
 
   async cancel(id: string): Promise<void> {
@@ -115,7 +115,7 @@ export class WorkerStand {
     return this.#client.status(id);
   }
 
-  /** @throws Deviation if the job does not end in time */
+  /** Waits for the end of the job. @throws Deviation if it takes too long */
   async ended(id: string, ms: number): Promise<JobRecord> {
     for (const until = Date.now() + ms; ; ) {
       const record = await this.record(id);

@@ -309,7 +309,7 @@ export function describeReports(stage: LinkStage): void {
       }
       const { error, status } = await platform.record(id);
       expect(status).toBe('FAILED');
-      expect(error).toMatchObject({ code: 'handler_error', message: 'as it was told' });
+      expect(error).toMatchObject({ code: 'handler_error', message: 'the reported error' });
       expect(error?.attempts.map(({ attempt }) => attempt)).toEqual([1, 2, 3]);
       expect((await platform.health()).jobs).toMatchObject({ failed: 1, retried: 2 });
     });

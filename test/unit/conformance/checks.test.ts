@@ -30,7 +30,7 @@ describe('checks', () => {
   it('are left out when a basic one fails', async () => {
     expect(await run(basic, good)).toEqual([
       'is there: fails it is bad',
-      'is good: left out "is there" does not hold',
+      'is good: left out needs "is there", which fails',
     ]);
   });
 
@@ -50,7 +50,7 @@ describe('checks', () => {
 
   it('say what was expected and what was found', () => {
     expect(() => demandSame({ a: 1 }, { a: 2 }, 'the answer')).toThrow(
-      'the answer: {"a":2} was expected, not {"a":1}',
+      'the answer: expected {"a":2}, got {"a":1}',
     );
   });
 
