@@ -43,11 +43,11 @@ export function release(job: StoredJob, moment: Moment): Transition {
 }
 
 /**
- * Clients of another record format are not told that a stream starts over. Once one of them has received
- * chunks of an attempt, another attempt would show it those chunks again.
+ * Clients of another record format are not told that a stream starts over. Once one of them may have
+ * received chunks of an attempt, another attempt would show it those chunks again.
  */
-function wouldRepeatStream({ attachment, attempt, cursorAttempt, cursorNext }: StoredJob): boolean {
-  return hasForeignFormat(attachment) && cursorAttempt === attempt && cursorNext > 0;
+function wouldRepeatStream({ attachment, attempt, cursorAttempt }: StoredJob): boolean {
+  return hasForeignFormat(attachment) && cursorAttempt === attempt;
 }
 
 function endStream(job: StoredJob, moment: Moment): Transition {

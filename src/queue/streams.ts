@@ -45,6 +45,8 @@ export interface StreamPage {
   more: boolean;
   /** Nothing comes after these chunks. */
   complete: boolean;
+  /** `handingOut` has to be called before these chunks are sent. */
+  isToBeMarked: boolean;
 }
 
 export interface StreamsOptions {
@@ -86,6 +88,21 @@ export class Streams {
     }
   }
 
+  /**
+   * A client is about to receive the first chunks of the attempt, so no other attempt may follow. False if
+   * the attempt is over already: its chunks are not shown any more.
+   */
+  async handingOut(key: JobKey, { attempt }: Position): Promise<boolean> {
+    return this.#options.store.write(function* (tx) {
+      const job = yield* tx.job(key);
+      if (job?.attempt !== attempt || job.status === 'IN_QUEUE') return false;
+      if (isToBeMarked(job)) {
+        yield* tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: 0 }, 0);
+      }
+      return true;
+    }, ENDING);
+  }
+
   /** The answer with these chunks was written whole: the default cursor goes on behind them. */
   async handedOut(key: JobKey, { attempt, n }: Position): Promise<void> {
     await this.#options.store.write(function* (tx) {
@@ -123,12 +140,19 @@ function* readPage(
     reset,
     more: n + 1 < total,
     complete: isTerminal(job.status) && n + 1 >= total,
+    isToBeMarked: isToBeMarked(job),
   };
+}
+
+function isToBeMarked(job: StoredJob): boolean {
+  if (isTerminal(job.status) || !hasForeignFormat(job.attachment)) return false;
+  return job.cursorAttempt !== job.attempt;
 }
 
 function emptyPage(job: StoredJob, from: number): StreamPage {
   const position = { attempt: job.attempt, n: from - 1 };
-  return { chunks: [], position, status: job.status, reset: false, more: false, complete: false };
+  const nothing = { chunks: [], reset: false, more: false, complete: false, isToBeMarked: false };
+  return { ...nothing, position, status: job.status };
 }
 
 function findStart(job: StoredJob, after: Position | undefined): { from: number; reset: boolean } {

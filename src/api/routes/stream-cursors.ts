@@ -48,22 +48,45 @@ export class StreamCursors {
       if (page.chunks.length === 0 || reply.raw.closed) return page;
       // Another reader may have got these chunks while this one waited for some.
       if (this.#held.has(name)) continue;
-      this.#hold(name, reply, { ...request, position: page.position });
-      return page;
+      const letGo = this.#hold(name, reply, { ...request, position: page.position });
+      if (!page.isToBeMarked || (await this.#mark(request, page, letGo))) return page;
     }
   }
 
-  #hold(name: string, reply: FastifyReply, chunks: CursorRequest & { position: Position }): void {
+  /** False if the chunks may not be sent any more: the attempt ended while they were read. */
+  async #mark(key: CursorRequest, { position }: StreamPage, letGo: () => void): Promise<boolean> {
+    const { endpointId, id } = key;
+    let isMarked = false;
+    try {
+      isMarked = await this.#options.queue.streams.handingOut({ endpointId, id }, position);
+      return isMarked;
+    } finally {
+      if (!isMarked) letGo();
+    }
+  }
+
+  /** @returns what gives the cursor back before anything was sent */
+  #hold(
+    name: string,
+    reply: FastifyReply,
+    chunks: CursorRequest & { position: Position },
+  ): () => void {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#held.set(name, promise);
+    const letGo = () => {
+      reply.raw.off('close', end);
+      this.#held.delete(name);
+      resolve();
+    };
     // `close` follows `finish` too, and comes alone when the answer broke off.
-    reply.raw.once('close', async () => {
+    const end = async () => {
       // Another status: the budget of bytes in flight was full, and the page was not sent.
       const isSent = reply.raw.writableFinished && reply.raw.statusCode === 200;
       if (isSent) await this.#move(chunks);
-      this.#held.delete(name);
-      resolve();
-    });
+      letGo();
+    };
+    reply.raw.once('close', end);
+    return letGo;
   }
 
   async #move({ endpointId, id, position }: CursorRequest & { position: Position }): Promise<void> {

@@ -13,7 +13,7 @@ export interface OpenLease extends LeaseRef {
   /** Of the reports applied so far. */
   lastSeq: number;
   chunkCount: number;
-  /** A client has received chunks of the attempt. */
+  /** A client has received chunks of the attempt, or is receiving some. */
   isShown: boolean;
   /** The platform could not be reached for a time while the attempt ran. */
   isBroken: boolean;
@@ -50,7 +50,7 @@ function describeLease(job: StoredJob, { until }: { until: number }): OpenLease 
   if (!lease || startedAt === null) return undefined;
   const { incarnation, token, workerId } = lease;
   const ref = { jobId, attempt, token };
-  const isShown = job.cursorAttempt === attempt && job.cursorNext > 0;
+  const isShown = job.cursorAttempt === attempt;
   const isBroken = startedAt < until;
   const terms = { startedAt, executionTimeoutMs, lastSeq, chunkCount, isShown, isBroken };
   return { ...ref, workerId, incarnation, ...terms };

@@ -53,10 +53,13 @@ describe.each(endings)('a job of another record format, when %s', (...ending) =>
     expect(job.error?.attempts.at(-1)).toMatchObject({ attempt: states.running.attempt });
   });
 
+  it('fails if a client is receiving the first chunks of the attempt', () => {
+    expect(run({ attachment, cursorNext: 0 }, ending)).toMatchObject({ status: 'FAILED' });
+  });
+
   it('is retried if the client received only chunks of an earlier attempt', () => {
     const cursorAttempt = states.running.attempt - 1;
     expect(run({ attachment, cursorAttempt }, ending)).toMatchObject({ status: 'IN_QUEUE' });
-    expect(run({ attachment, cursorNext: 0 }, ending)).toMatchObject({ status: 'IN_QUEUE' });
   });
 
   it("is retried if it came by Millrace's own API, whose streams mark the new attempt", () => {

@@ -1,4 +1,6 @@
 // Streams of jobs that came by RunPod's API and are run by its workers, over attempts that fail.
+import { once } from 'node:events';
+import { type IncomingMessage, request } from 'node:http';
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { type Platform, readJson, startPlatform } from '../platform.ts';
@@ -39,6 +41,22 @@ describe("a job of RunPod's API whose handler fails", () => {
       ...{ status: 'FAILED', stream: [{ output: 2 }] },
     });
     expect(await read(platform, `stream/${id}`)).toEqual({ status: 'FAILED', stream: [] });
+  });
+
+  it('is not tried again while a client is receiving chunks of it', async () => {
+    const platform = await startPlatform();
+    const id = await submit(platform);
+    const { id: name } = await take(platform);
+    for (let n = 0; n < 8; n++) await stream(platform, name, 'x'.repeat(900_000));
+    const asked = request(`${platform.url}${BASE}/stream/${id}`, {
+      headers: { authorization: platform.admin },
+    }).end();
+    const [answer]: IncomingMessage[] = await once(asked, 'response');
+
+    await done(platform, name, FAILURE);
+
+    expect(await read(platform, `status/${id}`)).toMatchObject({ status: 'FAILED' });
+    answer?.destroy();
   });
 
   it('is tried again before, and shows no chunk of the attempt that failed', async () => {
