@@ -232,8 +232,8 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
   refuseUnknownParameters(app);
   const linkTo = createLinks(queue, endpoints);
   const worker: WorkerRoutesOptions = {
-    linkTo(id) {
-      const link = linkTo(id);
+    linkTo(id, podId) {
+      const link = linkTo(id, podId);
       return link && checkReports(link, { owner: id, maxDepth: bounds.maxJsonDepth });
     },
     allowance: options.workerAllowance,
@@ -349,13 +349,8 @@ function addBodyScope(
 }
 
 function createLinks(queue: Queue, endpoints: Endpoints) {
-  const links = new Map<string, WorkerLink>();
-  return (endpointId: string): WorkerLink | undefined => {
-    if (!endpoints.has(endpointId)) return undefined;
-    const link = links.get(endpointId) ?? queue.link(endpointId);
-    links.set(endpointId, link);
-    return link;
-  };
+  return (endpointId: string, podId: string | null): WorkerLink | undefined =>
+    endpoints.has(endpointId) ? queue.link(endpointId, podId) : undefined;
 }
 
 function describeClientError(error: NodeJS.ErrnoException, bounds: HttpBounds): ProblemError {

@@ -148,9 +148,9 @@ export class Compute {
       ...(workerFolders && { stateDirOf: (id: string) => workerFolders.provide(id) }),
       stateIn: engine.stateVolumes ? 'volumes' : 'folders',
       onGone: async (endpointId, podId) => {
-        const unread = engine.stateVolumes ? 'unknown' : [];
-        const left = (await workerFolders?.readLeft(endpointId, podId)) ?? unread;
-        await queue.buryPod(endpointId, podId, left);
+        const readOutbox = async (workerId: string) =>
+          (await workerFolders?.readLeft(endpointId, workerId)) ?? [];
+        await queue.endPod(endpointId, podId, engine.stateVolumes ? undefined : readOutbox);
         await this.#tidyState();
       },
     });
@@ -183,8 +183,9 @@ export class Compute {
     const readUse = () => {
       const pods = all?.all() ?? [];
       const known = this.endpoints.all().map(({ id }) => id);
-      const owners = pods.flatMap(({ endpointId }) => endpointId ?? []);
-      return { endpoints: new Set([...known, ...owners]), pods: new Set(pods.map(({ id }) => id)) };
+      const ofWorkers = new Map<string, string>();
+      for (const { endpointId, id } of pods) if (endpointId !== null) ofWorkers.set(id, endpointId);
+      return { endpoints: new Set([...known, ...ofWorkers.values()]), pods: ofWorkers };
     };
     await this.#options.workerFolders?.tidy(readUse);
     await this.#machinery?.workerVolumes?.tidy(readUse);

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import type { Log } from '../base/log.ts';
 import { type PodUser, provideOwn, provideParent, removeOwn } from '../engine/process/pod-user.ts';
 import type { LeaseRef } from '../wire/link/worker-link.ts';
+import { readForeignIdentity } from '../worker/outbox/folder-identity.ts';
 import { readSurvivors } from '../worker/outbox/outbox-entries.ts';
 
 export interface WorkerFoldersOptions {
@@ -15,10 +16,11 @@ export interface WorkerFoldersOptions {
   log: Log;
 }
 
-/** Of what there still is. */
+/** What still exists. */
 export interface FolderUse {
   endpoints: ReadonlySet<string>;
-  pods: ReadonlySet<string>;
+  /** The endpoint of each worker's pod, by the pod's ID. */
+  pods: ReadonlyMap<string, string>;
 }
 
 export class WorkerFolders {
@@ -45,14 +47,9 @@ export class WorkerFolders {
     return folder;
   }
 
-  /** Attempts whose outcome the pod's workers have not delivered. */
-  async readLeft(endpointId: string, podId: string): Promise<LeaseRef[]> {
-    const folder = this.locate(endpointId);
-    const own = (await list(folder)).filter((name) => isOfPod(name, podId));
-    const left: LeaseRef[] = [];
-    // One after the other: the sizes of all together are not bounded.
-    for (const name of own) left.push(...(await readSurvivors(join(folder, name))));
-    return left;
+  /** Attempts whose outcome the worker has not delivered. */
+  readLeft(endpointId: string, workerId: string): Promise<LeaseRef[]> {
+    return readSurvivors(join(this.locate(endpointId), workerId));
   }
 
   /** Removes what is of use to nobody any more, one call after the other. Never rejects. */
@@ -69,16 +66,22 @@ export class WorkerFolders {
     for (const endpointId of await list(this.#options.path)) {
       const folder = this.locate(endpointId);
       if (!readUse().endpoints.has(endpointId)) await this.#tryOn(folder, () => removeOwn(folder));
-      else await this.#tryOn(folder, () => this.#tidyEndpoint(folder, readUse));
+      else await this.#tryOn(folder, () => this.#tidyEndpoint(endpointId, readUse));
     }
   }
 
-  async #tidyEndpoint(folder: string, readUse: () => FolderUse): Promise<void> {
+  async #tidyEndpoint(endpointId: string, readUse: () => FolderUse): Promise<void> {
+    const folder = this.locate(endpointId);
     for (const worker of await list(folder)) {
-      if ([...readUse().pods].some((podId) => isOfPod(worker, podId))) continue;
       const own = join(folder, worker);
+      const podId = (await readForeignIdentity(own))?.podId;
       const left = await readSurvivors(own);
-      if (left.length === 0) await this.#tryOn(own, () => removeOwn(own));
+      // Last, so that no worker can have started meanwhile.
+      const { pods } = readUse();
+      // A folder that names no pod is a new one, or of an earlier version: any pod's of the endpoint.
+      const isUsed =
+        podId === undefined ? [...pods.values()].includes(endpointId) : pods.has(podId);
+      if (!isUsed && left.length === 0) await this.#tryOn(own, () => removeOwn(own));
     }
   }
 
@@ -93,11 +96,6 @@ export class WorkerFolders {
       this.#options.log.warn({ folder, err: error }, 'worker folder cannot be removed');
     }
   }
-}
-
-/** A worker of a pod has its id, with `-0`, `-1`, … where the pod has several. */
-function isOfPod(workerId: string, podId: string): boolean {
-  return workerId === podId || workerId.startsWith(`${podId}-`);
 }
 
 async function list(folder: string): Promise<string[]> {

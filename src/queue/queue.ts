@@ -120,10 +120,13 @@ export class Queue {
     await this.#absence.begin();
   }
 
-  /** The endpoint's queue as a worker sees it. */
-  link(endpointId: string): WorkerLink {
+  /**
+   * The endpoint's queue as a worker sees it. `podId`: the pod whose key the worker presents, and so the
+   * pod that owns the worker, whatever ID the worker gives itself; null: no pod's.
+   */
+  link(endpointId: string, podId: string | null = null): WorkerLink {
     return {
-      hello: (hello) => this.#leases.hello(endpointId, hello),
+      hello: (hello) => this.#leases.hello(endpointId, hello, podId),
       take: (request, signal) => this.#leases.take(endpointId, request, signal),
       renew: (request, signal) => this.#renewals.renew(endpointId, request, signal),
       report: (request) => this.#reports.report(endpointId, request),
@@ -140,15 +143,20 @@ export class Queue {
   }
 
   /**
-   * The pod is no more, however it ended: what its workers had goes back at once, but for the attempts
-   * whose outcome they left where another worker will deliver it. `unknown`: the outbox cannot be read from
-   * here, so all attempts stay leased for `leaseMs`; the next worker that has the outbox names the right ones.
+   * Ends a pod's workers after the pod ended. Their leases end at once, except those of attempts whose
+   * outcome a worker left in its outbox, from which another worker will deliver it. Without `readOutbox`
+   * the outboxes cannot be read, so every lease lasts for `leaseMs`: by then the next worker that has the
+   * outbox has named the attempts that it delivers.
    */
-  async buryPod(endpointId: string, podId: string, left: LeaseRef[] | 'unknown'): Promise<void> {
+  async endPod(
+    endpointId: string,
+    podId: string,
+    readOutbox?: (workerId: string) => Promise<LeaseRef[]>,
+  ): Promise<void> {
     for (const worker of this.workerLoads.ofPod(endpointId, podId)) {
       const { id: workerId, incarnation } = worker;
       const why = { reason: 'crashed', detail: 'its pod ended' } as const;
-      const outbox = left === 'unknown' ? await this.#listPossiblyLeft(worker) : left;
+      const outbox = (await readOutbox?.(workerId)) ?? (await this.#listPossiblyLeft(worker));
       await this.#leases.bye(endpointId, { workerId, incarnation, outbox, ...why });
     }
   }

@@ -329,6 +329,16 @@ update api_key set pod_id = substr(name, 5)
     and substr(scopes, 1, 9) = '["worker:' and instr(scopes, ',') = 0;
 `;
 
+// The pod that a worker runs in. Until now that was read from the worker's id. Only a pod with a key of its
+// own has workers in the queue.
+const podsOfWorkers = `
+alter table worker add column pod_id text;
+update worker set pod_id = substr(id, 1, 40)
+  where substr(id, 1, 40) in (select pod_id from api_key where pod_id is not null)
+    and (length(id) = 40
+      or (substr(id, 41, 1) = '-' and length(id) > 41 and substr(id, 42) not glob '*[^0-9]*'));
+`;
+
 /** Each leads from the version before it to its own, counted from 1. Never change a released one. */
 export const MIGRATIONS: readonly string[] = [
   firstSchema,
@@ -341,6 +351,7 @@ export const MIGRATIONS: readonly string[] = [
   blobsOutOfKeys,
   agesOfDeliveries,
   podsOfKeys,
+  podsOfWorkers,
 ];
 
 /**

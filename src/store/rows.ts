@@ -80,6 +80,7 @@ export function readWorker(row: Row): StoredWorker {
   return {
     endpointId: text(row, 'endpoint_id'),
     id: text(row, 'id'),
+    podId: textOrNull(row, 'pod_id'),
     incarnation: number(row, 'incarnation'),
     slots: number(row, 'slots'),
     version: text(row, 'version'),

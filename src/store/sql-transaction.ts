@@ -160,14 +160,16 @@ export class SqlTransaction extends SqlReader implements Transaction {
 
   *putWorker(worker: StoredWorker): Step<void> {
     yield {
-      sql: `insert into worker (endpoint_id, id, incarnation, slots, version, devices, hello_at)
-        values (?, ?, ?, ?, ?, ?, ?)
-        on conflict (endpoint_id, id) do update set incarnation = excluded.incarnation,
-          slots = excluded.slots, version = excluded.version, devices = excluded.devices,
-          hello_at = excluded.hello_at`,
+      sql: `insert into worker
+          (endpoint_id, id, pod_id, incarnation, slots, version, devices, hello_at)
+        values (?, ?, ?, ?, ?, ?, ?, ?)
+        on conflict (endpoint_id, id) do update set pod_id = excluded.pod_id,
+          incarnation = excluded.incarnation, slots = excluded.slots,
+          version = excluded.version, devices = excluded.devices, hello_at = excluded.hello_at`,
       params: [
         worker.endpointId,
         worker.id,
+        worker.podId,
         worker.incarnation,
         worker.slots,
         worker.version,

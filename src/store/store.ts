@@ -246,6 +246,8 @@ export interface ResourceListing {
 export interface StoredWorker {
   endpointId: string;
   id: string;
+  /** The pod whose key the worker presented in its last hello; null: no pod's. */
+  podId: string | null;
   incarnation: number;
   slots: number;
   version: string;

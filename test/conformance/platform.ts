@@ -51,8 +51,8 @@ class ObservedQueue extends Queue {
     this.#onCall = onCall;
   }
 
-  override link(endpointId: string): WorkerLink {
-    const link = super.link(endpointId);
+  override link(endpointId: string, podId: string | null = null): WorkerLink {
+    const link = super.link(endpointId, podId);
     const tell = <T>(verb: WorkerVerb, answer: Promise<T>): Promise<T> => {
       this.#onCall(verb, answer);
       return answer;

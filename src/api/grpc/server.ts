@@ -158,8 +158,8 @@ function openStream(call: Call, options: OpenOptions, streams: Set<WorkerStream>
     const endpoint = readEndpoint(call);
     const { allowance, bounds, clock, log, noteCrash } = options;
     const caller = admitCaller(call, endpoint, options);
-    const { keyId, userId } = caller;
-    const link = options.linkTo(endpoint);
+    const { keyId, podId, userId } = caller;
+    const link = options.linkTo(endpoint, podId);
     if (!link) throw new ProblemError('not_found', `endpoint ${endpoint} not found`);
     const stream = new WorkerStream(call, {
       ...{ link, log, clock, bounds, budget: new StreamBudget(options.budget, userId) },

@@ -1,5 +1,5 @@
 // The worker's five verbs over HTTP, on whatever implements them; it maps and carries, no more.
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import { describeIssues } from '../../wire/issues.ts';
 import {
@@ -42,8 +42,8 @@ const REPORT_BODY_BYTES = 64 * 1_048_576;
 const NO_BYTES = Buffer.alloc(0);
 
 export interface WorkerRoutesOptions {
-  /** Undefined if there is no such endpoint. */
-  linkTo: (endpointId: string) => WorkerLink | undefined;
+  /** Undefined if there is no such endpoint. `podId`: the pod whose key the worker presented. */
+  linkTo: (endpointId: string, podId: string | null) => WorkerLink | undefined;
   /** A supervisor saw a worker die, or one that could not be started. */
   noteCrash: (endpointId: string, bye: WorkerBye) => void;
   /** Default: workers may call as often, and under as many ids, as they like. */
@@ -60,12 +60,12 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
     const hello = check(parseVerb(request.body), workerHello);
     const { holder, params } = request;
     if (holder) options.allowance?.admitId(holder, params.endpoint, hello.workerId);
-    return sendJson(reply, await requireLink(options, request.params).hello(hello));
+    return sendJson(reply, await requireLink(options, request).hello(hello));
   });
 
   app.post<EndpointRoute>(routes.worker(':endpoint', 'take'), route, async (request, reply) => {
     const take = check(parseVerb(request.body), takeRequest);
-    const link = requireLink(options, request.params);
+    const link = requireLink(options, request);
     const gone = abortWhenGone(reply.raw);
     let leases: Lease[] | undefined = await link.take(take, gone);
     if (leases.length === 0) return reply.code(204).send();
@@ -81,13 +81,13 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
 
   app.post<EndpointRoute>(routes.worker(':endpoint', 'renew'), route, async (request, reply) => {
     const renew = check(parseVerb(request.body), renewRequest);
-    const link = requireLink(options, request.params);
+    const link = requireLink(options, request);
     return sendJson(reply, await link.renew(renew, abortWhenGone(reply.raw)));
   });
 
   app.post<EndpointRoute>(routes.worker(':endpoint', 'bye'), route, async (request, reply) => {
     const bye = check(parseVerb(request.body), workerBye);
-    await requireLink(options, request.params).bye(bye);
+    await requireLink(options, request).bye(bye);
     if (bye.reason === 'crashed') options.noteCrash(request.params.endpoint, bye);
     return reply.code(204).send();
   });
@@ -101,7 +101,7 @@ export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOption
     async (request, reply) => {
       const caller = readCaller(request.headers);
       const reports = readReports(request.body ?? NO_BYTES);
-      const link = requireLink(options, request.params);
+      const link = requireLink(options, request);
       return sendJson(reply, await link.report({ ...caller, reports }));
     },
   );
@@ -118,11 +118,11 @@ function parseVerb(body: Buffer | undefined): unknown {
 
 function requireLink(
   { linkTo }: WorkerRoutesOptions,
-  { endpoint }: EndpointRoute['Params'],
+  { holder, params }: FastifyRequest<EndpointRoute>,
 ): WorkerLink {
-  const link = linkTo(endpoint);
+  const link = linkTo(params.endpoint, holder?.podId ?? null);
   if (link) return link;
-  throw new ProblemError('not_found', `endpoint ${endpoint} not found`);
+  throw new ProblemError('not_found', `endpoint ${params.endpoint} not found`);
 }
 
 /** @throws ProblemError `invalid` */

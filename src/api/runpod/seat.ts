@@ -27,6 +27,8 @@ const RETRY_MS = 500;
 export interface SeatOptions {
   endpointId: string;
   workerId: string;
+  /** The pod whose key the worker presented; null: no pod's. */
+  podId: string | null;
   link: WorkerLink;
   queue: Pick<Queue, 'openLeases' | 'isClosing'>;
   clock: Clock;
@@ -95,6 +97,10 @@ export class Seat {
       this.#warn('it asked for a new process and continues'),
     );
     this.#heardAt = options.clock.now();
+  }
+
+  get podId(): string | null {
+    return this.#options.podId;
   }
 
   /** The worker, whatever it wants. */

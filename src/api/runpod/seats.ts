@@ -14,8 +14,8 @@ import { readAttemptName } from './requests.ts';
 import { SEAT_INCARNATION, Seat } from './seat.ts';
 
 export interface SeatsOptions {
-  /** Undefined if there is no such endpoint. */
-  linkTo: (endpointId: string) => WorkerLink | undefined;
+  /** Undefined if there is no such endpoint. `podId`: the pod whose key the worker presented. */
+  linkTo: (endpointId: string, podId: string | null) => WorkerLink | undefined;
   /** These workers carry no token: after a restart their leases are found by job and attempt. */
   queue: Pick<Queue, 'openLeases' | 'isClosing'>;
   clock: Clock;
@@ -50,13 +50,19 @@ export class Seats {
   /** As `use`, for a worker that shows this key. @throws ProblemError `not_found`, `rate_limited` */
   admit(holder: KeyHolder | undefined, endpointId: string, workerId: string): Seat {
     if (holder) this.#options.allowance?.admitId(holder, endpointId, workerId);
-    return this.use(endpointId, workerId);
+    return this.use(endpointId, workerId, holder?.podId ?? null);
   }
 
-  /** The worker's, a new one if it has none. @throws ProblemError `not_found` */
-  use(endpointId: string, workerId: string): Seat {
+  /**
+   * The worker's, a new one if it has none. `podId`: the pod whose key the worker presents; a pod's key
+   * takes the seat over from any other. @throws ProblemError `not_found`
+   */
+  use(endpointId: string, workerId: string, podId: string | null): Seat {
+    const known = this.find(endpointId, workerId);
+    const isTakenOver = known !== undefined && podId !== null && known.podId !== podId;
+    if (isTakenOver) this.#drop(endpointId, workerId, known);
+    const seat = known && !isTakenOver ? known : this.#create(endpointId, workerId, podId);
     const seats = this.#seats.get(endpointId) ?? new Map<string, Seat>();
-    const seat = seats.get(workerId) ?? this.#create(endpointId, workerId);
     this.#seats.set(endpointId, seats.set(workerId, seat));
     seat.hear();
     return seat;
@@ -66,8 +72,12 @@ export class Seats {
     return this.#seats.get(endpointId)?.get(workerId);
   }
 
-  /** Undefined when the attempt is over, or a newer one has begun. */
-  async locate(endpointId: string, name: string): Promise<SeatedLease | undefined> {
+  /** Undefined when the attempt is over, or a newer one has begun. `podId`: as in `use`, of the caller. */
+  async locate(
+    endpointId: string,
+    name: string,
+    podId: string | null,
+  ): Promise<SeatedLease | undefined> {
     for (const seat of this.#seats.get(endpointId)?.values() ?? []) {
       const held = seat.held.get(name);
       if (held) return { seat, held };
@@ -78,7 +88,7 @@ export class Seats {
     const lease = await openLeases.ofJob({ endpointId, id: attempt.jobId });
     // A lease of a worker with a link of its own is none of these workers'.
     if (lease?.incarnation !== SEAT_INCARNATION) return undefined;
-    const seat = this.use(endpointId, lease.workerId);
+    const seat = this.use(endpointId, lease.workerId, podId);
     await seat.open();
     const held = seat.held.get(name);
     return held && { seat, held };
@@ -107,12 +117,12 @@ export class Seats {
     for (const seats of this.#seats.values()) for (const seat of seats.values()) seat.close();
   }
 
-  #create(endpointId: string, workerId: string): Seat {
+  #create(endpointId: string, workerId: string, podId: string | null): Seat {
     const { clock, linkTo, log, queue } = this.#options;
-    const link = linkTo(endpointId);
+    const link = linkTo(endpointId, podId);
     if (!link) throw new ProblemError('not_found', `endpoint ${endpointId} not found`);
     const seat = new Seat({
-      ...{ endpointId, workerId, link, queue, clock, log },
+      ...{ endpointId, workerId, podId, link, queue, clock, log },
       closing: this.closing,
       onSilent: (seat) => void this.#remove(endpointId, workerId, seat),
     });
@@ -139,7 +149,7 @@ export class Seats {
     }
     try {
       const identity = { workerId, incarnation: SEAT_INCARNATION };
-      await linkTo(endpointId)?.bye({ ...identity, reason: 'drained', outbox: [] });
+      await linkTo(endpointId, seat.podId)?.bye({ ...identity, reason: 'drained', outbox: [] });
     } catch (error) {
       log.debug(
         { err: error, endpoint: endpointId, workerId },

@@ -186,7 +186,7 @@ async function noteNamedElsewhere(
   { endpoint, name, seat }: { endpoint: string; name: string; seat: Seat },
 ): Promise<void> {
   if (seat.held.get(name)) return;
-  const located = await seats.locate(endpoint, name);
+  const located = await seats.locate(endpoint, name, seat.podId);
   if (!located) return seat.stop(name);
   located.seat.hear();
   located.held.noteKnown();
@@ -244,7 +244,8 @@ async function report(
   const call = readWorkerCall(request.raw.url ?? '', verb);
   const byHeader = request.headers['x-request-id'];
   const name = call.jobName ?? (typeof byHeader === 'string' ? byHeader : '');
-  const located = await seats.locate(endpoint, name);
+  const podId = request.holder?.podId ?? null;
+  const located = await seats.locate(endpoint, name, podId);
   const { isWorn, word } = await read(call);
   const own = seats.find(endpoint, call.workerId) ?? located?.seat;
   own?.hear();

@@ -132,6 +132,12 @@ export const workerFlags = {
     env: 'MILLRACE_CLIENT_KEY',
     help: 'PEM file of the private key of --client-cert',
   }),
+  podId: text({
+    placeholder: 'ID',
+    section: 'advanced',
+    env: 'MILLRACE_POD_ID',
+    help: 'pod that the worker runs in, recorded in the state folder; default: that of --state-owner',
+  }),
   stateOwner: text({
     placeholder: 'ID',
     section: 'advanced',

@@ -13,6 +13,7 @@ import type { WorkerFlags } from './worker-flags.ts';
 /** Who this worker is, and where its reports wait. @throws CommandError if it may not be that one */
 export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerFolder> {
   const { stateDir, stateOwner, workerId, incarnation, endpoint: endpointId } = values;
+  const { podId = stateOwner } = values;
   if (stateDir === undefined) {
     log[values.underDev ? 'debug' : 'info'](
       'outbox is in memory only, undelivered outcomes are lost when the process exits; set --state-dir to keep them',
@@ -33,6 +34,7 @@ export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerF
     workerId,
     incarnation,
     endpointId,
+    podId,
     nameWorker,
     emptyFolder,
   } as const;
@@ -58,17 +60,18 @@ interface Visits {
  * second link under another one would ping for this pod without its jobs.
  */
 export async function startLeftFolders({ values, ...visits }: Visits) {
-  const { stateDir, stateOwner: ownerPod, endpoint: endpointId, url } = values;
+  const { stateDir, stateOwner, endpoint: endpointId, url } = values;
   if (stateDir === undefined || url === '') return undefined;
   const { LeftFolders } = await import('../../worker/outbox/abandoned-folders.ts');
   const { log } = visits;
   const terms = {
     stateDir,
-    ownerPod,
+    podId: values.podId ?? stateOwner,
+    usedBy: stateOwner === undefined ? 'everybody' : 'pod',
     endpointId,
     clock: systemClock,
     openLink: () => openLink(values, log),
-  };
+  } as const;
   const left = new LeftFolders({ ...visits, ...terms });
   left.start();
   return left;

@@ -94,7 +94,7 @@ export class RequestLine {
       running: this.#requests,
       oldestQueuedAt: null,
       workers: ready.map(({ isDraining, open, taken, target }) => {
-        return { id: target.podId, jobs: open, taken, draining: isDraining };
+        return { podId: target.podId, jobs: open, taken, draining: isDraining };
       }),
     };
   }

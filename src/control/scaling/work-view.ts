@@ -18,8 +18,8 @@ export interface WorkLoad {
 }
 
 export interface SeenWorker {
-  /** The pod's; with `-0`, `-1`, … where the pod has several. */
-  id: string;
+  /** The pod that it runs in, which can hold several workers; null: none of the platform's. */
+  podId: string | null;
   /** That it has now. */
   jobs: number;
   /** That it has ever got, if that is known: another number than before means that it was not idle. */

@@ -244,10 +244,10 @@ function stateOf(
 
 /** A pod can hold several workers, one for each set of its devices. */
 function addUp(all: readonly SeenWorker[], podId: string): SeenWorker | undefined {
-  const own = all.filter(({ id }) => id === podId || id.startsWith(`${podId}-`));
+  const own = all.filter((worker) => worker.podId === podId);
   if (own.length === 0) return undefined;
   return {
-    id: podId,
+    podId,
     jobs: own.reduce((sum, { jobs }) => sum + jobs, 0),
     taken: own.reduce((sum, { taken = 0 }) => sum + taken, 0),
     busyUntil: Math.max(...own.map(({ busyUntil = 0 }) => busyUntil)),

@@ -27,7 +27,7 @@ export interface WorkerPodsOptions {
   /** Told of each worker's pod once its container is gone. Default: nobody. */
   onGone?: (endpointId: string, podId: string) => Promise<void>;
   /** Workers that the queue knows, those of pods and others. Default: none. */
-  listWorkers?: () => readonly { endpointId: string; id: string }[];
+  listWorkers?: () => readonly { endpointId: string; podId: string | null }[];
   log: Log;
 }
 
@@ -66,10 +66,10 @@ export class WorkerPods {
   async noteEnded(): Promise<void> {
     const { listWorkers = () => [], pods } = this.#options;
     const { live } = pods;
-    const owners = listWorkers().map(({ endpointId, id }) => ({ endpointId, id: podOf(id) }));
+    const owners = listWorkers().map(({ endpointId, podId }) => ({ endpointId, id: podId }));
     const ended = new Map<string, string>();
     for (const { endpointId, id } of [...owners, ...live.all()]) {
-      if (id === undefined || endpointId === null) continue;
+      if (id === null || endpointId === null) continue;
       // Of a pod that could not be looked at nothing is known.
       const state = live.get(id) ? (live.seen(id)?.state ?? 'running') : 'exited';
       if (state !== 'running') ended.set(id, endpointId);
@@ -102,6 +102,7 @@ export class WorkerPods {
       ...place,
       MILLRACE_URL: url(),
       MILLRACE_KEY: key,
+      MILLRACE_POD_ID: id,
       ...(await this.#describeState(pod, endpointId)),
       // Another pod is made in place of one that fails, with a pause: no need to try again inside.
       MILLRACE_START_ATTEMPTS: spec.env['MILLRACE_START_ATTEMPTS'] ?? '1',
@@ -151,7 +152,7 @@ export class WorkerPods {
     if (slot === undefined) return;
     const { endpoints, listWorkers = () => [] } = this.#options;
     if (!endpoints.find(endpointId)) this.#slots.forget(endpointId);
-    else if (listWorkers().some(({ id }) => podOf(id) === podId)) {
+    else if (listWorkers().some((worker) => worker.podId === podId)) {
       this.#slots.noteLeft(endpointId, slot);
     }
   }
@@ -180,9 +181,4 @@ export class WorkerPods {
       }
     }
   }
-}
-
-/** Undefined for a worker that runs in no pod of the platform's. */
-function podOf(workerId: string): string | undefined {
-  return /^(pod_[0-9a-f-]{36})(?:-\d+)?$/.exec(workerId)?.[1];
 }

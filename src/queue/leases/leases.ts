@@ -48,7 +48,12 @@ export class Leases {
     this.#options = options;
   }
 
-  async hello(endpointId: string, hello: WorkerHello): Promise<WorkerWelcome> {
+  /** `podId`: the pod whose key the caller presented; null: no pod's. */
+  async hello(
+    endpointId: string,
+    hello: WorkerHello,
+    podId: string | null,
+  ): Promise<WorkerWelcome> {
     const { changes, clock, presence, settings } = this.#options;
     if (hello.protocol !== PROTOCOL_VERSION) {
       throw new LinkError(
@@ -66,6 +71,7 @@ export class Leases {
     const worker = {
       endpointId,
       id: hello.workerId,
+      podId,
       incarnation: hello.incarnation,
       slots: hello.slots,
       version: hello.version,

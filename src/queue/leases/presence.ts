@@ -18,6 +18,8 @@ export interface HeldLease extends JobKey {
 export interface PresentWorker {
   endpointId: string;
   id: string;
+  /** The pod whose key the worker presented; null: no pod's. */
+  podId: string | null;
   incarnation: number;
   slots: number;
   /** Of its program, as its hello says. */
@@ -52,6 +54,7 @@ export class Presence {
     const present: PresentWorker = {
       endpointId: worker.endpointId,
       id: worker.id,
+      podId: worker.podId,
       incarnation: worker.incarnation,
       slots: worker.slots,
       version: worker.version,

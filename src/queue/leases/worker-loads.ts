@@ -20,6 +20,8 @@ export interface QueueLoad {
 
 export interface WorkerLoad {
   id: string;
+  /** The pod that it runs in; null: none of the platform's. */
+  podId: string | null;
   /** Leases that it holds. */
   jobs: number;
   /** Leases that it was ever given: another number than before means that it had something to do. */
@@ -68,13 +70,16 @@ export class WorkerLoads {
 
   ofPod(endpointId: string, podId: string): PresentWorker[] {
     return [...this.#options.presence.all()].filter(
-      (worker) => worker.endpointId === endpointId && isOfPod(worker.id, podId),
+      (worker) => worker.endpointId === endpointId && worker.podId === podId,
     );
   }
 
   /** All that have said hello, whether they still call or not. */
-  listPresent(): Pick<PresentWorker, 'endpointId' | 'id'>[] {
-    return [...this.#options.presence.all()].map(({ endpointId, id }) => ({ endpointId, id }));
+  listPresent(): Pick<PresentWorker, 'endpointId' | 'podId'>[] {
+    return [...this.#options.presence.all()].map(({ endpointId, podId }) => ({
+      endpointId,
+      podId,
+    }));
   }
 
   /** Tells of each endpoint that has got a job to be taken. Returns the end of it. */
@@ -99,12 +104,7 @@ export function drainWorker(worker: PresentWorker, signals: Signals): void {
   signals.wakeTakers(worker.endpointId);
 }
 
-/** A worker of a pod has its id, with `-0`, `-1`, … where the pod has several. */
-function isOfPod(workerId: string, podId: string): boolean {
-  return workerId === podId || workerId.startsWith(`${podId}-`);
-}
-
-function describe({ draining, id, leases, taken }: PresentWorker): WorkerLoad {
+function describe({ draining, id, leases, podId, taken }: PresentWorker): WorkerLoad {
   const busyUntil = Math.max(0, ...[...leases.values()].map(({ deadlineAt }) => deadlineAt));
-  return { id, jobs: leases.size, taken, busyUntil, draining };
+  return { id, podId, jobs: leases.size, taken, busyUntil, draining };
 }

@@ -8,19 +8,22 @@ import type { Log } from '../../base/log.ts';
 import type { Device, WorkerLink } from '../../wire/link/worker-link.ts';
 import type { Executor } from '../execution/executor.ts';
 import { createWorker, type Worker } from '../worker.ts';
+import { readIdentity } from './folder-identity.ts';
 import { readSurvivors } from './outbox-entries.ts';
-import { listWorkers, readIdentity, visitWorkerFolder, type WorkerFolder } from './state-folder.ts';
+import { listWorkers, visitWorkerFolder, type WorkerFolder } from './state-folder.ts';
 
 export interface LeftFoldersOptions {
   stateDir: string;
   endpointId: string;
   /** Has its folder already, and sees to it by itself. */
   workerId: string;
+  /** The pod that this process runs in. Default: none. */
+  podId?: string | undefined;
   /**
-   * Workers of this pod alone use the state folder: whatever worker of another one has a folder there is
-   * dead. The platform hears of it also where nothing was left, and the folder is removed. Default: none.
+   * `pod`: no other pod uses the state folder at the same time, so the workers of all others that have a
+   * folder in it are dead. The platform hears of each, and its folder is removed. Default: `everybody`.
    */
-  ownerPod?: string | undefined;
+  usedBy?: 'pod' | 'everybody';
   version: string;
   devices: readonly Device[];
   /** Of its own: a renewal of ours must not wait behind one of the visitor's. */
@@ -96,8 +99,8 @@ export class LeftFolders {
 
   /** Known without a look at its lock. */
   #isDead(name: string): boolean {
-    const { ownerPod } = this.#options;
-    return ownerPod !== undefined && name !== ownerPod && !name.startsWith(`${ownerPod}-`);
+    const { podId, stateDir, usedBy } = this.#options;
+    return usedBy === 'pod' && readIdentity(join(stateDir, name))?.podId !== podId;
   }
 
   #isOurs(name: string, outcomes: number): boolean {

@@ -1,9 +1,9 @@
 // What the outbox's journal says: the reports of attempts that are over, and which are forgotten.
-import { constants, statSync } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LeaseRef, Report, ReportHeader } from '../../wire/link/worker-link.ts';
 import type { LeftReports } from '../report-lane.ts';
+import { readForeignFile } from './foreign-file.ts';
 import { decodeJournal, encodeRecord, type JournalRecord } from './journal.ts';
 
 const JOURNAL_FILE = 'outbox.journal';
@@ -59,37 +59,13 @@ export function measureJournal(folder: string): number {
 /** Attempts whose outcome the process of this folder left behind, for whoever saw it die. */
 export async function readSurvivors(folder: string): Promise<LeaseRef[]> {
   try {
-    const bytes = await readForeign(locateJournal(folder));
+    const bytes = await readForeignFile(locateJournal(folder), MAX_FOREIGN_BYTES);
     return gatherAttempts(decodeJournal<OutboxEntry>(bytes).records).complete.map(
       ({ lease }) => lease,
     );
   } catch {
     // None, or not to be read: then nobody after it can deliver them.
     return [];
-  }
-}
-
-/**
- * The folder may belong to another user: a pipe would block a thread of this process for ever, and a device
- * has no end. @throws Error for anything but a file
- */
-async function readForeign(path: string): Promise<Buffer> {
-  const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
-  const file = await open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-  try {
-    const stats = await file.stat();
-    if (!stats.isFile() || stats.size > MAX_FOREIGN_BYTES)
-      throw new Error(`${path} is not a journal`);
-    const bytes = Buffer.allocUnsafeSlow(stats.size);
-    let at = 0;
-    while (at < bytes.length) {
-      const { bytesRead } = await file.read(bytes, at, bytes.length - at, at);
-      if (bytesRead === 0) break;
-      at += bytesRead;
-    }
-    return bytes.subarray(0, at);
-  } finally {
-    await file.close();
   }
 }
 

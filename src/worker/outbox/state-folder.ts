@@ -1,16 +1,16 @@
 // What a worker keeps from one process to the next, in a folder under its name: who it is, how many
 // processes it has been, and its outbox. Where the disk does not let it, it goes on without.
-import { readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { makeFolder } from '../../base/make-folder.ts';
 import { DiskOutbox } from './disk-outbox.ts';
+import { readIdentity, writeIdentity } from './folder-identity.ts';
 import { FolderInUseError, type FolderLock, type LockOptions, lockFolder } from './folder-lock.ts';
 import { MemoryOutbox, type Outbox } from './outbox.ts';
 import { measureJournal } from './outbox-entries.ts';
 
-const IDENTITY_FILE = 'worker.json';
 /** Inputs and outputs may be nobody else's business. */
 const OWNER_ONLY = 0o700;
 /** As the platform wants it, which also makes it the name of a folder in here and nowhere else. */
@@ -30,6 +30,8 @@ export interface StateFolderOptions {
   incarnation: number | undefined;
   /** Outcomes of one endpoint mean nothing to another. */
   endpointId: string;
+  /** The pod that this process runs in: it owns the folder from now on. Default: none. */
+  podId?: string | undefined;
   /** `remove`: on close, if all of its outcomes are delivered. Default: `keep`. */
   emptyFolder?: 'keep' | 'remove';
   /** Gives a new worker its id. */
@@ -44,11 +46,6 @@ export interface WorkerFolder {
   outbox: Outbox;
   /** Lets another process have it; after the worker has ended. */
   close(): Promise<void>;
-}
-
-interface Identity {
-  incarnation: number;
-  endpointId: string;
 }
 
 /** Takes a folder for this process. A disk that fails is only logged. @throws StateFolderError */
@@ -76,16 +73,17 @@ export async function openWorkerFolder(options: StateFolderOptions): Promise<Wor
 
 /**
  * Takes the folder of another worker for as long as that does not run, to deliver what lies there;
- * `onWanted`: it runs again, and waits for `close`. Undefined if somebody uses the folder, or it is
- * another endpoint's. @throws whatever the file system throws
+ * `onWanted`: it runs again, and waits for `close`. The folder stays its pod's. Undefined if another
+ * process uses the folder, or it is another endpoint's. @throws whatever the file system throws
  */
 export async function visitWorkerFolder(
-  options: Omit<StateFolderOptions, 'workerId' | 'incarnation' | 'nameWorker'>,
+  options: Omit<StateFolderOptions, 'workerId' | 'podId' | 'incarnation' | 'nameWorker'>,
   workerId: string,
   onWanted: () => void,
 ): Promise<WorkerFolder | undefined> {
-  const named = { ...options, workerId, incarnation: undefined, nameWorker: () => workerId };
-  return enter(named, workerId, { onWanted }).catch(passOver);
+  const podId = readIdentity(join(options.stateDir, workerId))?.podId;
+  const own = { workerId, podId, incarnation: undefined, nameWorker: () => workerId };
+  return enter({ ...options, ...own }, workerId, { onWanted }).catch(passOver);
 }
 
 /** Workers that have a folder in there, of whatever endpoint, those that left something first. */
@@ -100,7 +98,7 @@ async function enter(
   workerId: string,
   lockOptions: LockOptions = {},
 ): Promise<WorkerFolder> {
-  const { stateDir, endpointId, clock, log } = options;
+  const { stateDir, endpointId, podId, clock, log } = options;
   if (!WORKER_ID.test(workerId)) {
     throw new StateFolderError(`${JSON.stringify(workerId)} is not a worker ID`);
   }
@@ -117,7 +115,7 @@ async function enter(
     const least = (before?.incarnation ?? -1) + 1;
     const incarnation = Math.max(options.incarnation ?? clock.now(), least);
     try {
-      writeIdentity(folder, { incarnation, endpointId });
+      writeIdentity(folder, { incarnation, endpointId, podId });
     } catch (error) {
       // What lies in the outbox can be delivered all the same; the next incarnation is the time.
       log.error({ err: error, folder }, 'writing the state folder failed');
@@ -156,25 +154,6 @@ async function lockOrExplain(folder: string, options: LockOptions): Promise<Fold
 
 function passOver(error: unknown): undefined {
   if (!(error instanceof StateFolderError)) throw error;
-}
-
-/** What the worker of this folder last said of itself; undefined if it is none's. */
-export function readIdentity(folder: string): Identity | undefined {
-  try {
-    const { incarnation, endpointId } = JSON.parse(
-      readFileSync(join(folder, IDENTITY_FILE), 'utf8'),
-    );
-    const isWhole = Number.isSafeInteger(incarnation) && typeof endpointId === 'string';
-    return isWhole ? { incarnation, endpointId } : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-function writeIdentity(folder: string, identity: Identity): void {
-  const path = join(folder, IDENTITY_FILE);
-  writeFileSync(`${path}.new`, `${JSON.stringify(identity)}\n`, { flush: true });
-  renameSync(`${path}.new`, path);
 }
 
 function goWithout(options: StateFolderOptions, trouble: string): WorkerFolder {

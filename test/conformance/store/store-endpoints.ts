@@ -162,6 +162,7 @@ export function describeWorkersAndKeys(): void {
   const worker = {
     endpointId: ENDPOINT,
     id: 'w1',
+    podId: 'pod_1',
     incarnation: 1_700_000_000_000,
     slots: 4,
     version: '0.1.0',
@@ -173,7 +174,15 @@ export function describeWorkersAndKeys(): void {
     const other = { ...worker, endpointId: 'ep_other' };
     await store.write((tx) => tx.putWorker(worker));
     await store.write((tx) => tx.putWorker(other));
-    const newer = { ...worker, incarnation: 2, slots: 1, version: '2', devices: [], helloAt: 13 };
+    const newer = {
+      ...worker,
+      podId: null,
+      incarnation: 2,
+      slots: 1,
+      version: '2',
+      devices: [],
+      helloAt: 13,
+    };
     await store.write((tx) => tx.putWorker(newer));
     expect(await store.read((tx) => tx.worker(ENDPOINT, 'w1'))).toEqual(newer);
     expect(await store.read((tx) => tx.workers())).toEqual([other, newer]);

@@ -115,8 +115,9 @@ export class FleetWorld {
     const url = () => 'http://platform.test';
     const stateDirOf = async (endpointId: string) => `/workers/${endpointId}`;
     const stateIn = this.#stateIn;
-    const left = stateIn === 'volumes' ? 'unknown' : [];
-    const onGone = (endpointId: string, podId: string) => queue.buryPod(endpointId, podId, left);
+    const readOutbox = stateIn === 'volumes' ? undefined : async () => [];
+    const onGone = (endpointId: string, podId: string) =>
+      queue.endPod(endpointId, podId, readOutbox);
     const reach = { url, stateDirOf, stateIn, onGone };
     const listWorkers = () => queue.workerLoads.listPresent();
     const workerPods = new WorkerPods({ ...reach, keys, endpoints, pods, log, listWorkers });
@@ -262,8 +263,13 @@ export class Seat {
     this.#world = world;
     this.#podId = podId;
     this.#habits = habits;
-    const { MILLRACE_ENDPOINT = '', MILLRACE_WORKER_ID = '' } = world.host.get(podId).spec.env;
-    this.#hand = new Hand(() => world.platform.queue.link(MILLRACE_ENDPOINT), {
+    const { env } = world.host.get(podId).spec;
+    const { MILLRACE_ENDPOINT = '', MILLRACE_KEY = '', MILLRACE_WORKER_ID = '' } = env;
+    const openLink = () => {
+      const { keys, queue } = world.platform;
+      return queue.link(MILLRACE_ENDPOINT, keys.authenticate(MILLRACE_KEY)?.podId);
+    };
+    this.#hand = new Hand(openLink, {
       ...{ id: MILLRACE_WORKER_ID, slots: 1, incarnation: world.clock.now() },
     });
     void this.#live();

@@ -141,8 +141,8 @@ function openCatalog({ devices = [], file }: NonNullable<PlatformSettings['offer
 export function nextTake({ queue }: Platform): Promise<AbortSignal> {
   const linkOf = queue.link.bind(queue);
   return new Promise((resolve) => {
-    queue.link = (endpointId) => {
-      const link = linkOf(endpointId);
+    queue.link = (endpointId, podId) => {
+      const link = linkOf(endpointId, podId);
       const take: WorkerLink['take'] = (request, signal) => {
         resolve(signal);
         return link.take(request, signal);

@@ -283,7 +283,7 @@ describe('a load-balancing endpoint', () => {
     world.platform.fleet.wake(id);
     await world.run(1_000);
     const [podId = ''] = world.listRunning();
-    const ready = { id: podId, jobs: 1, draining: false };
+    const ready = { podId, jobs: 1, draining: false };
     world.requests.workers = [ready];
     await world.run(1_000);
     await world.platform.endpoints.update(OWNER, id, { workersMax: 0 });

@@ -1,7 +1,7 @@
 // What is left of workers in pods, in real folders.
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -10,6 +10,7 @@ import { silentLog } from '../../../src/base/log.ts';
 import { WorkerFolders } from '../../../src/platform/worker-folders.ts';
 import type { LeaseRef } from '../../../src/wire/link/worker-link.ts';
 import { DiskOutbox } from '../../../src/worker/outbox/disk-outbox.ts';
+import { writeIdentity } from '../../../src/worker/outbox/folder-identity.ts';
 import { complete } from '../../conformance/outbox.ts';
 
 const LEASE: LeaseRef = { jobId: 'job', attempt: 1, token: 'token' };
@@ -24,9 +25,14 @@ async function openFolders() {
     log: Object.assign(Object.create(silentLog), { warn }),
   });
   const place = (worker: string) => join(folders.locate('ep_a'), worker);
-  const tidy = (endpoints: string[], pods: string[]) =>
-    folders.tidy(() => ({ endpoints: new Set(endpoints), pods: new Set(pods) }));
-  return { folders, path, place, tidy, warnings };
+  const tidy = (endpoints: string[], pods: Record<string, string> = {}) =>
+    folders.tidy(() => ({ endpoints: new Set(endpoints), pods: new Map(Object.entries(pods)) }));
+  /** As a worker makes it at its start. */
+  const add = async (worker: string, podId?: string, endpointId = 'ep_a') => {
+    await mkdir(place(worker), { recursive: true });
+    writeIdentity(place(worker), { incarnation: 1, endpointId, podId });
+  };
+  return { add, folders, path, place, tidy, warnings };
 }
 
 /** An outcome that its worker had no time to deliver. */
@@ -41,37 +47,48 @@ async function leaveOutcome(folder: string): Promise<void> {
 }
 
 describe('folders of workers in pods', () => {
-  it('say what the workers of a pod have not delivered', async () => {
+  it('say what a worker has not delivered', async () => {
     const { folders, place } = await openFolders();
-    await leaveOutcome(place('pod_1-0'));
-    expect(await folders.readLeft('ep_a', 'pod_1')).toEqual([LEASE]);
-    expect(await folders.readLeft('ep_a', 'pod_11')).toEqual([]);
-    expect(await folders.readLeft('ep_b', 'pod_1')).toEqual([]);
+    await leaveOutcome(place('w-0'));
+    expect(await folders.readLeft('ep_a', 'w-0')).toEqual([LEASE]);
+    expect(await folders.readLeft('ep_a', 'w')).toEqual([]);
+    expect(await folders.readLeft('ep_b', 'w-0')).toEqual([]);
   });
 
   it('are read without waiting for a pipe and without following a link', async () => {
-    const { folders, place } = await openFolders();
-    await leaveOutcome(place('pod_1-0'));
-    for (const name of ['pod_1-1', 'pod_1-2']) await mkdir(place(name));
-    execFileSync('mkfifo', [join(place('pod_1-1'), 'outbox.journal')]);
-    await symlink(
-      join(place('pod_1-0'), 'outbox.journal'),
-      join(place('pod_1-2'), 'outbox.journal'),
-    );
-    expect(await folders.readLeft('ep_a', 'pod_1')).toEqual([LEASE]);
+    const { add, folders, place, tidy } = await openFolders();
+    await leaveOutcome(place('w-0'));
+    await add('w-0', 'pod_1');
+    for (const name of ['w-1', 'w-2']) {
+      await mkdir(place(name));
+      for (const file of ['outbox.journal', 'worker.json']) {
+        if (name === 'w-1') execFileSync('mkfifo', [join(place(name), file)]);
+        else await symlink(join(place('w-0'), file), join(place(name), file));
+      }
+      expect(await folders.readLeft('ep_a', name)).toEqual([]);
+    }
+    await tidy(['ep_a']);
+    expect(await readdir(folders.locate('ep_a'))).toEqual(['w-0']);
   });
 
-  it('go with their pod, but not before all is delivered', async () => {
-    const { place, tidy } = await openFolders();
-    await leaveOutcome(place('pod_left'));
-    await mkdir(place('pod_gone'));
-    await mkdir(place('pod_there-1'));
-    await tidy(['ep_a'], ['pod_there']);
-    expect(['pod_left', 'pod_gone', 'pod_there-1'].map((name) => existsSync(place(name)))).toEqual([
-      true,
-      false,
-      true,
-    ]);
+  it('go with the pod that they name, but not before all is delivered', async () => {
+    const { add, folders, place, tidy } = await openFolders();
+    await leaveOutcome(place('left'));
+    await add('left', 'pod_gone');
+    await add('pod_there-1', 'pod_gone');
+    await add('there', 'pod_there');
+    await tidy(['ep_a'], { pod_there: 'ep_a' });
+    expect(await readdir(folders.locate('ep_a'))).toEqual(['left', 'there']);
+  });
+
+  it('that name no pod go when the endpoint has no pod', async () => {
+    const { add, folders, place, tidy } = await openFolders();
+    await add('old');
+    await mkdir(place('new'));
+    await tidy(['ep_a'], { pod_there: 'ep_a' });
+    expect(await readdir(folders.locate('ep_a'))).toEqual(['new', 'old']);
+    await tidy(['ep_a'], { pod_there: 'ep_b' });
+    expect(await readdir(folders.locate('ep_a'))).toEqual([]);
   });
 
   it('that cannot be removed hold up no other, and are logged once', async () => {
@@ -79,8 +96,8 @@ describe('folders of workers in pods', () => {
     // A file where a folder of workers should be cannot be listed.
     await writeFile(join(path, 'ep_a'), '');
     await mkdir(join(path, 'ep_b', 'pod_gone'), { recursive: true });
-    await tidy(['ep_a', 'ep_b'], []);
-    await tidy(['ep_a', 'ep_b'], []);
+    await tidy(['ep_a', 'ep_b']);
+    await tidy(['ep_a', 'ep_b']);
     expect(existsSync(join(path, 'ep_b', 'pod_gone'))).toBe(false);
     expect(warnings).toEqual(['worker folder cannot be removed']);
   });
@@ -88,7 +105,7 @@ describe('folders of workers in pods', () => {
   it('go with their endpoint, whatever is in them', async () => {
     const { folders, place, tidy } = await openFolders();
     await leaveOutcome(place('pod_left'));
-    await tidy(['ep_b'], []);
+    await tidy(['ep_b']);
     expect(existsSync(folders.locate('ep_a'))).toBe(false);
   });
 });

@@ -21,6 +21,8 @@ const migrator = fileURLToPath(new URL('../../support/runs/stuck-migrator.ts', i
 const WEBHOOKS_SINCE = 3;
 const RECORD_PARTS_SINCE = 7;
 const PODS_OF_KEYS_SINCE = 10;
+const PODS_OF_WORKERS_SINCE = 11;
+const POD = 'pod_0192d3a0-0000-7000-8000-000000000012';
 const versions = MIGRATIONS.map((_, index) => index + 1);
 
 const key = { endpointId: ENDPOINT, id: 'done' };
@@ -45,6 +47,21 @@ const keysByName = [
   { id: 'p2', hash: 'h2', name: 'pod pod_1-a', scopes: '["jobs:read"]', created_at: 7 },
   { id: 'p3', hash: 'h3', name: 'pod pod_1 b', scopes: '["worker:e"]', created_at: 8 },
   { id: 'p4', hash: 'h4', name: 'my pod_1', scopes: '["worker:e"]', created_at: 9 },
+];
+
+/** Workers of before they had the pod's ID beside them, with keys of two pods, and the pod of each then. */
+const podKeys = [POD, POD.replace('12', '13')].map((pod) => ({
+  ...{ id: `k ${pod}`, hash: `h ${pod}`, name: `pod ${pod}`, scopes: '["worker:e"]' },
+  ...{ created_at: 10, pod_id: pod },
+}));
+const workersByName: [id: string, podId: string | null][] = [
+  [POD, POD],
+  [`${POD.replace('12', '13')}-10`, POD.replace('12', '13')],
+  [`${POD}-`, null],
+  [`${POD}-1x`, null],
+  [`${POD}1`, null],
+  [POD.replace('12', '14'), null],
+  ['worker-1', null],
 ];
 
 type OldRow = Readonly<Record<string, SQLInputValue>>;
@@ -84,15 +101,17 @@ function makeOldDatabase(version: number): string {
   }
   const chunks = { attempt: 1, first: 0, count: 2, sizes: '[2,2]', bytes: Buffer.from('{},{}') };
   insert(database, 'job_chunk', { ...ofJob, ...chunks });
-  insert(database, 'worker', {
-    endpoint_id: ENDPOINT,
-    id: 'worker-1',
-    incarnation: 3,
-    slots: 2,
-    version: '0.1.0',
-    devices: '[]',
-    hello_at: 4,
-  });
+  for (const [id] of workersByName) {
+    insert(database, 'worker', {
+      endpoint_id: ENDPOINT,
+      id,
+      incarnation: 3,
+      slots: 2,
+      version: '0.1.0',
+      devices: '[]',
+      hello_at: 4,
+    });
+  }
   insert(database, 'api_key', {
     id: 'k',
     hash: 'h',
@@ -101,7 +120,8 @@ function makeOldDatabase(version: number): string {
     scopes: '["admin"]',
     created_at: 5,
   });
-  for (const named of keysByName) insert(database, 'api_key', { ...named, user_id: 'u' });
+  for (const named of [...keysByName, ...podKeys])
+    insert(database, 'api_key', { ...named, user_id: 'u' });
   if (version >= WEBHOOKS_SINCE) {
     const { endpointId: endpoint_id, id, jobId: job_id, url, receiver, bytes, tries } = delivery;
     const times = { created_at: delivery.createdAt, next_at: delivery.nextAt };
@@ -132,12 +152,12 @@ async function readAll(path: string) {
         leased: (yield* tx.jobsOfWorker(ENDPOINT, 'worker-1')).map(({ id }) => id),
         texts: texts.map((bytes) => Buffer.from(bytes ?? []).toString()),
         chunks: chunks && { sizes: chunks.sizes, text: Buffer.from(chunks.bytes).toString() },
-        workers: (yield* tx.workers()).map(({ id, incarnation, slots }) => [
-          id,
-          incarnation,
-          slots,
-        ]),
-        keys: (yield* tx.keys()).map(({ hash, podId, scopes }) => [hash, scopes, podId]),
+        workers: (yield* tx.workers()).map(({ id, incarnation, podId, slots }) => {
+          return { id, incarnation, podId, slots };
+        }),
+        keys: (yield* tx.keys())
+          .filter(({ hash }) => !hash.includes(POD.slice(0, -2)))
+          .map(({ hash, podId, scopes }) => [hash, scopes, podId]),
         deliveries: yield* tx.dueDeliveries(due),
         record: Buffer.from((yield* tx.deliveryPart(delivery, 0)) ?? []).toString(),
       };
@@ -155,7 +175,12 @@ function expected(version: number) {
     leased: ['running'],
     texts: ['of job_input', 'of job_output', 'of job_log'],
     chunks: { sizes: [2, 2], text: '{},{}' },
-    workers: [['worker-1', 3, 2]],
+    workers: workersByName
+      .map(([id, pod]) => {
+        const podId = version < PODS_OF_WORKERS_SINCE ? pod : null;
+        return { id, incarnation: 3, podId, slots: 2 };
+      })
+      .sort((a, b) => (a.id < b.id ? -1 : 1)),
     keys: [
       ['h', ['admin'], null],
       ['h1', ['worker:e'], version < PODS_OF_KEYS_SINCE ? 'pod_1-a' : null],

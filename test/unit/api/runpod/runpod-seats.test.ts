@@ -20,7 +20,7 @@ async function openSeats() {
 it('a worker whose hello fails is not kept, and gets the error', async () => {
   const { platform, seats } = await openSeats();
   await platform.store.close();
-  const seat = seats.use(ENDPOINT, 'w');
+  const seat = seats.use(ENDPOINT, 'w', null);
   await expect(seat.open()).rejects.toThrow('The store is closed');
   await letOthersRun();
   expect(seats.find(ENDPOINT, 'w')).toBeUndefined();
@@ -28,7 +28,7 @@ it('a worker whose hello fails is not kept, and gets the error', async () => {
 
 it('a worker whose first request is refused is kept until it falls silent', async () => {
   const { platform, seats } = await openSeats();
-  seats.use(ENDPOINT, 'w');
+  seats.use(ENDPOINT, 'w', null);
   await letOthersRun();
   expect(seats.find(ENDPOINT, 'w')).toBeDefined();
   await platform.clock.advance(120_000);

@@ -45,7 +45,7 @@ function startBalancer(options: Pick<BalancerOptions, 'maxOpen' | 'waitMs'> = {}
   });
   onTestFinished(() => balancer.close());
   const load = () => balancer.load(WEB);
-  const listReady = async () => (await load()).workers.map(({ id }) => id);
+  const listReady = async () => (await load()).workers.map(({ podId }) => podId);
   return {
     ...{ balancer, clock, targets, load, listReady },
     remove(id: string) {
@@ -227,7 +227,7 @@ describe('a worker', () => {
     const moved = await startWorker({ endpointId: WEB, podId: 'a' });
     targets.put(moved.target);
     while ((await load()).workers.length === 0) await nextTurn();
-    expect(await load()).toMatchObject({ workers: [{ id: 'a', draining: true }] });
+    expect(await load()).toMatchObject({ workers: [{ podId: 'a', draining: true }] });
   });
 
   it('that is not to end after all gets those that wait', async () => {
@@ -344,8 +344,8 @@ describe('of its load the balancer tells', () => {
     expect(await loads[0]).toMatchObject({
       running: 1,
       workers: [
-        { id: 'a', jobs: 0, draining: true },
-        { id: 'b', jobs: 1, draining: false },
+        { podId: 'a', jobs: 0, draining: true },
+        { podId: 'b', jobs: 1, draining: false },
       ],
     });
   });

@@ -29,7 +29,13 @@ function openRoster(crashes?: Crashes) {
   const look = (pods: PodState[], seen: Partial<SeenWorker>[] = [], changes = {}) => {
     const given: RosterLook = {
       ...{ now, pods, type: 'QUEUE', executionTimeoutMs: TIMEOUT_MS, isCurrent: () => true },
-      seen: seen.map((worker) => ({ id: 'pod_1', jobs: 0, taken: 0, draining: false, ...worker })),
+      seen: seen.map((worker) => ({
+        podId: 'pod_1',
+        jobs: 0,
+        taken: 0,
+        draining: false,
+        ...worker,
+      })),
       ...changes,
     };
     return roster.look(given);
@@ -75,9 +81,10 @@ describe('a worker', () => {
   it('is its pod’s workers together, where there are several', () => {
     const { look } = openRoster();
     const seen = [
-      { id: 'pod_1-0', jobs: 1 },
-      { id: 'pod_1-1', jobs: 2 },
-      { id: 'pod_12', jobs: 4 },
+      { podId: 'pod_1', jobs: 1 },
+      { podId: 'pod_1', jobs: 2 },
+      { podId: 'pod_12', jobs: 4 },
+      { podId: null, jobs: 8 },
     ];
     expect(look([running], seen).workers).toMatchObject([{ id: 'pod_1', jobs: 3 }]);
   });
@@ -217,7 +224,7 @@ describe('crashes', () => {
   it('of one that was ready count as the first', () => {
     const { look, roster } = openRoster();
     const well = podNamed('pod_2', running);
-    look([podNamed('pod_1', running), well], [{ id: 'pod_2' }]);
+    look([podNamed('pod_1', running), well], [{ podId: 'pod_2' }]);
     look([podNamed('pod_1', failed), well]);
     look([podNamed('pod_3', failed), well]);
     expect(roster.crashes.streak).toBe(2);

@@ -1,6 +1,6 @@
 // The load that the queue reports to the scaler.
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { completed, ENDPOINT, Hand, Platform } from '../../../conformance/platform.ts';
+import { completed, ENDPOINT, Hand, Platform, refTo } from '../../../conformance/platform.ts';
 
 let platform: Platform;
 
@@ -11,8 +11,8 @@ beforeEach(async () => {
 
 afterEach(() => platform.close());
 
-async function hello(id: string): Promise<Hand> {
-  const hand = new Hand(() => platform.queue.link(ENDPOINT), { id });
+async function hello(id: string, podId: string | null = null): Promise<Hand> {
+  const hand = new Hand(() => platform.queue.link(ENDPOINT, podId), { id });
   await hand.hello();
   return hand;
 }
@@ -47,11 +47,11 @@ describe('the load of an endpoint', () => {
   });
 
   it('shows no worker as idle that drains', async () => {
-    const worker = await hello('one');
+    const worker = await hello('one', 'pod_1');
     await platform.submit();
     await worker.takeOne();
-    await hello('two');
-    for (const id of ['one', 'two']) platform.queue.workerLoads.drain(ENDPOINT, id);
+    await hello('two', 'pod_2');
+    for (const id of ['pod_1', 'pod_2']) platform.queue.workerLoads.drain(ENDPOINT, id);
     expect((await platform.queue.health(ENDPOINT)).workers).toEqual({ idle: 0, running: 1 });
   });
 
@@ -62,15 +62,15 @@ describe('the load of an endpoint', () => {
     // Its execution timeout, and what the queue waits beyond it.
     const busyUntil = platform.clock.now() + 600_000 + 10_000;
     expect((await load()).workers).toEqual([
-      { id: 'one', jobs: 1, taken: 1, busyUntil, draining: false },
-      { id: 'other', jobs: 0, taken: 0, busyUntil: 0, draining: false },
+      { id: 'one', podId: null, jobs: 1, taken: 1, busyUntil, draining: false },
+      { id: 'other', podId: null, jobs: 0, taken: 0, busyUntil: 0, draining: false },
     ]);
     await one.finish(lease, completed);
     await platform.clock.advance(10_000);
     await one.renew([]);
     await platform.clock.advance(6_000);
     expect((await load()).workers).toEqual([
-      { id: 'one', jobs: 0, taken: 1, busyUntil: 0, draining: false },
+      { id: 'one', podId: null, jobs: 0, taken: 1, busyUntil: 0, draining: false },
     ]);
     await other.renew([]);
     expect((await load()).workers).toHaveLength(2);
@@ -97,14 +97,31 @@ describe('the load of an endpoint', () => {
   });
 });
 
+const POD = 'pod_0192d3a0-0000-7000-8000-000000000012';
+
+/** Two workers of the pod; another pod's, and one of no pod, with IDs like those of the pod's. */
+function helloAll(): Promise<Hand[]> {
+  return Promise.all([
+    hello(`${POD}-0`, POD),
+    hello('any', POD),
+    hello(POD, POD.replace('12', '13')),
+    hello(`${POD}-1`),
+  ]);
+}
+
 describe('draining a pod', () => {
-  it('reaches each of its workers, and no other', async () => {
-    const pod = 'pod_0192d3a0-0000-7000-8000-000000000012';
-    const ids = [`${pod}-0`, `${pod}-1`, `${pod.slice(0, -1)}3`];
-    const [first, second, other] = await Promise.all(ids.map(hello));
-    platform.queue.workerLoads.drain(ENDPOINT, pod);
-    const told = await Promise.all([first, second, other].map((hand) => hand?.renew([])));
-    expect(told.map((reply) => reply?.drain)).toEqual([true, true, false]);
+  it('reaches each of its workers, and no other, whatever their IDs are', async () => {
+    const hands = await helloAll();
+    platform.queue.workerLoads.drain(ENDPOINT, POD);
+    const told = await Promise.all(hands.map((hand) => hand.renew([])));
+    expect(told.map(({ drain }) => drain)).toEqual([true, true, false, false]);
+  });
+
+  it('reaches its workers also after a restart of the platform', async () => {
+    const [own, , , other] = await helloAll();
+    await platform.restart();
+    platform.queue.workerLoads.drain(ENDPOINT, POD);
+    expect([(await own?.renew([]))?.drain, (await other?.renew([]))?.drain]).toEqual([true, false]);
   });
 
   it('does nothing where there is no worker of it', async () => {
@@ -112,5 +129,26 @@ describe('draining a pod', () => {
     platform.queue.workerLoads.drain(ENDPOINT, 'pod_1');
     platform.queue.workerLoads.drain('another', 'w');
     expect((await worker.renew([])).drain).toBe(false);
+  });
+});
+
+describe('the end of a pod', () => {
+  it('ends its workers, and no other, whatever their IDs are', async () => {
+    await helloAll();
+    await platform.queue.endPod(ENDPOINT, POD, async () => []);
+    const left = (await load()).workers.map(({ id }) => id);
+    expect(left).toEqual([POD, `${POD}-1`]);
+  });
+
+  it('keeps what each worker left in its outbox, and requeues the rest', async () => {
+    const [first, second] = await helloAll();
+    const ids = [await platform.submit(), await platform.submit()];
+    const kept = await first?.takeOne();
+    await second?.takeOne();
+    const readOutbox = async (workerId: string) =>
+      workerId === `${POD}-0` && kept ? [refTo(kept)] : [];
+    await platform.queue.endPod(ENDPOINT, POD, readOutbox);
+    const states = await Promise.all(ids.map((id) => platform.job(id)));
+    expect(states.map(({ status }) => status)).toEqual(['IN_PROGRESS', 'IN_QUEUE']);
   });
 });

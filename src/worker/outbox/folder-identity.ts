@@ -1,0 +1,46 @@
+// The file in a worker's folder that says whose it is: of which endpoint and pod, and the last process.
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { readForeignFile } from './foreign-file.ts';
+
+const IDENTITY_FILE = 'worker.json';
+/** Larger than any that is written. */
+const MAX_FOREIGN_BYTES = 65_536;
+
+export interface FolderIdentity {
+  incarnation: number;
+  endpointId: string;
+  /** The pod that the worker runs in. Undefined: in none, or an earlier version wrote the file. */
+  podId?: string | undefined;
+}
+
+/** What the worker of this folder last wrote; undefined if it is no worker's. */
+export function readIdentity(folder: string): FolderIdentity | undefined {
+  try {
+    return parseIdentity(readFileSync(join(folder, IDENTITY_FILE), 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
+/** As `readIdentity`, where another user owns the folder. */
+export async function readForeignIdentity(folder: string): Promise<FolderIdentity | undefined> {
+  try {
+    const bytes = await readForeignFile(join(folder, IDENTITY_FILE), MAX_FOREIGN_BYTES);
+    return parseIdentity(bytes.toString());
+  } catch {
+    return undefined;
+  }
+}
+
+export function writeIdentity(folder: string, identity: FolderIdentity): void {
+  const path = join(folder, IDENTITY_FILE);
+  writeFileSync(`${path}.new`, `${JSON.stringify(identity)}\n`, { flush: true });
+  renameSync(`${path}.new`, path);
+}
+
+function parseIdentity(text: string): FolderIdentity | undefined {
+  const { endpointId, incarnation, podId } = JSON.parse(text);
+  if (!Number.isSafeInteger(incarnation) || typeof endpointId !== 'string') return undefined;
+  return { incarnation, endpointId, ...(typeof podId === 'string' && { podId }) };
+}
