@@ -41,13 +41,15 @@ const attemptError = z.object({
 export const jobRecord = z.object({
   id: z.string(),
   status: jobStatus,
-  delayTime: wholeMs.describe('ms from (re)queueing to the start of the attempt'),
-  executionTime: wholeMs.describe('ms of the last attempt; so far while it runs; 0 before'),
+  delayTime: wholeMs.describe('Milliseconds in the queue before the start of the current attempt'),
+  executionTime: wholeMs.describe(
+    'Duration of the last attempt in milliseconds; of the running attempt so far; 0 before the first',
+  ),
   attempt: count,
   output: z.unknown().exactOptional(),
   outputBytes: count
     .exactOptional()
-    .describe('size of a streamed output that is too large to be given whole'),
+    .describe('Size of an output that is too large for the record; read it from the stream'),
   error: attemptError
     .extend({
       attempts: z.array(
@@ -75,7 +77,7 @@ const jobSummary = z.object({
 }) satisfies z.ZodType<JobSummary>;
 
 export const jobList = z.object({
-  jobs: z.array(jobSummary).describe('newest first'),
+  jobs: z.array(jobSummary).describe('Newest first'),
   cursor: z.string().exactOptional(),
 });
 
@@ -93,7 +95,7 @@ export const endpointHealth = z.object({
 }) satisfies z.ZodType<EndpointHealth>;
 
 const streamedChunk = z.object({
-  output: z.custom<Json>().describe('what the handler has yielded'),
+  output: z.custom<Json>().describe('One yielded value, or a piece of a large one'),
   metrics: z.record(z.string(), z.number()),
 }) satisfies z.ZodType<Chunk>;
 
@@ -105,19 +107,19 @@ export const platformState = z.object({
   warnings: z
     .array(z.string())
     .exactOptional()
-    .describe('problems that need attention while the platform still serves; /readyz only'),
+    .describe('Problems that need attention while the platform keeps serving; only in /readyz'),
 });
 
-// Of a closed list the keys are what the type says they are.
+// The cast is safe: `as const` makes the keys exactly this type.
 const problemCodes = Object.keys(PROBLEMS) as ProblemCode[];
 
 export const problem = z.object({
   title: z.string(),
   status: z.int(),
   detail: z.string(),
-  code: z.enum(problemCodes).describe('the word for programs'),
+  code: z.enum(problemCodes).describe('Error code, for programs'),
   errors: z
     .array(z.string())
     .exactOptional()
-    .describe('validation failures, each naming the path and the problem'),
+    .describe('Validation errors; each names the path and the problem'),
 }) satisfies z.ZodType<Problem>;

@@ -2,14 +2,14 @@
 // fault.
 import type { z } from 'zod';
 
-/** A caller who sent nothing but mistakes does not need each of them. */
+/** A caller who sent only errors does not need all of them. */
 export const MAX_DESCRIBED = 20;
 /** Characters of a path that are shown. */
 const MAX_PATH_LENGTH = 200;
 
 /**
- * One string for each of the first 20 problems, and one that counts the rest; `root` stands for the
- * path of the value itself.
+ * Returns one string for each of the first 20 errors, and one that counts the rest; `root` stands
+ * for the path of the value itself.
  */
 export function describeIssues(error: z.ZodError, root = 'body'): string[] {
   const described: string[] = [];
@@ -20,10 +20,10 @@ export function describeIssues(error: z.ZodError, root = 'body'): string[] {
   };
   for (const issue of error.issues) {
     if (issue.code !== 'unrecognized_keys') add(issue.path, issue.message);
-    else for (const key of issue.keys) add([...issue.path, key], 'is not known');
+    else for (const key of issue.keys) add([...issue.path, key], 'is unknown');
   }
   const left = count - described.length;
-  return left > 0 ? [...described, `${root}: ${left} more like these`] : described;
+  return left > 0 ? [...described, `${root}: ${left} more errors`] : described;
 }
 
 function formatPath(path: readonly PropertyKey[], root: string): string {

@@ -21,11 +21,13 @@ export const webhook = z
   .string()
   .max(MAX_WEBHOOK_CHARACTERS, { abort: true })
   .refine(isWebhookUrl, 'must be an http or https URL without a user name or password')
-  .describe('URL that gets the final record; a public address, unless the operator allows others');
+  .describe(
+    'URL to which the platform posts the final record; must be a public address unless the operator allows others',
+  );
 
 const MAX_IDEMPOTENCY_KEY = 255;
 
-/** The header `Idempotency-Key`: the bytes of other characters are not the same in all clients. */
+/** The header `Idempotency-Key`. Clients encode other characters differently, so only ASCII is allowed. */
 export const idempotencyHeader = z
   .string()
   .min(1)
@@ -40,10 +42,10 @@ export const runRequest = z.strictObject({
     )
     .meta({
       type: 'object',
-      // Without it some generators of clients make a type of this that has no members.
+      // Without this, some client generators create a type without members.
       additionalProperties: true,
       description:
-        'Input of the handler; must be nested at most 1000 levels deep, unless the operator says otherwise',
+        'Input of the handler; nested at most 1000 levels deep unless the operator sets another limit',
     }),
   policy: jobPolicy.exactOptional(),
   webhook: webhook.exactOptional(),

@@ -1,5 +1,5 @@
-// A job as clients see it: statuses, the record, the request that creates one, and the limits of both.
-// Workers load this file; the request schemas are in job-schemas.ts.
+// A job as clients see it: statuses, record, submission request and limits. Workers load this file,
+// so the zod schemas are in job-schemas.ts.
 
 export const JOB_STATUSES = [
   'IN_QUEUE',
@@ -17,16 +17,16 @@ export function isTerminal(status: JobStatus): status is TerminalStatus {
   return status !== 'IN_QUEUE' && status !== 'IN_PROGRESS';
 }
 
-/** 1 MB of a payload is 2^20 bytes; the limit of a chunk alone is decimal (see chunk.ts). */
+/** 1 MB of a payload is 2^20 bytes; only the limit of a chunk is decimal (see chunk.ts). */
 const MB = 1_048_576;
 
 export const LIMITS = {
   runBodyBytes: 10 * MB,
   runsyncBodyBytes: 20 * MB,
   outputBytes: 20 * MB,
-  /** All chunks of one attempt together. */
+  /** Of all chunks of one attempt. */
   chunkTotalBytes: 1024 * MB,
-  /** Chunks in one answer of `GET /stream`, before their brackets and commas. */
+  /** Of the chunks in one response of `GET /stream`, without brackets and commas. */
   streamAnswerBytes: 8 * MB,
   jobLogBytes: MB,
   waitMs: { min: 1_000, max: 300_000, default: 90_000 },
@@ -37,7 +37,7 @@ export const LIMITS = {
   retentionMs: { run: 30 * 60_000, runsync: 60_000 },
 } as const;
 
-/** Why an attempt ended without a result: the closed list behind `error.code`. */
+/** Reasons why an attempt ended without a result: the closed list behind `error.code`. */
 export const ERROR_CODES = [
   'handler_error',
   'handler_not_loaded',
@@ -60,31 +60,33 @@ export type ErrorCode = (typeof ERROR_CODES)[number];
 
 export const STUCK_STATES = ['running', 'waiting', 'unreachable'] as const;
 
-/** Where an attempt was when it ran out of time or had to be stopped by force: what could be learnt. */
+/** Where an attempt was when it timed out or was stopped by force, as far as known. */
 export interface StuckPlace {
   /**
-   * `running`: JavaScript in its thread. `waiting`: none of its code ran, a promise had not settled.
-   * `unreachable`: the thread answered nothing in time; it was in native code, collected garbage, or
-   * got no processor time.
+   * `running`: JavaScript in its thread. `waiting`: none of its code ran; a promise had not
+   * settled. `unreachable`: the thread did not answer in time; it was in native code, collecting
+   * garbage, or without processor time.
    */
   state: (typeof STUCK_STATES)[number];
-  /** What its thread ran, innermost first; at most 8,000 characters. */
+  /** Stack of the thread, innermost frame first; at most 8,000 characters. */
   stack?: string;
-  /** Chunks that had left the handler by then. */
+  /** Chunks that the handler had yielded. */
   chunks: number;
-  /** ms since the last of them. */
+  /** Milliseconds since the last chunk. */
   lastChunkMs?: number;
-  /** Share of time, 0 to 1, that its thread was busy: since the stop was asked for, or over the run. */
+  /**
+   * Share of time, 0 to 1, that the thread was busy: since the stop was requested, or over the run.
+   */
   eventLoopUtilization?: number;
-  /** Of its thread. */
+  /** Heap of the thread. */
   heapUsedBytes?: number;
 }
 
-/** What one attempt failed with. */
+/** The error of one attempt. */
 export interface AttemptError {
   code: ErrorCode;
   message: string;
-  /** Class of the thrown error, where there was one. */
+  /** Class of the thrown error, if known. */
   type?: string;
   stack?: string;
   stuck?: StuckPlace;
@@ -99,22 +101,24 @@ export interface FailedAttempt {
   endedAt: number;
 }
 
-/** `error` of a FAILED or TIMED_OUT job: the last attempt's error and the history of all of them. */
+/**
+ * `error` of a FAILED or TIMED_OUT job: the last attempt's error and the history of all attempts.
+ */
 export interface JobError extends AttemptError {
   attempts: FailedAttempt[];
 }
 
-/** The job record of status and runsync. Times are whole milliseconds. */
+/** The job record of status and runsync. Durations are whole milliseconds. */
 export interface JobRecord {
   id: string;
   status: JobStatus;
   /** From (re)queueing to the start of the attempt. */
   delayTime: number;
-  /** Of the last attempt; so far while it runs; 0 before. */
+  /** Of the last attempt; of the running attempt so far; 0 before the first. */
   executionTime: number;
   attempt: number;
   output?: unknown;
-  /** Size of a streamed output that is too large to be given whole; read it from the stream. */
+  /** Size of a streamed output that is too large for the record; read it from the stream. */
   outputBytes?: number;
   error?: JobError;
   workerId?: string;
@@ -131,19 +135,19 @@ export interface JobSummary {
   executionTime: number;
 }
 
-/** What a client may ask for one job; whole numbers within LIMITS. */
+/** Options of one job; whole numbers within LIMITS. */
 export interface JobPolicy {
-  /** ms an attempt may run. Default: the endpoint's. */
+  /** Longest run of an attempt, ms. Default: the endpoint's. */
   executionTimeout?: number;
-  /** ms from submission after which the job is removed, whatever its state. */
+  /** Time after submission at which the job is removed, whatever its status, ms. */
   ttl?: number;
   /** 0 to 9, higher first. */
   priority?: number;
-  /** ms from submission before which it is not started. */
+  /** Time after submission before which the job does not start, ms. */
   delay?: number;
 }
 
-/** Where a client wants the files that a job makes; at most 8,192 characters as JSON. */
+/** Where the client wants the files that a job creates; at most 8,192 characters as JSON. */
 export interface S3Config {
   accessId?: string;
   accessSecret?: string;
@@ -157,10 +161,10 @@ export const MAX_S3_CONFIG_LENGTH = 8_192;
 
 /** The body of run and runsync. */
 export interface RunRequest {
-  /** Looked at only to see that it is an object. */
+  /** The platform checks only that it is an object. */
   input: object;
   policy?: JobPolicy;
-  /** http or https, at most 2,048 characters: the record is posted there when the job has ended. */
+  /** http or https, at most 2,048 characters: the platform posts the final record there. */
   webhook?: string;
   /** 1 to 255 characters. */
   idempotencyKey?: string;

@@ -27,26 +27,27 @@ export class NotJsonError extends Error {
   }
 }
 
-/** Nesting that the quick walk follows by itself; what is deeper is rare and may be a cycle. */
+/** Nesting depth of the fast path; deeper values are rare and may be cycles. */
 const QUICK_DEPTH = 64;
 
-/** Deepest nesting that is accepted: the same in every thread, however full its stack is. */
+/** Deepest accepted nesting: the same in every thread, however full its stack is. */
 const MAX_DEPTH = 1_000;
 
 const MAX_PATH_LENGTH = 300;
 
 /**
- * The JSON text of a value: compact, members in their own order, as JSON.stringify writes it.
+ * Returns the JSON text of a value: compact, members in their own order, as JSON.stringify writes
+ * it.
  *
  * `Uint8Array`, `Buffer` and `ArrayBuffer` become base64 strings. `toJSON` is honoured. Members
- * that are undefined are left out, symbol-keyed members are not looked at.
+ * that are undefined are omitted; symbol-keyed members are ignored.
  *
- * Throws NotJsonError, the path beginning with `root`, for all that JSON.stringify would drop or
- * turn into `null` or `{}`: undefined (as the root or in an array), functions, symbols, BigInts,
- * NaN, infinities, invalid Dates, Map, Set, Promise, Error, RegExp, the other typed arrays (whether
- * their numbers or their bytes are meant is for the author to say) and instances that have no
- * enumerable members; also for cycles and for nesting deeper than 1,000. What a `toJSON` or a
- * getter throws passes through.
+ * Throws NotJsonError, with a path that begins with `root`, for everything that JSON.stringify
+ * would drop or turn into `null` or `{}`: undefined (as the root or in an array), functions,
+ * symbols, BigInts, NaN, infinities, invalid Dates, Map, Set, Promise, Error, RegExp, the other
+ * typed arrays (the author must say whether their numbers or their bytes are meant) and instances
+ * without enumerable members; also for cycles and for nesting deeper than 1,000. Errors thrown by a
+ * `toJSON` or a getter pass through.
  */
 export function stringifyJson(value: unknown, root: string): string {
   if (typeof value === 'string') return jsonStringify(value);
@@ -60,8 +61,8 @@ export function stringifyJson(value: unknown, root: string): string {
 }
 
 /**
- * True if native JSON.stringify is exact for the value. False says only that the value needs the
- * thorough conversion, which either mends it or names what is wrong.
+ * True if native JSON.stringify is exact for the value. If false, the value needs the thorough
+ * conversion, which either fixes it or names the problem.
  */
 function isPlainJson(value: unknown, depth: number): boolean {
   if (typeof value === 'string' || typeof value === 'boolean' || value === null) return true;
@@ -82,11 +83,14 @@ function isPlainJson(value: unknown, depth: number): boolean {
   return true;
 }
 
-/** True for `{}` and what JSON.parse makes, of this realm or another; not for arrays and instances. */
+/**
+ * True for `{}` and results of JSON.parse, of this realm or another; false for arrays and
+ * instances.
+ */
 export function isPlainObject(value: unknown): value is Record<string, unknown> {
   if (!isObject(value)) return false;
   const prototype = getPrototypeOf(value);
-  // Object.prototype is, among what is common, the only prototype that has none itself.
+  // Of all common prototypes, only Object.prototype has no prototype itself.
   return prototype === null || getPrototypeOf(prototype) === null;
 }
 
@@ -101,7 +105,7 @@ function convertRoot(value: unknown, root: string): Json {
   return convert(value, walk) ?? refuseUndefined(walk);
 }
 
-/** A copy that native JSON.stringify writes exactly; undefined for what was undefined. */
+/** Returns a copy that native JSON.stringify writes exactly; undefined for undefined. */
 function convert(original: unknown, walk: Walk): Json | undefined {
   const value = replace(original, walk);
   switch (typeof value) {
@@ -144,7 +148,7 @@ function convertArray(elements: readonly unknown[], walk: Walk): Json[] {
 function convertObject(value: Record<string, unknown>, walk: Walk): Json {
   const keys = objectKeys(value);
   refuseOpaque(value, keys.length, walk);
-  // Without a prototype, a member named `__proto__` is a member like any other.
+  // Without a prototype, `__proto__` is a member like any other.
   const copy: { [key: string]: Json } = createObject(null);
   for (const key of keys) {
     walk.keys.push(key);
@@ -155,7 +159,10 @@ function convertObject(value: Record<string, unknown>, walk: Walk): Json {
   return copy;
 }
 
-/** What stands for the value in JSON: bytes as base64, what toJSON answers, a box's content. */
+/**
+ * Returns the JSON replacement of the value: base64 for bytes, the result of toJSON, the content of
+ * a box.
+ */
 function replace(value: unknown, walk: Walk): unknown {
   const bytes = encodeBytes(value, walk);
   if (bytes !== undefined) return bytes;
@@ -176,7 +183,7 @@ function encodeBytes(value: unknown, walk: Walk): string | undefined {
   return bufferText(bufferFrom(value.buffer, value.byteOffset, value.byteLength), 'base64');
 }
 
-/** JSON.stringify asks objects, functions and BigInts for toJSON, and so do we. */
+/** JSON.stringify looks for toJSON on objects, functions and BigInts, so this does too. */
 function hasToJson(value: unknown): value is { toJSON(key: string): unknown } {
   const asked = isObject(value) || typeof value === 'function' || typeof value === 'bigint';
   return asked && 'toJSON' in Object(value) && typeof Object(value).toJSON === 'function';
@@ -195,7 +202,7 @@ const ADVICE: Readonly<Record<string, string>> = {
   RegExp: 'send its source',
 };
 
-/** Refuses what keeps its content where JSON.stringify does not look. */
+/** Rejects objects whose content JSON.stringify would not see. */
 function refuseOpaque(value: object, memberCount: number, walk: Walk): void {
   const tag = readTag(value);
   const advice = Object.hasOwn(ADVICE, tag) ? ADVICE[tag] : undefined;

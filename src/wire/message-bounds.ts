@@ -1,13 +1,16 @@
 // Bounds on the number of items in one worker message. The platform refuses larger messages before it
 // decodes them; a worker with more items sends several messages.
 
-/** Reports of one message. */
+/** Reports in one message. */
 export const MAX_REPORTS = 1_000;
 /** Leases, outbox entries, devices: elements of any other list. */
 export const MAX_LISTED = 10_000;
-/** Chunks of all reports of one message. */
+/** Chunks of all reports in one message. */
 export const MAX_CHUNKS = 100_000;
-/** Values and members of a message's JSON, or fields of its protobuf: beyond what the lists above need. */
+/**
+ * Values and members of a message's JSON, or fields of its protobuf: beyond what the lists above
+ * need.
+ */
 export const MAX_VALUES = 250_000;
 
 const QUOTE = 0x22;
@@ -17,8 +20,8 @@ const BACKSLASH = 0x5c;
 const OPEN_BRACE = 0x7b;
 
 /**
- * Counts the values of JSON text by its commas and brackets, and stops at `limit`. An estimate: exact
- * enough to bound what a parser makes of the text, and 50 times as fast.
+ * Estimates the number of values of JSON text from its commas and brackets; stops at `limit`. Exact
+ * enough to bound the parser's work, and 50 times as fast as parsing.
  */
 export function countValues(json: Uint8Array, limit: number): number {
   let count = 0;

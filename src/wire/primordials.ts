@@ -1,6 +1,6 @@
-// The built-in functions that the platform's code needs beside a handler, as they were when the thread
-// started. A handler can replace `JSON.stringify` or `Promise.prototype.then` at any time, so the code
-// in its thread calls these instead. In particular that code makes every output with them.
+// The built-in functions that the platform's code uses beside a handler, as they were when the
+// thread started. A handler can replace `JSON.stringify` or `Promise.prototype.then` at any time,
+// so the code in its thread calls these copies instead. All outputs are serialised with them.
 //
 // Loops over arrays use an index: `for … of`, spread and array patterns call
 // `Array.prototype[Symbol.iterator]`, which a handler can replace too.
@@ -86,7 +86,7 @@ const { performance } = globalThis;
 const { eventLoopUtilization, now } = performance;
 const { timeOrigin } = performance;
 
-/** Ms since the thread's process started, with fractions. */
+/** Milliseconds since the thread's process started, with fractions. */
 export function elapsedTime(): number {
   return apply(now, performance, []);
 }
@@ -106,7 +106,7 @@ const NativeAbortController = AbortController;
 const { abort } = NativeAbortController.prototype;
 const readSignal = Object.getOwnPropertyDescriptor(NativeAbortController.prototype, 'signal')?.get;
 
-/** An AbortController that works whatever has become of the class. */
+/** An AbortController that works even if a handler has changed the class. */
 export class AbortSwitch {
   readonly signal: AbortSignal;
   readonly #controller = new NativeAbortController();

@@ -1,6 +1,6 @@
 // All errors of the API as a closed list, in the form of application/problem+json.
 
-/** code: [HTTP status, title]. The code is the word for programs, the title the one for people. */
+/** code: [HTTP status, title]. Programs read the code, people the title. */
 export const PROBLEMS = {
   malformed: [400, 'Malformed request'],
   rule_broken: [400, 'Request conflicts with the rules'],
@@ -12,7 +12,7 @@ export const PROBLEMS = {
   conflict: [409, 'Conflict'],
   quota_exceeded: [409, 'Quota exceeded'],
   over_capacity: [409, 'Not enough capacity'],
-  stale_incarnation: [409, 'A newer process runs under this worker id'],
+  stale_incarnation: [409, 'A newer process uses this worker ID'],
   unknown_worker: [409, 'Worker has not said hello'],
   payload_too_large: [413, 'Payload too large'],
   target_too_long: [414, 'Path and query too long'],
@@ -29,13 +29,13 @@ export const PROBLEMS = {
 
 export type ProblemCode = keyof typeof PROBLEMS;
 
-/** The body of every error answer. `code` is ours, the other members are the specification's. */
+/** The body of every error response. `code` is Millrace's addition to the specification. */
 export interface Problem {
   title: string;
   status: number;
   detail: string;
   code: ProblemCode;
-  /** Validation failures, each naming the path and the problem. */
+  /** Validation errors; each names the path and the problem. */
   errors?: string[];
 }
 
@@ -46,7 +46,7 @@ export interface ProblemOptions {
   cause?: unknown;
 }
 
-/** An error that may be shown to the caller as it is. */
+/** An error whose message may be shown to the caller. */
 export class ProblemError extends Error {
   override readonly name = 'ProblemError';
   readonly code: ProblemCode;

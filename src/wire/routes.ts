@@ -1,6 +1,8 @@
 // The paths of the API, shared by server and clients.
 
-/** Client operations and worker verbs of one endpoint; `endpoint` and `job` are taken as they are. */
+/**
+ * Client operations and worker verbs of one endpoint; `endpoint` and `job` are inserted unchanged.
+ */
 export const routes = {
   run: (endpoint: string) => `/v2/${endpoint}/run`,
   runsync: (endpoint: string) => `/v2/${endpoint}/runsync`,
@@ -15,7 +17,7 @@ export const routes = {
   worker: (endpoint: string, verb: WorkerVerb) => `/v2/${endpoint}/worker/${verb}`,
 } as const;
 
-/** Resources of the platform; `id` is taken as it is. */
+/** Resources of the platform; `id` is inserted unchanged. */
 export const resourceRoutes = {
   pods: '/v2/pods',
   pod: (id: string) => `/v2/pods/${id}`,
@@ -33,22 +35,29 @@ export const resourceRoutes = {
   keyRotation: (id: string) => `/v1/keys/${id}/rotate`,
 } as const;
 
-/** Below here, and an endpoint's id, requests go to the workers of a load-balancing endpoint. */
+/**
+ * Requests below this path and an endpoint's ID go to the workers of that load-balancing endpoint.
+ */
 export const LB_BASE = '/lb';
 
 export type WorkerVerb = 'hello' | 'take' | 'renew' | 'report' | 'bye';
 
-/** Below here the operations have the paths and the shapes of RunPod's API. */
+/** Operations below this path have the paths and shapes of RunPod's API. */
 export const RUNPOD_BASE = '/runpod';
 
-/** Headers of stream answers: where to go on, how the job is, and that a new attempt began. */
+/**
+ * Headers of stream responses: the next position, the job's status, and whether a new attempt
+ * began.
+ */
 export const STREAM_HEADERS = {
   next: 'Millrace-Next',
   status: 'Millrace-Status',
   reset: 'Millrace-Reset',
 } as const;
 
-/** Headers of a report's request: who reports. The other verbs say it in their body. */
+/**
+ * Headers of a report request that identify the worker. The other verbs identify it in the body.
+ */
 export const WORKER_HEADERS = {
   worker: 'Millrace-Worker',
   incarnation: 'Millrace-Incarnation',

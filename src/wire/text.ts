@@ -1,8 +1,8 @@
-// Schemas of names and other free text. Text is stored and shown unchanged, so invisible characters are
-// refused.
+// Schemas of names and other free text. Text is stored and shown unchanged, so invisible characters
+// are rejected.
 import { z } from 'zod';
 
-/** Half of a surrogate pair has no UTF-8: two different texts would be stored as the same one. */
+/** An unpaired surrogate has no UTF-8: two different texts would be stored as the same bytes. */
 export const wellFormedText = z
   .string()
   .refine((text) => text.isWellFormed(), 'must not contain an unpaired surrogate');

@@ -1,34 +1,34 @@
-// Reads and writes the trace of a client's request by W3C Trace Context
-// (https://www.w3.org/TR/trace-context), for platform and worker.
+// Reads and writes the trace context of a client's request (W3C Trace Context,
+// https://www.w3.org/TR/trace-context) for platform and worker.
 
 export const TRACE_HEADERS = { parent: 'traceparent', state: 'tracestate' } as const;
 
-/** Of version 00; what is newer is brought down to it. */
+/** Length in version 00; newer versions are converted to it. */
 export const TRACEPARENT_LENGTH = 55;
-/** What every system has to pass on, by the standard. A longer one is dropped. */
+/** Length that the standard requires every system to pass on. A longer tracestate is dropped. */
 export const MAX_TRACESTATE_LENGTH = 512;
 const MAX_STATE_MEMBERS = 32;
 
 export interface TraceContext {
-  /** Of version 00: `00-<trace id>-<span id>-<flags>`. */
+  /** In version 00: `00-<trace id>-<span id>-<flags>`. */
   traceparent: string;
-  /** For the vendors' tracing systems: `name=value,…`. */
+  /** Data of the vendors' tracing systems: `name=value,…`. */
   tracestate?: string;
 }
 
-/** Version, trace id, span id, flags; a newer version may have more behind them. */
+/** Version, trace ID, span ID, flags; newer versions may append more. */
 const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
 const ALL_ZERO = /^0+$/;
 const STATE_KEY = /^[a-z0-9][a-z0-9_\-*/@]{0,255}$/;
-/** Printable ASCII but for comma and equals sign; no space at the end. */
+/** Printable ASCII except comma and equals sign; no space at the end. */
 const STATE_VALUE = /^[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]$/;
-/** Sampled, and random trace id: all that a newer version's flags are known to mean. */
+/** Sampled and random trace ID: the only flags of newer versions with a known meaning. */
 const KNOWN_FLAGS = 0x03;
 
 /**
- * Undefined if the traceparent is not valid: the request is then one without. A tracestate that is
- * not valid, or too long, is left out alone. Takes headers as they came; two of the same name, which
- * come joined by a comma, are no valid traceparent and one tracestate.
+ * Returns undefined if the traceparent is invalid: the request then counts as untraced. An invalid
+ * or too long tracestate alone is dropped. Accepts headers as received: repeated headers arrive
+ * joined by commas, which is an invalid traceparent but one valid tracestate.
  */
 export function readTraceContext(
   traceparent: unknown,
@@ -42,7 +42,7 @@ export function readTraceContext(
   return context;
 }
 
-/** Parts of a valid traceparent. */
+/** Splits a valid traceparent. */
 export function splitTraceparent(traceparent: string) {
   return {
     traceId: traceparent.slice(3, 35),
@@ -51,7 +51,7 @@ export function splitTraceparent(traceparent: string) {
   };
 }
 
-/** What log lines of a job carry beside its id; nothing if it has no trace. */
+/** Fields for log lines of a job; none without a trace. */
 export function nameTrace(traceparent: string | undefined): { trace_id?: string } {
   return traceparent === undefined ? {} : { trace_id: splitTraceparent(traceparent).traceId };
 }

@@ -1,13 +1,14 @@
-// The headers of a webhook, and the signed text: Standard Webhooks (https://www.standardwebhooks.com).
+// Names of the webhook headers, and the text that is signed (Standard Webhooks,
+// https://www.standardwebhooks.com).
 
 export const WEBHOOK_HEADERS = {
-  /** Id of the delivery, the same in every attempt: a receiver uses it to skip what it already has. */
+  /** ID of the delivery, the same in every attempt: a receiver uses it to skip repeats. */
   id: 'webhook-id',
   /** Unix seconds of this attempt. */
   timestamp: 'webhook-timestamp',
-  /** `v1,<base64>`, one for each secret in use, separated by spaces. */
+  /** `v1,<base64>`, one for each valid secret, separated by spaces. */
   signature: 'webhook-signature',
-  /** Id of the endpoint whose job has ended: it decides which secret signs. */
+  /** ID of the job's endpoint; it determines the secret. */
   endpoint: 'millrace-endpoint',
   /** Number of this attempt, from 1. */
   try: 'millrace-try',
@@ -17,24 +18,24 @@ export const WEBHOOK_HEADERS = {
   formerSignature: 'millrace-signature',
 } as const;
 
-/** Comes before the base64 of the key in an endpoint's secret. */
+/** Prefix of the base64 key in an endpoint's secret. */
 export const SECRET_PREFIX = 'whsec_';
 
 export const MAX_WEBHOOK_CHARACTERS = 2_048;
 
-/** Whose addresses may be called is seen when they are: names lead elsewhere from day to day. */
+/** Checks only the form. Addresses are checked at each call, because names can change. */
 export function isWebhookUrl(text: string): boolean {
   const url = text.length > MAX_WEBHOOK_CHARACTERS ? null : URL.parse(text);
   if (url === null || url.username !== '' || url.password !== '') return false;
   return url.protocol === 'http:' || url.protocol === 'https:';
 }
 
-/** Comes before the body in the text that HMAC-SHA-256 signs. */
+/** Prefix of the body in the text that HMAC-SHA-256 signs. */
 export function prefixSigned(id: string, seconds: number): string {
   return `${id}.${seconds}.`;
 }
 
-/** The same for the former header. */
+/** The same for the deprecated header. */
 export function prefixFormerSigned(seconds: number): string {
   return `${seconds}.`;
 }

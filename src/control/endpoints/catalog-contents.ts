@@ -62,7 +62,7 @@ const registry = z
   .refine(
     ({ passwordEnv, passwordFile }) => (passwordEnv === undefined) !== (passwordFile === undefined),
     {
-      message: 'exactly one of passwordFile and passwordEnv has to be given',
+      message: 'exactly one of passwordFile and passwordEnv is required',
     },
   );
 

@@ -32,9 +32,9 @@ export function judgeDeployment({
   workersMin,
 }: EndpointDeployment): string[] {
   const errors: string[] = [];
-  if (workersMin > workersMax) errors.push('workersMin: must not be more than workersMax');
+  if (workersMin > workersMax) errors.push('workersMin: must not be greater than workersMax');
   if (type === 'LOAD_BALANCER' && scaler.type === 'QUEUE_DELAY') {
-    errors.push('scaler.type: a load-balancing endpoint has no queue; it takes REQUEST_COUNT');
+    errors.push('scaler.type: must be REQUEST_COUNT for a load-balancing endpoint');
   }
   return errors;
 }

@@ -1,25 +1,25 @@
-// Which mounts a pod may have, and what an update may change of them. Pure. That each mount is whole,
-// and that there is one network mount at most, is seen to before, by the schema.
+// Checks which mounts a pod may have and which changes an update may make. Pure. The schema has already
+// checked each mount, and that there is at most one network mount.
 
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 
 export interface MountedPod {
   mounts: PodMounts;
-  /** Host-local storage is for these alone. */
+  /** Only GPU pods may have host-local storage. */
   isGpuPod: boolean;
 }
 
-/** Of a pod that is to be made. @throws ProblemError `rule_broken` */
+/** Checks the mounts of a new pod. @throws ProblemError `rule_broken` */
 export function checkMounts({ isGpuPod, mounts }: MountedPod): void {
   checkKinds(mounts);
   if (mounts.persistent && !isGpuPod) {
-    throw breakRule('mounts.persistent', 'is not for CPU pods: take a network mount');
+    throw breakRule('mounts.persistent', 'is not available for CPU pods; use a network mount');
   }
 }
 
 /**
- * The mounts after an update; one without mounts, or with none in them, changes nothing.
+ * Returns the mounts after an update. An update without mounts changes nothing.
  * @throws ProblemError `rule_broken`, or `invalid` for a persistent mount that would shrink
  */
 export function updateMounts(pod: MountedPod, update: PodMounts | undefined): PodMounts {
@@ -37,7 +37,7 @@ function checkKinds({ network, persistent }: PodMounts): void {
     throw breakRule('mounts', 'at most one of persistent and network may be set');
   }
   if (network?.length === 0) {
-    throw breakRule('mounts.network', 'must not be empty: mounts cannot be cleared');
+    throw breakRule('mounts.network', 'must not be empty; mounts cannot be removed');
   }
 }
 
@@ -47,7 +47,7 @@ function updatePersistent(
 ): NonNullable<PodMounts['persistent']> {
   if (!existing) throw breakRule('mounts.persistent', KIND_IS_FIXED);
   if (persistent.size < existing.size) {
-    const fault = `mounts.persistent.size: must not be smaller than it is, ${existing.size}`;
+    const fault = `mounts.persistent.size: can only grow, it has ${existing.size} GB`;
     throw new ProblemError('invalid', fault, { errors: [fault] });
   }
   return persistent;
@@ -64,7 +64,7 @@ function updateNetwork(
   return network;
 }
 
-const KIND_IS_FIXED = 'the pod was created without one, and the kind of its mounts is for good';
+const KIND_IS_FIXED = 'cannot be added; the pod was created without one';
 
 function breakRule(path: string, rule: string): ProblemError {
   return new ProblemError('rule_broken', `${path}: ${rule}`, { errors: [`${path}: ${rule}`] });

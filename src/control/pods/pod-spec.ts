@@ -47,7 +47,7 @@ export function composeSpec(
   const { cloud, dataCenterId, globalNetworking } = creation;
   const { args, disk, env, image, ports, registry } = creation;
   const composed = image ?? template?.image;
-  if (composed === undefined) throw refuse('image: has to be given where there is no template');
+  if (composed === undefined) throw refuse('image: is required without a template');
   return {
     name,
     image: composed,
@@ -68,7 +68,7 @@ export function composeSpec(
 export function updateSpec(spec: PodSpec, update: PodUpdate): PodSpec {
   const { mounts: updatedMounts, ...fields } = update;
   if (fields.disk !== undefined && fields.disk < spec.disk) {
-    throw refuse(`disk: must not be smaller than it is, ${spec.disk}`);
+    throw refuse(`disk: can only grow, it has ${spec.disk} GB`);
   }
   const mounts = updateMounts({ mounts: spec.mounts, isGpuPod: isGpuPod(spec) }, updatedMounts);
   return { ...spec, ...fields, mounts };

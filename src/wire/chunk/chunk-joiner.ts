@@ -1,12 +1,14 @@
-// Puts the pieces of a large output together again while the chunks of an attempt come in, one by
-// one. Whole lists of chunks are for `reassemble` in chunk.ts.
+// Reassembles large outputs incrementally, while the chunks of an attempt arrive. For complete
+// lists of chunks use `reassemble` in chunk-reassembly.ts.
 import { type Chunk, type Metrics, RESERVED_METRICS } from './chunk.ts';
 import { reassemble } from './chunk-reassembly.ts';
 
 export class ChunkJoiner {
   #pieces: Chunk[] = [];
 
-  /** The chunk as it was yielded, once all its pieces are there. Throws as `reassemble` does. */
+  /**
+   * Returns the complete chunk once all of its pieces have arrived. Throws as `reassemble` does.
+   */
   push(chunk: Chunk): Chunk | undefined {
     this.#pieces.push(chunk);
     const { part, parts } = chunk.metrics;
@@ -18,7 +20,7 @@ export class ChunkJoiner {
     return { output, metrics: dropReserved(chunk.metrics) };
   }
 
-  /** A new attempt began: what came of the old one is void. */
+  /** Discards the pieces of the old attempt when a new one begins. */
   reset(): void {
     this.#pieces = [];
   }

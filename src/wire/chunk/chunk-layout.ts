@@ -1,12 +1,12 @@
-// The bytes of a chunk, known to those who write chunks, split them and put them together.
+// Defines the bytes of a chunk for the code that writes, splits and reassembles chunks.
 //
-// Layout: {"output":<json>,"metrics":<json>}, without white space; a piece's metrics begin with
-// {"part":. Metrics are flat numbers and a quote inside a JSON string is escaped, so that the last
-// `,"metrics":{` always ends the output: chunks are taken apart without parsing.
+// Layout: {"output":<json>,"metrics":<json>}, without white space; the metrics of a piece begin
+// with {"part":. Metrics are flat numbers and quotes inside JSON strings are escaped, so the last
+// `,"metrics":{` always ends the output. This allows taking chunks apart without parsing.
 
 import { bufferFrom } from '../primordials.ts';
 
-/** The metric `encoding`: what the outputs of a value's pieces are. */
+/** The metric `encoding`: how the outputs of a value's pieces are to be joined. */
 export const ENCODING = { string: 0, array: 1, text: 2 } as const;
 
 export const HEAD = '{"output":';
@@ -24,7 +24,7 @@ export const LETTER_U = 0x75;
 export const OPEN_BRACE = 0x7b;
 export const CLOSE_BRACE = 0x7d;
 
-/** The same bytes, as a Buffer. */
+/** A Buffer over the same bytes. */
 export function viewBuffer(bytes: Uint8Array): Buffer {
   return bufferFrom(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }

@@ -1,4 +1,4 @@
-// Puts the values that a handler yielded together again, from parsed chunks or from their bytes.
+// Reassembles the values that a handler yielded, from parsed chunks or from their bytes.
 
 import type { Json } from '../json.ts';
 import type { Chunk, Metrics } from './chunk.ts';
@@ -16,11 +16,11 @@ import {
 } from './chunk-layout.ts';
 
 /**
- * The values that a handler yielded, exactly and in order, from the chunks of one attempt as
- * `GET /stream` answers them. Outputs over 1 MB travel as several chunks whose metrics have
- * `part`, `parts` and `encoding`; here they become one value again.
+ * Returns the values that a handler yielded, exactly and in order, from the chunks of one attempt
+ * as `GET /stream` returns them. An output over 1 MB arrives as several chunks whose metrics have
+ * `part`, `parts` and `encoding`; they are joined to one value again.
  *
- * Throws an Error that names the part if one is missing, repeated or out of order: give it whole
+ * Throws an Error that names the part if one is missing, repeated or out of order. Pass whole
  * streams, or wait until `metrics.part + 1 === metrics.parts`.
  */
 export function reassemble(chunks: Iterable<Chunk>): Json[] {
@@ -43,8 +43,8 @@ export function reassemble(chunks: Iterable<Chunk>): Json[] {
 }
 
 /**
- * The JSON text of the array of all yielded values, from the bytes of the chunks of one attempt
- * as encodeChunk wrote them; undefined if it is longer than `maxBytes`. Throws as reassemble does.
+ * Returns the JSON array of all yielded values as text, from the bytes that encodeChunk wrote for
+ * one attempt; undefined if it is longer than `maxBytes`. Throws as `reassemble` does.
  */
 export function joinOutputs(chunks: Iterable<Uint8Array>, maxBytes: number): Buffer | undefined {
   const joined = new BoundedBytes(maxBytes);
@@ -71,13 +71,13 @@ interface Piece {
   readonly isLast: boolean;
 }
 
-/** Follows the parts of each value and throws where one is missing, repeated or out of order. */
+/** Tracks the parts of each value; throws if one is missing, repeated or out of order. */
 class PartSequence {
   #next = 0;
   #parts = 0;
   #encoding = 0;
 
-  /** What the chunk with these metrics is; undefined if it is a whole value. */
+  /** Classifies the chunk with these metrics; undefined for a whole value. */
   accept({ part, parts, encoding }: Metrics): Piece | undefined {
     if (part === undefined) {
       if (this.#next > 0) throw this.#fail('a whole value');
@@ -130,7 +130,7 @@ function readStringPiece(piece: Json): string {
 
 const NO_METRICS: Metrics = {};
 
-/** The output's bytes, and the metrics of a piece; those of whole values are not looked at. */
+/** The output's bytes, and the metrics of a piece. The metrics of a whole value are not parsed. */
 function openChunk(chunk: Buffer): { json: Buffer; metrics: Metrics } {
   const boundary = chunk.lastIndexOf(BOUNDARY);
   if (boundary <= HEAD.length) throw new Error('bytes that are not an encoded chunk');
@@ -155,7 +155,7 @@ function appendPiece(joined: BoundedBytes, json: Buffer, piece: Piece): void {
   joined.append(json.subarray(isFirst ? 0 : 1, isLast ? json.length : json.length - 1));
 }
 
-/** Bytes that grow up to a limit; past it they only remember that there were more. */
+/** A buffer that grows up to a limit; past the limit it only records that there was more. */
 class BoundedBytes {
   overflowed = false;
   readonly #maxBytes: number;

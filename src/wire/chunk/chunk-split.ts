@@ -1,8 +1,8 @@
-// Cuts the JSON of an output that is too large for one chunk into pieces.
+// Splits the JSON of an output that is too large for one chunk.
 //
-// All pieces of one value have the same encoding. So an array with an element too large for a
-// piece of its own goes as the JSON text of the whole array: pieces of mixed encodings could not
-// tell [x] from x, nor two large neighbours from one, and every client would need more than
+// All pieces of one value have the same encoding. An array with an element that is too large for
+// one piece is therefore sent as the JSON text of the whole array: with mixed encodings, clients
+// could not tell [x] from x, nor two large neighbours from one, and would need more than
 // "concatenate, then parse".
 
 import {
@@ -30,7 +30,7 @@ import {
   QUOTE,
 } from './chunk-layout.ts';
 
-/** A piece must have room for the longest thing that is never cut, `\uXXXX`, twice. */
+/** A piece must hold the longest sequence that is never split, `\uXXXX`, twice. */
 const MIN_ROOM_BYTES = 12;
 
 interface Range {
@@ -38,7 +38,7 @@ interface Range {
   readonly end: number;
 }
 
-/** The pieces of `json`, each at most `maxBytes`; the metrics are on the last one. */
+/** Returns the pieces of `json`, each at most `maxBytes`; the last one carries the metrics. */
 export function splitJson(json: Buffer, metricsText: string, maxBytes: number): Buffer[] {
   const roomFor = (bytes: number) => computeRoom(bytes, metricsText, maxBytes);
   if (json[0] === QUOTE) {
@@ -51,8 +51,8 @@ export function splitJson(json: Buffer, metricsText: string, maxBytes: number): 
 }
 
 /**
- * How many bytes of output each piece takes. The metrics are counted in every piece although only
- * the last one has them: one size for all is worth more than the few bytes.
+ * Returns the bytes of output in each piece. The metrics count in every piece although only the
+ * last has them: one size for all pieces is simpler and costs only a few bytes.
  */
 function computeRoom(bytes: number, metricsText: string, maxBytes: number): number {
   const metricsBytes = metricsText === '{}' ? 0 : bufferByteLength(metricsText) - 1;
@@ -61,7 +61,8 @@ function computeRoom(bytes: number, metricsText: string, maxBytes: number): numb
     if (room < MIN_ROOM_BYTES) {
       throw new RangeError(`a chunk of ${maxBytes} bytes has no room for output and metrics`);
     }
-    // Two neighbours are always more than one room together, so this many parts are never passed.
+    // Two neighbouring pieces together always exceed one capacity, so this number is an upper
+    // bound.
     const mostParts = ceil((2 * bytes) / room) + 2;
     if (`${mostParts}`.length <= digits) return room;
   }
@@ -102,7 +103,9 @@ function cutString(json: Buffer, room: number): Range[] {
   return ranges;
 }
 
-/** The last place up to `limit` where a JSON string may be cut: between characters and escapes. */
+/**
+ * The last position up to `limit` where a JSON string may be split: between characters and escapes.
+ */
 function findCut(json: Buffer, start: number, limit: number): number {
   let cut = limit;
   while (((json[cut] ?? 0) & 0xc0) === 0x80) cut -= 1;
@@ -110,7 +113,7 @@ function findCut(json: Buffer, start: number, limit: number): number {
     if (json[slash] !== BACKSLASH) continue;
     let runStart = slash;
     while (runStart > start && json[runStart - 1] === BACKSLASH) runStart -= 1;
-    // In a run of backslashes each pair is one escaped backslash; an odd one out opens an escape.
+    // In a run of backslashes each pair is an escaped backslash; a remaining one starts an escape.
     if ((slash - runStart) % 2 === 1) return cut;
     const escapeBytes = json[slash + 1] === LETTER_U ? 6 : 2;
     return slash + escapeBytes > cut ? slash : cut;
@@ -118,7 +121,10 @@ function findCut(json: Buffer, start: number, limit: number): number {
   return cut;
 }
 
-/** Runs of whole elements, without the commas between runs; undefined if an element is too large. */
+/**
+ * Returns runs of whole elements, without the commas between runs; undefined if an element is too
+ * large.
+ */
 function cutArray(json: Buffer, room: number): Range[] | undefined {
   const ranges: Range[] = [];
   let start = 1;
@@ -138,7 +144,7 @@ function cutArray(json: Buffer, room: number): Range[] | undefined {
   return ranges;
 }
 
-/** Where the comma or bracket stands that ends the array element beginning at `start`. */
+/** The position of the comma or bracket that ends the array element starting at `start`. */
 function findElementEnd(json: Buffer, start: number): number {
   let depth = 0;
   for (let at = start; at < json.length; at += 1) {

@@ -1,5 +1,5 @@
-// Owns the chunk: its limits and how a yielded value becomes one. Leaves what is JSON to json.ts,
-// cutting a large output to chunk-split.ts, putting it together to chunk-reassembly.ts.
+// Defines the limits of a chunk and turns a yielded value into chunks. See json.ts for what is
+// JSON, chunk-split.ts for large outputs, chunk-reassembly.ts for the way back.
 
 import { isPlainObject, type Json, stringifyJson } from '../json.ts';
 import {
@@ -21,7 +21,7 @@ export const MAX_CHUNK_BYTES = 1_000_000;
 /** Largest metrics of one chunk: bytes of UTF-8 JSON. */
 export const MAX_METRICS_BYTES = 65_536;
 
-/** Names of metrics that describe the pieces of a split output; handlers cannot use them. */
+/** Names of the metrics that describe pieces of a split output; handlers cannot use them. */
 export const RESERVED_METRICS = ['part', 'parts', 'encoding'] as const;
 
 export type Metrics = Record<string, number>;
@@ -32,7 +32,10 @@ export interface Chunk {
 }
 
 export interface SplitOptions {
-  /** Most bytes of one chunk, metrics included. Default MAX_CHUNK_BYTES; 80 and the metrics suffice. */
+  /**
+   * Most bytes of one chunk, metrics included. Default MAX_CHUNK_BYTES; at least 80 plus the
+   * metrics.
+   */
   maxBytes?: number;
 }
 
@@ -45,11 +48,11 @@ export function checkMetrics(metrics: Metrics): void {
 }
 
 /**
- * The JSON bytes of one yielded value: one chunk, or several pieces if it is larger than
- * `maxBytes`. The handler's metrics are on the last piece.
+ * Returns the JSON bytes of one yielded value: one chunk, or several pieces if it is larger than
+ * `maxBytes`. The last piece carries the handler's metrics.
  *
  * Throws NotJsonError (paths begin with `output`), TypeError for metrics as checkMetrics does, and
- * RangeError if `maxBytes` has no room for the metrics and a few bytes of output.
+ * RangeError if `maxBytes` cannot hold the metrics and a few bytes of output.
  */
 export function encodeChunk(
   output: unknown,
@@ -65,8 +68,8 @@ export function encodeChunk(
 }
 
 /**
- * Like encodeChunk, for an output that is JSON bytes already, as stringifyJson writes them; they
- * are neither parsed nor checked.
+ * Like encodeChunk, for an output that stringifyJson has already converted to JSON bytes; they are
+ * neither parsed nor checked.
  */
 export function encodeJsonChunk(
   outputJson: Uint8Array,
@@ -82,7 +85,7 @@ export function encodeJsonChunk(
   return splitJson(json, metricsText, maxBytes);
 }
 
-/** The chunks as a client reads them that encodeChunk makes of one chunk. Throws as it does. */
+/** Splits one chunk into the chunks that clients read. Throws as encodeChunk does. */
 export function splitChunk({ output, metrics }: Chunk, options: SplitOptions = {}): Chunk[] {
   return encodeChunk(output, metrics, options).map((bytes) => JSON.parse(bytes.toString()));
 }

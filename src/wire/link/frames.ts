@@ -17,17 +17,17 @@ export class FrameError extends Error {
   override readonly name = 'FrameError';
 }
 
-/** More than the receiver takes in one message. */
+/** The message exceeds the receiver's bounds. */
 export class FrameBoundError extends FrameError {}
 
 export interface FrameBounds {
   /** Frames of the message. */
   frames: number;
-  /** JSON values of all headers together, as `countValues` counts them. */
+  /** JSON values of all headers together, counted by `countValues`. */
   values: number;
 }
 
-/** The message's pieces, to be written one after the other; bodies are not copied. */
+/** Returns the message as pieces to write one after the other; bodies are not copied. */
 export function encodeFrames(frames: Iterable<Frame>): Uint8Array[] {
   const pieces: Uint8Array[] = [];
   for (const { header, body } of frames) {
@@ -42,8 +42,8 @@ export function encodeFrames(frames: Iterable<Frame>): Uint8Array[] {
 }
 
 /**
- * The frames of a whole message; bodies are views into it. A message beyond the bounds is refused before
- * any header is parsed. @throws FrameError, FrameBoundError
+ * Returns the frames of a whole message; bodies are views into it. Rejects a message beyond the
+ * bounds before it parses any header. @throws FrameError, FrameBoundError
  */
 export function decodeFrames(message: Uint8Array, bounds?: FrameBounds): Frame[] {
   const bytes = Buffer.from(message.buffer, message.byteOffset, message.byteLength);

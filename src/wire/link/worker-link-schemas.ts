@@ -37,8 +37,8 @@ export const workerIdentity = z.object({
 }) satisfies z.ZodType<WorkerIdentity>;
 
 /**
- * An array of at most 10,000 elements, of which only the first wrong element is named: of a message with a million of them, which
- * is small enough to be let in, describing every one would take minutes and gigabytes.
+ * An array of at most 10,000 elements that names only the first invalid element. Describing every
+ * error of a million elements, which fit into an allowed message, would take minutes and gigabytes.
  */
 function listOf<T>(element: z.ZodType<T>) {
   return z

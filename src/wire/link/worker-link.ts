@@ -1,43 +1,43 @@
-// The queue as a worker sees it: five verbs and their messages. Every carrier (HTTP long poll, gRPC)
-// transports exactly this interface; the queue implements it directly. Workers load this file; the
-// message schemas are in worker-link-schemas.ts.
+// The queue as a worker sees it: five verbs and their messages. Every carrier (HTTP long poll,
+// gRPC) transports exactly this interface; the queue implements it directly. Workers load this
+// file, so the zod schemas are in worker-link-schemas.ts.
 import type { AttemptError } from '../job.ts';
 
 export const PROTOCOL_VERSION = 1;
 
 /**
- * What the platform can do beyond the bare protocol, and a worker may ask for in `hello`. A thing that
- * both sides have to know is a new version instead.
+ * Features of the platform beyond the bare protocol that a worker may require in `hello`. A feature
+ * that both sides must know is a new protocol version instead.
  */
 export const CAPABILITIES = ['progress', 'log', 'solo', 'trace'] as const;
 
 /**
- * What a worker may ask of one endpoint's queue. Every call rejects with a LinkError; after
- * `unavailable` it may be repeated as it is: all five verbs are idempotent.
+ * What a worker may ask of one endpoint's queue. Every call rejects with a LinkError. After
+ * `unavailable` the caller may repeat it unchanged: all five verbs are idempotent.
  */
 export interface WorkerLink {
-  /** Says who the worker is. Leases of its older incarnations, but for those in `outbox`, end. */
+  /** Introduces the worker. Leases of its older incarnations end, except those in `outbox`. */
   hello(hello: WorkerHello): Promise<WorkerWelcome>;
-  /** Waits up to `waitMs` for at most `max` jobs. One at a time; repeatable by `takeId`. */
+  /** Waits up to `waitMs` for at most `max` jobs. One call at a time; repeatable by `takeId`. */
   take(request: TakeRequest, signal: AbortSignal): Promise<Lease[]>;
-  /** Extends leases on receipt; answered when one of them ends, on drain, or after `waitMs`. */
+  /** Extends leases on receipt; returns when one of them ends, on drain, or after `waitMs`. */
   renew(request: RenewRequest, signal: AbortSignal): Promise<RenewReply>;
-  /** One answer a report, in their order. */
+  /** Returns one answer for each report, in order. */
   report(request: ReportRequest): Promise<ReportReply[]>;
-  /** The worker is gone: drained, or dead with what is known of why. */
+  /** Reports that the worker is gone: drained, or crashed with the known reason. */
   bye(bye: WorkerBye): Promise<void>;
 }
 
 export const LINK_ERROR_CODES = [
-  /** Key missing, wrong or of another endpoint. */
+  /** The key is missing, wrong, or belongs to another endpoint. */
   'unauthorized',
-  /** A newer process runs under this worker id: leave. */
+  /** A newer process uses this worker ID: exit. */
   'stale_incarnation',
-  /** The platform does not know the worker (any more): say hello and go on. */
+  /** The platform does not know the worker (any more): say hello, then continue. */
   'unknown_worker',
-  /** Not now: network, restart, overload. Repeat after `retryAfterMs` or a backoff. */
+  /** Temporary: network, restart, overload. Repeat after `retryAfterMs` or a backoff. */
   'unavailable',
-  /** Refused for what it is; repeating it does not help. */
+  /** The request itself is invalid; repeating it does not help. */
   'invalid',
 ] as const;
 export type LinkErrorCode = (typeof LINK_ERROR_CODES)[number];
@@ -58,18 +58,18 @@ export class LinkError extends Error {
   }
 }
 
-/** Longest id of a job and longest token, in characters. */
+/** Longest job ID and longest token, in characters. */
 export const MAX_JOB_ID_LENGTH = 128;
 export const MAX_TOKEN_LENGTH = 64;
 
 export interface WorkerIdentity {
-  /** 1 to 128 letters, digits, ".", "_" or "-"; the first a letter or digit. */
+  /** 1 to 128 letters, digits, ".", "_" or "-"; the first is a letter or digit. */
   workerId: string;
-  /** Grows with every process that runs under the same worker id. */
+  /** Grows with every process that uses the worker ID. */
   incarnation: number;
 }
 
-/** Names one attempt; the token is what proves the right to it. */
+/** Names one attempt; the token proves the right to it. */
 export interface LeaseRef {
   jobId: string;
   /** From 1. */
@@ -77,7 +77,7 @@ export interface LeaseRef {
   token: string;
 }
 
-/** A thing that runs jobs: a GPU (or a part of one), or the host's processors. */
+/** A device that runs jobs: a GPU or a part of one, or the host's processors. */
 export interface Device {
   kind: 'cpu' | 'gpu';
   index: number;
@@ -86,64 +86,67 @@ export interface Device {
   memoryBytes: number;
 }
 
-/** Version of workers that came by RunPod's protocol, which has no outbox. */
+/** Version of workers that use RunPod's protocol, which has no outbox. */
 export const RUNPOD_WORKER_VERSION = 'runpod';
 
 export interface WorkerHello extends WorkerIdentity {
   protocol: number;
-  /** Of the package. */
+  /** Version of the worker's package. */
   version: string;
-  /** Room for jobs at a time. */
+  /** Number of jobs that the worker can run at a time. */
   slots: number;
   devices: Device[];
-  /** Attempts that are over and whose outcome is still to be delivered: they stay leased. */
+  /** Ended attempts whose outcome is not delivered yet: they stay leased. */
   outbox: LeaseRef[];
-  /** Capabilities without which the worker cannot work. A platform that lacks one says which. */
+  /** Capabilities that the worker needs. A platform that lacks one names it. */
   requires?: string[];
 }
 
 export interface WorkerWelcome {
   protocol: number;
-  /** Of the platform, as in `CAPABILITIES`; one from before there were any names none. */
+  /** Capabilities of the platform, as in `CAPABILITIES`; absent on old platforms. */
   capabilities?: string[];
-  /** A lease ends this long after it was given or last renewed. */
+  /** A lease expires this long after it was given or last renewed. */
   leaseMs: number;
-  /** Longest wait of one `renew`, and so the rhythm of renewals. */
+  /** Longest wait of one `renew`, and so the interval of renewals. */
   renewEveryMs: number;
   /** Longest wait of one `take`. */
   takeWaitMs: number;
-  /** `attempt`: a call of `report` carries one attempt's, beside those of others. Default `worker`. */
+  /**
+   * `attempt`: one `report` call carries reports of one attempt only; several calls may be open.
+   * Default `worker`.
+   */
   reportsBy?: 'worker' | 'attempt';
-  /** False: a job is not taken back; one that comes while the worker leaves is run if there is time. */
+  /** False: jobs cannot be released; a job that arrives during the drain runs if time permits. */
   takesBack?: boolean;
-  /** True: the platform itself replaces a worker that asks for it in an outcome. */
+  /** True: the platform replaces a worker whose outcome asks for it. */
   replacesWorkers?: boolean;
 }
 
 export interface TakeRequest extends WorkerIdentity {
-  /** Chosen anew for each take; the same one again gives the same leases. */
+  /** New for each take; repeating it returns the same leases. */
   takeId: string;
   /** 1 to 1,000. */
   max: number;
   /** 0 to 60,000. */
   waitMs: number;
-  /** Tokens of all leases the worker holds: one that was given and is not here never arrived. */
+  /** Tokens of all held leases: a lease that was given and is missing here never arrived. */
   held: string[];
 }
 
 export interface LeaseHeader extends LeaseRef {
   executionTimeoutMs: number;
-  /** To be run with nothing else in the same process: an earlier attempt died with its process. */
+  /** The job must run alone in its process: an earlier attempt died with its process. */
   solo: boolean;
   /** Unix ms. */
   submittedAt: number;
-  /** Trace of the client's request, if it named one; as in trace-context.ts. */
+  /** Trace of the client's request, if any; see trace-context.ts. */
   traceparent?: string;
   tracestate?: string;
-  /** What the client named for the job's files: JSON text of an S3Config. It holds a secret. */
+  /** Where the client wants the job's files: JSON text of an S3Config. Contains a secret. */
   s3Config?: string;
 }
-/** The right to run one attempt, and what to run it on: the JSON bytes of the input. */
+/** The right to run one attempt, and the JSON bytes of its input. */
 export type Lease = LeaseHeader & { input: Uint8Array };
 
 export interface RenewRequest extends WorkerIdentity {
@@ -152,9 +155,12 @@ export interface RenewRequest extends WorkerIdentity {
   leases: {
     jobId: string;
     token: string;
-    /** The worker knows that this one ended and is stopping it: no need to say so again. */
+    /** The worker is already stopping this attempt: the queue need not report its end again. */
     stopping: boolean;
-    /** The attempt is over and its outcome is on the way: the queue waits for it, however long. */
+    /**
+     * The attempt has ended and its outcome is being delivered: the queue waits for it without a
+     * limit.
+     */
     delivering?: boolean;
   }[];
 }
@@ -163,13 +169,15 @@ export const LEASE_VERDICTS = ['kept', 'cancelled', 'lost'] as const;
 export type LeaseVerdict = (typeof LEASE_VERDICTS)[number];
 
 export interface RenewReply {
-  /** Only those that are not simply kept. */
+  /** Only leases that were not simply renewed. */
   ended: { jobId: string; token: string; verdict: Exclude<LeaseVerdict, 'kept'> }[];
-  /** Take nothing more and leave when the running jobs are done. */
+  /** Take nothing more; exit when the running jobs have ended. */
   drain: boolean;
 }
 
-/** How far a stop had to go: the signal, `generator.return()`, the thread, the process. */
+/**
+ * The last step that was needed to stop an attempt: signal, `generator.return()`, thread, process.
+ */
 export const STOP_LEVELS = ['signal', 'return', 'thread', 'process'] as const;
 export type StopLevel = (typeof STOP_LEVELS)[number];
 
@@ -178,7 +186,7 @@ export type Outcome =
   | {
       kind: 'completed';
       executionMs: number;
-      /** `value`: the report's body is the output. `chunks`: the chunks are. */
+      /** `value`: the report's body is the output. `chunks`: the reported chunks are. */
       output: 'value' | 'chunks';
     }
   | {
@@ -188,7 +196,7 @@ export type Outcome =
       retry: 'default' | 'never' | 'after';
       /** With `retry: 'after'`. */
       retryAfterMs?: number;
-      /** If it failed because it was stopped. */
+      /** Set if it failed because it was stopped. */
       stopped?: StopLevel;
     }
   | { kind: 'timed_out'; executionMs: number; error: AttemptError; stopped: StopLevel }
@@ -199,43 +207,43 @@ export type Outcome =
     };
 
 /**
- * `drain`: the worker leaves. `neighbour`: another job of its thread took it down. `suspect`: it is
- * one of several of which one took the memory of their thread or process, or crashed it: it runs alone
- * next. `not_started`: it had no slot in its time.
+ * `drain`: the worker exits. `neighbour`: another job of its thread took it down. `suspect`: one of
+ * several jobs exhausted the memory of their thread or process, or crashed it; each runs alone
+ * next. `not_started`: it got no slot in time.
  */
 export const RELEASE_REASONS = ['drain', 'neighbour', 'suspect', 'not_started'] as const;
 export type ReleaseReason = (typeof RELEASE_REASONS)[number];
 
-/** A lease as reports name it: with the trace that they belong to. */
+/** A lease reference in a report, with the trace of the attempt. */
 export interface TracedLeaseRef extends LeaseRef {
-  /** As in the lease. It decides nothing: it is there for logs and spans of the report. */
+  /** As in the lease. Only for logs and spans of the report. */
   traceparent?: string;
 }
 
 interface ReportBase extends TracedLeaseRef {
-  /** Within the attempt, from 1. */
+  /** Number of the report within the attempt, from 1. */
   seq: number;
 }
 
-/** What a report says; its payload, where it has one, is the body beside it. */
+/** Header of a report; its payload, if any, is the body. */
 export type ReportHeader =
   | (ReportBase & {
       kind: 'chunks';
       /** Number of the first chunk within the attempt, from 0. */
       first: number;
-      /** Bytes of each chunk. The body is the chunks' JSON joined by commas. */
+      /** Bytes of each chunk. The body is the JSON of the chunks joined by commas. */
       sizes: number[];
     })
   | (ReportBase & { kind: 'progress' })
   | (ReportBase & {
       kind: 'log';
-      /** Lines that the worker had to leave out before these. The body is NDJSON. */
+      /** Lines that the worker dropped before these. The body is NDJSON. */
       dropped: number;
     })
   | (ReportBase & {
       kind: 'outcome';
       outcome: Outcome;
-      /** The handler wants no other job to run in this worker; it leaves by itself. */
+      /** The handler wants this worker to run no other job; the worker exits by itself. */
       isWorn?: true;
     });
 export type Report = ReportHeader & { body: Uint8Array };
@@ -246,19 +254,19 @@ export interface ReportRequest extends WorkerIdentity {
 
 export type ReportReply =
   | { answer: 'applied' }
-  /** Was applied before. */
+  /** The report was applied before. */
   | { answer: 'duplicate' }
-  /** One before it is missing: send again from `expected`. */
+  /** An earlier report is missing: send again from `expected`. */
   | { answer: 'gap'; expected: number }
-  /** A newer attempt has the job, or it has ended: forget it. */
+  /** A newer attempt has the job, or the job has ended: discard the report. */
   | { answer: 'superseded' }
-  /** The job exists no more: forget it. */
+  /** The job no longer exists: discard the report. */
   | { answer: 'gone' };
 
 export interface WorkerBye extends WorkerIdentity {
   reason: 'drained' | 'crashed';
   /** As in hello. */
   outbox: LeaseRef[];
-  /** What is known of why it died; at most 4,000 characters. */
+  /** The known reason of the crash; at most 4,000 characters. */
   detail?: string;
 }

@@ -6,7 +6,7 @@ export const PROTO_PATH = fileURLToPath(new URL('worker.proto', import.meta.url)
 export const SERVICE_NAME = 'millrace.worker.v1.WorkerLink';
 export const METHOD_NAME = 'Open';
 
-/** Fields are named as in worker-link.ts; what is absent has its default, unless it is optional. */
+/** Fields are named as in worker-link.ts; an absent field has its default unless it is optional. */
 export const PROTO_OPTIONS = {
   keepCase: false,
   longs: Number,
@@ -15,24 +15,24 @@ export const PROTO_OPTIONS = {
   oneofs: true,
 } as const;
 
-/** Metadata that a stream is opened with, and that the status of a refused one has. */
+/** Metadata of a new stream, and of the status of a rejected stream. */
 export const METADATA = {
   key: 'authorization',
   endpoint: 'millrace-endpoint',
   retryAfterMs: 'millrace-retry-after-ms',
 } as const;
 
-/** Both ends take messages with a whole output of 20 MB in them; they send it in pieces themselves. */
+/** Both ends accept messages with a whole output of 20 MB; they send such outputs in pieces. */
 export const MAX_MESSAGE_BYTES = 32 * 1_048_576;
 /**
- * What has to be heard at once waits behind one piece at most, so this is less than a second's worth of
- * a slow link.
+ * An urgent message waits behind at most one piece, so a piece takes less than a second on a slow
+ * link.
  */
 export const PIECE_BYTES = 65_536;
 
 /**
- * Either side asks after so long, and believes the other one gone when it is silent for so long: a
- * connection that is open on one end only is found within 13 s, before a lease of 15 s has run out.
+ * Each side pings after this time and gives up a silent peer after the timeout: a half-open
+ * connection is detected within 13 s, before a lease of 15 s expires.
  */
 export const KEEPALIVE = {
   'grpc.keepalive_time_ms': 5_000,
@@ -41,16 +41,16 @@ export const KEEPALIVE = {
 
 export interface Envelope {
   call: number;
-  /** Undefined: newer than this side. */
+  /** Undefined for a message kind that this side does not know. */
   kind: string | undefined;
   content: unknown;
-  /** Of the content; empty if there is none. */
+  /** Payload of the message; empty if it has none. */
   payload: Uint8Array;
 }
 
 const NO_BYTES = new Uint8Array(0);
 
-/** A decoded `ToPlatform` or `ToWorker`. */
+/** Reads a decoded `ToPlatform` or `ToWorker`. */
 export function openEnvelope(message: object): Envelope {
   const members = new Map<string, unknown>(Object.entries(message));
   const call = members.get('call');
@@ -70,7 +70,7 @@ function readPayload(content: unknown): Uint8Array {
   return hasPayload && content.payload instanceof Uint8Array ? content.payload : NO_BYTES;
 }
 
-/** The length of each body that a decoded list of leases or reports has in its payload. */
+/** Length of each body in the payload of a decoded list of leases or reports. */
 export function readBodySizes(items: readonly unknown[]): number[] {
   return items.map((item) => {
     if (typeof item !== 'object' || item === null || !('bodyBytes' in item)) return 0;
@@ -82,7 +82,10 @@ export class PayloadError extends Error {
   override readonly name = 'PayloadError';
 }
 
-/** The bodies as one payload in pieces of at most `maxBytes`; there is always a first one. */
+/**
+ * Yields the bodies as one payload in pieces of at most `maxBytes`; always yields at least one
+ * piece.
+ */
 export function* cutPayload(
   bodies: readonly Uint8Array[],
   maxBytes: number = PIECE_BYTES,
@@ -110,20 +113,20 @@ function join(parts: readonly Uint8Array[]): Uint8Array {
   return parts.length > 1 ? Buffer.concat(parts) : only;
 }
 
-/** Puts a payload together from its pieces, with one copy, or none where one piece is all of it. */
+/** Assembles a payload from its pieces with one copy, or none if one piece is the whole payload. */
 export class PayloadAssembly {
   readonly total: number;
   readonly #sizes: readonly number[];
   #bytes: Uint8Array = NO_BYTES;
   #received = 0;
 
-  /** Of bodies with these lengths. */
+  /** Lengths of the bodies. */
   constructor(sizes: readonly number[]) {
     this.#sizes = sizes;
     this.total = sizes.reduce((sum, size) => sum + size, 0);
   }
 
-  /** Bytes so far. */
+  /** Bytes received so far. */
   get received(): number {
     return this.#received;
   }
@@ -132,7 +135,7 @@ export class PayloadAssembly {
     return this.#received === this.total;
   }
 
-  /** @throws PayloadError if there is more than was announced */
+  /** @throws PayloadError if there is more than announced */
   add(piece: Uint8Array): void {
     const end = this.#received + piece.length;
     if (end > this.total) {
@@ -146,7 +149,7 @@ export class PayloadAssembly {
     this.#received = end;
   }
 
-  /** Views into the payload, which has to be whole. */
+  /** Views into the complete payload. */
   bodies(): Uint8Array[] {
     let at = 0;
     return this.#sizes.map((size) => {

@@ -1,23 +1,23 @@
-// What can be had and what it costs: GPU types and CPU flavours, as the catalogue shows them.
+// Schemas of the catalogue: GPU types and CPU flavours with their prices.
 import { z } from 'zod';
 
 export const gpuType = z.object({
   id: z.string(),
   name: z.string(),
-  memory: z.number().describe('GB of each'),
-  price: z.number().describe('USD an hour for one'),
-  total: z.int().describe('How many the engine has'),
-  available: z.int().describe('How many of them no pod holds now'),
+  memory: z.number().describe('GB of each GPU'),
+  price: z.number().describe('USD per hour for one GPU'),
+  total: z.int().describe('Number of these GPUs that the engine has'),
+  available: z.int().describe('Number of these GPUs that no pod holds now'),
 });
 export type GpuType = z.infer<typeof gpuType>;
 
 export const cpuFlavor = z.object({
   id: z.string(),
   name: z.string(),
-  vcpuCounts: z.array(z.int()).describe('How many a pod may ask for'),
-  maxMemory: z.int().describe('GB that a pod may ask for, at most'),
-  vcpuPrice: z.number().describe('USD an hour for one vCPU'),
-  memoryPrice: z.number().describe('USD an hour for one GB of memory'),
+  vcpuCounts: z.array(z.int()).describe('Allowed numbers of vCPUs'),
+  maxMemory: z.int().describe('Most GB of memory for one pod'),
+  vcpuPrice: z.number().describe('USD per hour for one vCPU'),
+  memoryPrice: z.number().describe('USD per hour for one GB of memory'),
 });
 export type CpuFlavor = z.infer<typeof cpuFlavor>;
 

@@ -1,22 +1,21 @@
-// What is decided about the number of an endpoint's workers: what it was decided from, what came of it,
-// and why. All times within are Unix ms.
+// Schema of a scaling decision: its input, its result and its reason. All times inside are Unix ms.
 import { z } from 'zod';
 import { ENDPOINT_TYPES, endpointScaler } from './endpoint.ts';
 
-/** `draining`: it gets nothing new, or is being ended, and still takes a place. */
+/** `draining`: gets no new jobs or is being ended, but still counts as a worker. */
 const WORKER_STATES = ['starting', 'ready', 'draining'] as const;
 
 const scaledWorker = z.object({
-  /** The pod's. */
+  /** ID of the worker's pod. */
   id: z.string(),
   state: z.enum(WORKER_STATES),
-  /** Jobs or requests that it has now. */
+  /** Jobs or requests that the worker has now. */
   jobs: z.int(),
-  /** Since when it has had nothing to do; null: it has, or takes none yet. */
+  /** Since when the worker has been idle; null if it is busy or not ready yet. */
   idleSince: z.number().nullable(),
-  /** Made as it would be made now; the others are to be replaced. */
+  /** Has the current template and GPU type; otherwise it is due for replacement. */
   isCurrent: z.boolean(),
-  /** What its user did to it, of a worker that its user stopped or terminated. */
+  /** Set if a user has stopped or terminated the worker. */
   reason: z.string().exactOptional(),
 });
 export type ScaledWorker = z.infer<typeof scaledWorker>;
@@ -29,36 +28,36 @@ const scalerInput = z.object({
   idleTimeoutMs: z.int(),
   scaler: endpointScaler,
   load: z.object({
-    /** Jobs that could be taken at once. */
+    /** Jobs that a worker could take now. */
     waiting: z.int(),
-    /** Jobs that workers have; of a load-balancing endpoint all requests, those that wait included. */
+    /** Running jobs; of a load-balancing endpoint all open requests, waiting ones included. */
     running: z.int(),
-    /** When the job that has waited longest was queued. */
+    /** When the oldest waiting job was queued. */
     oldestQueuedAt: z.number().nullable(),
-    /** The most that were waiting and running together at one time of the last idle timeout. */
+    /** Highest number of waiting and running jobs at one time during the last idle timeout. */
     peak: z.int(),
   }),
   workers: z.array(scaledWorker),
-  /** When one was last started. */
+  /** When the last worker was started. */
   lastStartAt: z.number().nullable(),
-  /** What the last decision wanted; null: there was none. */
+  /** Number of workers that the last decision wanted; null without one. */
   lastWant: z.int().nullable(),
   crashes: z.object({
-    /** In a row: workers that ended without having been of any use. */
+    /** Number of workers in a row that failed before they were ready. */
     streak: z.int(),
-    /** None is started before. */
+    /** No worker starts before this time. */
     notBefore: z.number(),
-    /** What became of the last one. */
+    /** Reason of the last failure. */
     reason: z.string().nullable(),
   }),
-  /** Workers for which there is a GPU; null: as many as wanted. */
+  /** Number of free GPUs of the endpoint's types; null for workers without a GPU. */
   places: z.int().nullable(),
   /** Workers that fit on the machine; left out: all that are wanted. */
   headroom: z.object({ places: z.int(), shortage: z.string() }).exactOptional(),
 });
 export type ScalerInput = z.infer<typeof scalerInput>;
 
-/** Why, in one word: a change of it is worth a record. */
+/** Why the decision was made; a new cause is worth a record. */
 const SCALER_CAUSES = [
   'first',
   'delay',
@@ -77,19 +76,19 @@ const SCALER_CAUSES = [
 export type ScalerCause = (typeof SCALER_CAUSES)[number];
 
 const scalerDecision = z.object({
-  /** Workers that there should be. */
+  /** Desired number of workers. */
   want: z.int(),
-  /** How many are started now. */
+  /** Workers to start now. */
   start: z.int(),
-  /** Those that get nothing new from now on, and leave when they have done what they have. */
+  /** Workers to drain now. */
   drain: z.array(z.string()),
   cause: z.enum(SCALER_CAUSES),
-  /** One sentence for people. */
+  /** The reason in one sentence. */
   reason: z.string(),
 });
 export type ScalerDecision = z.infer<typeof scalerDecision>;
 
-/** A decision as it is kept and shown: the same input leads to it again. */
+/** A decision as it is stored and returned; the same input reproduces it. */
 export const decisionRecord = z.object({
   at: z.iso.datetime(),
   ...scalerDecision.shape,

@@ -1,9 +1,9 @@
-// What an endpoint is, apart from the jobs in it.
+// Schemas of an endpoint's settings, its deployment and its API requests and responses.
 import { z } from 'zod';
 import { executionTimeoutMs } from '../job-schemas.ts';
 import { resourceName } from '../text.ts';
 
-/** Names that the pod API needs for itself below `/v2/`. */
+/** Path segments that the pod API uses below `/v2/`. */
 const RESERVED_ENDPOINT_IDS = ['pods', 'catalog'];
 
 export const endpointId = z
@@ -12,13 +12,13 @@ export const endpointId = z
   .refine((id) => !RESERVED_ENDPOINT_IDS.includes(id), 'is reserved');
 
 export const endpointSettings = z.strictObject({
-  /** For people, of one that was declared by its id; one with a deployment has it there. */
+  /** Display name of a declared endpoint; an endpoint with a deployment has its name there. */
   name: resourceName.exactOptional(),
   /** Default execution timeout of its jobs, ms. */
   executionTimeoutMs: executionTimeoutMs.default(600_000),
   /** Failures after which a job is FAILED. */
   maxAttempts: z.int().min(1).max(100).default(3),
-  /** Jobs waiting, delayed ones included, above which run and runsync are refused. */
+  /** Most waiting jobs, delayed ones included; run and runsync reject more. */
   maxQueued: z.int().min(1).default(100_000),
 });
 
@@ -35,15 +35,11 @@ export const endpointScaler = z.discriminatedUnion('type', [
       .min(1)
       .max(3_600)
       .default(4)
-      .describe('Seconds; a job that waits longer calls for another worker'),
+      .describe('Seconds; if a job waits longer, the platform adds workers'),
   }),
   z.strictObject({
     type: z.literal('REQUEST_COUNT'),
-    perWorker: z
-      .int()
-      .min(1)
-      .max(100_000)
-      .describe('Jobs, or open requests, that one worker is to have'),
+    perWorker: z.int().min(1).max(100_000).describe('Jobs or open requests for one worker'),
   }),
 ]);
 export type EndpointScaler = z.infer<typeof endpointScaler>;
@@ -56,30 +52,26 @@ const deploymentFields = {
     .min(1)
     .max(200)
     .describe(
-      'ID of a template of yours, with an http port for a load-balancing endpoint, and with args or a ' +
-        'handler where pods are processes',
+      'ID of one of your templates; for a load-balancing endpoint with an http port; on the process engine ' +
+        'with args or a handler',
     ),
   gpuTypeIds: z
     .array(z.string().min(1).max(200))
     .max(100)
     .refine((ids) => new Set(ids).size === ids.length, 'must name each GPU type once')
-    .describe('Ids of GPU types, the one wanted most first; none: workers without a GPU'),
-  workersMin: workerCount.describe('Workers that are there without load'),
-  workersMax: workerCount.describe('Workers at most'),
-  idleTimeout: z
-    .int()
-    .min(1)
-    .max(86_400)
-    .describe('Seconds that a worker may have nothing to do before it is stopped'),
+    .describe('IDs of GPU types, the preferred one first; empty for workers without a GPU'),
+  workersMin: workerCount.describe('Least number of workers, kept without load'),
+  workersMax: workerCount.describe('Most workers; 0 switches the endpoint off'),
+  idleTimeout: z.int().min(1).max(86_400).describe('Seconds after which an idle worker is stopped'),
   executionTimeout: executionTimeoutMs.describe(
-    "Default execution timeout of its jobs, or of a load-balanced request's headers, ms",
+    'Default execution timeout of a job, or of the response headers of a load-balanced request, in milliseconds',
   ),
-  maxAttempts: z.int().min(1).max(100).describe('Failures after which a job is FAILED'),
-  maxQueued: z.int().min(1).describe('Jobs waiting above which run and runsync are refused'),
+  maxAttempts: z.int().min(1).max(100).describe('Failed attempts after which a job is FAILED'),
+  maxQueued: z.int().min(1).describe('Most waiting jobs; run and runsync reject more'),
   scaler: endpointScaler,
 };
 
-/** Body of `POST /v1/endpoints`: the specification's six fields and ours. */
+/** Body of `POST /v1/endpoints`. */
 export const endpointCreation = z
   .strictObject({
     ...deploymentFields,
@@ -94,27 +86,27 @@ export const endpointCreation = z
     scaler: endpointScaler
       .exactOptional()
       .describe(
-        'Default: QUEUE_DELAY of 4 s; of a load-balancing endpoint REQUEST_COUNT of 4 a worker',
+        'Default: QUEUE_DELAY of 4 s; for a load-balancing endpoint REQUEST_COUNT of 4 per worker',
       ),
   })
   .refine(({ workersMax, workersMin }) => workersMin <= workersMax, {
-    message: 'must not be more than workersMax',
+    message: 'must not be greater than workersMax',
     path: ['workersMin'],
   })
   .refine(({ scaler, type }) => type === 'QUEUE' || scaler?.type !== 'QUEUE_DELAY', {
-    message: 'a load-balancing endpoint has no queue: it is scaled by REQUEST_COUNT',
+    message: 'must be REQUEST_COUNT for a load-balancing endpoint',
     path: ['scaler', 'type'],
   });
 export type EndpointCreation = z.infer<typeof endpointCreation>;
 
-/** Body of `PATCH /v1/endpoints/{id}`: what is left out stays. The type is for good. */
+/** Body of `PATCH /v1/endpoints/{id}`; omitted members stay unchanged. The type cannot change. */
 export const endpointUpdate = z.strictObject({
   name: deploymentFields.name.exactOptional(),
   templateId: deploymentFields.templateId.exactOptional(),
   gpuTypeIds: deploymentFields.gpuTypeIds.exactOptional(),
   workersMin: deploymentFields.workersMin
     .exactOptional()
-    .describe('Workers that are there without load; must not be more than workersMax'),
+    .describe('Workers that are there without load; must not be greater than workersMax'),
   workersMax: deploymentFields.workersMax.exactOptional(),
   idleTimeout: deploymentFields.idleTimeout.exactOptional(),
   executionTimeout: deploymentFields.executionTimeout.exactOptional(),
@@ -122,11 +114,11 @@ export const endpointUpdate = z.strictObject({
   maxQueued: deploymentFields.maxQueued.exactOptional(),
   scaler: endpointScaler
     .exactOptional()
-    .describe('a load-balancing endpoint has no queue; it takes REQUEST_COUNT'),
+    .describe('must be REQUEST_COUNT for a load-balancing endpoint'),
 });
 export type EndpointUpdate = z.infer<typeof endpointUpdate>;
 
-/** How an endpoint's workers are made and how many; one that was only declared by name has none. */
+/** How the platform runs an endpoint's workers. A declared endpoint has none. */
 export const endpointDeployment = z.strictObject({
   name: z.string(),
   type: z.enum(ENDPOINT_TYPES),
@@ -139,7 +131,7 @@ export const endpointDeployment = z.strictObject({
 });
 export type EndpointDeployment = z.infer<typeof endpointDeployment>;
 
-/** An endpoint as it is shown. Of one that was only declared by name: no template, no workers of its own. */
+/** An endpoint as the API returns it. A declared endpoint has no template and no workers of its own. */
 export const endpointRecord = z.object({
   id: z.string(),
   name: z.string(),
@@ -162,7 +154,7 @@ export const endpointList = z.object({
   cursor: z.string().exactOptional(),
 });
 
-/** The answer of `GET /v2/<endpoint>/health`. */
+/** The response of `GET /v2/<endpoint>/health`. */
 export interface EndpointHealth {
   jobs: {
     completed: number;

@@ -1,19 +1,21 @@
-// API keys as they are asked for and shown. The key itself is in one answer only: the one that made it.
+// Schemas of API keys. Only the response that creates a key contains the key itself.
 import { z } from 'zod';
 import { resourceName } from '../text.ts';
 
 /** Body of `POST /v1/keys`. Scopes are checked in control/scopes.ts. */
 export const keyCreation = z.strictObject({
-  name: resourceName.describe('"pod pod_…" is reserved for the keys of worker pods'),
+  name: resourceName.describe(
+    'Names that start with "pod pod_" are reserved for keys of worker pods',
+  ),
   scopes: z
     .array(z.string().min(1).max(200))
     .min(1)
     .max(100)
     .describe(
       'Each is `admin`, `worker`, or `jobs`, `endpoints`, `pods` or `keys` with `:read` or `:write`; ' +
-        '`:<endpoint>` behind it binds it to one endpoint',
+        'the suffix `:<endpoint>` binds it to one endpoint',
     ),
-  /** Whose key it is; only the operator may name another than himself. Default: the caller's. */
+  /** Owner of the key. Only the operator may name another user. Default: the caller. */
   userId: z
     .string()
     .regex(
@@ -26,7 +28,7 @@ export const keyCreation = z.strictObject({
     .nullable()
     .exactOptional()
     .describe(
-      "ISO 8601; must be in the future; null: never. Default: when the caller's own key expires",
+      "ISO 8601; must be in the future; null means never. Default: the expiry of the caller's key",
     ),
 });
 export type KeyCreation = z.infer<typeof keyCreation>;
@@ -38,7 +40,7 @@ export const keyRotation = z.strictObject({
     .min(0)
     .max(604_800)
     .default(0)
-    .describe('Seconds that the old key goes on being good'),
+    .describe('Seconds for which the old key stays valid'),
 });
 
 export const keyRecord = z.object({
@@ -51,7 +53,7 @@ export const keyRecord = z.object({
 });
 export type KeyRecord = z.infer<typeof keyRecord>;
 
-/** The only time that `key` is shown. */
+/** The only response that contains `key`. */
 export const issuedKey = keyRecord.extend({ key: z.string() });
 export type IssuedKeyRecord = z.infer<typeof issuedKey>;
 

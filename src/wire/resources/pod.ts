@@ -1,5 +1,6 @@
-// What a pod is: the record, what creates and changes one, and its actions. The shapes are the
-// specification's (sections 2.1 to 2.6, 3.1, 4.1); which change may follow which is control/'s.
+// Schemas of a pod: its record, the requests that create and change it, and its actions, as in the
+// specification (sections 2.1 to 2.6, 3.1, 4.1). Which changes are allowed is decided in
+// control/pods.
 import { z } from 'zod';
 import { resourceName } from '../text.ts';
 
@@ -17,22 +18,25 @@ export const POD_ACTIONS = ['start', 'stop', 'restart', 'terminate'] as const;
 export type PodAction = (typeof POD_ACTIONS)[number];
 
 const MAX_PORT = 65_535;
-/** Of what one variable or one string of arguments holds; what a system takes of one is not more. */
+/** Most characters of one variable or argument string; operating systems accept no more. */
 const MAX_TEXT = 131_072;
 
 export const imageReference = z
   .string()
   .max(512)
-  .regex(/^[^\s\0-]\S*$/, 'must be an image reference: no white space, no "-" in front');
+  .regex(
+    /^[^\s\0-]\S*$/,
+    'must be an image reference without white space that does not start with "-"',
+  );
 
-/** What a system call takes: it would end at a zero character. */
+/** Text for a system call, which would stop at a NUL character. */
 const systemText = z
   .string()
   .max(MAX_TEXT)
-  .refine((text) => !text.includes('\0'), 'must not contain a zero character');
+  .refine((text) => !text.includes('\0'), 'must not contain a NUL character');
 
 export const containerArgs = systemText.describe(
-  'Command line, as a shell would split it: every quote is closed, and no backslash stands at the end; where pods are processes, one without a handler needs it',
+  'Command line, split like in a shell: every quote must be closed and the last character must not be a backslash; on the process engine, a pod without a handler needs it',
 );
 export const diskGb = z.int().min(1).max(65_536).describe('GB');
 
@@ -40,21 +44,21 @@ export const registryId = z
   .string()
   .min(1)
   .max(200)
-  .describe('ID of a registry credential of yours');
+  .describe('ID of one of your registry credentials');
 
 /** `<port>/<protocol>`: `8000/http`, `22/tcp`. */
 export const podPort = z.string().refine((text) => {
   const [, port = '0'] = /^([1-9]\d{0,4})\/(http|tcp|udp)$/.exec(text) ?? [];
   return Number(port) >= 1 && Number(port) <= MAX_PORT;
-}, 'must be "<port>/<protocol>": a port from 1 to 65535, and http, tcp or udp');
+}, 'must be "<port>/<protocol>" with a port from 1 to 65535 and http, tcp or udp');
 
 export const podPorts = z
   .array(podPort)
   .max(64)
-  .refine((ports) => new Set(ports).size === ports.length, 'must not name a port twice');
+  .refine((ports) => new Set(ports).size === ports.length, 'must not contain a port twice');
 
 export const podEnv = z.record(
-  z.string().regex(/^(?!__proto__$)[A-Za-z_][A-Za-z0-9_.-]*$/, 'is no name of a variable'),
+  z.string().regex(/^(?!__proto__$)[A-Za-z_][A-Za-z0-9_.-]*$/, 'is not a valid variable name'),
   systemText,
 );
 
@@ -66,7 +70,7 @@ const mountPath = z
       /^\/[^\0:]+$/.test(path) &&
       path.split('/').some((step) => step !== '' && step !== '.') &&
       !path.split('/').includes('..'),
-    'must be an absolute path below "/", without ".." and ":"',
+    'must be an absolute path below "/" without ".." and ":"',
   );
 
 /** @deprecated Host-local; does not survive its host. Prefer a network mount. */
@@ -82,11 +86,11 @@ export const networkMount = z.strictObject({
     .string()
     .min(1)
     .max(200)
-    .describe('ID of a network volume of yours, in the data center of the pod'),
+    .describe('ID of one of your network volumes, in the data center of the pod'),
   path: mountPath,
 });
 
-/** Which of them go together, and what an update may change, is judged in control/mount-rules.ts. */
+/** control/pods/mount-rules.ts checks which mounts may be combined and what an update may change. */
 export const podMounts = z.strictObject({
   persistent: persistentMount.exactOptional(),
   network: z.array(networkMount).max(1).exactOptional(),
@@ -94,18 +98,23 @@ export const podMounts = z.strictObject({
 export type PodMounts = z.infer<typeof podMounts>;
 
 export const gpuConfig = z.strictObject({
-  id: z.string().min(1).max(200).describe('Id of a GPU type of the catalogue'),
-  count: z.int().min(1).max(64).default(1).describe('at most as many as the catalogue has'),
+  id: z.string().min(1).max(200).describe('ID of a GPU type of the catalogue'),
+  count: z
+    .int()
+    .min(1)
+    .max(64)
+    .default(1)
+    .describe('Number of GPUs; at most as many as the catalogue has'),
 });
 
 export const cpuConfig = z.strictObject({
-  id: z.string().min(1).max(200).describe('Id of a CPU flavour of the catalogue'),
+  id: z.string().min(1).max(200).describe('ID of a CPU flavour of the catalogue'),
   vcpuCount: z
     .int()
     .min(2)
     .max(1_024)
     .refine((count) => Number.isInteger(Math.log2(count)), 'must be a power of two')
-    .describe("one of the flavour's `vcpuCounts`"),
+    .describe("One of the flavour's `vcpuCounts`"),
   memory: z.int().min(1).max(65_536).describe("GB; at most the flavour's `maxMemory`"),
 });
 
@@ -122,7 +131,7 @@ export const podCreation = z
       .max(200)
       .nullable()
       .exactOptional()
-      .describe('ID of a template: what is not given here comes from it'),
+      .describe('ID of a template that provides all settings that this request omits'),
     args: containerArgs.exactOptional(),
     disk: diskGb.exactOptional(),
     ports: podPorts.exactOptional(),
@@ -138,30 +147,28 @@ export const podCreation = z
       .max(200)
       .nullable()
       .default(null)
-      .describe('ID of a data center; null: any'),
-    globalNetworking: z.boolean().default(false).describe('only where pods are containers'),
+      .describe('ID of a data center; null means any'),
+    globalNetworking: z.boolean().default(false).describe('Not available on the process engine'),
     locked: z.boolean().default(false),
   })
   .refine(({ cpu, gpu }) => (cpu === undefined) !== (gpu === undefined), {
-    message: 'exactly one of gpu and cpu has to be given',
+    message: 'exactly one of gpu and cpu is required',
     path: ['gpu'],
   })
   .refine(({ image, template }) => image !== undefined || typeof template === 'string', {
-    message: 'has to be given where there is no template',
+    message: 'is required without a template',
     path: ['image'],
   });
 export type PodCreation = z.infer<typeof podCreation>;
 
-/** Body of `PATCH /v2/pods/{id}`: what is left out stays. */
+/** Body of `PATCH /v2/pods/{id}`; omitted members stay unchanged. */
 export const podUpdate = z.strictObject({
   name: resourceName.exactOptional(),
   image: imageReference.exactOptional(),
   args: containerArgs.exactOptional(),
   disk: diskGb
     .exactOptional()
-    .describe(
-      'GB; must not be smaller than it is. On Docker with quotas a larger disk is a new, empty one',
-    ),
+    .describe('GB; can only grow. On Docker with disk quotas, a larger disk is new and empty'),
   ports: podPorts.exactOptional(),
   env: podEnv.exactOptional(),
   registry: registryId.nullable().exactOptional(),
@@ -195,15 +202,15 @@ const podRuntime = z.object({
 });
 export type PodRuntime = z.infer<typeof podRuntime>;
 
-/** A pod as it is shown. Times are ISO 8601, UTC. */
+/** A pod as the API returns it. Times are ISO 8601, UTC. */
 export const podRecord = z.object({
   id: z.string(),
   name: z.string(),
   status: z.enum(POD_STATUSES),
-  actions: z.array(z.enum(POD_ACTIONS)).describe('Valid for the status as it is now'),
+  actions: z.array(z.enum(POD_ACTIONS)).describe('Actions that the current status allows'),
   image: z.string(),
   args: z.string(),
-  disk: z.int().min(1).describe('GB; wiped on restart'),
+  disk: z.int().min(1).describe('GB; erased on restart'),
   ports: z.array(z.string()),
   env: z.record(z.string(), z.string()),
   registry: z.string().nullable(),
@@ -216,7 +223,7 @@ export const podRecord = z.object({
   cost: z
     .number()
     .describe(
-      'USD an hour as it is now; 0 when EXITED, ERROR or TERMINATED, and while it waits for a GPU',
+      'Current USD per hour; 0 if EXITED, ERROR or TERMINATED, and while the pod waits for a GPU',
     ),
   locked: z.boolean(),
   globalNetworking: z.object({
@@ -224,18 +231,21 @@ export const podRecord = z.object({
     ip: z.string().exactOptional(),
     internalDns: z.string().exactOptional(),
   }),
-  runtime: podRuntime.nullable().describe('Null when it is not RUNNING'),
+  runtime: podRuntime.nullable().describe('Null unless RUNNING'),
   createdAt: z.iso.datetime(),
   startedAt: z.iso.datetime().nullable(),
-  endpointId: z.string().nullable().describe('Endpoint whose worker it is; null: of none'),
+  endpointId: z
+    .string()
+    .nullable()
+    .describe('Endpoint that the pod is a worker of; null if it is none'),
   reason: z
     .string()
     .nullable()
-    .describe('Why it waits or what went wrong, in a sentence; null when there is nothing to say'),
+    .describe('Why the pod waits or what went wrong; null without a reason'),
 });
 export type PodRecord = z.infer<typeof podRecord>;
 
 export const podList = z.object({
   pods: z.array(podRecord),
-  cursor: z.string().exactOptional().describe('Of the next page; absent on the last'),
+  cursor: z.string().exactOptional().describe('Cursor of the next page; absent on the last page'),
 });

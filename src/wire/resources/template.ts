@@ -1,4 +1,4 @@
-// What a template is: the container that pods and an endpoint's workers are made from.
+// Schemas of a template: the container settings for pods and for workers of endpoints.
 import { z } from 'zod';
 import { resourceName } from '../text.ts';
 import { containerArgs, diskGb, imageReference, podEnv, podPorts, registryId } from './pod.ts';
@@ -6,7 +6,7 @@ import { containerArgs, diskGb, imageReference, podEnv, podPorts, registryId } f
 /** Body of `POST /v1/templates`. */
 export const templateCreation = z.strictObject({
   name: resourceName,
-  /** The process engine starts no image; it has to be named there all the same. */
+  /** Required on the process engine too, although that engine ignores it. */
   image: imageReference,
   args: containerArgs.default(''),
   env: podEnv.default({}),
@@ -19,13 +19,11 @@ export const templateCreation = z.strictObject({
     .max(4_096)
     .nullable()
     .default(null)
-    .describe(
-      "Process engine: path of the handler module that workers run, on the platform's machine",
-    ),
+    .describe("Process engine: path of the workers' handler module on the platform's machine"),
 });
 export type TemplateCreation = z.infer<typeof templateCreation>;
 
-/** Body of `PATCH /v1/templates/{id}`: what is left out stays. */
+/** Body of `PATCH /v1/templates/{id}`; omitted members stay unchanged. */
 export const templateUpdate = z.strictObject({
   name: resourceName.exactOptional(),
   image: imageReference.exactOptional(),
@@ -52,7 +50,9 @@ export const templateRecord = z.object({
   version: z
     .int()
     .min(1)
-    .describe('Grows with every change but that of the name; workers of an older one are replaced'),
+    .describe(
+      'Grows with every change except of the name; workers of an older version are replaced',
+    ),
 });
 export type TemplateRecord = z.infer<typeof templateRecord>;
 

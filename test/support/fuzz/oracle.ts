@@ -158,25 +158,25 @@ function readErrors(body: string): string[] {
   return errors && errors.length > 0 ? errors : [detail];
 }
 
-/** What requests that break a rule are told, with a value of theirs in it, and where the document has the rule. */
-const RULES: readonly (readonly [told: RegExp, said: string])[] = [
-  [/^args: args (have a .* that is not closed|end with a backslash)/, 'every quote is closed'],
+/** Errors that contain a value of the request, and the words of the document that state their rule. */
+const RULES: readonly (readonly [error: RegExp, words: string])[] = [
+  [/^args: args (have a .* that is not closed|end with a backslash)/, 'every quote must be closed'],
   [/^webhook: .* is not an allowed address/, 'public address'],
   [/^(templateId|template): template .* not found/, 'ID of a template'],
   [/^cursor: must be the cursor of an earlier response$/, '`cursor` of an earlier answer'],
   [/^templateId: template \S+ has no http port/, 'with an http port'],
   [/^templateId: template \S+ has neither handler nor args/, 'with args or a handler'],
-  [/^registry: registry credential .* not found/, 'registry credential of yours'],
-  [/^mounts\.network\[0\]\.volumeId: /, 'network volume of yours'],
+  [/^registry: registry credential .* not found/, 'one of your registry credentials'],
+  [/^mounts\.network\[0\]\.volumeId: /, 'one of your network volumes'],
   [/^dataCenterId: data center .* not found/, 'ID of a data center'],
-  [/^globalNetworking: pods that are processes/, 'only where pods are containers'],
-  [/^args: has to be the command line/, 'one without a handler needs it'],
+  [/^globalNetworking: pods that are processes/, 'Not available on the process engine'],
+  [/^args: has to be the command line/, 'a pod without a handler needs it'],
   [/^(gpu\.id|gpuTypeIds\[\d+\]): GPU type .* is not in the catalogue/, 'GPU type'],
   [/^gpu\.count: there are /, 'as many as the catalogue has'],
   [/^cpu\.id: CPU flavour .* is not in the catalogue/, 'CPU flavour of the catalogue'],
   [/^cpu\.vcpuCount: .* has /, '`vcpuCounts`'],
   [/^cpu\.memory: .* has at most /, '`maxMemory`'],
-  [/^disk: must not be smaller than it is/, 'must not be smaller than it is'],
+  [/^(disk|mounts\.persistent\.size): can only grow/, 'can only grow'],
   [/^scopes\[\d+\]: must be one of /, 'binds it to one endpoint'],
   // A parser of JSON may round them.
   [/: Too big: expected int to be <=9007199254740991$/, ''],
@@ -184,9 +184,9 @@ const RULES: readonly (readonly [told: RegExp, said: string])[] = [
   [/^after: attempt \d+ has not started/, 'an attempt that has begun'],
 ];
 
-/** Rules that JSON Schema has no words for stand in the descriptions, as requests that break them are told. */
+/** Descriptions state the rules that JSON Schema cannot express, with the words of their errors. */
 function isExplained({ rules, words }: Known, error: string): boolean {
-  if (RULES.some(([told, said]) => told.test(error) && words.includes(said))) return true;
+  if (RULES.some(([pattern, said]) => pattern.test(error) && words.includes(said))) return true;
   const [, message = error] = /^\S*: (.+)$/s.exec(error) ?? [];
   return rules.has(message) || rules.has(error);
 }

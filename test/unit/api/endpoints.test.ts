@@ -85,11 +85,11 @@ describe('an endpoint', () => {
     [{ name: undefined }, 'name: '],
     [{ templateId: 'none' }, 'templateId: template "none" not found'],
     [{ gpuTypeIds: ['L4', 'H9'] }, 'gpuTypeIds[1]: GPU type "H9" is not in the catalogue'],
-    [{ workersMin: 4 }, 'workersMin: must not be more than workersMax'],
+    [{ workersMin: 4 }, 'workersMin: must not be greater than workersMax'],
     [{ idleTimeout: 0 }, 'idleTimeout: '],
     [{ type: 'LOAD_BALANCER' }, 'templateId: template '],
     [{ type: 'LOAD_BALANCER', scaler: { type: 'QUEUE_DELAY' } }, 'scaler.type: '],
-    [{ workers: 1 }, 'workers: is not known'],
+    [{ workers: 1 }, 'workers: is unknown'],
   ])('with %j is refused by path', async (given, error) => {
     const platform = await startPlatform(DEPLOYED);
     const body = { name: 'e', templateId: await createTemplate(platform), ...given };

@@ -60,7 +60,7 @@ describe('a template', () => {
     [{ ...TEMPLATE, disk: 0 }, 'disk: '],
     [{ ...TEMPLATE, ports: ['80'] }, 'ports[0]: must be "<port>/<protocol>"'],
     [{ ...TEMPLATE, env: { A: 1 } }, 'env.A: '],
-    [{ ...TEMPLATE, more: 1 }, 'more: is not known'],
+    [{ ...TEMPLATE, more: 1 }, 'more: is unknown'],
     [{ ...TEMPLATE, registry: 'x' }, 'registry: registry credential "x" not found'],
   ])('as %j is refused by path', async (body, error) => {
     const { post } = await startPlatform();

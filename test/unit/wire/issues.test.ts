@@ -24,7 +24,7 @@ describe('the failures of a body', () => {
     const extra = Object.fromEntries(Array.from({ length: 5_000 }, (_, i) => [`k${i}`, 1]));
     const described = describeAll(runRequest, { input: {}, ...extra });
     expect(described).toHaveLength(21);
-    expect(described.at(-1)).toBe('body: 4980 more like these');
+    expect(described.at(-1)).toBe('body: 4980 more errors');
   });
 });
 

@@ -181,7 +181,7 @@ describe('a submission', () => {
     const members = Array.from({ length: 3_000 }, (_, n) => `"k${n}":0`).join(',');
     const { errors } = await refusal(`{"input":{},${members}}`);
     expect(errors).toHaveLength(21);
-    expect(errors?.at(-1)).toBe('body: 2980 more like these');
+    expect(errors?.at(-1)).toBe('body: 2980 more errors');
   });
 
   it('with a large input leaves others their turns while it is checked', async () => {
@@ -257,15 +257,15 @@ describe('a submission', () => {
       'input: must be an object',
       expect.stringMatching(/^policy\.ttl: /),
       expect.stringMatching(/^policy\.priority: /),
-      'policy.speed: is not known',
+      'policy.speed: is unknown',
       'webhook: must be an http or https URL without a user name or password',
-      'color: is not known',
+      'color: is unknown',
     ]);
   });
 
   it('is refused when it has a member of the name __proto__', async () => {
     expect((await refusal('{"input":{},"__proto__":{"policy":1}}')).errors).toEqual([
-      '__proto__: is not known',
+      '__proto__: is unknown',
     ]);
   });
 

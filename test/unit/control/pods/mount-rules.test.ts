@@ -41,7 +41,9 @@ describe('a pod that is made', () => {
   });
 
   it('has no persistent mount on a CPU, where a network mount is as good as on a GPU', () => {
-    expect(create({ persistent }, false)).toMatch(/^400 mounts.persistent: is not for CPU pods/);
+    expect(create({ persistent }, false)).toMatch(
+      /^400 mounts.persistent: is not available for CPU pods/,
+    );
     expect(create({ network }, false)).toBe('let through');
   });
 });
@@ -73,7 +75,9 @@ describe('an update', () => {
     ['network on a persistent pod', { persistent }, { network }],
     ['network on a pod without', {}, { network }],
   ])('introduces no kind that the pod was created without: %s', (_what, mounts, change) => {
-    expect(update(mounts, change)).toMatch(/^400 mounts.*the kind of its mounts is for good$/);
+    expect(update(mounts, change)).toMatch(
+      /^400 mounts.*cannot be added; the pod was created without one$/,
+    );
   });
 
   it('does not name another volume', () => {
