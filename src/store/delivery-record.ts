@@ -1,5 +1,5 @@
-// The record of a delivery as rows of bounded size. A job's output is not copied: its rows are referred
-// to, and outlive the job until the delivery has ended.
+// Stores the record of a delivery as rows of bounded size. A job's output is not copied: the record
+// refers to its rows, which outlive the job until the delivery has ended.
 import { measureParts, PART_BYTES } from './payload-parts.ts';
 import { bytes, text } from './rows.ts';
 import type { JobKey, Query, RecordPiece, Step } from './store.ts';
@@ -55,7 +55,7 @@ export function* readRecordPart(
   return row && row['bytes'] !== null ? bytes(row, 'bytes') : undefined;
 }
 
-/** Deletes the output of a job that is being removed, unless a record refers to it: then it stays. */
+/** Deletes the output of a removed job unless a delivery's record refers to it. */
 export function* dropOutputOfJob({ endpointId, id }: JobKey): Step<void> {
   yield {
     sql: `delete from job_output where endpoint_id = ? and job_id = ? and not exists (
@@ -64,7 +64,7 @@ export function* dropOutputOfJob({ endpointId, id }: JobKey): Step<void> {
   };
 }
 
-/** With the output that it refers to if its job has been removed. */
+/** Also removes the output that the record refers to, if its job has been removed. */
 export function* removeRecord({ endpointId, id }: JobKey): Step<void> {
   const found = yield {
     sql: `select distinct source_job from delivery_record

@@ -1,5 +1,5 @@
-// Writes of one turn of the event loop as one transaction and one fsync: an operation that throws is
-// undone alone, and nobody is told anything before the commit.
+// Runs all writes of one turn of the event loop as one transaction with one fsync. An operation
+// that throws is undone alone. No caller gets a result before the commit.
 import type { SpaceGate } from './disk/space-gate.ts';
 import { describeUnavailable, isOutOfSpace, isStorageFailure } from './disk/sqlite-errors.ts';
 import type { SqliteConnection } from './sqlite-connection.ts';
@@ -11,7 +11,9 @@ import {
   type WriteOptions,
 } from './store.ts';
 
-/** A transaction that has reached either is committed, so that a turn of the loop stays short. */
+/**
+ * Commits a transaction that reaches either limit, so that a turn of the event loop stays short.
+ */
 const MAX_OPERATIONS = 512;
 const MAX_BYTES = 16 * 1_048_576;
 
@@ -19,21 +21,21 @@ interface Operation {
   readonly options: WriteOptions;
   /** Runs the steps. Throws what they throw. */
   run(): void;
-  /** Tells the caller what came of it. */
+  /** Resolves or rejects the caller's promise. */
   settle: () => void;
   reject(error: unknown): void;
 }
 
-/** What the open transaction has seen so far. */
+/** State of the open transaction. */
 interface Batch {
-  /** The failure of the disk or file that has ended it for all of its operations. */
+  /** The failure of the disk or file that ended the transaction for all of its operations. */
   failure: Error | undefined;
   /** Payload bytes written. */
   bytes: number;
   /**
-   * What was written so far. A savepoint for every operation costs a quarter of all throughput, and
-   * an operation that throws after it wrote something is rare: the first one is undone by rolling
-   * everything back and writing again what went before it. From then on there are savepoints.
+   * Queries written so far. A savepoint for every operation would cost a quarter of the throughput,
+   * and an operation that throws after a write is rare. So the first such operation is undone by a
+   * rollback, and the earlier queries run again; from then on there are savepoints.
    */
   written: Query[];
   hasSavepoints: boolean;
@@ -43,7 +45,7 @@ export interface GroupCommitOptions {
   connection: SqliteConnection;
   /** Called with each failure of the disk or the file. */
   onFailure: (error: unknown) => void;
-  /** Default: everything is tried, however full the disk is. */
+  /** Default: everything is attempted, however full the disk is. */
   gate: SpaceGate | undefined;
 }
 
@@ -62,12 +64,12 @@ export class GroupCommit {
     this.#gate = gate;
   }
 
-  /** Transactions that were committed so far. */
+  /** Number of committed transactions. */
   get commits(): number {
     return this.#commits;
   }
 
-  /** A transaction is open: whoever asks is called by one of its operations. */
+  /** True while a transaction is open: the caller was called by one of its operations. */
   get isWriting(): boolean {
     return this.#batch !== undefined;
   }
@@ -89,7 +91,7 @@ export class GroupCommit {
     });
   }
 
-  /** Commits everything that was asked for. */
+  /** Commits all requested operations. */
   flush(): void {
     while (this.#queue.length > 0) this.#commitBatch();
   }
@@ -110,7 +112,7 @@ export class GroupCommit {
     const batch: Batch = { failure: undefined, bytes: 0, written: [], hasSavepoints: false };
     this.#batch = batch;
     try {
-      // A rollback that failed with the disk is made up for here.
+      // An earlier rollback may have failed together with the disk.
       if (this.#connection.inTransaction) this.#connection.execute('rollback');
       this.#connection.execute('begin immediate');
       this.#runAll(operations, batch);
@@ -129,8 +131,8 @@ export class GroupCommit {
   }
 
   /**
-   * While the disk is full each operation has a commit of its own: one that does not fit must not take
-   * a cancellation along.
+   * While the disk is full, each operation has its own commit: one that does not fit must not fail
+   * a cancellation.
    */
   #takeOperations(): Operation[] {
     const gate = this.#gate;
@@ -142,7 +144,9 @@ export class GroupCommit {
     return [];
   }
 
-  /** The first failure for lack of space releases the reserve; what may use it is run again. */
+  /**
+   * The first failure for lack of space releases the reserve; operations that may use it run again.
+   */
   #fail(operations: readonly Operation[], error: unknown): void {
     this.#onFailure(error);
     const gate = this.#gate;
@@ -155,7 +159,7 @@ export class GroupCommit {
     this.#queue.unshift(...again);
   }
 
-  /** False where the disk is not just full: then the failure stands for all operations. */
+  /** Returns false if the disk is not merely full: the failure then applies to all operations. */
   #makeSpace(gate: SpaceGate): boolean {
     try {
       gate.close();
@@ -167,7 +171,7 @@ export class GroupCommit {
     }
   }
 
-  /** Takes in what the operations themselves ask for, as long as there is room. */
+  /** Also runs operations that the operations themselves request, up to the limits. */
   #runAll(operations: Operation[], batch: Batch): void {
     for (let i = 0; i < operations.length; i++) {
       const operation = operations[i];
@@ -208,7 +212,7 @@ export class GroupCommit {
     }
   }
 
-  /** Once the batch has failed nothing may run: it would run outside of any transaction. */
+  /** After the batch has failed nothing may run: it would run outside of a transaction. */
   #run(query: Query): Row[] {
     const batch = this.#batch;
     if (!batch) throw new Error('An operation ran on after its transaction');
@@ -232,7 +236,7 @@ export class GroupCommit {
     try {
       if (this.#connection.inTransaction) this.#connection.execute('rollback');
     } catch {
-      // The next batch begins with another try, and fails if that fails.
+      // The next batch begins with another attempt, and fails if that fails.
     }
   }
 }

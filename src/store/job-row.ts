@@ -1,9 +1,9 @@
-// How a job lies in its row: the columns, their values, what changed in them, and the way back.
+// Maps a job to its row and back, and finds the changed columns.
 import { JOB_STATUSES, type JobStatus } from '../wire/job.ts';
 import { flag, number, numberOrNull, text, textOrNull, UnreadableRowError } from './rows.ts';
 import type { JobAttachment, Query, Row, SqlValue, StoredJob, StoredLease } from './store.ts';
 
-/** In the order of `listJobValues`. A set of them is kept as bits of a number: 53 at the most. */
+/** In the order of `listJobValues`. A set of columns is stored as bits of a number: at most 53. */
 const jobColumns = [
   'endpoint_id',
   'id',
@@ -114,12 +114,12 @@ export function listJobValues(job: StoredJob): SqlValue[] {
 export const insertJobSql = `insert into job (${jobColumns.join(', ')})
   values (${jobColumns.map(() => '?').join(', ')})`;
 
-/** Update statements by the set of columns they write. A queue has a few dozen kinds of changes. */
+/** Update statements by the set of columns that they write. A queue needs a few dozen of them. */
 const updates = new Map<number, string>();
 
 /**
- * Writes the columns that differ and no others: an index whose columns stay is then left alone,
- * which is most of what an update costs. Nothing to do if none differs.
+ * Updates only the columns that differ: indexes over other columns then stay untouched, which is
+ * most of the cost of an update. Returns nothing if no column differs.
  */
 export function describeChange(before: StoredJob, after: StoredJob): Query | undefined {
   const old = listJobValues(before);

@@ -1,7 +1,7 @@
-// The schema, as the steps that lead to it, and the step-by-step way from an older database.
+// The schema as a list of migrations, and the code that applies them to an older database.
 import type { DatabaseSync } from 'node:sqlite';
 
-/** The database was written by a newer version of the program, which knows more than this one. */
+/** A newer version of the program has written the database. */
 export class SchemaTooNewError extends Error {
   override readonly name = 'SchemaTooNewError';
 
@@ -13,9 +13,9 @@ export class SchemaTooNewError extends Error {
   }
 }
 
-// Payloads lie apart from the job's row, which every step of a job's life rewrites. WITHOUT ROWID
-// saves a table its second tree, since all rows are found by their key; only job, which has other
-// indexes, is faster with a row id: it makes their entries short.
+// Payloads are in tables of their own because every step of a job's life rewrites the job's row.
+// WITHOUT ROWID saves a second tree per table, since all rows are found by their key; only job,
+// which has other indexes, is faster with a row ID, which keeps their entries short.
 const firstSchema = `
 create table endpoint (
   id text not null primary key,
@@ -153,8 +153,8 @@ alter table job add column traceparent text;
 alter table job add column tracestate text;
 `;
 
-// Every failed try rewrites a delivery's row, so that the record lies apart here too. No receiver's
-// deliveries are ever looked for among those of another.
+// Every failed attempt rewrites the delivery's row, so the record is in a table of its own.
+// Deliveries are always looked up by receiver.
 const webhooks = `
 alter table job add column webhook text;
 
@@ -221,7 +221,7 @@ create index resource_of_user on resource (kind, user_id, position);
 create index resource_of_parent on resource (kind, parent, position);
 `;
 
-// A user's receivers are looked for among that user's alone, and records lie in parts of bounded size.
+// Receivers are looked up by user, and records are stored in parts of bounded size.
 const fairWebhooks = `
 alter table delivery add column user_id text not null default 'owner';
 update delivery set user_id = coalesce(
@@ -247,8 +247,9 @@ create index delivery_record_source on delivery_record (endpoint_id, source_job)
 `;
 
 /**
- * A search in a table without rowid compares whole rows: to find one of 1 MB it read 20 MB of its neighbours.
- * With a rowid the key has an index of its own, and the bytes of other rows are never touched.
+ * A lookup in a table without rowid compares whole rows: finding a row of 1 MB read 20 MB of its
+ * neighbours. With a rowid the key has an index of its own, and the bytes of other rows stay
+ * untouched.
  */
 const blobsOutOfKeys = `
 create table new_input (
@@ -316,12 +317,12 @@ create index delivery_record_source on delivery_record (endpoint_id, source_job)
   where source_job is not null;
 `;
 
-// A delivery's age counts only while the platform runs. Those of before begin to age now.
+// A delivery ages only while the platform runs. Existing deliveries begin to age now.
 const agesOfDeliveries = `
 alter table delivery add column platform_ran_ms bigint not null default 0;
 `;
 
-// The pod whose worker a key was made for. Until now that was read from the key's name.
+// The pod that a worker's key was created for. Until now it was parsed from the key's name.
 const podsOfKeys = `
 alter table api_key add column pod_id text;
 update api_key set pod_id = substr(name, 5)
@@ -339,7 +340,9 @@ update worker set pod_id = substr(id, 1, 40)
       or (substr(id, 41, 1) = '-' and length(id) > 41 and substr(id, 42) not glob '*[^0-9]*'));
 `;
 
-/** Each leads from the version before it to its own, counted from 1. Never change a released one. */
+/**
+ * Each migrates from the previous version to its own, counted from 1. Never change a released one.
+ */
 export const MIGRATIONS: readonly string[] = [
   firstSchema,
   tracedJobs,
@@ -355,17 +358,17 @@ export const MIGRATIONS: readonly string[] = [
 ];
 
 /**
- * Brings the database to the version that the migrations end with: all of them or, if one fails,
- * none. Throws SchemaTooNewError if the database is beyond it.
+ * Migrates the database to the latest version: all migrations or, if one fails, none. Throws
+ * SchemaTooNewError if the database is newer.
  */
 export function migrate(database: DatabaseSync, migrations: readonly string[] = MIGRATIONS): void {
-  // The lock comes first: of two processes that open a new file at once, one finds it done.
+  // Lock first: if two processes open a new file at once, the second finds it migrated.
   database.exec('begin immediate');
   try {
     const found = readVersion(database);
     if (found > migrations.length) throw new SchemaTooNewError(found, migrations.length);
     for (const migration of migrations.slice(found)) database.exec(migration);
-    // Where nothing changes nothing is written: a platform starts on a full disk, too.
+    // Without a change nothing is written, so the platform can start on a full disk.
     if (found < migrations.length) database.exec(`pragma user_version = ${migrations.length}`);
     database.exec('commit');
   } catch (error) {

@@ -1,5 +1,5 @@
-// Inputs and outputs as rows of bounded size: a database copies a value several times on its way to the
-// disk, and what it copies at a time is one row.
+// Stores inputs and outputs as rows of bounded size. A database copies a value several times while
+// writing it; bounded rows bound these copies.
 import { Buffer } from 'node:buffer';
 import { giveBack } from '../base/spent-bytes.ts';
 import { bytes, number } from './rows.ts';
@@ -7,10 +7,10 @@ import type { JobKey, Step } from './store.ts';
 
 type PayloadTable = 'job_input' | 'job_output';
 
-/** The largest row that a payload is cut into. */
+/** Largest row of a payload. */
 export const PART_BYTES = 1_048_576;
 
-/** There must be none yet. */
+/** The payload must not exist yet. */
 export function* insertParts(
   table: PayloadTable,
   { endpointId, id }: JobKey,
@@ -41,7 +41,7 @@ export function* readParts(
   return payload;
 }
 
-/** How large the payload is, without reading it. */
+/** Returns the payload's size without reading it. */
 export function* measureParts(
   table: PayloadTable,
   { endpointId, id }: JobKey,

@@ -1,21 +1,21 @@
-// Bounds what one turn of the event loop reads from the store: reads that were asked for together would
-// otherwise run one right after the other, and nothing else would.
+// Limits how much one turn of the event loop reads from the store: otherwise, reads that were
+// requested together would run back to back and block everything else.
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Row } from './store.ts';
 
-/** Some 10 ms of reading. The read that reaches it is the last one of its turn. */
+/** About 10 ms of reading. The read that reaches the limit is the last one of its turn. */
 const TURN_BYTES = 4 * 1_048_576;
 
 export class ReadTurns {
   #bytes = 0;
   #next: Promise<void> | undefined;
 
-  /** Enough was read since the last wait. */
+  /** This turn has read enough. */
   get isOver(): boolean {
     return this.#bytes >= TURN_BYTES;
   }
 
-  /** Whoever waited asks `isOver` again, and reads without a further wait. */
+  /** After the wait, check `isOver` again; the read then runs without a further wait. */
   next(): Promise<void> {
     this.#next ??= this.#startTurn();
     return this.#next;

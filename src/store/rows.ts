@@ -1,4 +1,4 @@
-// Reading values out of rows, and the small records in them. Jobs have a file of their own.
+// Reads typed values and small records from rows. Jobs have a file of their own.
 import { z } from 'zod';
 import { endpointDeployment, endpointSettings } from '../wire/resources/endpoint.ts';
 import type {
@@ -11,7 +11,7 @@ import type {
   StoredWorker,
 } from './store.ts';
 
-/** A column does not hold what the schema says: the row was written by something else. */
+/** A column does not match the schema: other software has written the row. */
 export class UnreadableRowError extends Error {
   override readonly name = 'UnreadableRowError';
 
@@ -32,7 +32,7 @@ export function textOrNull(row: Row, column: string): string | null {
   return row[column] === null ? null : text(row, column);
 }
 
-/** Also from a bigint or decimal text: what databases return for 64-bit integers. */
+/** Also accepts bigint and decimal text: databases return 64-bit integers that way. */
 export function number(row: Row, column: string): number {
   const value = row[column];
   if (typeof value === 'number') return value;
@@ -46,7 +46,7 @@ export function numberOrNull(row: Row, column: string): number | null {
   return row[column] === null ? null : number(row, column);
 }
 
-/** Flags are kept as 0 and 1, since not every database has booleans. */
+/** Flags are stored as 0 and 1, because not every database has booleans. */
 export function flag(row: Row, column: string): boolean {
   return number(row, column) !== 0;
 }

@@ -1,19 +1,22 @@
-// The seam between the one SQL store and a database: how operations run, not what they say.
+// The seam between the SQL store and a database: how operations run, not what they contain.
 import type { Step, WriteOptions } from './store.ts';
 
 /**
- * Statements mark their parameters with `?`, in order; a literal question mark occurs in none of
- * them. A driver returns integers as numbers, bigints or decimal text, and bytes as Uint8Array.
+ * Statements mark their parameters with `?`, in order, and contain no literal question mark. A
+ * driver returns integers as numbers, bigints or decimal text, and bytes as Uint8Array.
  */
 export interface SqlDriver {
-  /** Ends a select of rows that the operation goes on to change; empty where none is needed. */
+  /**
+   * Suffix of a select whose rows the operation changes afterwards; empty if the database needs
+   * none.
+   */
   readonly lockClause: string;
-  /** As `Store.write`; the operation is started when its turn in the transaction has come. */
+  /** Like `Store.write`; the operation starts when its turn in the transaction has come. */
   write<T>(start: () => Step<T>, options?: WriteOptions): Promise<T>;
-  /** As `Store.read`. */
+  /** Like `Store.read`. */
   read<T>(start: () => Step<T>): Promise<T>;
-  /** As `Store.reclaim`. */
+  /** Like `Store.reclaim`. */
   reclaim(pages: number): Promise<boolean>;
-  /** As `Store.close`. */
+  /** Like `Store.close`. */
   close(): Promise<void>;
 }

@@ -1,4 +1,5 @@
-// Every statement that reads, as the verbs of a Reader. What writes is in sql-transaction.ts.
+// Implements the verbs of a Reader: all statements that read. sql-transaction.ts has those that
+// write.
 import type { JobStatus } from '../wire/job.ts';
 import { readRecordPart } from './delivery-record.ts';
 import { readJob } from './job-row.ts';
@@ -37,7 +38,7 @@ import type {
   StoredWorker,
 } from './store.ts';
 
-/** Batches whose sizes are looked at in one go when a range of chunks is cut out. */
+/** Batches whose sizes one query reads while it selects a range of chunks. */
 const BATCHES_PER_LOOK = 256;
 
 export class SqlReader implements Reader {
@@ -258,7 +259,8 @@ export class SqlReader implements Reader {
   }
 
   *oldestQueuedAt(endpointId: string): Step<number | undefined> {
-    // The first of each priority, from one to the next by the index: however many wait, few are read.
+    // Reads the first job of each priority by stepping through the index: few rows, however many
+    // wait.
     const rows = yield {
       sql: `with recursive each (priority) as (
           select max(priority) from job
@@ -277,7 +279,7 @@ export class SqlReader implements Reader {
   }
 
   *countReady(endpointId: string, limit: number): Step<number> {
-    // Each side reads at most so many entries of the index.
+    // Each side reads a bounded number of index entries.
     const rows = yield {
       sql: `select case
           when exists (select 1 from job
@@ -302,7 +304,7 @@ export class SqlReader implements Reader {
   }
 }
 
-/** Literals, since a partial index serves only a statement that says what the index says. */
+/** Literals, because SQLite uses a partial index only for a statement with the same condition. */
 const statusConditions: Record<JobStatus, string> = {
   IN_QUEUE: "status = 'IN_QUEUE'",
   IN_PROGRESS: "status = 'IN_PROGRESS'",
@@ -313,13 +315,13 @@ const statusConditions: Record<JobStatus, string> = {
 };
 
 interface BatchSearch {
-  /** The key of the attempt's batches. */
+  /** Key of the attempt's batches. */
   attempt: SqlValue[];
   first: number;
   maxBytes: number;
 }
 
-/** The batch that reaches `maxBytes`, or the last there is; found without reading any payload. */
+/** Finds the batch that reaches `maxBytes`, or the last one, without reading any payload. */
 function* findLastBatch({ attempt, first, maxBytes }: BatchSearch): Step<number> {
   let last = first;
   for (let from = first, total = 0; ; from = last + 1) {

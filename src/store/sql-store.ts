@@ -1,4 +1,4 @@
-// The store over any SQL database: it lends the verbs to an operation and lets the driver run it.
+// The store over any SQL database: gives an operation its verbs; the driver runs it.
 import type { SqlDriver } from './sql-driver.ts';
 import { SqlReader } from './sql-reader.ts';
 import { SqlTransaction } from './sql-transaction.ts';

@@ -1,4 +1,5 @@
-// Every statement that writes, as the verbs of a Transaction, and the counting that goes with them.
+// Implements the verbs of a Transaction: all statements that write, and the counters that they
+// maintain.
 import type { JobStatus } from '../wire/job.ts';
 import { dropOutputOfJob, insertRecord, removeRecord } from './delivery-record.ts';
 import { describeChange, insertJobSql, listJobValues } from './job-row.ts';
@@ -43,7 +44,7 @@ export class SqlTransaction extends SqlReader implements Transaction {
     yield { sql: 'delete from worker where endpoint_id = ?', params: [id] };
     yield { sql: 'delete from delivery_record where endpoint_id = ?', params: [id] };
     yield { sql: 'delete from delivery where endpoint_id = ?', params: [id] };
-    // Of jobs that were removed before their deliveries.
+    // Output of jobs that were removed before their deliveries.
     yield { sql: 'delete from job_output where endpoint_id = ?', params: [id] };
     yield { sql: "delete from resource where kind = 'decision' and parent = ?", params: [id] };
     yield { sql: 'delete from endpoint where id = ?', params: [id] };
@@ -211,7 +212,7 @@ interface CountedChange {
   retried?: number;
 }
 
-/** Live states are counted in and out; of terminal ones every entry counts, and stays counted. */
+/** Live states are counted up and down; terminal states are counted once, on entry. */
 function* countChange(endpointId: string, change: CountedChange): Step<void> {
   const { left, entered, retried = 0 } = change;
   const enter = (status: JobStatus) => (entered === status ? 1 : 0);

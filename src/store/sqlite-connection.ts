@@ -1,4 +1,4 @@
-// One SQLite database on node:sqlite: how it is opened, how a statement runs, how its space is given back.
+// One SQLite database over node:sqlite: opens it, runs statements, reclaims space.
 import { statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { isStorageFailure } from './disk/sqlite-errors.ts';
@@ -6,38 +6,45 @@ import { MIGRATIONS, migrate } from './migrations.ts';
 import type { Query, Row, SqlValue, Step } from './store.ts';
 
 export interface ConnectionOptions {
-  /** The file, made if it is missing; `:memory:` keeps everything in memory and is gone on close. */
+  /** The file, created if it is missing; `:memory:` keeps everything in memory until close. */
   path: string;
   /** Page cache, bytes. Default 64 MB. */
   cacheBytes?: number;
-  /** The write-ahead log is cut back to this by `reclaim`, bytes. Default 64 MB. */
+  /** Size to which `reclaim` truncates the write-ahead log, bytes. Default 64 MB. */
   walLimitBytes?: number;
-  /** The file grows to this many pages of 4 KB; then writes are refused. Default: no limit. */
+  /** Largest size of the file in pages of 4 KB; further writes are rejected. Default: no limit. */
   maxPages?: number;
-  /** How long everything stands still while another process has the file locked. Default 2,000. */
+  /** How long a call blocks while another process has locked the file, ms. Default 2,000. */
   busyTimeoutMs?: number;
-  /** Called when the write-ahead log cannot be copied into the file. Default: nobody is told. */
+  /** Called when the write-ahead log cannot be copied into the file. Default: ignored. */
   onCheckpointFailure?: (error: unknown) => void;
 }
 
 const MB = 1_048_576;
 
-/** Pages in the write-ahead log that set off a checkpoint: every one costs two more fsyncs. */
+/**
+ * Pages in the write-ahead log that trigger a checkpoint: each checkpoint costs two more fsyncs.
+ */
 const CHECKPOINT_PAGES = 4_000;
 
-/** The same while the disk is full: the log is 1 MB long then, and not 16. */
+/** The same while the disk is full: it keeps the log at 1 MB instead of 16. */
 const CHECKPOINT_PAGES_FULL_DISK = 250;
 
-/** Far above what the store says; a bound for update statements, which are made as needed. */
+/**
+ * Far above the number of fixed statements; bounds the update statements, which are created as
+ * needed.
+ */
 const STATEMENTS_KEPT = 512;
 
-/** A parameter from here on is not left in a statement that waits for its next use. */
+/** A parameter of this size or larger does not stay bound to a cached statement. */
 const LARGE_BYTES = 65_536;
 
-/** A log of no more than this has nothing in it. */
+/** A log of this size or less has no content. */
 const LOG_HEADER_BYTES = 32;
 
-/** The database file is empty or gone, and its write-ahead log is not: opening it would lose data. */
+/**
+ * The database file is empty or missing but its write-ahead log is not: opening it would lose data.
+ */
 export class LoneLogError extends Error {
   override readonly name = 'LoneLogError';
 
@@ -55,7 +62,7 @@ interface Statement {
   toRow(values: Readonly<Record<number, unknown>>): Row;
 }
 
-/** Free pages up to this share of the file are kept. */
+/** Share of free pages that the file keeps. */
 const SHARE_KEPT_FREE = 0.1;
 
 export class SqliteConnection {
@@ -76,7 +83,7 @@ export class SqliteConnection {
     this.#walLimitBytes = walLimitBytes;
     this.#database = new DatabaseSync(path, { timeout: busyTimeoutMs });
     try {
-      // Before anything is written: an existing file keeps what it was made with.
+      // Must come before any write: it has no effect on an existing file.
       this.#database.exec('pragma auto_vacuum = incremental');
       this.#database.exec(`
         pragma journal_mode = wal;
@@ -102,13 +109,13 @@ export class SqliteConnection {
   run(query: Query): Row[] {
     const { prepared, toRow } = this.#prepare(query.sql);
     const found = prepared.all(...query.params);
-    // Whatever is bound next replaces the copy that SQLite made of it; that may take long to come. This
-    // runs nothing: it takes back what is bound.
+    // The next binding replaces SQLite's copy of a large parameter, which may take long to come.
+    // This runs nothing; it only releases the binding.
     if (query.params.some(isLarge)) prepared.iterate();
     return found.length === 0 ? [] : found.map(toRow);
   }
 
-  /** Runs the steps one right after the other; an error is thrown at the step that caused it. */
+  /** Runs the steps without a pause; an error is thrown into the step that caused it. */
   runSteps<T>(steps: Step<T>, run: (query: Query) => Row[] = (query) => this.run(query)): T {
     let step = steps.next();
     while (!step.done) {
@@ -124,12 +131,12 @@ export class SqliteConnection {
     return step.value;
   }
 
-  /** A statement without parameters or rows that matter. */
+  /** Runs a statement without parameters, ignoring rows. */
   execute(sql: string): void {
     this.#prepare(sql).prepared.run();
   }
 
-  /** Commits a page that says what it said before. Throws if nothing can be written now. */
+  /** Rewrites a page with the same content and commits. Throws if nothing can be written now. */
   testWrite(): void {
     try {
       this.execute('begin immediate');
@@ -141,7 +148,7 @@ export class SqliteConnection {
     }
   }
 
-  /** The disk is full: the write-ahead log is kept as short as it can be. */
+  /** While the disk is full, keeps the write-ahead log as short as possible. */
   saveSpace(): void {
     this.#database.exec(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES_FULL_DISK}`);
     this.#checkpoint('passive');
@@ -152,10 +159,10 @@ export class SqliteConnection {
     this.#database.exec(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
   }
 
-  /** False if another connection reads, or the disk is too full for what is in the log. */
+  /** Returns false if another connection reads, or if the disk cannot hold the log's content. */
   #checkpoint(mode: 'passive' | 'truncate'): boolean {
     try {
-      // A reader in another process would hold everything up for the time that a lock may take.
+      // Otherwise a reader in another process would block this one for the lock's timeout.
       this.#database.exec('pragma busy_timeout = 0');
       const [row] = this.run({ sql: `pragma wal_checkpoint(${mode})`, params: [] });
       return row?.['busy'] === 0 && row['log'] === row['checkpointed'];
@@ -171,8 +178,8 @@ export class SqliteConnection {
   }
 
   /**
-   * Free pages have what was deleted in them until they are used again: this cuts them off the file,
-   * once the log is truncated. @returns whether there are more
+   * Cuts free pages, which still contain deleted data, off the file; takes effect once the log is
+   * truncated. @returns whether more are left
    */
   eraseFreePages(pages: number): boolean {
     const free = this.#count('freelist_count');
@@ -180,12 +187,12 @@ export class SqliteConnection {
     return free > pages;
   }
 
-  /** False if there is something left in the write-ahead log, because another connection reads it. */
+  /** Returns false if another connection reads and something remains in the write-ahead log. */
   truncateLog(): boolean {
     return this.#checkpoint('truncate');
   }
 
-  /** @returns whether there is more to give back */
+  /** @returns whether more space can be reclaimed */
   reclaim(pages: number): boolean {
     const freed = Math.min(this.#countSparePages(), Math.trunc(pages));
     if (freed > 0) {
@@ -200,7 +207,7 @@ export class SqliteConnection {
     return this.#countSparePages() > 0;
   }
 
-  /** Free pages beyond those that are kept, because the next jobs will want them. */
+  /** Free pages beyond those kept for the next jobs. */
   #countSparePages(): number {
     return Math.floor(this.#count('freelist_count') - SHARE_KEPT_FREE * this.#count('page_count'));
   }
@@ -209,7 +216,7 @@ export class SqliteConnection {
     return Number(this.run({ sql: `pragma ${pragma}`, params: [] })[0]?.[pragma]);
   }
 
-  /** What is in the write-ahead log is copied into the file, as far as the disk lets it. */
+  /** Copies the write-ahead log into the file, as far as the disk permits. */
   close(): void {
     this.#statements.clear();
     this.#database.close();
@@ -230,7 +237,7 @@ export class SqliteConnection {
   }
 }
 
-/** SQLite itself would delete the log, and with it everything that is not in the file. */
+/** SQLite itself would delete the log, and with it all data that is not in the file. */
 function refuseLoneLog(path: string): void {
   const sizeOf = (file: string) => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
   const logBytes = sizeOf(`${path}-wal`);
@@ -241,7 +248,7 @@ function isLarge(param: SqlValue): boolean {
   return typeof param === 'object' && param !== null && param.byteLength >= LARGE_BYTES;
 }
 
-/** Rows over the arrays that node:sqlite gives: a job costs half as much as with its own objects. */
+/** Converts node:sqlite's array rows: a job costs half as much as with its object rows. */
 function shapeRows(prepared: StatementSync): Statement['toRow'] {
   const names = prepared.columns().map((column) => column.name);
   class ArrayRow {

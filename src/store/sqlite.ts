@@ -1,5 +1,5 @@
-// The store on an embedded SQLite file. Everything on it is synchronous, so reads and batches of
-// writes never overlap; that no second process opens the file is seen to by whoever opens it.
+// The store on an embedded SQLite file. All access is synchronous, so reads and batches of writes
+// never overlap. The caller ensures that no second process opens the file.
 import { statSync } from 'node:fs';
 import type { SpaceGate } from './disk/space-gate.ts';
 import { describeUnavailable, nameStorageFailure } from './disk/sqlite-errors.ts';
@@ -12,28 +12,30 @@ import { type ConnectionOptions, SqliteConnection } from './sqlite-connection.ts
 import type { Query, Row, Step, Store, WriteOptions } from './store.ts';
 
 export interface SqliteOptions extends Omit<ConnectionOptions, 'onCheckpointFailure'> {
-  /** Called with each failure of the disk or the file. Default: those who asked are told, nobody else. */
+  /**
+   * Called with each failure of the disk or the file. Default: only the failed callers learn of it.
+   */
   onFailure?: (failure: StoreFailure) => void;
-  /** What may be written while the disk is full. Default: everything is tried. */
+  /** Decides what may be written while the disk is full. Default: everything is attempted. */
   gate?: SpaceGate | undefined;
 }
 
 /**
- * Opens the store and brings its schema up to date. Throws SchemaTooNewError if a newer version of
- * the program wrote the file, and what SQLite says if it is no database or cannot be opened.
+ * Opens the store and migrates its schema. Throws SchemaTooNewError if a newer version of the
+ * program wrote the file, and SQLite's error if the file is not a database or cannot be opened.
  */
 export function openSqliteStore(options: SqliteOptions): Store {
   return openSqlite(options).store;
 }
 
-/** The same, with what keeps the file in order. */
+/** Like openSqliteStore; also returns the driver that maintains the file. */
 export function openSqlite(options: SqliteOptions): { store: Store; driver: SqliteDriver } {
   const driver = new SqliteDriver(options);
   return { store: new SqlStore(driver), driver };
 }
 
 export class SqliteDriver implements SqlDriver {
-  /** One connection, one operation at a time: there is nobody to lock against. */
+  /** One connection runs one operation at a time, so no locks are needed. */
   readonly lockClause = '';
   readonly #path: string;
   readonly #connection: SqliteConnection;
@@ -50,7 +52,7 @@ export class SqliteDriver implements SqlDriver {
     this.#connection = new SqliteConnection({ ...options, onCheckpointFailure });
     this.#commits = new GroupCommit({
       connection: this.#connection,
-      // Whatever it is: a whole transaction was lost by it.
+      // Whatever the error is, it has lost a whole transaction.
       onFailure: (error) => this.#reportAs('write', error, nameStorageFailure(error) ?? 'UNKNOWN'),
       gate,
     });
@@ -80,7 +82,7 @@ export class SqliteDriver implements SqlDriver {
     return this.#guard('reclaim', () => this.#connection.reclaim(pages));
   }
 
-  /** Commits a page. @throws StoreUnavailableError */
+  /** Rewrites and commits a page. @throws StoreUnavailableError */
   async testWrite(): Promise<void> {
     await this.#leaveTransaction();
     this.#guard('probe', () => this.#connection.testWrite());
@@ -91,13 +93,13 @@ export class SqliteDriver implements SqlDriver {
     return this.#commits.commits;
   }
 
-  /** @returns whether there are more free pages than these */
+  /** @returns whether more free pages are left */
   async eraseFreePages(pages: number): Promise<boolean> {
     await this.#leaveTransaction();
     return this.#guard('reclaim', () => this.#connection.eraseFreePages(pages));
   }
 
-  /** False if something is left in the write-ahead log. */
+  /** Returns false if something remains in the write-ahead log. */
   async truncateLog(): Promise<boolean> {
     await this.#leaveTransaction();
     return this.#guard('checkpoint', () => this.#connection.truncateLog());
@@ -126,7 +128,7 @@ export class SqliteDriver implements SqlDriver {
     this.#connection.close();
   }
 
-  /** Whoever calls from within an operation has to wait for the commit: a microtask comes after. */
+  /** A caller inside an operation must wait for the commit: a microtask runs after it. */
   async #leaveTransaction(): Promise<void> {
     if (this.#commits.isWriting) await undefined;
   }

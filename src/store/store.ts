@@ -1,5 +1,5 @@
-// The seam to what keeps jobs: the rows, and the verbs that read and write them. It knows nothing of
-// what may follow what; that is decided in queue/lifecycle.ts and written down here.
+// The seam to the database: the records, and the verbs that read and write them. It does not decide
+// which changes are allowed; queue/lifecycle.ts does.
 
 import type { FailedAttempt, JobError, JobStatus } from '../wire/job.ts';
 import type { Device } from '../wire/link/worker-link.ts';
@@ -16,46 +16,50 @@ export interface Query {
 }
 
 /**
- * An operation, written as a generator over its queries. A driver decides how it runs: SQLite runs
- * it to its end in one go, so that nothing comes between; a networked database awaits each query.
+ * An operation, written as a generator over its queries. The driver decides how it runs: SQLite
+ * runs it without interruption; a networked database awaits each query.
  */
 export type Step<T> = Generator<Query, T, readonly Row[]>;
 
 export interface WriteOptions {
   /**
-   * `refuse`, the default: rejects at once while the disk is full. `proceed`: for what ends or removes
-   * something; uses the disk reserve. May be run a second time, after the reserve was released.
+   * `refuse`, the default: rejects at once while the disk is full. `proceed`: for operations that
+   * end or remove something; uses the disk reserve. Such an operation may run a second time after
+   * the reserve was released.
    */
   onFullDisk?: 'refuse' | 'proceed';
-  /** Payload that a `proceed` brings, bytes: payloads may take only a share of the reserve. Default 0. */
+  /** Payload bytes of a `proceed`: payloads may take only a share of the reserve. Default 0. */
   payloadBytes?: number;
 }
 
-/** For what ends or removes something, and for the platform's start: goes on while the disk is full. */
+/**
+ * For operations that end or remove something and for the platform's start: run while the disk is
+ * full.
+ */
 export const ENDING = { onFullDisk: 'proceed' } as const satisfies WriteOptions;
 
 export interface Store {
   /**
-   * Runs the operation in a savepoint of its own; what it threw undoes it and rejects. Operations
-   * asked for in one turn of the event loop share one commit. Resolves only after the commit is on
-   * disk; a commit that fails rejects all of them with StoreUnavailableError.
+   * Runs the operation in its own savepoint; if it throws, it is undone and the promise rejects.
+   * Operations of one turn of the event loop share one commit. Resolves after the commit is on
+   * disk; if the commit fails, all of them reject with StoreUnavailableError.
    */
   write<T>(operation: (tx: Transaction) => Step<T>, options?: WriteOptions): Promise<T>;
-  /** Sees what is committed, and nothing else. */
+  /** Reads committed data only. */
   read<T>(operation: (tx: Reader) => Step<T>): Promise<T>;
   /**
-   * Gives freed space back to the file system, at most `pages` pages of it in one go; up to a tenth
-   * of the file is kept for what comes next. True if there is more to give back.
+   * Returns free space to the file system, at most `pages` pages per call; keeps up to a tenth of
+   * the file for later writes. True if more can be returned.
    */
   reclaim(pages: number): Promise<boolean>;
-  /** Commits what was asked for, then closes. */
+  /** Commits requested operations, then closes. */
   close(): Promise<void>;
 }
 
-/** The disk is full or the file cannot be written: nothing of the operation was kept. */
+/** The disk is full or the file cannot be written: nothing of the operation was stored. */
 export class StoreUnavailableError extends Error {
   override readonly name = 'StoreUnavailableError';
-  /** Name of the SQLite code, where SQLite gave one: `SQLITE_FULL`. */
+  /** Name of SQLite's code, if there was one: `SQLITE_FULL`. */
   readonly code: string | undefined;
 
   constructor(message: string, options: { cause?: unknown; code?: string } = {}) {
@@ -64,12 +68,15 @@ export class StoreUnavailableError extends Error {
   }
 }
 
-/** For those who try again: the store logs its own failures, once a minute and not at each attempt. */
+/**
+ * Log level for callers that retry: the store logs its own failures once a minute, so each retry
+ * logs only at debug.
+ */
 export function logLevelOf(error: unknown): 'debug' | 'error' {
   return error instanceof StoreUnavailableError ? 'debug' : 'error';
 }
 
-/** The right to run an attempt. It outlives its expiry until a newer one is given. */
+/** The right to run an attempt. It outlives its expiry until a newer lease is given. */
 export interface StoredLease {
   token: string;
   workerId: string;
@@ -77,9 +84,9 @@ export interface StoredLease {
   takeId: string;
   /** Unix ms. */
   until: number;
-  /** The worker has named it in a renew or report. */
+  /** The worker has named the lease in a renew or report. */
   started: boolean;
-  /** Set when it ran out: whether that was counted as a failure or as a release. */
+  /** Set when the lease expired: whether that counted as a failure or as a release. */
   lost: 'failure' | 'release' | null;
 }
 
@@ -90,40 +97,42 @@ export interface StoredJob {
   status: JobStatus;
   mode: 'run' | 'runsync';
   priority: number;
-  /** Place in the queue among equal priorities, and in the list: grows with every submission. */
+  /** Position among equal priorities and in lists; grows with every submission. */
   position: number;
   submittedAt: number;
   queuedAt: number;
-  /** Not to be leased before. */
+  /** The job must not be leased before. */
   availableAt: number;
-  /** IN_QUEUE and its time has not come. */
+  /** IN_QUEUE, and `availableAt` is in the future. */
   delayed: boolean;
-  /** Removed then, whatever its state. */
+  /** The job is removed then, whatever its status. */
   expiresAt: number;
   ttlMs: number;
   executionTimeoutMs: number;
   maxAttempts: number;
   /** When the current attempt was leased. */
   startedAt: number | null;
-  /** When the queue itself ends the running attempt. */
+  /** When the queue ends the running attempt. */
   deadlineAt: number | null;
   endedAt: number | null;
-  /** Of the last attempt, once known. */
+  /** Run time of the last attempt, once known. */
   executionMs: number | null;
-  /** When the sweeper has to look at it next. */
+  /** When the sweeper must process the job next. */
   dueAt: number;
   attempt: number;
   failures: number;
   releases: number;
-  /** Its next attempt has to run alone in its process. */
+  /** The next attempt must run alone in its process. */
   solo: boolean;
   lease: StoredLease | null;
-  /** Sequence number of the last report applied, of the current attempt. */
+  /** Sequence number of the last applied report of the current attempt. */
   lastSeq: number;
-  /** Chunks of the current attempt and their bytes together. */
+  /** Number of chunks of the current attempt, and their total size. */
   chunkCount: number;
   chunkBytes: number;
-  /** First chunk that the default stream cursor has not handed out, of attempt `cursorAttempt`. */
+  /**
+   * First chunk that the default stream cursor has not returned yet, of attempt `cursorAttempt`.
+   */
   cursorAttempt: number;
   cursorNext: number;
   /** Where the output of a COMPLETED job is. */
@@ -137,28 +146,28 @@ export interface StoredJob {
   /** Worker of the last attempt. */
   workerId: string | null;
   idempotencyKey: string | null;
-  /** SHA-256 of the request body that came with the key, base64url. */
+  /** SHA-256 of the request body that came with the idempotency key, base64url. */
   requestHash: string | null;
-  /** Trace of the request that made it, as in wire/trace-context.ts. */
+  /** Trace of the request that created the job; see wire/trace-context.ts. */
   traceparent: string | null;
   tracestate: string | null;
-  /** Where its record is posted when it has ended. */
+  /** URL to which the final record is posted. */
   webhook: string | null;
   attachment: JobAttachment | null;
 }
 
-/** What the API that submitted a job keeps with it. Store and queue pass it on unread. */
+/** Data that the submitting API keeps with a job. Store and queue do not read it. */
 export interface JobAttachment {
   /**
-   * Name of the record format of its clients; null is the service's own. Clients of another format cannot be
-   * told that a stream starts over.
+   * Name of the clients' record format; null for Millrace's own. Clients of another format cannot
+   * learn that a stream starts over.
    */
   readonly format: string | null;
-  /** JSON text for the handler, sent with each lease; null if there is none. */
+  /** JSON text for the handler, sent with each lease; null without any. */
   readonly handlerData: string | null;
 }
 
-/** A record that has to be posted somewhere. It outlives its job. */
+/** A record to post to a webhook. It outlives its job. */
 export interface StoredDelivery extends ReceiverKey {
   endpointId: string;
   /** Sorts by the time at which the job ended. */
@@ -166,25 +175,27 @@ export interface StoredDelivery extends ReceiverKey {
   jobId: string;
   url: string;
   createdAt: number;
-  /** How long the platform had run when the job ended, over all its starts, ms. */
+  /** Run time of the platform when the job ended, over all its starts, ms. */
   platformRanMs: number;
-  /** Of the record. */
+  /** Size of the record. */
   bytes: number;
-  /** Made so far, none of them with success. */
+  /** Failed attempts so far. */
   tries: number;
-  /** Not to be tried before. */
+  /** No attempt is made before. */
   nextAt: number;
 }
 
-/** One receiver of one user: no user's deliveries wait behind those of another. */
+/** One receiver of one user, so that no user's deliveries wait behind another's. */
 export interface ReceiverKey {
   /** Owner of the endpoint. */
   userId: string;
-  /** Host and port of the URL: what may be slow or dead as one. */
+  /** Host and port of the URL: the unit that may be slow or dead. */
   receiver: string;
 }
 
-/** A piece of a record: bytes, or the stored output of a job of the same endpoint, not copied. */
+/**
+ * A piece of a record: bytes, or a reference to the stored output of a job of the same endpoint.
+ */
 export type RecordPiece = Uint8Array | { outputOf: JobKey };
 
 export interface StoredEndpoint {

@@ -1,4 +1,5 @@
-// Keeps disk space in a file that can be removed when the disk is full, so that jobs can still be ended.
+// Reserves disk space in a file. The platform deletes the file when the disk is full, so that jobs
+// can still end.
 import { randomFillSync } from 'node:crypto';
 import { rmSync, statSync } from 'node:fs';
 import { type FileHandle, open, statfs } from 'node:fs/promises';
@@ -7,11 +8,14 @@ import { dirname } from 'node:path';
 const MB = 1_048_576;
 const OWNER_ONLY = 0o600;
 
-/** Free space beyond the reserve that making it needs, as a share of it: else it would go again at once. */
+/**
+ * Free space that must remain after creating the reserve, as a share of it; with less, the disk
+ * would be full again at once.
+ */
 const MARGIN = 0.5;
 
 export interface DiskReserveOptions {
-  /** The file; its folder has to be there. */
+  /** Path of the file; its folder must exist. */
   path: string;
   bytes: number;
 }
@@ -19,7 +23,7 @@ export interface DiskReserveOptions {
 export class DiskReserve {
   readonly bytes: number;
   readonly #path: string;
-  /** Grows with each release, which ends a `make` that is under way. */
+  /** Grows with each release, which aborts a running `make`. */
   #releases = 0;
 
   constructor({ bytes, path }: DiskReserveOptions) {
@@ -42,7 +46,7 @@ export class DiskReserve {
     rmSync(this.#path, { force: true });
   }
 
-  /** Takes the space. False if the disk has too little; then nothing is held. */
+  /** Allocates the space. Returns false and holds nothing if the disk has too little. */
   async make(): Promise<boolean> {
     if (this.isHeld) return true;
     const release = ++this.#releases;
@@ -62,7 +66,7 @@ export class DiskReserve {
     return this.#releases === release;
   }
 
-  /** Random bytes: file systems that compress or leave out zeros would reserve nothing. */
+  /** Random bytes: file systems that compress data or skip zeros would reserve nothing. */
   async #fill(file: FileHandle, release: number): Promise<void> {
     const block = randomFillSync(Buffer.allocUnsafe(Math.min(MB, this.bytes)));
     for (let written = 0; written < this.bytes; ) {

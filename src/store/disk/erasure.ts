@@ -1,26 +1,26 @@
-// Erases what was deleted: freed pages are cut off the file and the write-ahead log is emptied.
+// Erases deleted data: cuts freed pages off the file and empties the write-ahead log.
 import { type Clock, letOthersRun } from '../../base/clock.ts';
 import type { SqliteDriver } from '../sqlite.ts';
 
-/** 4 KB pages given back in one go; requests are let in between. */
+/** 4 KB pages erased in one step; requests run between two steps. */
 const PAGES = 2_000;
 
-/** With more commits than this a second, freed pages are kept for the next jobs, which overwrite them. */
+/** With more commits per second than this, freed pages are kept: the next jobs overwrite them. */
 const IDLE_COMMITS_PER_SECOND = 5;
 
-/** So few are idle in however short a time. */
+/** This few commits count as idle, whatever the period. */
 const IDLE_COMMITS = 20;
 
 export interface ErasureOptions {
   driver: Pick<SqliteDriver, 'commits' | 'eraseFreePages' | 'truncateLog'>;
   clock: Pick<Clock, 'now'>;
-  /** How long after a commit its deletions are erased, ms. */
+  /** Time between a commit and the erasure of its deletions, ms. */
   afterMs: number;
 }
 
 export class Erasure {
   readonly #options: ErasureOptions;
-  /** Commits whose deletions are erased. */
+  /** Number of commits whose deletions are erased. */
   #erased = 0;
   #waiting: { since: number; commits: number } | undefined;
 
@@ -28,7 +28,7 @@ export class Erasure {
     this.#options = options;
   }
 
-  /** Does what is due. The first call after a commit only notes it. */
+  /** Erases what is due. The first call after a commit only notes the commit. */
   async tick(signal: AbortSignal): Promise<void> {
     const { afterMs, clock, driver } = this.#options;
     const { commits } = driver;
@@ -42,7 +42,7 @@ export class Erasure {
     if (isIdle) {
       while (!signal.aborted && (await driver.eraseFreePages(PAGES))) await letOthersRun();
     }
-    // Without it the file itself does not get shorter.
+    // Only truncating the log shortens the file itself.
     if (!(await driver.truncateLog()) || !isIdle || signal.aborted) return;
     this.#erased = commits;
     this.#waiting = undefined;

@@ -1,5 +1,5 @@
-// A process that checks a database file; see integrity.ts. Prints each problem as a JSON string on a line,
-// or an object with the reason if it cannot check the file.
+// A process that checks a database file (see integrity.ts). Prints each problem as a JSON string on
+// one line, or an object with the reason if it cannot check the file.
 import { DatabaseSync } from 'node:sqlite';
 import { isDamage, nameStorageFailure } from './sqlite-errors.ts';
 
@@ -14,7 +14,7 @@ function check(path: string, pragma: string): void {
   try {
     for (const row of database.prepare(`pragma ${pragma}(${MAX_PROBLEMS})`).iterate()) {
       const [text] = Object.values(row);
-      // A damaged tree comes as one text of several lines.
+      // SQLite describes a damaged tree in one text of several lines.
       for (const line of String(text).split('\n')) if (line !== 'ok' && line !== '') report(line);
     }
   } finally {
@@ -28,6 +28,6 @@ try {
 } catch (error) {
   const code = nameStorageFailure(error) ?? 'error';
   const text = `${code}: ${error instanceof Error ? error.message : String(error)}`;
-  // A file that is locked, or may not be opened, is not damaged.
+  // A file that is locked or cannot be opened is not damaged.
   report(isDamage(code) || code.startsWith('SQLITE_IOERR') ? text : { failure: text });
 }

@@ -1,4 +1,5 @@
-// Checks a database file for damaged pages, in a process of its own: a check cannot be interrupted otherwise.
+// Checks a database file for damaged pages in a separate process, because a check cannot be
+// interrupted.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, statSync } from 'node:fs';
@@ -18,20 +19,20 @@ export interface IntegrityOptions {
   path: string;
   /** `quick`: pages and rows; `full`: also whether each index has the rows of its table. */
   depth: 'quick' | 'full';
-  /** Ends the check. */
+  /** Aborts the check. */
   signal: AbortSignal;
-  /** Called every second with the bytes read and those there are; on Linux alone. */
+  /** Called every second with the bytes read and the total; only on Linux. */
   onProgress?: (readBytes: number, totalBytes: number) => void;
 }
 
 export interface IntegrityResult {
-  /** What SQLite found, at most about a hundred lines. */
+  /** Problems that SQLite found, at most about a hundred lines. */
   problems: string[];
-  /** False if the check was ended before it was through. */
+  /** False if the check was aborted. */
   isComplete: boolean;
 }
 
-/** @throws Error saying why the file cannot be checked */
+/** @throws Error with the reason why the file cannot be checked */
 export async function checkIntegrity(options: IntegrityOptions): Promise<IntegrityResult> {
   const { depth, onProgress, path, signal } = options;
   if (signal.aborted) return { problems: [], isComplete: false };
@@ -39,7 +40,7 @@ export async function checkIntegrity(options: IntegrityOptions): Promise<Integri
     stdio: ['ignore', 'pipe', 'ignore'],
   });
   const ended = once(child, 'close');
-  // A process that cannot be started says so before anybody waits for its end.
+  // The spawn error may arrive before anybody awaits the end.
   ended.catch(() => {});
   const kill = () => child.kill('SIGKILL');
   signal.addEventListener('abort', kill, { once: true });
@@ -65,12 +66,13 @@ export async function checkIntegrity(options: IntegrityOptions): Promise<Integri
   }
 }
 
-/** The platform's own work comes first. */
+/** The platform's own work has priority. */
 function yieldTo(pid: number | undefined): void {
   try {
     if (pid !== undefined) setPriority(pid, constants.priority.PRIORITY_LOW);
   } catch {
-    // It has ended, or priorities are not for this user to set: the check is only less polite then.
+    // The process has ended, or this user may not set priorities: the check then runs at normal
+    // priority.
   }
 }
 

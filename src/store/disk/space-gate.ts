@@ -1,11 +1,12 @@
-// Decides what is written while the disk is full: only what ends or removes something, out of a reserve.
+// Decides which writes are allowed while the disk is full: only those that end or remove something,
+// within a reserve.
 
 import type { WriteOptions } from '../store.ts';
 import type { DiskReserve } from './disk-reserve.ts';
 
 /**
- * Share of the reserve that payloads may use. Each is written twice, to the write-ahead log and to the
- * file; the rest stays for cancellations and removals.
+ * Share of the reserve that payloads may use. A payload is written twice, to the write-ahead log
+ * and to the file; the rest is for cancellations and removals.
  */
 const PAYLOAD_SHARE = 0.25;
 
@@ -28,19 +29,22 @@ export class SpaceGate {
     return onFullDisk === 'proceed' && payloadBytes <= this.#payloadLeft;
   }
 
-  /** Payload that was committed. */
+  /** Counts committed payload bytes. */
   spend(bytes: number): void {
     if (this.#isFull) this.#payloadLeft = Math.max(0, this.#payloadLeft - bytes);
   }
 
-  /** The disk is full. Releases the reserve. @throws what the system says; then it stays open */
+  /**
+   * Called when the disk is full: releases the reserve. If that fails, the gate stays open. @throws
+   * the system's error
+   */
   close(): void {
     this.#reserve.release();
     if (!this.#isFull) this.#payloadLeft = Math.floor(this.#reserve.bytes * PAYLOAD_SHARE);
     this.#isFull = true;
   }
 
-  /** There is space again, and the reserve is held. */
+  /** Called when the disk has space again and the reserve is held. */
   open(): void {
     this.#isFull = false;
   }

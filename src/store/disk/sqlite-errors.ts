@@ -1,7 +1,8 @@
-// Names SQLite's errors: which ones mean that the disk or the file failed, and what an operator can do.
+// Maps SQLite's errors to names, tells which of them mean that the disk or file failed, and
+// explains them to the operator.
 import { StoreUnavailableError } from '../store.ts';
 
-/** Primary result codes after which SQLite may have rolled the transaction back by itself. */
+/** Primary result codes after which SQLite may have rolled back the transaction by itself. */
 const STORAGE_FAILURES: Readonly<Record<number, string>> = {
   5: 'SQLITE_BUSY',
   6: 'SQLITE_LOCKED',
@@ -15,7 +16,7 @@ const STORAGE_FAILURES: Readonly<Record<number, string>> = {
   26: 'SQLITE_NOTADB',
 };
 
-/** Extended codes: the primary one in the low byte says the rest. */
+/** Extended codes; the low byte is the primary code. */
 const EXTENDED: Readonly<Record<number, string>> = {
   266: 'SQLITE_IOERR_READ',
   522: 'SQLITE_IOERR_SHORT_READ',
@@ -36,8 +37,8 @@ const EXTENDED: Readonly<Record<number, string>> = {
 };
 
 /**
- * A quota, a limit on file sizes and a full shared memory file come as errors of their own; all of
- * them pass once space is freed.
+ * A quota, a limit on file sizes and a full shared memory file have error codes of their own; all
+ * of them pass once space is freed.
  */
 const OUT_OF_SPACE: ReadonlySet<string> = new Set([
   'SQLITE_FULL',
@@ -47,7 +48,7 @@ const OUT_OF_SPACE: ReadonlySet<string> = new Set([
 
 const DAMAGED: ReadonlySet<string> = new Set(['SQLITE_CORRUPT', 'SQLITE_NOTADB']);
 
-/** The error's SQLite code by name; undefined for an error that is not about the disk or the file. */
+/** The error's SQLite code by name; undefined if the error is not about the disk or the file. */
 export function nameStorageFailure(error: unknown): string | undefined {
   if (!(error instanceof Error) || !('errcode' in error)) return undefined;
   const { errcode } = error;
@@ -68,7 +69,7 @@ export function isDamage(code: string): boolean {
   return DAMAGED.has(code) || code.startsWith('SQLITE_CORRUPT');
 }
 
-/** What is wrong and what to do, in one sentence, without a path. */
+/** Says in one sentence, without a path, what is wrong and what to do. */
 export function explainFailure(code: string): string {
   if (OUT_OF_SPACE.has(code)) return `the disk is full (${code}); free space on it`;
   if (isDamage(code)) return `the database is damaged (${code}); run \`millrace store check\``;

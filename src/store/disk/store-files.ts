@@ -1,4 +1,4 @@
-// Reads a store's files from outside, also while a platform uses them: what they hold, and a copy of them.
+// Describes and copies a store's files from outside, also while a platform uses them.
 import { closeSync, fsyncSync, openSync, rmSync, statSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 
@@ -20,7 +20,7 @@ export interface StoreFiles {
 
 const COUNTED = ['endpoint', 'job', 'delivery', 'worker', 'api_key', 'resource'];
 
-/** @throws what SQLite says */
+/** @throws SQLite's error */
 export function describeStore(path: string): StoreFiles {
   const sizeOf = (file: string) => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
   return read(path, (database) => {
@@ -48,8 +48,8 @@ export function describeStore(path: string): StoreFiles {
 }
 
 /**
- * Writes a consistent copy of the database, without what was deleted, to a new file that only its owner
- * may read. @throws what SQLite or the system says; then there is no file
+ * Writes a consistent copy of the database, without deleted data, to a new file that only its owner
+ * may read. If it fails, no file remains. @throws the error of SQLite or the system
  */
 export function backUpStore(path: string, target: string): void {
   closeSync(openSync(target, 'wx', OWNER_ONLY));

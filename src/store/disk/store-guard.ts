@@ -1,4 +1,4 @@
-// Watches over the store's file: reports failures, tests writes, and keeps a reserve for a full disk.
+// Monitors the store's file: reports failures, tests writes, and keeps a reserve for a full disk.
 import { statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Clock, sleep } from '../../base/clock.ts';
@@ -12,10 +12,10 @@ import { SpaceGate } from './space-gate.ts';
 import { explainFailure, isOutOfSpace } from './sqlite-errors.ts';
 import { type StoreFailure, StoreHealth } from './store-health.ts';
 
-/** How often the guard looks whether a full disk has space again, ms. */
+/** How often the guard checks whether a full disk has space again, ms. */
 const TICK_MS = 5_000;
 
-/** Result of a write test that is good for all who ask within this time, ms: each costs an fsync. */
+/** How long the result of a write test is reused, ms: each test costs an fsync. */
 const TEST_EVERY_MS = 1_000;
 
 /** With less free space than this at the start, the disk counts as full. */
@@ -31,11 +31,11 @@ export interface StoreGuardOptions {
   path: string;
   clock: Clock;
   log: Log;
-  /** Disk space kept for ending jobs while the disk is full, bytes. 0: none. */
+  /** Disk space reserved for ending jobs while the disk is full, bytes. 0: none. */
   reserveBytes: number;
-  /** How long after a deletion its bytes are erased from the files of an idle platform, ms. */
+  /** Time after a deletion at which an idle platform erases the bytes from its files, ms. */
   eraseAfterMs: number;
-  /** How long a file that is there at the start is checked for damage, ms. 0: not at all. */
+  /** Time limit for the damage check of an existing file at the start, ms. 0: no check. */
   checkMs: number;
 }
 
@@ -55,7 +55,7 @@ export class StoreGuard {
   readonly #erasure: Erasure;
   readonly #running: Promise<unknown>;
   #damage: string | undefined;
-  /** Why the reserve is not held though the disk is not known to be full. */
+  /** Why the reserve is missing although the disk is not known to be full. */
   #reserveFault: string | undefined;
   #test: WriteTest | undefined;
 
@@ -74,7 +74,7 @@ export class StoreGuard {
     this.#running = Promise.all([this.#run(), parts.isNew || this.#check()]);
   }
 
-  /** Opens the store, also on a full disk if there is a reserve. @throws as `openSqliteStore` */
+  /** Opens the store, even on a full disk if a reserve exists. @throws as `openSqliteStore` */
   static async open(options: StoreGuardOptions): Promise<StoreGuard> {
     const { path, reserveBytes } = options;
     const health = new StoreHealth(options);
@@ -110,12 +110,15 @@ export class StoreGuard {
     return this.#driver.measure();
   }
 
-  /** What needs attention although the store works. */
+  /** Problems that need attention although the store works. */
   get warnings(): string[] {
     return [this.#damage, this.#reserveFault].filter((text) => text !== undefined);
   }
 
-  /** Why new data cannot be stored; undefined if it can. Tests a real write, once a second at most. */
+  /**
+   * Returns why new data cannot be stored; undefined if it can. Tests a real write, at most once a
+   * second.
+   */
   findFault(): Promise<string | undefined> {
     const now = this.#options.clock.now();
     const known = this.#test;
@@ -143,7 +146,7 @@ export class StoreGuard {
     return this.#gate?.isFull ? this.#explainFullDisk() : undefined;
   }
 
-  /** False without a reserve, or where it cannot be released. */
+  /** Returns false without a reserve, or if it cannot be released. */
   #fill(): boolean {
     if (!this.#gate) return false;
     if (this.#gate.isFull) return true;
@@ -174,14 +177,14 @@ export class StoreGuard {
         await this.#keepReserve();
         if (!this.#gate?.isFull) await this.#erasure.tick(signal);
       } catch (error) {
-        // The store has reported its own failures.
+        // The store has already reported its own failures.
         if (!(error instanceof StoreUnavailableError)) this.#health.noteMaintenanceFailure(error);
       }
       await sleep(clock, Math.min(TICK_MS, Math.ceil(eraseAfterMs / 2)), signal);
     }
   }
 
-  /** Reading a file that is damaged fails only where the damage is, which may be much later. */
+  /** A damaged file fails only when the damaged page is read, which may be much later. */
   async #check(): Promise<void> {
     const { checkMs, clock, log, path } = this.#options;
     if (checkMs === 0) return;
@@ -228,7 +231,7 @@ export class StoreGuard {
 }
 
 interface Opened {
-  /** There is nothing in it that could be damaged. */
+  /** A new file cannot be damaged. */
   isNew: boolean;
   store: Store;
   driver: SqliteDriver;

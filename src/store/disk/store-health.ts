@@ -1,9 +1,12 @@
-// Keeps what the store reports about itself: counts failures by code and logs each code once a minute.
+// Records the store's failures: counts them by code and logs each code once a minute.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { explainFailure } from './sqlite-errors.ts';
 
-/** A failing disk fails every write: one line a code in this time, ms, with a count of the others. */
+/**
+ * A failing disk fails every write, so each code is logged once in this time, with a count of the
+ * others, ms.
+ */
 const LOG_EVERY_MS = 60_000;
 
 const MAINTENANCE_FAILED = 'store maintenance failed, retrying';
@@ -29,7 +32,7 @@ export interface StoreHealthOptions {
 
 export class StoreHealth {
   readonly #options: StoreHealthOptions;
-  /** By the failure's code, or by what failed. */
+  /** By code of the failure, or by failed operation. */
   readonly #windows = new Map<string, Window>();
   readonly #counts = new Map<string, number>();
 
@@ -53,7 +56,7 @@ export class StoreHealth {
     this.#logRarely({ name: 'maintenance', about: { err: error }, message: MAINTENANCE_FAILED });
   }
 
-  /** Logs the count of failures that got no line, once their minute is over. */
+  /** Logs the number of suppressed failures once their minute is over. */
   flush(): void {
     const now = this.#options.clock.now();
     for (const [name, { suppressed, until }] of this.#windows) {
