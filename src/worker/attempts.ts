@@ -1,5 +1,5 @@
-// The attempts whose leases the worker holds, from hand-over until their outcome is acknowledged:
-// starts, times and stops them, and passes their output to the reporter.
+// The attempts whose leases the worker holds, until their outcome is acknowledged: starts, times
+// and stops them, and passes their output to the reporter.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { Lease } from '../wire/link/worker-link.ts';
@@ -47,24 +47,24 @@ export class Attempts {
     this.#stuckAfterMs = options.stuckAfterMs;
   }
 
-  /** Attempts that have or will have a slot. */
+  /** Number of attempts that have or will have a slot. */
   get active(): number {
     return this.#active;
   }
 
-  /** Of them, those whose handler runs. */
+  /** Number of active attempts whose handler runs. */
   get running(): number {
     let running = 0;
     for (const { phase } of this.#attempts.values()) if (phase.name === 'running') running++;
     return running;
   }
 
-  /** Attempts that came to an end since the start. */
+  /** Number of attempts that have ended since the start. */
   get ended(): number {
     return this.#ended;
   }
 
-  /** Those that run on long after they were told to end. */
+  /** Number of attempts that still run long after they were stopped. */
   get stuck(): number {
     const now = this.#clock.now();
     let stuck = 0;
@@ -75,12 +75,12 @@ export class Attempts {
     return stuck;
   }
 
-  /** A handler wants no other job to run in this worker. */
+  /** A handler has asked that no other job runs in this worker. */
   get isWorn(): boolean {
     return this.#isWorn;
   }
 
-  /** One that must have its process to itself is waiting or running. */
+  /** A job that must run alone in its process is waiting or running. */
   get hasSolo(): boolean {
     for (const { lease, phase } of this.#attempts.values()) {
       if (lease.solo && phase.name !== 'ended') return true;
@@ -88,31 +88,31 @@ export class Attempts {
     return false;
   }
 
-  /** The handler's own limit for one attempt; the lease's holds too. */
+  /** The handler's own limit for one attempt; the limit of the lease applies too. */
   limitTo(handlerTimeoutMs: number): void {
     this.#handlerTimeoutMs = handlerTimeoutMs;
   }
 
-  /** Calls when an attempt has ended or a lease is over. */
+  /** The listener is called when an attempt has ended or a lease is over. */
   onChange(listener: () => void): void {
     this.#changed.add(listener);
   }
 
-  /** Calls when leases have come. */
+  /** The listener is called when leases have arrived. */
   onAccept(listener: () => void): void {
     this.#accepted.add(listener);
   }
 
-  /** Of all leases, also of those whose outcome an earlier process left. */
+  /** Tokens of all leases, including those whose outcome an earlier process left. */
   tokens(): string[] {
     return [...this.#held().map(({ lease }) => lease), ...this.#reporter.inherited].map(
       ({ token }) => token,
     );
   }
 
-  /** For a renewal: all leases, which count as named from now on. */
+  /** Names all leases for a renewal. */
   nameAll(): HeldLease[] {
-    // Of those that are over, no verdict is news.
+    // The worker already knows how inherited attempts ended.
     const over = this.#reporter.inherited.map(({ jobId, token }) => ({
       jobId,
       token,
@@ -122,7 +122,7 @@ export class Attempts {
     return [...this.#held().map(nameLease), ...over];
   }
 
-  /** Those that run, or are to run, and that no renewal has named yet. */
+  /** Names active attempts that no renewal has named yet. */
   nameNew(): HeldLease[] {
     const fresh = this.#held().filter(({ named, phase }) => !named && phase.name !== 'ended');
     return fresh.map(nameLease);
@@ -139,14 +139,14 @@ export class Attempts {
     for (const listener of this.#accepted) listener();
   }
 
-  /** Gives leases back that came when the worker was leaving already. */
+  /** Releases leases that arrived while the worker was already draining. */
   release(leases: readonly Lease[]): void {
     for (const lease of leases) {
       if (!this.#attempts.has(lease.token)) this.#end(this.#add(lease), RELEASED_FOR_DRAIN);
     }
   }
 
-  /** The platform has ended the lease. True if that is news. */
+  /** The platform has ended the lease. Returns whether that is new to the worker. */
   revoke(token: string, verdict: 'cancelled' | 'lost'): boolean {
     const attempt = this.#attempts.get(token);
     if (!attempt || attempt.stopping) return false;
@@ -156,7 +156,7 @@ export class Attempts {
     return true;
   }
 
-  /** Gives back what has not begun. */
+  /** Releases attempts that have not begun. */
   releaseWaiting(): void {
     for (const attempt of this.#attempts.values()) {
       if (attempt.phase.name === 'waiting') this.#end(attempt, RELEASED_FOR_DRAIN);
@@ -167,14 +167,14 @@ export class Attempts {
     for (const attempt of this.#attempts.values()) this.#stop(attempt, reason);
   }
 
-  /** The only one that runs has taken too much memory; `detail` says how much. */
+  /** The only running attempt has used too much memory; `detail` says how much. */
   stopForMemory(detail: string): void {
     for (const attempt of this.#attempts.values()) {
       if (attempt.phase.name === 'running') this.#stop(attempt, 'memory', detail);
     }
   }
 
-  /** One of those that run has taken too much memory: each is to run alone next. */
+  /** One of the running attempts has used too much memory: each must run alone next. */
   stopAsSuspects(): void {
     for (const attempt of this.#attempts.values()) {
       if (attempt.phase.name !== 'running') continue;
@@ -183,7 +183,7 @@ export class Attempts {
     }
   }
 
-  /** Gives back what still runs; how that ends is not looked at any more. */
+  /** Releases the attempts that still run; their ends are ignored from now on. */
   abandonAll(): number {
     const left = [...this.#attempts.values()].filter(({ phase }) => phase.name !== 'ended');
     for (const attempt of left) {
@@ -192,7 +192,7 @@ export class Attempts {
     return left.length;
   }
 
-  /** Resolves when none is active. */
+  /** Resolves when no attempt is active. */
   async idle(): Promise<void> {
     if (this.#active === 0) return;
     await new Promise<void>((resolve) => {
@@ -231,7 +231,10 @@ export class Attempts {
     return attempt;
   }
 
-  /** Until nothing else runs, or until so late that the platform's deadline would cut its run. */
+  /**
+   * Waits until nothing else runs, but not so long that the platform's deadline would cut the run
+   * short.
+   */
   #wait(attempt: Attempt): void {
     const limitMs = attempt.lease.executionTimeoutMs / 2;
     const cancelTimer = this.#clock.after(limitMs, () => this.#end(attempt, NOT_STARTED));
@@ -251,7 +254,7 @@ export class Attempts {
     void execution.end.then((end) => this.#end(attempt, end));
   }
 
-  /** One at a time, when nothing else runs. */
+  /** Starts one waiting attempt, if nothing else runs. */
   #beginWaiting(): void {
     let next: Attempt | undefined;
     for (const attempt of this.#attempts.values()) {
@@ -272,9 +275,9 @@ export class Attempts {
     }
   }
 
-  /** The slot is free; the lease is held on until the outcome is acknowledged. */
+  /** Frees the slot; the lease is held until the outcome is acknowledged. */
   #end(attempt: Attempt, end: ExecutionEnd): void {
-    // An abandoned one may still come to its end.
+    // An abandoned attempt may still end later.
     if (attempt.phase.name === 'ended') return;
     attempt.phase.cancelTimer();
     attempt.phase = { name: 'ended' };
@@ -289,7 +292,7 @@ export class Attempts {
     this.#announce();
   }
 
-  /** Whoever watches the worker should not have to ask the platform why jobs fail. */
+  /** Logged so that the worker's operator need not ask the platform why jobs fail. */
   #logFailure(attempt: Attempt, { outcome }: ExecutionEnd): void {
     if (outcome.kind !== 'failed' && outcome.kind !== 'timed_out') return;
     const { code, message } = outcome.error;

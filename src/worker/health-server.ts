@@ -10,23 +10,23 @@ const JSON_TYPE = 'application/json; charset=utf-8';
 const PROBLEM_TYPE = 'application/problem+json';
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
-/** A probe sends a few hundred bytes; whoever needs longer than this keeps a connection for nothing. */
+/** A probe sends a few hundred bytes; a slower client must not keep its connection. */
 const REQUEST_MS = 10_000;
 
 export interface HealthServerOptions {
   host: string;
-  /** 0: one that is free. */
+  /** 0 selects a free port. */
   port: number;
-  /** Of `/healthz`. */
+  /** Answer of `/healthz`. */
   life: () => Promise<Probe>;
-  /** Of `/readyz`. */
+  /** Answer of `/readyz`. */
   readiness: () => Promise<Probe>;
-  /** In the text form of Prometheus. */
+  /** In Prometheus text format. */
   collectMetrics: () => Promise<string>;
   log: Log;
 }
 
-/** 200 with the body if it is well, else 503 with it. */
+/** 200 with the body if well, else 503 with the body. */
 export interface Probe {
   isWell: boolean;
   body: object;
@@ -35,11 +35,11 @@ export interface Probe {
 export interface HealthServer {
   readonly host: string;
   readonly port: number;
-  /** Ends open connections as well; never rejects. */
+  /** Also closes open connections; never rejects. */
   close(): Promise<void>;
 }
 
-/** The address cannot be listened on; the message says which and why. */
+/** The address cannot be used; the message says which and why. */
 export class HealthPortError extends Error {
   override readonly name = 'HealthPortError';
 }
@@ -50,7 +50,7 @@ interface Answer {
   body: string;
 }
 
-/** Resolves when it listens. @throws HealthPortError */
+/** Resolves when the server listens. @throws HealthPortError */
 export async function openHealthServer(options: HealthServerOptions): Promise<HealthServer> {
   const { host, port, log } = options;
   const server = http.createServer({ requestTimeout: REQUEST_MS }, (request, response) => {
@@ -138,8 +138,8 @@ export function probeWorker(
 }
 
 /**
- * Alive until it cannot go on: a platform that is away, or a drain, is no reason to start the
- * process anew, and what it holds would be lost by that.
+ * Alive until the worker cannot continue. An unavailable platform or a drain must not cause a
+ * restart, which would lose the jobs.
  */
 function judgeLife({ state, reason }: WorkerHealth): Probe {
   if (state !== 'failed') return { isWell: true, body: { status: 'ok', state } };

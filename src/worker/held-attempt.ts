@@ -1,4 +1,4 @@
-// One attempt whose lease the worker holds: its state, its name in logs, and the outcomes it can have
+// One attempt whose lease the worker holds: its state, its log fields, and the outcomes it can have
 // without running.
 
 import type { Lease } from '../wire/link/worker-link.ts';
@@ -7,8 +7,8 @@ import type { Execution, ExecutionEnd } from './execution/executor.ts';
 import type { AttemptReports } from './reporter.ts';
 
 /**
- * `waiting` for its process to be empty, because it runs alone; `running` in the executor; `ended`,
- * its outcome on the way. `waiting` and `running` attempts are the active ones.
+ * `waiting`: must run alone and waits for the process to be empty. `running`: in the executor.
+ * `ended`: its outcome is being delivered. `waiting` and `running` attempts are active.
  */
 type Phase =
   | { readonly name: 'waiting'; readonly cancelTimer: () => void }
@@ -21,13 +21,13 @@ export interface Attempt {
   phase: Phase;
   /** A renewal has named it. */
   named: boolean;
-  /** The platform has ended its lease, and knows that the worker knows. */
+  /** The platform has ended the lease, and knows that the worker knows. */
   stopping: boolean;
-  /** Nothing more has to be reported: the lease is over, though the handler may still run. */
+  /** Nothing remains to be reported: the lease is over, though the handler may still run. */
   settled: boolean;
-  /** When its handler was told to end first, Unix ms. */
+  /** When its handler was first stopped, Unix ms. */
   stopAskedAt: number | undefined;
-  /** It is told to end because one of several took too much memory. */
+  /** Stopped because one of several attempts used too much memory. */
   isSuspect: boolean;
 }
 
@@ -55,12 +55,12 @@ export const CANCELLED_BEFORE_BEGIN: ExecutionEnd = {
   output: undefined,
 };
 
-/** For log lines. */
+/** Fields for log lines. */
 export function nameAttempt({ lease: { jobId: job, attempt, traceparent } }: Attempt) {
   return { job, attempt, ...nameTrace(traceparent) };
 }
 
-/** For a renewal, which from now on has named it. */
+/** Names the lease for a renewal and marks it as named. */
 export function nameLease(attempt: Attempt): HeldLease {
   attempt.named = true;
   const { jobId, token } = attempt.lease;

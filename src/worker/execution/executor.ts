@@ -1,45 +1,46 @@
-// The seam between the worker and what runs handlers: threads, or (for the harness) the same thread.
+// The seam between the worker and the code that runs handlers: in threads, or in the same thread
+// for the harness.
 import type { HandlerConfig } from '../../handler/define.ts';
 import type { StopReason } from '../../handler/stop.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 
 export type { StopReason };
 
-/** Chunks that travel together: their JSON joined by commas, and the bytes of each. */
+/** Chunks of one message: their JSON joined by commas, and the size of each. */
 export interface ChunkMessage {
   sizes: number[];
   bytes: Uint8Array;
 }
 
-/** What a running attempt says before it ends; in its order. */
+/** Receives what a running attempt reports before its end, in order. */
 export interface ExecutionSink {
   chunks(message: ChunkMessage): void;
   /** JSON bytes. */
   progress(value: Uint8Array): void;
-  /** NDJSON. `dropped` lines before these were left out, because there were too many. */
+  /** NDJSON. `dropped`: number of lines that were dropped before these. */
   log(lines: Uint8Array, dropped: number): void;
 }
 
-/** How an attempt ended, and its output's JSON bytes if it has one beside its chunks. */
+/** How an attempt ended, and the JSON bytes of its output if that is not in chunks. */
 export interface ExecutionEnd {
   outcome: Outcome;
   output: Uint8Array | undefined;
-  /** The handler wants no other job to run in this worker. */
+  /** The handler asks that no other job runs in this worker. */
   isWorn?: boolean | undefined;
 }
 
 export interface Execution {
-  /** Never rejects. Everything given to the sink was given before. */
+  /** Never rejects. The sink has received everything before. */
   readonly end: Promise<ExecutionEnd>;
-  /** The first reason counts; asking again changes nothing. `detail`: what else is known of it. */
+  /** The first reason counts; further calls have no effect. `detail`: more about the reason. */
   stop(reason: StopReason, detail?: string): void;
-  /** So many bytes of chunks have been delivered: the generator may go on producing. */
+  /** This many bytes of chunks were delivered: the generator may continue. */
   grant(bytes: number): void;
 }
 
 /**
- * `load`: the module itself, which another try would not change; `check`: one that it registered
- * failed; `setup`: what it does to get ready threw, took too long or was broken off.
+ * `load`: the module itself, where a retry would not help; `check`: a registered check failed;
+ * `setup`: the handler's setup threw, took too long or was aborted.
  */
 export type StartStage = 'load' | 'check' | 'setup';
 
@@ -49,7 +50,7 @@ interface StartFailure {
   cause?: unknown;
 }
 
-/** The author's module could not be loaded or its setup failed: no job can run. */
+/** The handler's module could not be loaded or its setup failed: no job can run. */
 export class HandlerNotLoadedError extends Error {
   override readonly name = 'HandlerNotLoadedError';
   readonly stage: StartStage;
@@ -64,27 +65,31 @@ export class HandlerNotLoadedError extends Error {
 }
 
 export interface ExecutorOptions {
-  /** After the signal and `generator.return()`, ms until the thread is killed. Default 2,000. */
+  /**
+   * Time after the signal and `generator.return()` until the thread is killed, ms. Default 2,000.
+   */
   graceMs?: number;
-  /** Bytes of chunks that an attempt may have under way before its generator is held. Default 4 MB. */
+  /** Undelivered bytes of chunks at which an attempt's generator is paused. Default 4 MB. */
   windowBytes?: number;
 }
 
 export interface Executor {
   /** Loads the module and runs its setup wherever jobs will run. @throws HandlerNotLoadedError */
   start(): Promise<HandlerConfig>;
-  /** Jobs that fit at a time, when all is well. Known after `start`. */
+  /** Number of jobs that can run at a time if no thread is down. Known after `start`. */
   readonly slots: number;
-  /** Slots that are free in threads that are up. */
+  /** Free slots in running threads. */
   readonly free: number;
-  /** Why it cannot run jobs at the moment, if it cannot. */
+  /** Why it cannot run jobs at the moment; undefined if it can. */
   readonly trouble: string | undefined;
-  /** A thread does not end although it was killed: the process has to be ended, by SIGKILL. */
+  /** Set if a thread was killed but does not end: the process must then be ended with SIGKILL. */
   readonly stuckThread: string | undefined;
-  /** Called when `free` has grown, or `trouble` or `stuckThread` has changed. */
+  /** The listener is called when `free` has grown, or `trouble` or `stuckThread` has changed. */
   onChange(listener: () => void): void;
-  /** Starts an attempt; waits for a slot if there is none (a thread may have died meanwhile). */
+  /**
+   * Starts an attempt; waits for a slot if none is free, because a thread may have died meanwhile.
+   */
   execute(lease: Lease, timeoutMs: number, sink: ExecutionSink): Execution;
-  /** Runs teardown and ends all threads; what still runs is stopped as `shutdown`. */
+  /** Runs teardown and ends all threads; running attempts are stopped with `shutdown`. */
   stop(): Promise<void>;
 }

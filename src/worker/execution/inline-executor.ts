@@ -1,6 +1,7 @@
-// Runs a handler in the worker's own thread, for the harness and for one-shot commands. There is no
-// thread to kill: a handler that outlives its grace is declared ended, with `stopped: 'thread'` as
-// the threads would report it, and goes on unheard; one that blocks the event loop blocks them all.
+// Runs a handler in the worker's own thread, for the harness and one-shot commands. There is no
+// thread to kill: a handler that exceeds its grace period counts as ended, with `stopped: 'thread'`
+// as threads would report it, and its further output is ignored. A handler that blocks the event
+// loop blocks everything.
 import { type Clock, systemClock } from '../../base/clock.ts';
 import { createLinesLog } from '../../handler/attempt-log.ts';
 import { captureConsole } from '../../handler/console.ts';
@@ -29,14 +30,14 @@ import { ManagedExecution } from './managed-execution.ts';
 export interface InlineExecutorOptions extends ExecutorOptions {
   handler: LoadedHandler;
   devices: readonly Device[];
-  /** Jobs at a time. Default: the handler's `config.concurrency`, else 1. */
+  /** Concurrent jobs. Default: the handler's `config.concurrency`, else 1. */
   slots?: number;
   /** For timeouts, grace and execution times. Default: the machine's. */
   clock?: Clock;
   limits?: AttemptLimits;
-  /** `captured`: console.* inside of the handler goes to the job's log. Default `left`. */
+  /** `captured`: the handler's console output goes to the job's log. Default `left`. */
   console?: 'captured' | 'left';
-  /** Gets all log lines as well: NDJSON. */
+  /** Also receives all log lines as NDJSON. */
   logDestination?: { write(lines: Uint8Array): unknown };
 }
 
@@ -115,8 +116,8 @@ export class InlineExecutor implements Executor {
   }
 
   /**
-   * As if the thread had died in the code of that job; what runs is told to end and goes on unheard.
-   * False if the job does not run.
+   * Simulates the death of the thread in the code of that job: running handlers are stopped and
+   * ignored. Returns false if the job does not run.
    */
   crash(jobId: string): boolean {
     const running = [...this.#running];
@@ -169,7 +170,7 @@ export class InlineExecutor implements Executor {
     job.begin({
       stop: (reason, detail) => running.stop(reason, detail),
       grant: (bytes) => running.grant(bytes),
-      // This timer came, so that nothing of the handler can be running.
+      // This timer fired, so no code of the handler is running.
       kill: () => job.settleStopped('thread', { state: 'waiting' }),
     });
     void running.end.then((end) => job.settle(end));

@@ -1,5 +1,5 @@
-// The jobs that share one handler thread, and what becomes of each when the thread ends under them:
-// who is to blame, who goes back to the queue. Leaves ending the thread to lane.ts.
+// The jobs that share one handler thread, and the outcome of each when the thread ends: which job
+// is to blame, which jobs are requeued. lane.ts ends the thread.
 import type { StopReason } from '../../handler/stop.ts';
 import { describePlace } from '../../handler/stuck.ts';
 import type { AttemptError } from '../../wire/job.ts';
@@ -9,12 +9,12 @@ import type { ExecutionEnd } from './executor.ts';
 import type { ManagedExecution } from './managed-execution.ts';
 import type { ThreadPlace } from './thread-examination.ts';
 
-/** The end of a job in whose thread the built-ins are not what they were. */
+/** The end of a job in a thread with changed built-ins. */
 interface ContaminatedEnd {
   end: ExecutionEnd;
-  /** Path of a built-in. */
+  /** Path of the changed built-in. */
   changed: string;
-  /** No other job ever ran in the thread, so that this one made the change. */
+  /** The thread has run no other job, so this one made the change. */
   isOnly: boolean;
 }
 
@@ -34,12 +34,12 @@ export class LaneJobs {
     return this.#jobs.size;
   }
 
-  /** Why those that are being stopped are. */
+  /** Reasons of the jobs that are being stopped. */
   get stopReasons(): StopReason[] {
     return [...this.#jobs.values()].flatMap(({ stopReason }) => stopReason ?? []);
   }
 
-  /** Its number in the thread. */
+  /** @returns the job's number in the thread */
   add(job: ManagedExecution): number {
     const number = this.#nextNumber++;
     this.#jobs.set(number, job);
@@ -58,7 +58,7 @@ export class LaneJobs {
     for (const job of this.#jobs.values()) job.stop(reason);
   }
 
-  /** The thread was killed for those that were to be stopped; `place`: what it did then, if known. */
+  /** The thread was killed because of stopped jobs; `place`: what it did then, if known. */
   settleKilled(level: StopLevel, place: ThreadPlace | undefined): void {
     for (const job of this.#jobs.values()) {
       if (job.stopReason === undefined) {
@@ -71,7 +71,7 @@ export class LaneJobs {
     this.#jobs.clear();
   }
 
-  /** The thread died on its own, in the code of the job with that number, if it is known. */
+  /** The thread died by itself in the code of the job with that number, if known. */
   settleCrashed(crash: AttemptError, number: number | undefined): void {
     const [only] = this.#jobs.keys();
     const culprit = number ?? (this.#jobs.size === 1 ? only : undefined);
@@ -85,7 +85,7 @@ export class LaneJobs {
 
   /**
    * One of the thread's jobs has changed a built-in; which one is known only if there was no other.
-   * Outcomes that may be wrong do not count: their jobs run again, each alone.
+   * Outcomes that may be wrong are discarded: those jobs run again, each alone.
    */
   settleContaminated(job: ManagedExecution, { changed, end, isOnly }: ContaminatedEnd): void {
     this.#log(job, {
@@ -102,13 +102,13 @@ export class LaneJobs {
     this.#jobs.clear();
   }
 
-  /** In the logs of worker and job: the outcome of one that was cancelled has no room for it. */
+  /** Logged for worker and job, because the outcome of a cancelled job cannot carry it. */
   #tellWhere(job: ManagedExecution, level: StopLevel, place: ThreadPlace): void {
     const msg = `the ${level} was killed because the job did not stop: ${describePlace(place)}`;
     this.#log(job, { ...place, msg });
   }
 
-  /** A warning in the logs of worker and job. */
+  /** Writes a warning to the logs of worker and job. */
   #log(job: ManagedExecution, members: { msg: string; [member: string]: unknown }): void {
     const { jobId, attempt, traceparent } = job.lease;
     const names = { job: jobId, attempt, ...nameTrace(traceparent) };
@@ -119,12 +119,12 @@ export class LaneJobs {
   }
 }
 
-/** What was stopped or given back is so whatever was changed. */
+/** Stopped and released jobs keep their outcome whatever was changed. */
 function isResult({ outcome }: ExecutionEnd): boolean {
   return outcome.kind === 'completed' || outcome.kind === 'failed';
 }
 
-/** A getter of the bytes themselves may have been replaced, which no code in the thread can notice. */
+/** Even the getters of bytes may have been replaced, which no code in the thread can notice. */
 function refuseBrokenJson(end: ExecutionEnd, changed: string): ExecutionEnd {
   const { outcome, output } = end;
   if (outcome.kind !== 'completed' || output === undefined) return end;

@@ -1,5 +1,5 @@
-// One handler thread seen from outside, from its start to its death: the jobs in it, what it says,
-// and who is to blame if it dies. Leaves replacing it to thread-executor.ts.
+// One handler thread from the worker's side, from start to death: its jobs, its messages, and the
+// blame if it dies. thread-executor.ts replaces it.
 import type { EventLoopUtilization } from 'node:perf_hooks';
 import {
   MessageChannel,
@@ -25,16 +25,16 @@ import {
   unpack,
 } from './thread-messages.ts';
 
-/** A thread that is still there so long after it was terminated is stuck in native code. */
+/** A thread that has not ended this long after its termination is stuck in native code. */
 const TERMINATE_MS = 1_000;
 
 export interface LaneEvents {
   onReady(lane: Lane, config: HandlerConfig): void;
-  /** A slot has become free. */
+  /** A slot is free. */
   onFree(): void;
-  /** The thread is about to end, killed or retired: another one can be started. */
+  /** The thread is about to end: another one can start. */
   onLeave(lane: Lane): void;
-  /** The thread does not end although it was terminated; its jobs are settled. */
+  /** The thread was terminated but does not end; its jobs are settled. */
   onStuck(lane: Lane, reason: string): void;
   /** The thread is dead and its jobs are settled. */
   onGone(lane: Lane, reason: string): void;
@@ -45,13 +45,13 @@ export interface LaneOptions {
   /** File of thread-entry. */
   entry: string;
   task: Omit<LaneTask, 'port'>;
-  /** Jobs at a time; by default what the handler's config says. */
+  /** Concurrent jobs. Default: from the handler's config. */
   concurrency: number | undefined;
-  /** By default what the handler's config says, else 10 minutes. */
+  /** Default: from the handler's config, else 10 minutes. */
   setupTimeoutMs: number | undefined;
   memoryLimitMb: number | undefined;
   examineMs: number;
-  /** For the teardown of a thread that is replaced. */
+  /** Time for the teardown of a replaced thread, ms. */
   teardownMs: number;
   writeLog: (lines: Uint8Array) => void;
   events: LaneEvents;
@@ -59,7 +59,7 @@ export interface LaneOptions {
 
 const DEFAULT_SETUP_TIMEOUT_MS = 600_000;
 
-/** Jobs at a time in one thread. `concurrency`: what counts more than the handler's own config. */
+/** Concurrent jobs in one thread. `concurrency` overrides the handler's config. */
 export function countSlots(config: HandlerConfig, concurrency: number | undefined): number {
   if (config.isolation === 'job') return 1;
   return concurrency ?? config.concurrency ?? 1;
@@ -74,7 +74,7 @@ export class Lane {
   #thread: Worker | undefined;
   #heapLimitBytes: number | undefined;
   #loopAtStop: EventLoopUtilization | undefined;
-  /** What its thread did when it was killed. */
+  /** What the thread did when it was killed. */
   #place: ThreadPlace | undefined;
   #slots = 0;
   #isKilled = false;
@@ -96,7 +96,8 @@ export class Lane {
     port1.on('message', (packet) => this.#unpack(packet));
     this.#limitSetup(options.setupTimeoutMs ?? DEFAULT_SETUP_TIMEOUT_MS);
     const { pool, entry, task } = options;
-    // Never with a signal: piscina gives such a task a thread to itself and kills that on abort.
+    // No signal: piscina gives a task with a signal a thread of its own and kills the thread on
+    // abort.
     pool
       .run({ ...task, port: port2 }, { filename: entry, name: 'serveLane', transferList: [port2] })
       .then(
@@ -105,23 +106,23 @@ export class Lane {
       );
   }
 
-  /** The thread has begun to run; before that nothing can be said of it or done to it. */
+  /** The thread is running; before that, nothing can be sent to it. */
   get isUp(): boolean {
     return this.#thread !== undefined;
   }
 
-  /** Where its start failed; as in HandlerNotLoadedError. */
+  /** The stage at which the start failed; see HandlerNotLoadedError. */
   get stage(): StartStage {
     if (this.#failedCheck !== undefined) return 'check';
     return this.#stage;
   }
 
-  /** Name of the check that failed as it started. */
+  /** Name of the check that failed during the start. */
   get failedCheck(): string | undefined {
     return this.#failedCheck;
   }
 
-  /** It has jobs, or could have. */
+  /** The thread has jobs or can accept jobs. */
   get isServing(): boolean {
     return this.#state === 'ready' && !this.#isKilled;
   }
@@ -130,7 +131,7 @@ export class Lane {
     return this.#slots > 0;
   }
 
-  /** It ran a job to its end, or was killed for one that did not end. */
+  /** The thread completed a job, or was killed for one that did not end. */
   get wasOfUse(): boolean {
     return this.wasReady && (this.#hasServed || this.#isKilled);
   }
@@ -158,12 +159,12 @@ export class Lane {
     this.#jobs.stop('shutdown');
   }
 
-  /** Runs the author's teardown; resolves when the thread's task has ended, by itself or killed. */
+  /** Runs the handler's teardown; resolves when the thread's task has ended or was killed. */
   leave(teardownMs: number): Promise<void> {
     if (this.#state === 'gone' || this.#state === 'stuck') return Promise.resolve();
     return new Promise((resolve) => {
       this.#whenGone.push(resolve);
-      // One that retires has a time limit already.
+      // A retiring lane already has a time limit.
       if (this.#state === 'leaving' && !this.#isKilled) return;
       if (this.#isKilled || this.#state !== 'ready') return this.kill();
       this.#tearDown({ teardownMs, thenWait: false });
@@ -176,7 +177,7 @@ export class Lane {
     this.#timer = setTimeout(() => this.kill(), teardownMs);
   }
 
-  /** Ends the thread, whatever it does. Those of its jobs that were not to be stopped are released. */
+  /** Ends the thread at once. Jobs that were not being stopped are released. */
   kill(): void {
     if (this.#isKilled || this.#state === 'gone') return;
     this.#isKilled = true;
@@ -186,7 +187,7 @@ export class Lane {
     else this.abandon('the thread did not start');
   }
 
-  /** Gives up a lane whose thread never came up. */
+  /** Gives up a lane whose thread never started. */
   abandon(reason: string): void {
     this.#failure ??= reason;
     this.#depart(undefined);
@@ -199,7 +200,7 @@ export class Lane {
 
   async #endThread(thread: Worker): Promise<void> {
     if (this.#state === 'ready') this.#options.events.onLeave(this);
-    // Whoever shuts down is in a hurry, and nobody asks where its jobs were.
+    // During a shutdown nobody needs to know where the jobs were.
     const isAsked = this.#jobs.stopReasons.some((reason) => reason !== 'shutdown');
     const since = this.#loopAtStop;
     const limitMs = this.#options.examineMs;
@@ -288,7 +289,7 @@ export class Lane {
     else this.#options.events.onFree();
   }
 
-  /** Another thread takes its place, because what its jobs have changed would reach the next one. */
+  /** Retires the thread, because changes that its jobs made would affect the next job. */
   #retire(): void {
     if (this.#state !== 'ready' || this.#isKilled) return;
     this.#options.events.onLeave(this);
@@ -308,13 +309,13 @@ export class Lane {
     const { handlerPath } = this.#options.task;
     const reason = `${handlerPath}: loading and setup took longer than ${ms} ms`;
     this.#timer = setTimeout(() => {
-      // A module that comes too late is not one that cannot be loaded.
+      // A module that takes too long is a failed setup, not a module that cannot be loaded.
       this.#stage = 'setup';
       this.#failStart(reason);
     }, ms);
   }
 
-  /** The module stays broken in a thread that has failed to load it, so the thread goes too. */
+  /** A module that failed to load stays broken in its thread, so the thread ends too. */
   #failStart(reason: string): void {
     this.#failure ??= reason;
     this.kill();
@@ -331,7 +332,7 @@ export class Lane {
 
   #depart(error: unknown): void {
     if (this.#state === 'gone') return;
-    // What the thread said before it died may still lie in the port.
+    // Messages that the thread sent before its death may still be in the port.
     for (;;) {
       const last = receiveMessageOnPort(this.#port);
       if (!last) break;

@@ -1,5 +1,5 @@
-// One attempt as an executor sees it: waiting for a slot, running under its timeout, being stopped.
-// Leaves where it runs to a carrier: a handler thread, or this one.
+// One attempt in an executor: waiting for a slot, running with a timeout, being stopped. A carrier
+// runs it: a handler thread, or this thread.
 import type { Clock } from '../../base/clock.ts';
 import { createStoppedOutcome } from '../../handler/stop.ts';
 import { ChunkTrail } from '../../handler/stuck.ts';
@@ -14,11 +14,11 @@ import type {
 } from './executor.ts';
 import type { ThreadPlace } from './thread-examination.ts';
 
-/** What carries out the words of an execution where its handler runs. */
+/** Carries out the commands of an execution where its handler runs. */
 export interface Carrier {
   stop(reason: StopReason, detail: string | undefined): void;
   grant(bytes: number): void;
-  /** The stop was asked for `graceMs` ago and the handler has not ended. */
+  /** The grace period is over and the handler has not ended. */
   kill(): void;
 }
 
@@ -28,7 +28,7 @@ export interface ManagedExecutionOptions {
   graceMs: number;
   sink: ExecutionSink;
   clock: Clock;
-  /** It was stopped before it had a slot; its end is settled. */
+  /** The attempt was stopped before it had a slot; its end is settled. */
   onAbandoned: (execution: ManagedExecution) => void;
 }
 
@@ -60,7 +60,7 @@ export class ManagedExecution implements Execution {
     return this.#stopReason;
   }
 
-  /** What the attempt says goes here, until it is settled. */
+  /** Receives the attempt's output until it is settled. */
   get sink(): ExecutionSink | undefined {
     return this.#isSettled ? undefined : this.#options.sink;
   }
@@ -70,7 +70,7 @@ export class ManagedExecution implements Execution {
     this.sink?.chunks(message);
   }
 
-  /** It has a slot: its timeout begins. */
+  /** The attempt has a slot: its timeout begins. */
   begin(carrier: Carrier): void {
     const { clock, timeoutMs } = this.#options;
     this.#carrier = carrier;
@@ -97,7 +97,7 @@ export class ManagedExecution implements Execution {
     if (!this.#isSettled) this.#carrier?.grant(bytes);
   }
 
-  /** The first end counts. */
+  /** The first end counts; later ones are ignored. */
   settle(end: ExecutionEnd): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
@@ -105,7 +105,7 @@ export class ManagedExecution implements Execution {
     this.#resolve(end);
   }
 
-  /** Its thread was killed, or has died on its own after the stop. */
+  /** The thread was killed, or died by itself after the stop. */
   settleStopped(level: StopLevel, place?: ThreadPlace): void {
     const outcome = createStoppedOutcome({
       reason: this.#stopReason ?? 'shutdown',
@@ -118,19 +118,19 @@ export class ManagedExecution implements Execution {
     this.settle({ outcome, output: undefined });
   }
 
-  /** It took its thread down. */
+  /** The attempt took its thread down. */
   settleCrashed(error: AttemptError): void {
     const executionMs = this.#measureMs();
     const outcome = { kind: 'failed', executionMs, error, retry: 'default' } as const;
     this.settle({ outcome, output: undefined });
   }
 
-  /** It is not known to be at fault, or never ran. */
+  /** The attempt never ran, or is not known to be at fault. */
   settleReleased(reason: Exclude<ReleaseReason, 'drain'>): void {
     this.settle({ outcome: { kind: 'released', reason }, output: undefined });
   }
 
-  /** It never ran, so that it cannot have run too long either: somebody else may have a slot for it. */
+  /** It never ran, so it cannot have timed out: another worker may have a free slot. */
   #settleUnstarted(reason: StopReason): void {
     if (reason === 'cancelled' || reason === 'lost') this.settleStopped('signal');
     else this.settleReleased('not_started');

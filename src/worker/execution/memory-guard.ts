@@ -1,5 +1,5 @@
-// Looks at the memory of the worker's process from time to time, and acts on it: holds the taking of
-// jobs, stops attempts, asks for a fresh process. When what is done is decided in memory-limit.ts.
+// Measures the memory of the worker's process periodically and acts on it: pauses taking, stops
+// attempts, requests a new process. memory-limit.ts decides when.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Attempts } from '../attempts.ts';
@@ -14,9 +14,9 @@ export interface MemoryGuardOptions {
   limitBytes: number;
   /** Resident memory of the process, bytes. */
   readRssBytes: () => number;
-  /** The hold is over. */
+  /** Called when taking may resume. */
   onRelief: () => void;
-  /** `now`: what still runs is stopped already, and is not to be waited for. */
+  /** `now`: all attempts are already stopped; do not wait for them. */
   onRecycle: (reason: string, pace: 'now' | 'idle') => void;
 }
 
@@ -31,7 +31,7 @@ export class MemoryGuard {
     this.#options = options;
   }
 
-  /** So much is taken that there should be nothing more to run. */
+  /** The process uses so much memory that it should run nothing more. */
   get isHigh(): boolean {
     return this.#last !== undefined && this.#last.action !== 'none';
   }
@@ -65,7 +65,7 @@ export class MemoryGuard {
         if (isNews) log.info({ running }, `pausing new jobs: ${excess}`);
         return;
       case 'stop':
-        // Asked again at every look, which changes nothing.
+        // Repeating the request in every pass has no effect.
         if (isNews) log.warn(`stopping the running job: ${excess}`);
         attempts.stopForMemory(excess);
         return;

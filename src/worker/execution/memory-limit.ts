@@ -1,7 +1,7 @@
-// What a worker does about the memory of its process: a pure decision. Measuring and acting on it is
-// memory-guard.ts's.
+// Decides what a worker does about the memory of its process. Pure; memory-guard.ts measures and
+// acts.
 
-/** From here on, the next process starts with less. */
+/** From this share of the limit on, the next process starts with less. */
 const HIGH_SHARE = 0.8;
 
 export interface MemoryUse {
@@ -12,18 +12,18 @@ export interface MemoryUse {
   running: number;
   /** Attempts that have or will have a slot. */
   active: number;
-  /** Attempts that came to an end in this process. */
+  /** Attempts that have ended in this process. */
   ended: number;
 }
 
 /**
- * `none`: all is well. `hold`: nothing more is taken until it is well or nothing runs. `recycle`: a
- * fresh process is to take over. `stop`: the only attempt that runs has taken too much. `suspect`: one
- * of several has, or one that has ended.
+ * `hold`: take nothing until memory is freed or nothing runs. `recycle`: replace the process.
+ * `stop`: the only running attempt has used too much. `suspect`: one of several running attempts
+ * has, or one that has ended.
  */
 export type MemoryAction = 'none' | 'hold' | 'recycle' | 'stop' | 'suspect';
 
-/** The look before, and what came of it. */
+/** The previous measurement and its action. */
 export interface EarlierLook {
   use: MemoryUse;
   action: MemoryAction;
@@ -32,13 +32,15 @@ export interface EarlierLook {
 export function decideOnMemory(use: MemoryUse, earlier?: EarlierLook): MemoryAction {
   const { rssBytes, limitBytes, running, active, ended } = use;
   if (!isHigh(use)) return 'none';
-  // A process that has run nothing yet takes what the next one would take too.
+  // A process that has run nothing yet uses what the next one would use too.
   if (active === 0) return ended > 0 ? 'recycle' : 'none';
   if (rssBytes <= limitBytes || running === 0) return 'hold';
   return running === 1 && isToBlame(use, earlier) ? 'stop' : 'suspect';
 }
 
-/** Not for what it found when it began, and not for what another one took beside it. */
+/**
+ * An attempt is not to blame for memory that was in use before it, or that another attempt used.
+ */
 function isToBlame({ ended }: MemoryUse, earlier: EarlierLook | undefined): boolean {
   if (!earlier) return true;
   const { use, action } = earlier;

@@ -1,5 +1,5 @@
-// What the death of a handler thread means: the error of the attempt that brought it about. Who that
-// was, and what becomes of the others, is decided in lane.ts.
+// Explains the death of a handler thread: the error of the attempt that caused it. lane.ts decides
+// which attempt that was and what happens to the others.
 import { describeThrown } from '../../handler/thrown.ts';
 import type { AttemptError } from '../../wire/job.ts';
 import type { LastWords } from './thread-messages.ts';
@@ -7,10 +7,10 @@ import type { LastWords } from './thread-messages.ts';
 const MB = 1_048_576;
 
 export interface ThreadDeath {
-  /** As piscina gives it. */
+  /** Error from piscina. */
   error: unknown;
   lastWords: LastWords | undefined;
-  /** Undefined if the thread never came up. */
+  /** Undefined if the thread never started. */
   heapLimitBytes: number | undefined;
 }
 

@@ -1,5 +1,6 @@
-// What runs inside a handler thread: loads the author's module, runs its setup, then its jobs, for
-// as long as the thread lives. Imports no zod, no pino, nothing heavy: that is each thread's memory.
+// The code inside a handler thread: loads the handler's module, runs its setup, then its jobs, as
+// long as the thread lives. Imports no zod, no pino, nothing large: each thread would need that
+// memory.
 import { enableCompileCache, flushCompileCache } from 'node:module';
 import { getHeapStatistics } from 'node:v8';
 import { type MessagePort, threadId } from 'node:worker_threads';
@@ -42,7 +43,7 @@ const monotonicClock: Clock = {
   },
 };
 
-/** The task that piscina runs; it ends after teardown, or with the thread. */
+/** The piscina task of a thread; it ends after teardown, or with the thread. */
 export function serveLane(task: LaneTask): Promise<void> {
   return new ThreadLane(task).serve();
 }
@@ -82,7 +83,7 @@ class ThreadLane implements Speaker {
     this.#port.on('message', (packet) => {
       unpack<ToThread>(packet, (message, payload) => this.#receive(message, payload));
     });
-    // The worker gave this lane up before it began.
+    // The worker gave up this lane before it began.
     this.#port.on('close', () => this.#end());
     captureConsole(this);
     this.#tellOfTheEnd();
@@ -99,8 +100,8 @@ class ThreadLane implements Speaker {
 
   async #start(): Promise<void> {
     try {
-      // A thread does not inherit the process's cache, and writes its own only at its end unless it
-      // is told to: a handler that comes from it needs no type stripper, which is 18 MB.
+      // A thread does not inherit the process's compile cache and writes its own only at its end
+      // unless flushed: a cached handler needs no type stripper, which takes 18 MB.
       enableCompileCache();
       const handler = await loadHandler(this.#task.handlerPath);
       flushCompileCache();
@@ -177,8 +178,8 @@ class ThreadLane implements Speaker {
   }
 
   /**
-   * Right before outcomes leave, and once for all of them: a job that ended among changed built-ins
-   * may have a wrong output.
+   * Runs once before outcomes are sent: a job that ended with changed built-ins may have a wrong
+   * output.
    */
   #compareBuiltIns(messages: readonly FromThread[]): void {
     let comparison: { changed: string | undefined } | undefined;
@@ -205,8 +206,8 @@ class ThreadLane implements Speaker {
   }
 
   /**
-   * The context in which the exception or the exit came up tells whose code it was, so that the
-   * other attempts of the thread need not take the blame.
+   * The async context of the exception or exit tells whose code it was, so that the thread's other
+   * attempts are not blamed.
    */
   #tellOfTheEnd(): void {
     let because: LastWords['because'] = 'exit';
@@ -214,7 +215,7 @@ class ThreadLane implements Speaker {
     process.on('uncaughtExceptionMonitor', (_, origin) => {
       because = origin === 'unhandledRejection' ? 'rejection' : 'uncaught';
       number = currentSpeaker.getStore()?.attemptNumber;
-      // A listener of the author's may keep the thread alive: what ends it later has its own reason.
+      // A listener of the handler may keep the thread alive: its later end has another reason.
       setImmediate(() => {
         because = 'exit';
         number = undefined;

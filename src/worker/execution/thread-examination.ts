@@ -1,5 +1,5 @@
-// What a thread does that is about to be killed, seen from outside: its stack where it runs JavaScript,
-// its heap, how busy it is. Works on threads that answer nothing themselves.
+// Examines a thread that is about to be killed, from outside: its JavaScript stack, its heap, its
+// utilization. Works on threads that do not respond.
 import type { Session } from 'node:inspector';
 import type { EventLoopUtilization } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
@@ -9,27 +9,27 @@ import type { StuckPlace } from '../../wire/job.ts';
 
 export type ThreadPlace = Omit<StuckPlace, 'chunks' | 'lastChunkMs'>;
 
-/** Long enough to tell a loop that waits from one that is held up. */
+/** Long enough to distinguish a waiting loop from a blocked one. */
 const WATCH_MS = 20;
 /**
- * A thread that ends right after the debugger was in it leaves some 3 MB of the process's memory
- * behind (seen with Node 24.21); one that has run on for so long does not.
+ * A thread that ends right after the debugger was attached leaks about 3 MB of process memory (seen
+ * with Node 24.21); one that ran on for this long does not.
  */
 const RELEASE_MS = 100;
 const MAX_FRAMES = 40;
 const MAX_STACK_CHARS = 8_000;
 
 export interface ExaminationOptions {
-  /** Where the utilization is to be measured from. */
+  /** Start of the utilization measurement. */
   since: EventLoopUtilization;
   /**
-   * For the stack; letting go of a thread that could be reached takes 100 ms more. Pausing one takes
-   * some 30 ms; one in native code uses all of it up.
+   * Limit for the stack; detaching from a thread that responded takes 100 ms more. Pausing a thread
+   * takes about 30 ms; one in native code uses the whole limit.
    */
   limitMs: number;
 }
 
-/** Never rejects. The thread is not to be used afterwards: it is in other hands for a moment. */
+/** Never rejects. The thread must not be used afterwards. */
 export async function examineThread(
   thread: Worker,
   { since, limitMs }: ExaminationOptions,
@@ -84,7 +84,7 @@ async function readStack(threadId: number, limitMs: number): Promise<string | un
     return undefined;
   } finally {
     tooLate.abort();
-    // A paused thread cannot be terminated, and it may yet pause after it was given up.
+    // A paused thread cannot be terminated, and it may still pause after this gave up.
     for (const method of ['Debugger.resume', 'Debugger.disable']) {
       if (attached !== undefined) send(attached, method);
     }
@@ -108,7 +108,7 @@ interface PauseOptions {
   session: Session;
   threadId: number;
   onAttached: (sessionId: string) => void;
-  /** The debugger is in the thread. */
+  /** The debugger is attached. */
   onReached: () => void;
 }
 
@@ -119,7 +119,8 @@ function awaitPause(options: PauseOptions): Promise<string> {
   let attached: string | undefined;
   return new Promise((resolve, reject) => {
     session.on('NodeWorker.attachedToWorker', ({ params: { sessionId, workerInfo } }) => {
-      // Its `workerId` counts the threads of this session; the thread's own id is in the title only.
+      // `workerId` counts the threads of this inspector session; only the title has the thread's
+      // own ID.
       if (!workerInfo.title.startsWith(`[worker ${threadId}]`)) return;
       attached = sessionId;
       onAttached(sessionId);
@@ -140,7 +141,7 @@ function awaitPause(options: PauseOptions): Promise<string> {
   });
 }
 
-/** As V8 writes the stack of an error. */
+/** In the format of V8's error stacks. */
 function writeStack(frames: CallFrame[], urls: ReadonlyMap<string, string>): string {
   const lines = frames.slice(0, MAX_FRAMES).map(({ functionName, location }) => {
     const { scriptId, lineNumber, columnNumber } = location;

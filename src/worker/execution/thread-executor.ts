@@ -1,5 +1,6 @@
-// Runs handlers in threads: keeps each lane's thread up, and gives jobs to the thread with most room.
-// A piscina task is a whole lane here, not a job; jobs travel on the lane's own port (see lane.ts).
+// Runs handlers in threads: keeps a thread running for each lane and gives each job to the thread
+// with the most free slots. A piscina task is a whole lane here, not a job; jobs are sent over the
+// lane's own port (see lane.ts).
 import { extname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ResourceLimits } from 'node:worker_threads';
@@ -22,22 +23,24 @@ import type { LaneTask } from './thread-messages.ts';
 
 export interface ThreadExecutorOptions extends ExecutorOptions {
   handlerPath: string;
-  /** Named in the spans of attempts. Default: it is not. */
+  /** Named in the spans of attempts. Default: not named. */
   endpointId?: string;
   /** Default 1. */
   threads?: number;
-  /** Jobs at a time in one thread. Default: the handler's `config.concurrency`, else 1. */
+  /** Concurrent jobs in one thread. Default: the handler's `config.concurrency`, else 1. */
   concurrency?: number;
   devices: readonly Device[];
-  /** For loading the module and its setup, ms. Default: the handler's config, else 600,000. */
+  /**
+   * Limit for loading the module and its setup, ms. Default: the handler's config, else 600,000.
+   */
   setupTimeoutMs?: number;
-  /** For the handler's teardown in `stop`, ms; then the thread is killed. Default 5,000. */
+  /** Limit for the handler's teardown in `stop`, ms; then the thread is killed. Default 5,000. */
   teardownMs?: number;
-  /** How long a thread is looked at, at most, before it is killed for a job, ms. Default 250. */
+  /** Limit for examining a thread before it is killed, ms. Default 250. */
   examineMs?: number;
-  /** Of each thread. */
+  /** Limits of each thread. */
   resourceLimits?: ResourceLimits;
-  /** Gets all log lines as well, those of jobs and those of the threads: NDJSON. */
+  /** Also receives all log lines of jobs and threads as NDJSON. */
   logDestination?: { write(lines: Uint8Array): unknown };
 }
 
@@ -51,10 +54,10 @@ const DEFAULTS = {
 
 const RELAUNCH_BACKOFF = { baseMs: 500, maxMs: 30_000, jitter: 0.2 };
 
-/** How long a thread stays that piscina has started beyond those that are needed. */
+/** How long a surplus thread of piscina stays, ms. */
 const SPARE_MS = 1_000;
 
-/** How long `stop` waits for a thread that does not end although it was terminated. */
+/** How long `stop` waits for a thread that was terminated but does not end, ms. */
 const DESTROY_MS = 1_000;
 
 const entry = fileURLToPath(new URL(`./thread-entry${extname(import.meta.url)}`, import.meta.url));
@@ -66,13 +69,13 @@ export class ThreadExecutor implements Executor {
   readonly #waiting = new Set<ManagedExecution>();
   readonly #running = new Set<ManagedExecution>();
   readonly #relaunches = new Set<() => void>();
-  /** Those that are about to end and have a successor already. */
+  /** Lanes that are about to end and already have a successor. */
   readonly #succeeded = new WeakSet<Lane>();
   readonly #listeners: (() => void)[] = [];
   #pool: Piscina<LaneTask, void> | undefined;
   #starting: PromiseWithResolvers<HandlerConfig> | undefined;
   #isStopping = false;
-  /** Threads in a row that died without having been of use. */
+  /** Threads in a row that died before they completed a job. */
   #uselessThreads = 0;
   #slots = 0;
   #trouble: string | undefined;
@@ -149,17 +152,17 @@ export class ThreadExecutor implements Executor {
     const { threads, resourceLimits } = this.#options;
     const pool = new Piscina<LaneTask, void>({
       minThreads: threads,
-      // A thread that is being killed, which may take long, has its successor beside it.
+      // A thread that is being killed may take long; its successor runs beside it.
       maxThreads: 2 * threads,
       concurrentTasksPerWorker: 1,
-      // Lanes never leave their thread idle: what is left over goes soon.
+      // Lanes never leave their thread idle, so surplus threads may end soon.
       idleTimeout: SPARE_MS,
       // The other modes freeze a thread's event loop while it has no task.
       atomics: 'disabled',
       recordTiming: false,
       ...(resourceLimits ? { resourceLimits } : {}),
     });
-    // A thread that died while it booted: piscina leaves the lane that was to run in it in its queue.
+    // A thread died during its start: piscina keeps its lane in the queue.
     pool.on('error', (error: Error) => {
       for (const lane of this.#lanes) if (!lane.isUp) lane.abandon(error.message);
     });
@@ -206,8 +209,8 @@ export class ThreadExecutor implements Executor {
   }
 
   /**
-   * Its successor starts while it ends, so that its slots are soon there again; but not on a GPU,
-   * whose memory may not hold what the setups of both take.
+   * The successor starts while the lane ends, so that its slots are soon available again; but not
+   * on a GPU, whose memory may not hold two setups.
    */
   #succeed(lane: Lane): void {
     if (this.#isStopping || this.#options.devices.some(({ kind }) => kind === 'gpu')) return;
@@ -276,9 +279,9 @@ export class ThreadExecutor implements Executor {
 
   async #destroy(pool: Piscina<LaneTask, void>): Promise<void> {
     const destroyed = pool.destroy().catch(() => {
-      // Of a thread that threw while it ended.
+      // A thread may throw while it ends.
     });
-    // It waits for all threads, of which one does not end.
+    // destroy() waits for all threads, but a stuck thread does not end.
     if (this.#stuckThread !== undefined) return;
     let cancel: () => void = () => undefined;
     const patience = new Promise<void>((resolve) => {

@@ -1,5 +1,5 @@
-// What a worker and its handler threads say to each other, and how it travels: many messages in one
-// post, their small payloads in one block of memory.
+// The messages between a worker and its handler threads, and their transport: many messages in one
+// post, small payloads in one block of memory.
 import type { MessagePort } from 'node:worker_threads';
 import type { HandlerConfig } from '../../handler/define.ts';
 import type { AttemptLimits } from '../../handler/invoke.ts';
@@ -7,18 +7,18 @@ import type { StopReason } from '../../handler/stop.ts';
 import type { Device, Outcome } from '../../wire/link/worker-link.ts';
 import { copyBytes, cutBytes } from '../../wire/primordials.ts';
 
-/** The one long task that a thread runs, for as long as it lives. */
+/** The one long task of a thread. */
 export interface LaneTask {
   port: MessagePort;
   handlerPath: string;
-  /** Whose jobs it runs, for those who watch; undefined if that is not known. */
+  /** Endpoint of the jobs, for spans; undefined if unknown. */
   endpointId: string | undefined;
   devices: readonly Device[];
   windowBytes: number;
   limits: AttemptLimits;
 }
 
-/** `number` names an attempt within its thread. */
+/** `number` identifies an attempt within its thread. */
 export type ToThread =
   /** Payload: the input. */
   | {
@@ -33,21 +33,21 @@ export type ToThread =
     }
   | { kind: 'stop'; number: number; reason: StopReason; detail: string | undefined }
   | { kind: 'grant'; number: number; bytes: number }
-  /** `thenWait`: the thread is to be ended when it has run. */
+  /** `thenWait`: the thread waits to be ended after the teardown. */
   | { kind: 'teardown'; thenWait: boolean };
 
 export type FromThread =
-  /** Before anything of the author's runs. */
+  /** Sent before any code of the handler runs. */
   | { kind: 'up'; threadId: number; heapLimitBytes: number }
   | { kind: 'loaded'; config: HandlerConfig }
   | { kind: 'ready' }
-  /** The module could not be loaded, the check of that name failed, or setup threw. */
+  /** The module could not be loaded, the named check failed, or setup threw. */
   | { kind: 'failed'; reason: string; check: string | undefined }
   /** Payload: the chunks' JSON joined by commas. */
   | { kind: 'chunks'; number: number; sizes: number[] }
   /** Payload: JSON. */
   | { kind: 'progress'; number: number }
-  /** Payload: NDJSON. Without a number it belongs to the thread and not to an attempt. */
+  /** Payload: NDJSON. Without a number it belongs to the thread, not to an attempt. */
   | { kind: 'log'; number: number | undefined; dropped: number }
   /** Payload: the output, if there is one. `changed`: see BuiltInWatch.findChange. */
   | {
@@ -57,20 +57,20 @@ export type FromThread =
       isWorn: boolean | undefined;
       changed: string | undefined;
     }
-  /** Teardown has run, and the thread waits to be ended. */
+  /** Teardown has run; the thread waits to be ended. */
   | { kind: 'left' }
   | LastWords;
 
-/** The thread ends, and the attempt (if it is known) in whose code that began. */
+/** Sent when the thread ends, with the attempt whose code caused the end, if known. */
 export interface LastWords {
   kind: 'exit';
   code: number;
   number: number | undefined;
-  /** By `process.exit`, by an exception that nothing caught, by a rejection that nothing handled. */
+  /** `process.exit`, an uncaught exception, or an unhandled rejection. */
   because: 'exit' | 'uncaught' | 'rejection';
 }
 
-/** A length: the next so many bytes of the shared block. */
+/** A number: the length of the payload in the shared block. */
 type Payload = number | Uint8Array | undefined;
 
 interface Packet<Message> {
@@ -81,14 +81,14 @@ interface Packet<Message> {
 
 /** Below this, copying into the shared block is cheaper than moving memory between threads. */
 const SHARE_BELOW_BYTES = 16 * 1024;
-/** Does not wait for the end of the turn once so much has come together. */
+/** At this size the packet leaves without waiting for the end of the turn. */
 const FLUSH_BYTES = 1024 * 1024;
 
 export interface PortOutboxOptions<Message> {
   port: MessagePort;
-  /** When, after the first message, the packet leaves. */
+  /** Schedules the flush after the first message. */
   schedule: (flush: () => void) => void;
-  /** Sees each message right before its packet leaves. */
+  /** Called with the messages right before their packet leaves. */
   complete?: (messages: readonly Message[]) => void;
   /** `given`: payloads may be moved out of this thread. `lent`: others still read them. */
   payloads: 'given' | 'lent';
@@ -136,7 +136,7 @@ export class PortOutbox<Message> {
 
   #place(payload: Uint8Array | undefined, transfer: ArrayBuffer[]): Payload {
     if (payload === undefined || payload.length < SHARE_BELOW_BYTES) return payload?.length;
-    // A view into a pool or into somebody's larger buffer would take all of that along.
+    // Moving a view into a larger buffer would move the whole buffer.
     const isWhole = payload.byteLength === payload.buffer.byteLength;
     const own =
       isWhole && this.#options.payloads === 'given' && payload.buffer instanceof ArrayBuffer
@@ -147,7 +147,7 @@ export class PortOutbox<Message> {
   }
 }
 
-/** Gives on the messages of one post, each with its payload. */
+/** Yields the messages of one post, each with its payload. */
 export function unpack<Message>(
   { messages, payloads, shared }: Packet<Message>,
   receive: (message: Message, payload: Uint8Array | undefined) => void,

@@ -1,4 +1,4 @@
-// Which processors are near a set's GPUs, and the words before a command that keep it on them.
+// Finds the processors near a set's GPUs, and the command prefix that pins a process to them.
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { DeviceSet } from './device-sets.ts';
@@ -7,26 +7,26 @@ import { findProgram } from './program.ts';
 
 export interface AffinityOptions {
   set: DeviceSet;
-  /** As found: they have the bus ids. */
+  /** Detected devices, with their bus IDs. */
   devices: readonly FoundDevice[];
   /** The PATH of the environment. */
   searchPath: string;
-  /** Where the kernel tells of PCI devices. Default `/sys/bus/pci/devices`. */
+  /** Folder with the kernel's PCI devices. Default `/sys/bus/pci/devices`. */
   pciFolder?: string;
-  /** Where it tells of this process. Default `/proc/self/status`. */
+  /** The kernel's status of this process. Default `/proc/self/status`. */
   statusFile?: string;
 }
 
 export interface Affinity {
-  /** `['/usr/bin/taskset', '-c', '0-15,32-47']`, to be put before the command; or nothing. */
+  /** Prefix of the command, such as `['/usr/bin/taskset', '-c', '0-15,32-47']`; or empty. */
   prefix: string[];
-  /** In the kernel's form, `0-15,32-47`; undefined: the process stays where it may run now. */
+  /** In the kernel's form, `0-15,32-47`; undefined: the process is not pinned. */
   processors: string | undefined;
-  /** Why not, one sentence. */
+  /** Why the process is not pinned, in one sentence. */
   note?: string;
 }
 
-/** Never rejects: a machine that does not tell is no reason not to work. */
+/** Never rejects: a machine without this information is no reason to fail. */
 export async function planAffinity(options: AffinityOptions): Promise<Affinity> {
   const { set, devices, searchPath, statusFile = '/proc/self/status' } = options;
   const { pciFolder = '/sys/bus/pci/devices' } = options;
@@ -48,7 +48,7 @@ export async function planAffinity(options: AffinityOptions): Promise<Affinity> 
   const both = [...near].filter((processor) => allowed.has(processor));
   const where = [...busIds].join(', ');
   if (both.length === 0) return leave(`this process may not use any CPU near ${where}`);
-  // Machines of one node: there is nothing to choose.
+  // A machine with one node: nothing to choose.
   if (both.length === allowed.size) return leave();
   const taskset = await findProgram('taskset', searchPath);
   if (taskset === undefined) {
@@ -67,7 +67,7 @@ function toKernelForm(busId: string): string {
   return busId.replace(/^0{1,4}(?=[0-9a-f]{4,}:)/, '');
 }
 
-/** Undefined where the firmware names no node, and every processor is as near as the other. */
+/** Undefined if the firmware names no node: every processor is equally near. */
 async function readNear(folder: string): Promise<Set<number> | undefined> {
   const node = await readOrNothing(join(folder, 'numa_node'));
   if (node === '' || Number(node) < 0) return undefined;
@@ -88,7 +88,7 @@ function readOrNothing(path: string): Promise<string> {
   );
 }
 
-/** `0-3,8` → 0, 1, 2, 3, 8; nothing of what is not a list. */
+/** `0-3,8` → 0, 1, 2, 3, 8; empty if the text is not a list. */
 function parseProcessors(list: string): Set<number> {
   const found = new Set<number>();
   for (const part of list.split(',')) {
@@ -100,7 +100,7 @@ function parseProcessors(list: string): Set<number> {
   return found;
 }
 
-/** The shortest list: neighbours as ranges. */
+/** The shortest form: neighbours as ranges. */
 function formatProcessors(processors: readonly number[]): string {
   const ranges: [number, number][] = [];
   for (const processor of processors.toSorted((one, other) => one - other)) {

@@ -1,6 +1,8 @@
-// PCI bus ids as they are written in different places, and their order.
+// Normalizes and compares PCI bus IDs, which are written differently in different places.
 
-/** `0000:01:00.0` and `00000000:01:00.0` are one card: lower case, eight digits of domain. */
+/**
+ * `0000:01:00.0` and `00000000:01:00.0` are the same card: lower case, domain with eight digits.
+ */
 export function normalizeBusId(busId: string): string {
   const [, domain = '0', rest] =
     /^(?:([0-9a-f]+):)?([0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-9a-f])?)$/i.exec(busId.trim()) ?? [];

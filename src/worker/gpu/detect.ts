@@ -1,5 +1,5 @@
-// What this machine can run jobs on: NVIDIA GPUs and their MIG instances, GPUs of other makers, or
-// else its processors. Which worker gets what is decided in device-sets.ts.
+// Detects the devices of this machine: NVIDIA GPUs and their MIG instances, GPUs of other vendors,
+// or else the processors. device-sets.ts assigns them to workers.
 import { access } from 'node:fs/promises';
 import { cpus, totalmem } from 'node:os';
 import { join } from 'node:path';
@@ -24,18 +24,18 @@ export interface DetectOptions {
 }
 
 export interface Detection {
-  /** GPUs, or one CPU device if there are none. */
+  /** GPUs, or one CPU device without GPUs. */
   devices: FoundDevice[];
-  /** The processors, also where GPUs were found. */
+  /** The processors, also if GPUs were found. */
   host: FoundDevice;
   nvidia: NvidiaState;
-  /** What nvidia-smi said, where there is one: the first reading of the devices' health. */
+  /** The report of nvidia-smi, if any: the first reading of the devices' health. */
   reading: SmiReading | undefined;
   problems: Problem[];
 }
 
 export type NvidiaState =
-  /** No nvidia-smi: nothing was started. */
+  /** No nvidia-smi was found; nothing was started. */
   | { kind: 'absent' }
   | {
       kind: 'working';
@@ -47,14 +47,14 @@ export type NvidiaState =
   | { kind: 'failing'; command: string };
 
 export interface Problem {
-  /** `error`: GPUs that this machine seems to have cannot be used. */
+  /** `error`: the machine seems to have GPUs that cannot be used. */
   severity: 'error' | 'warning';
   /** One sentence. */
   text: string;
   remedy: string;
 }
 
-/** Never rejects: what goes wrong is among the problems. */
+/** Never rejects: faults are listed as problems. */
 export async function detectDevices(options: DetectOptions): Promise<Detection> {
   const { deviceFolder = '/dev', clock = systemClock } = options;
   const [nvidia, other] = await Promise.all([
@@ -138,7 +138,7 @@ const NO_GPUS: Problem = {
   remedy: 'in a container, start it with its GPUs (`--gpus all`)',
 };
 
-/** One for each MIG instance, and for each GPU that is not divided. */
+/** One device for each MIG instance, and for each GPU without MIG. */
 export function listNvidiaDevices(report: SmiReport): FoundDevice[] {
   return report.gpus
     .filter((gpu) => !gpu.isLost)

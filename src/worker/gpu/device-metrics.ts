@@ -1,5 +1,5 @@
-// What Prometheus is told of the devices. It loads prom-client, so what serves no metrics does not
-// load it.
+// Registers Prometheus metrics of the devices. It loads prom-client, so code without metrics does
+// not load it.
 import { Gauge, type Registry } from 'prom-client';
 import { numberDevice } from './device-sets.ts';
 import type { HealthState } from './health.ts';
@@ -13,8 +13,8 @@ const STATES = [
 ] as const satisfies readonly HealthState['name'][];
 
 /**
- * Adds the gauges to the registry. The returned function sets them to what is known now: a figure
- * that the last look did not give has no series, instead of one that is old.
+ * Adds the gauges to the registry. The returned function updates them; a value that the last
+ * reading lacks has no series instead of a stale one.
  */
 export function registerDeviceMetrics(
   registry: Registry,

@@ -1,5 +1,5 @@
-// From what was found, what was asked for and what the environment allows to the sets that worker
-// processes are started with. Pure; detection is before it.
+// Computes the device sets of the worker processes from detected devices, options and environment.
+// Pure.
 import type { Detection, Problem } from './detect.ts';
 import {
   DeviceChoiceError,
@@ -12,22 +12,22 @@ import { type Environment, restrictDevices } from './inherited-choice.ts';
 export interface DevicePlanRequest {
   detection: Detection;
   perWorker: number | 'all';
-  /** As given to --devices; undefined: what the environment leaves. */
+  /** Value of --devices; undefined: all that the environment allows. */
   choice: string | undefined;
-  /** That this process was started with. */
+  /** Environment of this process. */
   environment: Environment;
 }
 
 export interface DevicePlan extends DeviceSets {
-  /** What the operator should know of how it came about, one sentence each. */
+  /** Notes for the operator, one sentence each. */
   notes: string[];
-  /** No NVIDIA GPU is wanted: a broken one does not matter. */
+  /** No NVIDIA GPU is used, so a broken one does not matter. */
   isNvidiaUnwanted: boolean;
 }
 
 /**
- * Refuses where a driver that fails hides GPUs, because jobs would run on the processors, or on
- * fewer GPUs than the machine has, and nobody would know. @throws DeviceChoiceError
+ * Refuses to start if a failing driver hides GPUs: otherwise jobs would run on the processors or on
+ * too few GPUs without anybody noticing. @throws DeviceChoiceError
  */
 export function planDevices(request: DevicePlanRequest): DevicePlan {
   const { detection, perWorker, environment } = request;
@@ -48,12 +48,12 @@ export function planDevices(request: DevicePlanRequest): DevicePlan {
   }
   const hasLeft = left.some(({ vendor }) => vendor !== 'host');
   const hides = devices.some(({ vendor }) => vendor !== 'host') && !hasLeft;
-  // Their variables are set by makeDeviceSets, so that these GPUs stay hidden.
+  // makeDeviceSets sets the variables that keep these GPUs hidden.
   const allowed = hides ? { ...wish, choice: 'cpu' } : { ...wish, devices: left };
   return { ...makeAllowedSets(allowed, notes), notes, isNvidiaUnwanted: hidesNvidia };
 }
 
-/** What cannot be had may be there, and hidden by the environment: that is said too. */
+/** A missing device may exist but be hidden by the environment: the error says so. */
 function makeAllowedSets(wish: DeviceSetRequest, notes: readonly string[]): DeviceSets {
   try {
     return makeDeviceSets(wish);
@@ -72,10 +72,10 @@ function makeChosenSets(wish: DeviceSetRequest, hidden: Problem | undefined): De
   }
 }
 
-/** Why GPUs that this machine seems to have are not among its devices. */
+/** Why GPUs that the machine seems to have were not detected. */
 function findHidden({ devices, nvidia, problems }: Detection): Problem | undefined {
   const isAnyLeft = devices.some(({ vendor }) => vendor !== 'host');
-  // One GPU of several that is lost is no reason not to use the others.
+  // If one of several GPUs is lost, the others can still be used.
   if (nvidia.kind === 'working' && isAnyLeft) return undefined;
   return problems.find(({ severity }) => severity === 'error');
 }

@@ -1,12 +1,12 @@
-// Which devices each worker process gets, and the environment that lets native code in it see these
-// and no others. Pure: detection is before it, starting processes after it.
+// Assigns devices to worker processes, and builds the environment in which native code sees only
+// these devices. Pure.
 import type { Device } from '../../wire/link/worker-link.ts';
 import type { FoundDevice, Vendor } from './found-device.ts';
 
-/** Undefined removes a variable that would be inherited. */
+/** Undefined removes an inherited variable. */
 export type DeviceEnvironment = Readonly<Record<string, string | undefined>>;
 
-/** What one worker process is pinned to. */
+/** The devices that one worker process is pinned to. */
 export interface DeviceSet {
   /** In the order in which the process's own libraries number them, from 0. */
   devices: Device[];
@@ -14,22 +14,22 @@ export interface DeviceSet {
 }
 
 export interface DeviceSetRequest {
-  /** As found, GPUs or else the host's processors. */
+  /** Detected GPUs, or the host's processors. */
   devices: readonly FoundDevice[];
-  /** Chosen by `cpu`, whether or not there are GPUs. */
+  /** Chosen by `cpu`, with or without GPUs. */
   host: FoundDevice;
   perWorker: number | 'all';
-  /** As given to --devices; undefined: all there are. */
+  /** Value of --devices; undefined: all devices. */
   choice?: string | undefined;
 }
 
 export interface DeviceSets {
   sets: DeviceSet[];
-  /** Chosen, but too few to fill one more set. */
+  /** Chosen devices that do not fill another set. */
   idle: Device[];
 }
 
-/** What was asked for cannot be had of these devices; says what can. */
+/** The requested devices do not exist; the message says which do. */
 export class DeviceChoiceError extends Error {
   override readonly name = 'DeviceChoiceError';
   /** What to do about it. */
@@ -49,9 +49,9 @@ export function parseGpusPerWorker(text: string): number | 'all' {
 }
 
 /**
- * Every set is of one maker and has exactly as many devices as asked for: a handler that needs two
- * GPUs fails on one, so what is left over stays idle and is named. A MIG instance is always alone,
- * because CUDA shows a process only one. @throws DeviceChoiceError
+ * Each set has devices of one vendor and exactly the requested number: a handler that needs two
+ * GPUs fails with one, so remaining devices stay idle and are named. A MIG instance is always
+ * alone, because CUDA shows a process only one. @throws DeviceChoiceError
  */
 export function makeDeviceSets(request: DeviceSetRequest): DeviceSets {
   const { devices, host, perWorker, choice } = request;
@@ -81,7 +81,7 @@ export function makeDeviceSets(request: DeviceSetRequest): DeviceSets {
   return { sets, idle };
 }
 
-/** A number without a maker's name means the first of these that is there. */
+/** A number without a vendor's name means the first of these vendors that is present. */
 const VENDORS = ['nvidia', 'amd', 'intel'] as const satisfies readonly Vendor[];
 
 function explainMig({ device }: FoundDevice, size: number): string {
@@ -114,7 +114,7 @@ function chooseByWord(word: string, gpus: readonly FoundDevice[]): FoundDevice[]
   throw new DeviceChoiceError(`device ${JSON.stringify(word)} not found; ${listChoices(gpus)}`);
 }
 
-/** `0`, `amd:0`; `0:1` for a MIG instance of a GPU, `0` for all of them. */
+/** `0`, `amd:0`; `0:1` for a MIG instance of a GPU, `0` for all of its instances. */
 function matchIndex(word: string, gpus: readonly FoundDevice[]): FoundDevice[] | undefined {
   const [, maker, digits, part] = /^(?:(nvidia|amd|intel):)?(\d+)(?::(\d+))?$/.exec(word) ?? [];
   if (digits === undefined) return undefined;
@@ -127,7 +127,7 @@ function matchIndex(word: string, gpus: readonly FoundDevice[]): FoundDevice[] |
   );
 }
 
-/** A whole UUID, or a beginning of one that only one device has; a divided GPU's means its parts. */
+/** A whole UUID, or a unique prefix of one; the UUID of a GPU with MIG means its instances. */
 function matchUuid(word: string, gpus: readonly FoundDevice[]): FoundDevice[] {
   const parts = gpus.filter(({ mig }) => mig?.parentUuid === word);
   if (parts.length > 0) return parts;
@@ -145,12 +145,12 @@ function listChoices(gpus: readonly FoundDevice[]): string {
   return `choose from ${gpus.map(nameDevice).join(', ')}, cpu`;
 }
 
-/** As --devices takes it, with the UUID that it stands for. */
+/** For --devices, with the device's UUID. */
 export function nameDevice(found: FoundDevice): string {
   return found.vendor === 'host' ? 'cpu' : `${numberDevice(found)} (${found.device.uuid})`;
 }
 
-/** As --devices takes it: `0`, `0:1` for a MIG instance, `amd:0`, `cpu`. */
+/** For --devices: `0`, `0:1` for a MIG instance, `amd:0`, `cpu`. */
 export function numberDevice({ device, vendor, mig }: FoundDevice): string {
   if (vendor === 'host') return 'cpu';
   const maker = vendor === 'nvidia' ? '' : `${vendor}:`;
@@ -162,7 +162,7 @@ function makeGpuSet(vendor: (typeof VENDORS)[number], members: readonly FoundDev
   return { devices, environment: PINNING[vendor](devices) };
 }
 
-/** Each hides only the devices of its own maker. */
+/** Each function hides only devices of its own vendor. */
 const PINNING: Readonly<
   Record<(typeof VENDORS)[number], (devices: Device[]) => DeviceEnvironment>
 > = {
@@ -174,8 +174,8 @@ const PINNING: Readonly<
       NVIDIA_VISIBLE_DEVICES: uuids,
     };
   },
-  // ROCr hides first, HIP then counts what is left from 0. HIP takes CUDA_VISIBLE_DEVICES for its
-  // own, so that an inherited one must go.
+  // ROCr hides first; HIP then counts the remaining devices from 0. HIP also reads
+  // CUDA_VISIBLE_DEVICES, so an inherited value must be removed.
   amd: (devices) => ({
     ROCR_VISIBLE_DEVICES: devices.map(({ index }) => index).join(','),
     HIP_VISIBLE_DEVICES: devices.map((_, place) => place).join(','),
@@ -185,9 +185,9 @@ const PINNING: Readonly<
 };
 
 /**
- * Where no GPU was found the environment stays as it is: there may be one that Millrace cannot see.
- * Where cpu was chosen in spite of GPUs, they are hidden. -1 and not the empty text, which some
- * libraries take for a variable that is not set.
+ * Without detected GPUs the environment stays unchanged: there may be one that Millrace cannot
+ * detect. If cpu was chosen despite GPUs, they are hidden, with -1 because some libraries treat an
+ * empty variable as unset.
  */
 function makeHostSet(host: FoundDevice, devices: readonly FoundDevice[]): DeviceSet {
   const hasGpus = devices.some(({ vendor }) => vendor !== 'host');

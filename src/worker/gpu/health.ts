@@ -1,8 +1,8 @@
-// Whether a device may be given jobs, judged from one reading after the other. Pure: reading is in
-// monitor.ts; what follows from a quarantine is the supervisor's.
+// Decides whether a device may get jobs, from one reading after the other. Pure: monitor.ts reads,
+// the supervisor acts on a quarantine.
 import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
 
-/** What one look at one device gave. `undefined`: not told. */
+/** Result of one reading of one device. `undefined`: not reported. */
 export type DeviceReading =
   | {
       kind: 'read';
@@ -14,11 +14,11 @@ export type DeviceReading =
       isRemapFailed: boolean;
       recoveryAction: string | undefined;
     }
-  /** The driver has lost it, or lists it no more. */
+  /** The driver has lost the device, or no longer lists it. */
   | { kind: 'lost'; reason: string }
   /** nvidia-smi gave no report: nothing is known of any device. */
   | { kind: 'unread'; reason: string }
-  /** The same, and the program is to blame: it is being updated, or does not fit the driver. */
+  /** Like `unread`, because the program is being updated or does not match the driver. */
   | { kind: 'unreadable'; reason: string }
   /** Nothing is known of this device, through no fault of its own. */
   | { kind: 'skipped' };
@@ -26,36 +26,36 @@ export type DeviceReading =
 export type HealthState =
   /** Takes jobs. */
   | { name: 'healthy' }
-  /** Takes jobs, and somebody should look at it. */
+  /** Takes jobs, but needs attention. */
   | { name: 'suspect'; reason: string }
-  /** Takes none until a reading at or after `probeAt` finds nothing. */
+  /** Takes no jobs until a reading at or after `probeAt` finds no fault. */
   | { name: 'quarantined'; reason: string; since: number; probeAt: number };
 
 export interface DeviceHealth {
   state: HealthState;
-  /** Since when it is in this state by name, Unix ms. */
+  /** Start of the current state, Unix ms. */
   since: number;
-  /** Quarantines and failed probes that are not forgiven: they make the next wait longer. */
+  /** Quarantines and failed probes that are not forgiven; they lengthen the next wait. */
   strikes: number;
-  /** Error counts that are history: only what comes on top is judged. */
+  /** Error counts of the past: only new errors are judged. */
   eccVolatile: number | undefined;
   eccAggregate: number | undefined;
   /** Readings in a row without a report. */
   unread: number;
-  /** Readings in a row over the limit of temperature. */
+  /** Readings in a row over the temperature limit. */
   hot: number;
 }
 
 export interface HealthPolicy {
-  /** Instead of the temperature from which the card slows itself down. */
+  /** Replaces the temperature at which the card slows itself down. */
   maxTemperatureC?: number;
   /** Readings in a row over the limit before the device is quarantined. */
   hotReadings: number;
-  /** Readings in a row that nvidia-smi failed before its devices are quarantined. */
+  /** Failed readings in a row before the devices are quarantined. */
   unreadReadings: number;
   /** Waits before the probes of a quarantined device. */
   probe: BackoffOptions;
-  /** A device that was healthy for so long has no strikes any more, ms. */
+  /** A device that was healthy for this long loses its strikes, ms. */
   forgiveAfterMs: number;
 }
 
@@ -85,11 +85,11 @@ export interface Judgement {
   policy: HealthPolicy;
 }
 
-/** The health after one more reading. */
+/** Returns the health after one more reading. */
 export function judgeReading({ health, reading, now, policy }: Judgement): DeviceHealth {
   if (reading.kind === 'skipped') return health;
   if (reading.kind === 'unreadable') {
-    // Nothing speaks against the device, and nothing for one that is out of service.
+    // A skipped reading changes nothing, and does not end a quarantine.
     const isOut = health.state.name === 'quarantined';
     return isOut ? health : change(health, suspect(reading.reason), now, policy);
   }
@@ -154,7 +154,7 @@ function findFailure(health: DeviceHealth, reading: Read): string | undefined {
   return undefined;
 }
 
-/** A count that fell was reset, with the driver or by hand: a new start. */
+/** A count that fell was reset, with the driver or by hand: start over. */
 function hasGrown(before: number | undefined, after: number | undefined): boolean {
   return before !== undefined && after !== undefined && after > before;
 }
@@ -201,7 +201,7 @@ function quarantine(
   };
 }
 
-/** Before its time a probe can only tell why the device is still bad, and not that it is well. */
+/** Before its time, a probe can only update the reason; it cannot end the quarantine. */
 function probe(
   health: DeviceHealth,
   state: Extract<HealthState, { name: 'quarantined' }>,
@@ -211,7 +211,7 @@ function probe(
 ): DeviceHealth {
   const reason = verdict.name === 'bad' ? verdict.reason : state.reason;
   if (now < state.probeAt) return { ...health, state: { ...state, reason } };
-  // One that is merely not read is not well: nothing speaks for it.
+  // A device that was merely not read is not healthy.
   const isDoubtful = health.unread > 0 || health.hot > 0;
   if (verdict.name !== 'bad' && !isDoubtful) return { ...health, state: verdict, since: now };
   const strikes = health.strikes + 1;

@@ -1,20 +1,21 @@
-// Which devices the environment leaves, where somebody (a scheduler, a shell) set the variables of
-// CUDA or ROCm before us. Pure; they are read as these libraries read them, which do not complain.
+// Finds the devices that the environment allows, if a scheduler or a shell has set variables of
+// CUDA or ROCm. Pure; the variables are read as these libraries read them, which do not report
+// errors.
 import { nameDevice } from './device-sets.ts';
 import type { FoundDevice } from './found-device.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 export interface InheritedChoice {
-  /** What is left, in the order in which the variables name it. */
+  /** The remaining devices, in the order of the variables. */
   devices: FoundDevice[];
-  /** No NVIDIA GPU is to be used, whatever there is: `-1`, `NoDevFiles`, or nothing. */
+  /** The environment hides all NVIDIA GPUs: `-1`, `NoDevFiles`, or empty. */
   hidesNvidia: boolean;
-  /** What was restricted, and what of it is not sure. One sentence each. */
+  /** Which variables restrict devices, and what is uncertain about it. One sentence each. */
   notes: string[];
 }
 
-/** Only NVIDIA's and AMD's are restricted; the host's processors never. */
+/** Restricts only NVIDIA's and AMD's devices, never the host's processors. */
 export function restrictDevices(
   devices: readonly FoundDevice[],
   environment: Environment,
@@ -42,7 +43,10 @@ function restrictCuda(gpus: FoundDevice[], value: string, notes: string[]): Foun
   return restrict({ name, value, gpus, find: (word) => findNvidia(word, gpus, notes), notes });
 }
 
-/** ROCr hides first; HIP counts what is left, and takes CUDA's variable where it has none of its own. */
+/**
+ * ROCr hides first; HIP counts the remaining devices, and reads CUDA's variable if its own is
+ * unset.
+ */
 function restrictAmd(
   gpus: FoundDevice[],
   environment: Environment,
@@ -76,7 +80,7 @@ interface Restriction {
   notes: string[];
 }
 
-/** Up to the first word that is no device; one that is named twice hides all. */
+/** Reads up to the first word that is not a device; naming a device twice hides all. */
 function restrict({ name, value, gpus, find, notes }: Restriction): FoundDevice[] {
   const left: FoundDevice[] = [];
   for (const word of splitWords(value)) {
@@ -107,7 +111,7 @@ function splitWords(value: string): string[] {
   return value.split(',').map((word) => word.trim());
 }
 
-/** An index, a UUID or the beginning of one; of a GPU in MIG mode CUDA takes the first instance. */
+/** An index, a UUID or a prefix of one; for a GPU in MIG mode CUDA uses the first instance. */
 function findNvidia(
   word: string,
   gpus: readonly FoundDevice[],
@@ -125,7 +129,7 @@ function findNvidia(
 
 function matchNvidia(word: string, gpus: readonly FoundDevice[]): FoundDevice[] {
   if (/^\d+$/.test(word)) return gpus.filter(({ device }) => device.index === Number(word));
-  // Up to driver 460.
+  // Format of drivers up to 460.
   const [, parent, instance, compute] = /^MIG-(GPU-[^/]+)\/(\d+)\/(\d+)$/.exec(word) ?? [];
   if (parent !== undefined) {
     return gpus.filter(
@@ -139,7 +143,7 @@ function matchNvidia(word: string, gpus: readonly FoundDevice[]): FoundDevice[] 
   const uuidOf = ({ device, mig }: FoundDevice) =>
     word.startsWith('GPU-') ? (mig?.parentUuid ?? device.uuid) : device.uuid;
   const begun = gpus.filter((gpu) => uuidOf(gpu).startsWith(word));
-  // The instances of one GPU are no doubt about which GPU is meant.
+  // Several instances of one GPU still identify one GPU.
   return new Set(begun.map(uuidOf)).size > 1 ? begun.filter((gpu) => uuidOf(gpu) === word) : begun;
 }
 
@@ -159,7 +163,7 @@ function doubtOrder(gpus: readonly FoundDevice[], environment: Environment): str
   ];
 }
 
-/** `NVIDIA A100-SXM4-80GB` of its instance `NVIDIA A100-SXM4-80GB MIG 2`. */
+/** `NVIDIA A100-SXM4-80GB` for the instance `NVIDIA A100-SXM4-80GB MIG 2`. */
 function parentModel(name: string): string {
   return name.replace(/ MIG \d+$/, '');
 }

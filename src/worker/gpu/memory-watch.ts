@@ -1,9 +1,10 @@
-// Memory of a device that nobody gives back: held after the process of a job is gone, or growing
-// from job to job. Pure; in a container nvidia-smi names no processes, so only bytes are judged.
+// Detects device memory that is never released: held after the process of a job has ended, or
+// growing from job to job. Pure. In a container nvidia-smi names no processes, so only byte counts
+// are judged.
 
 /** Jobs of one worker process. */
 export interface JobActivity {
-  /** Tells its processes apart. */
+  /** Identifies the process. */
   readonly incarnation: number;
   /** Jobs that run now. */
   readonly running: number;
@@ -11,25 +12,28 @@ export interface JobActivity {
   readonly ended: number;
 }
 
-/** One look at a device. */
+/** One reading of a device. */
 export interface MemorySample {
-  /** In use on the device; undefined: not told. */
+  /** Memory in use on the device; undefined: not reported. */
   usedBytes: number | undefined;
-  /** Of the process on it when the look began and when it was over; undefined: there was none. */
+  /**
+   * Activity of the process on the device at the start and end of the reading; undefined without a
+   * process.
+   */
   before: JobActivity | undefined;
   after: JobActivity | undefined;
 }
 
 export interface MemoryPolicy {
-  /** Over the baseline, what drivers and neighbours may take beside, bytes. */
+  /** Memory over the baseline that drivers and neighbours may use, bytes. */
   heldBytes: number;
-  /** Samples in a row that must each be larger than the one before. */
+  /** Number of samples in a row that must each be larger than the previous one. */
   steps: number;
-  /** The same for a process that is never seen idle, whose samples are less sure. */
+  /** The same for a process that is never seen idle, whose samples are less certain. */
   busySteps: number;
-  /** What counts as larger, bytes. */
+  /** Least growth that counts, bytes. */
   minStepBytes: number;
-  /** Growth since the first sample from which the process is to be replaced; undefined: never. */
+  /** Growth since the first sample at which the process is replaced; undefined: never. */
   recycleAtBytes?: number | undefined;
 }
 
@@ -49,13 +53,13 @@ export interface Growth {
 }
 
 export type MemoryFinding =
-  /** More than before the first process of ours, while there is none. */
+  /** More memory in use than before our first process, while no process runs. */
   | { name: 'held'; heldBytes: number }
-  /** What was held is free again. */
+  /** The held memory is free again. */
   | { name: 'freed' }
-  /** Each of the last samples was larger; found once a process. */
+  /** Each of the last samples was larger; reported once per process. */
   | ({ name: 'growing' } & Growth)
-  /** Past the limit: replace the process between jobs; found once a process. */
+  /** Over the limit: replace the process between jobs; reported once per process. */
   | ({ name: 'recycle' } & Growth);
 
 interface Level {
@@ -69,7 +73,7 @@ interface Series {
   readonly last: readonly Level[];
 }
 
-/** Looks at a process that was busy in all of them, until one more job has ended. */
+/** Readings during which the process was always busy, until one more job has ended. */
 interface BusyStretch {
   readonly looks: number;
   readonly leastBytes: number;
@@ -87,15 +91,15 @@ interface ProcessMemory {
 }
 
 export interface MemoryHistory {
-  /** In use before a process of ours was on it; undefined where that was not seen. */
+  /** In use before our first process; undefined if not measured. */
   readonly baselineBytes: number | undefined;
   readonly hasRun: boolean;
   readonly isHeld: boolean;
-  /** Of the last process that was seen. */
+  /** The last process that was seen. */
   readonly process: ProcessMemory | undefined;
 }
 
-/** `baselineBytes` is read before the first process is started. */
+/** `baselineBytes` is measured before the first process starts. */
 export function startMemory(baselineBytes: number | undefined): MemoryHistory {
   return { baselineBytes, hasRun: false, isHeld: false, process: undefined };
 }
@@ -106,7 +110,7 @@ export interface MemoryJudgement {
   policy: MemoryPolicy;
 }
 
-/** The history after one more sample, and what it shows. */
+/** Returns the history after one more sample, and its finding. */
 export function judgeMemory({ history, sample, policy }: MemoryJudgement): {
   history: MemoryHistory;
   finding?: MemoryFinding;
@@ -114,7 +118,7 @@ export function judgeMemory({ history, sample, policy }: MemoryJudgement): {
   const { usedBytes, before, after } = sample;
   if (usedBytes === undefined) return { history };
   if (!before && !after) return judgeHeld(history, usedBytes, policy);
-  // One process ended or another began in the meantime: nobody can say whose the bytes are.
+  // A process ended or began during the reading: the bytes cannot be attributed.
   if (!before || !after || before.incarnation !== after.incarnation) {
     return { history: { ...history, hasRun: true } };
   }
@@ -133,7 +137,7 @@ function judgeHeld(
   usedBytes: number,
   policy: MemoryPolicy,
 ): ReturnType<typeof judgeMemory> {
-  // Where no process was yet, what is in use is somebody else's.
+  // Before the first process, the memory in use belongs to others.
   const baselineBytes = history.baselineBytes ?? (history.hasRun ? undefined : usedBytes);
   const heldBytes = baselineBytes === undefined ? 0 : usedBytes - baselineBytes;
   const isHeld = heldBytes > policy.heldBytes;
@@ -154,7 +158,7 @@ function startProcess({ incarnation }: JobActivity): ProcessMemory {
   };
 }
 
-/** A process that is never idle between looks is judged by the least that it uses over some. */
+/** A process that is never idle is judged by its lowest use over this many readings. */
 const BUSY_LOOKS = 6;
 
 function noteSample(
@@ -183,7 +187,7 @@ function noteSample(
   return { ...process, ended: after.ended, stretch: undefined, busy };
 }
 
-/** One more than the steps that are judged. */
+/** Keeps one more than the judged steps. */
 function append(series: Series | undefined, level: Level, steps: number): Series {
   const last = [...(series?.last ?? []), level].slice(-(steps + 1));
   return { first: series?.first ?? level, last };
@@ -197,7 +201,7 @@ function judgeProcess(
   const idle = measureGrowth(process.idle, policy.steps, policy.minStepBytes);
   const busy = measureGrowth(process.busy, policy.busySteps, policy.minStepBytes);
   const isPast = (growth: Growth | undefined) => (growth?.grownBytes ?? 0) >= recycleAtBytes;
-  // Jobs differ in what they use while they run: that counts only where it grew all the time.
+  // Running jobs use different amounts: busy samples count only if they grew steadily.
   const past = isPast(idle) ? idle : busy?.isSteady && isPast(busy) ? busy : undefined;
   if (past && !process.isRecycled) {
     const next = { ...process, isRecycled: true, isGrowthTold: true };
@@ -215,7 +219,7 @@ function tell({ jobs, bytesPerJob, grownBytes }: Growth): Growth {
   return { jobs, bytesPerJob, grownBytes };
 }
 
-/** Undefined before the second sample. `isSteady`: grew with every one of the last steps. */
+/** Undefined before the second sample. `isSteady`: every one of the last steps grew. */
 function measureGrowth(
   series: Series | undefined,
   steps: number,

@@ -1,5 +1,5 @@
-// Looks at the devices on an interval and says when the health of one changes. What a reading means
-// is judged in health.ts; what follows from it is for those who listen.
+// Reads the devices at an interval and reports changes of their health. health.ts judges the
+// readings; listeners act on them.
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { FoundDevice } from './found-device.ts';
 import {
@@ -14,32 +14,34 @@ import type { SmiReading } from './nvidia-smi.ts';
 import type { SmiGpu, SmiMemory, SmiReport } from './nvidia-smi-report.ts';
 
 export interface GpuMonitorOptions {
-  /** NVIDIA's; others cannot be read and are left out. */
+  /** NVIDIA devices; others cannot be read and are ignored. */
   devices: readonly FoundDevice[];
-  /** One look, given up when the signal aborts. */
+  /** Reads all devices once; aborted by the signal. */
   read: (signal: AbortSignal) => Promise<SmiReading>;
-  /** What detection read already: error counts and memory in use are told from there on. */
+  /** The reading of the detection: error counts and memory use are compared with it. */
   first?: SmiReading | undefined;
-  /** From the end of one look to the next, ms. Default 10,000. */
+  /** Time between two readings, ms. Default 10,000. */
   intervalMs?: number | undefined;
-  /** What is not given is as in DEFAULT_HEALTH_POLICY. */
+  /** Missing members are taken from DEFAULT_HEALTH_POLICY. */
   policy?: Partial<HealthPolicy> | undefined;
   clock?: Clock;
 }
 
-/** Last known of one device. */
+/** Last known state of one device. */
 export interface DeviceStatus {
   found: FoundDevice;
   health: DeviceHealth;
-  /** The last look had it in it; else memory, utilization and temperature are older. */
+  /**
+   * The last reading included the device; otherwise memory, utilization and temperature are older.
+   */
   isCurrent: boolean;
   memory: SmiMemory;
-  /** Percent; of the whole GPU, and not told of a divided one. */
+  /** Percent of the whole GPU; not reported for a GPU with MIG. */
   utilization: number | undefined;
   temperatureC: number | undefined;
 }
 
-/** Called when a device goes from one state of health to another. */
+/** Called when a device's state of health changes. */
 export type HealthListener = (status: DeviceStatus, before: DeviceHealth) => void;
 
 export class GpuMonitor {
@@ -50,10 +52,10 @@ export class GpuMonitor {
   readonly #listeners = new Set<HealthListener>();
   readonly #lookListeners = new Set<() => void>();
   readonly #statuses: Map<string, DeviceStatus>;
-  /** Undefined while it does not run. */
+  /** Undefined while stopped. */
   #cancelNext: (() => void) | undefined;
   #looking: { readonly done: Promise<void> } | undefined;
-  /** Aborted when it was stopped. */
+  /** Aborted by `stop`. */
   #life = new AbortController();
   readonly #firstWaitMs: number;
 
@@ -75,26 +77,31 @@ export class GpuMonitor {
     return [...this.#statuses.values()];
   }
 
-  /** Until the returned function is called. */
+  /** Calls the listener until the returned function is called. */
   onChange(listener: HealthListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** After each look, when its changes were told; until the returned function is called. */
+  /**
+   * Calls the listener after each reading and its changes, until the returned function is called.
+   */
   onLook(listener: () => void): () => void {
     this.#lookListeners.add(listener);
     return () => this.#lookListeners.delete(listener);
   }
 
-  /** The first look is at once, or, after a first reading, in its turn. Idle without devices. */
+  /**
+   * Starts with a reading at once, or after the interval if there was a first reading. Does nothing
+   * without devices.
+   */
   start(): void {
     if (this.#cancelNext || this.#statuses.size === 0) return;
     if (this.#life.signal.aborted) this.#life = new AbortController();
     this.#plan(this.#firstWaitMs);
   }
 
-  /** A look that is under way is given up, and tells nothing any more. */
+  /** Aborts a running reading without reporting it. */
   stop(): void {
     this.#cancelNext?.();
     this.#cancelNext = undefined;
@@ -105,14 +112,14 @@ export class GpuMonitor {
   #plan(waitMs: number): void {
     const cancel = this.#clock.after(waitMs, () => {
       void this.look().then(() => {
-        // Stopped, or stopped and started again, in the meantime.
+        // Stopped, or stopped and restarted, meanwhile.
         if (this.#cancelNext === cancel) this.#plan(this.#intervalMs);
       });
     });
     this.#cancelNext = cancel;
   }
 
-  /** One look, beside those on the interval; never two at a time. Never rejects. */
+  /** Reads once, in addition to the interval; never two readings at a time. Never rejects. */
   look(): Promise<void> {
     if (this.#looking) return this.#looking.done;
     const looking = { done: this.#lookOnce(this.#life.signal) };
@@ -167,7 +174,7 @@ interface DeviceView {
   measured?: Pick<DeviceStatus, 'memory' | 'utilization' | 'temperatureC'>;
 }
 
-/** What one answer of nvidia-smi says of one device. */
+/** Extracts one device from a report of nvidia-smi. */
 function viewDevice(found: FoundDevice, answer: SmiReading): DeviceView {
   if (answer.kind === 'report') return viewInReport(found, answer.report, answer.lostBusIds);
   if (answer.fault === 'missing' || answer.fault === 'mismatch') {
@@ -176,7 +183,7 @@ function viewDevice(found: FoundDevice, answer: SmiReading): DeviceView {
   if (answer.fault !== 'lost' || answer.pciBusId === undefined) {
     return { reading: { kind: 'unread', reason: answer.reason } };
   }
-  // A lost card can keep nvidia-smi from telling of the others; they are not to blame.
+  // A lost card can prevent nvidia-smi from reporting the others, which are not at fault.
   const isThis = answer.pciBusId === found.pciBusId;
   return { reading: isThis ? { kind: 'lost', reason: answer.reason } : { kind: 'skipped' } };
 }
@@ -205,7 +212,7 @@ function viewInReport(
     return { reading: { kind: 'lost', reason: 'its MIG instance is gone' } };
   }
   const memory = part?.memory ?? gpu.memory;
-  // Errors in one instance say nothing against its neighbours.
+  // Errors in one instance do not affect its neighbours.
   const eccVolatile = part?.eccVolatile ?? gpu.eccVolatile;
   const eccAggregate = part ? undefined : gpu.eccAggregate;
   return {

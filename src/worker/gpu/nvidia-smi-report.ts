@@ -1,42 +1,42 @@
-// What `nvidia-smi -q -x` says, as types: the words of its XML from driver 450 to 590 are known here
-// and nowhere else. Where they come from is in docs/gpus.md.
+// Parses the XML of `nvidia-smi -q -x`. Only this file knows the element names of drivers 450 to
+// 590; docs/gpus.md names the sources.
 import { compareBusIds, normalizeBusId } from './bus-id.ts';
 
-/** `undefined` anywhere below: the card or the driver does not say. */
+/** `undefined` in any field: the card or the driver does not report it. */
 export interface SmiReport {
   driverVersion: string | undefined;
-  /** Newest CUDA that the driver runs. */
+  /** Newest CUDA version that the driver supports. */
   cudaVersion: string | undefined;
-  /** By PCI bus id, as CUDA numbers them under CUDA_DEVICE_ORDER=PCI_BUS_ID. */
+  /** In the order of PCI bus IDs, as CUDA numbers them with CUDA_DEVICE_ORDER=PCI_BUS_ID. */
   gpus: SmiGpu[];
 }
 
 export interface SmiGpu {
-  /** Place in the order of PCI bus ids, from 0: what `nvidia-smi -i` and CUDA take. */
+  /** Index in the order of PCI bus IDs, from 0: the number for `nvidia-smi -i` and CUDA. */
   index: number;
-  /** N of /dev/nvidiaN; need not be the index. */
+  /** N of /dev/nvidiaN; may differ from the index. */
   minorNumber: number | undefined;
-  /** Empty where the GPU cannot say (any more). */
+  /** Empty if the GPU does not report it (any more). */
   uuid: string;
   name: string;
   pciBusId: string;
-  /** The driver has lost the card; the rest says nothing. */
+  /** The driver has lost the card; the other fields are meaningless. */
   isLost: boolean;
   memory: SmiMemory;
-  /** Percent, 0 to 100; MIG devices share one that is not told. */
+  /** Percent, 0 to 100; MIG devices share one value that is not reported. */
   utilization: number | undefined;
   temperatureC: number | undefined;
-  /** From here on the card slows itself down. */
+  /** Temperature at which the card slows itself down. */
   slowdownC: number | undefined;
   /** Uncorrected memory errors since the driver was loaded. */
   eccVolatile: number | undefined;
-  /** Uncorrected memory errors in the card's life. */
+  /** Uncorrected memory errors since the card was made. */
   eccAggregate: number | undefined;
-  /** Pages or rows are to be retired at the next reset. */
+  /** Pages or rows will be retired at the next reset. */
   isRetirementPending: boolean;
-  /** Memory that cannot be repaired by retiring any more of it. */
+  /** Memory that can no longer be repaired by retiring rows. */
   isRemapFailed: boolean;
-  /** What the driver asks for: `Reset`, `Reboot`, `Drain and Reset`, `Drain P2P`. */
+  /** Action that the driver requests: `Reset`, `Reboot`, `Drain and Reset`, `Drain P2P`. */
   recoveryAction: string | undefined;
   isMigEnabled: boolean;
   migDevices: SmiMigDevice[];
@@ -49,9 +49,9 @@ export interface SmiMemory {
 }
 
 export interface SmiMigDevice {
-  /** Within its GPU, from 0. */
+  /** Index within its GPU, from 0. */
   index: number;
-  /** `MIG-…`; most drivers leave it out here and tell it only in `nvidia-smi -L`. */
+  /** `MIG-…`; most drivers report it only in `nvidia-smi -L`. */
   uuid: string | undefined;
   gpuInstanceId: number;
   computeInstanceId: number;
@@ -59,14 +59,14 @@ export interface SmiMigDevice {
   eccVolatile: number | undefined;
 }
 
-/** In a container only processes of the container, often none, are told. */
+/** In a container only the container's own processes are listed, often none. */
 export interface SmiProcess {
   pid: number;
   usedBytes: number | undefined;
   gpuInstanceId: number | undefined;
 }
 
-/** The output is not what nvidia-smi prints. */
+/** The output is not nvidia-smi's XML. */
 export class SmiOutputError extends Error {
   override readonly name = 'SmiOutputError';
 }
@@ -86,7 +86,7 @@ export async function parseReport(xml: string): Promise<SmiReport> {
 
 type Node = string | { [name: string]: unknown } | undefined;
 
-/** The library is loaded here, after nvidia-smi was found: most machines need none. */
+/** Loaded only after nvidia-smi was found: most machines do not need the library. */
 async function parseXml(xml: string): Promise<unknown> {
   const { XMLParser } = await import('fast-xml-parser');
   const lists = new Set(['gpu', 'mig_device', 'process_info']);
@@ -161,7 +161,7 @@ function readMemory(device: Node): SmiMemory {
   };
 }
 
-/** Cards to Ampere name the degree; later ones how many degrees are left, and at how many they slow. */
+/** Cards up to Ampere report the temperature; later ones report the distance to it. */
 function readSlowdown(temperature: Node): number | undefined {
   const absolute = readNumber(temperature, 'gpu_temp_slow_threshold');
   if (absolute !== undefined) return absolute;
@@ -172,7 +172,7 @@ function readSlowdown(temperature: Node): number | undefined {
   return now + left - slowAt;
 }
 
-/** Ampere and later count by memory and kind; earlier cards have a total of double-bit errors. */
+/** Ampere and later count by memory and kind; earlier cards report a total of double-bit errors. */
 function sumUncorrected(counts: Node): number | undefined {
   if (typeof counts !== 'object') return undefined;
   const doubleBit = readNumber(counts, 'double_bit', 'total');
@@ -192,7 +192,7 @@ function readRecoveryAction(gpu: Node): string | undefined {
   return isAdvised ? 'Drain and Reset' : undefined;
 }
 
-/** A lost card is still listed by some drivers, with the error in the place of its values. */
+/** Some drivers still list a lost card, with the error in place of its values. */
 function isLost(gpu: Node): boolean {
   const told = [
     readRaw(gpu, 'uuid'),
@@ -203,13 +203,13 @@ function isLost(gpu: Node): boolean {
   return told.some((text) => text !== undefined && /GPU is lost|fallen off the bus/i.test(text));
 }
 
-/** What stands where there is no value. */
+/** Texts that stand for a missing value. */
 const NO_VALUE =
   /^(?:$|\[?(?:N\/A|Not Supported|Not Available|Unknown Error|Unknown|None)\]?$|\[?ERR!|\[?GPU is lost|\[?GPU requires reset|\[?Insufficient Permissions|\[?Requested functionality)/i;
 
 function readText(node: Node, ...path: string[]): string | undefined {
   const text = readRaw(node, ...path);
-  // The action `None` of a healthy card is an answer and not a gap.
+  // The action `None` of a healthy card is a value.
   if (text === undefined || (NO_VALUE.test(text) && text !== 'None')) return undefined;
   return text;
 }

@@ -1,5 +1,5 @@
-// Asks nvidia-smi, and turns whatever happens into an answer: a report, or a fault with its reason
-// and its remedy. What the XML means is in nvidia-smi-report.ts.
+// Runs nvidia-smi and turns every result into a report, or a fault with a reason and a remedy.
+// nvidia-smi-report.ts parses the XML.
 import { type Clock, systemClock } from '../../base/clock.ts';
 import { compareBusIds, normalizeBusId } from './bus-id.ts';
 import { parseReport, type SmiGpu, SmiOutputError, type SmiReport } from './nvidia-smi-report.ts';
@@ -8,19 +8,22 @@ import { type ProgramEnd, runProgram } from './program.ts';
 export const SMI_TIMEOUT_MS = 10_000;
 
 export const SMI_FAULTS = [
-  /** There is no such program. */
+  /** The program does not exist. */
   'missing',
-  /** It was killed because it gave no answer in time. */
+  /** It did not respond in time and was killed. */
   'timeout',
-  /** It cannot talk to the driver. */
+  /** It cannot communicate with the driver. */
   'driver',
-  /** It was updated and the running driver was not: what runs on the GPUs goes on, nothing new starts. */
+  /**
+   * It was updated and the running driver was not: running GPU work continues, new work cannot
+   * start.
+   */
   'mismatch',
-  /** A card is lost, and the program says nothing of the others. */
+  /** A card is lost, and the program reports nothing about the others. */
   'lost',
-  /** It ended with an error of another kind. */
+  /** It failed with another error. */
   'failed',
-  /** It ended well and printed something else than its XML. */
+  /** It succeeded but printed something other than its XML. */
   'garbage',
 ] as const;
 
@@ -31,7 +34,7 @@ export interface SmiFault {
   reason: string;
   /** What to do about it, one sentence. */
   remedy: string;
-  /** Of the card that is meant, where one is named. */
+  /** Bus ID of the affected card, if named. */
   pciBusId?: string;
 }
 
@@ -39,7 +42,7 @@ export type SmiReading =
   | {
       kind: 'report';
       report: SmiReport;
-      /** Lost cards that are not in the report. */
+      /** Lost cards that are missing in the report. */
       lostBusIds: string[];
     }
   | SmiFault;
@@ -50,13 +53,13 @@ export interface SmiOptions {
   /** Default 10,000. */
   timeoutMs?: number;
   clock?: Clock;
-  /** Ends the program, and the reading with a fault. */
+  /** Aborts the program; the result is a fault. */
   signal?: AbortSignal | undefined;
 }
 
 /**
- * Never rejects. Starts nvidia-smi once; again only for the UUIDs of MIG devices, and to have the
- * others when one card is lost.
+ * Never rejects. Starts nvidia-smi once; again only for the UUIDs of MIG devices, and for the other
+ * cards if one is lost.
  */
 export async function readNvidiaSmi(options: SmiOptions): Promise<SmiReading> {
   const reading = await readOutput(await ask(options, ['-q', '-x']), options);
@@ -70,7 +73,7 @@ export async function readNvidiaSmi(options: SmiOptions): Promise<SmiReading> {
   return { ...others, report: numberGpus(others.report, lostBusIds), lostBusIds };
 }
 
-/** A lost card keeps its number until the next start of the machine: the others do not move up. */
+/** A lost card keeps its number until the machine restarts: the others do not move up. */
 function numberGpus(report: SmiReport, lostBusIds: readonly string[]): SmiReport {
   const busIds = [...new Set([...report.gpus.map(({ pciBusId }) => pciBusId), ...lostBusIds])];
   busIds.sort(compareBusIds);
@@ -143,12 +146,12 @@ function explainEnd(
 const HANDLE_LOST =
   /Unable to determine the device handle for GPU(?:\d+:\s+|[:\s]*)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])/gi;
 
-/** Bus ids of cards that nvidia-smi says it cannot get hold of. */
+/** Bus IDs of cards that nvidia-smi cannot access. */
 function listLost(text: string): string[] {
   return [...text.matchAll(HANDLE_LOST)].map(([, busId = '']) => normalizeBusId(busId));
 }
 
-/** Exit codes as in the manual page of nvidia-smi, RETURN VALUE. */
+/** Exit codes from the manual page of nvidia-smi, RETURN VALUE. */
 const DRIVER_EXITS = new Set([9, 10, 12, 18]);
 const LOST_EXIT = 15;
 
@@ -215,7 +218,7 @@ function summarize(output: string): string {
   return line.length > 200 ? `${line.slice(0, 199)}…` : line;
 }
 
-/** MIG devices without their UUIDs cannot be pinned; `nvidia-smi -L` has them in every driver. */
+/** MIG devices without a UUID cannot be pinned; every driver lists the UUIDs in `nvidia-smi -L`. */
 async function nameMigDevices(report: SmiReport, options: SmiOptions): Promise<SmiReport> {
   const isComplete = report.gpus.every((gpu) => gpu.migDevices.every(({ uuid }) => uuid));
   if (isComplete) return report;

@@ -1,5 +1,5 @@
-// GPUs of other makers than NVIDIA, as systeminformation sees them (it reads lspci). The library
-// runs programs synchronously, nvidia-smi among them: it gets a process of its own, with a deadline.
+// Detects GPUs of vendors other than NVIDIA with systeminformation, which reads lspci. The library
+// runs programs synchronously, so it gets a separate process with a deadline.
 import { access, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -12,27 +12,27 @@ import { runProgram } from './program.ts';
 const require = createRequire(import.meta.url);
 
 const TIMEOUT_MS = 5_000;
-/** A display chip without memory of its own is no device to run jobs on. */
+/** A display chip without memory of its own cannot run jobs. */
 const MIN_MEMORY_BYTES = 2 ** 30;
 
 const SCRIPT = `require(process.argv[1]).graphics()
   .then(({ controllers }) => process.stdout.write(JSON.stringify(controllers)));`;
 
 export interface OtherGpusOptions {
-  /** Where device files are: `/dev`. */
+  /** Folder of device files: `/dev`. */
   deviceFolder: string;
-  /** Where the kernel tells of PCI devices. Default `/sys/bus/pci/devices`. */
+  /** Folder with the kernel's PCI devices. Default `/sys/bus/pci/devices`. */
   pciFolder?: string;
   clock: Clock;
 }
 
 export interface OtherGpus {
   devices: FoundDevice[];
-  /** Why there may be more than these. */
+  /** Why the list may be incomplete. */
   problem: string | undefined;
 }
 
-/** Never rejects. Without `dri` or `kfd` among the device files nothing is started. */
+/** Never rejects. Starts nothing if the device files include neither `dri` nor `kfd`. */
 export async function listOtherGpus(options: OtherGpusOptions): Promise<OtherGpus> {
   const { deviceFolder, pciFolder = '/sys/bus/pci/devices', clock } = options;
   const nodes = await Promise.all(
@@ -58,7 +58,7 @@ interface Controller {
   memoryBytes: number;
 }
 
-/** From the JSON of systeminformation's `graphics().controllers`. */
+/** Reads the JSON of systeminformation's `graphics().controllers`. */
 export async function readControllers(json: string, pciFolder: string): Promise<OtherGpus> {
   const listed = parseList(json);
   if (!listed) {
@@ -69,7 +69,7 @@ export async function readControllers(json: string, pciFolder: string): Promise<
   const counts = new Map<Vendor, number>();
   const devices: FoundDevice[] = [];
   for (const { vendor, name, busId, memoryBytes: told } of controllers) {
-    // Small ones are counted too: the maker's own numbers include them.
+    // Small ones are counted too, because the vendor's own numbers include them.
     const index = counts.get(vendor) ?? 0;
     counts.set(vendor, index + 1);
     const memoryBytes = (await readVram(join(pciFolder, busId.slice(4)))) ?? told;
@@ -81,7 +81,7 @@ export async function readControllers(json: string, pciFolder: string): Promise<
   return { devices, problem: undefined };
 }
 
-/** From AMD's driver: lspci shows only the window that the host has of it, often 256 MB. */
+/** From AMD's driver: lspci shows only the memory window of the host, often 256 MB. */
 async function readVram(folder: string): Promise<number | undefined> {
   try {
     return Number(await readFile(join(folder, 'mem_info_vram_total'), 'utf8')) || undefined;
@@ -105,7 +105,7 @@ function readController(entry: unknown): Controller[] {
   const vendor = readVendor(String(told.get('vendor') ?? ''));
   if (vendor === undefined) return [];
   const memory = told.get('memoryTotal') ?? told.get('vram');
-  // Memory that is borrowed from the host's is none of the card's own.
+  // Memory borrowed from the host does not belong to the card.
   const isOwn = told.get('vramDynamic') !== true;
   return [
     {

@@ -1,5 +1,4 @@
-// Runs a program of the machine to its end or to a deadline, whichever is first; what its output
-// means is for others.
+// Runs a program until it exits or a deadline passes, and returns its output.
 import { execFile } from 'node:child_process';
 import { constants } from 'node:fs';
 import { access } from 'node:fs/promises';
@@ -10,7 +9,7 @@ const MAX_OUTPUT_BYTES = 64 * 1024 * 1024;
 
 export type ProgramEnd =
   | { kind: 'exited'; code: number; stdout: string; stderr: string }
-  /** Ended by a signal of somebody else's, or more output than 64 MB. */
+  /** Ended by a foreign signal, or by more than 64 MB of output. */
   | { kind: 'broken'; reason: string }
   | { kind: 'missing' }
   | { kind: 'unstartable'; reason: string }
@@ -21,19 +20,19 @@ export interface ProgramRun {
   args: readonly string[];
   timeoutMs: number;
   clock: Clock;
-  /** Ends it as the deadline does. */
+  /** Ends the program like the deadline. */
   signal?: AbortSignal | undefined;
 }
 
 /**
- * Never rejects. After `timeoutMs`, or by the signal, the program is killed and not waited for: one
- * that is stuck in the driver does not even die of SIGKILL.
+ * Never rejects. After `timeoutMs`, or on the signal, the program is killed and not awaited: a
+ * program stuck in the driver does not even die of SIGKILL.
  */
 export async function runProgram(run: ProgramRun): Promise<ProgramEnd> {
   try {
     return await startProgram(run);
   } catch (error) {
-    // A machine out of memory refuses on the spot, and not by the callback.
+    // Without free memory spawn throws instead of calling back.
     return { kind: 'unstartable', reason: error instanceof Error ? error.message : String(error) };
   }
 }
@@ -80,7 +79,7 @@ function explainFailure(error: Error): ProgramEnd {
   return { kind: 'broken', reason: signal };
 }
 
-/** The file that `name` stands for on a PATH, or undefined; nothing is started. */
+/** Finds the file for `name` on a PATH; undefined if there is none. Starts nothing. */
 export async function findProgram(name: string, searchPath: string): Promise<string | undefined> {
   const isPath = isAbsolute(name) || name.includes(sep);
   const folders = searchPath.split(delimiter).filter((folder) => folder !== '');
