@@ -10,7 +10,7 @@ export class Signals {
   readonly #waiters: Waiters;
   readonly #presence: Presence;
   readonly #workListeners = new Set<(endpointId: string) => void>();
-  #nextDueAt = Number.POSITIVE_INFINITY;
+  readonly #dueListeners = new Set<(dueAt: number) => void>();
 
   constructor(clock: Clock, presence: Presence) {
     this.#waiters = new Waiters(clock);
@@ -24,7 +24,6 @@ export class Signals {
   jobMoved = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`move ${endpointId}/${id}`);
   workerCalled = (endpointId: string, workerId: string): Waiter =>
     this.#waiters.open(`worker ${endpointId}/${workerId}`);
-  dueSooner = (): Waiter => this.#waiters.open('due');
 
   /** Tells of each endpoint that has got a job to be taken, after the commit. Returns the end of it. */
   onWork(listener: (endpointId: string) => void): () => void {
@@ -32,9 +31,10 @@ export class Signals {
     return () => this.#workListeners.delete(listener);
   }
 
-  /** The sweeper sleeps until then: only an earlier time has to wake it. */
-  sweeperSleepsUntil(time: number): void {
-    this.#nextDueAt = time;
+  /** Reports when a job that was written falls due, Unix ms, after the commit. Returns the end of it. */
+  onDue(listener: (dueAt: number) => void): () => void {
+    this.#dueListeners.add(listener);
+    return () => this.#dueListeners.delete(listener);
   }
 
   /**
@@ -48,7 +48,7 @@ export class Signals {
 
   inserted(job: StoredJob): void {
     this.#tellOfWork(job);
-    this.#wakeSweeper(job.dueAt);
+    this.#reportDue(job.dueAt);
   }
 
   changed(before: StoredJob, transition: Transition): void {
@@ -65,7 +65,7 @@ export class Signals {
     if (removed) return;
     const wasReady = before.status === 'IN_QUEUE' && !before.delayed;
     if (!wasReady) this.#tellOfWork(job);
-    this.#wakeSweeper(job.dueAt);
+    this.#reportDue(job.dueAt);
   }
 
   callWorker(endpointId: string, workerId: string): void {
@@ -81,10 +81,6 @@ export class Signals {
   wakeTaker(endpointId: string): void {
     this.#waiters.wake(`ready ${endpointId}`, 1);
     this.#waiters.wake(`barred ${endpointId}`);
-  }
-
-  wakeAll(): void {
-    this.#waiters.wakeAll();
   }
 
   /** Whoever waits for anything there has to look again. */
@@ -109,9 +105,7 @@ export class Signals {
     else this.wakeTaker(job.endpointId);
   }
 
-  #wakeSweeper(dueAt: number): void {
-    if (dueAt >= this.#nextDueAt) return;
-    this.#nextDueAt = dueAt;
-    this.#waiters.wake('due');
+  #reportDue(dueAt: number): void {
+    for (const listener of this.#dueListeners) listener(dueAt);
   }
 }

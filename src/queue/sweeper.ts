@@ -1,6 +1,7 @@
 // Turns the passage of time into events: expired leases and deadlines, ended delays and retentions.
-import { type Clock, letOthersRun } from '../base/clock.ts';
+import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
+import { AT_ONCE, Loop, MAX_SLEEP_MS, NEVER } from '../base/loop.ts';
 import { ENDING, logLevelOf, type Store, type StoredJob } from '../store/store.ts';
 import type { Changes } from './changes.ts';
 import type { Presence } from './leases/presence.ts';
@@ -9,10 +10,6 @@ import type { Signals } from './signals.ts';
 
 /** Jobs looked at in one operation: short enough to let requests in between. */
 const BATCH = 200;
-/** A sleep is never longer, so that a clock that was set does not matter for long. */
-const MAX_SLEEP_MS = 30_000;
-/** After a failure, and at least so long between two looks at the same thing. */
-const RETRY_MS = 1_000;
 /** 4 KB pages given back to the file system in one go. */
 const RECLAIM_PAGES = 2_000;
 
@@ -32,35 +29,35 @@ export interface SweeperOptions {
 
 /** Runs until `closing` aborts. */
 export async function sweep(options: SweeperOptions): Promise<void> {
-  const { clock, closing, log, signals, store } = options;
+  const { clock, closing, log, signals } = options;
+  const loop = new Loop({
+    clock,
+    closing,
+    pass: createPass(options),
+    onError: (error) => log[logLevelOf(error)]({ err: error }, 'sweep failed, retrying'),
+  });
+  const stopListening = signals.onDue((dueAt) => loop.wake(dueAt));
+  await loop.run();
+  stopListening();
+}
+
+function createPass(options: SweeperOptions): () => Promise<number> {
+  const { clock, store } = options;
   const lateness = new Lateness(options);
   let hasFreedSpace = false;
-  while (!closing.aborted) {
-    const waiter = signals.dueSooner();
-    try {
-      hasFreedSpace = (await sweepOnce(options, lateness)) > 0 || hasFreedSpace;
-      await forgetSilent(options);
-      if (hasFreedSpace) {
-        // A step at a time: gigabytes take minutes, and what falls due meanwhile does not wait.
-        hasFreedSpace = await store.reclaim(RECLAIM_PAGES);
-        await letOthersRun();
-        continue;
-      }
-      // What is committed from here on wakes the waiter, whether the look still sees it or not.
-      signals.sweeperSleepsUntil(Number.POSITIVE_INFINITY);
-      const nextDueAt = (await store.read((tx) => tx.nextDueAt())) ?? Number.POSITIVE_INFINITY;
-      const sleepMs = Math.max(1, Math.min(MAX_SLEEP_MS, nextDueAt - clock.now()));
-      const wakeAt = clock.now() + sleepMs;
-      signals.sweeperSleepsUntil(wakeAt);
-      lateness.expect(wakeAt);
-      await waiter.wait(sleepMs, closing);
-    } catch (error) {
-      log[logLevelOf(error)]({ err: error }, 'sweep failed, retrying');
-      await waiter.wait(RETRY_MS, closing);
-    } finally {
-      waiter.close();
+  return async () => {
+    hasFreedSpace = (await sweepOnce(options, lateness)) > 0 || hasFreedSpace;
+    await forgetSilent(options);
+    if (hasFreedSpace) {
+      // A step at a time: gigabytes take minutes, and what falls due meanwhile does not wait.
+      hasFreedSpace = await store.reclaim(RECLAIM_PAGES);
+      return AT_ONCE;
     }
-  }
+    const nextDueAt = (await store.read((tx) => tx.nextDueAt())) ?? NEVER;
+    const now = clock.now();
+    lateness.expect(Math.max(now, Math.min(nextDueAt, now + MAX_SLEEP_MS)));
+    return nextDueAt;
+  };
 }
 
 /** Leases and deadlines get `leaseMs` more, and deadlines the time that did not count as well. */

@@ -1,7 +1,7 @@
 // The workers of all endpoints: looks at an endpoint as soon as something there has changed, and every
 // so often while there is something to see to. What is seen and done in a look is workforce.ts's.
 
-import { Waiters } from '../../base/waiters.ts';
+import { Loop, NEVER, RETRY_MS } from '../../base/loop.ts';
 import { logLevelOf } from '../../store/store.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Pods } from '../pods/pods.ts';
@@ -11,14 +11,8 @@ import { type DeployedEndpoint, Workforce, type WorkforceOptions } from './worke
 const LOOK_EVERY_MS = 500;
 /** Between two looks at the same endpoint at least: jobs may come by the thousand. */
 const LOOK_PAUSE_MS = 100;
-/** A sleep is never longer, so that a clock that was set does not matter for long. */
-const MAX_SLEEP_MS = 30_000;
-/** After a look that failed. */
-const RETRY_MS = 1_000;
 /** Twice a lease behind the one in which a worker counts as seen. */
 const DEFAULT_SILENT_MS = 30_000;
-
-const DUE = 'due';
 
 export interface FleetOptions extends Omit<WorkforceOptions, 'silentMs' | 'pods'> {
   endpoints: Pick<Endpoints, 'all' | 'find' | 'onChange'>;
@@ -29,7 +23,7 @@ export interface FleetOptions extends Omit<WorkforceOptions, 'silentMs' | 'pods'
 
 export class Fleet {
   readonly #options: FleetOptions;
-  readonly #waiters: Waiters;
+  readonly #loop: Loop;
   readonly #closing = new AbortController();
   readonly #closers: (() => void)[] = [];
   /** When an endpoint has to be looked at, Unix ms. */
@@ -38,12 +32,17 @@ export class Fleet {
   readonly #workforces = new Map<string, Promise<Workforce>>();
   /** Endpoints by their pods: of one that is gone it cannot be asked any more. */
   readonly #endpointOf = new Map<string, string>();
-  #sleepsUntil = 0;
   #running: Promise<void> = Promise.resolve();
 
   constructor(options: FleetOptions) {
     this.#options = options;
-    this.#waiters = new Waiters(options.clock);
+    const { clock, log } = options;
+    this.#loop = new Loop({
+      clock,
+      closing: this.#closing.signal,
+      pass: () => this.#lookAtDue(),
+      onError: (error) => log.error({ err: error }, 'reconcile pass failed, retrying'),
+    });
   }
 
   /** Takes over the workers that there are. */
@@ -61,7 +60,7 @@ export class Fleet {
       this.#wakeNow(endpointId);
     }
     for (const { deployment, id } of endpoints.all()) if (deployment) this.#wakeNow(id);
-    this.#running = this.#run();
+    this.#running = this.#loop.run();
   }
 
   /** Its workers go on. */
@@ -84,9 +83,9 @@ export class Fleet {
   }
 
   #setDue(endpointId: string, at: number): void {
-    if (at >= (this.#dueAt.get(endpointId) ?? Number.POSITIVE_INFINITY)) return;
+    if (at >= (this.#dueAt.get(endpointId) ?? NEVER)) return;
     this.#dueAt.set(endpointId, at);
-    if (at < this.#sleepsUntil) this.#waiters.wake(DUE);
+    this.#loop.wake(at);
   }
 
   #hearOfPod(id: string): void {
@@ -97,28 +96,15 @@ export class Fleet {
     if (endpointId !== undefined) this.wake(endpointId);
   }
 
-  async #run(): Promise<void> {
-    const { clock } = this.#options;
-    const { signal } = this.#closing;
-    while (!signal.aborted) {
-      const waiter = this.#waiters.open(DUE);
-      try {
-        for (const id of this.#listDue()) {
-          if (signal.aborted) return;
-          await this.#look(id);
-        }
-        const now = clock.now();
-        this.#sleepsUntil = Math.min(now + MAX_SLEEP_MS, ...this.#dueAt.values());
-        await waiter.wait(Math.max(1, this.#sleepsUntil - now), signal);
-      } finally {
-        waiter.close();
-      }
-    }
-  }
-
-  #listDue(): string[] {
+  /** Returns when the next look is due, Unix ms. */
+  async #lookAtDue(): Promise<number> {
     const now = this.#options.clock.now();
-    return [...this.#dueAt].filter(([, at]) => at <= now).map(([id]) => id);
+    const due = [...this.#dueAt].filter(([, at]) => at <= now);
+    for (const [id] of due) {
+      if (this.#closing.signal.aborted) break;
+      await this.#look(id);
+    }
+    return Math.min(...this.#dueAt.values());
   }
 
   async #look(id: string): Promise<void> {

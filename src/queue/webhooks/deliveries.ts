@@ -3,7 +3,7 @@
 import { type Clock, sleep } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
 import type { Log } from '../../base/log.ts';
-import { Waiters } from '../../base/waiters.ts';
+import { Loop, RETRY_MS } from '../../base/loop.ts';
 import {
   ENDING,
   logLevelOf,
@@ -27,11 +27,6 @@ import {
   type WebhookSender,
   type WebhookSettings,
 } from './webhooks.ts';
-
-/** A sleep is never longer, so that a clock that was set does not matter for long. */
-const MAX_SLEEP_MS = 30_000;
-/** After a failure of the store. */
-const RETRY_MS = 1_000;
 
 export interface DeliveriesOptions {
   store: Store;
@@ -58,7 +53,7 @@ export type DeliveryCounts = Partial<Record<TryResult | 'given_up', number>>;
 
 export class Deliveries {
   readonly #options: DeliveriesOptions;
-  readonly #waiters: Waiters;
+  readonly #loop: Loop;
   readonly #receivers: Receivers;
   /** By the delivery's name: the try that is under way. */
   readonly #underWay = new Map<string, Promise<void>>();
@@ -68,8 +63,15 @@ export class Deliveries {
 
   constructor(options: DeliveriesOptions) {
     this.#options = options;
-    this.#waiters = new Waiters(options.clock);
     this.#receivers = new Receivers(options.settings);
+    const { clock, closing, log } = options;
+    this.#loop = new Loop({
+      clock,
+      closing,
+      pass: () => this.#serveReady(),
+      onError: (error) =>
+        log[logLevelOf(error)]({ err: error }, 'reading due webhooks failed, retrying'),
+    });
   }
 
   /** The endpoint is gone. */
@@ -93,7 +95,7 @@ export class Deliveries {
     for (const { nextAt, ...key } of await store.read((tx) => tx.receivers())) {
       this.#receivers.note(key, nextAt);
     }
-    this.#running = this.#run();
+    this.#running = this.#loop.run();
   }
 
   /** Of the operation that ended the job: it writes down the record that has to be delivered. */
@@ -121,7 +123,7 @@ export class Deliveries {
   arrived(delivery: StoredDelivery): void {
     if (!this.#options.sender) return;
     this.#receivers.note(delivery, delivery.nextAt);
-    this.#waiters.wake('due');
+    this.#loop.wake();
   }
 
   /** `closing` has aborted: begins nothing more, and gives what is under way a moment. */
@@ -134,24 +136,14 @@ export class Deliveries {
     await sender?.close();
   }
 
-  async #run(): Promise<void> {
-    const { clock, closing, log } = this.#options;
-    while (!closing.aborted) {
-      const waiter = this.#waiters.open('due');
-      try {
-        for (const key of this.#receivers.listReady(clock.now())) {
-          // Those before it may have taken the room that there was.
-          if (!closing.aborted && this.#receivers.roomFor(key) > 0) await this.#serve(key);
-        }
-        const sleepMs = Math.min(MAX_SLEEP_MS, this.#receivers.nextAt() - clock.now());
-        await waiter.wait(Math.max(1, sleepMs), closing);
-      } catch (error) {
-        log[logLevelOf(error)]({ err: error }, 'reading due webhooks failed, retrying');
-        await sleep(clock, RETRY_MS, closing);
-      } finally {
-        waiter.close();
-      }
+  /** Returns when the next try is due, Unix ms. */
+  async #serveReady(): Promise<number> {
+    const { clock, closing } = this.#options;
+    for (const key of this.#receivers.listReady(clock.now())) {
+      // Earlier receivers may have used up the tries that are allowed at a time.
+      if (!closing.aborted && this.#receivers.roomFor(key) > 0) await this.#serve(key);
     }
+    return this.#receivers.nextAt();
   }
 
   /** Begins as many tries as the receiver has room for. */
@@ -198,7 +190,7 @@ export class Deliveries {
     const attempt = this.#try(delivery).then((isSuccess) => {
       this.#underWay.delete(name);
       end(isSuccess);
-      this.#waiters.wake('due');
+      this.#loop.wake();
     });
     this.#underWay.set(name, attempt);
   }
