@@ -4,6 +4,7 @@ import { createServer as createHttpsServer } from 'node:https';
 import { type FastifyInstance, fastify } from 'fastify';
 import { Registry } from 'prom-client';
 import type { Clock } from '../base/clock.ts';
+import { FairTurns } from '../base/fair-turns.ts';
 import type { Log } from '../base/log.ts';
 import { http } from '../base/node-http.ts';
 import type { Balancer } from '../control/balancing/balancer.ts';
@@ -154,6 +155,9 @@ export function createServer(options: ApiServerOptions): ApiServer {
  */
 const BACKLOG = 4_096;
 
+/** Requests that begin, or break off, in one turn of the event loop: thousands may do so at once. */
+const REQUESTS_PER_TURN = 64;
+
 /** Headers and requests that take too long are noticed so much too late at most, ms. */
 const TIMEOUT_CHECK_MS = 5_000;
 
@@ -199,6 +203,7 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
     store,
     version,
   });
+  const turns = new FairTurns(REQUESTS_PER_TURN);
   const app = fastify({
     logger: false,
     exposeHeadRoutes: false,
@@ -206,17 +211,18 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
     routerOptions: { maxParamLength: 200 },
     schemaController: { compilersFactory: NO_COMPILERS },
     rewriteUrl: ({ url = '/' }) => foldTarget(url),
-    serverFactory: (listener) => createListener(listener, options, connections),
+    serverFactory: (listener) => createListener(listener, { ...options, turns }, connections),
     frameworkErrors: (error, request, reply) =>
       problems.send(findExcess(request.raw, bounds) ?? error, request, reply),
-    clientErrorHandler: (error, socket) => {
-      const isReset = error.code === 'ECONNRESET';
-      // What comes behind what could not be read cannot be read either.
-      if (socket.writableEnded && !socket.destroyed && !isReset) return;
-      if (socket.writable && !isReset && !connections.isAnswering(socket)) {
-        endWithProblem(socket, { problem: describeClientError(error, bounds), clock });
-      } else socket.destroy();
-    },
+    clientErrorHandler: (error, socket) =>
+      turns.run(connections.ownerOf(socket), () => {
+        const isReset = error.code === 'ECONNRESET';
+        // What comes behind what could not be read cannot be read either.
+        if (socket.writableEnded && !socket.destroyed && !isReset) return;
+        if (socket.writable && !isReset && !connections.isAnswering(socket)) {
+          endWithProblem(socket, { problem: describeClientError(error, bounds), clock });
+        } else socket.destroy();
+      }),
   });
   app.decorate('listBytes', options.listBytes ?? LIST_BYTES);
   app.decorateRequest('holder', undefined);
@@ -296,7 +302,7 @@ function addResourceScopes(app: FastifyInstance, options: ApiServerOptions): voi
 
 function createListener(
   listener: RequestListener,
-  { bounds, clock, tls }: AssemblyOptions,
+  { bounds, clock, tls, turns }: AssemblyOptions & { turns: FairTurns },
   connections: Connections,
 ): Server {
   const listening: ServerOptions = {
@@ -308,7 +314,11 @@ function createListener(
     keepAliveTimeout: bounds.idleMs,
   };
   const note: RequestListener = (request, response) => {
-    if (connections.noteRequest(request, response)) listener(request, response);
+    const { socket } = request;
+    if (!connections.noteRequest(request, response)) return;
+    turns.run(connections.ownerOf(socket), () => {
+      if (!socket.destroyed) listener(request, response);
+    });
   };
   const server = tls
     ? createHttpsServer({ ...listening, ...tls }, note)
@@ -358,11 +368,12 @@ function describeClientError(error: NodeJS.ErrnoException, bounds: HttpBounds): 
   if (code === 'HPE_HEADER_OVERFLOW') {
     return describeOverflow('rawPacket' in error ? error.rawPacket : undefined, bounds);
   }
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') {
-    return new ProblemError('request_timeout', 'The request took too long to arrive.');
-  }
-  return new ProblemError('malformed', 'The request is not valid HTTP.');
+  return code === 'ERR_HTTP_REQUEST_TIMEOUT' ? LATE_REQUEST : NOT_HTTP;
 }
+
+/** Made once: a stack trace for each of thousands would cost more than the answers. */
+const LATE_REQUEST = new ProblemError('request_timeout', 'The request took too long to arrive.');
+const NOT_HTTP = new ProblemError('malformed', 'The request is not valid HTTP.');
 
 /** As it can be called from this machine. */
 function readUrl(app: FastifyInstance, { host, tls }: ApiServerOptions): string {

@@ -10,6 +10,7 @@ import {
 import { type Server, status } from '@grpc/grpc-js';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
+import { FairTurns } from '../../base/fair-turns.ts';
 import type { Log } from '../../base/log.ts';
 import { StallWatch } from '../../base/stall-watch.ts';
 import { groupOf } from '../http/addresses.ts';
@@ -21,6 +22,8 @@ import { StreamBudget } from './stream-budget.ts';
 
 /** Addresses together may have as many calls open as this many of them alone. */
 const FULL_ADDRESSES = 20;
+/** Streams that are begun, or refused, in one turn of the event loop: thousands may arrive at once. */
+const STREAMS_PER_TURN = 64;
 /** Of gRPC's framing, before each message. */
 const PREFIX_BYTES = 5;
 const ENCODING = 'grpc-encoding';
@@ -30,7 +33,7 @@ export interface GrpcGateOptions {
   limits: KeylessLimits;
   /** User of the valid key that the call shows, or undefined: what the key allows is decided later. */
   findUser: (headers: IncomingHttpHeaders) => string | undefined;
-  connections: Pick<Connections, 'noteKnown' | 'noteStream'>;
+  connections: Pick<Connections, 'noteKnown' | 'noteStream' | 'ownerOf'>;
   bounds: Pick<HttpBounds, 'maxUserStreams' | 'stallMs'>;
   /** Bytes of messages that are not complete. */
   budget: ByteBudget;
@@ -48,6 +51,7 @@ export class GrpcGate {
   readonly #watches: OpenCalls;
   /** Calls with a valid key, by user. */
   readonly #streams: OpenCalls;
+  readonly #turns = new FairTurns(STREAMS_PER_TURN);
 
   constructor(options: GrpcGateOptions) {
     this.#options = options;
@@ -64,15 +68,21 @@ export class GrpcGate {
       if (handlers.length === 0) throw new Error('the gRPC server does not listen for streams');
       http2Server.removeAllListeners('stream');
       http2Server.on('stream', (stream, headers, ...rest) => {
-        if (!this.#admit(stream, headers)) return;
-        for (const handle of handlers) handle.call(http2Server, stream, headers, ...rest);
+        // Nobody else listens yet, and a stream that is reset has an error.
+        stream.on('error', () => {});
+        this.#turns.run(this.#ownerOf(stream), () => {
+          if (stream.destroyed || stream.closed || !this.#admit(stream, headers)) return;
+          for (const handle of handlers) handle.call(http2Server, stream, headers, ...rest);
+        });
       });
     }
   }
 
+  #ownerOf({ session }: ServerHttp2Stream): string {
+    return session ? this.#options.connections.ownerOf(session.socket) : '';
+  }
+
   #admit(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean {
-    // Nobody else listens yet, and a stream that is reset has an error.
-    stream.on('error', () => {});
     // The library inflates up to 32 MB of each message, many at a time.
     if ((headers[ENCODING] ?? 'identity') !== 'identity') {
       refuse(stream, status.UNIMPLEMENTED, `${ENCODING} is ${headers[ENCODING]}; send identity`);

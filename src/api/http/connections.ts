@@ -135,6 +135,11 @@ export class Connections {
     return true;
   }
 
+  /** User of the connection; of those whose client has not shown a valid key, one for all. */
+  ownerOf(socket: Socket): string {
+    return this.#find(socket)?.userId ?? '';
+  }
+
   /** The connection has a request under way until the stream is closed. */
   noteStream(stream: ServerHttp2Stream): void {
     const connection = stream.session && this.#find(stream.session.socket);

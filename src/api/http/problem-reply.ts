@@ -58,6 +58,12 @@ export class ProblemReplies {
 
   /** Answers with the error; one that is not meant to be seen is logged under an id. */
   send(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+    const isGone = reply.raw.destroyed || request.raw.socket.destroyed;
+    if (isGone && isExpected(error)) {
+      // Nobody reads the answer, and thousands of clients may go away at once.
+      reply.code(error instanceof ProblemError ? error.status : 400).hijack();
+      return;
+    }
     const problem = toProblem(error) ?? this.#hide(error, request);
     const form = this.#options.formFor?.(request.url) ?? PROBLEM_FORM;
     reply.code(form.status(problem)).header('content-type', form.mediaType);
@@ -109,6 +115,13 @@ export class ProblemReplies {
       });
     });
   }
+}
+
+/** Other errors are logged, whether or not the client is there. */
+function isExpected(error: unknown): boolean {
+  if (error instanceof ProblemError) return true;
+  if (!(error instanceof Error) || !('code' in error)) return false;
+  return error.code === 'ECONNRESET' || String(error.code).startsWith('FST_ERR_CTP_');
 }
 
 function hasUnreadBody({ headers, raw }: FastifyRequest): boolean {
@@ -196,12 +209,15 @@ function writeRawProblem(error: ProblemError): string {
   ].join('\r\n');
 }
 
+/** Made once: a reason of its own for each abort costs more than all that the abort does. */
+const GONE = new DOMException('The client has gone', 'AbortError');
+
 /** Aborts when the client goes away before its answer was written whole. */
 export function abortWhenGone(response: ServerResponse): AbortSignal {
   const gone = new AbortController();
-  if (response.closed || response.destroyed) gone.abort();
+  if (response.closed || response.destroyed) gone.abort(GONE);
   response.once('close', () => {
-    if (!response.writableFinished) gone.abort();
+    if (!response.writableFinished) gone.abort(GONE);
   });
   return gone.signal;
 }

@@ -9,6 +9,9 @@ import type { BalancedWorker } from './balanced-worker.ts';
 /** What a caller is told to wait when too many wait already, or none of the workers came up, ms. */
 const RETRY_MS = 1_000;
 
+/** Made once: nobody reads it, and thousands of clients may go away at once. */
+const CLIENT_GONE = new ProblemError('unavailable', 'The client has gone.');
+
 export interface RequestLineOptions {
   clock: Clock;
   /** How long a request waits for a worker, ms. */
@@ -162,7 +165,7 @@ export class RequestLine {
           this.#tell();
         },
       };
-      const onGone = () => waiting.refuse(new ProblemError('unavailable', 'the client has gone'));
+      const onGone = () => waiting.refuse(CLIENT_GONE);
       const cancel = clock.after(waitMs, () => waiting.refuse(this.#explainWait()));
       signal.addEventListener('abort', onGone, { once: true });
       this.#waiting.add(waiting);

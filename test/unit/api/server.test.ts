@@ -9,6 +9,37 @@ import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from './certificate.ts';
 import { exchange, nextTake, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
 
+it('begins so many requests of a burst in one turn of the event loop', async () => {
+  let asked = 0;
+  const isReady = () => {
+    asked += 1;
+    return true;
+  };
+  const { port } = await startPlatform({ server: { isReady } });
+  const perTurn: number[] = [];
+  let isOver = false;
+  const watch = async () => {
+    for (let before = 0; !isOver; before = asked) {
+      await setImmediate();
+      perTurn.push(asked - before);
+    }
+  };
+  const watching = watch();
+  const socket = connect(port, '127.0.0.1');
+  onTestFinished(() => void socket.destroy());
+  // In one block; Node parses it in one go.
+  socket.write('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(100));
+  let answers = '';
+  while (answers.split('HTTP/1.1 200').length <= 100) {
+    const [data] = await once(socket, 'data');
+    answers += data;
+  }
+  isOver = true;
+  await watching;
+  expect(asked).toBe(100);
+  expect(Math.max(...perTurn)).toBeLessThan(100);
+});
+
 describe('where no route is', () => {
   it('an unknown path gets a 404 problem', async () => {
     const { url } = await startPlatform();

@@ -6,6 +6,7 @@ import {
   connect,
   constants,
 } from 'node:http2';
+import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { KeylessLimits } from '../../../../src/api/grpc/limits.ts';
 import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
@@ -39,10 +40,14 @@ async function startPort(
   bounds: Partial<HttpBounds> = {},
 ) {
   const { endpoints, keys, queue, worker } = await startPlatform();
+  const begun = { count: 0 };
   const metadata = { authorization: `Bearer ${worker}`, 'millrace-endpoint': ENDPOINT };
   const server = createGrpcServer({
     ...{ keys, endpoints, clock: systemClock, log: silentLog, host: '127.0.0.1', port: 0 },
-    linkTo: (id) => (id === ENDPOINT ? queue.link(id) : undefined),
+    linkTo(id) {
+      begun.count += 1;
+      return id === ENDPOINT ? queue.link(id) : undefined;
+    },
     noteCrash: () => {},
     isClosing: () => queue.isClosing,
     keylessLimits,
@@ -60,7 +65,8 @@ async function startPort(
     sessions.push(session);
     return session;
   };
-  return { join, metadata };
+  /** `begun`: streams with a valid key that the server has begun. */
+  return { join, metadata, begun };
 }
 
 interface Call {
@@ -261,6 +267,29 @@ describe("a worker's stream", () => {
         return Promise.race([again.ended, answered.then(() => 'answered')]);
       })
       .toBe('answered');
+  });
+
+  it('of a burst begins with others in batches, one a turn of the event loop', async () => {
+    const { begun, join, metadata } = await startPort();
+    const session = join();
+    const perTurn: number[] = [];
+    let isOver = false;
+    const watch = async () => {
+      for (let before = 0; !isOver; before = begun.count) {
+        await setImmediate();
+        perTurn.push(begun.count - before);
+      }
+    };
+    const watching = watch();
+    await new Promise((resolve) => session.once('remoteSettings', resolve));
+    const calls = Array.from({ length: 100 }, () => call(session, OPEN, metadata));
+    await Promise.all(
+      calls.map(({ stream }) => new Promise((resolve) => stream.once('response', resolve))),
+    );
+    isOver = true;
+    await watching;
+    expect(begun.count).toBe(100);
+    expect(Math.max(...perTurn)).toBeLessThan(100);
   });
 
   it('is reset if its user has too many bytes in messages that are not complete', async () => {
