@@ -2,6 +2,7 @@
 // first use.
 import type { Log } from '../base/log.ts';
 import { checkMetrics, type Metrics } from '../wire/chunk/chunk.ts';
+import { LIMITS } from '../wire/job.ts';
 import { stringifyJson } from '../wire/json.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import { AbortSwitch, bufferFrom, clearTimeout, hasOwn, setTimeout } from '../wire/primordials.ts';
@@ -11,7 +12,7 @@ import type { LogBindings, LogLines } from './log-lines.ts';
 
 /** At most one progress value in so many ms leaves; the latest wins. */
 const PROGRESS_EVERY_MS = 50;
-const MAX_PROGRESS_BYTES = 65_536;
+const MAX_PROGRESS_BYTES = LIMITS.progressBytes;
 
 export interface AttemptContextOptions {
   attempt: number;

@@ -2,6 +2,7 @@
 import { backoffMs } from '../base/backoff.ts';
 import type { StoredJob } from '../store/store.ts';
 import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../wire/job.ts';
+import { boundHistoryMessage } from './outcome-bounds.ts';
 import { hasForeignFormat } from './records.ts';
 import { change, holdsLiveLease, type Moment, type Transition } from './transition.ts';
 
@@ -123,7 +124,7 @@ export function withFailure(job: StoredJob, error: AttemptError, { now }: Moment
   const attempt: FailedAttempt = {
     attempt: job.attempt,
     code: error.code,
-    message: error.message,
+    message: boundHistoryMessage(error.message),
     workerId: job.workerId ?? '',
     endedAt: now,
   };

@@ -1,6 +1,7 @@
 // Handles worker reports: judges each one, applies its effect in the same operation, and answers it.
 import type { Log } from '../base/log.ts';
 import type { Step, StoredJob, Transaction } from '../store/store.ts';
+import { LIMITS } from '../wire/job.ts';
 import {
   LinkError,
   type Report,
@@ -11,6 +12,7 @@ import { nameTrace } from '../wire/trace-context.ts';
 import type { Changes, StepOn } from './changes.ts';
 import type { Presence } from './leases/presence.ts';
 import { type JobEvent, judgeReport } from './lifecycle.ts';
+import { boundOutcome } from './outcome-bounds.ts';
 import type { QueueSettings } from './settings.ts';
 
 const APPLIED: ReportReply = { answer: 'applied' };
@@ -110,7 +112,7 @@ function toEvent(job: StoredJob, report: Report, maxLogBytes: number): JobEvent 
       return { type: 'log', seq, bytes: fits ? body.length : 0, dropped };
     }
     case 'outcome':
-      return { type: 'outcome', seq, outcome: report.outcome };
+      return { type: 'outcome', seq, outcome: boundOutcome(report.outcome) };
   }
 }
 
@@ -126,6 +128,10 @@ function checkBody(report: Report): void {
 
 /** It is put into the job's record as it is. */
 function checkProgress(report: Report): void {
+  const { length } = report.body;
+  if (length > LIMITS.progressBytes) {
+    throw refuse(report, `the progress is ${length} bytes, the limit is ${LIMITS.progressBytes}`);
+  }
   try {
     JSON.parse(Buffer.from(report.body).toString('utf8'));
   } catch {

@@ -111,6 +111,13 @@ export function listJobValues(job: StoredJob): SqlValue[] {
   ];
 }
 
+const LARGE_COLUMNS: ReadonlySet<string> = new Set(['error', 'history', 'progress', 's3_config']);
+
+/** To select jobs without what makes their rows large. */
+export const slimJobColumns = jobColumns
+  .map((name) => (LARGE_COLUMNS.has(name) ? `null as ${name}` : name))
+  .join(', ');
+
 export const insertJobSql = `insert into job (${jobColumns.join(', ')})
   values (${jobColumns.map(() => '?').join(', ')})`;
 

@@ -2,7 +2,7 @@
 // write.
 import type { JobStatus } from '../wire/job.ts';
 import { readRecordPart } from './delivery-record.ts';
-import { readJob } from './job-row.ts';
+import { readJob, slimJobColumns } from './job-row.ts';
 import { measureParts, readParts } from './payload-parts.ts';
 import {
   bytes,
@@ -77,7 +77,7 @@ export class SqlReader implements Reader {
   *jobs({ endpointId, status, before, limit }: JobListing): Step<StoredJob[]> {
     const wanted = status === undefined ? '' : `and ${statusConditions[status]}`;
     const rows = yield {
-      sql: `select * from job where endpoint_id = ? and position < ? ${wanted}
+      sql: `select ${slimJobColumns} from job where endpoint_id = ? and position < ? ${wanted}
         order by position desc limit ?`,
       params: [endpointId, before ?? Number.MAX_SAFE_INTEGER, limit],
     };

@@ -323,6 +323,7 @@ export interface Reader {
   endpoints(): Step<StoredEndpoint[]>;
   job(key: JobKey): Step<StoredJob | undefined>;
   jobByIdempotencyKey(endpointId: string, idempotencyKey: string): Step<StoredJob | undefined>;
+  /** Without errors, histories, progress and attachments: of 1,000 jobs they can be hundreds of MB. */
   jobs(listing: JobListing): Step<StoredJob[]>;
   /** IN_QUEUE and not delayed, best first; locked against others until the operation ends. */
   readyJobs(endpointId: string, limit: number): Step<StoredJob[]>;

@@ -29,6 +29,7 @@ export const LIMITS = {
   /** Of the chunks in one response of `GET /stream`, without brackets and commas. */
   streamAnswerBytes: 8 * MB,
   jobLogBytes: MB,
+  progressBytes: 65_536,
   waitMs: { min: 1_000, max: 300_000, default: 90_000 },
   streamWaitMs: { min: 0, max: 300_000, default: 10_000 },
   ttlMs: { min: 10_000, max: 604_800_000, default: 86_400_000 },

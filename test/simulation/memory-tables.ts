@@ -92,7 +92,8 @@ export class MemoryTables implements Transaction {
     const isWanted = (job: StoredJob) =>
       (status === undefined || job.status === status) &&
       job.position < (before ?? Number.MAX_SAFE_INTEGER);
-    return sortBy(this.#select(endpointId, isWanted), (job) => -job.position).slice(0, limit);
+    const found = sortBy(this.#select(endpointId, isWanted), (job) => -job.position);
+    return found.slice(0, limit).map(slim);
   }
 
   *readyJobs(endpointId: string, limit: number): Step<StoredJob[]> {
@@ -421,4 +422,11 @@ function sortBy<T, K extends number | string>(values: T[], keyOf: (value: T) => 
     const [left, right] = [keyOf(a), keyOf(b)];
     return left < right ? -1 : left > right ? 1 : 0;
   });
+}
+
+/** As lists give it. */
+function slim(job: StoredJob): StoredJob {
+  const format = job.attachment?.format ?? null;
+  const attachment = format === null ? null : { format, handlerData: null };
+  return { ...job, error: null, history: [], progress: null, attachment };
 }

@@ -29,9 +29,8 @@ export interface WorkerResult {
   isWorn: boolean;
 }
 
-/** Of an error's texts, and bytes of progress: they are in the job's row, not beside it. */
+/** Of an error's texts: they are in the job's row, not beside it. */
 const MAX_TEXT_CHARS = 32_000;
-const MAX_PROGRESS_BYTES = 1_000_000;
 
 /** Of everything but the output, that is, errors with their tracebacks. */
 const MAX_BESIDE_OUTPUT_BYTES = 1_048_576;
@@ -85,8 +84,8 @@ function readWord({ output, rest }: ParsedResult, isStream: boolean): WorkerWord
 
 /** Not refused: what it says is no reason to lose the job. */
 function boundProgress(value: Buffer): Buffer {
-  if (value.length <= MAX_PROGRESS_BYTES) return value;
-  const limit = MAX_PROGRESS_BYTES;
+  const limit = LIMITS.progressBytes;
+  if (value.length <= limit) return value;
   return Buffer.from(JSON.stringify(`progress of ${value.length} bytes, the limit is ${limit}`));
 }
 

@@ -40,10 +40,10 @@ export const workerIdentity = z.object({
  * An array of at most 10,000 elements that names only the first invalid element. Describing every
  * error of a million elements, which fit into an allowed message, would take minutes and gigabytes.
  */
-function listOf<T>(element: z.ZodType<T>) {
+function listOf<T>(element: z.ZodType<T>, maxLength = MAX_LISTED) {
   return z
     .array(z.unknown())
-    .max(MAX_LISTED)
+    .max(maxLength)
     .transform((values, context) => {
       const list: T[] = [];
       for (const [index, value] of values.entries()) {
@@ -61,6 +61,11 @@ function listOf<T>(element: z.ZodType<T>) {
     });
 }
 
+/** What a worker is and has is kept for as long as it is there: a platform has thousands of workers. */
+const MAX_NAME_LENGTH = 200;
+const MAX_DEVICES = 256;
+
+const name = z.string().max(MAX_NAME_LENGTH);
 const token = z.string().min(1).max(MAX_TOKEN_LENGTH);
 const jobId = z.string().min(1).max(MAX_JOB_ID_LENGTH);
 const attempt = z.int().min(1);
@@ -72,17 +77,17 @@ const leaseRef = z.object({ jobId, attempt, token }) satisfies z.ZodType<LeaseRe
 const device = z.object({
   kind: z.enum(['cpu', 'gpu']),
   index: z.int().min(0),
-  uuid: z.string(),
-  name: z.string(),
+  uuid: name,
+  name,
   memoryBytes: z.int().min(0),
 }) satisfies z.ZodType<Device>;
 
 export const workerHello = z.object({
   ...workerIdentity.shape,
   protocol: z.int(),
-  version: z.string(),
+  version: name,
   slots: z.int().min(1),
-  devices: listOf(device),
+  devices: listOf(device, MAX_DEVICES),
   outbox: listOf(leaseRef),
   requires: listOf(z.string().max(64)).exactOptional(),
 }) satisfies z.ZodType<WorkerHello>;

@@ -101,6 +101,19 @@ export function describeList(): void {
     expect(idsOf(pages.flat())).toEqual(idsOf(newestFirst));
   });
 
+  it('has no errors, histories, progress and attachments: together they could be hundreds of MB', async () => {
+    const full = {
+      ...makeJob({ id: 'full', position: 1 }),
+      ...{ error: { code: 'handler_error', message: 'no', attempts: [] }, progress: '1' },
+      history: [{ attempt: 1, code: 'handler_error', message: 'no', workerId: 'w', endedAt: 1 }],
+      attachment: { format: null, handlerData: '{}' },
+    } satisfies StoredJob;
+    await addJobs(store, [full]);
+    const [page = []] = await listPages(undefined, 1);
+    const slim = { error: null, history: [], progress: null, attachment: null };
+    expect(page).toEqual([{ ...full, ...slim }]);
+  });
+
   it.each(JOB_STATUSES)('holds only those that are %s if asked so', async (status) => {
     await addJobs(store, jobs);
     const pages = await listPages(status, 2);

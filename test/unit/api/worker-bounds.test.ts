@@ -13,6 +13,7 @@ import { ENDPOINT, type Platform, readJson, startPlatform } from './platform.ts'
 
 const WORKER = { workerId: 'w9', incarnation: 3 };
 const HELLO = { ...WORKER, protocol: 1, version: '1', slots: 4, devices: [], outbox: [] };
+const DEVICE = { kind: 'gpu', index: 0, uuid: 'u'.repeat(200), name: 'n', memoryBytes: 1 };
 const REPORT = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'progress' };
 
 function repeat<T>(count: number, element: T): T[] {
@@ -71,6 +72,18 @@ describe('over HTTP', () => {
       expect((await post(platform, verb, build(MAX_LISTED))).status).toBeLessThan(300);
     },
   );
+
+  it.each([
+    ['a version', { version: 'x'.repeat(201) }],
+    ['the name of a device', { devices: [{ ...DEVICE, name: 'x'.repeat(201) }] }],
+    ['the UUID of a device', { devices: [{ ...DEVICE, uuid: 'x'.repeat(201) }] }],
+    ['a list of devices', { devices: repeat(257, DEVICE) }],
+  ])('%s is kept with the worker: one that is too long is refused', async (_, more) => {
+    const platform = await startPlatform();
+    expect((await post(platform, 'hello', { ...HELLO, ...more })).status).toBe(422);
+    const most = { version: 'x'.repeat(200), devices: repeat(256, DEVICE) };
+    expect((await post(platform, 'hello', { ...HELLO, ...most })).status).toBe(200);
+  });
 
   it('a list of a million things that no verb has is refused', async () => {
     const platform = await startPlatform();

@@ -57,7 +57,7 @@ describe('the result of a RunPod worker', () => {
     if (word.kind !== 'progress') throw new Error(`it is ${word.kind}`);
 
     expect(JSON.parse(Buffer.from(word.value).toString())).toBe(
-      'progress of 2000002 bytes, the limit is 1000000',
+      'progress of 2000002 bytes, the limit is 65536',
     );
   });
 

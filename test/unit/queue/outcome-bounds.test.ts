@@ -1,0 +1,79 @@
+// What a worker reports of the end of an attempt is kept with the job: no report makes a job's row large, and
+// none makes it unreadable.
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import {
+  completed,
+  ENDPOINT,
+  failed,
+  Hand,
+  Platform,
+  progressOf,
+} from '../../conformance/platform.ts';
+
+const ENDLESS = 'x'.repeat(1_000_000);
+
+let platform: Platform;
+let worker: Hand;
+
+beforeEach(async () => {
+  platform = new Platform({ endpoint: { maxAttempts: 100 } });
+  await platform.start();
+  worker = new Hand(() => platform.queue.link(ENDPOINT));
+  await worker.hello();
+});
+
+afterEach(() => platform.close());
+
+it('the texts of an error are cut', async () => {
+  const id = await platform.submit();
+  const stuck = { state: 'running', stack: ENDLESS, chunks: 0 } as const;
+  const error = { ...failed.error, message: ENDLESS, type: ENDLESS, stack: ENDLESS, stuck };
+  await worker.finish(await worker.takeOne(), { ...failed, error, retry: 'never' });
+  const { error: kept } = await platform.record(id);
+  const texts = [kept?.message, kept?.type, kept?.stack, kept?.stuck?.stack];
+  const ends = texts.map((text) => text?.replace(/^x{33000}/, ''));
+  expect(ends).toEqual(Array(4).fill('… (967000 more characters)'));
+  const inHistory = kept?.attempts[0]?.message.replace(/^x{1000}/, '');
+  expect(inHistory).toBe('… (32026 more characters)');
+});
+
+it('a job that failed a hundred times has a history of bounded size', async () => {
+  const id = await platform.submit();
+  const error = { ...failed.error, message: ENDLESS };
+  for (let attempt = 1; attempt <= 100; attempt++) {
+    const end = { ...failed, error, retry: 'after', retryAfterMs: 0 } as const;
+    await worker.finish(await worker.takeOne(), end);
+  }
+  const { history, status } = await platform.job(id);
+  expect({ status, attempts: history.length }).toEqual({ status: 'FAILED', attempts: 100 });
+  expect(JSON.stringify(history).length).toBeLessThan(200_000);
+});
+
+describe('spans', () => {
+  it('of an attempt are no longer than a year', async () => {
+    const id = await platform.submit();
+    await worker.finish(await worker.takeOne(), { ...completed, executionMs: 1e300 });
+    expect(await platform.record(id)).toMatchObject({
+      ...{ status: 'COMPLETED', executionTime: 365 * 86_400_000 },
+    });
+  });
+
+  it('before the next attempt are no longer than a year', async () => {
+    const id = await platform.submit();
+    const end = { ...failed, retry: 'after', retryAfterMs: 1e300 } as const;
+    await worker.finish(await worker.takeOne(), end);
+    const { availableAt, delayed } = await platform.job(id);
+    expect(delayed).toBe(true);
+    expect(availableAt).toBe(platform.clock.now() + 365 * 86_400_000);
+  });
+});
+
+it('progress of more than 64 KB is refused', async () => {
+  await platform.submit();
+  const lease = await worker.takeOne();
+  await expect(worker.report([progressOf(lease, 1, 'x'.repeat(65_535))])).rejects.toThrow(
+    'the progress is 65537 bytes, the limit is 65536',
+  );
+  const fits = await worker.report([progressOf(lease, 1, 'x'.repeat(65_534))]);
+  expect(fits).toEqual([{ answer: 'applied' }]);
+});
