@@ -1,12 +1,13 @@
 // The public API for programs: `millrace/client`. A client submits and reads the jobs of one endpoint;
 // a platform object manages all other resources. client/ sends and repeats the requests.
-import { ApiCaller, type ApiCallerOptions } from './client/api-caller.ts';
+import { ApiCaller, type ApiCallerOptions, callOf } from './client/api-caller.ts';
 import { readStream, type StreamChunk, type StreamOptions } from './client/chunk-stream.ts';
 import { followLog, type LogOptions, type LogPage, readLogPage } from './client/job-log.ts';
 import { chooseTrace } from './client/trace.ts';
 import type { JobPolicy, JobRecord, JobStatus, JobSummary } from './wire/job.ts';
 import type { EndpointHealth } from './wire/resources/endpoint.ts';
-import { routes } from './wire/routes.ts';
+import { fillPath } from './wire/route.ts';
+import { JOB_ROUTES } from './wire/routes.ts';
 
 export { ApiError, UnreachableError } from './client/api-caller.ts';
 export type { StreamChunk, StreamOptions } from './client/chunk-stream.ts';
@@ -130,13 +131,13 @@ export interface Client {
 /** @throws TypeError if the URL is none, or neither http nor https. */
 export function createClient(options: ClientOptions): Client {
   const caller = new ApiCaller(options);
-  const endpoint = encodeURIComponent(options.endpoint);
-  const name = encodeURIComponent;
+  const { endpoint } = options;
+  const ofEndpoint = { endpoint };
+  const ofJob = (job: string) => ({ endpoint, job });
   return {
     run: async (input, { signal, traceparent, tracestate, ...rest } = {}) =>
       caller.json<JobReference>({
-        method: 'POST',
-        path: routes.run(endpoint),
+        ...callOf(JOB_ROUTES.runJob, ofEndpoint),
         headers: await chooseTrace({ traceparent, tracestate }),
         body: { input, ...rest },
         repeatable: rest.idempotencyKey !== undefined,
@@ -144,8 +145,7 @@ export function createClient(options: ClientOptions): Client {
       }),
     runsync: async (input, { signal, waitMs, traceparent, tracestate, ...rest } = {}) =>
       caller.json<JobRecord>({
-        method: 'POST',
-        path: routes.runsync(endpoint),
+        ...callOf(JOB_ROUTES.runJobSync, ofEndpoint),
         headers: await chooseTrace({ traceparent, tracestate }),
         query: { wait: waitMs },
         body: { input, ...rest },
@@ -154,39 +154,36 @@ export function createClient(options: ClientOptions): Client {
       }),
     status: (jobId, { signal, ttlMs } = {}) =>
       caller.json<JobRecord>({
-        path: routes.status(endpoint, name(jobId)),
+        ...callOf(JOB_ROUTES.getJobStatus, ofJob(jobId)),
         query: { ttl: ttlMs },
         signal,
       }),
     stream: (jobId, streamOptions = {}) =>
-      readStream(caller, routes.stream(endpoint, name(jobId)), streamOptions),
+      readStream(caller, fillPath(JOB_ROUTES.streamJob, ofJob(jobId)), streamOptions),
     cancel: (jobId, { signal } = {}) =>
       caller.json<JobReference>({
-        method: 'POST',
-        path: routes.cancel(endpoint, name(jobId)),
+        ...callOf(JOB_ROUTES.cancelJob, ofJob(jobId)),
         signal,
       }),
     retry: (jobId, { signal } = {}) =>
       caller.json<JobReference>({
-        method: 'POST',
-        path: routes.retry(endpoint, name(jobId)),
+        ...callOf(JOB_ROUTES.retryJob, ofJob(jobId)),
         repeatable: false,
         signal,
       }),
     purgeQueue: ({ signal } = {}) =>
       caller.json<{ removed: number; status: string }>({
-        method: 'POST',
-        path: routes.purgeQueue(endpoint),
+        ...callOf(JOB_ROUTES.purgeQueue, ofEndpoint),
         repeatable: false,
         signal,
       }),
     health: ({ signal } = {}) =>
-      caller.json<EndpointHealth>({ path: routes.health(endpoint), signal }),
+      caller.json<EndpointHealth>({ ...callOf(JOB_ROUTES.getEndpointHealth, ofEndpoint), signal }),
     jobs: ({ signal, ...query } = {}) =>
-      caller.json<JobList>({ path: routes.jobs(endpoint), query, signal }),
+      caller.json<JobList>({ ...callOf(JOB_ROUTES.listJobs, ofEndpoint), query, signal }),
     log: (jobId, logOptions = {}) =>
-      readLogPage(caller, routes.logs(endpoint, name(jobId)), logOptions),
+      readLogPage(caller, fillPath(JOB_ROUTES.getJobLog, ofJob(jobId)), logOptions),
     followLog: (jobId, logOptions = {}) =>
-      followLog(caller, routes.logs(endpoint, name(jobId)), logOptions),
+      followLog(caller, fillPath(JOB_ROUTES.getJobLog, ofJob(jobId)), logOptions),
   };
 }

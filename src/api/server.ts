@@ -9,6 +9,7 @@ import type { Log } from '../base/log.ts';
 import { http } from '../base/node-http.ts';
 import type { Balancer } from '../control/balancing/balancer.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
+import type { Templates } from '../control/endpoints/templates.ts';
 import type { Keys } from '../control/keys/keys.ts';
 import { UserKeys } from '../control/keys/user-keys.ts';
 import type { CodeAccess } from '../control/limits/code-access.ts';
@@ -16,11 +17,14 @@ import { KeyWatch } from '../control/limits/key-watch.ts';
 import type { Quotas } from '../control/limits/quotas.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
 import type { Pods } from '../control/pods/pods.ts';
+import type { Decisions } from '../control/scaling/decisions.ts';
 import type { Queue } from '../queue/queue.ts';
 import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
+import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { routes as paths } from '../wire/routes.ts';
+import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
+import { templates as templateResource } from '../wire/resources/template.ts';
 import { isListed, listAddresses } from './http/addresses.ts';
 import type { Access } from './http/auth.ts';
 import { createBodyReader } from './http/body-reader.ts';
@@ -33,27 +37,22 @@ import { type ErrorForm, endWithProblem, ProblemReplies } from './http/problem-r
 import { refuseUnknownParameters } from './http/query-check.ts';
 import type { RateGate } from './http/rate-limit.ts';
 import { answerUnknownRoutes } from './http/unknown-routes.ts';
-import { addOpenApiRoutes } from './openapi/routes.ts';
 import { foldTarget } from './proxy/path.ts';
 import { addLbRoutes } from './proxy/routes.ts';
 import { mayUpgrade, serveExpectations, serveUpgrades } from './proxy/upgrade.ts';
 import { checkReports } from './report-check.ts';
-import { addCatalogRoutes, type CatalogRoutesOptions } from './routes/catalog-routes.ts';
-import { addEndpointBodyRoutes, addEndpointRoutes } from './routes/endpoint-routes.ts';
-import { addJobRoutes, addSubmissionRoutes } from './routes/job-routes.ts';
-import { addKeyBodyRoutes, addKeyRoutes } from './routes/key-routes.ts';
+import { addBodyScope } from './routes/body-scope.ts';
+import { bindCatalog, bindScaler, type CatalogServices } from './routes/catalog-routes.ts';
+import { bindJobs } from './routes/job-routes.ts';
+import { bindKeys } from './routes/key-routes.ts';
 import { createMetrics } from './routes/metrics.ts';
-import { addPodBodyRoutes, addPodRoutes } from './routes/pod-routes.ts';
-import { addScalerRoutes, type ScalerRoutesOptions } from './routes/scaler-routes.ts';
+import { addOperations, type BoundOperation } from './routes/operation-routes.ts';
+import { bindPods } from './routes/pod-routes.ts';
+import { bindResource, serveUsers } from './routes/resource-routes.ts';
 import { SOUND_STORE, type StoreStatus } from './routes/store-status.ts';
 import { StreamCursors } from './routes/stream-cursors.ts';
-import { addStreamRoutes } from './routes/stream-routes.ts';
-import { addSystemRoutes } from './routes/system-routes.ts';
-import {
-  addTemplateBodyRoutes,
-  addTemplateRoutes,
-  type TemplateRoutesOptions,
-} from './routes/template-routes.ts';
+import { handleStream } from './routes/stream-routes.ts';
+import { bindSystem } from './routes/system-routes.ts';
 import type { WorkerAllowance } from './routes/worker-allowance.ts';
 import {
   addReportRoute,
@@ -69,7 +68,7 @@ export interface ApiServerOptions {
   keys: Keys;
   endpoints: Endpoints;
   /** Default: there are no templates and no catalogue. */
-  resources?: TemplateRoutesOptions & CatalogRoutesOptions & Pick<ScalerRoutesOptions, 'decisions'>;
+  resources?: CatalogServices & { templates: Templates; decisions: Decisions };
   /** Default: there is no engine to run any. */
   pods?: Pods | undefined;
   /** Default: no endpoint is load-balanced. */
@@ -249,25 +248,20 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
       log.warn({ endpoint, workerId, incarnation, detail }, 'worker process exited');
     },
   };
-  addBodyScope(app, 'application/json', (scope) => {
-    addSubmissionRoutes(scope, { queue, bounds });
-    addWorkerVerbRoutes(scope, worker);
-  });
+  addBodyScope(app, JSON_TYPE, (scope) => addWorkerVerbRoutes(scope, worker));
   addBodyScope(app, FRAMES_MEDIA_TYPE, (scope) => addReportRoute(scope, worker));
-  addResourceScopes(app, options);
   if (options.balancer) {
     const proxies = listAddresses(bounds.trustedProxies);
     const isTrusted = (address: string) => isListed(proxies, address);
     addLbRoutes(app, { ...options, balancer: options.balancer, isTrusted });
   }
   const cursors = new StreamCursors({ queue, log, clock });
-  addBodyScope(app, '*', (scope) => {
-    answerHead(scope);
-    addJobRoutes(scope, { queue });
-    addStreamRoutes(scope, { queue, cursors, log, clock });
-    addSystemRoutes(scope, { endpoints, metrics, version, isReady, store });
-    addOpenApiRoutes(scope, { version });
-  });
+  const streamJob = handleStream({ queue, cursors, log, clock });
+  addOperations(app, [
+    ...bindJobs({ queue, bounds }, { streamJob }),
+    ...bindResources(options),
+    ...bindSystem({ endpoints, metrics, version, isReady, store }),
+  ]);
   addBodyScope(app, '*', (scope) =>
     addRunpodClientRoutes(scope, { queue, cursors, clock, bounds }),
   );
@@ -279,25 +273,20 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
   return { app, routes, stopSteps, workers: worker };
 }
 
-function addResourceScopes(app: FastifyInstance, options: ApiServerOptions): void {
+function bindResources(options: ApiServerOptions): BoundOperation[] {
   const { endpoints, pods, resources } = options;
-  const userKeys = new UserKeys(options);
-  addBodyScope(app, 'application/json', (scope) => {
-    addKeyBodyRoutes(scope, { userKeys });
-    addEndpointBodyRoutes(scope, { endpoints });
-    addPodBodyRoutes(scope, { pods });
-    if (resources) addTemplateBodyRoutes(scope, resources);
-  });
-  addBodyScope(app, '*', (scope) => {
-    answerHead(scope);
-    addKeyRoutes(scope, { userKeys });
-    addEndpointRoutes(scope, { endpoints });
-    addPodRoutes(scope, { pods });
-    if (!resources) return;
-    addTemplateRoutes(scope, resources);
-    addCatalogRoutes(scope, resources);
-    addScalerRoutes(scope, { ...resources, endpoints });
-  });
+  return [
+    ...bindKeys(new UserKeys(options)),
+    ...bindResource(endpointResource, serveUsers(endpoints)),
+    ...bindPods(pods),
+    ...(resources
+      ? [
+          ...bindResource(templateResource, serveUsers(resources.templates)),
+          ...bindCatalog(resources),
+          ...bindScaler({ ...resources, endpoints }),
+        ]
+      : []),
+  ];
 }
 
 function createListener(
@@ -334,28 +323,6 @@ function createListener(
 /** Unknown paths and methods are answered in the form of the API that they lie below. */
 function findErrorForm(url: string): ErrorForm | undefined {
   return isBelowRunpod(url) ? RUNPOD_ERRORS : undefined;
-}
-
-/** HEAD where GET has no effect: reading a stream moves its cursor. For the routes added after. */
-function answerHead(scope: FastifyInstance): void {
-  scope.addHook('onRoute', (route) => {
-    if (route.method !== 'GET' || route.url === paths.stream(':endpoint', ':job')) return;
-    scope.route({ ...route, method: 'HEAD' });
-  });
-}
-
-/** Routes whose bodies are Buffers, of one media type or any; other types get 415. */
-function addBodyScope(
-  app: FastifyInstance,
-  mediaType: string,
-  addRoutes: (scope: FastifyInstance) => void,
-): void {
-  app.register((scope, _options, registered) => {
-    scope.removeAllContentTypeParsers();
-    scope.addContentTypeParser(mediaType, app.readBody);
-    addRoutes(scope);
-    registered();
-  });
 }
 
 function createLinks(queue: Queue, endpoints: Endpoints) {

@@ -2,6 +2,7 @@
 import { backoffMs } from '../base/backoff.ts';
 import { sleep, systemClock } from '../base/clock.ts';
 import type { Problem } from '../wire/problem.ts';
+import { fillPath, type PathParameters, type Route } from '../wire/route.ts';
 
 export interface ApiCallerOptions {
   /** Of the service, e.g. `http://127.0.0.1:8000`; a path is a prefix of all routes. */
@@ -18,7 +19,7 @@ export interface ApiCallerOptions {
 }
 
 export interface ApiCall {
-  method?: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  method?: Route['method'];
   path: string;
   query?: Readonly<Record<string, string | number | undefined>>;
   /** Sent as JSON. */
@@ -27,6 +28,14 @@ export interface ApiCall {
   /** Doing it twice is as good as once. Default true. */
   repeatable?: boolean;
   signal?: AbortSignal | undefined;
+}
+
+/** Method and path of a route's call. */
+export function callOf<Path extends string>(
+  route: Route<Path>,
+  parameters: PathParameters<Path>,
+): Pick<ApiCall, 'method' | 'path'> {
+  return { method: route.method, path: fillPath(route, parameters) };
 }
 
 /** The service refused the call; `problem` is its answer. */

@@ -1,6 +1,7 @@
 // API keys, for programs.
-import type { IssuedKeyRecord, KeyList, KeyRecord } from '../wire/resources/key.ts';
-import { resourceRoutes } from '../wire/routes.ts';
+import type { IssuedKeyRecord, KeyRecord } from '../wire/resources/key.ts';
+import { fillPath } from '../wire/route.ts';
+import { KEY_ROUTES, RESOURCE_ROUTES } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { NewKey } from './requests.ts';
 import { connectList, type Listed, post, type ResourceOptions, remove } from './resources.ts';
@@ -23,16 +24,17 @@ export interface Keys extends Listed<KeyRecord> {
 }
 
 export function connectKeys(caller: ApiCaller): Keys {
-  const path = resourceRoutes.keys;
-  const pathOf = (id: string) => resourceRoutes.key(encodeURIComponent(id));
-  const source = { caller, path, pick: ({ keys }: KeyList) => keys };
+  const routes = RESOURCE_ROUTES.keys;
+  const { path } = routes.list;
+  const pathOf = (key: string) => fillPath(routes.get, { key });
+  const source = { caller, path, member: 'keys' };
   return {
     ...connectList(source),
     ofUser: (userId) => connectList({ ...source, query: { userId } }),
     create: (body, options) => post<IssuedKeyRecord>(caller, path, { ...options, body }),
     get: (id, { signal } = {}) => caller.json<KeyRecord>({ path: pathOf(id), signal }),
-    rotate: (id, { graceSeconds = 0, signal } = {}) =>
-      post<IssuedKeyRecord>(caller, resourceRoutes.keyRotation(encodeURIComponent(id)), {
+    rotate: (key, { graceSeconds = 0, signal } = {}) =>
+      post<IssuedKeyRecord>(caller, fillPath(KEY_ROUTES.rotateKey, { key }), {
         body: { graceSeconds },
         signal,
       }),

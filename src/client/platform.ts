@@ -1,8 +1,7 @@
 // The typed client of everything on the platform but jobs: pods, endpoints, templates, catalogue, keys.
-import type { z } from 'zod';
-import type { CpuFlavor, cpuFlavorList, GpuType, gpuTypeList } from '../wire/resources/catalog.ts';
-import type { TemplateRecord, templateList } from '../wire/resources/template.ts';
-import { resourceRoutes } from '../wire/routes.ts';
+import type { CpuFlavor, GpuType } from '../wire/resources/catalog.ts';
+import type { TemplateRecord } from '../wire/resources/template.ts';
+import { CATALOG_ROUTES } from '../wire/routes.ts';
 import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
 import { connectEndpoints, type Endpoints } from './endpoints.ts';
 import { connectKeys, type Keys } from './keys.ts';
@@ -26,21 +25,14 @@ export interface Platform {
 /** @throws TypeError if the URL is none, or neither http nor https. */
 export function createPlatform(options: ApiCallerOptions): Platform {
   const caller = new ApiCaller(options);
-  const { cpus, gpus, template: pathOf, templates } = resourceRoutes;
-  const pick = (answer: z.infer<typeof templateList>) => answer.templates;
+  const { listCpuFlavors, listGpuTypes } = CATALOG_ROUTES;
   return {
     pods: connectPods(caller),
     endpoints: connectEndpoints(caller),
-    templates: connectResources({ caller, path: templates, pathOf, pick }),
+    templates: connectResources(caller, 'templates'),
     catalog: {
-      gpus: connectList({
-        ...{ caller, path: gpus },
-        pick: (answer: z.infer<typeof gpuTypeList>) => answer.gpus,
-      }),
-      cpus: connectList({
-        ...{ caller, path: cpus },
-        pick: (answer: z.infer<typeof cpuFlavorList>) => answer.cpus,
-      }),
+      gpus: connectList({ caller, path: listGpuTypes.path, member: 'gpus' }),
+      cpus: connectList({ caller, path: listCpuFlavors.path, member: 'cpus' }),
     },
     keys: connectKeys(caller),
   };

@@ -1,7 +1,7 @@
 // Pods, for programs.
-import type { z } from 'zod';
-import type { PodAction, PodRecord, podList } from '../wire/resources/pod.ts';
-import { resourceRoutes } from '../wire/routes.ts';
+import type { PodAction, PodRecord } from '../wire/resources/pod.ts';
+import { fillPath } from '../wire/route.ts';
+import { POD_ROUTES } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { NewPod, PodChange } from './requests.ts';
 import { connectResources, post, type ResourceOptions, type Resources } from './resources.ts';
@@ -24,16 +24,11 @@ export interface Pods extends Omit<Resources<PodRecord, NewPod, PodChange>, 'del
 }
 
 export function connectPods(caller: ApiCaller): Pods {
-  const { delete: terminate, ...resources } = connectResources<
-    z.infer<typeof podList>,
-    PodRecord,
-    NewPod,
-    PodChange
-  >({ caller, path: resourceRoutes.pods, pathOf: resourceRoutes.pod, pick: ({ pods }) => pods });
+  const { delete: terminate, ...resources } = connectResources(caller, 'pods');
   const act =
     (action: PodAction): Pods['start'] =>
-    (id, options) => {
-      const path = resourceRoutes.podAction(encodeURIComponent(id));
+    (pod, options) => {
+      const path = fillPath(POD_ROUTES.actOnPod, { pod });
       return post<PodRecord>(caller, path, { ...options, body: { action } });
     };
   return {
@@ -42,8 +37,8 @@ export function connectPods(caller: ApiCaller): Pods {
     start: act('start'),
     stop: act('stop'),
     restart: act('restart'),
-    async log(id, { maxBytes: bytes, signal } = {}) {
-      const path = resourceRoutes.podLogs(encodeURIComponent(id));
+    async log(pod, { maxBytes: bytes, signal } = {}) {
+      const path = fillPath(POD_ROUTES.getPodLog, { pod });
       return (await caller.answer({ path, query: { bytes }, signal })).body;
     },
   };

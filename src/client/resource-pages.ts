@@ -1,5 +1,5 @@
 // Lists of the service: one page, or all of them as if there were none.
-import type { ApiCaller } from './api-caller.ts';
+import { type ApiCaller, UnreachableError } from './api-caller.ts';
 
 export interface PageOptions {
   /** `cursor` of the page before. Default: the first page. */
@@ -22,32 +22,40 @@ export interface Page<Item> {
   cursor?: string;
 }
 
-export interface ListSource<Answer extends { cursor?: string }, Item> {
+export interface ListSource {
   caller: ApiCaller;
   path: string;
+  /** The member of an answer that has the records. */
+  member: string;
   /** Beside the cursor and the limit. */
   query?: Readonly<Record<string, string | undefined>>;
-  /** The records of an answer. */
-  pick: (answer: Answer) => Item[];
 }
 
-export async function readPage<Answer extends { cursor?: string }, Item>(
-  { caller, path, pick, query }: ListSource<Answer, Item>,
+/** Records below the member that the list's description names. */
+interface ListAnswer<Item> {
+  readonly cursor?: string;
+  readonly [member: string]: Item[] | string | undefined;
+}
+
+export async function readPage<Item>(
+  { caller, member, path, query }: ListSource,
   { cursor, limit, signal }: PageOptions = {},
 ): Promise<Page<Item>> {
-  const answer = await caller.json<Answer>({ path, query: { ...query, cursor, limit }, signal });
-  const items = pick(answer);
+  const call = { path, query: { ...query, cursor, limit }, signal };
+  const answer = await caller.json<ListAnswer<Item>>(call);
+  const items = answer[member];
+  if (!Array.isArray(items)) throw new UnreachableError(`the response has no list ${member}`);
   return answer.cursor === undefined ? { items } : { items, cursor: answer.cursor };
 }
 
 /** A page is fetched when the one before has been used up. */
-export async function* readAll<Answer extends { cursor?: string }, Item>(
-  source: ListSource<Answer, Item>,
+export async function* readAll<Item>(
+  source: ListSource,
   { pageSize: limit, signal }: ListOptions = {},
 ): AsyncGenerator<Item, void, void> {
   let cursor: string | undefined;
   do {
-    const page = await readPage(source, { cursor, limit, signal });
+    const page = await readPage<Item>(source, { cursor, limit, signal });
     yield* page.items;
     cursor = page.cursor;
   } while (cursor !== undefined);

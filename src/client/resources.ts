@@ -1,4 +1,8 @@
 // What the resources of the platform have in common: made, read, listed, changed, taken away.
+import type { z } from 'zod';
+import type { DESCRIBED_RESOURCES } from '../wire/operations/operations.ts';
+import type { Resource } from '../wire/operations/resource.ts';
+import { RESOURCES } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import {
   type ListOptions,
@@ -28,32 +32,41 @@ export interface Resources<Item, Creation, Change> extends Listed<Item> {
   delete(id: string, options?: ResourceOptions): Promise<void>;
 }
 
-export interface ResourceSource<Answer extends { cursor?: string }, Item>
-  extends ListSource<Answer, Item> {
-  /** Of the resource with this id, which is taken as it is. */
-  pathOf: (id: string) => string;
-}
-
-export function connectList<Answer extends { cursor?: string }, Item>(
-  source: ListSource<Answer, Item>,
-): Listed<Item> {
+export function connectList<Item>(source: ListSource): Listed<Item> {
   return {
-    list: (options) => readAll(source, options),
-    page: (options) => readPage(source, options),
+    list: (options) => readAll<Item>(source, options),
+    page: (options) => readPage<Item>(source, options),
   };
 }
 
-export function connectResources<Answer extends { cursor?: string }, Item, Creation, Change>(
-  source: ResourceSource<Answer, Item>,
-): Resources<Item, Creation, Change> {
-  const { caller, path } = source;
-  const pathOf = (id: string) => source.pathOf(encodeURIComponent(id));
+type Described = typeof DESCRIBED_RESOURCES;
+/** Resources that can be changed: they have all five verbs. */
+export type ResourceName = {
+  [Name in keyof Described]: Described[Name] extends Resource ? Name : never;
+}[keyof Described];
+type VerbOf<Name extends ResourceName, Verb extends 'create' | 'update'> = z.input<
+  Described[Name]['operations'][Verb]['body']['schema']
+>;
+export type RecordOf<Name extends ResourceName> = z.infer<Described[Name]['record']>;
+export type ResourcesOf<Name extends ResourceName> = Resources<
+  RecordOf<Name>,
+  VerbOf<Name, 'create'>,
+  VerbOf<Name, 'update'>
+>;
+
+/** The five verbs of a described resource. */
+export function connectResources<Name extends ResourceName>(
+  caller: ApiCaller,
+  name: Name,
+): ResourcesOf<Name> {
+  const { path, plural: member } = RESOURCES[name];
+  const pathOf = (id: string) => `${path}/${encodeURIComponent(id)}`;
   return {
-    ...connectList(source),
-    create: (creation, options) => post<Item>(caller, path, { ...options, body: creation }),
-    get: (id, { signal } = {}) => caller.json<Item>({ path: pathOf(id), signal }),
+    ...connectList<RecordOf<Name>>({ caller, path, member }),
+    create: (creation, options) => post(caller, path, { ...options, body: creation }),
+    get: (id, { signal } = {}) => caller.json({ path: pathOf(id), signal }),
     update: (id, body, { signal } = {}) =>
-      caller.json<Item>({ method: 'PATCH', path: pathOf(id), body, signal }),
+      caller.json({ method: 'PATCH', path: pathOf(id), body, signal }),
     delete: (id, options) => remove(caller, pathOf(id), options),
   };
 }

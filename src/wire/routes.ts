@@ -1,46 +1,102 @@
-// The paths of the API, shared by server and clients.
+// Method, path and scope of every operation, shared by server, clients and workers. The descriptions of the
+// operations (wire/operations, wire/resources) add schemas and texts; this file loads no zod.
+import { listResourceRoutes, type ResourceOutline, type Route } from './route.ts';
 
-/**
- * Client operations and worker verbs of one endpoint; `endpoint` and `job` are inserted unchanged.
- */
-export const routes = {
-  run: (endpoint: string) => `/v2/${endpoint}/run`,
-  runsync: (endpoint: string) => `/v2/${endpoint}/runsync`,
-  status: (endpoint: string, job: string) => `/v2/${endpoint}/status/${job}`,
-  stream: (endpoint: string, job: string) => `/v2/${endpoint}/stream/${job}`,
-  cancel: (endpoint: string, job: string) => `/v2/${endpoint}/cancel/${job}`,
-  retry: (endpoint: string, job: string) => `/v2/${endpoint}/retry/${job}`,
-  purgeQueue: (endpoint: string) => `/v2/${endpoint}/purge-queue`,
-  health: (endpoint: string) => `/v2/${endpoint}/health`,
-  jobs: (endpoint: string) => `/v2/${endpoint}/jobs`,
-  logs: (endpoint: string, job: string) => `/v2/${endpoint}/logs/${job}`,
-  worker: (endpoint: string, verb: WorkerVerb) => `/v2/${endpoint}/worker/${verb}`,
-} as const;
+type Routes = Readonly<Record<string, Route>>;
 
-/** Resources of the platform; `id` is inserted unchanged. */
-export const resourceRoutes = {
-  pods: '/v2/pods',
-  pod: (id: string) => `/v2/pods/${id}`,
-  podAction: (id: string) => `/v2/pods/${id}/action`,
-  podLogs: (id: string) => `/v2/pods/${id}/logs`,
-  gpus: '/v2/catalog/gpus',
-  cpus: '/v2/catalog/cpus',
-  endpoints: '/v1/endpoints',
-  endpoint: (id: string) => `/v1/endpoints/${id}`,
-  scaler: (id: string) => `/v1/endpoints/${id}/scaler`,
-  templates: '/v1/templates',
-  template: (id: string) => `/v1/templates/${id}`,
-  keys: '/v1/keys',
-  key: (id: string) => `/v1/keys/${id}`,
-  keyRotation: (id: string) => `/v1/keys/${id}/rotate`,
-} as const;
+/** What users own; the list of resources that API, client, CLI and quotas share. */
+export const RESOURCES = {
+  pods: { plural: 'pods', singular: 'pod', path: '/v2/pods', scope: 'pods', quota: 100 },
+  endpoints: {
+    plural: 'endpoints',
+    singular: 'endpoint',
+    path: '/v1/endpoints',
+    scope: 'endpoints',
+    quota: 100,
+  },
+  templates: {
+    plural: 'templates',
+    singular: 'template',
+    path: '/v1/templates',
+    scope: 'endpoints',
+    quota: 200,
+  },
+  keys: { plural: 'keys', singular: 'key', path: '/v1/keys', scope: 'keys', quota: 200 },
+} as const satisfies Readonly<Record<string, ResourceOutline>>;
+
+/** Client operations of one endpoint's jobs. */
+export const JOB_ROUTES = {
+  runJob: { method: 'POST', path: '/v2/:endpoint/run', access: 'jobs:write' },
+  runJobSync: { method: 'POST', path: '/v2/:endpoint/runsync', access: 'jobs:write' },
+  getJobStatus: { method: 'GET', path: '/v2/:endpoint/status/:job', access: 'jobs:read' },
+  streamJob: { method: 'GET', path: '/v2/:endpoint/stream/:job', access: 'jobs:read' },
+  cancelJob: { method: 'POST', path: '/v2/:endpoint/cancel/:job', access: 'jobs:write' },
+  retryJob: { method: 'POST', path: '/v2/:endpoint/retry/:job', access: 'jobs:write' },
+  purgeQueue: { method: 'POST', path: '/v2/:endpoint/purge-queue', access: 'jobs:write' },
+  getEndpointHealth: { method: 'GET', path: '/v2/:endpoint/health', access: 'jobs:read' },
+  listJobs: { method: 'GET', path: '/v2/:endpoint/jobs', access: 'jobs:read' },
+  getJobLog: { method: 'GET', path: '/v2/:endpoint/logs/:job', access: 'jobs:read' },
+} as const satisfies Routes;
+
+/** The verbs of workers; docs/protocol.md describes their messages. */
+export const WORKER_ROUTES = {
+  hello: { method: 'POST', path: '/v2/:endpoint/worker/hello', access: 'worker' },
+  take: { method: 'POST', path: '/v2/:endpoint/worker/take', access: 'worker' },
+  renew: { method: 'POST', path: '/v2/:endpoint/worker/renew', access: 'worker' },
+  report: { method: 'POST', path: '/v2/:endpoint/worker/report', access: 'worker' },
+  bye: { method: 'POST', path: '/v2/:endpoint/worker/bye', access: 'worker' },
+} as const satisfies Routes;
+
+export type WorkerVerb = keyof typeof WORKER_ROUTES;
+
+/** What pods have beside the five verbs of a resource. */
+export const POD_ROUTES = {
+  actOnPod: {
+    ...{ method: 'POST', access: 'pods:write' },
+    path: `${RESOURCES.pods.path}/:pod/action`,
+  },
+  getPodLog: { method: 'GET', path: `${RESOURCES.pods.path}/:pod/logs`, access: 'pods:read' },
+} as const satisfies Routes;
+
+export const SCALER_ROUTES = {
+  listScalerDecisions: {
+    ...{ method: 'GET', access: 'endpoints:read' },
+    path: `${RESOURCES.endpoints.path}/:endpoint/scaler`,
+  },
+} as const satisfies Routes;
+
+export const CATALOG_ROUTES = {
+  listGpuTypes: { method: 'GET', path: '/v2/catalog/gpus', access: 'endpoints:read' },
+  listCpuFlavors: { method: 'GET', path: '/v2/catalog/cpus', access: 'endpoints:read' },
+} as const satisfies Routes;
+
+export const KEY_ROUTES = {
+  rotateKey: {
+    ...{ method: 'POST', access: 'keys:write' },
+    path: `${RESOURCES.keys.path}/:key/rotate`,
+  },
+} as const satisfies Routes;
+
+/** About the platform itself. */
+export const SYSTEM_ROUTES = {
+  getHealth: { method: 'GET', path: '/healthz', access: 'open' },
+  getReadiness: { method: 'GET', path: '/readyz', access: 'open' },
+  getMetrics: { method: 'GET', path: '/metrics', access: 'jobs:read' },
+  getOpenApi: { method: 'GET', path: '/openapi.json', access: 'open' },
+} as const satisfies Routes;
+
+/** Routes of the five verbs of each resource. */
+export const RESOURCE_ROUTES = {
+  pods: listResourceRoutes(RESOURCES.pods),
+  endpoints: listResourceRoutes(RESOURCES.endpoints),
+  templates: listResourceRoutes(RESOURCES.templates),
+  keys: listResourceRoutes(RESOURCES.keys),
+};
 
 /**
  * Requests below this path and an endpoint's ID go to the workers of that load-balancing endpoint.
  */
 export const LB_BASE = '/lb';
-
-export type WorkerVerb = 'hello' | 'take' | 'renew' | 'report' | 'bye';
 
 /** Operations below this path have the paths and shapes of RunPod's API. */
 export const RUNPOD_BASE = '/runpod';

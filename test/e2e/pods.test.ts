@@ -4,12 +4,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cpuFlavorList } from '../../src/wire/resources/catalog.ts';
-import {
-  type PodAction,
-  type PodStatus,
-  podList,
-  podRecord,
-} from '../../src/wire/resources/pod.ts';
+import { type PodAction, type PodStatus, podRecord } from '../../src/wire/resources/pod.ts';
+import { podList } from '../../src/wire/resources/pod-operations.ts';
 import { PlatformProcess } from '../support/processes.ts';
 
 /** How long after the answers the platform is killed. */

@@ -3,9 +3,10 @@
 import type { FastifyRequest } from 'fastify';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
-import { allows, type Scope } from '../../control/keys/scopes.ts';
+import { allows } from '../../control/keys/scopes.ts';
 import { type CodeAccess, requireCodeAccess } from '../../control/limits/code-access.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import type { RouteAccess, Scope } from '../../wire/scopes.ts';
 import { findForeignSign } from './foreign-sign.ts';
 
 /**
@@ -13,9 +14,6 @@ import { findForeignSign } from './foreign-sign.ts';
  * another site and no proxy can have sent, need none; worker calls do. A key that is shown counts.
  */
 export type Access = 'keys' | 'keyless-loopback';
-
-/** What a route asks for: each names one, `open` if nothing. */
-export type RouteAccess = Scope | 'open';
 
 declare module 'fastify' {
   interface FastifyContextConfig {

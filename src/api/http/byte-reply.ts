@@ -37,6 +37,12 @@ export function sendLoaded(
   return send(reply, { patience: 'default', ...loading });
 }
 
+/** A small answer of JSON. */
+export function sendJson(reply: FastifyReply, value: object): Promise<FastifyReply> {
+  const pieces = [Buffer.from(JSON.stringify(value))];
+  return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces });
+}
+
 /** Sends bytes that are in memory anyway, for all callers: they are not counted. */
 export function sendShared(reply: FastifyReply, answer: BytesAnswer): FastifyReply {
   if (countBytes(answer) <= JOIN_BYTES) return sendSmall(reply, answer);

@@ -1,13 +1,13 @@
 // What stands before and behind every route: who calls, how often, with what right; and what is noted.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { Scope } from '../../control/keys/scopes.ts';
 import type { KeyWatch } from '../../control/limits/key-watch.ts';
 import type { Queue } from '../../queue/queue.ts';
 import { ProblemError } from '../../wire/problem.ts';
+import type { RouteAccess, Scope } from '../../wire/scopes.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
 import type { Metrics } from '../routes/metrics.ts';
 import type { WorkerAllowance } from '../routes/worker-allowance.ts';
-import { Gate, type GateOptions, LOCAL_HOLDER, type RouteAccess } from './auth.ts';
+import { Gate, type GateOptions, LOCAL_HOLDER } from './auth.ts';
 import type { HttpBounds } from './bounds.ts';
 import type { Connections } from './connections.ts';
 import { findExcess, type HeadBounds } from './head-bounds.ts';

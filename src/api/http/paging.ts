@@ -1,5 +1,6 @@
 // Lists in pages: which part a caller wants, and where the next one begins.
 import type { FastifyRequest } from 'fastify';
+import { LIST_LIMIT } from '../../wire/operations/operation.ts';
 import { type QueryValues, readInteger, refuseParameter } from './query.ts';
 
 declare module 'fastify' {
@@ -8,8 +9,6 @@ declare module 'fastify' {
     listBytes: number;
   }
 }
-
-export const LIST_LIMIT = { min: 1, max: 1_000, default: 100 };
 
 export interface Page {
   /** Only what has a smaller position: lists are newest first. */

@@ -1,25 +1,20 @@
 // Refuses query parameters that an operation does not have: a misspelt one would be ignored in silence.
-// What an operation has is what the OpenAPI document says of it.
+// Its description names the parameters that it has.
 import type { FastifyInstance } from 'fastify';
 import { MAX_DESCRIBED } from '../../wire/issues.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { OWN_PATHS } from '../openapi/operation.ts';
-import { OPERATIONS } from '../openapi/operations.ts';
 
-const parameters = new Map(
-  OPERATIONS.filter(({ path }) => OWN_PATHS.test(path)).map(({ method, path, query = [] }) => [
-    `${method} ${path}`,
-    query.map(({ name }) => name),
-  ]),
-);
+/** Other paths have the shapes of other services, or are called by probes and scrapers. */
+export const OWN_PATHS = /^\/v[12]\//;
 
 /** Has to be called after the guard: who is not let in learns nothing of parameters. */
 export function refuseUnknownParameters(app: FastifyInstance): void {
   app.addHook('onRequest', (request, _reply, done) => {
-    const { method, query, routeOptions } = request;
-    const asked = method === 'HEAD' ? 'GET' : method;
-    const known = parameters.get(`${asked} ${routeOptions.url}`);
-    if (!known || typeof query !== 'object' || query === null) return done();
+    const { query, routeOptions } = request;
+    const { operation } = routeOptions.config;
+    if (!operation || !OWN_PATHS.test(operation.path)) return done();
+    if (typeof query !== 'object' || query === null) return done();
+    const known = (operation.query ?? []).map(({ name }) => name);
     const unknown = Object.keys(query).filter((name) => !known.includes(name));
     done(unknown.length > 0 ? describeUnknown(unknown, known) : undefined);
   });

@@ -1,8 +1,9 @@
 // The answers that an operation can have: its own, and the problems that follow from what it asks for.
 
+import type { Answer, Content, HeaderName, Operation } from '../../wire/operations/operation.ts';
 import { PROBLEMS } from '../../wire/problem.ts';
 import { PROBLEM_MEDIA_TYPE } from '../http/problem-reply.ts';
-import { type Answer, type HeaderName, type Operation, OWN_PATHS } from './operation.ts';
+import { OWN_PATHS } from '../http/query-check.ts';
 import { describeSchema, type JsonSchema, refer } from './schemas.ts';
 
 type LimitHeader = 'RateLimit' | 'RateLimit-Policy';
@@ -108,10 +109,15 @@ function describeAnswer(
     ...(names.length > 0 && { headers: referToHeaders(names) }),
     ...(content && {
       content: Object.fromEntries(
-        Object.entries(content).map(([type, schema]) => [type, { schema: describeSchema(schema) }]),
+        Object.entries(content).map(([type, each]) => [type, describeContent(each)]),
       ),
     }),
   };
+}
+
+/** A schema with its example, if it has one. */
+export function describeContent({ example, schema }: Content): JsonSchema {
+  return { schema: describeSchema(schema), ...(example !== undefined && { example }) };
 }
 
 const PROBLEM_CONTENT = { [PROBLEM_MEDIA_TYPE]: { schema: { $ref: refer('Problem') } } };

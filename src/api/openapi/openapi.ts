@@ -1,7 +1,12 @@
 // The OpenAPI document: the operations put together as OpenAPI 3.1 has it.
-import { describeAnswers, describeHeaders, describeProblems } from './answers.ts';
-import { JSON_TYPE, type Operation, type OperationTag, type Parameter } from './operation.ts';
-import { OPERATIONS } from './operations.ts';
+import {
+  JSON_TYPE,
+  type Operation,
+  type OperationTag,
+  type Parameter,
+} from '../../wire/operations/operation.ts';
+import { OPERATIONS } from '../../wire/operations/operations.ts';
+import { describeAnswers, describeContent, describeHeaders, describeProblems } from './answers.ts';
 import { describeSchema, describeSchemas, type JsonSchema } from './schemas.ts';
 
 export interface OpenApi {
@@ -71,20 +76,21 @@ export function createOpenApi(version: string): OpenApi {
 
 const PARAMETER = /:([a-z]+)/g;
 
+/** Parameters that need more than their name: others are IDs. */
 const PATH_PARAMETERS: Readonly<Record<string, string>> = {
-  endpoint: 'Endpoint ID',
-  job: 'Job ID',
-  pod: 'Pod ID',
-  template: 'Template ID',
   key: 'ID of the API key, not the key itself',
   path: 'Rest of the path at the worker',
 };
 
+function describePathParameter(name: string): string {
+  return PATH_PARAMETERS[name] ?? `${name.charAt(0).toUpperCase()}${name.slice(1)} ID`;
+}
+
 function describe(operation: Operation): JsonSchema {
   const { access, body, description, headers = [], id, path, query = [], summary, tag } = operation;
   const parameters = [
-    ...[...path.matchAll(PARAMETER)].map(([, name]) => ({
-      ...{ name, in: 'path', required: true, description: PATH_PARAMETERS[name ?? ''] },
+    ...[...path.matchAll(PARAMETER)].map(([, name = '']) => ({
+      ...{ name, in: 'path', required: true, description: describePathParameter(name) },
       schema: { type: 'string' },
     })),
     ...query.map((parameter) => describeParameter('query', parameter)),
@@ -98,7 +104,7 @@ function describe(operation: Operation): JsonSchema {
     ...(body && {
       requestBody: {
         required: body.presence !== 'optional',
-        content: { [body.mediaType ?? JSON_TYPE]: { schema: describeSchema(body.schema) } },
+        content: { [body.mediaType ?? JSON_TYPE]: describeContent(body) },
       },
     }),
     responses: describeAnswers(operation),

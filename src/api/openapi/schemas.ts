@@ -11,54 +11,27 @@ import {
   purgeAnswer,
 } from '../../wire/answers.ts';
 import { runRequest } from '../../wire/job-schemas.ts';
+import { DESCRIBED_RESOURCES } from '../../wire/operations/operations.ts';
+import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import { cpuFlavor, cpuFlavorList, gpuType, gpuTypeList } from '../../wire/resources/catalog.ts';
 import { decisionList, decisionRecord } from '../../wire/resources/decision.ts';
-import {
-  endpointCreation,
-  endpointList,
-  endpointRecord,
-  endpointUpdate,
-} from '../../wire/resources/endpoint.ts';
-import {
-  issuedKey,
-  keyCreation,
-  keyList,
-  keyRecord,
-  keyRotation,
-} from '../../wire/resources/key.ts';
-import {
-  persistentMount,
-  podActionRequest,
-  podCreation,
-  podList,
-  podRecord,
-  podUpdate,
-} from '../../wire/resources/pod.ts';
-import {
-  templateCreation,
-  templateList,
-  templateRecord,
-  templateUpdate,
-} from '../../wire/resources/template.ts';
+import { issuedKey, keyRotation } from '../../wire/resources/key.ts';
+import { persistentMount, podActionRequest } from '../../wire/resources/pod.ts';
 
 export type JsonSchema = Record<string, unknown>;
 
+type Schemas = Readonly<Record<string, z.ZodType>>;
+
 /** As callers send them: what has a default may be left out. */
-const REQUESTS: Readonly<Record<string, z.ZodType>> = {
+const REQUESTS: Schemas = {
   RunRequest: runRequest,
-  PodCreation: podCreation,
-  PodUpdate: podUpdate,
+  ...nameSchemas(listRequests),
   PodActionRequest: podActionRequest,
   PersistentMount: persistentMount,
-  EndpointCreation: endpointCreation,
-  EndpointUpdate: endpointUpdate,
-  TemplateCreation: templateCreation,
-  TemplateUpdate: templateUpdate,
-  KeyCreation: keyCreation,
   KeyRotation: keyRotation,
 };
 
-const ANSWERS: Readonly<Record<string, z.ZodType>> = {
+const ANSWERS: Schemas = {
   Problem: problem,
   PlatformState: platformState,
   JobReference: jobReference,
@@ -67,22 +40,32 @@ const ANSWERS: Readonly<Record<string, z.ZodType>> = {
   ChunkPage: chunkPage,
   PurgeAnswer: purgeAnswer,
   EndpointHealth: endpointHealth,
-  Pod: podRecord,
-  PodList: podList,
-  Endpoint: endpointRecord,
-  EndpointList: endpointList,
+  ...nameSchemas(({ list, record }) => ({ '': record, List: list })),
   ScalerDecision: decisionRecord,
   ScalerDecisionList: decisionList,
-  Template: templateRecord,
-  TemplateList: templateList,
   GpuType: gpuType,
   GpuTypeList: gpuTypeList,
   CpuFlavor: cpuFlavor,
   CpuFlavorList: cpuFlavorList,
-  Key: keyRecord,
-  KeyList: keyList,
   IssuedKey: issuedKey,
 };
+
+/** Schemas of every resource, named by the resource and the name that `list` gives: `PodCreation`. */
+function nameSchemas(list: (resource: FixedResource | Resource) => Schemas): Schemas {
+  const named = Object.values(DESCRIBED_RESOURCES).flatMap((resource) => {
+    const { singular } = resource.outline;
+    const name = singular.charAt(0).toUpperCase() + singular.slice(1);
+    return Object.entries(list(resource)).map(([end, schema]) => [name + end, schema] as const);
+  });
+  return Object.fromEntries(named);
+}
+
+function listRequests({ operations }: FixedResource | Resource): Schemas {
+  return {
+    Creation: operations.create.body.schema,
+    ...('update' in operations && { Update: operations.update.body.schema }),
+  };
+}
 
 const NAMES = new Map(
   [...Object.entries(REQUESTS), ...Object.entries(ANSWERS)].map(([name, schema]) => [schema, name]),

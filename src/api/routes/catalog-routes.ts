@@ -1,34 +1,45 @@
-// GET /v2/catalog: what can be had, what it costs, and how much of it is free.
-import type { FastifyInstance } from 'fastify';
+// The catalogue, and the last decisions about an endpoint's workers: lists that nobody can change.
 import type { Catalog } from '../../control/endpoints/catalog.ts';
-import { resourceRoutes } from '../../wire/routes.ts';
+import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import type { Decisions } from '../../control/scaling/decisions.ts';
+import { CATALOG_OPERATIONS } from '../../wire/resources/catalog.ts';
+import { SCALER_OPERATIONS } from '../../wire/resources/decision.ts';
+import { sendJson } from '../http/byte-reply.ts';
 import { describeNext, readPage } from '../http/paging.ts';
-import type { QueryValues } from '../http/query.ts';
-import { sendJson } from './job-routes.ts';
+import { readUser } from '../http/resource-requests.ts';
+import { type BoundOperation, bindOperations } from './operation-routes.ts';
 
-interface CatalogRoute {
-  Querystring: QueryValues;
-}
-
-export interface CatalogRoutesOptions {
+export interface CatalogServices {
   catalog: Catalog;
   /** UUIDs of the GPUs that pods hold. */
   heldGpus: () => ReadonlySet<string>;
 }
 
-export function addCatalogRoutes(
-  app: FastifyInstance,
-  { catalog, heldGpus }: CatalogRoutesOptions,
-): void {
-  const options = { config: { access: 'endpoints:read' } } as const;
-
-  app.get<CatalogRoute>(resourceRoutes.gpus, options, async (request, reply) => {
-    const { gpus, next } = catalog.listGpus(readPage(request), heldGpus());
-    return sendJson(reply, { gpus, ...describeNext(next) });
+export function bindCatalog({ catalog, heldGpus }: CatalogServices): BoundOperation[] {
+  return bindOperations(CATALOG_OPERATIONS, {
+    listGpuTypes: async (request, reply) => {
+      const { gpus, next } = catalog.listGpus(readPage(request), heldGpus());
+      return sendJson(reply, { gpus, ...describeNext(next) });
+    },
+    listCpuFlavors: async (request, reply) => {
+      const { cpus, next } = catalog.listCpus(readPage(request));
+      return sendJson(reply, { cpus, ...describeNext(next) });
+    },
   });
+}
 
-  app.get<CatalogRoute>(resourceRoutes.cpus, options, async (request, reply) => {
-    const { cpus, next } = catalog.listCpus(readPage(request));
-    return sendJson(reply, { cpus, ...describeNext(next) });
+export interface ScalerServices {
+  decisions: Pick<Decisions, 'list'>;
+  endpoints: Pick<Endpoints, 'get'>;
+}
+
+export function bindScaler({ decisions, endpoints }: ScalerServices): BoundOperation[] {
+  return bindOperations(SCALER_OPERATIONS, {
+    listScalerDecisions: async (request, reply) => {
+      const { endpoint: endpointId } = request.params;
+      endpoints.get(readUser(request), endpointId);
+      const page = await decisions.list({ endpointId, ...readPage(request) });
+      return sendJson(reply, { decisions: page.decisions, ...describeNext(page.next) });
+    },
   });
 }

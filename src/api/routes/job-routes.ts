@@ -1,66 +1,67 @@
 // What clients do with jobs, except reading their streams: HTTP on one side, the queue on the other.
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { Queue } from '../../queue/queue.ts';
 import { LIMITS } from '../../wire/job.ts';
 import { idempotencyHeader } from '../../wire/job-schemas.ts';
+import { JOB_OPERATIONS } from '../../wire/operations/job-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { routes, STREAM_HEADERS } from '../../wire/routes.ts';
+import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes.ts';
 import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
 import { requireScope } from '../http/auth.ts';
-import { checkNoBody, hashBody, readSubmission } from '../http/body.ts';
+import { hashBody, readSubmission } from '../http/body.ts';
 import { forgetBody } from '../http/body-reader.ts';
 import type { HttpBounds } from '../http/bounds.ts';
-import { JSON_MEDIA_TYPE, sendBytes, sendLoaded } from '../http/byte-reply.ts';
+import { JSON_MEDIA_TYPE, sendBytes, sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { describeNext, readPage } from '../http/paging.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
-import { type IntegerRange, type QueryValues, readInteger, readStatus } from '../http/query.ts';
+import { type IntegerRange, readInteger, readStatus } from '../http/query.ts';
 import { readUser } from '../http/resource-requests.ts';
+import {
+  type BoundOperation,
+  bindOperations,
+  type OperationHandlers,
+  type OperationRoute,
+} from './operation-routes.ts';
 
-/** Of operations that take no body: enough for an empty object with some space. */
-export const NO_BODY_BYTES = 1_024;
-
-export interface EndpointRoute {
-  Params: { endpoint: string };
-  Querystring: QueryValues;
-  Body: Buffer | undefined;
-}
-
-export interface JobRoute extends EndpointRoute {
-  Params: { endpoint: string; job: string };
-}
+export type EndpointRoute = OperationRoute<typeof JOB_ROUTES.runJob.path>;
+export type JobRoute = OperationRoute<typeof JOB_ROUTES.getJobStatus.path>;
 
 export interface JobRoutesOptions {
   queue: Queue;
-}
-
-export interface SubmissionRoutesOptions extends JobRoutesOptions {
   bounds: Pick<HttpBounds, 'maxBesideInputBytes' | 'maxJsonDepth'>;
 }
 
-/** `app` has to give bodies as Buffers, of no other media type than application/json. */
-export function addSubmissionRoutes(app: FastifyInstance, options: SubmissionRoutesOptions): void {
+type JobHandlers = OperationHandlers<typeof JOB_OPERATIONS>;
+
+/** `streamJob`: see stream-routes.ts. */
+export function bindJobs(
+  options: JobRoutesOptions,
+  { streamJob }: Pick<JobHandlers, 'streamJob'>,
+): BoundOperation[] {
+  return bindOperations(JOB_OPERATIONS, {
+    ...handleSubmissions(options),
+    ...handleReading(options),
+    ...handleChanging(options),
+    streamJob,
+  });
+}
+
+function handleSubmissions(options: JobRoutesOptions): Pick<JobHandlers, 'runJob' | 'runJobSync'> {
   const { queue } = options;
-  app.post<EndpointRoute>(
-    routes.run(':endpoint'),
-    { bodyLimit: LIMITS.runBodyBytes, config: { access: 'jobs:write' } },
-    async (request, reply) => {
+  return {
+    runJob: async (request, reply) => {
       const { id, status } = await submit(options, request, 'run');
       return sendJson(reply, { id, status });
     },
-  );
-
-  app.post<EndpointRoute>(
-    routes.runsync(':endpoint'),
-    { bodyLimit: LIMITS.runsyncBodyBytes, config: { access: 'jobs:write' } },
-    async (request, reply) => {
+    runJobSync: async (request, reply) => {
       const waitMs = readInteger(request.query, 'wait', LIMITS.waitMs) ?? LIMITS.waitMs.default;
       const { id } = await submit(options, request, 'runsync');
       forgetBody(request);
       const key = { endpointId: request.params.endpoint, id };
       return sendEnd(reply, { queue, key, waitMs, show: ({ pieces }) => pieces });
     },
-  );
+  };
 }
 
 export interface ShownRecord {
@@ -104,7 +105,7 @@ export async function sendEnd(
 }
 
 async function submit(
-  { bounds, queue }: SubmissionRoutesOptions,
+  { bounds, queue }: JobRoutesOptions,
   call: FastifyRequest<EndpointRoute>,
   mode: 'run' | 'runsync',
 ) {
@@ -148,12 +149,6 @@ export function readTrace(headers: FastifyRequest['headers']) {
   return readTraceContext(headers[TRACE_HEADERS.parent], headers[TRACE_HEADERS.state]);
 }
 
-/** `app` has to give bodies as Buffers, of whatever media type. */
-export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): void {
-  addReadingRoutes(app, options);
-  addChangingRoutes(app, options);
-}
-
 /** @throws ProblemError `method_not_allowed` */
 function refuseHeadWithTtl(reply: FastifyReply): never {
   reply.header('allow', 'GET');
@@ -161,28 +156,22 @@ function refuseHeadWithTtl(reply: FastifyReply): never {
   throw new ProblemError('method_not_allowed', detail);
 }
 
-function addReadingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): void {
-  app.get<JobRoute>(
-    routes.status(':endpoint', ':job'),
-    { config: { access: 'jobs:read' } },
-    async (request, reply) => {
+function handleReading({
+  queue,
+}: JobRoutesOptions): Pick<
+  JobHandlers,
+  'getJobStatus' | 'getEndpointHealth' | 'listJobs' | 'getJobLog'
+> {
+  return {
+    getJobStatus: async (request, reply) => {
       const key = readJobKey(request.params);
       if (request.method === 'HEAD' && request.query['ttl'] !== undefined) refuseHeadWithTtl(reply);
       await setTtl(queue, request);
       return sendRecord(reply, { queue, key, show: ({ pieces }) => pieces });
     },
-  );
-
-  app.get<EndpointRoute>(
-    routes.health(':endpoint'),
-    { config: { access: 'jobs:read' } },
-    async (request, reply) => sendJson(reply, await queue.health(request.params.endpoint)),
-  );
-
-  app.get<EndpointRoute>(
-    routes.jobs(':endpoint'),
-    { config: { access: 'jobs:read' } },
-    async (request, reply) => {
+    getEndpointHealth: async (request, reply) =>
+      sendJson(reply, await queue.health(request.params.endpoint)),
+    listJobs: async (request, reply) => {
       const { jobs, next } = await queue.jobs.list({
         endpointId: request.params.endpoint,
         status: readStatus(request.query),
@@ -190,12 +179,7 @@ function addReadingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): vo
       });
       return sendJson(reply, { jobs, ...describeNext(next) });
     },
-  );
-
-  app.get<JobRoute>(
-    routes.logs(':endpoint', ':job'),
-    { config: { access: 'jobs:read' } },
-    async (request, reply) => {
+    getJobLog: async (request, reply) => {
       const range = { min: 0, max: Number.MAX_SAFE_INTEGER };
       const after = readInteger(request.query, 'after', range) ?? 0;
       const log = await queue.jobs.log(readJobKey(request.params), after);
@@ -204,34 +188,22 @@ function addReadingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): vo
       const note = log.dropped > 0 ? [describeDropped(log.dropped)] : [];
       return sendBytes(reply, { mediaType: 'application/x-ndjson', pieces: [log.lines, ...note] });
     },
-  );
+  };
 }
 
-function addChangingRoutes(app: FastifyInstance, { queue }: JobRoutesOptions): void {
-  const options = { bodyLimit: NO_BODY_BYTES, config: { access: 'jobs:write' } } as const;
-
-  app.post<JobRoute>(routes.cancel(':endpoint', ':job'), options, async (request, reply) => {
-    checkNoBody(request.body);
-    return sendJson(reply, await queue.jobs.cancel(readJobKey(request.params)));
-  });
-
-  app.post<JobRoute>(routes.retry(':endpoint', ':job'), options, async (request, reply) => {
-    checkNoBody(request.body);
-    return sendJson(reply, await queue.jobs.retry(readJobKey(request.params)));
-  });
-
-  app.post<EndpointRoute>(routes.purgeQueue(':endpoint'), options, async (request, reply) => {
-    checkNoBody(request.body);
-    const removed = await queue.jobs.purge(request.params.endpoint);
-    return sendJson(reply, { removed, status: 'completed' });
-  });
-}
-
-export function sendJson(reply: FastifyReply, value: object): Promise<FastifyReply> {
-  return sendBytes(reply, {
-    mediaType: JSON_MEDIA_TYPE,
-    pieces: [Buffer.from(JSON.stringify(value))],
-  });
+function handleChanging({
+  queue,
+}: JobRoutesOptions): Pick<JobHandlers, 'cancelJob' | 'retryJob' | 'purgeQueue'> {
+  return {
+    cancelJob: async (request, reply) =>
+      sendJson(reply, await queue.jobs.cancel(readJobKey(request.params))),
+    retryJob: async (request, reply) =>
+      sendJson(reply, await queue.jobs.retry(readJobKey(request.params))),
+    purgeQueue: async (request, reply) => {
+      const removed = await queue.jobs.purge(request.params.endpoint);
+      return sendJson(reply, { removed, status: 'completed' });
+    },
+  };
 }
 
 /** Of a call that may bring a new time to live with it. */

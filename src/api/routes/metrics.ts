@@ -106,7 +106,7 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
   });
 
   return async () => {
-    const stored = await endpoints.list();
+    const stored = await endpoints.readAll();
     const healths = await Promise.all(stored.map(({ id }) => queue.health(id)));
     // From here on without a pause: a second scrape must not add to half-set counters.
     for (const metric of [jobs, depth, ended, retried, workers]) metric.reset();

@@ -1,18 +1,19 @@
 // GET /stream: a job's chunks as a JSON array a call, or as server-sent events (sse.ts).
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { Position, StreamPage } from '../../queue/streams.ts';
 import { LIMITS } from '../../wire/job.ts';
-import { routes, STREAM_HEADERS } from '../../wire/routes.ts';
+import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes.ts';
 import { JSON_MEDIA_TYPE, joinAsArray } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger, refuseParameter } from '../http/query.ts';
 import { EVENTS_MEDIA_TYPE, sendEvents } from '../http/sse.ts';
 import { sendAfter, sendNext } from '../stream-answers.ts';
 import { type JobRoute, readJobKey } from './job-routes.ts';
+import type { OperationHandler } from './operation-routes.ts';
 import type { StreamCursors } from './stream-cursors.ts';
 
 /** Before the first chunk of whatever attempt is the current one. */
@@ -25,29 +26,26 @@ export interface StreamRoutesOptions {
   log: Log;
 }
 
-export function addStreamRoutes(app: FastifyInstance, options: StreamRoutesOptions): void {
+export function handleStream(
+  options: StreamRoutesOptions,
+): OperationHandler<typeof JOB_ROUTES.streamJob.path> {
   const { clock, cursors, log, queue } = options;
-
-  app.get<JobRoute>(
-    routes.stream(':endpoint', ':job'),
-    { config: { access: 'jobs:read', endsWithKey: true } },
-    async (request, reply) => {
-      const key = readJobKey(request.params);
-      const after = readPosition(request.query['after'], 'after');
-      const signal = abortWhenGone(reply.raw);
-      const range = LIMITS.streamWaitMs;
-      const waitMs = readInteger(request.query, 'wait', range) ?? range.default;
-      if (wantsEvents(request)) {
-        // EventSource sends the id with every further call, to the URL that it was opened with.
-        const lastId = readPosition(request.headers['last-event-id'], 'Last-Event-ID');
-        const from = lastId ?? after ?? START;
-        return sendEvents(reply, { queue, log, key, from, signal });
-      }
-      const show = (page: StreamPage) => showPage(reply, page);
-      const reading = { queue, cursors, clock, show, ...key, waitMs, signal };
-      return after ? sendAfter(reply, after, reading) : sendNext(reply, reading);
-    },
-  );
+  return async (request, reply) => {
+    const key = readJobKey(request.params);
+    const after = readPosition(request.query['after'], 'after');
+    const signal = abortWhenGone(reply.raw);
+    const range = LIMITS.streamWaitMs;
+    const waitMs = readInteger(request.query, 'wait', range) ?? range.default;
+    if (wantsEvents(request)) {
+      // EventSource sends the id with every further call, to the URL that it was opened with.
+      const lastId = readPosition(request.headers['last-event-id'], 'Last-Event-ID');
+      const from = lastId ?? after ?? START;
+      return sendEvents(reply, { queue, log, key, from, signal });
+    }
+    const show = (page: StreamPage) => showPage(reply, page);
+    const reading = { queue, cursors, clock, show, ...key, waitMs, signal };
+    return after ? sendAfter(reply, after, reading) : sendNext(reply, reading);
+  };
 }
 
 function showPage(reply: FastifyReply, page: StreamPage): Uint8Array[] {

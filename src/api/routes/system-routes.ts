@@ -1,11 +1,12 @@
 // Routes about the platform itself: is it alive, is it ready, how is it doing.
-import type { FastifyInstance } from 'fastify';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
+import { SYSTEM_OPERATIONS } from '../../wire/operations/system-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { requireOwner } from '../http/auth.ts';
-import { sendBytes } from '../http/byte-reply.ts';
-import { sendJson } from './job-routes.ts';
+import { sendBytes, sendJson } from '../http/byte-reply.ts';
+import { handleOpenApi } from '../openapi/routes.ts';
 import type { Metrics } from './metrics.ts';
+import { type BoundOperation, bindOperations } from './operation-routes.ts';
 import type { StoreStatus } from './store-status.ts';
 
 const METRICS_MEDIA_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
@@ -23,21 +24,11 @@ export interface SystemRoutesOptions {
  * `/healthz` and `/readyz` are open. `/metrics` names the endpoints of all users and their load: it
  * wants `jobs:read` for all endpoints, of the platform's owner, and no key where client calls want none.
  */
-export function addSystemRoutes(app: FastifyInstance, options: SystemRoutesOptions): void {
+export function bindSystem(options: SystemRoutesOptions): BoundOperation[] {
   const { endpoints, isReady, metrics, store, version } = options;
-
-  app.route({
-    method: ['GET', 'HEAD'],
-    url: '/healthz',
-    config: { access: 'open' },
-    handler: async (_request, reply) => sendJson(reply, { status: 'ok', version }),
-  });
-
-  app.route({
-    method: ['GET', 'HEAD'],
-    url: '/readyz',
-    config: { access: 'open' },
-    handler: async (_request, reply) => {
+  return bindOperations(SYSTEM_OPERATIONS, {
+    getHealth: async (_request, reply) => sendJson(reply, { status: 'ok', version }),
+    getReadiness: async (_request, reply) => {
       if (!isReady()) {
         throw new ProblemError('unavailable', 'the platform is starting', {
           retryAfterMs: NOT_READY_RETRY_MS,
@@ -52,19 +43,19 @@ export function addSystemRoutes(app: FastifyInstance, options: SystemRoutesOptio
       const attention = warnings.length > 0 && { warnings };
       return sendJson(reply, { status: 'ready', version, ...attention });
     },
-  });
-
-  app.get('/metrics', { config: { access: 'jobs:read' } }, async ({ holder }, reply) => {
-    requireOwner(holder);
-    const pieces = [Buffer.from(await metrics.collect())];
-    return sendBytes(reply, { mediaType: METRICS_MEDIA_TYPE, pieces });
+    getMetrics: async ({ holder }, reply) => {
+      requireOwner(holder);
+      const pieces = [Buffer.from(await metrics.collect())];
+      return sendBytes(reply, { mediaType: METRICS_MEDIA_TYPE, pieces });
+    },
+    getOpenApi: handleOpenApi(version),
   });
 }
 
 /** Whatever the store says for a reason, it is not ready. */
 async function readStore(endpoints: Endpoints): Promise<void> {
   try {
-    await endpoints.list();
+    await endpoints.readAll();
   } catch (cause) {
     throw new ProblemError('unavailable', 'the store does not answer', {
       retryAfterMs: NOT_READY_RETRY_MS,

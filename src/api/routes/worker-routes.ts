@@ -27,11 +27,12 @@ import {
 } from '../../wire/link/worker-link-schemas.ts';
 import { countValues, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bounds.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { routes, WORKER_HEADERS } from '../../wire/routes.ts';
+import { WORKER_HEADERS, WORKER_ROUTES } from '../../wire/routes.ts';
 import { check, parseJson } from '../http/body.ts';
-import { sendLoaded } from '../http/byte-reply.ts';
+import { sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
-import { type EndpointRoute, sendJson } from './job-routes.ts';
+import type { EndpointRoute } from './job-routes.ts';
+import { placeRoute } from './operation-routes.ts';
 import type { WorkerAllowance } from './worker-allowance.ts';
 
 /** A worker with a thousand leases names them all. */
@@ -54,57 +55,69 @@ export interface WorkerRoutesOptions {
 
 /** `app` has to give bodies as Buffers, of no other media type than application/json. */
 export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesOptions): void {
-  const route = { bodyLimit: VERB_BODY_BYTES, config: { access: 'worker' } } as const;
+  const { bye, hello, renew, take } = WORKER_ROUTES;
+  const bodyLimit = VERB_BODY_BYTES;
 
-  app.post<EndpointRoute>(routes.worker(':endpoint', 'hello'), route, async (request, reply) => {
-    const hello = check(parseVerb(request.body), workerHello);
-    const { holder, params } = request;
-    if (holder) options.allowance?.admitId(holder, params.endpoint, hello.workerId);
-    return sendJson(reply, await requireLink(options, request).hello(hello));
+  app.route<EndpointRoute>({
+    ...{ ...placeRoute(hello), bodyLimit },
+    handler: async (request, reply) => {
+      const greeting = check(parseVerb(request.body), workerHello);
+      const { holder, params } = request;
+      if (holder) options.allowance?.admitId(holder, params.endpoint, greeting.workerId);
+      return sendJson(reply, await requireLink(options, request).hello(greeting));
+    },
   });
 
-  app.post<EndpointRoute>(routes.worker(':endpoint', 'take'), route, async (request, reply) => {
-    const take = check(parseVerb(request.body), takeRequest);
-    const link = requireLink(options, request);
-    const gone = abortWhenGone(reply.raw);
-    let leases: Lease[] | undefined = await link.take(take, gone);
-    if (leases.length === 0) return reply.code(204).send();
-    const load = async () => {
-      // Repeated, a take gives the same leases: while the answer waits for its budget none is kept.
-      const given = leases ?? (await link.take(take, gone));
-      leases = undefined;
-      const frames = given.map(({ input, ...header }) => ({ header, body: input }));
-      return { mediaType: FRAMES_MEDIA_TYPE, pieces: encodeFrames(frames) };
-    };
-    return sendLoaded(reply, { load });
+  app.route<EndpointRoute>({
+    ...{ ...placeRoute(take), bodyLimit },
+    handler: async (request, reply) => {
+      const asked = check(parseVerb(request.body), takeRequest);
+      const link = requireLink(options, request);
+      const gone = abortWhenGone(reply.raw);
+      let leases: Lease[] | undefined = await link.take(asked, gone);
+      if (leases.length === 0) return reply.code(204).send();
+      const load = async () => {
+        // Repeated, a take gives the same leases: while the answer waits for its budget none is kept.
+        const given = leases ?? (await link.take(asked, gone));
+        leases = undefined;
+        const frames = given.map(({ input, ...header }) => ({ header, body: input }));
+        return { mediaType: FRAMES_MEDIA_TYPE, pieces: encodeFrames(frames) };
+      };
+      return sendLoaded(reply, { load });
+    },
   });
 
-  app.post<EndpointRoute>(routes.worker(':endpoint', 'renew'), route, async (request, reply) => {
-    const renew = check(parseVerb(request.body), renewRequest);
-    const link = requireLink(options, request);
-    return sendJson(reply, await link.renew(renew, abortWhenGone(reply.raw)));
+  app.route<EndpointRoute>({
+    ...{ ...placeRoute(renew), bodyLimit },
+    handler: async (request, reply) => {
+      const named = check(parseVerb(request.body), renewRequest);
+      const link = requireLink(options, request);
+      return sendJson(reply, await link.renew(named, abortWhenGone(reply.raw)));
+    },
   });
 
-  app.post<EndpointRoute>(routes.worker(':endpoint', 'bye'), route, async (request, reply) => {
-    const bye = check(parseVerb(request.body), workerBye);
-    await requireLink(options, request).bye(bye);
-    if (bye.reason === 'crashed') options.noteCrash(request.params.endpoint, bye);
-    return reply.code(204).send();
+  app.route<EndpointRoute>({
+    ...{ ...placeRoute(bye), bodyLimit },
+    handler: async (request, reply) => {
+      const farewell = check(parseVerb(request.body), workerBye);
+      await requireLink(options, request).bye(farewell);
+      if (farewell.reason === 'crashed') options.noteCrash(request.params.endpoint, farewell);
+      return reply.code(204).send();
+    },
   });
 }
 
 /** `app` has to give bodies as Buffers, of no other media type than that of frames. */
 export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOptions): void {
-  app.post<EndpointRoute>(
-    routes.worker(':endpoint', 'report'),
-    { bodyLimit: REPORT_BODY_BYTES, config: { access: 'worker' } },
-    async (request, reply) => {
+  app.route<EndpointRoute>({
+    ...{ ...placeRoute(WORKER_ROUTES.report), bodyLimit: REPORT_BODY_BYTES },
+    handler: async (request, reply) => {
       const caller = readCaller(request.headers);
       const reports = readReports(request.body ?? NO_BYTES);
       const link = requireLink(options, request);
       return sendJson(reply, await link.report({ ...caller, reports }));
     },
-  );
+  });
 }
 
 /** @throws ProblemError `malformed`, `invalid` for a message that is beyond what any verb needs */

@@ -5,24 +5,25 @@ import type { Clock } from '../../base/clock.ts';
 import type { Queue } from '../../queue/queue.ts';
 import type { StreamPage } from '../../queue/streams.ts';
 import { isTerminal, LIMITS } from '../../wire/job.ts';
-import { RUNPOD_BASE, routes } from '../../wire/routes.ts';
+import type { Route } from '../../wire/route.ts';
+import { JOB_ROUTES, RUNPOD_BASE } from '../../wire/routes.ts';
 import { forgetBody } from '../http/body-reader.ts';
 import type { HttpBounds } from '../http/bounds.ts';
-import { joinAsArray } from '../http/byte-reply.ts';
+import { joinAsArray, sendJson } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger } from '../http/query.ts';
 import { readUser } from '../http/resource-requests.ts';
+import { NO_BODY_BYTES } from '../routes/body-scope.ts';
 import {
   type EndpointRoute,
   type JobRoute,
-  NO_BODY_BYTES,
   readJobKey,
   readTrace,
   sendEnd,
-  sendJson,
   sendRecord,
   setTtl,
 } from '../routes/job-routes.ts';
+import { placeRoute } from '../routes/operation-routes.ts';
 import type { StreamCursors } from '../routes/stream-cursors.ts';
 import { sendNext } from '../stream-answers.ts';
 import { composeRunpodRecord } from './records.ts';
@@ -53,19 +54,17 @@ export function addRunpodClientRoutes(
 
 function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions): void {
   const { queue } = options;
-  app.post<EndpointRoute>(
-    place(routes.run),
-    { bodyLimit: LIMITS.runBodyBytes, config: { access: 'jobs:write' } },
-    async (request, reply) => {
+  app.route<EndpointRoute>({
+    ...{ ...place(JOB_ROUTES.runJob), bodyLimit: LIMITS.runBodyBytes },
+    handler: async (request, reply) => {
       const { id, status } = await submit(options, request, 'run');
       return sendJson(reply, { id, status });
     },
-  );
+  });
 
-  app.post<EndpointRoute>(
-    place(routes.runsync),
-    { bodyLimit: LIMITS.runsyncBodyBytes, config: { access: 'jobs:write' } },
-    async (request, reply) => {
+  app.route<EndpointRoute>({
+    ...{ ...place(JOB_ROUTES.runJobSync), bodyLimit: LIMITS.runsyncBodyBytes },
+    handler: async (request, reply) => {
       const waitMs = readWait(request) ?? LIMITS.waitMs.default;
       const { id } = await submit(options, request, 'runsync');
       forgetBody(request);
@@ -77,7 +76,7 @@ function addSubmitting(app: FastifyInstance, options: RunpodClientRoutesOptions)
         show: (record) => record.compose(composeRunpodRecord),
       });
     },
-  );
+  });
 }
 
 async function submit(
@@ -102,12 +101,10 @@ function addReading(
 ): void {
   // Some of their clients ask with GET, others with POST and a body that says nothing.
   const method: HTTPMethods[] = ['GET', 'POST'];
-  const config = { access: 'jobs:read' } as const;
-  const options = { method, bodyLimit: NO_BODY_BYTES, config };
+  const options = { method, bodyLimit: NO_BODY_BYTES };
 
   app.route<JobRoute>({
-    ...options,
-    url: place(routes.status),
+    ...{ ...place(JOB_ROUTES.getJobStatus), ...options },
     handler: async (request, reply) => {
       await setTtl(queue, request, STATUS_TTL_MS);
       const key = readJobKey(request.params);
@@ -120,8 +117,8 @@ function addReading(
   });
 
   app.route<JobRoute>({
-    ...options,
-    url: place((endpoint, job) => `/v2/${endpoint}/status-sync/${job}`),
+    ...{ ...place(JOB_ROUTES.getJobStatus), ...options },
+    url: `${RUNPOD_BASE}/v2/:endpoint/status-sync/:job`,
     handler: async (request, reply) => {
       const waitMs = readWait(request) ?? LIMITS.waitMs.default;
       const key = readJobKey(request.params);
@@ -135,9 +132,8 @@ function addReading(
   });
 
   app.route<JobRoute>({
-    ...options,
-    config: { ...options.config, endsWithKey: true },
-    url: place(routes.stream),
+    ...{ ...place(JOB_ROUTES.streamJob), ...options },
+    config: { access: JOB_ROUTES.streamJob.access, endsWithKey: true },
     handler: async (request, reply) => {
       return sendNext(reply, {
         ...{ queue, cursors, clock, show: encodePage },
@@ -148,33 +144,41 @@ function addReading(
     },
   });
 
-  app.get<EndpointRoute>(
-    place(routes.health),
-    { config: { access: 'jobs:read' } },
-    async (request, reply) => sendJson(reply, await readHealth(queue, request.params.endpoint)),
-  );
+  app.route<EndpointRoute>({
+    ...place(JOB_ROUTES.getEndpointHealth),
+    handler: async (request, reply) =>
+      sendJson(reply, await readHealth(queue, request.params.endpoint)),
+  });
 }
 
 /** What bodies hold, if they come at all, is left unread: typed clients send what they have. */
 function addChanging(app: FastifyInstance, { queue }: RunpodClientRoutesOptions): void {
-  const options = { bodyLimit: NO_BODY_BYTES, config: { access: 'jobs:write' } } as const;
+  const bodyLimit = NO_BODY_BYTES;
 
-  app.post<JobRoute>(place(routes.cancel), options, async (request, reply) =>
-    sendJson(reply, await queue.jobs.cancel(readJobKey(request.params))),
-  );
+  app.route<JobRoute>({
+    ...{ ...place(JOB_ROUTES.cancelJob), bodyLimit },
+    handler: async (request, reply) =>
+      sendJson(reply, await queue.jobs.cancel(readJobKey(request.params))),
+  });
 
-  app.post<JobRoute>(place(routes.retry), options, async (request, reply) =>
-    sendJson(reply, await queue.jobs.retry(readJobKey(request.params))),
-  );
+  app.route<JobRoute>({
+    ...{ ...place(JOB_ROUTES.retryJob), bodyLimit },
+    handler: async (request, reply) =>
+      sendJson(reply, await queue.jobs.retry(readJobKey(request.params))),
+  });
 
-  app.post<EndpointRoute>(place(routes.purgeQueue), options, async (request, reply) => {
-    const removed = await queue.jobs.purge(request.params.endpoint);
-    return sendJson(reply, { removed, status: 'completed' });
+  app.route<EndpointRoute>({
+    ...{ ...place(JOB_ROUTES.purgeQueue), bodyLimit },
+    handler: async (request, reply) => {
+      const removed = await queue.jobs.purge(request.params.endpoint);
+      return sendJson(reply, { removed, status: 'completed' });
+    },
   });
 }
 
-function place(path: (endpoint: string, job: string) => string): string {
-  return `${RUNPOD_BASE}${path(':endpoint', ':job')}`;
+/** The same operation below RunPod's base. */
+function place(route: Route) {
+  return { ...placeRoute(route), url: `${RUNPOD_BASE}${route.path}` };
 }
 
 function readWait({ query }: FastifyRequest<EndpointRoute>): number | undefined {

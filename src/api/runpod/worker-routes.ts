@@ -5,10 +5,10 @@ import { sleep } from '../../base/clock.ts';
 import { LIMITS } from '../../wire/job.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
 import type { HttpBounds } from '../http/bounds.ts';
-import { JSON_MEDIA_TYPE, joinAsArray, sendBytes } from '../http/byte-reply.ts';
+import { JSON_MEDIA_TYPE, joinAsArray, sendBytes, sendJson } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readUser } from '../http/resource-requests.ts';
-import { type EndpointRoute, sendJson } from '../routes/job-routes.ts';
+import type { EndpointRoute } from '../routes/job-routes.ts';
 import {
   readBatchSize,
   readNamedJobs,

@@ -1,7 +1,8 @@
 // What `millrace dev` prints when it is ready: every endpoint with a command that can be pasted.
 import { readFileSync } from 'node:fs';
 import { relative } from 'node:path';
-import { routes } from '../../wire/routes.ts';
+import { fillPath } from '../../wire/route.ts';
+import { JOB_ROUTES } from '../../wire/routes.ts';
 
 export interface BannerEndpoint {
   endpointId: string;
@@ -49,7 +50,11 @@ function describeEndpoint(endpoint: BannerEndpoint, { key, url }: BannerOptions)
   const { endpointId, file, isServed } = endpoint;
   const place = relative(process.cwd(), file);
   const state = isServed ? '' : '  (no worker, see the log)';
-  const request = curlRequest(`${url}${routes.runsync(endpointId)}`, file, key);
+  const request = curlRequest(
+    url + fillPath(JOB_ROUTES.runJobSync, { endpoint: endpointId }),
+    file,
+    key,
+  );
   return `${endpointId}  ${place}${state}\n  ${request}`;
 }
 
@@ -61,9 +66,14 @@ function curlRequest(url: string, file: string, key: string | undefined): string
 
 function streamCommand(endpoint: BannerEndpoint, { key, url }: BannerOptions): string {
   const { endpointId, file } = endpoint;
-  const submit = curlRequest(`${url}${routes.run(endpointId)}`, file, key);
+  const submit = curlRequest(
+    url + fillPath(JOB_ROUTES.runJob, { endpoint: endpointId }),
+    file,
+    key,
+  );
   const takeId = String.raw`sed 's/.*"id":"\([^"]*\)".*/\1/'`;
-  const address = `"${url}${routes.stream(endpointId, `$(${submit} | ${takeId})`)}"`;
+  const stream = fillPath(JOB_ROUTES.streamJob, { endpoint: endpointId, job: 'JOB' });
+  const address = `"${url}${stream.replace(/JOB$/, () => `$(${submit} | ${takeId})`)}"`;
   return ["curl -sN -H 'Accept: text/event-stream'", ...keyHeader(key), address].join(' ');
 }
 

@@ -1,13 +1,7 @@
 // `millrace catalog`: what can be had, from the command line.
-import type { z } from 'zod';
 import { connectList } from '../../client/resources.ts';
-import type {
-  CpuFlavor,
-  cpuFlavorList,
-  GpuType,
-  gpuTypeList,
-} from '../../wire/resources/catalog.ts';
-import { resourceRoutes } from '../../wire/routes.ts';
+import type { CpuFlavor, GpuType } from '../../wire/resources/catalog.ts';
+import { CATALOG_ROUTES } from '../../wire/routes.ts';
 import type { Command } from '../command.ts';
 import type { OptionValues } from '../options.ts';
 import { connectCaller } from './client-options.ts';
@@ -49,15 +43,23 @@ const actions: ResourceActions<Values> = {
   gpus: {
     ...{ takes: 'nothing', help: 'list GPU types with their price and how many are free' },
     act: ({ caller, values }) => {
-      const pick = (answer: z.infer<typeof gpuTypeList>) => answer.gpus;
-      return showList(connectList({ caller, path: resourceRoutes.gpus, pick }), gpuKind, values);
+      const { path } = CATALOG_ROUTES.listGpuTypes;
+      return showList(
+        connectList<GpuType>({ caller, path, member: gpuKind.plural }),
+        gpuKind,
+        values,
+      );
     },
   },
   cpus: {
     ...{ takes: 'nothing', help: 'list CPU flavours with their prices' },
     act: ({ caller, values }) => {
-      const pick = (answer: z.infer<typeof cpuFlavorList>) => answer.cpus;
-      return showList(connectList({ caller, path: resourceRoutes.cpus, pick }), cpuKind, values);
+      const { path } = CATALOG_ROUTES.listCpuFlavors;
+      return showList(
+        connectList<CpuFlavor>({ caller, path, member: cpuKind.plural }),
+        cpuKind,
+        values,
+      );
     },
   },
 };

@@ -1,24 +1,15 @@
 // `millrace endpoints`: endpoints from the command line, why they have the workers that they have, and
 // what a worker elsewhere has to know.
-import type { z } from 'zod';
 import { connectEndpoints } from '../../client/endpoints.ts';
-import { connectResources } from '../../client/resources.ts';
-import {
-  ENDPOINT_TYPES,
-  type EndpointRecord,
-  type endpointList,
-} from '../../wire/resources/endpoint.ts';
-import { resourceRoutes } from '../../wire/routes.ts';
+import { ENDPOINT_TYPES } from '../../wire/resources/endpoint.ts';
 import type { Command } from '../command.ts';
 import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
 import { connectCaller } from './client-options.ts';
 import { describeEnvironment, environmentOptions } from './endpoint-environment.ts';
 import {
-  createDeletion,
   createResourceActions,
   describeActions,
   type ResourceActions,
-  type ResourceKind,
   type ResourceRequest,
   resourceOptions,
   runAction,
@@ -59,9 +50,8 @@ const options = {
 
 type Values = OptionValues<typeof options>;
 
-const kind: ResourceKind<Values, EndpointRecord> = {
-  plural: 'endpoints',
-  singular: 'endpoint',
+const verbs = createResourceActions<Values, 'endpoints'>({
+  name: 'endpoints',
   columns: {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
@@ -72,17 +62,12 @@ const kind: ResourceKind<Values, EndpointRecord> = {
     GPUS: ({ gpuTypeIds }) => gpuTypeIds.join(',') || '-',
     TEMPLATE: ({ templateId }) => templateId ?? '-',
   },
-  connect: (caller) =>
-    connectResources<z.infer<typeof endpointList>, EndpointRecord, object, object>({
-      ...{ caller, path: resourceRoutes.endpoints, pathOf: resourceRoutes.endpoint },
-      pick: ({ endpoints }) => endpoints,
-    }),
   readFlags,
-};
+  deletion: ', its workers, jobs and logs',
+});
 
 const actions: ResourceActions<Values> = {
-  ...createResourceActions(kind),
-  delete: createDeletion(kind, ', its workers, jobs and logs'),
+  ...verbs,
   scaler: {
     ...{
       takes: 'id',

@@ -1,23 +1,20 @@
 // `millrace keys`: API keys from the command line.
-import type { ApiCaller } from '../../client/api-caller.ts';
-import type { IssuedKeyRecord, KeyList, KeyRecord } from '../../wire/resources/key.ts';
-import { resourceRoutes } from '../../wire/routes.ts';
-import { type Command, EXIT } from '../command.ts';
+import { connectKeys } from '../../client/keys.ts';
+import type { IssuedKeyRecord, KeyRecord } from '../../wire/resources/key.ts';
+import type { Command } from '../command.ts';
+import { integer, list, type OptionValues, text, UsageError } from '../options.ts';
+import { connectCaller } from './client-options.ts';
 import {
-  flag,
-  integer,
-  list,
-  type OptionValues,
-  parseOptions,
-  text,
-  UsageError,
-} from '../options.ts';
-import { print } from '../output.ts';
-import { callPlatform, clientOptions, connectCaller } from './client-options.ts';
+  describeActions,
+  listOptions,
+  type ResourceActions,
+  type ResourceRequest,
+  runAction,
+  showRecord,
+} from './resource-command.ts';
 
 const options = {
-  ...clientOptions,
-  json: flag({ help: "print the platform's response as one line of JSON" }),
+  ...listOptions,
   name: text({ placeholder: 'NAME', help: 'create: name of the key, 1 to 200 characters' }),
   scope: list({
     placeholder: 'SCOPE',
@@ -38,38 +35,24 @@ const options = {
     placeholder: 'S',
     help: 'rotate: time for which the old key stays valid, s',
   }),
-  limit: integer({ min: 1, max: 1_000, default: 100, help: 'list: most keys of one page' }),
-  cursor: text({
-    placeholder: 'CURSOR',
-    help: 'list: cursor of the page, printed with the page before',
-  }),
-};
+} as const;
 
 type Values = OptionValues<typeof options>;
 
-interface Request {
-  caller: ApiCaller;
-  values: Values;
-  id: string;
-}
+type Request = ResourceRequest<Values>;
 
-interface Action {
-  needsId: boolean;
-  help: string;
-  act: (request: Request) => Promise<string>;
-}
-
-const ACTIONS: Readonly<Record<string, Action>> = {
-  list: { needsId: false, help: 'list your keys, newest first', act: listKeys },
-  create: { needsId: false, help: 'create a key with --name and --scope', act: createKey },
-  show: { needsId: true, help: 'print one key with its scopes', act: showKey },
+const actions: ResourceActions<Values> = {
+  list: { takes: 'nothing', help: 'list your keys, newest first', act: listKeys },
+  create: { takes: 'nothing', help: 'create a key with --name and --scope', act: createKey },
+  show: { takes: 'id', help: 'print one key with its scopes', act: showKey },
   rotate: {
-    needsId: true,
-    help: 'replace a key by a new one with the same scopes',
+    ...{ takes: 'id', help: 'replace a key by a new one with the same scopes' },
     act: rotateKey,
   },
-  revoke: { needsId: true, help: 'revoke a key at once', act: revokeKey },
+  revoke: { takes: 'id', help: 'revoke a key at once', act: revokeKey },
 };
+
+const { exitCodes, lines, positionals } = describeActions(actions, 'key');
 
 export const keysCommand: Command = {
   name: 'millrace keys',
@@ -77,12 +60,9 @@ export const keysCommand: Command = {
   description: [
     'Calls a running platform. create and rotate print a new key once; the platform stores only its ' +
       'hash. A new key cannot have more scopes than the key in --key.',
-    ...Object.entries(ACTIONS).map(([name, { help }]) => `${name}: ${help}.`),
+    ...lines,
   ],
-  positionals: [
-    { name: '<action>', help: Object.keys(ACTIONS).join(', ') },
-    { name: '[id]', help: 'key ID, for show, rotate and revoke' },
-  ],
+  positionals,
   options,
   examples: [
     'millrace keys create --name ci --scope jobs:write:echo --scope jobs:read:echo',
@@ -90,66 +70,40 @@ export const keysCommand: Command = {
     'millrace keys rotate key_01912f4e-… --grace-seconds 3600 --json | jq -r .key',
     'millrace keys revoke key_01912f4e-…',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'done' },
-    { code: EXIT.failed, meaning: 'the platform refused the call or does not answer' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
-  run,
+  exitCodes,
+  run: (args) => runAction({ options, actions, connect: connectCaller, args }),
 };
 
-async function run(args: readonly string[]): Promise<number> {
-  const { values, positionals } = parseOptions(options, args);
-  const [word, id, ...rest] = positionals;
-  const known = Object.keys(ACTIONS).join(', ');
-  if (word === undefined) throw new UsageError(`<action> is missing; give one of ${known}`);
-  const action = Object.hasOwn(ACTIONS, word) ? ACTIONS[word] : undefined;
-  if (!action) throw new UsageError(`${word}: unknown action; give one of ${known}`);
-  if (action.needsId && id === undefined)
-    throw new UsageError(`${word}: [id] is missing; give a key ID`);
-  const surplus = action.needsId ? rest[0] : id;
-  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
-  const caller = connectCaller(values);
-  const shown = await callPlatform(() => action.act({ caller, values, id: id ?? '' }));
-  void print(`${shown}\n`);
-  return EXIT.ok;
-}
-
 async function listKeys({ caller, values }: Request): Promise<string> {
-  const { cursor, json, limit, user: userId } = values;
-  const query = { cursor, limit, userId };
-  const page = await caller.json<KeyList>({ path: resourceRoutes.keys, query });
-  if (json) return JSON.stringify(page);
-  const next = page.cursor === undefined ? [] : [`next page: --cursor ${page.cursor}`];
-  return [...page.keys.map(describeKey), ...next].join('\n') || 'no keys';
+  const { cursor, json, limit, user } = values;
+  const keys = connectKeys(caller);
+  const listed = user === undefined ? keys : keys.ofUser(user);
+  const { items, ...rest } = await listed.page({ cursor, limit });
+  if (json) return JSON.stringify({ keys: items, ...rest });
+  const next = rest.cursor === undefined ? [] : [`next page: --cursor ${rest.cursor}`];
+  return [...items.map(describeKey), ...next].join('\n') || 'no keys';
 }
 
 async function createKey({ caller, values }: Request): Promise<string> {
   const { expiresAt, name, scope: scopes, user: userId } = values;
   if (name === undefined) throw new UsageError('create: --name NAME is missing');
   if (scopes.length === 0) throw new UsageError('create: --scope SCOPE is missing');
-  const body = { name, scopes, userId, expiresAt };
-  return showIssued(values, await post(caller, resourceRoutes.keys, body));
+  const given = { ...(userId !== undefined && { userId }), ...(expiresAt && { expiresAt }) };
+  return showIssued(values, await connectKeys(caller).create({ name, scopes, ...given }));
 }
 
 async function showKey({ caller, id, values }: Request): Promise<string> {
-  const key = await caller.json<KeyRecord>({ path: pathOf(id) });
-  return JSON.stringify(key, null, values.json ? 0 : 2);
+  return showRecord(await connectKeys(caller).get(id), values);
 }
 
 async function rotateKey({ caller, id, values }: Request): Promise<string> {
-  const path = resourceRoutes.keyRotation(encodeURIComponent(id));
-  return showIssued(values, await post(caller, path, { graceSeconds: values.graceSeconds }));
+  const { graceSeconds } = values;
+  return showIssued(values, await connectKeys(caller).rotate(id, { graceSeconds }));
 }
 
 async function revokeKey({ caller, id, values }: Request): Promise<string> {
-  await caller.answer({ method: 'DELETE', path: pathOf(id), repeatable: false });
+  await connectKeys(caller).delete(id);
   return values.json ? JSON.stringify({ id, revoked: true }) : `${id}  revoked`;
-}
-
-/** Not repeated when no answer came: that could make a second key. */
-function post(caller: ApiCaller, path: string, body: object): Promise<IssuedKeyRecord> {
-  return caller.json<IssuedKeyRecord>({ method: 'POST', path, body, repeatable: false });
 }
 
 function showIssued({ json }: Values, issued: IssuedKeyRecord): string {
@@ -160,8 +114,4 @@ function showIssued({ json }: Values, issued: IssuedKeyRecord): string {
 function describeKey({ expiresAt, id, name, scopes, userId }: KeyRecord): string {
   const end = expiresAt === null ? 'no expiry' : `until ${expiresAt}`;
   return `${id}  ${userId}  ${name}  ${scopes.join(',')}  ${end}`;
-}
-
-function pathOf(id: string): string {
-  return resourceRoutes.key(encodeURIComponent(id));
 }

@@ -1,10 +1,6 @@
 // `millrace pods`: pods from the command line.
-import type { z } from 'zod';
-import type { ApiCaller } from '../../client/api-caller.ts';
 import { connectPods, type Pods } from '../../client/pods.ts';
-import { connectResources } from '../../client/resources.ts';
-import type { PodRecord, podList } from '../../wire/resources/pod.ts';
-import { resourceRoutes } from '../../wire/routes.ts';
+import type { PodRecord } from '../../wire/resources/pod.ts';
 import type { Command } from '../command.ts';
 import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
 import { connectCaller } from './client-options.ts';
@@ -14,7 +10,6 @@ import {
   describeActions,
   type ResourceAction,
   type ResourceActions,
-  type ResourceKind,
   resourceOptions,
   runAction,
 } from './resource-command.ts';
@@ -49,9 +44,8 @@ const options = {
 
 type Values = OptionValues<typeof options>;
 
-const kind: ResourceKind<Values, PodRecord> = {
-  plural: 'pods',
-  singular: 'pod',
+const verbs = createResourceActions<Values, 'pods'>({
+  name: 'pods',
   columns: {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
@@ -61,16 +55,11 @@ const kind: ResourceKind<Values, PodRecord> = {
     ENDPOINT: ({ endpointId }) => endpointId ?? '-',
     REASON: ({ reason }) => reason ?? '',
   },
-  connect: (caller: ApiCaller) =>
-    connectResources<z.infer<typeof podList>, PodRecord, object, object>({
-      ...{ caller, path: resourceRoutes.pods, pathOf: resourceRoutes.pod },
-      pick: ({ pods }) => pods,
-    }),
   readFlags,
-};
+});
 
 const actions: ResourceActions<Values> = {
-  ...createResourceActions(kind),
+  ...verbs,
   start: createAct('start a stopped pod', (pods, id) => pods.start(id)),
   stop: createAct('stop a pod and keep its disk', (pods, id) => pods.stop(id)),
   restart: createAct('recreate the container; its disk is wiped, mounts are kept', (pods, id) =>

@@ -2,7 +2,14 @@
 // endpoints and templates have in common is here too.
 import type { ApiCaller } from '../../client/api-caller.ts';
 import type { Page } from '../../client/resource-pages.ts';
-import type { Listed, Resources } from '../../client/resources.ts';
+import {
+  connectResources,
+  type Listed,
+  type RecordOf,
+  type ResourceName,
+  type Resources,
+} from '../../client/resources.ts';
+import { RESOURCES } from '../../wire/routes.ts';
 import { type CommandHelp, EXIT, type ExitCode } from '../command.ts';
 import {
   flag,
@@ -103,12 +110,15 @@ export interface ListKind<Item> {
   columns: Readonly<Record<string, (item: Item) => string>>;
 }
 
-export interface ResourceKind<Values, Item> extends ListKind<Item> {
-  /** One of them: `pod`. */
-  singular: string;
-  connect: (caller: ApiCaller) => Resources<Item, object, object>;
+export interface ResourceKind<Values, Name extends ResourceName> {
+  /** Of the resource: `pods`. */
+  name: Name;
+  /** Title → cell. */
+  columns: ListKind<RecordOf<Name>>['columns'];
   /** Of the body; what no flag was given for is undefined. */
   readFlags: (values: Values) => Readonly<Record<string, unknown>>;
+  /** What deletion says and does beside the record: `; no endpoint may use it`. Default: no deletion. */
+  deletion?: string;
 }
 
 /** A page of a list: a table, and how the next one is asked for. */
@@ -137,15 +147,19 @@ export function showRecord(record: object, { json }: { json: boolean }): string 
   return JSON.stringify(record, null, json ? 0 : 2);
 }
 
-/** list, create, show, update. */
-export function createResourceActions<Values extends ResourceValues, Item extends { id: string }>(
-  kind: ResourceKind<Values, Item>,
+/** list, create, show, update, and delete. */
+export function createResourceActions<Values extends ResourceValues, Name extends ResourceName>(
+  kind: ResourceKind<Values, Name>,
 ): ResourceActions<Values> {
-  const { connect, plural, readFlags, singular } = kind;
+  const { columns, deletion, name, readFlags } = kind;
+  const { plural, singular } = RESOURCES[name];
+  // The platform checks bodies; the flags of a command are no full request.
+  const connect = (caller: ApiCaller): Resources<RecordOf<Name>, object, object> =>
+    connectResources(caller, name);
   return {
     list: {
       ...{ takes: 'nothing', help: `list your ${plural}, newest first` },
-      act: ({ caller, values }) => showList(connect(caller), kind, values),
+      act: ({ caller, values }) => showList(connect(caller), { plural, columns }, values),
     },
     create: {
       ...{ takes: 'nothing', help: `create one ${singular} from flags or --file` },
@@ -165,19 +179,15 @@ export function createResourceActions<Values extends ResourceValues, Item extend
         return showRecord(await connect(caller).update(id, body), values);
       },
     },
-  };
-}
-
-export function createDeletion<Values extends ResourceValues, Item>(
-  { connect, singular }: ResourceKind<Values, Item>,
-  effect: string,
-): ResourceAction<Values> {
-  return {
-    takes: 'id',
-    help: `delete one ${singular}${effect}`,
-    act: async ({ caller, id, values }) => {
-      await connect(caller).delete(id);
-      return values.json ? JSON.stringify({ id, deleted: true }) : `${id}  deleted`;
-    },
+    ...(deletion !== undefined && {
+      delete: {
+        takes: 'id',
+        help: `delete one ${singular}${deletion}`,
+        act: async ({ caller, id, values }) => {
+          await connect(caller).delete(id);
+          return values.json ? JSON.stringify({ id, deleted: true }) : `${id}  deleted`;
+        },
+      },
+    }),
   };
 }

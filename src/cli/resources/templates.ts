@@ -1,18 +1,11 @@
 // `millrace templates`: templates from the command line.
-import type { z } from 'zod';
-import { connectResources } from '../../client/resources.ts';
-import type { TemplateRecord, templateList } from '../../wire/resources/template.ts';
-import { resourceRoutes } from '../../wire/routes.ts';
 import type { Command } from '../command.ts';
 import { type OptionValues, text } from '../options.ts';
 import { connectCaller } from './client-options.ts';
 import { containerOptions, readContainerFlags } from './container-flags.ts';
 import {
-  createDeletion,
   createResourceActions,
   describeActions,
-  type ResourceActions,
-  type ResourceKind,
   resourceOptions,
   runAction,
 } from './resource-command.ts';
@@ -28,9 +21,8 @@ const options = {
 
 type Values = OptionValues<typeof options>;
 
-const kind: ResourceKind<Values, TemplateRecord> = {
-  plural: 'templates',
-  singular: 'template',
+const actions = createResourceActions<Values, 'templates'>({
+  name: 'templates',
   columns: {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
@@ -38,18 +30,9 @@ const kind: ResourceKind<Values, TemplateRecord> = {
     IMAGE: ({ image }) => image,
     HANDLER: ({ handler }) => handler ?? '-',
   },
-  connect: (caller) =>
-    connectResources<z.infer<typeof templateList>, TemplateRecord, object, object>({
-      ...{ caller, path: resourceRoutes.templates, pathOf: resourceRoutes.template },
-      pick: ({ templates }) => templates,
-    }),
   readFlags: (values) => ({ ...readContainerFlags(values), handler: values.handler }),
-};
-
-const actions: ResourceActions<Values> = {
-  ...createResourceActions(kind),
-  delete: createDeletion(kind, '; no endpoint may use it'),
-};
+  deletion: '; no endpoint may use it',
+});
 
 const { exitCodes, lines, positionals } = describeActions(actions, 'template');
 

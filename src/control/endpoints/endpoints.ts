@@ -27,8 +27,9 @@ import {
   requireRecordSize,
   requireWorkersMax,
 } from '../limits/quotas.ts';
-import { cutPage, type PageBounds } from '../list-page.ts';
+import { cutPage } from '../list-page.ts';
 import { Positions } from '../positions.ts';
+import type { ResourceListing, ResourcePage, UserResources } from '../user-resources.ts';
 import type { Catalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault, judgeDeployment } from './deployment-rules.ts';
 import {
@@ -61,19 +62,13 @@ export interface EndpointChange {
   kind: 'put' | 'deleted';
 }
 
-export interface EndpointListing extends PageBounds {
-  userId: string;
-  /** Only those with a smaller position. */
-  before: number | undefined;
-}
-
 interface Kept {
   position: number;
   endpoint: LiveEndpoint;
 }
 
 /** A deleted one is not there, for nobody and at once, however much is left of it. */
-export class Endpoints {
+export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate> {
   readonly #options: EndpointsOptions;
   readonly #positions = new Positions(0);
   /** By id, oldest first. */
@@ -91,7 +86,7 @@ export class Endpoints {
 
   static async open(options: EndpointsOptions): Promise<Endpoints> {
     const endpoints = new Endpoints(options);
-    const stored = (await endpoints.list()).sort((a, b) => a.createdAt - b.createdAt);
+    const stored = (await endpoints.readAll()).sort((a, b) => a.createdAt - b.createdAt);
     for (const endpoint of stored) endpoints.#learn(endpoint);
     return endpoints;
   }
@@ -140,7 +135,7 @@ export class Endpoints {
   }
 
   /** With their counters; read from the store, so that it also tells whether the store answers. */
-  async list(): Promise<StoredEndpoint[]> {
+  async readAll(): Promise<StoredEndpoint[]> {
     const stored = await this.#options.store.read((tx) => tx.endpoints());
     return stored.filter(({ deleted }) => !deleted);
   }
@@ -157,20 +152,20 @@ export class Endpoints {
   }
 
   /** Newest first. */
-  page({ before = Number.POSITIVE_INFINITY, userId, ...bounds }: EndpointListing): {
-    endpoints: EndpointRecord[];
-    next: number | undefined;
-  } {
+  list({
+    before = Number.POSITIVE_INFINITY,
+    userId,
+    ...bounds
+  }: ResourceListing): ResourcePage<EndpointRecord> {
     const wanted = this.#listOwn(userId)
       .filter(({ position }) => position < before)
       .reverse();
-    const { next, records } = cutPage({
+    return cutPage({
       ...bounds,
       wanted,
       positionOf: ({ position }) => position,
       show: ({ endpoint }) => describeEndpoint(endpoint),
     });
-    return { endpoints: records, next };
   }
 
   /** @throws ProblemError `invalid`, `quota_exceeded`, `conflict` without an engine */

@@ -20,8 +20,9 @@ import {
 } from '../../wire/resources/template.ts';
 import { checkArgs } from '../args-fault.ts';
 import { DEFAULT_QUOTAS, type Quotas, ResourceCount, requireRecordSize } from '../limits/quotas.ts';
-import { cutPage, type PageBounds } from '../list-page.ts';
+import { cutPage } from '../list-page.ts';
 import { Positions } from '../positions.ts';
+import type { ResourceListing, ResourcePage, UserResources } from '../user-resources.ts';
 import type { Catalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
 
@@ -40,7 +41,7 @@ interface Kept {
   template: TemplateRecord;
 }
 
-export class Templates {
+export class Templates implements UserResources<TemplateCreation, TemplateUpdate> {
   readonly #options: TemplatesOptions;
   readonly #positions: Positions;
   /** By id, oldest first. */
@@ -75,20 +76,20 @@ export class Templates {
   }
 
   /** Newest first. */
-  list({ before = Number.POSITIVE_INFINITY, userId, ...bounds }: TemplateListing): {
-    templates: TemplateRecord[];
-    next: number | undefined;
-  } {
+  list({
+    before = Number.POSITIVE_INFINITY,
+    userId,
+    ...bounds
+  }: ResourceListing): ResourcePage<TemplateRecord> {
     const wanted = this.#listOwn(userId)
       .filter(({ position }) => position < before)
       .reverse();
-    const { next, records } = cutPage({
+    return cutPage({
       ...bounds,
       wanted,
       positionOf: ({ position }) => position,
       show: ({ template }) => template,
     });
-    return { templates: records, next };
   }
 
   /** @throws ProblemError `invalid`, `quota_exceeded` */
@@ -160,12 +161,6 @@ export class Templates {
     const errors = this.#options.catalog.judgeRegistry(userId, registry);
     if (errors.length > 0) throw new ProblemError('invalid', errors.join('; '), { errors });
   }
-}
-
-export interface TemplateListing extends PageBounds {
-  userId: string;
-  /** Only those with a smaller position. */
-  before: number | undefined;
 }
 
 /**

@@ -1,20 +1,7 @@
 // What a key may do: the words for it, and the one function that decides.
 import { z } from 'zod';
 import { endpointId } from '../../wire/resources/endpoint.ts';
-
-export const SCOPES = [
-  'jobs:read',
-  'jobs:write',
-  'endpoints:read',
-  'endpoints:write',
-  'pods:read',
-  'pods:write',
-  'keys:read',
-  'keys:write',
-  'worker',
-  'admin',
-] as const;
-export type Scope = (typeof SCOPES)[number];
+import { SCOPES, type Scope } from '../../wire/scopes.ts';
 
 export interface Grant {
   scope: Scope;

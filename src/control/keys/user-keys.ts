@@ -5,6 +5,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import type { IssuedKeyRecord, KeyCreation, KeyRecord } from '../../wire/resources/key.ts';
 import { DEFAULT_QUOTAS, type Quotas, requireBelow } from '../limits/quotas.ts';
 import { cutPage, type PageBounds } from '../list-page.ts';
+import type { ResourcePage } from '../user-resources.ts';
 import {
   checkGrant,
   countKeys,
@@ -55,15 +56,14 @@ export class UserKeys {
   list(
     caller: Rights,
     { before = Number.POSITIVE_INFINITY, userId = caller.userId, ...bounds }: KeyListing,
-  ): { keys: KeyRecord[]; next: number | undefined } {
+  ): ResourcePage<KeyRecord> {
     requireUser(caller, userId);
     const wanted = this.#options.keys
       .all()
       .filter(({ holder, position }) => holder.userId === userId && position < before)
       .reverse();
     const positionOf = ({ position }: HeldKey) => position;
-    const { next, records } = cutPage({ ...bounds, wanted, positionOf, show: describeKey });
-    return { keys: records, next };
+    return cutPage({ ...bounds, wanted, positionOf, show: describeKey });
   }
 
   /** @throws ProblemError `not_found` */

@@ -1,8 +1,8 @@
 // Who may decide what code pods and workers run. On the process engine that code runs as the platform's
 // own user, so it can read every key that the platform can.
 import { ProblemError } from '../../wire/problem.ts';
+import type { Scope } from '../../wire/scopes.ts';
 import type { EngineKind } from '../endpoints/deployment-rules.ts';
-import type { Scope } from '../keys/scopes.ts';
 
 /** How far code in pods is kept from the platform. */
 export interface CodeAccess {

@@ -21,7 +21,8 @@ import {
   type WorkerLink,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
-import { routes, WORKER_HEADERS, type WorkerVerb } from '../../wire/routes.ts';
+import { fillPath } from '../../wire/route.ts';
+import { WORKER_HEADERS, WORKER_ROUTES, type WorkerVerb } from '../../wire/routes.ts';
 import {
   AnswerError,
   readLeaseHeader,
@@ -179,7 +180,7 @@ class PooledHttpLink implements HttpLink {
     try {
       const response = await pool.request({
         method: 'POST',
-        path: this.#prefix + routes.worker(encodeURIComponent(endpointId), verb),
+        path: this.#prefix + fillPath(WORKER_ROUTES[verb], { endpoint: endpointId }),
         headers: { ...headers, authorization: `Bearer ${key}`, 'content-type': mediaType },
         body,
         headersTimeout: waitMs + travelMs + this.#answerMarginMs,

@@ -1,5 +1,8 @@
 // Schemas of the catalogue: GPU types and CPU flavours with their prices.
 import { z } from 'zod';
+import { answerJson, describeOperations, PAGE_PARAMETERS } from '../operations/operation.ts';
+import { describePage } from '../operations/resource.ts';
+import { CATALOG_ROUTES } from '../routes.ts';
 
 export const gpuType = z.object({
   id: z.string(),
@@ -21,8 +24,32 @@ export const cpuFlavor = z.object({
 });
 export type CpuFlavor = z.infer<typeof cpuFlavor>;
 
-export const gpuTypeList = z.object({ gpus: z.array(gpuType), cursor: z.string().exactOptional() });
-export const cpuFlavorList = z.object({
-  cpus: z.array(cpuFlavor),
-  cursor: z.string().exactOptional(),
+export const gpuTypeList = describePage('gpus', gpuType);
+export const cpuFlavorList = describePage('cpus', cpuFlavor);
+
+export const CATALOG_OPERATIONS = describeOperations('catalog', CATALOG_ROUTES, {
+  listGpuTypes: {
+    summary: 'List GPU types with their price and how many are free',
+    query: PAGE_PARAMETERS,
+    answers: answerJson(gpuTypeList, 'One page.', {
+      gpus: [
+        {
+          ...{ id: 'NVIDIA H200', name: 'H200', memory: 141 },
+          ...{ price: 3.59, total: 8, available: 5 },
+        },
+      ],
+    }),
+  },
+  listCpuFlavors: {
+    summary: 'List CPU flavours with their prices',
+    query: PAGE_PARAMETERS,
+    answers: answerJson(cpuFlavorList, 'One page.', {
+      cpus: [
+        {
+          ...{ id: 'cpu', name: 'General purpose', vcpuCounts: [2, 4, 8] },
+          ...{ maxMemory: 64, vcpuPrice: 0.02, memoryPrice: 0.005 },
+        },
+      ],
+    }),
+  },
 });

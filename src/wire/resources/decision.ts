@@ -1,5 +1,8 @@
 // Schema of a scaling decision: its input, its result and its reason. All times inside are Unix ms.
 import { z } from 'zod';
+import { answerJson, describeOperations, PAGE_PARAMETERS } from '../operations/operation.ts';
+import { describePage } from '../operations/resource.ts';
+import { SCALER_ROUTES } from '../routes.ts';
 import { ENDPOINT_TYPES, endpointScaler } from './endpoint.ts';
 
 /** `draining`: gets no new jobs or is being ended, but still counts as a worker. */
@@ -99,7 +102,41 @@ export const decisionRecord = z.object({
 export type DecisionRecord = z.infer<typeof decisionRecord>;
 
 /** Newest first. */
-export const decisionList = z.object({
-  decisions: z.array(decisionRecord),
-  cursor: z.string().exactOptional(),
+export const decisionList = describePage('decisions', decisionRecord);
+
+const EXAMPLE: DecisionRecord = {
+  at: '2026-01-15T09:30:12.000Z',
+  want: 2,
+  start: 1,
+  drain: [],
+  cause: 'delay',
+  reason: 'A job has waited for 5 s, longer than the queue delay of 4 s.',
+  started: [{ pod: 'pod_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d73', gpu: 'NVIDIA H200' }],
+  input: {
+    now: 1_768_469_412_000,
+    type: 'QUEUE',
+    workersMin: 0,
+    workersMax: 4,
+    idleTimeoutMs: 30_000,
+    scaler: { type: 'QUEUE_DELAY', seconds: 4 },
+    load: { waiting: 3, running: 1, oldestQueuedAt: 1_768_469_407_000, peak: 4 },
+    workers: [
+      {
+        ...{ id: 'pod_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d74', state: 'ready' },
+        ...{ jobs: 1, idleSince: null, isCurrent: true },
+      },
+    ],
+    lastStartAt: 1_768_469_380_000,
+    lastWant: 1,
+    crashes: { streak: 0, notBefore: 0, reason: null },
+    places: 3,
+  },
+};
+
+export const SCALER_OPERATIONS = describeOperations('endpoints', SCALER_ROUTES, {
+  listScalerDecisions: {
+    summary: 'List the last scaling decisions of an endpoint',
+    query: PAGE_PARAMETERS,
+    answers: answerJson(decisionList, 'One page, the newest first.', { decisions: [EXAMPLE] }),
+  },
 });

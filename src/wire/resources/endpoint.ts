@@ -1,6 +1,8 @@
-// Schemas of an endpoint's settings, its deployment and its API requests and responses.
+// Schemas of an endpoint's settings, its deployment and its API requests and responses; its operations.
 import { z } from 'zod';
 import { executionTimeoutMs } from '../job-schemas.ts';
+import { describeResource } from '../operations/resource.ts';
+import { RESOURCES } from '../routes.ts';
 import { resourceName } from '../text.ts';
 
 /** Path segments that the pod API uses below `/v2/`. */
@@ -149,10 +151,48 @@ export const endpointRecord = z.object({
 });
 export type EndpointRecord = z.infer<typeof endpointRecord>;
 
-export const endpointList = z.object({
-  endpoints: z.array(endpointRecord),
-  cursor: z.string().exactOptional(),
+export const endpoints = describeResource({
+  outline: RESOURCES.endpoints,
+  tag: 'endpoints',
+  record: endpointRecord,
+  creation: endpointCreation,
+  update: endpointUpdate,
+  texts: {
+    create: { summary: 'Create an endpoint that scales its workers with the load' },
+    update: {
+      summary: 'Update an endpoint; omitted fields keep their value',
+      description: 'Another template or other GPU types replace its workers, new ones ready first.',
+    },
+    delete: { summary: 'Delete an endpoint, its workers, jobs and logs' },
+  },
+  examples: {
+    record: {
+      id: 'ep_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d71',
+      name: 'echo',
+      type: 'QUEUE',
+      templateId: 'tpl_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d70',
+      gpuTypeIds: ['NVIDIA H200'],
+      workersMin: 0,
+      workersMax: 4,
+      idleTimeout: 30,
+      executionTimeout: 600_000,
+      maxAttempts: 3,
+      maxQueued: 100_000,
+      scaler: { type: 'QUEUE_DELAY', seconds: 4 },
+      createdAt: '2026-01-15T09:30:00.000Z',
+    },
+    creation: {
+      name: 'echo',
+      templateId: 'tpl_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d70',
+      gpuTypeIds: ['NVIDIA H200'],
+      workersMax: 4,
+      idleTimeout: 30,
+    },
+    update: { workersMin: 1, scaler: { type: 'REQUEST_COUNT', perWorker: 8 } },
+  },
 });
+
+export const endpointList = endpoints.list;
 
 /** The response of `GET /v2/<endpoint>/health`. */
 export interface EndpointHealth {

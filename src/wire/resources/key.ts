@@ -1,5 +1,8 @@
 // Schemas of API keys. Only the response that creates a key contains the key itself.
 import { z } from 'zod';
+import { describeOperations, JSON_TYPE } from '../operations/operation.ts';
+import { describeFixedResource } from '../operations/resource.ts';
+import { KEY_ROUTES, RESOURCES } from '../routes.ts';
 import { resourceName } from '../text.ts';
 
 /** Body of `POST /v1/keys`. Scopes are checked in control/scopes.ts. */
@@ -57,5 +60,66 @@ export type KeyRecord = z.infer<typeof keyRecord>;
 export const issuedKey = keyRecord.extend({ key: z.string() });
 export type IssuedKeyRecord = z.infer<typeof issuedKey>;
 
-export const keyList = z.object({ keys: z.array(keyRecord), cursor: z.string().exactOptional() });
+/** A hundred scopes, each bound to an endpoint, fit in. */
+const KEY_BODY_BYTES = 65_536;
+
+const EXAMPLE: KeyRecord = {
+  id: 'key_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d72',
+  name: 'ci',
+  userId: 'ada',
+  scopes: ['jobs:read:echo', 'jobs:write:echo'],
+  createdAt: '2026-01-15T09:30:00.000Z',
+  expiresAt: null,
+};
+
+/** Answer of the two operations that make a key. */
+const ISSUED = {
+  201: {
+    description: 'The key: this is the only time that it is shown.',
+    content: {
+      [JSON_TYPE]: { schema: issuedKey, example: { ...EXAMPLE, key: 'mr_…' } },
+    },
+    headers: ['Location', 'Cache-Control'],
+  },
+} as const;
+
+export const keys = describeFixedResource({
+  outline: RESOURCES.keys,
+  tag: 'keys',
+  noun: { one: 'API key', several: 'API keys' },
+  record: keyRecord,
+  creation: keyCreation,
+  texts: {
+    create: { summary: 'Create an API key with at most the scopes of the calling key' },
+    delete: { summary: 'Revoke an API key' },
+  },
+  answer: 'All but the key itself.',
+  created: ISSUED,
+  listQuery: [
+    {
+      name: 'userId',
+      schema: z.string().exactOptional(),
+      description: 'keys of this user; for the operator of the platform only',
+    },
+  ],
+  examples: {
+    record: EXAMPLE,
+    creation: { name: 'ci', scopes: ['jobs:read:echo', 'jobs:write:echo'] },
+  },
+  maxBytes: KEY_BODY_BYTES,
+});
+
+export const KEY_OPERATIONS = describeOperations('keys', KEY_ROUTES, {
+  rotateKey: {
+    summary: 'Replace an API key by a new one with the same scopes',
+    body: {
+      ...{ schema: keyRotation, example: { graceSeconds: 3_600 } },
+      ...{ presence: 'optional', maxBytes: KEY_BODY_BYTES },
+    },
+    answers: ISSUED,
+    refusals: [409],
+  },
+});
+
+export const keyList = keys.list;
 export type KeyList = z.infer<typeof keyList>;

@@ -1,6 +1,6 @@
 // Schemas of a pod: its record, the requests that create and change it, and its actions, as in the
 // specification (sections 2.1 to 2.6, 3.1, 4.1). Which changes are allowed is decided in
-// control/pods.
+// control/pods. The operations are in pod-operations.ts.
 import { z } from 'zod';
 import { resourceName } from '../text.ts';
 
@@ -244,8 +244,3 @@ export const podRecord = z.object({
     .describe('Why the pod waits or what went wrong; null without a reason'),
 });
 export type PodRecord = z.infer<typeof podRecord>;
-
-export const podList = z.object({
-  pods: z.array(podRecord),
-  cursor: z.string().exactOptional().describe('Cursor of the next page; absent on the last page'),
-});

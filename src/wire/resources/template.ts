@@ -1,5 +1,7 @@
-// Schemas of a template: the container settings for pods and for workers of endpoints.
+// Schemas of a template, the container settings for pods and for workers of endpoints; its operations.
 import { z } from 'zod';
+import { describeResource } from '../operations/resource.ts';
+import { RESOURCES } from '../routes.ts';
 import { resourceName } from '../text.ts';
 import { containerArgs, diskGb, imageReference, podEnv, podPorts, registryId } from './pod.ts';
 
@@ -56,7 +58,43 @@ export const templateRecord = z.object({
 });
 export type TemplateRecord = z.infer<typeof templateRecord>;
 
-export const templateList = z.object({
-  templates: z.array(templateRecord),
-  cursor: z.string().exactOptional(),
+const EXAMPLE: TemplateRecord = {
+  id: 'tpl_01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d70',
+  name: 'echo',
+  image: 'registry.example.com/echo:1.4',
+  args: '',
+  env: { LOG_LEVEL: 'info' },
+  disk: 20,
+  ports: ['8000/http'],
+  registry: null,
+  handler: null,
+  createdAt: '2026-01-15T09:30:00.000Z',
+  version: 1,
+};
+
+export const templates = describeResource({
+  outline: RESOURCES.templates,
+  tag: 'templates',
+  record: templateRecord,
+  creation: templateCreation,
+  update: templateUpdate,
+  texts: {
+    create: { summary: 'Create a template of pods and workers' },
+    update: {
+      summary: 'Update a template; omitted fields keep their value',
+      description:
+        'The platform replaces workers that were made from it, new ones ready first; pods stay.',
+    },
+    delete: { summary: 'Delete a template that no endpoint uses' },
+  },
+  examples: {
+    record: EXAMPLE,
+    creation: {
+      ...{ name: 'echo', image: 'registry.example.com/echo:1.4' },
+      ...{ env: { LOG_LEVEL: 'info' }, ports: ['8000/http'] },
+    },
+    update: { image: 'registry.example.com/echo:1.5' },
+  },
 });
+
+export const templateList = templates.list;

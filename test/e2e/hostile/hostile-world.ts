@@ -6,7 +6,8 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { issuedKey } from '../../../src/wire/resources/key.ts';
-import { routes } from '../../../src/wire/routes.ts';
+import { fillPath } from '../../../src/wire/route.ts';
+import { JOB_ROUTES } from '../../../src/wire/routes.ts';
 import { type NameServer, startNameServer } from '../../support/network/name-server.ts';
 import { PlatformProcess } from '../../support/processes.ts';
 import {
@@ -105,7 +106,7 @@ export class HostileWorld {
 
   /** Of the well-behaved user. */
   async submitGoodJob(webhook: string): Promise<void> {
-    const response = await this.platform.fetch(routes.run(GOOD), {
+    const response = await this.platform.fetch(fillPath(JOB_ROUTES.runJob, { endpoint: GOOD }), {
       method: 'POST',
       headers: { authorization: this.#goodKey, 'content-type': 'application/json' },
       body: JSON.stringify({ input: { n: 1, ms: 0 }, webhook }),

@@ -1,7 +1,8 @@
 // What the attacker does as a worker of its own endpoint, to have jobs with outputs and chunks.
 import { decodeFrames, encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
 import type { ReportHeader } from '../../../src/wire/link/worker-link.ts';
-import { routes, WORKER_HEADERS } from '../../../src/wire/routes.ts';
+import { fillPath } from '../../../src/wire/route.ts';
+import { JOB_ROUTES, WORKER_HEADERS, WORKER_ROUTES } from '../../../src/wire/routes.ts';
 import type { Target } from './attack.ts';
 import { callOwn } from './raw-http.ts';
 
@@ -48,13 +49,13 @@ async function asWorker(own: Target): Promise<Target> {
 
 async function takeJob(target: Target): Promise<Taken> {
   const { endpoint, key, url } = target;
-  await callOwn(target, routes.worker(endpoint, 'hello'), {
+  await callOwn(target, fillPath(WORKER_ROUTES.hello, { endpoint }), {
     ...{ ...WORKER, protocol: 1, version: '0', slots: 1, devices: [], outbox: [] },
   });
   // The oldest one first: jobs that other attacks left behind are not wanted.
-  await callOwn(target, routes.purgeQueue(endpoint), {});
-  await callOwn(target, routes.run(endpoint), { input: {} });
-  const response = await fetch(`${url}${routes.worker(endpoint, 'take')}`, {
+  await callOwn(target, fillPath(JOB_ROUTES.purgeQueue, { endpoint }), {});
+  await callOwn(target, fillPath(JOB_ROUTES.runJob, { endpoint }), { input: {} });
+  const response = await fetch(`${url}${fillPath(WORKER_ROUTES.take, { endpoint })}`, {
     method: 'POST',
     headers: { authorization: key, 'content-type': 'application/json' },
     body: JSON.stringify({
@@ -69,7 +70,7 @@ async function takeJob(target: Target): Promise<Taken> {
   if (!frame) throw new Error(`no job to take: ${response.status}`);
   const { attempt, jobId, token } = Object(frame.header);
   const lease = { jobId, attempt, token };
-  await callOwn(target, routes.worker(endpoint, 'renew'), {
+  await callOwn(target, fillPath(WORKER_ROUTES.renew, { endpoint }), {
     ...{ ...WORKER, waitMs: 0, leases: [{ jobId, token, stopping: false }] },
   });
   return lease;
@@ -77,7 +78,7 @@ async function takeJob(target: Target): Promise<Taken> {
 
 async function report(target: Target, header: ReportHeader, body: Uint8Array): Promise<void> {
   const { endpoint, key, url } = target;
-  const response = await fetch(`${url}${routes.worker(endpoint, 'report')}`, {
+  const response = await fetch(`${url}${fillPath(WORKER_ROUTES.report, { endpoint })}`, {
     method: 'POST',
     headers: {
       authorization: key,

@@ -1,7 +1,13 @@
 // Every operation of the service as it is called rightly: what the fuzzer's requests are bent from.
-import { OPERATIONS } from '../../../src/api/openapi/operations.ts';
+
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
-import { RUNPOD_BASE, routes } from '../../../src/wire/routes.ts';
+import { OPERATIONS } from '../../../src/wire/operations/operations.ts';
+import {
+  JOB_ROUTES,
+  RUNPOD_BASE,
+  WORKER_ROUTES,
+  type WorkerVerb,
+} from '../../../src/wire/routes.ts';
 import type { Dice } from './dice.ts';
 import { HARMLESS_ARGS } from './safety.ts';
 
@@ -259,12 +265,9 @@ function composePassedOn(dice: Dice): Call {
   return dice.chance(0.5) ? { json: { text: 'a' } } : {};
 }
 
-function worker(
-  verb: Parameters<typeof routes.worker>[1],
-  compose: FuzzedOperation['compose'],
-): FuzzedOperation {
+function worker(verb: WorkerVerb, compose: FuzzedOperation['compose']): FuzzedOperation {
   const mayWait = verb === 'take' || verb === 'renew';
-  return { method: 'POST', path: routes.worker(':endpoint', verb), mayWait, compose };
+  return { method: 'POST', path: WORKER_ROUTES[verb].path, mayWait, compose };
 }
 
 function runpodClient(): FuzzedOperation[] {
@@ -281,12 +284,14 @@ function runpodClient(): FuzzedOperation[] {
     ...{ method: 'POST', path: place(`/v2/:endpoint/${verb}`), mayWait: verb === 'runsync' },
     compose: (dice: Dice) => ({ json: composeRunpodJob(dice) }),
   }));
-  const changing = [
-    routes.cancel(':endpoint', ':job'),
-    routes.retry(':endpoint', ':job'),
-    routes.purgeQueue(':endpoint'),
-  ].map((path) => ({ method: 'POST', path: place(path), mayWait: false, compose: NOTHING }));
-  const health = place(routes.health(':endpoint'));
+  const { cancelJob, getEndpointHealth, purgeQueue, retryJob } = JOB_ROUTES;
+  const changing = [cancelJob, retryJob, purgeQueue].map(({ path }) => ({
+    method: 'POST',
+    path: place(path),
+    mayWait: false,
+    compose: NOTHING,
+  }));
+  const health = place(getEndpointHealth.path);
   return [
     ...onJob,
     ...submitting,

@@ -1,6 +1,7 @@
 // The pod API over HTTP: each operation, and each status that it may answer with.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { podList, podRecord } from '../../../src/wire/resources/pod.ts';
+import { podRecord } from '../../../src/wire/resources/pod.ts';
+import { podList } from '../../../src/wire/resources/pod-operations.ts';
 import { CPU, PodWorld, type PodWorldOptions } from '../../support/containers/pod-world.ts';
 import { readJson, startPlatform } from './platform.ts';
 

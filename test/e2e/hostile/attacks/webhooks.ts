@@ -1,6 +1,7 @@
 // Webhooks to receivers that hold the platform's deliveries up.
 import { createServer, type Socket } from 'node:net';
-import { routes } from '../../../../src/wire/routes.ts';
+import { fillPath } from '../../../../src/wire/route.ts';
+import { JOB_ROUTES } from '../../../../src/wire/routes.ts';
 import { type Attack, type AttackContext, SILENT_DOMAIN } from '../attack.ts';
 import { callOwn, inTurns } from '../raw-http.ts';
 
@@ -8,9 +9,9 @@ import { callOwn, inTurns } from '../raw-http.ts';
 async function owe({ count, target }: AttackContext, webhook: (n: number) => string) {
   await inTurns({ count, width: 16 }, async (n) => {
     const body = { input: {}, webhook: webhook(n) };
-    await callOwn(target, routes.run(target.endpoint), body);
+    await callOwn(target, fillPath(JOB_ROUTES.runJob, { endpoint: target.endpoint }), body);
   });
-  await callOwn(target, routes.purgeQueue(target.endpoint), {});
+  await callOwn(target, fillPath(JOB_ROUTES.purgeQueue, { endpoint: target.endpoint }), {});
 }
 
 export const webhookAttacks: Attack[] = [

@@ -1,7 +1,8 @@
 // Messages of a worker with a good key, on both carriers, with far more in them than a worker has.
 import type { ClientHttp2Session, ClientSessionOptions } from 'node:http2';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../../src/wire/link/frames.ts';
-import { RUNPOD_BASE, routes, WORKER_HEADERS } from '../../../../src/wire/routes.ts';
+import { fillPath } from '../../../../src/wire/route.ts';
+import { RUNPOD_BASE, WORKER_HEADERS, WORKER_ROUTES } from '../../../../src/wire/routes.ts';
 import type { Attack, AttackContext, Target } from '../attack.ts';
 import { OPEN, openSession, prefixMessage, RawCall } from '../raw-grpc.ts';
 import { inTurns, JSON_TYPE, RawExchange } from '../raw-http.ts';
@@ -93,7 +94,7 @@ function listInBody(rest: object, name: string, element: object, maxBytes: numbe
 
 function callAs(target: Target, verb: 'hello' | 'take', body: object): RawExchange {
   return new RawExchange(target, {
-    ...{ path: routes.worker(target.endpoint, verb), headers: [JSON_TYPE] },
+    ...{ path: fillPath(WORKER_ROUTES[verb], { endpoint: target.endpoint }), headers: [JSON_TYPE] },
     body: Buffer.from(JSON.stringify(body)),
   });
 }
@@ -197,7 +198,7 @@ export const workerMessageAttacks: Attack[] = [
     send(context) {
       const header = { ...lease, seq: 1, kind: 'progress', traceparent: '0'.repeat(55) };
       const padded = { ...header, more: 'x'.repeat(37) };
-      const path = routes.worker(context.target.endpoint, 'report');
+      const path = fillPath(WORKER_ROUTES.report, { endpoint: context.target.endpoint });
       return postAll(context, path, repeat(frame(padded), 64 * MB), REPORTER);
     },
   },
@@ -206,7 +207,7 @@ export const workerMessageAttacks: Attack[] = [
     count: { short: 2, full: 5 },
     answers: REFUSED,
     send(context) {
-      const path = routes.worker(context.target.endpoint, 'report');
+      const path = fillPath(WORKER_ROUTES.report, { endpoint: context.target.endpoint });
       return postAll(context, path, repeat(frame({}), 64 * MB - 1_000), REPORTER);
     },
   },
@@ -217,7 +218,12 @@ export const workerMessageAttacks: Attack[] = [
     send(context) {
       const sizes = Array.from({ length: 10 * MB }, () => 2);
       const body = frame({ ...lease, seq: 1, kind: 'chunks', first: 0, sizes });
-      return postAll(context, routes.worker(context.target.endpoint, 'report'), body, REPORTER);
+      return postAll(
+        context,
+        fillPath(WORKER_ROUTES.report, { endpoint: context.target.endpoint }),
+        body,
+        REPORTER,
+      );
     },
   },
   {
@@ -226,7 +232,11 @@ export const workerMessageAttacks: Attack[] = [
     answers: REFUSED,
     send(context) {
       const body = listInBody(hello, 'outbox', lease, 4 * MB - 1_000);
-      return postAll(context, routes.worker(context.target.endpoint, 'hello'), body);
+      return postAll(
+        context,
+        fillPath(WORKER_ROUTES.hello, { endpoint: context.target.endpoint }),
+        body,
+      );
     },
   },
   {
@@ -235,7 +245,11 @@ export const workerMessageAttacks: Attack[] = [
     answers: REFUSED,
     send(context) {
       const body = listInBody({ ...worker, waitMs: 0 }, 'leases', {}, 4 * MB - 1_000);
-      return postAll(context, routes.worker(context.target.endpoint, 'renew'), body);
+      return postAll(
+        context,
+        fillPath(WORKER_ROUTES.renew, { endpoint: context.target.endpoint }),
+        body,
+      );
     },
   },
   {

@@ -2,8 +2,8 @@
 // every list, asked for pages.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { RateGate } from '../../../../src/api/http/rate-limit.ts';
-import type { Operation } from '../../../../src/api/openapi/operation.ts';
-import { OPERATIONS } from '../../../../src/api/openapi/operations.ts';
+import type { Operation } from '../../../../src/wire/operations/operation.ts';
+import { OPERATIONS } from '../../../../src/wire/operations/operations.ts';
 import { PodWorld } from '../../../support/containers/pod-world.ts';
 import { fetchChecked } from '../../../support/network/checked-fetch.ts';
 import { ENDPOINT, type Platform, readJson, startPlatform } from '../platform.ts';

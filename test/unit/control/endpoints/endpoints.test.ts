@@ -59,7 +59,7 @@ describe('an endpoint that is declared', () => {
     expect(again).toMatchObject({ createdAt, settings: { maxAttempts: 7 } });
     const changed = await endpoints.ensureEndpoint('demo', { maxAttempts: 2 });
     expect(changed).toMatchObject({ createdAt, settings: { maxAttempts: 2 } });
-    expect(await endpoints.list()).toHaveLength(1);
+    expect(await endpoints.readAll()).toHaveLength(1);
   });
 
   it.each(['pods', 'catalog', '', '-a', 'a b', 'a/b', 'x'.repeat(65)])(
@@ -148,7 +148,7 @@ describe('an endpoint that is created', () => {
     expect(() => endpoints.get('bob', id)).toThrowError(expect.objectContaining(unknown));
     await expect(endpoints.update('bob', id, { name: 'x' })).rejects.toMatchObject(unknown);
     await expect(endpoints.remove('bob', id)).rejects.toMatchObject(unknown);
-    expect(endpoints.page({ userId: 'bob', ...NEW }).endpoints).toEqual([]);
+    expect(endpoints.list({ userId: 'bob', ...NEW }).records).toEqual([]);
     expect(endpoints.get('ada', id).name).toBe('image');
   });
 
@@ -164,8 +164,8 @@ describe('an endpoint that is created', () => {
       const seen: string[] = [];
       let before: number | undefined;
       do {
-        const page = some.page({ userId: 'ada', before, limit: 2 });
-        seen.push(...page.endpoints.map(({ id }) => id));
+        const page = some.list({ userId: 'ada', before, limit: 2 });
+        seen.push(...page.records.map(({ id }) => id));
         before = page.next;
       } while (before !== undefined);
       return seen;
@@ -297,7 +297,7 @@ describe('an endpoint that was deleted', () => {
     for (const some of [endpoints, await reopen()]) {
       expect(some.has(id)).toBe(false);
       expect(some.ownerOf(id)).toBeUndefined();
-      expect(await some.list()).toEqual([]);
+      expect(await some.readAll()).toEqual([]);
       expect(() => some.get('ada', id)).toThrowError(`endpoint ${id} not found`);
       await expect(some.remove('ada', id)).rejects.toMatchObject({ code: 'not_found' });
     }

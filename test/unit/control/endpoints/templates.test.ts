@@ -60,7 +60,7 @@ describe('a template', () => {
     expect(() => templates.get('bob', id)).toThrowError(expect.objectContaining(unknown));
     await expect(templates.update('bob', id, { name: 'x' })).rejects.toMatchObject(unknown);
     await expect(templates.remove('bob', id)).rejects.toMatchObject(unknown);
-    expect(templates.list({ userId: 'bob', before: undefined, limit: 9 }).templates).toEqual([]);
+    expect(templates.list({ userId: 'bob', before: undefined, limit: 9 }).records).toEqual([]);
     expect(templates.get('ada', id).name).toBe('one');
   });
 
@@ -74,7 +74,7 @@ describe('a template', () => {
       let before: number | undefined;
       do {
         const page = some.list({ userId: 'ada', before, limit: 2 });
-        seen.push(...page.templates.map(({ name }) => name));
+        seen.push(...page.records.map(({ name }) => name));
         before = page.next;
       } while (before !== undefined);
       expect(seen).toEqual(names.toReversed());

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { allows, implies, type Scope } from '../../../../src/control/keys/scopes.ts';
+import { allows, implies } from '../../../../src/control/keys/scopes.ts';
+import type { Scope } from '../../../../src/wire/scopes.ts';
 
 const may = (grants: string[], scope: Scope, endpoint?: string) =>
   allows({ scopes: new Set(grants) }, scope, endpoint);

@@ -1,9 +1,9 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { type KeyGrant, type KeyHolder, Keys } from '../../../../src/control/keys/keys.ts';
-import { SCOPES } from '../../../../src/control/keys/scopes.ts';
 import { UserKeys } from '../../../../src/control/keys/user-keys.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import { SCOPES } from '../../../../src/wire/scopes.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -22,7 +22,7 @@ async function open() {
   const reopen = () => Keys.open({ store, clock });
   const page = { userId: undefined, before: undefined, limit: 100 };
   const idsOf = (caller: KeyHolder, userId?: string) =>
-    userKeys.list(caller, { ...page, userId }).keys.map(({ id }) => id);
+    userKeys.list(caller, { ...page, userId }).records.map(({ id }) => id);
   return { clock, hold, idsOf, keys, operator, page, reopen, userKeys };
 }
 
@@ -119,8 +119,8 @@ describe('the keys of a user', () => {
     const userKeys = new UserKeys({ keys: await reopen(), clock });
     const seen: string[] = [];
     for (let before: number | undefined, isLast = false; !isLast; ) {
-      const { keys, next } = userKeys.list(ann, { ...page, before, limit: 2 });
-      seen.push(...keys.map(({ id }) => id));
+      const { next, records } = userKeys.list(ann, { ...page, before, limit: 2 });
+      seen.push(...records.map(({ id }) => id));
       before = next;
       isLast = next === undefined;
     }

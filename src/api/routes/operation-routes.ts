@@ -1,0 +1,95 @@
+// Makes routes of described operations: method, path, scope, media type and body limit come from the description.
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import {
+  JSON_TYPE,
+  type Operation,
+  type Operations,
+  RESOURCE_BODY_BYTES,
+} from '../../wire/operations/operation.ts';
+import type { PathParameters, Route } from '../../wire/route.ts';
+import { checkNoBody } from '../http/body.ts';
+import type { QueryValues } from '../http/query.ts';
+import { addBodyScope, NO_BODY_BYTES } from './body-scope.ts';
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Undefined for the verbs of workers, and where another service's shapes are served. */
+    operation?: Operation;
+  }
+}
+
+export interface OperationRoute<Path extends string> {
+  Params: PathParameters<Path>;
+  Querystring: QueryValues;
+  Body: Buffer | undefined;
+}
+
+export type OperationHandler<Path extends string = string> = (
+  request: FastifyRequest<OperationRoute<Path>>,
+  reply: FastifyReply,
+) => Promise<FastifyReply>;
+
+export type OperationHandlers<Described extends Operations> = {
+  readonly [Id in keyof Described]: OperationHandler<Described[Id]['path']>;
+};
+
+/** An operation with its handler. `add` needs an `app` that gives bodies as Buffers. */
+export interface BoundOperation {
+  operation: Operation;
+  add: (app: FastifyInstance) => void;
+}
+
+/** Binds each operation to its handler: none can be left out. */
+export function bindOperations<Described extends Operations>(
+  operations: Described,
+  handlers: OperationHandlers<Described>,
+): BoundOperation[] {
+  return Object.keys(operations).flatMap((id) => {
+    const operation = operations[id];
+    const handle = handlers[id];
+    return operation && handle ? [bindOperation(operation, handle)] : [];
+  });
+}
+
+/** The route refuses a body if the operation takes none; else the handler reads it. */
+export function bindOperation<Path extends string>(
+  operation: Operation<Path>,
+  handle: OperationHandler<Path>,
+): BoundOperation {
+  const { body, isStream, method } = operation;
+  const isReading = method === 'GET';
+  const bodyLimit = body ? (body.maxBytes ?? RESOURCE_BODY_BYTES) : NO_BODY_BYTES;
+  return {
+    operation,
+    add(app) {
+      app.route<OperationRoute<Path>>({
+        ...placeRoute(operation),
+        // Not where reading has an effect.
+        method: isReading && !isStream ? ['GET', 'HEAD'] : method,
+        ...(!isReading && { bodyLimit }),
+        config: { access: operation.access, operation, ...(isStream && { endsWithKey: true }) },
+        handler: (request, reply) => {
+          if (!isReading && !body) checkNoBody(request.body);
+          return handle(request, reply);
+        },
+      });
+    },
+  };
+}
+
+/** A route as the framework takes it. */
+export function placeRoute({ access, method, path }: Route) {
+  return { method, url: path, config: { access } };
+}
+
+/** Operations with a body take JSON and no other media type. */
+export function addOperations(app: FastifyInstance, bound: readonly BoundOperation[]): void {
+  const withBody = bound.filter(({ operation }) => operation.body);
+  const others = bound.filter(({ operation }) => !operation.body);
+  addBodyScope(app, JSON_TYPE, (scope) => {
+    for (const { add } of withBody) add(scope);
+  });
+  addBodyScope(app, '*', (scope) => {
+    for (const { add } of others) add(scope);
+  });
+}

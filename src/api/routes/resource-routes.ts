@@ -1,0 +1,118 @@
+// The five verbs of a resource as routes: schemas, status, headers and list member come from its description.
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { z } from 'zod';
+import type { KeyHolder } from '../../control/keys/keys.ts';
+import type { UserResources } from '../../control/user-resources.ts';
+import type { Operation } from '../../wire/operations/operation.ts';
+import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
+import type { ResourceOutline } from '../../wire/route.ts';
+import { sendJson } from '../http/byte-reply.ts';
+import { describeNext, type Page, readPage } from '../http/paging.ts';
+import type { QueryValues } from '../http/query.ts';
+import { readResource, requireHolder } from '../http/resource-requests.ts';
+import { type BoundOperation, bindOperation } from './operation-routes.ts';
+
+/** Carries out the verbs for the holder of a key. */
+export interface FixedResourceService<Creation> {
+  /** Newest first. `query`: parameters beside those of every list. */
+  list(caller: KeyHolder, page: Page, query: QueryValues): Listed | Promise<Listed>;
+  create(caller: KeyHolder, creation: Creation): Promise<{ id: string }>;
+  /** @throws ProblemError `not_found` */
+  get(caller: KeyHolder, id: string): object | Promise<object>;
+  /** @throws ProblemError `not_found` */
+  remove(caller: KeyHolder, id: string): Promise<void>;
+}
+
+export interface ResourceService<Creation, Update> extends FixedResourceService<Creation> {
+  /** @throws ProblemError `not_found` */
+  update(caller: KeyHolder, id: string, update: Update): Promise<object>;
+}
+
+interface Listed {
+  records: readonly object[];
+  /** Position from which the next page goes on, if there is one. */
+  next?: number | undefined;
+}
+
+/** list, create, get and delete. */
+export function bindFixedResource<
+  O extends ResourceOutline,
+  R extends z.ZodType,
+  C extends z.ZodType,
+>(
+  { operations, outline }: FixedResource<O, R, C>,
+  service: FixedResourceService<z.infer<C>>,
+): BoundOperation[] {
+  const { create, delete: remove, get, list } = operations;
+  return [
+    bindOperation(list, async (request, reply) => {
+      const page = readPage(request);
+      const { next, records } = await service.list(requireHolder(request), page, request.query);
+      return sendJson(reply, { [outline.plural]: records, ...describeNext(next) });
+    }),
+    bindOperation(create, async (request, reply) => {
+      const creation = readResource(request.body, create.body.schema);
+      const created = await service.create(requireHolder(request), creation);
+      return sendCreated(reply, { operation: create, outline, created });
+    }),
+    bindOperation(get, async (request, reply) =>
+      sendJson(reply, await service.get(requireHolder(request), readId(request, outline))),
+    ),
+    bindOperation(remove, async (request, reply) => {
+      await service.remove(requireHolder(request), readId(request, outline));
+      return reply.code(204).send();
+    }),
+  ];
+}
+
+/** The five verbs. */
+export function bindResource<
+  O extends ResourceOutline,
+  R extends z.ZodType,
+  C extends z.ZodType,
+  U extends z.ZodType,
+>(
+  resource: Resource<O, R, C, U>,
+  service: ResourceService<z.infer<C>, z.infer<U>>,
+): BoundOperation[] {
+  const { update } = resource.operations;
+  return [
+    ...bindFixedResource(resource, service),
+    bindOperation(update, async (request, reply) => {
+      const change = readResource(request.body, update.body.schema);
+      const id = readId(request, resource.outline);
+      return sendJson(reply, await service.update(requireHolder(request), id, change));
+    }),
+  ];
+}
+
+/** The verbs for resources that need no more of the caller than the user. */
+export function serveUsers<Creation, Update>(
+  resources: UserResources<Creation, Update>,
+): ResourceService<Creation, Update> {
+  return {
+    list: ({ userId }, page) => resources.list({ userId, ...page }),
+    create: ({ userId }, creation) => resources.create(userId, creation),
+    get: ({ userId }, id) => resources.get(userId, id),
+    update: ({ userId }, id, update) => resources.update(userId, id, update),
+    remove: ({ userId }, id) => resources.remove(userId, id),
+  };
+}
+
+/** 201 with the path of the new resource; nobody may keep the answer where its description says so. */
+export function sendCreated(
+  reply: FastifyReply,
+  given: { operation: Operation; outline: ResourceOutline; created: { id: string } },
+): Promise<FastifyReply> {
+  const { created, operation, outline } = given;
+  reply.code(201).header('location', `${outline.path}/${created.id}`);
+  const isSecret = operation.answers[201]?.headers?.includes('Cache-Control');
+  if (isSecret) reply.header('cache-control', 'no-store');
+  return sendJson(reply, created);
+}
+
+function readId({ params }: Pick<FastifyRequest, 'params'>, { singular }: ResourceOutline): string {
+  const id = new Map(Object.entries(Object(params))).get(singular);
+  if (typeof id === 'string') return id;
+  throw new Error(`the path has no parameter ${singular}`);
+}

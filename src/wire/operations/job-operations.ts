@@ -1,0 +1,191 @@
+// The job operations of an endpoint.
+import { z } from 'zod';
+import {
+  chunkPage,
+  endpointHealth,
+  jobList,
+  jobRecord,
+  jobReference,
+  purgeAnswer,
+} from '../answers.ts';
+import { JOB_STATUSES, type JobRecord, LIMITS } from '../job.ts';
+import { idempotencyHeader, runRequest } from '../job-schemas.ts';
+import { JOB_ROUTES } from '../routes.ts';
+import { answerJson, describeOperations, JSON_TYPE, PAGE_PARAMETERS } from './operation.ts';
+
+const { streamWaitMs, ttlMs, waitMs } = LIMITS;
+
+const IDEMPOTENCY_KEY = {
+  name: 'Idempotency-Key',
+  schema: idempotencyHeader.exactOptional(),
+  description:
+    'same as `idempotencyKey` in the body: the same key with the same body returns the first job while it is kept',
+};
+
+const JOB_ID = '01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d76';
+const RUN_EXAMPLE = {
+  input: { prompt: 'A lighthouse at dusk' },
+  policy: { executionTimeout: 60_000 },
+};
+const RECORD_EXAMPLE: JobRecord = {
+  id: JOB_ID,
+  status: 'COMPLETED',
+  delayTime: 12,
+  executionTime: 1_840,
+  attempt: 1,
+  output: { url: 'https://files.example.com/lighthouse.png' },
+  workerId: 'gpu-1',
+};
+
+export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
+  runJob: {
+    summary: 'Queue a job',
+    description: `At most ${LIMITS.runBodyBytes} bytes. Kept ${LIMITS.retentionMs.run / 60_000} minutes after its end.`,
+    headers: [IDEMPOTENCY_KEY],
+    body: { schema: runRequest, example: RUN_EXAMPLE, maxBytes: LIMITS.runBodyBytes },
+    answers: answerJson(jobReference, 'The job is on disk.', { id: JOB_ID, status: 'IN_QUEUE' }),
+    refusals: [409],
+  },
+  runJobSync: {
+    summary: 'Queue a job and wait for its end',
+    description: `At most ${LIMITS.runsyncBodyBytes} bytes. When the wait is over first, the record tells how far the job is.`,
+    query: [
+      {
+        name: 'wait',
+        schema: z.int().min(waitMs.min).max(waitMs.max).default(waitMs.default),
+        description: 'ms to wait, at most',
+      },
+    ],
+    headers: [IDEMPOTENCY_KEY],
+    body: { schema: runRequest, example: RUN_EXAMPLE, maxBytes: LIMITS.runsyncBodyBytes },
+    answers: answerJson(jobRecord, 'The record of the job.', RECORD_EXAMPLE),
+    refusals: [409],
+  },
+  getJobStatus: {
+    summary: 'Show one job',
+    query: [
+      {
+        name: 'ttl',
+        schema: z.int().min(ttlMs.min).max(ttlMs.max).exactOptional(),
+        description: 'ms from now after which the job is removed; wants `jobs:write` too',
+      },
+    ],
+    answers: answerJson(jobRecord, 'The record of the job.', RECORD_EXAMPLE),
+  },
+  streamJob: {
+    summary: 'Stream the chunks of a job',
+    description:
+      'Without `after` each call goes on where the one before ended. It is over when an answer is empty ' +
+      'and `Millrace-Status` is final. With `Accept: text/event-stream`: one event a chunk until the end.',
+    query: [
+      {
+        name: 'after',
+        schema: z
+          .string()
+          .regex(/^(0|[1-9]\d{0,8}\.\d{1,9})$/)
+          .exactOptional(),
+        description:
+          '`Millrace-Next` of an earlier answer: 0 for the start, or `<attempt>.<chunk>` of an attempt that has begun',
+      },
+      {
+        name: 'wait',
+        schema: z.int().min(streamWaitMs.min).max(streamWaitMs.max).default(streamWaitMs.default),
+        description: 'ms to wait for the first chunk, at most',
+      },
+    ],
+    headers: [
+      {
+        name: 'Last-Event-ID',
+        schema: z.string().exactOptional(),
+        description: 'with `text/event-stream`: same as `after`, and goes before it',
+      },
+    ],
+    answers: {
+      200: {
+        description: 'Chunks, each at most 1,000,000 bytes.',
+        content: {
+          [JSON_TYPE]: {
+            schema: chunkPage,
+            example: [
+              { output: { token: 'light' }, metrics: {} },
+              { output: { token: 'house' }, metrics: { tokens: 2 } },
+            ],
+          },
+          'text/event-stream': {
+            schema: z.string(),
+            example: 'id: 1.0\ndata: {"output":{"token":"light"},"metrics":{}}\n\n',
+          },
+        },
+        headers: ['Millrace-Next', 'Millrace-Status', 'Millrace-Reset'],
+      },
+    },
+    isStream: true,
+  },
+  cancelJob: {
+    summary: 'Cancel a queued or running job',
+    answers: answerJson(jobReference, 'The job is CANCELLED, or was already.', {
+      ...{ id: JOB_ID, status: 'CANCELLED' },
+    }),
+    refusals: [409],
+  },
+  retryJob: {
+    summary: 'Queue a FAILED or TIMED_OUT job again',
+    answers: answerJson(jobReference, 'The job is queued.', { id: JOB_ID, status: 'IN_QUEUE' }),
+    refusals: [409],
+  },
+  purgeQueue: {
+    summary: 'Cancel all queued jobs',
+    answers: answerJson(purgeAnswer, 'Number of cancelled jobs.', {
+      ...{ removed: 7, status: 'completed' },
+    }),
+  },
+  getEndpointHealth: {
+    summary: 'Count jobs and workers',
+    answers: answerJson(endpointHealth, 'Counts.', {
+      jobs: { completed: 120, failed: 2, inProgress: 3, inQueue: 5, retried: 1 },
+      workers: { idle: 1, running: 3 },
+    }),
+  },
+  listJobs: {
+    summary: 'List jobs, newest first',
+    query: [
+      {
+        name: 'status',
+        schema: z.enum(JOB_STATUSES).exactOptional(),
+        description: 'only jobs of this status',
+      },
+      ...PAGE_PARAMETERS,
+    ],
+    answers: answerJson(jobList, 'One page.', {
+      jobs: [
+        {
+          ...{ id: JOB_ID, status: 'COMPLETED', attempt: 1, submittedAt: 1_768_469_400_000 },
+          ...{ delayTime: 12, executionTime: 1_840 },
+        },
+      ],
+      cursor: 'MTc2ODQ2OTQwMDAwMDAwMA',
+    }),
+  },
+  getJobLog: {
+    summary: "Show what a job's handler logged",
+    query: [
+      {
+        name: 'after',
+        schema: z.int().min(0).default(0),
+        description: 'bytes that are known already: `Millrace-Next` of the answer before',
+      },
+    ],
+    answers: {
+      200: {
+        description: 'Lines of JSON. The last one may tell how many were left out.',
+        content: {
+          'application/x-ndjson': {
+            schema: z.string(),
+            example: '{"level":30,"time":1768469400120,"msg":"model loaded"}\n',
+          },
+        },
+        headers: ['Millrace-Next', 'Millrace-Status'],
+      },
+    },
+  },
+});

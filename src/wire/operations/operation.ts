@@ -1,0 +1,137 @@
+// The description of one operation: its route, texts, parameters, schemas, answers and examples. The API makes
+// the route and the OpenAPI document from it.
+import { z } from 'zod';
+import type { Route } from '../route.ts';
+
+export type OperationTag =
+  | 'jobs'
+  | 'pods'
+  | 'endpoints'
+  | 'templates'
+  | 'catalog'
+  | 'keys'
+  | 'load balancing'
+  | 'platform';
+
+export interface Parameter {
+  name: string;
+  /** With its default. */
+  schema: z.ZodType;
+  description: string;
+}
+
+/** Headers of answers; api/openapi/answers.ts describes each. */
+export type HeaderName =
+  | 'Location'
+  | 'Millrace-Next'
+  | 'Millrace-Status'
+  | 'Millrace-Reset'
+  | 'Cache-Control';
+
+export interface Content {
+  schema: z.ZodType;
+  /** Passes the schema. Left out where a caller or a handler decides what is in the body. */
+  example?: unknown;
+}
+
+export interface Answer {
+  description: string;
+  /** By media type. Default: no body. */
+  content?: Readonly<Record<string, Content>>;
+  headers?: readonly HeaderName[];
+}
+
+export interface RequestBody<S extends z.ZodType = z.ZodType> extends Content {
+  schema: S;
+  /** Default: JSON. */
+  mediaType?: string;
+  /** Default: required. */
+  presence?: 'required' | 'optional';
+  /** Default: RESOURCE_BODY_BYTES. */
+  maxBytes?: number;
+}
+
+export type Answers = Readonly<Record<string, Answer>>;
+
+/** What a description adds to a route. */
+export interface OperationText {
+  summary: string;
+  description?: string;
+  query?: readonly Parameter[];
+  headers?: readonly Parameter[];
+  body?: RequestBody;
+  /** By status; `default`: any status may come. */
+  answers: Answers;
+  /** Statuses of problems beyond those that follow from the rest. */
+  refusals?: readonly number[];
+  /** The answer may last as long as its key is valid, and reading it has an effect: there is no HEAD. */
+  isStream?: true;
+}
+
+export interface Operation<Path extends string = string> extends Route<Path>, OperationText {
+  /** Unique: `runJob`. */
+  id: string;
+  tag: OperationTag;
+}
+
+export type Operations = Readonly<Record<string, Operation>>;
+
+type Described<Routes, Texts> = {
+  readonly [Id in keyof Routes & keyof Texts]: Routes[Id] &
+    Texts[Id] & { readonly id: Id; readonly tag: OperationTag };
+};
+
+/** Adds its description to each route: none can be left out. */
+export function describeOperations<
+  Routes extends Readonly<Record<string, Route>>,
+  Texts extends { readonly [Id in keyof Routes]: OperationText },
+>(tag: OperationTag, routes: Routes, texts: Texts): Described<Routes, Texts> {
+  const described = Object.entries(routes).map(
+    ([id, route]) => [id, { id, tag, ...route, ...texts[id] }] as const,
+  );
+  // Each id has its own route and text.
+  return Object.fromEntries(described) as Described<Routes, Texts>;
+}
+
+export const JSON_TYPE = 'application/json';
+/** Of bodies that the platform passes on unread. */
+export const ANY_TYPE = '*/*';
+
+/** A template with a large environment has far less. */
+export const RESOURCE_BODY_BYTES = 1_048_576;
+
+export const LIST_LIMIT = { min: 1, max: 1_000, default: 100 };
+
+/** The parameters of every list. */
+export const PAGE_PARAMETERS: readonly Parameter[] = [
+  {
+    name: 'cursor',
+    schema: z.string().exactOptional(),
+    description: '`cursor` of an earlier answer; without it the first page, the newest first',
+  },
+  {
+    name: 'limit',
+    schema: z.int().min(LIST_LIMIT.min).max(LIST_LIMIT.max).default(LIST_LIMIT.default),
+    description: 'records in one page, at most',
+  },
+];
+
+export const pageCursor = z
+  .string()
+  .exactOptional()
+  .describe('Cursor of the next page; absent on the last page');
+
+export function bodyJson<S extends z.ZodType>(schema: S, example: z.input<S>) {
+  return { schema, example };
+}
+
+/** 200 with a body of JSON. */
+export function answerJson<S extends z.ZodType>(
+  schema: S,
+  description: string,
+  example: z.output<S>,
+) {
+  return { 200: { description, content: { [JSON_TYPE]: { schema, example } } } };
+}
+
+export const ANSWER_NOTHING = { 204: { description: 'Done.' } };

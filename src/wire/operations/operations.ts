@@ -1,0 +1,28 @@
+// Every operation that is described: the server's routes and the OpenAPI document follow from this list. Not
+// listed: the verbs of workers (docs/protocol.md) and the paths of RunPod's API.
+import { CATALOG_OPERATIONS } from '../resources/catalog.ts';
+import { SCALER_OPERATIONS } from '../resources/decision.ts';
+import { endpoints } from '../resources/endpoint.ts';
+import { KEY_OPERATIONS, keys } from '../resources/key.ts';
+import { POD_OPERATIONS, pods } from '../resources/pod-operations.ts';
+import { templates } from '../resources/template.ts';
+import { JOB_OPERATIONS } from './job-operations.ts';
+import type { Operation } from './operation.ts';
+import type { FixedResource } from './resource.ts';
+import { LB_OPERATIONS, PROBE_OPERATIONS, SYSTEM_OPERATIONS } from './system-operations.ts';
+
+export const DESCRIBED_RESOURCES = { pods, endpoints, templates, keys } satisfies Readonly<
+  Record<string, FixedResource>
+>;
+
+export const OPERATIONS: readonly Operation[] = [
+  ...Object.values(JOB_OPERATIONS),
+  ...Object.values(DESCRIBED_RESOURCES).flatMap(({ operations }) => Object.values(operations)),
+  ...Object.values(POD_OPERATIONS),
+  ...Object.values(SCALER_OPERATIONS),
+  ...Object.values(CATALOG_OPERATIONS),
+  ...Object.values(KEY_OPERATIONS),
+  ...Object.values(SYSTEM_OPERATIONS),
+  ...PROBE_OPERATIONS,
+  ...LB_OPERATIONS,
+];

@@ -1,0 +1,76 @@
+// The operations about the platform itself, and the way to load-balanced workers.
+import { z } from 'zod';
+import { platformState } from '../answers.ts';
+import { LB_BASE, SYSTEM_ROUTES } from '../routes.ts';
+import { ANY_TYPE, answerJson, describeOperations, type Operation } from './operation.ts';
+
+/** Those that an OpenAPI document has words for; any other is passed on as well. */
+const LB_METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
+
+export const SYSTEM_OPERATIONS = describeOperations('platform', SYSTEM_ROUTES, {
+  getHealth: {
+    summary: 'Check that the platform is alive',
+    answers: answerJson(platformState, 'It is.', { status: 'ok', version: '0.1.0' }),
+  },
+  getReadiness: {
+    summary: 'Check that the platform can serve',
+    answers: answerJson(platformState, 'It is.', { status: 'ready', version: '0.1.0' }),
+  },
+  getMetrics: {
+    summary: 'Metrics for Prometheus',
+    description: "Of all users: for keys of the platform's owner only.",
+    answers: {
+      200: {
+        description: 'Metrics.',
+        content: {
+          'text/plain': {
+            schema: z.string(),
+            example: 'millrace_queue_depth{endpoint="echo"} 5\n',
+          },
+        },
+      },
+    },
+  },
+  getOpenApi: {
+    summary: 'This document',
+    answers: answerJson(z.looseObject({ openapi: z.string() }), 'OpenAPI 3.1.', {
+      openapi: '3.1.0',
+    }),
+  },
+});
+
+/** HEAD of the probes: operations of their own, because probes use them. */
+export const PROBE_OPERATIONS: readonly Operation[] = [
+  describeProbe(SYSTEM_OPERATIONS.getHealth),
+  describeProbe(SYSTEM_OPERATIONS.getReadiness),
+];
+
+function describeProbe(operation: Operation): Operation {
+  const answers = { 200: { description: 'It is.' } };
+  return { ...operation, id: `${operation.id}Head`, method: 'HEAD', answers };
+}
+
+/** Requests to the workers of a load-balancing endpoint; the answers are the workers' own. */
+export const LB_OPERATIONS: readonly Operation[] = LB_METHODS.map((method) => ({
+  ...{ id: `passOn${method.charAt(0)}${method.slice(1).toLowerCase()}`, tag: 'load balancing' },
+  ...{ method, path: `${LB_BASE}/:endpoint/:path`, access: 'jobs:write' },
+  summary: 'A request to a worker of a load-balancing endpoint',
+  description:
+    '`path` is all that follows, slashes, query and body included, and goes to the worker as it came, ' +
+    'without the API key. WebSocket upgrades are passed on too. Problems are of the platform when ' +
+    'their `code` says so.',
+  ...(hasBody(method) && {
+    body: { schema: z.unknown(), mediaType: ANY_TYPE, presence: 'optional' },
+  }),
+  answers: {
+    default: {
+      description: 'Answer of the worker.',
+      ...(method !== 'HEAD' && { content: { [ANY_TYPE]: { schema: z.unknown() } } }),
+    },
+  },
+  refusals: [502, 504],
+}));
+
+function hasBody(method: string): boolean {
+  return ['POST', 'PUT', 'PATCH'].includes(method);
+}

@@ -1,0 +1,68 @@
+// A route: method, path and scope of one operation. Clients and workers load this file, so it loads no zod.
+import type { RouteAccess } from './scopes.ts';
+
+export interface Route<Path extends string = string> {
+  readonly method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS';
+  /** Each part that varies has a name: `/v2/:endpoint/run`. */
+  readonly path: Path;
+  readonly access: RouteAccess;
+}
+
+type ParameterName<Path extends string> = Path extends `${string}:${infer Name}/${infer Rest}`
+  ? Name | ParameterName<Rest>
+  : Path extends `${string}:${infer Name}`
+    ? Name
+    : never;
+
+/** What a path names, by name: `{ endpoint: string }`. */
+export type PathParameters<Path extends string> = Record<ParameterName<Path>, string>;
+
+/** The path with its parameters, percent-encoded. */
+export function fillPath<Path extends string>(
+  { path }: { readonly path: Path },
+  parameters: PathParameters<Path>,
+): string {
+  const values = new Map(Object.entries<string>(parameters));
+  return path.replace(/:([a-z]+)/g, (_match, name: string) =>
+    encodeURIComponent(values.get(name) ?? ''),
+  );
+}
+
+/** What a resource is called in paths, scopes, quotas and lists. */
+export interface ResourceOutline {
+  /** Member of the list's answer, quota, and command: `templates`. */
+  readonly plural: string;
+  /** Path parameter: `template`. */
+  readonly singular: string;
+  /** Of the list; one of them is a segment below. */
+  readonly path: string;
+  /** `<scope>:read` reads them, `<scope>:write` changes them. */
+  readonly scope: 'endpoints' | 'pods' | 'keys';
+  /** How many one user may have, by default. */
+  readonly quota: number;
+}
+
+type OnePath<O extends ResourceOutline> = `${O['path']}/:${O['singular']}`;
+
+/** The five verbs of a resource. */
+export interface ResourceRoutes<O extends ResourceOutline> {
+  readonly list: Route<O['path']>;
+  readonly create: Route<O['path']>;
+  readonly get: Route<OnePath<O>>;
+  readonly update: Route<OnePath<O>>;
+  readonly delete: Route<OnePath<O>>;
+}
+
+export function listResourceRoutes<O extends ResourceOutline>(outline: O): ResourceRoutes<O> {
+  const path: O['path'] = outline.path;
+  const one: OnePath<O> = `${outline.path}/:${outline.singular}`;
+  const reading = { method: 'GET', access: `${outline.scope}:read` } as const;
+  const access = `${outline.scope}:write` as const;
+  return {
+    list: { ...reading, path },
+    create: { method: 'POST', path, access },
+    get: { ...reading, path: one },
+    update: { method: 'PATCH', path: one, access },
+    delete: { method: 'DELETE', path: one, access },
+  };
+}
