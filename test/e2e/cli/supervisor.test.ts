@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../../src/client.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
@@ -33,28 +33,50 @@ const readiness = z.looseObject({
   workers: z.array(z.looseObject({ state: z.string(), restarts: z.number() })),
 });
 
+type Platform = { run: CommandRun; url: string; adminKey: string; workerKey: string };
+
+/** The platform serves all tests: each has an endpoint of its own. */
+const ENDPOINTS = Array.from({ length: 40 }, (_, n) => `deeds-${n}`);
+const unused = [...ENDPOINTS];
+
+let shared: { place: Workplace; platform: Platform };
 let place: Workplace;
-let platform: CommandRun;
+let platform: Platform;
+let endpoint: string;
 let client: Client;
 let env: Record<string, string>;
-let url: string;
 
-function startPlatform(port: string): CommandRun {
-  return place.start([
-    ...['serve', '--port', port, '--data', 'data', '--endpoint', 'deeds'],
+async function startPlatform(place: Workplace, port = '0'): Promise<Platform> {
+  const run = place.start([
+    ...['serve', '--port', port, '--data', 'data', '--key-file', 'keys'],
+    ...ENDPOINTS.flatMap((name) => ['--endpoint', name]),
     ...['--retry-base-ms', '1', '--lease-ms', '60000', '--renew-every-ms', '1000'],
   ]);
+  const url = await run.until('stdout', /is ready at (\S+)\n/);
+  const readKey = (role: string) =>
+    new RegExp(`MILLRACE_${role}_KEY=(\\S+)`).exec(place.read('keys'))?.[1] ?? '';
+  return { run, url, adminKey: readKey('ADMIN'), workerKey: readKey('WORKER') };
 }
 
-beforeEach(async () => {
+function use(chosen: Platform): void {
+  platform = chosen;
+  const { adminKey, url, workerKey } = chosen;
+  client = createClient({ fetch: fetchChecked, url, key: adminKey, endpoint });
+  env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: endpoint, MILLRACE_KEY: workerKey };
+}
+
+beforeAll(async () => {
+  const place = new Workplace();
+  shared = { place, platform: await startPlatform(place) };
+});
+
+afterAll(() => shared.place.close());
+
+beforeEach(() => {
   place = new Workplace();
   place.write('deeds.mjs', handler);
-  platform = startPlatform('0');
-  url = await platform.until('stdout', /is ready at (\S+)\n/);
-  const key = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
-  const worker = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
-  client = createClient({ fetch: fetchChecked, url, key, endpoint: 'deeds' });
-  env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'deeds', MILLRACE_KEY: worker, ADMIN_KEY: key };
+  endpoint = unused.shift() ?? '';
+  use(shared.platform);
 });
 
 afterEach(() => place.close());
@@ -103,6 +125,13 @@ function workerPid(run: CommandRun): number {
   return pid;
 }
 
+/** What the platform logged of the end of a worker process. */
+function findDeath(): string | undefined {
+  const lines = platform.run.stderr.split('\n').filter((line) => line.includes(`"${endpoint}"`));
+  const died = /"detail":"([^"]*)","msg":"worker process exited"/;
+  return lines.map((line) => died.exec(line)?.[1]).find((detail) => detail !== undefined);
+}
+
 async function waitFor(id: string, status: string) {
   await until(async () => (await client.status(id)).status === status);
   return client.status(id);
@@ -136,13 +165,13 @@ describe('a supervisor', () => {
       job.release();
       expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 2 });
       expect(run.stderr).toContain(`"reason":"ended by ${signal}"`);
-      const died = /"detail":"([^"]*)","msg":"worker process exited"/;
-      await until(() => died.test(platform.stderr));
-      expect(died.exec(platform.stderr)?.[1]).toBe(`ended by ${signal}`);
-      const metrics = await fetch(`${url}/metrics`, {
-        headers: { authorization: `Bearer ${env['ADMIN_KEY']}` },
+      await until(() => findDeath() !== undefined);
+      expect(findDeath()).toBe(`ended by ${signal}`);
+      const metrics = await fetch(`${platform.url}/metrics`, {
+        headers: { authorization: `Bearer ${platform.adminKey}` },
       });
-      expect(await metrics.text()).toContain('millrace_worker_crashes_total{endpoint="deeds"} 1');
+      const crashes = `millrace_worker_crashes_total{endpoint="${endpoint}"} 1`;
+      expect(await metrics.text()).toContain(crashes);
     },
   );
 
@@ -218,15 +247,15 @@ describe('a supervisor', () => {
   });
 
   it('has the next process deliver what a killed one had finished, and the job is not run twice', async () => {
+    use(await startPlatform(place));
     const run = await startWorker('--state-dir', 'state', '--worker-id', 'one');
     const job = await startHolding('a');
-    await platform.end('SIGKILL');
+    await platform.run.end('SIGKILL');
     job.release();
     await until(() => place.size('state/one/outbox.journal') > JOURNAL_HEADER_BYTES);
     process.kill(workerPid(run), 'SIGKILL');
     await run.until('stderr', /"reason":"ended by SIGKILL"/);
-    platform = startPlatform(new URL(url).port);
-    await platform.until('stdout', /is ready at/);
+    await startPlatform(place, new URL(platform.url).port);
     expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 1 });
     expect(countRuns('a')).toBe(1);
   });
