@@ -1,5 +1,5 @@
-// The last line of a test run: `tests: N passed, N failed, N skipped`. It leaves the telling of
-// what failed and why to vitest's own reporter.
+// The last lines of a test run: which files were left out and why, on one line, and
+// `tests: N passed, N failed, N skipped`. Vitest's own reporter says what failed and why.
 import { writeSync } from 'node:fs';
 import type { Reporter, TestModule, TestRunEndReason } from 'vitest/node';
 
@@ -43,9 +43,28 @@ export function formatTally({ passed, failed, skipped }: Tally): string {
   return `tests: ${passed} passed, ${failed} failed, ${skipped} skipped`;
 }
 
+/** What a test file prints that cannot run here: `FILE is left out: REASON`. */
+const LEFT_OUT = /^(\S+) is left out: (.+)$/gm;
+
+/** One line for all files that are left out, in the order of their first mention; undefined if none is. */
+export function formatLeftOut(printed: string): string | undefined {
+  const files = Map.groupBy(printed.matchAll(LEFT_OUT), ([, , reason = '']) => reason);
+  if (files.size === 0) return undefined;
+  const parts = [...files].map(
+    ([reason, found]) => `${found.map(([, file]) => file).join(', ')} (${reason})`,
+  );
+  return `left out: ${parts.join('; ')}`;
+}
+
 export class SummaryReporter implements Reporter {
   /** Stands when the run never ended: vitest gave up before it could report. */
   #tally: Tally = { passed: 0, failed: 1, skipped: 0 };
+
+  #printed = '';
+
+  onUserConsoleLog({ content }: { content: string }): void {
+    if (content.includes(' is left out: ')) this.#printed += `${content}\n`;
+  }
 
   onInit(): void {
     // Other reporters, and vitest while it closes, print after `onTestRunEnd`; nothing prints
@@ -53,7 +72,8 @@ export class SummaryReporter implements Reporter {
     process.once('exit', (code) => {
       // A failed teardown, such as the check for leftovers, ends the run with an exit code alone.
       if (code !== 0 && this.#tally.failed === 0) this.#tally.failed = 1;
-      writeSync(process.stdout.fd, `${formatTally(this.#tally)}\n`);
+      const lines = [formatLeftOut(this.#printed), formatTally(this.#tally)];
+      writeSync(process.stdout.fd, `${lines.filter((line) => line !== undefined).join('\n')}\n`);
     });
   }
 

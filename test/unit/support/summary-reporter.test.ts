@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
-import { formatTally, tallyRun } from '../../support/summary-reporter.ts';
+import { formatLeftOut, formatTally, tallyRun } from '../../support/summary-reporter.ts';
 
 const root = resolve(import.meta.dirname, '../../..');
 
@@ -34,11 +34,31 @@ async function runFiles(files: Record<string, string>) {
       stdio: ['ignore', 'pipe', 'ignore'],
     });
     const [output, [exitCode]] = await Promise.all([text(child.stdout), once(child, 'close')]);
-    return { lastLine: output.trimEnd().split('\n').at(-1), exitCode };
+    const [beforeLast, lastLine] = output.trimEnd().split('\n').slice(-2);
+    return { beforeLast, lastLine, exitCode };
   } finally {
     await rm(folder, { recursive: true });
   }
 }
+
+describe('the files that are left out', () => {
+  it('are one line, with the reasons', () => {
+    const docker = (file: string) => `${file} is left out: no Docker Engine\n`;
+    const printed = `${docker('a.test.ts')}${docker('b.test.ts')}c.test.ts is left out: no GPU\n`;
+    expect(formatLeftOut(printed)).toBe(
+      'left out: a.test.ts, b.test.ts (no Docker Engine); c.test.ts (no GPU)',
+    );
+    expect(formatLeftOut('')).toBeUndefined();
+  });
+
+  it('are named before the tally', async () => {
+    const source =
+      "console.warn('a.test.ts is left out: no Docker Engine');\nit('works', () => {});";
+    const { beforeLast, lastLine } = await runFiles({ 'a.test.ts': source });
+    expect(beforeLast).toBe('left out: a.test.ts (no Docker Engine)');
+    expect(lastLine).toBe('tests: 1 passed, 0 failed, 0 skipped');
+  });
+});
 
 describe('the tally of a run', () => {
   it('counts tests by how they ended', () => {
@@ -69,7 +89,7 @@ describe('the tally of a run', () => {
 describe('the last line that vitest prints', { timeout: 60_000 }, () => {
   it('counts a run that passed', async () => {
     const run = await runFiles({ 'good.test.ts': "it('a', () => {});\nit.skip('b', () => {});" });
-    expect(run).toEqual({ lastLine: 'tests: 1 passed, 0 failed, 1 skipped', exitCode: 0 });
+    expect(run).toMatchObject({ lastLine: 'tests: 1 passed, 0 failed, 1 skipped', exitCode: 0 });
   });
 
   it('counts failed tests, files and stray errors', async () => {
@@ -79,7 +99,7 @@ describe('the last line that vitest prints', { timeout: 60_000 }, () => {
       'unloadable.test.ts': "throw new Error('on purpose');",
       'stray.test.ts': "it('a', () => { void Promise.reject(new Error('on purpose')); });",
     });
-    expect(run).toEqual({ lastLine: 'tests: 2 passed, 3 failed, 0 skipped', exitCode: 1 });
+    expect(run).toMatchObject({ lastLine: 'tests: 2 passed, 3 failed, 0 skipped', exitCode: 1 });
   });
 
   it('tells of a failure when a test file ends its process', async () => {
