@@ -1,6 +1,7 @@
 // Sampled mutation testing, `npm run test:mutants`: makes small changes to the sources, one at a time in a scratch
 // copy, and prints those that no related test notices.
 import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import {
   cpSync,
   existsSync,
@@ -15,7 +16,6 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { createRandom } from '../../test/support/random.ts';
 import { createFindTests, type FindTests } from './import-graph.ts';
 import { listMutations, type Mutation } from './mutations.ts';
 import { createRunTests, endRuns, type RunTests } from './test-runs.ts';
@@ -25,10 +25,9 @@ const HELP = `Usage: npm run test:mutants -- [options]
 Change the sources in ways that a test should notice, and print the changes that none notices.
 
 Options:
-  --seed N      draws the mutants (default 1)
+  --seed TEXT   draws the mutants (default 1)
   --count N     mutants to draw (default 200)
-  --only TEXT   run only those drawn mutants whose place (file:line) starts with TEXT;
-                may be repeated
+  --only TEXT   draw only mutants whose place (file:line) starts with TEXT; may be repeated
   --list        print the drawn mutants and run none
 `;
 
@@ -45,18 +44,26 @@ type Mutant = Mutation & { file: string; line: number; from: string; lineText: s
 /** A mutant that behaves as the original does, with the reason: equivalent-mutants.json. */
 type Equivalent = { file: string; lineText: string; from: string; to: string; reason: string };
 
-function drawMutants(root: string, { seed, count }: { seed: number; count: number }): Mutant[] {
-  const random = createRandom(seed);
-  const files = MODULES.flatMap((name) => globSync(`src/${name}/**/*.ts`, { cwd: root })).sort();
+type Draw = { seed: string; count: number; only: readonly string[] };
+
+/** A change of the sources changes only the drawn mutants that it touches: each has a lot of its own. */
+function drawMutants(root: string, { seed, count, only }: Draw): Mutant[] {
+  const files = MODULES.flatMap((name) => globSync(`src/${name}/**/*.ts`, { cwd: root }));
   const all = files.flatMap((file) => {
     const source = readFileSync(join(root, file), 'utf8');
     return listMutations(file, source).map((mutation) => locate(file, source, mutation));
   });
-  const drawn: Mutant[] = [];
-  while (drawn.length < count && all.length > 0) {
-    drawn.push(...all.splice(Math.floor(random() * all.length), 1));
-  }
-  return drawn;
+  return all
+    .filter(({ file, line }) => only.some((place) => `${file}:${line}`.startsWith(place)))
+    .map((mutant) => ({ mutant, lot: drawLot(seed, mutant) }))
+    .sort((a, b) => (a.lot < b.lot ? -1 : 1))
+    .slice(0, count)
+    .map(({ mutant }) => mutant);
+}
+
+function drawLot(seed: string, { file, lineText, from, replacement }: Mutant): string {
+  const text = [seed, file, lineText, from, replacement].join('\n');
+  return createHash('sha256').update(text).digest('hex');
 }
 
 function locate(file: string, source: string, mutation: Mutation): Mutant {
@@ -186,10 +193,8 @@ async function main(): Promise<void> {
     },
   });
   if (values.help) return print(HELP);
-  const draw = { seed: Number(values.seed), count: Number(values.count) };
-  const drawn = drawMutants('.', draw).filter(({ file, line }) =>
-    values.only.some((place) => `${file}:${line}`.startsWith(place)),
-  );
+  const { only, seed } = values;
+  const drawn = drawMutants('.', { seed, count: Number(values.count), only });
   if (values.list) return drawn.forEach((mutant) => void print(describe(mutant)));
   const scratch = copyRepository();
   process.once('SIGINT', () => process.exit(130));
