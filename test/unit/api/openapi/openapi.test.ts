@@ -25,6 +25,8 @@ const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
 );
 const named = operations.map((operation) => [operation.operationId, operation] as const);
 
+const content = z.record(z.string(), z.object({ schema: z.looseObject({}), example: z.unknown() }));
+
 /** What handlers take and give is theirs to say. */
 const FREE = ['JobRecord.output', 'JobRecord.progress', 'ChunkPage[].output'];
 const STATED = ['type', '$ref', 'enum', 'const', 'anyOf', 'oneOf'];
@@ -121,6 +123,43 @@ describe('the document', () => {
   it('marks the persistent mount as deprecated', () => {
     expect(document.components['schemas']).toMatchObject({ PersistentMount: { deprecated: true } });
     expect(z.toJSONSchema(persistentMount)).toMatchObject({ deprecated: true });
+  });
+});
+
+/** Of bodies that a caller or a handler decides there is no example. */
+const isPassedOn = ({ path }: { path: string }) => path.startsWith('/lb/');
+const described = OPERATIONS.filter((operation) => !isPassedOn(operation));
+const byId = described.map((operation) => [operation.id, operation] as const);
+
+describe('the examples', () => {
+  const ajv = new Ajv2020({ strict: false, validateFormats: false });
+  ajv.addSchema({ $id: 'd', components: { schemas: document.components['schemas'] } });
+
+  it.each(byId)('of %s are there for each body, and pass its schema', (id, operation) => {
+    const answers = Object.values(operation.answers).flatMap(({ content = {} }) =>
+      Object.values(content),
+    );
+    const bodies = [...(operation.body ? [operation.body] : []), ...answers];
+    for (const { example, schema } of bodies) {
+      expect(example, id).toBeDefined();
+      expect(schema.safeParse(example).error, id).toBeUndefined();
+    }
+    const shown = operations.find(({ operationId }) => operationId === id);
+    const contents = [shown?.requestBody, ...Object.values(shown?.responses ?? {})].flatMap(
+      (each) => Object.values(content.parse(each?.['content'] ?? {})),
+    );
+    for (const { example, schema } of contents) {
+      const text = JSON.stringify(schema).replaceAll('"#/', '"d#/');
+      const validate = ajv.compile(JSON.parse(text));
+      expect(validate(example), JSON.stringify(validate.errors)).toBe(true);
+    }
+    expect(contents).toHaveLength(bodies.length);
+  });
+
+  it('belong to an operation whose tag is described', () => {
+    const tags = document.tags.map(({ name }) => name);
+    expect(tags).toEqual(expect.arrayContaining(OPERATIONS.map(({ tag }) => tag)));
+    expect(new Set(tags)).toEqual(new Set(OPERATIONS.map(({ tag }) => tag)));
   });
 });
 
