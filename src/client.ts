@@ -26,7 +26,16 @@ export type {
   TemplateChange,
 } from './client/requests.ts';
 export type { ListOptions, Page, PageOptions } from './client/resource-pages.ts';
-export type { Listed, ResourceOptions, Resources } from './client/resources.ts';
+export type {
+  ChangeOf,
+  CreationOf,
+  Listed,
+  RecordOf,
+  ResourceName,
+  ResourceOptions,
+  Resources,
+  ResourcesOf,
+} from './client/resources.ts';
 export {
   type ReceivedWebhook,
   verifyWebhook,

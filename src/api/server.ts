@@ -9,7 +9,6 @@ import type { Log } from '../base/log.ts';
 import { http } from '../base/node-http.ts';
 import type { Balancer } from '../control/balancing/balancer.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
-import type { Templates } from '../control/endpoints/templates.ts';
 import type { Keys } from '../control/keys/keys.ts';
 import { UserKeys } from '../control/keys/user-keys.ts';
 import type { CodeAccess } from '../control/limits/code-access.ts';
@@ -17,6 +16,7 @@ import { KeyWatch } from '../control/limits/key-watch.ts';
 import type { Quotas } from '../control/limits/quotas.ts';
 import { LIST_BYTES } from '../control/list-page.ts';
 import type { Pods } from '../control/pods/pods.ts';
+import type { ServedResource } from '../control/resources.ts';
 import type { Decisions } from '../control/scaling/decisions.ts';
 import type { Queue } from '../queue/queue.ts';
 import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
@@ -24,7 +24,6 @@ import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { JSON_TYPE } from '../wire/operations/operation.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
-import { templates as templateResource } from '../wire/resources/template.ts';
 import { isListed, listAddresses } from './http/addresses.ts';
 import type { Access } from './http/auth.ts';
 import { createBodyReader } from './http/body-reader.ts';
@@ -67,8 +66,8 @@ export interface ApiServerOptions {
   queue: Queue;
   keys: Keys;
   endpoints: Endpoints;
-  /** Default: there are no templates and no catalogue. */
-  resources?: CatalogServices & { templates: Templates; decisions: Decisions };
+  /** Default: there is no catalogue and no stored resource. */
+  resources?: CatalogServices & { served: readonly ServedResource[]; decisions: Decisions };
   /** Default: there is no engine to run any. */
   pods?: Pods | undefined;
   /** Default: no endpoint is load-balanced. */
@@ -281,7 +280,9 @@ function bindResources(options: ApiServerOptions): BoundOperation[] {
     ...bindPods(pods),
     ...(resources
       ? [
-          ...bindResource(templateResource, serveUsers(resources.templates)),
+          ...resources.served.flatMap(({ resource, service }) =>
+            bindResource(resource, serveUsers(service)),
+          ),
           ...bindCatalog(resources),
           ...bindScaler({ ...resources, endpoints }),
         ]

@@ -1,7 +1,7 @@
 // API keys, for programs.
 import type { IssuedKeyRecord, KeyRecord } from '../wire/resources/key.ts';
-import { fillPath } from '../wire/route.ts';
-import { KEY_ROUTES, RESOURCE_ROUTES } from '../wire/routes.ts';
+import { fillPath, listResourceRoutes } from '../wire/route.ts';
+import { KEY_ROUTES, RESOURCES } from '../wire/routes.ts';
 import type { ApiCaller } from './api-caller.ts';
 import type { NewKey } from './requests.ts';
 import { connectList, type Listed, post, type ResourceOptions, remove } from './resources.ts';
@@ -24,7 +24,7 @@ export interface Keys extends Listed<KeyRecord> {
 }
 
 export function connectKeys(caller: ApiCaller): Keys {
-  const routes = RESOURCE_ROUTES.keys;
+  const routes = listResourceRoutes(RESOURCES.keys);
   const { path } = routes.list;
   const pathOf = (key: string) => fillPath(routes.get, { key });
   const source = { caller, path, member: 'keys' };

@@ -1,14 +1,12 @@
-// What the platform is asked for, as callers write it: what has a default may be left out.
+// What creates and changes the resources of the platform, by the names that programs use.
 import type { z } from 'zod';
-import type { endpointCreation, endpointUpdate } from '../wire/resources/endpoint.ts';
 import type { keyCreation } from '../wire/resources/key.ts';
-import type { podCreation, podUpdate } from '../wire/resources/pod.ts';
-import type { templateCreation, templateUpdate } from '../wire/resources/template.ts';
+import type { ChangeOf, CreationOf } from './resources.ts';
 
-export type NewPod = z.input<typeof podCreation>;
-export type PodChange = z.input<typeof podUpdate>;
-export type NewEndpoint = z.input<typeof endpointCreation>;
-export type EndpointChange = z.input<typeof endpointUpdate>;
-export type NewTemplate = z.input<typeof templateCreation>;
-export type TemplateChange = z.input<typeof templateUpdate>;
+export type NewPod = CreationOf<'pods'>;
+export type PodChange = ChangeOf<'pods'>;
+export type NewEndpoint = CreationOf<'endpoints'>;
+export type EndpointChange = ChangeOf<'endpoints'>;
+export type NewTemplate = CreationOf<'templates'>;
+export type TemplateChange = ChangeOf<'templates'>;
 export type NewKey = z.input<typeof keyCreation>;

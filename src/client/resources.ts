@@ -44,14 +44,20 @@ type Described = typeof DESCRIBED_RESOURCES;
 export type ResourceName = {
   [Name in keyof Described]: Described[Name] extends Resource ? Name : never;
 }[keyof Described];
-type VerbOf<Name extends ResourceName, Verb extends 'create' | 'update'> = z.input<
-  Described[Name]['operations'][Verb]['body']['schema']
->;
+/** One of them: `RecordOf<'templates'>`. */
 export type RecordOf<Name extends ResourceName> = z.infer<Described[Name]['record']>;
+/** What creates one: members with a default may be left out. */
+export type CreationOf<Name extends ResourceName> = z.input<
+  Described[Name]['operations']['create']['body']['schema']
+>;
+/** What changes one: omitted members stay as they are. */
+export type ChangeOf<Name extends ResourceName> = z.input<
+  Described[Name]['operations']['update']['body']['schema']
+>;
 export type ResourcesOf<Name extends ResourceName> = Resources<
   RecordOf<Name>,
-  VerbOf<Name, 'create'>,
-  VerbOf<Name, 'update'>
+  CreationOf<Name>,
+  ChangeOf<Name>
 >;
 
 /** The five verbs of a described resource. */

@@ -7,12 +7,13 @@ import { PodTargets } from '../control/balancing/worker-targets.ts';
 import type { Catalog } from '../control/endpoints/catalog.ts';
 import { EndpointDeletion } from '../control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../control/endpoints/endpoints.ts';
-import { Templates } from '../control/endpoints/templates.ts';
+import type { Templates } from '../control/endpoints/templates.ts';
 import type { Keys } from '../control/keys/keys.ts';
 import type { Amounts } from '../control/limits/capacity.ts';
 import type { Quotas } from '../control/limits/quotas.ts';
 import { Pods } from '../control/pods/pods.ts';
 import { Reconciler } from '../control/pods/reconciler.ts';
+import { openResources, type ServedResource } from '../control/resources.ts';
 import { Decisions } from '../control/scaling/decisions.ts';
 import { Fleet } from '../control/scaling/fleet.ts';
 import { WorkerPods } from '../control/scaling/worker-pods.ts';
@@ -56,6 +57,8 @@ interface Machinery {
 
 export class Compute {
   readonly catalog: Catalog;
+  /** What the API serves beside endpoints, pods and keys. */
+  readonly served: readonly ServedResource[];
   readonly templates: Templates;
   readonly endpoints: Endpoints;
   readonly decisions: Decisions;
@@ -65,12 +68,15 @@ export class Compute {
 
   private constructor(
     options: ComputeOptions,
-    parts: Pick<Compute, 'templates' | 'endpoints' | 'decisions'> & { pods: Pods | undefined },
+    parts: Pick<Compute, 'served' | 'templates' | 'endpoints' | 'decisions'> & {
+      pods: Pods | undefined;
+    },
   ) {
     const { catalog, clock, engine, log } = options;
-    const { decisions, endpoints, pods, templates } = parts;
+    const { decisions, endpoints, pods, served, templates } = parts;
     this.#options = options;
     this.catalog = catalog;
+    this.served = served;
     this.templates = templates;
     this.endpoints = endpoints;
     this.decisions = decisions;
@@ -86,7 +92,10 @@ export class Compute {
   static async open(options: ComputeOptions): Promise<Compute> {
     const { catalog, clock, engine, limits, processUsers, quotas, store } = options;
     const kind = engine?.kind ?? 'none';
-    const templates = await Templates.open({ store, clock, engine: kind, catalog, quotas });
+    const { served, templates } = await openResources({
+      ...{ store, clock, catalog, quotas },
+      engine: kind,
+    });
     const pods =
       engine &&
       (await Pods.open({
@@ -101,7 +110,7 @@ export class Compute {
       ...(deploying && { deploying }),
     });
     const decisions = await Decisions.open(store);
-    return new Compute(options, { templates, endpoints, decisions, pods });
+    return new Compute(options, { served, templates, endpoints, decisions, pods });
   }
 
   get pods(): Pods | undefined {

@@ -42,9 +42,9 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Pl
   const pem = tls && { tls: { cert: tls.cert, key: tls.key } };
   const rest = { ...rules, log, clock, host, port, version, store: data.status, ...pem };
   try {
-    const { balancer, catalog, decisions, endpoints, pods, templates } = compute;
+    const { balancer, catalog, decisions, endpoints, pods, served: kept } = compute;
     const heldGpus = () => pods?.heldGpus() ?? new Set<string>();
-    const resources = { catalog, templates, heldGpus, decisions };
+    const resources = { catalog, served: kept, heldGpus, decisions };
     const served = { queue, keys, endpoints, pods, balancer, resources, rateGate, workerAllowance };
     const server = createServer({ ...served, ...rest });
     closers.push(() => server.close());

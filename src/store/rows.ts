@@ -1,5 +1,4 @@
 // Reads typed values and small records from rows. Jobs have a file of their own.
-import { z } from 'zod';
 import { endpointDeployment, endpointSettings } from '../wire/resources/endpoint.ts';
 import type {
   ChunkBatch,
@@ -107,7 +106,7 @@ export function readDelivery(row: Row): StoredDelivery {
 
 export function readResource(row: Row): StoredResource {
   return {
-    kind: resourceKind.parse(text(row, 'kind')),
+    kind: text(row, 'kind'),
     id: text(row, 'id'),
     userId: text(row, 'user_id'),
     parent: text(row, 'parent'),
@@ -115,8 +114,6 @@ export function readResource(row: Row): StoredResource {
     body: text(row, 'body'),
   };
 }
-
-const resourceKind = z.enum(['pod', 'template', 'decision', 'run']);
 
 export function readKey(row: Row): StoredKey {
   return {

@@ -225,7 +225,8 @@ export type EndpointBase = Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'>
 
 /** A thing that is kept as JSON. */
 export interface StoredResource {
-  kind: ResourceKind;
+  /** The module that owns them names it: `template`. */
+  kind: string;
   id: string;
   userId: string;
   /** Id of the endpoint that it belongs to; empty if to none. */
@@ -236,16 +237,14 @@ export interface StoredResource {
   body: string;
 }
 
-export type ResourceKind = 'pod' | 'template' | 'decision' | 'run';
-
 export interface ResourceKey {
-  kind: ResourceKind;
+  kind: string;
   id: string;
 }
 
 /** Newest first. */
 export interface ResourceListing {
-  kind: ResourceKind;
+  kind: string;
   /** Undefined: of all of them. */
   userId?: string | undefined;
   parent?: string | undefined;

@@ -1,12 +1,11 @@
 // Method, path and scope of every operation, shared by server, clients and workers. The descriptions of the
 // operations (wire/operations, wire/resources) add schemas and texts; this file loads no zod.
-import { listResourceRoutes, type ResourceOutline, type Route } from './route.ts';
+import type { ResourceOutline, Route } from './route.ts';
 
 type Routes = Readonly<Record<string, Route>>;
 
 /** What users own; the list of resources that API, client, CLI and quotas share. */
 export const RESOURCES = {
-  pods: { plural: 'pods', singular: 'pod', path: '/v2/pods', scope: 'pods', quota: 100 },
   endpoints: {
     plural: 'endpoints',
     singular: 'endpoint',
@@ -22,7 +21,17 @@ export const RESOURCES = {
     quota: 200,
   },
   keys: { plural: 'keys', singular: 'key', path: '/v1/keys', scope: 'keys', quota: 200 },
+  pods: { plural: 'pods', singular: 'pod', path: '/v2/pods', scope: 'pods', quota: 100 },
 } as const satisfies Readonly<Record<string, ResourceOutline>>;
+
+/** A value for each resource, from its outline. */
+export function mapResources<T>(
+  read: (outline: ResourceOutline) => T,
+): Record<keyof typeof RESOURCES, T> {
+  const entries = Object.entries(RESOURCES).map(([name, each]) => [name, read(each)] as const);
+  // The same names.
+  return Object.fromEntries(entries) as Record<keyof typeof RESOURCES, T>;
+}
 
 /** Client operations of one endpoint's jobs. */
 export const JOB_ROUTES = {
@@ -84,14 +93,6 @@ export const SYSTEM_ROUTES = {
   getMetrics: { method: 'GET', path: '/metrics', access: 'jobs:read' },
   getOpenApi: { method: 'GET', path: '/openapi.json', access: 'open' },
 } as const satisfies Routes;
-
-/** Routes of the five verbs of each resource. */
-export const RESOURCE_ROUTES = {
-  pods: listResourceRoutes(RESOURCES.pods),
-  endpoints: listResourceRoutes(RESOURCES.endpoints),
-  templates: listResourceRoutes(RESOURCES.templates),
-  keys: listResourceRoutes(RESOURCES.keys),
-};
 
 /**
  * Requests below this path and an endpoint's ID go to the workers of that load-balancing endpoint.

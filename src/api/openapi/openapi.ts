@@ -1,11 +1,6 @@
 // The OpenAPI document: the operations put together as OpenAPI 3.1 has it.
-import {
-  JSON_TYPE,
-  type Operation,
-  type OperationTag,
-  type Parameter,
-} from '../../wire/operations/operation.ts';
-import { OPERATIONS } from '../../wire/operations/operations.ts';
+import { JSON_TYPE, type Operation, type Parameter } from '../../wire/operations/operation.ts';
+import { DESCRIBED_RESOURCES, OPERATIONS } from '../../wire/operations/operations.ts';
 import { describeAnswers, describeContent, describeHeaders, describeProblems } from './answers.ts';
 import { describeSchema, describeSchemas, type JsonSchema } from './schemas.ts';
 
@@ -13,7 +8,7 @@ export interface OpenApi {
   openapi: string;
   info: JsonSchema;
   servers: readonly { url: string; description: string }[];
-  tags: readonly { name: OperationTag; description: string }[];
+  tags: readonly { name: string; description: string }[];
   /** Path → method in small letters → operation. */
   paths: Record<string, Record<string, JsonSchema>>;
   security: readonly JsonSchema[];
@@ -34,11 +29,10 @@ const DESCRIPTION = [
 
 const TAGS: OpenApi['tags'] = [
   { name: 'jobs', description: 'Jobs of an endpoint: submitted, read, cancelled.' },
-  { name: 'pods', description: 'Containers, one by one.' },
-  { name: 'endpoints', description: 'Queues whose workers come and go with their load.' },
-  { name: 'templates', description: 'Templates of pods and workers.' },
+  ...Object.values(DESCRIBED_RESOURCES).map(({ about, outline }) => ({
+    ...{ name: outline.plural, description: about },
+  })),
   { name: 'catalog', description: 'GPU types and CPU flavours with their prices.' },
-  { name: 'keys', description: 'API keys.' },
   { name: 'load balancing', description: 'Requests forwarded to workers unchanged.' },
   { name: 'platform', description: 'The platform itself.' },
 ];

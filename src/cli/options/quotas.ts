@@ -1,16 +1,14 @@
 // `serve --quota`: what one user may have of the platform's resources.
 
 import { DEFAULT_QUOTAS, type Quotas } from '../../platform/defaults.ts';
+import { mapResources, RESOURCES } from '../../wire/routes.ts';
 import { text } from '../options.ts';
 import { readNumbers } from './named-numbers.ts';
 
 const BYTES_PER_KB = 1_024;
 const COUNT = { min: 0, max: 1_000_000 };
 const RANGES = {
-  endpoints: COUNT,
-  templates: COUNT,
-  keys: COUNT,
-  pods: COUNT,
+  ...mapResources(() => COUNT),
   workersMax: { min: 0, max: 1_000 },
   recordKb: { min: 1, max: 1_024 },
 };
@@ -22,8 +20,9 @@ export const quotaOption = text({
   placeholder: 'QUOTAS',
   env: 'MILLRACE_QUOTA',
   help:
-    'quotas: endpoints, templates, unexpired keys and pods of one user (worker pods do not count), workersMax ' +
-    'of one endpoint, KB of JSON of one record; beyond a quota 409; quotas that you do not name keep their defaults',
+    `quotas: ${Object.keys(RESOURCES).join(', ')} of one user (expired keys and worker pods do not count), ` +
+    'workersMax of one endpoint, KB of JSON of one record; beyond a quota 409; quotas that you do not name keep ' +
+    'their defaults',
 });
 
 function describeDefault(name: string): number {

@@ -1,31 +1,23 @@
 // Quotas: how many resources a user may have, how large one record may be, and the counting that keeps
 // concurrent creations within the limit.
 import { ProblemError } from '../../wire/problem.ts';
+import { mapResources, type RESOURCES } from '../../wire/routes.ts';
 
-/** Of one user, except `workersMax`, which is of one endpoint, and `recordBytes`, of one record. */
-export interface Quotas {
-  endpoints: number;
-  templates: number;
-  /** Keys that have not expired; keys that the platform gives its own worker pods do not count. */
-  keys: number;
-  /** Pods that are not TERMINATED; worker pods of endpoints do not count. */
-  pods: number;
+/** Quotas that count a user's resources. Of `keys` and `pods`, those of worker pods do not count. */
+export type CountedQuota = keyof typeof RESOURCES;
+
+export interface Quotas extends Readonly<Record<CountedQuota, number>> {
+  /** Of one endpoint. */
   workersMax: number;
-  /** An endpoint, template or pod as JSON, bytes. */
+  /** Of one record as JSON, bytes. */
   recordBytes: number;
 }
 
 export const DEFAULT_QUOTAS: Quotas = {
-  endpoints: 100,
-  templates: 200,
-  keys: 200,
-  pods: 100,
+  ...mapResources(({ quota }) => quota),
   workersMax: 100,
   recordBytes: 262_144,
 };
-
-/** Quotas that count resources. */
-export type CountedQuota = Exclude<keyof Quotas, 'workersMax' | 'recordBytes'>;
 
 export interface ResourceCountOptions {
   quota: CountedQuota;

@@ -3,16 +3,6 @@
 import { z } from 'zod';
 import type { Route } from '../route.ts';
 
-export type OperationTag =
-  | 'jobs'
-  | 'pods'
-  | 'endpoints'
-  | 'templates'
-  | 'catalog'
-  | 'keys'
-  | 'load balancing'
-  | 'platform';
-
 export interface Parameter {
   name: string;
   /** With its default. */
@@ -71,21 +61,22 @@ export interface OperationText {
 export interface Operation<Path extends string = string> extends Route<Path>, OperationText {
   /** Unique: `runJob`. */
   id: string;
-  tag: OperationTag;
+  /** Group in the OpenAPI document; of a resource its plural. */
+  tag: string;
 }
 
 export type Operations = Readonly<Record<string, Operation>>;
 
 type Described<Routes, Texts> = {
   readonly [Id in keyof Routes & keyof Texts]: Routes[Id] &
-    Texts[Id] & { readonly id: Id; readonly tag: OperationTag };
+    Texts[Id] & { readonly id: Id; readonly tag: string };
 };
 
 /** Adds its description to each route: none can be left out. */
 export function describeOperations<
   Routes extends Readonly<Record<string, Route>>,
   Texts extends { readonly [Id in keyof Routes]: OperationText },
->(tag: OperationTag, routes: Routes, texts: Texts): Described<Routes, Texts> {
+>(tag: string, routes: Routes, texts: Texts): Described<Routes, Texts> {
   const described = Object.entries(routes).map(
     ([id, route]) => [id, { id, tag, ...route, ...texts[id] }] as const,
   );

@@ -8,7 +8,6 @@ import {
   answerJson,
   JSON_TYPE,
   type Operation,
-  type OperationTag,
   type OperationText,
   PAGE_PARAMETERS,
   type Parameter,
@@ -25,7 +24,8 @@ export interface FixedResourceText<
   C extends z.ZodType,
 > {
   outline: O;
-  tag: OperationTag;
+  /** What they are, in one sentence. */
+  about: string;
   /** As sentences name one and several. Default: the outline's words. */
   noun?: { one: string; several: string };
   /** One of them as answers show it. */
@@ -66,6 +66,7 @@ export interface FixedResource<
   C extends z.ZodType = z.ZodType,
 > {
   outline: O;
+  about: string;
   record: R;
   /** One page of its list. */
   list: z.ZodType;
@@ -113,7 +114,8 @@ export function describeFixedResource<
   R extends z.ZodType,
   C extends z.ZodType,
 >(text: FixedResourceText<O, R, C>): FixedResource<O, R, C> & WithPages<O, R> {
-  const { creation, examples, maxBytes, outline, record, refusals, tag, texts } = text;
+  const { about, creation, examples, maxBytes, outline, record, refusals, texts } = text;
+  const tag = outline.plural;
   const { one, several } = nameResource(text);
   const name = capitalise(outline.singular);
   const list = describePage<O['plural'], R>(outline.plural, record);
@@ -124,6 +126,7 @@ export function describeFixedResource<
   const change = { tag, refusals: [409] };
   return {
     outline,
+    about,
     record,
     list,
     operations: {
@@ -165,7 +168,7 @@ export function describeResource<
   C extends z.ZodType,
   U extends z.ZodType,
 >(text: ResourceText<O, R, C, U>): Resource<O, R, C, U> & WithPages<O, R> {
-  const { examples, maxBytes, outline, record, tag, texts, update } = text;
+  const { examples, maxBytes, outline, record, texts, update } = text;
   const fixed = describeFixedResource(text);
   const { one } = nameResource(text);
   return {
@@ -173,7 +176,7 @@ export function describeResource<
     operations: {
       ...fixed.operations,
       update: {
-        ...{ id: `update${capitalise(outline.singular)}`, tag, refusals: [409] },
+        ...{ id: `update${capitalise(outline.singular)}`, tag: outline.plural, refusals: [409] },
         ...{ ...listResourceRoutes(outline).update, ...texts.update },
         body: describeBody(update, examples.update, maxBytes),
         answers: answerJson(record, `The ${one}.`, examples.record),

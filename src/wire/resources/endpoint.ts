@@ -153,7 +153,7 @@ export type EndpointRecord = z.infer<typeof endpointRecord>;
 
 export const endpoints = describeResource({
   outline: RESOURCES.endpoints,
-  tag: 'endpoints',
+  about: 'Queues whose workers come and go with their load.',
   record: endpointRecord,
   creation: endpointCreation,
   update: endpointUpdate,

@@ -85,7 +85,7 @@ const ISSUED = {
 
 export const keys = describeFixedResource({
   outline: RESOURCES.keys,
-  tag: 'keys',
+  about: 'API keys.',
   noun: { one: 'API key', several: 'API keys' },
   record: keyRecord,
   creation: keyCreation,

@@ -45,7 +45,7 @@ const EXAMPLE: PodRecord = {
 
 export const pods = describeResource({
   outline: RESOURCES.pods,
-  tag: 'pods',
+  about: 'Containers, one by one.',
   record: podRecord,
   creation: podCreation,
   update: podUpdate,

@@ -74,7 +74,7 @@ const EXAMPLE: TemplateRecord = {
 
 export const templates = describeResource({
   outline: RESOURCES.templates,
-  tag: 'templates',
+  about: 'Templates of pods and workers.',
   record: templateRecord,
   creation: templateCreation,
   update: templateUpdate,

@@ -6,7 +6,7 @@ import { silentLog } from '../../../src/base/log.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
 import { composeCatalog } from '../../../src/control/endpoints/catalog-contents.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
-import { Templates } from '../../../src/control/endpoints/templates.ts';
+import { openTemplates, type Templates } from '../../../src/control/endpoints/templates.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
 import type { Amounts } from '../../../src/control/limits/capacity.ts';
 import { Pods } from '../../../src/control/pods/pods.ts';
@@ -104,7 +104,7 @@ export class FleetWorld {
     const log = silentLog;
     const engine = new MemoryEngine(host);
     const keys = await Keys.open({ store, clock });
-    const templates = await Templates.open({ store, clock, engine: engine.kind, catalog });
+    const templates = await openTemplates({ store, clock, engine: engine.kind, catalog });
     const limits = this.#limits;
     const pods = await Pods.open({ store, clock, engine, catalog, templates, limits });
     const deploying = { engine: engine.kind, catalog, admit: () => {} };

@@ -1,6 +1,7 @@
 // Every operation of the service as it is called rightly: what the fuzzer's requests are bent from.
 
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
+import type { Operation } from '../../../src/wire/operations/operation.ts';
 import { OPERATIONS } from '../../../src/wire/operations/operations.ts';
 import {
   JOB_ROUTES,
@@ -54,7 +55,7 @@ const NOTHING: FuzzedOperation['compose'] = () => ({});
 const WAITING = new Set(['runJobSync', 'streamJob']);
 const INCARNATION = 1;
 
-/** By the operation's id in the OpenAPI document; of others there is nothing but the path. */
+/** By the operation's id in the OpenAPI document; others send the example of their description. */
 const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
   runJob: (dice) => ({ json: composeJob(dice) }),
   runJobSync: (dice) => ({
@@ -122,11 +123,11 @@ const UNTOLD: readonly FuzzedOperation[] = [
 ];
 
 export const FUZZED_OPERATIONS: readonly FuzzedOperation[] = [
-  ...OPERATIONS.map(({ id, method, path }) => ({
+  ...OPERATIONS.map(({ body, id, method, path }) => ({
     method,
     path: path.replace('/:path', '/*'),
     mayWait: WAITING.has(id) || path.startsWith('/lb/'),
-    compose: path.startsWith('/lb/') ? composePassedOn : (TOLD[id] ?? NOTHING),
+    compose: path.startsWith('/lb/') ? composePassedOn : (TOLD[id] ?? sendExample(body)),
   })),
   ...UNTOLD,
 ];
@@ -136,6 +137,10 @@ export const FUZZED_READERS = FUZZED_OPERATIONS.filter(
   ({ compose, method, path }) =>
     compose !== NOTHING && (method === 'POST' || method === 'PATCH') && !path.startsWith('/lb/'),
 );
+
+function sendExample(body: Operation['body']): FuzzedOperation['compose'] {
+  return body?.example === undefined ? NOTHING : () => ({ json: body.example });
+}
 
 function composeJob(dice: Dice): object {
   return {

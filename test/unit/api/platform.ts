@@ -18,9 +18,9 @@ import {
 import type { EngineKind } from '../../../src/control/endpoints/deployment-rules.ts';
 import { EndpointDeletion } from '../../../src/control/endpoints/endpoint-deletion.ts';
 import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
-import { Templates } from '../../../src/control/endpoints/templates.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
 import type { Quotas } from '../../../src/control/limits/quotas.ts';
+import { openResources } from '../../../src/control/resources.ts';
 import { Decisions } from '../../../src/control/scaling/decisions.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
@@ -84,7 +84,7 @@ export async function startPlatform(settings: PlatformSettings = {}): Promise<Pl
   if (!first) throw new Error('a new store has keys');
   const { engine = 'none', offers = {}, quotas } = settings;
   const catalog = openCatalog(offers);
-  const templates = await Templates.open({ store, clock, engine, catalog, quotas });
+  const { served } = await openResources({ store, clock, engine, catalog, quotas });
   const deploying = engine === 'none' ? {} : { deploying: { engine, catalog, admit: () => {} } };
   const endpoints = await Endpoints.open({ store, clock, quotas, ...deploying });
   await endpoints.ensureEndpoint(ENDPOINT);
@@ -98,7 +98,7 @@ export async function startPlatform(settings: PlatformSettings = {}): Promise<Pl
   const server = createServer({
     ...{ queue, keys, endpoints, log, clock, access, quotas },
     ...{ host: '127.0.0.1', port: 0, version: '1.2.3' },
-    resources: { templates, catalog, heldGpus, decisions: await Decisions.open(store) },
+    resources: { served, catalog, heldGpus, decisions: await Decisions.open(store) },
     ...(balancer && { balancer }),
     ...settings.server,
   });

@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { Endpoints } from '../../../../src/control/endpoints/endpoints.ts';
-import { Templates } from '../../../../src/control/endpoints/templates.ts';
+import { openTemplates } from '../../../../src/control/endpoints/templates.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../../src/wire/resources/template.ts';
@@ -9,13 +9,13 @@ import { templateCreation } from '../../../../src/wire/resources/template.ts';
 const judgeRegistry = (userId: string, id: string | null) =>
   id === null || `${userId}/${id}` === 'ada/own' ? [] : [`registry: there is no "${id}"`];
 
-async function openTemplates() {
+async function open() {
   const store = openSqliteStore({ path: ':memory:' });
   onTestFinished(() => store.close());
   const clock = new ManualClock();
   const engine = 'process';
   const catalog = { judgeRegistry, hasGpuType: () => true };
-  const reopen = () => Templates.open({ store, clock, engine, catalog });
+  const reopen = () => openTemplates({ store, clock, engine, catalog });
   const deploying = { engine, catalog, admit: () => {} } as const;
   const endpoints = await Endpoints.open({ store, clock, deploying });
   return { clock, endpoints, reopen, templates: await reopen() };
@@ -29,7 +29,7 @@ const deployed = (templateId: string, given: object = {}) =>
 
 describe('a template', () => {
   it('is there once it was made, also after a restart', async () => {
-    const { clock, reopen, templates } = await openTemplates();
+    const { clock, reopen, templates } = await open();
     const made = await templates.create('ada', creation({ env: { A: '1' } }));
     expect(made).toEqual({
       ...{ id: made.id, name: 'one', image: 'img', args: '', env: { A: '1' }, disk: 20 },
@@ -41,7 +41,7 @@ describe('a template', () => {
   });
 
   it('has args whose quotes are closed', async () => {
-    const { templates } = await openTemplates();
+    const { templates } = await open();
     const fault = {
       code: 'invalid',
       message: 'args: args have a " at position 2 that is not closed',
@@ -53,7 +53,7 @@ describe('a template', () => {
   });
 
   it('is unknown to every other user, to all verbs', async () => {
-    const { templates } = await openTemplates();
+    const { templates } = await open();
     const { id } = await templates.create('ada', creation());
     const unknown = { code: 'not_found', message: `template ${id} not found` };
     expect(templates.find('bob', id)).toBeUndefined();
@@ -65,7 +65,7 @@ describe('a template', () => {
   });
 
   it('is listed newest first, in pages, also those made in one moment and after a restart', async () => {
-    const { reopen, templates } = await openTemplates();
+    const { reopen, templates } = await open();
     const names = ['a', 'b', 'c', 'd', 'e'];
     for (const name of names) await templates.create('ada', creation({ name }));
     await templates.create('bob', creation());
@@ -82,7 +82,7 @@ describe('a template', () => {
   });
 
   it('has another version with each change, but not for another name or for none', async () => {
-    const { reopen, templates } = await openTemplates();
+    const { reopen, templates } = await open();
     const { createdAt, id } = await templates.create('ada', creation());
     const versionAfter = async (update: object) =>
       (await templates.update('ada', id, update)).version;
@@ -97,7 +97,7 @@ describe('a template', () => {
   });
 
   it('counts every one of two changes that come at once', async () => {
-    const { templates } = await openTemplates();
+    const { templates } = await open();
     const { id } = await templates.create('ada', creation());
     const changes = ['1', '2'].map((args) => templates.update('ada', id, { args }));
     await Promise.all(changes);
@@ -105,7 +105,7 @@ describe('a template', () => {
   });
 
   it('is refused with a registry that is not the user’s', async () => {
-    const { templates } = await openTemplates();
+    const { templates } = await open();
     const refused = { code: 'invalid', errors: ['registry: there is no "own"'] };
     const foreign = templates.create('bob', creation({ registry: 'own' }));
     await expect(foreign).rejects.toMatchObject(refused);
@@ -115,7 +115,7 @@ describe('a template', () => {
   });
 
   it('is gone when it was removed, also after a restart', async () => {
-    const { reopen, templates } = await openTemplates();
+    const { reopen, templates } = await open();
     const { id } = await templates.create('ada', creation());
     await templates.remove('ada', id);
     for (const some of [templates, await reopen()]) expect(some.find('ada', id)).toBeUndefined();
@@ -125,7 +125,7 @@ describe('a template', () => {
 
 describe('a template that an endpoint uses', () => {
   it('is not removed before the endpoint is deleted', async () => {
-    const { endpoints, templates } = await openTemplates();
+    const { endpoints, templates } = await open();
     const { id } = await templates.create('ada', creation());
     const endpoint = await endpoints.create('ada', deployed(id));
     await expect(templates.remove('ada', id)).rejects.toMatchObject({
@@ -136,7 +136,7 @@ describe('a template that an endpoint uses', () => {
   });
 
   it('is not used by who asks for it while it is removed', async () => {
-    const { endpoints, templates } = await openTemplates();
+    const { endpoints, templates } = await open();
     const { id } = await templates.create('ada', creation());
     const removed = templates.remove('ada', id);
     await expect(endpoints.create('ada', deployed(id))).rejects.toMatchObject({ code: 'invalid' });
@@ -144,7 +144,7 @@ describe('a template that an endpoint uses', () => {
   });
 
   it('is not changed so that its workers could not be started', async () => {
-    const { endpoints, templates } = await openTemplates();
+    const { endpoints, templates } = await open();
     const { id } = await templates.create('ada', creation({ ports: ['80/http'] }));
     const { id: user } = await endpoints.create('ada', deployed(id, { type: 'LOAD_BALANCER' }));
     const without = (update: object) => templates.update('ada', id, update);

@@ -1,0 +1,191 @@
+// Resources that are stored as JSON and kept in memory: the five verbs for one user, with quota, record size
+// and pages. What may be created, changed or removed beside that is a rule of the resource.
+import type { z } from 'zod';
+import type { Clock } from '../base/clock.ts';
+import { createUuidV7 } from '../base/id.ts';
+import {
+  ENDING,
+  type Step,
+  type Store,
+  type StoredResource,
+  type Transaction,
+} from '../store/store.ts';
+import { ProblemError } from '../wire/problem.ts';
+import { RESOURCES } from '../wire/routes.ts';
+import {
+  type CountedQuota,
+  DEFAULT_QUOTAS,
+  type Quotas,
+  ResourceCount,
+  requireRecordSize,
+} from './limits/quotas.ts';
+import { cutPage } from './list-page.ts';
+import { Positions } from './positions.ts';
+import type { ResourceListing, ResourcePage, UserResources } from './user-resources.ts';
+
+export interface ResourceRules<Creation, Update, Item> {
+  /** The record of a new one. */
+  compose: (made: { id: string; createdAt: string }, creation: Creation) => Item;
+  /** The record after a change. Default: omitted members keep their value. */
+  change?: (before: Item, update: Update) => Item;
+  /** @throws ProblemError if a creation or change is not for this user */
+  admit?: (userId: string, given: Creation | Update) => void;
+  /** In the commit of a change. @throws ProblemError if something depends on the record before */
+  judgeChange?: (tx: Transaction, after: Item) => Step<void>;
+  /** In the commit of a removal. @throws ProblemError if something depends on the record */
+  judgeRemoval?: (tx: Transaction, id: string) => Step<void>;
+}
+
+export interface StoredResourcesOptions<Creation, Update, Item> {
+  store: Store;
+  clock: Clock;
+  /** Of RESOURCES; its quota has the same name. */
+  name: CountedQuota;
+  /** Of IDs: `tpl` in `tpl_01912f4e-…`. */
+  prefix: string;
+  record: z.ZodType<Item>;
+  rules: ResourceRules<Creation, Update, Item>;
+  /** Default: DEFAULT_QUOTAS. */
+  quotas?: Quotas | undefined;
+}
+
+interface Kept<Item> {
+  userId: string;
+  position: number;
+  item: Item;
+}
+
+export class StoredResources<Creation, Update, Item extends { id: string }>
+  implements UserResources<Creation, Update, Item>
+{
+  readonly #options: StoredResourcesOptions<Creation, Update, Item>;
+  readonly #kind: string;
+  readonly #positions: Positions;
+  /** By id, oldest first. */
+  readonly #kept: Map<string, Kept<Item>>;
+  readonly #quotas: Quotas;
+  readonly #count: ResourceCount;
+
+  private constructor(
+    options: StoredResourcesOptions<Creation, Update, Item>,
+    stored: readonly StoredResource[],
+  ) {
+    const { name, quotas = DEFAULT_QUOTAS } = options;
+    this.#options = options;
+    this.#kind = RESOURCES[name].singular;
+    this.#kept = new Map(stored.map((each) => [each.id, this.#read(each)]));
+    this.#positions = new Positions(stored.at(-1)?.position ?? 0);
+    this.#quotas = quotas;
+    const countOf = (userId: string) => this.#listOwn(userId).length;
+    this.#count = new ResourceCount({ quota: name, limit: quotas[name], countOf });
+  }
+
+  static async open<Creation, Update, Item extends { id: string }>(
+    options: StoredResourcesOptions<Creation, Update, Item>,
+  ): Promise<StoredResources<Creation, Update, Item>> {
+    const kind = RESOURCES[options.name].singular;
+    const listing = { kind, limit: Number.MAX_SAFE_INTEGER };
+    const stored = await options.store.read((tx) => tx.resources(listing));
+    return new StoredResources(options, stored.reverse());
+  }
+
+  /** Undefined if it does not exist or is another user's. */
+  find(userId: string, id: string): Item | undefined {
+    const kept = this.#kept.get(id);
+    return kept?.userId === userId ? kept.item : undefined;
+  }
+
+  get(userId: string, id: string): Item {
+    return this.find(userId, id) ?? this.#raiseUnknown(id);
+  }
+
+  list({
+    before = Number.POSITIVE_INFINITY,
+    userId,
+    ...bounds
+  }: ResourceListing): ResourcePage<Item> {
+    const wanted = this.#listOwn(userId)
+      .filter(({ position }) => position < before)
+      .reverse();
+    return cutPage({
+      ...bounds,
+      wanted,
+      positionOf: ({ position }) => position,
+      show: ({ item }) => item,
+    });
+  }
+
+  async create(userId: string, creation: Creation): Promise<Item> {
+    const { clock, prefix, rules, store } = this.#options;
+    rules.admit?.(userId, creation);
+    const now = clock.now();
+    const made = { id: `${prefix}_${createUuidV7(now)}`, createdAt: new Date(now).toISOString() };
+    const item = rules.compose(made, creation);
+    const kept = { userId, position: this.#positions.next(now), item };
+    const stored = this.#toStored(kept);
+    const release = this.#count.reserve(userId);
+    try {
+      await store.write((tx) => tx.putResource(stored));
+      this.#kept.set(item.id, kept);
+    } finally {
+      release();
+    }
+    return item;
+  }
+
+  async update(userId: string, id: string, update: Update): Promise<Item> {
+    this.get(userId, id);
+    const { rules, store } = this.#options;
+    const { change = merge, judgeChange } = rules;
+    rules.admit?.(userId, update);
+    const key = { kind: this.#kind, id };
+    const read = (stored: StoredResource | undefined) =>
+      stored ? this.#read(stored) : this.#raiseUnknown(id);
+    const toStored = (kept: Kept<Item>) => this.#toStored(kept);
+    const changed = await store.write(function* (tx) {
+      const before = read(yield* tx.resource(key));
+      const after = { ...before, item: change(before.item, update) };
+      if (judgeChange) yield* judgeChange(tx, after.item);
+      yield* tx.putResource(toStored(after));
+      return after;
+    });
+    this.#kept.set(id, changed);
+    return changed.item;
+  }
+
+  async remove(userId: string, id: string): Promise<void> {
+    this.get(userId, id);
+    const key = { kind: this.#kind, id };
+    const { judgeRemoval } = this.#options.rules;
+    await this.#options.store.write(function* (tx) {
+      if (judgeRemoval) yield* judgeRemoval(tx, id);
+      yield* tx.removeResource(key);
+    }, ENDING);
+    this.#kept.delete(id);
+  }
+
+  /** Oldest first. */
+  #listOwn(userId: string): Kept<Item>[] {
+    return [...this.#kept.values()].filter((each) => each.userId === userId);
+  }
+
+  #read({ body, position, userId }: StoredResource): Kept<Item> {
+    return { userId, position, item: this.#options.record.parse(JSON.parse(body)) };
+  }
+
+  /** @throws ProblemError `quota_exceeded` */
+  #toStored({ item, position, userId }: Kept<Item>): StoredResource {
+    const body = JSON.stringify(item);
+    requireRecordSize(this.#quotas, body);
+    return { kind: this.#kind, id: item.id, userId, parent: '', position, body };
+  }
+
+  /** @throws ProblemError `not_found` */
+  #raiseUnknown(id: string): never {
+    throw new ProblemError('not_found', `${this.#kind} ${id} not found`);
+  }
+}
+
+function merge<Item, Update>(before: Item, update: Update): Item {
+  return { ...before, ...update };
+}
