@@ -41,10 +41,6 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     summary: 'create, list, update and delete templates of pods and workers',
     load: async () => (await import('./resources/templates.ts')).templatesCommand,
   },
-  notes: {
-    summary: 'create, list, update and delete notes',
-    load: async () => (await import('./resources/notes.ts')).notesCommand,
-  },
   pods: {
     summary: 'create, list, update, start, stop and terminate pods',
     load: async () => (await import('./resources/pods.ts')).podsCommand,

@@ -2,16 +2,9 @@
 // from this list.
 import type { z } from 'zod';
 import type { Resource } from '../wire/operations/resource.ts';
-import {
-  type NoteCreation,
-  type NoteRecord,
-  type NoteUpdate,
-  notes as noteResource,
-} from '../wire/resources/note.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';
 import type { ResourceOutline } from '../wire/route.ts';
 import { openTemplates, type Templates, type TemplatesOptions } from './endpoints/templates.ts';
-import { StoredResources } from './stored-resources.ts';
 import type { UserResources } from './user-resources.ts';
 
 /** A described resource with its service, whatever its schemas are. */
@@ -28,11 +21,7 @@ export interface OpenResources {
 
 export async function openResources(options: TemplatesOptions): Promise<OpenResources> {
   const templates = await openTemplates(options);
-  const notes = await StoredResources.open<NoteCreation, NoteUpdate, NoteRecord>({
-    ...{ ...options, name: 'notes', prefix: 'note', record: noteResource.record },
-    rules: { compose: (made, creation) => ({ ...made, ...creation }) },
-  });
-  return { templates, served: [serve(templateResource, templates), serve(noteResource, notes)] };
+  return { templates, served: [serve(templateResource, templates)] };
 }
 
 /** The service takes what the description's schemas give. */

@@ -20,7 +20,6 @@ export const RESOURCES = {
     scope: 'endpoints',
     quota: 200,
   },
-  notes: { plural: 'notes', singular: 'note', path: '/v1/notes', scope: 'endpoints', quota: 500 },
   keys: { plural: 'keys', singular: 'key', path: '/v1/keys', scope: 'keys', quota: 200 },
   pods: { plural: 'pods', singular: 'pod', path: '/v2/pods', scope: 'pods', quota: 100 },
 } as const satisfies Readonly<Record<string, ResourceOutline>>;

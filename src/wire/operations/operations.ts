@@ -4,7 +4,6 @@ import { CATALOG_OPERATIONS } from '../resources/catalog.ts';
 import { SCALER_OPERATIONS } from '../resources/decision.ts';
 import { endpoints } from '../resources/endpoint.ts';
 import { KEY_OPERATIONS, keys } from '../resources/key.ts';
-import { notes } from '../resources/note.ts';
 import { POD_OPERATIONS, pods } from '../resources/pod-operations.ts';
 import { templates } from '../resources/template.ts';
 import { JOB_OPERATIONS } from './job-operations.ts';
@@ -12,7 +11,7 @@ import type { Operation } from './operation.ts';
 import type { FixedResource } from './resource.ts';
 import { LB_OPERATIONS, PROBE_OPERATIONS, SYSTEM_OPERATIONS } from './system-operations.ts';
 
-export const DESCRIBED_RESOURCES = { pods, endpoints, templates, notes, keys } satisfies Readonly<
+export const DESCRIBED_RESOURCES = { pods, endpoints, templates, keys } satisfies Readonly<
   Record<string, FixedResource>
 >;
 
