@@ -1,4 +1,5 @@
-// What a command of the `millrace` program is, and the exit codes that all of them share.
+// What a command of the `millrace` program is, and the exit codes that all of them share. A command is
+// `millrace <command>`, or one of a group: `millrace <noun> <verb>`.
 import type { OptionTable } from './options.ts';
 
 export const EXIT = {
@@ -11,7 +12,7 @@ export const EXIT = {
   interrupted: 130,
 } as const;
 
-/** What was asked for did not come about, for a reason that needs no stack. */
+/** The command failed for a reason that needs no stack. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
   readonly exitCode: number = EXIT.failed;
@@ -23,7 +24,7 @@ export class UnfitError extends CommandError {
 }
 
 export interface Positional {
-  /** `<handler>`; `[job]` where it may be left out; `<files…>` where there may be several. */
+  /** `<handler>` is required, `[folder]` optional; `<files…>` takes one or more; `[-- command…]` stands after the options. */
   name: string;
   help: string;
 }
@@ -34,10 +35,8 @@ export interface ExitCode {
 }
 
 export interface CommandHelp {
-  /** The first words: `millrace serve`. */
+  /** The first words: `millrace serve`, `millrace pods list`. */
   name: string;
-  /** One line for the list of commands. */
-  summary: string;
   /** Paragraphs, without line breaks. */
   description: readonly string[];
   positionals: readonly Positional[];
@@ -49,4 +48,20 @@ export interface CommandHelp {
 export interface Command extends CommandHelp {
   /** Resolves with the exit code. @throws UsageError, CommandError */
   run(args: readonly string[]): Promise<number>;
+}
+
+/** A command of a group; the group adds the name. */
+export interface Verb extends Omit<Command, 'name'> {
+  /** One line for the group's list of commands, without a full stop. */
+  summary: string;
+}
+
+/** The commands on one kind of thing: `millrace pods list`, `millrace pods create`, … */
+export interface CommandGroup {
+  /** `millrace pods`. */
+  name: string;
+  /** Paragraphs, without line breaks. */
+  description: readonly string[];
+  verbs: Readonly<Record<string, Verb>>;
+  examples: readonly string[];
 }

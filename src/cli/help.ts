@@ -1,5 +1,5 @@
-// Help texts, made from the same tables that arguments are parsed by.
-import type { CommandHelp } from './command.ts';
+// Help texts, made from the tables that also parse the arguments.
+import type { CommandGroup, CommandHelp } from './command.ts';
 import { flagName, type HelpSection, type Option } from './options.ts';
 
 const WIDTH = 88;
@@ -8,7 +8,10 @@ const INDENT = '  ';
 /** The whole `--help` of one command. */
 export function renderHelp(command: CommandHelp): string {
   const { name, positionals, description, options, examples, exitCodes } = command;
-  const usage = [name, ...positionals.map((each) => each.name), '[options]'].join(' ');
+  const names = positionals.map((each) => each.name);
+  const isLast = (argument: string) => argument.startsWith('[--');
+  const own = names.filter((each) => !isLast(each));
+  const usage = [name, ...own, '[options]', ...names.filter(isLast)].join(' ');
   const help = flagRow('-h, --help', 'show this help');
   const blocks = [
     `Usage: ${usage}`,
@@ -26,6 +29,22 @@ export function renderHelp(command: CommandHelp): string {
     ),
   ];
   return `${blocks.filter((block) => block !== false && block !== '').join('\n\n')}\n`;
+}
+
+/** The `--help` of a group: what its commands are. */
+export function renderGroupHelp({ description, examples, name, verbs }: CommandGroup): string {
+  const rows = Object.entries(verbs).map(([word, { positionals, summary }]) => {
+    const usage = [word, ...positionals.map((each) => each.name)].join(' ');
+    return [usage, summary] as const;
+  });
+  const blocks = [
+    `Usage: ${name} <command> [options]`,
+    ...description.map((paragraph) => wrap(paragraph, '')),
+    renderBlock('Commands', rows),
+    wrap(`\`${name} <command> --help\` shows the options of one command.`, ''),
+    ['Examples:', ...examples.map((line) => INDENT + line)].join('\n'),
+  ];
+  return `${blocks.join('\n\n')}\n`;
 }
 
 /** Two columns under a title; nothing for no rows. */

@@ -1,16 +1,21 @@
-// The `millrace` command: finds the command that is meant and turns what it throws into an exit
-// code. Each command is imported only when it is asked for, so that a worker starts fast.
+// The `millrace` program: finds the command, and turns what it throws into an exit code. Each command is
+// imported only when it runs, so that a worker starts fast.
 
 import { packageVersion } from '../base/package-info.ts';
-import { type Command, CommandError, EXIT } from './command.ts';
-import { renderBlock, renderHelp } from './help.ts';
-import { asksForHelp, UsageError } from './options.ts';
+import { type Command, CommandError, type CommandGroup, EXIT } from './command.ts';
+import { chooseVerb, noVerb } from './group.ts';
+import { renderBlock, renderGroupHelp, renderHelp } from './help.ts';
+import { asksForHelp, UnknownWordError, UsageError } from './options.ts';
 import { print, printNote } from './output.ts';
 
 interface Entry {
   summary: string;
-  load: () => Promise<Command>;
+  load: () => Promise<Command | CommandGroup>;
 }
+
+/** Share of a word's letters that may differ from the suggested word; two swapped letters always may. */
+const MAX_TYPOS = 0.4;
+const SWAPPED = 2;
 
 const COMMANDS: Readonly<Record<string, Entry>> = {
   dev: {
@@ -22,7 +27,7 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./commands/run.ts')).runCommand,
   },
   serve: {
-    summary: 'run the platform: job queues, endpoints that scale, pods, and their HTTP API',
+    summary: 'run the platform: queues, endpoints, pods and their HTTP API',
     load: async () => (await import('./commands/serve.ts')).serveCommand,
   },
   worker: {
@@ -30,52 +35,44 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./worker/worker.ts')).workerCommand,
   },
   jobs: {
-    summary: 'submit, list, show, cancel and retry jobs',
-    load: async () => (await import('./resources/jobs.ts')).jobsCommand,
+    summary: 'submit, list, show, cancel and retry jobs; print their logs',
+    load: async () => (await import('./resources/jobs.ts')).jobsCommands,
   },
   endpoints: {
-    summary: 'create, list, update and delete endpoints; show scaling decisions',
-    load: async () => (await import('./resources/endpoints.ts')).endpointsCommand,
+    summary: 'create, list, update and delete endpoints; explain their scaling',
+    load: async () => (await import('./resources/endpoints.ts')).endpointsCommands,
   },
   templates: {
     summary: 'create, list, update and delete templates of pods and workers',
-    load: async () => (await import('./resources/templates.ts')).templatesCommand,
+    load: async () => (await import('./resources/templates.ts')).templatesCommands,
   },
   pods: {
     summary: 'create, list, update, start, stop and terminate pods',
-    load: async () => (await import('./resources/pods.ts')).podsCommand,
+    load: async () => (await import('./resources/pods.ts')).podsCommands,
   },
   catalog: {
     summary: 'list the GPU types and CPU flavours of a platform',
-    load: async () => (await import('./resources/catalog.ts')).catalogCommand,
+    load: async () => (await import('./resources/catalog.ts')).catalogCommands,
   },
   keys: {
     summary: 'create, list, rotate and revoke API keys',
-    load: async () => (await import('./resources/keys.ts')).keysCommand,
-  },
-  logs: {
-    summary: "show what a job's handler logged",
-    load: async () => (await import('./resources/logs.ts')).logsCommand,
+    load: async () => (await import('./resources/keys.ts')).keysCommands,
   },
   store: {
     summary: "check, describe and back up a platform's database",
-    load: async () => (await import('./commands/store.ts')).storeCommand,
+    load: async () => (await import('./commands/store.ts')).storeCommands,
   },
   init: {
-    summary: 'scaffold a handler project',
+    summary: 'create a handler project in a folder',
     load: async () => (await import('./commands/init.ts')).initCommand,
-  },
-  'webhook-secret': {
-    summary: "print the secret that verifies an endpoint's webhooks",
-    load: async () => (await import('./commands/webhook-secret.ts')).webhookSecretCommand,
   },
   health: {
     summary: 'check the health of a worker on this machine',
     load: async () => (await import('./commands/health.ts')).healthCommand,
   },
   conformance: {
-    summary: 'test a worker or a platform against a worker protocol',
-    load: async () => (await import('./commands/conformance.ts')).conformanceCommand,
+    summary: 'test another implementation of a worker or a platform',
+    load: async () => (await import('./commands/conformance.ts')).conformanceCommands,
   },
   doctor: {
     summary: 'check this machine: Node, memory, disk, GPUs, and how workers are pinned',
@@ -86,40 +83,56 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
 /** Runs one command line, without the program's name; resolves with the exit code. */
 export async function main(args: readonly string[]): Promise<number> {
   const [word, ...rest] = args;
-  if (word === '--version' || word === '-v' || word === 'version') {
-    void print(`${packageVersion()}\n`);
-    return EXIT.ok;
-  }
-  if (word === undefined || word === '--help' || word === '-h' || word === 'help') {
-    return showHelp(rest[0], word === undefined);
-  }
-  const entry = Object.hasOwn(COMMANDS, word) ? COMMANDS[word] : undefined;
-  if (!entry) {
-    return complain(`${word}: unknown command`, '');
-  }
-  try {
-    const command = await entry.load();
-    if (asksForHelp(rest)) return printHelp(renderHelp(command));
-    return await command.run(rest);
-  } catch (error) {
-    return explain(error, word);
+  switch (word) {
+    case '--version':
+    case '-v':
+    case 'version':
+      return printHelp(`${packageVersion()}\n`);
+    case undefined:
+      printNote(overview());
+      return EXIT.usage;
+    case '--help':
+    case '-h':
+    case 'help':
+      return rest[0] === undefined ? printHelp(overview()) : runNamed(rest[0], [...rest, '--help']);
+    default:
+      return runNamed(word, args);
   }
 }
 
-async function showHelp(word: string | undefined, isMistake: boolean): Promise<number> {
-  const entry = word !== undefined && Object.hasOwn(COMMANDS, word) ? COMMANDS[word] : undefined;
-  if (entry) return printHelp(renderHelp(await entry.load()));
-  if (word !== undefined) return complain(`${word}: unknown command`, '');
-  if (!isMistake) return printHelp(overview());
-  printNote(overview());
-  return EXIT.usage;
+async function runNamed(word: string, [, ...args]: readonly string[]): Promise<number> {
+  // As messages show it: the words that were understood.
+  let name = 'millrace';
+  try {
+    const entry = Object.hasOwn(COMMANDS, word) ? COMMANDS[word] : undefined;
+    if (!entry && word.startsWith('-')) {
+      throw new UsageError(`${word}: unknown option; options follow the command`);
+    }
+    if (!entry) throw new UnknownWordError('command', word, Object.keys(COMMANDS));
+    const loaded = await entry.load();
+    name = loaded.name;
+    const isHelp = asksForHelp(args);
+    if (!('verbs' in loaded)) {
+      return isHelp ? printHelp(renderHelp(loaded)) : await loaded.run(args);
+    }
+    const chosen = chooseVerb(loaded, args);
+    if (!chosen.command) {
+      if (isHelp) return printHelp(renderGroupHelp(loaded));
+      throw noVerb(loaded);
+    }
+    name = chosen.command.name;
+    if (isHelp) return printHelp(renderHelp(chosen.command));
+    return await chosen.command.run(chosen.args);
+  } catch (error) {
+    return report(error, name);
+  }
 }
 
 function overview(): string {
   const rows = Object.entries(COMMANDS).map(([name, { summary }]) => [name, summary] as const);
   return [
     'Usage: millrace <command> [options]\n',
-    'Handlers become durable, streaming queue endpoints.\n',
+    'Runs handlers as durable, streaming queue endpoints.\n',
     `${renderBlock('Commands', rows)}\n`,
     renderBlock('Options', [
       ['-h, --help', 'show help; after a command, the help of that command'],
@@ -135,16 +148,22 @@ function printHelp(text: string): number {
   return EXIT.ok;
 }
 
-function explain(error: unknown, word: string): number {
-  if (error instanceof UsageError) return complain(error.message, word);
+async function report(error: unknown, name: string): Promise<number> {
+  if (error instanceof UsageError) {
+    const hint = error instanceof UnknownWordError ? await suggest(error) : '';
+    printNote(`${name}: ${error.message}${hint}\nSee \`${name} --help\`.\n`);
+    return EXIT.usage;
+  }
   const known = error instanceof CommandError;
   const text = error instanceof Error ? (known ? error.message : error.stack) : String(error);
-  printNote(`millrace ${word}: ${text}\n`);
+  printNote(`${name}: ${text}\n`);
   return known ? error.exitCode : EXIT.failed;
 }
 
-function complain(message: string, word: string): number {
-  const name = ['millrace', word].filter(Boolean).join(' ');
-  printNote(`${name}: ${message}\nSee \`${name} --help\`.\n`);
-  return EXIT.usage;
+async function suggest({ known, word }: UnknownWordError): Promise<string> {
+  const { closestMatch } = await import('leven');
+  const { length } = word.replace(/^-+/, '');
+  const maxDistance = length > SWAPPED ? Math.max(SWAPPED, Math.floor(length * MAX_TYPOS)) : 1;
+  const closest = closestMatch(word, known, { maxDistance });
+  return closest === undefined ? '' : `; did you mean ${closest}?`;
 }

@@ -1,11 +1,23 @@
-// Command-line options as tables: what an option is, and how arguments become values. The help text
-// made of the same tables is in help.ts.
+// Command-line options as tables, and how arguments become values. help.ts makes the help from the same
+// tables.
 import { parseArgs } from 'node:util';
 import { readVariable } from './config.ts';
 
-/** The caller asked for something that cannot be: told without a stack, exit code 2. */
+/** Wrong usage: reported without a stack, exit code 2. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
+}
+
+/** A command or an option that does not exist; the report names a similar one of `known`. */
+export class UnknownWordError extends UsageError {
+  readonly word: string;
+  readonly known: readonly string[];
+
+  constructor(kind: 'command' | 'option', word: string, known: readonly string[]) {
+    super(`${word}: unknown ${kind}`);
+    this.word = word;
+    this.known = known;
+  }
 }
 
 /** Where in the help an option is shown. */
@@ -174,18 +186,45 @@ export function asksForHelp(args: readonly string[]): boolean {
   return own.includes('--help') || own.includes('-h');
 }
 
+/** The place of the first argument that is neither an option nor an option's value; -1 if all are. */
+export function findFirstWord(table: OptionTable, args: readonly string[]): number {
+  const first = readTokens(table, args).find(({ kind }) => kind !== 'option');
+  return first?.kind === 'positional' ? first.index : -1;
+}
+
 /** Flags win over the environment, the environment over defaults. @throws UsageError */
 export function parseOptions<Table extends OptionTable>(
   table: Table,
   args: readonly string[],
 ): ParsedArguments<Table> {
-  const { given, positionals } = collectTexts(table, args);
+  const { shared: _, ...parsed } = parseSharedOptions(table, {}, args);
+  return parsed;
+}
+
+export interface SharedArguments<Own extends OptionTable, Shared extends OptionTable>
+  extends ParsedArguments<Own> {
+  shared: OptionValues<Shared>;
+}
+
+/** As `parseOptions`, with the options that several commands share apart. @throws UsageError */
+export function parseSharedOptions<Own extends OptionTable, Shared extends OptionTable>(
+  own: Own,
+  shared: Shared,
+  args: readonly string[],
+): SharedArguments<Own, Shared> {
+  const { given, positionals } = collectTexts({ ...shared, ...own }, args);
+  return { values: readValues(own, given), shared: readValues(shared, given), positionals };
+}
+
+type Given = ReadonlyMap<string, string[]>;
+
+function readValues<Table extends OptionTable>(table: Table, given: Given): OptionValues<Table> {
   const values: Record<string, unknown> = {};
   for (const [name, option] of Object.entries(table)) {
     values[name] = readOption(name, option, given.get(name));
   }
   // Every name of the table was given what its own option parsed.
-  return { values: values as OptionValues<Table>, positionals };
+  return values as OptionValues<Table>;
 }
 
 function readOption(name: string, option: Option<unknown>, texts: string[] | undefined): unknown {
@@ -209,9 +248,8 @@ function parseNamed(source: string, option: Option<unknown>, texts: string[]): u
   }
 }
 
-function collectTexts(table: OptionTable, args: readonly string[]) {
-  const names = new Map(Object.keys(table).map((name) => [flagName(name).slice(2), name]));
-  const { tokens } = parseArgs({
+function readTokens(table: OptionTable, args: readonly string[]) {
+  return parseArgs({
     args: [...args],
     strict: false,
     allowPositionals: true,
@@ -222,16 +260,20 @@ function collectTexts(table: OptionTable, args: readonly string[]) {
         { type: kind === 'flag' ? ('boolean' as const) : ('string' as const) },
       ]),
     ),
-  });
+  }).tokens;
+}
+
+function collectTexts(table: OptionTable, args: readonly string[]) {
+  const names = new Map(Object.keys(table).map((name) => [flagName(name).slice(2), name]));
   const given = new Map<string, string[]>();
   const positionals: string[] = [];
-  for (const token of tokens) {
+  for (const token of readTokens(table, args)) {
     if (token.kind === 'positional') positionals.push(token.value);
     if (token.kind !== 'option') continue;
     const name = names.get(token.name);
     const option = name === undefined ? undefined : table[name];
     if (name === undefined || !option || !token.rawName.startsWith('--')) {
-      throw new UsageError(`${token.rawName}: unknown option`);
+      throw new UnknownWordError('option', token.rawName, Object.keys(table).map(flagName));
     }
     const value = option.kind === 'flag' ? checkFlag(token) : checkValue(token);
     given.set(name, [...(given.get(name) ?? []), value]);

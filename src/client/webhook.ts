@@ -15,7 +15,7 @@ export interface ReceivedWebhook {
   body: string | Uint8Array;
   /** The request's headers; as an object with names in lower case, as Node gives them. */
   headers: Headers | Readonly<Record<string, string | readonly string[] | undefined>>;
-  /** Of the endpoint, as `millrace webhook-secret` prints it; several while they are rotated. */
+  /** Of the endpoint, as `millrace endpoints webhook-secret` prints it; several while they are rotated. */
   secret: string | readonly string[];
   /** How old it may be, and how far ahead clocks may be, ms. Default 300,000. */
   toleranceMs?: number;

@@ -56,7 +56,7 @@ export interface ChunkWithMetrics<Output = unknown> {
 export interface Context {
   /** Aborts on cancel, on timeout, when the lease is lost and when the worker shuts down. */
   readonly signal: AbortSignal;
-  /** pino, with `job` and `attempt` bound. What it says can be read with `millrace logs`. */
+  /** pino, with `job` and `attempt` bound. What it says can be read with `millrace jobs logs`. */
   readonly log: Logger;
   /** What the process is pinned to; at least one entry. */
   readonly devices: readonly Device[];

@@ -29,7 +29,7 @@ afterEach(async () => {
 describe('our own worker', () => {
   it('passes in what takes no long waits', { timeout: LIMIT_MS }, async () => {
     const areas = ['hello', 'take', 'outcome', 'drain'].flatMap((area) => ['--only', area]);
-    const verdict = await judgeConformance('--as-platform', ...areas, '--', ...OWN_WORKER);
+    const verdict = await judgeConformance('worker', ...areas, '--', ...OWN_WORKER);
     expect(verdict).toMatchObject({ code: 0, holds: true, failing: [] });
   });
 });
@@ -47,7 +47,7 @@ describe('our own platform', () => {
     const grpcUrl = await platform.process.find(/(grpc:\/\/127\.0\.0\.1:\d+)/);
     const jobsUrl = protocol === 'runpod' ? `${platform.url}/runpod/v2` : platform.url;
     const { count, ...verdict } = await judgeConformance(
-      ...['--as-worker', '--protocol', protocol, '--endpoint', 'test'],
+      ...['platform', '--protocol', protocol, '--endpoint', 'test'],
       ...['--url', speaks === 'gRPC' ? grpcUrl : jobsUrl, '--jobs-url', jobsUrl],
       ...['--key', platform.workerKey, '--jobs-key', platform.adminKey],
     );
@@ -71,7 +71,7 @@ describe('a worker of another making', () => {
   const only = areas.flatMap((area) => ['--only', area]);
 
   it('passes what it can do', { timeout: LIMIT_MS }, async () => {
-    const verdict = await judgeConformance('--as-platform', ...only, '--', ...ODD_WORKER);
+    const verdict = await judgeConformance('worker', ...only, '--', ...ODD_WORKER);
     expect(verdict).toMatchObject({ code: 0, failing: [] });
   });
 
@@ -88,7 +88,7 @@ describe('a worker of another making', () => {
     ],
   ])('that %s fails in that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
     const worker = [...ODD_WORKER, oddity];
-    const verdict = await judgeConformance('--as-platform', '--only', area, '--', ...worker);
+    const verdict = await judgeConformance('worker', '--only', area, '--', ...worker);
     expect(verdict).toMatchObject({ code: 1, holds: false });
     expect(verdict.failing).toContain(rule);
   });
@@ -96,7 +96,7 @@ describe('a worker of another making', () => {
   it('without which nothing else can be seen stops the rest', { timeout: LIMIT_MS }, async () => {
     const worker = [...ODD_WORKER, 'is greedy'];
     const { code, count, failing } = await judgeConformance(
-      '--as-platform',
+      'worker',
       '--only',
       'drain',
       '--',
@@ -108,7 +108,7 @@ describe('a worker of another making', () => {
   });
 
   it('that never says a word is given up', async () => {
-    const command = new Process(['conformance', '--as-platform', '--wait-ms', '300']);
+    const command = new Process(['conformance', 'worker', '--wait-ms', '300']);
     expect(await command.exited).toBe(1);
     expect(command.output).toContain('no worker said anything within 0.3 s');
   });
@@ -117,7 +117,7 @@ describe('a worker of another making', () => {
 describe('a RunPod worker of another making', () => {
   const judge = (area: string, ...worker: string[]) =>
     judgeConformance(
-      ...['--as-platform', '--protocol', 'runpod', '--only', area],
+      ...['worker', '--protocol', 'runpod', '--only', area],
       ...['--', ...ODD_RUNPOD_WORKER, ...worker],
     );
 
@@ -158,19 +158,19 @@ describe('a RunPod worker of another making', () => {
 
 describe('the command', () => {
   it('names the areas when there is no such area, before anything is started', async () => {
-    const command = new Process(['conformance', '--as-platform', '--only', 'sleep', '--', 'true']);
+    const command = new Process(['conformance', 'worker', '--only', 'sleep', '--', 'true']);
     expect(await command.exited).toBe(2);
     expect(command.output).toContain('--only sleep: unknown area; give one of hello, take,');
   });
 
   it('ends at once when the worker could not be started', { timeout: 20_000 }, async () => {
-    const command = new Process(['conformance', '--as-platform', '--', '/nowhere/worker']);
+    const command = new Process(['conformance', 'worker', '--', '/nowhere/worker']);
     expect(await command.exited).toBe(1);
     expect(command.output).toContain('/nowhere/worker');
   });
 
   it('takes the worker along when it is told to end', async () => {
-    const command = new Process(['conformance', '--as-platform', '--', ...SLEEPING_WORKER]);
+    const command = new Process(['conformance', 'worker', '--', ...SLEEPING_WORKER]);
     closers.push(() => command.kill());
     const pid = Number(await command.find(/worker (\d+)/));
     command.child.kill('SIGTERM');
@@ -180,7 +180,7 @@ describe('the command', () => {
 
   it('says why nobody can be reached, and tests nothing', async () => {
     const place = ['--url', 'http://127.0.0.1:1025', '--endpoint', 'e', '--key', 'k'];
-    const args = ['conformance', '--as-worker', '--protocol', 'runpod', ...place];
+    const args = ['conformance', 'platform', '--protocol', 'runpod', ...place];
     const command = new Process(args);
     expect(await command.exited).toBe(1);
     expect(command.output).toContain('ECONNREFUSED');
@@ -203,7 +203,7 @@ describe('the command', () => {
     const address = server.address();
     if (address === null || typeof address === 'string') throw new Error('there is no port');
     const { code, failing } = await judgeConformance(
-      ...['--as-worker', '--protocol', 'runpod', '--url', `http://127.0.0.1:${address.port}`],
+      ...['platform', '--protocol', 'runpod', '--url', `http://127.0.0.1:${address.port}`],
       ...['--endpoint', 'e', '--key', 'k', '--only', 'stop'],
     );
     expect(code).toBe(1);
@@ -234,7 +234,7 @@ describe('a platform that does one thing wrong', () => {
     closers.push(() => platform.close());
     const { endpoint, jobsKey, key, url } = platform;
     const verdict = await judgeConformance(
-      ...['--as-worker', '--url', url, '--endpoint', endpoint, '--only', area],
+      ...['platform', '--url', url, '--endpoint', endpoint, '--only', area],
       ...['--key', key, '--jobs-key', jobsKey],
     );
     expect(verdict).toMatchObject({ code: 1, holds: false });

@@ -32,7 +32,7 @@ async function submit(platform: PlatformProcess, webhook: string): Promise<strin
 /** As an operator asks for it. */
 async function readSecret(platform: PlatformProcess): Promise<string> {
   const data = join(platform.folder, 'data');
-  const command = new Process(['webhook-secret', ENDPOINT, '--data', data]);
+  const command = new Process(['endpoints', 'webhook-secret', ENDPOINT, '--data', data]);
   expect(await command.exited).toBe(0);
   return command.output.trim();
 }

@@ -14,12 +14,7 @@ describe('our own worker', () => {
     { speaks: 'gRPC', args: ['--link', 'grpc'], atLeast: 24 },
     { speaks: "RunPod's protocol", args: ['--protocol', 'runpod'], atLeast: 15 },
   ])('passes over $speaks', { timeout: LIMIT_MS }, async ({ args, atLeast }) => {
-    const { count, ...verdict } = await judgeConformance(
-      '--as-platform',
-      ...args,
-      '--',
-      ...OWN_WORKER,
-    );
+    const { count, ...verdict } = await judgeConformance('worker', ...args, '--', ...OWN_WORKER);
     expect(verdict).toEqual({ code: 0, holds: true, failing: [] });
     expect(count).toBeGreaterThanOrEqual(atLeast);
   });
@@ -35,7 +30,7 @@ describe('a worker', () => {
     ],
   ])('that %s fails in that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
     const worker = [...ODD_WORKER, oddity];
-    const verdict = await judgeConformance('--as-platform', '--only', area, '--', ...worker);
+    const verdict = await judgeConformance('worker', '--only', area, '--', ...worker);
     expect(verdict).toMatchObject({ code: 1, holds: false });
     expect(verdict.failing).toContain(rule);
   });

@@ -5,11 +5,11 @@ import { type Row, runChecks } from '../../conformance/checks.ts';
 import { CommandError } from '../command.ts';
 import { UsageError } from '../options.ts';
 import { openLink } from '../worker/platform-link.ts';
-import type { ConformanceValues } from './conformance.ts';
+import type { PlatformValues } from './conformance.ts';
 import { chooseAreas } from './conformance-areas.ts';
 
 export interface PlatformUnderTest {
-  values: ConformanceValues;
+  values: PlatformValues;
   log: Log;
   onRow: (row: Row) => void;
 }
@@ -58,11 +58,8 @@ function rejectSilence(error: unknown): never {
   throw new CommandError(`the job API does not answer: ${reason}`);
 }
 
-function readPlace(values: ConformanceValues): Place {
+function readPlace(values: PlatformValues): Place {
   const { endpoint, key, url } = values;
-  if (url === undefined) throw new UsageError('--url URL is required with --as-worker');
-  if (endpoint === undefined) throw new UsageError('--endpoint ID is required with --as-worker');
-  if (key === undefined) throw new UsageError('--key KEY is required with --as-worker');
   const jobsUrl = values.jobsUrl ?? url;
   if (!/^https?:/i.test(jobsUrl)) throw new UsageError('--jobs-url URL is required with gRPC');
   return { url, endpoint, key, jobsUrl, jobsKey: values.jobsKey ?? key };

@@ -8,14 +8,14 @@ import { CommandError, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
 import { printNote } from '../output.ts';
 import { listenForStop } from '../stop-signals.ts';
-import type { ConformanceValues } from './conformance.ts';
+import type { WorkerValues } from './conformance.ts';
 import { chooseAreas } from './conformance-areas.ts';
 
 /** A worker that does not end by then is killed. */
 const END_MS = 10_000;
 
 export interface WorkerUnderTest {
-  values: ConformanceValues;
+  values: WorkerValues;
   /** Empty: somebody else starts it. */
   command: readonly string[];
   log: Log;

@@ -1,9 +1,10 @@
-// `millrace conformance`: plays one side of a worker protocol against somebody's other side, and prints
-// what of the protocol holds there. The checks are in conformance/.
-
+// `millrace conformance`: plays one side of a worker protocol against another implementation of the other
+// side, and prints which rules of the protocol hold. The checks are in conformance/.
+import type { Log } from '../../base/log.ts';
 import { CHECK_INPUT_LINES } from '../../conformance/check-inputs.ts';
 import type { Row } from '../../conformance/checks.ts';
-import { type Command, EXIT } from '../command.ts';
+import { checkArguments } from '../arguments.ts';
+import { type CommandGroup, EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
 import {
   choice,
   flag,
@@ -11,6 +12,7 @@ import {
   list,
   type OptionValues,
   parseOptions,
+  requiredText,
   text,
   UsageError,
 } from '../options.ts';
@@ -19,55 +21,13 @@ import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
 import { checkPlatform } from './conformance-platform.ts';
 import { checkWorker } from './conformance-worker.ts';
 
-const options = {
-  asPlatform: flag({ help: 'listen, and test the worker that connects' }),
-  asWorker: flag({ help: 'test the platform at --url' }),
+const link = { choices: ['http', 'grpc'] as const };
+
+const sharedOptions = {
   protocol: choice({
     choices: ['millrace', 'runpod'],
     default: 'millrace',
     help: 'protocol to test: millrace (docs/protocol.md) or runpod',
-  }),
-  link: choice({
-    choices: ['http', 'grpc'],
-    help: 'carrier of the protocol millrace; default: by the scheme of --url, else http',
-  }),
-  host: text({
-    default: '127.0.0.1',
-    placeholder: 'HOST',
-    help: 'address that --as-platform listens on',
-  }),
-  port: integer({
-    min: 0,
-    max: 65_535,
-    default: 0,
-    placeholder: 'PORT',
-    help: 'port of --as-platform; 0 picks a free one',
-  }),
-  waitMs: integer({
-    min: 1,
-    max: 3_600_000,
-    default: 60_000,
-    placeholder: 'MS',
-    help: "how long --as-platform waits for the worker's first call, ms",
-  }),
-  url: text({
-    placeholder: 'URL',
-    env: 'MILLRACE_URL',
-    help: 'for --as-worker: URL of the platform; for runpod the part before /<endpoint>/job-take',
-  }),
-  endpoint: text({
-    placeholder: 'ID',
-    env: 'MILLRACE_ENDPOINT',
-    help: 'for --as-worker: ID of an endpoint without workers and jobs',
-  }),
-  key: text({ placeholder: 'KEY', env: 'MILLRACE_KEY', help: 'for --as-worker: worker key' }),
-  jobsKey: text({
-    placeholder: 'KEY',
-    help: 'for --as-worker: key that may submit, read and cancel jobs; default: --key',
-  }),
-  jobsUrl: text({
-    placeholder: 'URL',
-    help: 'for --as-worker: URL of the job API; default: --url',
   }),
   only: list({
     placeholder: 'AREA',
@@ -77,62 +37,142 @@ const options = {
   logLevel: logLevelOption('silent'),
 };
 
-export type ConformanceValues = OptionValues<typeof options>;
+const workerOptions = {
+  link: choice({ ...link, help: 'carrier of the protocol millrace; default: http' }),
+  host: text({ default: '127.0.0.1', placeholder: 'HOST', help: 'address to listen on' }),
+  port: integer({
+    ...{ min: 0, max: 65_535, default: 0, placeholder: 'PORT' },
+    help: 'port to listen on; 0 picks a free one',
+  }),
+  waitMs: integer({
+    ...{ min: 1, max: 3_600_000, default: 60_000, placeholder: 'MS' },
+    help: "how long to wait for the worker's first call, ms",
+  }),
+  ...sharedOptions,
+};
 
-export const conformanceCommand: Command = {
-  name: 'millrace conformance',
-  summary: 'test a worker or a platform against a worker protocol',
+const platformOptions = {
+  url: requiredText({
+    placeholder: 'URL',
+    env: 'MILLRACE_URL',
+    help: 'URL of the platform; for runpod the part before /<endpoint>/job-take',
+  }),
+  endpoint: requiredText({
+    placeholder: 'ID',
+    env: 'MILLRACE_ENDPOINT',
+    help: 'ID of an endpoint without workers and jobs',
+  }),
+  key: requiredText({ placeholder: 'KEY', env: 'MILLRACE_KEY', help: 'worker key' }),
+  jobsKey: text({
+    placeholder: 'KEY',
+    help: 'key that may submit, read and cancel jobs; default: --key',
+  }),
+  jobsUrl: text({ placeholder: 'URL', help: 'URL of the job API; default: --url' }),
+  link: choice({
+    ...link,
+    help: 'carrier of the protocol millrace; default: by the scheme of --url',
+  }),
+  ...sharedOptions,
+};
+
+export type WorkerValues = OptionValues<typeof workerOptions>;
+export type PlatformValues = OptionValues<typeof platformOptions>;
+
+const exitCodes: readonly ExitCode[] = [
+  { code: EXIT.ok, meaning: 'all checks that apply hold' },
+  { code: EXIT.failed, meaning: 'a check fails, or there was nothing to test' },
+  { code: EXIT.usage, meaning: 'wrong usage' },
+  { code: EXIT.interrupted, meaning: 'interrupted' },
+];
+
+const workerPositionals: readonly Positional[] = [
+  {
+    name: '[-- command…]',
+    help: 'command that starts the worker under test, with its arguments',
+  },
+];
+
+const workerVerb: Verb = {
+  summary: 'test a worker: listen as a platform and check what the worker does',
   description: [
-    '--as-platform listens, gives jobs to the worker that connects, injects faults, and checks how the ' +
-      'worker reacts. With a command after -- it starts that command as the worker, with addresses and key ' +
-      'in its environment, and stops it with SIGTERM, which is a check too. Without a command it prints ' +
-      'the settings of the worker and says when to send the signal.',
+    'Listens, gives jobs to the worker that connects, injects faults, and checks how the worker reacts. ' +
+      'With a command after -- it starts that command as the worker, with addresses and key in its ' +
+      'environment, and stops it with SIGTERM, which is a check too. Without a command it prints the ' +
+      'settings of the worker and says when to send the signal.',
     `The worker's handler must support these inputs. ${CHECK_INPUT_LINES.join('. ')}.`,
-    '--as-worker acts as a worker of a platform: it submits jobs, takes them, and sends valid and invalid ' +
-      'reports. It waits for leases to expire, so it takes a while. The endpoint must have no workers and ' +
-      'no other jobs.',
   ],
-  positionals: [
-    {
-      name: '[command…]',
-      help: 'after --: the command that starts the worker under test, with its arguments',
-    },
-  ],
-  options,
+  positionals: workerPositionals,
+  options: workerOptions,
   examples: [
-    'millrace conformance --as-platform -- python3 my_worker.py',
-    'millrace conformance --as-platform --port 9000 --host 0.0.0.0',
-    'millrace conformance --as-worker --url http://127.0.0.1:8000 --endpoint test --key mr_…',
-    'millrace conformance --as-platform --protocol runpod -- python3 -u handler.py',
+    'millrace conformance worker -- python3 my_worker.py',
+    'millrace conformance worker --port 9000 --host 0.0.0.0',
+    'millrace conformance worker --protocol runpod -- python3 -u handler.py',
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'all checks that apply hold' },
-    { code: EXIT.failed, meaning: 'a check fails, or no worker or platform could be tested' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-    { code: EXIT.interrupted, meaning: 'interrupted' },
+  exitCodes,
+  async run(args) {
+    const { values, positionals: command } = parseOptions(workerOptions, args);
+    checkLink(values);
+    return judge('worker', values, (test) => checkWorker({ ...test, values, command }));
+  },
+};
+
+const platformVerb: Verb = {
+  summary: 'test a platform: act as a worker of it and check its answers',
+  description: [
+    'Submits jobs, takes them, and sends valid and invalid reports. It waits for leases to expire, so it ' +
+      'takes a while. The endpoint must have no workers and no other jobs.',
   ],
-  run,
+  positionals: [],
+  options: platformOptions,
+  examples: [
+    'millrace conformance platform --url http://127.0.0.1:8000 --endpoint test --key mr_…',
+    'millrace conformance platform --protocol runpod --url URL/runpod/v2 --endpoint test --key mr_…',
+  ],
+  exitCodes,
+  async run(args) {
+    const { values, positionals } = parseOptions(platformOptions, args);
+    checkArguments([], positionals);
+    checkLink(values);
+    return judge('platform', values, (test) => checkPlatform({ ...test, values }));
+  },
+};
+
+export const conformanceCommands: CommandGroup = {
+  name: 'millrace conformance',
+  description: [
+    'Plays one side of a worker protocol against your implementation of the other side, and prints which ' +
+      'rules hold.',
+  ],
+  verbs: { worker: workerVerb, platform: platformVerb },
+  examples: [
+    'millrace conformance worker -- python3 my_worker.py',
+    'millrace conformance platform --url http://127.0.0.1:8000 --endpoint test --key mr_…',
+  ],
 };
 
 const WORDS = { holds: 'holds', fails: 'FAILS', 'left out': 'left out' } as const;
 
-async function run(args: readonly string[]): Promise<number> {
-  const { values, positionals } = parseOptions(options, args);
-  const { asPlatform, asWorker, json, protocol } = values;
-  if (asPlatform === asWorker) throw new UsageError('give --as-platform or --as-worker');
-  if (asWorker && positionals.length > 0)
-    throw new UsageError(`${positionals[0]}: --as-worker takes no command`);
-  if (protocol === 'runpod' && values.link)
-    throw new UsageError('--link needs --protocol millrace');
-  const log = createTerminalLog(values.logLevel);
+function checkLink({ link, protocol }: Pick<WorkerValues, 'link' | 'protocol'>): void {
+  if (protocol === 'runpod' && link) throw new UsageError('--link needs --protocol millrace');
+}
+
+interface Test {
+  log: Log;
+  onRow: (row: Row) => void;
+}
+
+type SharedValues = OptionValues<typeof sharedOptions>;
+
+async function judge(
+  side: 'worker' | 'platform',
+  { json, logLevel, protocol }: SharedValues,
+  run: (test: Test) => Promise<Row[]>,
+): Promise<number> {
   const onRow = (row: Row) => {
     if (!json) void print(describeRow(row));
   };
-  const rows = asPlatform
-    ? await checkWorker({ values, command: positionals, log, onRow })
-    : await checkPlatform({ values, log, onRow });
+  const rows = await run({ log: createTerminalLog(logLevel), onRow });
   const holds = rows.every(({ result }) => result !== 'fails');
-  const side = asPlatform ? 'worker' : 'platform';
   const report = { protocol, side, holds, checks: rows };
   void print(json ? `${JSON.stringify(report, null, 2)}\n` : summarize(rows));
   return holds ? EXIT.ok : EXIT.failed;

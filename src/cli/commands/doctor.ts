@@ -11,10 +11,11 @@ import {
   type DeviceSets,
 } from '../../worker/gpu/device-sets.ts';
 import type { FoundDevice } from '../../worker/gpu/found-device.ts';
+import { checkArguments } from '../arguments.ts';
 import { type Command, EXIT } from '../command.ts';
 import { inheritEnvironment, readVariable } from '../config.ts';
 import { renderBlock } from '../help.ts';
-import { flag, parseOptions, text, UsageError } from '../options.ts';
+import { flag, parseOptions, text } from '../options.ts';
 import { print } from '../output.ts';
 import { readPerWorker } from '../worker/device-plan.ts';
 
@@ -44,7 +45,6 @@ const options = {
 
 export const doctorCommand: Command = {
   name: 'millrace doctor',
-  summary: 'check this machine: Node, memory, disk, GPUs, and how workers are pinned',
   description: [
     'Checks everything that a worker needs: Node, memory, disk, GPUs and their driver. Prints the devices ' +
       'of each worker process and the variables that pin it. Starts no worker and changes nothing.',
@@ -79,7 +79,7 @@ interface Findings {
 
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
-  if (positionals[0] !== undefined) throw new UsageError(`${positionals[0]}: unexpected argument`);
+  checkArguments([], positionals);
   const perWorker = readPerWorker(values.gpusPerWorker);
   const findings = await examine({ ...values, perWorker });
   void print(values.json ? `${toJson(findings)}\n` : describe(findings));

@@ -1,6 +1,7 @@
 // `millrace health`: asks the health port of a worker on this machine, for health checks of
 // containers and for scripts. What is healthy is the worker's to say.
 import { http } from '../../base/node-http.ts';
+import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { flag, integer, parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
@@ -39,7 +40,6 @@ const options = {
 
 export const healthCommand: Command = {
   name: 'millrace health',
-  summary: 'check the health of a worker on this machine',
   description: [
     "Calls a worker's health port and prints the response. The command reads the same environment " +
       'variables as the worker, so a container needs no options.',
@@ -60,7 +60,7 @@ export const healthCommand: Command = {
 
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
-  if (positionals[0] !== undefined) throw new UsageError(`${positionals[0]}: unexpected argument`);
+  checkArguments([], positionals);
   const { healthPort: port, healthHost, timeoutMs } = values;
   if (port === undefined) throw new UsageError('--health-port PORT is required');
   const host = LOOPBACK[healthHost] ?? healthHost;

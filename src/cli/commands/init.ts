@@ -10,6 +10,7 @@ import {
 import { basename, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { packageRoot, readPackageInfo } from '../../base/package-info.ts';
+import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { flag, parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
@@ -31,7 +32,6 @@ const options = {
 
 export const initCommand: Command = {
   name: 'millrace init',
-  summary: 'scaffold a handler project',
   description: [
     'Writes a TypeScript handler with its test, a package.json, a tsconfig.json, a Dockerfile and a ' +
       'README. Node 24 is a development dependency of the project. Nothing is installed.',
@@ -40,7 +40,7 @@ export const initCommand: Command = {
       'checkout), because the Dockerfile needs every dependency in the folder.',
   ],
   positionals: [
-    { name: '[DIR]', help: 'project folder, created if missing; default: the current folder' },
+    { name: '[folder]', help: 'project folder, created if missing; default: the current folder' },
   ],
   options,
   examples: ['millrace init my-handler', 'millrace init my-handler --from ./millrace-0.1.0.tgz'],
@@ -54,8 +54,8 @@ export const initCommand: Command = {
 
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
-  const [given = '.', surplus] = positionals;
-  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
+  checkArguments(initCommand.positionals, positionals);
+  const [given = '.'] = positionals;
   const folder = resolve(given);
   checkFolder(folder, values.force);
   const written = writeProject(folder, chooseOrigin(values.from));

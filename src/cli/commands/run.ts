@@ -32,7 +32,6 @@ const options = {
 
 export const runCommand: Command = {
   name: 'millrace run',
-  summary: 'run one job through a handler, without a platform',
   description: [
     'Loads the handler, runs one attempt of one job and prints its output. A streaming handler prints each ' +
       'chunk as one line of JSON as soon as it is yielded. Progress and the log go to standard error.',

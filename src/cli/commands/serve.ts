@@ -5,6 +5,7 @@ import { packageVersion } from '../../base/package-info.ts';
 import { LIST_BYTES } from '../../platform/defaults.ts';
 import { openPlatform, type Platform } from '../../platform/platform.ts';
 import type { PlatformOptions, PlatformTls } from '../../platform/platform-options.ts';
+import { checkArguments } from '../arguments.ts';
 import { type Command, EXIT } from '../command.ts';
 import { readVariable } from '../config.ts';
 import { capacityOptions, readCapacity } from '../options/capacity-options.ts';
@@ -144,7 +145,6 @@ const options = {
 
 export const serveCommand: Command = {
   name: 'millrace serve',
-  summary: 'run the platform: job queues, endpoints that scale, pods, and their HTTP API',
   description: [
     'Serves the job API under /v2/<endpoint>/, the worker API beside it, pods, endpoints, templates, ' +
       'the catalogue and keys under /v1 and /v2, and /openapi.json, /healthz, /readyz and /metrics. ' +
@@ -174,7 +174,7 @@ export const serveCommand: Command = {
 
 async function run(args: readonly string[]): Promise<number> {
   const { values, positionals } = parseOptions(options, args);
-  if (positionals.length > 0) throw new UsageError(`${positionals[0]}: unexpected argument`);
+  checkArguments([], positionals);
   const tls = readTls(values);
   const { leaseMs, renewEveryMs } = values;
   if (renewEveryMs >= leaseMs) {

@@ -4,75 +4,96 @@ import { join, resolve } from 'node:path';
 import { checkIntegrity } from '../../store/disk/integrity.ts';
 import { explainFailure, nameStorageFailure } from '../../store/disk/sqlite-errors.ts';
 import { backUpStore, describeStore, type StoreFiles } from '../../store/disk/store-files.ts';
-import { type Command, CommandError, EXIT } from '../command.ts';
-import { flag, type OptionValues, parseOptions, text, UsageError } from '../options.ts';
+import { checkArguments } from '../arguments.ts';
+import { CommandError, type CommandGroup, EXIT, type ExitCode, type Verb } from '../command.ts';
+import { flag, type OptionValues, parseOptions, text } from '../options.ts';
 import { print, printNote } from '../output.ts';
 import { formatTable } from '../table.ts';
 
 const MB = 1_048_576;
 
-const options = {
+const placeOptions = {
   data: text({
     default: './.millrace',
     placeholder: 'DIR',
     env: 'MILLRACE_DATA',
     help: 'data folder of the platform, on this machine',
   }),
-  quick: flag({ help: 'check: skip the comparison of indexes with their tables' }),
   json: flag({ help: 'print one line of JSON' }),
 };
 
-type Values = OptionValues<typeof options>;
-
-const ACTIONS = ['check', 'info', 'backup'];
-
-export const storeCommand: Command = {
-  name: 'millrace store',
-  summary: "check, describe and back up a platform's database",
-  description: [
-    'Reads the database of a data folder. The platform may be running.',
-    'check: look for damaged pages; progress goes to standard error. While it runs, the ' +
-      'write-ahead log of a running platform grows.',
-    'info: print sizes, free pages and the number of jobs, endpoints and keys.',
-    'backup: write a consistent copy to a new file. To restore it, stop the platform, remove ' +
-      'millrace.db, millrace.db-wal and millrace.db-shm from the data folder, put the copy there as ' +
-      'millrace.db, and start the platform.',
-  ],
-  positionals: [
-    { name: '<action>', help: ACTIONS.join(', ') },
-    { name: '[file]', help: 'backup: the file to write; it must not exist' },
-  ],
-  options,
-  examples: [
-    'millrace store check --data /var/lib/millrace',
-    'millrace store info --json',
-    'millrace store backup /backups/millrace-monday.db --data /var/lib/millrace',
-  ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'done; check: no damage found' },
-    { code: EXIT.failed, meaning: 'the database is damaged, missing or cannot be read' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-    { code: EXIT.interrupted, meaning: 'check: interrupted by Ctrl-C' },
-  ],
-  run,
+const checkOptions = {
+  quick: flag({ help: 'skip the comparison of indexes with their tables' }),
+  ...placeOptions,
 };
 
-async function run(args: readonly string[]): Promise<number> {
-  const { values, positionals } = parseOptions(options, args);
-  const [action, file, ...rest] = positionals;
-  const known = ACTIONS.join(', ');
-  if (action === undefined) throw new UsageError(`<action> is missing; give one of ${known}`);
-  if (!ACTIONS.includes(action))
-    throw new UsageError(`${action}: unknown action; give one of ${known}`);
-  const surplus = action === 'backup' ? rest[0] : file;
-  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
-  if (action === 'backup' && file === undefined)
-    throw new UsageError('backup: [file] is missing; name the file to write');
-  const path = locate(values);
-  if (action === 'check') return check(path, values);
-  if (action === 'info') return info(path, values);
-  return backUp(path, resolve(file ?? ''), values);
-}
+type Values = OptionValues<typeof placeOptions>;
+
+const exitCodes: readonly ExitCode[] = [
+  { code: EXIT.ok, meaning: 'done' },
+  { code: EXIT.failed, meaning: 'the database is damaged, missing or cannot be read' },
+  { code: EXIT.usage, meaning: 'wrong usage' },
+];
+
+const checkVerb: Verb = {
+  summary: 'look for damaged pages',
+  description: [
+    'Progress goes to standard error. While the check runs, the write-ahead log of a running platform grows.',
+  ],
+  positionals: [],
+  options: checkOptions,
+  examples: ['millrace store check --data /var/lib/millrace'],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'no damage found' },
+    ...exitCodes.slice(1),
+    { code: EXIT.interrupted, meaning: 'interrupted by Ctrl-C' },
+  ],
+  async run(args) {
+    const { positionals, values } = parseOptions(checkOptions, args);
+    checkArguments([], positionals);
+    return check(locate(values), values);
+  },
+};
+
+const infoVerb: Verb = {
+  summary: 'print sizes, free pages and the number of jobs, endpoints and keys',
+  ...{ description: [], positionals: [], options: placeOptions, exitCodes },
+  examples: ['millrace store info --json'],
+  async run(args) {
+    const { positionals, values } = parseOptions(placeOptions, args);
+    checkArguments([], positionals);
+    return info(locate(values), values);
+  },
+};
+
+const backupPositionals = [{ name: '<file>', help: 'file to write; it must not exist' }];
+
+const backupVerb: Verb = {
+  summary: 'write a consistent copy to a new file',
+  description: [
+    'To restore the copy, stop the platform, remove millrace.db, millrace.db-wal and millrace.db-shm from the ' +
+      'data folder, put the copy there as millrace.db, and start the platform.',
+  ],
+  positionals: backupPositionals,
+  options: placeOptions,
+  examples: ['millrace store backup /backups/millrace-monday.db --data /var/lib/millrace'],
+  exitCodes,
+  async run(args) {
+    const { positionals, values } = parseOptions(placeOptions, args);
+    checkArguments(backupPositionals, positionals);
+    return backUp(locate(values), resolve(positionals[0] ?? ''), values);
+  },
+};
+
+export const storeCommands: CommandGroup = {
+  name: 'millrace store',
+  description: ['Reads the database in the data folder of a platform, which may be running.'],
+  verbs: { check: checkVerb, info: infoVerb, backup: backupVerb },
+  examples: [
+    'millrace store check --data /var/lib/millrace',
+    'millrace store backup /backups/millrace-monday.db --data /var/lib/millrace',
+  ],
+};
 
 function locate({ data }: Values): string {
   const path = join(resolve(data), 'millrace.db');
@@ -83,7 +104,10 @@ function locate({ data }: Values): string {
   return path;
 }
 
-async function check(path: string, { json, quick }: Values): Promise<number> {
+async function check(
+  path: string,
+  { json, quick }: OptionValues<typeof checkOptions>,
+): Promise<number> {
   const interrupted = new AbortController();
   const interrupt = () => interrupted.abort();
   process.once('SIGINT', interrupt);
@@ -105,7 +129,7 @@ async function check(path: string, { json, quick }: Values): Promise<number> {
   const isSound = problems.length === 0;
   void print(json ? `${JSON.stringify({ path, isSound, problems })}\n` : `${lines.join('\n')}\n`);
   if (isSound) return EXIT.ok;
-  printNote(`millrace store: ${path} is damaged. ${WHAT_TO_DO}\n`);
+  printNote(`millrace store check: ${path} is damaged. ${WHAT_TO_DO}\n`);
   return EXIT.failed;
 }
 

@@ -41,7 +41,6 @@ const options = {
 
 export const devCommand: Command = {
   name: 'millrace dev',
-  summary: 'run a local platform and workers; reload handlers when files change',
   description: [
     'Each handler file is an endpoint with its name: handlers/echo.ts is served at /v2/echo/. A ' +
       'folder stands for its .ts, .mts, .js and .mjs files, not those below it, without *.test.*, ' +

@@ -1,10 +1,10 @@
-// What the platform is asked for: a file of JSON, and flags that stand above what it says.
+// Composes a request body from a JSON file and from options, which override the file.
 import { readFileSync } from 'node:fs';
 import { text, UsageError } from '../options.ts';
 
 export const bodyFileOption = text({
   placeholder: 'FILE',
-  help: 'create, update: JSON file of the request body; - reads standard input; flags override it',
+  help: 'JSON file of the request body; - reads standard input; other options override it',
 });
 
 const STANDARD_INPUT = 0;
@@ -17,7 +17,7 @@ export function composeBody(
   const given = Object.entries(flags).filter(([, value]) => value !== undefined);
   const body = { ...(file === undefined ? {} : readBody(file)), ...Object.fromEntries(given) };
   if (Object.keys(body).length > 0) return body;
-  throw new UsageError('the request body is empty; give flags or --file');
+  throw new UsageError('the request body is empty; give options or --file');
 }
 
 function readBody(file: string): object {

@@ -1,27 +1,17 @@
-// `millrace catalog`: what can be had, from the command line.
+// `millrace catalog`: the GPU types and CPU flavours of a platform.
 import { connectList } from '../../client/resources.ts';
 import type { CpuFlavor, GpuType } from '../../wire/resources/catalog.ts';
 import { CATALOG_ROUTES } from '../../wire/routes.ts';
-import type { Command } from '../command.ts';
-import type { OptionValues } from '../options.ts';
-import { connectCaller } from './client-options.ts';
-import {
-  describeActions,
-  type ListKind,
-  listOptions,
-  type ResourceActions,
-  runAction,
-  showList,
-} from './resource-command.ts';
-
-type Values = OptionValues<typeof listOptions>;
+import type { CommandGroup } from '../command.ts';
+import { defineApiVerb } from './api-verb.ts';
+import { type ListKind, pageOptions, showList } from './resource-command.ts';
 
 const gpuKind: ListKind<GpuType> = {
   plural: 'gpus',
   columns: {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
-    GB: ({ memory }) => String(memory),
+    'MEMORY GB': ({ memory }) => String(memory),
     'USD/H': ({ price }) => String(price),
     FREE: ({ available, total }) => `${available} of ${total}`,
   },
@@ -33,46 +23,36 @@ const cpuKind: ListKind<CpuFlavor> = {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
     VCPUS: ({ vcpuCounts }) => vcpuCounts.join(','),
-    'MAX GB': ({ maxMemory }) => String(maxMemory),
+    'MAX MEMORY GB': ({ maxMemory }) => String(maxMemory),
     'USD/H PER VCPU': ({ vcpuPrice }) => String(vcpuPrice),
     'USD/H PER GB': ({ memoryPrice }) => String(memoryPrice),
   },
 };
 
-const actions: ResourceActions<Values> = {
-  gpus: {
-    ...{ takes: 'nothing', help: 'list GPU types with their price and how many are free' },
-    act: ({ caller, values }) => {
-      const { path } = CATALOG_ROUTES.listGpuTypes;
-      return showList(
-        connectList<GpuType>({ caller, path, member: gpuKind.plural }),
-        gpuKind,
-        values,
-      );
-    },
-  },
-  cpus: {
-    ...{ takes: 'nothing', help: 'list CPU flavours with their prices' },
-    act: ({ caller, values }) => {
-      const { path } = CATALOG_ROUTES.listCpuFlavors;
-      return showList(
-        connectList<CpuFlavor>({ caller, path, member: cpuKind.plural }),
-        cpuKind,
-        values,
-      );
-    },
-  },
-};
-
-const { exitCodes, lines, positionals } = describeActions(actions, 'type');
-
-export const catalogCommand: Command = {
+export const catalogCommands: CommandGroup = {
   name: 'millrace catalog',
-  summary: 'list the GPU types and CPU flavours of a platform',
-  description: ['Calls a running platform.', ...lines],
-  positionals,
-  options: listOptions,
+  description: ['Lists what pods and workers can run on.'],
+  verbs: {
+    gpus: defineApiVerb({
+      summary: 'list GPU types, their prices and how many GPUs are free',
+      options: pageOptions,
+      examples: ['millrace catalog gpus'],
+      act: (request) => {
+        const { path } = CATALOG_ROUTES.listGpuTypes;
+        const source = { caller: request.caller, path, member: gpuKind.plural };
+        return showList(connectList<GpuType>(source), gpuKind, request);
+      },
+    }),
+    cpus: defineApiVerb({
+      summary: 'list CPU flavours and their prices',
+      options: pageOptions,
+      examples: ['millrace catalog cpus --json | jq .cpus[].id'],
+      act: (request) => {
+        const { path } = CATALOG_ROUTES.listCpuFlavors;
+        const source = { caller: request.caller, path, member: cpuKind.plural };
+        return showList(connectList<CpuFlavor>(source), cpuKind, request);
+      },
+    }),
+  },
   examples: ['millrace catalog gpus', 'millrace catalog cpus --json | jq .cpus[].id'],
-  exitCodes,
-  run: (args) => runAction({ options: listOptions, actions, connect: connectCaller, args }),
 };

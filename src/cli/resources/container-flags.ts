@@ -1,4 +1,4 @@
-// Flags for what a container is made of, as pods and templates have it.
+// The options of a container, which pods and templates share.
 import { integer, list, text, UsageError } from '../options.ts';
 
 export const containerOptions = {

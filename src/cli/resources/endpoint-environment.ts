@@ -1,31 +1,64 @@
-// What a worker of an endpoint needs in its environment: one of ours, or one made for RunPod.
+// `millrace endpoints env`: the environment of a worker that you start yourself, one of ours or one made
+// for RunPod.
 import { randomBytes } from 'node:crypto';
 import { endpointId } from '../../wire/resources/endpoint.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
-import { flag, integer, text, UsageError } from '../options.ts';
+import { checkArguments } from '../arguments.ts';
+import { EXIT, type Verb } from '../command.ts';
+import { flag, integer, parseOptions, text, UsageError } from '../options.ts';
+import { print } from '../output.ts';
+import { clientOptions } from './client-options.ts';
 
-export const environmentOptions = {
-  runpod: flag({
-    help: 'env: for a worker written for RunPod',
-  }),
+const options = {
+  json: flag({ help: 'print one line of JSON' }),
+  url: { ...clientOptions.url, help: 'URL of the platform, as the worker reaches it' },
+  key: { ...clientOptions.key, help: 'worker key; required' },
+  runpod: flag({ help: 'for a worker written for RunPod' }),
   workerId: text({
     placeholder: 'ID',
-    help: 'env --runpod: worker ID, unique for each worker; default: a new one each time',
+    help: 'with --runpod: worker ID, unique for each worker; default: a new one each time',
   }),
   pingSeconds: integer({
-    min: 1,
-    max: 600,
-    default: 10,
-    help: "env --runpod: interval of the worker's pings, s; a lease lasts three times as long",
+    ...{ min: 1, max: 600, default: 10, placeholder: 'S' },
+    help: "with --runpod: interval of the worker's pings, s; a lease lasts three times as long",
   }),
   skipSystemChecks: flag({
-    help: "env --runpod: skip runpod-python's system checks, one of which connects to 8.8.8.8",
+    help: "with --runpod: skip runpod-python's system checks, one of which connects to 8.8.8.8",
   }),
-} as const;
+};
 
-export interface WorkerEnvironment {
+const positionals = [{ name: '<id>', help: 'endpoint ID' }];
+
+export const environmentVerb: Verb = {
+  summary: 'print the environment of a worker that you start yourself',
+  description: [
+    'Prints one variable a line, in the format of `docker run --env-file`, without a call to the platform. ' +
+      'Values may contain $ signs, so do not let a shell expand them.',
+    'With --runpod the worker can be an unchanged RunPod image. Run the command again for each worker, ' +
+      'because each needs its own RUNPOD_POD_ID.',
+  ],
+  positionals,
+  options,
+  examples: [
+    'MILLRACE_KEY=mr_… millrace endpoints env image --runpod --url https://q.example.com > worker.env',
+  ],
+  exitCodes: [
+    { code: EXIT.ok, meaning: 'done' },
+    { code: EXIT.usage, meaning: 'wrong usage' },
+  ],
+  async run(args) {
+    const { positionals: words, values } = parseOptions(options, args);
+    checkArguments(positionals, words);
+    const [endpoint = ''] = words;
+    const environment = describeEnvironment({ endpoint, ...values });
+    const lines = Object.entries(environment).map(([name, value]) => `${name}=${value}`);
+    void print(`${values.json ? JSON.stringify(environment) : lines.join('\n')}\n`);
+    return EXIT.ok;
+  },
+};
+
+interface WorkerEnvironment {
   endpoint: string;
-  /** Of the platform, as the worker reaches it. */
   url: string;
   key: string | undefined;
   runpod: boolean;
@@ -35,7 +68,7 @@ export interface WorkerEnvironment {
 }
 
 /** @throws UsageError */
-export function describeEnvironment(worker: WorkerEnvironment): Record<string, string> {
+function describeEnvironment(worker: WorkerEnvironment): Record<string, string> {
   const { endpoint, key } = worker;
   if (!endpointId.safeParse(endpoint).success) {
     throw new UsageError(`${endpoint}: not an endpoint ID`);

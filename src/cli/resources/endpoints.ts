@@ -1,30 +1,25 @@
-// `millrace endpoints`: endpoints from the command line, why they have the workers that they have, and
-// what a worker elsewhere has to know.
+// `millrace endpoints`: endpoints from the command line, their scaling decisions, and the environment of
+// workers elsewhere.
 import { connectEndpoints } from '../../client/endpoints.ts';
-import { ENDPOINT_TYPES } from '../../wire/resources/endpoint.ts';
-import type { Command } from '../command.ts';
+import { ENDPOINT_TYPES, type EndpointRecord } from '../../wire/resources/endpoint.ts';
+import type { CommandGroup } from '../command.ts';
 import { choice, flag, integer, list, type OptionValues, text, UsageError } from '../options.ts';
-import { connectCaller } from './client-options.ts';
-import { describeEnvironment, environmentOptions } from './endpoint-environment.ts';
+import { type ApiRequest, defineApiVerb } from './api-verb.ts';
+import { bodyFileOption, composeBody } from './body-file.ts';
+import { environmentVerb } from './endpoint-environment.ts';
 import {
-  createResourceActions,
-  describeActions,
-  type ResourceActions,
-  type ResourceRequest,
-  resourceOptions,
-  runAction,
+  addCursor,
+  defineDeletion,
+  defineResourceVerbs,
+  pageOptions,
+  type ResourceKind,
 } from './resource-command.ts';
 import { describeDecisions, explainDecisions } from './scaler-decisions.ts';
+import { webhookSecretVerb } from './webhook-secret.ts';
 
-const options = {
-  ...resourceOptions,
+const updateOptions = {
   name: text({ placeholder: 'NAME', help: 'name of the endpoint, 1 to 200 characters' }),
   template: text({ placeholder: 'ID', help: "template for the endpoint's workers" }),
-  type: choice({
-    choices: ENDPOINT_TYPES,
-    placeholder: 'TYPE',
-    help: `create: type, ${ENDPOINT_TYPES.join(' or ')}`,
-  }),
   gpu: list({ placeholder: 'ID', help: 'GPU type of the workers, in order of preference' }),
   workersMin: integer({ min: 0, max: 1_000, help: 'fewest workers, also without load' }),
   workersMax: integer({ min: 0, max: 1_000, help: 'most workers' }),
@@ -42,15 +37,25 @@ const options = {
   }),
   maxAttempts: integer({
     ...{ min: 1, max: 100 },
-    help: 'failures after which a job is FAILED; create: default 3; 1: no automatic retry',
+    help: 'failures after which a job is FAILED; 1: no automatic retry',
   }),
-  explain: flag({ help: 'scaler: print the inputs of each decision' }),
-  ...environmentOptions,
-} as const;
+  file: bodyFileOption,
+};
 
-type Values = OptionValues<typeof options>;
+const createOptions = {
+  ...updateOptions,
+  type: choice({
+    choices: ENDPOINT_TYPES,
+    placeholder: 'TYPE',
+    help: `type, ${ENDPOINT_TYPES.join(' or ')}`,
+  }),
+  maxAttempts: {
+    ...updateOptions.maxAttempts,
+    help: 'failures after which a job is FAILED, by default 3; 1: no automatic retry',
+  },
+};
 
-const verbs = createResourceActions<Values, 'endpoints'>({
+const kind: ResourceKind<'endpoints', typeof createOptions, typeof updateOptions> = {
   name: 'endpoints',
   columns: {
     ID: ({ id }) => id,
@@ -62,80 +67,73 @@ const verbs = createResourceActions<Values, 'endpoints'>({
     GPUS: ({ gpuTypeIds }) => gpuTypeIds.join(',') || '-',
     TEMPLATE: ({ templateId }) => templateId ?? '-',
   },
-  readFlags,
-  deletion: ', its workers, jobs and logs',
-});
-
-const actions: ResourceActions<Values> = {
-  ...verbs,
-  scaler: {
-    ...{
-      takes: 'id',
-      help: 'print the last scaling decisions and their reasons; --explain adds the inputs',
-    },
-    act: showDecisions,
+  create: {
+    options: createOptions,
+    compose: ({ type, ...values }) => composeFields(values, type),
+    examples: [
+      'millrace endpoints create --name echo --template tpl_01912f4e-… --workers-max 4',
+      'millrace endpoints create --name chat --template tpl_01912f4e-… --type LOAD_BALANCER --gpu l4',
+    ],
   },
-  env: {
-    ...{
-      takes: 'id',
-      help: 'print the environment of a worker that you start yourself, one variable a line',
-    },
-    act: showEnvironment,
+  update: {
+    options: updateOptions,
+    compose: (values) => composeFields(values),
+    examples: ['millrace endpoints update ep_01912f4e-… --workers-max 8 --queue-delay 2'],
   },
 };
 
-const { exitCodes, lines, positionals } = describeActions(actions, 'endpoint');
+const scalerOptions = {
+  ...pageOptions,
+  explain: flag({ help: 'print the inputs of each decision' }),
+};
 
-export const endpointsCommand: Command = {
+export const endpointsCommands: CommandGroup = {
   name: 'millrace endpoints',
-  summary: 'create, list, update and delete endpoints; show scaling decisions',
-  description: [
-    'Calls a running platform, except for env.',
-    ...lines,
-    'env prints the format of `docker run --env-file`. Values may contain $ signs, so do not let a shell ' +
-      'expand them. With --runpod the worker can be an unchanged RunPod image; run env again for each ' +
-      'worker, because each needs its own RUNPOD_POD_ID.',
-  ],
-  positionals,
-  options,
+  description: ['An endpoint has a queue of jobs, or balances requests, and scales its workers.'],
+  verbs: {
+    ...defineResourceVerbs(kind),
+    delete: defineDeletion('endpoints', ', its workers, jobs and logs'),
+    scaler: defineApiVerb({
+      summary: 'print the last scaling decisions and their reasons',
+      id: 'endpoint ID',
+      options: scalerOptions,
+      examples: ['millrace endpoints scaler ep_01912f4e-… --explain --limit 5'],
+      act: showDecisions,
+    }),
+    env: environmentVerb,
+    'webhook-secret': webhookSecretVerb,
+  },
   examples: [
     'millrace endpoints create --name echo --template tpl_01912f4e-… --workers-max 4',
     'millrace endpoints scaler ep_01912f4e-… --explain --limit 5',
-    'MILLRACE_KEY=mr_… millrace endpoints env image --runpod --url https://queue.example.com > worker.env',
+    'MILLRACE_KEY=mr_… millrace endpoints env image --runpod --url https://q.example.com > worker.env',
   ],
-  exitCodes,
-  run: (args) => runAction({ options, actions, connect: connectCaller, args }),
 };
 
-async function showDecisions({ caller, id, values }: ResourceRequest<Values>): Promise<string> {
-  const { cursor, explain, json, limit } = values;
+async function showDecisions(request: ApiRequest<typeof scalerOptions>): Promise<string> {
+  const { caller, id, json, values } = request;
+  const { cursor, explain, limit } = values;
   const page = await connectEndpoints(caller).decisions(id).page({ cursor, limit });
   const { items: decisions, ...rest } = page;
   if (json) return JSON.stringify({ decisions, ...rest });
   if (decisions.length === 0) return 'no decisions';
   const shown = explain ? explainDecisions(decisions) : describeDecisions(decisions);
-  return page.cursor === undefined ? shown : `${shown}\nnext page: --cursor ${page.cursor}`;
+  return addCursor(shown, page.cursor);
 }
 
-async function showEnvironment({ id, values }: ResourceRequest<Values>): Promise<string> {
-  const environment = describeEnvironment({ endpoint: id, ...values });
-  if (values.json) return JSON.stringify(environment);
-  return Object.entries(environment)
-    .map(([name, value]) => `${name}=${value}`)
-    .join('\n');
-}
+type FieldValues = OptionValues<typeof updateOptions>;
 
-function readFlags(values: Values): Record<string, unknown> {
-  const { gpu, idleTimeout, maxAttempts, name, template: templateId, type } = values;
+function composeFields(values: FieldValues, type?: EndpointRecord['type']): object {
+  const { file, gpu, idleTimeout, maxAttempts, name, template: templateId } = values;
   const { workersMax, workersMin } = values;
-  return {
+  return composeBody(file, {
     ...{ name, templateId, type, workersMin, workersMax, idleTimeout, maxAttempts },
     gpuTypeIds: gpu.length > 0 ? gpu : undefined,
-    scaler: readScaler(values),
-  };
+    scaler: composeScaler(values),
+  });
 }
 
-function readScaler({ perWorker, queueDelay: seconds }: Values): object | undefined {
+function composeScaler({ perWorker, queueDelay: seconds }: FieldValues): object | undefined {
   if (perWorker === undefined) {
     return seconds === undefined ? undefined : { type: 'QUEUE_DELAY', seconds };
   }

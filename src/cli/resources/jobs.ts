@@ -1,180 +1,228 @@
-// `millrace jobs`: the job API from the command line.
-import type { Client, JobRecord, JobSummary } from '../../client.ts';
+// `millrace jobs`: the jobs of one endpoint from the command line.
+import type { Client, JobRecord } from '../../client.ts';
 import { JOB_STATUSES } from '../../wire/job.ts';
-import { type Command, EXIT } from '../command.ts';
+import { checkArguments } from '../arguments.ts';
+import { type CommandGroup, EXIT, type Verb } from '../command.ts';
 import {
   choice,
   flag,
   integer,
+  type OptionTable,
   type OptionValues,
-  parseOptions,
+  parseSharedOptions,
+  requiredText,
   text,
   UsageError,
 } from '../options.ts';
 import { print } from '../output.ts';
-import { callPlatform, clientOptions, connect } from './client-options.ts';
+import { formatTable } from '../table.ts';
+import { CALL_EXIT_CODES, callOptions } from './api-verb.ts';
+import { callPlatform, connect } from './client-options.ts';
+import { followOptions, printLog } from './job-log.ts';
+import { addCursor, pageOptions, showRecord } from './resource-command.ts';
 
-const options = {
-  ...clientOptions,
-  json: flag({ help: "print the platform's response as one line of JSON" }),
+const endpoint = requiredText({
+  placeholder: 'ID',
+  env: 'MILLRACE_ENDPOINT',
+  help: 'endpoint ID of the jobs',
+});
+
+const sharedOptions = { endpoint, ...callOptions };
+
+interface JobRequest<Table extends OptionTable> {
+  client: Client;
+  /** Empty if the command takes none. */
+  job: string;
+  values: OptionValues<Table>;
+  json: boolean;
+}
+
+interface JobVerb<Table extends OptionTable> {
+  summary: string;
+  description?: readonly string[];
+  takesJob: boolean;
+  options: Table;
+  examples: readonly string[];
+  act: (request: JobRequest<Table>) => Promise<number>;
+}
+
+const listOptions = {
   status: choice({
     choices: JOB_STATUSES,
     placeholder: 'STATUS',
-    help: `list: only jobs with this status: ${JOB_STATUSES.join(', ')}`,
+    help: `only jobs with this status: ${JOB_STATUSES.join(', ')}`,
   }),
-  limit: integer({ min: 1, max: 1_000, default: 20, help: 'list: most jobs of one page' }),
-  cursor: text({
-    placeholder: 'CURSOR',
-    help: 'list: cursor of the page, printed with the page before',
-  }),
-  input: text({ placeholder: 'JSON', help: 'submit: input of the job, a JSON object' }),
-  webhook: text({
-    placeholder: 'URL',
-    help: 'submit: URL that receives the record when the job ends',
-  }),
-  wait: flag({ help: 'submit: print chunks as they arrive, then the record' }),
+  ...pageOptions,
+  limit: integer({ min: 1, max: 1_000, default: 20, help: 'most jobs of one page' }),
 };
 
-type Values = OptionValues<typeof options>;
-
-interface Request {
-  client: Client;
-  values: Values;
-  job: string;
-}
-
-interface Action {
-  needsJob: boolean;
-  help: string;
-  act: (request: Request) => Promise<number>;
-}
-
-const ACTIONS: Readonly<Record<string, Action>> = {
-  list: { needsJob: false, help: 'list jobs, newest first', act: listJobs },
-  show: { needsJob: true, help: 'print one job with its output and error', act: showJob },
-  submit: { needsJob: false, help: 'queue a job with --input', act: submitJob },
-  stream: {
-    needsJob: true,
-    help: 'print the chunks of a job, one JSON line each, until it ends',
-    act: streamJob,
-  },
-  cancel: { needsJob: true, help: 'cancel a queued or running job', act: cancelJob },
-  retry: { needsJob: true, help: 'queue a FAILED or TIMED_OUT job again', act: retryJob },
-  purge: { needsJob: false, help: 'cancel all queued jobs', act: purgeQueue },
-  health: { needsJob: false, help: 'count jobs and workers', act: showHealth },
+const submitOptions = {
+  input: requiredText({ placeholder: 'JSON', help: 'input of the job, a JSON object' }),
+  webhook: text({ placeholder: 'URL', help: 'URL that receives the record when the job ends' }),
+  wait: flag({
+    help: 'print chunks as they arrive, then the record; exit code 1 unless the job is COMPLETED',
+  }),
 };
 
-export const jobsCommand: Command = {
+const ID = '01912f4e-…';
+
+export const jobsCommands: CommandGroup = {
   name: 'millrace jobs',
-  summary: 'submit, list, show, cancel and retry jobs',
-  description: [
-    "Calls a running platform. `millrace logs` shows what a job's handler logged.",
-    ...Object.entries(ACTIONS).map(([name, { help }]) => `${name}: ${help}.`),
-  ],
-  positionals: [
-    { name: '<action>', help: Object.keys(ACTIONS).join(', ') },
-    { name: '<endpoint>', help: 'endpoint ID' },
-    { name: '[job]', help: 'job ID, for show, stream, cancel and retry' },
-  ],
-  options,
+  description: ['Every command takes the endpoint of the jobs in --endpoint or MILLRACE_ENDPOINT.'],
+  verbs: {
+    list: defineJobVerb({
+      summary: 'list jobs, newest first',
+      takesJob: false,
+      options: listOptions,
+      examples: ['millrace jobs list --endpoint echo --status FAILED'],
+      act: listJobs,
+    }),
+    submit: defineJobVerb({
+      summary: 'queue a job',
+      takesJob: false,
+      options: submitOptions,
+      examples: [
+        `millrace jobs submit --endpoint text-stream --input '{"text":"One. Two."}' --wait`,
+      ],
+      act: submitJob,
+    }),
+    show: defineJobVerb({
+      summary: 'print one job with its output and error',
+      takesJob: true,
+      options: {},
+      examples: [`millrace jobs show ${ID} --endpoint echo --json | jq .output`],
+      act: async ({ client, job, json }) => printRecord(await client.status(job), json),
+    }),
+    stream: defineJobVerb({
+      summary: 'print the chunks of a job, one line of JSON each, until it ends',
+      takesJob: true,
+      options: {},
+      examples: [`millrace jobs stream ${ID} --endpoint text-stream`],
+      act: ({ client, job }) => streamJob(client, job),
+    }),
+    logs: defineJobVerb({
+      summary: "print what the job's handler logged",
+      description: [
+        'Prints the lines that the handler wrote with ctx.log and console, in all attempts. The platform ' +
+          'keeps 1 MB a job; if the handler logged more, the last line says how much is missing.',
+      ],
+      takesJob: true,
+      options: followOptions,
+      examples: [
+        `millrace jobs logs ${ID} --endpoint echo`,
+        `millrace jobs logs ${ID} --endpoint echo -f`,
+      ],
+      act: async ({ client, job, json, values }) => {
+        await printLog({ client, job, json, follow: values.follow });
+        return EXIT.ok;
+      },
+    }),
+    cancel: defineJobVerb({
+      summary: 'cancel a queued or running job',
+      takesJob: true,
+      options: {},
+      examples: [`millrace jobs cancel ${ID} --endpoint echo`],
+      act: async ({ client, job, json }) => printReference(await client.cancel(job), json),
+    }),
+    retry: defineJobVerb({
+      summary: 'queue a FAILED or TIMED_OUT job again',
+      takesJob: true,
+      options: {},
+      examples: [
+        `MILLRACE_KEY=mr_… millrace jobs retry ${ID} --endpoint echo --url https://queue.example.com`,
+      ],
+      act: async ({ client, job, json }) => printReference(await client.retry(job), json),
+    }),
+    purge: defineJobVerb({
+      summary: 'cancel all queued jobs',
+      takesJob: false,
+      options: {},
+      examples: ['millrace jobs purge --endpoint echo'],
+      act: purgeQueue,
+    }),
+    health: defineJobVerb({
+      summary: 'count jobs and workers by state',
+      takesJob: false,
+      options: {},
+      examples: ['millrace jobs health --endpoint echo'],
+      act: printHealth,
+    }),
+  },
   examples: [
-    'millrace jobs list echo --status FAILED',
-    `millrace jobs submit text-stream --input '{"text":"One. Two."}' --wait`,
-    'millrace jobs show echo 01912f4e-… --json | jq .output',
-    'MILLRACE_KEY=mr_… millrace jobs retry echo 01912f4e-… --url https://queue.example.com',
+    `millrace jobs submit --endpoint text-stream --input '{"text":"One. Two."}' --wait`,
+    'millrace jobs list --endpoint echo --status FAILED',
+    `millrace jobs logs ${ID} --endpoint echo -f`,
   ],
-  exitCodes: [
-    { code: EXIT.ok, meaning: 'done' },
-    { code: EXIT.failed, meaning: 'the platform refused the call or does not answer' },
-    { code: EXIT.usage, meaning: 'wrong usage' },
-  ],
-  run,
 };
 
-async function run(args: readonly string[]): Promise<number> {
-  const { values, positionals } = parseOptions(options, args);
-  const [word, endpoint, job, ...rest] = positionals;
-  const known = Object.keys(ACTIONS).join(', ');
-  if (word === undefined) throw new UsageError(`<action> is missing; give one of ${known}`);
-  const action = Object.hasOwn(ACTIONS, word) ? ACTIONS[word] : undefined;
-  if (!action) throw new UsageError(`${word}: unknown action; give one of ${known}`);
-  if (endpoint === undefined)
-    throw new UsageError(`${word}: <endpoint> is missing; give an endpoint ID`);
-  if (action.needsJob && job === undefined)
-    throw new UsageError(`${word}: <job> is missing; give a job ID`);
-  const surplus = action.needsJob ? rest[0] : job;
-  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
-  const client = connect({ url: values.url, key: values.key, endpoint });
-  return await callPlatform(() => action.act({ client, values, job: job ?? '' }));
+function defineJobVerb<Table extends OptionTable>(verb: JobVerb<Table>): Verb {
+  const { act, description = [], examples, options, summary, takesJob } = verb;
+  const positionals = takesJob ? [{ name: '<id>', help: 'job ID' }] : [];
+  return {
+    ...{ summary, description, positionals, examples, exitCodes: CALL_EXIT_CODES },
+    options: { endpoint, ...options, ...callOptions },
+    async run(args) {
+      const spelled = args.map((arg) => (arg === '-f' ? '--follow' : arg));
+      const parsed = parseSharedOptions(options, sharedOptions, spelled);
+      checkArguments(positionals, parsed.positionals);
+      const { shared, values } = parsed;
+      const [job = ''] = parsed.positionals;
+      const client = connect(shared);
+      return await callPlatform(() => act({ client, job, values, json: shared.json }));
+    },
+  };
 }
 
-async function listJobs({ client, values }: Request): Promise<number> {
+async function listJobs(request: JobRequest<typeof listOptions>): Promise<number> {
+  const { client, json, values } = request;
   const { cursor, limit, status } = values;
   const page = await client.jobs({
     limit,
     ...(status !== undefined && { status }),
     ...(cursor !== undefined && { cursor }),
   });
-  if (values.json) return printLine(JSON.stringify(page));
-  const next = page.cursor === undefined ? [] : [`next page: --cursor ${page.cursor}`];
-  return printLine([...page.jobs.map(describeJob), ...next].join('\n') || 'no jobs');
+  if (json) return printLine(JSON.stringify(page));
+  if (page.jobs.length === 0) return printLine('no jobs');
+  const rows = page.jobs.map(({ attempt, executionTime, id, status, submittedAt }) => [
+    ...[id, status, new Date(submittedAt).toISOString(), String(attempt), String(executionTime)],
+  ]);
+  const titles = ['ID', 'STATUS', 'SUBMITTED', 'ATTEMPT', 'RUN MS'];
+  return printLine(addCursor(formatTable(titles, rows), page.cursor));
 }
 
-function describeJob({ attempt, executionTime, id, status, submittedAt }: JobSummary): string {
-  const at = new Date(submittedAt).toISOString();
-  return `${id}  ${status.padEnd(11)}  ${at}  attempt ${attempt}  ${executionTime} ms`;
+function printRecord(record: JobRecord, json: boolean): number {
+  return printLine(showRecord(record, json));
 }
 
-async function showJob({ client, job, values }: Request): Promise<number> {
-  return showRecord(await client.status(job), values);
-}
-
-function showRecord(record: JobRecord, values: Values): number {
-  return printLine(values.json ? JSON.stringify(record) : JSON.stringify(record, null, 2));
-}
-
-async function submitJob({ client, values }: Request): Promise<number> {
+async function submitJob(request: JobRequest<typeof submitOptions>): Promise<number> {
+  const { client, json, values } = request;
   const { webhook } = values;
   const options = webhook === undefined ? {} : { webhook };
   const reference = await client.run(readInput(values.input), options);
-  if (!values.wait) {
-    return printLine(
-      values.json ? JSON.stringify(reference) : `${reference.id}  ${reference.status}`,
-    );
-  }
-  await streamJob({ client, values, job: reference.id });
+  if (!values.wait) return printReference(reference, json);
+  await streamJob(client, reference.id);
   const record = await client.status(reference.id);
-  showRecord(record, values);
+  printRecord(record, json);
   return record.status === 'COMPLETED' ? EXIT.ok : EXIT.failed;
 }
 
-async function streamJob({ client, job }: Request): Promise<number> {
+async function streamJob(client: Client, job: string): Promise<number> {
   for await (const { output } of client.stream(job)) printLine(JSON.stringify(output));
   return EXIT.ok;
 }
 
-async function cancelJob({ client, job, values }: Request): Promise<number> {
-  return showReference(await client.cancel(job), values);
+function printReference(reference: { id: string; status: string }, json: boolean): number {
+  return printLine(json ? JSON.stringify(reference) : `${reference.id}  ${reference.status}`);
 }
 
-async function retryJob({ client, job, values }: Request): Promise<number> {
-  return showReference(await client.retry(job), values);
-}
-
-function showReference(reference: { id: string; status: string }, values: Values): number {
-  return printLine(
-    values.json ? JSON.stringify(reference) : `${reference.id}  ${reference.status}`,
-  );
-}
-
-async function purgeQueue({ client, values }: Request): Promise<number> {
+async function purgeQueue({ client, json }: JobRequest<OptionTable>): Promise<number> {
   const answer = await client.purgeQueue();
-  return printLine(values.json ? JSON.stringify(answer) : `${answer.removed} removed`);
+  return printLine(json ? JSON.stringify(answer) : `${answer.removed} removed`);
 }
 
-async function showHealth({ client, values }: Request): Promise<number> {
+async function printHealth({ client, json }: JobRequest<OptionTable>): Promise<number> {
   const health = await client.health();
-  if (values.json) return printLine(JSON.stringify(health));
+  if (json) return printLine(JSON.stringify(health));
   const lines = Object.entries(health).map(([name, counts]) => {
     const each = Object.entries(counts).map(([state, count]) => `${state} ${count}`);
     return `${name}: ${each.join(', ')}`;
@@ -182,8 +230,7 @@ async function showHealth({ client, values }: Request): Promise<number> {
   return printLine(lines.join('\n'));
 }
 
-function readInput(given: string | undefined): object {
-  if (given === undefined) throw new UsageError('submit: --input JSON is missing');
+function readInput(given: string): object {
   let value: unknown;
   try {
     value = JSON.parse(given);

@@ -1,117 +1,133 @@
 // `millrace keys`: API keys from the command line.
 import { connectKeys } from '../../client/keys.ts';
 import type { IssuedKeyRecord, KeyRecord } from '../../wire/resources/key.ts';
-import type { Command } from '../command.ts';
-import { integer, list, type OptionValues, text, UsageError } from '../options.ts';
-import { connectCaller } from './client-options.ts';
+import type { CommandGroup } from '../command.ts';
+import { integer, list, type OptionTable, requiredText, text, UsageError } from '../options.ts';
+import { type ApiRequest, defineApiVerb } from './api-verb.ts';
 import {
-  describeActions,
-  listOptions,
-  type ResourceActions,
-  type ResourceRequest,
-  runAction,
+  formatItems,
+  type ListKind,
+  pageOptions,
+  showList,
   showRecord,
 } from './resource-command.ts';
 
-const options = {
-  ...listOptions,
-  name: text({ placeholder: 'NAME', help: 'create: name of the key, 1 to 200 characters' }),
+const user = text({
+  placeholder: 'USER',
+  help: "act for this user; needs the operator's admin key",
+});
+
+const listOptions = { ...pageOptions, user };
+
+const createOptions = {
+  name: requiredText({ placeholder: 'NAME', help: 'name of the key, 1 to 200 characters' }),
   scope: list({
     placeholder: 'SCOPE',
-    help: 'create: scope, such as jobs:write, or jobs:write:echo for one endpoint',
+    help: 'scope, such as jobs:write, or jobs:write:echo for one endpoint; required',
   }),
-  user: text({
-    placeholder: 'USER',
-    help: "create, list: act for this user; needs the operator's admin key",
-  }),
+  user,
   expiresAt: text({
     placeholder: 'TIME',
-    help: 'create: expiry, ISO 8601; default: the expiry of the key in --key',
+    help: 'expiry, ISO 8601; default: the expiry of the key in --key',
   }),
-  graceSeconds: integer({
-    min: 0,
-    max: 604_800,
-    default: 0,
-    placeholder: 'S',
-    help: 'rotate: time for which the old key stays valid, s',
-  }),
-} as const;
-
-type Values = OptionValues<typeof options>;
-
-type Request = ResourceRequest<Values>;
-
-const actions: ResourceActions<Values> = {
-  list: { takes: 'nothing', help: 'list your keys, newest first', act: listKeys },
-  create: { takes: 'nothing', help: 'create a key with --name and --scope', act: createKey },
-  show: { takes: 'id', help: 'print one key with its scopes', act: showKey },
-  rotate: {
-    ...{ takes: 'id', help: 'replace a key by a new one with the same scopes' },
-    act: rotateKey,
-  },
-  revoke: { takes: 'id', help: 'revoke a key at once', act: revokeKey },
 };
 
-const { exitCodes, lines, positionals } = describeActions(actions, 'key');
+const rotateOptions = {
+  graceSeconds: integer({
+    ...{ min: 0, max: 604_800, default: 0, placeholder: 'S' },
+    help: 'time for which the old key stays valid, s',
+  }),
+};
 
-export const keysCommand: Command = {
+const kind: ListKind<KeyRecord> = {
+  plural: 'keys',
+  columns: {
+    ID: ({ id }) => id,
+    USER: ({ userId }) => userId,
+    NAME: ({ name }) => name,
+    SCOPES: ({ scopes }) => scopes.join(','),
+    EXPIRES: ({ expiresAt }) => expiresAt ?? 'never',
+  },
+};
+
+const PRINTED_ONCE = 'The new key is printed once; the platform stores only its hash.';
+
+export const keysCommands: CommandGroup = {
   name: 'millrace keys',
-  summary: 'create, list, rotate and revoke API keys',
-  description: [
-    'Calls a running platform. create and rotate print a new key once; the platform stores only its ' +
-      'hash. A new key cannot have more scopes than the key in --key.',
-    ...lines,
-  ],
-  positionals,
-  options,
+  description: ['An API key acts for one user, within its scopes.'],
+  verbs: {
+    list: defineApiVerb({
+      summary: 'list your keys, newest first',
+      options: listOptions,
+      examples: ['millrace keys list', 'millrace keys list --user ada --limit 10'],
+      act: listKeys,
+    }),
+    create: defineApiVerb({
+      summary: 'create one key and print it',
+      description: [`${PRINTED_ONCE} It cannot have more scopes than the key in --key.`],
+      options: createOptions,
+      examples: [
+        'millrace keys create --name ci --scope jobs:write:echo --scope jobs:read:echo',
+        'millrace keys create --name ada --user ada --scope admin --expires-at 2030-01-01T00:00:00Z',
+      ],
+      act: createKey,
+    }),
+    show: defineApiVerb({
+      summary: 'print one key with its scopes, without its secret',
+      id: 'key ID',
+      options: {},
+      examples: ['millrace keys show key_01912f4e-…'],
+      act: async ({ caller, id, json }) => showRecord(await connectKeys(caller).get(id), json),
+    }),
+    rotate: defineApiVerb({
+      summary: 'replace a key by a new one with the same scopes',
+      description: [PRINTED_ONCE],
+      id: 'key ID',
+      options: rotateOptions,
+      examples: ['millrace keys rotate key_01912f4e-… --grace-seconds 3600 --json | jq -r .key'],
+      act: rotateKey,
+    }),
+    revoke: defineApiVerb({
+      summary: 'revoke a key at once',
+      id: 'key ID',
+      options: {},
+      examples: ['millrace keys revoke key_01912f4e-…'],
+      act: revokeKey,
+    }),
+  },
   examples: [
     'millrace keys create --name ci --scope jobs:write:echo --scope jobs:read:echo',
-    'millrace keys create --name ada --user ada --scope admin --expires-at 2030-01-01T00:00:00Z',
     'millrace keys rotate key_01912f4e-… --grace-seconds 3600 --json | jq -r .key',
     'millrace keys revoke key_01912f4e-…',
   ],
-  exitCodes,
-  run: (args) => runAction({ options, actions, connect: connectCaller, args }),
 };
 
-async function listKeys({ caller, values }: Request): Promise<string> {
-  const { cursor, json, limit, user } = values;
-  const keys = connectKeys(caller);
-  const listed = user === undefined ? keys : keys.ofUser(user);
-  const { items, ...rest } = await listed.page({ cursor, limit });
-  if (json) return JSON.stringify({ keys: items, ...rest });
-  const next = rest.cursor === undefined ? [] : [`next page: --cursor ${rest.cursor}`];
-  return [...items.map(describeKey), ...next].join('\n') || 'no keys';
+async function listKeys(request: ApiRequest<typeof listOptions>): Promise<string> {
+  const keys = connectKeys(request.caller);
+  const { user } = request.values;
+  return showList(user === undefined ? keys : keys.ofUser(user), kind, request);
 }
 
-async function createKey({ caller, values }: Request): Promise<string> {
+async function createKey(request: ApiRequest<typeof createOptions>): Promise<string> {
+  const { caller, json, values } = request;
   const { expiresAt, name, scope: scopes, user: userId } = values;
-  if (name === undefined) throw new UsageError('create: --name NAME is missing');
-  if (scopes.length === 0) throw new UsageError('create: --scope SCOPE is missing');
+  if (scopes.length === 0) throw new UsageError('--scope SCOPE is required');
   const given = { ...(userId !== undefined && { userId }), ...(expiresAt && { expiresAt }) };
-  return showIssued(values, await connectKeys(caller).create({ name, scopes, ...given }));
+  return showIssued(await connectKeys(caller).create({ name, scopes, ...given }), json);
 }
 
-async function showKey({ caller, id, values }: Request): Promise<string> {
-  return showRecord(await connectKeys(caller).get(id), values);
-}
-
-async function rotateKey({ caller, id, values }: Request): Promise<string> {
+async function rotateKey(request: ApiRequest<typeof rotateOptions>): Promise<string> {
+  const { caller, id, json, values } = request;
   const { graceSeconds } = values;
-  return showIssued(values, await connectKeys(caller).rotate(id, { graceSeconds }));
+  return showIssued(await connectKeys(caller).rotate(id, { graceSeconds }), json);
 }
 
-async function revokeKey({ caller, id, values }: Request): Promise<string> {
+async function revokeKey({ caller, id, json }: ApiRequest<OptionTable>): Promise<string> {
   await connectKeys(caller).delete(id);
-  return values.json ? JSON.stringify({ id, revoked: true }) : `${id}  revoked`;
+  return json ? JSON.stringify({ id, revoked: true }) : `${id}  revoked`;
 }
 
-function showIssued({ json }: Values, issued: IssuedKeyRecord): string {
+function showIssued(issued: IssuedKeyRecord, json: boolean): string {
   if (json) return JSON.stringify(issued);
-  return `${describeKey(issued)}\nThis key is shown only once:\n${issued.key}`;
-}
-
-function describeKey({ expiresAt, id, name, scopes, userId }: KeyRecord): string {
-  const end = expiresAt === null ? 'no expiry' : `until ${expiresAt}`;
-  return `${id}  ${userId}  ${name}  ${scopes.join(',')}  ${end}`;
+  return `${formatItems([issued], kind)}\nThis key is shown only once:\n${issued.key}`;
 }

@@ -1,119 +1,124 @@
 // `millrace pods`: pods from the command line.
 import { connectPods, type Pods } from '../../client/pods.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';
-import type { Command } from '../command.ts';
+import type { CommandGroup, Verb } from '../command.ts';
 import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
-import { connectCaller } from './client-options.ts';
+import { defineApiVerb } from './api-verb.ts';
+import { bodyFileOption, composeBody } from './body-file.ts';
 import { containerOptions, readContainerFlags } from './container-flags.ts';
-import {
-  createResourceActions,
-  describeActions,
-  type ResourceAction,
-  type ResourceActions,
-  resourceOptions,
-  runAction,
-} from './resource-command.ts';
+import { defineResourceVerbs, type ResourceKind } from './resource-command.ts';
 
-const options = {
-  ...resourceOptions,
+const locked = flag({ help: 'refuse to stop, restart or terminate the pod' });
+
+const createOptions = {
   ...containerOptions,
   template: text({
     placeholder: 'ID',
-    help: 'create: template that fills in the fields that you leave out',
+    help: 'template that fills in the fields that you leave out',
   }),
-  gpu: text({ placeholder: 'ID', help: 'create: GPU type, from `millrace catalog gpus`' }),
-  gpuCount: integer({ min: 1, max: 64, default: 1, help: 'create: number of GPUs' }),
-  cpu: text({ placeholder: 'ID', help: 'create: CPU flavour, from `millrace catalog cpus`' }),
-  vcpus: integer({
-    min: 2,
-    max: 1_024,
-    default: 2,
-    help: 'create, with --cpu: vCPUs, a power of two',
-  }),
+  gpu: text({ placeholder: 'ID', help: 'GPU type, from `millrace catalog gpus`' }),
+  gpuCount: integer({ min: 1, max: 64, default: 1, help: 'with --gpu: number of GPUs' }),
+  cpu: text({ placeholder: 'ID', help: 'CPU flavour, from `millrace catalog cpus`' }),
+  vcpus: integer({ min: 2, max: 1_024, default: 2, help: 'with --cpu: vCPUs, a power of two' }),
   memory: integer({
     ...{ min: 1, max: 65_536, default: 4, placeholder: 'GB' },
-    help: 'create, with --cpu: memory, GB',
+    help: 'with --cpu: memory, GB',
   }),
-  locked: flag({ help: 'create, update: refuse to stop, restart or terminate the pod' }),
-  unlocked: flag({ help: 'update: undo --locked' }),
-  bytes: integer({
-    ...{ min: 1, max: 1_048_576, default: 65_536, placeholder: 'N' },
-    help: 'logs: print at most this many bytes from the end',
-  }),
-} as const;
+  locked,
+  file: bodyFileOption,
+};
 
-type Values = OptionValues<typeof options>;
+const updateOptions = {
+  ...containerOptions,
+  locked,
+  unlocked: flag({ help: 'undo --locked' }),
+  file: bodyFileOption,
+};
 
-const verbs = createResourceActions<Values, 'pods'>({
+const kind: ResourceKind<'pods', typeof createOptions, typeof updateOptions> = {
   name: 'pods',
   columns: {
     ID: ({ id }) => id,
     NAME: ({ name }) => name,
     STATUS: ({ status }) => status,
-    ON: describeCompute,
+    COMPUTE: describeCompute,
     'USD/H': ({ cost }) => String(cost),
     ENDPOINT: ({ endpointId }) => endpointId ?? '-',
     REASON: ({ reason }) => reason ?? '',
   },
-  readFlags,
-});
-
-const actions: ResourceActions<Values> = {
-  ...verbs,
-  start: createAct('start a stopped pod', (pods, id) => pods.start(id)),
-  stop: createAct('stop a pod and keep its disk', (pods, id) => pods.stop(id)),
-  restart: createAct('recreate the container; its disk is wiped, mounts are kept', (pods, id) =>
-    pods.restart(id),
-  ),
-  terminate: {
-    ...{ takes: 'id', help: 'remove a pod permanently' },
-    act: async ({ caller, id, values }) => {
-      await connectPods(caller).terminate(id);
-      return values.json ? JSON.stringify({ id, terminated: true }) : `${id}  terminated`;
-    },
+  create: {
+    options: createOptions,
+    compose: composeCreation,
+    examples: [
+      'millrace pods create --name notes --image busybox --args "sleep 600" --cpu cpu',
+      'millrace pods create --file pod.json --name second --json | jq -r .id',
+    ],
   },
-  logs: {
-    ...{ takes: 'id', help: "print the end of the pod's output" },
-    act: async ({ caller, id, values }) => {
-      const log = await connectPods(caller).log(id, { maxBytes: values.bytes });
-      return values.json ? JSON.stringify({ id, log }) : log.replace(/\n$/, '');
-    },
+  update: {
+    options: updateOptions,
+    compose: composeChange,
+    examples: ['millrace pods update pod_01912f4e-… --env LEVEL=debug --locked'],
   },
 };
 
-const { exitCodes, lines, positionals } = describeActions(actions, 'pod');
-
-export const podsCommand: Command = {
+export const podsCommands: CommandGroup = {
   name: 'millrace pods',
-  summary: 'create, list, update, start, stop and terminate pods',
-  description: [
-    'Calls a running platform. Give fields that have no flag, such as mounts, in --file.',
-    ...lines,
-  ],
-  positionals,
-  options,
+  description: ['A pod is one container that runs until you stop or terminate it.'],
+  verbs: {
+    ...defineResourceVerbs(kind),
+    start: defineStateVerb('start', 'start a stopped pod', (pods, id) => pods.start(id)),
+    stop: defineStateVerb('stop', 'stop a pod and keep its disk', (pods, id) => pods.stop(id)),
+    restart: defineStateVerb(
+      'restart',
+      'recreate the container; its disk is wiped, mounts are kept',
+      (pods, id) => pods.restart(id),
+    ),
+    terminate: defineApiVerb({
+      summary: 'remove a pod permanently',
+      id: 'pod ID',
+      options: {},
+      examples: ['millrace pods terminate pod_01912f4e-…'],
+      act: async ({ caller, id, json }) => {
+        await connectPods(caller).terminate(id);
+        return json ? JSON.stringify({ id, terminated: true }) : `${id}  terminated`;
+      },
+    }),
+    logs: defineApiVerb({
+      summary: "print the end of the pod's output",
+      id: 'pod ID',
+      options: {
+        bytes: integer({
+          ...{ min: 1, max: 1_048_576, default: 65_536, placeholder: 'N' },
+          help: 'print at most this many bytes from the end',
+        }),
+      },
+      examples: ['millrace pods logs pod_01912f4e-… --bytes 2000'],
+      act: async ({ caller, id, json, values }) => {
+        const log = await connectPods(caller).log(id, { maxBytes: values.bytes });
+        return json ? JSON.stringify({ id, log }) : log.replace(/\n$/, '');
+      },
+    }),
+  },
   examples: [
     'millrace pods create --name notes --image busybox --args "sleep 600" --cpu cpu',
-    'millrace pods create --file pod.json --name second --json | jq -r .id',
     'millrace pods restart pod_01912f4e-…',
     'millrace pods logs pod_01912f4e-… --bytes 2000',
   ],
-  exitCodes,
-  run: (args) => runAction({ options, actions, connect: connectCaller, args }),
 };
 
-function createAct(
-  help: string,
+function defineStateVerb(
+  word: string,
+  summary: string,
   act: (pods: Pods, id: string) => Promise<PodRecord>,
-): ResourceAction<Values> {
-  return {
-    takes: 'id',
-    help,
-    act: async ({ caller, id, values }) => {
+): Verb {
+  return defineApiVerb({
+    ...{ summary, id: 'pod ID', options: {} },
+    examples: [`millrace pods ${word} pod_01912f4e-…`],
+    act: async ({ caller, id, json }) => {
       const pod = await act(connectPods(caller), id);
-      return values.json ? JSON.stringify(pod) : `${pod.id}  ${pod.status}`;
+      return json ? JSON.stringify(pod) : `${pod.id}  ${pod.status}`;
     },
-  };
+  });
 }
 
 function describeCompute({ cpu, gpu }: PodRecord): string {
@@ -121,15 +126,21 @@ function describeCompute({ cpu, gpu }: PodRecord): string {
   return cpu ? `${cpu.vcpuCount} vCPU, ${cpu.memory} GB` : '-';
 }
 
-function readFlags(values: Values): Record<string, unknown> {
-  const { cpu, gpu, gpuCount, locked, memory, template, unlocked, vcpus } = values;
-  if (locked && unlocked)
-    throw new UsageError('--locked and --unlocked exclude each other; give one');
-  return {
+function composeCreation(values: OptionValues<typeof createOptions>): object {
+  const { cpu, file, gpu, gpuCount, memory, template, vcpus } = values;
+  return composeBody(file, {
     ...readContainerFlags(values),
     template,
     gpu: gpu === undefined ? undefined : { id: gpu, count: gpuCount },
     cpu: cpu === undefined ? undefined : { id: cpu, vcpuCount: vcpus, memory },
-    locked: locked ? true : unlocked ? false : undefined,
-  };
+    locked: values.locked || undefined,
+  });
+}
+
+function composeChange(values: OptionValues<typeof updateOptions>): object {
+  const { file, unlocked } = values;
+  if (values.locked && unlocked)
+    throw new UsageError('--locked and --unlocked exclude each other; give one');
+  const isLocked = values.locked ? true : unlocked ? false : undefined;
+  return composeBody(file, { ...readContainerFlags(values), locked: isLocked });
 }

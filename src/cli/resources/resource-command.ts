@@ -1,5 +1,5 @@
-// Commands on what the platform has: an action, often an id, and one call. What the actions on pods,
-// endpoints and templates have in common is here too.
+// The commands that pods, endpoints, templates and the catalogue have in common: list, create, show,
+// update and delete.
 import type { ApiCaller } from '../../client/api-caller.ts';
 import type { Page } from '../../client/resource-pages.ts';
 import {
@@ -10,122 +10,123 @@ import {
   type Resources,
 } from '../../client/resources.ts';
 import { RESOURCES } from '../../wire/routes.ts';
-import { type CommandHelp, EXIT, type ExitCode } from '../command.ts';
-import {
-  flag,
-  integer,
-  type OptionTable,
-  type OptionValues,
-  parseOptions,
-  text,
-  UsageError,
-} from '../options.ts';
-import { print } from '../output.ts';
+import type { Verb } from '../command.ts';
+import { integer, type OptionTable, type OptionValues, text } from '../options.ts';
 import { formatTable } from '../table.ts';
-import { bodyFileOption, composeBody } from './body-file.ts';
-import { callPlatform, clientOptions } from './client-options.ts';
+import { type ApiRequest, defineApiVerb } from './api-verb.ts';
 
-export const listOptions = {
-  ...clientOptions,
-  json: flag({ help: "print the platform's response as one line of JSON" }),
-  limit: integer({ min: 1, max: 1_000, default: 100, help: 'list: most records of one page' }),
+export const pageOptions = {
+  limit: integer({ min: 1, max: 1_000, default: 100, help: 'most records of one page' }),
   cursor: text({
     placeholder: 'CURSOR',
-    help: 'list: cursor of the page, printed with the page before',
+    help: 'cursor of the page; each page but the last prints the cursor of the next one',
   }),
-} as const;
-
-export const resourceOptions = { ...listOptions, file: bodyFileOption } as const;
-
-type ListValues = OptionValues<typeof listOptions>;
-type ResourceValues = OptionValues<typeof resourceOptions>;
-
-export interface ResourceRequest<Values> {
-  caller: ApiCaller;
-  values: Values;
-  /** Empty where the action takes none. */
-  id: string;
-}
-
-export interface ResourceAction<Values> {
-  takes: 'id' | 'nothing';
-  help: string;
-  /** @returns what is printed */
-  act: (request: ResourceRequest<Values>) => Promise<string>;
-}
-
-export type ResourceActions<Values> = Readonly<Record<string, ResourceAction<Values>>>;
-
-export const RESOURCE_EXIT_CODES: readonly ExitCode[] = [
-  { code: EXIT.ok, meaning: 'done' },
-  { code: EXIT.failed, meaning: 'the platform refused the call or does not answer' },
-  { code: EXIT.usage, meaning: 'wrong usage' },
-];
-
-/** The part of the help that the actions make. */
-export function describeActions<Values>(
-  actions: ResourceActions<Values>,
-  thing: string,
-): Pick<CommandHelp, 'positionals' | 'exitCodes'> & { lines: string[] } {
-  const names = Object.keys(actions);
-  const withId = names.filter((name) => actions[name]?.takes === 'id');
-  const id = { name: '[id]', help: `${thing} ID, for ${withId.join(', ')}` };
-  return {
-    lines: Object.entries(actions).map(([name, { help }]) => `${name}: ${help}.`),
-    positionals: [{ name: '<action>', help: names.join(', ') }, ...(withId.length > 0 ? [id] : [])],
-    exitCodes: RESOURCE_EXIT_CODES,
-  };
-}
-
-export interface ActionRun<Table extends OptionTable> {
-  options: Table;
-  actions: ResourceActions<OptionValues<Table>>;
-  connect: (values: OptionValues<Table>) => ApiCaller;
-  args: readonly string[];
-}
-
-/** Prints what came of it. @throws UsageError, CommandError */
-export async function runAction<Table extends OptionTable>(run: ActionRun<Table>): Promise<number> {
-  const { actions, args, connect, options } = run;
-  const { values, positionals } = parseOptions(options, args);
-  const [word, id, ...rest] = positionals;
-  const known = Object.keys(actions).join(', ');
-  if (word === undefined) throw new UsageError(`<action> is missing; give one of ${known}`);
-  const action = Object.hasOwn(actions, word) ? actions[word] : undefined;
-  if (!action) throw new UsageError(`${word}: unknown action; give one of ${known}`);
-  const takesId = action.takes === 'id';
-  if (takesId && id === undefined) throw new UsageError(`${word}: [id] is missing; give an ID`);
-  const surplus = takesId ? rest[0] : id;
-  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
-  const caller = connect(values);
-  const shown = await callPlatform(() => action.act({ caller, values, id: id ?? '' }));
-  void print(`${shown}\n`);
-  return EXIT.ok;
-}
+};
 
 export interface ListKind<Item> {
-  /** What they are called, as the list's answer has it: `pods`. */
+  /** Their name, and the member of the list's answer that has them: `pods`. */
   plural: string;
   /** Title → cell. */
   columns: Readonly<Record<string, (item: Item) => string>>;
 }
 
-export interface ResourceKind<Values, Name extends ResourceName> {
+/** Options that make a request body. */
+export interface BodyOptions<Table extends OptionTable> {
+  options: Table;
+  /** @throws UsageError */
+  compose: (values: OptionValues<Table>) => object;
+  examples: readonly string[];
+}
+
+export interface ResourceKind<
+  Name extends ResourceName,
+  Create extends OptionTable,
+  Update extends OptionTable,
+> {
   /** Of the resource: `pods`. */
   name: Name;
   /** Title → cell. */
   columns: ListKind<RecordOf<Name>>['columns'];
-  /** Of the body; what no flag was given for is undefined. */
-  readFlags: (values: Values) => Readonly<Record<string, unknown>>;
-  /** What deletion says and does beside the record: `; no endpoint may use it`. Default: no deletion. */
-  deletion?: string;
+  create: BodyOptions<Create>;
+  update: BodyOptions<Update>;
 }
 
-/** A page of a list: a table, and how the next one is asked for. */
+/** list, create, show, update. */
+export function defineResourceVerbs<
+  Name extends ResourceName,
+  Create extends OptionTable,
+  Update extends OptionTable,
+>(kind: ResourceKind<Name, Create, Update>): Record<'list' | 'create' | 'show' | 'update', Verb> {
+  const { columns, name } = kind;
+  const { plural, singular } = RESOURCES[name];
+  const id = `${singular} ID`;
+  // The platform checks bodies; the options of a command need not make a complete request.
+  const connect = (caller: ApiCaller): Resources<RecordOf<Name>, object, object> =>
+    connectResources(caller, name);
+  return {
+    list: defineApiVerb({
+      summary: `list your ${plural}, newest first`,
+      options: pageOptions,
+      examples: [`millrace ${plural} list`, `millrace ${plural} list --json | jq .${plural}[].id`],
+      act: (request) => showList(connect(request.caller), { plural, columns }, request),
+    }),
+    create: defineBodyVerb({
+      summary: `create one ${singular} and print it`,
+      body: kind.create,
+      send: (body, { caller }) => connect(caller).create(body),
+    }),
+    show: defineApiVerb({
+      ...{ summary: `print one ${singular}`, id, options: {} },
+      examples: [`millrace ${plural} show <id>`],
+      act: async (request) =>
+        showRecord(await connect(request.caller).get(request.id), request.json),
+    }),
+    update: defineBodyVerb({
+      ...{ summary: 'change some fields, keep the others', id },
+      body: kind.update,
+      send: (body, request) => connect(request.caller).update(request.id, body),
+    }),
+  };
+}
+
+/** `effect` says what else goes, or a condition: `; no endpoint may use it`. */
+export function defineDeletion(name: ResourceName, effect: string): Verb {
+  const { plural, singular } = RESOURCES[name];
+  return defineApiVerb({
+    summary: `delete one ${singular}${effect}`,
+    id: `${singular} ID`,
+    options: {},
+    examples: [`millrace ${plural} delete <id>`],
+    act: async ({ caller, id, json }) => {
+      await connectResources(caller, name).delete(id);
+      return json ? JSON.stringify({ id, deleted: true }) : `${id}  deleted`;
+    },
+  });
+}
+
+interface BodyVerb<Table extends OptionTable> {
+  summary: string;
+  id?: string;
+  body: BodyOptions<Table>;
+  send: (body: object, request: { caller: ApiCaller; id: string }) => Promise<object>;
+}
+
+/** A call with a body from --file and other options. */
+function defineBodyVerb<Table extends OptionTable>(verb: BodyVerb<Table>): Verb {
+  const { body, id, send, summary } = verb;
+  return defineApiVerb({
+    ...{ summary, examples: body.examples, options: body.options },
+    ...(id !== undefined && { id }),
+    description: ['Set fields that have no option of their own in the JSON of --file.'],
+    act: async ({ json, values, ...to }) => showRecord(await send(body.compose(values), to), json),
+  });
+}
+
+/** One page of a list: a table, and how to get the next page. */
 export async function showList<Item>(
   listed: Listed<Item>,
   kind: ListKind<Item>,
-  { cursor, json, limit }: ListValues,
+  { json, values: { cursor, limit } }: Pick<ApiRequest<typeof pageOptions>, 'json' | 'values'>,
 ): Promise<string> {
   const page = await listed.page({ cursor, limit });
   return json ? formatPage(page, kind) : describePage(page, kind);
@@ -135,59 +136,21 @@ function formatPage<Item>({ items, ...rest }: Page<Item>, { plural }: ListKind<I
   return JSON.stringify({ [plural]: items, ...rest });
 }
 
-function describePage<Item>(page: Page<Item>, { columns, plural }: ListKind<Item>): string {
-  const { cursor, items } = page;
-  if (items.length === 0) return `no ${plural}`;
+function describePage<Item>({ cursor, items }: Page<Item>, kind: ListKind<Item>): string {
+  return items.length === 0 ? `no ${kind.plural}` : addCursor(formatItems(items, kind), cursor);
+}
+
+/** A table with a row for each item. */
+export function formatItems<Item>(items: readonly Item[], { columns }: ListKind<Item>): string {
   const rows = items.map((item) => Object.values(columns).map((read) => read(item)));
-  const table = formatTable(Object.keys(columns), rows);
-  return cursor === undefined ? table : `${table}\nnext page: --cursor ${cursor}`;
+  return formatTable(Object.keys(columns), rows);
 }
 
-export function showRecord(record: object, { json }: { json: boolean }): string {
+/** Says how to get the next page, if there is one. */
+export function addCursor(shown: string, cursor: string | undefined): string {
+  return cursor === undefined ? shown : `${shown}\nnext page: --cursor ${cursor}`;
+}
+
+export function showRecord(record: object, json: boolean): string {
   return JSON.stringify(record, null, json ? 0 : 2);
-}
-
-/** list, create, show, update, and delete. */
-export function createResourceActions<Values extends ResourceValues, Name extends ResourceName>(
-  kind: ResourceKind<Values, Name>,
-): ResourceActions<Values> {
-  const { columns, deletion, name, readFlags } = kind;
-  const { plural, singular } = RESOURCES[name];
-  // The platform checks bodies; the flags of a command are no full request.
-  const connect = (caller: ApiCaller): Resources<RecordOf<Name>, object, object> =>
-    connectResources(caller, name);
-  return {
-    list: {
-      ...{ takes: 'nothing', help: `list your ${plural}, newest first` },
-      act: ({ caller, values }) => showList(connect(caller), { plural, columns }, values),
-    },
-    create: {
-      ...{ takes: 'nothing', help: `create one ${singular} from flags or --file` },
-      act: async ({ caller, values }) => {
-        const body = composeBody(values.file, readFlags(values));
-        return showRecord(await connect(caller).create(body), values);
-      },
-    },
-    show: {
-      ...{ takes: 'id', help: `print one ${singular}` },
-      act: async ({ caller, id, values }) => showRecord(await connect(caller).get(id), values),
-    },
-    update: {
-      ...{ takes: 'id', help: 'change the fields given by flags or --file; keep the others' },
-      act: async ({ caller, id, values }) => {
-        const body = composeBody(values.file, readFlags(values));
-        return showRecord(await connect(caller).update(id, body), values);
-      },
-    },
-    ...(deletion !== undefined && {
-      delete: {
-        takes: 'id',
-        help: `delete one ${singular}${deletion}`,
-        act: async ({ caller, id, values }) => {
-          await connect(caller).delete(id);
-          return values.json ? JSON.stringify({ id, deleted: true }) : `${id}  deleted`;
-        },
-      },
-    }),
-  };
 }

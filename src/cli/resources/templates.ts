@@ -1,27 +1,24 @@
-// `millrace templates`: templates from the command line.
-import type { Command } from '../command.ts';
+// `millrace templates`: templates of pods and workers.
+import type { CommandGroup } from '../command.ts';
 import { type OptionValues, text } from '../options.ts';
-import { connectCaller } from './client-options.ts';
+import { bodyFileOption, composeBody } from './body-file.ts';
 import { containerOptions, readContainerFlags } from './container-flags.ts';
-import {
-  createResourceActions,
-  describeActions,
-  resourceOptions,
-  runAction,
-} from './resource-command.ts';
+import { defineDeletion, defineResourceVerbs, type ResourceKind } from './resource-command.ts';
 
 const options = {
-  ...resourceOptions,
   ...containerOptions,
   handler: text({
     placeholder: 'PATH',
     help: "process engine: handler module of the workers, a path on the platform's machine",
   }),
-} as const;
+  file: bodyFileOption,
+};
 
-type Values = OptionValues<typeof options>;
+function compose(values: OptionValues<typeof options>): object {
+  return composeBody(values.file, { ...readContainerFlags(values), handler: values.handler });
+}
 
-const actions = createResourceActions<Values, 'templates'>({
+const kind: ResourceKind<'templates', typeof options, typeof options> = {
   name: 'templates',
   columns: {
     ID: ({ id }) => id,
@@ -30,22 +27,30 @@ const actions = createResourceActions<Values, 'templates'>({
     IMAGE: ({ image }) => image,
     HANDLER: ({ handler }) => handler ?? '-',
   },
-  readFlags: (values) => ({ ...readContainerFlags(values), handler: values.handler }),
-  deletion: '; no endpoint may use it',
-});
+  create: {
+    ...{ options, compose },
+    examples: [
+      'millrace templates create --name echo --image millrace-worker --handler /srv/echo.ts',
+      'millrace templates create --file template.json',
+    ],
+  },
+  update: {
+    ...{ options, compose },
+    examples: ['millrace templates update tpl_01912f4e-… --env LEVEL=debug'],
+  },
+};
 
-const { exitCodes, lines, positionals } = describeActions(actions, 'template');
-
-export const templatesCommand: Command = {
+export const templatesCommands: CommandGroup = {
   name: 'millrace templates',
-  summary: 'create, list, update and delete templates of pods and workers',
-  description: ['Calls a running platform.', ...lines],
-  positionals,
-  options,
+  description: [
+    'A template describes the containers of pods and workers: image, arguments, environment, ports, disk.',
+  ],
+  verbs: {
+    ...defineResourceVerbs(kind),
+    delete: defineDeletion('templates', '; no endpoint may use it'),
+  },
   examples: [
     'millrace templates create --name echo --image millrace-worker --handler /srv/echo.ts',
     'millrace templates update tpl_01912f4e-… --env LEVEL=debug',
   ],
-  exitCodes,
-  run: (args) => runAction({ options, actions, connect: connectCaller, args }),
 };

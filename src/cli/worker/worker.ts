@@ -7,7 +7,6 @@ import { DEVICE_SET_VARIABLE, parseWorkerFlags, workerFlags } from './worker-fla
 
 export const workerCommand: Command = {
   name: 'millrace worker',
-  summary: 'run a worker: take jobs from one endpoint and run them',
   description: [
     "The worker loads the handler, takes jobs from the endpoint's queue and runs them in threads. Each set " +
       'of GPUs (without GPUs: the machine) has its own worker process, pinned to it and restarted when it ' +

@@ -3,8 +3,18 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Workplace } from './command-run.ts';
 
 const commands = [
-  ...['catalog', 'dev', 'endpoints', 'health', 'init', 'jobs', 'keys', 'logs', 'pods', 'run'],
-  ...['serve', 'store', 'templates', 'worker'],
+  ...['conformance worker', 'dev', 'doctor', 'endpoints create', 'health', 'init', 'jobs logs'],
+  ...['run', 'serve', 'store backup', 'worker'],
+];
+const groups = [
+  'catalog',
+  'conformance',
+  'endpoints',
+  'jobs',
+  'keys',
+  'pods',
+  'store',
+  'templates',
 ];
 
 let place: Workplace;
@@ -19,16 +29,32 @@ describe('help', () => {
   it('lists the commands', async () => {
     const { code, stdout } = await place.run(['--help']);
     expect(code).toBe(0);
-    for (const name of commands) expect(stdout).toMatch(new RegExp(`^ {2}${name} `, 'm'));
+    const words = [...commands, ...groups].map((name) => name.split(' ')[0]);
+    for (const word of words) expect(stdout).toMatch(new RegExp(`^ {2}${word} `, 'm'));
   });
 
   it.each(commands)('of %s is asked for before or after it', async (name) => {
-    const after = await place.run([name, '--help']);
+    const words = name.split(' ');
+    const after = await place.run([...words, '--help']);
     expect(after).toMatchObject({ code: 0, stderr: '' });
     expect(after.stdout).toContain(`Usage: millrace ${name}`);
     expect(after.stdout).toContain('Exit codes:');
-    const before = await place.run(['help', name]);
+    const before = await place.run(['help', ...words]);
     expect(before.stdout).toBe(after.stdout);
+  });
+
+  it.each(groups)('of %s lists its commands', async (name) => {
+    const { code, stderr, stdout } = await place.run([name, '-h']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toContain(`Usage: millrace ${name} <command>`);
+  });
+
+  it('of a command shows only the options of that command', async () => {
+    const create = await place.run(['pods', 'create', '--help']);
+    expect(create.stdout).toContain('--gpu-count');
+    const list = await place.run(['pods', 'list', '--help']);
+    expect(list.stdout).toContain('--limit');
+    expect(list.stdout).not.toContain('--gpu-count');
   });
 
   it('goes to standard error, with exit code 2, when no command was given', async () => {
@@ -46,7 +72,14 @@ it('the version is that of the package', async () => {
 
 describe('wrong usage is told by name, with exit code 2', () => {
   it.each([
-    [['fly'], 'millrace: fly: unknown command'],
+    [['fly'], 'millrace: fly: unknown command\n'],
+    [['serv'], 'millrace: serv: unknown command; did you mean serve?\n'],
+    [['--json', 'pods'], 'millrace: --json: unknown option; options follow the command'],
+    [['pods', 'crate'], 'millrace pods: crate: unknown command; did you mean create?\n'],
+    [
+      ['pods', 'create', '--nmae', 'a'],
+      'millrace pods create: --nmae: unknown option; did you mean --name?\n',
+    ],
     [['toString'], 'millrace: toString: unknown command'],
     [
       ['serve', '--port', '70000'],
@@ -73,11 +106,11 @@ describe('wrong usage is told by name, with exit code 2', () => {
     [['dev', '.'], 'millrace dev: no handler found in .'],
     [['run'], 'millrace run: <handler> is missing'],
     [['run', 'nowhere.ts'], 'millrace run: nowhere.ts: file not found'],
-    [['jobs'], 'millrace jobs: <action> is missing'],
-    [['jobs', 'fly', 'echo'], 'millrace jobs: fly: unknown action'],
-    [['jobs', 'show', 'echo'], 'millrace jobs: show: <job> is missing'],
-    [['jobs', 'list', 'echo', 'x'], 'millrace jobs: x: unexpected argument'],
-    [['logs', 'x'], 'millrace logs: --endpoint ID is required'],
+    [['jobs'], 'millrace jobs: a command is missing; give one of list, submit'],
+    [['jobs', 'fly'], 'millrace jobs: fly: unknown command'],
+    [['jobs', 'show', '--endpoint', 'e'], 'millrace jobs show: <id> is missing; give the job ID'],
+    [['jobs', 'list', 'x', '--endpoint', 'e'], 'millrace jobs list: x: unexpected argument'],
+    [['jobs', 'logs', 'x'], 'millrace jobs logs: --endpoint ID is required'],
     [
       ['init', '--from', 'nowhere.tgz'],
       'millrace init: --from: nowhere.tgz: file or folder not found',

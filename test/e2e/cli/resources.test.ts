@@ -47,8 +47,8 @@ describe('millrace templates, endpoints and jobs', () => {
     );
     const endpoint = String(id);
     expect(await print('endpoints', 'list')).toContain(endpoint);
-    const submitted = ['jobs', 'submit', endpoint, '--input', '{"n":7,"ms":1}', '--wait'];
-    expect(await print(...submitted)).toContain('"status": "COMPLETED"');
+    const submitted = ['--input', '{"n":7,"ms":1}', '--wait', '--endpoint', endpoint];
+    expect(await print('jobs', 'submit', ...submitted)).toContain('"status": "COMPLETED"');
     expect(await print('pods', 'list')).toContain(endpoint);
     const explained = await print('endpoints', 'scaler', endpoint, '--explain');
     expect(explained).toMatch(/^\S+Z {2}1 wanted \(first\): /m);

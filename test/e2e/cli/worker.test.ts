@@ -160,18 +160,13 @@ describe('a worker', () => {
   });
 });
 
+/** `millrace jobs` on the endpoint of these tests. */
+const jobs = (...args: string[]) => call('jobs', ...args, '--endpoint', 'paint');
+
 describe('millrace jobs', () => {
   it('submits a job, waits for it and shows its record', async () => {
     await startWorker();
-    const run = await call(
-      'jobs',
-      'submit',
-      'paint',
-      '--input',
-      '{"colour":"red"}',
-      '--wait',
-      '--json',
-    );
+    const run = await jobs('submit', '--input', '{"colour":"red"}', '--wait', '--json');
     const lines = run.stdout.trim().split('\n');
     expect(run.code).toBe(0);
     expect(JSON.parse(lines.at(-1) ?? '')).toMatchObject({ output: { colour: 'red' } });
@@ -181,14 +176,12 @@ describe('millrace jobs', () => {
     const { id } = await client.run({});
     const cancelled = await client.run({});
     await client.cancel(cancelled.id);
-    const queued = await call('jobs', 'list', 'paint', '--status', 'IN_QUEUE');
+    const queued = await jobs('list', '--status', 'IN_QUEUE');
     expect(queued.stdout).toContain(id);
     expect(queued.stdout).not.toContain(cancelled.id);
-    const first = JSON.parse(
-      (await call('jobs', 'list', 'paint', '--limit', '1', '--json')).stdout,
-    );
+    const first = JSON.parse((await jobs('list', '--limit', '1', '--json')).stdout);
     expect(first.jobs).toMatchObject([{ id: cancelled.id }]);
-    const second = await call('jobs', 'list', 'paint', '--cursor', first.cursor);
+    const second = await jobs('list', '--cursor', first.cursor);
     expect(second.stdout).toContain(id);
     expect(second.stdout).not.toContain('more:');
   });
@@ -196,35 +189,35 @@ describe('millrace jobs', () => {
   it('shows, cancels, retries, and tells why it may not', async () => {
     await startWorker();
     const { id } = await client.runsync({ fail: true });
-    expect((await call('jobs', 'show', 'paint', id)).stdout).toContain('spilt');
-    const refused = await call('jobs', 'cancel', 'paint', id);
+    expect((await jobs('show', id)).stdout).toContain('spilt');
+    const refused = await jobs('cancel', id);
     expect(refused.code).toBe(1);
     expect(refused.stderr).toMatch(/409.*FAILED/);
-    expect((await call('jobs', 'retry', 'paint', id)).stdout).toBe(`${id}  IN_QUEUE\n`);
+    expect((await jobs('retry', id)).stdout).toBe(`${id}  IN_QUEUE\n`);
   });
 
   it('purges the queue and shows its health', async () => {
     await client.run({});
-    expect((await call('jobs', 'purge', 'paint')).stdout).toBe('1 removed\n');
-    const { stdout } = await call('jobs', 'health', 'paint');
+    expect((await jobs('purge')).stdout).toBe('1 removed\n');
+    const { stdout } = await jobs('health');
     expect(stdout).toContain('workers: idle 0, running 0');
   });
 
   it('exits 1 when nobody answers, and when the key is wrong', async () => {
-    const nobody = await call('jobs', 'health', 'paint', '--url', 'http://127.0.0.1:1');
+    const nobody = await jobs('health', '--url', 'http://127.0.0.1:1');
     expect(nobody.code).toBe(1);
     expect(nobody.stderr).toContain('http://127.0.0.1:1 does not respond');
-    const stranger = await call('jobs', 'health', 'paint', '--key', `mr_${'x'.repeat(43)}`);
+    const stranger = await jobs('health', '--key', `mr_${'x'.repeat(43)}`);
     expect(stranger.code).toBe(1);
     expect(stranger.stderr).toContain('401');
   });
 });
 
-describe('millrace logs', () => {
+describe('millrace jobs logs', () => {
   it('shows what the handler logged', async () => {
     await startWorker();
     const { id } = await client.runsync({ colour: 'red' });
-    const { code, stdout } = await call('logs', id, '--endpoint', 'paint');
+    const { code, stdout } = await jobs('logs', id);
     expect(code).toBe(0);
     expect(JSON.parse(stdout)).toMatchObject({ msg: 'painting', colour: 'red' });
   });
@@ -232,7 +225,7 @@ describe('millrace logs', () => {
   it('with -f goes on until the job has ended', async () => {
     await startWorker();
     const { id } = await client.run({ hold: 300 });
-    const { code, stdout } = await call('logs', id, '--endpoint', 'paint', '-f');
+    const { code, stdout } = await jobs('logs', id, '-f');
     expect(code).toBe(0);
     expect(stdout).toContain('painting');
     expect(stdout).toContain('holding');

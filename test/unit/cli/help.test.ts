@@ -1,32 +1,73 @@
 // Every command's help is complete, because it is made of the tables that arguments are parsed by.
 import { describe, expect, it } from 'vitest';
-import { conformanceCommand } from '../../../src/cli/commands/conformance.ts';
+import { conformanceCommands } from '../../../src/cli/commands/conformance.ts';
+import { doctorCommand } from '../../../src/cli/commands/doctor.ts';
+import { healthCommand } from '../../../src/cli/commands/health.ts';
 import { initCommand } from '../../../src/cli/commands/init.ts';
 import { runCommand } from '../../../src/cli/commands/run.ts';
 import { serveCommand } from '../../../src/cli/commands/serve.ts';
-import { storeCommand } from '../../../src/cli/commands/store.ts';
-import { webhookSecretCommand } from '../../../src/cli/commands/webhook-secret.ts';
+import { storeCommands } from '../../../src/cli/commands/store.ts';
 import { devCommand } from '../../../src/cli/dev/dev.ts';
-import { renderHelp } from '../../../src/cli/help.ts';
+import { listCommands } from '../../../src/cli/group.ts';
+import { renderGroupHelp, renderHelp } from '../../../src/cli/help.ts';
 import { flagName } from '../../../src/cli/options.ts';
-import { jobsCommand } from '../../../src/cli/resources/jobs.ts';
-import { keysCommand } from '../../../src/cli/resources/keys.ts';
-import { logsCommand } from '../../../src/cli/resources/logs.ts';
+import { catalogCommands } from '../../../src/cli/resources/catalog.ts';
+import { endpointsCommands } from '../../../src/cli/resources/endpoints.ts';
+import { jobsCommands } from '../../../src/cli/resources/jobs.ts';
+import { keysCommands } from '../../../src/cli/resources/keys.ts';
+import { podsCommands } from '../../../src/cli/resources/pods.ts';
+import { templatesCommands } from '../../../src/cli/resources/templates.ts';
 import { workerCommand } from '../../../src/cli/worker/worker.ts';
 
+const groups = [
+  catalogCommands,
+  conformanceCommands,
+  endpointsCommands,
+  jobsCommands,
+  keysCommands,
+  podsCommands,
+  storeCommands,
+  templatesCommands,
+];
+
 const commands = [
-  conformanceCommand,
   devCommand,
+  doctorCommand,
+  healthCommand,
   initCommand,
-  jobsCommand,
-  keysCommand,
-  logsCommand,
   runCommand,
   serveCommand,
-  storeCommand,
-  webhookSecretCommand,
   workerCommand,
+  ...groups.flatMap(listCommands),
 ];
+
+describe.each(groups)('$name', (group) => {
+  it('lists its commands with their arguments, and has an example', () => {
+    const help = renderGroupHelp(group);
+    for (const [word, { positionals, summary }] of Object.entries(group.verbs)) {
+      expect(help).toContain([`  ${word}`, ...positionals.map(({ name }) => name)].join(' '));
+      expect(help.replaceAll(/\s+/g, ' ')).toContain(summary);
+    }
+    expect(help).toContain(`Examples:\n  `);
+  });
+
+  it('has no option that takes a value in one command and none in another', () => {
+    const kinds = new Map<string, boolean>();
+    for (const { options } of Object.values(group.verbs)) {
+      for (const [name, { kind }] of Object.entries(options)) {
+        expect(kinds.get(name) ?? kind === 'flag', name).toBe(kind === 'flag');
+        kinds.set(name, kind === 'flag');
+      }
+    }
+  });
+
+  it('has an example of each command that names the command', () => {
+    for (const { examples, name } of listCommands(group)) {
+      for (const example of examples) expect(example).toContain(name);
+      expect(examples.length).toBeGreaterThan(0);
+    }
+  });
+});
 
 describe.each(commands)('$name', (command) => {
   const help = renderHelp(command);

@@ -3,29 +3,30 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import type { Command } from '../../../src/cli/command.ts';
-import { catalogCommand } from '../../../src/cli/resources/catalog.ts';
-import { endpointsCommand } from '../../../src/cli/resources/endpoints.ts';
-import { podsCommand } from '../../../src/cli/resources/pods.ts';
-import { templatesCommand } from '../../../src/cli/resources/templates.ts';
+import type { CommandGroup } from '../../../src/cli/command.ts';
+import { catalogCommands } from '../../../src/cli/resources/catalog.ts';
+import { endpointsCommands } from '../../../src/cli/resources/endpoints.ts';
+import { podsCommands } from '../../../src/cli/resources/pods.ts';
+import { templatesCommands } from '../../../src/cli/resources/templates.ts';
 import { CPU, PodWorld } from '../../support/containers/pod-world.ts';
+import { runVerb } from '../../support/runs/verb-run.ts';
 import { startPlatform } from '../api/platform.ts';
 
 async function open() {
   const world = await PodWorld.open();
   onTestFinished(() => world.close());
   const { admin, url } = await startPlatform({ engine: 'process', server: { pods: world.pods } });
-  const print = async (command: Command, ...args: string[]): Promise<string> => {
+  const print = async (group: CommandGroup, ...args: string[]): Promise<string> => {
     const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
     try {
-      expect(await command.run([...args, '--url', url, '--key', admin])).toBe(0);
+      expect(await runVerb(group, [...args, '--url', url, '--key', admin])).toBe(0);
       return write.mock.calls.map(([text]) => String(text)).join('');
     } finally {
       write.mockRestore();
     }
   };
-  const read = async (command: Command, ...args: string[]): Promise<Record<string, unknown>> =>
-    JSON.parse(await print(command, ...args, '--json'));
+  const read = async (group: CommandGroup, ...args: string[]): Promise<Record<string, unknown>> =>
+    JSON.parse(await print(group, ...args, '--json'));
   return { world, print, read };
 }
 
@@ -43,7 +44,7 @@ describe('millrace pods', () => {
   it('takes the usual fields from flags', async () => {
     const { read } = await open();
     const pod = await read(
-      podsCommand,
+      podsCommands,
       ...['create', ...POD, '--args', 'sleep 5', '--env', 'A=1=2', '--env', 'B='],
       ...['--port', '80/http', '--disk', '7', '--locked'],
     );
@@ -57,59 +58,67 @@ describe('millrace pods', () => {
   it('takes the rest from a file, above which flags stand', async () => {
     const { read } = await open();
     const file = writeBody({ name: 'of the file', image: 'busy', cpu: CPU, cloud: 'COMMUNITY' });
-    const pod = await read(podsCommand, 'create', '--file', file, '--name', 'of the flag');
+    const pod = await read(podsCommands, 'create', '--file', file, '--name', 'of the flag');
     expect(pod).toMatchObject({ name: 'of the flag', cloud: 'COMMUNITY' });
   });
 
   it('lists them as a table, page by page', async () => {
     const { print, read, world } = await open();
-    for (const name of ['a', 'b']) await read(podsCommand, 'create', ...POD, '--name', name);
+    for (const name of ['a', 'b']) await read(podsCommands, 'create', ...POD, '--name', name);
     await world.settle();
-    const [titles, row, more] = (await print(podsCommand, 'list', '--limit', '1')).split('\n');
-    expect(titles).toMatch(/^ID +NAME +STATUS +ON +USD\/H +ENDPOINT +REASON$/);
+    const [titles, row, more] = (await print(podsCommands, 'list', '--limit', '1')).split('\n');
+    expect(titles).toMatch(/^ID +NAME +STATUS +COMPUTE +USD\/H +ENDPOINT +REASON$/);
     expect(row).toMatch(/^pod_\S+ +b +RUNNING +2 vCPU, 8 GB +0.25 +-$/);
     expect(more).toMatch(/^next page: --cursor \S+$/);
     const [, , , cursor = ''] = more?.split(' ') ?? [];
-    const next = await read(podsCommand, 'list', '--limit', '1', '--cursor', cursor);
+    const next = await read(podsCommands, 'list', '--limit', '1', '--cursor', cursor);
     expect(next).toEqual({ pods: [expect.objectContaining({ name: 'a' })] });
   });
 
   it('acts on one, changes it, shows it and ends it', async () => {
     const { print, read, world } = await open();
-    const id = String((await read(podsCommand, 'create', ...POD))['id']);
+    const id = String((await read(podsCommands, 'create', ...POD))['id']);
     await world.settle();
-    expect(await print(podsCommand, 'stop', id)).toBe(`${id}  EXITED\n`);
+    expect(await print(podsCommands, 'stop', id)).toBe(`${id}  EXITED\n`);
     await world.settle();
-    expect(await read(podsCommand, 'start', id)).toMatchObject({ status: 'STARTING' });
+    expect(await read(podsCommands, 'start', id)).toMatchObject({ status: 'STARTING' });
     await world.settle();
-    expect(await print(podsCommand, 'restart', id)).toBe(`${id}  STARTING\n`);
+    expect(await print(podsCommands, 'restart', id)).toBe(`${id}  STARTING\n`);
     await world.settle();
-    expect(await read(podsCommand, 'update', id, '--locked')).toMatchObject({ locked: true });
-    expect(await read(podsCommand, 'update', id, '--unlocked')).toMatchObject({ locked: false });
-    expect(await read(podsCommand, 'logs', id)).toEqual({ id, log: expect.any(String) });
-    expect(await print(podsCommand, 'terminate', id)).toBe(`${id}  terminated\n`);
+    expect(await read(podsCommands, 'update', id, '--locked')).toMatchObject({ locked: true });
+    expect(await read(podsCommands, 'update', id, '--unlocked')).toMatchObject({ locked: false });
+    expect(await read(podsCommands, 'logs', id)).toEqual({ id, log: expect.any(String) });
+    expect(await print(podsCommands, 'terminate', id)).toBe(`${id}  terminated\n`);
     await world.settle();
-    expect(JSON.parse(await print(podsCommand, 'show', id))).toMatchObject({
+    expect(JSON.parse(await print(podsCommands, 'show', id))).toMatchObject({
       status: 'TERMINATED',
     });
   });
 
+  it('take options before and after the command', async () => {
+    const { print } = await open();
+    expect(await print(podsCommands, '--limit', '1', 'list', '--json')).toBe('{"pods":[]}\n');
+    await expect(print(podsCommands, '--limit', 'list')).rejects.toThrow('a command is missing');
+  });
+
   it('says when there are none', async () => {
     const { print } = await open();
-    expect(await print(podsCommand, 'list')).toBe('no pods\n');
+    expect(await print(podsCommands, 'list')).toBe('no pods\n');
   });
 
   it('tells of a refusal with all that is wrong', async () => {
     const { print } = await open();
-    await expect(print(podsCommand, 'create', '--name', 'a')).rejects.toThrow(
+    await expect(print(podsCommands, 'create', '--name', 'a')).rejects.toThrow(
       /422.*\n {2}gpu: exactly one of gpu and cpu/,
     );
   });
 
   it.each([
-    [[], '<action> is missing; give one of list, create'],
-    [['sing'], 'sing: unknown action'],
-    [['stop'], 'stop: [id] is missing'],
+    [[], 'a command is missing; give one of list, create'],
+    [['sing'], 'sing: unknown command'],
+    [['stop'], '<id> is missing; give the pod ID'],
+    [['list', '--gpu', 'l4'], '--gpu: unknown option'],
+    [['update', 'pod_1', '--cpu', 'cpu'], '--cpu: unknown option'],
     [['list', 'pod_1'], 'pod_1: unexpected argument'],
     [['stop', 'pod_1', 'pod_2'], 'pod_2: unexpected argument'],
     [['create'], 'the request body is empty'],
@@ -118,14 +127,16 @@ describe('millrace pods', () => {
     [['create', '--file', '/nowhere/body.json'], 'cannot be read'],
     [['list', '--url', 'ftp://q'], '--url: the URL must be http or https'],
   ])('is refused for %j', async (args, message) => {
-    await expect(podsCommand.run(args)).rejects.toThrow(message);
+    await expect(runVerb(podsCommands, args)).rejects.toThrow(message);
   });
 
   it.each([
     ['{', 'is not JSON'],
     ['[]', 'must be a JSON object'],
   ])('is refused for a file of %s', async (text, message) => {
-    await expect(podsCommand.run(['create', '--file', writeBody(text)])).rejects.toThrow(message);
+    await expect(runVerb(podsCommands, ['create', '--file', writeBody(text)])).rejects.toThrow(
+      message,
+    );
   });
 });
 
@@ -133,12 +144,12 @@ describe('millrace templates and endpoints', () => {
   it('make, list, change and remove them', async () => {
     const { print, read } = await open();
     const template = await read(
-      ...([templatesCommand, 'create', '--name', 't', '--image', 'i'] as const),
+      ...([templatesCommands, 'create', '--name', 't', '--image', 'i'] as const),
       ...['--handler', 'h.ts'],
     );
     const templateId = String(template['id']);
     const endpoint = await read(
-      ...([endpointsCommand, 'create', '--name', 'e', '--template', templateId] as const),
+      ...([endpointsCommands, 'create', '--name', 'e', '--template', templateId] as const),
       ...['--workers-max', '4', '--idle-timeout', '9', '--per-worker', '2', '--max-attempts', '1'],
     );
     expect(endpoint).toMatchObject({
@@ -146,32 +157,32 @@ describe('millrace templates and endpoints', () => {
       scaler: { type: 'REQUEST_COUNT', perWorker: 2 },
     });
     const id = String(endpoint['id']);
-    expect(await print(endpointsCommand, 'list')).toMatch(
+    expect(await print(endpointsCommands, 'list')).toMatch(
       new RegExp(`^${id} +e +QUEUE +0 to 4 +2 each +- +${templateId}$`, 'm'),
     );
-    expect(await read(endpointsCommand, 'update', id, '--queue-delay', '6')).toMatchObject({
+    expect(await read(endpointsCommands, 'update', id, '--queue-delay', '6')).toMatchObject({
       scaler: { type: 'QUEUE_DELAY', seconds: 6 },
     });
-    const updated = await read(endpointsCommand, 'update', id, '--max-attempts', '5');
+    const updated = await read(endpointsCommands, 'update', id, '--max-attempts', '5');
     expect(updated).toMatchObject({ maxAttempts: 5, workersMax: 4 });
-    await expect(print(templatesCommand, 'delete', templateId)).rejects.toThrow(/409/);
-    expect(await print(endpointsCommand, 'delete', id)).toBe(`${id}  deleted\n`);
-    expect(await read(templatesCommand, 'delete', templateId)).toEqual({
+    await expect(print(templatesCommands, 'delete', templateId)).rejects.toThrow(/409/);
+    expect(await print(endpointsCommands, 'delete', id)).toBe(`${id}  deleted\n`);
+    expect(await read(templatesCommands, 'delete', templateId)).toEqual({
       ...{ id: templateId, deleted: true },
     });
   });
 
   it('do not take two ways of scaling at once', async () => {
     const both = ['create', '--name', 'e', '--queue-delay', '4', '--per-worker', '2'];
-    await expect(endpointsCommand.run(both)).rejects.toThrow('exclude each other');
+    await expect(runVerb(endpointsCommands, both)).rejects.toThrow('exclude each other');
   });
 });
 
 describe('millrace catalog', () => {
   it('shows what can be had', async () => {
     const { print, read } = await open();
-    expect(await print(catalogCommand, 'gpus')).toBe('no gpus\n');
-    expect(await print(catalogCommand, 'cpus')).toMatch(/^ID +NAME +VCPUS +MAX GB/);
-    expect(await read(catalogCommand, 'cpus')).toEqual({ cpus: [expect.any(Object)] });
+    expect(await print(catalogCommands, 'gpus')).toBe('no gpus\n');
+    expect(await print(catalogCommands, 'cpus')).toMatch(/^ID +NAME +VCPUS +MAX MEMORY GB/);
+    expect(await read(catalogCommands, 'cpus')).toEqual({ cpus: [expect.any(Object)] });
   });
 });

@@ -1,12 +1,13 @@
 import { describe, expect, it, vi } from 'vitest';
-import { endpointsCommand } from '../../../../src/cli/resources/endpoints.ts';
+import { endpointsCommands } from '../../../../src/cli/resources/endpoints.ts';
+import { runVerb } from '../../../support/runs/verb-run.ts';
 
 const KEY = ['--key', 'mr_key'];
 
 async function print(...args: string[]): Promise<string[]> {
   const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
   try {
-    expect(await endpointsCommand.run(args)).toBe(0);
+    expect(await runVerb(endpointsCommands, args)).toBe(0);
     return write.mock.calls
       .map(([text]) => String(text))
       .join('')
@@ -56,16 +57,18 @@ describe('the environment of a worker', () => {
   });
 
   it.each([
-    [['env'], 'env: [id] is missing'],
-    [['give', 'echo'], 'give: unknown action; give one of list, create'],
+    [['env'], '<id> is missing; give the endpoint ID'],
+    [['give', 'echo'], 'give: unknown command'],
     [['env', 'a/b'], 'a/b: not an endpoint ID'],
     [['env', 'echo', '--url', 'https://q/?a'], '--url: must be an http or https URL'],
     [['env', 'echo', '--runpod', '--worker-id', 'a/b'], '--worker-id: must be'],
   ])('is refused for %j', async (args, message) => {
-    await expect(endpointsCommand.run([...args, ...KEY])).rejects.toThrow(message);
+    await expect(runVerb(endpointsCommands, [...args, ...KEY])).rejects.toThrow(message);
   });
 
   it('is refused without a key', async () => {
-    await expect(endpointsCommand.run(['env', 'echo'])).rejects.toThrow('--key KEY is required');
+    await expect(runVerb(endpointsCommands, ['env', 'echo'])).rejects.toThrow(
+      '--key KEY is required',
+    );
   });
 });

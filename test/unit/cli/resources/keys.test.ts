@@ -1,12 +1,13 @@
 import { describe, expect, it, vi } from 'vitest';
-import { keysCommand } from '../../../../src/cli/resources/keys.ts';
+import { keysCommands } from '../../../../src/cli/resources/keys.ts';
+import { runVerb } from '../../../support/runs/verb-run.ts';
 import { type Platform, startPlatform } from '../../api/platform.ts';
 
 /** What the command prints, without the last line break. */
 async function run({ admin, url }: Pick<Platform, 'admin' | 'url'>, ...args: string[]) {
   const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true);
   try {
-    expect(await keysCommand.run([...args, '--url', url, '--key', admin])).toBe(0);
+    expect(await runVerb(keysCommands, [...args, '--url', url, '--key', admin])).toBe(0);
     return write.mock.calls
       .map(([text]) => String(text))
       .join('')
@@ -20,10 +21,11 @@ describe('millrace keys', () => {
   it('makes a key and shows it once', async () => {
     const platform = await startPlatform();
     const scopes = ['--scope', 'jobs:read:demo', '--scope', 'jobs:write:demo'];
-    const [line = '', , key = ''] = (
+    const [titles, line = '', , key = ''] = (
       await run(platform, 'create', '--name', 'ci', ...scopes)
     ).split('\n');
-    expect(line).toMatch(/^key_\S+ {2}owner {2}ci {2}jobs:read:demo,jobs:write:demo {2}no expiry$/);
+    expect(titles).toMatch(/^ID +USER +NAME +SCOPES +EXPIRES$/);
+    expect(line).toMatch(/^key_\S+ +owner +ci +jobs:read:demo,jobs:write:demo +never$/);
     expect(platform.keys.authenticate(key)).toMatchObject({ name: 'ci' });
     const id = line.split(' ')[0] ?? '';
     const shown = await run(platform, 'show', id);
@@ -38,10 +40,10 @@ describe('millrace keys', () => {
       await run(platform, 'create', '--name', name, '--scope', 'admin', ...whose);
     }
     const page = ['list', '--user', 'ann', '--limit', '1'];
-    const [first, more = ''] = (await run(platform, ...page)).split('\n');
-    expect(first).toMatch(/ann {2}two {2}admin {2}until 2999-01-01T00:00:00\.000Z$/);
+    const [, first, more = ''] = (await run(platform, ...page)).split('\n');
+    expect(first).toMatch(/ann +two +admin +2999-01-01T00:00:00\.000Z$/);
     const rest = await run(platform, ...page, ...more.replace('next page: ', '').split(' '));
-    expect(rest).toMatch(/^key_\S+ {2}ann {2}one /);
+    expect(rest).toMatch(/^key_\S+ +ann +one /m);
     expect(await run(platform, 'list', '--user', 'nobody')).toBe('no keys');
   });
 
@@ -67,12 +69,12 @@ describe('millrace keys', () => {
   });
 
   it.each([
-    [[], '<action> is missing'],
-    [['make'], 'make: unknown action'],
-    [['show'], 'show: [id] is missing'],
+    [[], 'a command is missing'],
+    [['make'], 'make: unknown command'],
+    [['show'], '<id> is missing; give the key ID'],
     [['list', 'x'], 'x: unexpected argument'],
-    [['create', '--scope', 'admin'], 'create: --name NAME is missing'],
-    [['create', '--name', 'x'], 'create: --scope SCOPE is missing'],
+    [['create', '--scope', 'admin'], '--name NAME is required'],
+    [['create', '--name', 'x'], '--scope SCOPE is required'],
     [['rotate', 'key_a', '--grace-seconds', '604801'], '--grace-seconds: must be a whole number'],
   ])('is refused for %j', async (args, message) => {
     await expect(run({ admin: 'mr_k', url: 'http://127.0.0.1:9' }, ...args)).rejects.toThrow(

@@ -1,10 +1,11 @@
-// `millrace webhook-secret`: what the receivers of an endpoint's webhooks need to check them.
+// `millrace endpoints webhook-secret`: the secrets that verify the webhooks of one endpoint.
 import { resolve } from 'node:path';
 import { locateWebhookSecrets, readReceiverSecrets } from '../../platform/webhook-secrets.ts';
-import { type Command, CommandError, EXIT } from '../command.ts';
+import { checkArguments } from '../arguments.ts';
+import { CommandError, EXIT, type Verb } from '../command.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
 import { webhookSecretFileOption } from '../options/platform-options.ts';
-import { parseOptions, text, UsageError } from '../options.ts';
+import { parseOptions, text } from '../options.ts';
 import { print } from '../output.ts';
 
 const options = {
@@ -17,21 +18,22 @@ const options = {
   webhookSecretFile: webhookSecretFileOption,
 };
 
-export const webhookSecretCommand: Command = {
-  name: 'millrace webhook-secret',
-  summary: "print the secret that verifies an endpoint's webhooks",
+const positionals = [{ name: '<id>', help: 'endpoint ID' }];
+
+export const webhookSecretVerb: Verb = {
+  summary: "print the secret that verifies the endpoint's webhooks, on the platform's machine",
   description: [
-    "Prints the secret that the receivers of an endpoint's webhooks pass to verifyWebhook of " +
-      'millrace/client. Each endpoint has its own secret, derived from the secrets file.',
+    "The receivers of an endpoint's webhooks pass the secret to verifyWebhook of millrace/client. Each " +
+      'endpoint has its own secret, derived from the secrets file in the data folder.',
     'To change the secret, add a line to the file (mrw_ and 32 random bytes as 43 base64url characters) ' +
       'and restart the platform. The platform then signs with both secrets, and this command prints both. ' +
       'Remove the old line when every receiver has the new secret.',
   ],
-  positionals: [{ name: '<endpoint>', help: 'endpoint ID' }],
+  positionals,
   options,
   examples: [
-    'millrace webhook-secret echo',
-    'millrace webhook-secret echo --data /var/lib/millrace',
+    'millrace endpoints webhook-secret echo',
+    'millrace endpoints webhook-secret echo --data /var/lib/millrace',
   ],
   exitCodes: [
     { code: EXIT.ok, meaning: 'secrets printed, one a line' },
@@ -42,10 +44,9 @@ export const webhookSecretCommand: Command = {
 };
 
 async function run(args: readonly string[]): Promise<number> {
-  const { values, positionals } = parseOptions(options, args);
-  const [endpoint, surplus] = positionals;
-  if (endpoint === undefined) throw new UsageError('<endpoint> is missing; give an endpoint ID');
-  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
+  const { values, positionals: words } = parseOptions(options, args);
+  checkArguments(positionals, words);
+  const [endpoint = ''] = words;
   const path = values.webhookSecretFile ?? locateWebhookSecrets(resolve(values.data));
   const own = read(path, endpoint);
   if (!own)

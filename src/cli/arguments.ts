@@ -1,0 +1,11 @@
+// Arguments of a command that are not options, checked against their declarations.
+import type { Positional } from './command.ts';
+import { UsageError } from './options.ts';
+
+/** @throws UsageError if one is missing, or one too many */
+export function checkArguments(declared: readonly Positional[], given: readonly string[]): void {
+  const missing = declared.slice(given.length).find(({ name }) => name.startsWith('<'));
+  if (missing) throw new UsageError(`${missing.name} is missing; give the ${missing.help}`);
+  const surplus = given[declared.length];
+  if (surplus !== undefined) throw new UsageError(`${surplus}: unexpected argument`);
+}

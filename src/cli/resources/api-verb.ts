@@ -1,0 +1,58 @@
+// Commands that make one call to a running platform and print its answer.
+import type { ApiCaller } from '../../client/api-caller.ts';
+import { checkArguments } from '../arguments.ts';
+import { EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
+import { flag, type OptionTable, type OptionValues, parseSharedOptions } from '../options.ts';
+import { print } from '../output.ts';
+import { callPlatform, clientOptions, connectCaller } from './client-options.ts';
+
+/** The options of every command that calls a platform. */
+export const callOptions = {
+  json: flag({ help: "print the platform's response as one line of JSON" }),
+  ...clientOptions,
+};
+
+export const CALL_EXIT_CODES: readonly ExitCode[] = [
+  { code: EXIT.ok, meaning: 'done' },
+  { code: EXIT.failed, meaning: 'the platform refused the call or does not answer' },
+  { code: EXIT.usage, meaning: 'wrong usage' },
+];
+
+export interface ApiRequest<Table extends OptionTable> {
+  caller: ApiCaller;
+  /** Empty if the command takes none. */
+  id: string;
+  values: OptionValues<Table>;
+  json: boolean;
+}
+
+interface ApiVerb<Table extends OptionTable> {
+  summary: string;
+  description?: readonly string[];
+  /** What the ID names, as in `pod ID`. Default: the command takes no ID. */
+  id?: string;
+  options: Table;
+  examples: readonly string[];
+  /** @returns what is printed */
+  act: (request: ApiRequest<Table>) => Promise<string>;
+}
+
+export function defineApiVerb<Table extends OptionTable>(verb: ApiVerb<Table>): Verb {
+  const { act, description = [], examples, id: idHelp, options, summary } = verb;
+  const positionals: readonly Positional[] =
+    idHelp === undefined ? [] : [{ name: '<id>', help: idHelp }];
+  return {
+    ...{ summary, description, positionals, examples, exitCodes: CALL_EXIT_CODES },
+    options: { ...options, ...callOptions },
+    async run(args) {
+      const { positionals: words, ...parsed } = parseSharedOptions(options, callOptions, args);
+      checkArguments(positionals, words);
+      const { shared, values } = parsed;
+      const [id = ''] = words;
+      const caller = connectCaller(shared);
+      const shown = await callPlatform(() => act({ caller, id, values, json: shared.json }));
+      void print(`${shown}\n`);
+      return EXIT.ok;
+    },
+  };
+}
