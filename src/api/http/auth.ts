@@ -20,6 +20,8 @@ declare module 'fastify' {
     access?: RouteAccess;
     /** Its exchanges may last, and are cut when the key that they came with is no longer good. */
     endsWithKey?: true;
+    /** A worker's call whose content is lost if it is refused: beyond the limits of calls it waits. */
+    isPatient?: true;
   }
   interface FastifyRequest {
     /** Undefined on open routes. */

@@ -1,5 +1,6 @@
 // What stands before and behind every route: who calls, how often, with what right; and what is noted.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { type Clock, sleep } from '../../base/clock.ts';
 import type { KeyWatch } from '../../control/limits/key-watch.ts';
 import type { Queue } from '../../queue/queue.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -15,11 +16,14 @@ import type { RateGate } from './rate-limit.ts';
 
 /** A client whose user has too many connections is asked to wait so long, ms: others may have ended. */
 const CONNECTIONS_RETRY_MS = 5_000;
+/** A patient call beyond the limit tries again at least this often, ms. */
+const PATIENT_RETRY_MS = 1_000;
 
 export interface GuardOptions extends GateOptions {
   bounds: HeadBounds & Pick<HttpBounds, 'maxUserConnections'>;
   connections: Pick<Connections, 'noteKnown'>;
   queue: Queue;
+  clock: Clock;
   metrics: Metrics;
   keyWatch: KeyWatch;
   /** Default: users may call as often as they like. */
@@ -52,6 +56,16 @@ export function collectRoutes(app: FastifyInstance): readonly ServedRoute[] {
 export function guard(app: FastifyInstance, options: GuardOptions): void {
   const { bounds, connections, metrics, queue, rateGate, workerAllowance } = options;
   const gate = new Gate(options);
+  const countCall = async (request: FastifyRequest, reply: FastifyReply, keyId: string) => {
+    for (;;) {
+      try {
+        return await workerAllowance?.countCall(keyId);
+      } catch (error) {
+        if (!mayWait(request, error) || reply.raw.destroyed || queue.isClosing) throw error;
+        await sleep(options.clock, Math.min(error.retryAfterMs ?? 0, PATIENT_RETRY_MS));
+      }
+    }
+  };
 
   addCheck(app, (request, reply) => {
     const { headers, raw } = request;
@@ -71,6 +85,7 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     if (connections.noteKnown(raw.socket, request.holder.userId)) return;
     // The answer is the connection's last one.
     reply.raw.shouldKeepAlive = false;
+    if (request.routeOptions.config.isPatient) return;
     throw new ProblemError(
       'rate_limited',
       `The user of this key already has ${bounds.maxUserConnections} open connections; close some or use fewer.`,
@@ -82,7 +97,7 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     app.addHook('onRequest', async (request, reply) => {
       const { holder } = request;
       if (readScope(request) !== 'worker') await rateGate?.admit(request, reply);
-      else if (holder) await workerAllowance?.countCall(holder.keyId);
+      else if (holder) await countCall(request, reply, holder.keyId);
     });
   }
 
@@ -116,6 +131,11 @@ function endWithKey(
   const stop = keyWatch.watch(holder.keyId, () => socket.destroy());
   // What follows an upgrade is no part of the answer.
   (findUpgrade(raw) ? socket : reply.raw).once('close', stop);
+}
+
+function mayWait({ routeOptions }: FastifyRequest, error: unknown): error is ProblemError {
+  const isTooOften = error instanceof ProblemError && error.code === 'rate_limited';
+  return isTooOften && routeOptions.config.isPatient === true;
 }
 
 type Check = (request: FastifyRequest, reply: FastifyReply) => void;

@@ -1,5 +1,6 @@
 // One attempt that a RunPod worker runs, as the platform holds it for that worker: its token, and the
 // numbers of its reports, which go out one after the other.
+import { hash } from 'node:crypto';
 import type { OpenLease } from '../../queue/leases/open-leases.ts';
 import type { LeaseRef, Outcome, Report, ReportReply } from '../../wire/link/worker-link.ts';
 import { nameAttempt } from './requests.ts';
@@ -23,8 +24,6 @@ export class HeldLease {
   readonly ref: LeaseRef;
   /** Unix ms; here the time at which it was handed out. */
   readonly startedAt: number;
-  /** The platform could not be reached for a time: what the worker sent then is lost. */
-  readonly isBroken: boolean;
   /** Pings in a row that did not name it. */
   missedPings = 0;
   /** The worker was heard to have it. */
@@ -32,6 +31,9 @@ export class HeldLease {
   /** Takes back the end by its execution timeout. */
   cancelTimeout: () => void = () => {};
   readonly #options: HeldLeaseOptions;
+  #isBroken: boolean;
+  /** The chunk that the worker is to send again. */
+  #refused: { digest: string; times: number } | undefined;
   #seq: number;
   #chunks: number;
   #tail: Promise<unknown> = Promise.resolve();
@@ -42,7 +44,7 @@ export class HeldLease {
     this.ref = { jobId, attempt, token };
     this.name = nameAttempt(this.ref);
     this.startedAt = startedAt;
-    this.isBroken = isBroken;
+    this.#isBroken = isBroken;
     this.#seq = lastSeq;
     this.#chunks = chunkCount;
   }
@@ -50,6 +52,33 @@ export class HeldLease {
   /** It has yielded something. */
   get isStreaming(): boolean {
     return this.#chunks > 0;
+  }
+
+  /** Chunks of it may be missing: these workers drop a chunk that they cannot deliver, and go on. */
+  get isBroken(): boolean {
+    return this.#isBroken || this.#refused !== undefined;
+  }
+
+  /** A chunk was not taken, and the worker sends it again, up to so many times in all. */
+  noteRefused(body: Uint8Array, tries: number): void {
+    const digest = digestOf(body);
+    const isSame = this.#refused?.digest === digest;
+    if (this.#refused && !isSame) this.#isBroken = true;
+    const times = (isSame ? (this.#refused?.times ?? 0) : 0) + 1;
+    if (times >= tries) this.#isBroken = true;
+    this.#refused = { digest, times };
+  }
+
+  /** A chunk was not taken, and does not come again. */
+  noteLost(): void {
+    this.#isBroken = true;
+  }
+
+  /** A chunk was taken: the one that was refused before, or the worker has dropped that. */
+  noteTaken(body: Uint8Array): void {
+    if (!this.#refused) return;
+    if (this.#refused.digest !== digestOf(body)) this.#isBroken = true;
+    this.#refused = undefined;
   }
 
   /** The worker was heard to have it now. */
@@ -105,4 +134,8 @@ export class HeldLease {
         return outcome(saying.outcome);
     }
   }
+}
+
+function digestOf(body: Uint8Array): string {
+  return hash('sha256', body);
 }

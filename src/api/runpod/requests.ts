@@ -15,6 +15,7 @@ const MAX_BATCH = 1_000;
 const JOB_ID_FORM = /^(sync-)?[0-9a-f]{8}-[0-9a-f]{4}-7/;
 /** Of the one whose headers and `job_in_progress` mean what is read out of them here. */
 const KNOWN_CLIENT = /^RunPod-Python-SDK\//;
+const KNOWN_CLIENT_TRIES = 3;
 
 export interface WorkerCall {
   /** As the queue knows it. */
@@ -77,6 +78,12 @@ export function readTakeSigns({ params }: WorkerCall, headers: IncomingHttpHeade
   const isKnownClient = KNOWN_CLIENT.test(headers['user-agent'] ?? '');
   const isIdle = isKnownClient && params.get('job_in_progress') === '0';
   return { isIdle, isNew: isIdle && !JOB_ID_FORM.test(String(headers['x-request-id'] ?? '')) };
+}
+
+/** How often a worker sends what was answered with 5xx. Of another one than runpod-python nothing is known. */
+export function readTries(headers: IncomingHttpHeaders): number {
+  const isKnownClient = KNOWN_CLIENT.test(headers['user-agent'] ?? '');
+  return isKnownClient ? KNOWN_CLIENT_TRIES : Number.POSITIVE_INFINITY;
 }
 
 /** The first attempt has the id that the client holds: handlers put it into file names and logs. */

@@ -100,7 +100,7 @@ export function refuseSize(bytes: number): WorkerWord {
  */
 export function refuseHole({ isShown }: { isShown: boolean }): WorkerWord {
   const message =
-    'chunks may be missing: the platform was unreachable for a while during the attempt';
+    'chunks may be missing: the platform did not receive all that the worker sent during the attempt';
   const retry = isShown ? 'never' : 'default';
   return { kind: 'failed', error: { code: 'output_incomplete', message }, retry };
 }

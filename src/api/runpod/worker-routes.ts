@@ -2,13 +2,11 @@
 // is to the queue, and what it means by what it says, is in the files beside this one.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { sleep } from '../../base/clock.ts';
-import { LIMITS } from '../../wire/job.ts';
-import { RUNPOD_BASE } from '../../wire/routes.ts';
 import type { HttpBounds } from '../http/bounds.ts';
 import { JSON_MEDIA_TYPE, joinAsArray, sendBytes, sendJson } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
-import { readUser } from '../http/resource-requests.ts';
 import type { EndpointRoute } from '../routes/job-routes.ts';
+import { addReportRoutes, placeVerb } from './report-routes.ts';
 import {
   readBatchSize,
   readNamedJobs,
@@ -17,21 +15,10 @@ import {
   readWorkerCall,
   type WorkerCall,
 } from './requests.ts';
-import {
-  type ResultSource,
-  readResult,
-  readYield,
-  refuseHole,
-  refuseSize,
-  type WorkerResult,
-  type WorkerWord,
-} from './results.ts';
 import type { HandedOut, Seat } from './seat.ts';
 import { isPassing } from './seat-link.ts';
 import { Seats, type SeatsOptions } from './seats.ts';
 
-/** An output as large as may be, and what is around it. */
-const RESULT_BODY_BYTES = LIMITS.outputBytes + 1_048_576;
 /** These workers repeat a refused poll at once, and again: the refusal takes so long, ms. */
 const REFUSAL_MS = 1_000;
 
@@ -62,13 +49,13 @@ export function addRunpodWorkerRoutes(
   });
   addPolls(app, seats);
   addPing(app, seats, options);
-  addReports(app, seats, options.bounds);
+  addReportRoutes(app, seats, options.bounds);
 }
 
 function addPolls(app: FastifyInstance, seats: Seats): void {
   const route = { config: { access: 'worker' } } as const;
 
-  app.get<EndpointRoute>(place('job-take'), route, (request, reply) =>
+  app.get<EndpointRoute>(placeVerb('job-take'), route, (request, reply) =>
     answerPoll(reply, async () => {
       const { handed, seat } = await takeJobs({ seats, request, reply, verb: 'job-take' });
       const [pieces] = handed.map(encodeJob);
@@ -76,7 +63,7 @@ function addPolls(app: FastifyInstance, seats: Seats): void {
     }),
   );
 
-  app.get<EndpointRoute>(place('job-take-batch'), route, (request, reply) =>
+  app.get<EndpointRoute>(placeVerb('job-take-batch'), route, (request, reply) =>
     answerPoll(reply, async () => {
       const { handed, seat } = await takeJobs({ seats, request, reply, verb: 'job-take-batch' });
       if (handed.length === 0) return undefined;
@@ -85,7 +72,7 @@ function addPolls(app: FastifyInstance, seats: Seats): void {
     }),
   );
 
-  app.get<EndpointRoute>(place('job-stop'), route, (request, reply) =>
+  app.get<EndpointRoute>(placeVerb('job-stop'), route, (request, reply) =>
     answerPoll(reply, async () => {
       const seat = useSeat(seats, request, readWorkerCall(request.raw.url ?? '', 'job-stop'));
       const names = await seat.waitForStops(abortWhenGone(reply.raw));
@@ -159,7 +146,7 @@ function encodeJob({ held, lease: { input, s3Config } }: HandedOut): Uint8Array[
 
 function addPing(app: FastifyInstance, seats: Seats, { log }: RunpodWorkerRoutesOptions): void {
   app.get<EndpointRoute>(
-    place('ping'),
+    placeVerb('ping'),
     { config: { access: 'worker' } },
     async (request, reply) => {
       const { endpoint } = request.params;
@@ -192,76 +179,6 @@ async function noteNamedElsewhere(
   located.held.noteKnown();
 }
 
-function addReports(
-  app: FastifyInstance,
-  seats: Seats,
-  { maxJsonDepth }: Pick<HttpBounds, 'maxJsonDepth'>,
-): void {
-  const route = { bodyLimit: RESULT_BODY_BYTES, config: { access: 'worker' } } as const;
-  const addReport = (verb: string, read: ReadReport) => {
-    const takeTooLarge = async (error: unknown, request: Request) => {
-      if (isTooLarge(error)) {
-        const bytes = Number(request.headers['content-length'] ?? RESULT_BODY_BYTES + 1);
-        await report(seats, request, verb, () => ({ word: refuseSize(bytes), isWorn: false }));
-      }
-      // The answer is that of every body that is too large.
-      throw error;
-    };
-    app.post<EndpointRoute>(
-      place(verb),
-      { ...route, errorHandler: takeTooLarge },
-      async (request, reply) => {
-        const { body = Buffer.alloc(0) } = request;
-        const source = { owner: readUser(request), maxJsonDepth };
-        const answer = await report(seats, request, verb, (call) => read(body, source, call));
-        return sendJson(reply, { answer });
-      },
-    );
-  };
-  addReport('job-stream', async (body, source) => ({
-    word: await readYield(body, source),
-    isWorn: false,
-  }));
-  addReport('job-done', (body, source, { params }) =>
-    readResult(body, { ...source, isStream: params.get('isStream') === 'true' }),
-  );
-}
-
-type ReadReport = (
-  body: Buffer,
-  source: Omit<ResultSource, 'isStream'>,
-  call: WorkerCall,
-) => Promise<WorkerResult>;
-
-/** What comes late, or for nothing that was handed out, has no effect; it is no error either. */
-async function report(
-  seats: Seats,
-  request: Request,
-  verb: string,
-  read: (call: WorkerCall) => Promise<WorkerResult> | WorkerResult,
-): Promise<string> {
-  const { endpoint } = request.params;
-  const call = readWorkerCall(request.raw.url ?? '', verb);
-  const byHeader = request.headers['x-request-id'];
-  const name = call.jobName ?? (typeof byHeader === 'string' ? byHeader : '');
-  const podId = request.holder?.podId ?? null;
-  const located = await seats.locate(endpoint, name, podId);
-  const { isWorn, word } = await read(call);
-  const own = seats.find(endpoint, call.workerId) ?? located?.seat;
-  own?.hear();
-  if (isWorn) own?.wear();
-  if (!located) return 'superseded';
-  located.seat.hear();
-  if (word.kind === 'chunks') await seats.hold(located);
-  const isHole = located.held.isBroken && leavesChunks(word);
-  const heard = isHole ? refuseHole({ isShown: await seats.isShown(endpoint, located) }) : word;
-  return await located.seat.held.report(located.held, heard, { isWorn });
-}
-
-function leavesChunks(word: WorkerWord): boolean {
-  return word.kind === 'completed' && word.output === undefined;
-}
-
 function useSeat(
   seats: Seats,
   { holder, params }: Request,
@@ -270,13 +187,4 @@ function useSeat(
   const seat = seats.admit(holder, params.endpoint, workerId);
   if (isShared) seat.share();
   return seat;
-}
-
-function isTooLarge(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'FST_ERR_CTP_BODY_TOO_LARGE';
-}
-
-/** With all that comes behind: these URLs are not what the router takes for one. */
-function place(verb: string): string {
-  return `${RUNPOD_BASE}/v2/:endpoint/${verb}/*`;
 }

@@ -1,0 +1,115 @@
+// Chunks of RunPod's workers that the platform does not take: such a worker drops them and goes on, so that
+// the job must not end COMPLETED without them.
+import { once } from 'node:events';
+import { request } from 'node:http';
+import { describe, expect, it } from 'vitest';
+import { WorkerAllowance } from '../../../../src/api/routes/worker-allowance.ts';
+import { DEFAULT_WORKER_LIMITS } from '../../../../src/api/routes/worker-limits.ts';
+import { LinkError, type WorkerLink } from '../../../../src/wire/link/worker-link.ts';
+import { ProblemError } from '../../../../src/wire/problem.ts';
+import { type Platform, startPlatform, submitJob } from '../platform.ts';
+import { readRecord, send, take } from '../python-calls.ts';
+
+/** A platform whose queue refuses the next chunks with these errors, and a job that streams. */
+async function start() {
+  const platform = await startPlatform();
+  const errors: Error[] = [];
+  const linkOf = platform.queue.link.bind(platform.queue);
+  platform.queue.link = (endpointId) => {
+    const link = linkOf(endpointId);
+    const report: WorkerLink['report'] = (asked) => {
+      const error = asked.reports[0]?.kind === 'chunks' ? errors.shift() : undefined;
+      return error ? Promise.reject(error) : link.report(asked);
+    };
+    return { ...link, report };
+  };
+  const id = await submitJob(platform);
+  const { id: name } = await take(platform);
+  return { platform, errors, id, name: String(name) };
+}
+
+const path = (verb: string, name: string, isStream: boolean) =>
+  `${verb}/pod-1/${name}?&isStream=${isStream}`;
+const post = async (platform: Platform, name: string, output: unknown) =>
+  (await send(platform, path('job-stream', name, false), JSON.stringify({ output }))).status;
+const finish = (platform: Platform, name: string) =>
+  send(platform, path('job-done', name, true), '{"output": []}');
+
+const failure = () => new Error('the disk is gone');
+
+describe('a stream with a chunk that the platform did not take', () => {
+  it('is complete if the worker sends the chunk again', async () => {
+    const { errors, id, name, platform } = await start();
+    errors.push(failure(), failure());
+    const statuses = [1, 1, 1, 2].map((output) => () => post(platform, name, output));
+    const answers = [];
+    for (const next of statuses) answers.push(await next());
+    await finish(platform, name);
+
+    expect(answers).toEqual([500, 500, 200, 200]);
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: [1, 2] });
+  });
+
+  it.each([
+    ['goes on with the next one', [failure()], [1, 2]],
+    ['ends right after it', [failure()], [1]],
+    ['gives it up after three attempts', [failure(), failure(), failure()], [1, 1, 1, 1]],
+    ['is told that it is invalid', [new LinkError('invalid', 'no')], [1, 1]],
+  ])('begins anew if the worker %s', async (_how, refusals, outputs) => {
+    const { errors, id, name, platform } = await start();
+    errors.push(...refusals);
+    for (const output of outputs) await post(platform, name, output);
+    await finish(platform, name);
+
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'IN_QUEUE' });
+    const retry = await take(platform, '?&job_in_progress=1');
+    expect(retry).toMatchObject({ id: `${id}-a2` });
+  });
+
+  it('begins anew if the connection breaks within a chunk', async () => {
+    const { id, name, platform } = await start();
+    const url = `${platform.url}/runpod/v2/demo/${path('job-stream', name, false)}`;
+    const headers = { authorization: platform.worker, 'content-length': 1_000 };
+    const broken = request(url, { method: 'POST', headers }).on('error', () => {});
+    broken.write('{"output": 1');
+    // The platform has begun to read it when it has answered what came behind.
+    await once(broken, 'socket');
+    await post(platform, name, 2);
+    broken.destroy();
+    await once(broken, 'close');
+    await post(platform, name, 3);
+    await finish(platform, name);
+
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'IN_QUEUE' });
+  });
+
+  it('is not touched by somebody without the key', async () => {
+    const { id, name, platform } = await start();
+    await post(platform, name, 1);
+    const url = `${platform.url}/runpod/v2/demo/${path('job-stream', name, false)}`;
+    const stranger = await fetch(url, { method: 'POST', body: '{"output": 2}' });
+    await finish(platform, name);
+
+    expect(stranger.status).toBe(401);
+    expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: [1] });
+  });
+});
+
+it('a chunk or result beyond the limit of calls waits; it would be lost by a refusal', async () => {
+  let refusals = 0;
+  class Strict extends WorkerAllowance {
+    override async countCall(): Promise<void> {
+      if (refusals-- > 0) throw new ProblemError('rate_limited', 'no', { retryAfterMs: 5 });
+    }
+  }
+  const limits = { limits: DEFAULT_WORKER_LIMITS, isPresent: () => true };
+  const platform = await startPlatform({ server: { workerAllowance: new Strict(limits) } });
+  const id = await submitJob(platform);
+  const name = String((await take(platform))['id']);
+
+  refusals = 3;
+  expect(await post(platform, name, 1)).toBe(200);
+  refusals = 3;
+  expect((await finish(platform, name)).status).toBe(200);
+  expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: [1] });
+});
