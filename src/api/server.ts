@@ -114,9 +114,11 @@ export interface ApiServer {
   /** Listens. @throws what the system says about the address */
   start(): Promise<{ url: string }>;
   /**
-   * Refuses new requests with 503, closes the queue, so that every wait is answered, and is done
-   * when all connections are closed. The store is left to its owner.
+   * Refuses new requests with 503 and closes the queue, so that every wait is answered, here and on other
+   * carriers. Part of `close`.
    */
+  stop(): Promise<void>;
+  /** Stops, and is done when all connections are closed. The store is left to its owner. */
   close(): Promise<void>;
 }
 
@@ -125,18 +127,28 @@ export function createServer(options: ApiServerOptions): ApiServer {
   const bounds = completeBounds(options.bounds);
   const connections = new Connections({ bounds, clock, log: options.log });
   const { app, routes, stopSteps, workers } = assemble({ ...options, bounds }, connections);
+  let stopping: Promise<void> | undefined;
+  const stop = async () => {
+    balancer?.stop();
+    await Promise.all(stopSteps.map((step) => step()));
+    await queue.close();
+  };
+  const stopOnce = () => {
+    stopping ??= stop();
+    return stopping;
+  };
   return {
     flows: app.flows,
     routes,
     workers,
     async start() {
       await app.listen({ host, port, backlog: BACKLOG });
+      queue.reached();
       return { url: readUrl(app, options) };
     },
+    stop: stopOnce,
     async close() {
-      balancer?.stop();
-      await Promise.all(stopSteps.map((step) => step()));
-      await queue.close();
+      await stopOnce();
       const cancel = clock.after(closeMs, () => connections.closeAll());
       const closed = app.close();
       connections.closeIdle();

@@ -1,6 +1,5 @@
 // The ports of a platform: HTTP for all, gRPC for workers.
-import type { WorkerRoutesOptions } from '../api/routes/worker-routes.ts';
-import { createServer } from '../api/server.ts';
+import { type ApiServer, createServer } from '../api/server.ts';
 import type { Clock } from '../base/clock.ts';
 import { packageVersion } from '../base/package-info.ts';
 import type { Keys } from '../control/keys/keys.ts';
@@ -49,7 +48,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Pl
     const server = createServer({ ...served, ...rest });
     closers.push(() => server.close());
     const { url } = await server.start();
-    return { url, grpcUrl: await listenForStreams(parts, server.workers, closers) };
+    return { url, grpcUrl: await listenForStreams(parts, server, closers) };
   } catch (error) {
     throw explainListenError(error, parts);
   }
@@ -57,7 +56,7 @@ export async function listen(parts: ListenerParts, closers: Closers): Promise<Pl
 
 async function listenForStreams(
   { bounds, clock, compute, grpc, host, keys, log, queue, tls }: ListenerParts,
-  workers: WorkerRoutesOptions,
+  { stop, workers }: Pick<ApiServer, 'stop' | 'workers'>,
   closers: Closers,
 ): Promise<string | undefined> {
   if (!grpc) return undefined;
@@ -68,7 +67,7 @@ async function listenForStreams(
   });
   closers.push(async () => {
     // What waits is answered then, before its stream ends.
-    await queue.close();
+    await stop();
     await server.close();
   });
   return url;

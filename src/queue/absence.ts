@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
-import { OWNER, type Store, StoreUnavailableError } from '../store/store.ts';
+import { ENDING, OWNER, type Store, StoreUnavailableError } from '../store/store.ts';
 
 /** A stop and a start within this time are no absence, ms: the least after which a worker sends again. */
 const BRIDGED_MS = 2_000;
@@ -13,8 +13,8 @@ const KEY = { kind: 'run', id: 'last' } as const;
 const note = z.object({
   /** When the run stopped as asked, Unix ms; null while it goes on, and for ever if it was killed. */
   leftAt: z.number().nullable(),
-  /** When the last absence ended, Unix ms. */
-  absentUntil: z.number(),
+  /** Tokens of the attempts whose workers were told to send again what they were about to send. */
+  bridged: z.array(z.string()).default([]),
 });
 
 type Note = z.infer<typeof note>;
@@ -27,16 +27,20 @@ export interface AbsenceOptions {
 
 export class Absence {
   readonly #options: AbsenceOptions;
-  #absentUntil = 0;
+  #until = 0;
+  /** Attempts that lost nothing by the last absence. */
+  #bridged: ReadonlySet<string> = new Set();
+  #leftAt: number | null = null;
+  #next: Note | undefined;
   #isNoted = false;
 
   constructor(options: AbsenceOptions) {
     this.#options = options;
   }
 
-  /** What began before this time may have sent what nobody received, Unix ms. */
-  get until(): number {
-    return this.#absentUntil;
+  /** The platform could not be reached for a time while the attempt ran: what was sent then may be lost. */
+  isBroken({ startedAt, token }: { startedAt: number; token: string }): boolean {
+    return startedAt < this.#until && !this.#bridged.has(token);
   }
 
   /** The run begins. `wasSetBack`: the wall clock went back, so the time without a platform is not known. */
@@ -44,15 +48,36 @@ export class Absence {
     const { clock, store } = this.#options;
     const found = await store.read((tx) => tx.resource(KEY));
     const last = found && note.parse(JSON.parse(found.body));
-    this.#absentUntil = findAbsence(wasSetBack ? undefined : last, clock.now());
-    await this.#write({ leftAt: null, absentUntil: this.#absentUntil });
+    this.#until = clock.now();
+    this.#leftAt = wasSetBack || !last ? null : last.leftAt;
+    this.#bridged = new Set(last?.bridged);
+    this.reached();
+    await this.#write({ leftAt: null, bridged: [] });
   }
 
-  /** The run stops as asked. */
+  /** Callers reach the platform from now on: whether that is in time decides what was bridged. */
+  reached(): void {
+    const awayMs = this.#leftAt === null ? Number.POSITIVE_INFINITY : this.#now() - this.#leftAt;
+    if (awayMs < 0 || awayMs > BRIDGED_MS) this.#bridged = new Set();
+  }
+
+  /**
+   * The run stops as asked, and the workers of these attempts were told just now to send again later. Those
+   * of others may send while no platform is there.
+   */
+  bridge(tokens: readonly string[]): void {
+    this.#next = { leftAt: this.#now(), bridged: [...tokens] };
+  }
+
+  /** The run has stopped as asked. */
   async begin(): Promise<void> {
     if (!this.#isNoted) return;
     this.#isNoted = false;
-    await this.#write({ leftAt: this.#options.clock.now(), absentUntil: this.#absentUntil });
+    await this.#write(this.#next ?? { leftAt: this.#now(), bridged: [] });
+  }
+
+  #now(): number {
+    return this.#options.clock.now();
   }
 
   /** Where it cannot be written, the next run finds an older note, and takes this time for an absence. */
@@ -60,7 +85,7 @@ export class Absence {
     const { log, store } = this.#options;
     const stored = { ...KEY, userId: OWNER, parent: '', position: 0, body: JSON.stringify(body) };
     try {
-      await store.write((tx) => tx.putResource(stored));
+      await store.write((tx) => tx.putResource(stored), ENDING);
       this.#isNoted = body.leftAt === null;
     } catch (error) {
       // At the end nothing more depends on it: the next run takes this time for an absence.
@@ -69,11 +94,4 @@ export class Absence {
       log.warn({ err: error }, 'writing the shutdown note failed');
     }
   }
-}
-
-/** Without a note nobody knows what was before. */
-function findAbsence(last: Note | undefined, now: number): number {
-  if (!last || last.leftAt === null) return now;
-  const awayMs = now - last.leftAt;
-  return awayMs >= 0 && awayMs <= BRIDGED_MS ? last.absentUntil : now;
 }

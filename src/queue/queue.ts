@@ -113,6 +113,19 @@ export class Queue {
     return this.#closing.signal.aborted;
   }
 
+  /** Callers reach the platform from now on. */
+  reached(): void {
+    this.#absence.reached();
+  }
+
+  /**
+   * The platform stops. The workers of these attempts, which repeat no call that is lost, were told to send
+   * again later: a short absence costs them nothing.
+   */
+  bridge(tokens: readonly string[]): void {
+    this.#absence.bridge(tokens);
+  }
+
   /** Every open wait is answered with what there is; the store is left to its owner. */
   async close(): Promise<void> {
     this.#closing.abort();

@@ -26,12 +26,18 @@ export class Parking {
     throw new LinkError('unavailable', 'the platform is stopping');
   }
 
-  /** `listStreaming`: the attempts whose next chunk is waited for. */
-  async park(listStreaming: () => readonly HeldLease[]): Promise<void> {
+  /**
+   * `listStreaming`: the attempts whose next chunk is waited for.
+   * @returns those whose chunk has come, and is sent again later, so that nothing of them is missing
+   */
+  async park(listStreaming: () => readonly HeldLease[]): Promise<HeldLease[]> {
     this.#over ??= Promise.withResolvers();
     const until = this.#clock.now() + PARK_MS;
     const isComplete = () => listStreaming().every((held) => this.#held.has(held));
     while (!isComplete() && this.#clock.now() < until) await sleep(this.#clock, LOOK_MS);
+    // With the answer each of them has a chunk that was refused.
+    const whole = [...this.#held].filter(({ isBroken }) => !isBroken);
     this.#over.resolve();
+    return whole;
   }
 }

@@ -17,7 +17,7 @@ export interface SeatsOptions {
   /** Undefined if there is no such endpoint. `podId`: the pod whose key the worker presented. */
   linkTo: (endpointId: string, podId: string | null) => WorkerLink | undefined;
   /** These workers carry no token: after a restart their leases are found by job and attempt. */
-  queue: Pick<Queue, 'openLeases' | 'isClosing'>;
+  queue: Pick<Queue, 'openLeases' | 'isClosing' | 'bridge'>;
   clock: Clock;
   log: Log;
   /** Default: a key may have as many workers as it likes. */
@@ -100,9 +100,10 @@ export class Seats {
   }
 
   /** The platform stops: resolves when each worker that streams can send its chunk again later. */
-  stopStreams(): Promise<void> {
+  async stopStreams(): Promise<void> {
     const seats = () => [...this.#seats.values()].flatMap((seats) => [...seats.values()]);
-    return this.#parking.park(() => seats().flatMap(({ held }) => held.streaming));
+    const parked = await this.#parking.park(() => seats().flatMap(({ held }) => held.streaming));
+    this.#options.queue.bridge(parked.map(({ ref }) => ref.token));
   }
 
   /** A client has received chunks of the attempt. */

@@ -21,7 +21,7 @@ export interface OpenLease extends LeaseRef {
 
 export interface OpenLeasesOptions {
   store: Store;
-  absence: Pick<Absence, 'until'>;
+  absence: Pick<Absence, 'isBroken'>;
 }
 
 export class OpenLeases {
@@ -45,13 +45,16 @@ export class OpenLeases {
   }
 }
 
-function describeLease(job: StoredJob, { until }: { until: number }): OpenLease | undefined {
+function describeLease(
+  job: StoredJob,
+  absence: OpenLeasesOptions['absence'],
+): OpenLease | undefined {
   const { attempt, chunkCount, executionTimeoutMs, id: jobId, lastSeq, lease, startedAt } = job;
   if (!lease || startedAt === null) return undefined;
   const { incarnation, token, workerId } = lease;
   const ref = { jobId, attempt, token };
   const isShown = job.cursorAttempt === attempt;
-  const isBroken = startedAt < until;
+  const isBroken = absence.isBroken({ startedAt, token });
   const terms = { startedAt, executionTimeoutMs, lastSeq, chunkCount, isShown, isBroken };
   return { ...ref, workerId, incarnation, ...terms };
 }

@@ -156,4 +156,17 @@ describe('a stream through a restart of the platform as asked', () => {
     const attempts = scene.worker.dropped.length === 0 ? 1 : 2;
     expect(scene.worker.ran).toHaveLength(attempts);
   });
+
+  it('begins anew if its next chunk came when the platform had stopped', async () => {
+    const scene = await open();
+    await scene.step();
+    expect(await scene.platform.process.end()).toBe(0);
+    await scene.step();
+    expect(scene.worker.dropped).toHaveLength(1);
+    await scene.platform.restart();
+    scene.finish();
+
+    expect(await untilEnded(scene)).toMatchObject({ status: 'COMPLETED', output: ALL });
+    expect(scene.worker.ran).toHaveLength(2);
+  });
 });

@@ -1,4 +1,5 @@
-// How long the platform was away: each run reads the note of the previous one.
+// Which attempts may have lost what their workers sent while no platform was there: each run reads the note
+// of the previous one.
 import { expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
@@ -12,41 +13,88 @@ function open() {
   const clock = new ManualClock();
   const store = openSqliteStore({ path: ':memory:' });
   onTestFinished(() => store.close());
-  const start = async () => {
+  const start = async ({ wasSetBack = false } = {}) => {
     const absence = new Absence({ store, clock, log });
-    await absence.end();
+    await absence.end({ wasSetBack });
     return absence;
   };
   return { clock, store, start };
 }
 
-it('the first run and a run after a crash follow an absence', async () => {
-  const { clock, start } = open();
-  expect((await start()).until).toBe(clock.now());
+/** A run in which two attempts begin, and whose stop bridges one of them. */
+async function stop({ clock, start }: ReturnType<typeof open>) {
+  const absence = await start();
+  const startedAt = clock.now();
+  const attempts = ['bridged', 'other'].map((token) => ({ startedAt, token }));
   await clock.advance(60_000);
-  expect((await start()).until).toBe(clock.now());
+  absence.bridge(['bridged']);
+  await absence.begin();
+  const isBroken = (next: Absence) => attempts.map((attempt) => next.isBroken(attempt));
+  return { absence, isBroken };
+}
+
+it('what began in this run has lost nothing', async () => {
+  const opened = open();
+  const { absence, isBroken } = await stop(opened);
+  expect(isBroken(absence)).toEqual([false, false]);
 });
 
-it('a run that starts within 2 s of a stop keeps the end of the previous absence', async () => {
+it('a run after a crash follows an absence for all attempts', async () => {
   const { clock, start } = open();
   const first = await start();
+  const startedAt = clock.now();
   await clock.advance(60_000);
+  first.bridge(['bridged']);
+  expect((await start()).isBroken({ startedAt, token: 'bridged' })).toBe(true);
+});
+
+it('a stop and a start within 2 s cost the attempts nothing whose workers send again', async () => {
+  const opened = open();
+  const { isBroken } = await stop(opened);
+  await opened.clock.advance(2_000);
+  expect(isBroken(await opened.start())).toEqual([false, true]);
+});
+
+it('the run has to be reachable within 2 s', async () => {
+  const opened = open();
+  const { isBroken } = await stop(opened);
+  await opened.clock.advance(1_500);
+  const next = await opened.start();
+  await opened.clock.advance(501);
+  next.reached();
+  expect(isBroken(next)).toEqual([true, true]);
+});
+
+it('the time counts from when the workers were told', async () => {
+  const { clock, start } = open();
+  const first = await start();
+  const attempt = { startedAt: clock.now(), token: 'bridged' };
+  await clock.advance(60_000);
+  first.bridge(['bridged']);
+  await clock.advance(1_500);
   await first.begin();
-  await clock.advance(2_000);
-  const second = await start();
-  expect(second.until).toBe(first.until);
+  await clock.advance(501);
+  expect((await start()).isBroken(attempt)).toBe(true);
+});
+
+it('an attempt that was bridged once is not bridged for ever', async () => {
+  const opened = open();
+  const { isBroken } = await stop(opened);
+  const second = await opened.start();
+  second.bridge([]);
   await second.begin();
-  await clock.advance(2_001);
-  expect((await start()).until).toBe(clock.now());
+  expect(isBroken(await opened.start())).toEqual([true, true]);
 });
 
 it('a clock that was set back counts as an absence', async () => {
-  const { clock, start } = open();
-  const first = await start();
-  await clock.advance(60_000);
-  await first.begin();
-  clock.now = () => 1_000;
-  expect((await start()).until).toBe(1_000);
+  const opened = open();
+  const { isBroken } = await stop(opened);
+  expect(isBroken(await opened.start({ wasSetBack: true }))).toEqual([true, true]);
+  const other = open();
+  const stopped = await stop(other);
+  const now = other.clock.now() - 1_000;
+  other.clock.now = () => now;
+  expect(stopped.isBroken(await other.start())).toEqual([true, true]);
 });
 
 it('a queue writes its shutdown note when it closes', async () => {
@@ -55,7 +103,9 @@ it('a queue writes its shutdown note when it closes', async () => {
   await queue.start();
   const startedAt = clock.now();
   await clock.advance(60_000);
+  queue.bridge(['bridged']);
   await queue.close();
   await queue.close();
-  expect((await start()).until).toBe(startedAt);
+  const next = await start();
+  expect(next.isBroken({ startedAt, token: 'bridged' })).toBe(false);
 });

@@ -5,9 +5,10 @@ import { request } from 'node:http';
 import { describe, expect, it } from 'vitest';
 import { WorkerAllowance } from '../../../../src/api/routes/worker-allowance.ts';
 import { DEFAULT_WORKER_LIMITS } from '../../../../src/api/routes/worker-limits.ts';
+import { ManualClock } from '../../../../src/base/clock.ts';
 import { LinkError, type WorkerLink } from '../../../../src/wire/link/worker-link.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
-import { type Platform, startPlatform, submitJob } from '../platform.ts';
+import { ENDPOINT, type Platform, startPlatform, submitJob } from '../platform.ts';
 import { readRecord, send, take } from '../python-calls.ts';
 
 /** A platform whose queue refuses the next chunks with these errors, and a job that streams. */
@@ -71,12 +72,13 @@ describe('a stream with a chunk that the platform did not take', () => {
     const url = `${platform.url}/runpod/v2/demo/${path('job-stream', name, false)}`;
     const headers = { authorization: platform.worker, 'content-length': 1_000 };
     const broken = request(url, { method: 'POST', headers }).on('error', () => {});
+    const isClosed = new Promise((resolve) => broken.once('close', resolve));
     broken.write('{"output": 1');
-    // The platform has begun to read it when it has answered what came behind.
     await once(broken, 'socket');
+    // The platform has begun to read it when it has answered what came behind.
     await post(platform, name, 2);
     broken.destroy();
-    await once(broken, 'close');
+    await isClosed;
     await post(platform, name, 3);
     await finish(platform, name);
 
@@ -93,6 +95,33 @@ describe('a stream with a chunk that the platform did not take', () => {
     expect(stranger.status).toBe(401);
     expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: [1] });
   });
+});
+
+it('a platform that stops notes whose next chunk comes again, before it closes its queue', async () => {
+  const clock = new ManualClock();
+  const platform = await startPlatform({ clock });
+  const names: string[] = [];
+  for (const worker of ['pod-1', 'pod-2']) {
+    await submitJob(platform);
+    names.push(String((await take(platform, undefined, worker))['id']));
+  }
+  const [parked = '', silent = ''] = names;
+  for (const name of names) await post(platform, name, 0);
+  const noted: { tokens: readonly string[]; isClosing: boolean }[] = [];
+  platform.queue.bridge = (tokens) => {
+    noted.push({ tokens, isClosing: platform.queue.isClosing });
+  };
+  const lease = await platform.queue.openLeases.ofJob({ endpointId: ENDPOINT, id: parked });
+
+  const closed = platform.close();
+  const answer = post(platform, parked, 1);
+  while (noted.length === 0) await clock.advance(100);
+
+  expect(await answer).toBe(503);
+  expect(noted).toEqual([{ tokens: [lease?.token], isClosing: false }]);
+  expect(silent).not.toBe('');
+  await clock.advance(10_000);
+  await closed;
 });
 
 it('a chunk or result beyond the limit of calls waits; it would be lost by a refusal', async () => {
