@@ -34,6 +34,8 @@ export interface LeftJobs {
 export class RunPodLedger {
   readonly #options: LedgerOptions;
   #path: string | undefined;
+  /** The last write may have stopped halfway. */
+  #isTorn = false;
   readonly #jobIds = new Set<string>();
 
   constructor(options: LedgerOptions) {
@@ -98,7 +100,14 @@ export class RunPodLedger {
 
   #write(line: string): void {
     const path = this.#path;
-    if (path !== undefined) this.#try(() => appendFileSync(path, line));
+    if (path === undefined) return;
+    // What a disk that was full has taken of the line before must not take this one along.
+    const text = this.#isTorn ? `\n${line}` : line;
+    this.#isTorn = true;
+    this.#try(() => {
+      appendFileSync(path, text);
+      this.#isTorn = false;
+    });
   }
 
   #try<T>(act: () => T): T | undefined {
@@ -123,13 +132,23 @@ function readName(name: string): WorkerIdentity | undefined {
   return { workerId, incarnation: Number(incarnation) };
 }
 
-/** The last line may have been written halfway. */
+/** A line may have been written halfway, when the process died or its disk was full: others still count. */
 function readJobIds(text: string): string[] {
   const jobIds = new Set<string>();
   for (const line of text.split('\n').slice(0, -1)) {
-    const jobId: string = JSON.parse(line.slice(1));
+    const jobId = readJobId(line.slice(1));
+    if (jobId === undefined) continue;
     if (line.startsWith('+')) jobIds.add(jobId);
     else jobIds.delete(jobId);
   }
   return [...jobIds];
+}
+
+function readJobId(json: string): string | undefined {
+  try {
+    const jobId: unknown = JSON.parse(json);
+    return typeof jobId === 'string' ? jobId : undefined;
+  } catch {
+    return undefined;
+  }
 }

@@ -1,0 +1,40 @@
+// The list of the jobs that a process runs: what its successor reads of it after a disk was full.
+import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import { silentLog } from '../../../../src/base/log.ts';
+import { RunPodLedger } from '../../../../src/transport/runpod/ledger.ts';
+
+function makeFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-ledger-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+const takeOver = (folder: string) =>
+  new RunPodLedger({ folder, log: silentLog })
+    .takeOver({ workerId: 'w', incarnation: 2 })
+    .flatMap(({ jobIds }) => jobIds);
+
+it('a line that was written halfway costs no other job', () => {
+  const folder = makeFolder();
+  writeFileSync(join(folder, 'w.1.jobs'), '+"a"\n+"b+"c"\n+"d"\n+"e');
+  expect(takeOver(folder)).toEqual(['a', 'd']);
+});
+
+it('a write that failed takes the next one not along', () => {
+  const folder = join(makeFolder(), 'jobs');
+  const away = `${folder}.away`;
+  const ledger = new RunPodLedger({ folder, log: silentLog });
+  ledger.open({ workerId: 'w', incarnation: 1 });
+  ledger.add('a');
+  renameSync(folder, away);
+  ledger.add('b');
+  renameSync(away, folder);
+  const path = join(folder, 'w.1.jobs');
+  // What a full disk has taken of the line.
+  writeFileSync(path, `${readFileSync(path, 'utf8')}+"b`);
+  ledger.add('c');
+  expect(takeOver(folder)).toEqual(['a', 'c']);
+});
