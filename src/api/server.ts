@@ -148,13 +148,16 @@ export function createServer(options: ApiServerOptions): ApiServer {
     },
     stop: stopOnce,
     async close() {
-      await stopOnce();
-      const cancel = clock.after(closeMs, () => connections.closeAll());
-      const closed = app.close();
-      connections.closeIdle();
-      await closed;
-      cancel();
-      connections.stop();
+      try {
+        await stopOnce();
+      } finally {
+        const cancel = clock.after(closeMs, () => connections.closeAll());
+        const closed = app.close();
+        connections.closeIdle();
+        await closed;
+        cancel();
+        connections.stop();
+      }
     },
   };
 }

@@ -56,15 +56,31 @@ export async function openPlatform(
 ): Promise<Platform> {
   const options = completeOptions(given);
   const closers: Closers = [];
-  const closeAll = async () => {
-    for (const close of closers.splice(0).reverse()) await close();
+  let closing: Promise<void> | undefined;
+  const close = () => {
+    closing ??= closeAll(closers);
+    return closing;
   };
   try {
-    return { ...(await open(options, seams, closers)), close: closeAll };
+    return { ...(await open(options, seams, closers)), close };
   } catch (error) {
-    await closeAll();
+    // What failed first says more than what its end failed with.
+    await close().catch((cause: unknown) => options.log.error({ err: cause }, 'platform shutdown failed'));
     throw explainStoreError(error, options.dataFolder);
   }
+}
+
+/** The last first; one that fails keeps no other from closing. @throws what the first of them threw */
+async function closeAll(closers: Closers): Promise<void> {
+  const errors: unknown[] = [];
+  for (const close of closers.reverse()) {
+    try {
+      await close();
+    } catch (error) {
+      errors.push(error);
+    }
+  }
+  if (errors.length > 0) throw errors[0];
 }
 
 async function open(

@@ -5,6 +5,7 @@ import { join, resolve } from 'node:path';
 import { createClient } from 'millrace/client';
 import { createPlatformServer, PlatformOptionError, type PlatformOptions } from 'millrace/server';
 import { expect, it, onTestFinished, vi } from 'vitest';
+import { openPlatform } from '../../../src/platform/platform.ts';
 
 async function start(options?: PlatformOptions) {
   const platform = await createPlatformServer(options);
@@ -89,4 +90,19 @@ it('runs as docs/embedding.md shows', async () => {
   onTestFinished(() => log.mockRestore());
   await import(join(folder, 'snippet.mjs'));
   expect(log.mock.calls).toEqual([['IN_QUEUE']]);
+});
+
+it('closes everything although a part fails, and for all who ask', async () => {
+  const dataFolder = await makeFolder();
+  const platform = await openPlatform({ dataFolder });
+  const { queue } = platform;
+  const close = queue.close.bind(queue);
+  queue.close = async () => {
+    await close();
+    throw new Error('the queue does not close');
+  };
+  const closing = [platform.close(), platform.close()];
+  for (const each of closing) await expect(each).rejects.toThrow('the queue does not close');
+  const second = await openPlatform({ dataFolder });
+  await second.close();
 });
