@@ -17,6 +17,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
+import { KeyWatch } from '../../control/limits/key-watch.ts';
 import {
   KEEPALIVE,
   MAX_MESSAGE_BYTES,
@@ -83,7 +84,8 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   const streams = new Set<WorkerStream>();
   const bounds = completeBounds(options.bounds);
   const budget = options.budget ?? createWorkerBudget(bounds, clock);
-  const open = { ...options, bounds, budget };
+  const keyWatch = new KeyWatch(options);
+  const open = { ...options, bounds, budget, keyWatch };
   const server = new Server({
     ...KEEPALIVE,
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
@@ -125,6 +127,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
       await closed;
       cancel();
       connections.stop();
+      keyWatch.close();
     },
   };
 }
@@ -151,7 +154,11 @@ function decodeWithin(
   };
 }
 
-type OpenOptions = GrpcServerOptions & { bounds: HttpBounds; budget: ByteBudget };
+type OpenOptions = GrpcServerOptions & {
+  bounds: HttpBounds;
+  budget: ByteBudget;
+  keyWatch: KeyWatch;
+};
 
 function openStream(call: Call, options: OpenOptions, streams: Set<WorkerStream>): void {
   try {
@@ -172,6 +179,11 @@ function openStream(call: Call, options: OpenOptions, streams: Set<WorkerStream>
     });
     streams.add(stream);
     call.once('close', () => streams.delete(stream));
+    // A job that comes while a question waits is not for a worker whose key was revoked meanwhile.
+    call.once(
+      'close',
+      options.keyWatch.watch(keyId, () => stream.abortOpen()),
+    );
     // So that the worker, and what stands between, knows that the stream is open.
     call.sendMetadata(new Metadata());
   } catch (error) {

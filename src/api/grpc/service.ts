@@ -94,6 +94,11 @@ export class WorkerStream {
     for (const event of ['cancelled', 'error', 'close']) call.on(event, () => this.#abandon());
   }
 
+  /** Every open question is answered with what there is. */
+  abortOpen(): void {
+    for (const { abort } of this.#open.values()) abort.abort();
+  }
+
   /** Ends it with a status; the worker may open another. */
   end(problem: ProblemError): void {
     if (this.#closed.signal.aborted) return;

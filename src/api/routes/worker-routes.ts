@@ -70,6 +70,8 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
 
   app.route<EndpointRoute>({
     ...{ ...placeRoute(take), bodyLimit },
+    // A job that comes while it waits is not for a worker whose key was revoked meanwhile.
+    config: { access: take.access, endsWithKey: true },
     handler: async (request, reply) => {
       const asked = check(parseVerb(request.body), takeRequest);
       const link = requireLink(options, request);

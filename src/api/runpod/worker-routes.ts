@@ -53,7 +53,7 @@ export function addRunpodWorkerRoutes(
 }
 
 function addPolls(app: FastifyInstance, seats: Seats): void {
-  const route = { config: { access: 'worker' } } as const;
+  const route = { config: { access: 'worker', endsWithKey: true } } as const;
 
   app.get<EndpointRoute>(placeVerb('job-take'), route, (request, reply) =>
     answerPoll(reply, async () => {

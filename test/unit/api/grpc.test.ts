@@ -101,6 +101,23 @@ describe('a stream', () => {
     expect(await record.json()).toMatchObject({ status: 'COMPLETED', output: true });
   });
 
+  it('gives no job to a take that was open when its key was revoked', async () => {
+    const { open, platform } = await startPort();
+    const { holder, key } = await platform.keys.issue({ name: 'w', scopes: ['worker'] });
+    const stream = open({ authorization: `Bearer ${key}` });
+    await stream.ask({ call: 1, hello: HELLO });
+    const take = stream.ask({ call: 2, credit: { ...credit(), waitMs: 20_000 } });
+    const renewal = stream.ask({ call: 3, renew: { ...WORKER, waitMs: 0, leases: [] } });
+    // The first answer is that to the second call: the take is open by now.
+    expect(await take).toMatchObject({ call: 3 });
+    await platform.keys.remove(holder.keyId);
+    const id = await submitJob(platform);
+
+    expect(await renewal).toMatchObject({ call: 2, leases: { leases: [] } });
+    const record = await platform.call(`/v2/${ENDPOINT}/status/${id}`);
+    expect(await record.json()).toMatchObject({ status: 'IN_QUEUE' });
+  });
+
   it('carries payloads of several pieces as they are, both ways', async () => {
     const { platform, url } = await startPort();
     const text = Array.from({ length: 150_000 }, (_, n) => n).join(',');

@@ -12,7 +12,7 @@ import {
   type BalancedSettings,
   startBalanced,
 } from './balanced-platform.ts';
-import { ENDPOINT, startPlatform, submitJob } from './platform.ts';
+import { ENDPOINT, nextTake, startPlatform, submitJob } from './platform.ts';
 
 async function startEcho(settings?: BalancedSettings) {
   const platform = await startBalanced(settings);
@@ -63,6 +63,21 @@ describe.each(Object.entries(ENDS))('%s', (_name, endKey) => {
     const rest = answer.text();
     await endKey(platform.keys, holder.keyId);
     await expect(rest).rejects.toThrow();
+  });
+
+  it('ends an open take of a RunPod worker, which gets no job', async () => {
+    const platform = await startPlatform();
+    const { holder, key } = await platform.keys.issue({ name: 'w', scopes: ['worker'] });
+    const reached = nextTake(platform);
+    const path = `/runpod/v2/${ENDPOINT}/job-take/pod-1?&job_in_progress=0`;
+    const taking = fetch(platform.url + path, { headers: { authorization: key } });
+    taking.catch(() => {});
+    await reached;
+    await endKey(platform.keys, holder.keyId);
+    await expect(taking).rejects.toThrow();
+    const id = await submitJob(platform);
+    const record = await platform.call(`/v2/${ENDPOINT}/status/${id}`);
+    expect(await record.json()).toMatchObject({ status: 'IN_QUEUE' });
   });
 
   it.each(['text/event-stream', 'application/json'])('ends a stream of %s', async (accept) => {
