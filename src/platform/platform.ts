@@ -65,7 +65,9 @@ export async function openPlatform(
     return { ...(await open(options, seams, closers)), close };
   } catch (error) {
     // What failed first says more than what its end failed with.
-    await close().catch((cause: unknown) => options.log.error({ err: cause }, 'platform shutdown failed'));
+    await close().catch((cause: unknown) =>
+      options.log.error({ err: cause }, 'platform shutdown failed'),
+    );
     throw explainStoreError(error, options.dataFolder);
   }
 }
