@@ -94,7 +94,7 @@ type PageSchema<Member extends string, R extends z.ZodType> = z.ZodObject<
 >;
 
 /** What its list answers, beside the description. */
-interface WithPages<O extends ResourceOutline, R extends z.ZodType> {
+export interface WithPages<O extends ResourceOutline, R extends z.ZodType> {
   list: PageSchema<O['plural'], R>;
 }
 
