@@ -99,6 +99,9 @@ export const SYSTEM_ROUTES = {
  */
 export const LB_BASE = '/lb';
 
+/** Every method; the rest of the path is the worker's. */
+export const LB_ROUTE = { path: `${LB_BASE}/:endpoint`, access: 'jobs:write' } as const;
+
 /** Operations below this path have the paths and shapes of RunPod's API. */
 export const RUNPOD_BASE = '/runpod';
 

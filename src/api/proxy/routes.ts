@@ -6,7 +6,7 @@ import { http } from '../../base/node-http.ts';
 import type { Balancer } from '../../control/balancing/balancer.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { LB_BASE } from '../../wire/routes.ts';
+import { LB_BASE, LB_ROUTE } from '../../wire/routes.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { cutTarget } from './path.ts';
 import { passOn } from './proxy.ts';
@@ -37,8 +37,8 @@ export function addLbRoutes(app: FastifyInstance, options: LbRoutesOptions): voi
   }
   app.route<LbRoute>({
     method: LB_METHODS,
-    url: `${LB_BASE}/:endpoint`,
-    config: { access: 'jobs:write', endsWithKey: true },
+    url: LB_ROUTE.path,
+    config: { access: LB_ROUTE.access, endsWithKey: true },
     // Not in the handler: before it the framework judges the body's media type, which is the worker's affair.
     onRequest: (request, reply) => serve(request, reply, options),
     handler: async () => {

@@ -1,7 +1,7 @@
 // The operations about the platform itself, and the way to load-balanced workers.
 import { z } from 'zod';
 import { platformState } from '../answers.ts';
-import { LB_BASE, SYSTEM_ROUTES } from '../routes.ts';
+import { LB_ROUTE, SYSTEM_ROUTES } from '../routes.ts';
 import { ANY_TYPE, answerJson, describeOperations, type Operation } from './operation.ts';
 
 /** Those that an OpenAPI document has words for; any other is passed on as well. */
@@ -53,7 +53,7 @@ function describeProbe(operation: Operation): Operation {
 /** Requests to the workers of a load-balancing endpoint; the answers are the workers' own. */
 export const LB_OPERATIONS: readonly Operation[] = LB_METHODS.map((method) => ({
   ...{ id: `passOn${method.charAt(0)}${method.slice(1).toLowerCase()}`, tag: 'load balancing' },
-  ...{ method, path: `${LB_BASE}/:endpoint/:path`, access: 'jobs:write' },
+  ...{ method, path: `${LB_ROUTE.path}/:path`, access: LB_ROUTE.access },
   summary: 'A request to a worker of a load-balancing endpoint',
   description:
     '`path` is all that follows, slashes, query and body included, and goes to the worker as it came, ' +
