@@ -89,7 +89,7 @@ export interface Resource<
   };
 }
 
-type PageSchema<Member extends string, R extends z.ZodType> = z.ZodObject<
+export type PageSchema<Member extends string, R extends z.ZodType> = z.ZodObject<
   Record<Member, z.ZodArray<R>> & { cursor: typeof pageCursor }
 >;
 
