@@ -1,8 +1,10 @@
 // The one way to make a log: pino, JSON lines, with everything that could be a key taken out.
-import { type DestinationStream, type Logger, pino } from 'pino';
+import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
+import { LineLimit } from './line-limit.ts';
 import { escapeControls, limitText } from './printable.ts';
 
 export type Log = Logger;
+type LogMethod = NonNullable<NonNullable<LoggerOptions['hooks']>['logMethod']>;
 
 const SECRET_PATHS = ['key', 'authorization', '*.key', '*.authorization', 'headers.authorization'];
 
@@ -16,15 +18,23 @@ export interface LogOptions {
   destination?: DestinationStream;
   /** Of each text in a line, so that others cannot fill the log. Default: no limit. */
   maxTextChars?: number;
+  /** Lines of one message in a minute, of level info and above; the others are counted. Default: no limit. */
+  maxLinesPerMinute?: number;
 }
 
-export function createLog({ level = 'info', destination, maxTextChars }: LogOptions = {}): Log {
+const INFO = 30;
+
+export function createLog({ level = 'info', ...options }: LogOptions = {}): Log {
+  const { destination, maxLinesPerMinute, maxTextChars } = options;
   return pino(
     {
       level,
       base: null,
       redact: { paths: SECRET_PATHS, censor: '[key]' },
-      hooks: { streamWrite: (line) => escapeControls(line.replaceAll(ANY_KEY, '[key]')) },
+      hooks: {
+        streamWrite: (line) => escapeControls(line.replaceAll(ANY_KEY, '[key]')),
+        ...(maxLinesPerMinute !== undefined && { logMethod: limitLines(maxLinesPerMinute) }),
+      },
       ...(maxTextChars !== undefined && limitTexts(maxTextChars)),
     },
     destination ?? pino.destination({ dest: 2, sync: true }),
@@ -32,6 +42,18 @@ export function createLog({ level = 'info', destination, maxTextChars }: LogOpti
 }
 
 export const silentLog: Log = pino({ level: 'silent' });
+
+/** Of messages: each event has a fixed one, what differs is in the fields. */
+function limitLines(maxLines: number): LogMethod {
+  const limit = new LineLimit(maxLines, () => performance.now());
+  return function logMethod(args, method, level) {
+    for (const { count, message } of limit.takeSuppressed()) {
+      method.apply(this, [{ count, message }, 'log lines left out']);
+    }
+    const message = args.findLast((arg) => typeof arg === 'string') ?? '';
+    if (level < INFO || limit.admit(message)) method.apply(this, args);
+  };
+}
 
 function limitTexts(maxChars: number) {
   const limit = (members: object) =>

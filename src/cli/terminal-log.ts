@@ -24,6 +24,9 @@ const SHOWN_APART = new Set(['level', 'time', 'msg', 'err', 'pid', 'hostname', '
 
 /** Of one text in a log line; what is longer is cut. */
 const MAX_TEXT_CHARS = 16_384;
+/** Of one message in a minute. */
+const MAX_LINES = 1_000;
+const LOG_BOUNDS = { maxTextChars: MAX_TEXT_CHARS, maxLinesPerMinute: MAX_LINES };
 
 /** Of what is longer, that platform's own client leaves the middle out. */
 const RUNPOD_MESSAGE_LENGTH = 4_096;
@@ -42,13 +45,13 @@ const LEVELS: Readonly<
 /** A log on standard error, in the form that whoever reads it can use. */
 export function createTerminalLog(level: string): Log {
   const format = chooseFormat();
-  if (!format) return createLog({ level, maxTextChars: MAX_TEXT_CHARS });
+  if (!format) return createLog({ level, ...LOG_BOUNDS });
   const destination: DestinationStream = {
     write: (line) => {
       process.stderr.write(`${format(line)}\n`);
     },
   };
-  return createLog({ level, destination, maxTextChars: MAX_TEXT_CHARS });
+  return createLog({ level, destination, ...LOG_BOUNDS });
 }
 
 /** Writes lines that are log lines already (NDJSON) to standard error, in the log's own form. */
