@@ -13,6 +13,8 @@ import { joinTunnel, type UpgradeRequest } from './upgrade.ts';
 
 /** How long a client may go on sending a body of which its worker wants no more. */
 const LINGER_MS = 2_000;
+/** Informational answers passed on before one answer: they are written whether or not the client reads. */
+const MAX_HINTS = 20;
 
 export interface Passage {
   request: FastifyRequest;
@@ -74,6 +76,7 @@ class Exchange implements Dispatcher.DispatchHandler {
   #controller: Dispatcher.DispatchController | undefined;
   #isAnswering = false;
   #hasWritten = false;
+  #hints = 0;
 
   constructor(passage: Passage, settle: Settle) {
     this.#passage = passage;
@@ -186,7 +189,8 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 
   #passHint(status: number, { link }: IncomingHttpHeaders): void {
-    if (this.#passage.request.raw.httpVersionMinor === 0) return;
+    if (this.#passage.request.raw.httpVersionMinor === 0 || this.#hints >= MAX_HINTS) return;
+    this.#hints += 1;
     if (status === 102) this.#response.writeProcessing();
     if (status !== 103 || link === undefined) return;
     try {
@@ -209,7 +213,9 @@ class Exchange implements Dispatcher.DispatchHandler {
       this.#settle.reject(new ProblemError('malformed', detail));
       return;
     }
-    log.warn({ err: error, path: request.url }, 'worker did not answer a request');
+    // The error itself holds what the worker had sent.
+    const about = { code, reason: error.message, path: request.url };
+    log.warn(about, 'worker did not answer a request');
     if (code === 'UND_ERR_HEADERS_TIMEOUT') {
       const detail = `no answer began within ${headersLimitMs} ms`;
       this.#settle.reject(new ProblemError('worker_timed_out', detail));

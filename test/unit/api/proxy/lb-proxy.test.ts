@@ -336,6 +336,33 @@ describe('the answer of a worker', () => {
     }
   });
 
+  it('may have so many hints before it: a client that does not read must not have them kept', async () => {
+    const platform = await startBalanced();
+    await platform.addWorker((_request, response) => {
+      for (let count = 0; count < 1_000; count++) response.writeProcessing();
+      response.end('done');
+    });
+    const sent = platform.open('/');
+    sent.end();
+    let hints = 0;
+    sent.on('information', () => {
+      hints += 1;
+    });
+    expect(await text(await readAnswer(sent))).toBe('done');
+    expect(hints).toBe(20);
+  });
+
+  it('that breaks off leaves nothing of what came in the log', async () => {
+    const platform = await startBalanced();
+    await platform.addWorker((request, response) => {
+      if (request.url === '/ping') response.end();
+      else request.socket.end('HTTP/1.1 200 OK\r\nsecret of a user\r\n\r\n');
+    });
+    expect((await platform.call(`${platform.base}/x`)).status).toBe(502);
+    expect(platform.logged()).toContain('worker did not answer a request');
+    expect(platform.logged()).not.toContain('secret of a user');
+  });
+
   it('may have hints before it and trailers behind it', async () => {
     const platform = await startBalanced();
     await platform.addWorker((_request, response) => {
