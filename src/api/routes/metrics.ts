@@ -34,7 +34,7 @@ export interface Metrics {
 const DURATION_BUCKETS_S = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 90];
 
 export function createMetrics(options: MetricsOptions): Metrics {
-  const { registry, version } = options;
+  const { endpoints, registry, version } = options;
   if (!registry.getSingleMetric('process_cpu_seconds_total')) {
     collectDefaultMetrics({ register: registry });
   }
@@ -53,9 +53,14 @@ export function createMetrics(options: MetricsOptions): Metrics {
     labelNames: ['endpoint'],
     registers: [registry],
   });
+  endpoints.onChange(({ id, kind }) => {
+    if (kind === 'deleted') crashes.remove({ endpoint: id });
+  });
   return {
     note: registerDurations(registry),
-    noteCrash: (endpoint) => crashes.inc({ endpoint }),
+    noteCrash(endpoint) {
+      if (endpoints.has(endpoint)) crashes.inc({ endpoint });
+    },
     async collect() {
       // A store that cannot be read is what somebody looks here for: the rest is still told.
       await refresh().catch(overlookStore);

@@ -10,6 +10,8 @@ const DEFAULT_PING_MS = 10_000;
 const MAX_PING_MS = 600_000;
 /** As `take` has it. */
 const MAX_BATCH = 1_000;
+/** 16 KB of headers hold fewer: an ID has 36 characters. */
+const MAX_NAMED_JOBS = 500;
 
 /** Of this platform's job ids: UUIDs of version 7. */
 const JOB_ID_FORM = /^(sync-)?[0-9a-f]{8}-[0-9a-f]{4}-7/;
@@ -57,9 +59,10 @@ export function readPingMs({ params }: WorkerCall): number {
   return Number.isInteger(every) && every >= 1 ? Math.min(every, MAX_PING_MS) : DEFAULT_PING_MS;
 }
 
-/** The jobs that a ping names. */
+/** The jobs that a ping names, each once. Each is looked up, so that there are no more than fit in with real IDs. */
 export function readNamedJobs({ params }: WorkerCall): string[] {
-  return params.getAll('job_id').flatMap((ids) => ids.split(',').filter(Boolean));
+  const named = params.getAll('job_id').flatMap((ids) => ids.split(','));
+  return [...new Set(named.filter(Boolean))].slice(0, MAX_NAMED_JOBS);
 }
 
 /** What a take tells about the process that asks. */

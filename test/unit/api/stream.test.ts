@@ -210,6 +210,7 @@ describe('the form of a stream', () => {
     ['application/json, text/event-stream-like', 'JSON'],
     ['*/*', 'JSON'],
     ['text/html', 'JSON'],
+    [`text/event-stream${', a/b'.repeat(300)}`, 'JSON'],
   ])('for Accept: %s is %s', async (accept, form) => {
     const platform = await startPlatform();
     const id = await submitJob(platform);

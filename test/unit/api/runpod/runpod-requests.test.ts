@@ -58,6 +58,9 @@ describe('the URL of a RunPod worker', () => {
     const call = readWorkerCall(`${BASE}/ping/p?every=2000&job_id=a-a1%2Cb-a2`, 'ping');
 
     expect(readNamedJobs(call)).toEqual(['a-a1', 'b-a2']);
+    const many = Array.from({ length: 5_000 }, (_, n) => `${n},${n}`).join();
+    const full = readWorkerCall(`${BASE}/ping/p?job_id=${many}`, 'ping');
+    expect(readNamedJobs(full)).toEqual(Array.from({ length: 500 }, (_, n) => `${n}`));
     expect(readPingMs(call)).toBe(2_000);
     expect(readPingMs(readWorkerCall(`${BASE}/ping/p?every=-1`, 'ping'))).toBe(10_000);
   });

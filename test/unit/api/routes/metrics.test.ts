@@ -1,0 +1,14 @@
+import { expect, it } from 'vitest';
+import { ENDPOINT, startPlatform } from '../platform.ts';
+
+it('the crashes of a deleted endpoint are forgotten, and those told of later are not counted', async () => {
+  const platform = await startPlatform();
+  const { endpoints, workers } = platform;
+  const bye = { workerId: 'w', incarnation: 1, reason: 'crashed' as const, outbox: [] };
+  const read = async () => (await platform.call('/metrics')).text();
+  workers.noteCrash(ENDPOINT, bye);
+  expect(await read()).toContain(`millrace_worker_crashes_total{endpoint="${ENDPOINT}"} 1`);
+  await endpoints.remove('owner', ENDPOINT);
+  workers.noteCrash(ENDPOINT, bye);
+  expect(await read()).not.toContain('millrace_worker_crashes_total{');
+});
