@@ -110,6 +110,14 @@ async function listFiles(folder: string, form: RegExp): Promise<string[]> {
   return (await readdir(folder).catch(() => [])).filter((name) => form.test(name));
 }
 
-function readText(path: string): Promise<string> {
-  return readFile(path, 'utf8').catch(() => '');
+/** Of a record or an exit file, far more than either has. A pod may have found a way to write to them. */
+const MAX_FILE_BYTES = 65_536;
+
+async function readText(path: string): Promise<string> {
+  try {
+    const { size } = await stat(path);
+    return size > MAX_FILE_BYTES ? '' : await readFile(path, 'utf8');
+  } catch {
+    return '';
+  }
 }
