@@ -42,9 +42,9 @@ const options = {
 export const devCommand: Command = {
   name: 'millrace dev',
   description: [
-    'Each handler file is an endpoint with its name: handlers/echo.ts is served at /v2/echo/. A ' +
-      'folder stands for its .ts, .mts, .js and .mjs files, not those below it, without *.test.*, ' +
-      '*.config.* and *.d.ts. Each endpoint has its own worker process, which uses HTTP, as in production.',
+    'Each handler file is an endpoint with its name: handlers/echo.ts is served at /v2/echo/. Of a folder, ' +
+      'its own .ts, .mts, .js and .mjs files count, except *.test.*, *.config.* and *.d.ts; subfolders do ' +
+      'not. Each endpoint has its own worker process, which uses HTTP, as in production.',
     'When a handler or a module in its folder changes, a new worker starts. When the new worker is ready, ' +
       'the old one finishes its jobs and exits. If the new version cannot be loaded, the old worker ' +
       'continues. New files become endpoints; removed files lose their worker.',

@@ -1,17 +1,17 @@
-// The decisions about the number of an endpoint's workers, told to people.
+// Scaling decisions of an endpoint as tables and paragraphs.
 import type { DecisionRecord } from '../../wire/resources/decision.ts';
 import { formatTable } from '../table.ts';
 
-/** One row each. */
+/** One row for each decision. */
 export function describeDecisions(decisions: readonly DecisionRecord[]): string {
-  const titles = ['AT', 'WANT', 'START', 'DRAIN', 'WHY'];
+  const titles = ['TIME', 'DESIRED', 'START', 'DRAIN', 'REASON'];
   const rows = decisions.map(({ at, drain, reason, start, want }) => [
     ...[at, String(want), String(start), String(drain.length), reason],
   ]);
   return formatTable(titles, rows);
 }
 
-/** A paragraph each: what was decided, and what it was decided from. */
+/** One paragraph for each decision, with its inputs. */
 export function explainDecisions(decisions: readonly DecisionRecord[]): string {
   return decisions.map(explain).join('\n\n');
 }

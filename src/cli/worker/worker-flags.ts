@@ -142,7 +142,7 @@ export const workerFlags = {
     placeholder: 'ID',
     section: 'advanced',
     env: 'MILLRACE_STATE_OWNER',
-    help: 'the state folder is only for the workers of this pod: those that others left are dead, and their folders are removed once delivered; without it folders stay',
+    help: 'pod whose workers alone use the state folder: folders that other workers left are removed once their outcomes are delivered; default: keep them',
   }),
   startAttempts: integer({
     min: 1,

@@ -35,8 +35,8 @@ export const workerCommand: Command = {
         'the handler cannot be loaded, the GPUs cannot be used, the health port, the state folder or the worker ID is in use, an outcome is undelivered, or a second signal came',
     },
     { code: EXIT.usage, meaning: 'wrong usage' },
-    { code: EXIT.unfit, meaning: 'a check of the machine or of the handler failed' },
     { code: EXIT.gaveUp, meaning: 'crash loop: no worker process became ready' },
+    { code: EXIT.unfit, meaning: 'a check of the machine or of the handler failed' },
   ],
   run,
 };

@@ -122,4 +122,3 @@ export const KEY_OPERATIONS = describeOperations('keys', KEY_ROUTES, {
 });
 
 export const keyList = keys.list;
-export type KeyList = z.infer<typeof keyList>;

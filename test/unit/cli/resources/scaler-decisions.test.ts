@@ -25,8 +25,8 @@ const DECISION: DecisionRecord = {
 it('is one row each', () => {
   expect(describeDecisions([DECISION])).toBe(
     [
-      'AT                        WANT  START  DRAIN  WHY',
-      '2026-01-01T00:00:00.000Z  2     1      1      a job has waited too long',
+      'TIME                      DESIRED  START  DRAIN  REASON',
+      '2026-01-01T00:00:00.000Z  2        1      1      a job has waited too long',
     ].join('\n'),
   );
 });
