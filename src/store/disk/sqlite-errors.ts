@@ -71,6 +71,10 @@ export function isDamage(code: string): boolean {
 
 /** Says in one sentence, without a path, what is wrong and what to do. */
 export function explainFailure(code: string): string {
+  // SQLite has one code for a quota, a limit on file sizes and a disk that fails to write.
+  if (code === 'SQLITE_IOERR_WRITE') {
+    return `the disk does not accept writes (${code}); free space or raise the quota, or check the disk and the system log`;
+  }
   if (OUT_OF_SPACE.has(code)) return `the disk is full (${code}); free space on it`;
   if (isDamage(code)) return `the database is damaged (${code}); run \`millrace store check\``;
   if (code === 'SQLITE_READONLY' || code === 'SQLITE_CANTOPEN') {

@@ -51,6 +51,7 @@ it('logs the count also when no failure follows', async () => {
 it.each([
   ['SQLITE_FULL', 'free space'],
   ['SQLITE_IOERR_WRITE', 'free space'],
+  ['SQLITE_IOERR_WRITE', 'check the disk'],
   ['SQLITE_CORRUPT', 'millrace store check'],
   ['SQLITE_READONLY', 'mounted read-only'],
   ['SQLITE_BUSY', 'another program'],
