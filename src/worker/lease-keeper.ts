@@ -1,5 +1,5 @@
-// Keeps all leases alive by one long poll, also when the worker holds none, and passes on the
-// platform's messages: an attempt has ended, the worker must drain.
+// Keeps all leases alive with one long poll, even without leases, and passes on the platform's
+// messages: an attempt has ended, the worker must drain.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';
@@ -10,16 +10,16 @@ import { RetryPace } from './retry-pace.ts';
 import type { Session } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
-/** Beyond the longest wait of a renewal; then its connection counts as dead. */
+/** Time beyond the longest wait of a renewal after which its connection counts as dead. */
 const RENEW_MARGIN_MS = 5_000;
-/** So many answers in a row before their time and with nothing new are chance; more are slowed down. */
+/** This many early answers in a row without news are chance; further ones are slowed down. */
 const EARLY_ANSWERS = 3;
 
 export interface LeaseKeeperOptions {
   options: CompleteWorkerOptions;
   session: Session;
   attempts: Attempts;
-  /** The platform wants the worker to leave; called once. */
+  /** The platform wants the worker to drain; called once. */
   onDrain: () => void;
 }
 
@@ -31,7 +31,7 @@ export class LeaseKeeper {
   readonly #attempts: Attempts;
   readonly #onDrain: () => void;
   readonly #stopping = new AbortController();
-  /** The first retry is quick: the lease has to be renewed within its time. */
+  /** The first retry is quick, because the lease must be renewed in time. */
   readonly #pace = new RetryPace({ baseMs: 100, maxMs: 3_000, jitter: 0.2 });
   readonly #earlyPace = new RetryPace({ baseMs: 50, maxMs: 1_000, jitter: 0.2 });
   #lastRenewAt: number | undefined;
@@ -49,12 +49,12 @@ export class LeaseKeeper {
     attempts.onAccept(() => this.#nameSoon());
   }
 
-  /** When a renewal was answered last, Unix ms. */
+  /** Time of the last answered renewal, Unix ms. */
   get lastRenewAt(): number | undefined {
     return this.#lastRenewAt;
   }
 
-  /** No renewal was answered for so long that the leases have run out, if one failed or not. */
+  /** No renewal was answered for so long that the leases have expired. */
   get isOverdue(): boolean {
     if (this.#isOverdue || this.#lastRenewAt === undefined) return this.#isOverdue;
     return this.#clock.now() - this.#lastRenewAt > this.#session.terms.leaseMs;
@@ -79,7 +79,7 @@ export class LeaseKeeper {
     }
   }
 
-  /** Undefined if it came to nothing. */
+  /** Undefined if the call failed. */
   async #renew(): Promise<RenewReply | undefined> {
     const { signal } = this.#stopping;
     try {
@@ -115,7 +115,10 @@ export class LeaseKeeper {
     return callWithin(limits, (signal) => link.renew(request, signal));
   }
 
-  /** The open poll does not know the leases that came after it; most are over before its next turn. */
+  /**
+   * The open poll does not know leases that arrived after it; most of them end before its next
+   * turn.
+   */
   #nameSoon(): void {
     if (this.#cancelNaming || this.#stopping.signal.aborted) return;
     this.#cancelNaming = this.#clock.after(this.#options.nameWithinMs, () => {
@@ -124,7 +127,7 @@ export class LeaseKeeper {
       if (leases.length === 0) return;
       this.#call({ waitMs: 0, leases }).then(
         (reply) => this.#act(reply),
-        // The poll meets the same trouble and deals with it; it names all leases again.
+        // The poll meets the same problem and handles it; it names all leases again.
         (error: unknown) => this.#log.debug({ err: error }, 'first lease renewal failed'),
       );
     });
@@ -166,7 +169,7 @@ export class LeaseKeeper {
     const sinceMs = this.#clock.now() - (this.#lastRenewAt ?? this.#clock.now());
     if (this.#isOverdue || sinceMs <= this.#session.terms.leaseMs) return;
     this.#isOverdue = true;
-    // The tokens stay good until newer leases are given: the work is not thrown away.
+    // The tokens stay valid until newer leases are given, so the work is kept.
     this.#log.error(
       { err: error, sinceMs },
       'lease renewal failed for too long, running jobs continue',

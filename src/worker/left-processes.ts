@@ -3,10 +3,10 @@
 import { randomUUID } from 'node:crypto';
 import { findByVariable, readProcesses, signalProcess } from '../base/process-table.ts';
 
-/** In the environment of a worker process and of all that its handlers start. */
+/** Environment variable of a worker process and of all processes that its handlers start. */
 export const TAG_VARIABLE = 'MILLRACE_PROCESS_TAG';
 
-/** A process that forks while it is looked for is found by the next pass. */
+/** A process that forks during the search is found by the next pass. */
 const MAX_PASSES = 5;
 
 export function createTag(): string {
@@ -14,11 +14,11 @@ export function createTag(): string {
 }
 
 /**
- * Kills every process with that tag but this one. Processes of other users, or whose environment was
- * replaced, are not found.
+ * Kills every process with that tag except this one. Cannot find processes of other users or with a
+ * replaced environment.
  */
 export function endLeftProcesses(tag: string): void {
-  // There is no /proc on other systems.
+  // Other systems have no /proc.
   if (process.platform !== 'linux') return;
   for (let pass = 0; pass < MAX_PASSES; pass += 1) {
     const { found } = findByVariable(TAG_VARIABLE, tag, readProcesses());

@@ -3,22 +3,22 @@ import type { Clock } from '../base/clock.ts';
 import { LinkError } from '../wire/link/worker-link.ts';
 
 /**
- * Beyond the wait that was asked for, how long a call that carries inputs or outputs may take. The
- * last resort only: a carrier, which sees bytes move or not, gives a dead connection up sooner.
+ * Time limit of a call with inputs or outputs, beyond its requested wait. Only a last resort: a
+ * carrier, which sees whether bytes move, gives up a dead connection sooner.
  */
 export const TRAVEL_MS = 300_000;
 
 export interface CallLimits {
   clock: Clock;
-  /** Given up after this, ms. */
+  /** The call is given up after this time, ms. */
   limitMs: number;
-  /** Handed on to the call; what it answers after an abort still counts. */
+  /** Passed to the call; an answer after the abort still counts. */
   signal?: AbortSignal;
 }
 
 /**
- * Makes the call. When it has not settled after `limitMs`, its signal is aborted (which makes the
- * carrier drop the connection) and the answer is LinkError `unavailable`.
+ * Makes the call. If it has not settled after `limitMs`, aborts its signal, so that the carrier
+ * drops the connection, and rejects with LinkError `unavailable`.
  */
 export function callWithin<T>(
   { clock, limitMs, signal }: CallLimits,
@@ -42,7 +42,9 @@ export function callWithin<T>(
   });
 }
 
-/** Whatever a link threw, as one of its own errors: what is unknown may pass and is repeated. */
+/**
+ * Converts any error of a link to a LinkError: unknown errors count as temporary and are retried.
+ */
 export function toLinkError(error: unknown): LinkError {
   if (error instanceof LinkError) return error;
   const message = error instanceof Error ? error.message : String(error);

@@ -1,5 +1,5 @@
-// The outgoing reports of one attempt: numbered, in order, kept until acknowledged, and merged while
-// they wait. The reporter decides when to send and what an answer means.
+// The outgoing reports of one attempt: numbered, in order, kept until acknowledged, merged while
+// they wait. The reporter decides when to send them and interprets the answers.
 import type {
   LeaseRef,
   Outcome,
@@ -13,41 +13,41 @@ const NO_BODY = new Uint8Array(0);
 const COMMA = new Uint8Array([0x2c]);
 const NEWLINE = 0x0a;
 
-/** Chunks are merged up to this, so that one report stays a small part of a batch. */
+/** Chunks are merged up to this size, so that one report stays a small part of a batch. */
 const MERGED_CHUNKS_BYTES = 1_048_576;
-/** And up to so many: a message holds ten times as many. */
+/** Chunks are merged up to this number: a message may contain ten times as many. */
 const MERGED_CHUNKS = 10_000;
-/** Log lines that wait are dropped above this: the log is cut, the memory is not. */
+/** Waiting log lines beyond this size are dropped, to bound memory. */
 const WAITING_LOG_BYTES = 262_144;
 
 type HeaderOf<Kind extends ReportHeader['kind']> = Extract<ReportHeader, { kind: Kind }>;
 
 interface Entry<Header extends ReportHeader = ReportHeader> {
   header: Header;
-  /** Body so far, in pieces. */
+  /** Pieces of the body so far. */
   pieces: Uint8Array[];
   bytes: number;
-  /** Set when it is first sent; what was sent may have been applied and must not change. */
+  /** Set when first sent; a sent report may have been applied and must not change. */
   report: Report | undefined;
 }
 
-/** A report in a batch, and the lane's round in which it was sent. */
+/** A report in a batch, with the lane's round in which it was sent. */
 export interface Parcel {
   lane: ReportLane;
   round: number;
   report: Report;
 }
 
-/** Unacknowledged reports of an attempt that is over, in their order. */
+/** Unacknowledged reports of an ended attempt, in order. */
 export interface LeftReports {
   reports: Report[];
-  /** Those before the outcome were not wanted: it may take the number of one of them. */
+  /** Reports before the outcome were not wanted: the outcome may take the number of one of them. */
   isMuted: boolean;
 }
 
 export class ReportLane {
   readonly lease: LeaseRef;
-  /** What every report has. */
+  /** Members of every report. */
   readonly #base: TracedLeaseRef;
   #entries: Entry[] = [];
   #sent = 0;
@@ -67,7 +67,7 @@ export class ReportLane {
     this.#base = traceparent === undefined ? this.lease : { ...this.lease, traceparent };
   }
 
-  /** The lane of an attempt that is over: what is left of its reports, numbered as they were. */
+  /** Restores the lane of an ended attempt with its remaining reports and their numbers. */
   static restore(lease: LeaseRef, left: LeftReports): ReportLane {
     const { traceparent } = left.reports[0] ?? {};
     const lane = new ReportLane(traceparent === undefined ? lease : { ...lease, traceparent });
@@ -77,7 +77,7 @@ export class ReportLane {
     return lane;
   }
 
-  /** What is left of an attempt that is over: nothing of it changes any more. */
+  /** The remaining reports of an ended attempt; they do not change any more. */
   get left(): LeftReports {
     const reports = this.#entries.map((entry) => {
       entry.report ??= this.#seal(entry);
@@ -86,7 +86,7 @@ export class ReportLane {
     return { reports, isMuted: this.#muted };
   }
 
-  /** Unacknowledged reports. */
+  /** Number of unacknowledged reports. */
   get depth(): number {
     return this.#entries.length;
   }
@@ -100,7 +100,7 @@ export class ReportLane {
     return this.#entries.length - this.#sent;
   }
 
-  /** The outcome is among the reports, or was. */
+  /** The outcome has been added. */
   get ended(): boolean {
     return this.#ended;
   }
@@ -125,7 +125,7 @@ export class ReportLane {
     this.#chunkCount += sizes.length;
   }
 
-  /** A later value replaces one that still waits. */
+  /** Replaces a value that still waits. */
   addProgress(value: Uint8Array): void {
     if (this.#ended || this.#muted) return;
     const open = this.#openProgress;
@@ -155,7 +155,7 @@ export class ReportLane {
     }
   }
 
-  /** Nothing can be added after it. */
+  /** Nothing can be added afterwards. */
   addOutcome({ isWorn, outcome, output }: ExecutionEnd): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -169,7 +169,7 @@ export class ReportLane {
     this.#push(header, body ?? NO_BODY);
   }
 
-  /** The next report that is not under way, or undefined; it is under way then. */
+  /** Returns the next report that is not being sent and marks it as being sent; or undefined. */
   takeNext(): Parcel | undefined {
     const entry = this.#entries[this.#sent];
     if (!entry) return undefined;
@@ -178,23 +178,23 @@ export class ReportLane {
     return { lane: this, round: this.#round, report: entry.report };
   }
 
-  /** Bytes of the report that `takeNext` would give. */
+  /** Bytes of the report that `takeNext` would return. */
   get nextBytes(): number {
     return this.#entries[this.#sent]?.bytes ?? 0;
   }
 
-  /** Chunks of the report that `takeNext` would give. */
+  /** Chunks of the report that `takeNext` would return. */
   get nextChunks(): number {
     const header = this.#entries[this.#sent]?.header;
     return header?.kind === 'chunks' ? header.sizes.length : 0;
   }
 
-  /** False once the lane began anew: its later parcels of the same batch say nothing then. */
+  /** False if the lane started over meanwhile: the answer to such a report is meaningless. */
   isCurrent(parcel: Parcel): boolean {
     return parcel.round === this.#round;
   }
 
-  /** Forgets all reports up to this one; bytes of chunks among them. */
+  /** Removes all reports up to this one. @returns bytes of the chunks among them */
   acknowledge(seq: number): number {
     let chunkBytes = 0;
     for (let first = this.#entries[0]; first && first.header.seq <= seq; first = this.#entries[0]) {
@@ -207,8 +207,8 @@ export class ReportLane {
   }
 
   /**
-   * Everything from `expected` on is sent again. False if that is not possible: the report is not
-   * here any more. An outcome that is alone takes the number of those that were dropped before it.
+   * Marks everything from `expected` on as unsent. Returns false if that report is no longer here.
+   * An outcome that is alone takes the number of reports that were dropped before it.
    */
   resendFrom(expected: number): boolean {
     this.#beginRound();
@@ -220,7 +220,7 @@ export class ReportLane {
     return true;
   }
 
-  /** Nobody wants what is not the outcome any more: forgets it, and takes no more of it. */
+  /** Only the outcome is still wanted: drops all other reports, now and later. */
   mute(): void {
     this.#beginRound();
     this.#muted = true;
@@ -228,8 +228,9 @@ export class ReportLane {
   }
 
   /**
-   * The report with this number was refused for what it is: it and what follows are forgotten, and
-   * `verdict` is delivered in the outcome's place, under this number. False if it was refused too.
+   * The platform rejected the report with this number as invalid: drops it and all later ones, and
+   * delivers `verdict` as the outcome under this number. Returns false if `verdict` was rejected
+   * too.
    */
   replaceFrom(seq: number, verdict: Outcome): boolean {
     if (this.#verdict && this.#ended) return false;
@@ -286,7 +287,7 @@ export class ReportLane {
   }
 }
 
-/** Texts of an outcome's error travel in the header, and can be the larger part of a report. */
+/** The texts of an outcome's error are in the header and can be the larger part of a report. */
 function measureError(header: ReportHeader): number {
   const error = header.kind === 'outcome' && 'error' in header.outcome && header.outcome.error;
   if (!error) return 0;

@@ -1,5 +1,5 @@
-// Sends reports to the platform: one call at a time, which carries everything collected meanwhile; or
-// one call for each attempt if the platform requires it. It tells each attempt whether a report was
+// Sends reports to the platform: one call at a time, which carries everything collected meanwhile;
+// or one call per attempt if the platform requires it. Tells each attempt whether a report was
 // delivered, is no longer wanted, or settled the attempt.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
@@ -23,22 +23,22 @@ import type { CompleteWorkerOptions } from './worker-options.ts';
 const BATCH = { maxReports: MAX_REPORTS, maxBytes: 4 * 1_048_576, maxChunks: MAX_CHUNKS };
 
 export interface ReportListener {
-  /** So many bytes of chunks have arrived. */
+  /** This many bytes of chunks were delivered. */
   onDelivered(bytes: number): void;
-  /** The platform does not want this attempt to go on. */
+  /** The platform does not want this attempt to continue. */
   onSuperseded(): void;
-  /** The outcome has been acknowledged, or nobody wants it: the lease is over. */
+  /** The outcome is acknowledged or not wanted: the lease is over. */
   onSettled(): void;
 }
 
-/** Where one attempt's reports go in; nothing is taken after `end`. */
+/** Accepts one attempt's reports; nothing may be added after `end`. */
 export interface AttemptReports extends ExecutionSink {
   end(end: ExecutionEnd): void;
 }
 
 /** One call at a time. */
 interface Round {
-  /** Whose reports it carries; undefined: everybody's. */
+  /** The lane whose reports it carries; undefined: all lanes. */
   readonly lane: ReportLane | undefined;
   readonly pace: RetryPace;
   readonly gapPace: RetryPace;
@@ -47,9 +47,9 @@ interface Round {
 export interface ReporterOptions {
   options: CompleteWorkerOptions;
   session: Session;
-  /** Called when the platform has refused the worker for good. */
+  /** Called when the platform has rejected the worker permanently. */
   onFatal: (error: LinkError) => void;
-  /** Called when reports were answered: less may wait now. */
+  /** Called when reports were answered, so fewer may wait now. */
   onAnswered: () => void;
 }
 
@@ -62,12 +62,12 @@ export class Reporter {
   readonly #log: Log;
   readonly #outbox: Outbox;
   readonly #listeners = new Map<ReportLane, ReportListener>();
-  /** Of an earlier process. */
+  /** Lanes of an earlier process. */
   readonly #inherited = new Set<ReportLane>();
   readonly #stopping = new AbortController();
   readonly #common = createRound(undefined);
   readonly #sending = new Set<Round>();
-  /** Where the platform takes each attempt's reports apart. */
+  /** Used if the platform accepts only one attempt's reports per call. */
   readonly #rounds = new Map<ReportLane, Round>();
   #whenEmpty: (() => void)[] = [];
 
@@ -85,7 +85,7 @@ export class Reporter {
     return this.#outbox.depth;
   }
 
-  /** So much waits that no new work should be begun. */
+  /** So many reports wait that no new work should begin. */
   get isCongested(): boolean {
     return this.#outbox.bytes > this.#options.maxOutboxBytes;
   }
@@ -105,7 +105,7 @@ export class Reporter {
     };
   }
 
-  /** Sends what an earlier process left. To be called once, after the welcome. */
+  /** Sends what an earlier process left. Call it once, after the welcome. */
   resume(): void {
     for (const lane of this.#outbox.inherited()) {
       this.#inherited.add(lane);
@@ -118,7 +118,7 @@ export class Reporter {
     return [...this.#inherited].map((lane) => lane.lease);
   }
 
-  /** Resolves when everything that was reported so far and since has been acknowledged. */
+  /** Resolves when everything reported, now and meanwhile, is acknowledged. */
   async delivered(): Promise<void> {
     if (this.#outbox.depth === 0) return;
     await new Promise<void>((resolve) => {
@@ -136,7 +136,7 @@ export class Reporter {
     const round = this.#findRound(lane);
     if (this.#sending.has(round) || this.#stopping.signal.aborted || lane.waiting === 0) return;
     this.#sending.add(round);
-    // What else is reported in this turn of the event loop travels along.
+    // Reports of the same turn of the event loop share the call.
     setImmediate(() => {
       this.#sendAll(round).catch((error: unknown) => this.#onFatal(toLinkError(error)));
     });
@@ -155,7 +155,8 @@ export class Reporter {
       for (;;) {
         const batch = this.#stopping.signal.aborted ? [] : this.#outbox.takeBatch(limits);
         if (batch.length === 0) break;
-        // An outcome is sent when it cannot be lost any more; all else may die with its attempt.
+        // An outcome is sent only when it is on disk; all other reports may be lost with their
+        // attempt.
         if (batch.some(({ report }) => report.kind === 'outcome')) await this.#outbox.secure();
         await this.#deliver(batch, round);
       }
@@ -178,7 +179,7 @@ export class Reporter {
       if (error.code !== 'invalid' || this.#stopping.signal.aborted) throw error;
       const [only] = parcels;
       if (parcels.length === 1 && only) return this.#replace(only, error);
-      // One of them is bad: the others must not suffer for it.
+      // One of them is invalid: send the halves separately, so that the others are not affected.
       const middle = Math.ceil(parcels.length / 2);
       await this.#deliver(parcels.slice(0, middle), round);
       return this.#deliver(parcels.slice(middle), round);
@@ -213,7 +214,7 @@ export class Reporter {
       gapPace.reset();
       return;
     }
-    // Sent again at once the first time; a platform that goes on asking is not hammered.
+    // The first gap is resent at once; further ones wait, so that the platform is not flooded.
     const waitMs = gapPace.next();
     if (gapPace.failures > 1) await sleep(this.#clock, waitMs, this.#stopping.signal);
   }
@@ -251,8 +252,8 @@ export class Reporter {
   }
 
   /**
-   * A cancel shows here, too, before the renewal has brought it: the attempt is stopped, and its
-   * outcome delivered all the same, because the platform may want to know how it was stopped.
+   * The answer may show a cancel before the renewal does: stop the attempt, but still deliver its
+   * outcome, because the platform may want to know how it was stopped.
    */
   #quieten(lane: ReportLane): void {
     lane.mute();

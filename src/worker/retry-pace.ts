@@ -15,12 +15,15 @@ export class RetryPace {
     return this.#failures;
   }
 
-  /** Counts a failure; ms to wait before the next try. Never earlier than the error asks for. */
+  /**
+   * Counts a failure. @returns ms to wait before the next attempt, never less than the error asks
+   * for
+   */
   next(error?: LinkError): number {
     this.#failures++;
     const waitMs = backoffMs(this.#failures, this.#options);
     if (error?.retryAfterMs === undefined) return waitMs;
-    // Many workers are told the same: they spread over the time after it.
+    // Many workers get the same time, so each adds a random part.
     const { random = Math.random, jitter } = this.#options;
     return Math.round(error.retryAfterMs * (1 + jitter * random()));
   }

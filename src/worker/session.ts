@@ -17,12 +17,12 @@ import type { CompleteWorkerOptions } from './worker-options.ts';
 const HELLO_LIMIT_MS = 30_000;
 
 export interface Persistence {
-  /** Names the call in the log. */
+  /** Named in the log. */
   verb: 'take' | 'renew' | 'report';
-  /** Ends the repeating: the last error is thrown. */
+  /** Ends the retries: the last error is thrown. */
   signal: AbortSignal;
   pace: RetryPace;
-  /** No wait is longer, whatever the platform asks for. */
+  /** Upper bound of every wait, whatever the platform asks for. */
   maxWaitMs?: () => number;
   onFailure?: (error: LinkError) => void;
 }
@@ -38,7 +38,7 @@ export class Session {
   #trouble: string | undefined;
   #greeting: Promise<void> | undefined;
 
-  /** The signal ends it: whoever waits for a welcome then gets LinkError `unavailable`. */
+  /** The signal ends the session: pending greets reject with LinkError `unavailable`. */
   constructor(options: CompleteWorkerOptions, signal: AbortSignal) {
     this.#options = options;
     this.#clock = options.clock;
@@ -47,20 +47,20 @@ export class Session {
     this.#observer = options.observer;
   }
 
-  /** What the platform asks of the worker. @throws Error before the first welcome. */
+  /** The terms of the last welcome. @throws Error before the first welcome. */
   get terms(): WorkerWelcome {
     if (!this.#terms) throw new Error('the worker has not connected yet');
     return this.#terms;
   }
 
-  /** Why the platform does not have the worker at the moment, if it does not. */
+  /** Why the platform does not accept the worker at the moment, if so. */
   get trouble(): string | undefined {
     return this.#trouble;
   }
 
   /**
-   * Says hello until it is welcome, once for all who ask at the same time; a refused key is tried
-   * again slowly. @throws LinkError `stale_incarnation` or `invalid`, for good.
+   * Says hello until the platform accepts it; concurrent callers share one attempt. A rejected key
+   * is retried slowly. @throws LinkError `stale_incarnation` or `invalid`, which are permanent
    */
   greet(after?: LinkError): Promise<void> {
     this.#greeting ??= this.#sayHello(after).finally(() => {
@@ -70,9 +70,9 @@ export class Session {
   }
 
   /**
-   * Repeats a call until it is answered: after waits while it is unavailable, after a hello where
-   * the platform does not know or not accept the worker.
-   * @throws LinkError `stale_incarnation` or `invalid`; any, once the signal has aborted.
+   * Repeats a call until it is answered: after a wait if the platform is unavailable, after a hello
+   * if it does not know or accept the worker.
+   * @throws LinkError `stale_incarnation` or `invalid`; any LinkError once the signal has aborted
    */
   async persist<T>(call: () => Promise<T>, persistence: Persistence): Promise<T> {
     const { verb, signal, pace, maxWaitMs, onFailure } = persistence;
@@ -155,7 +155,7 @@ export class Session {
       version,
       slots: executor.slots,
       devices: [...devices],
-      // Beyond these the worker takes no job, so there are more only of several earlier processes.
+      // A worker with this many takes no jobs, so only several earlier processes can leave more.
       outbox: outbox.survivors().slice(0, MAX_LISTED),
     };
   }

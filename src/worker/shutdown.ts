@@ -1,4 +1,4 @@
-// Finishes the worker's obligations before it exits, while its leases are kept alive: running jobs,
+// Completes the worker's obligations before it exits, while its leases are renewed: running jobs,
 // their reports, the bye. worker.ts decides when the worker stops.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { LeaseRef } from '../wire/link/worker-link.ts';
@@ -12,24 +12,24 @@ import type { CompleteWorkerOptions } from './worker-options.ts';
 export interface Farewell {
   /** Every outcome was acknowledged. */
   delivered: boolean;
-  /** Attempts whose outcome was not. */
+  /** Attempts with an unacknowledged outcome. */
   undelivered: LeaseRef[];
-  /** Jobs that did not end in time and were given back. */
+  /** Jobs that did not end in time and were released. */
   abandoned: number;
 }
 
-/** For a bye after a flush that took all its time, so that a platform that is back hears it, ms. */
+/** Time for the bye even if the flush used all its time, ms. */
 const LEAST_BYE_MS = 1_000;
 
 export interface WindUpOptions {
   options: CompleteWorkerOptions;
-  /** How long running jobs may go on, ms; left out: until they end, or `hurry`. */
+  /** How long running jobs may continue, ms; undefined: until they end, or until `hurry`. */
   jobsMs: number | undefined;
   attempts: Attempts;
   reporter: Reporter;
-  /** A take that may still bring leases; nothing is taken after it. */
+  /** A take that may still return leases; no take follows it. */
   taking: Promise<void>;
-  /** Ends the wait for running jobs, and for a platform that is away. */
+  /** Ends the wait for running jobs and for an unavailable platform. */
   hurry: AbortSignal;
 }
 
@@ -39,13 +39,13 @@ export async function windUp(round: WindUpOptions): Promise<Farewell> {
   const begunAt = clock.now();
   let abandoned = await endJobs(round, jobsMs);
   const drainUntil = (jobsMs === undefined ? clock.now() : begunAt) + drainMs;
-  // A take that was answered in that instant still brings leases, to be given back or run.
+  // A take that is being answered at this moment still brings leases, to be released or run.
   await settles(taking, { clock, ms: drainUntil - clock.now(), signal: hurry });
   await settles(taking, { clock, ms: flushMs });
   abandoned += await endJobs(round, jobsMs === undefined ? jobsMs : drainUntil - clock.now());
   if (abandoned > 0)
     log.warn({ abandoned }, 'jobs did not end in time, returning them to the queue');
-  // What is left of the drain is time for a platform that is away to come back.
+  // The rest of the drain time may pass waiting for an unavailable platform.
   const leftMs = hurry.aborted ? 0 : drainUntil - clock.now();
   await settles(reporter.delivered(), { clock, ms: leftMs, signal: hurry });
   const flushUntil = clock.now() + flushMs;
@@ -57,7 +57,7 @@ export async function windUp(round: WindUpOptions): Promise<Farewell> {
   return { delivered: undelivered.length === 0, undelivered, abandoned };
 }
 
-/** How many did not end, and were given back all the same. */
+/** @returns the number of jobs that did not end in time and were released */
 async function endJobs(
   { attempts, hurry, options }: WindUpOptions,
   jobsMs: number | undefined,
@@ -71,7 +71,7 @@ async function endJobs(
   return attempts.abandonAll();
 }
 
-/** Unheard, it costs time only: the leases run out, and a successor's hello tells the same. */
+/** A lost bye costs only time: the leases expire, and a successor's hello has the same effect. */
 async function sayBye(options: CompleteWorkerOptions, until: number): Promise<void> {
   const { clock, incarnation, link, log, observer, outbox, workerId } = options;
   const pace = new RetryPace({ baseMs: 100, maxMs: 1_000, jitter: 0.2 });
@@ -101,7 +101,7 @@ interface Patience {
   signal?: AbortSignal;
 }
 
-/** Whether it settles within so many ms, and before the signal. */
+/** Whether it settles within this time, and before the signal. */
 async function settles(work: Promise<void>, { clock, ms, signal }: Patience): Promise<boolean> {
   const settled = new AbortController();
   const signals = signal ? [settled.signal, signal] : [settled.signal];

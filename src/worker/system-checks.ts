@@ -3,19 +3,19 @@
 import { statfs } from 'node:fs/promises';
 import type { NvidiaState } from './gpu/detect.ts';
 
-/** A limit that is left out is not looked at. */
+/** A missing limit is not checked. */
 export interface SystemLimits {
   minMemoryBytes?: number | undefined;
-  /** Of the disk, free, in percent. */
+  /** Free disk space in percent. */
   minDiskPercent?: number | undefined;
   /** Such as 12.4. */
   minCudaVersion?: string | undefined;
-  /** Where there is an nvidia-smi, it has to show GPUs. */
+  /** If nvidia-smi exists, it must list GPUs. */
   needsGpus?: boolean | undefined;
 }
 
 export interface SystemFacts {
-  /** That the process may still have, limits of its container included. */
+  /** Memory that the process may still use, limits of its container included. */
   memoryBytes: number;
   diskPercent: number;
   nvidia: NvidiaState;
@@ -26,14 +26,14 @@ export interface FailedCheck {
   reason: string;
 }
 
-/** `path` is on the disk that counts. */
+/** `path` is on the disk to check. */
 export async function measureSystem(path: string, nvidia: NvidiaState): Promise<SystemFacts> {
   const { bavail, blocks } = await statfs(path);
   const diskPercent = blocks === 0 ? 100 : (100 * bavail) / blocks;
   return { memoryBytes: process.availableMemory(), diskPercent, nvidia };
 }
 
-/** The first limit that does not hold. */
+/** Returns the first limit that is not met. */
 export function judgeSystem(facts: SystemFacts, limits: SystemLimits): FailedCheck | undefined {
   const { diskPercent, memoryBytes, nvidia } = facts;
   const { minCudaVersion, minDiskPercent, minMemoryBytes, needsGpus } = limits;

@@ -14,11 +14,11 @@ import { RetryPace } from './retry-pace.ts';
 import type { Session } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
-/** Of the protocol. */
+/** Limit of the protocol. */
 const MAX_PER_TAKE = 1_000;
-/** An answer that is this late beyond the longest wait of a take is a sign of trouble. */
+/** An answer this late, beyond the longest wait of a take, is a sign of trouble. */
 const LATE_MS = 10_000;
-/** So many empty answers before their time in a row are chance; more are a platform gone wrong. */
+/** This many early empty answers in a row are chance; more mean that the platform misbehaves. */
 const EARLY_ANSWERS = 3;
 
 export interface TakeLoopOptions {
@@ -26,7 +26,7 @@ export interface TakeLoopOptions {
   session: Session;
   attempts: Attempts;
   reporter: Reporter;
-  /** For now, nothing more is to be taken. */
+  /** Pauses taking. */
   isHeld: () => boolean;
 }
 
@@ -59,14 +59,14 @@ export class TakeLoop {
     this.#lastTurnAt = this.#clock.now();
   }
 
-  /** When a take was answered last, Unix ms. */
+  /** Time of the last answered take, Unix ms. */
   get lastTakeAt(): number | undefined {
     return this.#lastTakeAt;
   }
 
   /**
-   * Why it does not turn, if it does not. Waiting for attempts to end or reports to be answered may
-   * last; a take, and room that is missing although nothing runs, have their time.
+   * Why the loop does not turn, if so. Waiting for attempts to end or reports to be answered is
+   * fine; a late take, and missing slots although nothing runs, are not.
    */
   get trouble(): string | undefined {
     const limitMs = this.#session.terms.takeWaitMs + LATE_MS;
@@ -78,12 +78,12 @@ export class TakeLoop {
       : 'the platform does not answer takes';
   }
 
-  /** Looks again whether there is room. */
+  /** Checks again whether slots are free. */
   poke(): void {
     this.#wake?.();
   }
 
-  /** Takes nothing more; leases that are on their way all the same are given back. */
+  /** Takes nothing more; leases that still arrive are released. */
   stop(): void {
     this.#stopping.abort();
     this.poke();
@@ -106,7 +106,7 @@ export class TakeLoop {
     }
   }
 
-  /** A platform that takes nothing back wants even that run which comes too late. */
+  /** On a platform without releases, even a late job must run. */
   get #mustRun(): boolean {
     return this.#session.terms.takesBack === false;
   }
@@ -127,19 +127,19 @@ export class TakeLoop {
       });
       this.#wake = undefined;
       this.#lastTurnAt = this.#clock.now();
-      // Slots that become free in the same turn of the event loop are asked for together.
+      // Slots that become free in the same turn of the event loop share one take.
       await new Promise<void>((resolve) => setImmediate(resolve));
     }
     this.#isFull = false;
     return this.#room;
   }
 
-  /** Undefined if the take came to nothing; leases that it may have been given come with a later one. */
+  /** Undefined if the take failed; its leases may arrive with a later take. */
   async #take(max: number): Promise<Lease[] | undefined> {
     const { link, workerId, incarnation } = this.#options;
     const { signal } = this.#stopping;
     const waitMs = this.#session.terms.takeWaitMs;
-    // Repeated unchanged after a failure: leases whose answer was lost come again by the takeId.
+    // Repeated unchanged after a failure: the takeId returns leases whose answer was lost.
     const request: TakeRequest = {
       workerId,
       incarnation,

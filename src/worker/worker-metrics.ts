@@ -8,19 +8,21 @@ import type { WorkerObserver } from './worker-observer.ts';
 
 export interface WorkerMetricsOptions {
   clock: Clock;
-  /** Of the package. */
+  /** Version of the package. */
   version: string;
 }
 
 export interface WorkerMetrics {
   readonly observer: WorkerObserver;
-  /** In the text form of Prometheus. */
+  /** In Prometheus text format. */
   collect(health: WorkerHealth): Promise<string>;
-  /** In the form in which a supervisor adds them to those of others, with the worker's id as a label. */
+  /**
+   * For a supervisor, which combines them with those of other workers; the worker's ID is a label.
+   */
   export(health: WorkerHealth, workerId: string): Promise<unknown>;
 }
 
-/** A job may wait or run for days: from there on the exact time is in the job's record. */
+/** A job may wait or run for days: beyond the last bucket, see the job's record. */
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800, 7_200];
 const GAP_BUCKETS_S = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30];
 /** A chunk has at most 1,000,000 bytes. */
@@ -50,7 +52,7 @@ export function createWorkerMetrics({ clock, version }: WorkerMetricsOptions): W
   };
 }
 
-/** The returned function sets them all to what the worker says of itself. */
+/** Returns a function that sets the gauges from the worker's health. */
 function registerHealth(registry: Registry): (health: WorkerHealth) => void {
   const add = (name: string, help: string) =>
     new Gauge({ name: `millrace_worker_${name}`, help, registers: [registry] });
@@ -85,7 +87,7 @@ function observeAttempts(registry: Registry, clock: Clock): AttemptObserver {
     attemptBegan(lease) {
       const beganAt = clock.now();
       runs.set(lease, { beganAt, chunkAt: undefined });
-      // A later attempt has the earlier ones in its time since submission: that is no wait.
+      // A later attempt's time since submission includes earlier attempts, so it is not a wait.
       if (lease.attempt === 1) queueWait.observe(toSeconds(beganAt - lease.submittedAt));
     },
     chunksCame(lease, { sizes }) {
@@ -120,7 +122,7 @@ function registerAttempts(registry: Registry) {
     registers,
   });
   const kinds: Outcome['kind'][] = ['completed', 'failed', 'timed_out', 'cancelled', 'released'];
-  // A series that begins with its first event has no rate for it.
+  // A counter that starts with its first event has no rate for it, so all start at 0.
   for (const outcome of kinds) ended.inc({ outcome }, 0);
   return {
     ended,
@@ -178,7 +180,7 @@ function observeCalls(registry: Registry): CallObserver {
   };
 }
 
-/** Not below zero: two machines' clocks differ, and a clock may be set back. */
+/** At least zero: the clocks of two machines differ, and a clock may be set back. */
 function toSeconds(ms: number): number {
   return Math.max(0, ms) / 1_000;
 }

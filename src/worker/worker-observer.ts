@@ -5,17 +5,17 @@ import type { ChunkMessage, ExecutionSink } from './execution/executor.ts';
 export type LinkVerb = keyof WorkerLink;
 
 export interface WorkerObserver {
-  /** The attempt was given to the executor. */
+  /** The executor has got the attempt. */
   attemptBegan(lease: Lease): void;
-  /** Chunks of a begun attempt have left its handler; they are not delivered yet. */
+  /** A running attempt's handler has yielded chunks; they are not delivered yet. */
   chunksCame(lease: Lease, message: ChunkMessage): void;
-  /** Also of an attempt that never began. The outcome is not delivered yet. */
+  /** Also for attempts that never began. The outcome is not delivered yet. */
   attemptEnded(lease: Lease, outcome: Outcome): void;
-  /** The platform has answered the long poll that keeps all leases. */
+  /** The platform has answered the long poll that renews all leases. */
   leasesRenewed(): void;
-  /** A call came to nothing; most are made again. */
+  /** A call failed; most are repeated. */
   callFailed(verb: LinkVerb, code: LinkErrorCode): void;
-  /** The platform answers a call that had failed before. */
+  /** A call succeeded after failures. */
   reconnected(verb: LinkVerb): void;
 }
 
@@ -25,7 +25,7 @@ interface WatchedChunks {
   observer: WorkerObserver;
 }
 
-/** The same sink, whose chunks the observer hears of. */
+/** Wraps the sink so that the observer learns of its chunks. */
 export function watchChunks({ lease, sink, observer }: WatchedChunks): ExecutionSink {
   return {
     ...sink,

@@ -1,5 +1,5 @@
-// The options of a worker: units, defaults, effects. They become one complete internal object here, and
-// nowhere else.
+// The options of a worker, with units, defaults and effects. Only here are they turned into one
+// complete internal object.
 import { type Clock, systemClock } from '../base/clock.ts';
 import { type Log, silentLog } from '../base/log.ts';
 import type { Device, WorkerLink } from '../wire/link/worker-link.ts';
@@ -10,52 +10,57 @@ import type { WorkerObserver } from './worker-observer.ts';
 export interface WorkerOptions {
   /** The queue, or a carrier to it. The worker does not close it. */
   link: WorkerLink;
-  /** What runs handlers; started and stopped by the worker. */
+  /** Runs the handlers; the worker starts and stops it. */
   executor: Executor;
   /** Stable over restarts. Letters, digits, `.`, `_`, `-`, at most 128. */
   workerId: string;
-  /** Larger than that of any process that ran under this id before. */
+  /** Larger than that of any earlier process with this ID. */
   incarnation: number;
-  /** Of the package; shown by the platform. */
+  /** Version of the package; shown by the platform. */
   version: string;
-  /** What the process is pinned to. */
+  /** Devices that the process is pinned to. */
   devices: readonly Device[];
-  /** Default: the machine's. */
+  /** Default: the machine's clock. */
   clock?: Clock;
   /** Default: silent. */
   log?: Log;
-  /** How long a draining worker lets running jobs go on before it stops them, ms. Default 30,000. */
+  /**
+   * How long a draining worker lets running jobs continue before it stops them, ms. Default 30,000.
+   */
   drainMs?: number;
-  /** After that, how long stopped jobs may take to end before they are released, ms. Default 3,000. */
+  /**
+   * After that, how long stopped jobs may take to end before they are released, ms. Default 3,000.
+   */
   forceMs?: number;
-  /** How long a leaving worker tries to deliver what is left and to say bye, ms. Default 5,000. */
+  /** How long a stopping worker tries to deliver reports and to say bye, ms. Default 5,000. */
   flushMs?: number;
-  /** Wait between two hellos while the key is refused, ms. Default 30,000. */
+  /** Wait between two hellos while the key is rejected, ms. Default 30,000. */
   refusedRetryMs?: number;
   /**
-   * A job that still runs this long after its lease came is named to the platform, before the next
-   * renewal is due: from then on a crash of the process counts against the job. ms, default 200.
+   * A job that still runs this long after its lease arrived is named to the platform before the
+   * next renewal is due: from then on, a crash of the process counts against the job. ms, default
+   * 200.
    */
   nameWithinMs?: number;
-  /** Nothing more is taken while undelivered reports hold more than this. Default 64 MB. */
+  /** The worker takes nothing while undelivered reports exceed this size. Default 64 MB. */
   maxOutboxBytes?: number;
   /** Keeps reports until they are acknowledged. Default: in memory. */
   outbox?: Outbox;
   /**
-   * How long an attempt that was told to stop may take to end before its slot counts as stuck, ms:
-   * longer than the executor needs to kill a thread. Default 10,000.
+   * How long a stopped attempt may take to end before its slot counts as stuck, ms; longer than the
+   * executor needs to kill a thread. Default 10,000.
    */
   stuckAfterMs?: number;
   /**
-   * Resident memory that the process may take, bytes. From 80 % on nothing more is taken, and once
-   * nothing runs the worker leaves with `recycle`. Past it, the job that runs fails with
-   * `memory_limit_exceeded`; if several run, all are given back to run alone, and the worker leaves.
-   * Default: no limit.
+   * Resident memory that the process may use, bytes. From 80 % on the worker takes nothing, and
+   * once nothing runs it exits with `recycle`. Beyond the limit, a single running job fails with
+   * `memory_limit_exceeded`; several are released to run alone, and the worker exits. Default: no
+   * limit.
    */
   memoryLimitBytes?: number | undefined;
-  /** Resident memory of the process, bytes. Default: as the system says. */
+  /** Measures the resident memory of the process, bytes. Default: from the system. */
   readRssBytes?: () => number;
-  /** Is told what happens. Default: nobody is. */
+  /** Receives the worker's events. Default: none. */
   observer?: WorkerObserver | undefined;
 }
 

@@ -1,5 +1,5 @@
-// The worker's lifecycle, from setup through taking and running jobs to shutdown. It owns the state and
-// the order of steps; the loops beside it do the work.
+// The worker's lifecycle, from setup through taking and running jobs to shutdown. It owns the state
+// and the order of steps; the loops of other files do the work.
 import { sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Attempts } from './attempts.ts';
@@ -20,9 +20,9 @@ export type { Farewell } from './shutdown.ts';
 export type { WorkerOptions } from './worker-options.ts';
 
 /**
- * `starting`: the handler's setup, then the first hello. `ready`: takes jobs. `draining`: takes none,
- * lets running ones end. `stopped`: has said bye. `failed`: cannot go on, and holds nothing.
- * `recycle`: a fresh process is to take its place.
+ * `starting`: the handler's setup, then the first hello. `ready`: takes jobs. `draining`: takes
+ * none, lets running ones end. `stopped`: has said bye. `failed`: cannot continue, and holds
+ * nothing. `recycle`: wants to be replaced by a new process.
  */
 export type WorkerState =
   | { readonly name: 'starting'; readonly step: 'setup' | 'hello' }
@@ -31,59 +31,67 @@ export type WorkerState =
   | { readonly name: 'stopped'; readonly farewell: Farewell; readonly recycle?: Recycle }
   | { readonly name: 'failed'; readonly reason: string; readonly recycle?: Recycle };
 
-/** Who wants the worker to leave; `itself`: for a fresh process, also where `recycle` was called. */
+/** Who stops the worker; `itself`: to be replaced, also after a call of `recycle`. */
 type Leaver = 'caller' | 'platform' | 'itself';
 
 export interface Recycle {
   reason: string;
-  /** A thread does not end: the process has to be killed by SIGKILL, its exit would wait for it. */
+  /**
+   * A thread does not end: the process must be killed with SIGKILL, because its exit would wait for
+   * the thread.
+   */
   isStuck: boolean;
 }
 
 export interface WorkerHealth {
-  /** Setup is done, takes are answered, the executor can run jobs, no slot is stuck, leases are renewed. */
+  /**
+   * Setup is done, takes are answered, the executor can run jobs, no slot is stuck, leases are
+   * renewed.
+   */
   ready: boolean;
   /** Why it is not ready. */
   reason?: string;
   state: WorkerState['name'];
   slots: number;
   running: number;
-  /** Attempts that came to an end since the start. */
+  /** Attempts that have ended since the start. */
   ended: number;
-  /** Of the running ones: those that were told to end long ago, and did not. */
+  /** Running attempts that were stopped long ago and did not end. */
   stuck: number;
-  /** Unix ms; of the last answer. */
+  /** Unix ms of the last answer. */
   lastTakeAt?: number;
   lastRenewAt?: number;
-  /** Reports not yet acknowledged. */
+  /** Number of unacknowledged reports. */
   outboxDepth: number;
-  /** Why they would not outlive the process, though they ought to. */
+  /** Why reports would not survive the process, though they should. */
   outboxTrouble?: string;
 }
 
 export interface Worker {
   /**
-   * Resolves when the worker takes jobs, or was told to leave before it did. An unavailable platform
-   * is waited for. @throws HandlerNotLoadedError, whatever else the executor's start throws, and
-   * LinkError `stale_incarnation` or `invalid`; the state is `failed` then.
+   * Resolves when the worker takes jobs, or was stopped before. Waits for an unavailable platform.
+   * @throws HandlerNotLoadedError, any other error of the executor's start, and LinkError
+   * `stale_incarnation` or `invalid`; the state is `failed` then
    */
   start(): Promise<void>;
   /**
-   * Lets running jobs end for up to `drainMs`, then leaves. Asked again, the same farewell; asked by
-   * the platform before, which lets them end whatever it takes, `drainMs` count from now.
+   * Lets running jobs end for up to `drainMs`, then stops. A second call returns the same promise.
+   * After a drain by the platform, which has no time limit, `drainMs` counts from this call.
    */
   drain(): Promise<Farewell>;
-  /** Leaves without waiting for running jobs; hastens a drain that is under way. */
+  /** Stops without waiting for running jobs; also ends the wait of a drain. */
   stop(): Promise<Farewell>;
-  /** As `drain`, so that a fresh process takes its place. Nothing happens if it is leaving already. */
+  /**
+   * Like `drain`, to be replaced by a new process. Has no effect if the worker is already stopping.
+   */
   recycle(reason: string): void;
-  /** Resolves with the state `stopped` or `failed`, whatever led to it. */
+  /** Resolves with the state `stopped` or `failed`, whatever the cause. */
   readonly ended: Promise<WorkerState>;
   readonly state: WorkerState;
   health(): WorkerHealth;
 }
 
-/** A worker that has not begun: call `start`, once. */
+/** Creates a worker. Call `start` once. */
 export function createWorker(options: WorkerOptions): Worker {
   return new QueueWorker(completeWorkerOptions(options));
 }
@@ -99,9 +107,9 @@ class QueueWorker implements Worker {
   readonly #takeLoop: TakeLoop;
   readonly #leaseKeeper: LeaseKeeper;
   readonly #memoryGuard: MemoryGuard | undefined;
-  /** Ends the session's waits. */
+  /** Aborts the session's waits. */
   readonly #over = new AbortController();
-  /** Ends the wait for running jobs. */
+  /** Aborts the wait for running jobs. */
   readonly #hurry = new AbortController();
   #state: WorkerState = { name: 'starting', step: 'setup' };
   #leaving: Promise<Farewell> | undefined;
@@ -155,7 +163,7 @@ class QueueWorker implements Worker {
       this.#state = { name: 'starting', step: 'hello' };
       await this.#session.greet();
     } catch (error) {
-      // Told to leave meanwhile: the setup or the hello was given up for that.
+      // Stopped meanwhile: that is why the setup or the hello was given up.
       if (this.#state.name !== 'starting') return;
       this.#fail(error);
       throw error;
@@ -192,13 +200,15 @@ class QueueWorker implements Worker {
     void this.#leave('itself');
   }
 
-  /** Its jobs have ended. Where the platform replaces it, nobody is to take its place here. */
+  /**
+   * Called when its jobs have ended. If the platform replaces the worker, the supervisor must not.
+   */
   #leaveWorn(): void {
     if (this.#session.terms.replacesWorkers) void this.#leave('platform');
     else this.recycle('the handler asked for a new worker process');
   }
 
-  /** Its jobs are not waited for. */
+  /** Does not wait for running jobs. */
   #recycleNow(reason: string): void {
     if (this.#state.name !== 'ready' && this.#state.name !== 'draining') return;
     this.#hurry.abort();
@@ -280,7 +290,7 @@ class QueueWorker implements Worker {
     return farewell;
   }
 
-  /** The platform has set its jobs limits of their own, and nobody waits for the machine. */
+  /** Jobs have limits set by the platform, and nobody waits for the machine. */
   #windUp(askedBy: Leaver): Promise<Farewell> {
     this.#takeLoop.stop();
     const [options, attempts, reporter] = [this.#options, this.#attempts, this.#reporter];

@@ -1,6 +1,6 @@
-// State folders whose worker does not run any more: there are fewer GPUs than there were, or it has
-// another name. What it finished is delivered in its name, as its own next process would do it: a
-// worker without slots, beside the one that this process is.
+// Delivers the outcomes in state folders whose worker no longer runs: there are fewer GPUs now, or
+// the worker has another name. Each folder gets a temporary worker without slots that uses the dead
+// worker's name, as that worker's next process would.
 import { randomInt } from 'node:crypto';
 import { join } from 'node:path';
 import { type Clock, sleep } from '../../base/clock.ts';
@@ -15,32 +15,35 @@ import { listWorkers, visitWorkerFolder, type WorkerFolder } from './state-folde
 export interface LeftFoldersOptions {
   stateDir: string;
   endpointId: string;
-  /** Has its folder already, and sees to it by itself. */
+  /** This worker has its folder already and delivers its outcomes itself. */
   workerId: string;
-  /** The pod that this process runs in. Default: none. */
+  /** The pod of this process. Default: none. */
   podId?: string | undefined;
   /**
-   * `pod`: no other pod uses the state folder at the same time, so the workers of all others that have a
-   * folder in it are dead. The platform hears of each, and its folder is removed. Default: `everybody`.
+   * `pod`: no other pod uses the state folder at the same time, so all other workers with a folder
+   * in it are dead. The platform is told about each, and its folder is removed. Default:
+   * `everybody`.
    */
   usedBy?: 'pod' | 'everybody';
   version: string;
   devices: readonly Device[];
-  /** Of its own: a renewal of ours must not wait behind one of the visitor's. */
+  /** A separate link: this worker's renewals must not wait behind those of the temporary worker. */
   openLink: () => Promise<WorkerLink & { close(): Promise<void> }>;
   clock: Clock;
   log: Log;
 }
 
-/** Its worker may be about to take it, or another process may look into it as we do. */
+/** The folder's worker may be about to take it, or another process may be delivering from it. */
 const TRIES = 3;
 const MAX_PAUSE_MS = 1_000;
-/** The platform may be away for long; what is not delivered by then is the next process's. */
+/**
+ * The platform may be away for long; what is still undelivered then is left to the next process.
+ */
 const DELIVER_MS = 3_600_000;
-/** Whoever wants the folder back does not wait longer than this, nor does the end of this process. */
+/** Limit for the wait of the folder's owner, and of this process's exit. */
 const FLUSH_MS = 1_000;
 
-/** The protocol has no worker without slots; this one never has one free. */
+/** The protocol has no workers without slots, so this one has a slot that is never free. */
 const NO_SLOT: Executor = {
   slots: 1,
   free: 0,
@@ -58,7 +61,7 @@ export class LeftFolders {
   readonly #options: LeftFoldersOptions;
   readonly #closing = new AbortController();
   #visitor: Worker | undefined;
-  /** The owner of the folder that is visited has come. */
+  /** The owner of the current folder wants it back. */
   #isWanted = false;
   #work: Promise<void> = Promise.resolve();
 
@@ -66,14 +69,14 @@ export class LeftFolders {
     this.#options = options;
   }
 
-  /** Looks once, and delivers in the background. What goes wrong is only logged. */
+  /** Searches the folders once and delivers in the background. Faults are only logged. */
   start(): void {
     this.#work = this.#deliverAll().catch((error: unknown) => {
       this.#options.log.warn({ err: error }, 'reading state folders of other workers failed');
     });
   }
 
-  /** Leaves the rest for later. */
+  /** Leaves undelivered outcomes for later. */
   async close(): Promise<void> {
     this.#closing.abort();
     void this.#visitor?.stop();
@@ -97,7 +100,7 @@ export class LeftFolders {
     }
   }
 
-  /** Known without a look at its lock. */
+  /** The worker is dead, whatever its lock says. */
   #isDead(name: string): boolean {
     const { podId, stateDir, usedBy } = this.#options;
     return usedBy === 'pod' && readIdentity(join(stateDir, name))?.podId !== podId;
@@ -146,7 +149,7 @@ export class LeftFolders {
       flushMs: FLUSH_MS,
     });
     this.#visitor = visitor;
-    // Told to stop meanwhile, it does not start; refused for good, it has said so.
+    // A failed start has been logged already; after a stop it does not start.
     await visitor.start().catch(() => {});
     const { undelivered } = await visitor.drain();
     await link.close();

@@ -1,6 +1,6 @@
-// The outbox that survives its process: attempts that are over lie in a journal, with what is left of
-// their reports, until the platform has acknowledged their outcome. When the disk fails it goes on in
-// memory. What is still running is not written: its chunks are worth nothing without an outcome.
+// An outbox that survives its process: reports of ended attempts are in a journal until the
+// platform has acknowledged their outcome. If the disk fails, it continues in memory. Reports of
+// running attempts are not written, because chunks are useless without an outcome.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
@@ -16,14 +16,17 @@ import {
   type OutboxEntry,
 } from './outbox-entries.ts';
 
-/** A disk that failed is tried again after this. */
+/** A failed disk is tried again after this time, ms. */
 const RETRY_MS = 1_000;
 
 export interface DiskOutboxOptions {
   folder: string;
   clock: Clock;
   log: Log;
-  /** The journal is written anew when it is larger and less than half of it counts. Default 64 MB. */
+  /**
+   * The journal is rewritten when it is larger than this and less than half of it is needed.
+   * Default 64 MB.
+   */
   compactAboveBytes?: number;
 }
 
@@ -33,17 +36,17 @@ export class DiskOutbox implements Outbox {
   #compactAboveBytes: number;
   readonly #memory = new MemoryOutbox();
   readonly #inherited = new Set<ReportLane>();
-  /** In the journal, and the bytes each takes there. */
+  /** Lanes in the journal, with their bytes there. */
   readonly #written = new Map<ReportLane, number>();
   readonly #unwritten = new Set<ReportLane>();
-  /** In the journal, and to be forgotten there. */
+  /** Tokens of lanes to be marked as done in the journal. */
   #done: string[] = [];
   #journal: Journal | undefined;
   #trouble: string | undefined;
-  /** While a disk that failed is left alone. */
+  /** Set while a failed disk is not used. */
   #cancelRetry: (() => void) | undefined;
   #running: Promise<void> | undefined;
-  /** The write under way, if it has outcomes in it. */
+  /** The current write, if it contains outcomes. */
   #securing: Promise<void> | undefined;
   #whenSecured: (() => void)[] = [];
 
@@ -53,7 +56,9 @@ export class DiskOutbox implements Outbox {
     this.#compactAboveBytes = compactAboveBytes;
   }
 
-  /** Reads what an earlier process left. Never rejects: without a journal it is an outbox in memory. */
+  /**
+   * Reads what an earlier process left. Never rejects: without a journal it is an outbox in memory.
+   */
   static async open(options: DiskOutboxOptions): Promise<DiskOutbox> {
     const outbox = new DiskOutbox(options);
     try {
@@ -125,7 +130,7 @@ export class DiskOutbox implements Outbox {
     return [...this.#inherited];
   }
 
-  /** Writes what is left to write, and lets go of the file. Nothing may be added after it. */
+  /** Writes the remaining reports and closes the file. Nothing may be added afterwards. */
   async end(): Promise<void> {
     this.#cancelRetry?.();
     await this.#running;
@@ -168,7 +173,7 @@ export class DiskOutbox implements Outbox {
   }
 
   async #run(): Promise<void> {
-    // What else ends in this turn of the event loop is written along.
+    // Attempts that end in the same turn of the event loop share the write.
     await new Promise((resolve) => setImmediate(resolve));
     while (this.#canWrite && this.#isStale) await this.#write();
     this.#running = undefined;
@@ -184,7 +189,7 @@ export class DiskOutbox implements Outbox {
     const work = this.#writeOut(lanes, done).then(
       () => this.#noteSuccess(),
       (error: unknown) => {
-        // Those that are not there any more were closed meanwhile.
+        // Lanes that are missing here were closed meanwhile.
         for (const lane of lanes) if (this.#written.delete(lane)) this.#unwritten.add(lane);
         this.#done = [...done, ...this.#done];
         this.#noteTrouble(error);
@@ -214,7 +219,7 @@ export class DiskOutbox implements Outbox {
     try {
       await journal.rewrite(lanes.flatMap((lane) => this.#encodeLane(lane)));
     } catch (error) {
-      // What is in the journal stays good, only larger than it has to be.
+      // The journal's content stays valid; the file is only larger than necessary.
       this.#compactAboveBytes = journal.bytes * 2;
       this.#log.warn({ err: error, bytes: journal.bytes }, 'compacting the outbox failed');
     }

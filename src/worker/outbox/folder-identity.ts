@@ -1,20 +1,20 @@
-// The file in a worker's folder that says whose it is: of which endpoint and pod, and the last process.
+// The file that says which endpoint, pod and process a worker's folder belongs to.
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { readForeignFile } from './foreign-file.ts';
 
 const IDENTITY_FILE = 'worker.json';
-/** Larger than any that is written. */
+/** Larger than any valid file. */
 const MAX_FOREIGN_BYTES = 65_536;
 
 export interface FolderIdentity {
   incarnation: number;
   endpointId: string;
-  /** The pod that the worker runs in. Undefined: in none, or an earlier version wrote the file. */
+  /** The worker's pod. Undefined without a pod, or if an earlier version wrote the file. */
   podId?: string | undefined;
 }
 
-/** What the worker of this folder last wrote; undefined if it is no worker's. */
+/** Reads the identity in this folder; undefined if it is not a worker's folder. */
 export function readIdentity(folder: string): FolderIdentity | undefined {
   try {
     return parseIdentity(readFileSync(join(folder, IDENTITY_FILE), 'utf8'));
@@ -23,7 +23,7 @@ export function readIdentity(folder: string): FolderIdentity | undefined {
   }
 }
 
-/** As `readIdentity`, where another user owns the folder. */
+/** Like `readIdentity`, for a folder that another user owns. */
 export async function readForeignIdentity(folder: string): Promise<FolderIdentity | undefined> {
   try {
     const bytes = await readForeignFile(join(folder, IDENTITY_FILE), MAX_FOREIGN_BYTES);

@@ -1,5 +1,5 @@
-// One process at a time may use a folder. Each that wants it listens on a socket of its own in there:
-// the kernel refuses connections to that of a dead process, however it died.
+// Lets one process at a time use a folder. Each candidate listens on its own socket in the folder;
+// the kernel refuses connections to the socket of a dead process, however it died.
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
@@ -7,10 +7,10 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 
 const SUFFIX = '.lock';
-/** A process that is stopped, or busy, is alive all the same. */
+/** A stopped or busy process does not answer in time, but is alive. */
 const ANSWER_LIMIT_MS = 1_000;
 const LOOK_AGAIN_MS = 20;
-/** Of a socket's address, in bytes, on every system there is. */
+/** Longest socket address that every system accepts, bytes. */
 const MAX_ADDRESS_BYTES = 100;
 
 /** Another process uses the folder. */
@@ -23,21 +23,21 @@ export interface FolderLock {
 }
 
 /**
- * What a process says of itself: it has the folder, or wants it, or has it only until somebody else
- * wants it. Of those that want it, one gets it.
+ * State of a process: it has the folder, wants it, or uses it as a guest until its owner wants it.
+ * If several want it, one gets it.
  */
 const CLAIMS = ['holds', 'wants', 'visits'] as const;
 type Claim = (typeof CLAIMS)[number];
 
 export interface LockOptions {
   /**
-   * The folder is had as a guest, who gives way to everybody: called when its owner has come, who then
-   * waits for the release.
+   * Makes this process a guest, which gives way to everybody: called when the owner wants the
+   * folder and waits for the release.
    */
   onWanted?: () => void;
 }
 
-/** @throws FolderInUseError, and whatever the file system throws */
+/** @throws FolderInUseError, and any error of the file system */
 export async function lockFolder(
   folder: string,
   { onWanted }: LockOptions = {},
@@ -74,8 +74,8 @@ interface Claimant {
 }
 
 /**
- * Every process is visible before it looks at the others, so of two at least one sees the other. One
- * that has the folder keeps it; between two that want it, the name decides.
+ * Every process is visible before it looks at the others, so of two processes at least one sees the
+ * other. A process that has the folder keeps it; if two want it, their names decide.
  * @throws FolderInUseError
  */
 async function mustWait({ folder, isGuest, name }: Claimant): Promise<boolean> {
@@ -83,7 +83,7 @@ async function mustWait({ folder, isGuest, name }: Claimant): Promise<boolean> {
   for (const other of readdirSync(folder)) {
     if (other === name || !other.endsWith(SUFFIX)) continue;
     const claim = await askClaim({ folder, name: other, isGuest });
-    // Names are never used twice: nobody can have taken this one meanwhile.
+    // Names are never reused, so no other process can have this name.
     if (claim === undefined) rmSync(join(folder, other), { force: true });
     else if (claim === 'leaves') someoneYields = true;
     else if (!isGuest && (claim === 'visits' || (claim === 'wants' && name < other))) {
@@ -93,7 +93,7 @@ async function mustWait({ folder, isGuest, name }: Claimant): Promise<boolean> {
   return someoneYields;
 }
 
-/** Under its name only once it listens: before that, it could be taken for a dead one. */
+/** Takes its name only once it listens: before that, it would look dead. */
 async function listenAs(server: Server, folder: string, name: string): Promise<void> {
   const newcomer = `${name}.new`;
   await withAddress(folder, newcomer, (path) => {
@@ -108,7 +108,7 @@ async function listenAs(server: Server, folder: string, name: string): Promise<v
   renameSync(join(folder, newcomer), join(folder, name));
 }
 
-/** `leaves`: it hung up without a word. Undefined if the process is dead, or gone meanwhile. */
+/** `leaves`: the process hung up without an answer. Undefined if the process is dead or gone. */
 function askClaim({ folder, isGuest, name }: Claimant): Promise<Claim | 'leaves' | undefined> {
   return withAddress(folder, name, (path) => {
     return new Promise<Claim | 'leaves' | undefined>((resolve, reject) => {
@@ -136,7 +136,10 @@ function askClaim({ folder, isGuest, name }: Claimant): Promise<Claim | 'leaves'
   });
 }
 
-/** Calls with the socket's address; where the path is too long for one, with a short way to it. */
+/**
+ * Calls with the socket's address; if the path is too long for an address, with a shorter alias of
+ * it.
+ */
 async function withAddress<T>(
   folder: string,
   name: string,

@@ -1,10 +1,10 @@
-// Reads a file from a folder that another user may own and change meanwhile.
+// Reads a file from a folder that another user may own and change at the same time.
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 
 /**
- * Follows no link, and opens nothing but a file: a pipe would block a thread of this process for ever, and
- * a device has no end. @throws Error also for a file of more than `maxBytes`
+ * Follows no links and opens only regular files: a pipe would block a thread of this process for
+ * ever, and a device has no end. @throws Error, also for a file of more than `maxBytes`
  */
 export async function readForeignFile(path: string, maxBytes: number): Promise<Buffer> {
   const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;

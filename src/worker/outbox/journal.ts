@@ -1,16 +1,16 @@
-// A file that records are added to and that survives the process: each is found again whole or not at
-// all. What the records mean, and when they may be forgotten, is the outbox's.
+// An append-only file of records that survives the process: each record is found again whole or not
+// at all. The outbox defines the records and removes them.
 import { closeSync, constants, fsyncSync, openSync } from 'node:fs';
 import { type FileHandle, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
 
-/** Names the format. Another version of it is another text of the same length. */
+/** Names the format and its version; all versions have the same length. */
 const MAGIC = Buffer.from('mr-jrnl1');
-/** Length of what follows the checksum, checksum, length of the header: 32 bits each, big-endian. */
+/** Length of the rest, checksum, length of the header: 32 bits each, big-endian. */
 const PREFIX_BYTES = 12;
 const NO_BODY = new Uint8Array(0);
-/** Outputs may be nobody else's business. */
+/** Outputs may be confidential. */
 const OWNER_ONLY = 0o600;
 
 export interface JournalRecord<Header> {
@@ -20,13 +20,13 @@ export interface JournalRecord<Header> {
 
 export interface JournalContent<Header> {
   records: JournalRecord<Header>[];
-  /** Up to where the records are whole. */
+  /** The records before this offset are whole. */
   goodBytes: number;
-  /** Behind that: of a record whose writing was cut short. */
+  /** Bytes after that offset: a record whose write was cut short. */
   tornBytes: number;
 }
 
-/** The file is none of these journals; it is left as it is. */
+/** The file is not such a journal; it stays unchanged. */
 export class JournalFormatError extends Error {
   override readonly name = 'JournalFormatError';
 }
@@ -43,8 +43,8 @@ export function encodeRecord(header: unknown, body: Uint8Array = NO_BODY): Uint8
 }
 
 /**
- * The whole records of a journal; bodies are views into it. What was written is what is read: the
- * checksum and the format's name stand for the headers' shape.
+ * Returns the whole records of a journal; bodies are views into it. Headers need no validation:
+ * checksum and format name guarantee that this program wrote them.
  * @throws JournalFormatError
  */
 export function decodeJournal<Header>(bytes: Buffer): JournalContent<Header> {
@@ -78,7 +78,7 @@ export class Journal {
   readonly #path: string;
   #file: FileHandle;
   #bytes: number;
-  /** A write failed: there may be something behind `#bytes`. */
+  /** A write failed: there may be a partial record behind `#bytes`. */
   #isDirty = false;
 
   private constructor(path: string, file: FileHandle, bytes: number) {
@@ -88,8 +88,8 @@ export class Journal {
   }
 
   /**
-   * Makes the file if it is missing, and cuts off what was written halfway.
-   * @throws JournalFormatError, and whatever the file system throws
+   * Creates the file if it is missing, and cuts off a partial record.
+   * @throws JournalFormatError, and any error of the file system
    */
   static async open<Header>(
     path: string,
@@ -108,7 +108,7 @@ export class Journal {
     }
   }
 
-  /** Of the file. */
+  /** Size of the file. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -118,8 +118,9 @@ export class Journal {
   }
 
   /**
-   * Adds records in one write. If it throws, none of them counts and it may be called again.
-   * @throws whatever the file system throws
+   * Appends records in one write. If it throws, none of them is stored and the call may be
+   * repeated.
+   * @throws any error of the file system
    */
   async append(pieces: Uint8Array[], { isDurable }: { isDurable: boolean }): Promise<void> {
     if (this.#isDirty) await this.#file.truncate(this.#bytes);
@@ -135,14 +136,14 @@ export class Journal {
     this.#isDirty = false;
   }
 
-  /** Forgets all records. */
+  /** Removes all records. */
   async clear(): Promise<void> {
     await this.#file.truncate(MAGIC.length);
     this.#bytes = MAGIC.length;
     this.#isDirty = false;
   }
 
-  /** Puts other records in the place of all there are; if it throws, those are left. */
+  /** Replaces all records; if it throws, the old records remain. */
   async rewrite(pieces: Uint8Array[]): Promise<void> {
     const path = `${this.#path}.new`;
     const file = await open(path, 'w+', OWNER_ONLY);
@@ -180,7 +181,7 @@ async function readWhole(file: FileHandle): Promise<Buffer> {
   return bytes.subarray(0, at);
 }
 
-/** A file's name is kept only once its folder is. */
+/** A new file's name is durable only once its folder is synced. */
 function syncFolder(folder: string): void {
   const descriptor = openSync(folder, 'r');
   try {

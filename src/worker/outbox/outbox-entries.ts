@@ -1,4 +1,4 @@
-// What the outbox's journal says: the reports of attempts that are over, and which are forgotten.
+// The records of the outbox's journal: reports of ended attempts, and marks for removed ones.
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LeaseRef, Report, ReportHeader } from '../../wire/link/worker-link.ts';
@@ -7,19 +7,19 @@ import { readForeignFile } from './foreign-file.ts';
 import { decodeJournal, encodeRecord, type JournalRecord } from './journal.ts';
 
 const JOURNAL_FILE = 'outbox.journal';
-/** Bytes of a journal that are read for another process. */
+/** Largest journal that is read for another process, bytes. */
 const MAX_FOREIGN_BYTES = 1_073_741_824;
 
-/** The reports of an attempt are written together; `done` is the token of one that is forgotten. */
+/** The reports of an attempt are written together; `done` is the token of a removed attempt. */
 export type OutboxEntry = { report: ReportHeader; isMuted?: true } | { done: string };
 
 export interface GatheredAttempts {
   complete: { lease: LeaseRef; left: LeftReports; bytes: number }[];
-  /** Their outcome is missing: the write was cut short before it. */
+  /** Attempts whose outcome is missing because the write was cut short. */
   cutOff: LeaseRef[];
 }
 
-/** The attempts that are not forgotten. */
+/** Returns the attempts that are not removed. */
 export function gatherAttempts(records: readonly JournalRecord<OutboxEntry>[]): GatheredAttempts {
   const attempts = new Map<string, LeftReports & { bytes: number }>();
   for (const { header, body } of records) {
@@ -51,12 +51,12 @@ export function locateJournal(folder: string): string {
   return join(folder, JOURNAL_FILE);
 }
 
-/** Bytes of the journal that a process left in this folder; 0 if there is none. */
+/** Size of the journal in this folder; 0 without one. */
 export function measureJournal(folder: string): number {
   return statSync(locateJournal(folder), { throwIfNoEntry: false })?.size ?? 0;
 }
 
-/** Attempts whose outcome the process of this folder left behind, for whoever saw it die. */
+/** Attempts whose outcome a dead process left in this folder. */
 export async function readSurvivors(folder: string): Promise<LeaseRef[]> {
   try {
     const bytes = await readForeignFile(locateJournal(folder), MAX_FOREIGN_BYTES);
@@ -64,7 +64,7 @@ export async function readSurvivors(folder: string): Promise<LeaseRef[]> {
       ({ lease }) => lease,
     );
   } catch {
-    // None, or not to be read: then nobody after it can deliver them.
+    // Without a readable journal, nobody can deliver them later.
     return [];
   }
 }

@@ -1,53 +1,57 @@
-// Where reports wait until the platform has acknowledged them: the lanes of all attempts, and what
-// the next batch is made of. This one lives in memory and dies with the process; the one in
-// disk-outbox.ts does not.
+// Holds reports until the platform has acknowledged them: the lanes of all attempts, from which
+// batches are made. This outbox lives in memory and dies with the process; see disk-outbox.ts for
+// one that does not.
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
 import { type Parcel, ReportLane } from '../report-lane.ts';
 
 export interface BatchLimits {
   maxReports: number;
-  /** Of bodies; a single report above it goes alone. */
+  /** Bytes of bodies; a single larger report travels alone. */
   maxBytes: number;
-  /** Of all reports; a single report above it goes alone. Default: as many as there are. */
+  /** Chunks of all reports; a single report with more travels alone. Default: no limit. */
   maxChunks?: number;
-  /** Reports of this lane and no other. */
+  /** Takes only reports of this lane. */
   only?: ReportLane;
 }
 
 export interface Outbox {
-  /** Reports not yet acknowledged. */
+  /** Number of unacknowledged reports. */
   readonly depth: number;
   /** Bytes of their bodies. */
   readonly bytes: number;
   open(lease: TracedLeaseRef): ReportLane;
-  /** Something was added to the lane, or it began anew. */
+  /** Reports were added to the lane, or it started over. */
   touch(lane: ReportLane): void;
-  /** The next reports that are not under way, in order within each attempt; [] if there are none. */
+  /**
+   * Returns the next reports that are not being sent, in order within each attempt; may be empty.
+   */
   takeBatch(limits: BatchLimits): Parcel[];
-  /** Forgets the attempt and what is left of its reports. */
+  /** Removes the attempt and its remaining reports. */
   close(lane: ReportLane): void;
   /**
-   * Resolves when every outcome that was touched so far outlives the process, or cannot be made to;
-   * never rejects. Undefined if there is nothing to wait for.
+   * Resolves when every outcome touched so far is on disk, or cannot be stored; never rejects.
+   * Undefined if there is nothing to wait for.
    */
   secure(): Promise<void> | undefined;
-  /** Attempts that are over and whose outcome has not been acknowledged. */
+  /** Ended attempts whose outcome is not acknowledged. */
   undelivered(): LeaseRef[];
-  /** Those of them, and of an earlier process, that a process after this one can deliver. */
+  /** Unacknowledged attempts, of this and earlier processes, that a later process could deliver. */
   survivors(): LeaseRef[];
-  /** What an earlier process left, as far as it has not been acknowledged: to be touched once. */
+  /**
+   * Lanes that an earlier process left and that are not acknowledged; each must be touched once.
+   */
   inherited(): ReportLane[];
-  /** Why reports do not outlive the process, though they ought to. */
+  /** Why reports would not survive the process, though they should. */
   readonly trouble: string | undefined;
 }
 
 export class MemoryOutbox implements Outbox {
   readonly #lanes = new Set<ReportLane>();
-  /** Lanes with something to send, first come, first served. */
+  /** Lanes with reports to send, in order of arrival. */
   readonly #ready = new Set<ReportLane>();
   readonly trouble: string | undefined;
 
-  /** With the reason if it stands in for one that was to outlive the process. */
+  /** `trouble`: the reason why this outbox replaces one on disk. */
   constructor({ trouble }: { trouble?: string } = {}) {
     this.trouble = trouble;
   }
@@ -70,7 +74,7 @@ export class MemoryOutbox implements Outbox {
     return lane;
   }
 
-  /** Takes a lane that was made elsewhere; its reports wait until it is touched. */
+  /** Adds an existing lane; its reports wait until it is touched. */
   adopt(lane: ReportLane): void {
     this.#lanes.add(lane);
   }

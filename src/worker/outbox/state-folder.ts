@@ -1,5 +1,5 @@
-// What a worker keeps from one process to the next, in a folder under its name: who it is, how many
-// processes it has been, and its outbox. Where the disk does not let it, it goes on without.
+// The folder in which a worker keeps its name, its incarnation and its outbox from one process to
+// the next. If the disk fails, the worker runs without it.
 import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
@@ -11,30 +11,32 @@ import { FolderInUseError, type FolderLock, type LockOptions, lockFolder } from 
 import { MemoryOutbox, type Outbox } from './outbox.ts';
 import { measureJournal } from './outbox-entries.ts';
 
-/** Inputs and outputs may be nobody else's business. */
+/** Inputs and outputs may be confidential. */
 const OWNER_ONLY = 0o700;
-/** As the platform wants it, which also makes it the name of a folder in here and nowhere else. */
+/** The platform's format, which also makes it a safe folder name. */
 const WORKER_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
-/** The folder is another process's, or another endpoint's: a worker must not use it. */
+/** Another process or another endpoint uses the folder: a worker must not use it. */
 export class StateFolderError extends Error {
   override readonly name = 'StateFolderError';
 }
 
 export interface StateFolderOptions {
-  /** Holds one folder for each worker; made if it is missing. */
+  /** Holds one folder per worker; created if it is missing. */
   stateDir: string;
   /** Default: the worker of a folder that no process uses, or else a new one. */
   workerId: string | undefined;
-  /** Default: the time, Unix ms. In any case larger than the last one. */
+  /** Default: the time, Unix ms; always greater than the last one. */
   incarnation: number | undefined;
-  /** Outcomes of one endpoint mean nothing to another. */
+  /** Outcomes of one endpoint are meaningless to another. */
   endpointId: string;
-  /** The pod that this process runs in: it owns the folder from now on. Default: none. */
+  /** The pod of this process, which owns the folder from now on. Default: none. */
   podId?: string | undefined;
-  /** `remove`: on close, if all of its outcomes are delivered. Default: `keep`. */
+  /**
+   * `remove`: removes the folder on close if all of its outcomes are delivered. Default: `keep`.
+   */
   emptyFolder?: 'keep' | 'remove';
-  /** Gives a new worker its id. */
+  /** Creates the ID of a new worker. */
   nameWorker: () => string;
   clock: Clock;
   log: Log;
@@ -44,11 +46,11 @@ export interface WorkerFolder {
   workerId: string;
   incarnation: number;
   outbox: Outbox;
-  /** Lets another process have it; after the worker has ended. */
+  /** Releases the folder for other processes; call it after the worker has ended. */
   close(): Promise<void>;
 }
 
-/** Takes a folder for this process. A disk that fails is only logged. @throws StateFolderError */
+/** Takes a folder for this process. A failing disk is only logged. @throws StateFolderError */
 export async function openWorkerFolder(options: StateFolderOptions): Promise<WorkerFolder> {
   const { stateDir, workerId, log } = options;
   try {
@@ -72,9 +74,9 @@ export async function openWorkerFolder(options: StateFolderOptions): Promise<Wor
 }
 
 /**
- * Takes the folder of another worker for as long as that does not run, to deliver what lies there;
- * `onWanted`: it runs again, and waits for `close`. The folder stays its pod's. Undefined if another
- * process uses the folder, or it is another endpoint's. @throws whatever the file system throws
+ * Takes the folder of a worker that does not run, to deliver its outcomes; `onWanted` is called
+ * when the worker runs again, which then waits for `close`. The folder stays its pod's. Undefined
+ * if another process or another endpoint uses the folder. @throws any error of the file system
  */
 export async function visitWorkerFolder(
   options: Omit<StateFolderOptions, 'workerId' | 'podId' | 'incarnation' | 'nameWorker'>,
@@ -86,7 +88,7 @@ export async function visitWorkerFolder(
   return enter({ ...options, ...own }, workerId, { onWanted }).catch(passOver);
 }
 
-/** Workers that have a folder in there, of whatever endpoint, those that left something first. */
+/** Workers with a folder there, of any endpoint; those with undelivered outcomes first. */
 export function listWorkers(stateDir: string): string[] {
   const names = readdirSync(stateDir).filter((name) => readIdentity(join(stateDir, name)));
   const left = (name: string) => measureJournal(join(stateDir, name));
@@ -117,7 +119,7 @@ async function enter(
     try {
       writeIdentity(folder, { incarnation, endpointId, podId });
     } catch (error) {
-      // What lies in the outbox can be delivered all the same; the next incarnation is the time.
+      // The outbox can be delivered all the same; the next incarnation is the time.
       log.error({ err: error, folder }, 'writing the state folder failed');
     }
     const outbox = await DiskOutbox.open({ folder, clock, log });

@@ -1,5 +1,5 @@
-// What the state of the devices means for the workers on them: none on a device that is bad, a new
-// process where memory leaks. Reading and judging are in worker/gpu, processes are the keepers'.
+// Applies the state of devices to their workers: no worker on a bad device, a new process where
+// memory leaks. worker/gpu reads and judges; keepers own the processes.
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Detection } from '../gpu/detect.ts';
@@ -20,11 +20,11 @@ import { readNvidiaSmi, type SmiReading } from '../gpu/nvidia-smi.ts';
 export interface WatchedWorker {
   readonly set: DeviceSet;
   /**
-   * Job counts of the process that runs now; undefined while none does (restarting, quarantined). A
-   * process that loads its handler is one that runs, with counts of 0.
+   * Job counts of the running process; undefined without one (restarting, quarantined). A process
+   * that loads its handler counts as running, with counts of 0.
    */
   readonly activity: JobActivity | undefined;
-  /** Its device is bad: the process gives back its jobs and ends, and no other is started. */
+  /** The device is bad: the process releases its jobs and exits, and none is started. */
   quarantine(reason: string): void;
   readmit(): void;
   /** Replace the process when no job runs. */
@@ -32,28 +32,28 @@ export interface WatchedWorker {
 }
 
 export interface DeviceWatchOptions {
-  /** Its reading is the baseline: made before a process of ours is on a device. */
+  /** Its reading is the baseline, made before any of our processes uses a device. */
   detection: Pick<Detection, 'devices' | 'nvidia' | 'reading'>;
   workers: readonly WatchedWorker[];
   log: Log;
   clock?: Clock;
-  /** From the end of one look to the next, ms. Default 10,000. */
+  /** Time between two readings, ms. Default 10,000. */
   intervalMs?: number | undefined;
-  /** For one answer of nvidia-smi, ms. Default 10,000. */
+  /** Limit for one run of nvidia-smi, ms. Default 10,000. */
   timeoutMs?: number | undefined;
   policy?: Partial<HealthPolicy> | undefined;
-  /** Growth since the first job of a process from which it is replaced. Default: never. */
+  /** Growth since the first job of a process at which it is replaced. Default: never. */
   vramGrowthLimitBytes?: number | undefined;
-  /** Default: the nvidia-smi that detection found. */
+  /** Default: the nvidia-smi that the detection found. */
   read?: ((signal: AbortSignal) => Promise<SmiReading>) | undefined;
 }
 
 interface Watched {
   readonly worker: WatchedWorker;
   readonly uuids: ReadonlySet<string>;
-  /** When the look began. */
+  /** Activity at the start of the reading. */
   before: JobActivity | undefined;
-  /** Why it was told to stop. */
+  /** Reason of the worker's quarantine. */
   quarantine: string | undefined;
 }
 
@@ -94,12 +94,12 @@ export class DeviceWatch {
     }
   }
 
-  /** Last known of each device of the workers that can be read; for metrics and health. */
+  /** Last known state of each readable device of the workers, for metrics and health. */
   get statuses(): DeviceStatus[] {
     return this.#monitor.statuses;
   }
 
-  /** What detection saw is acted on at once; the first look of its own comes after the interval. */
+  /** Acts on the detection at once; the first reading of its own follows after the interval. */
   start(): void {
     if (this.#stopListening) return;
     const releases = [
@@ -116,14 +116,14 @@ export class DeviceWatch {
     this.#monitor.start();
   }
 
-  /** An nvidia-smi that runs is killed; no worker is told anything any more. */
+  /** Kills a running nvidia-smi; workers get no further commands. */
   stop(): void {
     this.#stopListening?.();
     this.#stopListening = undefined;
     this.#monitor.stop();
   }
 
-  /** One look beside those on the interval, or the one that is under way. Never rejects. */
+  /** Reads once in addition to the interval, or joins a running reading. Never rejects. */
   look(): Promise<void> {
     return this.#monitor.look();
   }
@@ -135,7 +135,7 @@ export class DeviceWatch {
   #act(): void {
     this.#judgeHealth();
     for (const status of this.statuses) {
-      // Figures of an earlier look say nothing about now.
+      // Values of an earlier reading say nothing about now.
       if (status.isCurrent) this.#judgeMemory(status);
     }
   }
@@ -148,7 +148,7 @@ export class DeviceWatch {
       if (reason === watched.quarantine) continue;
       watched.quarantine = reason;
       if (reason === undefined) watched.worker.readmit();
-      // Another reason for the same state is in the log and in the statuses.
+      // A new reason for the same state appears only in the log and the statuses.
       else if (!wasQuarantined) watched.worker.quarantine(reason);
     }
   }
@@ -202,7 +202,7 @@ export class DeviceWatch {
   }
 }
 
-/** Undefined where detection found nothing that can be read again. */
+/** Undefined if the detection found nothing that can be read again. */
 function chooseReader(
   { detection, timeoutMs }: DeviceWatchOptions,
   clock: Clock,

@@ -1,4 +1,4 @@
-// How the workers of one supervisor are, added up. Pure: asking them is the caller's.
+// Combines the health of one supervisor's workers. Pure; the caller collects it.
 import type { Device } from '../../wire/link/worker-link.ts';
 import type { WorkerHealth } from '../worker.ts';
 import type { KeeperState } from './keeper.ts';
@@ -19,19 +19,19 @@ export interface WorkerStatus {
   reason?: string;
   restarts: number;
   pid?: number;
-  /** In its own words; absent where no process answers. */
+  /** The worker's own report; absent if no process answers. */
   health?: WorkerHealth;
 }
 
 export interface FleetHealth {
-  /** Every worker whose device is in service can run jobs, and there is one. */
+  /** There is at least one worker, and every worker with a usable device can run jobs. */
   ready: boolean;
   /** Why it is not. */
   reason?: string;
   /** What is missing although it is ready. */
   degraded?: string;
   state: 'running' | 'draining';
-  /** Of all workers together. */
+  /** Sum over all workers. */
   slots: number;
   running: number;
   stuck: number;
@@ -44,7 +44,7 @@ export interface KeeperView {
   devices: Device[];
   state: KeeperState;
   restarts: number;
-  /** Undefined where there is no process, or it does not answer. */
+  /** Undefined without a process, or if it does not answer. */
   health: WorkerHealth | undefined;
 }
 

@@ -1,16 +1,16 @@
-// What the workers of one supervisor tell Prometheus, together, with what only the supervisor knows.
-// It loads prom-client, so it is loaded where metrics are asked for.
+// Combines the Prometheus metrics of one supervisor's workers and adds its own. It loads
+// prom-client, so it is loaded only where metrics are requested.
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import { registerDeviceMetrics } from '../gpu/device-metrics.ts';
 import type { DeviceStatus } from '../gpu/monitor.ts';
 import type { Keeper } from './keeper.ts';
 
 export interface FleetMetrics {
-  /** In the text form of Prometheus. */
+  /** In Prometheus text format. */
   collect(): Promise<string>;
 }
 
-/** Each worker's have its id as a label; those of this process have `worker="supervisor"`. */
+/** A worker's metrics have its ID as a label; those of this process have `worker="supervisor"`. */
 export function createFleetMetrics(
   keepers: readonly Keeper[],
   readDevices: () => readonly DeviceStatus[],
@@ -70,7 +70,7 @@ function listMetrics(exported: unknown): object[] {
   return Array.isArray(exported) ? exported : [];
 }
 
-/** No two have the same labels: there is nothing to add up, and nothing to leave out. */
+/** No two metrics have the same labels, so nothing is added up or dropped. */
 function keepAll(metrics: readonly object[]): object[] {
   return metrics.map((metric) => ({ ...metric, aggregator: 'first' }));
 }

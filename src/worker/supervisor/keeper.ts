@@ -1,5 +1,5 @@
-// One device set's worker, kept running: a process at a time, another one when it ends, none while
-// its device is bad. Payloads never come by here.
+// Keeps one device set's worker running: one process at a time, a new one when it ends, none while
+// its device is bad. It sees no payloads.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
@@ -20,7 +20,7 @@ import {
   type ProcessIdentity,
 } from './worker-process.ts';
 
-/** Why a process is on its way out. */
+/** Why a process is being ended. */
 interface Leaving {
   to: 'recycle' | 'quarantine' | 'stop';
   reason: string;
@@ -36,9 +36,9 @@ interface Running {
 }
 
 /**
- * `running`: there is a process, which may be leaving. `waiting`: another one is started soon; where
- * that was given up, only once in a while. `quarantined`: none until the device is taken back.
- * `stopped`: none yet, or none any more.
+ * `running`: there is a process, which may be ending. `waiting`: another one starts soon; after
+ * giving up, only rarely. `quarantined`: none until the device is healthy again. `stopped`: none
+ * yet, or none any more.
  */
 export type KeeperState =
   | Running
@@ -47,28 +47,28 @@ export type KeeperState =
       readonly reason: string;
       readonly until: number;
       readonly isGivenUp: boolean;
-      /** The process said that no other one could do better. */
+      /** The process said that another attempt would not help. */
       readonly isFinal: boolean;
-      /** A check failed: this machine is not fit. */
+      /** A check failed: this machine is unfit. */
       readonly isUnfit: boolean;
       readonly cancel: () => void;
     }
   | { readonly name: 'quarantined'; readonly reason: string }
-  /** `isClean`: nothing of what it finished is undelivered. */
+  /** `isClean`: all finished outcomes are delivered. */
   | { readonly name: 'stopped'; readonly isClean: boolean };
 
 export interface KeeperOptions extends ObituariesOptions {
   set: DeviceSet;
-  /** Where it was given one; otherwise the first process finds its own, and the others keep that. */
+  /** Undefined: the first process chooses an ID, and its successors keep it. */
   workerId: string | undefined;
   launch: (set: DeviceSet, as: Partial<ProcessIdentity>) => KeptProcess;
   policy: RestartPolicy;
-  /** A process that was told to leave is killed after so long, ms. */
+  /** Time after which a draining process is killed, ms. */
   leaveMs: number;
   onChange: () => void;
 }
 
-/** Signs of life that may fail to come, looked at every LOOK_MS, before the process is killed. */
+/** Missed signs of life, checked every LOOK_MS, before the process is killed. */
 const MAX_MISSED = 12;
 const LOOK_MS = 5_000;
 
@@ -83,7 +83,7 @@ export class Keeper implements WatchedWorker {
   #launches = 0;
   /** No process is started any more. */
   #isOver = false;
-  /** Kept while its process is on the way out and thereafter. */
+  /** Kept while its process is ending and afterwards. */
   #quarantine: string | undefined;
   #cancelLook: () => void = () => {};
   readonly #obituaries: Obituaries;
@@ -101,7 +101,7 @@ export class Keeper implements WatchedWorker {
     return this.#state;
   }
 
-  /** Undefined as long as no process has found one. */
+  /** Undefined until a process has chosen one. */
   get workerId(): string | undefined {
     return this.#identity.workerId;
   }
@@ -122,7 +122,7 @@ export class Keeper implements WatchedWorker {
     this.#watchLife();
   }
 
-  /** Resolves when its process, if there is one, has ended and the platform knows. */
+  /** Resolves when the process, if any, has ended and the platform knows. */
   async stop(): Promise<void> {
     this.#isOver = true;
     this.#cancelLook();
@@ -131,7 +131,7 @@ export class Keeper implements WatchedWorker {
       this.#leave(state, 'stop', 'the supervisor exits');
       state.process.drain();
       await state.process.ended;
-      // It ended before it was anybody: what may be undelivered is its predecessor's.
+      // It ended before it had an identity: undelivered outcomes are its predecessor's.
       if (!state.process.identity) await this.#leaveBehind();
     } else {
       if (state.name === 'waiting') state.cancel();
@@ -140,14 +140,16 @@ export class Keeper implements WatchedWorker {
     await this.#obituaries.end();
   }
 
-  /** Without a process there is nobody to deliver what the last one left. */
+  /** Without a process, nobody delivers what the last one left. */
   async #leaveBehind(): Promise<void> {
     const { workerId } = this.#identity;
     const left = workerId === undefined ? [] : await this.#options.readSurvivors(workerId);
     this.#change({ name: 'stopped', isClean: left.length === 0 });
   }
 
-  /** The process is to end now: what it runs comes back when its lease does, or by the bye. */
+  /**
+   * Ends the process at once: its jobs return to the queue by the bye, or when their leases expire.
+   */
   kill(): void {
     if (this.#state.name === 'running') this.#state.process.kill();
   }
@@ -176,13 +178,13 @@ export class Keeper implements WatchedWorker {
 
   recycle(reason: string): void {
     const state = this.#state;
-    // One that leaves for whatever reason makes room already.
+    // A process that is already ending frees the device anyway.
     if (state.name !== 'running' || state.leaving) return;
     this.#leave(state, 'recycle', reason);
     state.process.tell({ type: 'recycle', reason });
   }
 
-  /** False if it is leaving for as good a reason. */
+  /** Returns false if the process is already ending for an equally strong reason. */
   #leave(state: Running, to: Leaving['to'], reason: string): boolean {
     if (state.leaving?.to === to || state.leaving?.to === 'stop') return false;
     state.leaving?.cancelKill();
@@ -271,8 +273,8 @@ export class Keeper implements WatchedWorker {
   }
 
   /**
-   * The successor goes on under the same name. Its incarnation is that of its start and not of the
-   * death before it: in between others may have delivered in its name.
+   * The successor keeps the name. Its incarnation is the time of its start, not of the death before
+   * it: meanwhile another process may have delivered in its name.
    */
   #nextIdentity(): Partial<ProcessIdentity> {
     const { incarnation: last, workerId } = this.#identity;
@@ -281,8 +283,8 @@ export class Keeper implements WatchedWorker {
   }
 
   /**
-   * A worker's event loop runs no code of handlers, so one that stands still is broken. Looks are
-   * counted and not time: after a pause of the whole machine everything is late.
+   * A worker's event loop runs no handler code, so a blocked one is broken. Checks are counted
+   * rather than time: after a pause of the whole machine everything is late.
    */
   #watchLife(): void {
     let seen = { process: undefined as KeptProcess | undefined, beats: 0, missed: 0 };

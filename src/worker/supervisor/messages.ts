@@ -1,28 +1,31 @@
-// What a worker process and the supervisor that started it say to each other over the channel
-// between them. Both are of one package and version: who checks a message looks at its type.
+// The messages between a worker process and its supervisor. Both have the same version, so a
+// message is identified by its type alone.
 import type { WorkerHealth } from '../worker.ts';
 
 export type FromWorker =
-  /** Before its first call to the platform. */
+  /** Sent before the first call to the platform. */
   | { type: 'identity'; workerId: string; incarnation: number }
-  /** It takes jobs. */
+  /** The worker takes jobs. */
   | { type: 'ready' }
-  /** Every BEAT_MS: its event loop turns. `ended`: attempts since its start. */
+  /** Sent every BEAT_MS: the event loop runs. `ended`: attempts since the start. */
   | { type: 'beat'; running: number; ended: number }
-  /** It cannot go on and ends. `isFinal`: nor could another one. `isUnfit`: the machine is not fit. */
+  /**
+   * The worker cannot continue. `isFinal`: another process would fail too. `isUnfit`: the machine
+   * is unfit.
+   */
   | { type: 'failed'; reason: string; isFinal: boolean; isUnfit: boolean }
-  /** It leaves so that a fresh process takes its place. */
+  /** The worker exits so that a new process replaces it. */
   | { type: 'recycling'; reason: string }
-  /** It leaves because the platform told it to: nobody is to take its place. */
+  /** The platform drained the worker: it must not be replaced. */
   | { type: 'dismissed' }
-  /** Its last word: it has said bye, and only ends. `code`: with what it means to. */
+  /** The last message: the worker has said bye and exits with `code`. */
   | { type: 'farewell'; code: number }
   | { type: 'answer'; number: number; health: WorkerHealth; metrics: unknown };
 
 export type ToWorker =
-  /** Leave when the running jobs are done; another one takes the place. */
+  /** Exit when the running jobs are done; a new process takes over. */
   | { type: 'recycle'; reason: string }
-  /** Give the jobs back and leave. */
+  /** Release the jobs and exit. */
   | { type: 'release' }
   | { type: 'ask'; number: number };
 

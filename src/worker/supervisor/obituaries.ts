@@ -1,5 +1,5 @@
-// Tells the platform of worker processes that died, so that their jobs go back to the queue now and
-// not when their leases run out. Which deaths are worth it is the keeper's to say.
+// Reports dead worker processes to the platform, so that their jobs return to the queue at once
+// instead of when their leases expire. The keeper decides which deaths are reported.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { LeaseRef, WorkerBye } from '../../wire/link/worker-link.ts';
@@ -20,20 +20,20 @@ export interface ObituariesOptions {
 export class Obituaries {
   readonly #options: ObituariesOptions;
   readonly #open = new Set<Promise<void>>();
-  /** There is no more time for waits. */
+  /** Aborted when there is no more time for retries. */
   readonly #hurry = new AbortController();
 
   constructor(options: ObituariesOptions) {
     this.#options = options;
   }
 
-  /** Nothing is said of a process that the platform cannot know. */
+  /** Reports nothing about a process that the platform cannot know. */
   tell(process: KeptProcess, end: ProcessEnd, reason: WorkerBye['reason']): void {
     const told = this.#tell(process, end, reason).finally(() => this.#open.delete(told));
     this.#open.add(told);
   }
 
-  /** Resolves when all is told, or the platform was asked to hear it for the last time. */
+  /** Resolves when everything is reported, or after one last attempt. */
   async end(): Promise<void> {
     this.#hurry.abort();
     await Promise.all(this.#open);
@@ -54,7 +54,7 @@ export class Obituaries {
         return await sayBye({ ...identity, reason, outbox, detail });
       } catch (error) {
         log.debug({ err: error }, 'crash report failed');
-        // Its leases run out by themselves, and the hello of its successor says the same.
+        // Its leases expire by themselves, and its successor's hello has the same effect.
         if (waitMs === undefined || signal.aborted) return;
         await sleep(clock, waitMs, signal);
       }

@@ -1,17 +1,17 @@
-// The worker process's end of the channel to whoever started it: a supervisor or `millrace dev`.
+// The worker process's end of the channel to its parent: a supervisor or `millrace dev`.
 import { BEAT_MS, type FromWorker, isToWorker, type ToWorker } from './messages.ts';
 
 export interface ParentChannel {
   tell(message: FromWorker): void;
-  /** Tells from now on, at an interval, that the event loop turns. */
+  /** Reports from now on, at an interval, that the event loop runs. */
   beat(count: () => { running: number; ended: number }): void;
-  /** What has come and what comes goes there. Once. */
+  /** Passes all messages, also earlier ones, to the listener. May be called once. */
   listen(listener: (message: ToWorker) => void): void;
-  /** The process may end. Resolves when everything has been said. */
+  /** Lets the process exit. Resolves when all messages are sent. */
   close(): Promise<void>;
 }
 
-/** Of a process that nobody watches; whoever may be at the other end of a channel knows no such words. */
+/** For a process without a supervisor; another parent's channel does not know these messages. */
 export const NO_PARENT: ParentChannel = {
   tell() {},
   beat() {},
@@ -24,7 +24,7 @@ export function openParentChannel(): ParentChannel {
   let lastWord: Promise<void> = Promise.resolve();
   let receive: (message: unknown) => void = () => {};
   const tell = (message: FromWorker) => {
-    // A parent that has just died is noticed elsewhere.
+    // The death of a parent is detected elsewhere.
     if (!process.connected) return;
     lastWord = new Promise((resolve) => {
       process.send?.(message, undefined, undefined, () => resolve());
@@ -44,7 +44,7 @@ export function openParentChannel(): ParentChannel {
       receive = (message) => {
         if (isToWorker(message)) listener(message);
       };
-      // Until somebody listens, Node keeps what comes.
+      // Node keeps messages until somebody listens.
       process.on('message', receive);
       // Listening would keep the process alive.
       process.channel?.unref();

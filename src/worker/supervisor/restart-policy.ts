@@ -1,14 +1,16 @@
-// When another process takes the place of a worker process that ended, and when that is given up.
-// Pure: keeper.ts does what is decided here.
+// Decides when an ended worker process is replaced and when to give up. Pure; keeper.ts carries it
+// out.
 import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
 
-/** What is remembered of the processes before. */
+/** History of the earlier processes. */
 export interface RestartRecord {
   /** Processes in a row that ended before they took jobs. */
   startFailures: number;
-  /** Processes in a row that took jobs and ended soon after. */
+  /** Processes in a row that took jobs and ended soon afterwards. */
   shortLives: number;
-  /** Of these, processes in a row that said that no other one could do better. */
+  /**
+   * Processes in a row, among the start failures, that said that another attempt would not help.
+   */
   refusals: number;
   /** One of them took jobs. */
   wasEverReady: boolean;
@@ -17,19 +19,19 @@ export interface RestartRecord {
 export interface ProcessLife {
   wasReady: boolean;
   livedMs: number;
-  /** It said that no other process could do better. */
+  /** It said that another attempt would not help. */
   isFinal: boolean;
-  /** It had run jobs, and left by itself so that a fresh one takes its place. */
+  /** It had run jobs and exited by itself to be replaced. */
   isWorn: boolean;
 }
 
 export interface RestartPolicy {
-  /** Start failures in a row after which it is given up. */
+  /** Start failures in a row after which the worker is given up. */
   startAttempts: number;
-  /** A process that lived so long was well: the next end counts as the first. */
+  /** A process that lived this long was healthy: the next end counts as the first. */
   wellAfterMs: number;
   pace: BackoffOptions;
-  /** Between tries of one that was given up while others go on, ms. */
+  /** Time between attempts of a worker that was given up while others continue, ms. */
   givenUpMs: number;
 }
 
@@ -50,10 +52,11 @@ export const NO_RESTARTS: RestartRecord = {
 export type RestartVerdict = { record: RestartRecord; waitMs: number; isGivenUp: boolean };
 
 /**
- * The first process that ends after it took jobs has a successor at once, and so has one that is worn.
- * Those that end soon again, or before they took jobs, wait longer each time; only the latter are
- * given up, because a poison job is the queue's to end, and those that say twice that no other could
- * do better: two workers of one id would drive each other out for ever.
+ * A process that ends after it took jobs is replaced at once, and so is one that recycles.
+ * Processes that end again soon, or before they took jobs, are replaced after growing waits. Only
+ * the latter are given up, because ending a poison job is the queue's task, and so are those that
+ * say twice that another attempt would not help: two workers with one ID would otherwise replace
+ * each other for ever.
  */
 export function judgeProcessEnd(
   before: RestartRecord,

@@ -1,4 +1,4 @@
-// A worker as its supervisor hears and moves it: what it tells of itself, what it does when it is asked.
+// Connects a worker with its supervisor: reports its state and carries out commands.
 import type { Worker } from '../worker.ts';
 import type { WorkerMetrics } from '../worker-metrics.ts';
 import type { ToWorker } from './messages.ts';
@@ -16,7 +16,7 @@ export class SupervisedWorker {
   readonly #worker: Worker;
   readonly #workerId: string;
   readonly #metrics: WorkerMetrics | undefined;
-  /** This process was told to leave, by its parent or by a signal. */
+  /** The parent or a signal has asked this process to exit. */
   isLeaving = false;
 
   constructor({ channel, metrics, worker, workerId }: SupervisedWorkerOptions) {
@@ -32,19 +32,19 @@ export class SupervisedWorker {
     this.#channel.beat(() => this.#worker.health());
   }
 
-  /** With the last count: a process that ran jobs is replaced without a wait. */
+  /** Includes the last count: a process that ran jobs is replaced without a wait. */
   tellRecycling(reason: string): void {
     const { ended, running } = this.#worker.health();
     this.#channel.tell({ type: 'beat', running, ended });
     this.#channel.tell({ type: 'recycling', reason });
   }
 
-  /** The platform told it to leave. */
+  /** The platform has drained the worker. */
   tellDismissed(): void {
     this.#channel.tell({ type: 'dismissed' });
   }
 
-  /** The last word: from now on the process only ends, with this code. */
+  /** The last message: from now on the process only exits, with this code. */
   tellFarewell(code: number): void {
     this.#channel.tell({ type: 'farewell', code });
   }

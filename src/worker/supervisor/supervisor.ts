@@ -1,5 +1,5 @@
-// The parent of worker processes: one for each device set. It owns who is kept running and when all
-// of it is over; payloads go from worker to platform without it.
+// The parent of worker processes, one for each device set. It owns the keepers and decides when all
+// are done; payloads do not pass through it.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { LeaseRef, WorkerBye } from '../../wire/link/worker-link.ts';
@@ -9,17 +9,20 @@ import { DEFAULT_RESTART_POLICY, type RestartPolicy } from './restart-policy.ts'
 import type { KeptProcess, ProcessIdentity } from './worker-process.ts';
 
 export interface SupervisorOptions {
-  /** Each gets a worker of its own. */
+  /** Each set gets a worker of its own. */
   sets: readonly DeviceSet[];
-  /** Stable over restarts; with several sets each adds its number. Default: the workers find theirs. */
+  /**
+   * Stable over restarts; with several sets, each adds its number. Default: the workers choose
+   * theirs.
+   */
   workerId: string | undefined;
-  /** Starts a process for a set, under the name that the one before it had. */
+  /** Starts a process for a set, with its predecessor's name. */
   launch: (set: DeviceSet, as: Partial<ProcessIdentity>) => KeptProcess;
-  /** Tells the platform that a worker is no more. */
+  /** Tells the platform that a worker is gone. */
   sayBye: (bye: WorkerBye) => Promise<void>;
   /** Attempts whose outcome a dead process left on disk. */
   readSurvivors: (workerId: string) => Promise<LeaseRef[]>;
-  /** A process that was told to leave is killed after so long, ms. */
+  /** Time after which a draining process is killed, ms. */
   leaveMs: number;
   /** Start failures in a row after which a worker is given up. Default 5. */
   startAttempts?: number;
@@ -28,8 +31,8 @@ export interface SupervisorOptions {
 }
 
 /**
- * `left`: as asked; clean if nothing finished is undelivered. `gave_up`: no worker could be started;
- * final if trying again would not help.
+ * `left`: as requested; clean if all finished outcomes are delivered. `gave_up`: no worker could be
+ * started; final if another attempt would not help.
  */
 export type SupervisorEnd =
   | { readonly name: 'left'; readonly isClean: boolean }
@@ -37,7 +40,7 @@ export type SupervisorEnd =
       readonly name: 'gave_up';
       readonly reason: string;
       readonly isFinal: boolean;
-      /** A check failed: this machine is not fit. */
+      /** A check failed: this machine is unfit. */
       readonly isUnfit: boolean;
     };
 
@@ -81,7 +84,7 @@ export class Supervisor {
     for (const keeper of this.keepers) keeper.start();
   }
 
-  /** Lets running jobs end, as each worker does when it is told to leave. */
+  /** Drains all workers. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     await Promise.all(this.keepers.map((keeper) => keeper.stop()));
@@ -89,12 +92,12 @@ export class Supervisor {
     this.#end({ name: 'left', isClean });
   }
 
-  /** Ends the processes at once; what they ran goes back to the queue. */
+  /** Ends the processes at once; their jobs return to the queue. */
   kill(): void {
     for (const keeper of this.keepers) keeper.kill();
   }
 
-  /** It is over when all have left, or when none can be started. */
+  /** It is over when all have stopped, or when none can be started. */
   #look(): void {
     if (this.#isStopping) return;
     const states = this.keepers.map(({ state }) => state).filter(({ name }) => name !== 'stopped');

@@ -1,5 +1,5 @@
-// One worker process seen from outside: started, listened to, told to leave. When another one is to
-// take its place is decided in keeper.ts.
+// One worker process from its parent's side: starts it, receives its messages, asks it to exit.
+// keeper.ts decides about its replacement.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readLines } from '../../base/line-reader.ts';
 import { createTag, endLeftProcesses, TAG_VARIABLE } from '../left-processes.ts';
@@ -12,11 +12,13 @@ export interface WorkerProcessOptions {
   environment: Readonly<Record<string, string | undefined>>;
   /** Written to its standard input, which handlers do not see. Default: nothing. */
   input?: string;
-  /** Takes each line of its output; by default that goes where this process's goes. */
+  /**
+   * Receives each line of its output. Default: the output goes where this process's output goes.
+   */
   onLine?: (line: string) => void;
 }
 
-/** How the process ended: by itself with a code, or by a signal. Both null: it never started. */
+/** How the process ended: with a code, or by a signal. Both are null if it never started. */
 export interface ProcessEnd {
   code: number | null;
   signal: string | null;
@@ -29,7 +31,7 @@ export interface ProcessIdentity {
 
 export interface ProcessAnswer {
   health: WorkerHealth;
-  /** As prom-client exports them; undefined where they are not kept. */
+  /** As exported by prom-client; undefined if metrics are off. */
   metrics: unknown;
 }
 
@@ -38,10 +40,10 @@ export interface ProcessActivity {
   ended: number;
 }
 
-/** Of one line of its output. */
+/** Longest line of its output. */
 const MAX_LINE_CHARS = 65_536;
 
-/** How long a worker may take to answer a question; its event loop carries no handler's code. */
+/** How long a worker may take to answer; its event loop runs no handler code. */
 const ANSWER_MS = 2_000;
 
 export class WorkerProcess {
@@ -49,13 +51,13 @@ export class WorkerProcess {
   readonly ready: Promise<boolean>;
   readonly ended: Promise<ProcessEnd>;
   readonly pid: number | undefined;
-  /** Known before it calls the platform for the first time. */
+  /** Known before its first call to the platform. */
   identity: ProcessIdentity | undefined;
-  /** Why it ends, in its own words. */
+  /** Why it exits, in its own words. */
   failure: { reason: string; isFinal: boolean; isUnfit?: boolean } | undefined;
-  /** Why it wants another one in its place. */
+  /** Why it wants to be replaced. */
   recycling: string | undefined;
-  /** The platform told it to leave. */
+  /** The platform has drained it. */
   isDismissed = false;
   activity: ProcessActivity | undefined;
   /** Signs of life so far. */
@@ -78,13 +80,13 @@ export class WorkerProcess {
       };
       this.#child.once('exit', (code, signal) => {
         this.#killStragglers();
-        // While Node takes a process down, a signal that was handled until then ends it.
+        // While Node shuts a process down, a signal that was handled before kills it.
         const isLate = signal === 'SIGTERM' && this.#farewellCode !== undefined;
         end(isLate ? { code: this.#farewellCode ?? null, signal: null } : { code, signal });
       });
       this.#child.on('error', (error: NodeJS.ErrnoException) => {
         if (this.#child.pid !== undefined) return;
-        // Without memory or room for one more process now, there may be some later.
+        // A lack of memory or processes may pass.
         const isFinal = error.code === 'ENOENT' || error.code === 'EACCES';
         this.failure = { reason: `cannot be started: ${error.message}`, isFinal };
         end({ code: null, signal: null });
@@ -100,7 +102,7 @@ export class WorkerProcess {
     this.ready = Promise.race([becameReady, this.ended.then(() => false)]);
   }
 
-  /** It takes nothing more and leaves when its jobs are done; told again, it leaves at once. */
+  /** Takes nothing more and exits when its jobs are done; a second call makes it exit at once. */
   drain(): void {
     this.#child.kill('SIGTERM');
   }
@@ -110,11 +112,11 @@ export class WorkerProcess {
   }
 
   tell(message: ToWorker): void {
-    // One that has just died is noticed by its end.
+    // The death of a process is detected by its exit.
     if (this.#child.connected) this.#child.send(message, () => {});
   }
 
-  /** Undefined if it does not answer in time, or has not come so far that it could. */
+  /** Undefined if it does not answer in time, or cannot answer yet. */
   ask(): Promise<ProcessAnswer | undefined> {
     if (this.#hasEnded || !this.identity) return Promise.resolve(undefined);
     const number = this.#nextQuestion++;
@@ -130,15 +132,15 @@ export class WorkerProcess {
     });
   }
 
-  /** What handlers have started and nobody ends now. */
+  /** Kills processes that handlers started and left running. */
   #killStragglers(): void {
     if (this.pid === undefined) return;
     try {
       process.kill(-this.pid, 'SIGKILL');
     } catch {
-      // There are none.
+      // No such processes.
     }
-    // Those that have left its process group.
+    // Processes that have left its process group.
     endLeftProcesses(this.#tag);
   }
 
@@ -172,7 +174,7 @@ export class WorkerProcess {
   }
 }
 
-/** What its keeper needs of it. */
+/** What the keeper needs. */
 export type KeptProcess = Pick<WorkerProcess, keyof WorkerProcess>;
 
 export function describeEnd({ code, signal }: ProcessEnd): string {
@@ -189,11 +191,11 @@ function start(
   const child = spawn(program, args, {
     env: { ...environment, [TAG_VARIABLE]: tag },
     stdio: ['pipe', output, output, 'ipc'],
-    // A group of its own: Ctrl-C is for the parent, which then lets its workers finish, and what
-    // they leave behind can be found.
+    // A group of its own: Ctrl-C reaches only the parent, which lets its workers finish; and left
+    // processes can be found.
     detached: true,
   });
-  // One that ends before it reads is noticed by its end.
+  // A process that ends before it reads is detected by its exit.
   child.stdin?.on('error', () => {}).end(input);
   for (const stream of onLine ? [child.stdout, child.stderr] : []) {
     if (stream && onLine) readLines(stream, { maxChars: MAX_LINE_CHARS, onLine });
