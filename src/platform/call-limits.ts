@@ -1,4 +1,4 @@
-// What counts the calls of users and workers: loaded only where they are counted.
+// Counts the calls of users and workers. Loaded only if calls are limited.
 import type { RateGate } from '../api/http/rate-limit.ts';
 import type { RateLimits } from '../api/http/rate-windows.ts';
 import type { WorkerAllowance } from '../api/routes/worker-allowance.ts';

@@ -1,4 +1,4 @@
-// What all pods together may ask for: measured on this machine, or stated by the operator.
+// Determines what all pods together may use: measured on this machine, or set by the operator.
 import { statfsSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { constrainedMemory } from 'node:process';
@@ -7,7 +7,7 @@ import type { EngineKind } from './engine.ts';
 
 const GB = 1_073_741_824;
 
-/** Amounts that the operator does not give are undefined. */
+/** Undefined amounts are measured. */
 export interface CapacityChoice {
   overcommit: Overcommit;
   machine: Partial<Amounts>;
@@ -18,7 +18,7 @@ export interface MachineOptions {
   dataFolder: string;
 }
 
-/** Amounts that the operator does not give are measured on this machine. */
+/** Measures the amounts that the operator does not set. */
 export function measureLimits(
   { machine, overcommit }: CapacityChoice,
   options: MachineOptions,
@@ -27,7 +27,7 @@ export function measureLimits(
 }
 
 function measureMachine({ dataFolder, engine }: MachineOptions): Amounts {
-  // Pods of the process engine share the limit that this process may itself be under.
+  // Pods of the process engine share this process's own memory limit.
   const own = engine === 'process' ? constrainedMemory() : 0;
   const memory = own > 0 ? Math.min(own, totalmem()) : totalmem();
   const { blocks, bsize } = statfsSync(dataFolder);

@@ -1,4 +1,5 @@
-// The file of the operator's catalogue: reads it and the passwords that it points to. What is in it and what it means is control/catalog-contents.ts.
+// Reads the operator's catalogue file and the passwords that it refers to.
+// control/endpoints/catalog-contents.ts defines the contents.
 import { readFileSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { dirname, resolve } from 'node:path';
@@ -16,16 +17,16 @@ import type { Device } from '../wire/link/worker-link.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 
 export interface CatalogOptions {
-  /** Undefined: what the machine has. */
+  /** Undefined: the catalogue is the machine's own hardware. */
   path: string | undefined;
-  /** Found on this machine. */
+  /** Devices of this machine. */
   devices: readonly Device[];
-  /** Variables that hold passwords. */
+  /** Reads variables that hold passwords. */
   readVariable: (name: string) => string | undefined;
   log: Log;
 }
 
-/** @throws PlatformOptionError naming the file and each path in it that is wrong */
+/** @throws PlatformOptionError that names the file and each wrong path in it */
 export function openCatalog(options: CatalogOptions): Catalog {
   const { devices, log, path } = options;
   const contents = composeCatalog({
@@ -53,7 +54,10 @@ function parseFile(path: string): unknown {
   }
 }
 
-/** A file's path is seen from the folder of the catalogue; the line break at its end does not count. */
+/**
+ * A relative path starts at the catalogue's folder; a line break at the end of the password is
+ * removed.
+ */
 function readPassword(
   { id, passwordEnv, passwordFile }: DeclaredRegistry,
   { path = '.', readVariable }: CatalogOptions,
@@ -75,7 +79,7 @@ function readText(origin: string, path: string): string {
   }
 }
 
-/** A name that is misspelt in the file would otherwise only be seen by who gets no GPU. */
+/** Otherwise only a user who gets no GPU would notice a misspelt name. */
 function warnOfStrangers({ gpus }: CatalogContents, devices: readonly Device[], log: Log): void {
   for (const { devices: own, id } of gpus) {
     if (own.length === 0) log.warn({ gpuType: id }, 'GPU type matches no device of this machine');

@@ -1,5 +1,5 @@
-// What runs on the platform beside its queues: pods, and the workers of endpoints that scale. Put
-// together here around one engine; without an engine there are templates and a catalogue, and no more.
+// Runs pods and the workers of endpoints on one engine. Without an engine there are only templates
+// and a catalogue.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Balancer } from '../control/balancing/balancer.ts';
@@ -28,30 +28,30 @@ export interface ComputeOptions {
   clock: Clock;
   log: Log;
   catalog: Catalog;
-  /** Undefined: nothing runs pods. Closed with this. */
+  /** Undefined: pods cannot run. Closed together with Compute. */
   engine: Engine | undefined;
   processUsers: 'owner' | 'all';
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
-  /** What all pods together may ask for. Default: anything. */
+  /** Resources of all pods together. Default: no limit. */
   limits?: Amounts | undefined;
-  /** Where workers in pods keep their state, for an engine without volumes for it. Default: nowhere. */
+  /** State folders of workers in pods, for an engine without state volumes. Default: none. */
   workerFolders?: WorkerFolders | undefined;
 }
 
 interface StartOptions {
   queue: Queue;
   keys: Keys;
-  /** The platform's, as the workers that it starts reach it. */
+  /** URL at which the started workers reach the platform. */
   url: string;
 }
 
-/** Those that there are only where an engine is. */
+/** The parts that need an engine. */
 interface Machinery {
   engine: Engine;
   pods: Pods;
   balancer: Balancer;
-  /** Only with an engine that has state volumes. */
+  /** Only if the engine has state volumes. */
   workerVolumes: WorkerVolumes | undefined;
 }
 
@@ -88,7 +88,7 @@ export class Compute {
     this.#machinery = { engine, pods, balancer, workerVolumes };
   }
 
-  /** Reads what there is; nothing is run yet. */
+  /** Loads the records; starts nothing yet. */
   static async open(options: ComputeOptions): Promise<Compute> {
     const { catalog, clock, engine, limits, processUsers, quotas, store } = options;
     const kind = engine?.kind ?? 'none';
@@ -122,8 +122,8 @@ export class Compute {
   }
 
   /**
-   * Begins to remove what is left of deleted endpoints: from here on nobody finds any of it. The names
-   * may be declared again; resolves when none of them is on its way out any more.
+   * Begins to remove the remains of deleted endpoints, which nobody can find from now on. Resolves
+   * when none of these names is being removed any more, so that they may be declared again.
    */
   async startDeletion({ removal }: Queue, names: readonly string[]): Promise<void> {
     const { clock, log, store } = this.#options;
@@ -144,7 +144,7 @@ export class Compute {
     for (const name of names) await deletion.settled(name);
   }
 
-  /** Takes up the pods and workers that an earlier run left going, and sees to them from here on. */
+  /** Takes over the pods and workers of an earlier run and manages them from now on. */
   async start({ keys, queue, url }: StartOptions): Promise<void> {
     if (!this.#machinery) return;
     const { catalog, decisions, endpoints, templates } = this;
@@ -200,12 +200,12 @@ export class Compute {
     await this.#machinery?.workerVolumes?.tidy(readUse);
   }
 
-  /** Every request that waits for a worker is answered; those under way go on until `close`. */
+  /** Answers every request that waits for a worker; running requests continue until `close`. */
   stop(): void {
     this.#machinery?.balancer.stop();
   }
 
-  /** Pods and workers go on. */
+  /** Pods and workers keep running. */
   async close(): Promise<void> {
     for (const close of this.#closers.splice(0).reverse()) await close();
     this.#machinery?.balancer.close();

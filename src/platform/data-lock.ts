@@ -1,5 +1,5 @@
-// One process at a time may use a data folder. The lock is one of the operating system's on a file of
-// its own, held through SQLite: it ends with the process, however that ends.
+// Locks a data folder for one process. It is an operating system lock on a file, held through
+// SQLite, so it ends with the process, however that ends.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -13,10 +13,13 @@ export interface DataLock {
   release(): void;
 }
 
-/** Makes the folder, for its owner alone, if it is missing. @throws PlatformOptionError naming the process that has it */
+/**
+ * Creates the folder, for its owner only, if it is missing. @throws PlatformOptionError that names
+ * the process that has the lock
+ */
 export function lockDataFolder(folder: string): DataLock {
   try {
-    // Inputs and outputs of jobs are nobody else's business.
+    // Inputs and outputs of jobs may be confidential.
     makeFolder(folder, OWNER_ONLY);
     return openLock(folder);
   } catch (error) {
@@ -30,7 +33,7 @@ function openLock(folder: string): DataLock {
   const database = new DatabaseSync(join(folder, 'lock.db'), { timeout: 0 });
   const holderFile = join(folder, 'lock.pid');
   try {
-    // Nothing is ever written to it: a journal on a full disk would only be in the way.
+    // The file is never written, so it needs no journal, which would fail on a full disk.
     database.exec('pragma journal_mode = memory');
     database.exec('begin exclusive');
   } catch (error) {
@@ -43,7 +46,7 @@ function openLock(folder: string): DataLock {
   return { release: () => database.close() };
 }
 
-/** Only for the message above: what counts is the lock, which a full disk does not prevent. */
+/** Only for the error message: the lock itself also works on a full disk. */
 function noteHolder(holderFile: string): void {
   try {
     writeFileSync(holderFile, String(process.pid));

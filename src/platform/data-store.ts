@@ -27,8 +27,8 @@ export async function openDataStore(options: CompleteOptions, clock: Clock): Pro
   }
   const path = join(folder, 'millrace.db');
   try {
-    // Environments and payloads are in it. SQLite would let everybody read what it makes, and gives
-    // the files beside it the mode of this one.
+    // The database holds secrets and payloads. SQLite would make it readable for everybody; its
+    // other files get the mode of this one.
     closeSync(openSync(path, 'a', 0o600));
     const guard = await StoreGuard.open({ ...storage, path, clock, log });
     return { store: guard.store, status: guard, close: () => guard.close() };
@@ -37,7 +37,7 @@ export async function openDataStore(options: CompleteOptions, clock: Clock): Pro
   }
 }
 
-/** What the store could not do while the platform started. */
+/** Explains a failure of the store during the platform's start. */
 export function explainStoreError(error: unknown, folder: string | undefined): unknown {
   if (!(error instanceof StoreUnavailableError)) return error;
   return refuse(`${folder} cannot be used: ${explainFailure(error.code ?? '')}`);

@@ -1,5 +1,5 @@
-// What a platform calls itself on an engine that others use too: kept with its data, because it is by
-// this name that it finds its containers again, and none of anybody else's.
+// The platform's name on a shared engine, stored with its data: it finds its own containers by this
+// name.
 import { randomBytes } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -7,11 +7,11 @@ import { PlatformOptionError } from './option-error.ts';
 
 const NAME = /^[a-z0-9]{4,32}$/;
 
-/** @throws PlatformOptionError if what is in the file is no name */
+/** @throws PlatformOptionError if the file does not contain a name */
 export function readEngineName(dataFolder: string): string {
   const path = join(dataFolder, 'engine-name');
   try {
-    // Of two that make it, one does.
+    // If two processes create the file, the first wins.
     writeFileSync(path, `${randomBytes(6).toString('hex')}\n`, { flag: 'wx' });
   } catch (error) {
     const isThere = error instanceof Error && 'code' in error && error.code === 'EEXIST';

@@ -1,4 +1,4 @@
-// What runs pods: which engine, and what it is told of this machine.
+// Opens the engine that runs pods, with the facts about this machine that it needs.
 import { join } from 'node:path';
 import type { Log } from '../base/log.ts';
 import { launcherPath } from '../base/package-info.ts';
@@ -16,17 +16,17 @@ export interface EngineOptions {
   kind: EngineKind;
   dockerHost?: string | undefined;
   dataFolder: string;
-  /** That pods may be given. */
+  /** Devices for pods. */
   devices: readonly Device[];
-  /** Of GPUs, by UUID. */
+  /** Measures GPUs by UUID. */
   measureGpus: (uuids: readonly string[]) => Promise<ContainerStats['gpus']>;
   podUser?: PodUser | undefined;
-  /** Of the engine `docker`. */
+  /** For the engine `docker`. */
   containment?: Containment | undefined;
   log: Log;
 }
 
-/** Loads only what is asked for. @throws PlatformOptionError */
+/** Loads only the requested engine. @throws PlatformOptionError */
 export async function openEngine(options: EngineOptions): Promise<Engine | undefined> {
   const { dataFolder, devices, kind, log, measureGpus, podUser } = options;
   if (kind === 'none') return undefined;
@@ -41,8 +41,8 @@ export async function openEngine(options: EngineOptions): Promise<Engine | undef
     runHandler: {
       execPath: process.execPath,
       args: [launcherPath, 'worker'],
-      // Node's compiled code, which a worker would otherwise look for in a temporary folder of its own:
-      // without it a start takes twice as long.
+      // Node's compile cache: with a cache in a temporary folder of its own, a worker's start takes
+      // twice as long.
       env: { NODE_COMPILE_CACHE: locateCode(dataFolder) },
     },
   });

@@ -1,5 +1,5 @@
-// How busy the GPUs of pods are, as nvidia-smi tells. A reading takes its time and serves all who ask
-// within two seconds.
+// Measures the utilization of GPUs in pods with nvidia-smi. One reading serves all calls within two
+// seconds.
 import { type Clock, systemClock } from '../base/clock.ts';
 import type { ContainerStats } from '../engine/engine.ts';
 import { readNvidiaSmi, type SmiReading } from '../worker/gpu/nvidia-smi.ts';
@@ -19,7 +19,10 @@ export class GpuUsage {
     this.#clock = clock;
   }
 
-  /** Of those that are found, in the order of the UUIDs; of none where the driver does not answer. */
+  /**
+   * Returns the GPUs that were found, in the order of the UUIDs; none if the driver does not
+   * respond.
+   */
   async measure(uuids: readonly string[]): Promise<ContainerStats['gpus']> {
     if (uuids.length === 0) return [];
     const reading = await this.#read();

@@ -1,4 +1,4 @@
-// The gRPC port of a platform. What serves it is loaded only with a port.
+// Opens the gRPC port of a platform. Its code is loaded only if there is such a port.
 import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../api/grpc/limits.ts';
 import type { GrpcServer, GrpcServerOptions } from '../api/grpc/server.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
@@ -10,7 +10,7 @@ export interface GrpcPort {
   tls: GrpcServerOptions['tls'];
 }
 
-/** By default it is like the HTTP port, and free. */
+/** Default: same address as HTTP, on a free port. */
 export function completeGrpcPort(
   { host, keylessLimits, port, tls }: Partial<GrpcPort>,
   http: { host: string; tls?: { cert: string; key: string } | undefined },
@@ -37,7 +37,7 @@ export async function openGrpcPort(
     return { server, url: (await server.start()).url };
   } catch (error) {
     const said = describeError(error);
-    // What the system says stands in brackets behind a count of addresses.
+    // The library puts the system's error in brackets after a count of addresses.
     const [, reason = said] = /\[(.*)\]/.exec(said) ?? [];
     const problem = `${port} on ${host} cannot be used: ${reason}`;
     throw new PlatformOptionError('unusable', 'grpc.port', problem);

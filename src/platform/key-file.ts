@@ -1,4 +1,4 @@
-// The file of the platform's keys: written on the first start, read on later ones.
+// The file of the platform's keys: written on the first start, read on later starts.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { type FirstKeys, generateKey, type Keys, scopesOfWorkers } from '../control/keys/keys.ts';
 import { ProblemError } from '../wire/problem.ts';
@@ -8,13 +8,14 @@ const ADMIN = 'MILLRACE_ADMIN_KEY';
 const WORKER = 'MILLRACE_WORKER_KEY';
 const OWNER_ONLY = 0o600;
 
-/** `generated`: kept nowhere but with the caller. `written` to the key file, or `read` from it. */
+/** `generated`: only the caller has them. `written` to the key file, or `read` from it. */
 export interface PlatformKeys extends FirstKeys {
   origin: 'generated' | 'written' | 'read';
 }
 
 /**
- * The keys of the key file; without one those of the first start, and undefined on later ones.
+ * Returns the keys of the key file; without a key file the keys of the first start, and undefined
+ * on later starts.
  * @throws PlatformOptionError
  */
 export async function prepareKeys(
@@ -27,8 +28,8 @@ export async function prepareKeys(
 }
 
 /**
- * The platform lets in the keys of the file, which is made if it is missing. The worker key is bound to
- * these endpoints, and stays bound to those of earlier starts; without any it is for all endpoints.
+ * Accepts the keys of the file, which is created if it is missing. The worker key is bound to these
+ * endpoints and to those of earlier starts; without any it is valid for all endpoints.
  * @throws PlatformOptionError
  */
 export async function useKeyFile(
@@ -49,7 +50,7 @@ export async function useKeyFile(
   return { admin, worker, origin: found ? 'read' : 'written' };
 }
 
-/** What the worker key could do, and the endpoints that are declared now. */
+/** Adds the declared endpoints to the scopes that the worker key had. */
 function extendScopes(before: readonly string[], endpointIds: readonly string[]): string[] {
   if (before.includes('worker') || (before.length > 0 && endpointIds.length === 0))
     return [...before];

@@ -1,4 +1,4 @@
-// The ports of a platform: HTTP for all, gRPC for workers.
+// Opens the ports of a platform: HTTP for everybody, gRPC for workers.
 import { type ApiServer, createServer } from '../api/server.ts';
 import type { Clock } from '../base/clock.ts';
 import { packageVersion } from '../base/package-info.ts';
@@ -22,9 +22,9 @@ export interface ListenerParts extends Omit<CompleteOptions, 'compute'> {
 }
 
 export interface PlatformUrls {
-  /** As a client on this machine calls it. */
+  /** URL for clients on this machine. */
   readonly url: string;
-  /** As a worker on this machine calls it, if there is a gRPC port. */
+  /** URL for workers on this machine, if there is a gRPC port. */
   readonly grpcUrl: string | undefined;
 }
 
@@ -66,7 +66,7 @@ async function listenForStreams(
     ...{ bounds, clock, endpoints: compute.endpoints, isClosing, keys, log },
   });
   closers.push(async () => {
-    // What waits is answered then, before its stream ends.
+    // Open waits are answered before their streams end.
     await stop();
     await server.close();
   });

@@ -1,9 +1,12 @@
-// The error of a platform that cannot be opened with the options it was given.
+// The error of a platform that cannot be opened with its options.
 
-/** `invalid`: the value can never be used. `unusable`: this machine cannot use it as things are. */
+/** `invalid`: the value is never valid. `unusable`: this machine cannot use it at the moment. */
 export type OptionFault = 'invalid' | 'unusable';
 
-/** Names the option by its property, `grpc.port`, so that each caller can say it in words of its own. */
+/**
+ * Names the option by its property, such as `grpc.port`, so that each caller can use its own words
+ * for it.
+ */
 export class PlatformOptionError extends Error {
   override readonly name = 'PlatformOptionError';
   readonly option: string;

@@ -3,23 +3,29 @@ import { openPlatform } from './platform.ts';
 import type { PlatformOptions } from './platform-options.ts';
 
 export interface PlatformServer {
-  /** As a client on this machine calls it. */
+  /** URL for clients on this machine. */
   readonly url: string;
-  /** As a worker on this machine calls it; undefined without the option `grpc`. */
+  /** URL for workers on this machine; undefined without the option `grpc`. */
   readonly grpcUrl: string | undefined;
-  /** May do everything. Undefined on a later start with the same data folder and without `keyFile`. */
+  /**
+   * Key with all rights. Undefined on a later start with the same data folder and without
+   * `keyFile`.
+   */
   readonly adminKey: string | undefined;
-  /** For the workers of the endpoints declared by `endpoints`; of all if it names none. Undefined as `adminKey`. */
+  /**
+   * Key for the workers of the endpoints in `endpoints`, or of all endpoints if that is empty.
+   * Undefined like `adminKey`.
+   */
   readonly workerKey: string | undefined;
-  /** Adds an endpoint, with the settings that it has or the default ones. @throws PlatformOptionError */
+  /** Adds an endpoint with its stored or default settings. @throws PlatformOptionError */
   declareEndpoint(id: string): Promise<void>;
-  /** Answers every open wait, then closes the store. Pods go on. */
+  /** Answers every open wait, then closes the store. Pods keep running. */
   close(): Promise<void>;
 }
 
 /**
- * Opens a platform and listens. It reads no flags and no environment.
- * @throws PlatformOptionError naming the option that is invalid or cannot be used
+ * Opens a platform and listens. Reads no flags and no environment.
+ * @throws PlatformOptionError that names the invalid or unusable option
  */
 export async function createPlatformServer(options: PlatformOptions = {}): Promise<PlatformServer> {
   const { close, declareEndpoint, firstKeys, grpcUrl, url } = await openPlatform(options);

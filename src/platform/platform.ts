@@ -1,5 +1,5 @@
-// The platform put together in this process: data folder, store, queue, keys, what runs pods, HTTP
-// server. The only place where that is done.
+// Assembles the platform in this process: data folder, store, queue, keys, engine, HTTP server. No
+// other code does.
 import { join } from 'node:path';
 import { runpodFormats } from '../api/runpod/records.ts';
 import { type ResumableClock, systemClock } from '../base/clock.ts';
@@ -37,13 +37,13 @@ export interface Platform extends PlatformUrls {
   readonly endpoints: Endpoints;
   /** @throws PlatformOptionError */
   declareEndpoint(id: string): Promise<void>;
-  /** Answers every open wait, then closes the store and gives the folder back. */
+  /** Answers every open wait, then closes the store and unlocks the folder. */
   close(): Promise<void>;
 }
 
-/** What checks and tests put in place of parts of the platform. */
+/** Replacements of parts of the platform, for checks and tests. */
 export interface PlatformSeams {
-  /** Stands between the carriers and the queue of an endpoint. */
+  /** Wraps the link between the carriers and the queue of an endpoint. */
   wrapLink?: (link: WorkerLink, endpointId: string) => WorkerLink;
 }
 
@@ -92,7 +92,7 @@ async function open(
 ): Promise<Omit<Platform, 'close'>> {
   const { dataFolder, endpoints: names } = options;
   const clock = systemClock;
-  // Before the lock: it makes folders that are missing for the platform's user alone.
+  // Before the lock, which creates missing folders for the platform's user only.
   const podUser = await findPodUser(options);
   if (dataFolder !== undefined) {
     const lock = lockDataFolder(dataFolder);

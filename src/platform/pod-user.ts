@@ -1,5 +1,5 @@
-// The user that pods on the process engine run as: chosen by the operator, or nobody where the platform is
-// root and that user can reach all that pods need.
+// Chooses the user that pods on the process engine run as: set by the operator, or nobody if the
+// platform is root and that user can reach everything that pods need.
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
@@ -15,7 +15,7 @@ const MAX_ID = 2 ** 32 - 2;
 const REMEDY =
   'make it readable (chmod o+rX on it and its folders), or run pods as root with `compute.podUser` root';
 
-/** Node's compiled code, which workers share. */
+/** Folder of Node's compile cache, which workers share. */
 export function locateCode(dataFolder: string): string {
   return join(dataFolder, 'code');
 }
@@ -24,7 +24,7 @@ export interface PodUserChoice {
   given: string | undefined;
   engine: string;
   dataFolder: string;
-  /** By option: none of these may be readable to the pods' user. */
+  /** By option name: files that the pods' user must not be able to read. */
   secretFiles: Readonly<Record<string, string | undefined>>;
   log: Log;
 }
@@ -48,9 +48,12 @@ export async function choosePodUser(choice: PodUserChoice): Promise<PodUser | un
   return user;
 }
 
-/** The pods' user may pass through the folder and lists and reads nothing in it but what is its own. */
+/**
+ * Lets the pods' user pass through the folder, but not list it or read anything except its own
+ * files.
+ */
 export async function shareDataFolder(dataFolder: string, user: PodUser): Promise<void> {
-  // What the platform makes from here on is its own alone.
+  // From here on the platform's new files are private.
   process.umask(0o077);
   for (const entry of readdirSync(dataFolder, { withFileTypes: true })) {
     if (entry.isFile()) chmodSync(join(dataFolder, entry.name), 0o600);
@@ -66,10 +69,10 @@ function checkOwn(given: string | undefined): undefined {
   throw refuse(`only root can run pods as another user, and this platform runs as UID ${own}`);
 }
 
-/** A folder that others cannot enter hides all that is in it. */
+/** A folder that others cannot enter hides everything inside it. */
 async function findUnreachable(dataFolder: string, user: PodUser): Promise<string[]> {
   const parent = dirname(dataFolder);
-  // The folders that are missing are made here, or they would be closed.
+  // Missing folders are created here; otherwise they would be created closed.
   mkdirSync(parent, { recursive: true });
   return findUnreadable([process.execPath, launcherPath, OWN_CODE, parent], user);
 }
@@ -103,7 +106,7 @@ function findUser(given: string): PodUser {
   return { uid: Number(uid), gid: Number(gid), name: `UID ${uid}` };
 }
 
-/** As the system knows it, wherever its users are kept. */
+/** Looks the user up with the system's own tools, wherever users are stored. */
 function readUser(name: string): PodUser | undefined {
   const { status, stdout } = spawnSync('id', ['--', name], { encoding: 'utf8' });
   const [, uid, gid] = (status === 0 && /^uid=(\d+)\S* gid=(\d+)/.exec(stdout)) || [];

@@ -1,4 +1,4 @@
-// The file of secrets that webhooks are signed with: one a line, made at the first start.
+// The file of secrets that sign webhooks: one per line, created at the first start.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
@@ -11,22 +11,28 @@ import { describeError, PlatformOptionError } from './option-error.ts';
 const OWNER_ONLY = 0o600;
 const OPTION = 'webhooks.secretFile';
 
-/** Where they are if the operator names no file. */
+/** Default path. */
 export function locateWebhookSecrets(dataFolder: string): string {
   return join(dataFolder, 'webhook-secrets');
 }
 
-/** What receivers check webhooks of the endpoint with. Undefined: there is no such file. @throws PlatformOptionError */
+/**
+ * Secrets with which receivers verify webhooks of the endpoint. Undefined: the file does not exist.
+ * @throws PlatformOptionError
+ */
 export function readReceiverSecrets(path: string, endpointId: string): string[] | undefined {
   return readWebhookSecrets(path)?.map((secret) => deriveEndpointSecret(secret, endpointId));
 }
 
-/** At least one; the file is made, with one, if it is missing. @throws PlatformOptionError */
+/**
+ * Returns at least one secret; creates the file with one if it is missing. @throws
+ * PlatformOptionError
+ */
 export function useWebhookSecrets(path: string): string[] {
   return readWebhookSecrets(path) ?? makeWebhookSecrets(path);
 }
 
-/** Undefined: there is no such file. @throws PlatformOptionError */
+/** Undefined: the file does not exist. @throws PlatformOptionError */
 export function readWebhookSecrets(path: string): string[] | undefined {
   let content: string;
   try {

@@ -1,5 +1,6 @@
-// Where the workers in pods keep what they have finished and not delivered: beside the pods' own disks,
-// which go with them. A folder for each endpoint, so that a later worker delivers what an earlier one left.
+// The folders in which workers in pods keep undelivered outcomes, separate from the pods' own
+// disks, which are removed with the pods. One folder for each endpoint, so that a later worker
+// delivers what an earlier one left.
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,12 +12,12 @@ import { readSurvivors } from '../worker/outbox/outbox-entries.ts';
 
 export interface WorkerFoldersOptions {
   path: string;
-  /** The user that workers run as. Default: the platform's. */
+  /** User that workers run as. Default: the platform's. */
   user?: PodUser | undefined;
   log: Log;
 }
 
-/** What still exists. */
+/** Endpoints and pods that still exist. */
 export interface FolderUse {
   endpoints: ReadonlySet<string>;
   /** The endpoint of each worker's pod, by the pod's ID. */
@@ -25,7 +26,7 @@ export interface FolderUse {
 
 export class WorkerFolders {
   readonly #options: WorkerFoldersOptions;
-  /** Could not be removed: that is logged once. */
+  /** Folders that could not be removed, which is logged once. */
   readonly #stuck = new Set<string>();
   #tidying: Promise<void> = Promise.resolve();
 
@@ -33,12 +34,12 @@ export class WorkerFolders {
     this.#options = options;
   }
 
-  /** For all workers of the endpoint together. */
+  /** One folder for all workers of the endpoint. */
   locate(endpointId: string): string {
     return join(this.#options.path, endpointId);
   }
 
-  /** Makes it, so that workers can write to it. */
+  /** Creates the folder so that workers can write to it. */
   async provide(endpointId: string): Promise<string> {
     const { path, user } = this.#options;
     await provideParent(path, user);
@@ -52,7 +53,7 @@ export class WorkerFolders {
     return readSurvivors(join(this.locate(endpointId), workerId));
   }
 
-  /** Removes what is of use to nobody any more, one call after the other. Never rejects. */
+  /** Removes unused folders; calls do not overlap. Never rejects. */
   tidy(readUse: () => FolderUse): Promise<void> {
     this.#tidying = this.#tidying
       .then(() => this.#tidy(readUse))
@@ -76,16 +77,17 @@ export class WorkerFolders {
       const own = join(folder, worker);
       const podId = (await readForeignIdentity(own))?.podId;
       const left = await readSurvivors(own);
-      // Last, so that no worker can have started meanwhile.
+      // Read last, so that no worker can have started meanwhile.
       const { pods } = readUse();
-      // A folder that names no pod is a new one, or of an earlier version: any pod's of the endpoint.
+      // A folder that names no pod is new or of an earlier version: any pod of the endpoint may use
+      // it.
       const isUsed =
         podId === undefined ? [...pods.values()].includes(endpointId) : pods.has(podId);
       if (!isUsed && left.length === 0) await this.#tryOn(own, () => removeOwn(own));
     }
   }
 
-  /** A folder that fails holds up no other, and is logged once. */
+  /** A failing folder does not block the others, and is logged once. */
   async #tryOn(folder: string, act: () => Promise<void>): Promise<void> {
     try {
       await act();

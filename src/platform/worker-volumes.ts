@@ -1,4 +1,4 @@
-// Removes the state volumes of endpoints that do not exist any more. Workers tidy up inside of a volume.
+// Removes the state volumes of deleted endpoints. Workers clean up inside a volume.
 import type { Log } from '../base/log.ts';
 import type { StateVolumes } from '../engine/engine.ts';
 import type { FolderUse } from './worker-folders.ts';
@@ -10,7 +10,7 @@ export interface WorkerVolumesOptions {
 
 export class WorkerVolumes {
   readonly #options: WorkerVolumesOptions;
-  /** Endpoints whose volumes could not be removed: that is logged once. */
+  /** Endpoints whose volumes could not be removed, which is logged once. */
   readonly #stuck = new Set<string>();
   #tidying: Promise<void> = Promise.resolve();
 
@@ -18,7 +18,7 @@ export class WorkerVolumes {
     this.#options = options;
   }
 
-  /** One call after the other. Never rejects. */
+  /** Calls do not overlap. Never rejects. */
   tidy(readUse: () => Pick<FolderUse, 'endpoints'>): Promise<void> {
     this.#tidying = this.#tidying
       .then(() => this.#tidy(readUse))

@@ -5,13 +5,13 @@ import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { ENDING, OWNER, type Store, StoreUnavailableError } from '../store/store.ts';
 
-/** A stop and a start within this time are no absence, ms: the least after which a worker sends again. */
+/** A restart within this time is no absence, ms: workers repeat a call no sooner. */
 const BRIDGED_MS = 2_000;
 
 const KEY = { kind: 'run', id: 'last' } as const;
 
 const note = z.object({
-  /** When the run stopped as asked, Unix ms; null while it goes on, and for ever if it was killed. */
+  /** When the run stopped as requested, Unix ms; null while it runs, or if it was killed. */
   leftAt: z.number().nullable(),
   /** Tokens of the attempts whose workers were told to send again what they were about to send. */
   bridged: z.array(z.string()).default([]),
@@ -43,7 +43,10 @@ export class Absence {
     return startedAt < this.#until && !this.#bridged.has(token);
   }
 
-  /** The run begins. `wasSetBack`: the wall clock went back, so the time without a platform is not known. */
+  /**
+   * A run begins. `wasSetBack`: the wall clock went back, so the duration of the absence is
+   * unknown.
+   */
   async end({ wasSetBack = false } = {}): Promise<void> {
     const { clock, store } = this.#options;
     const found = await store.read((tx) => tx.resource(KEY));
@@ -80,7 +83,7 @@ export class Absence {
     return this.#options.clock.now();
   }
 
-  /** Where it cannot be written, the next run finds an older note, and takes this time for an absence. */
+  /** If the write fails, the next run finds an older note and counts this time as an absence. */
   async #write(body: Note): Promise<void> {
     const { log, store } = this.#options;
     const stored = { ...KEY, userId: OWNER, parent: '', position: 0, body: JSON.stringify(body) };
@@ -88,7 +91,7 @@ export class Absence {
       await store.write((tx) => tx.putResource(stored), ENDING);
       this.#isNoted = body.leftAt === null;
     } catch (error) {
-      // At the end nothing more depends on it: the next run takes this time for an absence.
+      // A failure at the end is harmless: the next run counts this time as an absence.
       const isEnd = body.leftAt !== null;
       if (!isEnd && !(error instanceof StoreUnavailableError)) throw error;
       log.warn({ err: error }, 'writing the shutdown note failed');

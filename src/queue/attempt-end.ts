@@ -7,13 +7,13 @@ import { hasForeignFormat } from './records.ts';
 import { change, holdsLiveLease, type Moment, type Transition } from './transition.ts';
 
 interface FailOptions {
-  /** No attempt is made any more. */
+  /** No further attempt. */
   final?: boolean;
   /** Wait before the next attempt, ms. Default: by the number of failures. */
   waitMs?: number | undefined;
 }
 
-/** A failure that counts: tried again after a wait, or FAILED. */
+/** A failure that counts: the job is retried after a wait, or FAILED. */
 export function fail(
   job: StoredJob,
   error: AttemptError,
@@ -29,7 +29,10 @@ export function fail(
   return change(requeue(failed, waitMs, moment), { retried: 1 });
 }
 
-/** An attempt that nobody can be blamed for: back to its place, uncounted, but not without end. */
+/**
+ * An attempt that ended through no fault of its own: the job returns to its place, uncounted up to
+ * a limit.
+ */
 export function release(job: StoredJob, moment: Moment): Transition {
   if (wouldRepeatStream(job)) return endStream(job, moment);
   const { maxReleases } = moment.settings;
@@ -44,8 +47,8 @@ export function release(job: StoredJob, moment: Moment): Transition {
 }
 
 /**
- * Clients of another record format are not told that a stream starts over. Once one of them may have
- * received chunks of an attempt, another attempt would show it those chunks again.
+ * Clients of another record format do not learn that a stream starts over. Once one of them may
+ * have received chunks of an attempt, another attempt would send those chunks again.
  */
 function wouldRepeatStream({ attachment, attempt, cursorAttempt }: StoredJob): boolean {
   return hasForeignFormat(attachment) && cursorAttempt === attempt;
@@ -59,7 +62,7 @@ function endStream(job: StoredJob, moment: Moment): Transition {
   return fail(job, error, { final: true }, moment);
 }
 
-/** What an attempt fails with that took others along. */
+/** Error codes of attempts that took others down with them. */
 const RUINOUS: ReadonlySet<ErrorCode> = new Set([
   'thread_crashed',
   'handler_exited',
@@ -69,22 +72,22 @@ const RUINOUS: ReadonlySet<ErrorCode> = new Set([
   'memory_limit_exceeded',
 ]);
 
-/** One whose attempt took its thread down runs alone next: it may do so again. */
+/** A job whose attempt took its thread down runs alone next, because it may do so again. */
 export function isolate(job: StoredJob, code: ErrorCode): StoredJob {
   return RUINOUS.has(code) ? { ...job, solo: true } : job;
 }
 
-/** So often may others take an attempt down before its job runs where there are none. */
+/** Attempts of a job that others may take down before it runs alone. */
 const MAX_RUINED = 3;
 
-/** The innocent must not end FAILED for what others do. */
+/** A job must not end FAILED because of its neighbours. */
 export function shelter(job: StoredJob): StoredJob {
   return job.releases + 1 >= MAX_RUINED ? { ...job, solo: true } : job;
 }
 
 /**
- * One of several brought a thread or process down, and nobody knows which: back to its place,
- * uncounted, and alone next time. One that should have been alone already cannot go on so for ever.
+ * One of several jobs brought a thread or process down, and it is unknown which: the job returns to
+ * its place, uncounted, and runs alone next. A job that was already alone counts.
  */
 export function suspect(job: StoredJob, moment: Moment): Transition {
   if (job.solo || wouldRepeatStream(job)) return release(job, moment);
@@ -93,18 +96,22 @@ export function suspect(job: StoredJob, moment: Moment): Transition {
 
 const LOSSES: ReadonlySet<ErrorCode> = new Set(['lease_expired', 'worker_crashed']);
 
-/** Also where a carrier reports it as the attempt's outcome, since its workers say no farewell. */
+/**
+ * A carrier may also report a loss as the attempt's outcome, because its workers do not say bye.
+ */
 export function isLoss({ code }: Pick<AttemptError, 'code'>): boolean {
   return LOSSES.has(code);
 }
 
-/** A lost attempt is tried again at once the first time: most often the worker was at fault. */
+/** The first lost attempt is retried at once: most often the worker was at fault. */
 export function lose(job: StoredJob, error: AttemptError, moment: Moment): Transition {
   const isFirst = !job.history.some(isLoss);
   return fail(job, error, { waitMs: isFirst ? 0 : undefined }, moment);
 }
 
-/** A crash while alone counts; of several, each is a suspect and runs alone next. */
+/**
+ * A crash of a job that ran alone counts; of several jobs, each is a suspect and runs alone next.
+ */
 export function crash(
   job: StoredJob,
   { alone, detail }: { alone: boolean; detail: string },
@@ -119,7 +126,7 @@ export function crash(
   return lose({ ...job, solo: true }, error, moment);
 }
 
-/** With the attempt in its history, and counted. */
+/** Adds the attempt to the history and counts it. */
 export function withFailure(job: StoredJob, error: AttemptError, { now }: Moment): StoredJob {
   const attempt: FailedAttempt = {
     attempt: job.attempt,
@@ -131,7 +138,7 @@ export function withFailure(job: StoredJob, error: AttemptError, { now }: Moment
   return { ...job, failures: job.failures + 1, history: [...job.history, attempt] };
 }
 
-/** Back into the queue, to be taken after `waitMs`. */
+/** Returns the job to the queue, ready after `waitMs`. */
 export function requeue(job: StoredJob, waitMs: number, { now }: Moment): StoredJob {
   return {
     ...job,
@@ -145,7 +152,7 @@ export function requeue(job: StoredJob, waitMs: number, { now }: Moment): Stored
   };
 }
 
-/** Ended; the retention begins. */
+/** Ends the job; its retention begins. */
 export function settle(
   job: StoredJob,
   status: TerminalStatus,
@@ -165,7 +172,7 @@ export function settle(
   };
 }
 
-/** The job has ended but its attempt goes on: the holder may still say how it was stopped. */
+/** The job has ended but its attempt continues: the holder may still report how it was stopped. */
 export function keepLease(settled: StoredJob, before: StoredJob): StoredJob {
   return { ...settled, lease: before.lease };
 }

@@ -20,7 +20,7 @@ import type { Signals } from './signals.ts';
 import type { Decision, Moment, Transition } from './transition.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
-/** What happened to one job inside an operation, to be told after the commit. */
+/** A change of one job inside an operation; callers are woken after the commit. */
 export interface Change {
   before: StoredJob;
   transition: Transition;
@@ -33,7 +33,7 @@ export interface ChangesOptions {
   settings: QueueSettings;
   signals: Signals;
   deliveries: Deliveries;
-  /** For webhooks. */
+  /** For the records of webhooks. */
   formats: RecordFormats;
 }
 
@@ -50,10 +50,10 @@ export class Changes {
   }
 
   /**
-   * Runs an operation that changes jobs through `step`; wakes who has to be woken after the commit,
-   * before it resolves. What has to be delivered of jobs that it ends is in the same commit. Goes on
-   * while the disk is full, as everything that moves jobs towards their end; `payloadBytes` as in
-   * WriteOptions. The operation may be run a second time.
+   * Runs an operation that changes jobs through `step`; after the commit, before it resolves, wakes
+   * the affected callers. The same commit stores the deliveries of jobs that it ends. Runs while
+   * the disk is full, like everything that moves jobs towards their end; `payloadBytes` as in
+   * WriteOptions. The operation may run a second time.
    */
   async commit<T>(
     operation: (tx: Transaction, step: StepOn) => Step<T>,
@@ -78,7 +78,7 @@ export class Changes {
     return result;
   }
 
-  /** When the whole operation has run: an output is written down after the step that it came with. */
+  /** Runs after the operation, because an output is stored after the step that belongs to it. */
   *#keepRecords(
     tx: Transaction,
     changes: readonly Change[],
@@ -98,7 +98,7 @@ export class Changes {
     return kept;
   }
 
-  /** Puts one event to one job; undefined if there is no such job. */
+  /** Applies one event to one job; undefined if the job does not exist. */
   commitOne(key: JobKey, event: JobEvent): Promise<Decision | undefined> {
     return this.commit(function* (tx, step) {
       const job = yield* tx.job(key);
@@ -107,14 +107,14 @@ export class Changes {
   }
 }
 
-/** An output that is stored whole is copied inside the store: it may be 20 MB. */
+/** A whole output, which may be 20 MB, is copied inside the store. */
 function* findOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<RecordPiece | undefined> {
   const isStored = hasOutput(job) && job.outputKind === 'value';
   if (isStored && (yield* tx.outputBytes(job)) > 0) return { outputOf: job };
   return yield* readOutput(tx, job, maxBytes);
 }
 
-/** Decides by lifecycle.ts and, unless that refuses, stores the result. */
+/** Decides with lifecycle.ts and, unless the event is refused, stores the result. */
 export type StepOn = (job: StoredJob, event: JobEvent) => Step<Decision>;
 
 interface Application {

@@ -1,5 +1,5 @@
-// Removes the jobs of a deleted endpoint, some at a time; from the deletion on the endpoint cannot be
-// found. control/ decides that an endpoint is deleted.
+// Removes the jobs of a deleted endpoint in batches; nobody can find the endpoint from its deletion
+// on. control/ decides that an endpoint is deleted.
 import { letOthersRun } from '../base/clock.ts';
 import type { Reader, Step, StoredEndpoint } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
@@ -8,7 +8,7 @@ import type { Presence } from './leases/presence.ts';
 import type { Signals } from './signals.ts';
 import type { Deliveries } from './webhooks/deliveries.ts';
 
-/** Jobs removed in one operation: short enough to let requests in between. */
+/** Jobs removed in one operation; short enough to let requests run in between. */
 const BATCH = 500;
 
 export interface EndpointRemovalOptions {
@@ -31,15 +31,17 @@ export class EndpointRemoval {
     return this.#gone.has(endpointId);
   }
 
-  /** @throws ProblemError `not_found` for an endpoint that is gone, though jobs of it may be there */
+  /**
+   * @throws ProblemError `not_found` for a deleted endpoint, even if some of its jobs still exist
+   */
   refuseGone(endpointId: string): void {
     if (this.isGone(endpointId)) throw unknownEndpoint(endpointId);
   }
 
   /**
-   * Ends at once whatever waits at the endpoint, then removes its jobs. It is deleted in the store, so
-   * that none are added; its row has to stay until this is done. False if it broke off, because of the
-   * signal or because the queue closes: to be done again.
+   * Ends all waits at the endpoint, then removes its jobs. The endpoint is already deleted in the
+   * store, so none are added; its row must stay until this is done. Returns false if it was
+   * interrupted by the signal or by closing the queue, and must be repeated.
    */
   async drop(endpointId: string, signal: AbortSignal): Promise<boolean> {
     const { closing, presence, signals } = this.#options;
@@ -57,13 +59,13 @@ export class EndpointRemoval {
     return false;
   }
 
-  /** Its row is gone too: another one may have its id. */
+  /** The row is gone too, so a new endpoint may use the ID. */
   forget(endpointId: string): void {
     this.#gone.delete(endpointId);
     this.#options.deliveries.forgetEndpoint(endpointId);
   }
 
-  /** @returns how many */
+  /** @returns the number of removed jobs */
   #removeSome(endpointId: string): Promise<number> {
     const some = { endpointId, status: undefined, before: undefined, limit: BATCH };
     return this.#options.changes.commit(function* (tx, step) {
@@ -74,7 +76,7 @@ export class EndpointRemoval {
   }
 }
 
-/** @throws ProblemError `not_found`, also for one that is deleted and not removed yet */
+/** @throws ProblemError `not_found`, also for a deleted endpoint that is not removed yet */
 export function* readEndpoint(tx: Reader, id: string): Step<StoredEndpoint> {
   const endpoint = yield* tx.endpoint(id);
   if (!endpoint || endpoint.deleted) throw unknownEndpoint(id);

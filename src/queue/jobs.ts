@@ -15,12 +15,12 @@ import type { JobRef } from './submissions.ts';
 /** Jobs cancelled in one operation of a purge. */
 const PURGE_BATCH = 200;
 
-/** For the refusal of what a client asked for. */
+/** Past participles for the error messages. */
 const DONE = { cancel: 'cancelled', retry: 'retried', set_ttl: 'given another ttl' } as const;
 
 type Shown = [job: StoredJob, now: number, output: Uint8Array | undefined];
 
-/** A job as it was read, to be shown in one of the record formats. */
+/** A job as it was read; formats it for the clients of one API. */
 export class ReadRecord implements JobRef {
   readonly id: string;
   readonly status: JobStatus;
@@ -52,16 +52,16 @@ export class ReadRecord implements JobRef {
 export interface JobLog {
   /** NDJSON. */
   lines: Uint8Array;
-  /** Where to go on, in bytes from the start. */
+  /** Where the next read starts, bytes from the start. */
   next: number;
-  /** Lines that were left out, because there were too many. */
+  /** Number of lines that were dropped because the log was too large. */
   dropped: number;
   status: JobStatus;
 }
 
 export interface JobPage {
   jobs: JobSummary[];
-  /** To be given as `before` for the next page; undefined after the last. */
+  /** The `before` of the next page; undefined after the last page. */
   next: number | undefined;
 }
 
@@ -75,7 +75,9 @@ export interface JobsOptions {
   closing: AbortSignal;
 }
 
-/** Every method that names a job throws ProblemError `not_found` when it is not there (any more). */
+/**
+ * Every method with a job ID throws ProblemError `not_found` if the job does not exist (any more).
+ */
 export class Jobs {
   readonly #options: JobsOptions;
 
@@ -94,7 +96,7 @@ export class Jobs {
     return new ReadRecord(job, clock.now(), output);
   }
 
-  /** About how large the record is, without reading the output. */
+  /** Estimates the size of the record without reading the output. */
   async recordBytes(key: JobKey): Promise<number> {
     const { settings, store } = this.#options;
     const bytes = await store.read(function* (tx) {
@@ -104,13 +106,13 @@ export class Jobs {
     return bytes ?? raiseNoJob(key);
   }
 
-  /** Waits until the job has ended, at most `waitMs`, and gives its record as it is then. */
+  /** Waits up to `waitMs` for the end of the job, then returns its current record. */
   async waitForEnd(key: JobKey, waitMs: number, signal: AbortSignal): Promise<ReadRecord> {
     await this.untilEnd(key, waitMs, signal);
     return this.record(key);
   }
 
-  /** Resolves when the job has ended, when the signal aborts, and after `waitMs` in any case. */
+  /** Resolves when the job has ended, the signal aborts, or `waitMs` is over. */
   async untilEnd(key: JobKey, waitMs: number, signal: AbortSignal): Promise<void> {
     const { clock, closing, removal, signals, store } = this.#options;
     const until = clock.now() + waitMs;
@@ -130,7 +132,7 @@ export class Jobs {
     }
   }
 
-  /** @throws ProblemError `conflict` when it has ended otherwise */
+  /** @throws ProblemError `conflict` if the job has ended with another status */
   cancel(key: JobKey): Promise<JobRef> {
     return this.#put(key, { type: 'cancel' });
   }
@@ -140,12 +142,12 @@ export class Jobs {
     return this.#put(key, { type: 'retry' });
   }
 
-  /** Counts from now and replaces what was; on an ended job it replaces the retention. */
+  /** Replaces the time to live, counted from now; of an ended job, the retention. */
   async setTtl(key: JobKey, ttlMs: number): Promise<void> {
     await this.#put(key, { type: 'set_ttl', ttlMs });
   }
 
-  /** Cancels all that waits, delayed jobs too. @returns how many */
+  /** Cancels all waiting jobs, delayed ones included. @returns their number */
   async purge(endpointId: string): Promise<number> {
     let removed = 0;
     for (;;) {
@@ -177,7 +179,7 @@ export class Jobs {
     return { jobs: page.map((job) => toSummary(job, clock.now())), next };
   }
 
-  /** What the handler logged, over all attempts, from byte `from` on. */
+  /** Returns the handler's log of all attempts from byte `from` on. */
   async log(key: JobKey, from: number): Promise<JobLog> {
     const { removal, settings, store } = this.#options;
     removal.refuseGone(key.endpointId);

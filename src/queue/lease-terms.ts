@@ -1,13 +1,17 @@
-// How long a lease and the deadline of its attempt last, and what extends them: part of lifecycle.ts.
+// Decides how long a lease and the deadline of its attempt last, and what extends them: part of
+// lifecycle.ts.
 import type { StoredJob } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Moment } from './transition.ts';
 
-/** So many times `timeoutGraceMs` after its timeout a job ends, whatever its worker still says. */
+/**
+ * A job ends at the latest this many times `timeoutGraceMs` after its timeout, whatever its worker
+ * reports.
+ */
 const LAST_WORD_GRACES = 30;
 
-/** Extends the lease, and takes back its loss if it had run out and nobody else has the job yet. */
+/** Extends the lease; also undoes its expiry if nobody else has the job yet. */
 export function renewed(
   job: StoredJob,
   { now, settings }: Moment,
@@ -39,8 +43,8 @@ export function renewed(
 }
 
 /**
- * A worker that is heard of enforces the timeout itself, and its outcome is on the way, though perhaps
- * over a bad connection: the queue steps in when it falls silent, or when that takes far too long.
+ * A connected worker enforces the timeout itself and will deliver the outcome, perhaps over a slow
+ * connection. The queue ends the job only if the worker falls silent or takes far too long.
  */
 function putOffDeadline(job: StoredJob, now: number, settings: QueueSettings): number | null {
   if (job.deadlineAt === null || job.startedAt === null) return job.deadlineAt;
@@ -49,7 +53,7 @@ function putOffDeadline(job: StoredJob, now: number, settings: QueueSettings): n
   return Math.max(job.deadlineAt, Math.min(now + settings.timeoutGraceMs, last));
 }
 
-/** What a renewal adds to the retries counted: the loss that it takes back was one. */
+/** Change of the retry counter by a renewal: it undoes an expiry, which counted as a retry. */
 export function revivedRetries(job: StoredJob): number {
   return job.lease?.lost === 'failure' && !isTerminal(job.status) ? -1 : 0;
 }
@@ -60,7 +64,7 @@ export function extendAfterAbsence(
   { now, settings }: Moment,
 ): StoredJob {
   const extend = (time: number) => Math.max(time, now) + settings.leaseMs;
-  // What lies further ahead was written before the clock was set back: nobody holds it for so long.
+  // A later expiry was written before the clock was set back: no lease lasts that long.
   const until = Math.min(job.lease?.until ?? now, now + settings.leaseMs);
   return {
     ...job,

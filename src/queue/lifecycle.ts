@@ -34,31 +34,33 @@ import {
 } from './transition.ts';
 
 export type JobEvent =
-  /** A worker takes it. */
+  /** A worker takes the job. */
   | { type: 'lease'; lease: Pick<StoredLease, 'token' | 'workerId' | 'incarnation' | 'takeId'> }
-  /** The holder of the token named it. */
+  /** The holder of the token has named the lease. */
   | { type: 'renew' }
-  /** The lease was handed over and never arrived. */
+  /** The lease was given but never arrived. */
   | { type: 'not_received' }
-  /** Reports of the holder of the token, in sequence. */
+  /** Reports of the token's holder, in sequence. */
   | { type: 'chunks'; seq: number; count: number; bytes: number }
   | { type: 'progress'; seq: number; value: string }
   | { type: 'log'; seq: number; bytes: number; dropped: number }
   | { type: 'outcome'; seq: number; outcome: Outcome }
-  /** The worker's process is dead; alone: it ran nothing else. */
+  /** The worker's process is dead. `alone`: it ran nothing else. */
   | { type: 'crashed'; alone: boolean; detail: string }
-  /** The worker left in good order. */
+  /** The worker has drained. */
   | { type: 'worker_left' }
-  /** The attempt is over; the worker, or its successor, will deliver the outcome. */
+  /** The attempt has ended; the worker or its successor will deliver the outcome. */
   | { type: 'awaiting_delivery'; incarnation: number }
   | { type: 'cancel' }
   | { type: 'retry' }
   | { type: 'set_ttl'; ttlMs: number }
-  /** With all that was in it. */
+  /** The endpoint was deleted with all of its jobs. */
   | { type: 'endpoint_deleted' }
-  /** The platform was away: nobody could renew. `uncountedMs` of its clock passed for nobody. */
+  /**
+   * The platform was away, so nobody could renew. `uncountedMs` of the clock's time must not count.
+   */
   | { type: 'platform_away'; uncountedMs: number }
-  /** Its `dueAt` has come. */
+  /** The job's `dueAt` has come. */
   | { type: 'clock' };
 
 export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision {
@@ -130,7 +132,7 @@ function lease(
   );
 }
 
-/** The run is over: only the lease bounds the wait for its outcome, not the run's deadline. */
+/** The run is over: only the lease limits the wait for its outcome, not the run's deadline. */
 function awaitDelivery(job: StoredJob, incarnation: number, moment: Moment): Transition {
   const live = renewed(job, moment, incarnation);
   return change({ ...live, deadlineAt: null }, { retried: revivedRetries(job) });
@@ -138,14 +140,14 @@ function awaitDelivery(job: StoredJob, incarnation: number, moment: Moment): Tra
 
 // --- reports -----------------------------------------------------------------------------------
 
-/** What a report is worth, before its content is looked at; `apply` when it is its turn. */
+/** Judges a report before its content is read; `apply` if it is the next in sequence. */
 export function judgeReport(
   job: StoredJob | undefined,
   report: Pick<ReportHeader, 'kind' | 'attempt' | 'token' | 'seq'>,
 ): ReportReply | 'apply' {
   if (!job) return { answer: 'gone' };
   if (job.lease?.token !== report.token) {
-    // Of a lease that is over nobody knows the token any more: the attempt and the number have to do.
+    // The token of an ended lease is no longer stored: attempt and number must suffice.
     const isOver = job.lease === null && report.attempt === job.attempt;
     return { answer: isOver && report.seq <= job.lastSeq ? 'duplicate' : 'superseded' };
   }
@@ -249,7 +251,7 @@ function cancel(job: StoredJob, moment: Moment): Decision {
   if (job.status === 'IN_PROGRESS') {
     return change(keepLease(cancelled, job), { stopWorker: true });
   }
-  // The start of an attempt that is over would make the wait since then look like a run.
+  // With the start of an ended attempt, the wait since then would look like a run.
   return change({ ...cancelled, startedAt: null }, { stopWorker: job.lease !== null });
 }
 
@@ -300,7 +302,7 @@ function timeOut(job: StoredJob, moment: Moment): Transition {
   return change(keepLease(settled, job), { stopWorker: true });
 }
 
-/** The job can be taken again, but until that happens its old token stays good. */
+/** The job can be taken again; until then its old token stays valid. */
 function expire(job: StoredJob, moment: Moment): Transition {
   const { lease } = job;
   if (!lease || isTerminal(job.status)) return change({ ...job, lease: null });

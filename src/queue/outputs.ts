@@ -4,14 +4,14 @@ import { joinOutputs } from '../wire/chunk/chunk-reassembly.ts';
 import { hasOutput } from './records.ts';
 import { sliceBatches } from './streams.ts';
 
-/** About how many bytes `readOutput` will give, without reading them. */
+/** Estimates the size of the result of `readOutput`. */
 export function* measureOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<number> {
   if (!hasOutput(job)) return 0;
   if (job.outputKind === 'value') return yield* tx.outputBytes(job);
   return Math.min(job.chunkBytes, maxBytes);
 }
 
-/** JSON; undefined where there is none, or one that is larger than `maxBytes` put together. */
+/** Returns JSON; undefined without an output, or if the joined output is larger than `maxBytes`. */
 export function* readOutput(
   tx: Reader,
   job: StoredJob,
@@ -20,7 +20,7 @@ export function* readOutput(
   if (!hasOutput(job)) return undefined;
   if (job.outputKind === 'value') return yield* tx.output(job);
   if (job.chunkCount === 0) return Buffer.from('[]');
-  // Each chunk has its frame of `{"output":,"metrics":{}}` beside what it adds to the array.
+  // Each chunk has a frame `{"output":,"metrics":{}}` that does not count in the array.
   const frameBytes = job.chunkCount * 24;
   if (job.chunkBytes - frameBytes > maxBytes * 2) return undefined;
   const { endpointId, id, attempt } = job;

@@ -27,7 +27,7 @@ import { extendLeases, sweep } from './sweeper.ts';
 import { Deliveries, type DeliveryCounts } from './webhooks/deliveries.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
-/** What a full or failing disk makes of any operation here; for those who answer it to somebody. */
+/** Rejection of any operation here on a full or failing disk, for callers that translate it. */
 export { StoreUnavailableError } from '../store/store.ts';
 
 export interface QueueOptions {
@@ -39,7 +39,7 @@ export interface QueueOptions {
   random?: () => number;
   /** Record formats of other APIs, for the webhooks of their jobs. Default: none. */
   formats?: RecordFormats;
-  /** Closed with the queue. Default: nothing is sent, but what would have to be is kept. */
+  /** Closed with the queue. Default: nothing is sent, but deliveries are stored. */
   webhooks?: WebhookSender;
 }
 
@@ -76,7 +76,7 @@ export class Queue {
     this.#deliveries = new Deliveries({ ...sending, ranMs });
     const deliveries = this.#deliveries;
     const changes = new Changes({ store, clock, random, settings, signals, deliveries, formats });
-    // Every open long poll listens to this one signal: thousands are as meant.
+    // Every open long poll listens to this signal, so thousands of listeners are normal.
     setMaxListeners(0, closing);
     const arrivals: Arrivals = new Map();
     this.removal = new EndpointRemoval({ changes, presence, signals, deliveries, closing });
@@ -94,7 +94,7 @@ export class Queue {
     this.#reports = new Reports(this.#parts);
   }
 
-  /** Takes up what an earlier run left: leases and deadlines get `leaseMs` more, then time counts. */
+  /** Continues an earlier run: extends leases and deadlines by `leaseMs`, then time counts. */
   async start(): Promise<void> {
     const { clock, presence, store } = this.#parts;
     const wasSetBack = await this.#recordedTime.resume();
@@ -108,7 +108,7 @@ export class Queue {
     await this.#deliveries.start();
   }
 
-  /** `close` was called: no wait waits any more. */
+  /** `close` was called: all waits end. */
   get isClosing(): boolean {
     return this.#closing.signal.aborted;
   }
@@ -126,7 +126,7 @@ export class Queue {
     this.#absence.bridge(tokens);
   }
 
-  /** Every open wait is answered with what there is; the store is left to its owner. */
+  /** Answers every open wait with the current state; does not close the store. */
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.all([this.#sweeping, this.#deliveries.close()]);
@@ -134,8 +134,8 @@ export class Queue {
   }
 
   /**
-   * The endpoint's queue as a worker sees it. `podId`: the pod whose key the worker presents, and so the
-   * pod that owns the worker, whatever ID the worker gives itself; null: no pod's.
+   * The endpoint's queue as a worker sees it. `podId`: the pod of the worker's key, which owns the
+   * worker whatever ID the worker uses; null without a pod.
    */
   link(endpointId: string, podId: string | null = null): WorkerLink {
     return {
@@ -147,7 +147,7 @@ export class Queue {
     };
   }
 
-  /** Tells a worker, with its next renewal, to take nothing more and to leave. */
+  /** Tells a worker with its next renewal to drain. */
   drainWorker(endpointId: string, workerId: string): void {
     const { presence, signals } = this.#parts;
     const worker = presence.find(endpointId, workerId);
@@ -156,10 +156,10 @@ export class Queue {
   }
 
   /**
-   * Ends a pod's workers after the pod ended. Their leases end at once, except those of attempts whose
-   * outcome a worker left in its outbox, from which another worker will deliver it. Without `readOutbox`
-   * the outboxes cannot be read, so every lease lasts for `leaseMs`: by then the next worker that has the
-   * outbox has named the attempts that it delivers.
+   * Ends a pod's workers after the pod ended. Their leases end at once, except those of attempts
+   * whose outcome is in an outbox, from which another worker will deliver it. Without `readOutbox`
+   * the outboxes cannot be read, so every lease lasts for `leaseMs`: by then the next worker with
+   * that outbox has named the attempts that it delivers.
    */
   async endPod(
     endpointId: string,
@@ -179,7 +179,10 @@ export class Queue {
     return this.openLeases.ofWorker(endpointId, id);
   }
 
-  /** Webhooks of each endpoint: what came of tries since the start, and how many wait for one. */
+  /**
+   * Webhooks of each endpoint: results of attempts since the start, and the number of waiting
+   * deliveries.
+   */
   async webhookCounts(): Promise<Map<string, { counts: DeliveryCounts; waiting: number }>> {
     const all = new Map<string, { counts: DeliveryCounts; waiting: number }>();
     for (const [endpointId, counts] of this.#deliveries.counts) {
@@ -202,7 +205,7 @@ export class Queue {
     for (const worker of presence.all()) {
       if (worker.endpointId !== endpointId || worker.seenAt < aliveSince) continue;
       if (worker.leases.size > 0) workers.running++;
-      // One that drains takes no job any more.
+      // A draining worker takes no jobs.
       else if (!worker.draining) workers.idle++;
     }
     const { completed, failed, timedOut, inProgress, inQueue, retried } = endpoint;

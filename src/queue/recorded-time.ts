@@ -1,18 +1,18 @@
-// Records the platform's time in the database, so that time does not go back when the platform restarts
-// with a wall clock that was set back: delays, times to live and retentions would last longer by the step.
-// Counts how long the platform has run, over all its starts.
+// Stores the platform's time in the database, so that time does not go back if the platform
+// restarts with a wall clock that was set back: otherwise delays, times to live and retentions
+// would last longer. Also counts how long the platform has run over all its starts.
 import { z } from 'zod';
 import type { ResumableClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { OWNER, type Step, type Store, type Transaction } from '../store/store.ts';
 import { LIMITS } from '../wire/job.ts';
 
-/** Every write records the time if the record is older than this, ms. */
+/** A write stores the time if the stored one is older than this, ms. */
 const RECORD_EVERY_MS = 1_000;
 
 /**
- * A record further ahead of the wall clock than this, ms, is not believed: the wall clock was wrong when
- * it was written. No job lasts longer.
+ * A stored time further ahead of the wall clock than this is ignored, ms: the wall clock was wrong
+ * when it was written. No job lasts longer.
  */
 const MAX_LEAD_MS = LIMITS.ttlMs.max;
 
@@ -21,7 +21,7 @@ const KEY = { kind: 'run', id: 'time' } as const;
 const record = z.object({
   /** Unix ms. */
   at: z.number(),
-  /** Without the times when no platform ran or the machine was suspended. */
+  /** Excludes times when the platform did not run or the machine was suspended. */
   ranMs: z.number(),
 });
 
@@ -32,7 +32,7 @@ export interface RecordedTimeOptions {
 }
 
 export class RecordedTime {
-  /** The store, whose writes record the time. */
+  /** The store; its writes also store the time. */
   readonly store: Store;
   readonly #options: RecordedTimeOptions;
   #recordedAt = Number.NEGATIVE_INFINITY;
@@ -51,10 +51,10 @@ export class RecordedTime {
     };
   }
 
-  /** How long the platform has run, over all its starts, ms. */
+  /** Run time of the platform over all its starts, ms. */
   ranMs = (): number => Math.floor(this.#options.clock.monotonic() - this.#ranSince);
 
-  /** Moves the clock on to the recorded time. @returns whether the wall clock was behind it */
+  /** Moves the clock forward to the stored time. @returns whether the wall clock was behind it */
   async resume(): Promise<boolean> {
     const { clock, log, store } = this.#options;
     const found = await store.read((tx) => tx.resource(KEY));
@@ -70,7 +70,7 @@ export class RecordedTime {
       );
       return true;
     }
-    // Time went on for up to this long after the record was written.
+    // The platform may have run this long after the last stored time.
     clock.startFrom(at + RECORD_EVERY_MS);
     log.warn({ leadMs }, 'system clock was set back, continuing from the recorded time');
     return true;
@@ -88,7 +88,7 @@ export class RecordedTime {
         return result;
       }, writeOptions);
     } catch (error) {
-      // The record may have been undone with the operation.
+      // The stored time may have been undone with the operation.
       this.#recordedAt = Number.NEGATIVE_INFINITY;
       throw error;
     }

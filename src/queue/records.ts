@@ -17,7 +17,7 @@ export function executionTime(job: StoredJob, now: number): number {
   return Math.max(0, (job.endedAt ?? now) - job.startedAt);
 }
 
-/** What the records of all clients have, `output` apart. */
+/** Members of every client's record except `output`. */
 export function describeJob<Output>(
   job: StoredJob,
   now: number,
@@ -34,21 +34,21 @@ export function describeJob<Output>(
   return head;
 }
 
-/** Composes a job's record for the clients of one API: JSON in pieces, the output as it was given. */
+/** Composes a job's record for the clients of one API: JSON in pieces, the output unchanged. */
 export type ComposeRecord = <Output>(
   job: StoredJob,
   now: number,
   output: Output | undefined,
 ) => (Output | Uint8Array)[];
 
-/** Record formats beside the service's own, by the name in a job's attachment. */
+/** Record formats besides Millrace's own, by the name in a job's attachment. */
 export type RecordFormats = Readonly<Record<string, ComposeRecord>>;
 
 export function hasForeignFormat(attachment: JobAttachment | null): boolean {
   return (attachment?.format ?? null) !== null;
 }
 
-/** The job record's JSON in pieces, the output (JSON already, if there is any to show) as it was given. */
+/** Returns the job record as JSON in pieces, with the output (JSON, if any) unchanged. */
 export function composeRecord<Output>(
   job: StoredJob,
   now: number,
@@ -64,13 +64,13 @@ export function composeRecord<Output>(
   });
 }
 
-/** JSON; undefined unless the job runs and its handler has told of any. */
+/** JSON; undefined unless the job runs and its handler has reported progress. */
 export function progressOf(job: StoredJob): Uint8Array | undefined {
   if (job.status !== 'IN_PROGRESS' || job.progress === null) return undefined;
   return Buffer.from(job.progress);
 }
 
-/** The object's JSON in pieces, with members behind its own that are JSON already. */
+/** Returns the object as JSON in pieces, followed by members that are JSON already. */
 export function addMembers<Value>(
   head: Record<string, unknown>,
   members: Readonly<Record<string, Value>>,
@@ -93,7 +93,7 @@ export function toSummary(job: StoredJob, now: number): JobSummary {
   };
 }
 
-/** Whether the record of the job can have an output at all. */
+/** Whether the job's record can have an output. */
 export function hasOutput(job: StoredJob): boolean {
   return isTerminal(job.status) && job.status === 'COMPLETED' && job.outputKind !== 'none';
 }

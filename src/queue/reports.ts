@@ -31,7 +31,7 @@ export class Reports {
     this.#options = options;
   }
 
-  /** All of them share one commit; each has its own savepoint. */
+  /** All reports share one commit; each has its own savepoint. */
   async report(endpointId: string, request: ReportRequest): Promise<ReportReply[]> {
     const { changes, presence, settings } = this.#options;
     const worker = presence.require(endpointId, request);
@@ -57,7 +57,7 @@ export class Reports {
     return replies;
   }
 
-  /** For whoever follows a trace through the platform; jobs themselves are not the log's business. */
+  /** For tracing: job outcomes are otherwise not logged. */
   #logOutcome(
     { workerId }: ReportRequest,
     { jobId, attempt, outcome, traceparent }: Extract<Report, { kind: 'outcome' }>,
@@ -116,7 +116,7 @@ function toEvent(job: StoredJob, report: Report, maxLogBytes: number): JobEvent 
   }
 }
 
-/** @throws LinkError `invalid` when the body is not what the header says. */
+/** @throws LinkError `invalid` if the body does not match the header */
 function checkBody(report: Report): void {
   if (report.kind === 'progress') checkProgress(report);
   if (report.kind !== 'chunks') return;
@@ -126,7 +126,7 @@ function checkBody(report: Report): void {
   }
 }
 
-/** It is put into the job's record as it is. */
+/** The value is inserted into the job's record unchanged. */
 function checkProgress(report: Report): void {
   const { length } = report.body;
   if (length > LIMITS.progressBytes) {

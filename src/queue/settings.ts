@@ -2,25 +2,27 @@
 import { DEFAULT_WEBHOOK_SETTINGS, type WebhookSettings } from './webhooks/webhooks.ts';
 
 export interface QueueSettings {
-  /** A lease ends this long after it was given or renewed, ms. Default 15,000. */
+  /** A lease expires this long after it was given or renewed, ms. Default 15,000. */
   leaseMs: number;
-  /** Longest wait of one renew, and so the rhythm of renewals, ms. Default 5,000. */
+  /** Longest wait of one renew, and so the interval of renewals, ms. Default 5,000. */
   renewEveryMs: number;
   /** Longest wait of one take, ms. Default 20,000. */
   takeWaitMs: number;
-  /** How long after its execution timeout the queue itself ends an attempt, ms. Default 10,000. */
+  /**
+   * Time after the execution timeout at which the queue itself ends an attempt, ms. Default 10,000.
+   */
   timeoutGraceMs: number;
-  /** Releases of a job that are not counted; each further one counts as a failure. Default 10. */
+  /** Uncounted releases of a job; each further one counts as a failure. Default 10. */
   maxReleases: number;
-  /** Waits before automatic retries: first, longest (ms) and share of jitter. 1,000, 60,000, 0.2. */
+  /** Wait before automatic retries: first, longest (ms) and share of jitter. 1,000, 60,000, 0.2. */
   retry: { baseMs: number; maxMs: number; jitter: number };
-  /** How long a job stays after it became terminal, ms. Default 30 min for run, 1 min for runsync. */
+  /** How long an ended job is kept, ms. Default 30 min for run, 1 min for runsync. */
   retentionMs: { run: number; runsync: number };
   /** Bytes of all chunks of one attempt. Default 1 GB. */
   maxChunkBytes: number;
-  /** Bytes of a streamed output that is still put together for the record. Default 20 MB. */
+  /** Largest streamed output that is joined for the record, bytes. Default 20 MB. */
   maxOutputBytes: number;
-  /** Bytes of log kept for a job. Default 1 MB. */
+  /** Bytes of log stored for a job. Default 1 MB. */
   maxLogBytes: number;
   webhooks: WebhookSettings;
 }

@@ -18,14 +18,17 @@ export class Signals {
   }
 
   jobsReady = (endpointId: string): Waiter => this.#waiters.open(`ready ${endpointId}`);
-  /** For takers who may take nothing now: until that may have changed. */
+  /** Wakes barred takers when they may take again. */
   takersBarred = (endpointId: string): Waiter => this.#waiters.open(`barred ${endpointId}`);
   jobEnded = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`end ${endpointId}/${id}`);
   jobMoved = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`move ${endpointId}/${id}`);
   workerCalled = (endpointId: string, workerId: string): Waiter =>
     this.#waiters.open(`worker ${endpointId}/${workerId}`);
 
-  /** Tells of each endpoint that has got a job to be taken, after the commit. Returns the end of it. */
+  /**
+   * Calls the listener, after the commit, with each endpoint that gets a ready job. @returns the
+   * function that stops it
+   */
   onWork(listener: (endpointId: string) => void): () => void {
     this.#workListeners.add(listener);
     return () => this.#workListeners.delete(listener);
@@ -39,8 +42,8 @@ export class Signals {
 
   /**
    * Called by the operation that inserts the job: on a store where operations of one turn share a
-   * commit, a taker that waits can lease it in that same commit. Elsewhere it polls too early, and is
-   * woken again by `inserted`.
+   * commit, a waiting taker can lease the job in the same commit. On other stores it polls too
+   * early and is woken again by `inserted`.
    */
   arriving(job: StoredJob): void {
     this.#wakeForQueue(job);
@@ -77,13 +80,13 @@ export class Signals {
     this.#waiters.wake(`barred ${endpointId}`);
   }
 
-  /** One waiting taker is enough for one job; those who cannot take do not count. */
+  /** One waiting taker is enough for one job; barred takers do not count. */
   wakeTaker(endpointId: string): void {
     this.#waiters.wake(`ready ${endpointId}`, 1);
     this.#waiters.wake(`barred ${endpointId}`);
   }
 
-  /** Whoever waits for anything there has to look again. */
+  /** Wakes everybody who waits at the endpoint. */
   endpointGone(endpointId: string): void {
     this.#waiters.wakeAll((key) => {
       const subject = key.slice(key.indexOf(' ') + 1);
@@ -99,8 +102,8 @@ export class Signals {
 
   #wakeForQueue(job: StoredJob): void {
     if (job.status !== 'IN_QUEUE' || job.delayed) return;
-    // A job that must run alone may not fit the first that waits, one that ran out is not for its
-    // old holder.
+    // A job that must run alone may not fit the first waiting worker; an expired one does not suit
+    // its old holder.
     if (job.solo || job.lease) this.wakeTakers(job.endpointId);
     else this.wakeTaker(job.endpointId);
   }

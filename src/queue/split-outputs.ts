@@ -4,9 +4,9 @@ import type { Clock } from '../base/clock.ts';
 import type { Reader, Step, StoredJob } from '../store/store.ts';
 import { encodeJsonChunk } from '../wire/chunk/chunk.ts';
 
-/** Since the last look at them, ms. */
+/** Time since the last read, ms. */
 const KEEP_MS = 10_000;
-/** Outputs kept at a time, each at most twice the 20 MB that an output may have. */
+/** Outputs kept at a time; each needs at most twice the 20 MB of an output. */
 const MAX_KEPT = 4;
 
 interface Kept {
@@ -21,7 +21,7 @@ export interface SplitOutputsOptions {
 
 export class SplitOutputs {
   readonly #clock: Clock;
-  /** By job, the longest unused first. An output that is there never changes. */
+  /** By job, the least recently used first. A stored output never changes. */
   readonly #kept = new Map<string, Kept>();
 
   constructor({ clock, closing }: SplitOutputsOptions) {

@@ -16,7 +16,7 @@ import { hasForeignFormat, hasOutput } from './records.ts';
 import type { Signals } from './signals.ts';
 import { SplitOutputs } from './split-outputs.ts';
 
-/** The chunks after chunk `n` of an attempt are meant; `n` is -1 before the first. */
+/** Refers to the chunks after chunk `n` of an attempt; `n` is -1 before the first. */
 export interface Position {
   attempt: number;
   n: number;
@@ -25,27 +25,27 @@ export interface Position {
 export interface StreamRequest extends JobKey {
   /** Undefined: the default cursor, which `handedOut` moves. */
   after: Position | undefined;
-  /** Waits so long for a chunk when there is none and the job has not ended, ms. */
+  /** Wait for a chunk if none is available and the job runs, ms. */
   waitMs: number;
   maxBytes: number;
   signal: AbortSignal;
-  /** Also answers at once, without chunks, when a newer attempt than that of `after` has begun. */
+  /** Also answers at once, without chunks, when an attempt newer than that of `after` has begun. */
   wakeOnReset?: true;
 }
 
 export interface StreamPage {
-  /** Each chunk's JSON. */
+  /** JSON of each chunk. */
   chunks: Uint8Array[];
-  /** Of the last chunk given, or where to go on from. */
+  /** Position of the last returned chunk, or where to continue. */
   position: Position;
   status: JobStatus;
-  /** The chunks are of a newer attempt than the position that was asked for. */
+  /** The chunks belong to a newer attempt than the requested position. */
   reset: boolean;
-  /** There are further chunks already. */
+  /** More chunks are available. */
   more: boolean;
-  /** Nothing comes after these chunks. */
+  /** No chunks will follow. */
   complete: boolean;
-  /** `handingOut` has to be called before these chunks are sent. */
+  /** The caller must call `handingOut` before it sends these chunks. */
   isToBeMarked: boolean;
 }
 
@@ -66,7 +66,7 @@ export class Streams {
     this.#splits = new SplitOutputs(options);
   }
 
-  /** @throws ProblemError `not_found`, `invalid` for a position that cannot be */
+  /** @throws ProblemError `not_found`, `invalid` for an impossible position */
   async read(request: StreamRequest): Promise<StreamPage> {
     const { clock, closing, removal, signals, store } = this.#options;
     const until = clock.now() + request.waitMs;
@@ -89,8 +89,8 @@ export class Streams {
   }
 
   /**
-   * A client is about to receive the first chunks of the attempt, so no other attempt may follow. False if
-   * the attempt is over already: its chunks are not shown any more.
+   * A client is about to receive the first chunks of the attempt, so no other attempt may follow.
+   * False if the attempt has already ended: its chunks are no longer shown.
    */
   async handingOut(key: JobKey, { attempt }: Position): Promise<boolean> {
     return this.#options.store.write(function* (tx) {
@@ -103,7 +103,7 @@ export class Streams {
     }, ENDING);
   }
 
-  /** The answer with these chunks was written whole: the default cursor goes on behind them. */
+  /** The response with these chunks was sent completely: the default cursor moves behind them. */
   async handedOut(key: JobKey, { attempt, n }: Position): Promise<void> {
     await this.#options.store.write(function* (tx) {
       const job = yield* tx.job(key);
@@ -123,8 +123,8 @@ function* readPage(
   const job = yield* tx.job(request);
   if (!job) return undefined;
   const { from, reset } = findStart(job, request.after);
-  // A job that does not stream has its output as its one chunk, split like any other.
-  // The next attempt replaces a failed one; clients of another record format are not told so.
+  // The output of a job that does not stream is its only chunk, split if large. The next attempt
+  // replaces a failed one; clients of another record format do not learn of that.
   if (hasForeignFormat(job.attachment) && job.status === 'IN_QUEUE') return emptyPage(job, from);
   const isWhole = job.chunkCount === 0 && hasOutput(job) && job.outputKind === 'value';
   const split = isWhole ? yield* splits.chunksOf(tx, job) : undefined;
@@ -183,7 +183,7 @@ function* readChunks(
   return takeUpTo(sliceBatches(batches, from), maxBytes);
 }
 
-/** The single chunks of batches, without those before number `from`; views, not copies. */
+/** Yields the single chunks of batches from number `from` on, as views. */
 export function* sliceBatches(batches: Iterable<ChunkBatch>, from: number): Generator<Uint8Array> {
   for (const { first, sizes, bytes } of batches) {
     let at = 0;
@@ -194,7 +194,7 @@ export function* sliceBatches(batches: Iterable<ChunkBatch>, from: number): Gene
   }
 }
 
-/** At least one, however large. */
+/** Takes at least one, however large. */
 function takeUpTo(chunks: Iterable<Uint8Array>, maxBytes: number): Uint8Array[] {
   const taken: Uint8Array[] = [];
   let bytes = 0;

@@ -19,7 +19,7 @@ import type { Signals } from './signals.ts';
 import { withDueAt } from './transition.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
-/** What a caller whose job was refused because the queue is full is told to wait, ms. */
+/** Retry-After of a job that was rejected because the queue is full, ms. */
 const QUEUE_FULL_RETRY_MS = 5_000;
 
 export interface Submission {
@@ -29,9 +29,9 @@ export interface Submission {
   input: Uint8Array;
   policy: JobPolicy;
   idempotency: { key: string; requestHash: string } | undefined;
-  /** Every attempt of the job belongs to it; the same key again does not change it. */
+  /** Trace of all attempts; a repeated idempotency key does not change it. */
   trace?: TraceContext | undefined;
-  /** http or https URL that gets the record when the job has ended. */
+  /** http or https URL that gets the final record. */
   webhook?: string | undefined;
   attachment?: JobAttachment | undefined;
 }
@@ -49,7 +49,10 @@ export interface SubmissionsOptions {
   arrivals: Arrivals;
 }
 
-/** Inputs of jobs that are being stored, by the job's id: who leases one at once need not read it back. */
+/**
+ * Inputs of jobs that are being stored, by job ID: a take at the same moment need not read them
+ * back.
+ */
 export type Arrivals = Map<string, Uint8Array>;
 
 export class Submissions {
@@ -61,9 +64,9 @@ export class Submissions {
   }
 
   /**
-   * Resolves when the job is on disk. With an idempotency key that is known, the first job is
-   * answered. @throws ProblemError `not_found`, `queue_full`, `conflict` (its key, or an endpoint without a
-   * queue), `invalid` (its webhook)
+   * Resolves when the job is on disk. A known idempotency key returns the first job. @throws
+   * ProblemError `not_found`, `queue_full`, `conflict` (its key, or an endpoint without a queue),
+   * `invalid` (its webhook)
    */
   async submit(submission: Submission): Promise<JobRef> {
     const { arrivals, clock, signals, store, webhooks } = this.#options;
@@ -87,14 +90,19 @@ export class Submissions {
     }
   }
 
-  /** Microseconds by name: the submission's ms, and a count within it. Grows in this process. */
+  /**
+   * Named in microseconds: the submission's ms, and a count within it. Grows within this process.
+   */
   #nextPosition(): number {
     this.#lastPosition = Math.max(this.#options.clock.now() * 1_000, this.#lastPosition + 1);
     return this.#lastPosition;
   }
 }
 
-/** What every try would refuse is better told at once; and no job may fail to end by its webhook. */
+/**
+ * Rejects a webhook at once if every attempt would reject it; and a job's end must not fail because
+ * of its webhook.
+ */
 function refuseWebhook({ webhook }: Submission, sender: WebhookSender | undefined): void {
   if (webhook === undefined) return;
   const reason = isWebhookUrl(webhook) ? sender?.judge(webhook) : 'not an http or https URL';

@@ -8,12 +8,12 @@ import type { Presence } from './leases/presence.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Signals } from './signals.ts';
 
-/** Jobs looked at in one operation: short enough to let requests in between. */
+/** Jobs processed in one operation; short enough to let requests run in between. */
 const BATCH = 200;
-/** 4 KB pages given back to the file system in one go. */
+/** 4 KB pages returned to the file system in one step. */
 const RECLAIM_PAGES = 2_000;
 
-/** A worker that holds nothing and has been silent for so many leases is forgotten. */
+/** An idle worker that was silent for this many leases is forgotten. */
 const SILENT_LEASES = 20;
 
 export interface SweeperOptions {
@@ -49,7 +49,7 @@ function createPass(options: SweeperOptions): () => Promise<number> {
     hasFreedSpace = (await sweepOnce(options, lateness)) > 0 || hasFreedSpace;
     await forgetSilent(options);
     if (hasFreedSpace) {
-      // A step at a time: gigabytes take minutes, and what falls due meanwhile does not wait.
+      // In steps, because gigabytes take minutes and due jobs must not wait.
       hasFreedSpace = await store.reclaim(RECLAIM_PAGES);
       return AT_ONCE;
     }
@@ -60,7 +60,9 @@ function createPass(options: SweeperOptions): () => Promise<number> {
   };
 }
 
-/** Leases and deadlines get `leaseMs` more, and deadlines the time that did not count as well. */
+/**
+ * Extends leases and deadlines by `leaseMs`, and deadlines also by the time that must not count.
+ */
 export function extendLeases(
   { changes }: Pick<SweeperOptions, 'changes'>,
   uncountedMs: number,
@@ -73,12 +75,12 @@ export function extendLeases(
 }
 
 /**
- * Extends the leases when the sweeper comes much too late: the process or its machine stood still, the
+ * Extends the leases if the sweeper runs much too late: the process or machine was suspended, the
  * clock was set forward, or the store failed. Workers could not renew meanwhile.
  */
 class Lateness {
   readonly #options: SweeperOptions;
-  /** When the next batch is due if nothing stands still. */
+  /** When the next batch should run. */
   #expectedAt: number;
 
   constructor(options: SweeperOptions) {
@@ -90,7 +92,7 @@ class Lateness {
     this.#expectedAt = at;
   }
 
-  /** Before each batch. If it throws, the next call extends by the whole time. */
+  /** Call it before each batch. If it throws, the next call extends by the whole time. */
   async forgive(): Promise<void> {
     const { clock, closing, log, settings } = this.#options;
     const lateMs = clock.now() - this.#expectedAt;
@@ -102,7 +104,7 @@ class Lateness {
   }
 }
 
-/** All that is due now. @returns how many jobs were removed */
+/** Processes all due jobs. @returns the number of removed jobs */
 async function sweepOnce({ changes, clock }: SweeperOptions, lateness: Lateness): Promise<number> {
   let removed = 0;
   for (;;) {
@@ -122,7 +124,7 @@ async function sweepOnce({ changes, clock }: SweeperOptions, lateness: Lateness)
   }
 }
 
-/** Workers that went without a bye; should one come back, it is told to say hello again. */
+/** Forgets workers that disappeared without a bye; one that comes back must say hello again. */
 async function forgetSilent({ clock, presence, settings, store }: SweeperOptions): Promise<void> {
   const silentSince = clock.now() - SILENT_LEASES * settings.leaseMs;
   const silent = [...presence.all()].filter(

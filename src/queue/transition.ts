@@ -2,7 +2,7 @@
 import type { StoredJob } from '../store/store.ts';
 import type { QueueSettings } from './settings.ts';
 
-/** What a decision depends on beside the job and the event. */
+/** Inputs of a decision besides the job and the event. */
 export interface Moment {
   now: number;
   /** Uniform in [0, 1). */
@@ -12,17 +12,17 @@ export interface Moment {
 
 export interface Transition {
   job: StoredJob;
-  /** Retries to count, automatic and asked for; -1 when one turned out not to be needed. */
+  /** Retries to count, automatic and requested ones; -1 undoes one. */
   retried: number;
   dropChunks: boolean;
   dropOutput: boolean;
-  /** The job is to be deleted with all that belongs to it. */
+  /** The job must be deleted with everything that belongs to it. */
   removed: boolean;
-  /** The worker that runs it has to be told to stop. */
+  /** The job's worker must be told to stop it. */
   stopWorker: boolean;
 }
 
-/** A transition; or why the event is not allowed in this state. */
+/** A transition, or why the event is not allowed in this state. */
 export type Decision = Transition | { refused: string };
 
 const NOTHING_ELSE = {
@@ -33,12 +33,12 @@ const NOTHING_ELSE = {
   stopWorker: false,
 };
 
-/** The job as it becomes, with what else has to happen. */
+/** Returns the changed job and other effects. */
 export function change(job: StoredJob, effects: Partial<Omit<Transition, 'job'>> = {}): Transition {
   return { ...NOTHING_ELSE, ...effects, job: withDueAt(job) };
 }
 
-/** Sets when the sweeper has to look at the job next. */
+/** Sets when the sweeper must process the job next. */
 export function withDueAt(job: StoredJob): StoredJob {
   const times = [job.expiresAt];
   if (job.lease && job.lease.lost === null) times.push(job.lease.until);
@@ -47,7 +47,7 @@ export function withDueAt(job: StoredJob): StoredJob {
   return { ...job, dueAt: Math.min(...times) };
 }
 
-/** IN_PROGRESS under a lease that has not run out. */
+/** IN_PROGRESS with an unexpired lease. */
 export function holdsLiveLease(job: StoredJob): boolean {
   return job.lease !== null && job.status === 'IN_PROGRESS';
 }

@@ -21,7 +21,10 @@ import type { Arrivals } from '../submissions.ts';
 import { holdsLiveLease } from '../transition.ts';
 import type { HeldLease, Presence, PresentWorker } from './presence.ts';
 
-/** A take is answered when the inputs are so large together: the next lease must not wait for them. */
+/**
+ * A take returns when its inputs have this total size, so that the first lease does not wait for
+ * the others.
+ */
 const MAX_TAKE_BYTES = 4 * 1_048_576;
 
 const ENDPOINT_GONE_RETRY_MS = 10_000;
@@ -48,7 +51,7 @@ export class Leases {
     this.#options = options;
   }
 
-  /** `podId`: the pod whose key the caller presented; null: no pod's. */
+  /** `podId`: the pod of the caller's key; null without one. */
   async hello(
     endpointId: string,
     hello: WorkerHello,
@@ -103,16 +106,16 @@ export class Leases {
   async bye(endpointId: string, bye: WorkerBye): Promise<void> {
     const { changes, presence } = this.#options;
     const known = presence.find(endpointId, bye.workerId);
-    // Said before: the answer was lost.
+    // The worker is already gone: the answer to the first bye was lost.
     if (!known) return;
-    // A crash report may come after the hello of the next process, which ended these leases.
+    // A crash report may arrive after the hello of the next process, which has ended these leases.
     if (bye.reason === 'crashed' && bye.incarnation < known.incarnation) return;
     const worker = presence.require(endpointId, bye);
     worker.draining = true;
     worker.openTake?.abort();
     await changes.commit(function* (tx, step) {
       const stored = yield* tx.worker(endpointId, bye.workerId);
-      // The next process said hello just before.
+      // The next process has just said hello.
       if (stored && stored.incarnation > bye.incarnation) return;
       const jobs = yield* tx.jobsOfWorker(endpointId, bye.workerId);
       const delivering = new Set(bye.outbox.map((ref) => ref.token));
@@ -143,7 +146,7 @@ export class Leases {
         const leftMs = until - clock.now();
         if (leases.length > 0 || leftMs <= 0) return leases;
         if (ended.aborted) break;
-        // Whoever cannot take anyway must not use up the one wake-up that a new job gives.
+        // A take that gets no job must not consume the single wake-up of a new job.
         const waiter = isBarred ? look.barred : look.ready;
         woken = await waiter.wait(leftMs, ended, () => {
           next = lookAgain();
@@ -154,14 +157,14 @@ export class Leases {
       }
       look = next ?? lookAgain();
     }
-    // The job that woke this take is somebody else's now.
+    // The job that woke this take was already taken.
     if (woken) signals.wakeTaker(endpointId);
     return [];
   }
 
   /**
-   * What was handed over and is not held never arrived. What ran out and is held stays the worker's,
-   * as by a renewal: otherwise the worker would get the job that it already runs.
+   * A lease that was given but is not held never arrived. An expired lease that is held stays the
+   * worker's, as after a renewal; otherwise the worker would get the job that it already runs.
    */
   async #compareHeld(worker: PresentWorker, request: TakeRequest): Promise<void> {
     const held = new Set(request.held);
@@ -178,7 +181,7 @@ export class Leases {
     });
   }
 
-  /** Looks for ready jobs, with waiters for what comes after the look. */
+  /** Finds ready jobs, and opens waiters for changes after that moment. */
   #look(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Look {
     const { signals } = this.#options;
     const ready = signals.jobsReady(worker.endpointId);
@@ -186,7 +189,10 @@ export class Leases {
     return { ready, barred, handover: this.#leaseReady(worker, request, ended) };
   }
 
-  /** Leases what is ready, unless the take has ended meanwhile: a lease nobody waits for is a delay. */
+  /**
+   * Leases ready jobs unless the take has ended meanwhile: a lease that nobody waits for delays the
+   * job.
+   */
   #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Handover> {
     const { arrivals, changes, presence } = this.#options;
     const choose = (job: StoredJob, taken: number) => this.#choose(worker, job, taken);
@@ -202,7 +208,7 @@ export class Leases {
       let inputBytes = 0;
       const limit = request.max + presence.claimedCount;
       for (const job of yield* tx.readyJobs(worker.endpointId, limit)) {
-        // It ran out while this take waited: for the worker that runs it, it is not there.
+        // The lease expired while this take waited: the worker still runs the job.
         if (job.lease && running.has(job.lease.token)) continue;
         const choice = choose(job, leases.length);
         if (choice === 'skip') continue;
@@ -228,7 +234,7 @@ export class Leases {
   }
 }
 
-/** As for an endpoint that is not there yet: whoever asks is to ask slowly. */
+/** As for an endpoint that does not exist yet, so that workers retry slowly. */
 function endpointGone(endpointId: string): LinkError {
   return new LinkError('unavailable', `endpoint ${endpointId} not found`, {
     retryAfterMs: ENDPOINT_GONE_RETRY_MS,
@@ -236,9 +242,9 @@ function endpointGone(endpointId: string): LinkError {
 }
 
 interface Look {
-  /** Woken when there is a job for somebody. */
+  /** Woken when a job is ready. */
   ready: Waiter;
-  /** Woken when somebody who may take nothing may do so again. */
+  /** Woken when a worker that may take nothing may take again. */
   barred: Waiter;
   handover: Promise<Handover>;
 }
@@ -247,7 +253,7 @@ interface Choice {
   job: StoredJob;
   worker: PresentWorker;
   takeId: string;
-  /** Undefined: it has to be read. */
+  /** Undefined: must be read from the store. */
   input: Uint8Array | undefined;
 }
 
@@ -291,7 +297,7 @@ function toLease(job: StoredJob, input: Uint8Array | undefined): Lease {
 
 interface Handover {
   leases: Lease[];
-  /** Jobs may be ready, but not for this worker as it is now. */
+  /** Jobs may be ready, but not for this worker at the moment. */
   isBarred: boolean;
 }
 
@@ -300,7 +306,7 @@ interface Departure {
   detail: string;
 }
 
-/** The process that held these leases is no more. What it left to deliver stays leased a while. */
+/** The process with these leases is gone. Attempts in its outbox stay leased for a while. */
 function* endLeases(
   step: StepOn,
   jobs: StoredJob[],
@@ -310,7 +316,7 @@ function* endLeases(
 ): Step<void> {
   const isDelivering = (job: StoredJob) => job.lease !== null && delivering.has(job.lease.token);
   const ended = jobs.filter((job) => !isDelivering(job));
-  // A cancelled one that was still being stopped may be what took the process down.
+  // A cancelled attempt that was still stopping may have crashed the process.
   const alone = ended.length === 1;
   for (const job of jobs.filter(isDelivering)) {
     yield* step(job, { type: 'awaiting_delivery', incarnation });

@@ -10,12 +10,12 @@ export interface OpenLease extends LeaseRef {
   /** Unix ms. */
   startedAt: number;
   executionTimeoutMs: number;
-  /** Of the reports applied so far. */
+  /** Last applied report. */
   lastSeq: number;
   chunkCount: number;
-  /** A client has received chunks of the attempt, or is receiving some. */
+  /** A client has received chunks of the attempt, or is receiving them. */
   isShown: boolean;
-  /** The platform could not be reached for a time while the attempt ran. */
+  /** The platform was unreachable for a time while the attempt ran. */
   isBroken: boolean;
 }
 
@@ -31,7 +31,7 @@ export class OpenLeases {
     this.#options = options;
   }
 
-  /** Every one that the worker has, those of ended jobs that it has not heard of included. */
+  /** All leases of the worker, including those of ended jobs that it has not been told about. */
   async ofWorker(endpointId: string, workerId: string): Promise<OpenLease[]> {
     const { absence, store } = this.#options;
     const jobs = await store.read((tx) => tx.jobsOfWorker(endpointId, workerId));

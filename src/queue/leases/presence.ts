@@ -7,44 +7,44 @@ export interface HeldLease extends JobKey {
   token: string;
   takeId: string;
   solo: boolean;
-  /** Its outcome lies in the worker's outbox: the worker does not name it as held. */
+  /** The outcome is in the worker's outbox; the worker does not name the lease as held. */
   delivering: boolean;
-  /** It ran out, and nobody else has the job yet. */
+  /** The lease has expired, and nobody else has the job yet. */
   lost: boolean;
-  /** When the queue itself ends the attempt, Unix ms; 0 if it has ended. */
+  /** When the queue ends the attempt, Unix ms; 0 if it has ended. */
   deadlineAt: number;
 }
 
 export interface PresentWorker {
   endpointId: string;
   id: string;
-  /** The pod whose key the worker presented; null: no pod's. */
+  /** The pod of the worker's key; null without one. */
   podId: string | null;
   incarnation: number;
   slots: number;
-  /** Of its program, as its hello says. */
+  /** Version from its hello. */
   version: string;
-  /** Unix ms of its last call. */
+  /** Time of its last call, Unix ms. */
   seenAt: number;
   draining: boolean;
-  /** A renewal has said so; the next ones need not hurry. */
+  /** A renewal has returned the drain; later ones can wait normally. */
   drainTold: boolean;
-  /** Its leases by token, kept ones of ended jobs included. */
+  /** Leases by token, including kept leases of ended jobs. */
   leases: Map<string, HeldLease>;
-  /** Leases that it was given since it arrived. */
+  /** Leases given since its hello. */
   taken: number;
-  /** Ends the take that is open, because a newer one has come. */
+  /** Ends the open take when a newer one arrives. */
   openTake: AbortController | undefined;
 }
 
 export class Presence {
   readonly #workers = new Map<string, PresentWorker>();
-  /** Jobs that must run alone, and the worker that is emptying itself for each. */
+  /** Jobs that must run alone, each with the worker that is emptying itself for it. */
   readonly #emptying = new Map<string, PresentWorker>();
 
   /**
-   * Adds the worker or its new incarnation. Of the old one's leases those are left whose outcome the
-   * new one will deliver.
+   * Adds the worker or its new incarnation. Of the old incarnation's leases, only those whose
+   * outcome the new one will deliver remain.
    */
   arrive(worker: StoredWorker, now: number, delivering: StoredJob[] = []): PresentWorker {
     const name = nameOf(worker.endpointId, worker.id);
@@ -73,7 +73,7 @@ export class Presence {
   leave(worker: PresentWorker): void {
     worker.openTake?.abort();
     const name = nameOf(worker.endpointId, worker.id);
-    // Its next incarnation may have arrived meanwhile.
+    // A new incarnation may have arrived meanwhile.
     if (this.#workers.get(name) === worker) this.#workers.delete(name);
   }
 
@@ -81,7 +81,7 @@ export class Presence {
     return this.#workers.get(nameOf(endpointId, workerId));
   }
 
-  /** The worker that makes a call. @throws LinkError `unknown_worker`, `stale_incarnation` */
+  /** Returns the worker of a call. @throws LinkError `unknown_worker`, `stale_incarnation` */
   require(endpointId: string, caller: { workerId: string; incarnation: number }): PresentWorker {
     const worker = this.find(endpointId, caller.workerId);
     if (!worker || caller.incarnation > worker.incarnation) {
@@ -101,9 +101,9 @@ export class Presence {
   }
 
   /**
-   * Keeps the workers' leases up with a change of a job. True if that lets a worker take again that
-   * could not: it is empty and a job that must run alone waits for that, or such a job has started
-   * somewhere else or ended.
+   * Updates the workers' leases after a change of a job. True if a barred worker may take again: it
+   * is empty and a job that must run alone waits for it, or such a job has started elsewhere or
+   * ended.
    */
   jobChanged(before: StoredJob | undefined, after: StoredJob | undefined): boolean {
     const old = before?.lease;
@@ -132,15 +132,15 @@ export class Presence {
     return freed;
   }
 
-  /** How many jobs at the head of the queue some workers may have to leave to another one. */
+  /** Number of jobs at the head of the queue that some workers may have to leave to another one. */
   get claimedCount(): number {
     return this.#emptying.size;
   }
 
   /**
    * Whether the worker may run a job that must run alone: `now` if it holds nothing else. The first
-   * busy worker that meets the job is chosen to empty itself for it; others leave the job to that one
-   * while it is alive.
+   * busy worker that meets the job is chosen to empty itself for it; others leave the job to that
+   * worker while it is alive.
    */
   claimSolo(
     worker: PresentWorker,

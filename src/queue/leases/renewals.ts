@@ -53,7 +53,9 @@ export class Renewals {
     });
   }
 
-  /** Also leases that came after the renew was sent: a cancel does not wait for the next one. */
+  /**
+   * Includes leases that arrived after the renew was sent: a cancel must not wait for the next one.
+   */
   async #findEnded(worker: PresentWorker, request: RenewRequest): Promise<RenewReply['ended']> {
     const stopping = new Set(request.leases.filter((l) => l.stopping).map((l) => l.token));
     const asked = request.leases.map(({ jobId, token }) => ({ jobId, token }));

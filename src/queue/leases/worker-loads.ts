@@ -5,28 +5,28 @@ import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { Presence, PresentWorker } from './presence.ts';
 
-/** More jobs than this want no more workers: an endpoint has far fewer. */
+/** Upper bound of the count: no endpoint has so many workers. */
 const MAX_READY = 10_000;
 
 export interface QueueLoad {
-  /** Jobs that could be taken now. Where some are delayed, at most MAX_READY. */
+  /** Jobs that a worker could take now. If some are delayed, at most MAX_READY. */
   waiting: number;
   running: number;
-  /** When the one that has waited longest was queued, Unix ms. */
+  /** When the oldest waiting job was queued, Unix ms. */
   oldestQueuedAt: number | null;
-  /** Those that have called within a lease. */
+  /** Workers that have called within a lease. */
   workers: WorkerLoad[];
 }
 
 export interface WorkerLoad {
   id: string;
-  /** The pod that it runs in; null: none of the platform's. */
+  /** The worker's pod; null if it is not the platform's. */
   podId: string | null;
   /** Leases that it holds. */
   jobs: number;
-  /** Leases that it was ever given: another number than before means that it had something to do. */
+  /** Leases given so far: a change shows that the worker had work. */
   taken: number;
-  /** When the last of its attempts has to be over, Unix ms; 0 if it has none. */
+  /** When the last of its attempts must end, Unix ms; 0 without any. */
   busyUntil: number;
   draining: boolean;
 }
@@ -46,7 +46,7 @@ export class WorkerLoads {
     this.#options = options;
   }
 
-  /** Of one that is not there: nothing. */
+  /** An unknown endpoint has no load. */
   async load(endpointId: string): Promise<QueueLoad> {
     const counts = await this.#options.store.read(function* (tx): Step<Omit<QueueLoad, 'workers'>> {
       const endpoint = yield* tx.endpoint(endpointId);
@@ -57,12 +57,12 @@ export class WorkerLoads {
     return { ...counts, workers: this.#listWorkers(endpointId).map(describe) };
   }
 
-  /** Whether a worker has said hello, and has neither left nor been forgotten since. */
+  /** Whether a worker has said hello and has neither left nor been forgotten. */
   isPresent(endpointId: string, workerId: string): boolean {
     return this.#options.presence.find(endpointId, workerId) !== undefined;
   }
 
-  /** Tells the workers of a pod to take nothing more and to leave: it is one, or one a device set. */
+  /** Drains the workers of a pod: one, or one for each device set. */
   drain(endpointId: string, podId: string): void {
     const { signals } = this.#options;
     for (const worker of this.ofPod(endpointId, podId)) drainWorker(worker, signals);
@@ -74,7 +74,7 @@ export class WorkerLoads {
     );
   }
 
-  /** All that have said hello, whether they still call or not. */
+  /** All workers that have said hello, whether they still call or not. */
   listPresent(): Pick<PresentWorker, 'endpointId' | 'podId'>[] {
     return [...this.#options.presence.all()].map(({ endpointId, podId }) => ({
       endpointId,
@@ -82,7 +82,10 @@ export class WorkerLoads {
     }));
   }
 
-  /** Tells of each endpoint that has got a job to be taken. Returns the end of it. */
+  /**
+   * Calls the listener with each endpoint that gets a ready job. @returns the function that stops
+   * it
+   */
   onWork(listener: (endpointId: string) => void): () => void {
     return this.#options.signals.onWork(listener);
   }
@@ -100,7 +103,7 @@ export function drainWorker(worker: PresentWorker, signals: Signals): void {
   worker.draining = true;
   worker.drainTold = false;
   signals.callWorker(worker.endpointId, worker.id);
-  // Its open take would use up the wake-up of a job that it does not get.
+  // Its open take would consume the wake-up of a job that it does not get.
   signals.wakeTakers(worker.endpointId);
 }
 

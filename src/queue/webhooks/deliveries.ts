@@ -1,4 +1,4 @@
-// Delivers what jobs with a webhook left when they ended, until it is received or given up. At least
+// Delivers the records of ended jobs with a webhook, until they are received or given up. At least
 // once: a platform that dies between the answer and the commit sends again.
 import { type Clock, sleep } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
@@ -31,31 +31,31 @@ import {
 export interface DeliveriesOptions {
   store: Store;
   clock: Clock;
-  /** How long the platform has run, over all its starts, ms. */
+  /** Run time of the platform over all its starts, ms. */
   ranMs: () => number;
   log: Log;
   random: () => number;
   settings: WebhookSettings;
-  /** Without one nothing is sent; what is to be delivered waits for a platform that has one. */
+  /** Undefined: nothing is sent; deliveries wait for a platform with a sender. */
   sender: WebhookSender | undefined;
   closing: AbortSignal;
 }
 
-/** A job that has ended, with what is to be posted and where. */
+/** An ended job, its record and its webhook's URL. */
 export interface Ending {
   job: StoredJob;
   url: string;
   record: readonly RecordPiece[];
 }
 
-/** How many, since the start of this process. */
+/** Counts since the start of this process. */
 export type DeliveryCounts = Partial<Record<TryResult | 'given_up', number>>;
 
 export class Deliveries {
   readonly #options: DeliveriesOptions;
   readonly #loop: Loop;
   readonly #receivers: Receivers;
-  /** By the delivery's name: the try that is under way. */
+  /** Running attempts by the delivery's name. */
   readonly #underWay = new Map<string, Promise<void>>();
   readonly #aborting = new AbortController();
   readonly #counts = new Map<string, DeliveryCounts>();
@@ -74,10 +74,10 @@ export class Deliveries {
     });
   }
 
-  /** The endpoint is gone. */
+  /** The endpoint was deleted. */
   forgetEndpoint(endpointId: string): void {
     this.#counts.delete(endpointId);
-    // The attempts under way count once more.
+    // Running attempts count once more.
     const isOwn = (name: string) => name.startsWith(`${endpointId}/`);
     const own = [...this.#underWay].filter(([name]) => isOwn(name)).map(([, attempt]) => attempt);
     if (own.length > 0) void Promise.all(own).then(() => this.#counts.delete(endpointId));
@@ -88,7 +88,7 @@ export class Deliveries {
     return this.#counts;
   }
 
-  /** Takes up what an earlier run left. */
+  /** Continues the deliveries of an earlier run. */
   async start(): Promise<void> {
     const { sender, store } = this.#options;
     if (!sender) return;
@@ -98,7 +98,7 @@ export class Deliveries {
     this.#running = this.#loop.run();
   }
 
-  /** Of the operation that ended the job: it writes down the record that has to be delivered. */
+  /** Part of the operation that ends the job: stores the record to deliver. */
   *keep(tx: Transaction, { job, record, url }: Ending): Step<StoredDelivery> {
     const now = this.#options.clock.now();
     const endpoint = yield* tx.endpoint(job.endpointId);
@@ -119,14 +119,14 @@ export class Deliveries {
     return delivery;
   }
 
-  /** It is on disk now. */
+  /** The delivery is on disk now. */
   arrived(delivery: StoredDelivery): void {
     if (!this.#options.sender) return;
     this.#receivers.note(delivery, delivery.nextAt);
     this.#loop.wake();
   }
 
-  /** `closing` has aborted: begins nothing more, and gives what is under way a moment. */
+  /** `closing` has aborted: starts nothing more and waits briefly for running attempts. */
   async close(): Promise<void> {
     const { clock, sender, settings } = this.#options;
     const cancel = clock.after(settings.closeMs, () => this.#aborting.abort());
@@ -146,7 +146,7 @@ export class Deliveries {
     return this.#receivers.nextAt();
   }
 
-  /** Begins as many tries as the receiver has room for. */
+  /** Starts as many attempts as the receiver may have. */
   async #serve(receiver: ReceiverKey): Promise<void> {
     const { clock, ranMs, settings, store } = this.#options;
     const now = clock.now();
@@ -159,7 +159,8 @@ export class Deliveries {
         return { due, nextAt: yield* tx.nextDeliveryAt(receiver, now) };
       });
       if (nextAt !== undefined) this.#receivers.note(receiver, nextAt);
-      // Without a pause: while others are given up a try may end, and what was read of it be past.
+      // No await here: an attempt may end meanwhile, and the deliveries read before would be
+      // outdated.
       const waiting = due.filter((delivery) => !this.#underWay.has(nameOf(delivery)));
       const fresh = waiting.filter((delivery) => !isOld(delivery));
       const old = waiting.filter(isOld);
@@ -167,7 +168,7 @@ export class Deliveries {
         if (this.#hasRoom(delivery)) this.#begin(delivery);
         else this.#receivers.note(receiver, now);
       }
-      // There may be more than were asked for.
+      // There may be more deliveries than were read.
       if (due.length === limit) this.#receivers.note(receiver, now);
       for (const delivery of old) {
         await this.#giveUp(delivery, TOO_OLD);
@@ -195,7 +196,7 @@ export class Deliveries {
     this.#underWay.set(name, attempt);
   }
 
-  /** Never rejects. @returns whether it was received; undefined if it was broken off */
+  /** Never rejects. @returns whether it was received; undefined if it was aborted */
   async #try(delivery: StoredDelivery): Promise<boolean | undefined> {
     const { clock, log, random, ranMs, sender, settings, store } = this.#options;
     try {
@@ -224,7 +225,7 @@ export class Deliveries {
     }
   }
 
-  /** Holds on to what is known until it is on disk: else it would be sent again meanwhile. */
+  /** Retries until the result is on disk; otherwise the delivery would be sent again meanwhile. */
   async #settle(delivery: StoredDelivery, after: AfterTry): Promise<void> {
     const { clock, closing, log, store } = this.#options;
     for (;;) {
@@ -287,7 +288,7 @@ class LostRecordError extends Error {
   override readonly name = 'LostRecordError';
 }
 
-/** Part by part, so that however large a record is, little of it is in memory at a time. */
+/** In parts, so that a large record needs little memory. */
 async function* readRecord(store: Store, delivery: StoredDelivery): AsyncGenerator<Uint8Array> {
   let left = delivery.bytes;
   for (let at = 0; left > 0; at++) {
@@ -304,7 +305,7 @@ function nameOf({ endpointId, id }: StoredDelivery): string {
   return `${endpointId}/${id}`;
 }
 
-/** For the log; the URL's path and query may be the receiver's secrets. */
+/** Fields for logs; without the URL's path and query, which may contain secrets. */
 function describe({ endpointId, id, jobId, receiver }: StoredDelivery) {
   return { endpoint: endpointId, job: jobId, delivery: id, receiver };
 }

@@ -1,13 +1,13 @@
-// Decides which receiver may get an attempt now: one that hangs holds up neither others of its user nor
-// other users. In memory; the deliveries themselves are in the store.
+// Decides which receiver may get an attempt now: a hanging receiver must not block others of its
+// user or of other users. In memory; the deliveries are in the store.
 import type { ReceiverKey } from '../../store/store.ts';
 import type { WebhookSettings } from './webhooks.ts';
 
 interface Receiver extends ReceiverKey {
-  /** Infinity: nothing to do that is known of. */
+  /** Infinity: nothing is known to be due. */
   nextAt: number;
   underWay: number;
-  /** Its last attempt succeeded. Until then it gets one attempt at a time. */
+  /** Its last attempt succeeded. An unproven receiver gets one attempt at a time. */
   isProven: boolean;
 }
 
@@ -16,14 +16,14 @@ export type ReceiverLimits = Pick<
   'maxConcurrent' | 'maxPerReceiver' | 'maxPerUser' | 'maxUnprovenPerUser'
 >;
 
-/** Attempts under way. */
+/** Running attempts. */
 interface Load {
   all: number;
-  /** With receivers that were not proven when the attempt began. */
+  /** To receivers that were unproven when the attempt began. */
   unproven: number;
 }
 
-/** Unproven receivers of all users get no more than this share of all attempts. */
+/** Unproven receivers of all users get at most this share of all attempts. */
 const UNPROVEN_SHARE = 0.5;
 
 export class Receivers {
@@ -36,13 +36,13 @@ export class Receivers {
     this.#limits = limits;
   }
 
-  /** The receiver has something due at `at`, if not before. */
+  /** Notes that the receiver has a delivery due at `at`. */
   note(key: ReceiverKey, at: number): void {
     const receiver = this.#find(key) ?? this.#add(key);
     receiver.nextAt = Math.min(receiver.nextAt, at);
   }
 
-  /** The due deliveries are about to be read: only what is noted from now on counts. */
+  /** The due deliveries are about to be read: only later notes count. */
   beginLook(key: ReceiverKey): void {
     const receiver = this.#find(key);
     if (receiver) receiver.nextAt = Number.POSITIVE_INFINITY;
@@ -53,7 +53,10 @@ export class Receivers {
     if (receiver) this.#forgetIdle(receiver);
   }
 
-  /** Receivers with something to do and room to do it: of the least busy user first, then the longest due. */
+  /**
+   * Receivers with due deliveries and free capacity: those of the least busy user first, then by
+   * due time.
+   */
   listReady(now: number): ReceiverKey[] {
     return [...this.#receivers.values()]
       .filter((receiver) => receiver.nextAt <= now && this.#roomOf(receiver) > 0)
@@ -62,7 +65,9 @@ export class Receivers {
       .map(({ receiver: { receiver, userId } }) => ({ userId, receiver }));
   }
 
-  /** When the first receiver with room is due; one without room is looked at when an attempt ends. */
+  /**
+   * When the first receiver with free capacity is due; the others are checked when an attempt ends.
+   */
   nextAt(): number {
     let next = Number.POSITIVE_INFINITY;
     for (const receiver of this.#receivers.values()) {
@@ -71,7 +76,7 @@ export class Receivers {
     return next;
   }
 
-  /** How many more attempts the receiver may have at once. */
+  /** How many more attempts the receiver may get now. */
   roomFor(key: ReceiverKey): number {
     return this.#roomOf(this.#find(key) ?? fresh(key));
   }
@@ -80,7 +85,7 @@ export class Receivers {
     return this.#find(key)?.underWay ?? 0;
   }
 
-  /** An attempt begins; the returned function takes its end: undefined if it was broken off. */
+  /** An attempt begins; call the returned function at its end, with undefined if it was aborted. */
   begin(key: ReceiverKey): (isSuccess: boolean | undefined) => void {
     const receiver = this.#find(key) ?? this.#add(key);
     const user = this.#users.get(key.userId) ?? { all: 0, unproven: 0 };
@@ -126,7 +131,7 @@ export class Receivers {
     );
   }
 
-  /** Callers name as many hosts as they like. */
+  /** Forgets idle receivers, because callers may name any number of hosts. */
   #forgetIdle({ nextAt, receiver, underWay, userId }: Receiver): void {
     if (underWay > 0 || nextAt !== Number.POSITIVE_INFINITY) return;
     this.#receivers.delete(nameOf(userId, receiver));
@@ -137,7 +142,7 @@ function fresh({ receiver, userId }: ReceiverKey): Receiver {
   return { userId, receiver, nextAt: Number.POSITIVE_INFINITY, underWay: 0, isProven: false };
 }
 
-/** A host has no space. */
+/** A host contains no space, so the name is unambiguous. */
 function nameOf(userId: string, receiver: string): string {
   return `${receiver} ${userId}`;
 }

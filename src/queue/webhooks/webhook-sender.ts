@@ -1,5 +1,5 @@
-// One try of a webhook over HTTP: signed, to a permitted address only, bounded in time and bytes. No
-// redirect is followed: what is signed for one receiver is not handed on to another.
+// Makes one attempt of a webhook over HTTP: signed, to a permitted address only, bounded in time
+// and bytes. Follows no redirects: a record signed for one receiver must not reach another.
 import { Buffer } from 'node:buffer';
 import { isIP } from 'node:net';
 import { Readable } from 'node:stream';
@@ -21,30 +21,30 @@ import { WEBHOOK_HEADERS } from '../../wire/webhook.ts';
 import { WebhookSigner } from './webhook-signature.ts';
 import type { Try, WebhookRecord, WebhookSender } from './webhooks.ts';
 
-/** Of the answer's body, which nobody wants; more of it breaks the connection. */
+/** Most bytes of the response's body, which is ignored; a longer one breaks the connection. */
 const MAX_ANSWER_BYTES = 65_536;
 const GONE = 410;
 /**
- * A connection is kept for the next try, but no longer, whatever the receiver asks for: there are as
- * many receivers as callers care to name.
+ * How long a connection is kept for the next attempt, whatever the receiver asks for, because
+ * callers may name any number of receivers.
  */
 const MAX_IDLE_MS = 4_000;
 const PARTS_HELD = 2;
-/** A larger record is sent part by part, never whole in memory. */
+/** A larger record is sent in parts, never whole in memory. */
 const WHOLE_BYTES = 1_048_576;
-/** What a line to a receiver has to carry at the least, 2 Mbit/s: 20 MB get 80 s more. */
+/** Slowest accepted connection, 2 Mbit/s: 20 MB get 80 s more. */
 const SLOWEST_BYTES_PER_MS = 256;
 
 export interface HttpWebhookSenderOptions {
-  /** Of the platform; each signs. */
+  /** The platform's secrets; each one signs. */
   secrets: readonly string[];
-  /** `public`: those that are routed on the internet. */
+  /** `public`: only addresses routed on the internet. */
   addresses: 'public' | 'any';
-  /** Of the package. */
+  /** Version of the package. */
   version: string;
   /**
-   * For a whole try, from the look-up of the name to the end of the answer, ms; a large record gets
-   * more. Default 15,000.
+   * Limit of a whole attempt, from the name lookup to the end of the response, ms; a large record
+   * gets more. Default 15,000.
    */
   timeoutMs?: number;
   /** Default: `createNameResolver` with the machine's name servers. */
@@ -86,7 +86,7 @@ export class HttpWebhookSender implements WebhookSender {
         headers: this.#composeHeaders(delivery, signatures),
         body,
       });
-      // The status has said everything.
+      // Only the status matters.
       await answer.body.dump({ limit: MAX_ANSWER_BYTES }).catch(() => {});
       return judgeAnswer(answer);
     } catch (error) {
@@ -113,9 +113,9 @@ export class HttpWebhookSender implements WebhookSender {
     return this.#agent;
   }
 
-  /** Reads the record twice if it is large, once for the signature and once to send it. */
+  /** Reads a large record twice, once for the signature and once to send it. */
   async #prepare({ bytes, endpointId, id }: StoredDelivery, record: WebhookRecord) {
-    // Receivers compare the time with their own, so it is not that of a clock that tests move.
+    // Real time, because receivers compare it with their own clock.
     const signer = new WebhookSigner(this.#options.secrets, { id, endpointId, now: Date.now() });
     const parts: Uint8Array[] = [];
     for await (const part of record()) {
@@ -145,8 +145,8 @@ export class HttpWebhookSender implements WebhookSender {
 }
 
 /**
- * Frees each part two parts later. The stream holds one part ahead, and undici takes the next one only
- * when the socket has written what it had.
+ * Frees each part two parts later: the stream holds one part ahead, and undici takes the next one
+ * only when the socket has written the previous one.
  */
 async function* release(parts: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const held: Uint8Array[] = [];

@@ -1,5 +1,6 @@
-// How webhooks are signed: each endpoint's secret, derived from those of the platform, and the signature headers.
-// The format is Standard Webhooks (https://www.standardwebhooks.com); the former header stays for one version.
+// Signs webhooks: derives each endpoint's secret from the platform's secrets and builds the
+// signature headers. The format is Standard Webhooks (https://www.standardwebhooks.com); the former
+// header stays for one version.
 import { createHmac, type Hmac, randomBytes } from 'node:crypto';
 import {
   prefixFormerSigned,
@@ -33,14 +34,14 @@ function deriveKey(platformSecret: string, endpointId: string): Buffer {
 }
 
 export interface SignedMessage {
-  /** Id of the delivery, the same in every attempt. */
+  /** ID of the delivery, the same in every attempt. */
   id: string;
   endpointId: string;
   /** Unix ms. */
   now: number;
 }
 
-/** Signs a body that comes in parts, once with each secret of the platform. */
+/** Signs a body that arrives in parts, once with each secret of the platform. */
 export class WebhookSigner {
   readonly #id: string;
   readonly #seconds: number;
@@ -66,7 +67,7 @@ export class WebhookSigner {
     for (const signature of this.#formerSignatures) signature.update(part);
   }
 
-  /** The signature headers; the signer is used up. */
+  /** Returns the signature headers; the signer cannot be used again. */
   finish(): Record<string, string> {
     const signatures = this.#signatures.map((each) => `v1,${each.digest('base64')}`);
     const former = this.#formerSignatures.map((each) => `v1=${each.digest('hex')}`);
