@@ -1,11 +1,11 @@
 // The attempts that one RunPod worker has, by the names under which it knows them, what it has to stop
-// among them, and the ends that it does not report itself. Whether it is there at all is its seat's business.
+// among them, and the ends that it does not report itself. Whether it is there at all is its session's business.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { AttemptError } from '../../wire/job.ts';
 import type { LeaseRef, RenewReply } from '../../wire/link/worker-link.ts';
 import { HeldLease, type HeldLeaseOptions, type Saying } from './lease.ts';
-import type { SeatLink } from './seat-link.ts';
+import type { SessionLink } from './session-link.ts';
 import { StopList } from './stops.ts';
 
 /** A lease lasts so many pings of its worker, and a job that so many do not name is not there. */
@@ -15,7 +15,7 @@ const HANDOVER_MS = 1_000;
 
 export interface HeldLeasesOptions {
   workerId: string;
-  link: SeatLink;
+  link: SessionLink;
   clock: Clock;
   log: Log;
 }

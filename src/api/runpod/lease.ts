@@ -5,13 +5,13 @@ import type { OpenLease } from '../../queue/leases/open-leases.ts';
 import type { LeaseRef, Outcome, Report, ReportReply } from '../../wire/link/worker-link.ts';
 import { nameAttempt } from './requests.ts';
 import type { WorkerWord } from './results.ts';
-import type { SeatLink } from './seat-link.ts';
+import type { SessionLink } from './session-link.ts';
 
 export type Saying = WorkerWord | { kind: 'outcome'; outcome: Outcome };
 
 export interface HeldLeaseOptions {
   lease: Omit<OpenLease, 'workerId' | 'incarnation' | 'isShown'>;
-  link: SeatLink;
+  link: SessionLink;
   now: () => number;
 }
 

@@ -1,5 +1,5 @@
-// The worker side of RunPod's protocol, for workers that speak that and nothing else. What such a worker
-// is to the queue, and what it means by what it says, is in the files beside this one.
+// The worker side of RunPod's protocol, for workers that use no other. The other files of this
+// folder represent such a worker in the queue and interpret its requests.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { sleep } from '../../base/clock.ts';
 import type { HttpBounds } from '../http/bounds.ts';
@@ -19,18 +19,18 @@ import type { HandedOut, Seat } from './seat.ts';
 import { isPassing } from './seat-link.ts';
 import { Seats, type SeatsOptions } from './seats.ts';
 
-/** These workers repeat a refused poll at once, and again: the refusal takes so long, ms. */
+/** These workers repeat a rejected poll at once, so the rejection is delayed, ms. */
 const REFUSAL_MS = 1_000;
 
 export interface RunpodWorkerRoutesOptions extends SeatsOptions {
   bounds: Pick<HttpBounds, 'maxJsonDepth'>;
-  /** Adds a step that comes before the platform stops to answer. */
+  /** Adds a step that runs before the platform stops answering. */
   onStop: (step: () => Promise<void>) => void;
 }
 
 type Request = FastifyRequest<EndpointRoute>;
 
-/** `app` has to give bodies as Buffers, of whatever media type, and to be of these routes alone. */
+/** `app` must provide bodies as Buffers for every content type, and must have only these routes. */
 export function addRunpodWorkerRoutes(
   app: FastifyInstance,
   options: RunpodWorkerRoutesOptions,
@@ -42,7 +42,7 @@ export function addRunpodWorkerRoutes(
     done();
   });
   app.addHook('onSend', async (request, reply) => {
-    // Not while the platform stops: that would hold it up.
+    // Not while the platform stops, which would be delayed.
     const isRefused = reply.statusCode >= 400 && reply.statusCode !== 503;
     if (isRefused && request.method === 'GET')
       await sleep(options.clock, REFUSAL_MS, seats.closing);
@@ -83,7 +83,7 @@ function addPolls(app: FastifyInstance, seats: Seats): void {
   );
 }
 
-/** Jobs that cannot be sent for want of memory go back, and the worker is told to come again. */
+/** Jobs that cannot be sent for lack of memory are released, and the worker is told to retry. */
 async function sendJobs(
   reply: FastifyReply,
   seat: Seat,
@@ -97,7 +97,7 @@ async function sendJobs(
   }
 }
 
-/** Nothing: 204. Nothing for the moment: 429, which these workers take for a pause. */
+/** No job: 204. No job at the moment: 429, which these workers treat as a pause. */
 async function answerPoll(
   reply: FastifyReply,
   poll: () => Promise<FastifyReply | undefined>,
@@ -167,7 +167,7 @@ function addPing(app: FastifyInstance, seats: Seats, { log }: RunpodWorkerRoutes
   );
 }
 
-/** What the worker runs under another name, or has no right to run any more. */
+/** Attempts that the worker runs under another name, or may no longer run. */
 async function noteNamedElsewhere(
   seats: Seats,
   { endpoint, name, seat }: { endpoint: string; name: string; seat: Seat },

@@ -7,7 +7,7 @@ const GONE_MS = 2_000;
 /** One that has asked, and still polls after so long, is not being replaced, ms. */
 const WORN_MS = 30_000;
 
-export class Wear {
+export class Recycling {
   readonly #clock: Clock;
   readonly #onStays: () => void;
   #since: number | undefined;
@@ -32,7 +32,7 @@ export class Wear {
     this.#since = undefined;
   }
 
-  get isWorn(): boolean {
+  get isActive(): boolean {
     if (this.#since === undefined) return false;
     if (this.#clock.now() - this.#since < WORN_MS) return true;
     this.#since = undefined;

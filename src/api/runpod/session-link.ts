@@ -1,4 +1,4 @@
-// A seat's calls to the queue: says hello before the first, and again when the queue has forgotten it, and
+// A session's calls to the queue: says hello before the first, and again when the queue has forgotten it, and
 // repeats a report for as long as its worker can be made to wait for the answer.
 import { type Clock, sleep } from '../../base/clock.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
@@ -16,7 +16,7 @@ import { ProblemError } from '../../wire/problem.ts';
 const REPORT_MS = 60_000;
 const RETRY_MS = 500;
 
-export interface SeatLinkOptions {
+export interface SessionLinkOptions {
   link: WorkerLink;
   identity: WorkerIdentity;
   /** Says hello, and does what comes with it. */
@@ -27,11 +27,11 @@ export interface SeatLinkOptions {
 }
 
 /** Its methods throw LinkError, and what the queue throws. */
-export class SeatLink {
-  readonly #options: SeatLinkOptions;
+export class SessionLink {
+  readonly #options: SessionLinkOptions;
   #opening: Promise<WorkerWelcome> | undefined;
 
-  constructor(options: SeatLinkOptions) {
+  constructor(options: SessionLinkOptions) {
     this.#options = options;
   }
 

@@ -1,36 +1,36 @@
 // Which RunPod workers the platform keeps in memory.
 import { expect, it, onTestFinished } from 'vitest';
-import { Seats } from '../../../../src/api/runpod/seats.ts';
+import { RunPodSessions } from '../../../../src/api/runpod/sessions.ts';
 import { letOthersRun } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { ENDPOINT, Platform } from '../../../conformance/platform.ts';
 
-async function openSeats() {
+async function openSessions() {
   const platform = new Platform();
   await platform.start();
   const { clock, queue } = platform;
-  const seats = new Seats({ linkTo: (id) => queue.link(id), queue, clock, log: silentLog });
+  const sessions = new RunPodSessions({ linkTo: (id) => queue.link(id), queue, clock, log: silentLog });
   onTestFinished(async () => {
-    seats.close();
+    sessions.close();
     await platform.close();
   });
-  return { platform, seats };
+  return { platform, sessions };
 }
 
 it('a worker whose hello fails is not kept, and gets the error', async () => {
-  const { platform, seats } = await openSeats();
+  const { platform, sessions } = await openSessions();
   await platform.store.close();
-  const seat = seats.use(ENDPOINT, 'w', null);
-  await expect(seat.open()).rejects.toThrow('The store is closed');
+  const session = sessions.use(ENDPOINT, 'w', null);
+  await expect(session.open()).rejects.toThrow('The store is closed');
   await letOthersRun();
-  expect(seats.find(ENDPOINT, 'w')).toBeUndefined();
+  expect(sessions.find(ENDPOINT, 'w')).toBeUndefined();
 });
 
 it('a worker whose first request is refused is kept until it falls silent', async () => {
-  const { platform, seats } = await openSeats();
-  seats.use(ENDPOINT, 'w', null);
+  const { platform, sessions } = await openSessions();
+  sessions.use(ENDPOINT, 'w', null);
   await letOthersRun();
-  expect(seats.find(ENDPOINT, 'w')).toBeDefined();
+  expect(sessions.find(ENDPOINT, 'w')).toBeDefined();
   await platform.clock.advance(120_000);
-  expect(seats.find(ENDPOINT, 'w')).toBeUndefined();
+  expect(sessions.find(ENDPOINT, 'w')).toBeUndefined();
 });

@@ -1,5 +1,5 @@
-// The RunPod workers that are heard of, over all endpoints: who sits where, and who has which attempt.
-// Nothing here outlives the process; a worker or attempt that is not known is looked up in the queue.
+// The sessions of RunPod workers over all endpoints, by worker and by attempt. Nothing here
+// outlives the process; unknown workers and attempts are looked up in the queue.
 import { setMaxListeners } from 'node:events';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -14,13 +14,13 @@ import { readAttemptName } from './requests.ts';
 import { SEAT_INCARNATION, Seat } from './seat.ts';
 
 export interface SeatsOptions {
-  /** Undefined if there is no such endpoint. `podId`: the pod whose key the worker presented. */
+  /** Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. */
   linkTo: (endpointId: string, podId: string | null) => WorkerLink | undefined;
   /** These workers carry no token: after a restart their leases are found by job and attempt. */
   queue: Pick<Queue, 'openLeases' | 'isClosing' | 'bridge'>;
   clock: Clock;
   log: Log;
-  /** Default: a key may have as many workers as it likes. */
+  /** Default: no limit of workers per key. */
   allowance?: WorkerAllowance | undefined;
 }
 
@@ -47,7 +47,7 @@ export class Seats {
     return this.#closing.signal;
   }
 
-  /** As `use`, for a worker that shows this key. @throws ProblemError `not_found`, `rate_limited` */
+  /** Like `use`, for a worker with this key. @throws ProblemError `not_found`, `rate_limited` */
   admit(holder: KeyHolder | undefined, endpointId: string, workerId: string): Seat {
     if (holder) this.#options.allowance?.admitId(holder, endpointId, workerId);
     return this.use(endpointId, workerId, holder?.podId ?? null);
@@ -72,7 +72,7 @@ export class Seats {
     return this.#seats.get(endpointId)?.get(workerId);
   }
 
-  /** Undefined when the attempt is over, or a newer one has begun. `podId`: as in `use`, of the caller. */
+  /** Undefined if the attempt is over, or a newer one has begun. `podId`: as in `use`. */
   async locate(
     endpointId: string,
     name: string,
@@ -86,7 +86,7 @@ export class Seats {
     if (!attempt) return undefined;
     const { openLeases } = this.#options.queue;
     const lease = await openLeases.ofJob({ endpointId, id: attempt.jobId });
-    // A lease of a worker with a link of its own is none of these workers'.
+    // The lease belongs to a worker with its own link.
     if (lease?.incarnation !== SEAT_INCARNATION) return undefined;
     const seat = this.use(endpointId, lease.workerId, podId);
     await seat.open();
@@ -94,12 +94,12 @@ export class Seats {
     return held && { seat, held };
   }
 
-  /** While the platform stops: a chunk waits for the end, and is refused. @throws LinkError */
+  /** While the platform stops, a chunk waits for the end and is then rejected. @throws LinkError */
   hold({ held }: SeatedLease): Promise<void> {
     return this.#parking.hold(held);
   }
 
-  /** The platform stops: resolves when each worker that streams can send its chunk again later. */
+  /** The platform stops: resolves when each streaming worker can send its chunk again later. */
   async stopStreams(): Promise<void> {
     const seats = () => [...this.#seats.values()].flatMap((seats) => [...seats.values()]);
     const parked = await this.#parking.park(() => seats().flatMap(({ held }) => held.streaming));
@@ -139,7 +139,9 @@ export class Seats {
     seat.close();
   }
 
-  /** Its leases run out by themselves; with none it has left. Heard of again, it sits down anew. */
+  /**
+   * Its leases expire by themselves. If the worker sends a request again, it gets a new session.
+   */
   async #remove(endpointId: string, workerId: string, seat: Seat): Promise<void> {
     const { linkTo, log } = this.#options;
     this.#drop(endpointId, workerId, seat);

@@ -15,16 +15,16 @@ import {
 import { HeldLeases, PINGS_TO_LOSE } from './held-leases.ts';
 import type { HeldLease } from './lease.ts';
 import type { TakeSigns } from './requests.ts';
-import { SeatLink } from './seat-link.ts';
-import { Wear } from './wear.ts';
+import { SessionLink } from './session-link.ts';
+import { Recycling } from './recycle.ts';
 
 /** Smaller than that of any worker with a link of its own: these have no processes to tell apart. */
-export const SEAT_INCARNATION = 0;
+export const SESSION_INCARNATION = 0;
 /** Polls of a worker that is to be replaced are answered this often, ms. */
-const WORN_POLL_MS = 1_000;
+const RECYCLING_POLL_MS = 1_000;
 const RETRY_MS = 500;
 
-export interface SeatOptions {
+export interface RunPodSessionOptions {
   endpointId: string;
   workerId: string;
   /** The pod whose key the worker presented; null: no pod's. */
@@ -36,10 +36,10 @@ export interface SeatOptions {
   /** Aborts when the platform stops. */
   closing: AbortSignal;
   /** It has fallen silent: whoever has it lets go of it. */
-  onSilent: (seat: Seat) => void;
+  onSilent: (session: RunPodSession) => void;
 }
 
-export interface SeatTake extends TakeSigns {
+export interface SessionTake extends TakeSigns {
   max: number;
   /** Aborts when nobody waits for the answer any more. */
   signal: AbortSignal;
@@ -67,12 +67,12 @@ function findQuietMs(terms: SilenceTerms): number {
   return findLeaseEndMs(terms) - leaseMs + renewEveryMs;
 }
 
-export class Seat {
+export class RunPodSession {
   readonly held: HeldLeases;
-  readonly #options: SeatOptions;
+  readonly #options: RunPodSessionOptions;
   readonly #identity;
-  readonly #wear: Wear;
-  readonly #link: SeatLink;
+  readonly #recycling: Recycling;
+  readonly #link: SessionLink;
   #heardAt: number;
   #pingMs = 10_000;
   #openPolls = 0;
@@ -84,16 +84,16 @@ export class Seat {
   /** Aborts when the worker is heard again. */
   #quiet: AbortController | undefined;
 
-  constructor(options: SeatOptions) {
+  constructor(options: RunPodSessionOptions) {
     this.#options = options;
-    this.#identity = { workerId: options.workerId, incarnation: SEAT_INCARNATION };
-    this.#link = new SeatLink({
+    this.#identity = { workerId: options.workerId, incarnation: SESSION_INCARNATION };
+    this.#link = new SessionLink({
       ...options,
       identity: this.#identity,
       greet: (link) => this.#greet(link),
     });
     this.held = new HeldLeases({ ...options, link: this.#link });
-    this.#wear = new Wear(options.clock, () =>
+    this.#recycling = new Recycling(options.clock, () =>
       this.#warn('it asked for a new process and continues'),
     );
     this.#heardAt = options.clock.now();
@@ -107,7 +107,7 @@ export class Seat {
   hear(): void {
     const now = this.#options.clock.now();
     const silentMs = now - this.#heardAt;
-    if (this.#openPolls === 0) this.#wear.noteSilence(silentMs);
+    if (this.#openPolls === 0) this.#recycling.noteSilence(silentMs);
     this.#heardAt = now;
     this.#quiet?.abort();
   }
@@ -123,10 +123,10 @@ export class Seat {
   }
 
   /** @throws LinkError, and what the queue throws */
-  async take({ max, isIdle, isNew, signal }: SeatTake): Promise<HandedOut[]> {
+  async take({ max, isIdle, isNew, signal }: SessionTake): Promise<HandedOut[]> {
     const { takeWaitMs } = await this.open();
     if (this.#openTakes > 0) this.#noteSharing();
-    if (isNew) this.#wear.end();
+    if (isNew) this.#recycling.end();
     if (isIdle && !this.#isShared) {
       await this.held.loseAll('its pings name no job', { hasRestarted: isNew });
     }
@@ -154,7 +154,7 @@ export class Seat {
     const ended = AbortSignal.any([signal, this.#options.closing, this.#ending.signal]);
     try {
       // A process that leaves waits for this answer first.
-      const longestMs = this.#wear.isWorn ? WORN_POLL_MS : this.#pingMs;
+      const longestMs = this.#recycling.isActive ? RECYCLING_POLL_MS : this.#pingMs;
       return await this.held.stops.wait(Math.min(takeWaitMs, longestMs), ended);
     } finally {
       this.hear();
@@ -181,8 +181,8 @@ export class Seat {
   }
 
   /** It wants to be replaced: it gets nothing more, and its open polls end so that it can leave. */
-  wear(): void {
-    this.#wear.begin();
+  recycle(): void {
+    this.#recycling.begin();
     this.#ending.abort();
     this.#ending = new AbortController();
   }
@@ -198,7 +198,7 @@ export class Seat {
     const rest = { protocol: PROTOCOL_VERSION, version: RUNPOD_WORKER_VERSION, slots: 1 };
     const welcome = await link.hello({ ...this.#identity, ...rest, devices: [], outbox: [] });
     for (const lease of await queue.openLeases.ofWorker(endpointId, workerId)) {
-      if (lease.incarnation === SEAT_INCARNATION) this.held.add(lease).isKnown = true;
+      if (lease.incarnation === SESSION_INCARNATION) this.held.add(lease).isKnown = true;
     }
     // After whoever waits for this: the loop itself calls `open`.
     setImmediate(() => void this.#keep());
@@ -223,9 +223,9 @@ export class Seat {
   async #takeNow(max: number, until: number, signal: AbortSignal): Promise<HandedOut[]> {
     const { clock, closing } = this.#options;
     const ended = AbortSignal.any([signal, closing, this.#ending.signal]);
-    if (this.#wear.isWorn) await sleep(clock, WORN_POLL_MS, ended);
+    if (this.#recycling.isActive) await sleep(clock, RECYCLING_POLL_MS, ended);
     const waitMs = until - clock.now();
-    if (waitMs <= 0 || ended.aborted || this.#wear.isWorn) return [];
+    if (waitMs <= 0 || ended.aborted || this.#recycling.isActive) return [];
     const leases = await this.#link.call((link) => {
       const held = this.held.refs.map(({ token }) => token);
       const request = { ...this.#identity, takeId: randomUUID(), max, waitMs, held };
