@@ -32,7 +32,7 @@ interface Entry<Header extends ReportHeader = ReportHeader> {
 }
 
 /** A report in a batch, with the lane's round in which it was sent. */
-export interface Parcel {
+export interface SentReport {
   lane: ReportLane;
   round: number;
   report: Report;
@@ -170,7 +170,7 @@ export class ReportLane {
   }
 
   /** Returns the next report that is not being sent and marks it as being sent; or undefined. */
-  takeNext(): Parcel | undefined {
+  takeNext(): SentReport | undefined {
     const entry = this.#entries[this.#sent];
     if (!entry) return undefined;
     this.#sent++;
@@ -190,8 +190,8 @@ export class ReportLane {
   }
 
   /** False if the lane started over meanwhile: the answer to such a report is meaningless. */
-  isCurrent(parcel: Parcel): boolean {
-    return parcel.round === this.#round;
+  isCurrent(sentReport: SentReport): boolean {
+    return sentReport.round === this.#round;
   }
 
   /** Removes all reports up to this one. @returns bytes of the chunks among them */

@@ -15,7 +15,7 @@ import { MAX_CHUNKS, MAX_REPORTS } from '../wire/message-bounds.ts';
 import type { ExecutionEnd, ExecutionSink } from './execution/executor.ts';
 import { callWithin, TRAVEL_MS, toLinkError } from './link-call.ts';
 import type { Outbox } from './outbox/outbox.ts';
-import type { Parcel, ReportLane } from './report-lane.ts';
+import type { SentReport, ReportLane } from './report-lane.ts';
 import { RetryPace } from './retry-pace.ts';
 import type { Session } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
@@ -168,28 +168,28 @@ export class Reporter {
     }
   }
 
-  async #deliver(batch: Parcel[], round: Round): Promise<void> {
-    const parcels = batch.filter((parcel) => parcel.lane.isCurrent(parcel));
-    if (parcels.length === 0) return;
+  async #deliver(batch: SentReport[], round: Round): Promise<void> {
+    const sentReports = batch.filter((sentReport) => sentReport.lane.isCurrent(sentReport));
+    if (sentReports.length === 0) return;
     let replies: ReportReply[];
     try {
-      replies = await this.#send(parcels, round);
+      replies = await this.#send(sentReports, round);
     } catch (thrown) {
       const error = toLinkError(thrown);
       if (error.code !== 'invalid' || this.#stopping.signal.aborted) throw error;
-      const [only] = parcels;
-      if (parcels.length === 1 && only) return this.#replace(only, error);
+      const [only] = sentReports;
+      if (sentReports.length === 1 && only) return this.#replace(only, error);
       // One of them is invalid: send the halves separately, so that the others are not affected.
-      const middle = Math.ceil(parcels.length / 2);
-      await this.#deliver(parcels.slice(0, middle), round);
-      return this.#deliver(parcels.slice(middle), round);
+      const middle = Math.ceil(sentReports.length / 2);
+      await this.#deliver(sentReports.slice(0, middle), round);
+      return this.#deliver(sentReports.slice(middle), round);
     }
-    await this.#applyAll(parcels, replies, round);
+    await this.#applyAll(sentReports, replies, round);
   }
 
-  async #send(parcels: Parcel[], { pace }: Round): Promise<ReportReply[]> {
+  async #send(sentReports: SentReport[], { pace }: Round): Promise<ReportReply[]> {
     const { link, workerId, incarnation } = this.#options;
-    const reports = parcels.map(({ report }) => report);
+    const reports = sentReports.map(({ report }) => report);
     const call = () =>
       callWithin({ clock: this.#clock, limitMs: TRAVEL_MS }, async () => {
         const replies = await link.report({ workerId, incarnation, reports });
@@ -201,13 +201,13 @@ export class Reporter {
     return this.#session.persist(call, { verb: 'report', signal, pace });
   }
 
-  async #applyAll(parcels: Parcel[], replies: ReportReply[], { gapPace }: Round): Promise<void> {
+  async #applyAll(sentReports: SentReport[], replies: ReportReply[], { gapPace }: Round): Promise<void> {
     let hasGap = false;
-    for (const [index, parcel] of parcels.entries()) {
+    for (const [index, sentReport] of sentReports.entries()) {
       const reply = replies[index];
-      if (!reply || !parcel.lane.isCurrent(parcel)) continue;
+      if (!reply || !sentReport.lane.isCurrent(sentReport)) continue;
       if (reply.answer === 'gap') hasGap = true;
-      this.#apply(parcel, reply);
+      this.#apply(sentReport, reply);
     }
     this.#onAnswered();
     if (!hasGap) {
@@ -219,7 +219,7 @@ export class Reporter {
     if (gapPace.failures > 1) await sleep(this.#clock, waitMs, this.#stopping.signal);
   }
 
-  #apply({ lane, report }: Parcel, reply: ReportReply): void {
+  #apply({ lane, report }: SentReport, reply: ReportReply): void {
     if (this.#inherited.has(lane)) this.#tellInherited(lane, report, reply);
     switch (reply.answer) {
       case 'applied':
@@ -291,7 +291,7 @@ export class Reporter {
     }
   }
 
-  #replace({ lane, report }: Parcel, error: LinkError): void {
+  #replace({ lane, report }: SentReport, error: LinkError): void {
     const { jobId: job, attempt } = lane.lease;
     const { kind, seq, body } = report;
     const refused = { job, attempt, kind, seq, bytes: body.length, err: error };

@@ -9,7 +9,7 @@ import type { Reporter } from './reporter.ts';
 import { RetryPace } from './retry-pace.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
-export interface Farewell {
+export interface ShutdownResult {
   /** Every outcome was acknowledged. */
   delivered: boolean;
   /** Attempts with an unacknowledged outcome. */
@@ -33,7 +33,7 @@ export interface WindUpOptions {
   hurry: AbortSignal;
 }
 
-export async function windUp(round: WindUpOptions): Promise<Farewell> {
+export async function windUp(round: WindUpOptions): Promise<ShutdownResult> {
   const { hurry, jobsMs, options, reporter, taking } = round;
   const { clock, drainMs, flushMs, log, outbox } = options;
   const begunAt = clock.now();

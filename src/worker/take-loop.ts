@@ -111,7 +111,7 @@ export class TakeLoop {
     return this.#session.terms.takesBack === false;
   }
 
-  get #room(): number {
+  get #capacity(): number {
     if (this.#attempts.hasSolo || this.#reporter.isCongested || this.#isHeld()) return 0;
     const free = Math.min(this.#executor.free, this.#executor.slots - this.#attempts.active);
     // A take, a renewal and a hello name all leases that the worker holds.
@@ -120,7 +120,7 @@ export class TakeLoop {
   }
 
   async #waitForRoom(): Promise<number> {
-    while (this.#room < 1 && !this.#stopping.signal.aborted) {
+    while (this.#capacity < 1 && !this.#stopping.signal.aborted) {
       this.#isFull = true;
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
@@ -131,7 +131,7 @@ export class TakeLoop {
       await new Promise<void>((resolve) => setImmediate(resolve));
     }
     this.#isFull = false;
-    return this.#room;
+    return this.#capacity;
   }
 
   /** Undefined if the take failed; its leases may arrive with a later take. */

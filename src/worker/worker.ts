@@ -8,7 +8,7 @@ import { MemoryGuard } from './execution/memory-guard.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
 import { Reporter } from './reporter.ts';
 import { Session } from './session.ts';
-import { type Farewell, windUp } from './shutdown.ts';
+import { type ShutdownResult, windUp } from './shutdown.ts';
 import { TakeLoop } from './take-loop.ts';
 import {
   type CompleteWorkerOptions,
@@ -16,7 +16,7 @@ import {
   type WorkerOptions,
 } from './worker-options.ts';
 
-export type { Farewell } from './shutdown.ts';
+export type { ShutdownResult } from './shutdown.ts';
 export type { WorkerOptions } from './worker-options.ts';
 
 /**
@@ -28,7 +28,7 @@ export type WorkerState =
   | { readonly name: 'starting'; readonly step: 'setup' | 'hello' }
   | { readonly name: 'ready' }
   | { readonly name: 'draining'; readonly askedBy: Leaver }
-  | { readonly name: 'stopped'; readonly farewell: Farewell; readonly recycle?: Recycle }
+  | { readonly name: 'stopped'; readonly result: ShutdownResult; readonly recycle?: Recycle }
   | { readonly name: 'failed'; readonly reason: string; readonly recycle?: Recycle };
 
 /** Who stops the worker; `itself`: to be replaced, also after a call of `recycle`. */
@@ -78,9 +78,9 @@ export interface Worker {
    * Lets running jobs end for up to `drainMs`, then stops. A second call returns the same promise.
    * After a drain by the platform, which has no time limit, `drainMs` counts from this call.
    */
-  drain(): Promise<Farewell>;
+  drain(): Promise<ShutdownResult>;
   /** Stops without waiting for running jobs; also ends the wait of a drain. */
-  stop(): Promise<Farewell>;
+  stop(): Promise<ShutdownResult>;
   /**
    * Like `drain`, to be replaced by a new process. Has no effect if the worker is already stopping.
    */
@@ -112,7 +112,7 @@ class QueueWorker implements Worker {
   /** Aborts the wait for running jobs. */
   readonly #hurry = new AbortController();
   #state: WorkerState = { name: 'starting', step: 'setup' };
-  #leaving: Promise<Farewell> | undefined;
+  #leaving: Promise<ShutdownResult> | undefined;
   #recycleReason: string | undefined;
   #executorStopped: Promise<void> | undefined;
   #taking: Promise<void> = Promise.resolve();
@@ -180,7 +180,7 @@ class QueueWorker implements Worker {
     this.#taking = this.#takeLoop.run().catch((error: unknown) => this.#fail(error));
   }
 
-  drain(): Promise<Farewell> {
+  drain(): Promise<ShutdownResult> {
     if (this.#state.name === 'draining' && this.#state.askedBy === 'platform') {
       const { clock, drainMs } = this.#options;
       void sleep(clock, drainMs, this.#over.signal).then(() => this.#hurry.abort());
@@ -188,7 +188,7 @@ class QueueWorker implements Worker {
     return this.#leave('caller');
   }
 
-  stop(): Promise<Farewell> {
+  stop(): Promise<ShutdownResult> {
     this.#hurry.abort();
     return this.#leave('caller');
   }
@@ -266,32 +266,32 @@ class QueueWorker implements Worker {
     }
   }
 
-  #leave(askedBy: Leaver): Promise<Farewell> {
-    this.#leaving ??= this.#sayFarewell(askedBy);
+  #leave(askedBy: Leaver): Promise<ShutdownResult> {
+    this.#leaving ??= this.#shutDown(askedBy);
     return this.#leaving;
   }
 
-  async #sayFarewell(askedBy: Leaver): Promise<Farewell> {
+  async #shutDown(askedBy: Leaver): Promise<ShutdownResult> {
     const before = this.#state.name;
     const undelivered = this.#options.outbox.undelivered();
     const delivered = before !== 'failed' && undelivered.length === 0;
-    let farewell: Farewell = { delivered, undelivered, abandoned: 0 };
+    let result: ShutdownResult = { delivered, undelivered, abandoned: 0 };
     if (before !== 'failed') {
       this.#state = { name: 'draining', askedBy };
       this.#log.info({ askedBy, running: this.#attempts.active }, 'worker draining');
     }
-    if (before === 'ready') farewell = await this.#windUp(askedBy);
+    if (before === 'ready') result = await this.#windUp(askedBy);
     this.#endLoops();
     await this.#stopExecutor();
     if (this.#state.name === 'draining') {
-      this.#log.info({ farewell }, 'worker stopped');
-      this.#finish({ name: 'stopped', farewell, ...this.#describeRecycle() });
+      this.#log.info({ result }, 'worker stopped');
+      this.#finish({ name: 'stopped', result, ...this.#describeRecycle() });
     }
-    return farewell;
+    return result;
   }
 
   /** Jobs have limits set by the platform, and nobody waits for the machine. */
-  #windUp(askedBy: Leaver): Promise<Farewell> {
+  #windUp(askedBy: Leaver): Promise<ShutdownResult> {
     this.#takeLoop.stop();
     const [options, attempts, reporter] = [this.#options, this.#attempts, this.#reporter];
     const jobsMs = askedBy === 'platform' ? undefined : options.drainMs;

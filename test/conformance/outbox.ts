@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
 import type { Outbox } from '../../src/worker/outbox/outbox.ts';
-import type { Parcel, ReportLane } from '../../src/worker/report-lane.ts';
+import type { SentReport, ReportLane } from '../../src/worker/report-lane.ts';
 
 export interface OpenOutbox {
   outbox: Outbox;
@@ -28,8 +28,8 @@ export function addChunk(lane: ReportLane, json: string): void {
 }
 
 /** Each as `job#seq kind body`. */
-export function nameParcels(parcels: readonly Parcel[]): string[] {
-  return parcels.map(({ report: { jobId, seq, kind, body } }) => {
+export function nameParcels(sentReports: readonly SentReport[]): string[] {
+  return sentReports.map(({ report: { jobId, seq, kind, body } }) => {
     return `${jobId}#${seq} ${kind} ${Buffer.from(body).toString()}`;
   });
 }

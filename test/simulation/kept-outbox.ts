@@ -3,7 +3,7 @@
 import { type Clock, sleep } from '../../src/base/clock.ts';
 import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
 import { type BatchLimits, MemoryOutbox, type Outbox } from '../../src/worker/outbox/outbox.ts';
-import { type LeftReports, type Parcel, ReportLane } from '../../src/worker/report-lane.ts';
+import { type LeftReports, type SentReport, ReportLane } from '../../src/worker/report-lane.ts';
 
 const MAX_WRITE_MS = 40;
 
@@ -62,7 +62,7 @@ export class KeptOutbox implements Outbox {
     if (lane.ended && lane.depth > 0 && !isWritten) this.#unwritten.add(lane);
   }
 
-  takeBatch(limits: BatchLimits): Parcel[] {
+  takeBatch(limits: BatchLimits): SentReport[] {
     return this.#memory.takeBatch(limits);
   }
 

@@ -47,7 +47,7 @@ export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerF
   }
 }
 
-interface Visits {
+interface LeftFoldersStart {
   values: WorkerFlags;
   workerId: string;
   version: string;
@@ -59,11 +59,11 @@ interface Visits {
  * Delivers what workers left that do not run any more. Not on RunPod: there a pod keeps its id, and a
  * second link under another one would ping for this pod without its jobs.
  */
-export async function startLeftFolders({ values, ...visits }: Visits) {
+export async function startLeftFolders({ values, ...rest }: LeftFoldersStart) {
   const { stateDir, stateOwner, endpoint: endpointId, url } = values;
   if (stateDir === undefined || url === '') return undefined;
   const { LeftFolders } = await import('../../worker/outbox/abandoned-folders.ts');
-  const { log } = visits;
+  const { log } = rest;
   const terms = {
     stateDir,
     podId: values.podId ?? stateOwner,
@@ -72,7 +72,7 @@ export async function startLeftFolders({ values, ...visits }: Visits) {
     clock: systemClock,
     openLink: () => openLink(values, log),
   } as const;
-  const left = new LeftFolders({ ...visits, ...terms });
+  const left = new LeftFolders({ ...rest, ...terms });
   left.start();
   return left;
 }

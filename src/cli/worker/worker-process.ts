@@ -180,8 +180,8 @@ async function live(
   if (end.name !== 'stopped') return EXIT.failed;
   if (end.recycle) parent.tellRecycling(end.recycle.reason);
   else if (!parent.isLeaving) parent.tellDismissed();
-  const code = end.farewell.delivered ? EXIT.ok : EXIT.failed;
-  parent.tellFarewell(code);
+  const code = end.result.delivered ? EXIT.ok : EXIT.failed;
+  parent.tellExiting(code);
   return code;
 }
 

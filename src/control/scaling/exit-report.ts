@@ -8,7 +8,7 @@ const WARN = 40;
  * The last line that may be it, where errors came from apart. Of a line of a Millrace worker's own log
  * what it says, if that is a complaint: that all was well does not explain an end.
  */
-export function findLastWords(log: string): string | undefined {
+export function findLastOutput(log: string): string | undefined {
   for (const line of log.split('\n').reverse()) {
     const words = readLine(line);
     if (words !== undefined) return words.slice(0, MAX_LENGTH);

@@ -13,7 +13,7 @@ import type { Templates } from '../endpoints/templates.ts';
 import { DEFAULT_DISK_GB } from '../pods/pod-spec.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 import type { Decisions } from './decisions.ts';
-import { findLastWords } from './exit-report.ts';
+import { findLastOutput } from './exit-report.ts';
 import { chooseGpuTypes, countFreeGpus } from './gpu-choice.ts';
 import { LoadPeak } from './load-peak.ts';
 import { decide } from './scaler.ts';
@@ -223,10 +223,10 @@ export class Workforce {
 
   async #endWorker(endpoint: DeployedEndpoint, { isCrash, podId, reason }: EndedWorker) {
     const { clock, log, pods } = this.#options;
-    const lastWords = isCrash ? await this.#readLastWords(endpoint, podId) : undefined;
+    const lastOutput = isCrash ? await this.#readLastOutput(endpoint, podId) : undefined;
     if (isCrash) {
       const { notBefore, streak } = this.#roster.crashes;
-      const told = lastWords === undefined ? reason : `${reason}: ${lastWords}`;
+      const told = lastOutput === undefined ? reason : `${reason}: ${lastOutput}`;
       const note = { endpoint: endpoint.id, pod: podId, streak, waitMs: notBefore - clock.now() };
       log.warn({ ...note, reason: told }, 'worker ended too early');
       this.#roster.explainCrash(told);
@@ -235,10 +235,10 @@ export class Workforce {
   }
 
   /** With its container they are gone. */
-  async #readLastWords({ userId }: DeployedEndpoint, podId: string): Promise<string | undefined> {
+  async #readLastOutput({ userId }: DeployedEndpoint, podId: string): Promise<string | undefined> {
     try {
       const log = await this.#options.pods.readLog(userId, podId, LAST_WORDS_BYTES);
-      return findLastWords(new TextDecoder().decode(log));
+      return findLastOutput(new TextDecoder().decode(log));
     } catch {
       return undefined;
     }

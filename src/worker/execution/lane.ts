@@ -19,7 +19,7 @@ import { examineThread, type ThreadPlace } from './thread-examination.ts';
 import {
   type FromThread,
   type LaneTask,
-  type LastWords,
+  type ThreadEnding,
   PortOutbox,
   type ToThread,
   unpack,
@@ -81,7 +81,7 @@ export class Lane {
   #hasServed = false;
   #failure: string | undefined;
   #failedCheck: string | undefined;
-  #lastWords: LastWords | undefined;
+  #ending: ThreadEnding | undefined;
   #stage: 'load' | 'setup' = 'load';
   #config: HandlerConfig = {};
   #timer: NodeJS.Timeout | undefined;
@@ -237,7 +237,7 @@ export class Lane {
         this.#failStart(message.reason);
         return;
       case 'exit':
-        this.#lastWords = message;
+        this.#ending = message;
         return;
       case 'left':
         this.kill();
@@ -342,7 +342,7 @@ export class Lane {
     this.#state = 'gone';
     const crash = this.#describeDeath(error);
     if (this.#isKilled) this.#jobs.settleKilled('thread', this.#place);
-    else this.#jobs.settleCrashed(crash, this.#lastWords?.number);
+    else this.#jobs.settleCrashed(crash, this.#ending?.number);
     this.#port.close();
     this.#options.events.onGone(this, this.#failure ?? crash.message);
     this.#announceGone();
@@ -356,6 +356,6 @@ export class Lane {
     const { memoryLimitMb } = this.#options;
     const heapLimitBytes =
       memoryLimitMb === undefined ? this.#heapLimitBytes : memoryLimitMb * 1_048_576;
-    return describeDeath({ error, lastWords: this.#lastWords, heapLimitBytes });
+    return describeDeath({ error, ending: this.#ending, heapLimitBytes });
   }
 }

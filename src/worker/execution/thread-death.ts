@@ -2,31 +2,31 @@
 // which attempt that was and what happens to the others.
 import { describeThrown } from '../../handler/thrown.ts';
 import type { AttemptError } from '../../wire/job.ts';
-import type { LastWords } from './thread-messages.ts';
+import type { ThreadEnding } from './thread-messages.ts';
 
 const MB = 1_048_576;
 
 export interface ThreadDeath {
   /** Error from piscina. */
   error: unknown;
-  lastWords: LastWords | undefined;
+  ending: ThreadEnding | undefined;
   /** Undefined if the thread never started. */
   heapLimitBytes: number | undefined;
 }
 
-export function describeDeath({ error, lastWords, heapLimitBytes }: ThreadDeath): AttemptError {
+export function describeDeath({ error, ending, heapLimitBytes }: ThreadDeath): AttemptError {
   const code = error instanceof Error && 'code' in error ? error.code : undefined;
   if (code === 'ERR_WORKER_OUT_OF_MEMORY') {
     const limit =
       heapLimitBytes === undefined ? '' : ` (its limit is ${Math.round(heapLimitBytes / MB)} MB)`;
     return { code: 'out_of_memory', message: `the handler's thread ran out of memory${limit}` };
   }
-  if (lastWords?.because === 'exit') {
-    const message = `the handler ended its thread with process.exit(${lastWords.code})`;
+  if (ending?.because === 'exit') {
+    const message = `the handler ended its thread with process.exit(${ending.code})`;
     return { code: 'handler_exited', message };
   }
   const { message, ...rest } = describeThrown(error ?? 'the thread ended without a reason');
-  switch (lastWords?.because) {
+  switch (ending?.because) {
     case 'uncaught':
       return { code: 'uncaught_exception', message: `uncaught exception: ${message}`, ...rest };
     case 'rejection':

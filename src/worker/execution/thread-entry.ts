@@ -29,7 +29,7 @@ import {
 import {
   type FromThread,
   type LaneTask,
-  type LastWords,
+  type ThreadEnding,
   PortOutbox,
   type ToThread,
   unpack,
@@ -210,7 +210,7 @@ class ThreadLane implements Speaker {
    * attempts are not blamed.
    */
   #tellOfTheEnd(): void {
-    let because: LastWords['because'] = 'exit';
+    let because: ThreadEnding['because'] = 'exit';
     let number: number | undefined;
     process.on('uncaughtExceptionMonitor', (_, origin) => {
       because = origin === 'unhandledRejection' ? 'rejection' : 'uncaught';

@@ -263,9 +263,9 @@ export class ThreadExecutor implements Executor {
   }
 
   #findRoomiest(): Lane | undefined {
-    let roomiest: Lane | undefined;
-    for (const lane of this.#lanes) if (lane.free > (roomiest?.free ?? 0)) roomiest = lane;
-    return roomiest;
+    let freest: Lane | undefined;
+    for (const lane of this.#lanes) if (lane.free > (freest?.free ?? 0)) freest = lane;
+    return freest;
   }
 
   #tell(trouble: string): void {

@@ -59,10 +59,10 @@ export type FromThread =
     }
   /** Teardown has run; the thread waits to be ended. */
   | { kind: 'left' }
-  | LastWords;
+  | ThreadEnding;
 
 /** Sent when the thread ends, with the attempt whose code caused the end, if known. */
-export interface LastWords {
+export interface ThreadEnding {
   kind: 'exit';
   code: number;
   number: number | undefined;

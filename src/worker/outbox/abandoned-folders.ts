@@ -10,7 +10,7 @@ import type { Executor } from '../execution/executor.ts';
 import { createWorker, type Worker } from '../worker.ts';
 import { readIdentity } from './folder-identity.ts';
 import { readSurvivors } from './outbox-entries.ts';
-import { listWorkers, visitWorkerFolder, type WorkerFolder } from './state-folder.ts';
+import { listWorkers, borrowWorkerFolder, type WorkerFolder } from './state-folder.ts';
 
 export interface LeftFoldersOptions {
   stateDir: string;
@@ -60,7 +60,7 @@ const NO_SLOT: Executor = {
 export class LeftFolders {
   readonly #options: LeftFoldersOptions;
   readonly #closing = new AbortController();
-  #visitor: Worker | undefined;
+  #deliverer: Worker | undefined;
   /** The owner of the current folder wants it back. */
   #isWanted = false;
   #work: Promise<void> = Promise.resolve();
@@ -79,7 +79,7 @@ export class LeftFolders {
   /** Leaves undelivered outcomes for later. */
   async close(): Promise<void> {
     this.#closing.abort();
-    void this.#visitor?.stop();
+    void this.#deliverer?.stop();
     await this.#work;
   }
 
@@ -89,12 +89,12 @@ export class LeftFolders {
       const left = name === workerId ? [] : await readSurvivors(join(stateDir, name));
       const isOver = left.length === 0 && !this.#isDead(name);
       if (isOver || !this.#isOurs(name, left.length)) continue;
-      const folder = await this.#visit(name);
+      const folder = await this.#borrow(name);
       if (!folder) continue;
       try {
         await this.#deliver(folder);
       } finally {
-        this.#visitor = undefined;
+        this.#deliverer = undefined;
         await folder.close();
       }
     }
@@ -114,7 +114,7 @@ export class LeftFolders {
     return false;
   }
 
-  async #visit(name: string): Promise<WorkerFolder | undefined> {
+  async #borrow(name: string): Promise<WorkerFolder | undefined> {
     const { clock, endpointId, log, stateDir } = this.#options;
     const emptyFolder = this.#isDead(name) ? 'remove' : 'keep';
     const own = log.child({ folder: join(stateDir, name) });
@@ -122,7 +122,7 @@ export class LeftFolders {
     for (let count = 0; count < TRIES && !this.#closing.signal.aborted; count++) {
       if (count > 0) await sleep(clock, randomInt(MAX_PAUSE_MS), this.#closing.signal);
       this.#isWanted = false;
-      const folder = await visitWorkerFolder(terms, name, () => this.#giveWay());
+      const folder = await borrowWorkerFolder(terms, name, () => this.#giveWay());
       if (folder) return folder;
     }
     return undefined;
@@ -130,7 +130,7 @@ export class LeftFolders {
 
   #giveWay(): void {
     this.#isWanted = true;
-    void this.#visitor?.stop();
+    void this.#deliverer?.stop();
   }
 
   async #deliver({ incarnation, outbox, workerId }: WorkerFolder): Promise<void> {
@@ -141,17 +141,17 @@ export class LeftFolders {
     if (about.outcomes > 0) log.warn(about, 'delivering outcomes left by a dead worker');
     const link = await openLink();
     if (isOver()) return link.close();
-    const visitor = createWorker({
+    const deliverer = createWorker({
       ...{ workerId, incarnation, outbox, version, devices, link, clock },
       executor: NO_SLOT,
       log: log.child({ leftBy: workerId }),
       drainMs: DELIVER_MS,
       flushMs: FLUSH_MS,
     });
-    this.#visitor = visitor;
+    this.#deliverer = deliverer;
     // A failed start has been logged already; after a stop it does not start.
-    await visitor.start().catch(() => {});
-    const { undelivered } = await visitor.drain();
+    await deliverer.start().catch(() => {});
+    const { undelivered } = await deliverer.drain();
     await link.close();
     if (undelivered.length > 0) {
       log.warn({ ...about, undelivered }, 'outcomes left by a dead worker are not delivered yet');

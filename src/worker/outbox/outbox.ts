@@ -2,7 +2,7 @@
 // batches are made. This outbox lives in memory and dies with the process; see disk-outbox.ts for
 // one that does not.
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
-import { type Parcel, ReportLane } from '../report-lane.ts';
+import { type SentReport, ReportLane } from '../report-lane.ts';
 
 export interface BatchLimits {
   maxReports: number;
@@ -25,7 +25,7 @@ export interface Outbox {
   /**
    * Returns the next reports that are not being sent, in order within each attempt; may be empty.
    */
-  takeBatch(limits: BatchLimits): Parcel[];
+  takeBatch(limits: BatchLimits): SentReport[];
   /** Removes the attempt and its remaining reports. */
   close(lane: ReportLane): void;
   /**
@@ -88,8 +88,8 @@ export class MemoryOutbox implements Outbox {
     maxChunks = Number.POSITIVE_INFINITY,
     maxReports,
     only,
-  }: BatchLimits): Parcel[] {
-    const batch: Parcel[] = [];
+  }: BatchLimits): SentReport[] {
+    const batch: SentReport[] = [];
     let bytes = 0;
     let chunks = 0;
     const isReady = only !== undefined && this.#ready.has(only);
@@ -99,8 +99,8 @@ export class MemoryOutbox implements Outbox {
         chunks += lane.nextChunks;
         const isFull = batch.length >= maxReports || bytes > maxBytes || chunks > maxChunks;
         if (isFull && batch.length > 0) return batch;
-        const parcel = lane.takeNext();
-        if (parcel) batch.push(parcel);
+        const sentReport = lane.takeNext();
+        if (sentReport) batch.push(sentReport);
       }
       this.#ready.delete(lane);
     }

@@ -78,7 +78,7 @@ export async function openWorkerFolder(options: StateFolderOptions): Promise<Wor
  * when the worker runs again, which then waits for `close`. The folder stays its pod's. Undefined
  * if another process or another endpoint uses the folder. @throws any error of the file system
  */
-export async function visitWorkerFolder(
+export async function borrowWorkerFolder(
   options: Omit<StateFolderOptions, 'workerId' | 'podId' | 'incarnation' | 'nameWorker'>,
   workerId: string,
   onWanted: () => void,

@@ -9,7 +9,7 @@ import { describeEnd, type KeptProcess, type ProcessEnd } from './worker-process
 const RETRY_MS = [200, 1_000];
 const MAX_DETAIL = 4_000;
 
-export interface ObituariesOptions {
+export interface CrashReportsOptions {
   sayBye: (bye: WorkerBye) => Promise<void>;
   /** Attempts whose outcome a dead process left on disk. */
   readSurvivors: (workerId: string) => Promise<LeaseRef[]>;
@@ -17,20 +17,20 @@ export interface ObituariesOptions {
   log: Log;
 }
 
-export class Obituaries {
-  readonly #options: ObituariesOptions;
+export class CrashReports {
+  readonly #options: CrashReportsOptions;
   readonly #open = new Set<Promise<void>>();
   /** Aborted when there is no more time for retries. */
   readonly #hurry = new AbortController();
 
-  constructor(options: ObituariesOptions) {
+  constructor(options: CrashReportsOptions) {
     this.#options = options;
   }
 
   /** Reports nothing about a process that the platform cannot know. */
-  tell(process: KeptProcess, end: ProcessEnd, reason: WorkerBye['reason']): void {
-    const told = this.#tell(process, end, reason).finally(() => this.#open.delete(told));
-    this.#open.add(told);
+  report(process: KeptProcess, end: ProcessEnd, reason: WorkerBye['reason']): void {
+    const reported = this.#report(process, end, reason).finally(() => this.#open.delete(reported));
+    this.#open.add(reported);
   }
 
   /** Resolves when everything is reported, or after one last attempt. */
@@ -39,7 +39,7 @@ export class Obituaries {
     await Promise.all(this.#open);
   }
 
-  async #tell(
+  async #report(
     { failure, identity }: KeptProcess,
     end: ProcessEnd,
     reason: WorkerBye['reason'],

@@ -5,7 +5,7 @@ import type { Log } from '../../base/log.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
 import type { JobActivity } from '../gpu/memory-watch.ts';
 import type { WatchedWorker } from './device-watch.ts';
-import { Obituaries, type ObituariesOptions } from './obituaries.ts';
+import { CrashReports, type CrashReportsOptions } from './crash-reports.ts';
 import {
   judgeProcessEnd,
   NO_RESTARTS,
@@ -57,7 +57,7 @@ export type KeeperState =
   /** `isClean`: all finished outcomes are delivered. */
   | { readonly name: 'stopped'; readonly isClean: boolean };
 
-export interface KeeperOptions extends ObituariesOptions {
+export interface KeeperOptions extends CrashReportsOptions {
   set: DeviceSet;
   /** Undefined: the first process chooses an ID, and its successors keep it. */
   workerId: string | undefined;
@@ -86,14 +86,14 @@ export class Keeper implements WatchedWorker {
   /** Kept while its process is ending and afterwards. */
   #quarantine: string | undefined;
   #cancelLook: () => void = () => {};
-  readonly #obituaries: Obituaries;
+  readonly #crashReports: CrashReports;
 
   constructor(options: KeeperOptions) {
     this.set = options.set;
     this.#options = options;
     this.#clock = options.clock;
     this.#log = options.log;
-    this.#obituaries = new Obituaries(options);
+    this.#crashReports = new CrashReports(options);
     this.#identity = options.workerId === undefined ? {} : { workerId: options.workerId };
   }
 
@@ -137,7 +137,7 @@ export class Keeper implements WatchedWorker {
       if (state.name === 'waiting') state.cancel();
       if (state.name !== 'stopped') await this.#leaveBehind();
     }
-    await this.#obituaries.end();
+    await this.#crashReports.end();
   }
 
   /** Without a process, nobody delivers what the last one left. */
@@ -222,7 +222,7 @@ export class Keeper implements WatchedWorker {
     leaving?.cancelKill();
     this.#identity = process.identity ?? this.#identity;
     const isAsked = leaving?.to === 'quarantine' || leaving?.to === 'stop';
-    if (end.code !== 0) this.#obituaries.tell(process, end, isAsked ? 'drained' : 'crashed');
+    if (end.code !== 0) this.#crashReports.report(process, end, isAsked ? 'drained' : 'crashed');
     if (end.code === 0 && process.isDismissed) this.#isOver = true;
     const reason = this.#quarantine;
     if (!this.#isOver && reason === undefined) {

@@ -19,7 +19,7 @@ export type FromWorker =
   /** The platform drained the worker: it must not be replaced. */
   | { type: 'dismissed' }
   /** The last message: the worker has said bye and exits with `code`. */
-  | { type: 'farewell'; code: number }
+  | { type: 'exiting'; code: number }
   | { type: 'answer'; number: number; health: WorkerHealth; metrics: unknown };
 
 export type ToWorker =
@@ -38,7 +38,7 @@ const FROM_WORKER: ReadonlySet<string> = new Set<FromWorker['type']>([
   'failed',
   'recycling',
   'dismissed',
-  'farewell',
+  'exiting',
   'answer',
 ]);
 const TO_WORKER: ReadonlySet<string> = new Set<ToWorker['type']>(['recycle', 'release', 'ask']);

@@ -21,12 +21,12 @@ export const NO_PARENT: ParentChannel = {
 
 export function openParentChannel(): ParentChannel {
   let timer: NodeJS.Timeout | undefined;
-  let lastWord: Promise<void> = Promise.resolve();
+  let lastMessage: Promise<void> = Promise.resolve();
   let receive: (message: unknown) => void = () => {};
   const tell = (message: FromWorker) => {
     // The death of a parent is detected elsewhere.
     if (!process.connected) return;
-    lastWord = new Promise((resolve) => {
+    lastMessage = new Promise((resolve) => {
       process.send?.(message, undefined, undefined, () => resolve());
     });
   };
@@ -52,7 +52,7 @@ export function openParentChannel(): ParentChannel {
     async close() {
       clearInterval(timer);
       process.removeListener('message', receive);
-      await lastWord;
+      await lastMessage;
     },
   };
 }

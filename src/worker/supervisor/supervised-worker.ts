@@ -45,8 +45,8 @@ export class SupervisedWorker {
   }
 
   /** The last message: from now on the process only exits, with this code. */
-  tellFarewell(code: number): void {
-    this.#channel.tell({ type: 'farewell', code });
+  tellExiting(code: number): void {
+    this.#channel.tell({ type: 'exiting', code });
   }
 
   leave(how: () => Promise<unknown>): void {

@@ -67,7 +67,7 @@ export class WorkerProcess {
   readonly #questions = new Map<number, (answer: ProcessAnswer | undefined) => void>();
   #nextQuestion = 1;
   #hasEnded = false;
-  #farewellCode: number | undefined;
+  #exitingCode: number | undefined;
 
   constructor(options: WorkerProcessOptions) {
     this.#child = start(options, this.#tag);
@@ -81,8 +81,8 @@ export class WorkerProcess {
       this.#child.once('exit', (code, signal) => {
         this.#killStragglers();
         // While Node shuts a process down, a signal that was handled before kills it.
-        const isLate = signal === 'SIGTERM' && this.#farewellCode !== undefined;
-        end(isLate ? { code: this.#farewellCode ?? null, signal: null } : { code, signal });
+        const isLate = signal === 'SIGTERM' && this.#exitingCode !== undefined;
+        end(isLate ? { code: this.#exitingCode ?? null, signal: null } : { code, signal });
       });
       this.#child.on('error', (error: NodeJS.ErrnoException) => {
         if (this.#child.pid !== undefined) return;
@@ -165,8 +165,8 @@ export class WorkerProcess {
       case 'dismissed':
         this.isDismissed = true;
         return;
-      case 'farewell':
-        this.#farewellCode = message.code;
+      case 'exiting':
+        this.#exitingCode = message.code;
         return;
       case 'answer':
         this.#questions.get(message.number)?.({ health: message.health, metrics: message.metrics });

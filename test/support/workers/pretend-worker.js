@@ -1,6 +1,6 @@
 // A process that keeps to what a supervisor expects of a worker, and otherwise does what the words in
 // PRETEND say: `fail` before it is ready, `fail-final`, `nobody` says nothing, `stay` deaf to SIGTERM, `late`
-// ended by a second one after its farewell,
+// ended by a second one after it said that it exits,
 // `deaf` to what it is told, `dirty` leaves something undelivered, `parent` has a process of its own;
 // plain, it gets ready and leaves when told to.
 import { spawn } from 'node:child_process';
@@ -34,7 +34,7 @@ process.on('message', (message) => {
 process.on('SIGTERM', () => {
   if (words.includes('stay')) return;
   if (words.includes('late')) {
-    process.send({ type: 'farewell', code: 0 }, () => {
+    process.send({ type: 'exiting', code: 0 }, () => {
       process.removeAllListeners('SIGTERM');
       process.kill(process.pid, 'SIGTERM');
     });

@@ -186,10 +186,10 @@ it('an outcome that could not be delivered is named in the bye and left to the n
   await clock.advance(0);
   executor.last.complete();
   await clock.advance(0);
-  const farewell = worker.drain();
+  const result = worker.drain();
   link.lastTake.answer([]);
   await clock.advance(60_000);
-  expect(await farewell).toMatchObject({ delivered: false, undelivered: [leaseRef('a')] });
+  expect(await result).toMatchObject({ delivered: false, undelivered: [leaseRef('a')] });
   expect(link.byes[0]?.outbox).toEqual([leaseRef('a')]);
   expect(await readSurvivors(folder)).toEqual([leaseRef('a')]);
 });

@@ -72,10 +72,10 @@ describe('a starting worker', () => {
     link.onHello = () => Promise.reject(unavailable());
     const started = worker.start();
     await clock.advance(0);
-    const farewell = await worker.drain();
+    const result = await worker.drain();
     await clock.advance(10_000);
     await started;
-    expect(farewell).toEqual({ delivered: true, undelivered: [], abandoned: 0 });
+    expect(result).toEqual({ delivered: true, undelivered: [], abandoned: 0 });
     expect([worker.state.name, executor.stopped, link.hellos.length]).toEqual(['stopped', true, 1]);
   });
 });
@@ -342,7 +342,7 @@ describe('a draining worker', () => {
     executor.last.complete();
     link.lastTake.fail(unavailable());
     await clock.advance(0);
-    expect(await worker.ended).toMatchObject({ name: 'stopped', farewell: { abandoned: 0 } });
+    expect(await worker.ended).toMatchObject({ name: 'stopped', result: { abandoned: 0 } });
     expect(link.reported).toEqual(['a#1 completed']);
   });
 

@@ -186,7 +186,7 @@ describe('a file', () => {
   const volume = { id: 'v', dataCenterId: 'local' };
   const registry = { id: 'r', server: 's', username: 'u' };
   const faulty: [unknown, string][] = [
-    [{ gpu: [] }, 'gpu: is not known'],
+    [{ gpu: [] }, 'gpu: is unknown'],
     [{ gpus: [{ ...gpu, price: -1 }] }, 'gpus[0].price: '],
     [{ gpus: [gpu, { ...gpu, match: 'y' }] }, 'gpus[1].id: "a" is that of gpus[0] already'],
     [{ gpus: [gpu, { ...gpu, id: 'b' }] }, 'gpus[1].match: "x" is that of gpus[0] already'],

@@ -1,36 +1,36 @@
 import { describe, expect, it } from 'vitest';
-import { findLastWords } from '../../../../src/control/scaling/exit-report.ts';
+import { findLastOutput } from '../../../../src/control/scaling/exit-report.ts';
 
 const line = (level: number, rest: object) => JSON.stringify({ level, time: 1, ...rest });
 
 describe('the last words of a worker', () => {
   it('are its last line, where errors came from apart', () => {
     const log = 'before\nError: this handler is broken\n    at file:///h.mjs:1:7\n}\n';
-    expect(findLastWords(log)).toBe('Error: this handler is broken');
+    expect(findLastOutput(log)).toBe('Error: this handler is broken');
   });
 
   it('are not that all was well', () => {
     const log = ['Error: out of luck', line(30, { msg: 'worker ready' }), ''].join('\n');
-    expect(findLastWords(log)).toBe('Error: out of luck');
-    expect(findLastWords(`${line(30, { msg: 'worker ready' })}\n`)).toBeUndefined();
+    expect(findLastOutput(log)).toBe('Error: out of luck');
+    expect(findLastOutput(`${line(30, { msg: 'worker ready' })}\n`)).toBeUndefined();
   });
 
   it('are what a complaint in its log says, with the cause, and not its fields', () => {
     const err = { type: 'Error', message: 'no such file', stack: 'Error: no such file\n    at x' };
-    expect(findLastWords(line(50, { msg: 'worker failed', err }))).toBe(
+    expect(findLastOutput(line(50, { msg: 'worker failed', err }))).toBe(
       'worker failed: no such file',
     );
-    expect(findLastWords(line(40, { msg: 'it fails: no such file', err }))).toBe(
+    expect(findLastOutput(line(40, { msg: 'it fails: no such file', err }))).toBe(
       'it fails: no such file',
     );
   });
 
   it('are a line that only looks like a log, as it stands', () => {
-    expect(findLastWords('{"level":30,"msg":"cut o')).toBe('{"level":30,"msg":"cut o');
+    expect(findLastOutput('{"level":30,"msg":"cut o')).toBe('{"level":30,"msg":"cut o');
   });
 
   it('are nothing where nothing was said, and never long', () => {
-    expect(findLastWords('\n  at x\n')).toBeUndefined();
-    expect(findLastWords('x'.repeat(1_000))).toHaveLength(300);
+    expect(findLastOutput('\n  at x\n')).toBeUndefined();
+    expect(findLastOutput('x'.repeat(1_000))).toHaveLength(300);
   });
 });

@@ -118,7 +118,7 @@ describe('a supervisor', () => {
     expect(byes).toEqual([]);
   });
 
-  it('ends clean if a worker had said farewell when a late signal ended it', async () => {
+  it('ends clean if a worker had said bye when a late signal ended it', async () => {
     script = ['late'];
     await startReady();
     await supervisor?.stop();
