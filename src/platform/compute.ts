@@ -47,7 +47,7 @@ interface StartOptions {
 }
 
 /** The parts that need an engine. */
-interface Machinery {
+interface EngineParts {
   engine: Engine;
   pods: Pods;
   balancer: Balancer;
@@ -63,7 +63,7 @@ export class Compute {
   readonly endpoints: Endpoints;
   readonly decisions: Decisions;
   readonly #options: ComputeOptions;
-  readonly #machinery: Machinery | undefined;
+  readonly #engineParts: EngineParts | undefined;
   readonly #closers: (() => unknown)[] = [];
 
   private constructor(
@@ -85,7 +85,7 @@ export class Compute {
     const balancer = new Balancer({ targets, endpoints, clock, log });
     const { stateVolumes: volumes } = engine;
     const workerVolumes = volumes && new WorkerVolumes({ volumes, log });
-    this.#machinery = { engine, pods, balancer, workerVolumes };
+    this.#engineParts = { engine, pods, balancer, workerVolumes };
   }
 
   /** Loads the records; starts nothing yet. */
@@ -114,11 +114,11 @@ export class Compute {
   }
 
   get pods(): Pods | undefined {
-    return this.#machinery?.pods;
+    return this.#engineParts?.pods;
   }
 
   get balancer(): Balancer | undefined {
-    return this.#machinery?.balancer;
+    return this.#engineParts?.balancer;
   }
 
   /**
@@ -127,7 +127,7 @@ export class Compute {
    */
   async startDeletion({ removal }: Queue, names: readonly string[]): Promise<void> {
     const { clock, log, store } = this.#options;
-    const pods = this.#machinery?.pods;
+    const pods = this.#engineParts?.pods;
     const endWorkers = async (endpointId: string) => {
       await Promise.all(pods?.ofEndpoint(endpointId).map(({ id }) => pods.endWorker(id)) ?? []);
     };
@@ -146,10 +146,10 @@ export class Compute {
 
   /** Takes over the pods and workers of an earlier run and manages them from now on. */
   async start({ keys, queue, url }: StartOptions): Promise<void> {
-    if (!this.#machinery) return;
+    if (!this.#engineParts) return;
     const { catalog, decisions, endpoints, templates } = this;
     const { clock, log } = this.#options;
-    const { balancer, engine, pods } = this.#machinery;
+    const { balancer, engine, pods } = this.#engineParts;
     const { workerFolders } = this.#options;
     const workerPods = new WorkerPods({
       ...{ url: () => url, keys, endpoints, pods, log },
@@ -188,7 +188,7 @@ export class Compute {
   }
 
   async #tidyState(): Promise<void> {
-    const all = this.#machinery?.pods;
+    const all = this.#engineParts?.pods;
     const readUse = () => {
       const pods = all?.all() ?? [];
       const known = this.endpoints.all().map(({ id }) => id);
@@ -197,18 +197,18 @@ export class Compute {
       return { endpoints: new Set([...known, ...ofWorkers.values()]), pods: ofWorkers };
     };
     await this.#options.workerFolders?.tidy(readUse);
-    await this.#machinery?.workerVolumes?.tidy(readUse);
+    await this.#engineParts?.workerVolumes?.tidy(readUse);
   }
 
   /** Answers every request that waits for a worker; running requests continue until `close`. */
   stop(): void {
-    this.#machinery?.balancer.stop();
+    this.#engineParts?.balancer.stop();
   }
 
   /** Pods and workers keep running. */
   async close(): Promise<void> {
     for (const close of this.#closers.splice(0).reverse()) await close();
-    this.#machinery?.balancer.close();
-    await this.#machinery?.engine.close();
+    this.#engineParts?.balancer.close();
+    await this.#engineParts?.engine.close();
   }
 }

@@ -58,9 +58,9 @@ export class DockerClient {
   }
 
   /** The engine's no is an answer like others: what it is worth shows in a look afterwards. */
-  async act(deed: Question<unknown>, limitMs?: number): Promise<AnswerError | undefined> {
+  async act(question: Question<unknown>, limitMs?: number): Promise<AnswerError | undefined> {
     try {
-      await this.ask(deed, limitMs);
+      await this.ask(question, limitMs);
       return undefined;
     } catch (error) {
       if (error instanceof AnswerError) return error;

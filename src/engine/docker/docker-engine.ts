@@ -125,7 +125,7 @@ export class DockerEngine implements Engine {
       if ((await this.#look(id))?.container.state !== 'running') return;
       // Engines count in whole seconds.
       const t = Math.ceil(graceMs / 1_000);
-      const stop: Deed = (container) => container.stop({ t });
+      const stop: ContainerCall = (container) => container.stop({ t });
       const failure = await this.#act(id, stop, graceMs + STOP_LIMIT_MS);
       await this.#until(id, failure, (seen) => seen?.container.state !== 'running');
     });
@@ -137,7 +137,7 @@ export class DockerEngine implements Engine {
       if (seen) {
         // Some engines would give it time to leave.
         await this.#act(id, (container) => container.kill());
-        const remove: Deed = (container) => container.remove({ force: true, v: true });
+        const remove: ContainerCall = (container) => container.remove({ force: true, v: true });
         const failure = await this.#act(id, remove);
         await this.#until(id, failure, (left) => left === undefined);
         this.#samples.delete(seen.key);
@@ -283,8 +283,8 @@ export class DockerEngine implements Engine {
     };
   }
 
-  #act(id: string, deed: Deed, limitMs?: number): Promise<AnswerError | undefined> {
-    return this.#client.act((docker) => deed(docker.getContainer(this.#name(id))), limitMs);
+  #act(id: string, call: ContainerCall, limitMs?: number): Promise<AnswerError | undefined> {
+    return this.#client.act((docker) => call(docker.getContainer(this.#name(id))), limitMs);
   }
 
   /** As it stands in a path. */
@@ -295,7 +295,7 @@ export class DockerEngine implements Engine {
 
 type GpuTerms = Pick<RequestOptions, 'gpuMeans' | 'gpuMemory'>;
 type DockerContainer = ReturnType<Parameters<Question<unknown>>[0]['getContainer']>;
-type Deed = (container: DockerContainer) => Promise<unknown>;
+type ContainerCall = (container: DockerContainer) => Promise<unknown>;
 
 /** What cannot begin may never. */
 function begin(verb: () => Promise<void>): Promise<void> {

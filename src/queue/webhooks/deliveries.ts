@@ -141,7 +141,7 @@ export class Deliveries {
     const { clock, closing } = this.#options;
     for (const key of this.#receivers.listReady(clock.now())) {
       // Earlier receivers may have used up the tries that are allowed at a time.
-      if (!closing.aborted && this.#receivers.roomFor(key) > 0) await this.#serve(key);
+      if (!closing.aborted && this.#receivers.capacityFor(key) > 0) await this.#serve(key);
     }
     return this.#receivers.nextAt();
   }
@@ -151,7 +151,7 @@ export class Deliveries {
     const { clock, ranMs, settings, store } = this.#options;
     const now = clock.now();
     const isOld = (delivery: StoredDelivery) => isTooOld(delivery, ranMs(), settings);
-    const limit = this.#receivers.roomFor(receiver) + this.#receivers.underWay(receiver);
+    const limit = this.#receivers.capacityFor(receiver) + this.#receivers.underWay(receiver);
     this.#receivers.beginLook(receiver);
     try {
       const { due, nextAt } = await store.read(function* (tx) {
@@ -182,7 +182,7 @@ export class Deliveries {
   }
 
   #hasRoom(delivery: StoredDelivery): boolean {
-    return !this.#options.closing.aborted && this.#receivers.roomFor(delivery) > 0;
+    return !this.#options.closing.aborted && this.#receivers.capacityFor(delivery) > 0;
   }
 
   #begin(delivery: StoredDelivery): void {

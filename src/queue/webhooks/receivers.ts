@@ -77,7 +77,7 @@ export class Receivers {
   }
 
   /** How many more attempts the receiver may get now. */
-  roomFor(key: ReceiverKey): number {
+  capacityFor(key: ReceiverKey): number {
     return this.#roomOf(this.#find(key) ?? fresh(key));
   }
 

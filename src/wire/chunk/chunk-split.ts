@@ -31,7 +31,7 @@ import {
 } from './chunk-layout.ts';
 
 /** A piece must hold the longest sequence that is never split, `\uXXXX`, twice. */
-const MIN_ROOM_BYTES = 12;
+const MIN_CAPACITY_BYTES = 12;
 
 interface Range {
   readonly start: number;
@@ -40,31 +40,31 @@ interface Range {
 
 /** Returns the pieces of `json`, each at most `maxBytes`; the last one carries the metrics. */
 export function splitJson(json: Buffer, metricsText: string, maxBytes: number): Buffer[] {
-  const roomFor = (bytes: number) => computeRoom(bytes, metricsText, maxBytes);
+  const capacityFor = (bytes: number) => computeCapacity(bytes, metricsText, maxBytes);
   if (json[0] === QUOTE) {
-    return writePieces(json, cutString(json, roomFor(json.length)), ENCODING.string, metricsText);
+    return writePieces(json, cutString(json, capacityFor(json.length)), ENCODING.string, metricsText);
   }
-  const elements = json[0] === OPEN_BRACKET ? cutArray(json, roomFor(json.length)) : undefined;
+  const elements = json[0] === OPEN_BRACKET ? cutArray(json, capacityFor(json.length)) : undefined;
   if (elements !== undefined) return writePieces(json, elements, ENCODING.array, metricsText);
   const text = bufferFrom(jsonStringify(bufferText(json)));
-  return writePieces(text, cutString(text, roomFor(text.length)), ENCODING.text, metricsText);
+  return writePieces(text, cutString(text, capacityFor(text.length)), ENCODING.text, metricsText);
 }
 
 /**
  * Returns the bytes of output in each piece. The metrics count in every piece although only the
  * last has them: one size for all pieces is simpler and costs only a few bytes.
  */
-function computeRoom(bytes: number, metricsText: string, maxBytes: number): number {
+function computeCapacity(bytes: number, metricsText: string, maxBytes: number): number {
   const metricsBytes = metricsText === '{}' ? 0 : bufferByteLength(metricsText) - 1;
   for (let digits = 1; ; digits += 1) {
-    const room = maxBytes - PIECE_FRAME.length - metricsBytes - 2 * digits;
-    if (room < MIN_ROOM_BYTES) {
-      throw new RangeError(`a chunk of ${maxBytes} bytes has no room for output and metrics`);
+    const capacity = maxBytes - PIECE_FRAME.length - metricsBytes - 2 * digits;
+    if (capacity < MIN_CAPACITY_BYTES) {
+      throw new RangeError(`a chunk of ${maxBytes} bytes cannot hold output and metrics`);
     }
     // Two neighbouring pieces together always exceed one capacity, so this number is an upper
     // bound.
-    const mostParts = ceil((2 * bytes) / room) + 2;
-    if (`${mostParts}`.length <= digits) return room;
+    const mostParts = ceil((2 * bytes) / capacity) + 2;
+    if (`${mostParts}`.length <= digits) return capacity;
   }
 }
 
@@ -90,12 +90,12 @@ function writePieces(
   return pieces;
 }
 
-function cutString(json: Buffer, room: number): Range[] {
+function cutString(json: Buffer, capacity: number): Range[] {
   const ranges: Range[] = [];
   const stop = json.length - 1;
   let start = 1;
-  while (stop - start > room) {
-    const end = findCut(json, start, start + room);
+  while (stop - start > capacity) {
+    const end = findCut(json, start, start + capacity);
     ranges[ranges.length] = { start, end };
     start = end;
   }
@@ -125,15 +125,15 @@ function findCut(json: Buffer, start: number, limit: number): number {
  * Returns runs of whole elements, without the commas between runs; undefined if an element is too
  * large.
  */
-function cutArray(json: Buffer, room: number): Range[] | undefined {
+function cutArray(json: Buffer, capacity: number): Range[] | undefined {
   const ranges: Range[] = [];
   let start = 1;
   let fitting = 0;
   let elementStart = 1;
   while (elementStart < json.length) {
     const end = findElementEnd(json, elementStart);
-    if (end - start > room) {
-      if (fitting === 0 || end - elementStart > room) return undefined;
+    if (end - start > capacity) {
+      if (fitting === 0 || end - elementStart > capacity) return undefined;
       ranges[ranges.length] = { start, end: fitting };
       start = elementStart;
     }

@@ -45,11 +45,11 @@ describe('receivers', () => {
     const receivers = make();
     receivers.note(keyOf('a'), 0);
     const end = receivers.begin(keyOf('a'));
-    expect(receivers.roomFor(keyOf('a'))).toBe(0);
+    expect(receivers.capacityFor(keyOf('a'))).toBe(0);
     expect(receivers.listReady(0)).toEqual([]);
     expect(receivers.nextAt()).toBe(Number.POSITIVE_INFINITY);
     end(true);
-    expect(receivers.roomFor(keyOf('a'))).toBe(3);
+    expect(receivers.capacityFor(keyOf('a'))).toBe(3);
     expect(receivers.listReady(0)).toEqual([keyOf('a')]);
   });
 
@@ -57,14 +57,14 @@ describe('receivers', () => {
     const receivers = make();
     prove(receivers, 'a');
     receivers.begin(keyOf('a'))(false);
-    expect(receivers.roomFor(keyOf('a'))).toBe(1);
+    expect(receivers.capacityFor(keyOf('a'))).toBe(1);
   });
 
   it('keep their state after an aborted attempt', () => {
     const receivers = make();
     prove(receivers, 'a');
     receivers.begin(keyOf('a'))(undefined);
-    expect(receivers.roomFor(keyOf('a'))).toBe(3);
+    expect(receivers.capacityFor(keyOf('a'))).toBe(3);
   });
 
   it('share the limit of all attempts', () => {
@@ -81,20 +81,20 @@ describe('receivers', () => {
     const receivers = make({ maxConcurrent: 4 });
     receivers.begin(keyOf('a'));
     receivers.begin(keyOf('b'));
-    expect(receivers.roomFor(keyOf('c'))).toBe(0);
+    expect(receivers.capacityFor(keyOf('c'))).toBe(0);
     prove(receivers, 'proven', 'grace');
-    expect(receivers.roomFor(keyOf('proven', 'grace'))).toBe(2);
+    expect(receivers.capacityFor(keyOf('proven', 'grace'))).toBe(2);
   });
 
   it("of one user never exceed the user's limit, proven or not", () => {
     const receivers = make({ maxPerUser: 3, maxUnprovenPerUser: 2 });
     receivers.begin(keyOf('a'));
     receivers.begin(keyOf('b'));
-    expect(receivers.roomFor(keyOf('c'))).toBe(0);
-    expect(receivers.roomFor(keyOf('c', 'grace'))).toBe(1);
+    expect(receivers.capacityFor(keyOf('c'))).toBe(0);
+    expect(receivers.capacityFor(keyOf('c', 'grace'))).toBe(1);
     prove(receivers, 'd', 'grace');
     for (let n = 0; n < 3; n++) receivers.begin(keyOf('d', 'grace'));
-    expect(receivers.roomFor(keyOf('e', 'grace'))).toBe(0);
+    expect(receivers.capacityFor(keyOf('e', 'grace'))).toBe(0);
   });
 
   it('of the least busy user come first', () => {
@@ -110,7 +110,7 @@ describe('receivers', () => {
     prove(receivers, 'a');
     prove(receivers, 'a', 'grace');
     receivers.begin(keyOf('a', 'grace'))(false);
-    expect(receivers.roomFor(keyOf('a'))).toBe(3);
+    expect(receivers.capacityFor(keyOf('a'))).toBe(3);
   });
 
   it('are forgotten when nothing is due for them', () => {
@@ -118,7 +118,7 @@ describe('receivers', () => {
     prove(receivers, 'a');
     receivers.beginLook(keyOf('a'));
     receivers.endLook(keyOf('a'));
-    expect(receivers.roomFor(keyOf('a'))).toBe(1);
+    expect(receivers.capacityFor(keyOf('a'))).toBe(1);
   });
 
   it('are not forgotten while their deliveries are read or attempted', () => {
@@ -127,7 +127,7 @@ describe('receivers', () => {
     receivers.beginLook(keyOf('a'));
     const end = receivers.begin(keyOf('a'));
     receivers.endLook(keyOf('a'));
-    expect(receivers.roomFor(keyOf('a'))).toBe(2);
+    expect(receivers.capacityFor(keyOf('a'))).toBe(2);
     end(undefined);
   });
 });
