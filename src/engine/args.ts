@@ -1,4 +1,4 @@
-// A container's arguments, in words.
+// Splits a container's argument string into words.
 import { ShellWordsError, splitWords } from '../base/shell-words.ts';
 import { EngineError } from './engine.ts';
 

@@ -1,19 +1,22 @@
-// The seam to what runs containers: the verbs, and what is seen of a container. It knows nothing of a
-// pod's life; what has to be done next is decided in control/, from what is seen here.
+// The seam to the software that runs containers: its verbs, and its view of a container. It knows
+// nothing about the life of a pod; control/ decides the next step from what an engine shows.
 
-/** What a container is made from. The engine keeps id, generation and labels with it: they are the record. */
+/**
+ * Input of a new container. The engine stores ID, generation and labels with it: they are the
+ * record.
+ */
 export interface ContainerSpec {
-  /** The pod's: one container each. */
+  /** ID of the pod; each pod has one container. */
   id: string;
-  /** Which container of the pod this is; a new one has a new disk. */
+  /** Number of the pod's container; a new one has a new disk. */
   generation: number;
   labels: Readonly<Record<string, string>>;
   image: string;
-  /** For the image's entry point; split as a shell would, without expanding anything. */
+  /** Arguments of the image's entry point; split like in a shell, without expansion. */
   args: string;
-  /** Process engine: the handler module that a worker is started for. */
+  /** Process engine: the worker's handler module. */
   handler: string | null;
-  /** All that it sees; nothing is inherited from the platform. */
+  /** The whole environment; nothing is inherited from the platform. */
   env: Readonly<Record<string, string>>;
   ports: readonly ContainerPort[];
   diskGb: number;
@@ -21,11 +24,11 @@ export interface ContainerSpec {
   mounts: readonly ContainerMount[];
   /** Only for an engine with `stateVolumes`. Default: none. */
   stateVolume?: StateVolume;
-  /** UUIDs of the GPUs that it is given. */
+  /** UUIDs of the allotted GPUs. */
   gpus: readonly string[];
-  /** Null: no limit of its own. */
+  /** Null: no own limit. */
   limits: { vcpus: number; memoryGb: number } | null;
-  /** Name of the network that it shares with others of its user; null: none. */
+  /** Name of the network shared with other pods of its user; null: none. */
   network: string | null;
 }
 
@@ -41,9 +44,9 @@ export interface RegistryLogin {
 }
 
 export interface ContainerMount {
-  /** `persistent` ones are the pod's own and end with it; `network` ones were there before. */
+  /** `persistent`: the pod's own volume, removed with it. `network`: existed before. */
   kind: 'persistent' | 'network';
-  /** Name of the volume; of a network volume a folder's path where the operator gave one. */
+  /** Name of the volume; for a network volume, a folder's path if the operator named one. */
   source: string;
   path: string;
 }
@@ -52,20 +55,23 @@ export interface ContainerMount {
 export interface StateVolume {
   /** Endpoint that the volume belongs to. */
   endpointId: string;
-  /** From 0: which of the endpoint's volumes this is. */
+  /** Which of the endpoint's volumes this is, from 0. */
   slot: number;
   path: string;
 }
 
-/** Volumes of endpoints. The platform cannot read what is in them. */
+/** Volumes of endpoints. The platform cannot read their content. */
 export interface StateVolumes {
   /** IDs of the endpoints that have volumes. @throws EngineError */
   listEndpoints(): Promise<string[]>;
-  /** Removes all volumes of the endpoint. @throws EngineError, also while a container has one of them */
+  /**
+   * Removes all volumes of the endpoint. @throws EngineError, also while a container uses one of
+   * them
+   */
   remove(endpointId: string): Promise<void>;
 }
 
-/** As it was seen in one look; what an engine cannot know is null. Times are Unix ms. */
+/** A container at one moment; null for what the engine cannot know. Times are Unix ms. */
 export interface Container {
   id: string;
   generation: number;
@@ -73,18 +79,18 @@ export interface Container {
   state: 'created' | 'running' | 'exited';
   /** `none`: the image has no health check. */
   health: 'none' | 'starting' | 'healthy' | 'unhealthy';
-  /** Of an exited one; 128 + n for signal n. */
+  /** Exit code of an exited container; 128 + n for signal n. */
   exitCode: number | null;
   outOfMemory: boolean;
-  /** Its disk has a size: only another container has a larger one. */
+  /** Its disk has a fixed size: a larger one needs a new container. */
   hasDiskLimit: boolean;
   startedAt: number | null;
   endedAt: number | null;
-  /** Empty unless it runs. `ip` and `public`: where it is reached from this machine. */
+  /** Empty unless it runs. `ip` and `public`: its address from this machine. */
   ports: readonly PublicPort[];
-  /** UUIDs of the GPUs that it was given. */
+  /** UUIDs of the GPUs that it got. */
   gpus: readonly string[];
-  /** In the network of its spec. */
+  /** Address in the network of its spec. */
   ip: string | null;
 }
 
@@ -95,7 +101,7 @@ export interface PublicPort {
   ip: string | null;
 }
 
-/** What it uses now, as shares of what it may use, 0 to 100. */
+/** Current use as a share of the limit, 0 to 100. */
 export interface ContainerStats {
   cpu: number;
   memory: number;
@@ -103,52 +109,57 @@ export interface ContainerStats {
 }
 
 /**
- * All verbs may be repeated, and may be cut off anywhere: whoever calls looks again afterwards. No verb
- * is told apart by what an engine says of "not modified" or "no such": it is the state that counts.
+ * All verbs may be repeated and may be interrupted at any point: the caller inspects the state
+ * afterwards. Answers such as "not modified" or "no such container" are not errors: only the state
+ * counts.
  */
 export interface Engine {
   readonly kind: 'process' | 'docker';
   /** Undefined: workers keep their state in folders of the platform. */
   readonly stateVolumes?: StateVolumes;
   /**
-   * Makes the container and its disk, and does not start it; pulls the image if it is not there. One of
-   * the same id and generation is left as it is; one of another generation has to be removed before.
+   * Creates the container and its disk without starting it; pulls the image if necessary. An
+   * existing container of the same ID and generation stays unchanged; one of another generation
+   * must be removed first.
    * @throws EngineError
    */
   create(spec: ContainerSpec): Promise<void>;
   /**
-   * Runs it, with the disk as it was. Does nothing if it runs. A command that is not there is `refused`,
-   * or seen as one that ended with 127 (126: it cannot be run). @throws EngineError
+   * Starts it with its existing disk. Does nothing if it runs. A missing command is `refused`, or
+   * shows as exit code 127 (126: not executable). @throws EngineError
    */
   start(id: string): Promise<void>;
   /**
-   * SIGTERM to its first process, and SIGKILL to all after `graceMs`. Resolves when it has ended; its disk stays. Does nothing if it
-   * does not run or is not there. @throws EngineError
+   * Sends SIGTERM to its first process, and SIGKILL to all after `graceMs`. Resolves when it has
+   * exited; its disk stays. Does nothing if it does not run or does not exist. @throws EngineError
    */
   stop(id: string, graceMs: number): Promise<void>;
   /**
-   * Ends it at once, with its disk; its own volumes too if asked, also where the container went before.
-   * Does nothing if there is nothing. @throws EngineError
+   * Removes it and its disk at once; on request also its own volumes, even if the container is
+   * already gone. Does nothing if nothing exists. @throws EngineError
    */
   remove(id: string, volumes: 'keep' | 'remove'): Promise<void>;
-  /** Undefined if it is not there. @throws EngineError */
+  /** Undefined if it does not exist. @throws EngineError */
   inspect(id: string): Promise<Container | undefined>;
-  /** Every container that a platform of this name made. @throws EngineError */
+  /** All containers created by a platform of this name. @throws EngineError */
   list(): Promise<Container[]>;
   /** Undefined if it does not run. @throws EngineError */
   stats(id: string): Promise<ContainerStats | undefined>;
   /**
-   * The end of what it printed, at most `maxBytes`; of both outputs, as they came. Empty if it is not
-   * there. @throws EngineError
+   * The end of its output, at most `maxBytes`, both streams in order. Empty if it does not exist.
+   * @throws EngineError
    */
   readLog(id: string, maxBytes: number): Promise<Uint8Array>;
-  /** Calls with the id of each container that may have changed: a hint to look, no more. Returns its end. */
+  /**
+   * Calls the listener with the ID of each container that may have changed: only a hint to inspect
+   * it. @returns the function that stops it
+   */
   watch(onChange: (id: string) => void): () => void;
-  /** What it runs goes on running. */
+  /** Closes the connection; containers keep running. */
   close(): Promise<void>;
 }
 
-/** `refused`: asking again does not help (no such image, a spec that cannot be). `unavailable`: it may. */
+/** `refused`: a retry does not help (no such image, an impossible spec). `unavailable`: it may. */
 export class EngineError extends Error {
   override readonly name = 'EngineError';
   readonly code: 'refused' | 'unavailable';

@@ -1,17 +1,17 @@
-// What an engine's no means for those who asked: whether asking again can help. Pure.
+// Interprets an engine's error answers: whether a retry can help. Pure.
 import { EngineError } from '../engine.ts';
 import type { AnswerError } from './docker-client.ts';
 
 const BAD_REQUEST = 400;
-/** Of a shell: not executable, and not found. */
+/** Exit codes of a shell: not executable, and not found. */
 const NO_COMMAND = [126, 127];
 
-/** The name of a container or of a network is somebody's already; Docker and podman say so alike. */
+/** The name of a container or network is already in use; Docker and podman use the same words. */
 export function isNameTaken({ message }: AnswerError): boolean {
   return /already (in use|exists|used)/i.test(message);
 }
 
-/** Disks of a limited size are to be had on few file systems. */
+/** Only few file systems support disks of a limited size. */
 export function isAboutDiskSize({ message }: AnswerError): boolean {
   return /storage[ -]?opt|quota/i.test(message);
 }
@@ -21,11 +21,11 @@ const FOR_GOOD = [
   /could not select device driver|CDI device|unknown device|no known GPU vendor/i,
   /invalid reference format/i,
 ];
-/** What looks like a fault of the request, and is one of the machine's. */
+/** Errors that look like a fault of the request but come from the machine. */
 const FOR_NOW =
   /bind source path does not exist|statfs|network .*not found|address already in use/i;
 
-/** Of making or starting a container. `exitCode`: what it shows afterwards, if it is there. */
+/** Judges a failed create or start. `exitCode`: of the container afterwards, if it exists. */
 export function judgeRefusal(answer: AnswerError, exitCode: number | null): EngineError {
   const { message, status } = answer;
   const isCommand = exitCode !== null && NO_COMMAND.includes(exitCode);
@@ -37,7 +37,7 @@ export function judgeRefusal(answer: AnswerError, exitCode: number | null): Engi
 
 const NO_SUCH_IMAGE =
   /not found|manifest unknown|no such image|denied|unauthorized|authentication required|incorrect username|invalid reference|no matching manifest/i;
-/** A registry that cannot be reached, in words that hold some of the above. */
+/** An unreachable registry, in words that also match some of the above. */
 const NO_REGISTRY = /dial tcp|lookup|no such host|connection refused|timeout|TLS|toomanyrequests/i;
 
 export function judgePull(image: string, message: string): EngineError {

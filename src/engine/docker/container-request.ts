@@ -1,4 +1,4 @@
-// What the engine is asked to make of a spec. Pure.
+// Translates a container spec into the engine's create request. Pure.
 import type { ContainerCreateOptions, MountSettings, PortMap } from 'dockerode';
 import { splitArgs } from '../args.ts';
 import type { ContainerMount, ContainerPort, ContainerSpec, StateVolume } from '../engine.ts';
@@ -15,23 +15,23 @@ import {
 
 const BYTES_PER_GB = 1_073_741_824;
 const NANO = 1e9;
-/** A log beyond it begins anew; as much is kept beside it. */
+/** Size at which a log is rotated; one old file is kept. */
 const MAX_LOG_SIZE = '10m';
 
 export interface RequestOptions {
   spec: ContainerSpec;
   platform: string;
-  /** Address of this machine that ports are published on. */
+  /** Address of this machine on which ports are published. */
   publishHost: string;
   gpuMeans: GpuMeans;
   containment: Containment;
-  /** Of a pod with GPUs, bytes; null: no limit. */
+  /** Memory of a pod with GPUs, bytes; null: no limit. */
   gpuMemory: number | null;
   /** `limited`: as the spec says. */
   disk: 'limited' | 'unlimited';
 }
 
-/** @throws EngineError `refused` where the arguments cannot be split */
+/** @throws EngineError `refused` if the arguments cannot be split */
 export function describeRequest(options: RequestOptions): ContainerCreateOptions {
   const { containment, disk, gpuMeans, gpuMemory, platform, publishHost, spec } = options;
   const { args, diskGb, env, gpus, id, image, limits, network, ports } = spec;
@@ -41,13 +41,13 @@ export function describeRequest(options: RequestOptions): ContainerCreateOptions
   return {
     name: nameContainer(platform, id),
     Image: image,
-    // Without words the image's own are taken.
+    // Without arguments the image's own command runs.
     ...(words.length > 0 && { Cmd: words }),
     Env: Object.entries(variables).map(([name, value]) => `${name}=${value}`),
     Labels: writeLabels(platform, spec),
     ExposedPorts: Object.fromEntries(ports.map((port) => [namePort(port), {}])),
     HostConfig: {
-      // Signals reach what the image starts, and nobody's children are left over.
+      // An init process forwards signals and reaps orphans.
       Init: true,
       NetworkMode: networkName,
       ExtraHosts: ['host.docker.internal:host-gateway'],
@@ -66,7 +66,7 @@ export function describeRequest(options: RequestOptions): ContainerCreateOptions
   };
 }
 
-/** As much memory with swap as without: beyond its limit it ends. */
+/** No swap: a container beyond its memory limit is ended. */
 function describeLimits({ memoryGb, vcpus }: { vcpus: number; memoryGb: number }) {
   const memory = Math.round(memoryGb * BYTES_PER_GB);
   return { NanoCpus: Math.round(vcpus * NANO), Memory: memory, MemorySwap: memory };
@@ -80,7 +80,7 @@ function describeMounts(
   return stateVolume ? [...own, describeStateVolume(platform, stateVolume)] : own;
 }
 
-/** The engine gives a new volume the owner and mode that the image's folder at this path has. */
+/** The engine gives a new volume the owner and mode of the image's folder at this path. */
 function describeStateVolume(platform: string, volume: StateVolume): MountSettings {
   return { Type: 'volume', Source: nameStateVolume(platform, volume), Target: volume.path };
 }
@@ -93,19 +93,19 @@ function describeMount(platform: string, id: string, mount: ContainerMount): Mou
   };
 }
 
-/** Of the engine's machine, which the operator has named. */
+/** A folder of the engine's machine that the operator has named. */
 export function isFolder({ kind, source }: ContainerMount): boolean {
   return kind === 'network' && source.startsWith('/');
 }
 
-/** No port is named, so that the engine takes one that is free. */
+/** Without a host port the engine chooses a free one. */
 function bindPorts(ports: readonly ContainerPort[], publishHost: string): PortMap {
   return Object.fromEntries(
     ports.map((port) => [namePort(port), [{ HostIp: publishHost, HostPort: '' }]]),
   );
 }
 
-/** As engines write it; HTTP is TCP to them. */
+/** In the engine's notation, which knows HTTP only as TCP. */
 export function namePort(port: ContainerPort): string {
   return `${port.private}/${port.protocol === 'udp' ? 'udp' : 'tcp'}`;
 }

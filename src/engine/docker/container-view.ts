@@ -1,5 +1,5 @@
-// What an engine's answer shows of a container, in the words of the seam. Engines of one API differ in
-// what they leave out. Pure.
+// Translates an engine's answer into the seam's view of a container. Engines with the same API
+// differ in what they omit. Pure.
 import { z } from 'zod';
 import type { Container, PublicPort } from '../engine.ts';
 import { namePort } from './container-request.ts';
@@ -39,23 +39,23 @@ export const inspectAnswer = z.object({
 });
 export type InspectAnswer = z.infer<typeof inspectAnswer>;
 
-/** A container, and what of it only this engine needs. */
+/** A container, with details that only this engine needs. */
 export interface SeenContainer {
   container: Container;
-  /** The engine's own name for it: that of its pod's next generation is another one. */
+  /** The engine's own name of the container; each generation has another one. */
   key: string;
   network: string | null;
-  /** By which it will look for its network; null: by the name. */
+  /** ID by which the container finds its network; null: by name. */
   networkId: string | null;
   /** Null without a limit. */
   vcpus: number | null;
-  /** Whether it was really given those that it was to have. */
+  /** Whether it really got the GPUs of its spec. */
   hasItsGpus: boolean;
-  /** Of the last start, also of one that failed. */
+  /** Exit code of the last start, also of a failed one. */
   lastCode: number;
 }
 
-/** Undefined for one that this platform has not made. */
+/** Undefined for a container that this platform has not created. */
 export function viewContainer(answer: InspectAnswer, platform: string): SeenContainer | undefined {
   const spec = readLabels(platform, answer.Config.Labels ?? {});
   if (!spec) return undefined;
@@ -66,7 +66,7 @@ export function viewContainer(answer: InspectAnswer, platform: string): SeenCont
     container: describeContainer(answer, spec, platform),
     key: Id,
     network: spec.network,
-    // Before the first start Docker has none; podman gives the name.
+    // Before the first start, Docker reports no ID and podman reports the name.
     networkId: networkId && networkId !== name ? networkId : null,
     vcpus: HostConfig.NanoCpus ? HostConfig.NanoCpus / NANO : null,
     hasItsGpus: hasGpus(HostConfig, spec.gpus),
@@ -97,7 +97,7 @@ function describeContainer(
   };
 }
 
-/** Docker's words, and those that podman has beside them. */
+/** Docker's states and podman's additional ones. */
 function readState(status: string): Container['state'] {
   switch (status) {
     case 'created':
@@ -118,13 +118,13 @@ function readHealth(status: string | null | undefined): Container['health'] {
   return status === 'starting' || status === 'healthy' || status === 'unhealthy' ? status : 'none';
 }
 
-/** Engines say the year 1 for never. */
+/** Engines report the year 1 for never. */
 function readTime(text: string): number | null {
   const at = Date.parse(text);
   return at > 0 ? at : null;
 }
 
-/** An engine notes the start when it has heard of it, and may have heard of the end before. */
+/** An engine may record the end before the start. */
 function readEnd(text: string, startedAt: number | null): number | null {
   const at = readTime(text);
   return at === null ? null : Math.max(at, startedAt ?? at);
@@ -145,7 +145,7 @@ function listPorts(
   });
 }
 
-/** What is published on every address is reached on the nearest. */
+/** A port published on all addresses is reachable on loopback. */
 function reachable(ip: string): string {
   return ip === '' || ip === '0.0.0.0' || ip === '::' ? '127.0.0.1' : ip;
 }

@@ -1,5 +1,5 @@
-// Tells of containers that may have changed, from the engine's stream of events. Where the stream was
-// cut, all are told of: what happened meanwhile is not known.
+// Watches engine events and reports containers that may have changed. After a broken stream it
+// reports all containers, because events were lost.
 import { setMaxListeners } from 'node:events';
 import { z } from 'zod';
 import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
@@ -11,7 +11,7 @@ import { filterBy, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
 
 const RETRY_PACE: BackoffOptions = { baseMs: 200, maxMs: 5_000, jitter: 0.2 };
 
-/** Health checks are commands in the container, and tell of themselves each time. */
+/** Health checks run commands in the container; each one creates events. */
 const NO_CHANGE = /^exec_/;
 
 const event = z.object({
@@ -22,7 +22,7 @@ const event = z.object({
 export interface ContainerWatchOptions {
   client: DockerClient;
   platform: string;
-  /** Ids of all that there are. */
+  /** IDs of all containers. */
   listIds(): Promise<string[]>;
   clock: Clock;
   log: Log;
@@ -37,9 +37,10 @@ export class ContainerWatch {
     this.#options = options;
   }
 
-  /** Returns its end. */
+  /** @returns the function that stops it */
   listen(onChange: (id: string) => void): () => void {
-    // Each its own, so that two with the same function can end one by one.
+    // A separate function for each call, so that two registrations of one listener can stop
+    // separately.
     const listener = (id: string) => onChange(id);
     this.#listeners.add(listener);
     if (!this.#end) this.#begin();
@@ -56,7 +57,7 @@ export class ContainerWatch {
 
   #begin(): void {
     this.#end = new AbortController();
-    // Each try to connect listens for it.
+    // Each connection attempt adds a listener.
     setMaxListeners(0, this.#end.signal);
     void this.#follow(this.#end.signal);
   }
@@ -85,7 +86,7 @@ export class ContainerWatch {
       abortSignal: signal,
     });
     onOpen();
-    // Not before it is open: what changes after the list is in the stream.
+    // Only after the stream is open: later changes are then in the stream.
     const ids = await this.#options.listIds();
     for (const id of ids) this.#tell(id, signal);
     for await (const document of readDocuments(events)) this.#hear(document, signal);

@@ -1,21 +1,21 @@
-// What containers may not do unless the operator says so: how many processes, which of root's powers, how
-// much memory beside GPUs. Pure.
+// Restrictions of containers unless the operator changes them: processes, capabilities, memory
+// beside GPUs. Pure.
 import type { ContainerSpec } from '../engine.ts';
 
 export interface Containment {
   /** Processes and threads of a container; 0: no limit. */
   pids: number;
-  /** Without the prefix CAP_; `engine`: those that the engine gives by itself. */
+  /** Without the prefix CAP_; `engine`: the engine's default set. */
   capabilities: readonly string[] | 'engine';
-  /** `allowed`: programs may gain rights when they start, as sudo and su do. */
+  /** `allowed`: programs may gain privileges when they start, like sudo and su. */
   newPrivileges: 'forbidden' | 'allowed';
-  /** Of a pod with GPUs, for each; null: its share of the engine's machine. 0: no limit. */
+  /** Memory of a pod with GPUs, per GPU; null: its share of the engine's machine. 0: no limit. */
   memoryPerGpuGb: number | null;
 }
 
 /**
- * What images that start as root and step down need, and servers on ports below 1024. Of Docker's own set
- * these are left out: AUDIT_WRITE, MKNOD, NET_RAW, SETFCAP, SETPCAP, SYS_CHROOT.
+ * Capabilities for images that start as root and drop privileges, and for servers on ports below
+ * 1024. Omitted from Docker's own set: AUDIT_WRITE, MKNOD, NET_RAW, SETFCAP, SETPCAP, SYS_CHROOT.
  */
 export const USUAL_CAPABILITIES = [
   ...['CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID'],
@@ -29,7 +29,7 @@ export const DEFAULT_CONTAINMENT: Containment = {
   memoryPerGpuGb: null,
 };
 
-/** The rest is for the engine and the system of its machine. */
+/** The rest is for the engine and its machine's system. */
 const SHARED_PART = 0.9;
 
 export function describeContainment({ capabilities, newPrivileges, pids }: Containment) {
@@ -42,11 +42,11 @@ export function describeContainment({ capabilities, newPrivileges, pids }: Conta
 
 export interface Machine {
   memoryBytes: number;
-  /** GPUs; 0: not known. */
+  /** Number of GPUs; 0: unknown. */
   gpus: number;
 }
 
-/** Of a pod with GPUs, which states no memory; null: no limit. */
+/** Limit for a pod with GPUs, which requests no memory; null: no limit. */
 export function limitGpuMemory(
   { gpus }: Pick<ContainerSpec, 'gpus'>,
   { memoryPerGpuGb }: Containment,

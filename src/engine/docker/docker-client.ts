@@ -1,16 +1,16 @@
-// Calls to a Docker-compatible engine: loads the client when the first one is made, and gives each call
-// a limit in time. What an answer means is judged by those who asked.
+// Calls a Docker-compatible engine: loads the client library on first use and limits each call in
+// time. Callers interpret the answers.
 import type Docker from 'dockerode';
 import { EngineError } from '../engine.ts';
 
 export const DEFAULT_HOST = 'unix:///var/run/docker.sock';
 /** Engines that are busy with disks answer late. */
 const CALL_LIMIT_MS = 30_000;
-/** A connection on which nothing comes for so long, streams too, is given up. */
+/** A connection, streams included, that is silent for this long is given up, ms. */
 const SILENCE_MS = 300_000;
 const NOT_FOUND = 404;
 
-/** The engine understood, and says no; its words are the message. */
+/** The engine answered with an error; its text is the message. */
 export class AnswerError extends Error {
   override readonly name = 'AnswerError';
   readonly status: number;
@@ -29,14 +29,14 @@ export class DockerClient {
   readonly #callLimitMs: number;
   #docker: Promise<Docker> | undefined;
 
-  /** `host`: `unix:///path` or `tcp://host:port`. @throws Error if it is neither */
+  /** `host`: `unix:///path` or `tcp://host:port`. @throws Error for another form */
   constructor(host = DEFAULT_HOST, callLimitMs = CALL_LIMIT_MS) {
     this.#host = host;
     this.#callLimitMs = callLimitMs;
     this.#address = parseHost(host);
   }
 
-  /** @throws AnswerError @throws EngineError `unavailable` where there was no answer */
+  /** @throws AnswerError @throws EngineError `unavailable` if the engine did not answer */
   async ask<T>(question: Question<T>, limitMs = this.#callLimitMs): Promise<T> {
     const deadline = AbortSignal.timeout(limitMs);
     try {
@@ -47,7 +47,7 @@ export class DockerClient {
     }
   }
 
-  /** Undefined where what is asked about is not there. */
+  /** Undefined if the object does not exist. */
   async find<T>(question: Question<T>): Promise<T | undefined> {
     try {
       return await this.ask(question);
@@ -57,7 +57,10 @@ export class DockerClient {
     }
   }
 
-  /** The engine's no is an answer like others: what it is worth shows in a look afterwards. */
+  /**
+   * Returns the engine's error instead of throwing it: the caller inspects the container
+   * afterwards.
+   */
   async act(question: Question<unknown>, limitMs?: number): Promise<AnswerError | undefined> {
     try {
       await this.ask(question, limitMs);
@@ -68,7 +71,7 @@ export class DockerClient {
     }
   }
 
-  /** It comes with protocol buffers and SSH, which nobody needs who has no engine of this kind. */
+  /** The library loads protocol buffers and SSH, which other platforms do not need. */
   load(): Promise<Docker> {
     this.#docker ??= import('dockerode').then(({ default: Client }) => new Client(this.#address));
     return this.#docker;
@@ -96,12 +99,12 @@ function readAnswer(error: unknown): AnswerError | undefined {
   if (typeof statusCode !== 'number') return undefined;
   const body = 'json' in error ? error.json : undefined;
   const isTold = typeof body === 'object' && body !== null && 'message' in body;
-  // The client's own words stand in front where it has not read the body.
+  // If the library has not read the body, it prefixes the message with its own words.
   const message = isTold ? String(body.message) : error.message.replace(/^\(HTTP code .*? - /, '');
   return new AnswerError(statusCode, message.trim(), { cause: error });
 }
 
-/** With every member that the client would take from the environment otherwise. */
+/** Sets every member that the library would otherwise take from the environment. */
 const DEFAULTS: Docker.DockerOptions = {
   ...{ socketPath: undefined, host: undefined, port: undefined, protocol: 'http' },
   ...{ ca: undefined, cert: undefined, key: undefined, timeout: SILENCE_MS },

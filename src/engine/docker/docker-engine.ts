@@ -1,5 +1,5 @@
-// The engine of containers: Docker, and what speaks its API. Each verb asks for one thing and then looks
-// what came of it; no engine's word for how it went is relied on.
+// The engine for Docker and compatible engines. Each verb makes one request and then inspects the
+// result; no answer of the engine is relied on.
 import { type Clock, sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { splitArgs } from '../args.ts';
@@ -25,29 +25,34 @@ import { Networks } from './networks.ts';
 import { measureUsage, readSample, statsAnswer, type UsageSample } from './usage.ts';
 import { Volumes } from './volumes.ts';
 
-/** What an engine has said it does may be seen a little later. */
+/** The effect of a request may become visible a little later. */
 const SETTLE_MS = 10_000;
 const LOOK_AGAIN_MS = 50;
-/** A stop takes its grace, and so long beyond. */
+/** Time of a stop beyond its grace period. */
 const STOP_LIMIT_MS = 30_000;
-/** An engine that is asked about hundreds at once answers none. */
+/** Parallel inspections: with hundreds at once, an engine answers none. */
 const LOOKS_AT_ONCE = 8;
 
 export interface DockerEngineOptions {
-  /** In the labels and the names of all that it makes: other platforms' containers are not touched. */
+  /**
+   * Part of the labels and names of everything it creates: containers of other platforms stay
+   * untouched.
+   */
   platform: string;
-  /** `unix:///path` or `tcp://host:port`. Default: the socket that Docker has on Linux. */
+  /** `unix:///path` or `tcp://host:port`. Default: Docker's socket on Linux. */
   host?: string;
   log: Log;
-  /** What containers may do. Default: as little as most images need. */
+  /** What containers may do. Default: only what most images need. */
   containment?: Containment;
-  /** GPUs of the engine's machine, by which pods share its memory. Default: not known. */
+  /** Number of GPUs of the engine's machine, for sharing its memory. Default: unknown. */
   machineGpus?: number;
-  /** Address of the engine's machine that ports are published on. Default: 127.0.0.1. */
+  /** Address of the engine's machine on which ports are published. Default: 127.0.0.1. */
   publishHost?: string;
-  /** Of the GPUs with these UUIDs, in their order. Default: nothing is known. */
+  /** Measures the GPUs with these UUIDs, in their order. Default: not measured. */
   measureGpus?: (uuids: readonly string[]) => Promise<ContainerStats['gpus']>;
-  /** For an answer, ms; stops have their grace beside it, pulls have no such limit. Default: 30,000. */
+  /**
+   * Limit of a call, ms; stops add their grace period, pulls have no such limit. Default: 30,000.
+   */
   callLimitMs?: number;
   clock?: Clock;
 }
@@ -65,12 +70,12 @@ export class DockerEngine implements Engine {
   readonly #networks: Networks;
   readonly #volumes: Volumes;
   readonly #watch: ContainerWatch;
-  /** Until the engine says that it cannot. */
+  /** `limited` until the engine says that it cannot limit disks. */
   #disk: 'limited' | 'unlimited' = 'limited';
-  /** By the engine's name of the container's, of the run that began then. */
+  /** By the engine's name of the container; of the run that began at that time. */
   readonly #samples = new Map<string, UsageSample & { startedAt: number }>();
 
-  /** @throws Error if `host` is no engine's address */
+  /** @throws Error if `host` is not an engine's address */
   constructor(options: DockerEngineOptions) {
     const { callLimitMs, clock = systemClock, host, log, platform } = options;
     this.#options = options;
@@ -135,7 +140,7 @@ export class DockerEngine implements Engine {
     return attempt(async () => {
       const seen = await this.#look(id);
       if (seen) {
-        // Some engines would give it time to leave.
+        // Some engines would wait for a graceful exit.
         await this.#act(id, (container) => container.kill());
         const remove: ContainerCall = (container) => container.remove({ force: true, v: true });
         const failure = await this.#act(id, remove);
@@ -176,7 +181,7 @@ export class DockerEngine implements Engine {
         docker.getContainer(this.#name(id)).stats({ stream: false, 'one-shot': true }),
       );
       const answer = statsAnswer.safeParse(found).data;
-      // It has ended meanwhile.
+      // The container has exited meanwhile.
       if (answer?.memory_stats.usage === undefined) return undefined;
       const usage = measureUsage(
         answer,
@@ -216,7 +221,7 @@ export class DockerEngine implements Engine {
     return answer && viewContainer(inspectAnswer.parse(answer), this.#options.platform);
   }
 
-  /** Looks again and again, because what is under way is not yet to be seen. */
+  /** Inspects repeatedly, because the effect of a request is not visible at once. */
   async #until(
     id: string,
     failure: AnswerError | undefined,
@@ -230,7 +235,7 @@ export class DockerEngine implements Engine {
     }
   }
 
-  /** Of the last look at the same run, or of its start. */
+  /** The sample of the last measurement of the same run, or of its start. */
   #exchangeSample({ container, key }: SeenContainer, sample: UsageSample): UsageSample {
     const startedAt = container.startedAt ?? sample.at;
     const known = this.#samples.get(key);
@@ -246,7 +251,7 @@ export class DockerEngine implements Engine {
     const giveUpAt = this.#clock.now() + SETTLE_MS;
     for (;;) {
       const failure = await this.#ask(spec, gpuTerms);
-      // Of two that make it at once, the other one was first.
+      // If two calls create it at once, the other one was first.
       if (!failure || (await this.#look(spec.id))) return;
       const isMadeByOthers = isNameTaken(failure) && this.#clock.now() < giveUpAt;
       if (!isMadeByOthers) throw failure;
@@ -287,7 +292,7 @@ export class DockerEngine implements Engine {
     return this.#client.act((docker) => call(docker.getContainer(this.#name(id))), limitMs);
   }
 
-  /** As it stands in a path. */
+  /** The container's name as a path segment. */
   #name(id: string): string {
     return encodeURIComponent(nameContainer(this.#options.platform, id));
   }
@@ -297,7 +302,7 @@ type GpuTerms = Pick<RequestOptions, 'gpuMeans' | 'gpuMemory'>;
 type DockerContainer = ReturnType<Parameters<Question<unknown>>[0]['getContainer']>;
 type ContainerCall = (container: DockerContainer) => Promise<unknown>;
 
-/** What cannot begin may never. */
+/** A start that cannot succeed is `refused`. */
 function begin(verb: () => Promise<void>): Promise<void> {
   return attempt(() =>
     verb().catch((error: unknown) => {
@@ -306,7 +311,7 @@ function begin(verb: () => Promise<void>): Promise<void> {
   );
 }
 
-/** What was not judged where it was heard may be different the next time. */
+/** An unclassified error may be temporary. */
 async function attempt<T>(verb: () => Promise<T>): Promise<T> {
   try {
     return await verb();

@@ -1,9 +1,9 @@
-// How containers are given NVIDIA's GPUs, and whether one has those that it was to have: some engines
-// pass over what they do not understand. Pure.
+// Builds the request for NVIDIA GPUs, and checks whether a container got them: some engines ignore
+// what they do not understand. Pure.
 import { z } from 'zod';
 import { EngineError } from '../engine.ts';
 
-/** `cdi`: by the files that NVIDIA's toolkit writes for any engine; `nvidia`: by its hook in Docker. */
+/** `cdi`: by device files of NVIDIA's toolkit, for any engine; `nvidia`: by its hook in Docker. */
 export type GpuMeans = 'cdi' | 'nvidia';
 
 export interface DeviceRequest {
@@ -12,14 +12,14 @@ export interface DeviceRequest {
   Capabilities?: string[][];
 }
 
-/** Which of it an engine says depends on its kind and version. */
+/** Which members an engine reports depends on its kind and version. */
 export const gpuInfo = z.object({
   MemTotal: z.number(),
   CDISpecDirs: z.array(z.string()).nullish(),
   DiscoveredDevices: z.array(z.object({ ID: z.string() })).nullish(),
 });
 
-/** What of an inspected container tells of devices. */
+/** The parts of an inspected container that describe devices. */
 export interface GivenDevices {
   DeviceRequests?:
     | readonly { DeviceIDs?: readonly string[] | null | undefined }[]
@@ -53,8 +53,8 @@ export function requestGpus(uuids: readonly string[], means: GpuMeans): DeviceRe
 }
 
 /**
- * Above those of the spec: where NVIDIA's runtime is the default one it gives a container the GPUs that
- * this variable asks for, whoever has set it.
+ * Overrides the spec: if NVIDIA's runtime is the default one, it gives a container the GPUs that
+ * this variable names, whoever has set it.
  */
 export function pinVariables(uuids: readonly string[], means: GpuMeans): Record<string, string> {
   const isByVariable = means === 'nvidia' && uuids.length > 0;

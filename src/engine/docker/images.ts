@@ -1,4 +1,4 @@
-// Images: those that the engine has not got are pulled, with the login that belongs to their registry.
+// Pulls missing images, with the credentials of their registry.
 import { z } from 'zod';
 import type { Log } from '../../base/log.ts';
 import { EngineError, type RegistryLogin } from '../engine.ts';
@@ -9,7 +9,7 @@ import { readDocuments } from './json-lines.ts';
 const pullProgress = z.object({ error: z.string().optional(), status: z.string().optional() });
 
 const DEFAULT_REGISTRY = 'docker.io';
-/** The names that Docker Hub has beside. */
+/** Other names of Docker Hub. */
 const HUB_NAMES = new Set(['index.docker.io', 'registry-1.docker.io', 'registry.hub.docker.com']);
 
 export interface ImagesOptions {
@@ -26,7 +26,7 @@ export class Images {
     this.#log = log;
   }
 
-  /** Resolves when the image is there. @throws EngineError */
+  /** Resolves when the image is present. @throws EngineError */
   async provide(image: string, login: RegistryLogin | null): Promise<void> {
     const isThere = await this.#client.find((docker) =>
       docker.getImage(encodePath(image)).inspect(),
@@ -65,12 +65,12 @@ function encodePath(image: string): string {
   return image.split('/').map(encodeURIComponent).join('/');
 }
 
-/** Without a tag an engine would pull all that there are. */
+/** Without a tag an engine would pull all tags. */
 function withTag(image: string): string {
   return /@|:[^/]+$/.test(image) ? image : `${image}:latest`;
 }
 
-/** The host that the image is pulled from, which is told whatever login comes with it. */
+/** The host that the image is pulled from, which receives the credentials. */
 export function readRegistry(image: string): string {
   const [first = '', ...rest] = image.split('/');
   const isHost = rest.length > 0 && (/[.:]/.test(first) || first === 'localhost');

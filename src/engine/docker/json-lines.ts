@@ -1,4 +1,4 @@
-// A stream of JSON documents, a line each, as engines tell of what goes on.
+// Parses a stream of JSON documents, one per line, such as an engine's events.
 
 export async function* readDocuments(
   stream: AsyncIterable<string | Buffer>,

@@ -1,4 +1,4 @@
-// What the containers, volumes and networks of a platform are called, and the labels by which it finds
+// Names and labels of a platform's containers, volumes and networks, by which the platform finds
 // them again. Pure.
 
 import { z } from 'zod';
@@ -11,7 +11,10 @@ export const POD_LABEL = 'millrace.pod';
 export const ENDPOINT_LABEL = 'millrace.endpoint';
 export const NETWORK_LABEL = 'millrace.network';
 const GENERATION_LABEL = 'millrace.generation';
-/** What cannot be read off a container: an image's own labels are among its labels, for one. */
+/**
+ * The spec as JSON: a container alone does not show it, because an image's labels are among its
+ * labels, for example.
+ */
 const SPEC_LABEL = 'millrace.spec';
 
 const keptSpec = z.object({
@@ -23,11 +26,11 @@ const keptSpec = z.object({
 export interface LabelledSpec extends z.infer<typeof keptSpec> {
   id: string;
   generation: number;
-  /** As its spec has it. */
+  /** Network of the spec. */
   network: string | null;
 }
 
-/** The spec's own labels are there by themselves too, for whoever looks with the engine's own tools. */
+/** Also sets the spec's own labels one by one, for the engine's own tools. */
 export function writeLabels(platform: string, spec: ContainerSpec): Record<string, string> {
   const { generation, gpus, id, labels, network, ports } = spec;
   return {
@@ -40,7 +43,7 @@ export function writeLabels(platform: string, spec: ContainerSpec): Record<strin
   };
 }
 
-/** Undefined for what another platform, or somebody else, has made. */
+/** Undefined for a container of another platform or of somebody else. */
 export function readLabels(
   platform: string,
   labels: Readonly<Record<string, string>>,
@@ -53,7 +56,7 @@ export function readLabels(
   return { ...kept, id, generation: Number(generation), network: labels[NETWORK_LABEL] ?? null };
 }
 
-/** For the labels of what belongs to a platform, or to one pod of it. */
+/** Filter for the labels of a platform, or of one of its pods. */
 export function filterBy(labels: Readonly<Record<string, string>>): { label: string[] } {
   return { label: Object.entries(labels).map(([name, value]) => `${name}=${value}`) };
 }
@@ -62,7 +65,7 @@ export function nameContainer(platform: string, id: string): string {
   return `${platform}-${id}`;
 }
 
-/** An operator's own volumes keep the names that the operator gave them. */
+/** An operator's own volumes keep their names. */
 export function nameVolume(platform: string, id: string, { kind, source }: ContainerMount): string {
   return kind === 'persistent' ? `${platform}-${id}-${source}` : source;
 }
@@ -74,13 +77,13 @@ export function nameStateVolume(
   return `${platform}-${endpointId}-state-${slot}`;
 }
 
-/** Null: the one for containers that are to reach none of the others. */
+/** Null: the network of containers that must not reach each other. */
 export function nameNetwork(platform: string, network: string | null): string {
   return network === null ? `${platform}-apart` : `${platform}-net-${network}`;
 }
 
-/** Its names for others in its network. */
+/** Its host names in its network. */
 export function listAliases(id: string, network: string | null): string[] {
-  // The ID itself is no valid host name, and was the only one once.
+  // The ID itself is not a valid host name; earlier versions used only the ID.
   return network === null ? [] : [nameInternalHost(id), `${id}.millrace.internal`];
 }

@@ -1,10 +1,10 @@
-// What a container printed, as the engine sends it: pieces of both outputs, each behind a header of
+// Parses a container's log as the engine sends it: pieces of both outputs, each behind a header of
 // eight bytes. Pure.
 
 const HEADER_BYTES = 8;
 const LENGTH_AT = 4;
 
-/** The pieces without their headers, in their order. */
+/** Returns the pieces without their headers, in order. */
 export function joinPieces(answer: Buffer): Buffer {
   const pieces: Buffer[] = [];
   let at = 0;
@@ -16,7 +16,10 @@ export function joinPieces(answer: Buffer): Buffer {
   return Buffer.concat(pieces);
 }
 
-/** Engines count in lines: first as many as these bytes usually are, then as many as they can be. */
+/**
+ * Engines count lines: first request as many lines as usually fill these bytes, then as many as
+ * possibly can.
+ */
 export function guessLines(maxBytes: number): number[] {
   return [Math.ceil(maxBytes / 64), maxBytes];
 }

@@ -1,4 +1,5 @@
-// Networks: one for each name that pods share, and one in which containers reach none of the others.
+// Creates and removes networks: one for each name that pods share, and one in which containers
+// cannot reach each other.
 import { z } from 'zod';
 import { EngineError } from '../engine.ts';
 import { isNameTaken } from './answers.ts';
@@ -33,14 +34,14 @@ export class Networks {
     this.#platform = platform;
   }
 
-  /** `network`: as a spec has it. @returns its id @throws AnswerError @throws EngineError */
+  /** `network`: from a spec. @returns its ID @throws AnswerError @throws EngineError */
   provide(network: string | null): Promise<string> {
     const provided = this.#lastProvided.then(() => this.#provide(network));
     this.#lastProvided = provided.catch(() => {});
     return provided;
   }
 
-  /** For a stopped container that knows its network by an id that is gone. */
+  /** For a stopped container whose network has been replaced. */
   async rejoin({ container, key, network }: SeenContainer, networkId: string): Promise<void> {
     const Aliases = listAliases(container.id, network);
     await this.#client.ask(async (docker) => {
@@ -50,7 +51,7 @@ export class Networks {
     });
   }
 
-  /** Removes those that no container is made for any more. They come again with the next one. */
+  /** Removes unused networks; the next container creates its network again. */
   async sweep(): Promise<void> {
     for (const { Id, Labels } of await this.#list()) {
       const network = Labels?.[NETWORK_LABEL];
@@ -59,8 +60,8 @@ export class Networks {
   }
 
   /**
-   * Engines let several networks have one name, and then start no container in any of them: of those
-   * that were made at once, by platforms of which one has died, the first stays.
+   * Engines allow several networks with one name and then start no container in any of them. If
+   * several were created at once, by platforms of which one has died, the first one stays.
    */
   async #provide(network: string | null): Promise<string> {
     const name = nameNetwork(this.#platform, network);
@@ -85,7 +86,7 @@ export class Networks {
     if (failure && !isNameTaken(failure)) throw failure;
   }
 
-  /** One that is in use stays. */
+  /** A network in use stays. */
   async #remove(id: string): Promise<void> {
     await this.#client.act((docker) => docker.getNetwork(id).remove());
   }

@@ -1,10 +1,11 @@
-// What a container uses, as a share of what it may use. Processor time is counted between two looks.
+// Computes a container's use of resources as shares of its limits. Processor time is measured
+// between two samples.
 import { z } from 'zod';
 import type { ContainerStats } from '../engine.ts';
 
 const NS_PER_MS = 1_000_000;
 
-/** Engines leave out what they do not know, all of it for a container that does not run. */
+/** Engines omit what they do not know: everything for a stopped container. */
 export const statsAnswer = z.object({
   read: z.string(),
   cpu_stats: z.object({
@@ -29,7 +30,9 @@ export function readSample({ cpu_stats, read }: StatsAnswer): UsageSample {
   return { at: Date.parse(read), cpuNs: cpu_stats.cpu_usage.total_usage };
 }
 
-/** `before`: of an earlier look, or of the start, where nothing was used. `vcpus`: null without a limit. */
+/**
+ * `before`: an earlier sample, or the start, when nothing was used. `vcpus`: null without a limit.
+ */
 export function measureUsage(
   answer: StatsAnswer,
   before: UsageSample,
@@ -45,9 +48,9 @@ export function measureUsage(
   };
 }
 
-/** Without what the kernel keeps of files for as long as nobody needs the room. */
+/** Excludes file caches that the kernel frees on demand. */
 function countMemory({ stats, usage = 0 }: StatsAnswer['memory_stats']): number {
-  // cgroup v1 says it with the whole tree's name.
+  // cgroup v1 prefixes the name with the whole tree.
   const cache = stats?.['total_inactive_file'] ?? stats?.['inactive_file'];
   return usage - (typeof cache === 'number' ? cache : 0);
 }

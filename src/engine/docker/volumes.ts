@@ -1,5 +1,5 @@
-// The volumes that the platform makes on the engine: those of pods, which end with the pod, and those of
-// endpoints, which keep the state of workers. The operator's own volumes are left alone.
+// Creates and removes the platform's volumes on the engine: those of pods, which end with the pod,
+// and those of endpoints, which hold the state of workers. Leaves the operator's own volumes alone.
 import type { ContainerSpec, StateVolumes } from '../engine.ts';
 import type { DockerClient } from './docker-client.ts';
 import {
@@ -30,7 +30,7 @@ export class Volumes {
     this.#platform = platform;
   }
 
-  /** Leaves those that are there as they are. @throws AnswerError @throws EngineError */
+  /** Existing volumes stay unchanged. @throws AnswerError @throws EngineError */
   async provide({ id, mounts, stateVolume }: ContainerSpec): Promise<void> {
     for (const mount of mounts.filter(({ kind }) => kind === 'persistent')) {
       await this.#create(nameVolume(this.#platform, id, mount), { [POD_LABEL]: id });
@@ -40,12 +40,15 @@ export class Volumes {
     await this.#create(name, { [ENDPOINT_LABEL]: stateVolume.endpointId });
   }
 
-  /** Those of the pod, also where the container went before. @throws AnswerError @throws EngineError */
+  /**
+   * Removes the pod's volumes, even if its container is already gone. @throws AnswerError @throws
+   * EngineError
+   */
   remove(id: string): Promise<void> {
     return this.#removeAll({ [POD_LABEL]: id });
   }
 
-  /** Those of endpoints. @throws AnswerError @throws EngineError */
+  /** Volumes of endpoints. @throws AnswerError @throws EngineError */
   readonly ofEndpoints: StateVolumes = {
     listEndpoints: async () => {
       const volumes = await this.#list({});

@@ -1,5 +1,5 @@
-// Control groups, where the kernel lets this process make some: a group holds every process of a run,
-// whatever that does to hide, and its limits of memory and processor time. Version 1 and version 2.
+// Creates control groups, if the kernel permits: a group holds every process of a run, even one
+// that tries to hide, and limits its memory and processor time. Versions 1 and 2.
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import {
@@ -15,12 +15,12 @@ import { type Clock, sleep } from '../../base/clock.ts';
 import type { ContainerSpec } from '../engine.ts';
 import type { RunGroups } from './run-record.ts';
 
-/** Microseconds in which the share of processor time is counted. */
+/** Period over which processor time is limited, microseconds. */
 const PERIOD_US = 100_000;
 const BYTES_PER_GB = 1_073_741_824;
 
 export interface CgroupHome {
-  /** Folders in which groups can be made; null where none can. The same one several times in version 2. */
+  /** Folders in which groups can be created; null if none can. In version 2 all are the same. */
   tracking: string | null;
   memory: string | null;
   cpu: string | null;
@@ -29,16 +29,16 @@ export interface CgroupHome {
 export const NO_CGROUPS: CgroupHome = { tracking: null, memory: null, cpu: null };
 
 export interface Hierarchy {
-  /** Where it is mounted. */
+  /** Mount point. */
   mount: string;
-  /** What of it is mounted there. */
+  /** The part of the hierarchy that is mounted there. */
   root: string;
   isUnified: boolean;
-  /** Controllers, of version 1. */
+  /** Controllers of version 1. */
   controllers: readonly string[];
 }
 
-/** What this process may make groups in, below its own group. */
+/** Finds the folders in which this process may create groups, below its own group. */
 export function findCgroupHome(): CgroupHome {
   const hierarchies = parseMounts(readText('/proc/self/mountinfo'));
   const membership = readText('/proc/self/cgroup');
@@ -54,7 +54,7 @@ export function findCgroupHome(): CgroupHome {
   return { memory, cpu, tracking: second?.folder ?? memory ?? cpu };
 }
 
-/** Lines of /proc/PID/mountinfo that are about control groups. */
+/** Lines of /proc/PID/mountinfo about control groups. */
 export function parseMounts(text: string): Hierarchy[] {
   return text.split('\n').flatMap((line) => {
     const [front = '', back = ''] = line.split(' - ');
@@ -68,7 +68,7 @@ export function parseMounts(text: string): Hierarchy[] {
   });
 }
 
-/** The folder of the group that the text, a /proc/PID/cgroup, names for the hierarchy. */
+/** Finds the folder of the group that the text of /proc/PID/cgroup names for the hierarchy. */
 export function locateOwn(hierarchy: Hierarchy, membership: string): string {
   const { controllers, isUnified, mount, root } = hierarchy;
   for (const line of membership.split('\n')) {
@@ -83,8 +83,8 @@ export function locateOwn(hierarchy: Hierarchy, membership: string): string {
 }
 
 /**
- * A group with processes of its own may not hand limits to groups below it, unless it is the topmost:
- * then the groups stand beside this process's own.
+ * A group with processes of its own cannot limit groups below it, unless it is the root group: then
+ * the new groups are siblings of this process's group.
  */
 function enterUnified(own: string): { folder: string; limits: boolean } | undefined {
   for (const folder of [own, dirname(own)]) {
@@ -100,7 +100,7 @@ function handDown(folder: string): boolean {
   return tryWrite(path, '+memory +cpu') && isThere();
 }
 
-/** A group of the run's own in each of the folders, with the limits set. */
+/** Creates a group for the run in each of the folders and sets the limits. */
 export function makeGroups(
   home: CgroupHome,
   name: string,
@@ -127,7 +127,7 @@ function limitMemory(group: string, bytes: number): void {
     return;
   }
   writeFileSync(join(group, 'memory.limit_in_bytes'), `${bytes}`);
-  // With swap; not every kernel counts it.
+  // Includes swap; not every kernel counts it.
   tryWrite(join(group, 'memory.memsw.limit_in_bytes'), `${bytes}`);
 }
 
@@ -137,19 +137,19 @@ function limitCpu(group: string, quota: number): void {
   writeFileSync(join(group, 'cpu.cfs_quota_us'), `${quota}`);
 }
 
-/** Moves the process into the groups. @throws Error where it cannot be moved into one of them */
+/** Moves the process into the groups. @throws Error if one of the groups refuses it */
 export function joinGroups(groups: RunGroups, pid: number): void {
   for (const folder of listFolders(groups)) writeFileSync(join(folder, 'cgroup.procs'), `${pid}`);
 }
 
-/** Numbers of the processes in it, and in groups that they have made below it. */
+/** PIDs of the processes in the group and in groups below it. */
 export function listMembers(group: string): number[] {
   const folders = [group, ...listBelow(group)];
   const lines = folders.flatMap((folder) => readText(join(folder, 'cgroup.procs')).split('\n'));
   return lines.filter(Boolean).map(Number);
 }
 
-/** Whether the kernel ended a process of the run because it had no more memory. */
+/** Whether the kernel killed a process of the run for lack of memory. */
 export function hasRunOutOfMemory({ memory }: RunGroups): boolean {
   if (memory === null) return false;
   const text =
@@ -157,7 +157,7 @@ export function hasRunOutOfMemory({ memory }: RunGroups): boolean {
   return /^oom_kill [1-9]/m.test(text);
 }
 
-/** For the last of a killed group's processes to be through with leaving. */
+/** Time for the last processes of a killed group to disappear. */
 const LEAVE_LIMIT_MS = 500;
 const LOOK_AGAIN_MS = 10;
 
@@ -165,7 +165,7 @@ export function removeGroups(groups: RunGroups, clock: Clock): Promise<void> {
   return removeFolders(listFolders(groups), clock);
 }
 
-/** One that still holds a process after a while stays. */
+/** A folder that still holds a process after a while stays. */
 export async function removeFolders(folders: readonly string[], clock: Clock): Promise<void> {
   const giveUpAt = clock.now() + LEAVE_LIMIT_MS;
   for (const folder of folders) {
@@ -175,7 +175,7 @@ export async function removeFolders(folders: readonly string[], clock: Clock): P
   }
 }
 
-/** Of a run of a container; `once` tells apart two calls that start it. */
+/** Name of a run's group; `once` distinguishes two calls that start the same run. */
 export function nameGroup(
   prefix: string,
   {
@@ -188,7 +188,7 @@ export function nameGroup(
   return `${prefix}${id}.${generation}.${number}-${once}`;
 }
 
-/** Those of the container's runs, by their names alone; of all its generations unless one is given. */
+/** Groups of the container's runs, found by name; of all generations unless one is given. */
 export function listContainerGroups(
   home: CgroupHome,
   prefix: string,
@@ -199,7 +199,7 @@ export function listContainerGroups(
   return listGroups(home, start).filter((group) => end.test(basename(group).slice(start.length)));
 }
 
-/** Those that are there with names that begin so. */
+/** Existing groups whose names have this prefix. */
 export function listGroups({ cpu, memory, tracking }: CgroupHome, prefix: string): string[] {
   return listFolders({ cpu, memory, tracking })
     .flatMap(listBelow)
@@ -210,7 +210,7 @@ export function removeEmptyGroups(groups: readonly string[]): void {
   for (const group of groups) tryRemove(group);
 }
 
-/** Whether it is gone; one that is not empty is not. */
+/** Returns whether the group is gone; a non-empty one stays. */
 function tryRemove(group: string): boolean {
   try {
     rmdirSync(group);
@@ -220,7 +220,7 @@ function tryRemove(group: string): boolean {
   return true;
 }
 
-/** The lowest first. */
+/** The deepest first. */
 function listBelow(folder: string): string[] {
   try {
     return readdirSync(folder, { withFileTypes: true })
@@ -243,7 +243,7 @@ function readText(path: string): string {
   }
 }
 
-/** Into a file that is there: a kernel's folder takes no others. */
+/** Writes only to existing files: the kernel's folders allow no others. */
 function tryWrite(path: string, text: string): boolean {
   try {
     writeFileSync(path, text, { flag: 'r+' });
@@ -253,7 +253,7 @@ function tryWrite(path: string, text: string): boolean {
   }
 }
 
-/** Permissions do not tell: a process has to be moved to know. */
+/** Permissions are not conclusive: only moving a process shows it. */
 function canJoinBelow(folder: string): boolean {
   const probe = join(folder, `millrace-probe-${randomBytes(4).toString('hex')}`);
   try {

@@ -1,5 +1,5 @@
-// Names of container disks: `<id>.<generation>.<random part>`. The random part gives two calls that create
-// the same container at once a disk each. Pure, apart from the random part.
+// Names of container disks: `<id>.<generation>.<random part>`. The random part gives two calls that
+// create the same container at once separate disks. Pure, apart from the random part.
 import { randomBytes } from 'node:crypto';
 import type { ContainerSpec } from '../engine.ts';
 
@@ -11,7 +11,7 @@ export function nameDisk({ generation, id }: DiskOwner): string {
   return `${id}.${generation}.${randomBytes(6).toString('hex')}`;
 }
 
-/** Undefined for a name that is no disk's. */
+/** Undefined for a name that is not a disk's. */
 export function parseDiskName(name: string): DiskOwner | undefined {
   const [, id, generation] = DISK_NAME.exec(name) ?? [];
   return id === undefined ? undefined : { id, generation: Number(generation) };

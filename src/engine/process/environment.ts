@@ -1,24 +1,24 @@
-// The environment that a container's process gets, made from nothing. Pure.
+// Builds the environment of a container's process from nothing. Pure.
 import type { Device } from '../../wire/link/worker-link.ts';
 import type { ContainerSpec } from '../engine.ts';
 import type { GivenPort } from './port-pool.ts';
 
-/** By which the processes of a run are found again: the run's file. */
+/** Marks the processes of a run with the path of the run's file. */
 export const RUN_VARIABLE = 'MILLRACE_RUN';
 
 export interface EnvironmentOptions {
   spec: ContainerSpec;
-  /** What the spec's own stand above. Default: none. */
+  /** Overridden by the spec. Default: none. */
   defaults?: Readonly<Record<string, string>> | undefined;
-  /** Its file. */
+  /** File of the run. */
   run: string;
   folders: { disk: string; temporary: string; mount: string | undefined };
   ports: readonly GivenPort[];
-  /** All of the machine. */
+  /** All devices of the machine. */
   devices: readonly Device[];
 }
 
-/** The spec's own come first; what is given by the engine alone (ports, GPUs) cannot be overwritten. */
+/** The spec overrides defaults, but not what only the engine assigns (ports, GPUs). */
 export function makeEnvironment(options: EnvironmentOptions): Record<string, string> {
   const { defaults, devices, folders, ports, run, spec } = options;
   return {
@@ -42,16 +42,17 @@ function describePorts(ports: readonly GivenPort[]): Record<string, string> {
 }
 
 /**
- * Only the GPUs that were allotted are seen, and none where none were. -1 and not the empty text, which
- * some libraries take for a variable that is not set. On a machine where no GPU was found nothing is
- * hidden: there may be one that Millrace cannot see.
+ * Shows only the allotted GPUs, or none. -1 and not an empty value, which some libraries treat as
+ * unset. On a machine without detected GPUs nothing is hidden: there may be one that Millrace
+ * cannot detect.
  */
 function pinDevices(gpus: readonly string[], devices: readonly Device[]): Record<string, string> {
   if (!devices.some(({ kind }) => kind === 'gpu')) return {};
   const own = gpus.flatMap((uuid) => devices.find((device) => device.uuid === uuid) ?? []);
   const indices = own.map(({ index }) => index).join(',');
   if (own.some(({ uuid }) => uuid.startsWith('amd-'))) {
-    // ROCr hides first, HIP then counts what is left from 0. CUDA's variable would contradict them.
+    // ROCr hides first; HIP then counts the remaining devices. CUDA's variable would contradict
+    // them.
     const places = own.map((_, place) => place).join(',');
     return { ROCR_VISIBLE_DEVICES: indices, HIP_VISIBLE_DEVICES: places };
   }

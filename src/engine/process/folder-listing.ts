@@ -1,9 +1,9 @@
-// Lists folders of the engine's own that a pod may have removed, replaced or closed: a pod without a user
-// of its own is able to do all of that.
+// Lists folders of the engine that a pod may have removed, replaced or closed: a pod that runs as
+// the platform's own user can do that.
 import { chmod, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** Empty where no such folder is. */
+/** Empty if there is no such folder. */
 export async function listNames(folder: string): Promise<string[]> {
   try {
     return await readdir(folder);

@@ -1,11 +1,11 @@
-// What containers print: one file that the kernel appends to, and one before it, so that what is kept
+// The log of a container: a file that the kernel appends to, and one older file, so that its size
 // is bounded.
 import { type FileHandle, open, rename, stat, truncate } from 'node:fs/promises';
 
-/** A file that has grown beyond is cut; as much of it is kept beside it. */
+/** Size at which the file is truncated; as much is kept in the older file. */
 export const MAX_LOG_BYTES = 10_485_760;
 
-/** The end of what was printed, at most so many bytes. Empty if there is no log. */
+/** Returns the end of the log, at most this many bytes. Empty without a log. */
 export async function readLogEnd(path: string, maxBytes: number): Promise<Uint8Array> {
   const end = await readFileEnd(path, maxBytes);
   if (end.length === maxBytes) return end;
@@ -13,11 +13,11 @@ export async function readLogEnd(path: string, maxBytes: number): Promise<Uint8A
 }
 
 /**
- * Who prints has the file open, so that it is copied and then emptied: lines that come in between are
- * lost. Every container's output is appended, wherever the file's end is.
+ * The container has the file open, so it is copied and then truncated: lines written in between are
+ * lost. Containers write in append mode, wherever the file's end is.
  */
 export async function cutLog(path: string, maxBytes = MAX_LOG_BYTES): Promise<void> {
-  // Asked of every container again and again: nothing is opened for a short one.
+  // Called often for every container, so a short log is not even opened.
   const size = (await stat(path).catch(() => undefined))?.size ?? 0;
   const file = size > maxBytes ? await openIfThere(path) : undefined;
   if (!file) return;

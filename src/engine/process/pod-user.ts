@@ -1,5 +1,5 @@
-// The user that pods run as where the platform is root: gives folders to that user, and finds what that
-// user cannot read. Whatever a pod could exchange for a link is never changed or removed as root.
+// The user that pods run as if the platform is root: gives folders to that user, and finds what
+// that user cannot read. Never changes or removes as root what a pod could replace by a link.
 import { type ExecFileException, execFile } from 'node:child_process';
 import { constants, type Stats } from 'node:fs';
 import { chmod, chown, lstat, mkdir, open, rmdir } from 'node:fs/promises';
@@ -14,33 +14,37 @@ export interface PodUser {
 }
 
 const OWNER_ONLY = 0o700;
-/** May be passed through, and not listed. */
+/** May be entered but not listed. */
 const PASSABLE = 0o711;
-/** Longer than any list of files that is asked about. */
+/** Limit of a call, ms. */
 const CALL_LIMIT_MS = 60_000;
 
-/** The platform's folder above those of pods. Made if it is missing. */
+/** The platform's folder above those of pods; created if it is missing. */
 export async function provideParent(path: string, user: PodUser | undefined): Promise<void> {
   await mkdir(path, { recursive: true, mode: OWNER_ONLY });
   if (user) await chmod(path, PASSABLE);
 }
 
-/** A pod's own folder, with all that is in it. Made if it is missing; its parent has to be there. */
+/** A pod's own folder with its content; created if it is missing; its parent must exist. */
 export async function provideOwn(path: string, user: PodUser | undefined): Promise<void> {
   await mkdir(path, { mode: OWNER_ONLY }).catch(ignoreExisting);
   if (user) await giveTree(path, user);
 }
 
-/** Does nothing if the folder is the user's already. @throws Error */
+/** Does nothing if the folder already belongs to the user. @throws Error */
 export async function giveTree(path: string, { gid, uid }: PodUser): Promise<void> {
   const before = await lstat(path);
   if (before.uid === uid && before.gid === gid) return;
-  // The folder itself last: a call that was cut off is repeated. chown follows no links here.
+  // The folder itself comes last, so that an interrupted call is repeated. chown follows no links
+  // here.
   await run('chown', ['-hR', `${uid}:${gid}`, `${path}/.`]);
   await chown(path, uid, gid);
 }
 
-/** Those of the absolute paths, files to read and folders to enter, that are closed to the user. */
+/**
+ * Returns those of the absolute paths (files to read, folders to enter) that the user cannot
+ * access.
+ */
 export async function findUnreadable(paths: readonly string[], user: PodUser): Promise<string[]> {
   const isUsable = 'if [ -d "$path" ]; then [ -x "$path" ]; else [ -r "$path" ]; fi';
   const script = `for path; do ${isUsable} || printf "%s\\0" "$path"; done`;
@@ -49,8 +53,8 @@ export async function findUnreadable(paths: readonly string[], user: PodUser): P
 }
 
 /**
- * Removes a folder whose content another user may change meanwhile, as that user. Root would follow a link
- * that takes the place of a folder between two calls. @throws Error if the user cannot remove all of it
+ * Removes, as that user, a folder whose content the user may change meanwhile. Root would follow a
+ * link that replaces a folder between two calls. @throws Error if the user cannot remove all of it
  */
 export async function removeOwn(path: string): Promise<void> {
   const entry = await readEntry(path);
@@ -62,12 +66,12 @@ export async function removeOwn(path: string): Promise<void> {
     if (await readEntry(path)) throw new Error(`${path} could not be removed by its owner`);
   } else if (entry.isDirectory() && entry.uid !== 0) {
     await sweepAs(entry, path);
-    // Its parent is the platform's: only root can take the empty folder out of it.
+    // Its parent belongs to the platform: only root can remove the empty folder.
     await rmdir(path);
   } else await removeTree(path);
 }
 
-/** Undefined if it is not there. */
+/** Undefined if it does not exist. */
 function readEntry(path: string): Promise<Stats | undefined> {
   return lstat(path).catch(() => undefined);
 }
@@ -77,10 +81,12 @@ async function sweepAs({ gid, uid }: Pick<Stats, 'uid' | 'gid'>, path: string): 
   await run('/bin/sh', ['-c', sweep, 'sh', path], { uid, gid });
 }
 
-/** Gives a folder that its pod could replace. What has become no folder stays as it is. */
+/**
+ * Gives a folder that its pod could replace. Anything that is no longer a folder stays as it is.
+ */
 export async function giveFolder(path: string, { gid, uid }: PodUser): Promise<void> {
   const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants;
-  // A hard link to a file of root's would be given away by name.
+  // Changing the owner by name could give away a hard link to a file of root.
   const folder = await open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW).catch(() => undefined);
   try {
     await folder?.chown(uid, gid);

@@ -1,9 +1,9 @@
-// Ports of this machine for those of containers: free ones, each promised to one container only.
+// Assigns free ports of this machine to containers, each to one container only.
 import { createServer } from 'node:net';
 import type { ContainerPort, PublicPort } from '../engine.ts';
 
 export const PORT_ADDRESS = '127.0.0.1';
-/** So many offers of the system are turned down before giving up. */
+/** Ports offered by the system that may be rejected before giving up. */
 const MAX_OFFERS = 100;
 
 export interface GivenPort extends PublicPort {
@@ -11,10 +11,13 @@ export interface GivenPort extends PublicPort {
 }
 
 export class PortPool {
-  /** Who has one may not have come so far as to listen. */
+  /** A container with a port may not listen on it yet. */
   readonly #promised = new Set<number>();
 
-  /** One for each private port, the same for all its protocols; as `before` where that is still free. */
+  /**
+   * Assigns one port for each private port, the same for all its protocols; as `before` if it is
+   * still free.
+   */
   async promise(
     ports: readonly ContainerPort[],
     before: readonly GivenPort[],
@@ -29,7 +32,7 @@ export class PortPool {
     return given;
   }
 
-  /** They are a container's that somebody else has started. */
+  /** Marks ports of a container that somebody else has started. */
   keep(ports: readonly GivenPort[]): void {
     for (const port of ports) this.#promised.add(port.public);
   }
@@ -55,7 +58,7 @@ export class PortPool {
   }
 }
 
-/** Listens for a moment; 0 is any. Undefined if somebody else does. */
+/** Listens for a moment; 0 selects any port. Undefined if the port is in use. */
 function tryPort(port: number): Promise<number | undefined> {
   return new Promise((resolve) => {
     const server = createServer();

@@ -1,5 +1,6 @@
-// The engine without containers: a pod is a group of this machine's processes, with a folder for a disk
-// and an environment made from nothing. All pods are one user's, and can reach one another's files.
+// The engine without containers: a pod is a group of processes on this machine, with a folder for a
+// disk and an environment built from nothing. All pods run as one user and can access each other's
+// files.
 import { hash } from 'node:crypto';
 import { resolve } from 'node:path';
 import { type Clock, systemClock } from '../../base/clock.ts';
@@ -35,18 +36,23 @@ import { findRun, forgetBefore, isRunning, noteEnd, type SeenRun } from './runs.
 import { UsageMeter } from './usage-meter.ts';
 
 export interface ProcessEngineOptions {
-  /** All that it keeps is in it; one platform's. Made if it is missing. */
+  /** Folder of all its data, for one platform; created if it is missing. */
   folder: string;
   log: Log;
-  /** Of this machine: those that pods may be given, and that all others are hidden from. Default: none. */
+  /**
+   * Devices of this machine that pods may get and that are hidden from all other pods. Default:
+   * none.
+   */
   devices?: readonly Device[];
   /** Default: pods with a handler are refused. */
   runHandler?: HandlerCommand;
-  /** The user that pods run as, which only root can choose. Default: the platform's own. */
+  /** The user that pods run as; only root can choose one. Default: the platform's own. */
   podUser?: PodUser | undefined;
-  /** Of the GPUs with these UUIDs, in their order. Default: nothing is known. */
+  /** Measures the GPUs with these UUIDs, in their order. Default: not measured. */
   measureGpus?: (uuids: readonly string[]) => Promise<ContainerStats['gpus']>;
-  /** Where control groups can be made. Default: what is found; without any, limits do not hold. */
+  /**
+   * Where control groups can be created. Default: detected; without any, limits are not enforced.
+   */
   cgroups?: CgroupHome;
   clock?: Clock;
 }
@@ -60,13 +66,15 @@ export class ProcessEngine implements Engine {
   readonly #cgroups: CgroupHome;
   readonly #ports = new PortPool();
   readonly #watch: ContainerWatch;
-  /** By id, the file of the run that has ended and of which nothing is left. */
+  /** By ID, the file of the ended run whose remains are gone. */
   readonly #settled = new Map<string, string>();
   readonly #meter = new UsageMeter();
   readonly #remains: Remains;
-  /** In front of the names of its groups, which are the machine's and not only this folder's. */
+  /** Prefix of its groups' names, because groups belong to the whole machine. */
   readonly #groupPrefix: string;
-  /** Made before this engine was: of runs that go on, or that never began or ended unseen. */
+  /**
+   * Groups older than this engine: of running runs, or of runs that never began or ended unseen.
+   */
   #earlierGroups: readonly string[];
   readonly #closing = new AbortController();
 
@@ -93,7 +101,7 @@ export class ProcessEngine implements Engine {
     return attempt(async () => {
       this.#check(spec);
       await this.#checkHandler(spec);
-      // Where there is no container nothing of the pod may run either.
+      // Without a container, nothing of the pod may run.
       if (!(await this.#folders.find(spec.id))) await this.#remains.clear(spec.id);
       await this.#folders.make(spec);
     });
@@ -151,13 +159,13 @@ export class ProcessEngine implements Engine {
       await this.#remains.sweep();
       const found: Container[] = [];
       for (const id of await this.#folders.listIds()) {
-        // One that cannot be read does not hide the others.
+        // An unreadable container must not hide the others.
         const container = await this.inspect(id).catch((error: unknown) => {
           this.#options.log.error({ err: error, id }, 'reading a container failed');
         });
         if (container) found.push(container);
       }
-      // What those of runs that have ended had to tell was read just now.
+      // The results of ended runs have just been read from their groups.
       removeEmptyGroups(this.#earlierGroups);
       this.#earlierGroups = [];
       return found;
@@ -242,7 +250,7 @@ export class ProcessEngine implements Engine {
     }
   }
 
-  /** Kills what the run has left behind, and notes what would be lost with its groups. */
+  /** Kills what the run has left running, and stores what would be lost with its groups. */
   async #settle(
     folder: ContainerFolder,
     run: SeenRun,
@@ -278,7 +286,7 @@ function tracesOf({ file, record }: SeenRun) {
   return { name: file, records: record ? [record] : [] };
 }
 
-/** What a file system or the kernel says may be another thing the next time. */
+/** An error of the file system or the kernel may be temporary. */
 async function attempt<T>(act: () => Promise<T>): Promise<T> {
   try {
     return await act();

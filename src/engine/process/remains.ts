@@ -1,5 +1,5 @@
-// Ends what containers have left when they are removed: processes, control groups, folders. It does not
-// depend on the engine's records, because a pod without a user of its own can damage them.
+// Removes what containers leave behind: processes, control groups, folders. Does not rely on the
+// engine's records, which a pod that runs as the platform's own user can damage.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type CgroupHome, listContainerGroups, removeFolders, removeGroups } from './cgroups.ts';
@@ -14,17 +14,17 @@ import { findRun } from './runs.ts';
 export interface RemainsOptions {
   folders: ContainerFolders;
   cgroups: CgroupHome;
-  /** In front of the names of the platform's groups. */
+  /** Prefix of the names of the platform's groups. */
   groupPrefix: string;
   clock: Clock;
   log: Log;
-  /** Ports of runs that have ended. */
+  /** Ports of ended runs. */
   releasePorts: (ports: readonly GivenPort[]) => void;
 }
 
 export class Remains {
   readonly #options: RemainsOptions;
-  /** By pod, of the last run that was seen, for the case that its record is lost. */
+  /** The last seen run of each pod, in case its record is lost. */
   readonly #lastRuns = new Map<string, RunRecord>();
 
   constructor(options: RemainsOptions) {
@@ -35,7 +35,10 @@ export class Remains {
     this.#lastRuns.set(id, record);
   }
 
-  /** Ends all that the pod's removed containers still run, and gives their space back. @throws EngineError */
+  /**
+   * Ends everything that the pod's removed containers still run, and frees their space. @throws
+   * EngineError
+   */
   async clear(id: string): Promise<void> {
     const { folders } = this.#options;
     const discarded = await folders.listDiscarded(id);
@@ -45,7 +48,7 @@ export class Remains {
     for (const folder of discarded) await this.#removeFolder(folder);
   }
 
-  /** What a platform that died has left by halves, and what could not be removed before. */
+  /** Removes what a dead platform process left unfinished, and what could not be removed before. */
   async sweep(): Promise<void> {
     const { folders, log } = this.#options;
     await folders.sweep();
@@ -78,7 +81,7 @@ export class Remains {
     await removeFolders(groups, clock);
   }
 
-  /** What cannot be deleted now is tried again with the next sweep. */
+  /** What cannot be deleted now is retried in the next sweep. */
   async #removeFolder({ kind, path }: DiscardedFolder): Promise<void> {
     try {
       await (kind === 'disk' ? removeOwn(path) : removeTree(path));
@@ -90,9 +93,9 @@ export class Remains {
 
 interface ContainerTraces {
   id: string;
-  /** Undefined: all of them. */
+  /** Undefined: all generations. */
   generation?: number;
-  /** What the run files of its processes begin with. */
+  /** Prefix of the run files of its processes. */
   name: string;
   last: RunRecord | undefined;
 }

@@ -1,11 +1,11 @@
-// Removes folders that programs have written to, as their disks and volumes.
+// Removes folders that programs have written to, such as disks and volumes.
 import { chmod, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isDenied } from './folder-listing.ts';
 
 /**
- * Does nothing if it is not there. Folders may have been made read-only, as package caches are: their
- * owner cannot empty these either before it may write to them again.
+ * Does nothing if it does not exist. Makes read-only folders writable first, as package caches have
+ * them: otherwise even their owner cannot empty them.
  */
 export async function removeTree(path: string): Promise<void> {
   try {
@@ -17,7 +17,7 @@ export async function removeTree(path: string): Promise<void> {
   }
 }
 
-/** Links are not followed: they lead to what is not its own. */
+/** Does not follow links, which lead to other files. */
 async function openFolders(path: string): Promise<void> {
   await chmod(path, 0o700);
   for (const entry of await readdir(path, { withFileTypes: true })) {

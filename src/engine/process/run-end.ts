@@ -1,4 +1,4 @@
-// Ends runs: first what leads, politely; then whatever of it is left, wherever it has hidden.
+// Ends runs: first asks the leader to exit, then kills whatever remains, wherever it hides.
 import { type Clock, sleep } from '../../base/clock.ts';
 import {
   findBeneath,
@@ -17,33 +17,35 @@ import { RUN_VARIABLE } from './environment.ts';
 import type { RunRecord } from './run-record.ts';
 
 const LOOK_AGAIN_MS = 10;
-/** A killed process can be held back by a device or a file system, not for good. */
+/** A device or a file system can delay the end of a killed process for a while. */
 const KILL_LIMIT_MS = 10_000;
 
-/** What tells the processes of a run, or of all runs of a container, from others. */
+/** Identifies the processes of a run, or of all runs of a container. */
 export interface RunTraces {
-  /** The run's file, as its processes know it; or what the files of all runs begin with, and a slash. */
+  /** The run's file, as its processes know it; or the common prefix of the files of all runs. */
   name: string;
-  /** Those that can be read. A pod without a user of its own may have removed or damaged them. */
+  /**
+   * Readable records. A pod that runs as the platform's own user may have removed or damaged some.
+   */
   records: readonly RunRecord[];
-  /** Folders of control groups that hold nothing else, beside those of the records. */
+  /** Folders of control groups that hold nothing else, besides those in the records. */
   groups?: readonly string[];
-  /** Seen before, and perhaps not found any more now that its leader is gone. */
+  /** Processes seen before, which may not be found any more now that their leader is gone. */
   known?: readonly ProcessEntry[];
 }
 
 export interface PoliteEnding {
   record: RunRecord;
   clock: Clock;
-  /** For it to end by itself. */
+  /** Time to exit by itself, ms. */
   graceMs: number;
-  /** The platform ends first: it is for the next one to ask again, and to kill. */
+  /** The platform stops: the next one must ask again, and kill. */
   closing: AbortSignal;
 }
 
 /**
- * Asks its command to end, and waits until it has, or `graceMs` are over.
- * @throws EngineError `unavailable` when `closing` comes first
+ * Asks the command to exit and waits until it has, or until `graceMs` are over.
+ * @throws EngineError `unavailable` if `closing` comes first
  */
 export async function askToEnd(ending: PoliteEnding): Promise<void> {
   const { clock, closing, graceMs, record } = ending;
@@ -56,7 +58,7 @@ export async function askToEnd(ending: PoliteEnding): Promise<void> {
   }
 }
 
-/** Kills all that there is of it; resolves when none of it runs. @throws EngineError `unavailable` */
+/** Kills all of its processes; resolves when none is left. @throws EngineError `unavailable` */
 export async function killAll(traces: RunTraces, clock: Clock): Promise<void> {
   const { known = [] } = traces;
   const giveUpAt = clock.now() + KILL_LIMIT_MS;
@@ -79,7 +81,7 @@ function isStillThere({ pid, startTicks }: ProcessEntry): boolean {
   return now?.startTicks === startTicks && !now.isDead;
 }
 
-/** All that live: what its groups have, what has its variable, and what descends from either. */
+/** All live processes: those in its groups, those with its variable, and their descendants. */
 export function findMembers(traces: RunTraces): ProcessEntry[] {
   return findMarked(traces).found;
 }
@@ -95,7 +97,7 @@ function findMarked({ groups = [], name, records }: RunTraces): Marked {
   return { ...marked, found };
 }
 
-/** The command's own process, once the shell between has made way for it. */
+/** The command's own process, once the intermediate shell has been replaced. */
 async function findMain(
   { leader }: RunRecord,
   clock: Clock,

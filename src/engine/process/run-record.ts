@@ -1,12 +1,12 @@
-// The record of one run: who leads it and what it was given, in a file that the platform writes when the
-// run begins; and in another file the code that it ended with, which the run's own script writes.
+// The record of one run: its leader and its resources, in a file that the platform writes when the
+// run begins; and its exit code, in another file that the run's script writes.
 import { z } from 'zod';
 import { type ProcessIdentity, parseStat } from '../../base/process-table.ts';
 import type { GivenPort } from './port-pool.ts';
 
-/** Groups of the run, as folders; empty where none can be made. */
+/** Groups of the run, as folders; empty if none can be created. */
 export const runGroups = z.object({
-  /** With every process of the run in it. */
+  /** Contains every process of the run. */
   tracking: z.string().nullable(),
   memory: z.string().nullable(),
   cpu: z.string().nullable(),
@@ -36,7 +36,9 @@ export interface RunNote {
   startedAt: number;
   ports: readonly GivenPort[];
   groups: RunGroups;
-  /** Beside the record; null: the exit code follows in the record, where earlier versions wrote it. */
+  /**
+   * Beside the record; null: the exit code follows in the record, where earlier versions wrote it.
+   */
   exitFile: string | null;
 }
 
@@ -46,31 +48,31 @@ export interface RunRecord extends RunNote {
 }
 
 export interface RunExit {
-  /** Null: the run has not said so, because it runs, or because it was killed. */
+  /** Null: the run has not reported one, because it runs or was killed. */
   exitCode: number | null;
   outOfMemory: boolean;
 }
 
-/** A line of its own, after the exit code. */
+/** A separate line after the exit code. */
 export const OUT_OF_MEMORY = 'out of memory';
 
-/** `stat`: of the leader, as /proc has it. */
+/** `stat`: of the leader, from /proc. */
 export function writeRunRecord(stat: string, bootId: string, note: RunNote): string {
   return [stat.trim(), bootId, JSON.stringify(note), ''].join('\n');
 }
 
-/** Undefined for what is no record, as one that a pod has damaged. */
+/** Undefined for an invalid record, which a pod may have damaged. */
 export function parseRunRecord(text: string): RunRecord | undefined {
   const [stat = '', bootId = '', note = '', ...rest] = text.split('\n');
   const leader = parseStat(stat);
-  // The text ends with a line's end, so that a line is whole when another one follows.
+  // A line is complete when its line break is there.
   if (!leader || rest.length === 0) return undefined;
   const parsed = runNote.safeParse(parseJson(note));
   if (!parsed.success) return undefined;
   return { ...parsed.data, leader: { pid: leader.pid, startTicks: leader.startTicks, bootId } };
 }
 
-/** Of an exit file. The first who says how the run ended is right. */
+/** Reads an exit file. The first entry counts. */
 export function parseRunExit(text: string): RunExit {
   const lines = text.split('\n').slice(0, -1);
   const code = lines.find((line) => /^\d{1,3}$/.test(line));
@@ -80,7 +82,7 @@ export function parseRunExit(text: string): RunExit {
   };
 }
 
-/** What follows the record in the file of a run that an earlier version has started. */
+/** The rest of a run's file of an earlier version, behind the record. */
 export function cutRecord(text: string): string {
   return text.split('\n').slice(3).join('\n');
 }

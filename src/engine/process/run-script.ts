@@ -1,27 +1,27 @@
-// The shell script that one run of a container is: it runs the command as its child and leaves behind how
-// that ended, also where no platform is there any more to see it. Pure.
+// Builds the shell script of a run: it runs the command as its child and stores its exit code, even
+// if no platform is running then. Pure.
 import { quoteWord } from '../../base/shell-words.ts';
 
 export interface RunScriptOptions {
   /** Program and arguments. */
   command: readonly string[];
-  /** Variables that a shell cannot be trusted to pass on. */
+  /** Variables that a shell may not pass on unchanged. */
   oddVariables: Readonly<Record<string, string>>;
 }
 
-/** The shell reads the script from its input; the run's file names it in process lists. */
+/** The shell reads the script from its input; process lists show the run's file as its name. */
 export function shellArgs(runFile: string): string[] {
   return ['-s', runFile];
 }
 
-/** File descriptor that the exit code is written to. */
+/** File descriptor for the exit code. */
 export const EXIT_FD = 3;
 
-/** What shells set, change or read for themselves; and names that they do not take for one. */
+/** Variables that shells set, change or read themselves, and names that they do not accept. */
 const ODD_NAME =
   /^(?:_|PWD|OLDPWD|SHLVL|IFS|OPT[A-Z]+|PPID|LINENO|PS\d|ENV|BASH\w*|SHELLOPTS|POSIXLY_CORRECT|RANDOM|SECONDS|HIST\w*|U?EUID|UID|GROUPS|DIRSTACK|FUNCNAME|COLUMNS|LINES)$|[^A-Za-z0-9_]/;
 
-/** What shells add to the environment of what they start. */
+/** Variables that shells add to the environment of their children. */
 const ADDED_BY_SHELLS = ['PWD', 'OLDPWD', 'SHLVL', '_'];
 
 export function isOddName(name: string): boolean {
@@ -29,24 +29,24 @@ export function isOddName(name: string): boolean {
 }
 
 /**
- * Built-in commands only, `env` apart: the PATH is the container's. TERM for the whole group leaves the
- * script alive; the command gets it as usual, because what is caught is not passed on.
+ * Uses only built-in commands, except `env`: the PATH is the container's. The script ignores a TERM
+ * sent to the whole group; the command gets it as usual, because caught signals are not inherited.
  */
 export function writeRunScript({ command, oddVariables }: RunScriptOptions): string {
   const unset = ADDED_BY_SHELLS.map((name) => `-u ${name}`);
   const assignments = Object.entries(oddVariables).map(([name, value]) => `${name}=${value}`);
   const words = [...assignments, ...command].map(quoteWord);
   return [
-    // One command: of a script that was cut short nothing is run.
+    // One compound command: nothing runs if the script is cut short.
     '{',
     'trap : TERM INT HUP',
-    // What the shell itself has to say, as "Killed", is not the container's output.
+    // The shell's own messages, such as "Killed", are not the container's output.
     'exec 4>&2 2>/dev/null',
     'umask 022',
-    // In a subshell: some shells redirect themselves for as long as a command runs.
+    // In a subshell: some shells redirect themselves while a command runs.
     `(exec /usr/bin/env ${unset.join(' ')} -- ${words.join(' ')} </dev/null 2>&4 4>&- ${EXIT_FD}>&-)`,
     `echo "$?" >&${EXIT_FD}`,
-    // What is left of its own group, this shell included.
+    // Kills the rest of its group, this shell included.
     'kill -9 -$$',
     '}',
     '',

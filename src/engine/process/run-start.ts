@@ -1,4 +1,4 @@
-// Begins a run: the command, what it is given, and a shell that leads it and outlives the platform.
+// Starts a run: the command and its resources, led by a shell that outlives the platform.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { closeSync, fchownSync, openSync } from 'node:fs';
@@ -18,26 +18,26 @@ import { type RunGroups, type RunNote, writeRunRecord } from './run-record.ts';
 import { isOddName, shellArgs, writeRunScript } from './run-script.ts';
 import { claimRun, runFile } from './runs.ts';
 
-/** How this very program runs a handler module. */
+/** Command with which this program runs a handler module. */
 export interface HandlerCommand {
   execPath: string;
-  /** In front of the module. */
+  /** Arguments before the module. */
   args: readonly string[];
-  /** Variables that those of a pod stand above. */
+  /** Variables that the pod's own override. */
   env: Readonly<Record<string, string>>;
 }
 
 export interface RunStartOptions {
   folder: ContainerFolder;
-  /** One more than that of the last run. */
+  /** One more than the number of the last run. */
   number: number;
   ports: readonly GivenPort[];
   cgroups: CgroupHome;
-  /** In front of their names. */
+  /** Prefix of the groups' names. */
   groupPrefix: string;
   devices: readonly Device[];
   runHandler: HandlerCommand | undefined;
-  /** Default: the platform's. */
+  /** Default: the platform's user. */
   user: PodUser | undefined;
   clock: Clock;
 }
@@ -64,14 +64,14 @@ export function makeCommand(
 }
 
 /**
- * Resolves when the run has begun, by this call or by another one for the same number: one of them
- * begins, whoever comes first. @returns the child if this call has started it @throws EngineError
+ * Resolves when the run has started, by this call or by a concurrent call with the same number.
+ * @returns the child process if this call has started it @throws EngineError
  */
 export async function startRun(options: RunStartOptions): Promise<ChildProcess | undefined> {
   const { cgroups, folder, groupPrefix, number } = options;
   const { spec } = folder;
   const command = makeCommand(spec, options.runHandler);
-  // Two may begin the same run.
+  // Two calls may start the same run.
   const once = randomBytes(4).toString('hex');
   const { generation, id } = spec;
   const groups = makeGroups(
@@ -100,15 +100,15 @@ interface Beginning extends RunStartOptions {
 }
 
 /**
- * The shell waits for its script, and ends without one: should the platform die in between, nothing is
- * run. @returns whether it runs; false if another call was faster @throws EngineError
+ * The shell waits for its script and exits without one: if the platform dies in between, nothing
+ * runs. @returns false if another call was faster @throws EngineError
  */
 async function begin(child: ChildProcess, beginning: Beginning): Promise<boolean> {
   const { clock, command, folder, groups, number, once, ports } = beginning;
   const { pid = 0, stdin } = child;
   let hasBegun = false;
   try {
-    // Outside of its groups no limit would hold.
+    // Outside of its groups, no limit would apply.
     joinGroups(groups, pid);
     const note: RunNote = { startedAt: clock.now(), ports, groups, exitFile: `exit-${once}` };
     const text = writeRunRecord(readStat(pid), readBootId(), note);
@@ -142,15 +142,15 @@ function launch(exitFile: string, options: RunStartOptions): Promise<ChildProces
   const log = openSync(folder.log, 'a', 0o600);
   const exit = openSync(exitFile, 'a', 0o600);
   try {
-    // Programs open their output once more by name, as /dev/stderr.
+    // Programs reopen their output by name, such as /dev/stderr.
     if (user) fchownSync(log, user.uid, user.gid);
     const child = spawn('/bin/sh', shellArgs(runFile(folder.path, options.number)), {
       cwd: folder.disk,
       env: Object.fromEntries(plain),
       stdio: ['pipe', log, log, exit],
-      // A session of its own: what ends the platform does not end it.
+      // A separate session, so that a signal that ends the platform does not end the run.
       detached: true,
-      // Root's other groups are dropped with it.
+      // Also drops root's supplementary groups.
       ...(user && { uid: user.uid, gid: user.gid }),
     });
     child.unref();

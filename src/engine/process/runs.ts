@@ -1,5 +1,5 @@
-// The runs of a container, as their files and the processes tell of them. The record of a run appears
-// whole, and only once for each number: whoever writes it has started the run.
+// Reads the runs of a container from their files and processes. The record of a run appears as a
+// whole and only once for each number: the writer has started the run.
 import { appendFile, link, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isAlive } from '../../base/process-table.ts';
@@ -12,15 +12,15 @@ import {
 } from './run-record.ts';
 
 const RUN_FILE = /^run-(\d+)$/;
-/** Of runs that have ended, or that never began. */
+/** Files of runs that have ended or never began. */
 const PASSING_FILE = /^(?:exit-[0-9a-f]+|claim-[0-9a-f]+|start-.*\.sh)$/;
-/** Of one that had no time to tell: it was killed. */
+/** Exit code of a run that was killed. */
 const KILLED = 137;
 
 export interface SeenRun {
   number: number;
   file: string;
-  /** Undefined: it cannot be read. */
+  /** Undefined: unreadable. */
   record: RunRecord | undefined;
   outOfMemory: boolean;
   /** Undefined while it runs. `at`: Unix ms. */
@@ -37,18 +37,18 @@ export function runFile(folder: string, number: number): string {
   return join(folder, `run-${number}`);
 }
 
-/** The container's last run; undefined if there was none. */
+/** The container's last run; undefined without one. */
 export async function findRun(folder: string): Promise<SeenRun | undefined> {
   const numbers = (await listFiles(folder, RUN_FILE)).map((name) => Number(name.slice(4)));
   const number = Math.max(0, ...numbers);
   return number === 0 ? undefined : readRun(folder, number);
 }
 
-/** @returns whether this call has written it; false if the run has begun already */
+/** @returns false if the run has already begun */
 export async function claimRun(claim: {
   folder: string;
   number: number;
-  /** Unlike that of any other call. */
+  /** Unique for each call. */
   once: string;
   text: string;
 }): Promise<boolean> {
@@ -66,7 +66,7 @@ export async function claimRun(claim: {
   }
 }
 
-/** Another line of what is known of its end. Does nothing if the container is gone. */
+/** Adds a line about the end of the run. Does nothing if the container is gone. */
 export async function noteEnd({ file, record }: SeenRun, line: string): Promise<void> {
   await appendFile(locateExit(file, record), `${line}\n`).catch(() => {});
 }
@@ -74,7 +74,8 @@ export async function noteEnd({ file, record }: SeenRun, line: string): Promise<
 async function readRun(folder: string, number: number): Promise<SeenRun> {
   const file = runFile(folder, number);
   const record = parseRunRecord(await readText(file));
-  // Before the code is read: it is written just before the process ends.
+  // Checked before the exit code is read, because the code is written just before the process
+  // exits.
   const isAliveNow = record !== undefined && isAlive(record.leader);
   const exit = await readExit(file, record);
   const seen = { number, file, record, outOfMemory: exit.outOfMemory };
@@ -90,13 +91,13 @@ async function readExit(file: string, record: RunRecord | undefined): Promise<Ru
   return parseRunExit(record?.exitFile === null ? cutRecord(text) : text);
 }
 
-/** Of a record that cannot be read the end is noted behind it. */
+/** If the record is unreadable, the end is stored behind it. */
 function locateExit(file: string, record: RunRecord | undefined): string {
   const name = record?.exitFile ?? null;
   return name === null ? file : join(dirname(file), name);
 }
 
-/** Of a run that has begun: the files of the runs before it, and of those that did not begin. */
+/** Removes the files of earlier runs and of runs that never began. */
 export async function forgetBefore({ file, number, record }: SeenRun): Promise<void> {
   const folder = dirname(file);
   const runs = await listFiles(folder, RUN_FILE);

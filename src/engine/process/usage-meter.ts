@@ -1,4 +1,5 @@
-// What a run uses, as a share of what it may use. Processor time is counted between two looks.
+// Measures a run's use of resources as shares of its limits. Processor time is measured between two
+// samples.
 import { availableParallelism, totalmem } from 'node:os';
 import {
   findBeneath,
@@ -16,7 +17,7 @@ import type { RunningRun } from './runs.ts';
 const BYTES_PER_GB = 1_073_741_824;
 
 interface Sample {
-  /** Of the run. */
+  /** File of the run. */
   file: string;
   /** Unix ms. */
   at: number;
@@ -24,10 +25,10 @@ interface Sample {
 }
 
 export class UsageMeter {
-  /** By id, of the last look. */
+  /** Last samples by ID. */
   readonly #samples = new Map<string, Sample>();
 
-  /** Since the last look at this run, or else since it began. */
+  /** Since the last sample of this run, or since its start. */
   measure(
     { id, limits }: ContainerSpec,
     { file, record }: RunningRun,
@@ -52,7 +53,7 @@ export class UsageMeter {
   }
 }
 
-/** Of a group where there is one: that is cheaper than a look at all of the machine's. */
+/** From a group, if there is one: cheaper than scanning all processes of the machine. */
 function findProcesses({ groups, leader }: RunRecord): ProcessEntry[] {
   if (groups.tracking === null) return findBeneath(new Set([leader.pid]), readProcesses());
   return listMembers(groups.tracking)

@@ -1,5 +1,5 @@
-// The folders behind a container's mounts: volumes of its own, which outlive it, and network volumes,
-// which were there before.
+// The folders behind a container's mounts: its own volumes, which outlive it, and network volumes,
+// which existed before.
 import { access } from 'node:fs/promises';
 import { isAbsolute, join } from 'node:path';
 import { type ContainerMount, type ContainerSpec, EngineError } from '../engine.ts';
@@ -20,7 +20,7 @@ export class Volumes {
     return isAbsolute(source) ? source : join(this.#root, 'network-volumes', source);
   }
 
-  /** Makes those that are missing, except for folders that the operator named. @throws EngineError */
+  /** Creates missing folders, except those that the operator named. @throws EngineError */
   async provide({ id, mounts }: ContainerSpec): Promise<void> {
     for (const mount of mounts) {
       const path = this.locate(id, mount);
@@ -36,7 +36,7 @@ export class Volumes {
     }
   }
 
-  /** Those that are the pod's own. */
+  /** Removes the pod's own volumes. */
   async remove(id: string): Promise<void> {
     const names = join(this.#root, 'volumes', id);
     for (const path of await listPaths(names)) await removeOwn(path);

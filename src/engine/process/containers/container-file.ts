@@ -1,5 +1,5 @@
-// Reads and writes container.json, the engine's record of a container. A pod that runs as the platform's
-// own user can damage the file, so that nothing in it is taken on trust.
+// Reads and writes container.json, the engine's record of a container. A pod that runs as the
+// platform's own user can damage the file, so its content is validated.
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { z } from 'zod';
@@ -27,16 +27,16 @@ const containerSpec: z.ZodType<ContainerSpec> = z.object({
   network: z.string().nullable(),
 });
 
-/** Null: the disk lies in the container's own folder, where earlier versions put it. */
+/** Null: the disk is in the container's own folder, where earlier versions put it. */
 const diskName = z.object({ disk: z.string().nullable().default(null) });
 
 export interface ContainerFile {
   spec: ContainerSpec;
-  /** Name of its disk; null: `disk` beside the file. */
+  /** Name of the disk; null: `disk` beside the file. */
   disk: string | null;
 }
 
-/** `folder` is `…/<id>/<generation>`. Undefined if there is no file in it. */
+/** `folder` is `…/<id>/<generation>`. Undefined if it contains no such file. */
 export async function readContainerFile(
   folder: string,
 ): Promise<ContainerFile | 'damaged' | undefined> {

@@ -1,5 +1,6 @@
-// Where containers are on disk. The engine's records are in `containers/<id>/<generation>`, which no pod
-// has to write to; disks are in `disks`, volumes beside them. A record appears whole and goes whole.
+// The folders of containers on disk. The engine's records are in `containers/<id>/<generation>`,
+// which no pod needs to write to; disks and volumes are in folders beside it. A record appears and
+// disappears as a whole.
 import { randomBytes } from 'node:crypto';
 import { access, chmod, mkdir, mkdtemp, rename, rm, rmdir, symlink } from 'node:fs/promises';
 import { basename, dirname, isAbsolute, join } from 'node:path';
@@ -10,33 +11,33 @@ import { giveFolder, type PodUser, provideOwn, provideParent, removeOwn } from '
 import { Volumes } from '../volumes.ts';
 import { type ContainerFile, readContainerFile, writeContainerFile } from './container-file.ts';
 
-/** Environments hold secrets. */
+/** Environments contain secrets. */
 const OWNER_ONLY = 0o700;
-/** Names that are folders in here, and nowhere else. */
+/** Names that are safe as folder names. */
 const PLAIN_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
-/** At the end of the name of a discarded disk: what is in it was written by a pod. */
+/** Suffix of a discarded disk, whose content a pod has written. */
 const DISK_SUFFIX = '.disk';
 
 export interface ContainerFolder {
   spec: ContainerSpec;
-  /** Of the engine's records. */
+  /** Folder of the engine's records. */
   path: string;
   disk: string;
   temporary: string;
   log: string;
-  /** Of its mount; undefined without one. */
+  /** Path of the disk's mount; undefined without one. */
   mount: string | undefined;
 }
 
-/** Of a container that was removed. */
+/** Remains of a removed container. */
 export interface DiscardedFolder {
   path: string;
-  /** `disk`: holds no record of the engine's. */
+  /** `disk`: contains no record of the engine. */
   kind: 'record' | 'disk';
-  /** Of its pod. */
+  /** ID of its pod. */
   id: string;
   generation: number;
-  /** Where its record was before; its processes know no other name. */
+  /** Former path of its record; its processes know no other. */
   home: string;
 }
 
@@ -44,12 +45,18 @@ export class ContainerFolders {
   readonly #root: string;
   readonly #user: PodUser | undefined;
   readonly #volumes: Volumes;
-  /** Of what this object is making just now. */
+  /** Folders that this object is creating at the moment. */
   readonly #making = new Set<string>();
-  /** Disks that an earlier platform's process left; those without a record go with the first sweep. */
+  /**
+   * Disks left by an earlier platform process; those without a record are removed in the first
+   * sweep.
+   */
   #earlierDisks: Promise<string[]> | undefined;
 
-  /** `root`: made if it is missing. `user`: owner of disks and volumes; default: the platform's. */
+  /**
+   * `root` is created if it is missing. `user`: owner of disks and volumes; default: the platform's
+   * user.
+   */
   constructor(root: string, user?: PodUser) {
     this.#root = root;
     this.#user = user;
@@ -58,7 +65,7 @@ export class ContainerFolders {
     this.#earlierDisks.catch(() => {});
   }
 
-  /** Undefined where no record can be read. */
+  /** Undefined without a readable record. */
   async find(id: string): Promise<ContainerFolder | undefined> {
     for (const generation of await this.#listGenerations(id)) {
       const found = await this.#read(this.#place('containers', id, generation));
@@ -67,13 +74,13 @@ export class ContainerFolders {
     return undefined;
   }
 
-  /** Whether the pod has a record, and none that can be read. */
+  /** Whether the pod has a record, but none that can be read. */
   async isDamaged(id: string): Promise<boolean> {
     for (const generation of await this.#listGenerations(id)) {
       const found = await this.#read(this.#place('containers', id, generation));
       if (found && found !== 'damaged') return false;
     }
-    // Listed anew: one that was removed meanwhile is not damaged.
+    // Listed again: a container that was removed meanwhile is not damaged.
     return (await this.#listGenerations(id)).length > 0;
   }
 
@@ -81,12 +88,12 @@ export class ContainerFolders {
     return listNames(this.#place('containers'));
   }
 
-  /** In front of the names of all that its processes know of it. */
+  /** Prefix of all names that its processes know. */
   homeOf(id: string): string {
     return `${this.#place('containers', id)}/`;
   }
 
-  /** Leaves one of the same generation as it is. @throws EngineError */
+  /** An existing container of the same generation stays unchanged. @throws EngineError */
   async make(spec: ContainerSpec): Promise<void> {
     checkNames(spec);
     const known = await this.find(spec.id);
@@ -110,10 +117,11 @@ export class ContainerFolders {
     }
   }
 
-  /** Makes disk and volumes ready for a run of the container's. @throws EngineError */
+  /** Prepares disk and volumes for a run. @throws EngineError */
   async prepare({ disk, spec, temporary }: ContainerFolder): Promise<void> {
     await this.#volumes.provide(spec);
-    // What it has made of its own disk is its own affair. No folder above is made, should it be gone.
+    // The content of an existing disk is the pod's business. Parent folders are not created if they
+    // are gone.
     await mkdir(disk, { mode: OWNER_ONLY }).catch(() => {});
     await mkdir(temporary).catch(() => {});
     if (!this.#user) return;
@@ -121,7 +129,7 @@ export class ContainerFolders {
     await giveFolder(temporary, this.#user);
   }
 
-  /** A container's disk that lies beside its record goes to where later ones are. It must not run. */
+  /** Moves a disk beside its record to where later versions put it. The container must not run. */
   async moveDisk(folder: ContainerFolder): Promise<ContainerFolder> {
     const { path, spec } = folder;
     const legacy = join(path, 'disk');
@@ -130,13 +138,13 @@ export class ContainerFolders {
     const isNamed = folder.disk !== legacy;
     const name = isNamed ? basename(folder.disk) : nameDisk(spec);
     const disk = this.#place('disks', name);
-    // The name first: a move that was cut off after it is taken up by the next start.
+    // The name first: after an interruption, the next start completes the move.
     if (!isNamed) await writeContainerFile(path, { spec, disk: name });
     await rename(legacy, disk);
     return { ...folder, disk, temporary: join(disk, 'tmp') };
   }
 
-  /** From now on `listDiscarded` alone finds it and its disks. */
+  /** From now on only `listDiscarded` finds it and its disks. */
   async discard(id: string): Promise<void> {
     if (!PLAIN_NAME.test(id)) return;
     const own = this.#place('containers', id);
@@ -148,13 +156,13 @@ export class ContainerFolders {
       if (owner?.id !== id) continue;
       await this.#discardOne(this.#place('disks', name), `${id}@${owner.generation}`, DISK_SUFFIX);
     }
-    // One that is made just now is in it.
+    // The folder may contain a container that is being created.
     await rmdir(own)
       .catch(() => rm(own))
       .catch(() => {});
   }
 
-  /** Of one id, or of all. */
+  /** Of one ID, or of all. */
   async listDiscarded(id?: string): Promise<DiscardedFolder[]> {
     const names = await listNames(this.#place('discarded'));
     return names
@@ -175,7 +183,7 @@ export class ContainerFolders {
     if (PLAIN_NAME.test(id)) await this.#volumes.remove(id);
   }
 
-  /** What a platform that died has left of containers that it was making. */
+  /** Removes what a dead platform process left of containers that it was creating. */
   async sweep(): Promise<void> {
     for (const name of await listNames(this.#place('new'))) {
       const path = this.#place('new', name);
@@ -210,7 +218,8 @@ export class ContainerFolders {
     for (const made of [disk, record]) await mkdir(made, { mode: OWNER_ONLY });
     await this.#volumes.provide(spec);
     for (const mount of spec.mounts) {
-      // Nobody but root could put a folder where the path says; it is found below the disk instead.
+      // Only root could create a folder at the mount's path, so it is linked below the disk
+      // instead.
       const link = join(disk, ...listSteps(mount.path));
       await mkdir(dirname(link), { recursive: true });
       await symlink(this.#volumes.locate(spec.id, mount), link);
@@ -226,7 +235,7 @@ export class ContainerFolders {
     for (const name of ['', 'disks']) await provideParent(this.#place(name), this.#user);
   }
 
-  /** @returns false where another call was faster, which nobody may wait for any more */
+  /** @returns false if another call was faster */
   async #install(making: string, spec: ContainerSpec): Promise<boolean> {
     const target = this.#place('containers', spec.id, `${spec.generation}`);
     await mkdir(dirname(target), { recursive: true, mode: OWNER_ONLY });
@@ -285,7 +294,7 @@ function checkNames({ id, mounts }: ContainerSpec): void {
   }
 }
 
-/** Of a path: a slash at its end would ask for what is behind the link. */
+/** Without a trailing slash, which would follow the link. */
 function listSteps(path: string): string[] {
   return path.split('/').filter((step) => step !== '' && step !== '.');
 }

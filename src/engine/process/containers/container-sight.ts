@@ -1,4 +1,4 @@
-// A container as the seam shows it, from its spec and its last run. Pure.
+// Builds the seam's view of a container from its spec and its last run. Pure.
 import type { Container, ContainerSpec } from '../../engine.ts';
 import { isRunning, type SeenRun } from '../runs.ts';
 
@@ -24,7 +24,7 @@ export function describeContainer(
   };
 }
 
-/** Of no generation of its pod, so that another container is made in its place. */
+/** Has no generation of its pod, so that a new container replaces it. */
 export function describeDamaged(id: string): Container {
   return {
     ...{ id, generation: 0, labels: {}, state: 'exited', health: 'none' },

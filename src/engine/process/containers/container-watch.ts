@@ -1,22 +1,25 @@
-// Notices when containers end: those of this platform's own process by their child, those that an
-// earlier one has started by looking at them. Their logs are kept short on the way.
+// Detects the end of containers: those of this process by their child process, those of an earlier
+// process by polling. Also keeps their logs short.
 import type { ChildProcess } from 'node:child_process';
 import type { Log } from '../../../base/log.ts';
 import { isAlive, type ProcessIdentity } from '../../../base/process-table.ts';
 import { cutLog } from '../log-file.ts';
 
-/** As long as a log may grow without being looked at: who only prints fills a disk in seconds. */
+/**
+ * Interval of the polls, which also bounds the growth of a log: a busy program fills a disk in
+ * seconds.
+ */
 const LOOK_EVERY_MS = 250;
 
 export interface RunningContainer {
   id: string;
   leader: ProcessIdentity;
-  /** Path of what it prints. */
+  /** Path of its log. */
   printed: string;
 }
 
 export interface ContainerWatchOptions {
-  /** Everything that runs now. */
+  /** All running containers. */
   listRunning(): Promise<RunningContainer[]>;
   log: Log;
 }
@@ -25,7 +28,7 @@ export class ContainerWatch {
   readonly #options: ContainerWatchOptions;
   readonly #listeners = new Set<(id: string) => void>();
   readonly #running = new Map<string, RunningContainer>();
-  /** Paths of the logs that are being cut. */
+  /** Paths of the logs that are being truncated. */
   readonly #cutting = new Set<string>();
   #timer: NodeJS.Timeout | undefined;
 
@@ -33,9 +36,10 @@ export class ContainerWatch {
     this.#options = options;
   }
 
-  /** Returns its end. */
+  /** @returns the function that stops it */
   listen(onChange: (id: string) => void): () => void {
-    // Each its own, so that two with the same function can end one by one.
+    // A separate function for each call, so that two registrations of one listener can stop
+    // separately.
     const listener = (id: string) => onChange(id);
     this.#listeners.add(listener);
     this.#begin();
@@ -70,11 +74,11 @@ export class ContainerWatch {
     });
   }
 
-  /** What an earlier platform's process has started. */
+  /** Adds containers that an earlier platform process has started. */
   async #adopt(): Promise<void> {
     for (const container of await this.#options.listRunning()) {
       this.#running.set(container.id, container);
-      // It may have ended while it was looked for, and its end would be told to nobody.
+      // It may have exited meanwhile, and nobody else would report that.
       this.tell(container.id);
     }
   }
