@@ -1,5 +1,5 @@
-// What the platform answers to a worker's verbs, checked member by member. Written by hand, because
-// every worker loads it; the same rules as schemas are in wire/worker-link-schemas.ts.
+// Validates the platform's answers to a worker's verbs, member by member. Written by hand to keep
+// zod out of every worker; wire/worker-link-schemas.ts has the same rules as schemas.
 import { MAX_S3_CONFIG_LENGTH } from '../wire/job.ts';
 import {
   type LeaseHeader,
@@ -20,7 +20,7 @@ export class AnswerError extends Error {
   }
 }
 
-/** The answer to hello. @throws AnswerError */
+/** Reads the answer to hello. @throws AnswerError */
 export function readWelcome(value: unknown): WorkerWelcome {
   const members = openObject(value, 'answer');
   const welcome: WorkerWelcome = {
@@ -40,7 +40,7 @@ export function readWelcome(value: unknown): WorkerWelcome {
   return welcome;
 }
 
-/** The header of one lease; `path` is what an error calls it. @throws AnswerError */
+/** Reads the header of one lease; `path` is its name in errors. @throws AnswerError */
 export function readLeaseHeader(value: unknown, path: string): LeaseHeader {
   const members = openObject(value, path);
   const traceparent = members.optionalText('traceparent', TRACEPARENT_LENGTH);
@@ -60,12 +60,12 @@ export function readLeaseHeader(value: unknown, path: string): LeaseHeader {
   return header;
 }
 
-/** Of an answer with `leases`. @throws AnswerError */
+/** Reads the leases of an answer. @throws AnswerError */
 export function readLeaseHeaders(value: unknown): LeaseHeader[] {
   return openObject(value, 'answer').list('leases', readLeaseHeader);
 }
 
-/** The answer to renew. @throws AnswerError */
+/** Reads the answer to renew. @throws AnswerError */
 export function readRenewReply(value: unknown): RenewReply {
   const members = openObject(value, 'answer');
   return {
@@ -81,7 +81,7 @@ export function readRenewReply(value: unknown): RenewReply {
   };
 }
 
-/** The answer to report. @throws AnswerError */
+/** Reads the answer to report. @throws AnswerError */
 export function readReportReplies(value: unknown): ReportReply[] {
   return readList(value, 'answer', readReportReply);
 }
@@ -108,7 +108,7 @@ function openObject(value: unknown, path: string): Members {
   return new Members(value, path);
 }
 
-/** An object's members by name, each as what it has to be; others are passed over. */
+/** The members of an object by name, each checked for its type; unknown members are ignored. */
 class Members {
   readonly #values: Map<string, unknown>;
   readonly #path: string;

@@ -1,16 +1,16 @@
-// What the end of a stream, or the platform's refusal of one question, means for the worker.
+// Translates the end of a stream, or the platform's refusal of one question, into a LinkError.
 import { type Metadata, type StatusObject, status } from '@grpc/grpc-js';
 import { LINK_ERROR_CODES, LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import { METADATA } from '../../wire/link/worker-stream.ts';
 
-/** An endpoint, or the whole service, may be missing for as long as a platform is being set up. */
+/** An endpoint, or the whole service, may be missing while a platform is being set up. */
 const NOT_FOUND_RETRY_MS = 10_000;
-/** Whatever is asked for: a timer of more than 24 days would fire at once. */
+/** Upper bound of any requested wait: a timer of more than 24 days would fire at once. */
 const MAX_RETRY_AFTER_MS = 3_600_000;
 
 const HUNG_UP =
   'closed while opening; check whether the port needs TLS or another client certificate';
-/** What the library says of a peer that hangs up, or that speaks another protocol. */
+/** Texts of the library for a peer that hangs up or speaks another protocol. */
 const HINTS = new Map([
   ['Failed to connect', HUNG_UP],
   ['read ECONNRESET', HUNG_UP],
@@ -19,7 +19,8 @@ const HINTS = new Map([
 
 /**
  * UNAUTHENTICATED and PERMISSION_DENIED: `unauthorized`. INVALID_ARGUMENT, FAILED_PRECONDITION and
- * OUT_OF_RANGE: `invalid`. All others pass; where endpoint or service is not there (yet), slowly.
+ * OUT_OF_RANGE: `invalid`. All others are temporary; a missing endpoint or service is retried
+ * slowly.
  */
 export function toStatusError({ code, details, metadata }: StatusObject): LinkError {
   const name = status[code] ?? String(code);
@@ -30,8 +31,8 @@ export function toStatusError({ code, details, metadata }: StatusObject): LinkEr
 }
 
 /**
- * Where there is no connection, the library's words hold the time and lines of OpenSSL: the same
- * failure would read otherwise each time, and be news each time.
+ * Without a connection, the library's text contains the time and lines of OpenSSL, so that the same
+ * failure would look new each time.
  */
 function describeDetails(details: string): string {
   const [, said] =
@@ -69,7 +70,7 @@ function limit(retryAfterMs: number): number {
   return Math.min(Math.max(0, retryAfterMs), MAX_RETRY_AFTER_MS);
 }
 
-/** Of a `Refusal`; a code that is not known here may pass. */
+/** Translates a `Refusal`; an unknown code counts as temporary. */
 export function toRefusalError(verb: string, refusal: unknown): LinkError {
   const members = new Map<string, unknown>(Object.entries(Object(refusal)));
   const code = LINK_ERROR_CODES.find((word) => word === members.get('code'));

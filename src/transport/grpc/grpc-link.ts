@@ -1,6 +1,6 @@
-// WorkerLink over one gRPC stream: a take is credit that leases answer, a renew an open question that a
-// cancellation answers. It carries and maps; when to ask again is the worker's business. The stream
-// itself is in grpc-stream.ts, how its end is understood in grpc-errors.ts.
+// WorkerLink over one gRPC stream: a take is credit that leases answer, a renew is an open question
+// that a cancellation answers. The link only carries; the worker decides when to repeat a call.
+// grpc-stream.ts is the stream, grpc-errors.ts translates its end.
 import { createSecureContext } from 'node:tls';
 import { type ChannelOptions, Client, credentials, Metadata } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
@@ -36,21 +36,21 @@ import {
 } from '../link-answers.ts';
 import { GrpcStream, type Question, type StreamAnswer } from './grpc-stream.ts';
 
-/** A payload may take as long as over a link so slow, bytes per ms; 20 MB then take 210 s. */
+/** Slowest link for which a payload's time limit is computed, bytes per ms; 20 MB get 210 s. */
 const SLOW_LINK_BYTES_PER_MS = 100;
 
 const CHANNEL_OPTIONS: ChannelOptions = {
   ...KEEPALIVE,
   'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
   'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
-  // Between these a broken connection is opened again, with growing and random waits.
+  // A broken connection is reopened after growing random waits between these bounds.
   'grpc.initial_reconnect_backoff_ms': 100,
   'grpc.max_reconnect_backoff_ms': 5_000,
-  // So much of inputs may be under way before a cancellation that is pushed behind them.
+  // Bounds the input data in front of a cancellation that is pushed behind it.
   'grpc-node.flow_control_window': 262_144,
-  // What is not answered is repeated by the worker, which knows what it may repeat.
+  // The worker repeats unanswered calls itself, because it knows which it may repeat.
   'grpc.enable_retries': 0,
-  // As the other carriers: no proxies, and no service configuration, from the environment.
+  // Like the other carriers: no proxies and no service configuration from the environment.
   'grpc.enable_http_proxy': 0,
   'grpc.service_config_disable_resolution': 1,
   'grpc.use_local_subchannel_pool': 1,
@@ -59,13 +59,13 @@ const CHANNEL_OPTIONS: ChannelOptions = {
 export interface GrpcLinkTls {
   /** PEM of the authorities to trust instead of the system's. */
   ca?: string;
-  /** PEM of the client's certificate and key, where the platform asks for them. */
+  /** PEM of the client's certificate and key, if the platform requires them. */
   cert?: string;
   key?: string;
 }
 
 export interface GrpcLinkOptions {
-  /** Of the platform's gRPC port: grpc or http, or with TLS grpcs or https; without a path. */
+  /** URL of the platform's gRPC port: grpc or http, or with TLS grpcs or https; without a path. */
   url: string;
   endpointId: string;
   /** Sent as a bearer token. */
@@ -73,24 +73,24 @@ export interface GrpcLinkOptions {
   log: Log;
   tls?: GrpcLinkTls;
   /**
-   * ms that an answer may take beyond the wait that was asked for and the time that the payload needs
-   * over a slow link, and that may pass between two pieces of it. Default 15,000.
+   * Time that an answer may take beyond the requested wait and the payload's transfer over a slow
+   * link, and that may pass between two pieces of it, ms. Default 15,000.
    */
   answerMarginMs?: number;
 }
 
 export interface GrpcLink extends WorkerLink {
-  /** Cuts what is open; calls fail from now on. */
+  /** Breaks open calls; later calls fail. */
   close(): Promise<void>;
 }
 
-/** @throws TypeError if the URL or a certificate cannot be used. */
+/** @throws TypeError if the URL or a certificate is unusable */
 export function createGrpcLink(options: GrpcLinkOptions): GrpcLink {
   return new StreamLink(options);
 }
 
 interface Verb extends Pick<Question, 'kind' | 'content' | 'bodies' | 'signal'> {
-  /** Asked for by the request itself, ms. Default 0. */
+  /** Wait requested by the call itself, ms. Default 0. */
   waitMs?: number;
   answer: string;
 }
@@ -166,7 +166,7 @@ class StreamLink implements GrpcLink {
     throw this.#rejectAnswer(`'${given.kind}' does not answer '${question.kind}'`);
   }
 
-  /** The one that is there, or a new one. @throws LinkError */
+  /** Returns the current stream or opens a new one. @throws LinkError */
   #openStream(): GrpcStream {
     if (this.#isClosed) throw new LinkError('unavailable', 'the link was closed');
     if (this.#stream) return this.#stream;
@@ -183,7 +183,7 @@ class StreamLink implements GrpcLink {
       call,
       onEnd: (how) => {
         if (this.#stream === stream) this.#stream = undefined;
-        // It may hang in the opening of its connection, or on one that is open on this end only.
+        // It may hang while it connects, or on a half-open connection.
         if (how === 'silent') this.#dropClient();
       },
     });
@@ -198,7 +198,7 @@ class StreamLink implements GrpcLink {
 
   #describeCaller(): Metadata {
     const { endpointId, key } = this.#options;
-    // The error that metadata has for these would quote the key.
+    // The library's own error for such a key would quote it.
     if (!/^[\x21-\x7e]+$/.test(key)) {
       throw new LinkError('unauthorized', 'the key contains invalid characters');
     }
@@ -216,7 +216,7 @@ class StreamLink implements GrpcLink {
     }
   }
 
-  /** Of something between here and the platform, or of a newer one: it may be well the next time. */
+  /** The answer comes from an intermediary or a newer platform: a retry may succeed. */
   #rejectAnswer(why: string): LinkError {
     this.#options.log.warn({ why }, 'reading a response of the platform failed');
     return new LinkError('unavailable', `the platform's response cannot be read: ${why}`);

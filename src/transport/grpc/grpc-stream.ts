@@ -1,5 +1,6 @@
-// One stream to the platform as questions and answers: each question has a number, its answer comes
-// when it comes. When the stream ends, every open question ends with it; nobody asks on it again.
+// One stream to the platform as questions and answers: each question has a number, and answers
+// arrive in any order. When the stream ends, all open questions fail and the stream is not used
+// again.
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { PacedWriter } from '../../base/paced-writer.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
@@ -14,18 +15,18 @@ import {
 import { toRefusalError, toStatusError } from './grpc-errors.ts';
 
 export interface Question {
-  /** As in `ToPlatform`. */
+  /** Kind of the `ToPlatform` message. */
   kind: 'hello' | 'credit' | 'renew' | 'reports' | 'bye';
   content: object;
-  /** Sent as the payload of the content, in pieces. */
+  /** Payload of the message, sent in pieces. */
   bodies?: readonly Uint8Array[];
-  /** How long the platform may keep it open, ms. */
+  /** How long the platform may keep the question open, ms. */
   waitMs: number;
-  /** The stream counts as dead when so long nothing of the answer has come, ms. */
+  /** The stream counts as dead if nothing of the answer has arrived for this long, ms. */
   patienceMs: number;
   /**
-   * Gives it up. If that is after its wait, and nothing at all has come on the stream meanwhile, the
-   * stream counts as dead, too: a renewal must get through before its lease runs out.
+   * Gives the question up. If that happens after its wait, and nothing has arrived on the stream
+   * meanwhile, the stream also counts as dead: a renewal must get through before its lease expires.
    */
   signal?: AbortSignal | undefined;
 }
@@ -33,7 +34,7 @@ export interface Question {
 export interface StreamAnswer {
   kind: string | undefined;
   content: unknown;
-  /** Of its payload. */
+  /** Bodies of its payload. */
   bodies: Uint8Array[];
 }
 
@@ -41,15 +42,15 @@ interface OpenQuestion {
   kind: Question['kind'];
   answer(answer: StreamAnswer): void;
   fail(error: LinkError): void;
-  /** Something of the answer has come. */
+  /** Called when a part of the answer has arrived. */
   refresh(): void;
-  /** Begun, and its payload not yet whole. */
+  /** Begun, but the payload is not complete yet. */
   partial?: { envelope: Envelope; assembly: PayloadAssembly };
 }
 
 export interface GrpcStreamOptions {
   call: ClientDuplexStream<object, object>;
-  /** Called once. `silent`: an answer did not come; the connection is not to be trusted. */
+  /** Called once. `silent`: an answer did not arrive; the connection must not be trusted. */
   onEnd: (how: 'ended' | 'silent') => void;
 }
 
@@ -68,7 +69,7 @@ export class GrpcStream {
     this.#writer = new PacedWriter(call, this.#closed.signal);
     call.on('data', (message: object) => this.#receive(message));
     call.on('status', (status) => this.end(toStatusError(status)));
-    // The status says it all.
+    // The status event says everything.
     call.on('error', () => {});
   }
 
@@ -107,7 +108,7 @@ export class GrpcStream {
     });
   }
 
-  /** Every open question fails with the error. */
+  /** Fails every open question with the error. */
   end(error: LinkError, how: 'ended' | 'silent' = 'ended'): void {
     if (this.#closed.signal.aborted) return;
     this.#closed.abort();
@@ -129,7 +130,7 @@ export class GrpcStream {
     this.#lastHeardAt = performance.now();
     const envelope = openEnvelope(message);
     const open = this.#open.get(envelope.call);
-    // Given up meanwhile.
+    // The question was given up meanwhile.
     if (!open) return;
     open.refresh();
     try {

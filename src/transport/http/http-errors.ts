@@ -1,25 +1,25 @@
-// What an HTTP answer that is no success, or none at all, means for the worker.
+// Translates an HTTP error response, or a failed request, into a LinkError.
 import { readRetryAfterMs } from '../../base/retry-after.ts';
 import { LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import type { WorkerVerb } from '../../wire/routes.ts';
 
-/** An endpoint may be unknown for as long as a platform is being set up; asking often is no use. */
+/** An endpoint may be unknown while a platform is being set up; frequent retries do not help. */
 const NOT_FOUND_RETRY_MS = 10_000;
-/** Whatever is asked for: a timer of more than 24 days would fire at once. */
+/** Upper bound of any requested wait: a timer of more than 24 days would fire at once. */
 const MAX_RETRY_AFTER_MS = 3_600_000;
 
 export interface AnswerFacts {
   verb: WorkerVerb;
   status: number;
   body: Uint8Array;
-  /** The header as it came. */
+  /** The header's raw value. */
   retryAfter: string | undefined;
 }
 
 /**
- * 401 and 403: `unauthorized`. 409 with one of our codes: that. 404, 408, 425, 429 and 5xx:
- * `unavailable`, for they pass; an endpoint that is not there (yet) is asked for slowly. All others,
- * redirects too: `invalid`.
+ * 401 and 403: `unauthorized`. 409 with one of Millrace's codes: that code. 404, 408, 425, 429 and
+ * 5xx: `unavailable`, because they are temporary; a missing endpoint is retried slowly. All others,
+ * redirects included: `invalid`.
  */
 export function toAnswerError({ verb, status, body, retryAfter }: AnswerFacts): LinkError {
   const { code, detail } = readProblem(body);
@@ -37,7 +37,7 @@ function judge(status: number, code: string | undefined): LinkErrorCode {
   return 'invalid';
 }
 
-/** What there is of a problem's members; the body may be anybody's. */
+/** Reads the members of a problem, as far as present; the body may come from any server. */
 function readProblem(body: Uint8Array): { code?: string; detail?: string } {
   let value: unknown;
   try {
@@ -57,11 +57,11 @@ function readRetryAfter(value: string | undefined): number | undefined {
   return ms && Math.min(ms, MAX_RETRY_AFTER_MS);
 }
 
-/** In words, with the system's code where there is one. */
+/** Describes a failure with the system's error code, if any. */
 export function describeFailure(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   const code = 'code' in cause && typeof cause.code === 'string' ? cause.code : undefined;
-  // A refused connection on several addresses comes as an error without words of its own.
+  // A connection that is refused on several addresses has an error without a message.
   const first = cause instanceof AggregateError ? cause.errors[0] : undefined;
   const words = cause.message || (first instanceof Error ? first.message : cause.name);
   return code && !words.includes(code) ? `${words} (${code})` : words;

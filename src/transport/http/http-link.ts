@@ -1,5 +1,6 @@
-// WorkerLink over HTTP: one request a call, long polls included. It carries and maps; when to call
-// again is the worker's business. Paths and frames are in wire/, how errors are told in http-errors.ts.
+// WorkerLink over HTTP: one request per call, long polls included. The link only carries; the
+// worker decides when to repeat a call. wire/ defines paths and frames, http-errors.ts translates
+// errors.
 import { Pool } from 'undici';
 import type { Log } from '../../base/log.ts';
 import {
@@ -34,39 +35,39 @@ import { describeFailure, toAnswerError } from './http-errors.ts';
 
 const JSON_MEDIA_TYPE = 'application/json';
 
-/** A body may take as long to arrive as over a link so slow, bytes per ms; 20 MB then take 210 s. */
+/** Slowest link for which a body's time limit is computed, bytes per ms; 20 MB get 210 s. */
 const SLOW_LINK_BYTES_PER_MS = 100;
 
 export interface HttpLinkTls {
   /** PEM of the authorities to trust instead of the system's. */
   ca?: string;
-  /** PEM of the client's certificate and key, where the platform asks for them. */
+  /** PEM of the client's certificate and key, if the platform requires them. */
   cert?: string;
   key?: string;
-  /** Name that the platform's certificate is for, where the URL has another. */
+  /** Name in the platform's certificate, if it differs from the URL's. */
   servername?: string;
 }
 
 export interface HttpLinkOptions {
-  /** Of the platform, http or https; a path is a prefix of all routes. */
+  /** URL of the platform, http or https; a path is a prefix of all routes. */
   url: string;
   endpointId: string;
   /** Sent as a bearer token. */
   key: string;
   log: Log;
   tls?: HttpLinkTls;
-  /** ms to open a connection. Default 10,000. */
+  /** Time to open a connection, ms. Default 10,000. */
   connectMs?: number;
   /**
-   * ms that an answer may take beyond the wait that was asked for and the time that the request's body
-   * needs over a slow link, and that may pass between two pieces of the answer's body. Default 15,000.
-   * More than the worker's own patience with a renewal (5 s), which decides there.
+   * Time that an answer may take beyond the requested wait and the request body's transfer over a
+   * slow link, and that may pass between two pieces of the answer's body, ms. Default 15,000. More
+   * than the worker's own limit for a renewal (5 s), which applies first.
    */
   answerMarginMs?: number;
 }
 
 export interface HttpLink extends WorkerLink {
-  /** Cuts what is open; calls fail from now on. */
+  /** Breaks open calls; later calls fail. */
   close(): Promise<void>;
 }
 
@@ -77,7 +78,7 @@ interface Call {
   /** Default: JSON. */
   mediaType?: string;
   headers?: Record<string, string>;
-  /** Asked for by the request itself, ms. Default 0. */
+  /** Wait requested by the call itself, ms. Default 0. */
   waitMs?: number;
   signal?: AbortSignal;
 }
@@ -88,7 +89,7 @@ interface Answer {
   body: Uint8Array;
 }
 
-/** @throws TypeError if the URL is none, or neither http nor https. */
+/** @throws TypeError if the URL is invalid or not http or https */
 export function createHttpLink(options: HttpLinkOptions): HttpLink {
   return new PooledHttpLink(options);
 }
@@ -97,7 +98,10 @@ class PooledHttpLink implements HttpLink {
   readonly #options: HttpLinkOptions;
   readonly #prefix: string;
   readonly #answerMarginMs: number;
-  /** A pool for each verb that waits or carries much: none queues behind another. */
+  /**
+   * A separate pool for each verb that waits or carries much data, so that none queues behind
+   * another.
+   */
   readonly #takes: Pool;
   readonly #renewals: Pool;
   readonly #reports: Pool;
@@ -113,7 +117,7 @@ class PooledHttpLink implements HttpLink {
     this.#answerMarginMs = answerMarginMs;
     this.#prefix = url.pathname.replace(/\/+$/, '');
     // Two connections: one that was just given up may still be closing, and a renewal that names
-    // new leases passes beside the one that waits.
+    // new leases passes beside the waiting one.
     const openPool = () =>
       new Pool(url.origin, {
         connections: 2,
@@ -229,7 +233,7 @@ class PooledHttpLink implements HttpLink {
     }
   }
 
-  /** Cut off, or of something between here and the platform: it may be well the next time. */
+  /** Cut off, or from an intermediary: a retry may succeed. */
   #rejectAnswer(why: string): LinkError {
     this.#options.log.warn({ why }, 'reading a response of the platform failed');
     return new LinkError('unavailable', `the platform's response cannot be read: ${why}`);

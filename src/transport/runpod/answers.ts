@@ -1,5 +1,5 @@
-// Answers for jobs that nobody runs: those that cannot be run, and those of processes that died. Each
-// is told once more until it is heard.
+// Posts the failure of jobs that nobody runs: jobs that cannot run, and jobs of dead processes.
+// Repeats each post until it is answered.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { FailureFacts } from './bodies.ts';
@@ -7,7 +7,7 @@ import { chooseRetryMs } from './caller.ts';
 import type { LeftJobs } from './ledger.ts';
 import type { RunPodPosts } from './posts.ts';
 
-/** A worker that leaves waits so long for those that are not heard yet, ms. */
+/** How long an exiting worker waits for unanswered posts, ms. */
 const LAST_WAIT_MS = 3_000;
 
 export interface RunPodAnswersOptions {
@@ -25,14 +25,17 @@ export class RunPodAnswers {
     this.#options = options;
   }
 
-  /** In the background, until it is heard. */
+  /** Posts in the background until it is answered. */
   fail(jobId: string, failure: FailureFacts, onHeard: () => void = () => {}): void {
     const answer = this.#tell(jobId, failure, onHeard);
     this.#open.add(answer);
     void answer.finally(() => this.#open.delete(answer));
   }
 
-  /** What a process left, all but the jobs in `kept`, once. @throws LinkError `unavailable`: somebody else is to try */
+  /**
+   * Posts once for all jobs that a process left, except those in `kept`. @throws LinkError
+   * `unavailable`: another process must try
+   */
   async failLeftNow(
     left: LeftJobs,
     kept: ReadonlySet<string>,
@@ -48,7 +51,7 @@ export class RunPodAnswers {
     left.forget();
   }
 
-  /** Resolves when all is heard, or there is no more time for it. */
+  /** Resolves when all posts are answered, or after the time limit. */
   async end(): Promise<void> {
     await waitAtMost(Promise.all(this.#open), this.#options.clock, LAST_WAIT_MS);
   }
@@ -67,14 +70,14 @@ export class RunPodAnswers {
   }
 }
 
-/** Leaves no timer behind. */
+/** Leaves no timer running. */
 export async function waitAtMost(work: Promise<unknown>, clock: Clock, ms: number): Promise<void> {
   const done = new AbortController();
   await Promise.race([work, sleep(clock, ms, done.signal)]);
   done.abort();
 }
 
-/** Waits for each of them. @throws what the first of those that failed threw */
+/** Waits for all of them. @throws the first error */
 export async function tryAll(attempts: readonly Promise<unknown>[]): Promise<void> {
   await Promise.allSettled(attempts);
   await Promise.all(attempts);

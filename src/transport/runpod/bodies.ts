@@ -1,21 +1,21 @@
-// What travels in the bodies of RunPod's worker protocol, both ways. Payloads are JSON bytes that are
-// put into their place without being parsed; only a job that comes is, because it is all in one.
+// Encodes and decodes the bodies of RunPod's worker protocol. Payloads are JSON bytes that are
+// inserted unparsed; only incoming jobs are parsed, because they are one JSON value.
 import { HEAD, METRICS_KEY, QUOTE, viewBuffer } from '../../wire/chunk/chunk-layout.ts';
 import { joinOutputs } from '../../wire/chunk/chunk-reassembly.ts';
 import type { Outcome, ReleaseReason } from '../../wire/link/worker-link.ts';
 
-/** Longest result that the platform is known to take, bytes. */
+/** Largest result that the platform is known to accept, bytes. */
 const MAX_JOINED_BYTES = 10_000_000;
 const MAX_CHUNK_BYTES = 1_000_000;
 const NO_METRICS = Buffer.from(`${METRICS_KEY}{}}`);
 const BRACE = Buffer.from('}');
 const HEAD_BYTES = Buffer.from(HEAD);
 
-/** Who reports, for those who look for the cause of a failure. */
+/** Facts about the reporting worker, for finding the cause of a failure. */
 export interface ReporterFacts {
   hostname: string;
   workerId: string;
-  /** Of the package. */
+  /** Version of the package. */
   version: string;
 }
 
@@ -26,15 +26,15 @@ export interface FailureFacts {
   stack?: string | undefined;
 }
 
-/** The chunks of one attempt, from which its output is made; too large ones are let go. */
+/** The chunks of one attempt, from which its output is built; too large outputs are dropped. */
 export class StreamedOutput {
   #chunks: Uint8Array[] = [];
   #bytes = 0;
   #isWhole = true;
 
-  /** `first` is the number of the first of them within the attempt. */
+  /** `first` is the number of the first chunk within the attempt. */
   add(first: number, chunks: readonly Uint8Array[]): void {
-    // An earlier process of this worker has posted those before.
+    // An earlier process of this worker has posted the chunks before.
     if (this.#isWhole && first !== this.#chunks.length) this.#letGo();
     for (const chunk of chunks) {
       this.#bytes += chunk.length;
@@ -43,7 +43,7 @@ export class StreamedOutput {
     }
   }
 
-  /** The JSON array of all that was yielded; empty if that would be too large, or is not known. */
+  /** Returns the JSON array of all yielded values; empty if it would be too large or is unknown. */
   join(): Uint8Array {
     return (this.#isWhole && joinOutputs(this.#chunks, MAX_JOINED_BYTES)) || Buffer.from('[]');
   }
@@ -54,15 +54,15 @@ export class StreamedOutput {
   }
 }
 
-/** One post of a stream, and how many chunks go with it. */
+/** One post of a stream, and the number of chunks in it. */
 export interface StreamPost {
   body: Uint8Array;
   count: number;
 }
 
 /**
- * The next post of the chunks from `at` on: one of them, or, where texts may be joined, all texts
- * without metrics that come one after the other.
+ * Returns the next post of the chunks from `at` on: one chunk, or, if texts may be joined, all
+ * consecutive texts without metrics.
  */
 export function composeStreamPost(
   chunks: readonly Uint8Array[],
@@ -84,7 +84,7 @@ export function composeStreamPost(
   return { body, count: texts.length };
 }
 
-/** Between the quotes, if the chunk is a text and nothing else. */
+/** The text between the quotes, if the chunk is only a text. */
 function readText(chunk: Uint8Array | undefined): Uint8Array | undefined {
   if (chunk === undefined || chunk[HEAD_BYTES.length] !== QUOTE) return undefined;
   const end = chunk.length - NO_METRICS.length;
@@ -92,14 +92,14 @@ function readText(chunk: Uint8Array | undefined): Uint8Array | undefined {
   return chunk.subarray(HEAD_BYTES.length + 1, end - 1);
 }
 
-/** Metrics go where the platform has had them; none are sent as none. */
+/** Metrics stay where the platform has shown to accept them; empty metrics are removed. */
 function stripMetrics(chunk: Uint8Array): Uint8Array {
   const end = chunk.length - NO_METRICS.length;
   if (!viewBuffer(chunk).subarray(end).equals(NO_METRICS)) return chunk;
   return Buffer.concat([chunk.subarray(0, end), BRACE]);
 }
 
-/** The chunks of a report: its body without the commas between them. */
+/** Yields the chunks of a report: its body without the commas between them. */
 export function sliceChunks(sizes: readonly number[], body: Uint8Array): Uint8Array[] {
   let at = 0;
   return sizes.map((size) => {
@@ -117,7 +117,7 @@ export function encodeOutput(output: Uint8Array, isWorn: boolean): Uint8Array {
   return Buffer.concat([HEAD_BYTES, output, Buffer.from(isWorn ? ',"stopPod":true}' : '}')]);
 }
 
-/** The platform shows an error only if it is a text; as a rule that is JSON, as here. */
+/** The platform shows an error only if it is a text; usually that text is JSON, as here. */
 export function encodeFailure(
   { code, message, stack, type }: FailureFacts,
   { hostname, version, workerId }: ReporterFacts,
@@ -142,7 +142,7 @@ const RELEASED: Readonly<Record<ReleaseReason, string>> = {
   not_started: 'the worker had no free slot for the job in time; submit the job again',
 };
 
-/** Undefined if it did not fail. */
+/** Undefined if the attempt did not fail. */
 export function describeFailure(outcome: Outcome): FailureFacts | undefined {
   switch (outcome.kind) {
     case 'completed':
@@ -157,12 +157,12 @@ export function describeFailure(outcome: Outcome): FailureFacts | undefined {
   }
 }
 
-/** A job as it comes; `jobId` undefined if nobody can be told what is wrong with it. */
+/** A job as received; `jobId` is undefined if its failure cannot be posted. */
 export type ArrivedJob =
   | { jobId: string; input: Uint8Array; s3Config?: string }
   | { jobId: string | undefined; fault: string };
 
-/** One job, a list of them, or nothing that is one. */
+/** Reads one job, a list of jobs, or nothing. */
 export function readJobs(body: unknown): ArrivedJob[] {
   if (body === undefined || body === null) return [];
   if (Array.isArray(body)) return body.map(readJob);
@@ -183,7 +183,7 @@ function readJob(value: unknown): ArrivedJob {
   return isObject ? { ...job, s3Config: JSON.stringify(s3Config) } : job;
 }
 
-/** Ids of jobs that are to be stopped; what is none is passed over. */
+/** IDs of jobs to stop; invalid entries are ignored. */
 export function readStops(body: unknown): string[] {
   if (typeof body !== 'object' || body === null || !('jobsToStop' in body)) return [];
   const { jobsToStop } = body;

@@ -1,42 +1,42 @@
-// HTTP as RunPod's worker protocol wants it: its headers, the key as it is, and what an answer means.
-// When a call is made again is up to who makes it.
+// HTTP for RunPod's worker protocol: its headers, the bare key, and the meaning of answers. Callers
+// decide about retries.
 import { Agent, request } from 'undici';
 import { backoffMs } from '../../base/backoff.ts';
 import { readRetryAfterMs } from '../../base/retry-after.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
 import { describeFailure } from '../http/http-errors.ts';
 
-/** The version of the protocol's public client whose behaviour this follows. */
+/** Version of the protocol's public client whose behaviour this follows. */
 export const RUNPOD_PROTOCOL_VERSION = '1.12.0';
 
 const PACE = { baseMs: 200, maxMs: 10_000, jitter: 0.2 };
-/** An answer that does not say itself when to come again, ms. */
+/** Wait after a 429 without Retry-After, ms. */
 const TOO_MANY_REQUESTS_MS = 5_000;
 const REFUSED_KEY_MS = 30_000;
 const NOT_FOUND_MS = 10_000;
-/** Whatever is asked for. */
+/** Upper bound of any requested wait. */
 const MAX_RETRY_AFTER_MS = 3_600_000;
 
 export interface RunPodCallerOptions {
-  /** Sent as it is, without `Bearer`. */
+  /** Sent unchanged, without `Bearer`. */
   key: string | undefined;
-  /** Of the package, for the user agent. */
+  /** Version of the package, for the user agent. */
   version: string;
-  /** ms to open a connection. Default 10,000. */
+  /** Time to open a connection, ms. Default 10,000. */
   connectMs?: number | undefined;
-  /** ms that a post may take until its answer begins. Default 60,000. */
+  /** Time until the answer to a post begins, ms. Default 60,000. */
   postMs?: number | undefined;
 }
 
 export interface RunPodAnswer {
   status: number;
-  /** Undefined if there is none, or none that can be read. */
+  /** Undefined without a readable body. */
   body: unknown;
   retryAfterMs: number | undefined;
 }
 
 interface GetOptions {
-  /** Given up after so long, ms. */
+  /** The call is given up after this time, ms. */
   limitMs: number;
   signal?: AbortSignal;
 }
@@ -73,7 +73,7 @@ export class RunPodCaller {
         ...this.#common,
         'content-type': 'application/x-www-form-urlencoded',
         charset: 'utf-8',
-        // An id may be any text, and a header may not.
+        // An ID may be any text, but a header may not.
         'x-request-id': encodeURIComponent(jobId),
       },
       body,
@@ -82,7 +82,7 @@ export class RunPodCaller {
     });
   }
 
-  /** Cuts what is open. */
+  /** Breaks open calls. */
   close(): Promise<void> {
     return this.#agent.destroy();
   }
@@ -105,18 +105,18 @@ export function isSuccess({ status }: RunPodAnswer): boolean {
   return status >= 200 && status < 300;
 }
 
-/** It may be another answer the next time, without anything else having changed. */
+/** Whether a retry may get another answer. */
 export function isPassing({ status }: RunPodAnswer): boolean {
   return status >= 500 || [401, 403, 408, 425, 429].includes(status);
 }
 
-/** An answer that is no success, as what is to be repeated after a while. */
+/** Translates an error answer into a LinkError that is retried. */
 export function toPassingError(what: string, answer: RunPodAnswer): LinkError {
   const { retryAfterMs = chooseWait(answer.status) } = answer;
   return new LinkError('unavailable', `${what}: ${describeAnswer(answer)}`, { retryAfterMs });
 }
 
-/** ms until what has failed so often in a row is tried again: no sooner than was asked for. */
+/** Time until the next attempt after this many failures in a row, ms; never less than requested. */
 export function chooseRetryMs(error: unknown, failures: number): number {
   const { retryAfterMs = 0 } = error instanceof LinkError ? error : {};
   return Math.max(retryAfterMs, backoffMs(failures, PACE));

@@ -1,48 +1,48 @@
-// The jobs that a worker on RunPod holds. That platform knows no leases: they are made here, kept
-// here, and a job that is given back without blame begins again here.
+// The jobs that a worker on RunPod holds. RunPod has no leases: this file creates and keeps them,
+// and starts a released job again here.
 import { randomUUID } from 'node:crypto';
 import { LIMITS } from '../../wire/job.ts';
 import type { Lease, LeaseRef, ReleaseReason } from '../../wire/link/worker-link.ts';
 import type { StreamedOutput } from './bodies.ts';
 import type { RunPodLedger } from './ledger.ts';
 
-/** A job that goes back so often without having run to its end is given up. */
+/** Attempts after which a repeatedly released job is given up. */
 const MAX_ATTEMPTS = 5;
 const MAX_PAST = 1_000;
 const NO_INPUT = new Uint8Array(0);
 
 export interface HeldJob {
   readonly lease: Lease;
-  /** The platform does not want it any more. */
+  /** The platform has stopped the job. */
   isStopped: boolean;
-  /** The last report that was applied; undefined before the first. */
+  /** The last applied report; undefined before the first. */
   seq: number | undefined;
-  /** Chunks of the report under way that were posted. */
+  /** Posted chunks of the current report. */
   postedOfReport: number;
-  /** Chunks of the attempt that were posted. */
+  /** Posted chunks of the attempt. */
   posted: number;
-  /** The platform does not take chunks of it. */
+  /** The platform rejects chunks of this job. */
   isStreamRefused: boolean;
-  /** Answers in a row that the report under way was refused by. */
+  /** Rejections of the current report in a row. */
   refusals: number;
   readonly streamed: StreamedOutput;
-  /** Reports are taken one after the other. */
+  /** Serializes the reports of the job. */
   turn: Promise<unknown>;
 }
 
 export interface RunPodJobsOptions {
   ledger: RunPodLedger | undefined;
   createStreamed: () => StreamedOutput;
-  /** A job is to be handed out again. */
+  /** A job is ready to be handed out again. */
   onAgain: () => void;
 }
 
 export class RunPodJobs {
   readonly #options: RunPodJobsOptions;
   readonly #held = new Map<string, HeldJob>();
-  /** Jobs that were here lately. */
+  /** Jobs that were here recently. */
   readonly #past = new Set<string>();
-  /** Leases to be handed out before any of the platform's. */
+  /** Leases to hand out before any of the platform's. */
   #again: HeldJob[] = [];
 
   constructor(options: RunPodJobsOptions) {
@@ -57,7 +57,7 @@ export class RunPodJobs {
     return [...this.#held.values()];
   }
 
-  /** Each once. */
+  /** IDs without repeats. */
   get jobIds(): string[] {
     return [...new Set(this.all.map(({ lease }) => lease.jobId))];
   }
@@ -66,7 +66,7 @@ export class RunPodJobs {
     return this.#held.get(token);
   }
 
-  /** Undefined if it is here already: it was delivered twice. */
+  /** Undefined if the job is already here: it was delivered twice. */
   add(job: Pick<Lease, 'jobId' | 'input' | 's3Config'>): Lease | undefined {
     const { jobId } = job;
     const isHere = this.all.some((held) => held.lease.jobId === jobId && !held.isStopped);
@@ -75,14 +75,14 @@ export class RunPodJobs {
     return this.#hold(createLease({ ...job, attempt: 1, solo: false })).lease;
   }
 
-  /** One whose outcome an earlier process left. */
+  /** Adds a job whose outcome an earlier process left. */
   adopt({ attempt, jobId, token }: LeaseRef): void {
     if (this.#held.has(token)) return;
     this.#options.ledger?.add(jobId);
     this.#hold({ ...createLease({ jobId, attempt, input: NO_INPUT, solo: false }), token });
   }
 
-  /** Leases of jobs that were given back, at most so many. */
+  /** Returns up to `max` leases of released jobs. */
   takeAgain(max: number): Lease[] {
     const isWanted = ({ isStopped }: HeldJob) => !isStopped;
     for (const held of this.#again) if (!isWanted(held)) this.remove(held);
@@ -91,8 +91,8 @@ export class RunPodJobs {
   }
 
   /**
-   * Given back without blame: it begins anew, if nothing of it can have been seen and it was not too
-   * often. False if it has to be answered for.
+   * Starts a released job again if no client can have seen output of it and the attempts are not
+   * used up. Returns false if its failure must be posted.
    */
   beginAgain(held: HeldJob, reason: ReleaseReason): boolean {
     const { attempt, input } = held.lease;
@@ -105,7 +105,7 @@ export class RunPodJobs {
     return true;
   }
 
-  /** False if it is not here, and was not lately either. */
+  /** Returns false if the job is not here and was not recently. */
   stop(jobId: string): boolean {
     let isKnown = this.#past.has(jobId);
     for (const held of this.all) {

@@ -1,5 +1,5 @@
-// Which jobs a worker process has, in a file beside it: the platform knows the machine only, so that
-// when the process dies, whoever goes on there has to say what became of its jobs.
+// Records in a file which jobs a worker process has. RunPod knows only the machine, so when the
+// process dies, the next one must post the failure of its jobs.
 import {
   appendFileSync,
   readdirSync,
@@ -16,21 +16,23 @@ import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
 const SUFFIX = '.jobs';
 
 export interface LedgerOptions {
-  /** Made if it is missing; other workers of the machine may share it. */
+  /** Created if it is missing; other workers of the machine may share it. */
   folder: string;
   log: Log;
 }
 
-/** Ids that a process left, with the file that tells them: it is out of others' way. */
+/**
+ * Job IDs that a process left, with their file, which is claimed so that no other process uses it.
+ */
 export interface LeftJobs {
   jobIds: string[];
-  /** All of them are answered for. */
+  /** The failure of all of them is posted. */
   forget(): void;
-  /** They are not: somebody else is to try. */
+  /** Not all are posted: another process must try. */
   putBack(): void;
 }
 
-/** A disk that fails costs what the file is for, and nothing else. */
+/** If the disk fails, only this record is lost. */
 export class RunPodLedger {
   readonly #options: LedgerOptions;
   #path: string | undefined;
@@ -42,7 +44,7 @@ export class RunPodLedger {
     this.#options = options;
   }
 
-  /** Begins the file of this process. */
+  /** Creates the file of this process. */
   open(identity: WorkerIdentity): void {
     const { folder } = this.#options;
     this.#try(() => {
@@ -65,14 +67,14 @@ export class RunPodLedger {
     else if (path !== undefined) this.#try(() => writeFileSync(path, ''));
   }
 
-  /** The process leaves and has answered for all its jobs. */
+  /** The process exits and has posted the end of all its jobs. */
   close(): void {
     const path = this.#path;
     this.#path = undefined;
     if (path !== undefined && this.#jobIds.size === 0) this.#try(() => rmSync(path));
   }
 
-  /** Takes over what processes of this worker before that incarnation have left. */
+  /** Claims what earlier processes of this worker have left. */
   takeOver({ incarnation, workerId }: WorkerIdentity): LeftJobs[] {
     const { folder } = this.#options;
     const names = this.#try(() => readdirSync(folder)) ?? [];
@@ -83,7 +85,7 @@ export class RunPodLedger {
     });
   }
 
-  /** Undefined if somebody else was faster. */
+  /** Undefined if another process was faster. */
   #claim(path: string): LeftJobs | undefined {
     const claimed = `${path}.taken`;
     try {

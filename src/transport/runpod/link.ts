@@ -1,5 +1,5 @@
-// WorkerLink over RunPod's worker protocol. That platform knows machines and jobs, and neither leases
-// nor incarnations: the link makes and keeps the leases, and answers for every job that it was given.
+// WorkerLink over RunPod's worker protocol. RunPod knows machines and jobs but no leases or
+// incarnations: the link creates the leases, and posts an end for every job that it got.
 import { type Clock, sleep, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import {
@@ -32,30 +32,30 @@ const RENEW_EVERY_MS = 15_000;
 const LEASE_MS = 90_000;
 
 export interface RunPodLinkOptions extends RunPodAddressOptions {
-  /** Sent as it is. Without one there are no pings. */
+  /** Sent unchanged. Without a key there are no pings. */
   key: string | undefined;
-  /** ms from one ping to the next, at least 1,000. Default 10,000. */
+  /** Interval of pings, ms; at least 1,000. Default 10,000. */
   pingEveryMs?: number | undefined;
-  /** Texts that wait to be streamed go out as one. Default: each for itself. */
+  /** Joins waiting texts of a stream into one post. Default: one post for each. */
   joinsText?: boolean;
-  /** Where the processes of this machine leave word of their jobs. Default: nowhere. */
+  /** Folder in which the processes of this machine record their jobs. Default: none. */
   ledgerFolder?: string | undefined;
-  /** Name of the host, and version of the package, for error reports. */
+  /** Host name and package version, for error reports. */
   hostname: string;
   version: string;
   log: Log;
-  /** Default: the machine's. */
+  /** Default: the machine's clock. */
   clock?: Clock;
 }
 
 export interface RunPodLink extends WorkerLink {
-  /** Tells the platform, as well as it can, that the worker failed a check and leaves. */
+  /** Reports, as best effort, that the worker failed a check and exits. */
   tellUnfit(check: string, reason: string): Promise<void>;
-  /** Cuts what is open; calls fail from now on. */
+  /** Breaks open calls; later calls fail. */
   close(): Promise<void>;
 }
 
-/** @throws TypeError if a template is no http or https URL */
+/** @throws TypeError if a template is not an http or https URL */
 export function createRunPodLink(options: RunPodLinkOptions): RunPodLink {
   return new LeaseKeepingLink(options);
 }
@@ -128,8 +128,8 @@ class LeaseKeepingLink implements RunPodLink {
   }
 
   /**
-   * After the signal a poll that is open goes on until it is answered: the platform may just be
-   * handing over a job, and would not hear that nobody took it.
+   * After the signal, an open poll continues until it is answered: the platform may be handing over
+   * a job at this moment and would not notice that nobody took it.
    */
   async take(request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
     this.#checkOpen();
@@ -152,7 +152,7 @@ class LeaseKeepingLink implements RunPodLink {
     return { ended, drain: false };
   }
 
-  /** Those of one attempt in their order: what follows one that failed is not tried. */
+  /** Reports of one attempt are sent in order: after a failure, later ones are not tried. */
   async report({ reports }: ReportRequest): Promise<ReportReply[]> {
     this.#checkOpen();
     const replies = new Map<Report, ReportReply>();
@@ -170,7 +170,7 @@ class LeaseKeepingLink implements RunPodLink {
     return reports.map((report) => replies.get(report) ?? { answer: 'gone' });
   }
 
-  /** Nobody answers any more for what the worker held: it is said to have failed. */
+  /** Nobody will report on the jobs that the worker held, so their failure is posted. */
   async bye({ detail, incarnation, outbox, reason, workerId }: WorkerBye): Promise<void> {
     this.#checkOpen();
     await this.#takes.end();
@@ -212,7 +212,10 @@ class LeaseKeepingLink implements RunPodLink {
     this.#answerLeft(hello);
   }
 
-  /** On this process's list until they are answered for: if it dies too, the next one goes on. */
+  /**
+   * Recorded for this process until the failures are posted: if it dies too, the next one
+   * continues.
+   */
   #answerLeft(hello: WorkerHello): void {
     const ledger = this.#ledger;
     const kept = new Set(hello.outbox.map(({ jobId }) => jobId));
@@ -228,7 +231,7 @@ class LeaseKeepingLink implements RunPodLink {
     }
   }
 
-  /** Undefined as long as the lease is simply kept. */
+  /** Undefined while the lease is simply kept. */
   #judge({ jobId, stopping, token }: NamedLease): EndedLease | undefined {
     const held = this.#jobs.find(token);
     if (stopping || (held && !held.isStopped)) return undefined;
@@ -278,7 +281,7 @@ class LeaseKeepingLink implements RunPodLink {
   }
 
   async #settle(held: HeldJob, report: Extract<Report, { kind: 'outcome' }>): Promise<ReportReply> {
-    // Of a job that was stopped, nothing more is wanted.
+    // Nothing more is wanted of a stopped job.
     if (held.isStopped) return { answer: 'applied' };
     const { outcome } = report;
     if (outcome.kind === 'released' && this.#jobs.beginAgain(held, outcome.reason)) {

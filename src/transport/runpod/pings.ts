@@ -1,5 +1,4 @@
-// Tells the platform in a steady rhythm that the worker is alive and which jobs it has, and once that
-// it is not fit to work.
+// Sends pings at an interval, with the running jobs, and reports once that the worker is unfit.
 import type { Clock } from '../../base/clock.ts';
 import { sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -8,13 +7,13 @@ import type { RunPodAddresses } from './template.ts';
 
 const UNFIT_LIMIT_MS = 2_000;
 const MAX_REASON_LENGTH = 256;
-/** Longer addresses are refused by many a server. */
+/** Many servers reject longer addresses. */
 const MAX_IDS_LENGTH = 6_000;
 
 export interface RunPodPingsOptions {
   addresses: RunPodAddresses;
   caller: RunPodCaller;
-  /** ms from one to the next. */
+  /** Interval, ms. */
   everyMs: number;
   clock: Clock;
   log: Log;
@@ -30,7 +29,7 @@ export class RunPodPings {
     this.#options = options;
   }
 
-  /** Ends with the signal; never rejects. The first one leaves at once. */
+  /** Ends with the signal; never rejects. The first ping is sent at once. */
   async run(): Promise<void> {
     const { clock, everyMs, signal } = this.#options;
     while (!signal.aborted) {
@@ -40,7 +39,7 @@ export class RunPodPings {
     }
   }
 
-  /** Best effort: whoever calls it leaves. */
+  /** Best effort: the caller is about to exit. */
   async tellUnfit(check: string, reason: string): Promise<void> {
     const url = this.#options.addresses.ping([
       ['status', 'unhealthy'],
@@ -77,7 +76,7 @@ export class RunPodPings {
   }
 }
 
-/** As many as fit. */
+/** Joins as many IDs as fit. */
 function joinIds(jobIds: readonly string[]): string {
   const text = jobIds.join(',');
   if (text.length <= MAX_IDS_LENGTH) return text;

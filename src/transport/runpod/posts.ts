@@ -1,5 +1,5 @@
-// Brings one attempt's reports to the platform, each until it is answered: the stream's chunks one by
-// one, the outcome at last. Which attempts there are is not its business.
+// Posts one attempt's reports until each is answered: the chunks of the stream one by one, then the
+// outcome.
 import type { Log } from '../../base/log.ts';
 import { LinkError, type Report, type ReportReply } from '../../wire/link/worker-link.ts';
 import {
@@ -23,7 +23,7 @@ import {
 import type { HeldJob } from './jobs.ts';
 import type { RunPodAddresses } from './template.ts';
 
-/** A refusal counts when it came so often: something between here and the platform may be at fault. */
+/** Rejections in a row that count as final: an intermediary may be at fault for fewer. */
 const REFUSALS = 3;
 const GONE: readonly number[] = [404, 409, 410];
 
@@ -45,7 +45,7 @@ export class RunPodPosts {
     this.#options = options;
   }
 
-  /** @throws LinkError `unavailable`: the same report again goes on where this one stopped */
+  /** @throws LinkError `unavailable`: a repeated report continues where this one stopped */
   async chunks(held: HeldJob, { body, first, sizes }: OfKind<'chunks'>): Promise<ReportReply> {
     const chunks = sliceChunks(sizes, body);
     const { joinsText } = this.#options;
@@ -63,7 +63,7 @@ export class RunPodPosts {
     return { answer: 'applied' };
   }
 
-  /** A later one replaces it: this one is worth a single try. */
+  /** A later value replaces it, so it is posted only once. */
   async progress({ lease: { jobId } }: HeldJob, { body }: OfKind<'progress'>): Promise<void> {
     const { addresses, caller, log } = this.#options;
     const url = addresses.done(jobId, [['isStream', 'false']]);
@@ -76,7 +76,7 @@ export class RunPodPosts {
     }
   }
 
-  /** @throws LinkError `unavailable`; `invalid` if the platform does not want it as it is */
+  /** @throws LinkError `unavailable`; `invalid` if the platform rejects the result */
   async outcome(held: HeldJob, report: OfKind<'outcome'>): Promise<ReportReply> {
     const { jobId } = held.lease;
     const isWorn = report.isWorn === true;
@@ -91,7 +91,7 @@ export class RunPodPosts {
     return { answer: 'gone' };
   }
 
-  /** Answers for a job that is held by nobody, or by nobody any more. @throws LinkError `unavailable` */
+  /** Posts the failure of a job that nobody holds (any more). @throws LinkError `unavailable` */
   async fail(jobId: string, failure: FailureFacts): Promise<void> {
     const { addresses, caller, facts, log } = this.#options;
     const url = addresses.done(jobId, [['isStream', 'false']]);
@@ -105,12 +105,12 @@ export class RunPodPosts {
   async #streamOne(held: HeldJob, body: Uint8Array): Promise<void> {
     const { jobId } = held.lease;
     const { addresses, caller, log } = this.#options;
-    // As the protocol's own client says it, for streams too.
+    // The protocol's own client sends this for streams too.
     const url = addresses.stream(jobId, [['isStream', 'false']]);
     if (url === undefined || held.isStreamRefused) return;
     const answer = await caller.post(url, jobId, body);
     if (this.#judge('job-stream', held, answer) === 'taken') return;
-    // The output brings at the end what the stream could not.
+    // The output at the end contains what the stream could not.
     held.isStreamRefused = true;
     log.warn({ job: jobId, status: answer.status }, 'stream of the job refused');
   }

@@ -1,5 +1,5 @@
-// Brings what the platform wants stopped: one long poll after the other, for as long as the link is
-// open. What becomes of the jobs is the link's.
+// Polls for jobs to stop, one long poll after the other, while the link is open. The link stops
+// them.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { readStops } from './bodies.ts';
@@ -12,11 +12,11 @@ import {
   toPassingError,
 } from './caller.ts';
 
-/** Longer than the platform holds an answer. */
+/** Longer than the platform holds a poll. */
 const POLL_LIMIT_MS = 95_000;
-/** After an answer that came at once and said nothing, ms. */
+/** Pause after an early empty answer, ms. */
 const PAUSE_MS = 1_000;
-/** A platform that has no such channel may get one. */
+/** Pause if the platform has no such route, ms; it may get one. */
 const ABSENT_MS = 60_000;
 
 export interface RunPodStopsOptions {
@@ -32,7 +32,7 @@ export class RunPodStops {
   readonly #options: RunPodStopsOptions;
   #failures = 0;
   #isAbsent = false;
-  /** Why it is not heard, if it is not. */
+  /** Why stops do not arrive, if so. */
   trouble: Error | undefined;
 
   constructor(options: RunPodStopsOptions) {
@@ -48,13 +48,13 @@ export class RunPodStops {
     }
   }
 
-  /** How long to wait until the next one, ms. */
+  /** @returns ms to wait before the next poll */
   async #poll(): Promise<number> {
     const { caller, clock, log, signal, url } = this.#options;
     const askedAt = clock.now();
     try {
       const answer = await caller.get(url, { limitMs: POLL_LIMIT_MS, signal });
-      // 400 is what a machine hears that sleeps between jobs, as to a take.
+      // 400 is the answer to a machine that sleeps between jobs, as for a take.
       const isHeard = isSuccess(answer) || answer.status === 400;
       if (!isHeard && (answer.status === 501 || !isPassing(answer))) return this.#noteAbsence();
       if (!isHeard) throw toPassingError('job-stop', answer);
@@ -64,7 +64,7 @@ export class RunPodStops {
       return this.#act(answer) || clock.now() - askedAt >= PAUSE_MS ? 0 : PAUSE_MS;
     } catch (error) {
       if (signal.aborted) return 0;
-      // A poll that was held for longer than any other is no trouble.
+      // A poll that reached its time limit is no fault.
       if (clock.now() - askedAt >= POLL_LIMIT_MS) return 0;
       this.#failures += 1;
       this.trouble = error instanceof Error ? error : new Error(String(error));
@@ -76,7 +76,7 @@ export class RunPodStops {
     }
   }
 
-  /** True if there was something to stop. */
+  /** Returns whether there was a job to stop. */
   #act({ body }: RunPodAnswer): boolean {
     const jobIds = readStops(body);
     if (jobIds.length > 0) this.#options.onStop(jobIds);

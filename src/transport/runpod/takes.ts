@@ -1,5 +1,5 @@
-// Asks for jobs, one poll at a time, and makes leases of what comes. What is bad in a batch is answered
-// for by itself; a poll that is under way is never given up, because it may just be bringing a job.
+// Polls for jobs, one poll at a time, and creates leases for them. Invalid jobs of a batch fail one
+// by one; an open poll is never given up, because it may be bringing a job.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type Lease, LinkError, type TakeRequest } from '../../wire/link/worker-link.ts';
@@ -9,15 +9,15 @@ import { isSuccess, type RunPodCaller, toPassingError } from './caller.ts';
 import type { RunPodJobs } from './jobs.ts';
 import type { RunPodAddresses } from './template.ts';
 
-/** What the protocol's own client allows a take to wait. */
+/** Longest wait of a take in the protocol's own client, ms. */
 export const TAKE_WAIT_MS = 90_000;
-/** No server holds a poll for so long: its connection is dead. */
+/** No server holds a poll this long: its connection is dead. */
 const POLL_LIMIT_MS = 95_000;
-/** An answer without a job that came sooner is followed by a pause, ms. */
+/** An empty answer that arrives sooner is followed by a pause, ms. */
 const EARLY_MS = 1_000;
-/** Doubled with each such answer. */
+/** First pause, doubled with each such answer. */
 const FIRST_PAUSE_MS = 50;
-/** A worker that leaves waits so long for a poll that is still open, ms. */
+/** How long an exiting worker waits for an open poll, ms. */
 const LAST_WAIT_MS = 3_000;
 
 export interface RunPodTakesOptions {
@@ -33,13 +33,13 @@ export interface RunPodTakesOptions {
 interface Poll {
   leases: Promise<Lease[]>;
   isOver: boolean;
-  /** Jobs that were stopped before they came. */
+  /** Jobs that were stopped before they arrived. */
   stopped: Set<string>;
 }
 
 export class RunPodTakes {
   readonly #options: RunPodTakesOptions;
-  /** Open, or answered and nobody has taken it yet. */
+  /** Open, or answered with jobs that nobody has taken yet. */
   #poll: Poll | undefined;
   #wake: () => void = () => {};
 
@@ -61,17 +61,17 @@ export class RunPodTakes {
     }
   }
 
-  /** A job is to be handed out again: it does not wait for the poll. */
+  /** A job is ready to be handed out again: the waiting take returns it without the poll. */
   wake(): void {
     this.#wake();
   }
 
-  /** The job is not here; it may be on its way, and the stop has overtaken it. */
+  /** The job is not here: the stop may have overtaken it. */
   stopEarly(jobId: string): void {
     if (this.#poll && !this.#poll.isOver) this.#poll.stopped.add(jobId);
   }
 
-  /** Resolves when the poll that may be open is answered, or there is no more time for it. */
+  /** Resolves when the open poll is answered, or after the time limit. */
   async end(): Promise<void> {
     const poll = this.#poll;
     if (!poll) return;
@@ -91,7 +91,7 @@ export class RunPodTakes {
     this.#wake = () => resolve(undefined);
     try {
       const leases = await Promise.race([this.#poll.leases, woken]);
-      // The poll goes on for the next one who asks.
+      // The poll continues for the next take.
       if (leases === undefined) return jobs.takeAgain(max);
       this.#poll = undefined;
       return leases;
@@ -113,7 +113,7 @@ export class RunPodTakes {
         throw error;
       },
     );
-    // Nobody may be waiting for it just then; the next one who asks will hear of it.
+    // Nobody may be waiting at the moment; the next take gets the error.
     leases.catch(() => {});
     const poll: Poll = { leases, stopped, isOver: false };
     return poll;
@@ -125,7 +125,7 @@ export class RunPodTakes {
     const askedAt = clock.now();
     try {
       const answer = await caller.get(url, { limitMs: POLL_LIMIT_MS, signal });
-      // As it answers to a machine that it lets sleep between jobs.
+      // The platform's answer to a machine that sleeps between jobs.
       if (answer.status === 400) return [];
       if (isSuccess(answer)) return readJobs(answer.body);
       if (answer.status === 401 || answer.status === 403) {

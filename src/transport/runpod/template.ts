@@ -1,21 +1,24 @@
-// The addresses that a RunPod endpoint gives its workers: URL templates with placeholders, and the
-// parameters that are added to them. What is sent there is the link's.
+// Builds the addresses for a RunPod worker from its endpoint's URL templates: fills placeholders
+// and adds parameters.
 
 export interface RunPodTemplates {
-  /** `$ID` is the worker. With `/job-take-batch/` and `/job-stop/` in place of `/job-take/` it serves more. */
+  /**
+   * `$ID` is the worker. With `/job-take-batch/` or `/job-stop/` in place of `/job-take/` it serves
+   * further operations.
+   */
   take: string;
   /** `$ID` is the job. */
   done: string;
-  /** `$ID` is the job. Default: made from `done`. */
+  /** `$ID` is the job. Default: derived from `done`. */
   stream?: string | undefined;
   ping?: string | undefined;
 }
 
 export interface RunPodAddressOptions {
   templates: RunPodTemplates;
-  /** Of the pod; it is the worker to the platform. */
+  /** ID of the pod, which is the worker's ID for the platform. */
   podId: string;
-  /** For the placeholder `$RUNPOD_GPU_TYPE_ID`; without it that stays. */
+  /** For the placeholder `$RUNPOD_GPU_TYPE_ID`, which otherwise stays. */
   gpuTypeId?: string | undefined;
 }
 
@@ -27,7 +30,7 @@ export class RunPodAddresses {
   readonly #templates: RunPodTemplates;
   readonly #options: RunPodAddressOptions;
 
-  /** @throws TypeError if a template is no http or https URL */
+  /** @throws TypeError if a template is not an http or https URL */
   constructor(options: RunPodAddressOptions) {
     this.#options = options;
     const { done, ping, stream, take } = options.templates;
@@ -38,7 +41,7 @@ export class RunPodAddresses {
     }
   }
 
-  /** One job, or an array of at most `max`. */
+  /** Takes one job, or an array of at most `max`. */
   take(max: number, isBusy: boolean): string {
     const busy = ['job_in_progress', isBusy ? '1' : '0'] as const;
     const { take } = this.#templates;
@@ -47,7 +50,7 @@ export class RunPodAddresses {
     return this.#ofWorker(batch, [['batch_size', String(max)], busy]);
   }
 
-  /** Undefined where the template does not tell. */
+  /** Undefined if the template does not reveal it. */
   get stop(): string | undefined {
     const stop = replaceInPath(this.#templates.take, TAKE_PATH, '/job-stop/');
     return stop === undefined ? undefined : this.#ofWorker(stop, []);
@@ -57,7 +60,7 @@ export class RunPodAddresses {
     return this.#ofJob(this.#templates.done, jobId, query);
   }
 
-  /** Undefined where there is no way to stream. */
+  /** Undefined without a way to stream. */
   stream(jobId: string, query: QueryParameters): string | undefined {
     const { stream } = this.#templates;
     return stream === undefined ? undefined : this.#ofJob(stream, jobId, query);
@@ -76,7 +79,7 @@ export class RunPodAddresses {
     return addQuery(this.#fill(template, jobId), query);
   }
 
-  /** Both placeholders everywhere, though the platform need not mean them everywhere. */
+  /** Fills both placeholders everywhere, though the platform need not use both everywhere. */
   #fill(template: string, id: string): string {
     const { gpuTypeId, podId } = this.#options;
     const filled = template
@@ -87,7 +90,7 @@ export class RunPodAddresses {
   }
 }
 
-/** A template may have a query, none, or a bare `?` at its end. */
+/** A template may have a query, none, or a `?` at its end. */
 function addQuery(url: string, query: QueryParameters): string {
   if (query.length === 0) return url;
   const text = query.map(([name, value]) => `${name}=${encodeURIComponent(value)}`).join('&');
@@ -95,7 +98,7 @@ function addQuery(url: string, query: QueryParameters): string {
   return /[?&]$/.test(url) ? `${url}${text}` : `${url}&${text}`;
 }
 
-/** Undefined if the path has no such part; a query that has it is left alone. */
+/** Undefined if the path does not contain this part; the query is not searched. */
 function replaceInPath(template: string, part: string, other: string): string | undefined {
   const [path = '', ...query] = template.split('?');
   if (!path.includes(part)) return undefined;
