@@ -12,8 +12,8 @@ const { get: getEntry } = Map.prototype;
 const { toString: readSource } = Function.prototype;
 
 /**
- * The language's own, and those of Node on which much depends. Node loads its other globals, such as
- * `Response`, when something first reads them, which takes megabytes: the watch does not.
+ * The language's own built-ins, and those of Node on which much depends. Node loads its other
+ * globals, such as `Response`, on first access, which takes megabytes, so they are not watched.
  */
 const WATCHED_GLOBALS = [
   ...['Object', 'Function', 'Error', 'Uint8Array', 'Promise'],
@@ -93,7 +93,7 @@ export class BuiltInWatch {
       if (value) return this.#name(value);
       return this.#findGetter() ?? this.#findAddition();
     } catch {
-      // A getter that throws stands in the place of a value.
+      // The value was replaced by a getter that throws.
       return 'a built-in, which now throws';
     }
   }
@@ -121,7 +121,7 @@ export class BuiltInWatch {
       const isSame = getPrototypeOf(holder) === parent && isExtensible(holder);
       if (!isSame || hasEnumerable(holder)) return this.#nameHolder(holder);
     }
-    // Of members that do not show in a loop, those that change what JSON and `await` make of an object.
+    // Non-enumerable members that change what JSON and `await` make of an object.
     if ('toJSON' in objectPrototype || 'then' in objectPrototype) return 'Object.prototype';
     return 'toJSON' in arrayPrototype ? 'Array.prototype' : undefined;
   }
@@ -133,7 +133,7 @@ export class BuiltInWatch {
     this.#paths.set(value, path);
     for (const key of keys) {
       const member: unknown = getOwnPropertyDescriptor(value, key)?.value;
-      // What Node keeps under its own symbols is state, apart from methods.
+      // Members under Node's own symbols are state, except methods.
       if (typeof key === 'string' || typeof member === 'function') {
         this.#explore(member, joinPath(path, key));
       }
@@ -151,7 +151,7 @@ export class BuiltInWatch {
   }
 }
 
-/** Node sets some globals when they are first read: their getter gives the same value again. */
+/** Node sets some globals on first access: their getter then returns the same value again. */
 function hasMaterialized(
   { getter, holder }: KnownGetter,
   found: PropertyDescriptor | undefined,
@@ -168,7 +168,7 @@ function isObject(value: unknown): value is object {
   return (typeof value === 'object' && value !== null) || typeof value === 'function';
 }
 
-/** A function that is no class and has no members; nothing depends on its name and length. */
+/** A function that is not a class and has no members; nothing depends on its name and length. */
 function isPlain(value: object, keys: readonly PropertyKey[]): boolean {
   for (const key of keys) {
     if (key === 'length' || key === 'name') continue;
@@ -182,7 +182,7 @@ function isChangeable({ configurable, writable }: PropertyDescriptor): boolean {
   return configurable === true || writable === true;
 }
 
-/** Those of the language and of `globalThis`; the others are many, and little depends on them. */
+/** Getters of the language and of `globalThis`; the many others matter little. */
 function isWorthWatching(holder: object, getter: () => unknown): boolean {
   if (holder === RegExp) return false;
   return holder === globalThis || apply(readSource, getter, []).endsWith('{ [native code] }');
@@ -203,7 +203,7 @@ function joinPath(path: string, key: PropertyKey): string {
   return typeof key === 'symbol' ? `${path}[${String(key.description)}]` : `${path}.${key}`;
 }
 
-/** Prototypes that no global leads to. */
+/** Prototypes that no global refers to. */
 function listHiddenPrototypes(): [string, object][] {
   const prototypeOf = (value: object): object => getPrototypeOf(value) ?? objectPrototype;
   return [

@@ -3,10 +3,10 @@
 import type { SetupContext } from './define.ts';
 import { describeThrown } from './thrown.ts';
 
-/** Throws, rejects or gives false if the machine is not fit for the handler. */
+/** Throws, rejects or returns false if the machine is unfit for the handler. */
 export type Check = (ctx: SetupContext) => unknown;
 
-/** The message names the check and what was wrong. */
+/** The message names the check and the fault. */
 export class CheckError extends Error {
   override readonly name = 'CheckError';
   readonly check: string;
@@ -17,14 +17,14 @@ export class CheckError extends Error {
   }
 }
 
-/** A handler may have loaded a package of its own beside the worker's: both use this one list. */
+/** A handler may load a second copy of this package; both copies share this list. */
 const LIST = Symbol.for('millrace.checks');
 const MAX_NAME_LENGTH = 100;
 
 /**
- * Registers a check that runs once in each thread, before `setup` and the first job; they run one
- * after the other. If it fails, the worker takes no jobs and ends with exit code 4.
- * Registered again under its name, it replaces the one before. @throws TypeError
+ * Registers a check. Checks run one after the other, once in each thread, before `setup` and the
+ * first job. If one fails, the worker takes no jobs and exits with code 4. A check with the same
+ * name replaces the earlier one. @throws TypeError
  */
 export function registerCheck(name: string, check: Check): void {
   if (typeof name !== 'string' || name === '' || name.length > MAX_NAME_LENGTH) {
@@ -34,7 +34,7 @@ export function registerCheck(name: string, check: Check): void {
   listChecks().set(name, check);
 }
 
-/** @throws CheckError, of the first that fails */
+/** @throws CheckError of the first check that fails */
 export async function runChecks(ctx: SetupContext): Promise<void> {
   for (const [name, check] of listChecks()) {
     let verdict: unknown;

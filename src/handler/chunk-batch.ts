@@ -3,11 +3,11 @@
 
 import { bufferAlloc, clearImmediate, copyBytes, max, setImmediate } from '../wire/primordials.ts';
 
-/** Large enough that the cost of a message no longer shows, small enough to be soon on its way. */
+/** Large enough to make the cost of a message negligible, small enough to be sent soon. */
 const FLUSH_BYTES = 128 * 1024;
 const COMMA = 0x2c;
 
-/** Chunks that travel together: their JSON joined by commas, and the bytes of each. */
+/** Chunks of one message: their JSON joined by commas, and the size of each. */
 export interface ChunkBatch {
   sizes: number[];
   bytes: Uint8Array;
@@ -27,7 +27,7 @@ export class ChunkBatcher {
     this.#send = send;
   }
 
-  /** More is under way than the receiver has granted: nothing should be added for now. */
+  /** More bytes are undelivered than granted: nothing should be added now. */
   get isFull(): boolean {
     return this.#underWayBytes > this.#windowBytes;
   }
@@ -59,7 +59,7 @@ export class ChunkBatcher {
     if (!this.isFull) this.release();
   }
 
-  /** Resolves when there is room, or on `release`. */
+  /** Resolves when bytes are granted, or on `release`. */
   waitForRoom(): Promise<void> {
     this.flush();
     return new Promise((resolve) => {
@@ -67,7 +67,7 @@ export class ChunkBatcher {
     });
   }
 
-  /** Lets the one that waits go on, room or not. */
+  /** Releases the waiting caller, whether bytes are granted or not. */
   release(): void {
     const resume = this.#resume;
     this.#resume = undefined;
@@ -78,7 +78,7 @@ export class ChunkBatcher {
 function joinByCommas(chunks: readonly Buffer[], length: number): Uint8Array {
   const first = chunks[0];
   if (first !== undefined && chunks.length === 1) return first;
-  // Not from Buffer's pool: the memory is given away whole to another thread.
+  // Not from Buffer's pool, because the whole memory is transferred to another thread.
   const joined = bufferAlloc(length);
   let at = 0;
   for (let index = 0; index < chunks.length; index += 1) {

@@ -5,7 +5,7 @@ import type { LogLevel } from './log-lines.ts';
 
 const { formatWithOptions, inspect } = util;
 
-/** Who a console call belongs to. */
+/** The job or thread that a console call belongs to. */
 export interface Speaker {
   /** Number of the attempt among those of this thread; undefined outside of attempts. */
   readonly attemptNumber: number | undefined;
@@ -28,8 +28,8 @@ let isCaptured = false;
 
 /**
  * Patches the console of this thread, once. The other methods (table, trace, assert, count, time)
- * speak through those patched here. Outside of attempts `outside` is the speaker; without one the
- * console does what it always did.
+ * use the patched ones. Outside of attempts `outside` is the speaker; without one the console works
+ * as usual.
  */
 export function captureConsole(outside?: Speaker): void {
   if (isCaptured) return;

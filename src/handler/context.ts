@@ -10,13 +10,13 @@ import { createLinesLog } from './attempt-log.ts';
 import type { ChunkWithMetrics, Context, MetricsRecorder } from './define.ts';
 import type { LogBindings, LogLines } from './log-lines.ts';
 
-/** At most one progress value in so many ms leaves; the latest wins. */
+/** At most one progress value is sent in this time, ms; the latest wins. */
 const PROGRESS_EVERY_MS = 50;
 const MAX_PROGRESS_BYTES = LIMITS.progressBytes;
 
 export interface AttemptContextOptions {
   attempt: number;
-  /** In every line of `log`. */
+  /** Members of every line of `log`. */
   logBindings: LogBindings;
   /** Unix ms. */
   deadline: number;
@@ -27,7 +27,7 @@ export interface AttemptContextOptions {
   sendProgress: (value: Uint8Array) => void;
 }
 
-/** What `ctx.chunk` returns; a plain object that looks like it is a plain output. */
+/** Result of `ctx.chunk`; a plain object of the same shape is an ordinary output. */
 export class MarkedChunk<Output> implements ChunkWithMetrics<Output> {
   readonly output: Output;
   readonly metrics: Metrics;
@@ -105,7 +105,7 @@ export class AttemptContext implements Context {
     return this.#isWorn;
   }
 
-  /** The metrics for the next chunk; they begin anew after it. */
+  /** Returns the metrics for the next chunk and starts over. */
   takeMetrics(): Metrics | undefined {
     return this.#recorder?.take();
   }
@@ -115,7 +115,7 @@ export class AttemptContext implements Context {
     this.#abort.abort(reason);
   }
 
-  /** The attempt is over: what is held back leaves, what comes now is ignored. */
+  /** The attempt is over: sends what is held back, and ignores later calls. */
   close(): void {
     this.#isClosed = true;
     if (this.#progressTimer) clearTimeout(this.#progressTimer);
@@ -151,7 +151,7 @@ class PendingMetrics implements MetricsRecorder {
   }
 
   #store(name: string, value: number): void {
-    // All of them are checked only when a name is new: their size hardly changes otherwise.
+    // All names are checked only when a new one is added: the size hardly changes otherwise.
     const isNew = this.#values === undefined || !hasOwn(this.#values, name);
     checkMetrics(isNew ? { ...this.#values, [name]: value } : { [name]: value });
     this.#values ??= {};

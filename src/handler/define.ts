@@ -26,20 +26,20 @@ export interface SchemaIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
 }
 
-/** The type that a schema's `validate` gives. */
+/** The output type of a schema. */
 export type InferOutput<S extends Schema> = NonNullable<S['~standard']['types']>['output'];
-/** The type that a schema's `validate` takes. */
+/** The input type of a schema. */
 export type InferInput<S extends Schema> = NonNullable<S['~standard']['types']>['input'];
 
 export interface Job<Input = unknown> {
   readonly id: string;
-  /** What the client sent, after the `input` schema if there is one. */
+  /** The client's input, after the `input` schema if there is one. */
   readonly input: Input;
-  /** Where the client wants the job's files, if it said so (clients of the RunPod API can). */
+  /** Where the client wants the job's files, if given (clients of the RunPod API can). */
   readonly s3Config?: S3Config;
 }
 
-/** Numbers that go out with the next chunk of the job. */
+/** Metrics that are sent with the job's next chunk. */
 export interface MetricsRecorder {
   /** Adds to the counter, which starts at 0. @throws TypeError if it is not a finite number. */
   add(name: string, value: number): void;
@@ -47,7 +47,7 @@ export interface MetricsRecorder {
   set(name: string, value: number): void;
 }
 
-/** A chunk with metrics of its own, made by `ctx.chunk`; yield it. */
+/** A chunk with its own metrics, created by `ctx.chunk`; yield it. */
 export interface ChunkWithMetrics<Output = unknown> {
   readonly output: Output;
   readonly metrics: Metrics;
@@ -58,29 +58,29 @@ export interface Context {
   readonly signal: AbortSignal;
   /** pino, with `job` and `attempt` bound. What it says can be read with `millrace jobs logs`. */
   readonly log: Logger;
-  /** What the process is pinned to; at least one entry. */
+  /** Devices that the process is pinned to; at least one. */
   readonly devices: readonly Device[];
-  /** Which delivery of the job this is, from 1. */
+  /** Number of the attempt, from 1. */
   readonly attempt: number;
   /** When the attempt times out, Unix ms. */
   readonly deadline: number;
-  /** W3C trace context that came with the client's request: to be passed on in the handler's own. */
+  /** W3C trace context of the client's request, to pass on in the handler's own requests. */
   readonly traceparent: string | undefined;
-  /** Only beside a `traceparent`. */
+  /** Set only together with `traceparent`. */
   readonly tracestate: string | undefined;
-  /** Any JSON; shown as `progress` in the job's status. Later values replace earlier ones. */
+  /** Any JSON; shown as `progress` in the job's status. A later value replaces an earlier one. */
   progress(value: unknown): void;
   /** `yield ctx.chunk(output, { tokens: 3 })`. @throws TypeError on a metric that is not a finite number. */
   chunk<Output>(output: Output, metrics: Metrics): ChunkWithMetrics<Output>;
   readonly metrics: MetricsRecorder;
   /**
-   * This job is the last one of its worker process: once it and those beside it have ended, a fresh
+   * Makes this job the last one of its worker process: when it and its neighbours have ended, a new
    * process takes over, whatever state the GPU or a library was left in.
    */
   refreshWorker(): void;
 }
 
-/** What `setup` is given: once in each thread, before the first job. */
+/** Argument of `setup`, which runs once in each thread, before the first job. */
 export interface SetupContext {
   readonly signal: AbortSignal;
   readonly log: Logger;
@@ -97,25 +97,28 @@ export type HandlerResult =
 export type HandlerFunction<Input = unknown> = (job: Job<Input>, ctx: Context) => HandlerResult;
 
 export interface HandlerConfig {
-  /** Longest run of one attempt, ms; the job's own execution timeout holds too, the shorter wins. */
+  /**
+   * Longest run of one attempt, ms; the job's own execution timeout applies too, the shorter one
+   * wins.
+   */
   timeoutMs?: number;
-  /** Jobs at a time in one thread. Default 1. */
+  /** Concurrent jobs in one thread. Default 1. */
   concurrency?: number;
-  /** Time for `setup`, ms. Default 600,000 (models take time to load). */
+  /** Limit for `setup`, ms. Default 600,000, because models take time to load. */
   setupTimeoutMs?: number;
   /**
-   * `thread`: jobs share a thread, and with it module state and globals. `job`: each job has a fresh
-   * thread, in which the module is loaded and `setup` runs anew; one job at a time. Default `thread`.
+   * `thread`: jobs share a thread, and with it module state and globals. `job`: each job has a new
+   * thread, which loads the module and runs `setup` again; one job at a time. Default `thread`.
    */
   isolation?: 'thread' | 'job';
-  /** A fresh worker process for each job, as if each called `ctx.refreshWorker()`. Default false. */
+  /** A new worker process for each job, as if each called `ctx.refreshWorker()`. Default false. */
   refreshWorker?: boolean;
 }
 
 // biome-ignore lint/suspicious/noConfusingVoidType: what a generator without `return` returns.
 type Returned<Output> = Output | void;
 
-/** The ways to give outputs of one type: a value, a promise, or a stream of them. */
+/** The ways to return outputs of one type: a value, a promise, or a stream of them. */
 export type Produced<Output> =
   | Output
   | Promise<Output>
@@ -124,18 +127,21 @@ export type Produced<Output> =
   | AsyncIterable<Output | ChunkWithMetrics<Output>>;
 
 export interface HandlerDefinition<Input extends Schema, Output extends Schema> {
-  /** The handler itself; with an `output` schema, what it returns or yields has to fit that. */
+  /** The handler itself; with an `output` schema, it must return or yield matching values. */
   run: (job: Job<InferOutput<Input>>, ctx: Context) => Produced<InferInput<Output>>;
-  /** Checked before the handler sees the input; what it returns is what the handler gets. */
+  /** Validates the input; its result is what the handler gets. */
   input?: Input;
-  /** Checked on the returned value and, for a generator, on each yielded one. */
+  /** Validates the returned value and, for a generator, each yielded one. */
   output?: Output;
   setup?: (ctx: SetupContext) => unknown;
   teardown?: () => unknown;
   config?: HandlerConfig;
 }
 
-/** A handler module in one value. `export default defineHandler({ input: z.object({…}), run })` */
+/**
+ * Defines a handler module in one value: `export default defineHandler({ input: z.object({…}), run
+ * })`
+ */
 export function defineHandler<
   Input extends Schema = Schema<unknown, unknown>,
   Output extends Schema = Schema<unknown, unknown>,

@@ -4,16 +4,16 @@
 
 const BRAND = Symbol.for('millrace.retry');
 
-/** `never`, or after so many ms. */
+/** `never`, or after this many ms. */
 export type RetryAdvice = { kind: 'never' } | { kind: 'after'; ms: number };
 
-/** The job cannot succeed however often it is tried: it is FAILED at once. */
+/** The job cannot succeed in any attempt: it is FAILED at once. */
 export class NonRetryableError extends Error {
   override readonly name: string = 'NonRetryableError';
   readonly [BRAND]: RetryAdvice = { kind: 'never' };
 }
 
-/** The next attempt starts after `ms`, if there is one left. */
+/** The next attempt, if any is left, starts after `ms`. */
 export class RetryAfterError extends Error {
   override readonly name: string = 'RetryAfterError';
   readonly [BRAND]: RetryAdvice;
@@ -26,7 +26,7 @@ export class RetryAfterError extends Error {
   }
 }
 
-/** What the thrown value asks for, if it asks for anything. */
+/** The advice of a thrown value, if any. */
 export function retryAdvice(thrown: unknown): RetryAdvice | undefined {
   if (typeof thrown !== 'object' || thrown === null || !(BRAND in thrown)) return undefined;
   const advice = thrown[BRAND];

@@ -25,7 +25,7 @@ import { describeThrown } from './thrown.ts';
 import { type AttemptTrace, beginTrace } from './trace.ts';
 import { validate } from './validate.ts';
 
-/** A generator that never waits for anything gives the event loop a turn this often, ms. */
+/** A generator that never waits yields to the event loop this often, ms. */
 const SLICE_MS = 5;
 
 export interface AttemptLimits {
@@ -38,7 +38,7 @@ export interface AttemptLimits {
 export interface AttemptCall {
   jobId: string;
   attempt: number;
-  /** Whose job it is, if that is known. */
+  /** Endpoint of the job, if known. */
   endpointId?: string | undefined;
   /** JSON. */
   input: Uint8Array;
@@ -49,12 +49,12 @@ export interface AttemptCall {
   s3Config?: string | undefined;
   timeoutMs: number;
   devices: readonly Device[];
-  /** Chunks under way above which the generator is held. */
+  /** Undelivered bytes of chunks at which the generator is paused. */
   windowBytes: number;
   limits: AttemptLimits;
-  /** Measures the run; what is merely held back for a moment goes by the machine's time. */
+  /** Measures the run time; short delays use the machine's clock. */
   clock: Clock;
-  /** Number of the attempt among those of this thread. */
+  /** Number of the attempt within this thread. */
   number: number;
 }
 
@@ -62,21 +62,24 @@ export interface AttemptSink {
   chunks(batch: ChunkBatch): void;
   /** JSON. */
   progress(value: Uint8Array): void;
-  /** NDJSON; `dropped` lines before these were left out. */
+  /** NDJSON; `dropped`: number of lines that were dropped before these. */
   log(lines: Uint8Array, dropped: number): void;
 }
 
 export interface AttemptEnd {
   outcome: Outcome;
   output: Uint8Array | undefined;
-  /** The handler wants no other job to run in this worker. */
+  /** The handler asks that no other job runs in this worker. */
   isWorn?: boolean;
 }
 
 export interface Attempt {
-  /** Never rejects; the sink has been given everything before. */
+  /** Never rejects; the sink has received everything before. */
   readonly end: Promise<AttemptEnd>;
-  /** Aborts the signal; a generator is ended by `return()` at its next yield. The first one counts. */
+  /**
+   * Aborts the signal and ends a generator with `return()` at its next yield. The first call
+   * counts.
+   */
   stop(reason: StopReason, detail?: string): void;
   grant(bytes: number): void;
 }
@@ -106,7 +109,7 @@ class RunningAttempt implements Attempt, Speaker {
   readonly #trace: AttemptTrace;
   readonly #lines: LogLines;
   readonly #chunks: ChunkBatcher;
-  /** Until it is read: sockets and timers that outlive the job keep its context, and so this, alive. */
+  /** Cleared once read: sockets and timers that outlive the job keep this object alive. */
   #input: Uint8Array | undefined;
   #stopReason: StopReason | undefined;
   #stopDetail: string | undefined;
@@ -181,7 +184,7 @@ class RunningAttempt implements Attempt, Speaker {
     const { clock } = this.#call;
     const elapsedMs = this.#startedAt === undefined ? 0 : clock.now() - this.#startedAt;
     const end = this.#conclude(result, elapsedMs);
-    // Before the last lines leave: an exporter may print spans to the console.
+    // Before the last lines are sent: an exporter may print spans to the console.
     this.#trace.end(end.outcome, result.kind === 'threw' ? result.thrown : undefined);
     this.#context.close();
     this.#chunks.flush();
@@ -233,7 +236,7 @@ class RunningAttempt implements Attempt, Speaker {
         const pause = this.#emit(takesPromises ? await step.value : step.value);
         if (pause !== undefined) await pause;
       } catch (error) {
-        // What cleaning up throws would hide why it was cleaned up.
+        // An error during the cleanup would hide the reason of the cleanup.
         await Promise.resolve(steps.return?.()).catch(() => undefined);
         throw error;
       }
@@ -248,7 +251,7 @@ class RunningAttempt implements Attempt, Speaker {
     return { kind: 'value', output: this.#encodeOutput(await this.#checkOutput(value)) };
   }
 
-  /** A promise only if there is something to wait for: most yields are small and go straight on. */
+  /** Returns a promise only if it must wait: most yields are small and continue synchronously. */
   #emit(value: unknown): Promise<void> | undefined {
     const isMarked = value instanceof MarkedChunk;
     const own = isMarked ? value.metrics : undefined;
@@ -293,8 +296,8 @@ class RunningAttempt implements Attempt, Speaker {
   }
 
   /**
-   * A cancelled job is cancelled however it went on. A result counts if it came within the timeout,
-   * whatever was asked meanwhile. What failed after a stop failed because of it.
+   * A cancelled job is cancelled, whatever happens later. A result counts if it arrived within the
+   * timeout, even after a stop. A failure after a stop is due to the stop.
    */
   #conclude(result: Result, elapsedMs: number): AttemptEnd {
     const { timeoutMs } = this.#call;
@@ -308,7 +311,7 @@ class RunningAttempt implements Attempt, Speaker {
         level,
         executionMs,
         timeoutMs,
-        // Code that runs cannot be told to stop: what is in time to hear of it was waiting.
+        // Running code cannot receive a stop: if the stop arrived in time, the code was waiting.
         stuck: this.#trail.locate(reason ? 'waiting' : 'running'),
       }),
       output: undefined,
@@ -334,7 +337,7 @@ function describeJob({ jobId: id, s3Config }: Omit<AttemptCall, 'input'>, input:
   return s3Config === undefined ? { id, input } : { id, input, s3Config: jsonParse(s3Config) };
 }
 
-/** Streams are what has steps: generators, iterators, readable streams. Arrays and texts are values. */
+/** Generators, iterators and readable streams are streams. Arrays and texts are values. */
 function findSteps(answer: unknown): Steps | undefined {
   if (typeof answer !== 'object' || answer === null) return undefined;
   if (isAsyncIterable(answer)) return answer[Symbol.asyncIterator]();

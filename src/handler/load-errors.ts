@@ -1,5 +1,5 @@
-// Explains a failed import of an author's module to its author: file, line, remedy. load.ts does the
-// loading.
+// Explains a failed import of a handler module to its author: file, line, remedy. load.ts loads
+// modules.
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, dirname, extname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -11,7 +11,7 @@ const ERASABLE_REMEDIES: readonly (readonly [RegExp, string])[] = [
   [/import.*=|export.*=/, 'use `import … from` and `export`'],
 ];
 
-/** TypeScript sources that a specifier with this extension is commonly meant to reach. */
+/** TypeScript sources that authors commonly mean by a specifier with this extension. */
 const SOURCE_EXTENSIONS: Readonly<Record<string, readonly string[]>> = {
   '.js': ['.ts', '.tsx'],
   '.mjs': ['.mts'],
@@ -19,7 +19,7 @@ const SOURCE_EXTENSIONS: Readonly<Record<string, readonly string[]>> = {
   '': ['.ts', '.mts', '.js', '.mjs'],
 };
 
-/** One text for a person; `path` is the handler's file, which need not be where the fault lies. */
+/** Returns a text for people; `path` is the handler's file, which may not be where the fault is. */
 export function explainLoadError(error: unknown, path: string): string {
   if (!(error instanceof Error)) return `${path}: the module threw ${String(error)}`;
   const code = 'code' in error ? error.code : undefined;
@@ -69,7 +69,7 @@ function explainNotFound(error: Error, path: string): string {
   return `${place}: cannot find '${target}': import '${specify(importer, source)}' instead`;
 }
 
-/** The file that was meant, when only the extension is wrong or missing. */
+/** The intended file, if only the extension is wrong or missing. */
 function findSource(target: string): string | undefined {
   const extension = extname(target);
   const stem = target.slice(0, target.length - extension.length);
@@ -87,7 +87,7 @@ function specify(importer: string, source: string): string {
   return path.startsWith('.') ? path : `./${path}`;
 }
 
-/** `file:line` of the import; the file alone if the line is not found. */
+/** `file:line` of the import; only the file if the line is not found. */
 function locateImport(importer: string, isMeant: (specifier: string) => boolean): string {
   const lines = existsSync(importer) ? readFileSync(importer, 'utf8').split('\n') : [];
   const index = lines.findIndex((line) =>
@@ -97,8 +97,8 @@ function locateImport(importer: string, isMeant: (specifier: string) => boolean)
 }
 
 /**
- * Node puts the place of a syntax error on the first line of its stack: `file:///…/x.ts:12`, or the
- * bare path where no package.json says what kind of module it is.
+ * Node puts the position of a syntax error on the first line of its stack: `file:///…/x.ts:12`, or
+ * the bare path if no package.json gives the module type.
  */
 function locate(error: Error): string | undefined {
   const found = /^(file:\/\/\S+|\/.+|[A-Za-z]:\\.+):(\d+)\n/.exec(error.stack ?? '');

@@ -1,12 +1,12 @@
-// Loads an author's module and converts both of its forms (a function with named exports, a definition
-// object) into one. invoke.ts runs it; load-errors.ts words the errors.
+// Loads a handler module and converts both of its forms (a function with named exports, a
+// definition object) into one. invoke.ts runs it; load-errors.ts words the errors.
 import { statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { HandlerConfig, HandlerFunction, Schema, SetupContext } from './define.ts';
 import { explainLoadError } from './load-errors.ts';
 
-/** A handler module, checked, in one form. */
+/** A validated handler module in one form. */
 export interface LoadedHandler {
   readonly run: HandlerFunction;
   readonly input: Schema | undefined;
@@ -14,11 +14,11 @@ export interface LoadedHandler {
   readonly setup: ((ctx: SetupContext) => unknown) | undefined;
   readonly teardown: (() => unknown) | undefined;
   readonly config: HandlerConfig;
-  /** Absolute; undefined if the handler did not come from one. */
+  /** Absolute path; undefined if the handler does not come from a file. */
   readonly file: string | undefined;
 }
 
-/** The module cannot serve as a handler. The message names the file and the problem. */
+/** The module cannot be used as a handler. The message names the file and the problem. */
 export class HandlerLoadError extends Error {
   override readonly name = 'HandlerLoadError';
 }
@@ -27,7 +27,7 @@ type AnyFunction = (...parameters: unknown[]) => unknown;
 
 const DEFINITION_MEMBERS = ['run', 'input', 'output', 'setup', 'teardown', 'config'];
 
-/** Setting this apart from zod keeps some 25 MB out of every handler thread. */
+/** Validated without zod, which would cost about 25 MB in every handler thread. */
 type NumberKey = Exclude<keyof HandlerConfig, 'isolation' | 'refreshWorker'>;
 const CONFIG_RANGES: Readonly<Record<NumberKey, { min: number; max: number }>> = {
   timeoutMs: { min: 1, max: 604_800_000 },
@@ -35,7 +35,7 @@ const CONFIG_RANGES: Readonly<Record<NumberKey, { min: number; max: number }>> =
   setupTimeoutMs: { min: 1, max: 86_400_000 },
 };
 
-/** Imports the file, as TypeScript where it is. @throws HandlerLoadError */
+/** Imports the file; TypeScript too. @throws HandlerLoadError */
 export async function loadHandler(path: string): Promise<LoadedHandler> {
   const file = resolve(path);
   const stats = statSync(file, { throwIfNoEntry: false });
@@ -48,8 +48,8 @@ export async function loadHandler(path: string): Promise<LoadedHandler> {
 }
 
 /**
- * The handler in what a module exports, or in a definition or a function alone. `name` is what the
- * error calls it. @throws HandlerLoadError
+ * Reads the handler from a module's exports, a definition or a function. `name` is its name in
+ * errors. @throws HandlerLoadError
  */
 export function readHandler(exported: unknown, name: string): LoadedHandler {
   const members = selectMembers(exported, name);
@@ -74,7 +74,7 @@ function selectMembers(exported: unknown, name: string): Record<string, unknown>
     throw new HandlerLoadError(`${name}: must be a handler, got ${describe(exported)}`);
   }
   const main = exported['default'];
-  // A CommonJS module that was compiled from `export default`.
+  // A CommonJS module compiled from `export default`.
   if (isRecord(main) && main['__esModule'] === true) return selectMembers({ ...main }, name);
   if (isFunction(main)) return { ...exported, run: main };
   if (isRecord(main)) return readDefinition(main, name);

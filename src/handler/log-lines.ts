@@ -1,4 +1,4 @@
-// The outgoing log of one attempt: NDJSON lines, batched for a moment and capped under a flood.
+// The log of one attempt: NDJSON lines, batched briefly and limited under a flood.
 
 import {
   bufferByteLength,
@@ -11,22 +11,22 @@ import {
   wallTime,
 } from '../wire/primordials.ts';
 
-/** Longest time a line waits for others, ms. */
+/** Longest wait of a line for others, ms. */
 const GATHER_MS = 50;
 const FLUSH_BYTES = 64 * 1024;
-/** More than this within a second is a flood: what is over is counted and dropped. */
+/** More than this within a second is a flood: further lines are counted and dropped. */
 const MAX_BYTES_PER_SECOND = 256 * 1024;
-/** Text of one console call; what is longer is cut. */
+/** Longest text of one console call; longer texts are cut. */
 const MAX_TEXT_CHARS = 32_000;
 
-/** pino's numbers. */
+/** pino's level numbers. */
 export const LOG_LEVELS = { debug: 20, info: 30, warn: 40, error: 50 } as const;
 export type LogLevel = keyof typeof LOG_LEVELS;
 
-/** Members that every line has. */
+/** Members of every line. */
 export type LogBindings = Readonly<Record<string, string | number>>;
 
-/** NDJSON bytes; `dropped` lines before them were left out. */
+/** NDJSON bytes; `dropped`: number of lines that were dropped before them. */
 export type SendLines = (lines: Uint8Array, dropped: number) => void;
 
 export class LogLines {
@@ -38,13 +38,13 @@ export class LogLines {
   #secondStartedAt = 0;
   #secondBytes = 0;
 
-  /** `bindings` are in every line that `say` makes. */
+  /** `bindings` are members of every line that `say` writes. */
   constructor(bindings: LogBindings, send: SendLines) {
     this.#bindings = bindings;
     this.#send = send;
   }
 
-  /** A finished line with its newline: what pino writes to its destination. */
+  /** Adds a finished line with its line break, as pino writes it. */
   write(line: string): void {
     if (!this.#admit(bufferByteLength(line))) {
       this.#dropped += 1;
@@ -55,7 +55,7 @@ export class LogLines {
     else this.#timer ??= setTimeout(() => this.flush(), GATHER_MS);
   }
 
-  /** A plain text as a line. */
+  /** Adds a plain text as a line. */
   say(level: LogLevel, text: string): void {
     const left = text.length - MAX_TEXT_CHARS;
     const msg =

@@ -6,7 +6,7 @@ import { retryAdvice } from './errors.ts';
 import { describeThrown } from './thrown.ts';
 import { MismatchError } from './validate.ts';
 
-/** The platform's own reason to fail an attempt; trying again would not help. */
+/** A rule of the platform fails the attempt; a retry would not help. */
 export class Refusal extends Error {
   readonly code: ErrorCode;
 
@@ -29,7 +29,7 @@ export function describeFailure(thrown: unknown, executionMs: number): Outcome {
   return { kind: 'failed', executionMs, error, retry: advice ? 'never' : 'default' };
 }
 
-/** What cannot be JSON fails the attempt; what a `toJSON` throws is the handler's own error. */
+/** A value that is not JSON fails the attempt; errors of a `toJSON` are the handler's own. */
 export function refuseNotJson<T>(encode: () => T): T {
   try {
     return encode();
@@ -39,7 +39,7 @@ export function refuseNotJson<T>(encode: () => T): T {
   }
 }
 
-/** `check` may give a promise, and so may this. */
+/** If `check` returns a promise, so does this. */
 export function refuseMismatch(code: ErrorCode, check: () => unknown): unknown {
   const refuse = (error: unknown): never => {
     throw error instanceof MismatchError ? new Refusal(code, error.message) : error;

@@ -6,9 +6,9 @@ import { round } from '../wire/primordials.ts';
 import { describePlace } from './stuck.ts';
 
 /**
- * `cancelled` by the client, `lost` its lease, `timeout` ran too long, `shutdown` of the worker,
- * `memory`: alone in its process, it took more than that may have; `suspect`: one of several that did.
- * Each goes signal, `generator.return()`, grace, thread, process.
+ * `cancelled` by the client; `lost` its lease; `timeout`: ran too long; `shutdown` of the worker;
+ * `memory`: alone in its process, it used too much; `suspect`: one of several did. Every stop
+ * escalates: signal, `generator.return()`, grace period, thread, process.
  */
 export type StopReason = 'cancelled' | 'lost' | 'timeout' | 'shutdown' | 'memory' | 'suspect';
 
@@ -21,12 +21,12 @@ const MESSAGES: Readonly<Record<StopReason, string>> = {
   suspect: 'the process of this job and others uses too much memory',
 };
 
-/** The reason of `ctx.signal`: a TimeoutError or an AbortError, whose `reason` says more. */
+/** The reason of `ctx.signal`: a TimeoutError or an AbortError; its `reason` says more. */
 export class StopError extends Error {
   override readonly name: 'TimeoutError' | 'AbortError';
   readonly reason: StopReason;
 
-  /** `detail` takes the place of the usual message. */
+  /** `detail` replaces the usual message. */
   constructor(reason: StopReason, detail: string = MESSAGES[reason]) {
     super(detail);
     this.name = reason === 'timeout' ? 'TimeoutError' : 'AbortError';
@@ -36,13 +36,13 @@ export class StopError extends Error {
 
 export interface StoppedAttempt {
   reason: StopReason;
-  /** What is known of the reason beside it: with `memory`, how much was taken. */
+  /** More about the reason; for `memory`, how much was used. */
   detail?: string | undefined;
-  /** How far the stop had to go. */
+  /** The last step that was needed. */
   level: StopLevel;
   executionMs: number;
   timeoutMs: number;
-  /** Where it was, if that is known. */
+  /** Where it was stuck, if known. */
   stuck?: StuckPlace | undefined;
 }
 
@@ -69,7 +69,7 @@ export function createStoppedOutcome(stopped: StoppedAttempt): Outcome {
   }
 }
 
-/** The history of a job's attempts keeps messages only, so what was hard to stop is named there too. */
+/** The history of a job's attempts keeps only messages, so a hard stop is named there too. */
 function describeStop(code: ErrorCode, message: string, { level, stuck }: StoppedAttempt) {
   if (!stuck) return { code, message };
   const isForced = level === 'thread' || level === 'process';

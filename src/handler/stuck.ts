@@ -4,13 +4,13 @@ import { getHeapStatistics } from 'node:v8';
 import type { StuckPlace } from '../wire/job.ts';
 import { elapsedTime, max, measureLoop, min, round } from '../wire/primordials.ts';
 
-/** Chunks of one attempt, as they leave it. */
+/** Counts the chunks of one attempt as they are sent. */
 export class ChunkTrail {
   readonly #now: () => number;
   #count = 0;
   #lastAt = 0;
 
-  /** In ms, from whenever. */
+  /** A clock in ms with any origin. */
   constructor(now: () => number) {
     this.#now = now;
   }
@@ -29,7 +29,7 @@ export class ChunkTrail {
   }
 }
 
-/** The chunks of an attempt that is run in the thread it is called in. */
+/** The chunks of an attempt that runs in the calling thread. */
 export class RunTrail extends ChunkTrail {
   readonly #loopAtStart = measureLoop();
 
@@ -37,7 +37,7 @@ export class RunTrail extends ChunkTrail {
     super(elapsedTime);
   }
 
-  /** What the attempt's own thread can tell. */
+  /** What the attempt's own thread knows. */
   locate(state: StuckPlace['state']): StuckPlace {
     const { utilization } = measureLoop(this.#loopAtStart);
     return {
@@ -49,12 +49,12 @@ export class RunTrail extends ChunkTrail {
   }
 }
 
-/** To two places, as a share of time is shown. */
+/** Rounds to two decimals. */
 export function roundShare(share: number): number {
   return round(min(1, max(0, share)) * 100) / 100;
 }
 
-/** In half a sentence, for logs and messages. */
+/** A short phrase for logs and messages. */
 export function describePlace({ state, stack }: Pick<StuckPlace, 'state' | 'stack'>): string {
   switch (state) {
     case 'waiting':

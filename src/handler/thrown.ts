@@ -11,7 +11,7 @@ const MAX_CAUSES = 4;
 
 export interface ThrownDescription {
   message: string;
-  /** Class of the error; absent if what was thrown is no error. */
+  /** Class of the error; absent if the value is not an error. */
   type?: string;
   stack?: string;
 }

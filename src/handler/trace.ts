@@ -1,5 +1,5 @@
-// The trace of one attempt: a span around the handler if the author's module registered an
-// OpenTelemetry SDK, otherwise nothing. Sampling and export belong to that SDK.
+// The trace of one attempt: a span around the handler if the handler module has registered an
+// OpenTelemetry SDK, otherwise nothing. Sampling and export are the SDK's.
 import { createRequire } from 'node:module';
 import type { Outcome } from '../wire/link/worker-link.ts';
 import { splitTraceparent } from '../wire/trace-context.ts';
@@ -9,31 +9,31 @@ export interface TracedAttempt {
   jobId: string;
   attempt: number;
   endpointId: string | undefined;
-  /** File of the author's module, whose copy of the API is used. Without one it is ours. */
+  /** The handler module's file, whose copy of the API is used. Undefined: Millrace's copy. */
   file: string | undefined;
-  /** Of the client's request, valid. */
+  /** Valid traceparent of the client's request. */
   traceparent: string | undefined;
   tracestate: string | undefined;
 }
 
 export interface AttemptTrace {
-  /** Of the client's trace, else of the span's own; undefined if there is neither. */
+  /** ID of the client's trace, else of the span's own; undefined without either. */
   readonly traceId: string | undefined;
-  /** Spans that are made in what `act` calls and awaits are children of the attempt's. */
+  /** Spans created inside `act` are children of the attempt's span. */
   run<T>(act: () => T): T;
-  /** `thrown` by the handler, if that is how it ended. */
+  /** `thrown` by the handler, if it threw. */
   end(outcome: Outcome, thrown: unknown): void;
 }
 
 type Api = typeof import('@opentelemetry/api');
 
-/** Where every API of version 1, whoever loaded it, keeps what an SDK has registered. */
+/** The place where every API of version 1, whoever loaded it, stores the registered SDK. */
 const REGISTERED = Symbol.for('opentelemetry.js.api.1');
 
-/** What was found for a file, so that no attempt searches the disk for it again. */
+/** Results by file, so that only the first attempt searches the disk. */
 const apis = new Map<string | undefined, Api | undefined>();
 
-/** Never throws: what goes wrong in tracing is said to OpenTelemetry's own diagnostics. */
+/** Never throws: tracing errors go to OpenTelemetry's own diagnostics. */
 export function beginTrace(attempt: TracedAttempt): AttemptTrace {
   const api = hasTracer() ? findApi(attempt.file) : undefined;
   try {
@@ -46,7 +46,7 @@ export function beginTrace(attempt: TracedAttempt): AttemptTrace {
   return { traceId, run: (act) => act(), end: () => undefined };
 }
 
-/** Without an SDK the API would do nothing, so it is not even looked for. */
+/** Without an SDK the API would do nothing, so it is not loaded. */
 function hasTracer(): boolean {
   const registered: unknown = Reflect.get(globalThis, REGISTERED);
   return typeof registered === 'object' && registered !== null && 'trace' in registered;
@@ -104,7 +104,7 @@ class SpanTrace implements AttemptTrace {
         this.#span.setAttribute('error.type', code);
         this.#span.setStatus({ code: SpanStatusCode.ERROR, message });
       }
-      // What is thrown after a stop is the answer to that, not an error.
+      // An error after a stop is a consequence of the stop.
       if (outcome.kind === 'failed' && thrown !== undefined) {
         const { type, ...told } = describeThrown(thrown);
         this.#span.recordException({ name: type ?? 'unknown', ...told });

@@ -4,18 +4,18 @@ import type { Schema, SchemaIssue, SchemaResult } from './define.ts';
 
 const MAX_ISSUES = 50;
 
-/** The value does not fit its schema. The message lists each path with what is wrong there. */
+/** The value does not match its schema. The message lists each path with its fault. */
 export class MismatchError extends Error {
   override readonly name = 'MismatchError';
 }
 
 /**
- * What the schema makes of the value; a promise only if the schema itself is asynchronous.
- * `root` begins the paths: `input.items[0].url: …`. @throws MismatchError
+ * Returns the schema's result; a promise only if the schema is asynchronous. Paths begin with
+ * `root`: `input.items[0].url: …`. @throws MismatchError
  */
 export function validate(schema: Schema, value: unknown, root: string): unknown {
   const result = schema['~standard'].validate(value);
-  // Not `instanceof Promise`: it may be one of another realm or library.
+  // Not `instanceof Promise`: the promise may come from another realm or library.
   if (!('then' in result)) return unwrap(result, root);
   return Promise.resolve(result).then((settled) => unwrap(settled, root));
 }

@@ -1,5 +1,5 @@
-// Compares many properties with the values they had. It runs after every job, so it is compiled: one
-// function for each object, with the keys in its source, is several times as fast as a loop over keys.
+// Compares many properties with their earlier values. It runs after every job, so it is compiled:
+// one function per object with the keys in its source is several times as fast as a loop over keys.
 import { compileFunction } from 'node:vm';
 
 export interface KnownValue {
@@ -8,7 +8,7 @@ export interface KnownValue {
   readonly value: unknown;
 }
 
-/** Compiling takes some 10 ms, which a thread with few jobs does not earn back. */
+/** Compiling takes about 10 ms, which a thread with few jobs does not recover. */
 const COMPILE_AFTER = 200;
 
 const { get: readProperty } = Reflect;
@@ -24,14 +24,16 @@ export class ValueComparison {
     this.#known = [...known];
   }
 
-  /** Watches one more property, which must have that value now. */
+  /** Watches one more property, which must have this value now. */
   add(known: KnownValue): void {
     this.#known[this.#known.length] = known;
     this.#compiled = undefined;
     this.#runs = 0;
   }
 
-  /** The first property with another value. Throws what a getter in the place of a value throws. */
+  /**
+   * Returns the first property with another value. Throws what a getter in place of a value throws.
+   */
   findDifference(): KnownValue | undefined {
     const compiled = this.#compiled;
     if (!compiled) return this.#search();
@@ -48,7 +50,7 @@ export class ValueComparison {
       if (each !== undefined && readProperty(each.holder, each.key) !== each.value) return each;
     }
     this.#runs += 1;
-    // Now, because compiling uses built-ins, and these are known to be the same.
+    // Compiles now, because compiling uses built-ins, and these are known to be unchanged.
     if (this.#runs >= COMPILE_AFTER) this.#compiled = compile(known);
     return undefined;
   }
@@ -59,7 +61,7 @@ function compile(known: readonly KnownValue[]): IsSame[] {
   return [...groups.values()].map(compileGroup);
 }
 
-/** For the properties of one object. */
+/** Compiles the comparison of one object's properties. */
 function compileGroup(group: readonly KnownValue[]): IsSame {
   const tests = group.map(({ key }, index) => {
     const place = typeof key === 'symbol' ? `key${index}` : JSON.stringify(key);
