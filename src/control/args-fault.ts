@@ -1,8 +1,8 @@
-// Whether a pod's args can be split into words; no engine could start a pod with others.
+// Checks whether a pod's args can be split into words; no engine could start a pod otherwise.
 import { ShellWordsError, splitWords } from '../base/shell-words.ts';
 import { ProblemError } from '../wire/problem.ts';
 
-/** A sentence that names the field; undefined if there is no fault. */
+/** Returns a sentence that names the field; undefined without a fault. */
 export function findArgsFault(args: string): string | undefined {
   try {
     splitWords(args);

@@ -1,12 +1,12 @@
-// Pages of lists: cut by the number of records and by their size as JSON.
+// Splits lists into pages by number of records and by size as JSON.
 
 /** Bytes of JSON in one page. */
 export const LIST_BYTES = 4_194_304;
 
 export interface PageBounds {
-  /** Records in one page, at most. */
+  /** Most records in one page. */
   limit: number;
-  /** Bytes of JSON in one page, at most; a page has one record at least. Default: LIST_BYTES. */
+  /** Most bytes of JSON in one page; a page has at least one record. Default: LIST_BYTES. */
   maxBytes?: number | undefined;
 }
 
@@ -21,10 +21,10 @@ export class PageCutter {
     this.#left = maxBytes;
   }
 
-  /** False if the record does not fit in the page any more. */
+  /** Returns false if the record no longer fits into the page. */
   take(record: unknown): boolean {
     if (this.#count >= this.#limit) return false;
-    // With the comma behind it.
+    // Includes the comma after it.
     const bytes = Buffer.byteLength(JSON.stringify(record)) + 1;
     if (this.#count > 0 && bytes > this.#left) return false;
     this.#left -= bytes;
@@ -34,13 +34,13 @@ export class PageCutter {
 }
 
 export interface ListSource<T, R> extends PageBounds {
-  /** All that may be in the page and behind it, in the order of the list. */
+  /** All records from the page's start on, in the order of the list. */
   wanted: readonly T[];
   positionOf: (item: T) => number;
   show: (item: T) => R;
 }
 
-/** `next` is the position from which the next page goes on, if there is one. */
+/** `next` is the position of the next page, if there is one. */
 export function cutPage<T, R>(
   source: ListSource<T, R>,
 ): {

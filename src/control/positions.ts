@@ -1,17 +1,17 @@
-// Places in lists: a thing that was made later has a greater one.
+// Creates positions in lists: a later record has a greater one.
 
-/** Things that one process can make in a millisecond before it runs ahead of the clock. */
+/** Positions per millisecond before they run ahead of the clock. */
 const PER_MS = 1_000;
 
 export class Positions {
   #last: number;
 
-  /** `last`: the greatest that was given before, 0 if there is none. */
+  /** `last`: the greatest earlier position, 0 without any. */
   constructor(last: number) {
     this.#last = last;
   }
 
-  /** Grows also when the clock is set back. */
+  /** Grows even if the clock is set back. */
   next(now: number): number {
     this.#last = Math.max(this.#last + 1, now * PER_MS);
     return this.#last;

@@ -1,5 +1,5 @@
-// One worker of a load-balancing endpoint: the connections to it, whether it is ready, and how many
-// requests it has. Which request it gets is request-line.ts's.
+// One worker of a load-balancing endpoint: its connections, its health, and its number of requests.
+// request-queue.ts assigns requests.
 import { isIPv6 } from 'node:net';
 import type { Pool } from 'undici';
 import { type Clock, sleep } from '../../base/clock.ts';
@@ -8,34 +8,37 @@ import { judgePing, mayServe, type PingResult, type WorkerHealth } from './worke
 import type { WorkerTarget } from './worker-targets.ts';
 
 const PING_PATH = '/ping';
-/** Between two pings; more often while it is awaited, because requests may wait for it. */
+/** Interval of pings, ms; shorter while the worker starts, because requests may wait for it. */
 const PING_MS = 1_000;
 const AWAITED_PING_MS = 250;
 const PING_LIMIT_MS = 2_000;
-/** Of a ping's answer, which nobody wants. */
+/** Most bytes of a ping's response, which is ignored. */
 const MAX_PING_BYTES = 65_536;
 const CONNECT_LIMIT_MS = 5_000;
-/** Less than the 5 s after which common servers close: a request does not meet a connection that ends. */
+/**
+ * Less than the 5 s after which common servers close connections, so that no request meets a
+ * closing one.
+ */
 const KEPT_OPEN_MS = 4_000;
 
 export interface BalancedWorkerOptions {
   target: WorkerTarget;
   clock: Clock;
-  /** Requests that it has at most. */
+  /** Most concurrent requests. */
   maxOpen: number;
-  /** Called when it may, or may not, get requests from now on. */
+  /** Called when the worker may get requests, or may not any more. */
   onChange: () => void;
 }
 
 export class BalancedWorker {
-  /** Without limits of its own, so that it is always known which one struck. */
+  /** Without limits of its own, so that the error always names the limit that was reached. */
   readonly pool: Pool;
-  /** Requests that it has, and that it has ever got. */
+  /** Requests that it has now, and since the start. */
   open = 0;
   taken = 0;
-  /** Number of its last request among all of the endpoint's. */
+  /** Number of its last request among all of the endpoint's requests. */
   lastTurn = 0;
-  /** It gets nothing new. */
+  /** It gets no new requests. */
   isDraining = false;
   target: WorkerTarget;
   readonly #options: BalancedWorkerOptions;
@@ -54,7 +57,7 @@ export class BalancedWorker {
     });
   }
 
-  /** Pings it until it is closed. */
+  /** Pings the worker until it is closed. */
   async watch(): Promise<void> {
     const { signal } = this.#closing;
     const { clock, onChange } = this.#options;
@@ -77,18 +80,18 @@ export class BalancedWorker {
     return this.open < this.#options.maxOpen;
   }
 
-  /** What is known of why it is not ready, for people. */
+  /** Why it is not ready, for people. */
   describe(): string {
     return `${this.target.podId} ${this.#lastPing}`;
   }
 
-  /** It could not be connected to: it gets nothing until it answers a ping. */
+  /** The connection failed: the worker gets nothing until it answers a ping. */
   noteUnreachable(): void {
     this.#health = 'out';
     this.#options.onChange();
   }
 
-  /** Its connections are cut, with what is on them. */
+  /** Breaks its connections with all requests on them. */
   close(): void {
     this.#closing.abort();
     this.pool.destroy(new Error('the worker is not there any more')).catch(() => {});

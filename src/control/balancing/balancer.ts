@@ -1,5 +1,5 @@
-// The load-balancing endpoints together: keeps up with which workers there are, hands out turns at them,
-// and tells the fleet how much there is to do.
+// Balances requests of load-balancing endpoints: tracks their workers, assigns requests to them,
+// and reports the load to the fleet.
 import type { Clock } from '../../base/clock.ts';
 import { type Log, silentLog } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -15,25 +15,25 @@ export interface BalancerOptions {
   targets: TargetSource;
   endpoints: Pick<Endpoints, 'find' | 'onChange'>;
   clock: Clock;
-  /** Default: nothing is logged. */
+  /** Default: no log. */
   log?: Log;
-  /** How long a request waits for a worker to be ready, ms. Default 120,000. */
+  /** How long a request waits for a ready worker, ms. Default 120,000. */
   waitMs?: number;
-  /** Requests that a worker has at most, open upgrades included. Default 1,000. */
+  /** Most requests of a worker, open upgrades included. Default 1,000. */
   maxOpen?: number;
 }
 
 export interface Request {
   endpointId: string;
-  /** Aborts when the client is gone. */
+  /** Aborts when the client disconnects. */
   signal: AbortSignal;
 }
 
-/** As the view of work: requests are its jobs, and the drained ones get no new ones. */
+/** Implements WorkView: requests count as jobs, and drained workers get no new ones. */
 export class Balancer implements WorkView {
   readonly #options: BalancerOptions;
   readonly #lines = new Map<string, RequestLine>();
-  /** By pod. */
+  /** By pod ID. */
   readonly #workers = new Map<string, BalancedWorker>();
   readonly #listeners = new Set<(endpointId: string) => void>();
   readonly #stopListening: (() => void)[];
@@ -52,8 +52,9 @@ export class Balancer implements WorkView {
   }
 
   /**
-   * Resolves when a worker is ready for the request: at once, or after a wait that the fleet hears of.
-   * The turn has to be ended. @throws ProblemError `not_found`, `queue_full`, `unavailable`
+   * Resolves when a worker is ready for the request: at once, or after a wait that the fleet is
+   * notified of. The caller must end the turn. @throws ProblemError `not_found`, `queue_full`,
+   * `unavailable`
    */
   async enter({ endpointId, signal }: Request): Promise<Turn> {
     const endpoint = this.#options.endpoints.find(endpointId);
@@ -79,19 +80,22 @@ export class Balancer implements WorkView {
     if (worker) worker.isDraining = true;
   }
 
-  /** Tells of each endpoint whose load has risen or ended, or whose workers are others. Returns its end. */
+  /**
+   * Calls the listener with each endpoint whose load has grown or ended, or whose workers have
+   * changed. @returns the function that stops it
+   */
   onLoad(listener: (endpointId: string) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Answers every wait, and lets nothing new in; what is under way goes on. */
+  /** Rejects all waiting and new requests; running ones continue. */
   stop(): void {
     this.#isStopping = true;
     for (const line of this.#lines.values()) line.refuseWaiting(stopping());
   }
 
-  /** Cuts what is under way. */
+  /** Breaks running requests. */
   close(): void {
     this.stop();
     for (const stop of this.#stopListening) stop();
@@ -99,7 +103,7 @@ export class Balancer implements WorkView {
     this.#workers.clear();
   }
 
-  /** Brings the worker to where its pod is: it may have come, gone or moved. */
+  /** Updates the worker from its pod, which may have started, ended or moved. */
   #refresh(podId: string): void {
     const target = this.#options.targets.find(podId);
     const known = this.#workers.get(podId);
@@ -118,7 +122,7 @@ export class Balancer implements WorkView {
     const { endpointId, podId } = target;
     const line = this.#openLine(endpointId);
     const onChange = () => {
-      // An error here would end the pings of this worker, and with them its use, without a word.
+      // An error here would silently end the pings of this worker, and with them its use.
       try {
         line.serveWaiting();
         this.#tell(endpointId);

@@ -1,4 +1,4 @@
-// So many calls at once and no more; the others wait for their turn, first come, first served.
+// Limits the number of concurrent calls; further calls wait in order of arrival.
 
 export class CallLimit {
   #free: number;

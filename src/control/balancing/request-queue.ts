@@ -1,12 +1,12 @@
-// The requests of one load-balancing endpoint: which worker gets the next one, and who waits, in which
-// order, while there is none. How a request gets there is api/'s.
+// The requests of one load-balancing endpoint: chooses the worker of the next request, and queues
+// requests while no worker is free. api/proxy sends them.
 import type { Dispatcher } from 'undici';
 import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { WorkLoad } from '../scaling/work-view.ts';
 import type { BalancedWorker } from './balanced-worker.ts';
 
-/** What a caller is told to wait when too many wait already, or none of the workers came up, ms. */
+/** Retry-After if too many requests wait, or if no worker became ready, ms. */
 const RETRY_MS = 1_000;
 
 /** Made once: nobody reads it, and thousands of clients may go away at once. */
@@ -16,14 +16,16 @@ export interface RequestLineOptions {
   clock: Clock;
   /** How long a request waits for a worker, ms. */
   waitMs: number;
-  /** Called when there are more requests than before, or none left, or a draining worker has none. */
+  /**
+   * Called when there are more requests than before, or none left, or a draining worker has none.
+   */
   onLoad: () => void;
 }
 
 export interface Entry {
-  /** Requests that may wait, this one included. */
+  /** Most waiting requests, this one included. */
   maxWaiting: number;
-  /** Aborts when the client is gone. */
+  /** Aborts when the client disconnects. */
   signal: AbortSignal;
 }
 
@@ -33,7 +35,7 @@ export interface Turn {
   readonly dispatcher: Dispatcher;
   /** Nothing of the request has reached the worker. */
   noteUnreachable(): void;
-  /** The request is over. May be repeated. */
+  /** The request is over. May be called again. */
   end(): void;
 }
 
@@ -45,11 +47,11 @@ interface Waiting {
 export class RequestLine {
   readonly #options: RequestLineOptions;
   readonly #workers = new Set<BalancedWorker>();
-  /** First come, first served. */
+  /** In order of arrival. */
   readonly #waiting = new Set<Waiting>();
   #open = 0;
   #turns = 0;
-  /** Requests of which `onLoad` was told last. */
+  /** Number of requests at the last call of `onLoad`. */
   #told = 0;
 
   constructor(options: RequestLineOptions) {
@@ -68,7 +70,7 @@ export class RequestLine {
     return this.#workers.size === 0 && this.#waiting.size === 0 && this.#open === 0;
   }
 
-  /** @throws ProblemError `queue_full`, `unavailable` when no worker was ready for so long */
+  /** @throws ProblemError `queue_full`, or `unavailable` if no worker became ready in time */
   async enter({ maxWaiting, signal }: Entry): Promise<Turn> {
     const worker = this.#findLeastBusy();
     if (worker) return this.#begin(worker);
@@ -77,7 +79,7 @@ export class RequestLine {
     throw new ProblemError('queue_full', detail, { retryAfterMs: RETRY_MS });
   }
 
-  /** To be called when a worker may have become free. */
+  /** Call it when a worker may have become free. */
   serveWaiting(): void {
     for (const waiting of this.#waiting) {
       const worker = this.#findLeastBusy();
@@ -106,7 +108,7 @@ export class RequestLine {
     return this.#open + this.#waiting.size;
   }
 
-  /** Of equally busy ones the one whose last request lies back furthest. */
+  /** Among equally busy workers, the one whose last request is oldest. */
   #findLeastBusy(): BalancedWorker | undefined {
     let best: BalancedWorker | undefined;
     for (const worker of this.#workers) {

@@ -1,15 +1,16 @@
-// Whether a worker of a load-balancing endpoint may get requests, from what it answers to GET /ping. Pure.
+// Decides whether a worker of a load-balancing endpoint may get requests, from its answers to GET
+// /ping. Pure.
 
-/** What came of one ping: 200, 204, or anything else and nothing at all. */
+/** Result of one ping: 200, 204, or anything else. */
 export type PingResult = 'ready' | 'starting' | 'failed';
 
 /**
- * `starting`: never yet ready, or says so of itself. `missed`: ready, but for the last ping. `out`: was
- * ready, and is not to be relied on.
+ * `starting`: was never ready, or says that it starts. `missed`: ready, but missed the last ping.
+ * `out`: was ready, but is unreliable.
  */
 export type WorkerHealth = 'starting' | 'ready' | 'missed' | 'out';
 
-/** One ping may be lost on a busy worker; with the second in a row it is out. */
+/** A busy worker may miss one ping; after the second in a row it is out. */
 export function judgePing(health: WorkerHealth, result: PingResult): WorkerHealth {
   if (result !== 'failed') return result;
   switch (health) {

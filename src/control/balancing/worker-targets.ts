@@ -1,28 +1,30 @@
-// Where the workers of endpoints are reached over HTTP, as their pods tell. Which of them gets a request
-// is the balancer's.
+// Finds the HTTP addresses of endpoints' workers from their pods. The balancer chooses among them.
 import type { LivePods } from '../pods/live-pods.ts';
 import type { PodState } from '../pods/pod-state.ts';
 
-/** The HTTP port of a worker whose container runs. */
+/** The HTTP port of a worker with a running container. */
 export interface WorkerTarget {
   endpointId: string;
   podId: string;
-  /** Where it is reached from this machine. */
+  /** Address from this machine. */
   ip: string;
   port: number;
-  /** It is to end, or to be made anew: it gets nothing new. */
+  /** The worker is about to end or to be recreated: it gets no new requests. */
   isLeaving: boolean;
 }
 
 export interface TargetSource {
   all(): WorkerTarget[];
-  /** Undefined when it is no worker, has no HTTP port, or its container does not run. */
+  /** Undefined if the pod is not a worker, has no HTTP port, or its container does not run. */
   find(podId: string): WorkerTarget | undefined;
-  /** Tells which pod's target may be another one than before. Returns the end of it. */
+  /**
+   * Calls the listener with each pod whose target may have changed. @returns the function that
+   * stops it
+   */
   onChange(listener: (podId: string) => void): () => void;
 }
 
-/** Of a pod with several HTTP ports it is the first one. */
+/** For a pod with several HTTP ports, the first one counts. */
 export class PodTargets implements TargetSource {
   readonly #pods: Pick<LivePods, 'all' | 'get' | 'onChange' | 'seen'>;
 

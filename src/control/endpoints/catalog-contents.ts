@@ -1,5 +1,5 @@
-// What the catalogue is made from: the operator's file, and what the machine has where the file says
-// nothing. Reading the file, and the secrets that it points to, is cli/'s.
+// Builds the catalogue from the operator's file, and from the machine's hardware where the file
+// says nothing. platform/catalog-file.ts reads the file and its secrets.
 import { hash } from 'node:crypto';
 import { z } from 'zod';
 import type { RegistryLogin } from '../../engine/engine.ts';
@@ -12,21 +12,21 @@ const MIN_VCPUS = 2;
 
 const id = z.string().min(1).max(200);
 const name = z.string().min(1).max(200).exactOptional();
-/** USD an hour. */
+/** USD per hour. */
 const price = z.number().min(0).max(1_000_000);
 
 const gpuOffer = z.strictObject({
   id,
-  /** Default: the id. */
+  /** Default: the ID. */
   name,
   price,
-  /** Name of the devices that are of this type, as the machine tells it. */
+  /** Device name of this type, as the machine reports it. */
   match: z.string().min(1),
 });
 
 const cpuOffer = z.strictObject({
   id,
-  /** Default: the id. */
+  /** Default: the ID. */
   name,
   vcpuCounts: z
     .array(
@@ -47,7 +47,7 @@ const networkVolume = z.strictObject({
   id,
   name,
   dataCenterId: id,
-  /** Folder on the machine of the engine. Default: a volume that the engine keeps. */
+  /** Folder on the engine's machine. Default: a volume of the engine. */
   path: z.string().regex(/^\/./, 'must be an absolute path').exactOptional(),
 });
 
@@ -71,7 +71,7 @@ const userHoldings = z.strictObject({
   registries: z.array(registry).default([]),
 });
 
-/** The operator's file. What is left out is what the machine has. */
+/** The operator's file. Missing sections come from the machine. */
 export const catalogFile = z
   .strictObject({
     gpus: z.array(gpuOffer).exactOptional(),
@@ -97,7 +97,7 @@ interface Fault {
 
 type UncheckedFile = Pick<CatalogFile, 'gpus' | 'cpus' | 'dataCenters' | 'users'>;
 
-/** What is wrong between the parts of the file, each of them right in itself. */
+/** Finds contradictions between sections that are valid by themselves. */
 function findFaults({ cpus = [], dataCenters, gpus = [], users }: UncheckedFile): Fault[] {
   const known = new Set(dataCenters.map((center) => center.id));
   const faults = [
@@ -136,7 +136,7 @@ function findRepeated<K extends string>(
   });
 }
 
-/** A GPU type with the devices that are of it. */
+/** A GPU type with its devices. */
 export interface OfferedGpu extends Pick<GpuType, 'id' | 'name' | 'memory' | 'price'> {
   /** UUIDs. */
   devices: readonly string[];
@@ -145,7 +145,7 @@ export interface OfferedGpu extends Pick<GpuType, 'id' | 'name' | 'memory' | 'pr
 export interface NetworkVolume {
   id: string;
   dataCenterId: string;
-  /** What the engine calls it: a folder's path, or a name that no other user's volume has. */
+  /** The engine's name of the volume: a folder's path, or a name unique to the user. */
   source: string;
 }
 
@@ -157,20 +157,20 @@ export interface Holdings {
 export interface CatalogContents {
   gpus: readonly OfferedGpu[];
   cpus: readonly CpuFlavor[];
-  /** Ids; the first is where a pod goes that may go anywhere. */
+  /** IDs; the first is the default of pods that name none. */
   dataCenters: readonly string[];
-  /** By user. */
+  /** By user ID. */
   users: ReadonlyMap<string, Holdings>;
 }
 
 export interface CatalogSources {
-  /** Undefined: there is none. */
+  /** Undefined: there is no file. */
   file: CatalogFile | undefined;
-  /** Those of the engine's machine; the ones that are no GPUs are left out. */
+  /** Devices of the engine's machine; only GPUs count. */
   devices: readonly Device[];
-  /** Processors and bytes of memory of that machine. */
+  /** Processors and memory of that machine, bytes. */
   machine: { vcpus: number; memoryBytes: number };
-  /** The password that a credential of the file points to; may throw. */
+  /** Reads the password that a credential of the file refers to; may throw. */
   readPassword: (registry: DeclaredRegistry) => string;
 }
 
@@ -210,7 +210,7 @@ function describeOffer(offer: z.infer<typeof gpuOffer>, found: readonly Device[]
   };
 }
 
-/** Each kind of device under its own name, for nothing. */
+/** Offers each kind of device under its own name, free of charge. */
 function offerAll(found: readonly Device[]): OfferedGpu[] {
   const names = new Set(found.map((device) => device.name));
   return [...names].map((match) => describeOffer({ id: match, match, price: 0 }, found));
@@ -225,7 +225,7 @@ function offerProcessors({ memoryBytes, vcpus }: CatalogSources['machine']): Cpu
   return { id: 'cpu', name: 'cpu', vcpuCounts, maxMemory, vcpuPrice: 0, memoryPrice: 0 };
 }
 
-/** Engines take few characters in a name, and ids of two users may be the same. */
+/** Engines allow few characters in a name, and two users may use the same ID. */
 function describeVolume(
   userId: string,
   { dataCenterId, id, path }: z.infer<typeof networkVolume>,

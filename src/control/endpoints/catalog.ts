@@ -1,24 +1,24 @@
-// What can be had and what it costs: GPU types, CPU flavours, data centers, and what each user has of
-// volumes and registries. Who holds what of it is known elsewhere.
+// The catalogue with prices: GPU types, CPU flavours, data centers, and each user's volumes and
+// registries. It does not know who holds what.
 import type { RegistryLogin } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { CpuFlavor, GpuType } from '../../wire/resources/catalog.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';
 import type { CatalogContents, NetworkVolume, OfferedGpu } from './catalog-contents.ts';
 
-/** What a pod asks of the catalogue. */
+/** The parts of a pod's spec that the catalogue provides. */
 export interface Wish {
   gpu?: { id: string; count: number };
   cpu?: { id: string; vcpuCount: number; memory: number };
   registry: string | null;
   mounts: PodMounts;
-  /** Null: it does not matter which. */
+  /** Null: any data center. */
   dataCenterId: string | null;
 }
 
-/** A part of one of its lists, which have the order of the operator's file. */
+/** A part of one of its lists, in the order of the operator's file. */
 export interface CatalogPage {
-  /** As `next` of the part before; undefined: from the start. */
+  /** `next` of the previous part; undefined: from the start. */
   before: number | undefined;
   limit: number;
 }
@@ -61,7 +61,7 @@ export class Catalog {
     return this.#contents.users.get(userId)?.registries.get(id);
   }
 
-  /** Where such a pod runs: where it wants to, else where its network volume is, else anywhere. */
+  /** The requested data center, else that of the network volume, else the default. */
   dataCenterFor(userId: string, { dataCenterId, mounts }: Wish): string | null {
     if (dataCenterId !== null) return dataCenterId;
     const [mount] = mounts.network ?? [];
@@ -69,7 +69,7 @@ export class Catalog {
     return volume?.dataCenterId ?? this.#contents.dataCenters[0] ?? null;
   }
 
-  /** USD an hour while it runs; what is not offered any more costs nothing. */
+  /** USD per hour while the pod runs; hardware that is no longer offered costs nothing. */
   priceOf({ cpu, gpu }: Pick<Wish, 'cpu' | 'gpu'>): number {
     if (gpu) return roundPrice((this.#findGpu(gpu.id)?.price ?? 0) * gpu.count);
     const flavor = cpu && this.#findCpu(cpu.id);
@@ -77,7 +77,7 @@ export class Catalog {
     return roundPrice(flavor.vcpuPrice * cpu.vcpuCount + flavor.memoryPrice * cpu.memory);
   }
 
-  /** @throws ProblemError `invalid` naming each thing that cannot be had */
+  /** @throws ProblemError `invalid` that names everything unavailable */
   check(userId: string, wish: Wish): void {
     const errors = [
       ...this.#judgeGpu(wish),
@@ -90,7 +90,7 @@ export class Catalog {
     }
   }
 
-  /** The faults of a `registry` that somebody gave, as a problem's `errors` have them. */
+  /** Checks a given `registry`. @returns entries for a problem's `errors` */
   judgeRegistry(userId: string, id: string | null): string[] {
     if (id === null || this.registry(userId, id)) return [];
     return [`registry: registry credential ${JSON.stringify(id)} not found`];
@@ -142,7 +142,7 @@ export class Catalog {
   }
 }
 
-/** Without the tail of binary fractions: 0.3 and not 0.30000000000000004. */
+/** Removes the error of binary fractions: 0.3 instead of 0.30000000000000004. */
 function roundPrice(price: number): number {
   return Number(price.toPrecision(12));
 }
@@ -152,7 +152,7 @@ function describeGpu({ devices, ...offered }: OfferedGpu, held: ReadonlySet<stri
   return { ...offered, total: devices.length, available };
 }
 
-/** Positions fall from the list's length to 1. */
+/** Positions decrease from the list's length to 1. */
 function cutPage<T>(
   all: readonly T[],
   { before = all.length + 1, limit }: CatalogPage,

@@ -1,9 +1,10 @@
-// What an endpoint's workers can be made from, and how many there may be. Pure.
+// Checks whether a template suits an endpoint's workers, and whether their numbers are consistent.
+// Pure.
 import type { Engine } from '../../engine/engine.ts';
 import type { EndpointDeployment, EndpointType } from '../../wire/resources/endpoint.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 
-/** What runs workers; `none` where a platform only has those that come from elsewhere. */
+/** Engine of the workers; `none` if the platform starts no workers. */
 export type EngineKind = Engine['kind'] | 'none';
 
 export interface TemplateUse {
@@ -12,7 +13,7 @@ export interface TemplateUse {
   template: Pick<TemplateRecord, 'args' | 'handler' | 'id' | 'ports'>;
 }
 
-/** Why workers cannot be made from the template; undefined if they can. */
+/** Returns why workers cannot use the template; undefined if they can. */
 export function findTemplateFault({ engine, template, type }: TemplateUse): string | undefined {
   const { args, handler, id, ports } = template;
   if (type === 'LOAD_BALANCER' && !ports.some((port) => port.endsWith('/http'))) {
@@ -24,7 +25,9 @@ export function findTemplateFault({ engine, template, type }: TemplateUse): stri
   return undefined;
 }
 
-/** The faults between the parts of a deployment, as a problem's `errors` have them. */
+/**
+ * Finds contradictions between the parts of a deployment. @returns entries for a problem's `errors`
+ */
 export function judgeDeployment({
   scaler,
   type,

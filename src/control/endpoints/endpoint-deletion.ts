@@ -1,16 +1,18 @@
-// What follows when an endpoint was deleted, in steps that can all be repeated: its workers are ended,
-// its jobs removed, at last its row. What a killed platform left undone is taken up at the next start.
+// Removes the remains of a deleted endpoint in repeatable steps: ends its workers, removes its
+// jobs, finally its row. After a crash, the next start continues.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ENDING, logLevelOf, type Store } from '../../store/store.ts';
 import type { Endpoints } from './endpoints.ts';
 
-/** After a step that failed. */
+/** Wait after a failed step, ms. */
 const RETRY_MS = 1_000;
 
-/** What is queued at endpoints. */
+/** The jobs of endpoints. */
 export interface EndpointJobs {
-  /** Nobody finds them from this call on; resolves when they are removed, false if it broke off. */
+  /**
+   * Hides the endpoint's jobs at once; resolves when they are removed, false if it was interrupted.
+   */
   drop(endpointId: string, signal: AbortSignal): Promise<boolean>;
   /** Nothing is left of the endpoint. */
   forget(endpointId: string): void;
@@ -22,14 +24,14 @@ export interface EndpointDeletionOptions {
   log: Log;
   endpoints: Endpoints;
   jobs: EndpointJobs;
-  /** Ends the workers that the endpoint has by now. Default: they come from elsewhere. */
+  /** Ends the endpoint's current workers. Default: the platform has not started any. */
   endWorkers?: (endpointId: string) => Promise<void>;
 }
 
 export class EndpointDeletion {
   readonly #options: EndpointDeletionOptions;
   readonly #closing = new AbortController();
-  /** By id: what is under way; never rejects. */
+  /** Running deletions by ID; they never reject. */
   readonly #underWay = new Map<string, Promise<void>>();
   readonly #stopListening: () => void;
 
@@ -40,18 +42,18 @@ export class EndpointDeletion {
     });
   }
 
-  /** Takes up what an earlier run left: from here on nobody finds any of it. */
+  /** Continues the deletions of an earlier run, whose endpoints are hidden from now on. */
   async start(): Promise<void> {
     const stored = await this.#options.store.read((tx) => tx.endpoints());
     for (const { deleted, id } of stored) if (deleted) this.#begin(id);
   }
 
-  /** Resolves when nothing is left of the endpoint, if it was deleted: its id is free. */
+  /** Resolves when nothing is left of a deleted endpoint, so that its ID is free. */
   async settled(id: string): Promise<void> {
     await this.#underWay.get(id);
   }
 
-  /** Breaks off; the store is left to its owner. */
+  /** Interrupts deletions; does not close the store. */
   async close(): Promise<void> {
     this.#stopListening();
     this.#closing.abort();
@@ -81,14 +83,14 @@ export class EndpointDeletion {
     }
   }
 
-  /** @returns false if it broke off */
+  /** @returns false if it was interrupted */
   async #removeAll(id: string): Promise<boolean> {
     const { endWorkers = async () => {}, jobs, store } = this.#options;
-    // Before anything is waited for: whoever asks next must not find it.
+    // Before the first await, so that the next call cannot find the endpoint.
     const dropped = jobs.drop(id, this.#closing.signal);
     await Promise.all([dropped, endWorkers(id)]);
     if (!(await dropped)) return false;
-    // Those that were on their way when it was deleted.
+    // Workers that were being started during the deletion.
     await endWorkers(id);
     await store.write((tx) => tx.removeEndpoint(id), ENDING);
     jobs.forget(id);

@@ -1,4 +1,4 @@
-// An endpoint as it is kept, as it is shown, and what a request makes of it. Pure.
+// Converts an endpoint between stored form, API record and requests. Pure.
 import type { StoredEndpoint } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type {
@@ -11,7 +11,7 @@ import type {
   EndpointUpdate,
 } from '../../wire/resources/endpoint.ts';
 
-/** Without what is counted of its jobs. */
+/** Without the counters of its jobs. */
 export type LiveEndpoint = Pick<
   StoredEndpoint,
   'id' | 'userId' | 'deployment' | 'settings' | 'createdAt'
@@ -32,7 +32,7 @@ function defaultScaler(type: EndpointType): EndpointScaler {
     : { type: 'REQUEST_COUNT', perWorker: 4 };
 }
 
-/** What is left out of the update is left out of both. */
+/** Members missing in the update are missing in both parts. */
 export function splitUpdate(update: EndpointUpdate): {
   deployment: Partial<EndpointDeployment>;
   settings: Partial<EndpointSettings>;
@@ -48,7 +48,7 @@ export function splitUpdate(update: EndpointUpdate): {
   };
 }
 
-/** @throws ProblemError `conflict` for what an endpoint that was only declared does not have */
+/** @throws ProblemError `conflict` for settings that a declared endpoint does not have */
 export function applyUpdate(endpoint: StoredEndpoint, update: EndpointUpdate): StoredEndpoint {
   const { deployment, settings } = splitUpdate(update);
   const changed = { ...endpoint, settings: { ...endpoint.settings, ...settings } };
@@ -64,7 +64,7 @@ export function applyUpdate(endpoint: StoredEndpoint, update: EndpointUpdate): S
   return name === undefined ? changed : { ...changed, settings: { ...changed.settings, name } };
 }
 
-/** What an endpoint that was only declared has for workers: none of its own. */
+/** Worker settings of a declared endpoint, which has no workers of its own. */
 const NO_WORKERS = {
   type: 'QUEUE',
   templateId: null,

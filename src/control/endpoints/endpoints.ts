@@ -1,5 +1,5 @@
-// Which endpoints there are, whose they are, and how their workers are made. What is queued at one is
-// queue/'s, how many workers it has the fleet's, and what is left of a deleted one endpoint-deletion.ts's.
+// Manages endpoints: their owners, settings and deployments. The queue has their jobs, the fleet
+// starts their workers, endpoint-deletion.ts removes the rest of deleted ones.
 import type { z } from 'zod';
 import type { Clock } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
@@ -44,7 +44,7 @@ import { readTemplate } from './templates.ts';
 export interface EndpointsOptions {
   store: Store;
   clock: Clock;
-  /** Default: endpoints can be declared, and have workers that come from elsewhere. */
+  /** Default: endpoints can only be declared; the platform starts no workers. */
   deploying?: Deploying;
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
@@ -53,7 +53,7 @@ export interface EndpointsOptions {
 export interface Deploying {
   engine: Exclude<EngineKind, 'none'>;
   catalog: Pick<Catalog, 'hasGpuType'>;
-  /** @throws ProblemError if the engine runs nothing for this user */
+  /** @throws ProblemError if the engine is not available to this user */
   admit: (userId: string) => void;
 }
 
@@ -67,11 +67,11 @@ interface Kept {
   endpoint: LiveEndpoint;
 }
 
-/** A deleted one is not there, for nobody and at once, however much is left of it. */
+/** A deleted endpoint is invisible to everybody at once, however much is left of it. */
 export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate> {
   readonly #options: EndpointsOptions;
   readonly #positions = new Positions(0);
-  /** By id, oldest first. */
+  /** By ID, oldest first. */
   readonly #kept = new Map<string, Kept>();
   readonly #listeners = new Set<(change: EndpointChange) => void>();
   readonly #quotas: Quotas;
@@ -92,8 +92,8 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   }
 
   /**
-   * Declares an endpoint. One that is there keeps its jobs and counters; its settings are replaced
-   * if any are given. @throws ProblemError `invalid`, `conflict` while one of the id is being deleted
+   * Declares an endpoint. An existing one keeps its jobs and counters; given settings replace its
+   * own. @throws ProblemError `invalid`, `conflict` while an endpoint with this ID is being deleted
    */
   async ensureEndpoint(
     id: string,
@@ -120,7 +120,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     return this.#kept.has(id);
   }
 
-  /** Undefined if there is no such endpoint. */
+  /** Undefined if the endpoint does not exist. */
   ownerOf(id: string): string | undefined {
     return this.#kept.get(id)?.endpoint.userId;
   }
@@ -129,24 +129,27 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     return this.#kept.get(id)?.endpoint;
   }
 
-  /** Whoever they belong to, oldest first. */
+  /** Endpoints of all users, oldest first. */
   all(): LiveEndpoint[] {
     return [...this.#kept.values()].map(({ endpoint }) => endpoint);
   }
 
-  /** With their counters; read from the store, so that it also tells whether the store answers. */
+  /** With counters; reads the store, which also shows whether the store works. */
   async readAll(): Promise<StoredEndpoint[]> {
     const stored = await this.#options.store.read((tx) => tx.endpoints());
     return stored.filter(({ deleted }) => !deleted);
   }
 
-  /** Called when the change is on disk, before whoever asked for it is answered. Returns its end. */
+  /**
+   * The listener is called when a change is on disk, before its caller gets an answer. @returns the
+   * function that stops it
+   */
   onChange(listener: (change: EndpointChange) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** @throws ProblemError `not_found`, also for another user's */
+  /** @throws ProblemError `not_found`, also for another user's endpoint */
   get(userId: string, id: string): EndpointRecord {
     return describeEndpoint(this.#require(userId, id));
   }
@@ -190,7 +193,10 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     return describeEndpoint(endpoint);
   }
 
-  /** @throws ProblemError `not_found`, `invalid`, `quota_exceeded`, `conflict` for what a declared one does not have */
+  /**
+   * @throws ProblemError `not_found`, `invalid`, `quota_exceeded`, `conflict` for settings that a
+   * declared endpoint does not have
+   */
   async update(userId: string, id: string, update: EndpointUpdate): Promise<EndpointRecord> {
     this.#require(userId, id);
     const check = (tx: Transaction, after: LiveEndpoint, given: Partial<EndpointDeployment>) =>
@@ -209,7 +215,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     return describeEndpoint(changed);
   }
 
-  /** Its configuration, its workers and its jobs. @throws ProblemError `not_found` */
+  /** Removes its configuration, workers and jobs. @throws ProblemError `not_found` */
   async remove(userId: string, id: string): Promise<void> {
     this.#require(userId, id);
     await this.#options.store.write(function* (tx) {
@@ -226,7 +232,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     return [...this.#kept.values()].filter(({ endpoint }) => endpoint.userId === userId);
   }
 
-  /** An endpoint of before a quota was lowered may change everything but what is above it. */
+  /** After a quota was lowered, an endpoint above it may change everything else. */
   #checkQuotas({ deployment, settings }: LiveEndpoint, { workersMax }: EndpointUpdate): void {
     if (workersMax !== undefined) requireWorkersMax(this.#quotas, workersMax);
     requireRecordSize(this.#quotas, JSON.stringify({ deployment, settings }));
@@ -238,7 +244,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     throw unknownEndpoint(id);
   }
 
-  /** What was not given was right when it was, and is not what is asked about. */
+  /** Checks only given members: the others were valid when they were set. */
   *#check(
     tx: Transaction,
     { deployment, userId }: LiveEndpoint,

@@ -60,8 +60,8 @@ export function openTemplates(options: TemplatesOptions): Promise<Templates> {
 }
 
 /**
- * The template as it is while the operation runs, for who is going to use it: it cannot be removed
- * between. Undefined if it is not there or another user's.
+ * Reads the template inside the operation that uses it, so that it cannot be removed in between.
+ * Undefined if it does not exist or belongs to another user.
  */
 export function* readTemplate(
   tx: Transaction,
@@ -72,7 +72,7 @@ export function* readTemplate(
   return stored?.userId === userId ? templateRecord.parse(JSON.parse(stored.body)) : undefined;
 }
 
-/** Another name is no reason to replace anybody's workers. */
+/** A new name does not replace workers. */
 function change(template: TemplateRecord, update: TemplateUpdate): TemplateRecord {
   const changed = { ...template, ...update };
   const isSame = isDeepStrictEqual({ ...changed, name: '' }, { ...template, name: '' });

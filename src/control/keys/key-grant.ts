@@ -6,7 +6,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import { implies, scopeGrant } from './scopes.ts';
 
 export interface KeyGrant {
-  /** For people. */
+  /** Display name. */
   name: string;
   /** See scopes.ts. */
   scopes: string[];
@@ -14,7 +14,7 @@ export interface KeyGrant {
   userId?: string;
   /** Unix ms. Default: never. */
   expiresAt?: number;
-  /** The pod whose worker it is for. Default: none. */
+  /** The pod of the worker that uses the key. Default: none. */
   podId?: string;
 }
 
@@ -104,7 +104,7 @@ export function requireRevocable(caller: Rights, { expiresAt, scopes }: Rights):
   }
 }
 
-/** Without it nobody could make an operator's key any more, now or when the others have expired. */
+/** Without this key nobody could create an operator's key, now or after the others have expired. */
 export function isLastWayIn(key: HeldGrant, all: readonly HeldGrant[], now: number): boolean {
   const isExpired = key.expiresAt !== null && key.expiresAt <= now;
   if (isExpired || !isOperator(key)) return false;

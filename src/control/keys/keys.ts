@@ -1,5 +1,5 @@
-// API keys: makes them, keeps their hashes, and tells who holds the one that is shown. What users may
-// do with theirs is in user-keys.ts.
+// Manages API keys: creates them, stores their hashes, and authenticates them. user-keys.ts decides
+// what users may do with their keys.
 import { hash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Clock } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
@@ -18,26 +18,26 @@ import { checkGrant, type HeldGrant, type KeyGrant } from './key-grant.ts';
 
 export type { KeyGrant } from './key-grant.ts';
 
-/** 256 random bits behind a prefix that secret scanners can look for. */
+/** 256 random bits after a prefix that secret scanners recognise. */
 const KEY_BYTES = 32;
 const KEY_FORM = /^mr_[A-Za-z0-9_-]{43}$/;
-/** How long one that has expired is still listed: 7 days, and at most so many of a user. */
+/** How long an expired key is listed, 7 days, and at most how many per user. */
 const EXPIRED_KEPT_MS = 604_800_000;
 const EXPIRED_KEPT = 200;
 
 export interface KeyHolder extends HeldGrant {
   name: string;
-  /** The pod whose worker it was made for. */
+  /** The pod of the worker that uses the key. */
   podId: string | null;
 }
 
 export interface IssuedKey {
-  /** The only time that it is shown. */
+  /** The only time that the key is shown. */
   key: string;
   holder: KeyHolder;
 }
 
-/** Asked within the commit, with all keys that there are. */
+/** Called within the commit, with all keys. */
 export type KeysCheck = (all: readonly KeyHolder[]) => void;
 
 export interface FirstKeys {
@@ -45,7 +45,7 @@ export interface FirstKeys {
   worker: string;
 }
 
-/** Of a key for the workers of these endpoints; of all, if none is named. */
+/** Scopes of a key for the workers of these endpoints; of all endpoints if none is named. */
 export function scopesOfWorkers(endpointIds: readonly string[]): string[] {
   return endpointIds.length === 0 ? ['worker'] : endpointIds.map((id) => `worker:${id}`);
 }
@@ -55,12 +55,12 @@ export interface KeysOptions {
   clock: Clock;
 }
 
-/** A key without what it could be known by. */
+/** A key without its secret. */
 export interface HeldKey {
   holder: KeyHolder;
   /** Unix ms. */
   createdAt: number;
-  /** Place in lists. */
+  /** Position in lists. */
   position: number;
 }
 
@@ -69,7 +69,7 @@ interface Known extends HeldKey {
   digest: Buffer;
 }
 
-/** All keys are in memory, so that a call is let in without a look at the store. */
+/** All keys are in memory, so that authentication does not read the store. */
 export class Keys {
   readonly #options: KeysOptions;
   readonly #positions = new Positions(0);
@@ -87,35 +87,39 @@ export class Keys {
     return keys;
   }
 
-  /** Undefined for a key that is not known, has expired or is not one at all. */
+  /** Undefined for an unknown, expired or malformed key. */
   authenticate(presentedKey: string): KeyHolder | undefined {
     if (!KEY_FORM.test(presentedKey)) return undefined;
     const hashText = hashKey(presentedKey);
     const known = this.#known.get(hashText);
-    // Looking up a hash tells nothing of the key; the comparison that decides takes the same time.
+    // The lookup by hash reveals nothing about the key; the deciding comparison takes constant
+    // time.
     if (!known || !timingSafeEqual(Buffer.from(hashText), known.digest)) return undefined;
     const { expiresAt } = known.holder;
     if (expiresAt !== null && expiresAt <= this.#options.clock.now()) return undefined;
     return known.holder;
   }
 
-  /** The oldest first, expired ones too. */
+  /** The oldest first, expired ones included. */
   all(): HeldKey[] {
     return [...this.#known.values()];
   }
 
-  /** Unix ms; null: never; undefined for a key that is not known any more. */
+  /** Unix ms; null: never; undefined for an unknown key. */
   endOf(keyId: string): number | null | undefined {
     return this.all().find(({ holder }) => holder.keyId === keyId)?.holder.expiresAt;
   }
 
-  /** Tells of each key that was made, changed or removed. Returns the end of it. */
+  /**
+   * Calls the listener with each created, changed or removed key. @returns the function that stops
+   * it
+   */
   onChange(listener: (keyId: string) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** `check` sees the keys as they are then, and may throw. @throws ProblemError `invalid` */
+  /** `check` sees all keys within the commit, and may throw. @throws ProblemError `invalid` */
   async issue(grant: KeyGrant, check?: KeysCheck): Promise<IssuedKey> {
     const key = generateKey();
     const stored = this.#toStored(key, grant);
@@ -127,8 +131,8 @@ export class Keys {
   }
 
   /**
-   * Takes up a key that was made elsewhere, in the form that `generateKey` gives; one that is known
-   * gets the new grant. @throws ProblemError `invalid`
+   * Adds a key that was generated elsewhere by `generateKey`; a known key gets the new grant.
+   * @throws ProblemError `invalid`
    */
   async importKey(plainKey: string, grant: KeyGrant): Promise<KeyHolder> {
     if (!KEY_FORM.test(plainKey)) {
@@ -145,9 +149,9 @@ export class Keys {
   }
 
   /**
-   * A new key that may do what the one of the id may, which is good until `graceMs` from now and no
-   * longer than it was. `check` sees the keys as they are then, and may throw.
-   * @throws ProblemError `not_found`, `conflict` for one that has expired
+   * Creates a key with the same rights; the old one stays valid for `graceMs`, but no longer than
+   * before. `check` sees all keys within the commit, and may throw.
+   * @throws ProblemError `not_found`, `conflict` for an expired key
    */
   async rotate(id: string, graceMs: number, check: KeysCheck = () => {}): Promise<IssuedKey> {
     const key = generateKey();
@@ -163,7 +167,7 @@ export class Keys {
   }
 
   /**
-   * The key is refused from then on. `check` sees the keys as they are then, and may throw.
+   * The key is rejected from then on. `check` sees all keys within the commit, and may throw.
    * @throws ProblemError `not_found`
    */
   async remove(id: string, check: KeysCheck = () => {}): Promise<void> {
@@ -176,7 +180,9 @@ export class Keys {
     this.#forget(removed.hash);
   }
 
-  /** Makes an admin key and a worker key if there are no keys at all; undefined if there are. */
+  /**
+   * Creates an admin key and a worker key if there are no keys at all; otherwise returns undefined.
+   */
   async ensureFirstKeys(endpointIds: readonly string[] = []): Promise<FirstKeys | undefined> {
     const first = { admin: generateKey(), worker: generateKey() };
     const stored = [
@@ -196,7 +202,7 @@ export class Keys {
     return first;
   }
 
-  /** In the same commit, what expired long ago is forgotten: nothing else would ever remove it. */
+  /** The same commit removes long expired keys, which nothing else would remove. */
   async #change<T>(change: (tx: Transaction) => Step<T>, options: WriteOptions = {}): Promise<T> {
     const old = this.#listForgettable();
     const changed = await this.#options.store.write(function* (tx) {
@@ -251,7 +257,7 @@ export function generateKey(): string {
 
 interface Rotation {
   id: string;
-  /** The new one. */
+  /** The new key. */
   key: string;
   now: number;
   graceMs: number;

@@ -1,15 +1,15 @@
-// What a key may do: the words for it, and the one function that decides.
+// Defines the scopes of keys and decides what a scope allows.
 import { z } from 'zod';
 import { endpointId } from '../../wire/resources/endpoint.ts';
 import { SCOPES, type Scope } from '../../wire/scopes.ts';
 
 export interface Grant {
   scope: Scope;
-  /** The one that it is bound to; undefined: for everything. */
+  /** The endpoint that it is bound to; undefined: not bound. */
   endpoint: string | undefined;
 }
 
-/** A scope for everything, or bound to one endpoint: `jobs:write:<endpoint>`. */
+/** A scope, optionally bound to one endpoint: `jobs:write:<endpoint>`. */
 export const scopeGrant = z
   .string()
   .refine(
@@ -17,7 +17,7 @@ export const scopeGrant = z
     `must be one of ${SCOPES.join(', ')}, or one of them with ":<endpoint>" behind it`,
   );
 
-/** Undefined for what is no grant. */
+/** Undefined for an invalid grant. */
 export function readGrant(text: string): Grant | undefined {
   const scope = SCOPES.find((known) => text === known || text.startsWith(`${known}:`));
   if (!scope || text === scope) return scope && { scope, endpoint: undefined };
@@ -26,8 +26,8 @@ export function readGrant(text: string): Grant | undefined {
 }
 
 /**
- * Whether the grants hold the scope, for the endpoint if one is named. None implies another but
- * `admin`, which implies all, on its endpoint if it is bound to one.
+ * Whether the grants include the scope, for the endpoint if one is named. Only `admin` implies
+ * other scopes: all of them, on its endpoint if it is bound to one.
  */
 export function allows(
   { scopes }: { scopes: ReadonlySet<string> },
@@ -39,7 +39,7 @@ export function allows(
   return scopes.has(`${scope}:${endpoint}`) || scopes.has(`admin:${endpoint}`);
 }
 
-/** Whether whoever has these grants may do all that another one allows. */
+/** Whether a holder of these grants may do everything that another grant allows. */
 export function implies(holder: { scopes: ReadonlySet<string> }, text: string): boolean {
   const grant = readGrant(text);
   return grant !== undefined && allows(holder, grant.scope, grant.endpoint);

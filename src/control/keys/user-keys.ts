@@ -1,5 +1,5 @@
-// Keys as users manage them: users see and revoke their own keys, and grant no more than they have. The
-// platform's operator deals with everybody's.
+// The keys API for users: they see and revoke their own keys and cannot grant more than they have.
+// The operator manages everybody's keys.
 import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { IssuedKeyRecord, KeyCreation, KeyRecord } from '../../wire/resources/key.ts';
@@ -19,9 +19,9 @@ import {
 import type { HeldKey, KeyGrant, Keys, KeysCheck } from './keys.ts';
 
 export interface KeyListing extends PageBounds {
-  /** Whose. Default: the caller's. */
+  /** Owner of the listed keys. Default: the caller. */
   userId: string | undefined;
-  /** Only those with a smaller position. */
+  /** Only keys with a smaller position. */
   before: number | undefined;
 }
 
@@ -32,7 +32,7 @@ export interface UserKeysOptions {
   quotas?: Pick<Quotas, 'keys'> | undefined;
 }
 
-/** To whoever may not see it, a key is not there. */
+/** A caller who may not see a key gets the same answer as for a missing one. */
 export class UserKeys {
   readonly #options: UserKeysOptions;
 
@@ -72,10 +72,10 @@ export class UserKeys {
   }
 
   /**
-   * A key that may do and lasts the same; the one of the id is good for `graceSeconds` more.
-   * With a grace there is one key more, which counts against the quota.
-   * @throws ProblemError `not_found`, `forbidden` for what the caller could not give, `conflict`,
-   * `quota_exceeded`
+   * Creates a key with the same rights and expiry; the old key stays valid for `graceSeconds`.
+   * During that time both count against the quota.
+   * @throws ProblemError `not_found`, `forbidden` for rights that the caller cannot grant,
+   * `conflict`, `quota_exceeded`
    */
   async rotate(caller: Rights, id: string, graceSeconds: number): Promise<IssuedKeyRecord> {
     const old = this.#require(caller, id).holder;
@@ -86,8 +86,8 @@ export class UserKeys {
   }
 
   /**
-   * @throws ProblemError `not_found`, `forbidden` for a key with more than the caller's, `conflict` for
-   * the last one that leads everywhere
+   * @throws ProblemError `not_found`, `forbidden` for a key with more rights than the caller's,
+   * `conflict` for the last operator's key
    */
   async revoke(caller: Rights, id: string): Promise<void> {
     requireRevocable(caller, this.#require(caller, id).holder);
@@ -105,7 +105,7 @@ export class UserKeys {
     return (all) => requireBelow('keys', quotas.keys, countKeys(all, userId, clock.now()));
   }
 
-  /** Not given: as long as the caller's own. */
+  /** Default: the expiry of the caller's own key. */
   #readEnd({ expiresAt: own }: Rights, { expiresAt: given }: KeyCreation): number | null {
     if (given === undefined) return own;
     if (given === null) return null;

@@ -1,17 +1,17 @@
-// Capacity: the resources that pods together may use. Memory is never overcommitted; CPUs and disk are,
-// by factors that the operator sets.
+// Limits the resources that all pods together may use. Memory is never overcommitted; CPUs and disk
+// are, by factors that the operator sets.
 import type { Container } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodSpec, PodState } from '../pods/pod-state.ts';
 
-/** An amount of each thing that pods share. */
+/** Amounts of the resources that pods share. */
 export interface Amounts {
   memoryGb: number;
   vcpus: number;
   diskGb: number;
 }
 
-/** How often the same processor and the same GB of disk is promised, at most. */
+/** How often the same processor and the same GB of disk may be assigned. */
 export interface Overcommit {
   vcpus: number;
   disk: number;
@@ -27,7 +27,7 @@ export function limitAmounts(machine: Amounts, overcommit: Overcommit): Amounts 
   };
 }
 
-/** What a running pod of the spec holds. A GPU pod states no memory and no processors. */
+/** Resources of a running pod. A GPU pod requests no memory and no processors. */
 export function demandOf({ cpu, disk, mounts }: Pick<PodSpec, 'cpu' | 'disk' | 'mounts'>): Amounts {
   return {
     memoryGb: cpu?.memory ?? 0,
@@ -36,7 +36,7 @@ export function demandOf({ cpu, disk, mounts }: Pick<PodSpec, 'cpu' | 'disk' | '
   };
 }
 
-/** A stopped pod keeps its disk. A pod that is on its way down keeps its memory until it is down. */
+/** A stopped pod keeps its disk. A stopping pod keeps its memory until it has stopped. */
 export function holdingOf(
   { desired, spec }: Pick<PodState, 'desired' | 'spec'>,
   seen: Pick<Container, 'state'> | undefined,
@@ -56,7 +56,7 @@ const NAMES: readonly { key: keyof Amounts; unit: string; name: string }[] = [
   { key: 'diskGb', unit: ' GB', name: 'disk' },
 ];
 
-/** Which of the amounts does not fit, with the numbers; undefined if all fit. */
+/** Names the resource that is short, with the numbers; undefined if everything fits. */
 export function findShortage(demand: Amounts, held: Amounts, limits: Amounts): string | undefined {
   const short = NAMES.find(({ key }) => demand[key] > 0 && held[key] + demand[key] > limits[key]);
   if (!short) return undefined;
@@ -68,11 +68,11 @@ export function findShortage(demand: Amounts, held: Amounts, limits: Amounts): s
 export interface CapacityOptions {
   /** Default: nothing is limited. */
   limits: Amounts | undefined;
-  /** What pods hold now. */
+  /** Resources that pods hold now. */
   listHeld: () => readonly Amounts[];
 }
 
-/** How many pods of one kind still fit; `shortage` says why there are not more. */
+/** Number of pods of one kind that still fit; `shortage` says why not more. */
 export interface Headroom {
   places: number;
   shortage: string;
@@ -80,7 +80,7 @@ export interface Headroom {
 
 export class Capacity {
   readonly #options: CapacityOptions;
-  /** Promised to changes that are being written. */
+  /** Reserved for changes that are being written. */
   readonly #reserved = new Set<Amounts>();
 
   constructor(options: CapacityOptions) {

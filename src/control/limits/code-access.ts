@@ -1,22 +1,22 @@
-// Who may decide what code pods and workers run. On the process engine that code runs as the platform's
-// own user, so it can read every key that the platform can.
+// Decides who may choose the code that pods and workers run. On the process engine that code runs
+// as the platform's own user, so it can read every key that the platform can.
 import { ProblemError } from '../../wire/problem.ts';
 import type { Scope } from '../../wire/scopes.ts';
 import type { EngineKind } from '../endpoints/deployment-rules.ts';
 
-/** How far code in pods is kept from the platform. */
+/** How code in pods is isolated from the platform. */
 export interface CodeAccess {
   engine: EngineKind;
-  /** The operator says that every key with a scope for code may run it as the platform's user. */
+  /** The operator allows every key with a scope for code to run it as the platform's user. */
   trustKeys: boolean;
   /** The system user that pods run as. Default: the platform's own. */
   podUser?: string | undefined;
 }
 
-/** Scopes of operations that say what code is run. */
+/** Scopes of operations that choose code. */
 const CODE_SCOPES: ReadonlySet<Scope> = new Set(['pods:write', 'endpoints:write']);
 
-/** Whether the scope needs `admin` beside it. */
+/** Whether the scope needs `admin` in addition. */
 function isGuarded(scope: Scope, { engine, podUser, trustKeys }: CodeAccess): boolean {
   return engine === 'process' && !trustKeys && podUser === undefined && CODE_SCOPES.has(scope);
 }

@@ -2,7 +2,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Keys } from '../keys/keys.ts';
 
-/** A timer is never longer, so that a clock that was set does not matter for long. */
+/** Longest timer, so that a changed clock matters only briefly. */
 const MAX_TIMER_MS = 60_000;
 
 interface Watcher {
@@ -17,7 +17,7 @@ export interface KeyWatchOptions {
 
 export class KeyWatch {
   readonly #options: KeyWatchOptions;
-  /** By the key's id. */
+  /** By key ID. */
   readonly #watchers = new Map<string, Set<Watcher>>();
   readonly #stop: () => void;
 
@@ -32,7 +32,7 @@ export class KeyWatch {
     this.#watchers.clear();
   }
 
-  /** Calls `onEnd` once, at once if the key is not good now. Returns the end of the watch. */
+  /** Calls `onEnd` once; at once if the key is invalid now. @returns the function that stops it */
   watch(keyId: string, onEnd: () => void): () => void {
     const watcher: Watcher = { onEnd, cancelTimer: () => {} };
     const watchers = this.#watchers.get(keyId) ?? new Set();

@@ -1,9 +1,9 @@
-// Who gets which GPUs. Pure: it is given what there is, what is held, and who waits.
+// Assigns free GPUs to waiting pods. Pure.
 
 export interface GpuWish {
   podId: string;
   count: number;
-  /** UUIDs of the only ones that do, all of them; null: it does not matter which. */
+  /** UUIDs of the GPUs that it needs, all of them; null: any. */
   among: readonly string[] | null;
 }
 
@@ -11,14 +11,14 @@ export interface GpuAllocation {
   /** UUIDs of all GPUs of the type. */
   devices: readonly string[];
   held: ReadonlySet<string>;
-  /** For this type; whoever waits longest comes first. */
+  /** Wishes for this type, the longest waiting first. */
   wishes: readonly GpuWish[];
 }
 
 /**
- * What each of them gets; who gets nothing is left out. Who takes any GPUs and has to wait for enough of
- * them is not overtaken, or many small wishes would keep a large one waiting for ever; who waits for
- * certain ones holds up nobody.
+ * Returns the GPUs of each pod that gets any. A pod that waits for several GPUs of any kind is not
+ * overtaken, otherwise many small wishes would starve a large one; a pod that waits for particular
+ * GPUs does not block others.
  */
 export function allocateGpus({
   devices,

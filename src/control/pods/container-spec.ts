@@ -1,4 +1,4 @@
-// What the engine is told of a pod's container.
+// Builds the engine's container spec from a pod.
 import { hash } from 'node:crypto';
 import {
   type ContainerMount,
@@ -10,19 +10,19 @@ import {
 import type { PodCatalog } from './pod-spec.ts';
 import type { PodState } from './pod-state.ts';
 
-/** Name of a pod's own volume: it has one at most. */
+/** Name of a pod's own volume; a pod has at most one. */
 const OWN_VOLUME = 'persistent';
 
 export interface ContainerSpecSource {
   pod: PodState;
   catalog: PodCatalog;
-  /** Beside the pod's own, above which it stands: what the record does not hold. */
+  /** Variables that are not stored; they override the pod's own. */
   environment: Readonly<Record<string, string>>;
   /** Default: none. */
   stateVolume?: StateVolume | undefined;
 }
 
-/** @throws EngineError `refused` where what it needs is not declared any more */
+/** @throws EngineError `refused` if something that it needs is no longer in the catalogue */
 export function describeContainer({
   catalog,
   environment,
@@ -48,14 +48,14 @@ export function describeContainer({
   };
 }
 
-/** `<port>/<protocol>`, as the schema has checked. */
+/** `<port>/<protocol>`, validated by the schema. */
 function readPort(port: string): ContainerPort {
   const [number = '', name] = port.split('/');
   const protocol = name === 'http' || name === 'udp' ? name : 'tcp';
   return { private: Number(number), protocol };
 }
 
-/** Engines allow fewer characters in a name than the API does. */
+/** Engines allow fewer characters in a name than the API. */
 function nameNetwork(userId: string): string {
   return `user-${hash('sha256', userId, 'hex').slice(0, 16)}`;
 }

@@ -1,5 +1,5 @@
-// The pods there are, in memory and in the store: each change is on disk before anybody sees it. Which
-// change may be made is pod-lifecycle.ts's, and who asks for it nobody's business here.
+// All pods, in memory and in the store: a change is on disk before anybody sees it.
+// pod-lifecycle.ts decides which changes are allowed.
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { Container } from '../../engine/engine.ts';
@@ -9,13 +9,15 @@ import { allocateGpus, type GpuWish } from './allocation.ts';
 import { giveGpus } from './pod-lifecycle.ts';
 import { type PodState, podState } from './pod-state.ts';
 
-/** How long the record of one that is gone can be read, and of how many of a user, workers not counted. */
+/**
+ * How long the record of a removed pod is kept, and at most how many per user, workers not counted.
+ */
 const KEPT_MS = 24 * 60 * 60_000;
 const KEPT_OF_USER = 1_000;
-/** Records read in one operation: they can be large. */
+/** Records read in one operation; they can be large. */
 const PAGE = 100;
 
-/** `record`: what is kept of it; `seen`: what the engine says of its container. */
+/** `record`: its stored state; `seen`: the engine's view of its container. */
 export type PodChange = 'record' | 'seen';
 export type PodListener = (id: string, change: PodChange) => void;
 
@@ -26,15 +28,15 @@ export interface LivePodsOptions {
   gpuDevices: (gpuTypeId: string) => readonly string[];
 }
 
-/** Those of which more than the record is left; the others are in the store alone. */
+/** Pods that still exist; removed ones are only in the store. */
 export class LivePods {
   readonly #options: LivePodsOptions;
   readonly #pods = new Map<string, PodState>();
   readonly #seen = new Map<string, Container>();
   readonly #listeners = new Set<PodListener>();
-  /** Found for a pod, and not yet in its record. */
+  /** Assigned to a pod, but not in its record yet. */
   readonly #promisedGpus = new Map<string, readonly string[]>();
-  /** Those of which only the record is left, in the order in which that came about. */
+  /** Removed pods, in order of removal. */
   readonly #gone = new Map<string, Gone>();
   #positions = new Positions(0);
 
@@ -59,7 +61,7 @@ export class LivePods {
     return this.#pods.get(id);
   }
 
-  /** It was one of ours, and nothing but its record is left. */
+  /** It existed, and only its record is left. */
   isGone(id: string): boolean {
     return this.#gone.has(id);
   }
@@ -68,12 +70,12 @@ export class LivePods {
     return [...this.#pods.values()];
   }
 
-  /** As it was last seen; undefined when there is none, or nobody has looked yet. */
+  /** The last view of its container; undefined without one, or before the first inspection. */
   seen(id: string): Container | undefined {
     return this.#seen.get(id);
   }
 
-  /** Tells of each change, once it is on disk. Returns the end of it. */
+  /** Calls the listener with each change when it is on disk. @returns the function that stops it */
   onChange(listener: PodListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -92,8 +94,8 @@ export class LivePods {
   }
 
   /**
-   * What `decide` makes of it, or the same object for no change; it may be asked twice. Undefined if
-   * there is no such pod any more. @throws what `decide` throws
+   * Stores the result of `decide`, which returns the same object for no change and may run twice.
+   * Undefined if the pod no longer exists. @throws the error of `decide`
    */
   async change(id: string, decide: (pod: PodState) => PodState): Promise<PodState | undefined> {
     const known = this.#pods.get(id);
@@ -118,13 +120,13 @@ export class LivePods {
     this.#tell(id, 'seen');
   }
 
-  /** UUIDs of all that pods have. */
+  /** UUIDs of the GPUs of all pods. */
   heldGpus(): Set<string> {
     const promised = [...this.#promisedGpus.values()];
     return new Set([...this.all().map(({ gpus }) => gpus), ...promised].flat());
   }
 
-  /** Gives it the GPUs that it waits for. False if they are not free. */
+  /** Assigns the GPUs that it waits for. Returns false if they are not free. */
   async allotGpus(id: string): Promise<boolean> {
     const pod = this.#pods.get(id);
     if (!pod?.spec.gpu || this.#promisedGpus.has(id)) return false;
@@ -141,7 +143,7 @@ export class LivePods {
     }
   }
 
-  /** Removes the records that have been kept for long enough. */
+  /** Removes records whose retention is over. */
   async forgetGone(): Promise<void> {
     const now = this.#options.clock.now();
     await Promise.all(
@@ -166,7 +168,7 @@ export class LivePods {
       }));
   }
 
-  /** Its disk is its container's, and the container was made with these. */
+  /** Its container, and with it its disk, was created with these GPUs. */
   #listBoundGpus({ generation, id }: PodState): readonly string[] | null {
     const seen = this.#seen.get(id);
     return seen?.generation === generation && seen.gpus.length > 0 ? seen.gpus : null;
@@ -196,7 +198,7 @@ interface Gone {
   isWorker: boolean;
 }
 
-/** Whoever makes and ends pods without a pause does not fill the store with their records. */
+/** Bounds the records of a user who creates and removes pods continuously. */
 function listForgettable(gone: ReadonlyMap<string, Gone>, now: number): string[] {
   const kept = new Map<string, number>();
   const newestFirst = [...gone].sort(([, one], [, other]) => other.since - one.since);
@@ -209,7 +211,7 @@ function listForgettable(gone: ReadonlyMap<string, Gone>, now: number): string[]
   });
 }
 
-/** @throws ZodError for what is no pod */
+/** @throws ZodError if it is not a pod */
 export function readPod({ body }: StoredResource): PodState {
   return podState.parse(JSON.parse(body));
 }

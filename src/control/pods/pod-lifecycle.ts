@@ -1,16 +1,16 @@
-// The only place where a pod's status changes: pure functions of (pod, what was asked or seen, now).
-// What has to be done next follows from the record and from what is seen, never from what was done
-// before: wherever the platform was cut off, the same steps lead on. reconciler.ts takes them.
+// The only place where a pod's status changes: pure functions of (pod, request or observation,
+// now). The next step follows from the record and the observation, never from earlier steps, so
+// after an interruption at any point the same steps continue. reconciler.ts carries them out.
 import type { Container } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodAction, PodStatus } from '../../wire/resources/pod.ts';
 import type { PodSpec, PodState } from './pod-state.ts';
 
-/** Unclean ends in a row after which it is given up. */
+/** Unclean exits in a row after which the pod is given up. */
 const MAX_FAILURES = 3;
-/** Before the first restart after an unclean end; twice as long before the next. */
+/** Wait before the first restart after an unclean exit, ms; doubled for each further one. */
 const FIRST_RESTART_MS = 1_000;
-/** A run as long as this was well: the next unclean end counts as the first. */
+/** After a run of this length, the next unclean exit counts as the first. */
 const WELL_AFTER_MS = 60_000;
 
 /** Reasons in the records of workers. */
@@ -27,20 +27,20 @@ const ACTIONS: Readonly<Record<PodStatus, readonly PodAction[]>> = {
 };
 
 export type PodStep =
-  /** It is where it is to be. */
+  /** The pod is in its desired state. */
   | { kind: 'none' }
-  /** Nothing before this time, Unix ms. */
+  /** Do nothing before this time, Unix ms. */
   | { kind: 'wait'; until: number }
-  /** GPUs have to be found for it, or just these, which its container was made with. */
+  /** Find GPUs for it; if `among` is set, exactly those, which its container was created with. */
   | { kind: 'allot'; among: readonly string[] | null }
   | { kind: 'create' }
   | { kind: 'start' }
   | { kind: 'stop' }
   | { kind: 'remove'; volumes: 'keep' | 'remove' };
 
-// --- what is asked of it -------------------------------------------------------------------------
+// --- requests ------------------------------------------------------------------------------------
 
-/** As it is when it has been asked for. */
+/** A new pod as requested. */
 export function createPod(
   given: Pick<PodState, 'id' | 'userId' | 'endpointId' | 'spec'>,
   now: number,
@@ -58,7 +58,7 @@ export function listActions({ spec, status }: PodState): PodAction[] {
   return ACTIONS[status].filter((action) => !spec.locked || action === 'start');
 }
 
-/** @throws ProblemError `conflict` for an action that is not among `listActions` */
+/** @throws ProblemError `conflict` for an action that is not in `listActions` */
 export function act(pod: PodState, action: PodAction, now: number): PodState {
   if (!listActions(pod).includes(action)) throw refuseAction(pod, action);
   switch (action) {
@@ -76,13 +76,13 @@ export function act(pod: PodState, action: PodAction, now: number): PodState {
   }
 }
 
-/** Whether it is locked or not. */
+/** Also for a locked pod. */
 export function terminate(pod: PodState, now: number): PodState {
   if (pod.status === 'TERMINATED') return pod;
   return { ...end(pod, now), status: 'TERMINATED', desired: 'gone' };
 }
 
-/** With another container where it has to have one; its own volumes stay. */
+/** With a new container if it needs one; its own volumes stay. */
 export function recreate(pod: PodState, spec: PodSpec): PodState {
   const renewed = { ...renewContainer(pod), spec, failures: 0, retryAt: null };
   if (pod.desired !== 'running') return renewed;
@@ -99,12 +99,12 @@ function end(pod: PodState, now: number): PodState {
   return { ...pod, failures: 0, retryAt: null, reason: reasonOfUser(pod), endedAt: now };
 }
 
-/** A worker is ended by its endpoint: when its user ends it, the record says so. */
+/** Ending a worker is up to its endpoint: if a user ends it, the record says so. */
 function noteUser(pod: PodState, reason: string): PodState {
   return pod.endpointId === null ? pod : { ...pod, reason };
 }
 
-/** What a worker's user did to it; null: nothing. */
+/** What the user did to the worker; null: nothing. */
 export function reasonOfUser({ reason }: Pick<PodState, 'reason'>): string | null {
   return reason === STOPPED_BY_USER || reason === TERMINATED_BY_USER ? reason : null;
 }
@@ -123,9 +123,9 @@ function refuseAction(pod: PodState, action: PodAction): ProblemError {
   return new ProblemError('conflict', detail);
 }
 
-// --- what is seen of it --------------------------------------------------------------------------
+// --- observations --------------------------------------------------------------------------------
 
-/** What the engine's state makes of it; the same object when that is nothing new. */
+/** Applies the container's state; returns the same object if nothing is new. */
 export function observe(pod: PodState, seen: Container | undefined, now: number): PodState {
   const own = ownContainer(pod, seen);
   const settled = settleStop(pod, own);
@@ -133,12 +133,12 @@ export function observe(pod: PodState, seen: Container | undefined, now: number)
   return observeUnwanted(settled, own, seen);
 }
 
-/** `seen` if it is of this generation. */
+/** `seen` if it has this generation. */
 function ownContainer(pod: PodState, seen: Container | undefined): Container | undefined {
   return seen?.generation === pod.generation ? seen : undefined;
 }
 
-/** A stop is over as soon as the container is not seen running, also when a start came meanwhile. */
+/** A stop is complete when the container does not run, even if a start came meanwhile. */
 function settleStop(pod: PodState, own: Container | undefined): PodState {
   if (!pod.stopping || own?.state === 'running') return pod;
   return change(pod, { stopping: false, endedRun: lastEndOf(pod, own) });
@@ -171,7 +171,7 @@ function observeMissing(pod: PodState): PodState {
 }
 
 function observeRunning(pod: PodState, own: Container, now: number): PodState {
-  // It is on its way down for a stop that came before the start.
+  // It is still stopping because of a stop before the start.
   if (pod.stopping) return pod;
   const startedAt = own.startedAt ?? pod.startedAt ?? now;
   const failures = now - startedAt >= WELL_AFTER_MS ? 0 : pod.failures;
@@ -187,7 +187,7 @@ function observeRunning(pod: PodState, own: Container, now: number): PodState {
   }
 }
 
-/** It ended by itself. */
+/** The container has exited by itself. */
 function observeEnd(pod: PodState, own: Container, now: number): PodState {
   const endedAt = own.endedAt ?? now;
   const ended = { ...pod, endedRun: runOf(own), startedAt: own.startedAt ?? pod.startedAt };
@@ -204,7 +204,7 @@ function observeEnd(pod: PodState, own: Container, now: number): PodState {
   return { ...ended, status: 'STARTING', failures, retryAt, reason: `${how}; it restarts` };
 }
 
-/** Which of its runs need no more looking into; `own` does not run. */
+/** The last run whose end is handled; `own` does not run. */
 function lastEndOf(pod: PodState, own: Container | undefined): number | null {
   return own?.state === 'exited' ? runOf(own) : pod.endedRun;
 }
@@ -213,17 +213,17 @@ function runOf(own: Container): number {
   return own.startedAt ?? 0;
 }
 
-// --- what comes of what is done for it -----------------------------------------------------------
+// --- results of steps ----------------------------------------------------------------------------
 
-/** The engine says that it never will be: nothing but another start tries again. */
+/** The engine says that it can never run: only another start tries again. */
 export function giveUp(pod: PodState, reason: string, now: number): PodState {
   if (pod.desired !== 'running') return pod;
-  // Its container may be there in any state; what is still to come of it is no news.
+  // Its container may be in any state; its later observations are no news.
   const given = { status: 'ERROR', desired: 'stopped', reason, retryAt: null } as const;
   return { ...pod, ...given, endedAt: now };
 }
 
-/** The engine cannot be asked at the moment, or there is nothing free: it stays as it is. */
+/** The engine does not respond, or nothing is free: the pod stays as it is. */
 export function noteDelay(pod: PodState, reason: string): PodState {
   return change(pod, { reason });
 }
@@ -234,14 +234,14 @@ export function giveGpus(pod: PodState, gpus: readonly string[]): PodState {
     : pod;
 }
 
-/** Container and volumes were removed and it is not seen any more. */
+/** Container and volumes are removed, and the container is no longer observed. */
 export function settleRemoval(pod: PodState): PodState {
   return pod.desired === 'gone' ? change(pod, { removed: true, gpus: [] }) : pod;
 }
 
-// --- what has to be done next --------------------------------------------------------------------
+// --- the next step -------------------------------------------------------------------------------
 
-/** `pod` as `observe` made it of the same `seen`. */
+/** `pod` is the result of `observe` with the same `seen`. */
 export function decideStep(pod: PodState, seen: Container | undefined, now: number): PodStep {
   if (pod.desired === 'gone') return decideEnd(pod, seen);
   const isRunning = seen?.state === 'running';
@@ -254,7 +254,7 @@ export function decideStep(pod: PodState, seen: Container | undefined, now: numb
   return { kind: seen ? 'start' : 'create' };
 }
 
-/** Volumes may be there without a container: they are removed in any case. */
+/** Volumes may exist without a container, so they are removed in any case. */
 function decideEnd(pod: PodState, seen: Container | undefined): PodStep {
   if (pod.removed && !seen) return { kind: 'none' };
   if (seen?.state === 'running') return { kind: 'stop' };
@@ -267,13 +267,13 @@ function needsGpus({ gpus, spec }: PodState): boolean {
 
 // --- changes -------------------------------------------------------------------------------------
 
-/** Another status makes what was said of the one before void. */
+/** A new status invalidates the reason of the old one. */
 function advance(pod: PodState, status: PodStatus): PodState {
   if (pod.status === status) return pod;
   return { ...pod, status, reason: pod.retryAt === null ? null : pod.reason };
 }
 
-/** The same object if nothing is different. */
+/** Returns the same object if nothing changes. */
 function change(pod: PodState, fields: Partial<PodState>): PodState {
   const changed = { ...pod, ...fields };
   return JSON.stringify(changed) === JSON.stringify(pod) ? pod : changed;

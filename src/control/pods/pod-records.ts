@@ -1,20 +1,20 @@
-// A pod as it is shown: the record, put together from what is kept, what is seen and what it uses.
+// Builds a pod's API record from its stored state, its container and its use of resources.
 import { nameInternalHost } from '../../base/internal-host.ts';
 import type { Container, ContainerStats } from '../../engine/engine.ts';
 import type { PodRecord, PodRuntime, PodStatus } from '../../wire/resources/pod.ts';
 import { listActions } from './pod-lifecycle.ts';
 import type { PodState } from './pod-state.ts';
 
-/** Nothing is held for these. */
+/** Statuses without held resources. */
 const FREE_OF_CHARGE: readonly PodStatus[] = ['EXITED', 'ERROR', 'TERMINATED'];
 
 export interface PodSight {
   pod: PodState;
-  /** Its container, if it was seen. */
+  /** Its container, if observed. */
   seen: Container | undefined;
-  /** What it uses, if that is known. */
+  /** Its use of resources, if known. */
   stats: ContainerStats | undefined;
-  /** USD an hour while it runs. */
+  /** USD per hour while it runs. */
   price: number;
   now: number;
 }

@@ -1,5 +1,5 @@
-// What a pod is made from: a request, a template and the defaults put together, and checked against
-// what can be had. The mounts' own rules are in mount-rules.ts.
+// Composes a pod's spec from request, template and defaults, and checks it against the catalogue.
+// mount-rules.ts has the rules of mounts.
 import { isDeepStrictEqual } from 'node:util';
 import type { Engine, RegistryLogin } from '../../engine/engine.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -9,35 +9,37 @@ import { findArgsFault } from '../args-fault.ts';
 import { checkMounts, updateMounts } from './mount-rules.ts';
 import type { PodSpec } from './pod-state.ts';
 
-/** What can be had, by whom, and what it costs. */
+/** The catalogue: what exists, who may use it, and what it costs. */
 export interface PodCatalog {
   /**
-   * GPU type, CPU flavour with its sizes, data center, network volume and registry have to be declared
-   * and to go together. @throws ProblemError `invalid` naming each path
+   * Checks that GPU type, CPU flavour with its sizes, data center, network volume and registry
+   * exist and go together. @throws ProblemError `invalid` that names each path
    */
   check(userId: string, spec: PodSpec): void;
-  /** USD an hour while it runs. */
+  /** USD per hour while it runs. */
   priceOf(spec: PodSpec): number;
-  /** UUIDs of all that there are of the type; none of one that is not declared. */
+  /** UUIDs of all devices of the type; none for an unknown type. */
   gpuDevices(gpuTypeId: string): readonly string[];
-  /** `source` is the engine's name for it, unlike any other user's. */
+  /** `source` is the engine's name of the volume, unique to the user. */
   volume(userId: string, volumeId: string): { source: string } | undefined;
   registry(userId: string, registryId: string): RegistryLogin | undefined;
-  /** Where a pod goes that names no data center, or the one that it names. */
+  /** The named data center, or the default one. */
   dataCenterFor(userId: string, spec: PodSpec): string | null;
 }
 
-/** What is said of a pod that an endpoint has made for itself. */
+/** Origin of a pod that an endpoint has created for itself. */
 export interface WorkerOrigin {
   endpointId: string;
-  /** Process engine: the handler module that it is started for. */
+  /** Process engine: the worker's handler module. */
   handler: string | null;
   templateVersion: number;
 }
 
 export const DEFAULT_DISK_GB = 20;
 
-/** What is not given comes from the template, then from the defaults. @throws ProblemError `invalid` */
+/**
+ * Missing members come from the template, then from the defaults. @throws ProblemError `invalid`
+ */
 export function composeSpec(
   creation: PodCreation,
   template: TemplateRecord | undefined,
@@ -77,17 +79,17 @@ export function updateSpec(spec: PodSpec, update: PodUpdate): PodSpec {
 export interface SpecChange {
   before: PodSpec;
   after: PodSpec;
-  /** Whether the container that was made for `before` has a disk of a size. */
+  /** Whether the container of `before` has a disk of fixed size. */
   disk: 'limited' | 'unlimited';
 }
 
-/** Whether the container that was made for `before` does for `after`. */
+/** Whether the container of `before` can be used for `after`. */
 export function keepsContainer({ after, before, disk }: SpecChange): boolean {
   const isLargeEnough = disk === 'unlimited' || before.disk === after.disk;
   return isLargeEnough && isDeepStrictEqual(pickContainer(before), pickContainer(after));
 }
 
-/** No engine limits a volume: its size is a matter of the record. */
+/** No engine limits a volume, so its size is only in the record. */
 function pickContainer({ args, env, image, mounts, ports, registry }: PodSpec) {
   const { network, persistent } = mounts;
   return { args, env, image, network, path: persistent?.path, ports: new Set(ports), registry };
@@ -113,7 +115,7 @@ export function checkSpec({ catalog, engine, spec, userId }: SpecCheck): void {
   if (count > total) throw refuse(`gpu.count: there are ${total} of ${id} in all`);
 }
 
-/** An image is not started there: something else has to say what is run. */
+/** The process engine starts no image, so something else must name the program. */
 function checkForProcesses({ args, globalNetworking, handler }: PodSpec): void {
   if (globalNetworking) {
     throw refuse('globalNetworking: pods that are processes have no network of their own');

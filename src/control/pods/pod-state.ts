@@ -1,4 +1,4 @@
-// What is kept of a pod, as JSON in the store. What may follow what is in pod-lifecycle.ts.
+// Schema of a pod's stored state, JSON in the store. pod-lifecycle.ts decides the transitions.
 import { z } from 'zod';
 import {
   cpuConfig,
@@ -8,19 +8,19 @@ import {
   podMounts,
 } from '../../wire/resources/pod.ts';
 
-/** What was asked for, with all that the template and the defaults gave. */
+/** The request, completed by template and defaults. */
 const podSpec = z.object({
   name: z.string(),
   image: z.string(),
   args: z.string(),
-  /** Process engine: the handler module that a worker is started for. */
+  /** Process engine: the worker's handler module. */
   handler: z.string().nullable(),
   /** GB. */
   disk: z.int(),
   /** `<port>/<protocol>` each. */
   ports: z.array(z.string()),
   env: z.record(z.string(), z.string()),
-  /** Id of a credential. */
+  /** ID of a credential. */
   registry: z.string().nullable(),
   mounts: podMounts,
   gpu: gpuConfig.exactOptional(),
@@ -28,7 +28,7 @@ const podSpec = z.object({
   cloud: podCloud,
   dataCenterId: z.string().nullable(),
   globalNetworking: z.boolean(),
-  /** Id of the one that it was made from, and the version that was. */
+  /** ID and version of its template. */
   template: z.string().nullable(),
   templateVersion: z.int().nullable(),
   locked: z.boolean(),
@@ -39,29 +39,29 @@ export type PodSpec = z.infer<typeof podSpec>;
 export const podState = z.object({
   id: z.string(),
   userId: z.string(),
-  /** Whose worker it is. */
+  /** The endpoint that it is a worker of. */
   endpointId: z.string().nullable(),
   spec: podSpec,
   status: z.enum(POD_STATUSES),
-  /** Where it is to arrive. */
+  /** The desired state. */
   desired: z.enum(['running', 'stopped', 'gone']),
-  /** Which container of it is the right one; a new one has a new disk. */
+  /** Number of its current container; a new one has a new disk. */
   generation: z.int().min(1),
-  /** A stop was asked for and its container has not been seen ended: that end is not its own doing. */
+  /** A stop was requested and the container has not been seen stopped: its exit is not unclean. */
   stopping: z.boolean(),
-  /** Start time of the container's last run whose end has been dealt with, 0 where that is not known. */
+  /** Start time of the last run whose end is handled; 0 if unknown. */
   endedRun: z.number().nullable(),
-  /** Of a worker whose engine has state volumes: which of its endpoint's it has. */
+  /** For a worker on an engine with state volumes: number of its volume. */
   stateSlot: z.int().min(0).exactOptional(),
-  /** UUIDs of the GPUs that it holds. */
+  /** UUIDs of its GPUs. */
   gpus: z.array(z.string()),
-  /** Unclean ends in a row. */
+  /** Unclean exits in a row. */
   failures: z.int().min(0),
-  /** Not to be started before. */
+  /** No start before this time. */
   retryAt: z.number().nullable(),
-  /** For people; null when there is nothing to say. */
+  /** For people; null without a reason. */
   reason: z.string().nullable(),
-  /** Its container and all that was its own have been removed: only the record is left. */
+  /** Its container and own volumes are removed: only the record is left. */
   removed: z.boolean(),
   createdAt: z.number(),
   /** When its container last started. */

@@ -1,10 +1,10 @@
-// What containers use now: asked of the engine when somebody looks, and not more often than it changes.
+// Reads the use of resources by containers from the engine, on demand and cached.
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { ContainerStats, Engine } from '../../engine/engine.ts';
 
-/** One answer serves everybody who looks within this time. */
+/** How long an answer is reused, ms. */
 const FRESH_MS = 2_000;
-/** Nobody waits longer for it: a record without it is better than one that is late. */
+/** Longest wait, ms: a record without the data is better than a late one. */
 const PATIENCE_MS = 1_000;
 const MAX_AT_ONCE = 8;
 
@@ -27,7 +27,7 @@ export class PodStats {
     this.#options = options;
   }
 
-  /** Undefined when it does not run, or when the engine does not say in time. */
+  /** Undefined if the container does not run, or if the engine does not answer in time. */
   async read(id: string): Promise<ContainerStats | undefined> {
     const answered = new AbortController();
     const late = sleep(this.#options.clock, PATIENCE_MS, answered.signal).then(() => undefined);
@@ -56,7 +56,7 @@ export class PodStats {
     try {
       return await this.#options.engine.stats(id);
     } catch {
-      // Whether the engine answers is seen, and said, where pods are looked after.
+      // The reconciler detects and reports an engine that does not respond.
       return undefined;
     } finally {
       this.#asking--;

@@ -1,5 +1,5 @@
-// What is done with a pod, one step at a time, and what becomes of the pod by it. Which step it is, and
-// when, is decided elsewhere.
+// Carries out one step for a pod and stores the result. pod-lifecycle.ts decides the step,
+// reconciler.ts the time.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { type Engine, EngineError, type StateVolume } from '../../engine/engine.ts';
@@ -10,13 +10,19 @@ import { giveUp, noteDelay, type PodStep, settleRemoval } from './pod-lifecycle.
 import type { PodCatalog } from './pod-spec.ts';
 import type { PodState } from './pod-state.ts';
 
-/** Calls of the engine at once; those that may take minutes count by themselves and hold up no others. */
+/**
+ * Concurrent calls of the engine; calls that may take minutes have limits of their own, so that
+ * they do not block others.
+ */
 const MAX_CALLS = 8;
-/** Of an image. */
+/** Concurrent creations, which may pull an image. */
 const MAX_CREATIONS = 4;
-/** Most of a stop is waiting. */
+/** Concurrent stops, which mostly wait. */
 const MAX_STOPS = 64;
-/** Between SIGTERM and SIGKILL. A worker finishes its jobs first, and has limits of its own for that. */
+/**
+ * Time between SIGTERM and SIGKILL, ms. A worker finishes its jobs first and has longer limits for
+ * that.
+ */
 const POD_GRACE_MS = 10_000;
 const WORKER_GRACE_MS = 45_000;
 /** The jobs of a deleted endpoint are gone: its workers have nothing to finish. */
@@ -28,14 +34,14 @@ export interface PodStepsOptions {
   catalog: PodCatalog;
   clock: Clock;
   log: Log;
-  /** Default: every endpoint of a pod is there. */
+  /** Default: every pod's endpoint exists. */
   hasEndpoint?: (endpointId: string) => boolean;
   /**
-   * Asked right before its container is made: variables that the record does not hold, such as a
-   * worker's key. They stand above the pod's own. Default: none.
+   * Called right before the container is created: variables that are not stored, such as a worker's
+   * key. They override the pod's own. Default: none.
    */
   environmentOf?: (pod: PodState) => Promise<Readonly<Record<string, string>>>;
-  /** Asked right before its container is made. Default: no pod has one. */
+  /** Called right before the container is created. Default: no state volumes. */
   stateVolumeOf?: (pod: PodState) => Promise<StateVolume | undefined>;
 }
 
@@ -53,17 +59,17 @@ export class PodSteps {
     this.#options = options;
   }
 
-  /** No call is begun any more. */
+  /** Starts no more calls. */
   close(): void {
     this.#isClosed = true;
   }
 
-  /** A call of the engine, when it is its turn. @throws Error once this is closed */
+  /** Makes a call of the engine when a slot is free. @throws Error after `close` */
   call<T>(verb: (engine: Engine) => Promise<T>): Promise<T> {
     return this.#calls.run(() => this.#begin(verb));
   }
 
-  /** @returns whether there may be another one behind it. @throws EngineError */
+  /** @returns whether another step may follow. @throws EngineError */
   async take(step: Exclude<PodStep, { kind: 'wait' }>, pod: PodState): Promise<boolean> {
     if (step.kind === 'none') return false;
     if (step.kind === 'allot') return this.#allot(pod, step.among);
@@ -77,7 +83,7 @@ export class PodSteps {
     return true;
   }
 
-  /** Changes its record, and says so when its status is another. */
+  /** Changes the record and logs a change of its status. */
   async write(id: string, decide: (pod: PodState) => PodState): Promise<PodState | undefined> {
     const { log, pods } = this.#options;
     const before = pods.get(id);
@@ -128,7 +134,7 @@ export class PodSteps {
   }
 
   async #giveUp({ kind }: EngineStep, { generation, id }: PodState, reason: string): Promise<void> {
-    // What was not there any more can be made again.
+    // If the container is gone, it can be created again.
     if (kind === 'start' && !(await this.call((engine) => engine.inspect(id)))) return;
     const now = this.#options.clock.now();
     await this.write(id, (pod) => (pod.generation === generation ? giveUp(pod, reason, now) : pod));
@@ -144,7 +150,7 @@ export class PodSteps {
   }
 }
 
-/** Only what is to begin can be refused for good: what has to end has to end. */
+/** Only a start can be refused permanently: an end must be retried. */
 function isRefused(error: unknown, { kind }: EngineStep): error is EngineError {
   const begins = kind === 'create' || kind === 'start';
   return begins && error instanceof EngineError && error.code === 'refused';

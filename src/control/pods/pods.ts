@@ -1,5 +1,5 @@
-// Pods as their users have them: made, found, changed, acted on, shown. Each verb writes down what is
-// wanted; that it comes about is reconciler.ts's.
+// The pod operations for users: create, find, update, act, list. Each stores the desired state;
+// reconciler.ts realises it.
 import type { Clock } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
 import type { Container, Engine } from '../../engine/engine.ts';
@@ -27,11 +27,11 @@ import { PodStats } from './pod-stats.ts';
 export type { PodCatalog, WorkerOrigin } from './pod-spec.ts';
 export type { PodSpec, PodState } from './pod-state.ts';
 
-/** Records of pods read from the store in one operation. */
+/** Records read from the store in one operation. */
 const READ_AT_ONCE = 50;
 
 export interface PodTemplates {
-  /** Undefined for one that is not there or another user's. */
+  /** Undefined if it does not exist or belongs to another user. */
   find(userId: string, id: string): TemplateRecord | undefined;
 }
 
@@ -41,22 +41,24 @@ export interface PodsOptions {
   engine: Engine;
   catalog: PodCatalog;
   templates: PodTemplates;
-  /** Whose pods the process engine runs, as the platform's own user. Default: the owner's alone. */
+  /**
+   * Users whose pods the process engine runs as the platform's own user. Default: only the owner.
+   */
   processUsers?: 'owner' | 'all';
   /** Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
-  /** What all pods together may ask for. Default: anything. */
+  /** Resources of all pods together. Default: no limit. */
   limits?: Amounts | undefined;
 }
 
 export interface PodListing extends PageBounds {
   userId: string;
-  /** Only those with a smaller position: newest first. */
+  /** Only pods with a smaller position: newest first. */
   before?: number | undefined;
 }
 
 export class Pods {
-  /** For the reconciler: all pods, whoever they are of. */
+  /** For the reconciler: the pods of all users. */
   readonly live: LivePods;
   readonly #options: PodsOptions;
   readonly #stats: PodStats;
@@ -81,7 +83,7 @@ export class Pods {
     return new Pods(options, await LivePods.open({ store, clock, gpuDevices }));
   }
 
-  /** @throws ProblemError `forbidden` if the engine is not for this user's pods */
+  /** @throws ProblemError `forbidden` if the engine is not available to this user */
   admit(userId: string): void {
     const { engine, processUsers = 'owner' } = this.#options;
     if (engine.kind !== 'process' || processUsers === 'all' || userId === OWNER) return;
@@ -101,7 +103,7 @@ export class Pods {
     const now = this.#options.clock.now();
     const given = { id: `pod_${createUuidV7(now)}`, endpointId: worker?.endpointId ?? null };
     const pod = createPod({ ...given, userId, spec: { ...spec, dataCenterId } }, now);
-    // A worker's record is bounded by that of its template.
+    // The size of a worker's record is bounded by its template.
     if (!worker) requireRecordSize(this.#quotas, JSON.stringify(pod));
     const free = this.#capacity.reserve(demandOf(spec));
     try {
@@ -121,7 +123,7 @@ export class Pods {
     }
   }
 
-  /** How many of `wanted` pods of the spec would find room now; undefined: all of them. */
+  /** How many of `wanted` pods of the spec would fit now; undefined: all of them. */
   headroomFor(
     spec: Pick<PodSpec, 'cpu' | 'disk' | 'mounts'>,
     wanted: number,
@@ -136,7 +138,7 @@ export class Pods {
     throw new ProblemError('not_found', `pod ${id} not found`);
   }
 
-  /** `next` is the position from which the next page goes on, if there is one. */
+  /** `next` is the position of the next page, if there is one. */
   async list({
     before,
     userId,
@@ -154,7 +156,7 @@ export class Pods {
     return { pods };
   }
 
-  /** Newest first, a few at a time: records can be large. */
+  /** Newest first, a few at a time, because records can be large. */
   async *#listStored(userId: string, before: number | undefined): AsyncGenerator<StoredResource> {
     let last = before;
     do {
@@ -178,13 +180,13 @@ export class Pods {
     return this.#change(userId, id, (pod) => act(pod, action, now));
   }
 
-  /** The platform's own doing: also of a locked one. Does nothing to one that is gone. */
+  /** For the platform itself: also ends a locked pod. Has no effect on a removed one. */
   async endWorker(id: string): Promise<void> {
     const now = this.#options.clock.now();
     await this.live.change(id, (pod) => terminate(pod, now));
   }
 
-  /** The workers that an endpoint has, those that are on their way out included. */
+  /** The workers of an endpoint, ending ones included. */
   ofEndpoint(endpointId: string): PodState[] {
     return this.live.all().filter((pod) => pod.endpointId === endpointId);
   }
@@ -197,12 +199,12 @@ export class Pods {
     return this.live.seen(id);
   }
 
-  /** Tells of each change, once it is on disk. Returns the end of it. */
+  /** Calls the listener with each change when it is on disk. @returns the function that stops it */
   onChange(listener: PodListener): () => void {
     return this.live.onChange(listener);
   }
 
-  /** UUIDs of the GPUs that pods have. */
+  /** UUIDs of the GPUs of all pods. */
   heldGpus(): Set<string> {
     return this.live.heldGpus();
   }
@@ -215,7 +217,7 @@ export class Pods {
     return describePod({ pod, seen, stats, price, now: clock.now() });
   }
 
-  /** The end of what it printed. @throws ProblemError `not_found`, `unavailable` */
+  /** Returns the end of its log. @throws ProblemError `not_found`, `unavailable` */
   async readLog(userId: string, id: string, maxBytes: number): Promise<Uint8Array> {
     await this.find(userId, id);
     return this.#options.engine.readLog(id, maxBytes).catch(refuseToAnswer);
@@ -241,14 +243,17 @@ export class Pods {
     return recreate(pod, spec);
   }
 
-  /** As far as is known: of a container that nobody has looked at, it is. */
+  /** A container that was not inspected yet counts as limited. */
   #isDiskLimited({ generation, id }: PodState): boolean {
     if (this.#options.engine.kind === 'process') return false;
     const seen = this.live.seen(id);
     return seen?.generation !== generation || seen.hasDiskLimit;
   }
 
-  /** A platform that has only just started may not have looked yet. @throws ProblemError `unavailable` */
+  /**
+   * A platform that has just started may not have inspected it yet. @throws ProblemError
+   * `unavailable`
+   */
   async #lookOnce(id: string): Promise<void> {
     if (!this.live.get(id) || this.live.seen(id)) return;
     const { engine } = this.#options;
@@ -269,7 +274,7 @@ export class Pods {
     const seen = this.live.seen(id);
     const free = this.#capacity.reserve(holdingOf(decide(found), seen), holdingOf(found, seen));
     try {
-      // One that is gone does not change any more; why is said by the decision.
+      // A removed pod does not change; the decision gives the reason.
       return (await this.live.change(id, decide)) ?? decide(found);
     } finally {
       free();

@@ -1,5 +1,5 @@
-// Brings each pod to where its record says: looks, decides, does one thing, looks again. It remembers
-// nothing that matters: what is to be done follows from the record and from what the engine shows.
+// Moves each pod to its desired state: inspects, decides, takes one step, inspects again. It keeps
+// no state that matters: the next step follows from the record and the engine.
 import { isDeepStrictEqual } from 'node:util';
 import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
 import { type Container, EngineError } from '../../engine/engine.ts';
@@ -8,11 +8,11 @@ import { decideStep, noteDelay, observe } from './pod-lifecycle.ts';
 import type { PodState } from './pod-state.ts';
 import { PodSteps, type PodStepsOptions } from './pod-steps.ts';
 
-/** Between two looks at everything: what no hint told of is found then. */
+/** Interval of full passes, which find what no hint reported, ms. */
 const SWEEP_MS = 2_000;
-/** A pod gets so many steps in a row; if that did not settle it, it waits for the next sweep. */
+/** Most steps in a row for a pod; then it waits for the next pass. */
 const MAX_ROUNDS = 20;
-/** After a step that failed. */
+/** Waits after failed steps. */
 const RETRY_PACE: BackoffOptions = { baseMs: 500, maxMs: 10_000, jitter: 0.2 };
 
 export type ReconcilerOptions = PodStepsOptions;
@@ -20,11 +20,11 @@ export type ReconcilerOptions = PodStepsOptions;
 /** The work on one pod: one step at a time. */
 interface Loop {
   isBusy: boolean;
-  /** Something has changed since the last look. */
+  /** Something has changed since the last inspection. */
   isDirty: boolean;
   /** Failures in a row. */
   retries: number;
-  /** Takes the timer back that wakes it; undefined when there is none. */
+  /** Cancels its timer; undefined without one. */
   cancelTimer: (() => void) | undefined;
 }
 
@@ -41,7 +41,7 @@ export class Reconciler {
     this.#steps = new PodSteps(options);
   }
 
-  /** Takes up what was left undone; resolves when everything has been looked at once. */
+  /** Continues unfinished work; resolves when every pod was inspected once. */
   async start(): Promise<void> {
     const { engine, pods } = this.#options;
     this.#closers.push(
@@ -51,7 +51,7 @@ export class Reconciler {
     await this.#sweep();
   }
 
-  /** No step is begun any more; one under way may be cut off anywhere. */
+  /** Starts no more steps; a running one may be interrupted anywhere. */
   close(): void {
     this.#isClosed = true;
     this.#steps.close();
@@ -60,7 +60,8 @@ export class Reconciler {
     for (const loop of this.#loops.values()) loop.cancelTimer?.();
   }
 
-  // --- who has to be looked at --------------------------------------------------------------------
+  // --- which pods to process
+  // ----------------------------------------------------------------------
 
   async #sweep(): Promise<void> {
     const { clock, log, pods } = this.#options;
@@ -84,15 +85,15 @@ export class Reconciler {
   }
 
   /**
-   * No pod is forgotten before its container is gone, so it belonged to another store than this: what it
-   * wrote to volumes may be wanted yet. Or a call that was cut off made it after all.
+   * A pod is forgotten only after its container is gone, so this container belonged to another
+   * store, and its volumes may still be needed; or an interrupted call has created it after all.
    */
   async #removeOrphan(id: string): Promise<void> {
     const { log, pods } = this.#options;
     if (this.#isClosed) return;
     const volumes = pods.isGone(id) ? 'remove' : 'keep';
     try {
-      // It may have been on its way out when it was listed.
+      // It may have been ending when it was listed.
       if (!(await this.#steps.call((engine) => engine.inspect(id)))) return;
       log.warn({ container: id, volumes }, 'removing container without a pod');
       await this.#steps.call((engine) => engine.remove(id, volumes));
@@ -114,7 +115,7 @@ export class Reconciler {
     const { pods } = this.#options;
     const pod = pods.get(id);
     if (pod?.desired === 'running' || (pod && pod.gpus.length > 0)) return;
-    // It may have given GPUs back, or have stood before others that wait for some.
+    // It may have released GPUs, or have been ahead of others that wait for some.
     for (const waiting of pods.all()) if (isWithoutGpus(waiting)) this.#wake(waiting.id);
   }
 
@@ -135,7 +136,8 @@ export class Reconciler {
     loop.cancelTimer = this.#options.clock.after(ms, () => this.#wake(id));
   }
 
-  // --- what is done with one ----------------------------------------------------------------------
+  // --- processing one pod
+  // -------------------------------------------------------------------------
 
   async #run(id: string, loop: Loop): Promise<void> {
     let waitMs: number | undefined;
@@ -150,7 +152,7 @@ export class Reconciler {
     else if (waitMs !== undefined) this.#wakeAfter(waitMs, id, loop);
   }
 
-  /** Step after step, until there is none. @returns in how many ms there is one, if that is known */
+  /** Takes steps until none is left. @returns ms until the next one, if known */
   async #settle(id: string, loop: Loop): Promise<number | undefined> {
     const { clock, pods } = this.#options;
     for (let round = 0; round < MAX_ROUNDS; round++) {
@@ -169,7 +171,7 @@ export class Reconciler {
     return undefined;
   }
 
-  /** @returns ms until the next try */
+  /** @returns ms until the next attempt */
   async #noteFailure(id: string, loop: Loop, error: unknown): Promise<number | undefined> {
     const { log } = this.#options;
     if (this.#isClosed) return undefined;

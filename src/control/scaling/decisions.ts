@@ -1,17 +1,17 @@
-// What was decided about each endpoint's workers: the newest are kept, to be read and made again.
+// Stores the newest scaling decisions of each endpoint, so that they can be read and reproduced.
 import { ENDING, type Store, type StoredResource } from '../../store/store.ts';
 import { type DecisionRecord, decisionRecord } from '../../wire/resources/decision.ts';
 import { cutPage, type PageBounds } from '../list-page.ts';
 import { Positions } from '../positions.ts';
 
-/** Of each endpoint, at least. */
+/** Least number of decisions kept for each endpoint. */
 const KEPT = 200;
-/** Older ones are removed so many at a time. */
+/** Older ones are removed in batches of this size. */
 const PRUNED_AT_ONCE = 20;
 
 export interface DecisionListing extends PageBounds {
   endpointId: string;
-  /** Only those with a smaller position: newest first. */
+  /** Only decisions with a smaller position: newest first. */
   before: number | undefined;
 }
 
@@ -23,7 +23,7 @@ export interface DecisionSource {
 export class Decisions {
   readonly #store: Store;
   readonly #positions: Positions;
-  /** Added since older ones were removed, by endpoint. */
+  /** Number added since the last removal, by endpoint. */
   readonly #added = new Map<string, number>();
 
   private constructor(store: Store, positions: Positions) {
@@ -51,7 +51,7 @@ export class Decisions {
     }, ENDING);
   }
 
-  /** With the first one too: how many there are is not known then. */
+  /** Also due at the first one, because the number of stored ones is unknown then. */
   #isPruneDue(endpointId: string): boolean {
     const added = this.#added.get(endpointId) ?? PRUNED_AT_ONCE - 1;
     this.#added.set(endpointId, (added + 1) % PRUNED_AT_ONCE);
@@ -63,7 +63,7 @@ export class Decisions {
     return decisions[0];
   }
 
-  /** `next` is the position from which the next page goes on, if there is one. */
+  /** `next` is the position of the next page, if there is one. */
   async list({ before, endpointId, ...bounds }: DecisionListing): Promise<{
     decisions: DecisionRecord[];
     next: number | undefined;

@@ -1,12 +1,12 @@
-// What a worker that ended said about why, out of the end of its log. Pure.
+// Finds the reason of a worker's exit at the end of its log. Pure.
 
 const MAX_LENGTH = 300;
-/** Of pino's levels: below it nothing is said about an end. */
+/** pino's level: lower lines do not explain an exit. */
 const WARN = 40;
 
 /**
- * The last line that may be it, where errors came from apart. Of a line of a Millrace worker's own log
- * what it says, if that is a complaint: that all was well does not explain an end.
+ * Returns the last line that may be the reason, skipping stack frames. From a line of a Millrace
+ * worker's own log, returns its message if it is a warning or an error.
  */
 export function findLastOutput(log: string): string | undefined {
   for (const line of log.split('\n').reverse()) {

@@ -1,5 +1,5 @@
-// The workers of all endpoints: looks at an endpoint as soon as something there has changed, and every
-// so often while there is something to see to. What is seen and done in a look is workforce.ts's.
+// Manages the workers of all endpoints: reconciles an endpoint as soon as something has changed,
+// and at an interval while it has workers. worker-reconcile.ts is one pass.
 
 import { Loop, NEVER, RETRY_MS } from '../../base/loop.ts';
 import { logLevelOf } from '../../store/store.ts';
@@ -7,17 +7,20 @@ import type { Endpoints } from '../endpoints/endpoints.ts';
 import type { Pods } from '../pods/pods.ts';
 import { type DeployedEndpoint, Workforce, type WorkforceOptions } from './worker-reconcile.ts';
 
-/** Between two looks at an endpoint that has workers, or is to have some. */
+/** Interval of passes over an endpoint that has workers or needs some, ms. */
 const LOOK_EVERY_MS = 500;
-/** Between two looks at the same endpoint at least: jobs may come by the thousand. */
+/**
+ * Least time between two passes over the same endpoint, because thousands of jobs may arrive at
+ * once.
+ */
 const LOOK_PAUSE_MS = 100;
-/** Twice a lease behind the one in which a worker counts as seen. */
+/** Twice the lease within which a worker counts as connected. */
 const DEFAULT_SILENT_MS = 30_000;
 
 export interface FleetOptions extends Omit<WorkforceOptions, 'silentMs' | 'pods'> {
   endpoints: Pick<Endpoints, 'all' | 'find' | 'onChange'>;
   pods: WorkforceOptions['pods'] & Pick<Pods, 'live' | 'onChange'>;
-  /** A worker that was ready and is not to be seen for so long is dead, ms. Default 30,000. */
+  /** A ready worker that was silent for this long is dead, ms. Default 30,000. */
   silentMs?: number;
 }
 
@@ -26,11 +29,11 @@ export class Fleet {
   readonly #loop: Loop;
   readonly #closing = new AbortController();
   readonly #closers: (() => void)[] = [];
-  /** When an endpoint has to be looked at, Unix ms. */
+  /** When an endpoint's next pass is due, Unix ms. */
   readonly #dueAt = new Map<string, number>();
   readonly #lookedAt = new Map<string, number>();
   readonly #workforces = new Map<string, Promise<Workforce>>();
-  /** Endpoints by their pods: of one that is gone it cannot be asked any more. */
+  /** Endpoints by pod: a removed pod no longer knows its endpoint. */
   readonly #endpointOf = new Map<string, string>();
   #running: Promise<void> = Promise.resolve();
 
@@ -45,7 +48,7 @@ export class Fleet {
     });
   }
 
-  /** Takes over the workers that there are. */
+  /** Takes over the existing workers. */
   start(): void {
     const { endpoints, pods } = this.#options;
     this.#closers.push(
@@ -63,14 +66,14 @@ export class Fleet {
     this.#running = this.#loop.run();
   }
 
-  /** Its workers go on. */
+  /** The workers keep running. */
   async close(): Promise<void> {
     this.#closing.abort();
     for (const close of this.#closers.splice(0)) close();
     await this.#running;
   }
 
-  /** There is something to do at the endpoint; may be said for every job, and of any endpoint. */
+  /** Something has changed at the endpoint; may be called for every job, and for any endpoint. */
   wake(endpointId: string): void {
     const { clock, endpoints } = this.#options;
     if (!endpoints.find(endpointId)?.deployment) return;
@@ -125,13 +128,13 @@ export class Fleet {
     }
   }
 
-  /** The next job is to find nobody who has only just looked. */
+  /** A job that arrives right after a pass must not wait for the interval. */
   #rest(id: string): void {
     this.#lookedAt.delete(id);
     if (this.#dueAt.has(id)) this.#wakeNow(id);
   }
 
-  /** The endpoint is no more, or has no workers of its own. */
+  /** The endpoint was deleted or has no workers of its own. */
   async #leave(id: string): Promise<void> {
     const { pods } = this.#options;
     this.#workforces.delete(id);

@@ -1,4 +1,5 @@
-// Which type of GPU a new worker gets: the first of the endpoint's list of which one is free. Pure.
+// Chooses the GPU type of a new worker: the first type of the endpoint's list with a free device.
+// Pure.
 import type { PodState } from '../pods/pod-state.ts';
 
 export interface GpuStock {
@@ -7,7 +8,7 @@ export interface GpuStock {
   pods: readonly PodState[];
 }
 
-/** How many of each type nobody has, or waits for. */
+/** Number of free devices of each type that nobody waits for. */
 export function countFreeGpus(
   types: readonly string[],
   { devicesOf, pods }: GpuStock,
@@ -29,7 +30,7 @@ function countAwaited(type: string, pods: readonly PodState[]): number {
   return waiting.reduce((sum, { spec }) => sum + (spec.gpu?.count ?? 0), 0);
 }
 
-/** A type for each of at most `count` workers; fewer where there are not so many. */
+/** Returns a type for each of at most `count` workers; fewer if too few devices are free. */
 export function chooseGpuTypes(free: ReadonlyMap<string, number>, count: number): string[] {
   const offered = [...free].flatMap(([type, number]) => new Array<string>(number).fill(type));
   return offered.slice(0, count);

@@ -1,4 +1,4 @@
-// The most of something within a time that moves on.
+// Tracks the greatest value within a sliding time window.
 
 interface Sample {
   at: number;
@@ -6,7 +6,7 @@ interface Sample {
 }
 
 export class LoadPeak {
-  /** Falling values: one that is followed by a greater one never is the peak again. */
+  /** Decreasing values: one that is followed by a greater one can never be the peak again. */
   #samples: Sample[] = [];
 
   /** @returns the greatest value of the last `windowMs`, this one included */

@@ -96,7 +96,7 @@ function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? '' : 's'}`;
 }
 
-/** With one decimal where that says more. */
+/** Rounded to one decimal. */
 function seconds(ms: number): string {
   return String(Math.round(ms / 100) / 10);
 }

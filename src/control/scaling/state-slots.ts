@@ -1,6 +1,7 @@
-// Which state volume of its endpoint a worker pod gets. A pod holds its volume from before its container is
-// made until the container is gone, by its record: so two containers never have the same one, whatever the
-// engine, its runtime or a crash of the platform does. A volume that is free again goes to the next pod.
+// Assigns state volumes of an endpoint to its worker pods. A pod's record holds its volume from
+// before its container is created until the container is gone, so two containers never use the same
+// one, whatever the engine, its runtime or a crash of the platform does. A free volume goes to the
+// next pod.
 import { EngineError } from '../../engine/engine.ts';
 import type { PodState, Pods } from '../pods/pods.ts';
 
@@ -10,7 +11,7 @@ export interface StateSlotsOptions {
 
 export class StateSlots {
   readonly #options: StateSlotsOptions;
-  /** Chosen for a pod, and not yet in its record. */
+  /** Chosen for a pod, but not in its record yet. */
   readonly #promised = new Map<string, { endpointId: string; slot: number }>();
   /** By endpoint: volumes in which a dead worker may have left outcomes. */
   readonly #left = new Map<string, Set<number>>();
@@ -19,7 +20,7 @@ export class StateSlots {
     this.#options = options;
   }
 
-  /** @throws EngineError if the pod is not there any more */
+  /** @throws EngineError if the pod no longer exists */
   async take(pod: PodState, endpointId: string): Promise<number> {
     if (pod.stateSlot !== undefined) return pod.stateSlot;
     const left = this.#left.get(endpointId) ?? new Set<number>();
@@ -36,7 +37,7 @@ export class StateSlots {
     }
   }
 
-  /** The container is gone; its worker was killed, or could not deliver everything. */
+  /** The container is gone; its worker was killed or could not deliver everything. */
   noteLeft(endpointId: string, slot: number): void {
     const left = this.#left.get(endpointId) ?? new Set<number>();
     this.#left.set(endpointId, left.add(slot));
@@ -62,7 +63,10 @@ interface Slots {
   left: ReadonlySet<number>;
 }
 
-/** One with outcomes to deliver if there is one; else the lowest, so that there are few. */
+/**
+ * Prefers a volume with outcomes to deliver; otherwise the lowest number, to keep their number
+ * small.
+ */
 export function chooseSlot({ held, left }: Slots): number {
   const waiting = [...left].filter((slot) => !held.has(slot));
   if (waiting.length > 0) return Math.min(...waiting);

@@ -1,30 +1,30 @@
-// What the fleet sees of an endpoint's work, whether it comes from a queue or over a balancer.
+// The fleet's view of an endpoint's load and workers, from a queue or a balancer.
 
 export interface WorkView {
   load(endpointId: string): Promise<WorkLoad>;
-  /** The pod's workers get nothing new; they end what they have. Does nothing if there are none. */
+  /** Drains the pod's workers. Has no effect if there are none. */
   drain(endpointId: string, podId: string): void;
 }
 
 export interface WorkLoad {
-  /** Jobs that could be taken now. */
+  /** Jobs that a worker could take now. */
   waiting: number;
-  /** Jobs that workers have; requests, those that wait included. */
+  /** Running jobs; for a balancer all open requests, waiting ones included. */
   running: number;
-  /** When the job that has waited longest was queued, Unix ms. */
+  /** When the oldest waiting job was queued, Unix ms. */
   oldestQueuedAt: number | null;
-  /** Those that are ready. */
+  /** The ready workers. */
   workers: readonly SeenWorker[];
 }
 
 export interface SeenWorker {
-  /** The pod that it runs in, which can hold several workers; null: none of the platform's. */
+  /** The worker's pod, which may have several workers; null if it is not the platform's. */
   podId: string | null;
-  /** That it has now. */
+  /** Jobs that it has now. */
   jobs: number;
-  /** That it has ever got, if that is known: another number than before means that it was not idle. */
+  /** Jobs that it has ever got, if known: a change shows that it was not idle. */
   taken?: number;
-  /** When the last of its jobs is over at the latest, Unix ms. */
+  /** When its last job must end, Unix ms. */
   busyUntil?: number;
   draining: boolean;
 }
