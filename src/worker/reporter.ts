@@ -15,7 +15,7 @@ import { MAX_CHUNKS, MAX_REPORTS } from '../wire/message-bounds.ts';
 import type { ExecutionEnd, ExecutionSink } from './execution/executor.ts';
 import { callWithin, TRAVEL_MS, toLinkError } from './link-call.ts';
 import type { Outbox } from './outbox/outbox.ts';
-import type { SentReport, ReportLane } from './report-lane.ts';
+import type { ReportLane, SentReport } from './report-lane.ts';
 import { RetryPace } from './retry-pace.ts';
 import type { Session } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
@@ -201,7 +201,11 @@ export class Reporter {
     return this.#session.persist(call, { verb: 'report', signal, pace });
   }
 
-  async #applyAll(sentReports: SentReport[], replies: ReportReply[], { gapPace }: Round): Promise<void> {
+  async #applyAll(
+    sentReports: SentReport[],
+    replies: ReportReply[],
+    { gapPace }: Round,
+  ): Promise<void> {
     let hasGap = false;
     for (const [index, sentReport] of sentReports.entries()) {
       const reply = replies[index];

@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
 import type { Outbox } from '../../src/worker/outbox/outbox.ts';
-import type { SentReport, ReportLane } from '../../src/worker/report-lane.ts';
+import type { ReportLane, SentReport } from '../../src/worker/report-lane.ts';
 
 export interface OpenOutbox {
   outbox: Outbox;

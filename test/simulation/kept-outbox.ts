@@ -3,7 +3,7 @@
 import { type Clock, sleep } from '../../src/base/clock.ts';
 import type { LeaseRef } from '../../src/wire/link/worker-link.ts';
 import { type BatchLimits, MemoryOutbox, type Outbox } from '../../src/worker/outbox/outbox.ts';
-import { type LeftReports, type SentReport, ReportLane } from '../../src/worker/report-lane.ts';
+import { type LeftReports, ReportLane, type SentReport } from '../../src/worker/report-lane.ts';
 
 const MAX_WRITE_MS = 40;
 

@@ -14,9 +14,9 @@ import {
 } from '../../wire/link/worker-link.ts';
 import { HeldLeases, PINGS_TO_LOSE } from './held-leases.ts';
 import type { HeldLease } from './lease.ts';
+import { Recycling } from './recycle.ts';
 import type { TakeSigns } from './requests.ts';
 import { SessionLink } from './session-link.ts';
-import { Recycling } from './recycle.ts';
 
 /** Smaller than that of any worker with a link of its own: these have no processes to tell apart. */
 export const SESSION_INCARNATION = 0;

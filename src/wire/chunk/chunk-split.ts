@@ -42,7 +42,12 @@ interface Range {
 export function splitJson(json: Buffer, metricsText: string, maxBytes: number): Buffer[] {
   const capacityFor = (bytes: number) => computeCapacity(bytes, metricsText, maxBytes);
   if (json[0] === QUOTE) {
-    return writePieces(json, cutString(json, capacityFor(json.length)), ENCODING.string, metricsText);
+    return writePieces(
+      json,
+      cutString(json, capacityFor(json.length)),
+      ENCODING.string,
+      metricsText,
+    );
   }
   const elements = json[0] === OPEN_BRACKET ? cutArray(json, capacityFor(json.length)) : undefined;
   if (elements !== undefined) return writePieces(json, elements, ENCODING.array, metricsText);

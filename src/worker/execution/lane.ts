@@ -19,8 +19,8 @@ import { examineThread, type ThreadPlace } from './thread-examination.ts';
 import {
   type FromThread,
   type LaneTask,
-  type ThreadEnding,
   PortOutbox,
+  type ThreadEnding,
   type ToThread,
   unpack,
 } from './thread-messages.ts';

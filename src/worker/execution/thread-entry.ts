@@ -29,8 +29,8 @@ import {
 import {
   type FromThread,
   type LaneTask,
-  type ThreadEnding,
   PortOutbox,
+  type ThreadEnding,
   type ToThread,
   unpack,
 } from './thread-messages.ts';

@@ -10,7 +10,7 @@ import type { Executor } from '../execution/executor.ts';
 import { createWorker, type Worker } from '../worker.ts';
 import { readIdentity } from './folder-identity.ts';
 import { readSurvivors } from './outbox-entries.ts';
-import { listWorkers, borrowWorkerFolder, type WorkerFolder } from './state-folder.ts';
+import { borrowWorkerFolder, listWorkers, type WorkerFolder } from './state-folder.ts';
 
 export interface LeftFoldersOptions {
   stateDir: string;

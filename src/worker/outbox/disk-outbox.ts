@@ -4,7 +4,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
-import { type SentReport, ReportLane } from '../report-lane.ts';
+import { ReportLane, type SentReport } from '../report-lane.ts';
 import { Journal, type JournalRecord } from './journal.ts';
 import { type BatchLimits, MemoryOutbox, type Outbox } from './outbox.ts';
 import {

@@ -2,7 +2,7 @@
 // batches are made. This outbox lives in memory and dies with the process; see disk-outbox.ts for
 // one that does not.
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
-import { type SentReport, ReportLane } from '../report-lane.ts';
+import { ReportLane, type SentReport } from '../report-lane.ts';
 
 export interface BatchLimits {
   maxReports: number;

@@ -4,8 +4,8 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
 import type { JobActivity } from '../gpu/memory-watch.ts';
-import type { WatchedWorker } from './device-watch.ts';
 import { CrashReports, type CrashReportsOptions } from './crash-reports.ts';
+import type { WatchedWorker } from './device-watch.ts';
 import {
   judgeProcessEnd,
   NO_RESTARTS,

@@ -9,7 +9,12 @@ async function openSessions() {
   const platform = new Platform();
   await platform.start();
   const { clock, queue } = platform;
-  const sessions = new RunPodSessions({ linkTo: (id) => queue.link(id), queue, clock, log: silentLog });
+  const sessions = new RunPodSessions({
+    linkTo: (id) => queue.link(id),
+    queue,
+    clock,
+    log: silentLog,
+  });
   onTestFinished(async () => {
     sessions.close();
     await platform.close();
