@@ -1,5 +1,5 @@
-// Checks the bodies of workers' reports before the queue stores them. Outputs, chunks and progress are served
-// inside JSON answers as they came, so each has to be one JSON value.
+// Validates the bodies of workers' reports before the queue stores them. Outputs, chunks and
+// progress are inserted unparsed into JSON responses, so each must be one JSON value.
 import { isUtf8 } from 'node:buffer';
 import { runInSlices } from '../base/slices.ts';
 import { MAX_METRICS_BYTES, RESERVED_METRICS } from '../wire/chunk/chunk.ts';
@@ -21,10 +21,10 @@ import type { Report, WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { checkJson, JsonDepthError } from './http/json-check.ts';
 
-/** Small bodies that are checked before a pause, each counted with its overhead. */
+/** Total size of small bodies checked before a pause, each with its overhead. */
 const SLICE_BYTES = 131_072;
 const OVERHEAD_BYTES = 256;
-/** `part`, `parts` and `encoding` come on top of the handler's own metrics. */
+/** `part`, `parts` and `encoding` are added to the handler's own metrics. */
 const PIECE_METRICS_BYTES = 100;
 const HEAD_BYTES = Buffer.from(HEAD);
 const NO_METRICS = Buffer.from(`${METRICS_KEY}{}}`);
@@ -36,7 +36,7 @@ export interface ReportCheckOptions {
   maxDepth: number;
 }
 
-/** `link` for reports of any worker. Its `report` throws ProblemError `invalid` that names the report. */
+/** Wraps `link`. `report` throws ProblemError `invalid` that names the report. */
 export function checkReports(link: WorkerLink, options: ReportCheckOptions): WorkerLink {
   const { maxDepth, owner } = options;
   return {
@@ -48,10 +48,10 @@ export function checkReports(link: WorkerLink, options: ReportCheckOptions): Wor
   };
 }
 
-/** What is wrong with a body, in words that follow its path. */
+/** The fault of a body; the message follows its path. */
 class BodyFault extends Error {}
 
-/** @returns the reports, outputs without white space around them. Pauses after each slice. */
+/** @returns the reports, with outputs trimmed. Pauses after each slice. */
 function* checkAll(reports: readonly Report[], maxDepth: number): Generator<void, Report[]> {
   const checked: Report[] = [];
   for (const [index, report] of reports.entries()) {
@@ -87,7 +87,7 @@ function isValue(report: Report): boolean {
 function* checkChunks(body: Buffer, sizes: readonly number[], maxDepth: number): Generator<void> {
   checkText(body);
   const bytes = sizes.reduce((sum, size) => sum + size, sizes.length - 1);
-  // The queue refuses such a report, with the numbers.
+  // The queue rejects such a report, with the numbers.
   if (bytes !== body.length) return;
   let at = 0;
   let sinceTurn = 0;
@@ -103,7 +103,7 @@ function* checkChunks(body: Buffer, sizes: readonly number[], maxDepth: number):
   }
 }
 
-/** Chunks are taken apart by this layout, without parsing them. */
+/** Chunks are later taken apart by this layout, without parsing. */
 function* checkChunk(chunk: Buffer, place: string, maxDepth: number): Generator<void> {
   const boundary = chunk.lastIndexOf(BOUNDARY);
   const isFramed =
@@ -152,7 +152,7 @@ function isPiece({ encoding, part, parts }: Record<string, number>): boolean {
   return areCounts && isKnown && part >= 0 && part < parts;
 }
 
-/** Pieces are joined by what is between their quotes or brackets. */
+/** Pieces are joined by the text between their quotes or brackets. */
 function isPieceOutput(output: Buffer, encoding: number | undefined): boolean {
   const [open] = output;
   const close = output.at(-1);

@@ -68,50 +68,50 @@ export interface ApiServerOptions {
   endpoints: Endpoints;
   /** Default: there is no catalogue and no stored resource. */
   resources?: CatalogServices & { served: readonly ServedResource[]; decisions: Decisions };
-  /** Default: there is no engine to run any. */
+  /** Default: no engine. */
   pods?: Pods | undefined;
-  /** Default: no endpoint is load-balanced. */
+  /** Default: no load-balancing endpoints. */
   balancer?: Balancer | undefined;
   log: Log;
   clock: Clock;
   host: string;
-  /** 0: a free one. */
+  /** 0 selects a free port. */
   port: number;
   /** PEM. Default: plain HTTP. */
   tls?: { cert: string; key: string };
   access: Access;
-  /** Default: callers' code cannot reach the platform's keys. */
+  /** Default: users' code cannot read the platform's keys. */
   codeAccess?: CodeAccess | undefined;
-  /** Bytes of JSON in one page of a list, at most. Default 4 MB. */
+  /** Most bytes of JSON in one page of a list. Default 4 MB. */
   listBytes?: number | undefined;
-  /** Of keys; the other resources keep theirs. Default: DEFAULT_QUOTAS. */
+  /** For keys; the other resources have their own. Default: DEFAULT_QUOTAS. */
   quotas?: Quotas | undefined;
-  /** Default: users may call as often as they like. */
+  /** Default: no limit for users. */
   rateGate?: RateGate | undefined;
-  /** Default: workers may call as often, and under as many ids, as they like. */
+  /** Default: no limit for workers. */
   workerAllowance?: WorkerAllowance | undefined;
-  /** Of the package. */
+  /** Version of the package. */
   version: string;
-  /** Metrics are registered in it; serves one server only. Default: a new one. */
+  /** Registry for the metrics of one server. Default: a new one. */
   registry?: Registry;
-  /** Asked by `/readyz`, beside the store. Default: ready once it listens. */
+  /** Read by `/readyz`, in addition to the store. Default: ready once it listens. */
   isReady?: () => boolean;
-  /** What callers may use at most; see bounds.ts for the defaults. */
+  /** Bounds on callers; see bounds.ts for the defaults. */
   bounds?: Partial<HttpBounds> | undefined;
-  /** Asked by `/readyz` and `/metrics`. Default: it has no file that could fail. */
+  /** Read by `/readyz` and `/metrics`. Default: a store without a file. */
   store?: StoreStatus;
-  /** How long `close` waits for answers under way before it cuts them off, ms. Default 5,000. */
+  /** How long `close` waits for running responses before it breaks them, ms. Default 5,000. */
   closeMs?: number;
 }
 
 export interface ApiServer {
-  /** Bodies and answers in memory. */
+  /** Bodies and responses in memory. */
   readonly flows: Pick<Flows, 'usedBytes'>;
-  /** All of them, once it has started. */
+  /** All routes, once it has started. */
   readonly routes: readonly ServedRoute[];
-  /** For other carriers of the worker link: the same queues, and what is noted of crashes. */
+  /** For other carriers of the worker link: the same queues, and the crash counter. */
   readonly workers: WorkerRoutesOptions;
-  /** Listens. @throws what the system says about the address */
+  /** Listens. @throws the system's error for an invalid address */
   start(): Promise<{ url: string }>;
   /**
    * Refuses new requests with 503 and closes the queue, so that every wait is answered, here and on other
@@ -163,28 +163,29 @@ export function createServer(options: ApiServerOptions): ApiServer {
 }
 
 /**
- * Connections that the system has accepted and the platform has not: Node's 511 overflow when thousands come
- * at once, and the system then resets some of them. More than the system's own limit has no effect.
+ * Connections that the system has accepted and the platform has not: Node's default of 511
+ * overflows when thousands arrive at once, and the system resets some of them. More than the
+ * system's own limit has no effect.
  */
 const BACKLOG = 4_096;
 
-/** Requests that begin, or break off, in one turn of the event loop: thousands may do so at once. */
+/** Requests that begin or end early in one turn of the event loop: thousands may do so at once. */
 const REQUESTS_PER_TURN = 64;
 
-/** Headers and requests that take too long are noticed so much too late at most, ms. */
+/** Slow headers and requests are detected at most this much too late, ms. */
 const TIMEOUT_CHECK_MS = 5_000;
 
 const LISTENER_OPTIONS: ServerOptions = {
   connectionsCheckingInterval: TIMEOUT_CHECK_MS,
   noDelay: true,
-  // Nothing else tells of a client that vanished while neither side has anything to say.
+  // Detects a client that vanished while neither side sends anything.
   ...{ keepAlive: true, keepAliveInitialDelay: 60_000 },
-  // The guard asks for one: Node's own refusal would be no problem.
+  // The guard requires a Host header: Node's own error would not be a problem document.
   requireHostHeader: false,
   shouldUpgradeCallback: mayUpgrade,
 };
 
-/** Routes have no schemas of the framework's kind: its compilers, 100 files, need not be loaded. */
+/** Routes have no fastify schemas, so its compilers, 100 files, need not be loaded. */
 const NO_COMPILERS = {
   buildValidator: () => refuseSchemas,
   buildSerializer: () => refuseSchemas,
@@ -198,7 +199,7 @@ interface Assembly {
   app: FastifyInstance;
   routes: readonly ServedRoute[];
   workers: WorkerRoutesOptions;
-  /** What comes before requests are refused. */
+  /** Steps that run before requests are rejected. */
   stopSteps: readonly (() => Promise<void>)[];
 }
 
@@ -230,7 +231,7 @@ function assemble(options: AssemblyOptions, connections: Connections): Assembly 
     clientErrorHandler: (error, socket) =>
       turns.run(connections.ownerOf(socket), () => {
         const isReset = error.code === 'ECONNRESET';
-        // What comes behind what could not be read cannot be read either.
+        // After unreadable data, nothing else on the connection can be read.
         if (socket.writableEnded && !socket.destroyed && !isReset) return;
         if (socket.writable && !isReset && !connections.isAnswering(socket)) {
           endWithProblem(socket, { problem: describeClientError(error, bounds), clock });
@@ -312,7 +313,7 @@ function createListener(
 ): Server {
   const listening: ServerOptions = {
     ...LISTENER_OPTIONS,
-    // The guard refuses what is longer than either may be, and says which it was.
+    // The guard rejects what is longer than each bound, and names the bound.
     maxHeaderSize: bounds.maxHeaderBytes + bounds.maxTargetBytes,
     headersTimeout: bounds.headersMs,
     requestTimeout: bounds.transferMs,
@@ -330,13 +331,13 @@ function createListener(
     : http.createServer(listening, note);
   serveUpgrades(server, note, clock);
   serveExpectations(server, note);
-  // Node itself would refuse an expectation that it does not know, without a problem in the answer.
+  // Node itself would reject an unknown expectation without a problem document.
   server.on('checkExpectation', note);
   connections.watch(server);
   return server;
 }
 
-/** Unknown paths and methods are answered in the form of the API that they lie below. */
+/** Unknown paths and methods are answered in the error format of their API. */
 function findErrorForm(url: string): ErrorForm | undefined {
   return isBelowRunpod(url) ? RUNPOD_ERRORS : undefined;
 }
@@ -354,11 +355,11 @@ function describeClientError(error: NodeJS.ErrnoException, bounds: HttpBounds): 
   return code === 'ERR_HTTP_REQUEST_TIMEOUT' ? LATE_REQUEST : NOT_HTTP;
 }
 
-/** Made once: a stack trace for each of thousands would cost more than the answers. */
+/** Created once: a stack trace for each of thousands would cost more than the responses. */
 const LATE_REQUEST = new ProblemError('request_timeout', 'The request took too long to arrive.');
 const NOT_HTTP = new ProblemError('malformed', 'The request is not valid HTTP.');
 
-/** As it can be called from this machine. */
+/** The server's URL for clients on this machine. */
 function readUrl(app: FastifyInstance, { host, tls }: ApiServerOptions): string {
   const address = app.server.address();
   if (address === null || typeof address === 'string') throw new Error('the server has no port');

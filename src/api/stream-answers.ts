@@ -1,4 +1,5 @@
-// One answer of a stream: what is ready is measured first, and read when its bytes may be in flight.
+// Sends one response of a stream: measures what is ready first, and reads it when the budget of
+// bytes in flight permits.
 import type { FastifyReply } from 'fastify';
 import type { Clock } from '../base/clock.ts';
 import { loadInTurn } from '../base/slices.ts';
@@ -8,7 +9,7 @@ import { LIMITS } from '../wire/job.ts';
 import { JSON_MEDIA_TYPE, sendLoaded } from './http/byte-reply.ts';
 import type { StreamCursors } from './routes/stream-cursors.ts';
 
-/** Of a page that is read to learn whether there is more. */
+/** Bytes of a page that is read only to learn whether more chunks follow. */
 const LOOK_BYTES = 32_768;
 
 type Reading = Omit<StreamRequest, 'after' | 'maxBytes'>;
@@ -17,11 +18,11 @@ export interface StreamAnswer extends Reading {
   queue: Queue;
   cursors: StreamCursors;
   clock: Clock;
-  /** The answer's JSON. */
+  /** The JSON of the response. */
   show: (page: StreamPage) => Uint8Array[];
 }
 
-/** The chunks behind `after`; no cursor moves. @throws ProblemError */
+/** Sends the chunks behind `after`; no cursor moves. @throws ProblemError */
 export function sendAfter(
   reply: FastifyReply,
   after: Position,
@@ -36,7 +37,10 @@ export function sendAfter(
   );
 }
 
-/** The chunks that were not handed out yet; the default cursor moves behind them. @throws ProblemError */
+/**
+ * Sends the chunks that were not returned yet; the default cursor moves behind them. @throws
+ * ProblemError
+ */
 export function sendNext(reply: FastifyReply, answer: StreamAnswer): Promise<FastifyReply> {
   const { cursors } = answer;
   return send(reply, answer, undefined, (request, look) => cursors.readNext(reply, request, look));

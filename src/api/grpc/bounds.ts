@@ -1,10 +1,11 @@
-// Bounds what a worker's message holds before it is decoded: a scan of its protobuf fields that builds
-// nothing. A message of 16 MB can hold eight million empty reports; decoded, they are gigabytes.
+// Bounds the content of a worker's message before it is decoded, by a scan of its protobuf fields
+// that builds no objects. A message of 16 MB can contain eight million empty reports, which take
+// gigabytes when decoded.
 import type { PackageDefinition } from '@grpc/proto-loader';
 import { z } from 'zod';
 import { MAX_CHUNKS, MAX_LISTED, MAX_REPORTS, MAX_VALUES } from '../../wire/message-bounds.ts';
 
-/** Lists that may hold other numbers of elements than `MAX_LISTED`. */
+/** Lists with bounds other than `MAX_LISTED`. */
 const LIST_LIMITS = new Map([
   ['Reports.reports', MAX_REPORTS],
   ['Report.sizes', MAX_CHUNKS],
@@ -12,19 +13,19 @@ const LIST_LIMITS = new Map([
 
 interface Field {
   name: string;
-  /** Of a list: elements in the whole message. */
+  /** Most elements of a list in the whole message. */
   limit: number | undefined;
-  /** Of a message: its fields. */
+  /** Fields of a nested message. */
   fields: Fields | undefined;
   wire: number;
-  /** A list of numbers, which may also come in one field with a length. */
+  /** A list of numbers, which may also be packed into one field. */
   isPacked: boolean;
 }
 
 type Fields = ReadonlyMap<number, Field>;
 
 const WIRE = { varint: 0, fixed64: 1, bytes: 2, fixed32: 5 } as const;
-/** Of the types that are not a varint. */
+/** Wire types other than varint. */
 const WIRE_OF = new Map<string, number>([
   ['TYPE_MESSAGE', WIRE.bytes],
   ['TYPE_STRING', WIRE.bytes],
@@ -36,20 +37,20 @@ const MORE_BIT = 0x80;
 export class MessageBounds {
   readonly #fields: Fields;
 
-  /** Of the messages of this type, by the definitions that decode them. */
+  /** For messages of this type, from the definitions that decode them. */
   constructor(definitions: PackageDefinition, type: string) {
     this.#fields = readFields(listTypes(definitions), type);
   }
 
   /**
-   * What the message has too much of, in words, or undefined.
-   * @throws Error for bytes that are no message; a decoder would not do better
+   * Names what the message has too much of; undefined if it is within its bounds.
+   * @throws Error for invalid bytes, which a decoder could not read either
    */
   findExcess(message: Uint8Array): string | undefined {
     return new Scan(message).run(this.#fields);
   }
 
-  /** The `call` of a message that is not decoded; 0 if it has none. */
+  /** Reads the `call` of an undecoded message; 0 without one. */
   readCall(message: Uint8Array): number {
     return new Scan(message).readCall(this.#fields);
   }
@@ -91,7 +92,7 @@ class Scan {
       const tag = this.#readVarint();
       const field = fields.get(tag >>> 3);
       const wire = tag & 7;
-      // The decoder goes by the field alone: what it would read otherwise than this scan is refused.
+      // The decoder goes by field number alone, so a field with another wire type is rejected.
       if (field && wire !== field.wire && !(field.isPacked && wire === WIRE.bytes)) {
         throw new Error(`${field.name} has wire type ${wire}`);
       }
@@ -143,7 +144,7 @@ class Scan {
     if (this.#at > this.#bytes.length) throw new Error('the message was cut short');
   }
 
-  /** Its low 32 bits: what is longer is no tag, length or count of ours. */
+  /** Returns the low 32 bits: no valid tag, length or count is longer. */
   #readVarint(): number {
     let value = 0;
     for (let shift = 0; shift < 70; shift += 7) {
@@ -172,7 +173,7 @@ const messageType = z.object({
 });
 type FieldTypes = z.infer<typeof messageType>['type']['field'];
 
-/** Messages by their names; services and enumerations are passed over. */
+/** Messages by name; services and enumerations are ignored. */
 function listTypes(definitions: PackageDefinition): Map<string, FieldTypes> {
   const types = new Map<string, FieldTypes>();
   for (const definition of Object.values(definitions)) {

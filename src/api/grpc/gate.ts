@@ -1,6 +1,6 @@
-// The bounds of the gRPC port on HTTP/2 streams. Before a key is known: what a call may send, how long it may
-// last, and how many a caller may have open; health and reflection are served within these bounds alone. With
-// a key: how many streams a user may have open, and the bytes of messages that are not complete.
+// Bounds the gRPC port's HTTP/2 streams. Without a valid key: what a call may send, how long it may
+// last, and how many a client may have open; health and reflection have only these bounds. With a
+// key: how many streams a user may have open, and the bytes of incomplete messages.
 import {
   constants,
   type Http2Server,
@@ -20,30 +20,33 @@ import type { KeylessLimits } from './limits.ts';
 import { MessageMeter } from './message-meter.ts';
 import { StreamBudget } from './stream-budget.ts';
 
-/** Addresses together may have as many calls open as this many of them alone. */
+/** All addresses together may have this many times the calls of one address. */
 const FULL_ADDRESSES = 20;
-/** Streams that are begun, or refused, in one turn of the event loop: thousands may arrive at once. */
+/** Streams accepted or rejected in one turn of the event loop: thousands may arrive at once. */
 const STREAMS_PER_TURN = 64;
-/** Of gRPC's framing, before each message. */
+/** gRPC's framing before each message. */
 const PREFIX_BYTES = 5;
 const ENCODING = 'grpc-encoding';
 const WATCH_PATH = '/grpc.health.v1.Health/Watch';
 
 export interface GrpcGateOptions {
   limits: KeylessLimits;
-  /** User of the valid key that the call shows, or undefined: what the key allows is decided later. */
+  /**
+   * Returns the user of the call's valid key, or undefined; what the key allows is checked later.
+   */
   findUser: (headers: IncomingHttpHeaders) => string | undefined;
   connections: Pick<Connections, 'noteKnown' | 'noteStream' | 'ownerOf'>;
   bounds: Pick<HttpBounds, 'maxUserStreams' | 'stallMs'>;
-  /** Bytes of messages that are not complete. */
+  /** Bytes of incomplete messages. */
   budget: ByteBudget;
   clock: Clock;
   log: Log;
 }
 
 /**
- * Stands between the HTTP/2 servers and the library. The library has one message limit for all methods,
- * and reads a message before its interceptors see it; so calls are bounded on their HTTP/2 streams.
+ * Sits between the HTTP/2 servers and the library, which has one message limit for all methods and
+ * reads a message before its interceptors see it. Calls are therefore bounded on their HTTP/2
+ * streams.
  */
 export class GrpcGate {
   readonly #options: GrpcGateOptions;
@@ -61,14 +64,14 @@ export class GrpcGate {
     this.#streams = new OpenCalls(bounds.maxUserStreams);
   }
 
-  /** Has to be called when the server is bound. @throws Error if the library has changed */
+  /** Call it when the server is bound. @throws Error if the library has changed */
   guard(server: Server): void {
     for (const http2Server of listHttp2Servers(server)) {
       const handlers = http2Server.listeners('stream');
       if (handlers.length === 0) throw new Error('the gRPC server does not listen for streams');
       http2Server.removeAllListeners('stream');
       http2Server.on('stream', (stream, headers, ...rest) => {
-        // Nobody else listens yet, and a stream that is reset has an error.
+        // Nobody else listens yet, and a reset stream emits an error.
         stream.on('error', () => {});
         this.#turns.run(this.#ownerOf(stream), () => {
           if (stream.destroyed || stream.closed || !this.#admit(stream, headers)) return;
@@ -83,7 +86,7 @@ export class GrpcGate {
   }
 
   #admit(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean {
-    // The library inflates up to 32 MB of each message, many at a time.
+    // The library decompresses up to 32 MB of each message, many at a time.
     if ((headers[ENCODING] ?? 'identity') !== 'identity') {
       refuse(stream, status.UNIMPLEMENTED, `${ENCODING} is ${headers[ENCODING]}; send identity`);
       return false;
@@ -143,7 +146,10 @@ export class GrpcGate {
     });
   }
 
-  /** A stream that the platform has ended stays open while the client does not read, or ends its own side. */
+  /**
+   * A stream that the platform has ended stays open until the client reads the end and ends its own
+   * side.
+   */
   #limitEnd(stream: ServerHttp2Stream): void {
     const { bounds, clock } = this.#options;
     let wasEnded = false;
@@ -168,7 +174,7 @@ export class GrpcGate {
       if (left < 0) stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
     });
     const cancel = clock.after(limits.ms, () => {
-      // Of a call that was answered, with headers or as a whole, only the client's side is open.
+      // Of an answered call, only the client's side is open.
       if (isWatch && stream.headersSent && !stream.writableEnded) return;
       if (stream.writableEnded) closeNow(stream);
       else if (stream.headersSent) stream.close(constants.NGHTTP2_CANCEL);
@@ -178,13 +184,16 @@ export class GrpcGate {
   }
 }
 
-/** Whether or not the client has read all of it; `NO_ERROR` alone would wait for that. */
+/** Even if the client has not read everything; `NO_ERROR` would wait for that. */
 function closeNow(stream: ServerHttp2Stream): void {
   const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants;
   stream.close(stream.writableFinished ? NGHTTP2_NO_ERROR : NGHTTP2_CANCEL);
 }
 
-/** The library hands over each message by `write`, which calls back when the client's window has taken it. */
+/**
+ * The library passes each message to `write`, which calls back when the client's window has taken
+ * it.
+ */
 function watchWrites(stream: ServerHttp2Stream, watch: StallWatch): void {
   const write = stream.write.bind(stream);
   const watched = (message: Buffer, sent: (error?: Error | null) => void) => {
@@ -197,7 +206,7 @@ function watchWrites(stream: ServerHttp2Stream, watch: StallWatch): void {
   Reflect.set(stream, 'write', watched);
 }
 
-/** Open calls by address, or by user. */
+/** Open calls by address or by user. */
 class OpenCalls {
   readonly limit: number;
   readonly #limitOfAll: number;
@@ -225,7 +234,7 @@ class OpenCalls {
   }
 }
 
-/** With a status in place of an answer; what the client still sends is not read. */
+/** Sends a status instead of an answer; what the client still sends is not read. */
 function refuse(stream: ServerHttp2Stream, code: status, detail: string): void {
   const answer = { [constants.HTTP2_HEADER_STATUS]: 200, 'content-type': 'application/grpc+proto' };
   stream.respond(
@@ -235,7 +244,7 @@ function refuse(stream: ServerHttp2Stream, code: status, detail: string): void {
   stream.close(constants.NGHTTP2_NO_ERROR);
 }
 
-/** The library keeps them to itself. */
+/** The library does not expose its servers. */
 export function listHttp2Servers(server: Server): Http2Server[] {
   const servers: unknown = Reflect.get(server, 'http2Servers');
   if (servers instanceof Map && servers.size > 0) return [...servers.keys()];

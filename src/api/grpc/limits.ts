@@ -1,13 +1,14 @@
-// The limits of gRPC calls that show no valid key. Apart from what acts on them, which loads the library.
+// Limits of gRPC calls without a valid key. In a file of its own, because the code that applies
+// them loads the library.
 
 export interface KeylessLimits {
   /** Bytes that one call may send. Default 65,536. */
   bytes: number;
-  /** How long a call may last, ms; a health `Watch` that was answered may last. Default 5,000. */
+  /** How long a call may last, ms; an answered health `Watch` has no limit. Default 5,000. */
   ms: number;
-  /** Calls that one address may have open. Default 100. */
+  /** Open calls of one address. Default 100. */
   calls: number;
-  /** Health `Watch` calls that one address may have open. Default 100. */
+  /** Open health `Watch` calls of one address. Default 100. */
   watches: number;
 }
 

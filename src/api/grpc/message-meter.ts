@@ -1,17 +1,17 @@
-// The messages of one HTTP/2 stream that have begun and are not complete. The gRPC library collects their
-// bytes up to 32 MB each: large ones are claimed from a budget, and all have to make progress.
+// Meters the incomplete messages of one HTTP/2 stream. The gRPC library buffers up to 32 MB of
+// each: large ones are claimed from a budget, and all must make progress.
 import { StallWatch, type StallWatchOptions } from '../../base/stall-watch.ts';
 import { PIECE_BYTES } from '../../wire/link/worker-stream.ts';
 import type { StreamBudget } from './stream-budget.ts';
 
-/** Of gRPC's framing: a flag and the length, before each message. */
+/** gRPC's framing before each message: a flag and the length. */
 const PREFIX_BYTES = 5;
-/** Workers send payloads in pieces; a piece and its head are not claimed. */
+/** Workers send payloads in pieces; a piece with its header is not claimed. */
 const UNCLAIMED_BYTES = PIECE_BYTES + 1_024;
 
 export interface MessageMeterOptions extends StallWatchOptions {
   budget: StreamBudget;
-  /** A large message has begun that the budget has no bytes for, or whose claim was dropped. */
+  /** The budget has no bytes for a large message, or its claim was dropped. */
   onExcess: () => void;
 }
 

@@ -1,4 +1,4 @@
-// The contents of a worker's questions, checked, and leases as the messages that carry them.
+// Validates the contents of a worker's questions, and encodes leases as messages.
 import type { z } from 'zod';
 import { describeIssues } from '../../wire/issues.ts';
 import type { Lease, Report } from '../../wire/link/worker-link.ts';
@@ -7,7 +7,7 @@ import { cutPayload, readBodySizes } from '../../wire/link/worker-stream.ts';
 import { ProblemError } from '../../wire/problem.ts';
 
 const NO_BYTES = new Uint8Array(0);
-/** `name` stands for the content in what is said of it. @throws ProblemError `invalid` */
+/** `name` is the content's name in errors. @throws ProblemError `invalid` */
 export function checkContent<S extends z.ZodType>(
   content: unknown,
   schema: S,
@@ -19,12 +19,12 @@ export function checkContent<S extends z.ZodType>(
   throw new ProblemError('invalid', `${name} is invalid: ${errors[0]}`, { errors });
 }
 
-/** Of the payload that belongs to the content of `reports`. */
+/** Sizes in the payload of `reports`. */
 export function readReportSizes(content: unknown): number[] {
   return readBodySizes(listReports(content));
 }
 
-/** @throws ProblemError `invalid` naming the report */
+/** @throws ProblemError `invalid` that names the report */
 export function readReports(content: unknown, bodies: readonly Uint8Array[]): Report[] {
   return listReports(content).map((header, index) => {
     const given = dropDefaults(header);
@@ -33,7 +33,7 @@ export function readReports(content: unknown, bodies: readonly Uint8Array[]): Re
   });
 }
 
-/** Many languages send an optional member that was copied from an absent one, as its default. */
+/** In many languages, copying an absent optional member sends its default value. */
 function dropDefaults(header: unknown): object {
   const members = Object.entries(Object(header));
   return Object.fromEntries(
@@ -49,7 +49,7 @@ function listReports(content: unknown): unknown[] {
   return hasReports && Array.isArray(content.reports) ? content.reports : [];
 }
 
-/** `ToWorker` messages, made when they are asked for. */
+/** `ToWorker` messages, created on demand. */
 export function* listLeases(call: number, leases: readonly Lease[]): Generator<object, void, void> {
   const headers = leases.map(({ input, ...header }) => ({ ...header, bodyBytes: input.length }));
   let isFirst = true;

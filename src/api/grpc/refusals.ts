@@ -1,5 +1,5 @@
-// Errors on their way out over gRPC: as the status of a stream that is refused, or as the refusal of
-// one question on it.
+// Translates errors for gRPC: to the status of a rejected stream, or to the refusal of one
+// question.
 import { randomUUID } from 'node:crypto';
 import { Metadata, status } from '@grpc/grpc-js';
 import type { Log } from '../../base/log.ts';
@@ -28,7 +28,7 @@ const LINK_CODES: Partial<Record<ProblemCode, LinkErrorCode>> = {
   unknown_worker: 'unknown_worker',
 };
 
-/** As `call.destroy` takes it. */
+/** In the form that `call.destroy` expects. */
 export function toStatus(problem: ProblemError): Error {
   const metadata = new Metadata();
   if (problem.retryAfterMs !== undefined) {
@@ -38,7 +38,7 @@ export function toStatus(problem: ProblemError): Error {
   return Object.assign(new Error(problem.message), { code, details: problem.message, metadata });
 }
 
-/** The content of a `Refusal`. */
+/** Content of a `Refusal`. */
 export function toRefusal(problem: ProblemError): object {
   const { code, errors, message, retryAfterMs } = problem;
   return {
@@ -48,7 +48,7 @@ export function toRefusal(problem: ProblemError): object {
   };
 }
 
-/** One that is not meant to be seen is logged under an id. */
+/** An internal error is logged and shown only by its ID. */
 export function showProblem(error: unknown, log: Log): ProblemError {
   const problem = toProblem(error);
   if (problem) return problem;

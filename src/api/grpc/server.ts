@@ -1,4 +1,4 @@
-// The gRPC port as a whole: the workers' streams, who may open one, the standard health service and
+// The gRPC port: the workers' streams and their authentication, the standard health service and
 // reflection; its start and its bounded end.
 import type { IncomingHttpHeaders } from 'node:http2';
 import {
@@ -52,24 +52,24 @@ export interface GrpcServerOptions extends WorkerRoutesOptions {
   log: Log;
   clock: Clock;
   host: string;
-  /** 0: a free one. */
+  /** 0 selects a free port. */
   port: number;
-  /** PEM; with `clientCa` only clients with a certificate of these authorities are let in. */
+  /** PEM; with `clientCa`, clients need a certificate of these authorities. */
   tls?: { cert: string; key: string; clientCa?: string };
-  /** The platform is stopping: nothing is taken on any more. */
+  /** The platform is stopping: new calls are rejected. */
   isClosing: () => boolean;
-  /** Of calls without a valid key: health, reflection, and streams that are about to be refused. */
+  /** For calls without a valid key: health, reflection, and streams that will be rejected. */
   keylessLimits?: Partial<KeylessLimits>;
-  /** Those of connections and of bytes in flight apply here too. */
+  /** The bounds of connections and of bytes in flight apply here too. */
   bounds?: Partial<HttpBounds> | undefined;
-  /** How long `close` waits for what is under way before it cuts that off, ms. Default 2,000. */
+  /** How long `close` waits for running calls before it breaks them, ms. Default 2,000. */
   closeMs?: number;
 }
 
 export interface GrpcServer {
-  /** Listens. @throws what the system, or the TLS library, says */
+  /** Listens. @throws the error of the system or the TLS library */
   start(): Promise<{ url: string }>;
-  /** Ends every stream. The queue should be closed before, so that open questions are answered. */
+  /** Ends every stream. Close the queue first, so that open questions are answered. */
   close(): Promise<void>;
 }
 
@@ -79,7 +79,7 @@ const OPEN_PATH = `/${SERVICE_NAME}/${METHOD_NAME}`;
 
 export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   const { clock, closeMs = 2_000, host, port, tls } = options;
-  // The library has lines of its own on standard error; what goes wrong is told by its callers.
+  // The library would log to standard error; its callers report errors themselves.
   setLogVerbosity(logVerbosity.NONE);
   const streams = new Set<WorkerStream>();
   const bounds = completeBounds(options.bounds);
@@ -132,7 +132,7 @@ export function createGrpcServer(options: GrpcServerOptions): GrpcServer {
   };
 }
 
-/** The library copies what a message is made into before it has the next one made. */
+/** The library copies each message before it requests the next one. */
 function serializeInTurn(serialize: (message: object) => Buffer): (message: object) => Buffer {
   let last: Buffer = Buffer.alloc(0);
   return (message) => {
@@ -142,7 +142,7 @@ function serializeInTurn(serialize: (message: object) => Buffer): (message: obje
   };
 }
 
-/** A message that holds too much comes out as an `excess`, which is answered as it would have been. */
+/** A message beyond its bounds becomes an `excess`, which is answered like the original. */
 function decodeWithin(
   bounds: MessageBounds,
   decode: (bytes: Buffer) => object,
@@ -184,14 +184,14 @@ function openStream(call: Call, options: OpenOptions, streams: Set<WorkerStream>
       'close',
       options.keyWatch.watch(keyId, () => stream.abortOpen()),
     );
-    // So that the worker, and what stands between, knows that the stream is open.
+    // Tells the worker, and intermediaries, that the stream is open.
     call.sendMetadata(new Metadata());
   } catch (error) {
     call.emit('error', toStatus(showProblem(error, options.log)));
   }
 }
 
-/** Of a worker's stream with a valid key; whether it may do anything is for `admitCaller`. */
+/** User of a worker's stream with a valid key; `admitCaller` checks what the key allows. */
 function findUser(headers: IncomingHttpHeaders, keys: Keys): string | undefined {
   const { ':path': path, [METADATA.key]: presented } = headers;
   if (path !== OPEN_PATH || presented === undefined) return undefined;
@@ -219,7 +219,7 @@ function readEndpoint(call: Call): string {
   try {
     if (text !== undefined) return decodeURIComponent(text);
   } catch {
-    // Told as if it were missing.
+    // Reported as if it were missing.
   }
   throw new ProblemError('invalid', `the metadata must name the endpoint: ${METADATA.endpoint}`);
 }

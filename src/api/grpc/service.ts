@@ -1,5 +1,5 @@
-// One worker's stream: its questions put to whatever implements the five verbs, the answers written back
-// when they come. What it may have open is bounded, so that no peer can fill the memory.
+// One worker's stream: passes its questions to the five verbs and writes the answers as they become
+// available. Open questions and their bytes are bounded, so that no peer can fill the memory.
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -28,43 +28,43 @@ import { checkContent, listLeases, readReportSizes, readReports } from './questi
 import { showProblem, toRefusal, toStatus } from './refusals.ts';
 import type { OwnTransfer, StreamBudget } from './stream-budget.ts';
 
-/** A worker has four or so; one whose answer is not written yet counts. */
+/** A worker has about four; a question whose answer is not written yet counts. */
 const MAX_OPEN = 128;
-/** As over HTTP: an output of 20 MB travels with what else the worker has gathered meanwhile. */
+/** As over HTTP: an output of 20 MB travels with other collected reports. */
 const MAX_REPORT_BYTES = 64 * 1_048_576;
 
-/** What a worker is asked to wait when the budget is full, ms. */
+/** Retry-After when the budget is full, ms. */
 const RETRY_MS = 1_000;
 
-/** What stands before the piece in the message that it came in; it has been read by then. */
+/** Bytes of a message before its piece, which have already been read. */
 const MESSAGE_HEAD_BYTES = 64;
 
-/** Kind of a message that was not decoded, because it holds too much: its content says what of. */
+/** Kind of a message that was not decoded because it exceeds its bounds; its content says which. */
 export const EXCESS = 'excess';
 
 export interface WorkerStreamOptions {
   link: WorkerLink;
-  /** Asked before each verb. @throws ProblemError if the caller may not go on. */
+  /** Called before each verb. @throws ProblemError if the caller may not continue */
   admit: () => Promise<void>;
-  /** Asked before a hello. @throws ProblemError if the key has too many workers. */
+  /** Called before a hello. @throws ProblemError if the key has too many workers */
   admitId: (workerId: string) => void;
-  /** A supervisor saw a worker die, or one that could not be started. */
+  /** A worker has died or could not be started, as its supervisor reports. */
   noteCrash: (bye: WorkerBye) => void;
   log: Log;
   clock: Clock;
   bounds: Pick<HttpBounds, 'stallMs' | 'transferMs'>;
-  /** Bytes of the reports that come and of the leases that go. */
+  /** For the bytes of incoming reports and outgoing leases. */
   budget: StreamBudget;
 }
 
-/** A question that is not answered yet. */
+/** An unanswered question. */
 interface OpenCall {
   readonly number: number;
   readonly abort: AbortController;
-  /** Of reports: what has come so far, until it is whole; `dropped` where it is not wanted. */
+  /** For reports: the payload so far, until it is complete; `dropped` if it is not wanted. */
   payload?: PayloadAssembly | 'dropped';
   content: unknown;
-  /** Gives back the bytes that it holds. */
+  /** Releases its claimed bytes. */
   release?: () => void;
 }
 
@@ -74,7 +74,7 @@ export class WorkerStream {
   readonly #closed = new AbortController();
   readonly #writer: PacedWriter<object>;
   readonly #open = new Map<number, OpenCall>();
-  /** Reports whose payload is not whole. */
+  /** Reports with an incomplete payload. */
   readonly #arriving: StallWatch;
   #sentMessages = 0;
   #isLeaving = false;
@@ -99,7 +99,7 @@ export class WorkerStream {
     for (const { abort } of this.#open.values()) abort.abort();
   }
 
-  /** Ends it with a status; the worker may open another. */
+  /** Ends the stream with a status; the worker may open another. */
   end(problem: ProblemError): void {
     if (this.#closed.signal.aborted) return;
     this.#abandon();
@@ -119,7 +119,7 @@ export class WorkerStream {
     const open = this.#open.get(envelope.call);
     try {
       if (envelope.kind === 'abort') open?.abort.abort();
-      // Without a question: it was refused, or given up.
+      // Without a question: it was refused or given up.
       else if (envelope.kind === 'piece') open && this.#addPiece(open, envelope.payload);
       else this.#begin(envelope);
     } catch (error) {
@@ -127,7 +127,7 @@ export class WorkerStream {
     }
   }
 
-  /** @throws ProblemError when the stream cannot go on */
+  /** @throws ProblemError if the stream cannot continue */
   #begin({ call: number, kind, content, payload }: Envelope): void {
     if (this.#open.has(number)) throw new ProblemError('invalid', `call ${number} is open already`);
     if (this.#open.size >= MAX_OPEN) {
@@ -135,13 +135,13 @@ export class WorkerStream {
     }
     const call: OpenCall = { number, content, abort: new AbortController() };
     this.#open.set(number, call);
-    // The pieces of its payload may be on their way.
+    // The pieces of its payload may still arrive.
     if (kind === EXCESS) call.payload = 'dropped';
     if (kind === 'reports') this.#beginReport(call, payload);
     else this.#settle(call, () => this.#answer(call, kind));
   }
 
-  /** @throws ProblemError when the stream cannot go on */
+  /** @throws ProblemError if the stream cannot continue */
   #beginReport(call: OpenCall, payload: Uint8Array): void {
     const assembly = new PayloadAssembly(readReportSizes(call.content));
     const refusal = this.#claimReport(call, assembly);
@@ -178,7 +178,7 @@ export class WorkerStream {
     return undefined;
   }
 
-  /** @throws ProblemError when the stream cannot go on */
+  /** @throws ProblemError if the stream cannot continue */
   #addPiece(call: OpenCall, piece: Uint8Array): void {
     const { payload } = call;
     if (payload === 'dropped') return;
@@ -197,7 +197,7 @@ export class WorkerStream {
     this.#settle(call, () => this.#report(call, payload.bodies()));
   }
 
-  /** Runs a verb; what it throws is its answer. */
+  /** Runs a verb; its error becomes the answer. */
   #settle(call: OpenCall, run: () => Promise<void>): void {
     const answer = async () => {
       try {
@@ -248,7 +248,7 @@ export class WorkerStream {
   async #grant(call: OpenCall): Promise<void> {
     const { abort, content, number } = call;
     const take = checkContent(content, takeRequest, 'credit');
-    // Inputs that the worker has not read yet are in memory; more come when they are through.
+    // Inputs that the worker has not read yet are in memory; more follow when they are sent.
     await this.#writer.idle();
     const { budget, link } = this.#options;
     let leases = await link.take(take, abort.signal);
@@ -257,14 +257,15 @@ export class WorkerStream {
       const transfer = this.#describeLeases(bytes);
       let claim = budget.tryClaim(transfer);
       if (!claim) {
-        // Repeated, a take gives the same leases: they are not kept while they wait for the budget.
+        // A repeated take returns the same leases, so they are not kept in memory while they wait
+        // for the budget.
         leases = [];
         claim = await budget.claim(transfer, abort.signal);
         leases = claim ? await link.take(take, abort.signal) : [];
       }
       call.release = () => claim?.release();
     }
-    // Also when the worker has given it up meanwhile: half a payload would be no use to anybody.
+    // Even if the worker has given up meanwhile: half a payload would be useless.
     await this.#writer.writeSeries(listLeases(number, leases), this.#closed.signal);
   }
 
@@ -285,7 +286,7 @@ export class WorkerStream {
     await this.#writer.writeNow({ call: number, reportAnswers: { answers } });
   }
 
-  /** The worker says nothing more; what it has asked is still answered. */
+  /** The worker sends nothing more; open questions are still answered. */
   #leave(): void {
     this.#isLeaving = true;
     this.#arriving.stop();
@@ -294,7 +295,7 @@ export class WorkerStream {
     if (this.#open.size === 0) this.#call.end();
   }
 
-  /** Nobody is there for an answer. */
+  /** Nobody is left to get an answer. */
   #abandon(): void {
     this.#closed.abort();
     this.#arriving.stop();
@@ -303,7 +304,7 @@ export class WorkerStream {
     this.#open.clear();
   }
 
-  /** Of reports whose rest will not come any more. */
+  /** The rest of these reports will not arrive any more. */
   #forgetParts(): void {
     for (const { number, payload, release } of this.#open.values()) {
       if (!(payload instanceof PayloadAssembly)) continue;

@@ -1,5 +1,5 @@
-// The bytes that one user's gRPC streams may hold in memory: claims in the budget that all calls of workers
-// share, whichever port they come by.
+// The bytes that one user's gRPC streams may hold in memory: claims in the budget that all worker
+// calls share, over HTTP and gRPC.
 import type { ByteBudget, Claim, Transfer } from '../../base/byte-budget.ts';
 
 export type OwnTransfer = Omit<Transfer, 'owner'>;
@@ -17,7 +17,7 @@ export class StreamBudget {
     return this.#budget.tryClaim({ ...transfer, owner: this.#owner });
   }
 
-  /** Waits as long as it takes. Undefined if the signal has aborted. */
+  /** Waits without a limit. Undefined if the signal has aborted. */
   claim(transfer: OwnTransfer, signal: AbortSignal): Promise<Claim | undefined> {
     const waiting = { waitMs: Number.POSITIVE_INFINITY, signal };
     return this.#budget.claim({ ...transfer, owner: this.#owner }, waiting);

@@ -1,7 +1,7 @@
-// IP addresses: which clients count as one, and lists of addresses and networks.
+// Groups client addresses, and matches lists of addresses and networks.
 import { BlockList, isIPv4, isIPv6 } from 'node:net';
 
-/** An IPv6 client has a network of its own: all its addresses count as one. */
+/** An IPv6 client usually has a whole network: all its addresses count as one. */
 export function groupOf(address: string): string {
   const plain = unmap(address);
   if (!isIPv6(plain)) return plain;
@@ -17,7 +17,7 @@ function unmap(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.)/i, '');
 }
 
-/** @throws RangeError naming the entry that is no address and no network */
+/** @throws RangeError that names the invalid entry */
 export function listAddresses(entries: readonly string[]): BlockList {
   const list = new BlockList();
   for (const entry of entries) {

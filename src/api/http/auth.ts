@@ -1,5 +1,5 @@
-// Identifies the caller by key, or on `millrace dev` by coming from this machine, and checks scopes. An
-// endpoint of another user looks as if it did not exist.
+// Authenticates the caller by key, or on `millrace dev` by a connection from this machine, and
+// checks scopes. An endpoint of another user looks as if it did not exist.
 import type { FastifyRequest } from 'fastify';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { KeyHolder, Keys } from '../../control/keys/keys.ts';
@@ -10,15 +10,15 @@ import type { RouteAccess, Scope } from '../../wire/scopes.ts';
 import { findForeignSign } from './foreign-sign.ts';
 
 /**
- * `keys`: every call needs one. `keyless-loopback`: client calls from this machine, that no page of
- * another site and no proxy can have sent, need none; worker calls do. A key that is shown counts.
+ * `keys`: every call needs one. `keyless-loopback`: client calls from this machine, unless a web
+ * page or a proxy may have sent them, need none; worker calls do. A given key always counts.
  */
 export type Access = 'keys' | 'keyless-loopback';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: RouteAccess;
-    /** Its exchanges may last, and are cut when the key that they came with is no longer good. */
+    /** Long exchanges of the route end when their key becomes invalid. */
     endsWithKey?: true;
     /** A worker's call whose content is lost if it is refused: beyond the limits of calls it waits. */
     isPatient?: true;
@@ -44,7 +44,7 @@ export interface GateOptions {
   keys: Keys;
   endpoints: EndpointOwners;
   access: Access;
-  /** Default: callers' code cannot reach the platform's keys. */
+  /** Default: users' code cannot read the platform's keys. */
   codeAccess?: CodeAccess | undefined;
 }
 
@@ -57,7 +57,7 @@ export class Gate {
     this.#options = options;
   }
 
-  /** Who calls. @throws ProblemError `unauthorized` */
+  /** Identifies the caller. @throws ProblemError `unauthorized` */
   identify(request: FastifyRequest, scope: Scope): KeyHolder {
     const { authorization } = request.headers;
     if (authorization !== undefined) return identifyKey(this.#options.keys, authorization);
@@ -72,7 +72,7 @@ export class Gate {
     );
   }
 
-  /** Whether the one who calls may. @throws ProblemError `not_found`, `forbidden` */
+  /** Checks the caller's rights. @throws ProblemError `not_found`, `forbidden` */
   admit({ holder, params }: FastifyRequest, scope: Scope): void {
     const endpoint = readEndpoint(params);
     if (endpoint !== undefined) requireOwnEndpoint(holder, endpoint, this.#options.endpoints);
@@ -82,7 +82,7 @@ export class Gate {
   }
 }
 
-/** `presented`: with the word Bearer or without. @throws ProblemError `unauthorized` */
+/** `presented`: with or without the word Bearer. @throws ProblemError `unauthorized` */
 export function identifyKey(keys: Keys, presented: string): KeyHolder {
   const holder = keys.authenticate(presented.replace(BEARER, ''));
   if (holder) return holder;
@@ -111,7 +111,7 @@ export function requireScope(
   throw new ProblemError('forbidden', `the API key lacks the scope ${scope}${where}`);
 }
 
-/** For what tells of all users at once. @throws ProblemError `forbidden` */
+/** For data about all users. @throws ProblemError `forbidden` */
 export function requireOwner(holder: KeyHolder | undefined): void {
   if (holder?.userId === LOCAL_HOLDER.userId) return;
   throw new ProblemError('forbidden', "this operation needs the operator's admin key");

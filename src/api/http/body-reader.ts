@@ -1,5 +1,6 @@
-// Reads request bodies, whole and bounded: checked by their headers first, counted against the budget of
-// bytes in flight, and given up when the client stalls. Large ones are put together where they stay.
+// Reads request bodies completely and within bounds: checks their headers first, counts them
+// against the budget of bytes in flight, and drops them if the client stalls. Large ones are
+// collected in place.
 import { Buffer } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { errorCodes, type FastifyRequest } from 'fastify';
@@ -12,14 +13,17 @@ import { findResponse, sendContinue } from './exchanges.ts';
 import { type Flows, UNCOUNTED_BYTES } from './flows.ts';
 import { abortWhenGone } from './problem-reply.ts';
 
-/** From here on the memory of what has arrived is given back at once. */
+/** From this size on, the memory of received parts is released at once. */
 const LARGE_BYTES = 1_048_576;
-/** Parsing a chunk costs some microseconds, whatever is in it: a body of more must have larger ones. */
+/**
+ * Parsing a chunk takes some microseconds whatever its size, so a body with more chunks needs
+ * larger ones.
+ */
 const MAX_TINY_CHUNKS = 4_000;
 const TINY_CHUNK_BYTES = 32;
-/** Of a body of unknown length. */
+/** First buffer for a body of unknown length. */
 const FIRST_BYTES = 4_096;
-/** What a client whose upload was dropped is told to wait, ms. */
+/** Retry-After of a dropped upload, ms. */
 const RETRY_MS = 5_000;
 
 export interface BodyReaderOptions extends Pick<HttpBounds, 'stallMs'> {
@@ -30,7 +34,7 @@ export interface BodyReaderOptions extends Pick<HttpBounds, 'stallMs'> {
 /** Claims of bodies that are still in memory. */
 const claims = new WeakMap<FastifyRequest, Claim[]>();
 
-/** The body was put elsewhere: while the request waits for its answer, no memory is held for it. */
+/** The body has been stored: no memory is held for it while the request waits for its answer. */
 export function forgetBody(request: FastifyRequest): void {
   request.body = undefined;
   for (const claim of claims.get(request) ?? []) claim.release();
@@ -45,7 +49,7 @@ declare module 'fastify' {
   }
 }
 
-/** For fastify's `addContentTypeParser`. Rejects with the errors that it has itself for `parseAs`. */
+/** For fastify's `addContentTypeParser`. Rejects with fastify's own errors of `parseAs`. */
 export function createBodyReader(options: BodyReaderOptions): ReadBody {
   return async (request, payload) => {
     checkCoding(request);
@@ -81,13 +85,13 @@ function quote(text: string): string {
 interface UploadOptions extends BodyReaderOptions {
   request: FastifyRequest;
   payload: IncomingMessage;
-  /** NaN if the length is not known. */
+  /** NaN if the length is unknown. */
   announced: number;
-  /** Aborts when the client is gone. */
+  /** Aborts when the client disconnects. */
   gone: AbortSignal;
 }
 
-/** One body on its way in. */
+/** One incoming body. */
 class Upload {
   readonly #options: UploadOptions;
   readonly #claims: Claim[] = [];
@@ -96,7 +100,7 @@ class Upload {
   #chunks = 0;
   #movedAt = 0;
   #failure: Error | undefined;
-  /** Of the bytes, once they are awaited. */
+  /** Set once the bytes are awaited. */
   #settle: ((error: Error | undefined) => void) | undefined;
 
   constructor(options: UploadOptions) {
@@ -128,7 +132,7 @@ class Upload {
     this.#settle?.(this.#failure);
   };
 
-  /** @throws ProblemError `unavailable`, or what has failed meanwhile */
+  /** @throws ProblemError `unavailable`, or an error that occurred meanwhile */
   async #claim(bytes: number): Promise<void> {
     const { flows, gone, request } = this.#options;
     const moved = () => this.#receivedBytes;
@@ -136,7 +140,7 @@ class Upload {
     const isGone = new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH();
     const failure = this.#failure ?? (gone.aborted ? isGone : undefined);
     if (failure) {
-      // The claims of this upload may have been released already: nobody would release this one.
+      // If the upload's claims were released already, nobody would release this one.
       claim?.release();
       throw failure;
     }
@@ -182,7 +186,7 @@ class Upload {
     const { announced, payload, request } = this.#options;
     this.#chunks += 1;
     if (this.#chunks > MAX_TINY_CHUNKS && this.#receivedBytes < this.#chunks * TINY_CHUNK_BYTES) {
-      // The rest would cost as much to throw away.
+      // Reading the rest only to discard it would cost as much.
       findResponse(payload)?.once('finish', () => payload.socket.destroy());
       return new ProblemError(
         'malformed',
@@ -195,7 +199,7 @@ class Upload {
     return isLonger ? new errorCodes.FST_ERR_CTP_INVALID_CONTENT_LENGTH() : undefined;
   }
 
-  /** Of a body of unknown length: what is claimed doubles as it grows. */
+  /** For a body of unknown length, the claim doubles as it grows. */
   #claimGrowth(): void {
     const { clock, payload } = this.#options;
     if (this.#receivedBytes <= this.#claimedBytes || payload.isPaused()) return;
@@ -208,7 +212,7 @@ class Upload {
     }, this.#fail);
   }
 
-  /** Time that the body waits for its budget does not count. */
+  /** Time spent waiting for the budget does not count. */
   #watchStall(): () => void {
     const { clock, payload, stallMs } = this.#options;
     let cancel = () => {};
@@ -229,7 +233,10 @@ function describeStall(stallMs: number): ProblemError {
   return new ProblemError('request_timeout', detail);
 }
 
-/** Of a length that is not known: copied together as it grows, because it may come a byte at a time. */
+/**
+ * A body of unknown length is copied into a growing buffer, because it may arrive one byte at a
+ * time.
+ */
 class GrowingBody {
   #bytes = Buffer.alloc(0);
   #at = 0;

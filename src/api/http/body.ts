@@ -1,5 +1,5 @@
-// Reads request bodies. The body of run and runsync is checked once, and the bytes of its input are cut out
-// as they came: no value is made of an input.
+// Parses request bodies. The body of run and runsync is scanned once and the bytes of its input are
+// cut out unchanged: no input is ever parsed.
 import { isUtf8 } from 'node:buffer';
 import { hash } from 'node:crypto';
 import type { z } from 'zod';
@@ -16,18 +16,18 @@ import {
   JsonDepthError,
 } from './json-check.ts';
 
-/** No body of the API needs more: its schemas would refuse it, but only after much work. */
+/** The schemas would reject larger bodies too, but only after much work. */
 const BODY_BOUNDS: JsonBounds = { maxDepth: 64, maxValues: 100_000 };
 
 export interface SubmissionBody<Request> {
-  /** The bytes of the `input` member: a view into the body. */
+  /** Bytes of the `input` member: a view into the body. */
   input: Uint8Array;
   /** With an empty `input`. */
   request: Request;
 }
 
 export interface SubmissionBounds {
-  /** Whose body it is: large bodies of one user are scanned one after the other. */
+  /** Owner: large bodies of one user are scanned one after the other. */
   owner: string;
   maxBesideInputBytes: number;
   /** Levels of arrays and objects in `input`. */
@@ -43,8 +43,8 @@ export function readSubmission(
 }
 
 /**
- * The schema must require an `input`; it sees an empty value of the same kind. A large body is scanned
- * in slices, between which other requests are served.
+ * The schema must require an `input`; it sees an empty value of the same kind. A large body is
+ * scanned in slices, so that other requests are served in between.
  * @throws ProblemError `malformed`, `payload_too_large`, `invalid`
  */
 export async function readWithInput<S extends z.ZodType>(
@@ -62,7 +62,7 @@ export async function readWithInput<S extends z.ZodType>(
   return { input, request };
 }
 
-/** `body` with an empty value of the same kind in place of `value`, which is a view into it. */
+/** Returns `body` with an empty value of the same kind in place of `value`, a view into it. */
 export function leaveOut(body: Buffer, value: Buffer): Buffer {
   const start = value.byteOffset - body.byteOffset;
   const empty = EMPTY_VALUES[String.fromCharCode(value[0] ?? 0)] ?? 'null';
@@ -81,7 +81,7 @@ export function hashBody(body: Buffer): string {
 }
 
 /**
- * For bodies of a few MB at most: they are parsed at once.
+ * For bodies of at most a few MB, which are parsed at once.
  * @throws ProblemError `malformed` (not UTF-8, or not JSON), `payload_too_large` (beyond `bounds`)
  */
 export function parseJson(body: Buffer, bounds: JsonBounds = BODY_BOUNDS): unknown {
@@ -90,7 +90,7 @@ export function parseJson(body: Buffer, bounds: JsonBounds = BODY_BOUNDS): unkno
   return parse(body);
 }
 
-/** A smaller body cannot do harm. */
+/** A smaller body is harmless. */
 const SMALL_BODY_BYTES = 4_096;
 
 function checkBounds(body: Buffer, bounds: JsonBounds): void {
@@ -123,12 +123,12 @@ function parse(body: Buffer): unknown {
   try {
     return JSON.parse(body.toString('utf8'));
   } catch (cause) {
-    // The engine's message quotes the body, which may hold secrets of the caller's.
+    // The engine's message quotes the body, which may contain secrets.
     throw refuseMalformed(cause);
   }
 }
 
-/** @throws ProblemError `invalid` naming every path */
+/** @throws ProblemError `invalid` that names every path */
 export function check<S extends z.ZodType>(value: unknown, schema: S): z.infer<S> {
   const checked = schema.safeParse(value);
   const hidden = findPrototypeMember(value);
@@ -139,10 +139,10 @@ export function check<S extends z.ZodType>(value: unknown, schema: S): z.infer<S
   throw new ProblemError('invalid', `The request body is invalid: ${errors[0]}`, { errors });
 }
 
-/** Path of a member `__proto__`: zod leaves it out of records without a word. */
+/** Path of a member `__proto__`, which zod drops silently from records. */
 function findPrototypeMember(value: unknown): string | undefined {
   const left = [{ value, path: '' }];
-  // Not recursive: nesting is as deep as the caller likes.
+  // Not recursive, because callers choose the nesting depth.
   for (let next = left.pop(); next; next = left.pop()) {
     const { path, value: holder } = next;
     if (typeof holder !== 'object' || holder === null) continue;
@@ -155,7 +155,7 @@ function findPrototypeMember(value: unknown): string | undefined {
   return undefined;
 }
 
-/** For operations that take none: nothing, or an empty object, is let through. */
+/** For operations without a body: accepts nothing, or an empty object. */
 export function checkNoBody(body: Buffer | undefined): void {
   if (!body || body.length === 0) return;
   const value = parseJson(body);

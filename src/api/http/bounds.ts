@@ -1,7 +1,7 @@
-// What callers of the HTTP API may use at most: every bound with its default, in one place.
+// All bounds on callers of the HTTP API, with their defaults.
 
 export interface HttpBounds {
-  /** Bytes of a submission's JSON without the value of `input`. Default 65,536. */
+  /** Bytes of a submission's JSON besides the value of `input`. Default 65,536. */
   maxBesideInputBytes: number;
   /** Levels of arrays and objects in an input, an output, a chunk's output or progress. Default 1,000. */
   maxJsonDepth: number;
@@ -11,33 +11,38 @@ export interface HttpBounds {
   maxHeaderBytes: number;
   /** Bytes of bodies and answers in memory, over all users. Default 512 MB. */
   maxInFlightBytes: number;
-  /** The same, for each user. Default 128 MB. */
+  /** The same for each user. Default 128 MB. */
   maxUserInFlightBytes: number;
-  /** The same, for the calls of workers, half of it for one user. Default 128 MB. */
+  /** The same for calls of workers, half of it for one user. Default 128 MB. */
   maxWorkerInFlightBytes: number;
   /** Longest wait of a request for bytes in flight, ms. Default 5,000. */
   inFlightWaitMs: number;
-  /** A client that is to send or to read may leave out this long, ms. Default 30,000. */
+  /** Longest pause of a client that must send or read, ms. Default 30,000. */
   stallMs: number;
-  /** From a connection's begin, or a request's first byte, to the end of the headers, ms. Default 20,000. */
+  /**
+   * From a connection's start, or a request's first byte, to the end of the headers, ms. Default
+   * 20,000.
+   */
   headersMs: number;
-  /** To the end of the request's body, and for reading one finite answer, ms. Default 600,000. */
+  /**
+   * Until the end of the request's body, and for reading one finite response, ms. Default 600,000.
+   */
   transferMs: number;
-  /** A connection without a request is closed after this time, ms. Default 75,000. */
+  /** An idle connection is closed after this time, ms. Default 75,000. */
   idleMs: number;
   /** Open connections. Default 10,000. */
   maxConnections: number;
-  /** Open connections of one address that have not shown a valid key. Default 1,000. */
+  /** Open connections of one address without a valid key. Default 1,000. */
   maxAddressConnections: number;
-  /** Open connections whose last valid key was one of this user. Default 4,000. */
+  /** Open connections whose last valid key belongs to one user. Default 4,000. */
   maxUserConnections: number;
-  /** Requests of one connection that wait for their answers. Default 100. */
+  /** Unanswered requests of one connection. Default 100. */
   maxPipelinedRequests: number;
-  /** Open gRPC streams of workers, of one user. Default 2,000. */
+  /** Open gRPC streams of one user's workers. Default 2,000. */
   maxUserStreams: number;
   /** Open gRPC streams of one connection. Default 100. */
   maxConnectionStreams: number;
-  /** Addresses, or networks as `10.0.0.0/8`, to which the bound of an address does not apply. */
+  /** Addresses, or networks such as `10.0.0.0/8`, that are exempt from the bound of one address. */
   trustedProxies: readonly string[];
 }
 
@@ -56,7 +61,7 @@ export const DEFAULT_BOUNDS: HttpBounds = {
   stallMs: 30_000,
   headersMs: 20_000,
   transferMs: 600_000,
-  // Longer than the minute that load balancers keep connections: they close first.
+  // Longer than the minute for which load balancers keep connections, so that they close first.
   idleMs: 75_000,
   maxConnections: 10_000,
   maxAddressConnections: 1_000,

@@ -1,5 +1,5 @@
-// Answers whose bytes are ready: written as they are, large ones slice by slice without a copy, at the pace
-// of the client and within the budget of bytes in flight.
+// Sends responses whose bytes are ready: unchanged, large ones slice by slice without a copy, at
+// the client's pace and within the budget of bytes in flight.
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
 import type { FlowRequest } from './flows.ts';
@@ -7,10 +7,10 @@ import { abortWhenGone } from './problem-reply.ts';
 
 export const JSON_MEDIA_TYPE = 'application/json; charset=utf-8';
 
-/** Up to here one copy and one write cost less than many writes. */
+/** Up to this size, one copy and one write cost less than many writes. */
 const JOIN_BYTES = 64 * 1024;
 
-/** One write of a large answer: the client's progress is seen as often. */
+/** Size of one write of a large response, after which the client's progress is checked. */
 const WRITE_BYTES = 64 * 1024;
 
 export interface BytesAnswer {
@@ -19,16 +19,17 @@ export interface BytesAnswer {
 }
 
 /**
- * Status and headers set on the reply before are kept. Large answers are counted as in flight until they
- * are written. @throws ProblemError `unavailable` if the budget of bytes in flight is full
+ * Keeps status and headers that were set on the reply. Large responses count as in flight until
+ * they are written. @throws ProblemError `unavailable` if the budget of bytes in flight is full
  */
 export function sendBytes(reply: FastifyReply, answer: BytesAnswer): Promise<FastifyReply> {
   return send(reply, { patience: 'none', load: () => answer });
 }
 
 /**
- * As `sendBytes`, for answers that wait for the budget without being in memory: they are measured before
- * they are loaded, or loaded a second time after the wait. @throws ProblemError `unavailable`
+ * Like `sendBytes`, for responses that wait for the budget without being in memory: they are
+ * measured before they are loaded, or loaded again after the wait. @throws ProblemError
+ * `unavailable`
  */
 export function sendLoaded(
   reply: FastifyReply,
@@ -43,7 +44,7 @@ export function sendJson(reply: FastifyReply, value: object): Promise<FastifyRep
   return sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces });
 }
 
-/** Sends bytes that are in memory anyway, for all callers: they are not counted. */
+/** Sends bytes that are always in memory, for all callers: they are not counted. */
 export function sendShared(reply: FastifyReply, answer: BytesAnswer): FastifyReply {
   if (countBytes(answer) <= JOIN_BYTES) return sendSmall(reply, answer);
   writePaced(reply, answer, { bytes: 0 });
@@ -80,12 +81,12 @@ function sendSmall(reply: FastifyReply, { mediaType, pieces }: BytesAnswer): Fas
   return reply.header('content-type', mediaType).send(Buffer.concat(pieces));
 }
 
-/** At the client's pace: what it has not read yet stays in the pieces, not in a queue of the connection. */
+/** At the client's pace: unread bytes stay in the pieces, not in a queue of the connection. */
 function writePaced(reply: FastifyReply, answer: BytesAnswer, written: { bytes: number }): void {
   reply.header('content-type', answer.mediaType);
   const { flows } = reply.server;
   const raw = takeOver(reply);
-  // No 'close' comes any more to cancel the limit.
+  // No 'close' event will follow to cancel the limit.
   if (raw.closed) return;
   raw.setHeader('content-length', countBytes(answer));
   raw.once(
@@ -110,7 +111,7 @@ function writePaced(reply: FastifyReply, answer: BytesAnswer, written: { bytes: 
   writeOn();
 }
 
-/** Views of at most 64 KB. */
+/** Yields views of at most 64 KB. */
 export function* cutSlices(pieces: Iterable<Uint8Array>): Generator<Uint8Array> {
   for (const piece of pieces) {
     for (let at = 0; at < piece.length; at += WRITE_BYTES) {
@@ -119,7 +120,7 @@ export function* cutSlices(pieces: Iterable<Uint8Array>): Generator<Uint8Array> 
   }
 }
 
-/** What is behind the reply, with the status and headers that were set on it: nothing is sent yet. */
+/** Returns the raw response with the reply's status and headers; nothing is sent yet. */
 export function takeOver(reply: FastifyReply): ServerResponse {
   const { raw } = reply.hijack();
   raw.statusCode = reply.statusCode;
@@ -129,7 +130,7 @@ export function takeOver(reply: FastifyReply): ServerResponse {
   return raw;
 }
 
-/** The same bytes in fewer pieces: a write costs more than a copy of the little that it writes. */
+/** Joins small pieces: a write costs more than a copy of few bytes. */
 export function* joinSmall(pieces: Iterable<Uint8Array>): Generator<Uint8Array> {
   let small: Uint8Array[] = [];
   let bytes = 0;
@@ -153,7 +154,7 @@ const OPEN = Buffer.from('[');
 const COMMA = Buffer.from(',');
 const CLOSE = Buffer.from(']');
 
-/** The pieces of a JSON array of elements that are JSON already. */
+/** Returns the pieces of a JSON array whose elements are JSON already. */
 export function joinAsArray(elements: readonly Uint8Array[]): Uint8Array[] {
   const pieces: Uint8Array[] = [OPEN];
   for (const [index, element] of elements.entries()) {

@@ -1,5 +1,5 @@
-// The open connections: how many there may be, which of them have a request under way, and which are cut
-// because their client does not read.
+// Tracks the open connections: their number, which ones have a running request, and which ones are
+// closed because their client does not read.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ServerHttp2Stream } from 'node:http2';
 import type { BlockList, Server, Socket } from 'node:net';
@@ -9,9 +9,9 @@ import { groupOf, isListed, listAddresses } from './addresses.ts';
 import type { HttpBounds } from './bounds.ts';
 import { noteExchange } from './exchanges.ts';
 
-/** Dropped connections of one cause are logged once in this time, ms. */
+/** Dropped connections are logged once per cause in this time, ms. */
 const LOG_EVERY_MS = 60_000;
-/** A stall is noticed at most this share of its limit too late. */
+/** A stall is detected at most this share of its limit too late. */
 const CHECKS_PER_STALL = 6;
 
 export interface ConnectionsOptions {
@@ -26,18 +26,18 @@ export interface ConnectionsOptions {
   >;
   clock: Clock;
   log: Log;
-  /** Addresses without a bound of their own, beside the trusted proxies. Default: loopback. */
+  /** Addresses without a bound, besides the trusted proxies. Default: loopback. */
   exempt?: readonly string[];
 }
 
 interface Connection {
   socket: Socket;
   name: string;
-  /** Of its client, or the network that stands for it. */
+  /** Address of the client, or the network that stands for it. */
   address: string;
   /** User of the last request with a valid key; undefined until there was one. */
   userId: string | undefined;
-  /** The last answer that was asked for on it. */
+  /** Response of the last request. */
   response: ServerResponse | undefined;
   /** Requests that are not answered yet. */
   unanswered: number;
@@ -59,7 +59,7 @@ type Whose = Pick<Connection, 'address'> & Partial<Pick<Connection, 'userId'>>;
 
 export class Connections {
   readonly #options: ConnectionsOptions;
-  /** By the names of both ends: a TLS socket and the socket below it have the same. */
+  /** By the names of both ends, which are equal for a TLS socket and the socket below it. */
   readonly #open = new Map<string, Connection>();
   readonly #bySocket = new WeakMap<Socket, Connection>();
   readonly #unknownOf = new Map<string, number>();
@@ -76,7 +76,7 @@ export class Connections {
     this.#drops = new Drops(clock, log);
   }
 
-  /** Until `stop`. */
+  /** Watches the server until `stop`. */
   watch(server: Server): void {
     server.on('connection', (socket: Socket) => this.#admit(socket));
     server.on('secureConnection', (socket: Socket) => {
@@ -93,8 +93,9 @@ export class Connections {
   }
 
   /**
-   * False if the connection was cut, because its client has sent too many requests without waiting for answers.
-   * Node reads all requests of a received block in one go: each that is served holds the event loop for longer.
+   * Returns false if the connection was closed, because its client has sent too many requests
+   * without waiting for responses. Node reads all requests of a received block at once, and serving
+   * them holds the event loop.
    */
   noteRequest(request: IncomingMessage, response: ServerResponse): boolean {
     const connection = this.#find(request.socket);
@@ -113,8 +114,8 @@ export class Connections {
   }
 
   /**
-   * Counts the connection as one of the user whose valid key the client has shown. If the user has too many,
-   * closes the oldest without a request. False if there is none: the request has to be refused.
+   * Counts the connection for the user of a valid key. If the user has too many, closes the user's
+   * oldest idle one. Returns false if there is none: the request must be rejected.
    */
   noteKnown(socket: Socket, userId: string): boolean {
     const connection = this.#find(socket);
@@ -135,12 +136,12 @@ export class Connections {
     return true;
   }
 
-  /** User of the connection; of those whose client has not shown a valid key, one for all. */
+  /** User of the connection; all clients without a valid key share one. */
   ownerOf(socket: Socket): string {
     return this.#find(socket)?.userId ?? '';
   }
 
-  /** The connection has a request under way until the stream is closed. */
+  /** The connection counts as busy until the stream is closed. */
   noteStream(stream: ServerHttp2Stream): void {
     const connection = stream.session && this.#find(stream.session.socket);
     if (!connection) return;
@@ -148,17 +149,19 @@ export class Connections {
     stream.once('close', () => connection.streams--);
   }
 
-  /** Whatever else is written to it would be read as a part of an answer, or as that to another request. */
+  /**
+   * Whether other data would be read as part of a response, or as the response to another request.
+   */
   isAnswering(socket: Socket): boolean {
     const last = this.#find(socket)?.response;
     if (!last || last.writableFinished) return false;
-    // Behind an answer that is not over yet, the last one has no socket.
+    // Behind an unfinished response, the last one has no socket.
     return last.headersSent || last.socket === null;
   }
 
   /**
-   * Node's own closeIdleConnections spares those that have not sent anything yet, and clients open
-   * such in advance.
+   * Node's closeIdleConnections spares connections that have not sent anything yet, which clients
+   * open in advance.
    */
   closeIdle(): void {
     for (const { response, socket } of this.#open.values()) {
@@ -171,7 +174,7 @@ export class Connections {
   }
 
   #find(socket: Socket): Connection | undefined {
-    // HTTP/2 has an object of its own for the socket.
+    // HTTP/2 uses a different object for the socket.
     return this.#bySocket.get(socket) ?? this.#open.get(nameOf(socket));
   }
 
@@ -230,7 +233,7 @@ export class Connections {
     else this.#unknownOf.delete(address);
   }
 
-  /** The oldest connection without a valid key, else the oldest without a request. */
+  /** The oldest connection without a valid key, else the oldest idle one. */
   #findDispensable(): Connection | undefined {
     for (const connection of this.#open.values()) {
       if (connection.userId === undefined) return connection;
@@ -261,7 +264,7 @@ export class Connections {
     });
   }
 
-  /** All writes are small: a client that reads changes what is written or what waits to be. */
+  /** All writes are small: a reading client changes the written or the buffered amount. */
   #checkReaders(): void {
     const { bounds, clock } = this.#options;
     const now = clock.now();
@@ -278,9 +281,9 @@ export class Connections {
   }
 }
 
-/** No request is under way. */
+/** Whether no request is running. */
 function isIdle(response: ServerResponse | undefined): boolean {
-  // The answer 101 is the beginning of what the connection is for.
+  // After a 101 response, the connection has just begun its work.
   return !response || (response.writableFinished && response.statusCode !== 101);
 }
 
@@ -290,7 +293,7 @@ function nameOf({ localPort, remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort} ${localPort}`;
 }
 
-/** Says once a minute for each cause how many connections were dropped. */
+/** Logs once a minute, for each cause, how many connections were dropped. */
 class Drops {
   readonly #clock: Clock;
   readonly #log: Log;

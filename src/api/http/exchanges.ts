@@ -1,4 +1,4 @@
-// The response that belongs to a request, for code that Node and the framework give the request only.
+// Finds the response of a request, for code to which Node and the framework pass only the request.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 interface Exchange {
@@ -15,7 +15,7 @@ export function noteExchange(request: IncomingMessage, response: ServerResponse)
   exchanges.set(request, { response, isWaiting });
 }
 
-/** Undefined for requests that did not come over a server's socket. */
+/** Undefined for requests that did not arrive over a server's socket. */
 export function findResponse(request: IncomingMessage): ServerResponse | undefined {
   return exchanges.get(request)?.response;
 }
@@ -24,7 +24,7 @@ export function isAwaitingContinue(request: IncomingMessage): boolean {
   return exchanges.get(request)?.isWaiting ?? false;
 }
 
-/** Tells a client that waits for it to send the body. */
+/** Tells a waiting client to send the body. */
 export function sendContinue(request: IncomingMessage): void {
   const exchange = exchanges.get(request);
   if (!exchange?.isWaiting) return;

@@ -1,5 +1,5 @@
-// The bytes of bodies and answers that are in memory because a client is slow to send or to read: two
-// budgets, one for clients and a reserved one for workers, whose reports must get through.
+// Budgets for the bytes of bodies and responses that are in memory because a client is slow: one
+// for clients, and a reserved one for workers, whose reports must get through.
 import type { FastifyRequest } from 'fastify';
 import { ByteBudget, type Claim, type ClaimWait, type Transfer } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
@@ -7,13 +7,16 @@ import { ownTurn } from '../../base/slices.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { HttpBounds } from './bounds.ts';
 
-/** Smaller bodies, and answers, are not counted: all connections together cannot hold much of them. */
+/**
+ * Smaller bodies and responses are not counted: all connections together cannot hold many bytes of
+ * them.
+ */
 export const UNCOUNTED_BYTES = 16_384;
 const UNCOUNTED_ANSWER_BYTES = 65_536;
 
-/** What a client is told to wait when the budget is full, ms. */
+/** Retry-After if the budget is full, ms. */
 const RETRY_MS = 5_000;
-/** Owner of answers that need no key. */
+/** Owner of responses that need no key. */
 const NOBODY = '';
 
 declare module 'fastify' {
@@ -31,17 +34,19 @@ export type FlowsOptions = Pick<
   | 'transferMs'
 > & { clock: Clock };
 
-/** How long a call waits: not at all; clients briefly and workers endlessly; endlessly. */
+/**
+ * How long a call waits: `none`; `default`: clients briefly, workers without a limit; `endless`.
+ */
 type Patience = 'none' | 'default' | 'endless';
 
 export interface FlowRequest<T> extends Pick<Transfer, 'moved' | 'drop'> {
   /** Called again after a wait, unless the size was measured. */
   load: () => T | Promise<T>;
-  /** About how many bytes will be loaded, without loading them. Default: not known. */
+  /** Estimates the bytes without loading them. Default: unknown. */
   measure?: (() => Promise<number>) | undefined;
   sizeOf: (value: T) => number;
   patience: Patience;
-  /** Aborts when the client is gone. */
+  /** Aborts when the client disconnects. */
   signal: AbortSignal;
 }
 
@@ -63,7 +68,7 @@ export function createWorkerBudget(
 }
 
 export class Flows {
-  /** Of workers' calls, on all carriers. */
+  /** For calls of workers, on all carriers. */
   readonly workers: ByteBudget;
   readonly #clients: ByteBudget;
   readonly #clock: Clock;
@@ -88,14 +93,14 @@ export class Flows {
     return this.#clients.usedBytes + this.workers.usedBytes;
   }
 
-  /** A finite answer is to be read in time. @returns what takes that back */
+  /** Limits the time for reading a finite response. @returns the function that cancels the limit */
   limit(end: () => void): () => void {
     return this.#clock.after(this.#transferMs, end);
   }
 
   /**
-   * Claims bytes before they come in. Clients wait briefly, workers as long as it takes. Undefined if the
-   * signal has aborted. @throws ProblemError `unavailable`
+   * Claims bytes before they arrive. Clients wait briefly, workers without a limit. Undefined if
+   * the signal has aborted. @throws ProblemError `unavailable`
    */
   claim(
     caller: Caller,
@@ -106,9 +111,10 @@ export class Flows {
   }
 
   /**
-   * Loads what is to be sent and claims its bytes: before, if the size can be measured. Otherwise, if the
-   * bytes are not to be had at once, what was loaded is dropped and loaded again after the wait. Undefined if the signal has aborted.
-   * @throws ProblemError `unavailable`, and what `load` throws
+   * Loads a response and claims its bytes: before loading, if the size can be measured. Otherwise,
+   * if the bytes are not free at once, drops what was loaded and loads it again after the wait.
+   * Undefined if the signal has aborted.
+   * @throws ProblemError `unavailable`, and the error of `load`
    */
   async load<T>(caller: Caller, request: FlowRequest<T>): Promise<Loaded<T> | undefined> {
     const { drop, load, measure, moved, patience, signal, sizeOf } = request;
@@ -122,7 +128,7 @@ export class Flows {
     const claim = await this.#claim(caller, { bytes, drop, moved }, waiting);
     if (!claim) return undefined;
     try {
-      // Many large answers that are loaded in one turn would hold the event loop.
+      // Loading many large responses in one turn would block the event loop.
       await ownTurn();
       const value = await load();
       claim.shrink(sizeOf(value));
@@ -133,7 +139,7 @@ export class Flows {
     }
   }
 
-  /** The number of bytes if the budget is full: nothing else is to be kept then. */
+  /** Returns the number of bytes if the budget is full, so that nothing else is kept in memory. */
   async #loadAtOnce<T>(
     caller: Caller,
     { drop, load, moved, sizeOf }: FlowRequest<T>,

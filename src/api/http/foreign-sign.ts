@@ -1,11 +1,11 @@
-// Signs that a call without a key may come from elsewhere than this machine: from another network, from
-// a page of another site in a browser here, or through a proxy or tunnel here.
+// Detects signs that a call without a key may not come from a local program: another network, a web
+// page in a local browser, or a local proxy or tunnel.
 import type { FastifyRequest } from 'fastify';
 
 const LOOPBACK_PEER = /^(::1|(::ffff:)?127(\.\d{1,3}){3})$/;
 const LOCAL_HOST = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
 
-/** Headers that proxies, tunnels and clouds add. No list is complete, so families of names count. */
+/** Headers that proxies, tunnels and clouds add. No list is complete, so prefixes count. */
 const FORWARDING_HEADERS: readonly RegExp[] = [
   /forwarded/,
   /(client|connecting|real|user|remote)-?(ip|addr|address|host)$/,
@@ -20,7 +20,7 @@ const FORWARDING_HEADERS: readonly RegExp[] = [
   /^x-(amzn?|cloud-trace|goog|appengine|cloudfront|sucuri|cdn|edge)-/,
 ];
 
-/** What a page may send to another site without asking by a preflight first. */
+/** Content types that a page may send to another site without a preflight. */
 const SIMPLE_MEDIA_TYPES = [
   'application/x-www-form-urlencoded',
   'multipart/form-data',
@@ -30,16 +30,17 @@ const SIMPLE_MEDIA_TYPES = [
 type Signs = Pick<FastifyRequest, 'headers' | 'raw'>;
 
 /**
- * Why a call without a key may come from elsewhere, or undefined. Host: a name that was made to point
- * here (DNS rebinding). Origin and Sec-Fetch-Site: a page of another site, or of another port of this
- * machine. A form's media type: a page whose browser sends neither of them.
+ * Returns why a call without a key may be foreign, or undefined. Host: a name that was made to
+ * point here (DNS rebinding). Origin and Sec-Fetch-Site: a page of another site, or of another port
+ * of this machine. A form's content type: a page whose browser sends neither header.
  */
 export function findForeignSign({ headers, raw }: Signs): string | undefined {
   const { host, origin } = headers;
   if (!LOOPBACK_PEER.test(raw.socket.remoteAddress ?? '')) {
     return 'the call does not come over the loopback interface';
   }
-  // Of two Host headers only the first is in `headers`; a URL as the target stands above both.
+  // `headers` contains only the first of two Host headers; an absolute URL as target overrides
+  // both.
   const isPlain = raw.headersDistinct['host']?.length === 1 && raw.url?.startsWith('/');
   if (host === undefined || !LOCAL_HOST.test(host) || !isPlain) {
     return 'the Host header is not localhost, 127.0.0.1 or [::1]';
@@ -62,7 +63,7 @@ function isForwardingHeader(name: string): boolean {
   return FORWARDING_HEADERS.some((family) => family.test(name));
 }
 
-/** With any other media type a browser asks first, and gets no leave. */
+/** For any other content type a browser sends a preflight, which fails. */
 function findSimplePost({ headers, raw }: Signs): string | undefined {
   const hasBody =
     headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;

@@ -1,4 +1,4 @@
-// What stands before and behind every route: who calls, how often, with what right; and what is noted.
+// Runs before and after every route: authentication, rate limits, rights, logging.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { KeyWatch } from '../../control/limits/key-watch.ts';
@@ -14,7 +14,7 @@ import type { Connections } from './connections.ts';
 import { findExcess, type HeadBounds } from './head-bounds.ts';
 import type { RateGate } from './rate-limit.ts';
 
-/** A client whose user has too many connections is asked to wait so long, ms: others may have ended. */
+/** Retry-After for a user with too many connections, ms: others may have ended. */
 const CONNECTIONS_RETRY_MS = 5_000;
 /** A patient call beyond the limit tries again at least this often, ms. */
 const PATIENT_RETRY_MS = 1_000;
@@ -26,20 +26,20 @@ export interface GuardOptions extends GateOptions {
   clock: Clock;
   metrics: Metrics;
   keyWatch: KeyWatch;
-  /** Default: users may call as often as they like. */
+  /** Default: no limit for users. */
   rateGate?: RateGate | undefined;
-  /** Default: workers may call as often as they like. */
+  /** Default: no limit for workers. */
   workerAllowance?: WorkerAllowance | undefined;
 }
 
-/** One that there is, as it was added: `/v2/:endpoint/run`. */
+/** A registered route, such as `/v2/:endpoint/run`. */
 export interface ServedRoute {
   method: string;
   url: string;
   access: RouteAccess;
 }
 
-/** Has to be called before they are added: it learns them as they come. */
+/** Call it before routes are added: it collects them. */
 export function collectRoutes(app: FastifyInstance): readonly ServedRoute[] {
   const routes: ServedRoute[] = [];
   app.addHook('onRoute', ({ config, method, url }) => {
@@ -50,8 +50,8 @@ export function collectRoutes(app: FastifyInstance): readonly ServedRoute[] {
 }
 
 /**
- * What every request passes first: not without a host, not when closing, not from nobody, not too often,
- * not without a right; and last: it is noted. Workers' calls have a limit of their own.
+ * Checks of every request: Host header, platform not closing, key, rate, rights; then the request
+ * is logged. Calls of workers have a limit of their own.
  */
 export function guard(app: FastifyInstance, options: GuardOptions): void {
   const { bounds, connections, metrics, queue, rateGate, workerAllowance } = options;
@@ -83,7 +83,7 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     if (!scope) return;
     request.holder = gate.identify(request, scope);
     if (connections.noteKnown(raw.socket, request.holder.userId)) return;
-    // The answer is the connection's last one.
+    // This is the connection's last response.
     reply.raw.shouldKeepAlive = false;
     if (request.routeOptions.config.isPatient) return;
     throw new ProblemError(
@@ -114,13 +114,13 @@ export function guard(app: FastifyInstance, options: GuardOptions): void {
     const { method, raw, routeOptions } = request;
     const route = routeOptions.url ?? 'none';
     metrics.note({ method, route, status: reply.statusCode, durationMs: reply.elapsedTime });
-    // A connection kept alive would hold up the end.
+    // A kept-alive connection would delay the end.
     if (queue.isClosing && raw.complete) raw.socket.destroySoon();
     done();
   });
 }
 
-/** Whoever reads on gets no clean end, which would pass for a whole answer. */
+/** A cut connection instead of a clean end, which would look like a complete response. */
 function endWithKey(
   { holder, raw }: FastifyRequest,
   reply: FastifyReply,
@@ -129,7 +129,7 @@ function endWithKey(
   if (!holder || holder === LOCAL_HOLDER) return;
   const { socket } = raw;
   const stop = keyWatch.watch(holder.keyId, () => socket.destroy());
-  // What follows an upgrade is no part of the answer.
+  // Data after an upgrade is not part of the response.
   (findUpgrade(raw) ? socket : reply.raw).once('close', stop);
 }
 
@@ -151,7 +151,7 @@ function addCheck(app: FastifyInstance, check: Check): void {
   });
 }
 
-/** Undefined on open routes, and where there is no route. */
+/** Undefined on open routes, and without a route. */
 function readScope({ routeOptions }: FastifyRequest): Scope | undefined {
   const { access } = routeOptions.config;
   return access === 'open' ? undefined : access;

@@ -1,4 +1,4 @@
-// The bounds of a request's head: path and query, and headers.
+// Bounds a request's head: path, query and headers.
 import type { IncomingMessage } from 'node:http';
 import { ProblemError } from '../../wire/problem.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
@@ -6,10 +6,10 @@ import type { HttpBounds } from './bounds.ts';
 
 export type HeadBounds = Pick<HttpBounds, 'maxTargetBytes' | 'maxHeaderBytes'>;
 
-/** `: ` and the end of the line. */
+/** `: ` and the line break. */
 const HEADER_FRAME_BYTES = 4;
 
-/** Why the request is refused, or undefined. */
+/** Returns why the request is rejected, or undefined. */
 export function findExcess(
   { rawHeaders, url = '' }: Pick<IncomingMessage, 'rawHeaders' | 'url'>,
   { maxHeaderBytes, maxTargetBytes }: HeadBounds,
@@ -23,7 +23,7 @@ export function findExcess(
   return bytes > maxHeaderBytes ? refuseHeaders(maxHeaderBytes) : undefined;
 }
 
-/** For a head that Node has stopped reading. `packet`: what came last. */
+/** For a head that Node has stopped reading. `packet`: the last data received. */
 export function describeOverflow(
   packet: unknown,
   { maxHeaderBytes, maxTargetBytes }: HeadBounds,

@@ -1,5 +1,5 @@
-// Checks whether bytes are JSON, slice by slice, and finds one member of a JSON object. No value is built:
-// values would take several times the memory of the bytes.
+// Checks in slices whether bytes are JSON, and finds one member of a JSON object. Builds no values,
+// which would take several times the memory of the bytes.
 
 const SPACE = 0x20;
 const QUOTE = 0x22;
@@ -17,31 +17,34 @@ const LOWER_E = 0x65;
 const LOWER_U = 0x75;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
-/** With this bit set, E is e. */
+/** Setting this bit turns E into e. */
 const LOWER = 0x20;
 
 const ESCAPED = new Set(Buffer.from('"\\/bfnrt'));
 const WORDS = ['true', 'false', 'null'].map((word) => Buffer.from(word));
 
-/** Bytes between two pauses of a scan: a few ms of work where values are small. */
+/** Bytes between two pauses of a scan: a few ms of work for small values. */
 const SLICE_BYTES = 131_072;
 
-/** A JSON document that is too large, too deep or has too many values for what it is used for. */
+/** A JSON document is too large, too deep or has too many values. */
 export class JsonBoundError extends Error {
   override readonly name = 'JsonBoundError';
 }
 
-/** A JSON document that is nested too deep. */
+/** A JSON document is nested too deeply. */
 export class JsonDepthError extends JsonBoundError {}
 
 export interface JsonBounds {
-  /** Levels of arrays and objects. Default: any number. */
+  /** Most levels of arrays and objects. Default: no limit. */
   maxDepth?: number;
-  /** Scalars, arrays and objects, each counted once. Default: any number. */
+  /** Most scalars, arrays and objects, each counted once. Default: no limit. */
   maxValues?: number;
 }
 
-/** As JSON.parse accepts it. The encoding is not checked. Linear. @throws JsonBoundError */
+/**
+ * Accepts what JSON.parse accepts, in linear time. Does not check the encoding. @throws
+ * JsonBoundError
+ */
 export function isJson(json: Uint8Array, bounds: JsonBounds = {}): boolean {
   const scanning = scan(json, bounds);
   for (;;) {
@@ -50,29 +53,29 @@ export function isJson(json: Uint8Array, bounds: JsonBounds = {}): boolean {
   }
 }
 
-/** As isJson, with a pause after each slice. @throws JsonBoundError */
+/** Like isJson, with a pause after each slice. @throws JsonBoundError */
 export function checkJson(json: Uint8Array, bounds: JsonBounds): Generator<void, boolean> {
   return scan(json, bounds);
 }
 
 export interface MemberSearch {
   name: string;
-  /** Bytes of the document without the value of the member. */
+  /** Most bytes of the document besides the member's value. */
   maxBesideBytes: number;
-  /** Levels of arrays and objects in the value of any member. */
+  /** Most levels of arrays and objects in the value of any member. */
   maxDepth: number;
 }
 
-/** `value` is undefined if the document has no member of that name, or is no object. */
+/** `value` is undefined if the document is not an object or has no such member. */
 export interface MemberFinding {
   value: Buffer | undefined;
 }
 
 /**
- * The bytes of a top-level member's value, without the white space around it. If several members have
- * the name, the last one counts, as with JSON.parse. Returns undefined if the document is not JSON.
- * Pauses after each slice. @throws JsonBoundError soon after the rest has passed its bound; JsonDepthError
- * that names the place
+ * Returns the bytes of a top-level member's value, without surrounding white space. If several
+ * members have the name, the last one counts, as with JSON.parse. Returns undefined if the document
+ * is not JSON. Pauses after each slice. @throws JsonBoundError soon after the rest has exceeded its
+ * bound; JsonDepthError that names the place
  */
 export function* findMember(
   json: Buffer,
@@ -115,16 +118,16 @@ function isKey(json: Buffer, from: number, name: Buffer): boolean {
   return JSON.parse(quoted.toString('utf8')) === name.toString('utf8');
 }
 
-/** Learns of the members of the outermost object. */
+/** Receives the members of the outermost object during a scan. */
 interface ScanWatch {
   member(keyAt: number, valueAt: number): void;
   /** The value ends before `at`. Also called for the elements of an outermost array. */
   memberEnd(at: number): void;
-  /** Called now and then, and at the end. */
+  /** Called periodically and at the end. */
   progress(at: number): void;
 }
 
-/** A place behind the end of `json` stands for an error: nothing is found there. */
+/** A position behind the end of `json` means an error. */
 function* scan(
   json: Uint8Array,
   { maxDepth = Infinity, maxValues = Infinity }: JsonBounds,
@@ -180,10 +183,10 @@ function* scan(
   }
 }
 
-/** What is open, one bit a level: the nesting of 20 MB of brackets takes 2.5 MB. */
+/** Open arrays and objects, one bit per level: 20 MB of brackets take 2.5 MB. */
 class Nesting {
   depth = 0;
-  /** Of the innermost level; 0 if there is none. */
+  /** Closing bracket of the innermost level; 0 if none is open. */
   closer = 0;
   #bits = new Uint8Array(8);
 
@@ -224,7 +227,7 @@ function skipSpace(json: Uint8Array, from: number): number {
   return at;
 }
 
-/** A member's name, and to its value. */
+/** Skips a member's name up to its value. */
 function skipKey(json: Uint8Array, from: number): number {
   if (json[from] !== QUOTE) return beyond(json);
   const at = skipSpace(json, skipString(json, from));
@@ -264,7 +267,7 @@ function skipNumber(json: Uint8Array, from: number): number {
   return skipDigits(json, at + (isSigned ? 2 : 1));
 }
 
-/** There has to be one. */
+/** Requires at least one digit. */
 function skipDigits(json: Uint8Array, from: number): number {
   let at = from;
   while (isDigit(json[at])) at++;

@@ -1,17 +1,17 @@
-// Lists in pages: which part a caller wants, and where the next one begins.
+// Reads which page of a list a caller wants, and encodes where the next one begins.
 import type { FastifyRequest } from 'fastify';
 import { LIST_LIMIT } from '../../wire/operations/operation.ts';
 import { type QueryValues, readInteger, refuseParameter } from './query.ts';
 
 declare module 'fastify' {
   interface FastifyInstance {
-    /** Bytes of JSON in one page of a list, at most. */
+    /** Most bytes of JSON in one page of a list. */
     listBytes: number;
   }
 }
 
 export interface Page {
-  /** Only what has a smaller position: lists are newest first. */
+  /** Only records with a smaller position: lists are newest first. */
   before: number | undefined;
   limit: number;
   maxBytes: number;
@@ -19,7 +19,7 @@ export interface Page {
 
 type PagedRequest = Pick<FastifyRequest<{ Querystring: QueryValues }>, 'query' | 'server'>;
 
-/** Of the query parameters `cursor` and `limit`. @throws ProblemError `invalid` */
+/** Reads the query parameters `cursor` and `limit`. @throws ProblemError `invalid` */
 export function readPage({ query, server }: PagedRequest): Page {
   return {
     maxBytes: server.listBytes,
@@ -28,12 +28,12 @@ export function readPage({ query, server }: PagedRequest): Page {
   };
 }
 
-/** The member of an answer that leads to the next page; none on the last. */
+/** The `cursor` member of a response; absent on the last page. */
 export function describeNext(next: number | undefined): { cursor?: string } {
   return next === undefined ? {} : { cursor: encodeCursor(next) };
 }
 
-/** The list's place, in a form that nobody computes with. */
+/** The position as an opaque text. */
 function encodeCursor(position: number): string {
   return Buffer.from(String(position)).toString('base64url');
 }

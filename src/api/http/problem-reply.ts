@@ -1,5 +1,5 @@
-// Every error on its way out: turned into a problem, written as application/problem+json unless the
-// clients of a route know another form.
+// Sends errors: converts them to problems and writes application/problem+json, or the error format
+// of a route's clients.
 import { randomUUID } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -13,9 +13,9 @@ import { isAwaitingContinue } from './exchanges.ts';
 
 export const PROBLEM_MEDIA_TYPE = 'application/problem+json';
 
-/** What a caller is told to wait when nothing better is known, ms. */
+/** Default Retry-After, ms. */
 const RETRY_MS = 1_000;
-/** How long a client may go on sending a body that nobody reads, so that it gets to the answer. */
+/** How long a client may continue to send an unread body, so that it can read the response, ms. */
 const LINGER_MS = 2_000;
 
 const LINK_PROBLEMS: Record<LinkErrorCode, ProblemCode> = {
@@ -26,11 +26,11 @@ const LINK_PROBLEMS: Record<LinkErrorCode, ProblemCode> = {
   invalid: 'invalid',
 };
 
-/** How an error lies in its answer. */
+/** The format of an error response. */
 export interface ErrorForm {
   mediaType: string;
   status(problem: ProblemError): number;
-  /** What is sent as JSON. */
+  /** The JSON body. */
   body(problem: ProblemError): object;
 }
 
@@ -43,9 +43,9 @@ const PROBLEM_FORM: ErrorForm = {
 export interface ProblemReplyOptions {
   log: Log;
   clock: Clock;
-  /** The platform is stopping. Default: never. */
+  /** Whether the platform is stopping. Default: never. */
   isClosing?: () => boolean;
-  /** The form for the request's path. Default: application/problem+json. */
+  /** The error format for the request's path. Default: application/problem+json. */
   formFor?: (url: string) => ErrorForm | undefined;
 }
 
@@ -56,11 +56,11 @@ export class ProblemReplies {
     this.#options = options;
   }
 
-  /** Answers with the error; one that is not meant to be seen is logged under an id. */
+  /** Sends the error; an internal one is logged and shown only by its ID. */
   send(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
     const isGone = reply.raw.destroyed || request.raw.socket.destroyed;
     if (isGone && isExpected(error)) {
-      // Nobody reads the answer, and thousands of clients may go away at once.
+      // The client is gone, and thousands may disconnect at once.
       reply.code(error instanceof ProblemError ? error.status : 400).hijack();
       return;
     }
@@ -73,7 +73,7 @@ export class ProblemReplies {
       reply.header('retry-after', Math.max(1, Math.ceil(problem.retryAfterMs / 1_000)));
     }
     if (hasUnreadBody(request)) this.#endBody(request, reply);
-    // As bytes: to a string of a JSON type the framework would add a charset, which has none.
+    // As bytes: fastify would add a charset to a string of a JSON type, which has none.
     reply.send(Buffer.from(JSON.stringify(form.body(problem))));
   }
 
@@ -86,21 +86,22 @@ export class ProblemReplies {
   }
 
   #endBody(request: FastifyRequest, reply: FastifyReply): void {
-    // The client waits with its body and will not send it, or it will: what comes next is unclear.
+    // It is unclear whether the waiting client will send its body, so the connection must end.
     if (isAwaitingContinue(request.raw)) reply.header('connection', 'close');
-    // At the platform's end nothing is waited for.
+    // While the platform stops, nothing is waited for.
     else if (!this.#options.isClosing?.()) this.#linger(request, reply);
   }
 
   /**
-   * The answer comes before the body was read. Closing at once would reset the connection and with
-   * it, for a client that is still sending, lose the answer: the rest is thrown away for a moment.
+   * The response is sent before the body is read. Closing at once would reset the connection, and a
+   * client that still sends would lose the response: so the rest is discarded for a moment.
    */
   #linger(request: FastifyRequest, reply: FastifyReply): void {
     const { raw } = request;
     const closesAfter = !reply.raw.shouldKeepAlive;
     reply.removeHeader('connection');
-    // Otherwise a client that asked for the end of the connection gets it right behind the answer.
+    // Otherwise fastify would close the connection right after the response, as the client
+    // requested.
     reply.raw.shouldKeepAlive = true;
     reply.raw.once('finish', () => {
       const cancel = this.#options.clock.after(LINGER_MS, () => {
@@ -109,7 +110,7 @@ export class ProblemReplies {
       raw.socket.once('close', cancel);
       raw.once('end', () => {
         cancel();
-        // The connection may live on, through many refusals.
+        // The connection may live on, through many rejected requests.
         raw.socket.off('close', cancel);
         if (closesAfter) raw.socket.destroySoon();
       });
@@ -117,7 +118,7 @@ export class ProblemReplies {
   }
 }
 
-/** Other errors are logged, whether or not the client is there. */
+/** Other errors are logged, whether or not the client is connected. */
 function isExpected(error: unknown): boolean {
   if (error instanceof ProblemError) return true;
   if (!(error instanceof Error) || !('code' in error)) return false;
@@ -129,7 +130,7 @@ function hasUnreadBody({ headers, raw }: FastifyRequest): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
-/** The error as it may be shown, or undefined. */
+/** Returns the error as it may be shown, or undefined. */
 export function toProblem(error: unknown): ProblemError | undefined {
   if (error instanceof ProblemError) return error;
   if (error instanceof LinkError) {
@@ -146,7 +147,7 @@ export function toProblem(error: unknown): ProblemError | undefined {
   return toProblemOfFramework(error);
 }
 
-/** What the HTTP framework itself refuses, before a route sees it. */
+/** Errors that fastify reports before a route runs. */
 function toProblemOfFramework(error: unknown): ProblemError | undefined {
   if (!(error instanceof Error) || !('code' in error)) return undefined;
   switch (error.code) {
@@ -165,12 +166,12 @@ function toProblemOfFramework(error: unknown): ProblemError | undefined {
         'malformed',
         'The length of the request body differs from its Content-Length.',
       );
-    // Longer than any id that was ever given out.
+    // Longer than any existing ID.
     case 'FST_ERR_MAX_PARAM_LENGTH':
       return new ProblemError('not_found', 'The path has a segment that is too long.');
     case 'FST_ERR_BAD_URL':
       return new ProblemError('malformed', 'The path is not a valid URL path.');
-    // The client went away within its body: there is nobody left to read this.
+    // The client disconnected while sending its body: nobody reads the response.
     case 'ECONNRESET':
       return new ProblemError(
         'malformed',
@@ -182,8 +183,8 @@ function toProblemOfFramework(error: unknown): ProblemError | undefined {
 }
 
 /**
- * For what is not even a request: there is only the socket. It ends with the answer, and a client that
- * holds on to it, or goes on sending, does so for a moment only.
+ * For data that is not a request: there is only the socket. It ends with the response, and a client
+ * that keeps it open or sends more is tolerated only for a moment.
  */
 export function endWithProblem(
   socket: Duplex,
@@ -209,10 +210,10 @@ function writeRawProblem(error: ProblemError): string {
   ].join('\r\n');
 }
 
-/** Made once: a reason of its own for each abort costs more than all that the abort does. */
+/** Created once: a new error for each abort costs more than the rest of the abort. */
 const GONE = new DOMException('The client has gone', 'AbortError');
 
-/** Aborts when the client goes away before its answer was written whole. */
+/** Aborts when the client disconnects before its response was completely written. */
 export function abortWhenGone(response: ServerResponse): AbortSignal {
   const gone = new AbortController();
   if (response.closed || response.destroyed) gone.abort(GONE);

@@ -7,7 +7,7 @@ import { ProblemError } from '../../wire/problem.ts';
 /** Other paths have the shapes of other services, or are called by probes and scrapers. */
 export const OWN_PATHS = /^\/v[12]\//;
 
-/** Has to be called after the guard: who is not let in learns nothing of parameters. */
+/** Call it after the guard: an unauthorized caller learns nothing about parameters. */
 export function refuseUnknownParameters(app: FastifyInstance): void {
   app.addHook('onRequest', (request, _reply, done) => {
     const { query, routeOptions } = request;

@@ -1,8 +1,8 @@
-// Reading query parameters and positions: each either is what it has to be, or is named in a problem.
+// Reads query parameters and positions; an invalid one is named in a problem.
 import { JOB_STATUSES, type JobStatus } from '../../wire/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 
-/** As the router gives it: several values make an array. */
+/** As the router provides them: several values form an array. */
 export type QueryValues = Readonly<Record<string, string | string[] | undefined>>;
 
 export interface IntegerRange {
@@ -10,7 +10,7 @@ export interface IntegerRange {
   max: number;
 }
 
-/** Undefined when it is not there. @throws ProblemError `invalid` naming the parameter and its range */
+/** Undefined if absent. @throws ProblemError `invalid` that names the parameter and its range */
 export function readInteger(
   query: QueryValues,
   name: string,
@@ -31,7 +31,7 @@ export function readStatus(query: QueryValues): JobStatus | undefined {
   return status ?? raise(refuseParameter('status', `must be one of ${JOB_STATUSES.join(', ')}`));
 }
 
-/** Undefined when it is not there. @throws ProblemError `invalid` */
+/** Undefined if absent. @throws ProblemError `invalid` */
 export function readText(query: QueryValues, name: string): string | undefined {
   const text = query[name];
   if (text === undefined || (typeof text === 'string' && text !== '')) return text;

@@ -11,8 +11,8 @@ interface Window {
 }
 
 /**
- * A window begins with the first call of a user that falls in none, and is counted in memory. A call
- * that is refused counts in no window: whoever goes on calling does not wait longer for it.
+ * A window begins with a user's first call outside of one, and is counted in memory. A rejected
+ * call counts in no window, so further calls do not prolong the wait.
  */
 export class RateGate {
   readonly #windows: readonly Window[];
@@ -25,7 +25,9 @@ export class RateGate {
       .join(', ');
   }
 
-  /** Counts the call of a known caller and puts the headers on its answer. @throws ProblemError `rate_limited` */
+  /**
+   * Counts the caller's call and sets the rate limit headers. @throws ProblemError `rate_limited`
+   */
   async admit({ holder }: FastifyRequest, reply: FastifyReply): Promise<void> {
     if (!holder) return;
     const { userId } = holder;

@@ -1,4 +1,4 @@
-// What requests for resources have in common: whose they are, and what their bodies say.
+// Reads the user and the body of requests for resources.
 import type { FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { KeyHolder } from '../../control/keys/keys.ts';
@@ -23,7 +23,7 @@ export function readUser(request: HeldRequest): string {
   return requireHolder(request).userId;
 }
 
-/** @throws ProblemError `malformed`, `invalid` naming every path */
+/** @throws ProblemError `malformed`, `invalid` that names every path */
 export function readResource<S extends z.ZodType>(body: Buffer | undefined, schema: S): z.infer<S> {
   return check(parseJson(body ?? NO_BYTES, RESOURCE_BOUNDS), schema);
 }

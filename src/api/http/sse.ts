@@ -1,4 +1,5 @@
-// A job's chunks as server-sent events, from a position to the job's end, at the client's pace.
+// Sends a job's chunks as server-sent events, from a position to the job's end, at the client's
+// pace.
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
@@ -14,27 +15,28 @@ import type { FlowRequest, Loaded } from './flows.ts';
 
 export const EVENTS_MEDIA_TYPE = 'text/event-stream';
 
-/** A comment goes out after so long without a chunk: proxies cut what is silent. */
+/** A comment is sent after this time without a chunk, because proxies close silent connections. */
 const KEEP_ALIVE_MS = 15_000;
-/** Chunks fetched at a time: what a client that stops reading can hold in memory. */
+/** Bytes of chunks fetched at a time: the most that a stalled client can hold in memory. */
 const PAGE_BYTES = 1_048_576;
-/** What a client is told to wait before it comes back, when the platform stops. */
+/** Reconnection time for clients when the platform stops, ms. */
 const RECONNECT_MS = 2_000;
 
 export interface EventsRequest {
   queue: Queue;
   log: Log;
   key: { endpointId: string; id: string };
-  /** Events begin behind it. The default cursor is neither read nor moved. */
+  /** Events begin after this position. The default cursor is neither read nor moved. */
   from: Position;
-  /** Aborts when the client is gone. */
+  /** Aborts when the client disconnects. */
   signal: AbortSignal;
 }
 
 /**
- * One event a chunk, `id` its position; `reset` when a new attempt has begun; at last `done` with
- * the final record, or `expired` when the job was removed. Without either the platform stopped.
- * @throws ProblemError when there is no such job or position: nothing is written then
+ * Sends one event for each chunk, with its position as `id`; `reset` when a new attempt has begun;
+ * finally `done` with the final record, or `expired` if the job was removed. Without either, the
+ * platform has stopped.
+ * @throws ProblemError for a missing job or an invalid position, before anything is written
  */
 export async function sendEvents(
   reply: FastifyReply,
@@ -58,7 +60,7 @@ export async function sendEvents(
       raw.write('event: expired\ndata: {}\n\n');
     } else {
       log.error({ err: error, job: key.id }, 'event stream broken off; the client will come back');
-      // The status line is out: a cut connection is all that can still tell of a failure.
+      // The status line is already sent: only a broken connection can indicate the failure.
       raw.destroy();
     }
   }
@@ -71,7 +73,7 @@ async function sendPages(reply: FastifyReply, request: EventsRequest): Promise<v
   const { from, queue, signal } = request;
   let after = from;
   for (let isFirst = true; !signal.aborted; isFirst = false) {
-    // To a fast client on a fast line nothing else here would ever wait, and pages take some time to read.
+    // With a fast client nothing else here would ever wait, and reading pages takes time.
     await ownTurn();
     const page = await sendPage(reply, request, { after, waitMs: isFirst ? 0 : KEEP_ALIVE_MS });
     if (!page) return;
@@ -85,7 +87,7 @@ async function sendPages(reply: FastifyReply, request: EventsRequest): Promise<v
   }
 }
 
-/** A page that is being written is in flight. Undefined if the client has gone. */
+/** A page counts as in flight while it is written. Undefined if the client has disconnected. */
 async function sendPage(
   reply: FastifyReply,
   { key, queue, signal }: EventsRequest,
@@ -109,7 +111,7 @@ async function sendPage(
   return { isComplete, isEmpty: chunks.length === 0 && !reset, position };
 }
 
-/** A client that reads events waits as long as it takes: it has an open answer already. */
+/** A client that reads events waits without a limit: its response is already open. */
 function loadInFlight<T>(
   { raw, request, server }: FastifyReply,
   loading: Pick<FlowRequest<T>, 'load' | 'measure' | 'sizeOf' | 'signal'> & {
@@ -168,7 +170,7 @@ async function sendDone(reply: FastifyReply, { key, queue, signal }: EventsReque
   }
 }
 
-/** A line break inside JSON is white space, but it would end the event's line. */
+/** A line break in JSON is only white space, but would end the event's line. */
 function onOneLine(json: Uint8Array): Uint8Array {
   if (!json.includes(0x0a) && !json.includes(0x0d)) return json;
   return json.map((byte) => (byte === 0x0a || byte === 0x0d ? 0x20 : byte));

@@ -1,4 +1,4 @@
-// What is answered where no route is: 404, or 405 with the methods that the path does have.
+// Answers requests without a route: 404, or 405 with the methods that the path supports.
 import type { FastifyInstance } from 'fastify';
 import { ProblemError } from '../../wire/problem.ts';
 
@@ -7,7 +7,7 @@ interface KnownPath {
   methods: Set<string>;
 }
 
-/** Has to be called before the routes are added: it learns them as they come. */
+/** Call it before routes are added: it collects them. */
 export function answerUnknownRoutes(app: FastifyInstance): void {
   const known = new Map<string, KnownPath>();
 
@@ -17,7 +17,7 @@ export function answerUnknownRoutes(app: FastifyInstance): void {
     known.set(url, path);
   });
 
-  // Before a body is read: what is in it makes no difference here.
+  // Before the body is read, which makes no difference here.
   app.addHook('onRequest', (request, reply, done) => {
     if (!request.is404) return done();
     const { method, url } = request;

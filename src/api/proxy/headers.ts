@@ -1,15 +1,15 @@
-// Which headers pass between a client and a worker of a load-balancing endpoint. Pure.
+// Selects the headers that pass between a client and a worker of a load-balancing endpoint. Pure.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 
-/** They are about one connection, not about the message. */
+/** Headers about one connection, not about the message. */
 const HOP_BY_HOP = [
   ...['connection', 'keep-alive', 'proxy-connection', 'proxy-authenticate', 'proxy-authorization'],
   ...['te', 'trailer', 'transfer-encoding', 'upgrade'],
 ];
 
 /**
- * The key is the platform's, the host is the worker's, an expectation is met here; and where a request
- * comes from is said by the platform, not by the client.
+ * The key is the platform's, the host is the worker's, and expectations are handled here. Origin
+ * headers are set by the platform, not by the client.
  */
 const NOT_FOR_WORKERS = new Set([
   ...HOP_BY_HOP,
@@ -17,20 +17,22 @@ const NOT_FOR_WORKERS = new Set([
   ...['x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-prefix'],
 ]);
 
-/** Other headers by which proxies tell where a request comes from: believed from trusted ones alone. */
+/**
+ * Other headers with which proxies describe a request's origin: accepted only from trusted ones.
+ */
 const ORIGIN_HEADER =
   /forwarded|(client|connecting|originating|real|remote|socket|user)-?(ip(v6)?|addr(ess)?)$/;
 
 export interface ForwardingTerms {
-  /** What of the path stays here. */
+  /** The part of the path that is removed. */
   prefix: string;
-  /** Whether what the peer says of its clients is believed. */
+  /** Whether the peer's description of its clients is trusted. */
   isTrusted: (address: string) => boolean;
 }
 
 const NOT_FOR_CLIENTS = new Set(HOP_BY_HOP);
 
-/** Of the request, as names and values in turn; repeated ones stay repeated. */
+/** Headers of the request, as alternating names and values; repeated ones stay repeated. */
 export function composeRequestHeaders(
   request: IncomingMessage,
   { isTrusted, prefix }: ForwardingTerms,
@@ -42,7 +44,7 @@ export function composeRequestHeaders(
   const passed: string[] = [];
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const [name = '', value = ''] = [rawHeaders[at], rawHeaders[at + 1]];
-    // Some servers take an underscore in a name for a hyphen.
+    // Some servers treat an underscore in a name as a hyphen.
     const lowered = name.toLowerCase().replaceAll('_', '-');
     const isClaim = !isBelieved && ORIGIN_HEADER.test(lowered);
     if (!isClaim && !NOT_FOR_WORKERS.has(lowered) && !dropped.has(lowered)) {
@@ -61,7 +63,7 @@ export function composeRequestHeaders(
   return passed;
 }
 
-/** Of the answer, in small letters. */
+/** Headers of the response, in lower case. */
 export function composeAnswerHeaders(headers: IncomingHttpHeaders): [string, string | string[]][] {
   const dropped = readTokens(headers.connection);
   return Object.entries(headers).flatMap(([name, value]): [string, string | string[]][] => {
@@ -70,7 +72,7 @@ export function composeAnswerHeaders(headers: IncomingHttpHeaders): [string, str
   });
 }
 
-/** What a trusted proxy says of the request that came to it. */
+/** A trusted proxy's description of the original request. */
 function readProxy(headers: IncomingHttpHeaders): { host?: string; proto?: string } {
   const [host] = readList(headers['x-forwarded-host']);
   const [proto] = readList(headers['x-forwarded-proto']);
@@ -87,9 +89,9 @@ function readList(value: string | string[] | undefined): string[] {
 
 const NO_NAMES: ReadonlySet<string> = new Set();
 
-/** Of a header that is a list of names. */
+/** Reads a header that is a list of names. */
 export function readTokens(value: string | string[] | undefined): ReadonlySet<string> {
-  // Of nearly every request, and names no other header.
+  // The usual value, which names no other header.
   if (value === undefined || value === 'keep-alive') return NO_NAMES;
   const names = [value].flat().flatMap((text) => text.split(','));
   return new Set(names.map((name) => (name.split(';')[0] ?? '').trim().toLowerCase()));

@@ -1,11 +1,11 @@
-// The paths below `/lb/<endpoint>`: what comes behind the id is the worker's, byte for byte, so that it
-// is cut off before the router, which reads and decodes paths, gets to see it.
+// Cuts paths below `/lb/<endpoint>` before the router reads and decodes them: the part after the ID
+// belongs to the worker, byte for byte.
 import { LB_BASE } from '../../wire/routes.ts';
 
-/** A target may be a whole URL. The id goes as far as anything goes that can be an id. */
+/** A target may be an absolute URL. The ID ends where no ID could continue. */
 const LB_TARGET = new RegExp(`^((?:https?://[^/?#]*)?${LB_BASE}/[^/?#]+)(.*)$`, 's');
 
-/** What the router is to see: all other targets stay as they are. */
+/** Returns the target for the router; all other targets stay unchanged. */
 export function foldTarget(target: string): string {
   return LB_TARGET.exec(target)?.[1] ?? target;
 }
@@ -14,7 +14,7 @@ export function isBalancedTarget(target: string): boolean {
   return LB_TARGET.test(target);
 }
 
-/** Path and query for the worker, as they came: nothing is decoded, resolved or joined. */
+/** Returns path and query for the worker, unchanged: nothing is decoded, resolved or joined. */
 export function cutTarget(target: string): string {
   const rest = LB_TARGET.exec(target)?.[2] ?? '';
   return rest.startsWith('/') ? rest : `/${rest}`;

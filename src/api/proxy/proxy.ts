@@ -1,6 +1,5 @@
-// One request on its way to a worker and its answer on the way back, both as they come: nothing is kept
-// longer than the slower side needs. Which worker it is, and what follows when none was reached, is
-// lb-routes.ts's.
+// Forwards one request to a worker and the response back, unchanged and unbuffered beyond the
+// slower side's needs. routes.ts chooses the worker, and another one if it was unreachable.
 import type { IncomingHttpHeaders, ServerResponse } from 'node:http';
 import { type Duplex, PassThrough } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -11,7 +10,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import { composeAnswerHeaders, composeRequestHeaders } from './headers.ts';
 import { joinTunnel, type UpgradeRequest } from './upgrade.ts';
 
-/** How long a client may go on sending a body of which its worker wants no more. */
+/** How long a client may continue to send a body that its worker no longer reads, ms. */
 const LINGER_MS = 2_000;
 /** Informational answers passed on before one answer: they are written whether or not the client reads. */
 const MAX_HINTS = 20;
@@ -19,30 +18,30 @@ const MAX_HINTS = 20;
 export interface Passage {
   request: FastifyRequest;
   reply: FastifyReply;
-  /** To the worker. */
+  /** Connections to the worker. */
   dispatcher: Dispatcher;
   /** Path and query for the worker. */
   target: string;
-  /** What of the path stays here. */
+  /** The part of the path that is removed. */
   prefix: string;
-  /** Whether what a peer says of its clients is believed. */
+  /** Whether a peer's description of its clients is trusted. */
   isTrusted: (address: string) => boolean;
-  /** From the end of the request to the headers of the answer, ms. */
+  /** From the end of the request to the headers of the response, ms. */
   headersLimitMs: number;
-  /** Aborts when the client is gone. */
+  /** Aborts when the client disconnects. */
   gone: AbortSignal;
-  /** Set if the connection is to become another one than HTTP. */
+  /** Set if the connection may switch to another protocol. */
   upgrade: UpgradeRequest | undefined;
   log: Log;
   clock: Clock;
 }
 
-/** `unreached`: nothing has come to the worker, and nothing of the body was read. */
+/** `unreached`: nothing has reached the worker, and nothing of the body was read. */
 export type PassageEnd = 'over' | 'unreached';
 
 /**
- * Resolves when the answer has been passed on, or cut off, or the client is gone.
- * @throws ProblemError `worker_failed`, `worker_timed_out`, `malformed`, as long as nothing is answered
+ * Resolves when the response has been forwarded or broken off, or the client has disconnected.
+ * @throws ProblemError `worker_failed`, `worker_timed_out`, `malformed`, before the response begins
  */
 export function passOn(passage: Passage): Promise<PassageEnd> {
   const { dispatcher, headersLimitMs, request, target, upgrade } = passage;
@@ -68,7 +67,7 @@ interface Settle {
 }
 
 class Exchange implements Dispatcher.DispatchHandler {
-  /** Between the two sides: a worker that breaks off does not take the client's connection along. */
+  /** Separates the two sides: a failing worker must not break the client's connection. */
   readonly body: PassThrough | undefined;
   readonly #passage: Passage;
   readonly #settle: Settle;
@@ -84,13 +83,13 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#response = passage.reply.raw;
     if (hasBody(passage.request)) {
       this.body = new PassThrough();
-      // What went wrong is told by the connection that it was for.
+      // The connection concerned reports the error.
       this.body.on('error', () => {});
     }
     passage.gone.addEventListener('abort', this.#abort, { once: true });
   }
 
-  /** Called when there is a connection: from here on the worker may have seen something. */
+  /** Called when there is a connection: from here on the worker may have received something. */
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
     const { gone, request } = this.#passage;
@@ -114,7 +113,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     }
     this.#answer(status, headers);
     this.#response.on('drain', () => controller.resume());
-    // An event stream says that it is there before it has anything to say; others save the packet.
+    // An event stream sends its headers before its first event; other responses save the packet.
     process.nextTick(() => {
       if (!this.#hasWritten && !this.#response.destroyed) this.#response.flushHeaders();
     });
@@ -151,13 +150,13 @@ class Exchange implements Dispatcher.DispatchHandler {
     joinTunnel({ client: socket, worker, head: upgrade.takeEarly(), clock }).then(end, end);
   }
 
-  /** Undici has no controller for what it refuses itself. */
+  /** Undici has no controller for requests that it rejects itself. */
   onResponseError(_controller: Dispatcher.DispatchController | null, error: Error): void {
     const { gone, reply } = this.#passage;
     if (gone.aborted) {
       if (!reply.sent) reply.hijack();
     } else if (this.#isAnswering) {
-      // A clean end would pass for a whole answer.
+      // A clean end would look like a complete response.
       this.#response.destroy();
     } else if (this.#controller || isRefusal(error)) {
       this.#fail(error);
@@ -169,7 +168,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#end('over');
   }
 
-  /** The headers that the platform has set itself stand above the worker's. */
+  /** The platform's own headers override the worker's. */
   #answer(status: number, headers: IncomingHttpHeaders): void {
     this.#isAnswering = true;
     const { reply, request, upgrade } = this.#passage;
@@ -196,7 +195,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     try {
       this.#response.writeEarlyHints({ link });
     } catch {
-      // A form of link that Node does not write: it is no more than a hint.
+      // A Link header that Node cannot write is only a hint.
     }
   }
 
@@ -230,7 +229,7 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#settle.resolve(end);
   }
 
-  /** What is still to come of the request's body is thrown away. */
+  /** Discards the rest of the request's body. */
   #release(): void {
     const { gone, request } = this.#passage;
     gone.removeEventListener('abort', this.#abort);
@@ -239,7 +238,9 @@ class Exchange implements Dispatcher.DispatchHandler {
     request.raw.resume();
   }
 
-  /** The worker has said all it has to say; a client that sends on holds the connection up. */
+  /**
+   * The worker has sent its whole response; a client that continues to send blocks the connection.
+   */
   #limitRest(): void {
     const { clock, request } = this.#passage;
     const { raw } = request;
@@ -256,7 +257,7 @@ function hasBody({ headers }: FastifyRequest): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
-/** Undici's own, before it has connected to anything. */
+/** Undici's own error, before it has connected. */
 function isRefusal(error: Error): boolean {
   return 'code' in error && error.code === 'UND_ERR_INVALID_ARG';
 }

@@ -1,4 +1,4 @@
-// The way to the workers of load-balancing endpoints: a turn at one of them, and the request is passed on.
+// The routes of load-balancing endpoints: waits for a worker and forwards the request to it.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -12,15 +12,15 @@ import { cutTarget } from './path.ts';
 import { passOn } from './proxy.ts';
 import { findUpgrade } from './upgrade.ts';
 
-/** CONNECT names no path. */
+/** CONNECT has no path. */
 const LB_METHODS = http.METHODS.filter((method) => method !== 'CONNECT');
-/** A request that reached nobody is given to another worker so often. */
+/** Number of workers that are tried for a request that has reached none. */
 const MAX_TRIES = 2;
 
 export interface LbRoutesOptions {
   balancer: Balancer;
   endpoints: Pick<Endpoints, 'find'>;
-  /** Whether what a peer says of its clients is believed. */
+  /** Whether a peer's description of its clients is trusted. */
   isTrusted: (address: string) => boolean;
   log: Log;
   clock: Clock;
@@ -30,7 +30,7 @@ interface LbRoute {
   Params: { endpoint: string };
 }
 
-/** The server has to fold targets, see lb-path.ts. */
+/** The server must fold targets; see path.ts. */
 export function addLbRoutes(app: FastifyInstance, options: LbRoutesOptions): void {
   for (const method of LB_METHODS) {
     if (!app.supportedMethods.includes(method)) app.addHttpMethod(method);
@@ -39,7 +39,8 @@ export function addLbRoutes(app: FastifyInstance, options: LbRoutesOptions): voi
     method: LB_METHODS,
     url: LB_ROUTE.path,
     config: { access: LB_ROUTE.access, endsWithKey: true },
-    // Not in the handler: before it the framework judges the body's media type, which is the worker's affair.
+    // Not in the handler: before it, fastify would check the body's content type, which is the
+    // worker's business.
     onRequest: (request, reply) => serve(request, reply, options),
     handler: async () => {
       throw new Error('request not forwarded');
@@ -47,7 +48,7 @@ export function addLbRoutes(app: FastifyInstance, options: LbRoutesOptions): voi
   });
 }
 
-/** @throws ProblemError as long as nothing is answered */
+/** @throws ProblemError before the response begins */
 async function serve(
   request: FastifyRequest<LbRoute>,
   reply: FastifyReply,

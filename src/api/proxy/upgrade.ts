@@ -1,5 +1,5 @@
-// Requests for another protocol on their connection, WebSocket above all: they take the way of every
-// request, through the same checks; once a worker has agreed, bytes go to and fro unread.
+// Handles requests to switch protocols, such as WebSocket: they pass the same checks as all
+// requests; once a worker has accepted, bytes are forwarded in both directions.
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -10,29 +10,29 @@ import { endWithProblem } from '../http/problem-reply.ts';
 import { readTokens } from './headers.ts';
 import { isBalancedTarget } from './path.ts';
 
-/** When one side has ended, the other gets so long to take what was still sent to it. */
+/** When one side has ended, the other has this long to receive what is left, ms. */
 const CLOSE_MS = 10_000;
-/** Of what a client sends before the worker has agreed. */
+/** Most bytes of a client before the worker has accepted. */
 const MAX_EARLY_BYTES = 65_536;
 
 export interface UpgradeRequest {
-  /** As the client names it: `websocket`. */
+  /** Protocol name from the client: `websocket`. */
   protocol: string;
   socket: Socket;
-  /** Gives what has come behind the request's head, and leaves the rest to whoever reads on. */
+  /** Returns data received after the request's head; later data is left to the next reader. */
   takeEarly(): Buffer;
 }
 
 const upgradeRequests = new WeakMap<IncomingMessage, UpgradeRequest>();
 
-/** Undefined for one that stays with HTTP. */
+/** Undefined without an upgrade. */
 export function findUpgrade(request: IncomingMessage): UpgradeRequest | undefined {
   return upgradeRequests.get(request);
 }
 
 /**
- * For the server's `shouldUpgradeCallback`. Elsewhere, and for HTTP/2, which workers are not spoken to
- * in, the wish is passed over, as it may be.
+ * For the server's `shouldUpgradeCallback`. The upgrade is ignored on other paths, and for HTTP/2,
+ * which workers do not get.
  */
 export function mayUpgrade({ headers, url = '' }: IncomingMessage): boolean {
   const hasBody =
@@ -40,18 +40,18 @@ export function mayUpgrade({ headers, url = '' }: IncomingMessage): boolean {
   return isBalancedTarget(url) && !hasBody && !readTokens(headers.upgrade).has('h2c');
 }
 
-/** Leads requests that would leave HTTP to the same listener as the others. */
+/** Passes requests with an upgrade to the same listener as the others. */
 export function serveUpgrades(server: Server, listener: RequestListener, clock: Clock): void {
   server.on('upgrade', (request: IncomingMessage, _stream: Duplex, head: Buffer) => {
     const { headers, socket } = request;
     const response = new http.ServerResponse(request);
-    // Whatever the answer is: no other request can be read from this connection.
+    // After this response, whatever it is, no other request can be read from the connection.
     response.shouldKeepAlive = false;
     socket.on('error', () => socket.destroy());
     try {
       response.assignSocket(socket);
     } catch {
-      // It was sent before the answer to the request in front of it was.
+      // The upgrade was sent before the previous request was answered.
       socket.destroy();
       return;
     }
@@ -72,7 +72,10 @@ export function serveUpgrades(server: Server, listener: RequestListener, clock: 
   });
 }
 
-/** A client that goes away is noticed by reading alone; one that ends its side counts as gone, as elsewhere. */
+/**
+ * Only reading detects that a client disconnects; one that ends its side counts as gone, as
+ * elsewhere.
+ */
 function readEarly(socket: Socket, head: Buffer): () => Buffer {
   const pieces = [head];
   let bytes = head.length;
@@ -90,8 +93,8 @@ function readEarly(socket: Socket, head: Buffer): () => Buffer {
 }
 
 /**
- * A client that waits with its body is told to go on by whoever reads the body: after its key and the
- * length were checked, or when there is a worker to take it.
+ * The reader of the body answers `100 Continue`: after the key and the length were checked, or when
+ * a worker can take the body.
  */
 export function serveExpectations(server: Server, listener: RequestListener): void {
   server.on('checkContinue', listener);
@@ -100,12 +103,12 @@ export function serveExpectations(server: Server, listener: RequestListener): vo
 export interface Tunnel {
   client: Socket;
   worker: Duplex;
-  /** What the client has sent already. */
+  /** Data that the client has already sent. */
   head: Buffer;
   clock: Clock;
 }
 
-/** Resolves when both are closed: with the end of one the other ends too. */
+/** Resolves when both are closed: the end of one also ends the other. */
 export async function joinTunnel({ client, clock, head, worker }: Tunnel): Promise<void> {
   let cancel: (() => void) | undefined;
   const limitEnd = () => {

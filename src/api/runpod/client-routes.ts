@@ -1,5 +1,5 @@
-// The operations of an endpoint as clients of RunPod's API call them and read the answers. The queue
-// behind them, and its jobs, are the same as below the service's own paths.
+// An endpoint's operations for clients of RunPod's API. They use the same queue and jobs as
+// Millrace's own paths.
 import type { FastifyInstance, FastifyRequest, HTTPMethods } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { Queue } from '../../queue/queue.ts';
@@ -29,10 +29,10 @@ import { sendNext } from '../stream-answers.ts';
 import { composeRunpodRecord } from './records.ts';
 import { readRunpodSubmission } from './submission.ts';
 
-/** runpod-python gives up on a stream request after 10 s: the answer has to be there before, ms. */
+/** runpod-python gives up a stream request after 10 s, so the response must come earlier, ms. */
 const STREAM_WAIT_MS = 8_000;
 
-/** RunPod documents `?ttl=6000`, below the least that its `policy.ttl` may be. */
+/** RunPod documents `?ttl=6000`, which is below the minimum of its `policy.ttl`. */
 const STATUS_TTL_MS = { min: 1_000, max: LIMITS.ttlMs.max };
 
 export interface RunpodClientRoutesOptions {
@@ -42,7 +42,7 @@ export interface RunpodClientRoutesOptions {
   bounds: Pick<HttpBounds, 'maxBesideInputBytes' | 'maxJsonDepth'>;
 }
 
-/** `app` has to give bodies as Buffers, of whatever media type, and errors in the form of that API. */
+/** `app` must provide bodies as Buffers for every content type, and RunPod's error format. */
 export function addRunpodClientRoutes(
   app: FastifyInstance,
   options: RunpodClientRoutesOptions,
@@ -99,7 +99,7 @@ function addReading(
   app: FastifyInstance,
   { clock, cursors, queue }: RunpodClientRoutesOptions,
 ): void {
-  // Some of their clients ask with GET, others with POST and a body that says nothing.
+  // Some clients use GET, others POST with a meaningless body.
   const method: HTTPMethods[] = ['GET', 'POST'];
   const options = { method, bodyLimit: NO_BODY_BYTES };
 
@@ -151,7 +151,7 @@ function addReading(
   });
 }
 
-/** What bodies hold, if they come at all, is left unread: typed clients send what they have. */
+/** Bodies are ignored: typed clients send whatever they have. */
 function addChanging(app: FastifyInstance, { queue }: RunpodClientRoutesOptions): void {
   const bodyLimit = NO_BODY_BYTES;
 
@@ -185,13 +185,16 @@ function readWait({ query }: FastifyRequest<EndpointRoute>): number | undefined 
   return readInteger(query, 'wait', LIMITS.waitMs);
 }
 
-/** Some clients stop at the first final status, whatever is left behind that answer. */
+/** Some clients stop at the first final status, even if more chunks follow that response. */
 function encodePage({ chunks, complete, status }: StreamPage): Uint8Array[] {
   const shown = isTerminal(status) && !complete ? 'IN_PROGRESS' : status;
   return [Buffer.from(`{"status":"${shown}","stream":`), ...joinAsArray(chunks), Buffer.from('}')];
 }
 
-/** `ready` are the idle ones. Of a worker that is starting, held back or ill the queue knows nothing. */
+/**
+ * `ready` are the idle workers. The queue knows nothing about starting, throttled or unhealthy
+ * ones.
+ */
 async function readHealth(queue: Queue, endpointId: string): Promise<object> {
   const { jobs, workers } = await queue.health(endpointId);
   const { idle, running } = workers;

@@ -1,10 +1,10 @@
-// Errors as clients of RunPod's API know them: JSON with one text, and the few statuses of that API.
+// The error format of RunPod's API: JSON with one text, and the few statuses of that API.
 import type { ProblemCode } from '../../wire/problem.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
 import { JSON_MEDIA_TYPE } from '../http/byte-reply.ts';
 import type { ErrorForm } from '../http/problem-reply.ts';
 
-/** Where this API has no status of its own for it. Other codes keep theirs. */
+/** Codes for which this API has no status of its own. Other codes keep theirs. */
 const STATUSES: Partial<Record<ProblemCode, number>> = {
   conflict: 400,
   invalid: 400,

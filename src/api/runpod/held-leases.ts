@@ -1,5 +1,5 @@
-// The attempts that one RunPod worker has, by the names under which it knows them, what it has to stop
-// among them, and the ends that it does not report itself. Whether it is there at all is its session's business.
+// The attempts of one RunPod worker by the names that the worker uses, those that it must stop, and
+// the ends that it does not report itself. Its session knows whether the worker is connected.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { AttemptError } from '../../wire/job.ts';
@@ -8,9 +8,9 @@ import { HeldLease, type HeldLeaseOptions, type Saying } from './lease.ts';
 import type { SessionLink } from './session-link.ts';
 import { StopList } from './stops.ts';
 
-/** A lease lasts so many pings of its worker, and a job that so many do not name is not there. */
+/** A lease lasts this many pings; a job that this many pings do not name has been lost. */
 export const PINGS_TO_LOSE = 3;
-/** What was handed over and never heard of within this time never arrived, ms. */
+/** A job that the worker has not named within this time never arrived, ms. */
 const HANDOVER_MS = 1_000;
 
 export interface HeldLeasesOptions {
@@ -38,7 +38,7 @@ export class HeldLeases {
     return [...this.#held.values()].map(({ ref }) => ref);
   }
 
-  /** Those that have yielded something. */
+  /** Attempts that have yielded something. */
   get streaming(): HeldLease[] {
     return [...this.#held.values()].filter(({ isStreaming }) => isStreaming);
   }
@@ -47,7 +47,7 @@ export class HeldLeases {
     return this.#held.get(name);
   }
 
-  /** The one that is there already, if it is. */
+  /** Returns an existing one if there is one. */
   add(lease: HeldLeaseOptions['lease']): HeldLease {
     const { clock, link } = this.#options;
     const held = new HeldLease({ lease, link, now: clock.now });
@@ -59,7 +59,7 @@ export class HeldLeases {
     return held;
   }
 
-  /** What the worker reports of an attempt. @throws LinkError, and what the queue throws */
+  /** Reports on an attempt. @throws LinkError, and the queue's errors */
   async report(held: HeldLease, saying: Saying, { isWorn = false } = {}) {
     held.noteKnown();
     const answer = await held.say(saying, { isWorn });
@@ -68,7 +68,7 @@ export class HeldLeases {
     return answer;
   }
 
-  /** A ping has named all the attempts that the worker has. */
+  /** A ping has named all attempts of the worker. */
   async noteNamed(names: ReadonlySet<string>): Promise<void> {
     for (const held of [...this.#held.values()]) {
       if (names.has(held.name)) held.noteKnown();
@@ -78,7 +78,7 @@ export class HeldLeases {
     }
   }
 
-  /** The queue has ended them: the worker has to stop what it runs of them. */
+  /** The queue has ended them: the worker must stop those that it runs. */
   noteEnded(ended: RenewReply['ended']): void {
     for (const { token, verdict } of ended) {
       const held = [...this.#held.values()].find(({ ref }) => ref.token === token);
@@ -88,7 +88,7 @@ export class HeldLeases {
     }
   }
 
-  /** `hasRestarted`: another process asks than the one that had the jobs. */
+  /** `hasRestarted`: the call comes from a new process of the worker. */
   async loseAll(why: string, { hasRestarted = false } = {}): Promise<void> {
     for (const held of [...this.#held.values()]) await this.#lose(held, why, hasRestarted);
   }
@@ -98,7 +98,7 @@ export class HeldLeases {
     return this.#end(held, { kind: 'released', reason: 'not_started' });
   }
 
-  /** No timer is left to wait for. */
+  /** Cancels all timers. */
   close(): void {
     for (const held of this.#held.values()) held.cancelTimeout();
   }
@@ -109,7 +109,10 @@ export class HeldLeases {
     this.stops.remove(held);
   }
 
-  /** A job may have ended its process at once: only one that still runs can have missed the hand-over. */
+  /**
+   * A job may have ended its process at once: only a process that still runs can have missed the
+   * job.
+   */
   async #lose(held: HeldLease, why: string, hasRestarted = false): Promise<void> {
     const { clock, workerId } = this.#options;
     const isFresh = !held.isKnown && clock.now() - held.startedAt < HANDOVER_MS;
@@ -119,7 +122,7 @@ export class HeldLeases {
     await this.#end(held, { kind: 'failed', error, retry: 'default' });
   }
 
-  /** These workers know of no timeout. */
+  /** These workers do not enforce timeouts. */
   async #timeOut(held: HeldLease, { executionTimeoutMs }: { executionTimeoutMs: number }) {
     const message = `the job ran longer than its execution timeout of ${executionTimeoutMs} ms`;
     const error: AttemptError = { code: 'execution_timeout', message };
@@ -129,7 +132,7 @@ export class HeldLeases {
     this.stops.add(held.name);
   }
 
-  /** Nobody waits for this report: where it fails the lease runs out instead. */
+  /** Nobody waits for this report: if it fails, the lease expires instead. */
   async #end(held: HeldLease, saying: Saying): Promise<void> {
     this.#letGo(held);
     try {

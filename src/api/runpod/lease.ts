@@ -1,5 +1,5 @@
-// One attempt that a RunPod worker runs, as the platform holds it for that worker: its token, and the
-// numbers of its reports, which go out one after the other.
+// One attempt of a RunPod worker, held by the platform for that worker: its token and the numbers
+// of its reports, which are sent one after the other.
 import { hash } from 'node:crypto';
 import type { OpenLease } from '../../queue/leases/open-leases.ts';
 import type { LeaseRef, Outcome, Report, ReportReply } from '../../wire/link/worker-link.ts';
@@ -19,16 +19,16 @@ const NO_BYTES = Buffer.alloc(0);
 const COMMA = Buffer.from(',');
 
 export class HeldLease {
-  /** The id under which the worker knows the job. */
+  /** The job's ID for the worker. */
   readonly name: string;
   readonly ref: LeaseRef;
-  /** Unix ms; here the time at which it was handed out. */
+  /** When it was handed out, Unix ms. */
   readonly startedAt: number;
   /** Pings in a row that did not name it. */
   missedPings = 0;
-  /** The worker was heard to have it. */
+  /** The worker has named it. */
   isKnown = false;
-  /** Takes back the end by its execution timeout. */
+  /** Cancels the end by its execution timeout. */
   cancelTimeout: () => void = () => {};
   readonly #options: HeldLeaseOptions;
   #isBroken: boolean;
@@ -81,13 +81,13 @@ export class HeldLease {
     this.#refused = undefined;
   }
 
-  /** The worker was heard to have it now. */
+  /** The worker has named it now. */
   noteKnown(): void {
     this.missedPings = 0;
     this.isKnown = true;
   }
 
-  /** Reports it after all that was said before. @throws LinkError, and what the queue throws */
+  /** Reports it after all earlier reports. @throws LinkError, and the queue's errors */
   say(saying: Saying, { isWorn = false } = {}): Promise<ReportReply['answer']> {
     const said = this.#tail.then(() => this.#send(saying, isWorn));
     this.#tail = said.catch(() => {});

@@ -1,11 +1,11 @@
-// The last seconds of a platform that is asked to stop. A runpod-python worker drops a chunk that it cannot
-// deliver, but sends one that was answered 503 again, 2 s later: chunks wait here for that answer, so that
-// their workers send nothing while there is no platform.
+// Holds chunks during the last seconds of a stopping platform. A runpod-python worker drops a chunk
+// that it cannot deliver, but repeats one that was answered with 503 after 2 s: chunks wait here
+// for that answer, so that their workers send nothing while the platform is down.
 import { type Clock, sleep } from '../../base/clock.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
 import type { HeldLease } from './lease.ts';
 
-/** A worker that has yielded before gets so long to send its next chunk, ms. */
+/** How long to wait for the next chunk of a worker that has yielded before, ms. */
 const PARK_MS = 2_000;
 const LOOK_MS = 20;
 
@@ -18,7 +18,7 @@ export class Parking {
     this.#clock = clock;
   }
 
-  /** Resolves at once unless the platform stops. @throws LinkError `unavailable` when it goes */
+  /** Resolves at once unless the platform stops. @throws LinkError `unavailable` when it exits */
   async hold(held: HeldLease): Promise<void> {
     if (!this.#over) return;
     this.#held.add(held);

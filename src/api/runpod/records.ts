@@ -1,5 +1,5 @@
-// The job record for clients of RunPod's API: the error is a text, and while the job runs its progress
-// takes the output's place.
+// The job record for clients of RunPod's API: the error is a text, and while the job runs its
+// progress replaces the output.
 import {
   addMembers,
   type ComposeRecord,
@@ -9,7 +9,7 @@ import {
 } from '../../queue/records.ts';
 import type { AttemptError } from '../../wire/job.ts';
 
-/** Name of the format in the attachments of jobs. */
+/** Name of the format in job attachments. */
 export const RUNPOD_FORMAT = 'runpod';
 
 export const composeRunpodRecord: ComposeRecord = <Output>(
@@ -21,12 +21,12 @@ export const composeRunpodRecord: ComposeRecord = <Output>(
   return addMembers<Output | Uint8Array>(head, shown ? { output: shown } : {});
 };
 
-/** For the queue, which composes the records that webhooks post. */
+/** For the queue, which composes the records of webhooks. */
 export const runpodFormats: RecordFormats = { [RUNPOD_FORMAT]: composeRunpodRecord };
 
 /**
- * Of what was thrown, JSON with the member names of RunPod's Python workers, which clients parse. Every other
- * error is its message, and so is an error that came as text.
+ * For thrown errors: JSON with the member names of RunPod's Python workers, which clients parse.
+ * Every other error is its message, and so is an error that arrived as text.
  */
 function encodeError({ code, message, stack, type }: AttemptError, workerId: string | null) {
   if (type === undefined && stack === undefined) return message;

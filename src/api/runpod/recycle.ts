@@ -1,10 +1,11 @@
-// Whether a RunPod worker that has asked to be replaced gets jobs: not before the next one is there, unless
-// nobody replaces it. The two have one name: the next one is known by its first take, or by a silence before.
+// Decides when a RunPod worker that has asked to be replaced gets jobs again: after its successor
+// has arrived, or if nobody replaces it. Both use the same ID: the successor is recognised by its
+// first take, or by a silence before it.
 import type { Clock } from '../../base/clock.ts';
 
-/** A worker that has asked, and is silent for so long, has left, ms. */
+/** A worker that has asked and was silent for this long has exited, ms. */
 const GONE_MS = 2_000;
-/** One that has asked, and still polls after so long, is not being replaced, ms. */
+/** A worker that has asked and still polls after this time is not being replaced, ms. */
 const WORN_MS = 30_000;
 
 export class Recycling {
@@ -12,7 +13,7 @@ export class Recycling {
   readonly #onStays: () => void;
   #since: number | undefined;
 
-  /** `onStays`: it is not replaced and gets jobs again. */
+  /** `onStays`: the worker is not replaced and gets jobs again. */
   constructor(clock: Clock, onStays: () => void) {
     this.#clock = clock;
     this.#onStays = onStays;
@@ -22,12 +23,12 @@ export class Recycling {
     this.#since = this.#clock.now();
   }
 
-  /** Somebody is heard again after such a silence. */
+  /** A request has arrived after such a silence. */
   noteSilence(silentMs: number): void {
     if (silentMs >= GONE_MS) this.end();
   }
 
-  /** The next process is there. */
+  /** The successor has arrived. */
   end(): void {
     this.#since = undefined;
   }

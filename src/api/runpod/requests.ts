@@ -1,35 +1,35 @@
-// What the requests of RunPod's workers say in their URLs: read by hand, because these workers append
-// "&name=value" to their templates whether or not there is a "?" in them.
+// Parses the URLs of RunPod's workers, by hand, because these workers append "&name=value" to their
+// URL templates with or without a "?".
 import type { IncomingHttpHeaders } from 'node:http';
 import { MAX_JOB_ID_LENGTH } from '../../wire/link/worker-link.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
 
 const ENDPOINTS = `${RUNPOD_BASE}/v2/`;
-/** How often workers ping that do not say: the protocol's default, ms. */
+/** Default ping interval of the protocol, ms. */
 const DEFAULT_PING_MS = 10_000;
 const MAX_PING_MS = 600_000;
-/** As `take` has it. */
+/** Limit of `take`. */
 const MAX_BATCH = 1_000;
 /** 16 KB of headers hold fewer: an ID has 36 characters. */
 const MAX_NAMED_JOBS = 500;
 
-/** Of this platform's job ids: UUIDs of version 7. */
+/** Form of this platform's job IDs: UUID version 7. */
 const JOB_ID_FORM = /^(sync-)?[0-9a-f]{8}-[0-9a-f]{4}-7/;
-/** Of the one whose headers and `job_in_progress` mean what is read out of them here. */
+/** The client whose headers and `job_in_progress` have the meaning that is used here. */
 const KNOWN_CLIENT = /^RunPod-Python-SDK\//;
 const KNOWN_CLIENT_TRIES = 3;
 
 export interface WorkerCall {
-  /** As the queue knows it. */
+  /** The worker's ID in the queue. */
   workerId: string;
-  /** The template was not filled in: other workers may go by the same name. */
+  /** The URL template was not filled in: several workers may use this ID. */
   isShared: boolean;
-  /** As it was handed out; undefined where the path has none. */
+  /** The job's name as handed out; undefined if the path has none. */
   jobName: string | undefined;
   params: URLSearchParams;
 }
 
-/** `url` is the request's, `verb` the segment before the worker's id. */
+/** `url` is the request's URL, `verb` the segment before the worker's ID. */
 export function readWorkerCall(url: string, verb: string): WorkerCall {
   const marker = `/${verb}/`;
   // An endpoint may have the name of a verb.
@@ -47,13 +47,13 @@ export function readWorkerCall(url: string, verb: string): WorkerCall {
   };
 }
 
-/** How many jobs a take asks for; without a word one. */
+/** Number of jobs that a take requests; default one. */
 export function readBatchSize({ params }: WorkerCall): number {
   const size = Number(params.get('batch_size') ?? '1');
   return Number.isInteger(size) && size >= 1 ? Math.min(size, MAX_BATCH) : 1;
 }
 
-/** What the template that this platform hands out says; ms. */
+/** Interval from this platform's URL template, ms. */
 export function readPingMs({ params }: WorkerCall): number {
   const every = Number(params.get('every') ?? '');
   return Number.isInteger(every) && every >= 1 ? Math.min(every, MAX_PING_MS) : DEFAULT_PING_MS;
@@ -65,7 +65,7 @@ export function readNamedJobs({ params }: WorkerCall): string[] {
   return [...new Set(named.filter(Boolean))].slice(0, MAX_NAMED_JOBS);
 }
 
-/** What a take tells about the process that asks. */
+/** What a take reveals about its process. */
 export interface TakeSigns {
   /** It runs no job. */
   isIdle: boolean;
@@ -74,8 +74,9 @@ export interface TakeSigns {
 }
 
 /**
- * runpod-python sets `X-Request-ID` with each chunk and result that it posts, and from then on sends it
- * with its polls too. Proxies put ids of their own there, so only one in the form of a job's id counts.
+ * runpod-python sets `X-Request-ID` with each chunk and result that it posts, and from then on also
+ * sends it with its polls. Proxies use the header for IDs of their own, so only the form of a job
+ * ID counts.
  */
 export function readTakeSigns({ params }: WorkerCall, headers: IncomingHttpHeaders): TakeSigns {
   const isKnownClient = KNOWN_CLIENT.test(headers['user-agent'] ?? '');
@@ -89,12 +90,12 @@ export function readTries(headers: IncomingHttpHeaders): number {
   return isKnownClient ? KNOWN_CLIENT_TRIES : Number.POSITIVE_INFINITY;
 }
 
-/** The first attempt has the id that the client holds: handlers put it into file names and logs. */
+/** The first attempt has the client's job ID, because handlers use it in file names and logs. */
 export function nameAttempt({ attempt, jobId }: { jobId: string; attempt: number }): string {
   return attempt === 1 ? jobId : `${jobId}-a${attempt}`;
 }
 
-/** Undefined for what this platform never handed out. */
+/** Undefined for a name that this platform never handed out. */
 export function readAttemptName(name: string): { jobId: string; attempt: number } | undefined {
   const parts = /^(.+)-a(\d{1,9})$/.exec(name);
   const jobId = parts?.[1] ?? name;

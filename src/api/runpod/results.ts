@@ -1,5 +1,5 @@
-// What the bodies of RunPod's workers mean: a chunk, progress, or how an attempt ended. Payload bytes are
-// cut out as they came. Nothing here refuses a body: these workers drop a result that is refused.
+// Interprets the bodies of RunPod's workers: a chunk, progress, or the end of an attempt. Payload
+// bytes are cut out unchanged. No body is rejected, because these workers drop a rejected result.
 import { isUtf8 } from 'node:buffer';
 import { runInSlices } from '../../base/slices.ts';
 import {
@@ -20,19 +20,19 @@ export type WorkerWord =
   /** `output` undefined: the chunks are the output. */
   | { kind: 'completed'; output: Uint8Array | undefined }
   | { kind: 'failed'; error: AttemptError; retry: 'default' | 'never' }
-  /** Given back, as workers of this package say it here: the protocol has no word for that. */
+  /** A release, in the form that Millrace's own workers use here: the protocol has none. */
   | { kind: 'released'; reason: ReleaseReason };
 
 export interface WorkerResult {
   word: WorkerWord;
-  /** It asks to be replaced. */
+  /** The worker asks to be replaced. */
   isWorn: boolean;
 }
 
-/** Of an error's texts: they are in the job's row, not beside it. */
+/** Longest text of an error, because errors are stored in the job's row. */
 const MAX_TEXT_CHARS = 32_000;
 
-/** Of everything but the output, that is, errors with their tracebacks. */
+/** Most bytes besides the output: errors with their tracebacks. */
 const MAX_BESIDE_OUTPUT_BYTES = 1_048_576;
 
 const TRACEBACK = '\ntraceback: ';
@@ -42,13 +42,13 @@ const EMPTY_OBJECT = Buffer.from('{}');
 /** `owner`: large bodies of one owner are scanned one after the other. */
 export interface ResultSource {
   owner: string;
-  /** Levels of arrays and objects in an output. */
+  /** Most levels of arrays and objects in an output. */
   maxJsonDepth: number;
-  /** As the worker has it in the URL. */
+  /** From the URL. */
   isStream: boolean;
 }
 
-/** The body of a job-stream: one yield, as one chunk or the pieces of one. */
+/** Reads the body of a job-stream: one yield, as one chunk or the pieces of one. */
 export async function readYield(
   body: Buffer,
   source: Omit<ResultSource, 'isStream'>,
@@ -59,7 +59,7 @@ export async function readYield(
   return { kind: 'chunks', pieces: encodeJsonChunk(output, readMetrics(rest['metrics'])) };
 }
 
-/** The body of a job-done. */
+/** Reads the body of a job-done. */
 export async function readResult(
   body: Buffer,
   { isStream, ...source }: ResultSource,
@@ -76,13 +76,13 @@ function readWord({ output, rest }: ParsedResult, isStream: boolean): WorkerWord
   if (isStream && output && /^\[\s*\]$/.test(output.toString('latin1', 0, 1_000))) {
     return { kind: 'completed', output: undefined };
   }
-  // These workers leave the member out for a handler that returned an empty dict.
+  // These workers omit the member for a handler that returned an empty dict.
   const bytes = output ?? EMPTY_OBJECT;
   if (bytes.length > LIMITS.outputBytes) return refuseSize(bytes.length);
   return { kind: 'completed', output: bytes };
 }
 
-/** Not refused: what it says is no reason to lose the job. */
+/** Not rejected: progress is no reason to lose the job. */
 function boundProgress(value: Buffer): Buffer {
   const limit = LIMITS.progressBytes;
   if (value.length <= limit) return value;
@@ -95,8 +95,8 @@ export function refuseSize(bytes: number): WorkerWord {
 }
 
 /**
- * An end that leaves the chunks as the output, of an attempt that may have lost some of them: these workers
- * drop a chunk that they cannot deliver. A client that has received chunks must not get them again.
+ * Fails an attempt whose output is its chunks if some may be lost: these workers drop a chunk that
+ * they cannot deliver. A client that has received chunks must not get them again.
  */
 export function refuseHole({ isShown }: { isShown: boolean }): WorkerWord {
   const message =
@@ -105,7 +105,7 @@ export function refuseHole({ isShown }: { isShown: boolean }): WorkerWord {
   return { kind: 'failed', error: { code: 'output_incomplete', message }, retry };
 }
 
-/** What trying again would not change. */
+/** Errors for which a retry would not help. */
 const FINAL: ReadonlySet<string> = new Set(['input_invalid', 'output_invalid', 'output_too_large']);
 
 function readFailure(error: unknown): WorkerWord {
@@ -120,7 +120,7 @@ function readFailure(error: unknown): WorkerWord {
   };
 }
 
-/** An `error`: a text that holds JSON, plain text, or what the handler put there. */
+/** Reads an `error`: JSON as text, plain text, or any value of the handler. */
 export function readError(error: unknown): AttemptError {
   const { message, stack, type, ...rest } = describeError(error);
   return {
@@ -141,10 +141,11 @@ function describeError(error: unknown): AttemptError {
   const details = readDetails(error);
   const raised = details?.['error_message'];
   if (details && typeof raised === 'string') return describeRaised(details, raised);
-  // As generators fail: "handler: <message> \ntraceback: Traceback (most recent call last): …".
+  // Format of generator errors: "handler: <message>
+  // traceback: Traceback (most recent call last): …".
   const at = text.indexOf(TRACEBACK);
   if (at < 0) return { code: 'handler_error', message: text };
-  // Not by one pattern with the white space: on a long run of it that would take time by its square.
+  // Not matched together with the white space, which would take quadratic time on a long run of it.
   const message = text.slice(0, at).trimEnd();
   const stack = text.slice(at + TRACEBACK.length);
   return { code: 'handler_error', message: message.replace(/^handler: /, ''), stack };
@@ -178,9 +179,9 @@ function refuseResult(error: Error): WorkerWord {
 }
 
 interface ParsedResult {
-  /** JSON bytes as they came. */
+  /** JSON bytes, unchanged. */
   output: Buffer | undefined;
-  /** The object, with an empty value as its output. */
+  /** The object with an empty value as its output. */
   rest: Record<string, unknown>;
 }
 
@@ -212,7 +213,7 @@ function parseObject(text: string): Record<string, unknown> | Error {
   }
 }
 
-/** Those that are numbers; a chunk that these workers send has them only from old versions. */
+/** Only numbers count; these workers send metrics only in old versions. */
 function readMetrics(given: unknown): Metrics {
   if (!isPlainObject(given)) return {};
   const metrics: Metrics = {};

@@ -1,5 +1,5 @@
-// A session's calls to the queue: says hello before the first, and again when the queue has forgotten it, and
-// repeats a report for as long as its worker can be made to wait for the answer.
+// A session's calls to the queue: says hello before the first call, and again if the queue has
+// forgotten the session; repeats a report while its worker can be made to wait for the answer.
 import { type Clock, sleep } from '../../base/clock.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
 import {
@@ -12,21 +12,24 @@ import {
 } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
 
-/** These workers give a result up after three answers of 5xx: so long a report is tried here, ms. */
+/**
+ * These workers give a result up after three 5xx responses, so a report is retried here for this
+ * long, ms.
+ */
 const REPORT_MS = 60_000;
 const RETRY_MS = 500;
 
 export interface SessionLinkOptions {
   link: WorkerLink;
   identity: WorkerIdentity;
-  /** Says hello, and does what comes with it. */
+  /** Says hello, with all that belongs to it. */
   greet: (link: WorkerLink) => Promise<WorkerWelcome>;
   clock: Clock;
   /** Aborts when the platform stops. */
   closing: AbortSignal;
 }
 
-/** Its methods throw LinkError, and what the queue throws. */
+/** Its methods throw LinkError and the queue's errors. */
 export class SessionLink {
   readonly #options: SessionLinkOptions;
   #opening: Promise<WorkerWelcome> | undefined;
@@ -73,7 +76,7 @@ export class SessionLink {
   }
 }
 
-/** It may be otherwise in a moment. */
+/** Whether a retry may succeed. */
 export function isPassing(error: unknown): boolean {
   if (error instanceof LinkError || error instanceof ProblemError)
     return error.code === 'unavailable';

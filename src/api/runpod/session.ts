@@ -1,6 +1,6 @@
-// Stands in the queue for one RunPod worker, which has neither tokens nor renewals: says hello, takes
-// for it, and renews its leases while it is heard of; the leases themselves are in runpod-held-leases.ts.
-// It can be thrown away at any time: what it has to know is found again by the worker's id.
+// Represents one RunPod worker, which has neither tokens nor renewals, in the queue: says hello,
+// takes jobs for it, and renews its leases while it sends requests; held-leases.ts has the leases.
+// A session can be dropped at any time: everything it needs is found again by the worker's ID.
 import { randomUUID } from 'node:crypto';
 import { type Clock, sleep } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -18,16 +18,19 @@ import { Recycling } from './recycle.ts';
 import type { TakeSigns } from './requests.ts';
 import { SessionLink } from './session-link.ts';
 
-/** Smaller than that of any worker with a link of its own: these have no processes to tell apart. */
+/**
+ * Smaller than any incarnation of a worker with its own link: RunPod workers do not distinguish
+ * processes.
+ */
 export const SESSION_INCARNATION = 0;
-/** Polls of a worker that is to be replaced are answered this often, ms. */
+/** Interval at which polls of a worker to be replaced are answered, ms. */
 const RECYCLING_POLL_MS = 1_000;
 const RETRY_MS = 500;
 
 export interface RunPodSessionOptions {
   endpointId: string;
   workerId: string;
-  /** The pod whose key the worker presented; null: no pod's. */
+  /** The pod of the worker's key; null without one. */
   podId: string | null;
   link: WorkerLink;
   queue: Pick<Queue, 'openLeases' | 'isClosing'>;
@@ -35,7 +38,7 @@ export interface RunPodSessionOptions {
   log: Log;
   /** Aborts when the platform stops. */
   closing: AbortSignal;
-  /** It has fallen silent: whoever has it lets go of it. */
+  /** The worker has fallen silent: the owner of the session drops it. */
   onSilent: (session: RunPodSession) => void;
 }
 
@@ -56,12 +59,15 @@ interface SilenceTerms {
   pingMs: number;
 }
 
-/** How long after its worker's last word a lease ends: three pings, and never less than a lease. */
+/** How long a lease lasts after the worker's last request: three pings, and at least a lease. */
 function findLeaseEndMs({ leaseMs, pingMs }: SilenceTerms): number {
   return Math.max(PINGS_TO_LOSE * pingMs, leaseMs);
 }
 
-/** The silence after which leases are renewed no more: the last renewal was up to a renewal's wait ago. */
+/**
+ * The silence after which leases are no longer renewed: the last renewal was up to a renewal's wait
+ * ago.
+ */
 function findQuietMs(terms: SilenceTerms): number {
   const { leaseMs, renewEveryMs } = terms;
   return findLeaseEndMs(terms) - leaseMs + renewEveryMs;
@@ -81,7 +87,7 @@ export class RunPodSession {
   #isKeeping = false;
   #isShared = false;
   #ending = new AbortController();
-  /** Aborts when the worker is heard again. */
+  /** Aborts when the worker sends a request again. */
   #quiet: AbortController | undefined;
 
   constructor(options: RunPodSessionOptions) {
@@ -103,7 +109,7 @@ export class RunPodSession {
     return this.#options.podId;
   }
 
-  /** The worker, whatever it wants. */
+  /** The worker has sent a request of any kind. */
   hear(): void {
     const now = this.#options.clock.now();
     const silentMs = now - this.#heardAt;
@@ -112,17 +118,20 @@ export class RunPodSession {
     this.#quiet?.abort();
   }
 
-  /** More than one worker goes by its name: what one of them says does not hold for the others. */
+  /** Several workers use this ID: what one of them reports does not apply to the others. */
   share(): void {
     this.#isShared = true;
   }
 
-  /** In the queue, with the leases that it has there. @throws LinkError, and what the queue throws */
+  /**
+   * Opens the session in the queue, with the leases that it has there. @throws LinkError, and the
+   * queue's errors
+   */
   open(): Promise<WorkerWelcome> {
     return this.#link.open();
   }
 
-  /** @throws LinkError, and what the queue throws */
+  /** @throws LinkError, and the queue's errors */
   async take({ max, isIdle, isNew, signal }: SessionTake): Promise<HandedOut[]> {
     const { takeWaitMs } = await this.open();
     if (this.#openTakes > 0) this.#noteSharing();
@@ -142,18 +151,18 @@ export class RunPodSession {
     }
   }
 
-  /** The answer that named them was not written whole. */
+  /** The response with these jobs was not completely written. */
   async giveBack(handed: readonly HandedOut[]): Promise<void> {
     for (const { held } of handed) await this.held.giveBack(held);
   }
 
-  /** Resolves with the names of attempts to be stopped; empty if there are none for a while. */
+  /** Resolves with the names of attempts to stop; empty if there are none for a while. */
   async waitForStops(signal: AbortSignal): Promise<string[]> {
     const { takeWaitMs } = await this.open();
     this.#openPolls += 1;
     const ended = AbortSignal.any([signal, this.#options.closing, this.#ending.signal]);
     try {
-      // A process that leaves waits for this answer first.
+      // An exiting process waits for this response first.
       const longestMs = this.#recycling.isActive ? RECYCLING_POLL_MS : this.#pingMs;
       return await this.held.stops.wait(Math.min(takeWaitMs, longestMs), ended);
     } finally {
@@ -162,32 +171,35 @@ export class RunPodSession {
     }
   }
 
-  /** The answer that named them was written whole. */
+  /** The response with these names was completely written. */
   stopsTold(names: readonly string[]): Promise<void> {
     return this.held.stops.told(names);
   }
 
-  /** The worker runs something that is not, or no more, its to run. */
+  /** The worker runs an attempt that is not, or no longer, its own. */
   stop(name: string): void {
     this.held.stops.add(name);
   }
 
-  /** What a ping of this worker says: all the jobs that it has. */
+  /** A ping has named all jobs of this worker. */
   async noteNamed(names: ReadonlySet<string>, pingMs: number): Promise<void> {
     this.#pingMs = pingMs;
-    // Of one name's workers each names its own only.
+    // If several workers share the ID, each names only its own jobs.
     if (this.#isShared) for (const name of names) this.held.get(name)?.noteKnown();
     else await this.held.noteNamed(names);
   }
 
-  /** It wants to be replaced: it gets nothing more, and its open polls end so that it can leave. */
+  /**
+   * The worker wants to be replaced: it gets no more jobs, and its open polls end so that it can
+   * exit.
+   */
   recycle(): void {
     this.#recycling.begin();
     this.#ending.abort();
     this.#ending = new AbortController();
   }
 
-  /** No timer and no call of it is left to wait for. */
+  /** Cancels all timers and calls. */
   close(): void {
     this.held.close();
     this.#ending.abort();
@@ -200,14 +212,14 @@ export class RunPodSession {
     for (const lease of await queue.openLeases.ofWorker(endpointId, workerId)) {
       if (lease.incarnation === SESSION_INCARNATION) this.held.add(lease).isKnown = true;
     }
-    // After whoever waits for this: the loop itself calls `open`.
+    // After the waiting caller has continued, because the loop itself calls `open`.
     setImmediate(() => void this.#keep());
     return welcome;
   }
 
   // --- taking -----------------------------------------------------------------------------------
 
-  /** One take of a worker ends the one before it: several workers of one name wait for each other. */
+  /** A take of a worker ends its previous one: workers that share an ID wait for each other. */
   async #inTurn<T>(act: () => Promise<T>): Promise<T> {
     const before = this.#turn;
     const turn = Promise.withResolvers<void>();
@@ -253,12 +265,12 @@ export class RunPodSession {
 
   // --- renewing ---------------------------------------------------------------------------------
 
-  /** Until the worker falls silent: its leases then run out. */
+  /** Renews until the worker falls silent; its leases then expire. */
   async #keep(): Promise<void> {
     if (this.#isKeeping) return;
     this.#isKeeping = true;
     const { clock, closing, endpointId, log, onSilent, queue, workerId } = this.#options;
-    // A queue that closes answers at once, and for ever.
+    // A closing queue answers at once and for ever.
     while (!closing.aborted && !queue.isClosing) {
       try {
         const { leaseMs, renewEveryMs } = await this.open();
@@ -285,7 +297,9 @@ export class RunPodSession {
     this.held.noteEnded(ended);
   }
 
-  /** The leases are left as they are: they end `leaseEndMs` after the worker's last word, or later. */
+  /**
+   * The leases are left alone: they expire `leaseEndMs` after the worker's last request, or later.
+   */
   async #waitForWord(leaseEndMs: number): Promise<void> {
     const { clock, closing } = this.#options;
     this.#quiet = new AbortController();
@@ -294,7 +308,7 @@ export class RunPodSession {
     this.#quiet = undefined;
   }
 
-  /** A worker that waits for an answer is there. */
+  /** A worker with an open poll is not silent. */
   get #silentMs(): number {
     return this.#openPolls > 0 ? 0 : this.#options.clock.now() - this.#heardAt;
   }

@@ -1,14 +1,14 @@
-// The attempts that one RunPod worker has to stop, until it was told: these workers report nothing more
-// of an attempt that they were told to stop.
+// The attempts that one RunPod worker must stop and has not been told about: these workers report
+// nothing about an attempt after a stop.
 import type { Clock } from '../../base/clock.ts';
 import { Waiters } from '../../base/waiters.ts';
 import type { HeldLease } from './lease.ts';
 
-/** An old worker never asks what it has to stop. */
+/** An old worker never asks for stops. */
 const MAX_STOPS = 1_000;
 
 export class StopList {
-  /** By name; with the lease where its end is still to be reported. */
+  /** By name; with the lease if its end is still to be reported. */
   readonly #stops = new Map<string, HeldLease | undefined>();
   readonly #clock: Clock;
   readonly #waiters: Waiters;
@@ -25,12 +25,12 @@ export class StopList {
     this.#waiters.wake('stops');
   }
 
-  /** Its end came by itself. */
+  /** The attempt has ended by itself. */
   remove({ name }: HeldLease): void {
     this.#stops.delete(name);
   }
 
-  /** Resolves with the names; empty if there are none for so long. */
+  /** Resolves with the names; empty if there are none within this time. */
   async wait(ms: number, signal: AbortSignal): Promise<string[]> {
     const waiter = this.#waiters.open('stops');
     try {
@@ -41,7 +41,7 @@ export class StopList {
     }
   }
 
-  /** The worker knows. @throws LinkError, and what the queue throws */
+  /** The worker has been told. @throws LinkError, and the queue's errors */
   async told(names: readonly string[]): Promise<void> {
     for (const name of names) {
       const held = this.#stops.get(name);

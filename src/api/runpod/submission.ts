@@ -1,5 +1,5 @@
-// The body of run and runsync as clients of RunPod's API send it. Members that they may have and that
-// mean nothing here (`webhookV2` and whatever else) are passed over, as that API does.
+// Reads the body of run and runsync from clients of RunPod's API. Members without a meaning here
+// (such as `webhookV2`) are ignored, as that API does.
 import { z } from 'zod';
 import type { Submission } from '../../queue/submissions.ts';
 import { type JobPolicy, MAX_S3_CONFIG_LENGTH } from '../../wire/job.ts';
@@ -7,10 +7,10 @@ import { executionTimeoutMs, ttlMs, webhook } from '../../wire/job-schemas.ts';
 import { readWithInput, type SubmissionBounds } from '../http/body.ts';
 import { RUNPOD_FORMAT } from './records.ts';
 
-/** Of a job of low priority: behind all that clients of either API can ask for. */
+/** Low priority: below everything that clients of either API can request. */
 const LOW_PRIORITY = -1;
 
-/** Their typed clients send members without a value as null or as an empty text. */
+/** Typed clients send members without a value as null or as an empty text. */
 const emptyAsNone = (value: unknown) => (value === null || value === '' ? undefined : value);
 const optional = <S extends z.ZodType>(schema: S) => z.preprocess(emptyAsNone, schema.optional());
 
@@ -41,7 +41,7 @@ const request = z.object({
 });
 
 export interface RunpodSubmission {
-  /** JSON bytes, of whatever type. */
+  /** JSON bytes of any type. */
   input: Uint8Array;
   policy: JobPolicy;
   webhook: string | undefined;
