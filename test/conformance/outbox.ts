@@ -28,7 +28,7 @@ export function addChunk(lane: ReportLane, json: string): void {
 }
 
 /** Each as `job#seq kind body`. */
-export function nameParcels(sentReports: readonly SentReport[]): string[] {
+export function nameReports(sentReports: readonly SentReport[]): string[] {
   return sentReports.map(({ report: { jobId, seq, kind, body } }) => {
     return `${jobId}#${seq} ${kind} ${Buffer.from(body).toString()}`;
   });
@@ -59,7 +59,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       outbox.touch(lane);
       await outbox.secure();
       const second = outbox.takeBatch(BATCH);
-      expect(nameParcels([...first, ...second])).toEqual([
+      expect(nameReports([...first, ...second])).toEqual([
         'a#1 chunks 1',
         'a#2 progress 50',
         'a#3 outcome {}',
@@ -80,7 +80,7 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
         addChunk(lane, '1');
         outbox.touch(lane);
       }
-      expect(nameParcels(outbox.takeBatch(BATCH))).toEqual(['b#1 chunks 1', 'a#1 chunks 1']);
+      expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['b#1 chunks 1', 'a#1 chunks 1']);
     });
 
     it('keeps a batch within its limits, but for one report that is larger alone', async () => {
@@ -154,10 +154,10 @@ export function describeOutbox(name: string, open: () => Promise<OpenOutbox>): v
       complete(lane);
       outbox.touch(lane);
       await outbox.secure();
-      const before = nameParcels(outbox.takeBatch(BATCH));
+      const before = nameReports(outbox.takeBatch(BATCH));
       expect(lane.resendFrom(1)).toBe(true);
       outbox.touch(lane);
-      expect(nameParcels(outbox.takeBatch(BATCH))).toEqual(before);
+      expect(nameReports(outbox.takeBatch(BATCH))).toEqual(before);
     });
 
     it('gives nothing more of a lane that was closed', async () => {

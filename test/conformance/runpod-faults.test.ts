@@ -68,7 +68,7 @@ describe("RunPod's protocol, in a bad network", () => {
     expect(await platform.record(id)).toMatchObject({ status: 'COMPLETED', output: 'new' });
   });
 
-  it('a cancel is heard after the connections were cut', async () => {
+  it('a cancel arrives after the connections were cut', async () => {
     const id = await platform.submit();
     const hand = await startWorker();
     const lease = await hand.takeOne();

@@ -169,7 +169,7 @@ describe('the command', () => {
     expect(command.output).toContain('/nowhere/worker');
   });
 
-  it('takes the worker along when it is told to end', async () => {
+  it('ends the worker when it is interrupted', async () => {
     const command = new Process(['conformance', 'worker', '--', ...SLEEPING_WORKER]);
     closers.push(() => command.kill());
     const pid = Number(await command.find(/worker (\d+)/));

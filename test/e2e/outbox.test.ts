@@ -128,7 +128,7 @@ describe('a worker with --state-dir', () => {
     expect(await readSurvivors(join(stateDir(platform), 'w1'))).toEqual([]);
   });
 
-  it('comes back under its name without being told it, as a later incarnation', async () => {
+  it('restarts under its name without an option, as a later incarnation', async () => {
     const platform = await startPlatform();
     const worker = startWorker(platform);
     const job = await runJob(platform);

@@ -75,7 +75,7 @@ async function startHolding() {
   return { id, release: () => writeFile(go, '') };
 }
 
-describe('a worker that is told to come later', () => {
+describe('a worker that gets Retry-After', () => {
   it.each([429, 503])(
     'by %i with Retry-After waits that long, whatever it asked',
     async (status) => {
@@ -93,7 +93,7 @@ describe('a worker that is told to come later', () => {
   );
 });
 
-describe('a worker that is told to leave while nobody takes its outcome', () => {
+describe('a worker that is stopped while nobody accepts its outcome', () => {
   it('ends with 1, and its next process with 0 when that is delivered', async () => {
     const state = ['--state-dir', join(platform.folder, 'state'), '--worker-id', 'w1'];
     const worker = startWorker(...state, '--drain-ms', '100');

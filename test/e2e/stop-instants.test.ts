@@ -73,7 +73,7 @@ async function stopSomewhere(id: string, ms: number) {
   return { code, wasReady: stderr.includes('"worker ready"'), stderr };
 }
 
-describe('a worker that is told to leave in any instant', () => {
+describe('a worker that is stopped at any instant', () => {
   it('gives back what it was handed in that instant, loses nothing, and ends with 0', async () => {
     const seed = chooseSeed(1);
     console.log(`stop instants: SEED=${seed}`);

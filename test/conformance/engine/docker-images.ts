@@ -46,7 +46,7 @@ export function describeImages(stage: EngineStage): void {
       expect(registry.shown).toHaveLength(asked);
     });
 
-    it('of a registry that does not answer may be there later', async () => {
+    it('of a registry that does not respond may be available later', async () => {
       const made = stage.engine.create(stage.spec({ image: '127.0.0.1:9/things/small:1' }));
       await expect(made).rejects.toMatchObject({ code: 'unavailable' });
     });

@@ -96,7 +96,7 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
       expect(await stage.engine.list()).toEqual([]);
     });
 
-    it('it is found out too where the platform died before it looked', async () => {
+    it('it is detected even if the platform died before it could inspect', async () => {
       const spec = stage.spec({ gpus: ['GPU-5a1c'] });
       relay.rule = {
         rewrite: (url, body) => {
@@ -122,7 +122,7 @@ export function describeTroubles(stage: EngineStage, ground: DockerGround): void
       },
     );
 
-    it('changes are told of again after the connection was lost', async () => {
+    it('changes are reported again after the connection was lost', async () => {
       const { id } = await stage.run('exec sleep 1000');
       const heard: string[] = [];
       const end = engine.watch((changed) => heard.push(changed));

@@ -28,7 +28,7 @@ export function describeLives(stage: EngineStage): void {
       expect(await stage.engine.list()).toHaveLength(1);
     });
 
-    it('does not put a generation over another one', async () => {
+    it('does not replace an existing generation', async () => {
       const { id } = await stage.run('exec sleep 1000');
       const next = stage.spec({ id, generation: 2 });
       await expect(stage.engine.create(next)).rejects.toBeInstanceOf(EngineError);

@@ -74,7 +74,7 @@ export function describeSights(stage: EngineStage): void {
       await untilToldOfEnd(stage.reopen(), id);
     });
 
-    it('tells no more to who has heard enough', async () => {
+    it('stops calling a listener that was removed', async () => {
       const heard: string[] = [];
       stage.engine.watch((id) => heard.push(id))();
       const { id } = await stage.run('sleep 0.3; exit 1');
@@ -180,7 +180,7 @@ export function describeSights(stage: EngineStage): void {
       expect(await stage.reopen().inspect(id)).toMatchObject({ gpus });
     });
 
-    it('that there are not are refused', async () => {
+    it('that do not exist are refused', async () => {
       const spec = stage.spec({ gpus: ['GPU-of-another-machine'] });
       await expect(stage.engine.create(spec)).rejects.toMatchObject({ code: 'refused' });
       expect(await stage.engine.list()).toEqual([]);

@@ -105,7 +105,7 @@ export function describeFaults(
         expect(await platform.job(id)).toMatchObject({ status: 'IN_PROGRESS', failures: 0 });
       });
 
-      it('to a renewal that told of a cancel is told again', async () => {
+      it('to a renewal that reported a cancel is repeated', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         const lease = await hand.takeOne();
@@ -137,7 +137,7 @@ export function describeFaults(
         },
       );
 
-      it('to bye costs nothing: it may be said again', async () => {
+      it('to bye costs nothing: it may be repeated', async () => {
         const id = await platform.submit();
         const hand = await startWorker();
         await hand.takeOne();

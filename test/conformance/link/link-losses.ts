@@ -85,7 +85,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await first.answer).toEqual([]);
     });
 
-    it('stays with its holder when he asks for more', async () => {
+    it('stays with its holder during further takes', async () => {
       const { platform } = stage;
       const id = await platform.submit();
       const hand = await stage.worker();
@@ -270,7 +270,7 @@ export function describeLosses(stage: LinkStage): void {
       expect(await take.answer).toMatchObject([{ jobId: urgent }]);
     });
 
-    it('lets the worker that emptied itself go on when another one has taken it', async () => {
+    it('lets the worker that emptied itself take again when another has taken the job', async () => {
       const { platform } = stage;
       const { busy, suspect } = await meetSuspect();
       const next = await platform.submit();

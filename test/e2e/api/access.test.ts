@@ -109,7 +109,7 @@ describe('a key', () => {
     await readProblem(await call('GET', '/v2/echo/health', { authorization: write() }), 401);
   });
 
-  it('is looked at before the endpoint: without one, nobody learns which there are', async () => {
+  it('is checked before the endpoint: without one, nobody learns which endpoints exist', async () => {
     await readProblem(await call('GET', '/v2/nowhere/health', {}), 401);
   });
 

@@ -167,7 +167,7 @@ describe('an endpoint whose queue is full', () => {
     },
   );
 
-  it('takes jobs again when there is room', async () => {
+  it('accepts jobs again when the queue is no longer full', async () => {
     expect((await small.post('purge-queue')).status).toBe(200);
     expect(await small.run({})).toMatch(UUID_V7);
   });

@@ -70,7 +70,7 @@ it('the version is that of the package', async () => {
   expect(stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
 });
 
-describe('wrong usage is told by name, with exit code 2', () => {
+describe('wrong usage is reported by name, with exit code 2', () => {
   it.each([
     [['fly'], 'millrace: fly: unknown command\n'],
     [['serv'], 'millrace: serv: unknown command; did you mean serve?\n'],

@@ -131,7 +131,7 @@ function describeValue(value: number | undefined, wanted: 'any' | 'some') {
 }
 
 describe('the metrics of two workers', () => {
-  it('have all that there is to know of each, and of each device', async () => {
+  it('describe each worker and each device', async () => {
     const { url } = await startWorkers();
     await waitForReason(url, undefined);
     const ids = await occupyBoth(url);

@@ -155,7 +155,7 @@ describe('the data folder', () => {
 });
 
 describe('the address', () => {
-  it('that is in use is told, with exit code 1, and the data folder is given back', async () => {
+  it('that is in use is reported with exit code 1, and the data folder is unlocked', async () => {
     const { url } = await serve();
     const { port } = new URL(url);
     const refused = await place.run(['serve', '--port', port, '--data', 'other']);
@@ -163,7 +163,7 @@ describe('the address', () => {
     expect(refused.stderr).toContain(`--port: ${port} on 127.0.0.1 is in use`);
   });
 
-  it('that is none of this machine is told, with exit code 1', async () => {
+  it('that is not of this machine is reported with exit code 1', async () => {
     const refused = await place.run(['serve', '--host', '192.0.2.1', '--port', '0']);
     expect(refused.code).toBe(1);
     expect(refused.stderr).toContain('--host: 192.0.2.1 is not an address of this machine');

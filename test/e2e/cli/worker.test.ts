@@ -153,7 +153,7 @@ describe('a worker', () => {
     expect(await run.end('SIGTERM')).toMatchObject({ code: 0 });
   });
 
-  it('refuses a URL that is none', async () => {
+  it('rejects an invalid URL', async () => {
     const { code, stderr } = await place.run(['worker', 'paint.mjs', '--url', 'ftp://x'], { env });
     expect(code).toBe(2);
     expect(stderr).toContain('--url: ');

@@ -91,7 +91,7 @@ async function loseChunk(scene: Scene): Promise<void> {
   await scene.platform.restart();
 }
 
-describe('a stream of which the platform has missed a chunk, because it was killed', () => {
+describe('a stream with a chunk that a killed platform has missed', () => {
   it('begins anew with another attempt if no client has received a chunk', async () => {
     const scene = await open();
     await scene.step();

@@ -97,7 +97,7 @@ describe('a Python worker at this platform', () => {
     expect(worker.ran).toEqual([id]);
   });
 
-  it('is told to stop a job that was cancelled just before the platform was killed', async () => {
+  it('learns of a job that was cancelled just before the platform was killed', async () => {
     const platform = await startPlatform();
     const worker = await startWorker(platform, {
       handler: (_job, { signal }) =>

@@ -117,7 +117,7 @@ describe('on RunPod', () => {
     expect(JSON.parse(String(error))).toMatchObject({ error_code: 'released_drain' });
   });
 
-  it('a job that is stopped there is told, and nothing is posted for it', async () => {
+  it('a job that is stopped there is aborted, and nothing is posted for it', async () => {
     const { server, worker } = await start();
     server.submit('endless', { ms: 60_000 });
     await untilPinged(server, ['endless']);
@@ -175,7 +175,7 @@ describe('on RunPod', () => {
     });
   });
 
-  it('the pod is to be replaced when a handler asks for it, and the worker leaves', async () => {
+  it('the pod is replaced when a handler asks for it, and the worker exits', async () => {
     const { server, worker } = await start();
     server.submit('last', { refresh: true, fail: true });
     expect(await server.result('last')).toMatchObject({ stopPod: true, error: expect.any(String) });
@@ -199,7 +199,7 @@ describe('on RunPod', () => {
     expect(server.of('take')).toEqual([]);
   });
 
-  it('a CUDA version that is none is wrong usage, and not a check that always holds', async () => {
+  it('an invalid CUDA version is wrong usage, not a check that always passes', async () => {
     const env = { RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'false', RUNPOD_MIN_CUDA_VERSION: 'newest' };
     const { worker } = await start({ env });
     expect(await worker.exited).toBe(2);

@@ -71,7 +71,7 @@ describe('damaged pages', () => {
     expect(await ready.text()).toContain('the database is damaged; run `millrace store check`');
   });
 
-  it('are not looked for with --store-check-ms 0', async () => {
+  it('are not searched for with --store-check-ms 0', async () => {
     await makeDamaged();
     const served = await serve('--store-check-ms', '0');
     await sleep(500);

@@ -329,7 +329,7 @@ describe('a stream is refused', () => {
 });
 
 describe('a question is refused', () => {
-  it('when its content is not as it has to be, with the path', async () => {
+  it('when its content is invalid, with the path', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     expect(await stream.ask({ call: 2, credit: credit({ max: 0 }) })).toMatchObject({
@@ -417,7 +417,7 @@ describe('a question is refused', () => {
     expect(await stream.ask({ call: 3, renew })).toMatchObject({ call: 3, kind: 'renewed' });
   });
 
-  it('when the reports before it take all the room there is', async () => {
+  it('when earlier reports use the whole budget', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     const report = {

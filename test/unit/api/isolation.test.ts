@@ -82,7 +82,7 @@ const guarded = ({ platform }: Stage) => platform.routes.filter(({ access }) => 
 const withThings = (stage: Stage) => guarded(stage).filter(({ url }) => url.search(PARAMETER) >= 0);
 
 describe('every route', () => {
-  it('answers another user with 404, whatever his key may do', async () => {
+  it('returns 404 to another user, whatever their key allows', async () => {
     const stage = await startStage();
     const routes = withThings(stage);
     const answers = await sendAll(stage, routes, () => stage.bob.key);
@@ -90,7 +90,7 @@ describe('every route', () => {
     expect(routes.length).toBeGreaterThan(30);
   });
 
-  it('answers him as if there were no such thing', async () => {
+  it('responds as if it did not exist', async () => {
     const stage = await startStage();
     const { platform, ann, bob } = stage;
     const missing = Object.fromEntries(
@@ -171,7 +171,7 @@ describe('a user', () => {
     expect((await platform.call('/metrics')).status).toBe(200);
   });
 
-  it('reads what is his own', async () => {
+  it('reads their own resources', async () => {
     const stage = await startStage();
     const { ann, platform } = stage;
     const { endpoint, job, key, pod, template } = ann.things;
@@ -187,7 +187,7 @@ describe('a user', () => {
     }
   });
 
-  it("cannot reach a job of another's endpoint through his own", async () => {
+  it("cannot reach a job of another's endpoint through their own", async () => {
     const stage = await startStage();
     const { ann, platform } = stage;
     const mine = await readJson(await platform.post('/v2/demo/run', { input: {} }));

@@ -212,7 +212,7 @@ describe('run', () => {
     expect(await response.text()).not.toContain('secret');
   });
 
-  it('that fails for an unknown reason gets 500 with an id that the log has too', async () => {
+  it('that fails unexpectedly gets 500 with an ID that is also logged', async () => {
     const wrapStore = (store: Store): Store => ({
       write: (operation) => store.write(operation),
       read: (operation) =>

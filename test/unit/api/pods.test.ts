@@ -126,7 +126,7 @@ describe('a refusal', () => {
     await expectProblem(await patch(id, { mounts: { network: [] } }), 400);
   });
 
-  it('401: without a key, and with one that is none', async () => {
+  it('401: without a key, and with an invalid key', async () => {
     const { platform } = await startPods();
     for (const authorization of ['', 'Bearer mr_no']) {
       const headers = { authorization };
@@ -183,7 +183,7 @@ describe('a refusal', () => {
     expect(list).toEqual({ pods: [] });
   });
 
-  it('405: with the methods that there are', async () => {
+  it('405: with the allowed methods', async () => {
     const { create, platform } = await startPods();
     const { id } = await create();
     const response = await platform.call(`/v2/pods/${id}`, { method: 'PUT' });
@@ -240,7 +240,7 @@ describe('a refusal', () => {
     expect(errors).toEqual([expect.stringMatching(new RegExp(`^${path.replace(/\W/g, '\\$&')}`))]);
   });
 
-  it('422: for an action that is none', async () => {
+  it('422: for an unknown action', async () => {
     const { act, create, platform } = await startPods();
     const { id } = await create();
     await expectProblem(await act(id, 'dance'), 422);

@@ -89,7 +89,7 @@ describe('a worker over HTTP', () => {
     expect(await takeLeases(platform, take('t'))).toEqual(once);
   });
 
-  it('is told of a cancel by the renewal that is open', async () => {
+  it('learns of a cancel from its open renewal', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     await verb(platform, 'hello', HELLO);
@@ -164,7 +164,7 @@ describe('a report', () => {
     expect(await response.json()).toEqual([{ answer: 'gone' }]);
   });
 
-  it('that is not as it has to be is named by its place', async () => {
+  it('that is invalid is named by its position', async () => {
     const platform = await startPlatform();
     await verb(platform, 'hello', HELLO);
     const wrong = { ...header, seq: 0 };

@@ -36,7 +36,7 @@ it('repeats the pass when it said that more falls due, and not before', async ()
   expect(passes).toEqual([0, 100, 200, 300]);
 });
 
-it('looks again after a while though nothing is due: the clock may have been set', async () => {
+it('checks again after a while though nothing is due: the clock may have been set', async () => {
   const { clock, passes } = startLoop(() => NEVER);
   await clock.advance(2 * MAX_SLEEP_MS);
   expect(passes).toEqual([0, MAX_SLEEP_MS, 2 * MAX_SLEEP_MS]);

@@ -22,7 +22,7 @@ describe('bytes that are given back', () => {
     expect(message).toHaveLength(0);
   });
 
-  it('are left alone when they are so few that they may be of a pool, or none', () => {
+  it('are left alone if they are few enough to be from a pool, or empty', () => {
     const few = Buffer.allocUnsafeSlow(100);
     const none = new Uint8Array(0);
     giveBack(few);

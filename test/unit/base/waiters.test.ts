@@ -27,14 +27,14 @@ describe('Waiters', () => {
     expect([a.result, b.result]).toEqual([true, undefined]);
   });
 
-  it('keeps a wake-up that comes between the look and the wait', async () => {
+  it('keeps a wake-up between the check and the wait', async () => {
     const { waiters } = open();
     const waiter = waiters.open('a');
     waiters.wake('a');
     expect(await waiter.wait(1_000)).toBe(true);
   });
 
-  it('does not wake for what came before the look', async () => {
+  it('does not wake for events before the check', async () => {
     const { clock, waiters } = open();
     waiters.wake('a');
     const parked = park(waiters.open('a'));
@@ -65,7 +65,7 @@ describe('Waiters', () => {
     expect(parked.map(({ result }) => result)).toEqual([true, true, true]);
   });
 
-  it('tells those that look to look again without counting them', async () => {
+  it('makes those that are checking check again without counting them', async () => {
     const { clock, waiters } = open();
     const looking = waiters.open('a');
     const parked = park(waiters.open('a'));

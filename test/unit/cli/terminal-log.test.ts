@@ -20,7 +20,7 @@ it('shows an error with its stack, indented', () => {
   );
 });
 
-it('shows of a handler that cannot be loaded what its author has to know, not our stack', () => {
+it('shows the author of an unloadable handler the reason, not our stack', () => {
   const message = '/h.ts: has no default export';
   const err = { type: 'HandlerNotLoadedError', message, stack: `${message}\n    at ours` };
   expect(format({ level: 60, msg: 'worker failed', err })).toBe(
@@ -49,7 +49,7 @@ it('names the job on RunPod as that platform’s own client does', () => {
   });
 });
 
-it('has on RunPod no job where there is none, and the stack in the message', () => {
+it('on RunPod has a job only if there is one, and the stack in the message', () => {
   const err = { message: 'no', stack: 'Error: no\n    at x' };
   expect(formatOnRunPod({ level: 60, time: 0, msg: 'worker failed', err })).toEqual({
     requestId: null,

@@ -116,7 +116,7 @@ describe('a refusal', () => {
 });
 
 describe('an outage', () => {
-  it('is waited out by calls that may be repeated', async () => {
+  it('is waited for by repeatable calls', async () => {
     script.push(hangUp, json(503, problem(503)), json(200, { id: 'j', status: 'CANCELLED' }));
     expect(await connect().cancel('j')).toEqual({ id: 'j', status: 'CANCELLED' });
     expect(seen).toHaveLength(3);
@@ -140,7 +140,7 @@ describe('an outage', () => {
     expect(seen).toHaveLength(2);
   });
 
-  it('of more than a minute is told, not waited out', async () => {
+  it('of more than a minute is reported, not waited for', async () => {
     script.push(json(429, problem(429), { 'retry-after': '61' }));
     await expect(connect().health()).rejects.toMatchObject({ status: 429, retryAfterMs: 61_000 });
     expect(seen).toHaveLength(1);

@@ -54,7 +54,7 @@ describe('checks', () => {
     );
   });
 
-  it('wait for so long and no longer', async () => {
+  it('wait up to their limit', async () => {
     await expect(within(1, 'nothing came', new Promise(() => {}))).rejects.toThrow(
       'nothing came within 0.001 s',
     );

@@ -84,7 +84,7 @@ describe('GPUs', () => {
     expect(world.listPods(id).flatMap(({ gpus }) => gpus)).toEqual(['A-0']);
   });
 
-  it('are handed on by an old worker when there is none for a new one', async () => {
+  it('are passed on by an old worker if none is free for a new one', async () => {
     const world = await openWorld({ gpus: makeGpus('A', 2) });
     const templateId = await world.createTemplate();
     const id = await world.createEndpoint({ templateId, gpuTypeIds: ['A'], workersMin: 2 });
@@ -134,7 +134,7 @@ describe('a worker whose user ended it', () => {
     },
   );
 
-  it('is told from one that left by itself', async () => {
+  it('is distinguished from one that exited by itself', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 1 });
     await world.run(1_000);
@@ -149,7 +149,7 @@ describe('a worker whose user ended it', () => {
 describe('a machine that is full', () => {
   const limits = { memoryGb: 9, vcpus: 100, diskGb: 1_000 };
 
-  it('makes workers wait, with a reason and the numbers, until there is room', async () => {
+  it('makes workers wait, with a reason and the numbers, until capacity is free', async () => {
     const world = await openWorld({ limits });
     const other = await world.createEndpoint({ workersMin: 2 });
     await world.run(1_000);

@@ -228,7 +228,7 @@ describe('whatever comes, the scaler', () => {
     );
   });
 
-  it('has nobody wait for much longer than it is to, if there may be as many workers as it takes', () => {
+  it('keeps waits near the configured delay if workersMax permits', () => {
     const scaler = { type: 'QUEUE_DELAY', seconds: 4 } as const;
     const byDelay = courses.map((course) => ({ ...course, scaler }));
     fc.assert(

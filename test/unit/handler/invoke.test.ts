@@ -88,13 +88,13 @@ describe('a handler that returns', () => {
     expect(sink.batches).toEqual([]);
   });
 
-  it('fails for good with the path of what is not JSON', async () => {
+  it('fails without a retry, with the path of a value that is not JSON', async () => {
     const error = await runAndReadError(() => ({ items: [{ score: Number.NaN }] }));
     expect(error).toMatchObject({ code: 'output_invalid', retry: 'never' });
     expect(error.message).toContain('output.items[0].score');
   });
 
-  it('fails for good with both sizes if its output is too large', async () => {
+  it('fails without a retry, with both sizes, if its output is too large', async () => {
     const error = await runAndReadError(() => 'é'.repeat(500));
     expect(error).toMatchObject({ code: 'output_too_large', retry: 'never' });
     expect(error.message).toMatch(/1002 bytes.*1000/);
@@ -226,7 +226,7 @@ describe('a handler that yields', () => {
     expect(isClosed).toBe(true);
   });
 
-  it('is closed and fails for good when its chunks are too large together', async () => {
+  it('is closed and fails without a retry if its chunks together are too large', async () => {
     let isClosed = false;
     const error = await runAndReadError(
       function* () {
@@ -243,7 +243,7 @@ describe('a handler that yields', () => {
     expect(isClosed).toBe(true);
   });
 
-  it('is closed and fails for good when it yields what is not JSON', async () => {
+  it('is closed and fails without a retry if it yields a value that is not JSON', async () => {
     const error = await runAndReadError(function* () {
       yield 10n;
     });
@@ -355,7 +355,7 @@ describe('schemas', () => {
 });
 
 describe('a handler that throws', () => {
-  it('fails with the error’s message, class and stack, and may be tried again', async () => {
+  it('fails with the error’s message, class and stack, and may be retried', async () => {
     class ModelError extends Error {}
     const error = await runAndReadError(() => {
       throw new ModelError('no weights', { cause: new Error('disk') });

@@ -93,7 +93,7 @@ describe.each(['request', 'answer'] as const)('a call whose %s is lost', (direct
     expect(await waitForEnd(harness, third)).toMatchObject(ONCE);
   });
 
-  it('is made again by a worker that renews, and a cancel is heard of a little later', async () => {
+  it('is repeated by a worker, which learns of a cancel a little later', async () => {
     const harness = await start();
     const job = await hold(harness);
     await harness.advance(1_000);

@@ -25,7 +25,7 @@ describe('runHandler', () => {
     expect(error?.message).toContain(`its timeout of ${timeoutMs} ms`);
   });
 
-  it('tries again as often as it is told, and gives the last attempt', async () => {
+  it('retries as often as requested, and returns the last attempt', async () => {
     const handler = async (_job: Job, { attempt }: Context) => {
       if (attempt < 3) throw new Error('not yet');
       return attempt;

@@ -161,7 +161,7 @@ describe('in every sequence of events', () => {
     });
   });
 
-  it('the sweeper looks in time at everything that is to happen', () => {
+  it('the sweeper processes every event in time', () => {
     checkAlways(clientMoves, (steps) => {
       for (const { after } of steps) {
         expect(after.dueAt).toBeLessThanOrEqual(after.expiresAt);
@@ -218,7 +218,7 @@ describe('in every sequence of events', () => {
     });
   });
 
-  it('a lost lease that is heard of again leaves no trace in the counts', () => {
+  it('a lost lease that is renewed again leaves no trace in the counters', () => {
     checkAlways(clientMoves, (steps) => {
       for (const [index, { before: lost, event, after }] of steps.entries()) {
         if (event.type !== 'renew' || !lost.lease?.lost) continue;

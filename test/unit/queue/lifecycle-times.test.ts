@@ -137,14 +137,14 @@ describe('the wait before an automatic retry', () => {
     expect(job.dueAt).toBe(NOW + waitMs);
   });
 
-  it('is none after the first lost attempt, also when another failure came before it', () => {
+  it('is zero after the first lost attempt, even after another failure', () => {
     const crashed = step(states.running, { type: 'crashed', alone: true, detail: '' }).job;
     expect(crashed).toMatchObject({ failures: 2, availableAt: NOW, delayed: false });
     const expired = step(states.running, { type: 'clock' }, { now: NOW + 20_000 }).job;
     expect(expired).toMatchObject({ failures: 2, availableAt: NOW + 20_000, delayed: false });
   });
 
-  it('is none either when a carrier reports the loss, and grows from the second on', () => {
+  it('is also zero if a carrier reports the loss, and grows from the second on', () => {
     const died = { code: 'worker_crashed', message: 'it pings no more' } as const;
     const once = end(first, { ...failed, error: died });
     expect(once).toMatchObject({ failures: 1, availableAt: NOW, delayed: false });
@@ -328,7 +328,7 @@ describe('a job', () => {
   });
 });
 
-describe('when the sweeper has to look', () => {
+describe('when the sweeper must process a job', () => {
   it('is not said by a lease that is lost already', () => {
     const job = makeJob({
       ...states.lostAsFailure,

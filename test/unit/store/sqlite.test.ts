@@ -231,7 +231,7 @@ describe('space', () => {
     expect(statSync(`${path}-wal`).size).toBeLessThanOrEqual(2 * MB);
   }, 30_000);
 
-  it('may be asked for by an operation and when there is none', async () => {
+  it('may be requested inside and outside an operation', async () => {
     const store = await openStore();
     let reclaimed: Promise<boolean> | undefined;
     await store.write(function* (tx) {

@@ -32,7 +32,7 @@ describe('stringifyJson on JSON values', () => {
     );
   });
 
-  it('writes any JSON value as JSON.stringify does when it has to be converted', () => {
+  it('writes any JSON value like JSON.stringify if it must be converted', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 6 }), (value) => {
         const mixed = besideDate(value);

@@ -108,7 +108,7 @@ describe('an attempt whose handler', () => {
     expect(outcome).toMatchObject(timedOut('thread', { state: 'running' }));
   });
 
-  it('blocks in native code is timed out, and the process has to go', async () => {
+  it('blocks in native code is timed out, and the process must end', async () => {
     const { begin, executor } = await startThreads();
     const { outcome } = await begin({ do: 'block natively', file: makeFifo() }, 50).end;
     expect(outcome).toMatchObject(timedOut('process', { state: 'unreachable' }));
@@ -155,7 +155,7 @@ describe('a handler that does not start', () => {
 });
 
 describe('a setup that blocks in native code', () => {
-  it('does not start, and the process has to go', async () => {
+  it('does not start, and the process must end', async () => {
     const read = `readFileSync(${JSON.stringify(makeFifo())})`;
     const source = `
       import { readFileSync } from 'node:fs';
@@ -291,7 +291,7 @@ describe('a thread that is killed', () => {
     for (const { outcome } of ends) expect(outcome).toMatchObject(timedOut('thread', { stack }));
   });
 
-  it('dies also if it is given up while it is looked at', async () => {
+  it('dies even if it is given up during its examination', async () => {
     const { begin } = await startThreads({ examineMs: 22 });
     expect((await begin({ do: 'block' }, 50).end).outcome).toMatchObject({ stopped: 'thread' });
   });

@@ -78,7 +78,7 @@ describe('a job that changes a built-in', () => {
     expect(executor.trouble).toBeUndefined();
   });
 
-  it('makes suspects of those beside it, whose outputs may be wrong', async () => {
+  it('makes its neighbours suspects, because their outputs may be wrong', async () => {
     const { begin } = await start({ concurrency: 4 });
     const neighbour = begin({ wait: true, value: 1 });
     await neighbour.hasBegun;
@@ -111,7 +111,7 @@ describe("config.isolation 'job'", () => {
     expect(workerLog.filter(({ msg }) => msg === 'teardown').length).toBeGreaterThanOrEqual(4);
   });
 
-  it('counts more than the jobs in a thread that the worker is told', async () => {
+  it("takes precedence over the worker's number of jobs per thread", async () => {
     const handlerPath = await writeHandler(isolated);
     const { executor } = await startThreads({ handlerPath, concurrency: 8 });
     expect(executor.slots).toBe(1);

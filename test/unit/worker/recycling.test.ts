@@ -13,7 +13,7 @@ async function startLimited(slots = 4) {
   return { memory, ...(await startScript({ slots, ...options })) };
 }
 
-describe('a worker that is to be replaced', () => {
+describe('a recycled worker', () => {
   it('takes nothing, lets its jobs end, and leaves with the reason', async () => {
     const { clock, executor, link, worker } = await startScript();
     link.lastTake.answer([lease('a')]);
@@ -30,7 +30,7 @@ describe('a worker that is to be replaced', () => {
     expect(link.byes).toHaveLength(1);
   });
 
-  it('leaves as it was told if it was leaving already', async () => {
+  it('keeps its reason if it was already stopping', async () => {
     const { link, worker } = await startScript();
     const drained = worker.drain();
     worker.recycle('memory grew');
@@ -40,7 +40,7 @@ describe('a worker that is to be replaced', () => {
   });
 });
 
-describe('a worker of which a thread does not end', () => {
+describe('a worker with a stuck thread', () => {
   it('leaves at once: stops its jobs, delivers, says bye, and asks to be killed', async () => {
     const { clock, executor, link, worker } = await startScript();
     link.lastTake.answer([lease('a')]);

@@ -23,7 +23,7 @@ describe('the pace of a repeated call', () => {
     expect([pace(0).next(told(30_000)), pace(0.999).next(told(30_000))]).toEqual([30_000, 35_994]);
   });
 
-  it('goes on counting failures while it is told how long to wait', () => {
+  it('keeps counting failures while the platform sets the wait', () => {
     const even = pace(0.5);
     even.next(told(5_000));
     even.next(told(5_000));

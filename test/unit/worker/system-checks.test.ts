@@ -42,7 +42,7 @@ describe('a machine', () => {
     expect(judgeSystem({ ...facts, nvidia: silent }, limits)).toBeUndefined();
   });
 
-  it('is not looked at where no limit is given', () => {
+  it('is not checked without a limit', () => {
     expect(judgeSystem({ ...facts, memoryBytes: 0, diskPercent: 0 }, {})).toBeUndefined();
   });
 

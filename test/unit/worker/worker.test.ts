@@ -67,7 +67,7 @@ describe('a starting worker', () => {
     expect((await worker.ended).name).toBe('failed');
   });
 
-  it('can be told to leave before it was welcome', async () => {
+  it('can be stopped before its welcome', async () => {
     const { clock, executor, link, worker } = script();
     link.onHello = () => Promise.reject(unavailable());
     const started = worker.start();
@@ -81,7 +81,7 @@ describe('a starting worker', () => {
 });
 
 describe('a worker that takes', () => {
-  it('asks for as many jobs as it has room for, and names the leases it holds', async () => {
+  it('requests as many jobs as it has free slots, and names the leases it holds', async () => {
     const { clock, link } = await startScript({ slots: 4 });
     expect(link.lastTake.request).toMatchObject({ max: 4, waitMs: 20_000, held: [] });
     link.lastTake.answer([lease('a'), lease('b')]);
@@ -331,7 +331,7 @@ describe('a draining worker', () => {
     expect(link.reported).toEqual(['a#1 released', 'b#1 released']);
   });
 
-  it('lets running jobs go on beyond drainMs when the platform has told it to leave', async () => {
+  it('lets running jobs continue beyond drainMs after a drain by the platform', async () => {
     const { clock, executor, link, worker } = await startScript({ drainMs: 8_000 });
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -346,7 +346,7 @@ describe('a draining worker', () => {
     expect(link.reported).toEqual(['a#1 completed']);
   });
 
-  it('gives them drainMs from when it is told by a signal too', async () => {
+  it('gives them drainMs from a later signal on', async () => {
     const { clock, executor, link, worker } = await startScript({ drainMs: 8_000 });
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -359,7 +359,7 @@ describe('a draining worker', () => {
     expect(executor.last.stops).toEqual(['shutdown']);
   });
 
-  it('does not wait for running jobs any longer when it is told to stop', async () => {
+  it('no longer waits for running jobs after stop', async () => {
     const { clock, executor, link, worker } = await startScript();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);

@@ -80,7 +80,7 @@ describe('the bounds of a message', () => {
     expect(bounds.findExcess(message)).toBeUndefined();
   });
 
-  it('refuse eight million empty reports without a look at each', () => {
+  it('reject eight million empty reports without reading each', () => {
     const reports = Buffer.alloc(16_777_216, Buffer.from([0x1a, 0x00]));
     expect(bounds.findExcess(field(5, reports))).toBe('reports has more than 1000 elements');
   });
@@ -111,7 +111,7 @@ describe('the bounds of a message', () => {
     expect(() => bounds.findExcess(Uint8Array.from(bytes))).toThrow();
   });
 
-  it('pass no bytes of which the decoder builds more', () => {
+  it('accept no bytes that the decoder would expand', () => {
     const small = fc.uint8Array({ maxLength: 40 });
     const nested = small.map((bytes) => field(5, field(3, bytes)));
     fc.assert(

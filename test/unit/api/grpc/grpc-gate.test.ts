@@ -292,7 +292,7 @@ describe("a worker's stream", () => {
     expect(Math.max(...perTurn)).toBeLessThan(100);
   });
 
-  it('is reset if its user has too many bytes in messages that are not complete', async () => {
+  it('is reset if its user has too many bytes in incomplete messages', async () => {
     const { join, metadata } = await startPort({}, { maxWorkerInFlightBytes: 64 * MB });
     const first = call(join(), OPEN, metadata);
     await new Promise((resolve) => first.stream.once('response', resolve));

@@ -60,7 +60,7 @@ const objectText = fc
   });
 
 describe('the bytes of a member', () => {
-  it('are what JSON.parse gives for it, whatever the object looks like', () => {
+  it('equal those of JSON.parse for any object', () => {
     fc.assert(
       fc.property(objectText, (json) => {
         const object = JSON.parse(json);
@@ -240,7 +240,7 @@ describe('a submission', () => {
     expect(found.request).toEqual({ policy: { ttl: 20_000 }, input: {}, idempotencyKey: 'k' });
   });
 
-  it('is refused without quoting what may be a secret in it', async () => {
+  it('is rejected without quoting possible secrets', async () => {
     const error = await refusal('{"input":{"token":"s3cret",}}');
     expect(error.code).toBe('malformed');
     expect(JSON.stringify(error.toProblem())).not.toContain('s3cret');

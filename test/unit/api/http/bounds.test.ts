@@ -44,7 +44,7 @@ describe('a resource with more values than any has', () => {
 });
 
 describe('the connections of one user', () => {
-  it('are refused with 429 and closed while as many as there may be have a request', async () => {
+  it('are rejected with 429 and closed while all allowed ones are busy', async () => {
     const platform = await startPlatform({ server: { bounds: { maxUserConnections: 2 } } });
     const created = await platform.post(`/v2/${ENDPOINT}/run`, { input: {} });
     const { id } = await readJson(created);

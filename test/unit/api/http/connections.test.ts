@@ -140,7 +140,7 @@ describe('the connections of one address without a valid key', () => {
 });
 
 describe('all connections', () => {
-  it('are bounded: the oldest without a valid key makes room', async () => {
+  it('are bounded: the oldest without a valid key is closed', async () => {
     const { open } = await startStage({ maxConnections: 3, maxAddressConnections: 99 });
     const known = await open('known');
     const oldest = await open();
@@ -150,7 +150,7 @@ describe('all connections', () => {
     expect(await countOpen([oldest])).toBe(0);
   });
 
-  it('are bounded: among those with a key the oldest without a request makes room', async () => {
+  it('are bounded: among those with a key the oldest idle one is closed', async () => {
     const { open } = await startStage({ maxConnections: 2, maxAddressConnections: 99 });
     const oldest = await open('known');
     const young = await open('known');

@@ -76,7 +76,7 @@ const SMALL = {
 };
 
 describe('uploads that do not go on', () => {
-  it('hold no more than the budget; the others are told to come again', async () => {
+  it('hold at most the budget; the others get Retry-After', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: SMALL } });
     const clients = Array.from({ length: 20 }, () => sendHalf(platform, MB));
@@ -260,7 +260,7 @@ function askOnly(platform: Platform, id: string): Client {
 const READING = { maxInFlightBytes: 40 * MB, maxUserInFlightBytes: 26 * MB, inFlightWaitMs: 5_000 };
 
 describe('readers that do not read', () => {
-  it('hold no more than the budget; the others are told to come again', async () => {
+  it('hold at most the budget; the others get Retry-After', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: READING } });
     const id = await completeLarge(platform);
@@ -381,7 +381,7 @@ describe('a client that waits with its body', () => {
   const waiting = (platform: Platform, bytes: number) =>
     writeHead(platform, { bytes, headers: ['Expect: 100-continue'] });
 
-  it('is told to go on, and its request is served', async () => {
+  it('gets 100 Continue, and its request is served', async () => {
     const platform = await startPlatform();
     const client = openClient(platform);
     client.socket.write(waiting(platform, 12));

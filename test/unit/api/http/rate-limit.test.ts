@@ -111,7 +111,7 @@ describe('a call too many', () => {
     expect(left(await platform.call(HEALTH))).toEqual(['minute 0', 'hour 97', 'day 997']);
   });
 
-  it('is told of the window that lasts longest', async () => {
+  it('gets the longest full window', async () => {
     const platform = await start({ minute: 1, hour: 1 });
     await spend(platform, 1);
     const response = await platform.call(HEALTH);
@@ -138,7 +138,7 @@ describe('a call too many', () => {
 });
 
 describe('what is counted', () => {
-  it('are the calls of a user, with whichever of his keys', async () => {
+  it('are the calls of a user, whichever key is used', async () => {
     const platform = await start();
     const { call, keys } = platform;
     const { key } = await keys.issue({ name: 'x', scopes: ['jobs:read'] });

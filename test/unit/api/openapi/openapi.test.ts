@@ -66,7 +66,7 @@ describe('the document', () => {
     await expect(text).toMatchFileSnapshot('../../../../docs/openapi.json');
   });
 
-  it('is served to whoever asks', async () => {
+  it('is served without a key', async () => {
     const { url } = await startPlatform();
     const answer = await fetch(`${url}/openapi.json`);
     expect(answer.status).toBe(200);
@@ -164,7 +164,7 @@ describe('the examples', () => {
 });
 
 describe('the operations', () => {
-  it('are the routes that there are, with their scopes', async () => {
+  it('are the served routes, with their scopes', async () => {
     const { routes } = await startPlatform({ engine: 'process' });
     const isTold = ({ access, url }: { access: string; url: string }) =>
       access !== 'worker' && !url.startsWith('/runpod') && !url.startsWith('/lb');

@@ -182,7 +182,7 @@ describe('a request to a load-balancing endpoint', () => {
     expect(await text(await readAnswer(sent))).toBe(String(30 * piece.length));
   });
 
-  it('that waits for 100 Continue is told to go on by the worker being there', async () => {
+  it('that waits for 100 Continue gets it when a worker is ready', async () => {
     const platform = await startBalanced();
     const expecting = { method: 'POST', headers: { expect: '100-continue', 'content-length': 5 } };
     const sent = platform.open('/x', expecting);
@@ -462,7 +462,7 @@ describe('the answer of a worker', () => {
 });
 
 describe('when a worker fails', () => {
-  it('that cannot be connected to, another one gets the request, with its body', async () => {
+  it('that is unreachable, another one gets the request with its body', async () => {
     const platform = await startBalanced();
     const lost = await platform.addWorker(mirror, 'pod_lost');
     await platform.call(`${platform.base}/1`);
@@ -537,7 +537,7 @@ describe('when a worker fails', () => {
     await closed.promise;
   });
 
-  it('nothing of a key or of its address is told', async () => {
+  it('neither a key nor its address is revealed', async () => {
     const platform = await startBalanced();
     await platform.addWorker((request) => request.socket.destroy());
     const answer = await platform.call(`${platform.base}/x`);

@@ -35,7 +35,7 @@ describe('a worker that has asked for a fresh process', () => {
     expect([await answer.json()].flat()).toMatchObject([{ id: expect.stringContaining(id) }]);
   });
 
-  it('is told from the new one by the id of the job that it posted of last', async () => {
+  it('is distinguished from the new one by the ID of its last posted job', async () => {
     const platform = await startPlatform();
     const name = await runLast(platform);
     const id = await submitJob(platform);
@@ -59,7 +59,7 @@ describe('a worker that has asked for a fresh process', () => {
   });
 });
 
-describe('a job whose worker asks for another one at once', () => {
+describe('a job whose worker takes again at once', () => {
   it('has failed if a new process asks: the job ended the one before', async () => {
     const platform = await startPlatform({ clock: new ManualClock() });
     await platform.endpoints.ensureEndpoint('demo', { maxAttempts: 2 });

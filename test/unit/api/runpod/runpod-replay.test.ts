@@ -160,7 +160,7 @@ describe.each([
     });
   });
 
-  it('takes several, pings with their names, and is told which to stop', async () => {
+  it('takes several jobs, pings with their names, and learns which to stop', async () => {
     const platform = await startPlatform();
     const ids = [await submitJob(platform), await submitJob(platform)];
     const names = ids.map((id) => id);

@@ -17,7 +17,7 @@ describe('the result of a RunPod worker', () => {
     );
   });
 
-  it('fails for good when its output is nested deeper than the limit', async () => {
+  it('fails without a retry if its output is nested deeper than the limit', async () => {
     const nest = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
     expect(await outputOf(`{"output":${nest(1_000)}}`)).toBe(nest(1_000));
     const { word } = await read(`{"output":${nest(1_001)}}`);

@@ -183,7 +183,7 @@ describe('a job for a RunPod worker', () => {
     expect(await readRecord(platform, id)).toMatchObject({ status: 'IN_PROGRESS', attempt: 2 });
   });
 
-  it('is none that a worker with a link of its own has', async () => {
+  it('excludes leases of a worker with its own link', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const running = await takeJob(platform);
@@ -237,7 +237,7 @@ describe('a job for a RunPod worker', () => {
     expect(record).toMatchObject({ status: 'COMPLETED', output: 1 });
   });
 
-  it('is ended by its execution timeout, and the worker told', async () => {
+  it('is ended by its execution timeout, and the worker learns of it', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform, { input: {}, policy: { executionTimeout: 1_000 } });
     const { id: name } = await take(platform);
@@ -253,7 +253,7 @@ describe('a job for a RunPod worker', () => {
 });
 
 describe('a RunPod worker', () => {
-  it('is told at once which jobs to stop, and again while its pings name them', async () => {
+  it('learns at once which jobs to stop, and again while its pings name them', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const { id: name } = await take(platform);
@@ -268,7 +268,7 @@ describe('a RunPod worker', () => {
     expect(await again.json()).toEqual({ jobsToStop: [name] });
   });
 
-  it('that was told to stop a job holds it no more', async () => {
+  it('no longer holds a job after its stop', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     await take(platform);

@@ -119,7 +119,7 @@ describe('doctor', () => {
     );
   });
 
-  it('refuses a number of GPUs that is none, with exit code 2', async () => {
+  it('rejects an invalid number of GPUs with exit code 2', async () => {
     const { code, stderr } = await runDoctor('one-h200', '--gpus-per-worker', 'some');
     expect(code).toBe(2);
     expect(stderr).toContain('--gpus-per-worker: must be a number from 1, or all; got "some"');

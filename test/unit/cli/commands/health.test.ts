@@ -57,7 +57,7 @@ describe('health', () => {
     expect(end).toEqual({ code: 0, stdout: '{"asked":"/healthz"}\n', stderr: '' });
   });
 
-  it('asks for readiness where it is told to, and is 1 when the answer is no', async () => {
+  it('checks readiness on request, and exits with 1 if not ready', async () => {
     const port = await listen(draining);
     const end = await ask({}, '--ready', '--health-port', port);
     expect(end).toEqual({ code: 1, stdout: '{"asked":"/readyz"}\n', stderr: '' });

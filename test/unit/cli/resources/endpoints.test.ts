@@ -19,7 +19,7 @@ async function print(...args: string[]): Promise<string[]> {
 }
 
 describe('the environment of a worker', () => {
-  it('has templates with a question mark, which those workers do not look for', async () => {
+  it('has URL templates with a question mark, which those workers do not add', async () => {
     const where = ['--url', 'https://q.example/', '--worker-id', 'pod-1', '--ping-seconds', '20'];
 
     expect(await print('env', 'image', '--runpod', ...KEY, ...where)).toEqual([

@@ -46,7 +46,7 @@ it('is explained by what it was made from', () => {
   );
 });
 
-it('says nothing of what there is none of', () => {
+it('omits what is empty', () => {
   const input: DecisionRecord['input'] = {
     ...DECISION.input,
     ...{ workers: [], places: null, crashes: { streak: 0, notBefore: 0, reason: null } },

@@ -116,7 +116,7 @@ describe('the gRPC port of a platform', () => {
     }
   });
 
-  it('has to be named beside its other options', () => {
+  it('is required by its other options', () => {
     expect(() => readGrpcPort({ ...none, grpcHost: '::', grpcClientCa: undefined }, tls)).toThrow(
       /--grpc-host needs --grpc-port/,
     );

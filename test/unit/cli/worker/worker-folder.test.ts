@@ -23,7 +23,7 @@ function start(changes: { url?: string; stateDir?: string | undefined }) {
 }
 
 describe('folders that others left', () => {
-  it('are looked after where there is a state folder', async () => {
+  it('are delivered if there is a state folder', async () => {
     const left = await start({});
     expect(left).toBeDefined();
     await left?.close();

@@ -132,7 +132,7 @@ describe('the balancer', () => {
     expect((await third).podId).toBe('a');
   });
 
-  it('ends a turn once, however often it is told', async () => {
+  it('ends a turn once, however often it is called', async () => {
     const { addWorker, enter, load } = startBalancer();
     await addWorker('a');
     const turn = await enter();
@@ -207,7 +207,7 @@ describe('a worker', () => {
     await untilReady('a');
   });
 
-  it('that has moved is taken for a new one; that is gone is none', async () => {
+  it('that has moved counts as a new one; a removed one as none', async () => {
     const { addWorker, listReady, targets } = startBalancer();
     const worker = await addWorker('a');
     const moved = await startWorker({ endpointId: WEB, podId: 'a' });
@@ -254,7 +254,7 @@ describe('while no worker is ready', () => {
     expect(served).toEqual([1, 2, 3]);
   });
 
-  it('a request waits so long and no longer', async () => {
+  it('a request waits up to its limit', async () => {
     const { clock, enter, load } = startBalancer({ waitMs: 5_000 });
     const refused = expect(enter()).rejects.toMatchObject({
       ...{ code: 'unavailable', message: 'no worker was ready within 5 s', retryAfterMs: 1_000 },

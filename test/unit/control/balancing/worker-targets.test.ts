@@ -43,12 +43,12 @@ describe('the target of a worker', () => {
     });
   });
 
-  it('is none for a pod of no endpoint, or without an HTTP port', () => {
+  it('is undefined for a pod without an endpoint or an HTTP port', () => {
     expect(find({ ...worker, endpointId: null }, seen)).toBeUndefined();
     expect(find({ ...worker, spec: { ...worker.spec, ports: ['22/tcp'] } }, seen)).toBeUndefined();
   });
 
-  it('is none while its container does not run, or has no port yet', () => {
+  it('is undefined while its container does not run or has no port', () => {
     expect(find(worker, undefined)).toBeUndefined();
     expect(find(worker, { ...seen, state: 'exited', ports: [] })).toBeUndefined();
     expect(find(worker, { ...seen, ports: [] })).toBeUndefined();

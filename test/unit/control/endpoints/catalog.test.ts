@@ -96,7 +96,7 @@ describe('by the file', () => {
     expect(catalog.priceOf({ gpu: { id: 'small', count: 3 } })).toBe(1.2);
   });
 
-  it('a user has his own volumes and registries, and nobody else has them', () => {
+  it('a user has their own volumes and registries, and nobody else has them', () => {
     const catalog = openCatalog({ file: FILE });
     const login = { server: 'r.example', username: 'ada', password: 'password of own' };
     expect(catalog.registry('ada', 'own')).toEqual(login);

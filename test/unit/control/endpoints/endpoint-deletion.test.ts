@@ -140,7 +140,7 @@ it('breaks off when the platform ends, and leaves the rest to the next', LONG, a
   expect(await readRow(platform)).toBeUndefined();
 });
 
-it('ends the workers that there are, and again those that came meanwhile', async () => {
+it('ends the existing workers, and again those started meanwhile', async () => {
   await platform.close();
   const jobsAtEnd: number[] = [];
   platform = await openPlatform(async () => {

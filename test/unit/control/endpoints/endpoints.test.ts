@@ -243,7 +243,7 @@ describe('what cannot be deployed', () => {
     },
   );
 
-  it('fewer workers than there have to be are refused in a change of either', async () => {
+  it('a maximum below the minimum is rejected in a change of either', async () => {
     const { endpoints } = await openEndpoints();
     const { id } = await endpoints.create('ada', creation({ workersMin: 2, workersMax: 3 }));
     const errors = ['workersMin: must not be more than workersMax'];

@@ -34,7 +34,7 @@ describe('a scope', () => {
   });
 });
 
-describe('a scope that is to be given', () => {
+describe('a scope to be granted', () => {
   const gives = (grants: string[], text: string) => implies({ scopes: new Set(grants) }, text);
 
   it.each([

@@ -66,14 +66,14 @@ describe('a key that is made with another', () => {
     }
   });
 
-  it('lasts for good where that one does', async () => {
+  it('has no expiry if that one has none', async () => {
     const { hold, userKeys } = await open();
     expect(
       (await userKeys.issue(await hold({}), { name: 'x', scopes: ['admin'] })).expiresAt,
     ).toBeNull();
   });
 
-  it('is refused with an end that has passed, and with a scope that there is not', async () => {
+  it('is rejected with a past expiry, and with an unknown scope', async () => {
     const { clock, hold, userKeys } = await open();
     const ann = await hold({});
     const past = userKeys.issue(ann, {

@@ -402,7 +402,7 @@ describe('the platform itself', () => {
     }
   });
 
-  it('settles the removal of what is to be gone, and of nothing else', () => {
+  it('settles only the removal of a pod that must be removed', () => {
     expect(settleRemoval(states.terminated)).toMatchObject({ removed: true, gpus: [] });
     expect(settleRemoval(states.exited)).toBe(states.exited);
   });

@@ -23,7 +23,7 @@ beforeEach(() => {
   stats = new PodStats({ engine, clock });
 });
 
-it('are asked for once in two seconds, however many look', async () => {
+it('are read once in two seconds, however many callers there are', async () => {
   expect(await Promise.all([stats.read('a'), stats.read('a')])).toEqual([SAMPLE, SAMPLE]);
   await clock.advance(1_999);
   expect(await stats.read('a')).toEqual(SAMPLE);

@@ -89,7 +89,7 @@ describe('creation', () => {
     );
   });
 
-  it('heeds the rules of mounts before anything is looked up', async () => {
+  it('checks the rules of mounts before any lookup', async () => {
     const check: PodCatalog['check'] = () => {
       throw new Error('looked up');
     };
@@ -182,7 +182,7 @@ describe('an update', () => {
     },
   );
 
-  it('that only makes a disk larger looks at the container if nobody has yet', async () => {
+  it('that only enlarges a disk inspects the container if necessary', async () => {
     const world = await openWorld();
     world.host.limitsDisks = false;
     const { id } = await world.create();

@@ -159,7 +159,7 @@ describe('a pod that is created', () => {
     expect(statusOf(world, id)).toBe('RUNNING');
   });
 
-  it('is made again when its container is gone, though no hint told of it', async () => {
+  it('is recreated when its container is gone, even without a hint', async () => {
     const world = await openWorld();
     const id = await startPod(world);
     world.host.containers.delete(id);

@@ -25,7 +25,7 @@ describe('the last words of a worker', () => {
     );
   });
 
-  it('are a line that only looks like a log, as it stands', () => {
+  it('is a line that only looks like a log line, unchanged', () => {
     expect(findLastOutput('{"level":30,"msg":"cut o')).toBe('{"level":30,"msg":"cut o');
   });
 

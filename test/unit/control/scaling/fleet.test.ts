@@ -37,7 +37,7 @@ describe('an endpoint that is scaled to zero', () => {
     expect(world.listRunning()).toHaveLength(1);
   });
 
-  it('starts a worker at once also with a job that comes while it is being looked at', async () => {
+  it('starts a worker at once for a job that arrives during a pass', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint();
     await world.run(1_000);
@@ -99,7 +99,7 @@ describe('an endpoint', () => {
     expect(world.listPods(id)).toHaveLength(2);
   });
 
-  it('lets go those that are too many when its maximum falls, after what they have to do', async () => {
+  it('drains surplus workers when its maximum falls', async () => {
     const world = await openWorld({ jobMs: 30_000 });
     const id = await world.createEndpoint({
       workersMax: 3,
@@ -125,7 +125,7 @@ describe('an endpoint', () => {
     expect(world.platform.pods.ofEndpoint(id)).toEqual([]);
   });
 
-  it('is not looked at for every job', async () => {
+  it('is not reconciled for every job', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 1 });
     await world.run(1_000);
@@ -170,7 +170,7 @@ describe('an endpoint', () => {
 });
 
 describe('a worker', () => {
-  it('is told where its platform is, and has a key of its own that ends with it', async () => {
+  it("gets the platform's URL and a key of its own that ends with it", async () => {
     const world = await openWorld();
     const id = await world.createEndpoint();
     await world.submit(id);
@@ -219,7 +219,7 @@ describe('a worker', () => {
     expect(world.listRunning()).toEqual([]);
   });
 
-  it('that cannot be heard of any more is replaced', async () => {
+  it('that falls silent is replaced', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 1 });
     await world.run(2_000);
@@ -233,7 +233,7 @@ describe('a worker', () => {
     expect(world.listPods(id)).toHaveLength(1);
   });
 
-  it('whose pod is killed leaves its job to another one before its lease runs out', async () => {
+  it('whose pod is killed loses its job to another one before its lease expires', async () => {
     const world = await openWorld({ jobMs: 2_000 });
     const id = await world.createEndpoint({ workersMin: 1, workersMax: 1 });
     await world.run(1_000);
@@ -290,7 +290,7 @@ describe('a worker', () => {
     expect(world.listRunning()).not.toContain(podId);
   });
 
-  it('that does not leave when it was told to is ended when no job of it can run any more', async () => {
+  it('that does not exit after a drain is ended when none of its jobs can run any more', async () => {
     const world = await openWorld({ jobMs: 100_000_000 });
     const id = await world.createEndpoint({ workersMin: 1, executionTimeout: 20_000 });
     await world.submit(id);

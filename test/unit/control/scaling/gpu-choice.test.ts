@@ -32,7 +32,7 @@ describe('free GPUs', () => {
   });
 });
 
-it('a worker gets the first type of which one is free', () => {
+it('a worker gets the first type with a free device', () => {
   const free = new Map([...Object.entries({ A: 1, B: 0, C: 2 })]);
   expect(chooseGpuTypes(free, 2)).toEqual(['A', 'C']);
   expect(chooseGpuTypes(free, 9)).toEqual(['A', 'C', 'C']);

@@ -54,7 +54,7 @@ describe('a worker', () => {
     expect(look([running]).workers).toMatchObject([{ state: 'starting' }]);
   });
 
-  it('is not ready while it drains, whoever told it to', () => {
+  it('is not ready while it drains, whoever drained it', () => {
     const { look } = openRoster();
     look([running], [{}]);
     expect(look([running], [{ draining: true }]).workers).toMatchObject([{ state: 'draining' }]);
@@ -71,7 +71,7 @@ describe('a worker', () => {
     ]);
   });
 
-  it('is not idle for long when it had a job between two looks', () => {
+  it('counts as busy if it had a job between two passes', () => {
     const { look, now, pass } = openRoster();
     look([running], [{}]);
     pass(3_000);
@@ -89,7 +89,7 @@ describe('a worker', () => {
     expect(look([running], seen).workers).toMatchObject([{ id: 'pod_1', jobs: 3 }]);
   });
 
-  it('that was told to leave takes a place until its pod is gone', () => {
+  it('that drains counts until its pod is gone', () => {
     const { look, now, roster } = openRoster();
     look([running], [{}]);
     roster.noteDrained('pod_1', now());
@@ -98,7 +98,7 @@ describe('a worker', () => {
     expect(look([]).workers).toEqual([]);
   });
 
-  it('that was told to leave and does not know it any more is told again', () => {
+  it('that has forgotten its drain is drained again', () => {
     const { look, now, roster } = openRoster();
     look([running], [{}]);
     roster.noteDrained('pod_1', now());

@@ -38,7 +38,7 @@ describe('the choice of a state volume', () => {
 });
 
 describe('workers on an engine with state volumes', () => {
-  it('have one each, and are told where', async () => {
+  it('have one each, with its path in their environment', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 3 });
     await world.run(2_000);

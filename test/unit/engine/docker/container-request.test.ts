@@ -37,7 +37,7 @@ describe('what an engine is asked to make', () => {
     expect(describeSpec({}, 'unlimited').HostConfig).not.toHaveProperty('StorageOpt');
   });
 
-  it('has volumes of its own, the operator’s, and his folders', () => {
+  it('has its own volumes, the operator’s volumes and the operator’s folders', () => {
     const { HostConfig } = describeSpec({
       mounts: [
         { kind: 'persistent', source: 'data', path: '/own' },

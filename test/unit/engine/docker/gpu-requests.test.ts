@@ -25,7 +25,7 @@ describe('a request for GPUs', () => {
     ]);
   });
 
-  it('is none for none', () => {
+  it('is empty without GPUs', () => {
     expect(requestGpus([], 'cdi')).toEqual([]);
     expect(requestGpus([], 'nvidia')).toEqual([]);
   });

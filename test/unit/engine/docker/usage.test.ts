@@ -33,7 +33,7 @@ describe('the usage of a container', () => {
     expect(measureUsage(answer({ stats }), before, 1).memory).toBe(40);
   });
 
-  it('is told without a limit of memory too', () => {
+  it('is reported without a memory limit too', () => {
     expect(measureUsage(answer({ limit: 0 }), before, 1).memory).toBe(0);
   });
 });

@@ -104,7 +104,7 @@ describe.each(homes)('with control groups at $tracking', (cgroups) => {
 });
 
 describe('a container whose record cannot be read', () => {
-  it('is seen as one of no generation, which another one takes the place of', async () => {
+  it('is shown without a generation, so that a new container replaces it', async () => {
     await startTree();
     writeFileSync(join(pod.home, 'container.json'), '{');
     const damaged = { id: 'pod_a', generation: 0, state: 'exited' };

@@ -71,7 +71,7 @@ describe('how a run ends', () => {
     expect(isThere(pid)).toBe(false);
   });
 
-  it('is the same at the second look', async () => {
+  it('is the same at the second inspection', async () => {
     await pod.start();
     process.kill(pod.readRun().pid, 'SIGKILL');
     const seen = await pod.untilExited();

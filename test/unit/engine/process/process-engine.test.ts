@@ -36,14 +36,14 @@ describe('what a process begins with', () => {
     );
   });
 
-  it('is this program and what it is told, for a handler', async () => {
+  it('is this program with its arguments, for a handler', async () => {
     const handler = '/handlers/one.ts';
     expect(await pod.printed({ handler, args: '--slots "2 3"' })).toBe(
       `worker ${handler} --slots 2 3 known\n`,
     );
   });
 
-  it('is nothing of what handlers are told, without one', async () => {
+  it('has no variables of handlers without a handler', async () => {
     expect(await pod.printed({ args: shell('echo "<$OF_HANDLERS>"') })).toBe('<>\n');
   });
 

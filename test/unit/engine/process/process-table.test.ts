@@ -45,7 +45,7 @@ describe('a process', () => {
     expect(isAlive({ pid: process.pid, startTicks, bootId })).toBe(true);
   });
 
-  it('is not another one that has its number by now', () => {
+  it('is not a later process with the same PID', () => {
     expect(isAlive({ pid: process.pid, startTicks: '1', bootId })).toBe(false);
   });
 

@@ -141,7 +141,7 @@ describe('the record of a run', () => {
   const stat = readFileSync('/proc/self/stat', 'utf8');
   const text = writeRunRecord(stat, 'boot', note);
 
-  it('is none before all of it is written, or where it was damaged', () => {
+  it('is missing until it is completely written, or if it is damaged', () => {
     for (let end = 0; end < text.length; end++) {
       expect(parseRunRecord(text.slice(0, end))).toBeUndefined();
     }
@@ -150,7 +150,7 @@ describe('the record of a run', () => {
     expect(parseRunRecord(text)).toMatchObject({ ...note, leader: { pid: process.pid } });
   });
 
-  it('may be that of an earlier version, which the exit code follows', () => {
+  it('may be of an earlier version, followed by the exit code', () => {
     const { exitFile: _, ...before } = note;
     const old = `${[stat.trim(), 'boot', JSON.stringify(before)].join('\n')}\n3\n`;
     expect(parseRunRecord(old)).toMatchObject({ ...note, exitFile: null });
@@ -159,7 +159,7 @@ describe('the record of a run', () => {
 });
 
 describe('the exit code of a run', () => {
-  it('is none before it is written whole', () => {
+  it('is missing until it is completely written', () => {
     expect(parseRunExit('13').exitCode).toBeNull();
     expect(parseRunExit('137\n').exitCode).toBe(137);
   });

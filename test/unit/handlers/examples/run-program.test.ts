@@ -42,21 +42,21 @@ describe('runProgram', () => {
     expect(context.logged.map(({ msg }) => msg)).toEqual(['one', 'two']);
   });
 
-  it('fails for good with the exit code and the last line of standard error', async () => {
+  it('fails without a retry, with the exit code and the last line of standard error', async () => {
     const failure = runScript('console.error("first"); console.error("last"); process.exit(3)');
 
     await expect(failure).rejects.toThrow(NonRetryableError);
     await expect(failure).rejects.toThrow(/exited with 3: last$/);
   });
 
-  it('may be tried again when something killed the program', async () => {
+  it('may be retried if something killed the program', async () => {
     const failure = runScript('process.kill(process.pid, "SIGKILL")');
 
     await expect(failure).rejects.toThrow('was killed by SIGKILL');
     await expect(failure).rejects.not.toThrow(NonRetryableError);
   });
 
-  it('may be tried again when the program is not there', async () => {
+  it('may be retried if the program does not exist', async () => {
     const { ctx } = makeContext();
     const failure = runProgram('/no/such/program', [], { input: '', maxOutputBytes: 1, ctx });
 

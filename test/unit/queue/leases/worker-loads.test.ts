@@ -20,7 +20,7 @@ async function hello(id: string, podId: string | null = null): Promise<Hand> {
 const load = () => platform.queue.workerLoads.load(ENDPOINT);
 
 describe('the load of an endpoint', () => {
-  it('is nothing where there is none', async () => {
+  it('is empty for an unknown endpoint', async () => {
     const nothing = { waiting: 0, running: 0, oldestQueuedAt: null, workers: [] };
     expect(await load()).toEqual(nothing);
     expect(await platform.queue.workerLoads.load('unknown')).toEqual(nothing);
@@ -78,7 +78,7 @@ describe('the load of an endpoint', () => {
     expect((await load()).workers).toHaveLength(1);
   });
 
-  it('is told of when there is a job to take: a new one, one given back, one whose time has come', async () => {
+  it('is announced when a job is ready: a new one, a released one, one whose delay is over', async () => {
     const heard: string[] = [];
     const end = platform.queue.workerLoads.onWork((id) => heard.push(id));
     const worker = await hello('w');

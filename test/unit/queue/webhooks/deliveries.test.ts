@@ -364,7 +364,7 @@ describe('a delivery', () => {
     expect(await listWaiting()).toEqual([]);
   });
 
-  it('is removed when it is received while another one is given up', async () => {
+  it('is removed when it is received while another is given up', async () => {
     const sender = new ScriptedSender(() => undefined);
     const memory = openSqliteStore({ path: ':memory:' });
     const held = Promise.withResolvers<void>();
@@ -478,7 +478,7 @@ describe('receivers', () => {
     expect(sender.sent).toHaveLength(7);
   });
 
-  it('of one user that all hang leave room for those of others', async () => {
+  it('of one user that all hang leave capacity for those of others', async () => {
     const sender = new ScriptedSender(() => undefined);
     await start(undefined);
     const now = platform.clock.now();
@@ -530,7 +530,7 @@ describe('the store is not asked without end', () => {
     while (sender.sent.length < 6) await letOthersRun();
   });
 
-  it('for many receivers of which few get a try', async () => {
+  it('for many receivers, few of which get an attempt', async () => {
     const sender = new ScriptedSender();
     const counted = countReads();
     await start(undefined, { store: counted.store });

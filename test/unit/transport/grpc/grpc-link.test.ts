@@ -322,7 +322,7 @@ describe('a platform that is silent', () => {
     expect(peers.size).toBe(2);
   });
 
-  it('is given up when a renewal is, and nothing has been heard since it was sent', async () => {
+  it('is given up with a renewal if nothing has arrived since it was sent', async () => {
     const { link } = await serve(() => {});
     const waiting = errorOf(link.take({ ...take, waitMs: 60_000 }, never));
     const overdue = new AbortController();
@@ -351,7 +351,7 @@ describe('a question that is given up', () => {
     expect(streams).toHaveLength(1);
   });
 
-  it('may be answered all the same: nobody hears it, and the others are', async () => {
+  it('may be answered all the same: the answer is ignored, the others are not', async () => {
     const { link, streams } = await serve((call, { call: number, kind }) => {
       if (kind === 'abort') call.write({ call: number, leases: { leases: [lease] } });
       if (kind === 'hello') call.write({ call: number, welcome });
@@ -465,7 +465,7 @@ describe('a link', () => {
     expect(() => createGrpcLink(options)).toThrow(TypeError);
   });
 
-  it('is not made with a certificate that is none', () => {
+  it('is not created with an invalid certificate', () => {
     const key = '-----BEGIN PRIVATE KEY-----\nnone\n-----END PRIVATE KEY-----\n';
     const tls = { cert: CERTIFICATE, key };
     const options = { url: 'grpcs://a:1', endpointId: 'echo', key: 'mr_k', log: silentLog, tls };

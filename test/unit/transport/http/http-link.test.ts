@@ -339,7 +339,7 @@ describe('a failure', () => {
     expect(error.message).toContain('ECONNREFUSED');
   });
 
-  it('by a URL that is not http is told at once', () => {
+  it('by a URL that is not http is reported at once', () => {
     const options = { endpointId: 'echo', key: 'k', log: silentLog };
     expect(() => createHttpLink({ url: 'ftp://127.0.0.1/', ...options })).toThrow(TypeError);
   });

@@ -229,7 +229,7 @@ describe('a job on RunPod', () => {
 });
 
 describe('a take on RunPod', () => {
-  it('brings several jobs where there is room, and refuses the bad ones one by one', async () => {
+  it('returns several jobs for free slots, and rejects invalid ones one by one', async () => {
     const { server, link } = await connect();
     for (const element of [
       { id: 'a', input: null },
@@ -325,7 +325,7 @@ describe('a take on RunPod', () => {
     expect(server.of('take')).toHaveLength(2);
   });
 
-  it('does not begin a job again of which something was seen: it has failed', async () => {
+  it('fails a job whose output was seen, instead of starting it again', async () => {
     const { reports, server } = await begin();
     await reports.send(
       reports.chunks('a'),
@@ -390,7 +390,7 @@ describe('a stop on RunPod', () => {
     });
   });
 
-  it('comes soon after a 400, which says that there is nothing to be stopped', async () => {
+  it('follows soon after a 400, which means that there is nothing to stop', async () => {
     const { lease, link, server } = await begin({
       fault: (route) => (route === 'stop' ? { kind: 'status', status: 400 } : undefined),
     });
@@ -466,7 +466,7 @@ describe('a report on RunPod', () => {
     expect(server.job('j1').stream).toHaveLength(1);
   });
 
-  it('that is refused for what it is is invalid, and gone if the job is not known', async () => {
+  it('that is rejected is invalid, or gone if the job is unknown', async () => {
     const answers = { done: 413 };
     const { link, reports, server } = await begin({
       fault: (route) => (route === 'done' ? { kind: 'status', status: answers.done } : undefined),
@@ -589,7 +589,7 @@ describe('the end of a worker on RunPod', () => {
     expect(String((await server.result('j1')).error)).toContain('died');
   });
 
-  it('is told for each job, also where the platform cannot hear of one of them', async () => {
+  it('is posted for each job, even if one of the posts fails', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-ledger-'));
     closers.push(() => rm(folder, { recursive: true }));
     const { link, server } = await begin({}, { ledgerFolder: folder });

@@ -28,7 +28,7 @@ describe('the addresses of a RunPod endpoint', () => {
     expect(addresses.ping([['job_id', 'a,b']])).toBe(`${base}/ping/pod-abc${query}&job_id=a%2Cb`);
   });
 
-  it('ask for several jobs, and for what is to be stopped, where those are', () => {
+  it('request several jobs, and stops, if the platform supports them', () => {
     const addresses = open();
     expect(addresses.take(4, true)).toBe(
       `${base}/job-take-batch/pod-abc${query}&batch_size=4&job_in_progress=1`,
@@ -66,7 +66,7 @@ describe('the addresses of a RunPod endpoint', () => {
     expect(open().done('../x?$&', [])).toBe(`${base}/job-done/pod-abc/..%2Fx%3F%24%26${query}`);
   });
 
-  it('have to be http or https', () => {
+  it('must be http or https', () => {
     expect(() => open({ take: 'job-take/$ID' })).toThrow('the take address must be');
   });
 });

@@ -132,7 +132,7 @@ describe('encodeChunk', () => {
     },
   );
 
-  it('throws a RangeError when there is no room for output beside the metrics', () => {
+  it('throws a RangeError if the output does not fit beside the metrics', () => {
     const metrics = { ['m'.repeat(60)]: 1 };
     expect(() => encodeChunk('x'.repeat(100), metrics, { maxBytes: 100 })).toThrow(RangeError);
   });

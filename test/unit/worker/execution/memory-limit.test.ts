@@ -9,7 +9,7 @@ function use(percent: number, running: number, { active = running, ended = 1 } =
   return { rssBytes: (limitBytes / 100) * percent, limitBytes, running, active, ended };
 }
 
-describe('memory of which', () => {
+describe('memory use of which', () => {
   it.each([
     ['80 % are taken, and nothing runs', use(80, 0), 'none'],
     ['80 % are taken, and jobs run', use(80, 3), 'none'],
@@ -39,7 +39,7 @@ describe('memory of which', () => {
     expect(decideOnMemory(use(101, 1), { use: before, action })).toBe(expected);
   });
 
-  it('too much is taken is told with both numbers', () => {
+  it('too much is used is reported with both numbers', () => {
     const text = 'the process uses 1100 MB of memory, the limit is 1000 MB';
     expect(describeExcess(use(110, 1))).toBe(text);
   });

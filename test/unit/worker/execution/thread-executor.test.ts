@@ -114,7 +114,7 @@ describe('stopping a job', () => {
     expect((await end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'signal' });
   });
 
-  it('reaches a generator that never lets go of the event loop', async () => {
+  it('reaches a generator that never yields to the event loop', async () => {
     const { begin } = await startThreads({ windowBytes: Number.POSITIVE_INFINITY, graceMs: 5_000 });
     const { sink, end, stop } = begin({ do: 'yield for ever' });
     await sink.until(({ outputs }) => outputs.length > 0);
@@ -134,7 +134,7 @@ describe('stopping a job', () => {
 });
 
 describe('a thread that dies', () => {
-  it('is not replaced in silence if setup fails now: the reason is told, and it is tried again', async () => {
+  it('is retried with a logged reason if its setup fails now', async () => {
     const handlerPath = await writeHandler(`
       import { existsSync, rmSync, writeFileSync } from 'node:fs';
       const flag = import.meta.filename + '.broken';
@@ -159,7 +159,7 @@ describe('a thread that dies', () => {
 });
 
 describe('a thread that dies again and again', () => {
-  it('with no job done between is started again only after a wait, and the reason is told', async () => {
+  it('without a completed job in between is restarted only after a wait, with a logged reason', async () => {
     const handlerPath = await writeHandler(`
       export const setup = () => {
         setTimeout(() => { throw new Error('the driver is gone'); }, 100);

@@ -115,7 +115,7 @@ describe('detection', () => {
     ]);
   });
 
-  it('says so when the nvidia-smi that was named is none', async () => {
+  it('reports that the given nvidia-smi is not nvidia-smi', async () => {
     const nvidiaSmi = join(folder, 'smi');
     const options = { nvidiaSmi, searchPath: standInFolder, deviceFolder: folder };
     const { problems } = await detectDevices(options);
@@ -143,7 +143,7 @@ describe('GPUs of other makers', () => {
     ]);
   });
 
-  it('are not looked for without their device files', async () => {
+  it('are not searched for without their device files', async () => {
     await writeProgram('lspci', `echo asked >>'${join(folder, 'calls')}'`);
     vi.stubEnv('PATH', `${folder}:/usr/bin:/bin`);
     const found = await listOtherGpus({ deviceFolder: folder, clock: systemClock });

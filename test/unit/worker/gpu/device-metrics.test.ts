@@ -45,7 +45,7 @@ describe('device metrics', () => {
     ]);
   });
 
-  it('have no figure that the last look did not give', async () => {
+  it('have only values of the last reading', async () => {
     const state = { name: 'quarantined', reason: 'lost', since: 0, probeAt: 1 } as const;
     const lost = { ...status, isCurrent: false, health: { ...status.health, state } };
     expect(await render([status], [lost])).toEqual([

@@ -84,7 +84,7 @@ describe('memory held by nobody', () => {
     expect(namesOf([{ usedBytes: 3_000 * MIB, ...seen }], { baselineMib: 1_000 })).toBe('-');
   });
 
-  it('is told in bytes', () => {
+  it('is reported in bytes', () => {
     expect(judgeAll([free(3_000)], { baselineMib: 1_000 })).toEqual([
       { name: 'held', heldBytes: 2_000 * MIB },
     ]);
@@ -104,12 +104,12 @@ describe('memory of a process that is idle between jobs', () => {
     expect(namesOf(afterJobs(mib))).toBe(names);
   });
 
-  it('is looked at after jobs only', () => {
+  it('is measured only after jobs', () => {
     const same = [900, 910, 920, 930, 940, 950].map((mib) => at(mib, { ended: 1 }));
     expect(namesOf(same)).toBe('- - - - - -');
   });
 
-  it('is told with its pace a job and its whole, however many jobs passed between looks', () => {
+  it('is reported per job and in total, however many jobs ran between readings', () => {
     const samples = [500, 900, 900, 910, 920, 930, 940, 950].map((mib, place) =>
       at(mib, { ended: 1 + place * 2 }),
     );
@@ -143,7 +143,7 @@ describe('memory of a process that is never idle', () => {
   const countFindings = (mib: readonly number[], changes: Partial<MemoryPolicy> = {}) =>
     judgeAll(busy(mib), { changes }).flatMap((finding) => finding?.name ?? []);
 
-  it('is found to grow by the least that it uses over some looks', () => {
+  it('is found to grow by its lowest use over several readings', () => {
     // What jobs use while they run comes and goes; what is never given back stays beneath.
     const noisy = rising.map((mib, look) => mib + (look % 6 === 3 ? 0 : 700 + (look % 5) * 90));
     expect(countFindings(noisy)).toEqual(['growing']);

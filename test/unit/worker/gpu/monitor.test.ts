@@ -150,7 +150,7 @@ describe('a look', () => {
 });
 
 describe('a first reading', () => {
-  it('is what later ones are compared with, and saves the look at the start', async () => {
+  it('is the baseline of later ones, and replaces the reading at the start', async () => {
     const clock = new ManualClock();
     let looks = 0;
     const monitor = new GpuMonitor({
@@ -175,7 +175,7 @@ describe('a first reading', () => {
 });
 
 describe('the monitor', () => {
-  it('looks at once, then on the interval, until it is stopped', async () => {
+  it('reads at once, then at the interval, until it is stopped', async () => {
     const { clock, monitor, scene } = watch('one-h200');
     monitor.start();
     await clock.advance(0);

@@ -37,7 +37,7 @@ async function readFault(words: Failure): Promise<SmiFault> {
 }
 
 describe('a report', () => {
-  it('of one H200 has everything that is told of it', async () => {
+  it('of one H200 has all of its reported values', async () => {
     const { gpus, ...system } = await readReport('one-h200');
     expect(system).toEqual({ driverVersion: '580.95.05', cudaVersion: '13.0' });
     expect(gpus).toEqual([
@@ -160,7 +160,7 @@ describe('a report', () => {
     },
   );
 
-  it('takes one process where no MIG instance has to be named', async () => {
+  it('needs one process without MIG instances', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-smi-'));
     try {
       vi.stubEnv('NVIDIA_SMI_CALLS', join(folder, 'calls'));

@@ -255,7 +255,7 @@ describe('an outbox whose disk fails', () => {
     await outbox.end();
   });
 
-  it('works in memory where the folder is none', async () => {
+  it('works in memory if the folder is not a folder', async () => {
     writeFileSync(join(folder, 'file'), '');
     const outbox = await DiskOutbox.open({
       folder: join(folder, 'file'),

@@ -138,7 +138,7 @@ describe('a quarantine', () => {
     watch.stop();
   });
 
-  it('of what detection found already comes at the start, before any look', async () => {
+  it('of a detected fault comes at the start, before any reading', async () => {
     const { watch, told } = await setUp('one-h200-ecc');
     expect(told()).toEqual(['']);
     watch.start();
@@ -210,7 +210,7 @@ describe('a quarantine', () => {
 });
 
 describe('the watch', () => {
-  it('looks on its interval, and not at a machine without nvidia-smi', async () => {
+  it('reads at its interval, but not without nvidia-smi', async () => {
     const { watch, clock } = await setUp('one-h200', { intervalMs: 5_000 });
     watch.start();
     await clock.advance(5_000);
@@ -301,7 +301,7 @@ describe('device memory', () => {
     watch.stop();
   });
 
-  it('is not judged by figures of an earlier look', async () => {
+  it('is not judged by values of an earlier reading', async () => {
     const { look, lines, watch } = await watchMemory();
     await look(4_608, { incarnation: 7, running: 1, ended: 0 });
     await look(Number.NaN, undefined);

@@ -106,7 +106,7 @@ describe('a supervisor', () => {
     expect(launched.map(({ identity }) => identity?.workerId)).toEqual(['w-0', 'w-1']);
   });
 
-  it('has every worker leave when it is told to, and then ends clean', async () => {
+  it('drains every worker when it is stopped, and then ends clean', async () => {
     const sets = [makeSet('GPU-0'), makeSet('GPU-1')];
     await startReady({ sets });
     await supervisor?.stop();
@@ -267,7 +267,7 @@ describe('a supervisor', () => {
     await until(() => !isRunning(child));
   });
 
-  it('starts another for one that somebody else told to leave', async () => {
+  it('replaces a worker that somebody else has stopped', async () => {
     const keeper = await startReady();
     process.kill(nth(0).pid ?? 0, 'SIGTERM');
     await until(() => launched.length === 2 && isReady(keeper));
@@ -340,7 +340,7 @@ describe('a worker whose device is bad', () => {
     expect(launched).toHaveLength(2);
   });
 
-  it('gives its jobs back without blame, also where it is to be replaced as well', async () => {
+  it('releases its jobs without a failure, even while it is being recycled', async () => {
     script = ['deaf'];
     const keeper = await startReady({ leaveMs: 20 });
     keeper.quarantine('too hot');
@@ -377,7 +377,7 @@ describe('a worker whose device is bad', () => {
     await bad.stop();
   });
 
-  it('waits for nothing while another process is to be started', async () => {
+  it('waits for nothing while the next process is due', async () => {
     script = ['fail'];
     const clock = new ManualClock();
     const { keepers } = supervise({ clock });
@@ -390,7 +390,7 @@ describe('a worker whose device is bad', () => {
   });
 });
 
-describe('a worker that is to be replaced', () => {
+describe('a recycled worker', () => {
   it('leaves, and the next process is there at once', async () => {
     const keeper = await startReady();
     keeper.recycle('memory');
