@@ -101,9 +101,9 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   app.route<EndpointRoute>({
     ...{ ...placeRoute(bye), bodyLimit },
     handler: async (request, reply) => {
-      const farewell = check(parseVerb(request.body), workerBye);
-      await requireLink(options, request).bye(farewell);
-      if (farewell.reason === 'crashed') options.noteCrash(request.params.endpoint, farewell);
+      const bye = check(parseVerb(request.body), workerBye);
+      await requireLink(options, request).bye(bye);
+      if (bye.reason === 'crashed') options.noteCrash(request.params.endpoint, bye);
       return reply.code(204).send();
     },
   });

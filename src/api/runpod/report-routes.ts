@@ -18,7 +18,7 @@ import {
   type WorkerResult,
   type WorkerWord,
 } from './results.ts';
-import type { SeatedLease, Seats } from './seats.ts';
+import type { SessionLease, RunPodSessions } from './sessions.ts';
 
 /** An output as large as may be, and what is around it. */
 const RESULT_BODY_BYTES = LIMITS.outputBytes + 1_048_576;
@@ -29,7 +29,7 @@ type Request = FastifyRequest<EndpointRoute>;
 
 export function addReportRoutes(
   app: FastifyInstance,
-  seats: Seats,
+  sessions: RunPodSessions,
   { maxJsonDepth }: Pick<HttpBounds, 'maxJsonDepth'>,
 ): void {
   const config = { access: 'worker', isPatient: true } as const;
@@ -47,9 +47,9 @@ export function addReportRoutes(
     const noteFailure = async (error: unknown, request: Request) => {
       if (isTooLarge(error)) {
         const bytes = Number(request.headers['content-length'] ?? RESULT_BODY_BYTES + 1);
-        await report(seats, request, verb, () => ({ word: refuseSize(bytes), isWorn: false }));
+        await report(sessions, request, verb, () => ({ word: refuseSize(bytes), isWorn: false }));
       } else if (verb === 'job-stream' && admitted.has(request.raw)) {
-        await noteUntaken(seats, request, error);
+        await noteUntaken(sessions, request, error);
       }
       // The answer is that of every error.
       throw error;
@@ -60,7 +60,7 @@ export function addReportRoutes(
       async (request, reply) => {
         const { body = Buffer.alloc(0) } = request;
         const source = { owner: readUser(request), maxJsonDepth };
-        const answer = await report(seats, request, verb, (call) => read(body, source, call));
+        const answer = await report(sessions, request, verb, (call) => read(body, source, call));
         return sendJson(reply, { answer });
       },
     );
@@ -82,32 +82,32 @@ type ReadReport = (
 
 /** What comes late, or for nothing that was handed out, has no effect; it is no error either. */
 async function report(
-  seats: Seats,
+  sessions: RunPodSessions,
   request: Request,
   verb: string,
   read: (call: WorkerCall) => Promise<WorkerResult> | WorkerResult,
 ): Promise<string> {
   const { endpoint } = request.params;
   const call = readWorkerCall(request.raw.url ?? '', verb);
-  const located = await locate(seats, request, call);
+  const located = await locate(sessions, request, call);
   const { isWorn, word } = await read(call);
-  const own = seats.find(endpoint, call.workerId) ?? located?.seat;
+  const own = sessions.find(endpoint, call.workerId) ?? located?.session;
   own?.hear();
-  if (isWorn) own?.wear();
+  if (isWorn) own?.recycle();
   if (!located) return 'superseded';
-  located.seat.hear();
-  if (word.kind === 'chunks') await seats.hold(located);
+  located.session.hear();
+  if (word.kind === 'chunks') await sessions.hold(located);
   const isHole = located.held.isBroken && leavesChunks(word);
-  const heard = isHole ? refuseHole({ isShown: await seats.isShown(endpoint, located) }) : word;
-  const answer = await located.seat.held.report(located.held, heard, { isWorn });
+  const heard = isHole ? refuseHole({ isShown: await sessions.isShown(endpoint, located) }) : word;
+  const answer = await located.session.held.report(located.held, heard, { isWorn });
   if (word.kind === 'chunks') located.held.noteTaken(request.body ?? NO_BYTES);
   return answer;
 }
 
 /** A chunk that these workers cannot deliver they drop, and go on: at once, or after some tries. */
-async function noteUntaken(seats: Seats, request: Request, error: unknown): Promise<void> {
+async function noteUntaken(sessions: RunPodSessions, request: Request, error: unknown): Promise<void> {
   const call = readWorkerCall(request.raw.url ?? '', 'job-stream');
-  const located = await locate(seats, request, call).catch(() => undefined);
+  const located = await locate(sessions, request, call).catch(() => undefined);
   const status = toProblem(error)?.status ?? 500;
   if (!request.body || status < 500) located?.held.noteLost();
   else located?.held.noteRefused(request.body, readTries(request.headers));
@@ -115,13 +115,13 @@ async function noteUntaken(seats: Seats, request: Request, error: unknown): Prom
 
 /** Undefined for an attempt that is over. */
 function locate(
-  seats: Seats,
+  sessions: RunPodSessions,
   { headers, holder, params }: Request,
   { jobName }: WorkerCall,
-): Promise<SeatedLease | undefined> {
+): Promise<SessionLease | undefined> {
   const byHeader = headers['x-request-id'];
   const name = jobName ?? (typeof byHeader === 'string' ? byHeader : '');
-  return seats.locate(params.endpoint, name, holder?.podId ?? null);
+  return sessions.locate(params.endpoint, name, holder?.podId ?? null);
 }
 
 function leavesChunks(word: WorkerWord): boolean {

@@ -11,9 +11,9 @@ import type { WorkerAllowance } from '../routes/worker-allowance.ts';
 import type { HeldLease } from './lease.ts';
 import { Parking } from './parking.ts';
 import { readAttemptName } from './requests.ts';
-import { SEAT_INCARNATION, Seat } from './seat.ts';
+import { SESSION_INCARNATION, RunPodSession } from './session.ts';
 
-export interface SeatsOptions {
+export interface RunPodSessionsOptions {
   /** Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. */
   linkTo: (endpointId: string, podId: string | null) => WorkerLink | undefined;
   /** These workers carry no token: after a restart their leases are found by job and attempt. */
@@ -24,19 +24,19 @@ export interface SeatsOptions {
   allowance?: WorkerAllowance | undefined;
 }
 
-export interface SeatedLease {
-  seat: Seat;
+export interface SessionLease {
+  session: RunPodSession;
   held: HeldLease;
 }
 
-export class Seats {
-  readonly #options: SeatsOptions;
+export class RunPodSessions {
+  readonly #options: RunPodSessionsOptions;
   /** By endpoint, then by worker. */
-  readonly #seats = new Map<string, Map<string, Seat>>();
+  readonly #sessions = new Map<string, Map<string, RunPodSession>>();
   readonly #closing = new AbortController();
   readonly #parking: Parking;
 
-  constructor(options: SeatsOptions) {
+  constructor(options: RunPodSessionsOptions) {
     this.#options = options;
     this.#parking = new Parking(options.clock);
     // Each open poll listens to it.
@@ -48,28 +48,28 @@ export class Seats {
   }
 
   /** Like `use`, for a worker with this key. @throws ProblemError `not_found`, `rate_limited` */
-  admit(holder: KeyHolder | undefined, endpointId: string, workerId: string): Seat {
+  admit(holder: KeyHolder | undefined, endpointId: string, workerId: string): RunPodSession {
     if (holder) this.#options.allowance?.admitId(holder, endpointId, workerId);
     return this.use(endpointId, workerId, holder?.podId ?? null);
   }
 
   /**
-   * The worker's, a new one if it has none. `podId`: the pod whose key the worker presents; a pod's key
-   * takes the seat over from any other. @throws ProblemError `not_found`
+   * Returns the worker's session, creating it if necessary. `podId`: the pod of the worker's key; a
+   * pod's key takes the session over from any other key. @throws ProblemError `not_found`
    */
-  use(endpointId: string, workerId: string, podId: string | null): Seat {
+  use(endpointId: string, workerId: string, podId: string | null): RunPodSession {
     const known = this.find(endpointId, workerId);
     const isTakenOver = known !== undefined && podId !== null && known.podId !== podId;
     if (isTakenOver) this.#drop(endpointId, workerId, known);
-    const seat = known && !isTakenOver ? known : this.#create(endpointId, workerId, podId);
-    const seats = this.#seats.get(endpointId) ?? new Map<string, Seat>();
-    this.#seats.set(endpointId, seats.set(workerId, seat));
-    seat.hear();
-    return seat;
+    const session = known && !isTakenOver ? known : this.#create(endpointId, workerId, podId);
+    const sessions = this.#sessions.get(endpointId) ?? new Map<string, RunPodSession>();
+    this.#sessions.set(endpointId, sessions.set(workerId, session));
+    session.hear();
+    return session;
   }
 
-  find(endpointId: string, workerId: string): Seat | undefined {
-    return this.#seats.get(endpointId)?.get(workerId);
+  find(endpointId: string, workerId: string): RunPodSession | undefined {
+    return this.#sessions.get(endpointId)?.get(workerId);
   }
 
   /** Undefined if the attempt is over, or a newer one has begun. `podId`: as in `use`. */
@@ -77,37 +77,37 @@ export class Seats {
     endpointId: string,
     name: string,
     podId: string | null,
-  ): Promise<SeatedLease | undefined> {
-    for (const seat of this.#seats.get(endpointId)?.values() ?? []) {
-      const held = seat.held.get(name);
-      if (held) return { seat, held };
+  ): Promise<SessionLease | undefined> {
+    for (const session of this.#sessions.get(endpointId)?.values() ?? []) {
+      const held = session.held.get(name);
+      if (held) return { session, held };
     }
     const attempt = readAttemptName(name);
     if (!attempt) return undefined;
     const { openLeases } = this.#options.queue;
     const lease = await openLeases.ofJob({ endpointId, id: attempt.jobId });
     // The lease belongs to a worker with its own link.
-    if (lease?.incarnation !== SEAT_INCARNATION) return undefined;
-    const seat = this.use(endpointId, lease.workerId, podId);
-    await seat.open();
-    const held = seat.held.get(name);
-    return held && { seat, held };
+    if (lease?.incarnation !== SESSION_INCARNATION) return undefined;
+    const session = this.use(endpointId, lease.workerId, podId);
+    await session.open();
+    const held = session.held.get(name);
+    return held && { session, held };
   }
 
   /** While the platform stops, a chunk waits for the end and is then rejected. @throws LinkError */
-  hold({ held }: SeatedLease): Promise<void> {
+  hold({ held }: SessionLease): Promise<void> {
     return this.#parking.hold(held);
   }
 
   /** The platform stops: resolves when each streaming worker can send its chunk again later. */
   async stopStreams(): Promise<void> {
-    const seats = () => [...this.#seats.values()].flatMap((seats) => [...seats.values()]);
-    const parked = await this.#parking.park(() => seats().flatMap(({ held }) => held.streaming));
+    const sessions = () => [...this.#sessions.values()].flatMap((sessions) => [...sessions.values()]);
+    const parked = await this.#parking.park(() => sessions().flatMap(({ held }) => held.streaming));
     this.#options.queue.bridge(parked.map(({ ref }) => ref.token));
   }
 
   /** A client has received chunks of the attempt. */
-  async isShown(endpointId: string, { held }: SeatedLease): Promise<boolean> {
+  async isShown(endpointId: string, { held }: SessionLease): Promise<boolean> {
     const { openLeases } = this.#options.queue;
     const lease = await openLeases.ofJob({ endpointId, id: held.ref.jobId });
     return lease?.isShown ?? false;
@@ -115,44 +115,45 @@ export class Seats {
 
   close(): void {
     this.#closing.abort();
-    for (const seats of this.#seats.values()) for (const seat of seats.values()) seat.close();
+    for (const sessions of this.#sessions.values()) for (const session of sessions.values()) session.close();
   }
 
-  #create(endpointId: string, workerId: string, podId: string | null): Seat {
+  #create(endpointId: string, workerId: string, podId: string | null): RunPodSession {
     const { clock, linkTo, log, queue } = this.#options;
     const link = linkTo(endpointId, podId);
     if (!link) throw new ProblemError('not_found', `endpoint ${endpointId} not found`);
-    const seat = new Seat({
+    const session = new RunPodSession({
       ...{ endpointId, workerId, podId, link, queue, clock, log },
       closing: this.closing,
-      onSilent: (seat) => void this.#remove(endpointId, workerId, seat),
+      onSilent: (session) => void this.#remove(endpointId, workerId, session),
     });
-    // Only an open seat notices that its worker falls silent. The caller opens it too, and gets the error.
-    seat.open().catch(() => this.#drop(endpointId, workerId, seat));
-    return seat;
+    // Only an open session detects that its worker falls silent. The caller opens it too, and gets
+    // the error.
+    session.open().catch(() => this.#drop(endpointId, workerId, session));
+    return session;
   }
 
-  #drop(endpointId: string, workerId: string, seat: Seat): void {
-    const seats = this.#seats.get(endpointId);
-    if (seats?.get(workerId) === seat) seats.delete(workerId);
-    if (seats?.size === 0) this.#seats.delete(endpointId);
-    seat.close();
+  #drop(endpointId: string, workerId: string, session: RunPodSession): void {
+    const sessions = this.#sessions.get(endpointId);
+    if (sessions?.get(workerId) === session) sessions.delete(workerId);
+    if (sessions?.size === 0) this.#sessions.delete(endpointId);
+    session.close();
   }
 
   /**
    * Its leases expire by themselves. If the worker sends a request again, it gets a new session.
    */
-  async #remove(endpointId: string, workerId: string, seat: Seat): Promise<void> {
+  async #remove(endpointId: string, workerId: string, session: RunPodSession): Promise<void> {
     const { linkTo, log } = this.#options;
-    this.#drop(endpointId, workerId, seat);
-    if (seat.held.size > 0) {
-      const about = { endpoint: endpointId, workerId, jobs: seat.held.size };
+    this.#drop(endpointId, workerId, session);
+    if (session.held.size > 0) {
+      const about = { endpoint: endpointId, workerId, jobs: session.held.size };
       log.warn(about, 'worker stopped sending pings, its leases expire');
       return;
     }
     try {
-      const identity = { workerId, incarnation: SEAT_INCARNATION };
-      await linkTo(endpointId, seat.podId)?.bye({ ...identity, reason: 'drained', outbox: [] });
+      const identity = { workerId, incarnation: SESSION_INCARNATION };
+      await linkTo(endpointId, session.podId)?.bye({ ...identity, reason: 'drained', outbox: [] });
     } catch (error) {
       log.debug(
         { err: error, endpoint: endpointId, workerId },

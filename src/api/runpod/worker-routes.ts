@@ -15,14 +15,14 @@ import {
   readWorkerCall,
   type WorkerCall,
 } from './requests.ts';
-import type { HandedOut, Seat } from './seat.ts';
-import { isPassing } from './seat-link.ts';
-import { Seats, type SeatsOptions } from './seats.ts';
+import type { HandedOut, RunPodSession } from './session.ts';
+import { isPassing } from './session-link.ts';
+import { RunPodSessions, type RunPodSessionsOptions } from './sessions.ts';
 
 /** These workers repeat a rejected poll at once, so the rejection is delayed, ms. */
 const REFUSAL_MS = 1_000;
 
-export interface RunpodWorkerRoutesOptions extends SeatsOptions {
+export interface RunpodWorkerRoutesOptions extends RunPodSessionsOptions {
   bounds: Pick<HttpBounds, 'maxJsonDepth'>;
   /** Adds a step that runs before the platform stops answering. */
   onStop: (step: () => Promise<void>) => void;
@@ -35,49 +35,49 @@ export function addRunpodWorkerRoutes(
   app: FastifyInstance,
   options: RunpodWorkerRoutesOptions,
 ): void {
-  const seats = new Seats(options);
-  options.onStop(() => seats.stopStreams());
+  const sessions = new RunPodSessions(options);
+  options.onStop(() => sessions.stopStreams());
   app.addHook('preClose', (done) => {
-    seats.close();
+    sessions.close();
     done();
   });
   app.addHook('onSend', async (request, reply) => {
     // Not while the platform stops, which would be delayed.
     const isRefused = reply.statusCode >= 400 && reply.statusCode !== 503;
     if (isRefused && request.method === 'GET')
-      await sleep(options.clock, REFUSAL_MS, seats.closing);
+      await sleep(options.clock, REFUSAL_MS, sessions.closing);
   });
-  addPolls(app, seats);
-  addPing(app, seats, options);
-  addReportRoutes(app, seats, options.bounds);
+  addPolls(app, sessions);
+  addPing(app, sessions, options);
+  addReportRoutes(app, sessions, options.bounds);
 }
 
-function addPolls(app: FastifyInstance, seats: Seats): void {
+function addPolls(app: FastifyInstance, sessions: RunPodSessions): void {
   const route = { config: { access: 'worker', endsWithKey: true } } as const;
 
   app.get<EndpointRoute>(placeVerb('job-take'), route, (request, reply) =>
     answerPoll(reply, async () => {
-      const { handed, seat } = await takeJobs({ seats, request, reply, verb: 'job-take' });
+      const { handed, session } = await takeJobs({ sessions, request, reply, verb: 'job-take' });
       const [pieces] = handed.map(encodeJob);
-      return pieces && sendJobs(reply, seat, { handed, pieces });
+      return pieces && sendJobs(reply, session, { handed, pieces });
     }),
   );
 
   app.get<EndpointRoute>(placeVerb('job-take-batch'), route, (request, reply) =>
     answerPoll(reply, async () => {
-      const { handed, seat } = await takeJobs({ seats, request, reply, verb: 'job-take-batch' });
+      const { handed, session } = await takeJobs({ sessions, request, reply, verb: 'job-take-batch' });
       if (handed.length === 0) return undefined;
       const pieces = joinAsArray(handed.map((one) => Buffer.concat(encodeJob(one))));
-      return sendJobs(reply, seat, { handed, pieces });
+      return sendJobs(reply, session, { handed, pieces });
     }),
   );
 
   app.get<EndpointRoute>(placeVerb('job-stop'), route, (request, reply) =>
     answerPoll(reply, async () => {
-      const seat = useSeat(seats, request, readWorkerCall(request.raw.url ?? '', 'job-stop'));
-      const names = await seat.waitForStops(abortWhenGone(reply.raw));
+      const session = useSession(sessions, request, readWorkerCall(request.raw.url ?? '', 'job-stop'));
+      const names = await session.waitForStops(abortWhenGone(reply.raw));
       if (names.length === 0) return undefined;
-      reply.raw.once('finish', () => void seat.stopsTold(names).catch(() => {}));
+      reply.raw.once('finish', () => void session.stopsTold(names).catch(() => {}));
       return sendJson(reply, { jobsToStop: names });
     }),
   );
@@ -86,13 +86,13 @@ function addPolls(app: FastifyInstance, seats: Seats): void {
 /** Jobs that cannot be sent for lack of memory are released, and the worker is told to retry. */
 async function sendJobs(
   reply: FastifyReply,
-  seat: Seat,
+  session: RunPodSession,
   { handed, pieces }: { handed: readonly HandedOut[]; pieces: Uint8Array[] },
 ): Promise<FastifyReply> {
   try {
     return await sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces });
   } catch (error) {
-    await seat.giveBack(handed);
+    await session.giveBack(handed);
     throw error;
   }
 }
@@ -111,31 +111,31 @@ async function answerPoll(
 }
 
 interface TakeCall {
-  seats: Seats;
+  sessions: RunPodSessions;
   request: Request;
   reply: FastifyReply;
   verb: 'job-take' | 'job-take-batch';
 }
 
 async function takeJobs({
-  seats,
+  sessions,
   request,
   reply,
   verb,
-}: TakeCall): Promise<{ handed: HandedOut[]; seat: Seat }> {
+}: TakeCall): Promise<{ handed: HandedOut[]; session: RunPodSession }> {
   const call = readWorkerCall(request.raw.url ?? '', verb);
-  const seat = useSeat(seats, request, call);
-  const handed = await seat.take({
+  const session = useSession(sessions, request, call);
+  const handed = await session.take({
     max: verb === 'job-take' ? 1 : readBatchSize(call),
     ...readTakeSigns(call, request.headers),
     signal: abortWhenGone(reply.raw),
   });
   const giveBack = () => {
-    if (!reply.raw.writableFinished) void seat.giveBack(handed);
+    if (!reply.raw.writableFinished) void session.giveBack(handed);
   };
   if (reply.raw.destroyed) giveBack();
   else reply.raw.once('close', giveBack);
-  return { handed, seat };
+  return { handed, session };
 }
 
 function encodeJob({ held, lease: { input, s3Config } }: HandedOut): Uint8Array[] {
@@ -144,7 +144,7 @@ function encodeJob({ held, lease: { input, s3Config } }: HandedOut): Uint8Array[
   return [head, input, Buffer.from(`${files}}`)];
 }
 
-function addPing(app: FastifyInstance, seats: Seats, { log }: RunpodWorkerRoutesOptions): void {
+function addPing(app: FastifyInstance, sessions: RunPodSessions, { log }: RunpodWorkerRoutesOptions): void {
   app.get<EndpointRoute>(
     placeVerb('ping'),
     { config: { access: 'worker' } },
@@ -157,11 +157,11 @@ function addPing(app: FastifyInstance, seats: Seats, { log }: RunpodWorkerRoutes
         log.warn({ ...about, reason: params.get('reason') }, 'worker reported itself unfit');
         return sendJson(reply, {});
       }
-      const seat = useSeat(seats, request, call);
-      await seat.open();
+      const session = useSession(sessions, request, call);
+      await session.open();
       const names = readNamedJobs(call);
-      await seat.noteNamed(new Set(names), readPingMs(call));
-      for (const name of names) await noteNamedElsewhere(seats, { endpoint, name, seat });
+      await session.noteNamed(new Set(names), readPingMs(call));
+      for (const name of names) await noteNamedElsewhere(sessions, { endpoint, name, session });
       return sendJson(reply, {});
     },
   );
@@ -169,22 +169,22 @@ function addPing(app: FastifyInstance, seats: Seats, { log }: RunpodWorkerRoutes
 
 /** Attempts that the worker runs under another name, or may no longer run. */
 async function noteNamedElsewhere(
-  seats: Seats,
-  { endpoint, name, seat }: { endpoint: string; name: string; seat: Seat },
+  sessions: RunPodSessions,
+  { endpoint, name, session }: { endpoint: string; name: string; session: RunPodSession },
 ): Promise<void> {
-  if (seat.held.get(name)) return;
-  const located = await seats.locate(endpoint, name, seat.podId);
-  if (!located) return seat.stop(name);
-  located.seat.hear();
+  if (session.held.get(name)) return;
+  const located = await sessions.locate(endpoint, name, session.podId);
+  if (!located) return session.stop(name);
+  located.session.hear();
   located.held.noteKnown();
 }
 
-function useSeat(
-  seats: Seats,
+function useSession(
+  sessions: RunPodSessions,
   { holder, params }: Request,
   { isShared, workerId }: WorkerCall,
-): Seat {
-  const seat = seats.admit(holder, params.endpoint, workerId);
-  if (isShared) seat.share();
-  return seat;
+): RunPodSession {
+  const session = sessions.admit(holder, params.endpoint, workerId);
+  if (isShared) session.share();
+  return session;
 }
