@@ -18,7 +18,7 @@ import {
   type WorkerResult,
   type WorkerWord,
 } from './results.ts';
-import type { SessionLease, RunPodSessions } from './sessions.ts';
+import type { RunPodSessions, SessionLease } from './sessions.ts';
 
 /** An output as large as may be, and what is around it. */
 const RESULT_BODY_BYTES = LIMITS.outputBytes + 1_048_576;
@@ -105,7 +105,11 @@ async function report(
 }
 
 /** A chunk that these workers cannot deliver they drop, and go on: at once, or after some tries. */
-async function noteUntaken(sessions: RunPodSessions, request: Request, error: unknown): Promise<void> {
+async function noteUntaken(
+  sessions: RunPodSessions,
+  request: Request,
+  error: unknown,
+): Promise<void> {
   const call = readWorkerCall(request.raw.url ?? '', 'job-stream');
   const located = await locate(sessions, request, call).catch(() => undefined);
   const status = toProblem(error)?.status ?? 500;

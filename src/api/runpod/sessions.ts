@@ -11,7 +11,7 @@ import type { WorkerAllowance } from '../routes/worker-allowance.ts';
 import type { HeldLease } from './lease.ts';
 import { Parking } from './parking.ts';
 import { readAttemptName } from './requests.ts';
-import { SESSION_INCARNATION, RunPodSession } from './session.ts';
+import { RunPodSession, SESSION_INCARNATION } from './session.ts';
 
 export interface RunPodSessionsOptions {
   /** Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. */
@@ -101,7 +101,8 @@ export class RunPodSessions {
 
   /** The platform stops: resolves when each streaming worker can send its chunk again later. */
   async stopStreams(): Promise<void> {
-    const sessions = () => [...this.#sessions.values()].flatMap((sessions) => [...sessions.values()]);
+    const sessions = () =>
+      [...this.#sessions.values()].flatMap((sessions) => [...sessions.values()]);
     const parked = await this.#parking.park(() => sessions().flatMap(({ held }) => held.streaming));
     this.#options.queue.bridge(parked.map(({ ref }) => ref.token));
   }
@@ -115,7 +116,8 @@ export class RunPodSessions {
 
   close(): void {
     this.#closing.abort();
-    for (const sessions of this.#sessions.values()) for (const session of sessions.values()) session.close();
+    for (const sessions of this.#sessions.values())
+      for (const session of sessions.values()) session.close();
   }
 
   #create(endpointId: string, workerId: string, podId: string | null): RunPodSession {

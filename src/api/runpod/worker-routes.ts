@@ -65,7 +65,12 @@ function addPolls(app: FastifyInstance, sessions: RunPodSessions): void {
 
   app.get<EndpointRoute>(placeVerb('job-take-batch'), route, (request, reply) =>
     answerPoll(reply, async () => {
-      const { handed, session } = await takeJobs({ sessions, request, reply, verb: 'job-take-batch' });
+      const { handed, session } = await takeJobs({
+        sessions,
+        request,
+        reply,
+        verb: 'job-take-batch',
+      });
       if (handed.length === 0) return undefined;
       const pieces = joinAsArray(handed.map((one) => Buffer.concat(encodeJob(one))));
       return sendJobs(reply, session, { handed, pieces });
@@ -74,7 +79,11 @@ function addPolls(app: FastifyInstance, sessions: RunPodSessions): void {
 
   app.get<EndpointRoute>(placeVerb('job-stop'), route, (request, reply) =>
     answerPoll(reply, async () => {
-      const session = useSession(sessions, request, readWorkerCall(request.raw.url ?? '', 'job-stop'));
+      const session = useSession(
+        sessions,
+        request,
+        readWorkerCall(request.raw.url ?? '', 'job-stop'),
+      );
       const names = await session.waitForStops(abortWhenGone(reply.raw));
       if (names.length === 0) return undefined;
       reply.raw.once('finish', () => void session.stopsTold(names).catch(() => {}));
@@ -144,7 +153,11 @@ function encodeJob({ held, lease: { input, s3Config } }: HandedOut): Uint8Array[
   return [head, input, Buffer.from(`${files}}`)];
 }
 
-function addPing(app: FastifyInstance, sessions: RunPodSessions, { log }: RunpodWorkerRoutesOptions): void {
+function addPing(
+  app: FastifyInstance,
+  sessions: RunPodSessions,
+  { log }: RunpodWorkerRoutesOptions,
+): void {
   app.get<EndpointRoute>(
     placeVerb('ping'),
     { config: { access: 'worker' } },

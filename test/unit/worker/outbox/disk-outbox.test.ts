@@ -16,7 +16,7 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
 import { DiskOutbox } from '../../../../src/worker/outbox/disk-outbox.ts';
 import { locateJournal, readSurvivors } from '../../../../src/worker/outbox/outbox-entries.ts';
-import { addChunk, complete, leaseRef, nameParcels } from '../../../conformance/outbox.ts';
+import { addChunk, complete, leaseRef, nameReports } from '../../../conformance/outbox.ts';
 
 const BATCH = { maxReports: 1_000, maxBytes: 100_000_000 };
 const HEADER_BYTES = 8;
@@ -65,7 +65,7 @@ async function endAttempt(outbox: DiskOutbox, jobId: string, chunks: string[] = 
 
 function takeInherited(outbox: DiskOutbox): string[] {
   for (const lane of outbox.inherited()) outbox.touch(lane);
-  return nameParcels(outbox.takeBatch(BATCH));
+  return nameReports(outbox.takeBatch(BATCH));
 }
 
 const journalBytes = () => statSync(locateJournal(folder)).size;
@@ -238,7 +238,7 @@ describe('an outbox whose disk fails', () => {
     const outbox = await openOutbox();
     expect(outbox.trouble).toContain('this version cannot read the journal');
     const lane = await endAttempt(outbox, 'a');
-    expect(nameParcels(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
+    expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
     expect(outbox.survivors()).toEqual([]);
     outbox.close(lane);
     await outbox.end();
@@ -251,7 +251,7 @@ describe('an outbox whose disk fails', () => {
     const outbox = await openOutbox();
     expect(outbox.trouble).toContain('ENOSPC');
     await endAttempt(outbox, 'a');
-    expect(nameParcels(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
+    expect(nameReports(outbox.takeBatch(BATCH))).toEqual(['a#1 outcome "of a"']);
     await outbox.end();
   });
 
