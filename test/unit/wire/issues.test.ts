@@ -15,8 +15,8 @@ describe('the failures of a body', () => {
     expect(describeAll(runRequest, body)).toEqual([
       'input: must be an object',
       'policy.ttl: Too small: expected number to be >=10000',
-      'policy.constructor: is not known',
-      '__proto__: is not known',
+      'policy.constructor: is unknown',
+      '__proto__: is unknown',
     ]);
   });
 

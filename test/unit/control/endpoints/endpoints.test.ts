@@ -246,7 +246,7 @@ describe('what cannot be deployed', () => {
   it('a maximum below the minimum is rejected in a change of either', async () => {
     const { endpoints } = await openEndpoints();
     const { id } = await endpoints.create('ada', creation({ workersMin: 2, workersMax: 3 }));
-    const errors = ['workersMin: must not be more than workersMax'];
+    const errors = ['workersMin: must not be greater than workersMax'];
     for (const update of [{ workersMin: 4 }, { workersMax: 1 }]) {
       await expect(endpoints.update('ada', id, update)).rejects.toMatchObject({ errors });
     }
