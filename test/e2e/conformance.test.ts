@@ -207,7 +207,7 @@ describe('the command', () => {
       ...['--endpoint', 'e', '--key', 'k', '--only', 'stop'],
     );
     expect(code).toBe(1);
-    expect(failing).toEqual(['names a cancelled job at once, by the id that it was given by']);
+    expect(failing).toEqual(['names a cancelled job at once, by the ID that the take returned']);
   });
 });
 
