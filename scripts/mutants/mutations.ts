@@ -48,7 +48,7 @@ export function listMutations(fileName: string, source: string): Mutation[] {
   return found;
 }
 
-/** Calls `visit` for every node that is code: no types, imports or log lines. */
+/** Calls `visit` for every node that is code: no types, imports, log lines or tuned numbers. */
 function walk(node: Node, visit: (node: Node) => void): void {
   if (isLeftOut(node)) return;
   visit(node);
@@ -58,6 +58,9 @@ function walk(node: Node, visit: (node: Node) => void): void {
 function isLeftOut(node: Node): boolean {
   if (/^TS(?!AsExpression|SatisfiesExpression|NonNull)/.test(node.type)) return true;
   if (/^(Import|ExportAll)Declaration$/.test(node.type)) return true;
+  if (node.type === 'BinaryExpression') {
+    return node.left.type === 'Literal' && node.right.type === 'Literal';
+  }
   return node.type === 'CallExpression' && isLogCall(node);
 }
 
@@ -91,7 +94,6 @@ function isNode(value: unknown): value is Node {
 function mutate(node: Node, quote: Quote): Mutation[] {
   switch (node.type) {
     case 'BinaryExpression':
-      if (node.left.type === 'Literal' && node.right.type === 'Literal') return [];
       return (BINARY[node.operator] ?? []).map((to) => join(node, to, quote));
     case 'LogicalExpression':
       return [join(node, LOGICAL[node.operator] ?? '||', quote)];
