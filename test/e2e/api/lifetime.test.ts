@@ -1,4 +1,5 @@
 // How long jobs stay: the retention of those that have ended, and the time to live of all.
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readProblem } from '../../support/answers.ts';
 import { EndpointCaller } from '../../support/endpoint-caller.ts';
@@ -19,7 +20,7 @@ const onJob = [
 
 /** Resolves when the job is no longer there. */
 async function untilGone(endpoint: EndpointCaller, id: string): Promise<void> {
-  while ((await endpoint.get(`status/${id}`)).status !== 404);
+  while ((await endpoint.get(`status/${id}`)).status !== 404) await sleep(20);
 }
 
 async function cancelNew(endpoint: EndpointCaller): Promise<string> {

@@ -1,4 +1,5 @@
 // What is asked of a queue as a whole: health, purge-queue and the list of its jobs.
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { readOk, readProblem } from '../../support/answers.ts';
@@ -61,8 +62,7 @@ describe('health', () => {
     const worker = platform.startWorker('running', 'api-script.ts');
     await running.untilServed();
     await worker.end('SIGKILL');
-    let { idle } = (await running.health()).workers;
-    while (idle > 0) idle = (await running.health()).workers.idle;
+    while ((await running.health()).workers.idle > 0) await sleep(20);
     expect((await running.health()).workers).toEqual({ idle: 0, running: 0 });
   });
 });

@@ -1,7 +1,9 @@
 // `millrace dev`: handlers as endpoints, calls without a key, and changed files without a lost job.
+
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { request } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../../src/client.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
@@ -47,7 +49,7 @@ async function answerOf(client: Client, input: object = {}): Promise<unknown> {
 
 /** Asks again until the answer is that; the test's own timeout is the limit. */
 async function untilAnswer(client: Client, wanted: string): Promise<void> {
-  while ((await answerOf(client)) !== wanted) await new Promise(setImmediate);
+  while ((await answerOf(client)) !== wanted) await sleep(20);
 }
 
 describe('--max-attempts', () => {
@@ -168,11 +170,11 @@ describe('a change', () => {
         () => true,
         () => false,
       );
-    while (!(await isThere())) await new Promise(setImmediate);
+    while (!(await isThere())) await sleep(20);
     expect(await answerOf(added)).toBe('added');
     rmSync(place.path('handlers/added.mjs'));
     await dev.run.until('stderr', /handler removed/);
-    while ((await added.health()).workers.idle > 0) await new Promise(setImmediate);
+    while ((await added.health()).workers.idle > 0) await sleep(20);
     expect(await answerOf(connect(dev, 'work'))).toBe('one');
   });
 });

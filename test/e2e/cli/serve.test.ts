@@ -1,8 +1,10 @@
 // `millrace serve` as a process: its keys, its lock, its end, and what a killed one leaves.
+
 import { readFile, stat } from 'node:fs/promises';
 import { get } from 'node:https';
 import { DatabaseSync } from 'node:sqlite';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ApiError, createClient } from '../../../src/client.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
@@ -198,7 +200,7 @@ describe('the end', () => {
     const streamed = fetchChecked(`${url}/v2/echo/stream/${id}?wait=300000`, {
       headers: { authorization: `Bearer ${admin}` },
     });
-    while ((await client.health()).jobs.inQueue < 2) await new Promise(setImmediate);
+    while ((await client.health()).jobs.inQueue < 2) await sleep(20);
     const ended = run.end('SIGTERM');
     expect(await sync).toMatchObject({ status: 'IN_QUEUE' });
     expect(await (await streamed).json()).toEqual([]);

@@ -1,7 +1,9 @@
 // The health port of `millrace worker` as a process, beside `millrace serve`.
+
 import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../../src/client.ts';
@@ -63,7 +65,10 @@ describe('the health port of a worker', () => {
     const setup = { status: 503, reason: 'starting: waiting for the setup' };
     const beforeSetup = { status: 503, reason: 'starting: waiting for the process' };
     let seen = beforeSetup;
-    while (seen.reason === beforeSetup.reason) seen = await ask(url);
+    while (seen.reason === beforeSetup.reason) {
+      await sleep(20);
+      seen = await ask(url);
+    }
     expect(seen).toEqual(setup);
     expect((await fetch(`${url}/healthz`)).status).toBe(200);
     rmSync(place.path('hold-setup'));
