@@ -4,6 +4,7 @@ import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';
 import type { Attempts } from './attempts.ts';
+import { EarlyAnswers } from './early-answers.ts';
 import type { HeldLease } from './held-attempt.ts';
 import { callWithin, toLinkError } from './link-call.ts';
 import { RetryPace } from './retry-pace.ts';
@@ -12,8 +13,6 @@ import type { CompleteWorkerOptions } from './worker-options.ts';
 
 /** Time beyond the longest wait of a renewal after which its connection counts as dead. */
 const RENEW_MARGIN_MS = 5_000;
-/** This many early answers in a row without news are chance; further ones are slowed down. */
-const EARLY_ANSWERS = 3;
 
 export interface LeaseKeeperOptions {
   options: CompleteWorkerOptions;
@@ -33,7 +32,7 @@ export class LeaseKeeper {
   readonly #stopping = new AbortController();
   /** The first retry is quick, because the lease must be renewed in time. */
   readonly #pace = new RetryPace({ baseMs: 100, maxMs: 3_000, jitter: 0.2 });
-  readonly #earlyPace = new RetryPace({ baseMs: 50, maxMs: 1_000, jitter: 0.2 });
+  readonly #earlyAnswers: EarlyAnswers;
   #lastRenewAt: number | undefined;
   #isOverdue = false;
   #drainAsked = false;
@@ -42,6 +41,7 @@ export class LeaseKeeper {
   constructor({ options, session, attempts, onDrain }: LeaseKeeperOptions) {
     this.#options = options;
     this.#clock = options.clock;
+    this.#earlyAnswers = new EarlyAnswers(options.clock);
     this.#log = options.log;
     this.#session = session;
     this.#attempts = attempts;
@@ -75,7 +75,8 @@ export class LeaseKeeper {
       if (signal.aborted) return;
       if (!reply) continue;
       this.#noteSuccess();
-      await this.#slowDown(this.#act(reply), askedAt);
+      const waitMs = this.#session.terms.renewEveryMs;
+      await this.#earlyAnswers.slowDown({ askedAt, waitMs, isNews: this.#act(reply) }, signal);
     }
   }
 
@@ -131,18 +132,6 @@ export class LeaseKeeper {
         (error: unknown) => this.#log.debug({ err: error }, 'first lease renewal failed'),
       );
     });
-  }
-
-  async #slowDown(isNews: boolean, askedAt: number): Promise<void> {
-    const early = this.#clock.now() - askedAt < this.#session.terms.renewEveryMs / 2;
-    if (isNews || !early) {
-      this.#earlyPace.reset();
-      return;
-    }
-    const waitMs = this.#earlyPace.next();
-    if (this.#earlyPace.failures > EARLY_ANSWERS) {
-      await sleep(this.#clock, waitMs, this.#stopping.signal);
-    }
   }
 
   #act(reply: RenewReply): boolean {

@@ -7,6 +7,7 @@ import type { Log } from '../base/log.ts';
 import type { Lease, TakeRequest } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { Attempts } from './attempts.ts';
+import { EarlyAnswers } from './early-answers.ts';
 import type { Executor } from './execution/executor.ts';
 import { callWithin, TRAVEL_MS, toLinkError } from './link-call.ts';
 import type { Reporter } from './reporter.ts';
@@ -18,8 +19,6 @@ import type { CompleteWorkerOptions } from './worker-options.ts';
 const MAX_PER_TAKE = 1_000;
 /** An answer this late, beyond the longest wait of a take, is a sign of trouble. */
 const LATE_MS = 10_000;
-/** This many early empty answers in a row are chance; more mean that the platform misbehaves. */
-const EARLY_ANSWERS = 3;
 
 export interface TakeLoopOptions {
   options: CompleteWorkerOptions;
@@ -41,7 +40,7 @@ export class TakeLoop {
   readonly #isHeld: () => boolean;
   readonly #stopping = new AbortController();
   readonly #pace = new RetryPace({ baseMs: 100, maxMs: 5_000, jitter: 0.2 });
-  readonly #earlyPace = new RetryPace({ baseMs: 50, maxMs: 1_000, jitter: 0.2 });
+  readonly #earlyAnswers: EarlyAnswers;
   #lastTakeAt: number | undefined;
   #lastTurnAt: number;
   #isFull = false;
@@ -50,6 +49,7 @@ export class TakeLoop {
   constructor({ options, session, attempts, reporter, isHeld }: TakeLoopOptions) {
     this.#options = options;
     this.#clock = options.clock;
+    this.#earlyAnswers = new EarlyAnswers(options.clock);
     this.#log = options.log;
     this.#executor = options.executor;
     this.#session = session;
@@ -102,7 +102,8 @@ export class TakeLoop {
       this.#lastTakeAt = this.#lastTurnAt = this.#clock.now();
       if (signal.aborted && !this.#mustRun) this.#attempts.release(leases);
       else if (leases.length > 0) this.#attempts.accept(leases);
-      await this.#slowDown(leases, askedAt);
+      const waitMs = this.#session.terms.takeWaitMs;
+      await this.#earlyAnswers.slowDown({ askedAt, waitMs, isNews: leases.length > 0 }, signal);
     }
   }
 
@@ -160,18 +161,6 @@ export class TakeLoop {
       this.#log.error({ err: error, waitMs }, 'take refused');
       await sleep(this.#clock, waitMs, signal);
       return undefined;
-    }
-  }
-
-  async #slowDown(leases: readonly Lease[], askedAt: number): Promise<void> {
-    const early = this.#clock.now() - askedAt < this.#session.terms.takeWaitMs / 2;
-    if (leases.length > 0 || !early) {
-      this.#earlyPace.reset();
-      return;
-    }
-    const waitMs = this.#earlyPace.next();
-    if (this.#earlyPace.failures > EARLY_ANSWERS) {
-      await sleep(this.#clock, waitMs, this.#stopping.signal);
     }
   }
 }
