@@ -133,7 +133,7 @@ function createQueue(options: CompleteOptions & StoreParts, { wrapLink }: Platfo
   const queue = new Queue({ store, clock, log, webhooks, formats, ...(settings && { settings }) });
   if (!wrapLink) return queue;
   const link = queue.link.bind(queue);
-  queue.link = (endpointId) => wrapLink(link(endpointId), endpointId);
+  queue.link = (endpointId, podId) => wrapLink(link(endpointId, podId), endpointId);
   return queue;
 }
 

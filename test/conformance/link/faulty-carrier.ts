@@ -1,18 +1,15 @@
 // Carriers whose network does what a test orders: real ones behind a relay, and for the queue itself a
 // link that behaves alike.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createGrpcServer } from '../../../src/api/grpc/server.ts';
-import { createServer } from '../../../src/api/server.ts';
 import type { ManualClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { Relay } from '../../../src/conformance/relay.ts';
-import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
-import { Keys } from '../../../src/control/keys/keys.ts';
 import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
 import { createHttpLink } from '../../../src/transport/http/http-link.ts';
 import { createRunPodLink } from '../../../src/transport/runpod/link.ts';
 import { LinkError, type WorkerLink } from '../../../src/wire/link/worker-link.ts';
 import { ENDPOINT, type Platform } from '../platform.ts';
+import { type CarrierPort, issueWorkerKey, openGrpcPort, openHttpPort } from './servers.ts';
 
 export interface FaultyCarrier {
   /** Of one worker process, on connections of its own. */
@@ -99,33 +96,27 @@ export async function openDirect(platform: Platform): Promise<FaultyCarrier> {
   };
 }
 
-interface Door {
-  url: string;
-  close(): Promise<void>;
-}
-
 interface ClosableLink extends WorkerLink {
   close(): Promise<void>;
 }
 
 interface Wire {
-  openDoor(platform: Platform, keys: Keys): Promise<Door>;
+  openPort(platform: Platform): Promise<CarrierPort>;
   createLink(port: number, key: string): ClosableLink;
 }
 
 /** A server and links to it with a relay in between. */
 async function openBehindRelay(platform: Platform, wire: Wire): Promise<FaultyCarrier> {
-  const { clock, store } = platform;
-  const keys = await Keys.open({ store, clock });
-  const { key } = await keys.issue({ name: 'worker', scopes: [`worker:${ENDPOINT}`] });
+  const { clock } = platform;
+  const { key } = await issueWorkerKey(platform);
   const relay = await Relay.start();
   const links: ClosableLink[] = [];
-  let door = await wire.openDoor(platform, keys);
-  relay.target = door.url;
+  let port = await wire.openPort(platform);
+  relay.target = port.url;
   const leave = async () => {
     relay.target = undefined;
     relay.cut();
-    await passTime(clock, door.close());
+    await passTime(clock, port.close());
   };
   return {
     openLink() {
@@ -140,8 +131,8 @@ async function openBehindRelay(platform: Platform, wire: Wire): Promise<FaultyCa
     async restart() {
       await leave();
       await platform.restart();
-      door = await wire.openDoor(platform, keys);
-      relay.target = door.url;
+      port = await wire.openPort(platform);
+      relay.target = port.url;
     },
     async close() {
       await Promise.all(links.map((link) => link.close()));
@@ -164,18 +155,9 @@ async function passTime(clock: ManualClock, closing: Promise<void>): Promise<voi
   await closed;
 }
 
-/** The HTTP port: of our own workers, and of those that speak RunPod's protocol. */
-async function openHttpDoor({ clock, queue, store }: Platform, keys: Keys): Promise<Door> {
-  const endpoints = await Endpoints.open({ store, clock });
-  const place = { host: '127.0.0.1', port: 0, access: 'keys', version: '0.0.0' } as const;
-  const server = createServer({ queue, keys, endpoints, log: silentLog, clock, ...place });
-  const { url } = await server.start();
-  return { url, close: () => server.close() };
-}
-
 export function openFaultyHttp(platform: Platform): Promise<FaultyCarrier> {
   return openBehindRelay(platform, {
-    openDoor: openHttpDoor,
+    openPort: openHttpPort,
     createLink: (port, key) =>
       createHttpLink({
         ...{ url: `http://127.0.0.1:${port}`, endpointId: ENDPOINT, key, log: silentLog },
@@ -187,7 +169,7 @@ export function openFaultyHttp(platform: Platform): Promise<FaultyCarrier> {
 export function openFaultyRunPod(platform: Platform): Promise<FaultyCarrier> {
   let pods = 0;
   return openBehindRelay(platform, {
-    openDoor: openHttpDoor,
+    openPort: openHttpPort,
     createLink(port, key) {
       const base = `http://127.0.0.1:${port}/runpod/v2/${ENDPOINT}`;
       const templates = {
@@ -205,17 +187,7 @@ export function openFaultyRunPod(platform: Platform): Promise<FaultyCarrier> {
 
 export function openFaultyGrpc(platform: Platform): Promise<FaultyCarrier> {
   return openBehindRelay(platform, {
-    async openDoor({ clock, queue, store }, keys) {
-      const endpoints = await Endpoints.open({ store, clock });
-      const server = createGrpcServer({
-        ...{ keys, endpoints, clock, log: silentLog, host: '127.0.0.1', port: 0 },
-        linkTo: (endpointId) => (endpointId === ENDPOINT ? queue.link(endpointId) : undefined),
-        noteCrash: () => {},
-        isClosing: () => queue.isClosing,
-      });
-      const { url } = await server.start();
-      return { url, close: () => server.close() };
-    },
+    openPort: openGrpcPort,
     createLink: (port, key) =>
       createGrpcLink({
         ...{ url: `grpc://127.0.0.1:${port}`, endpointId: ENDPOINT, key, log: silentLog },

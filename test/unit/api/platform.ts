@@ -1,4 +1,5 @@
-// A platform for tests: store in memory, queue and HTTP server on a free port, with keys to call it.
+// A platform for tests: store in memory, queue and HTTP server on a free port, with keys to call it. Not made
+// by `createPlatformServer`: tests replace its clock, store, balancer and the server's own options.
 
 import { connect } from 'node:net';
 import { Writable } from 'node:stream';

@@ -1,0 +1,43 @@
+// The platform's ports for the suite on carriers. They are put together here, and not by
+// `createPlatformServer`, because the suite drives the clock and starts the queue again on the same store.
+import { createGrpcServer } from '../../../src/api/grpc/server.ts';
+import { createServer } from '../../../src/api/server.ts';
+import { silentLog } from '../../../src/base/log.ts';
+import { Endpoints } from '../../../src/control/endpoints/endpoints.ts';
+import { Keys } from '../../../src/control/keys/keys.ts';
+import { ENDPOINT, type Platform } from '../platform.ts';
+
+export interface CarrierPort {
+  url: string;
+  close(): Promise<void>;
+}
+
+const PLACE = { host: '127.0.0.1', port: 0 };
+
+export async function issueWorkerKey({ clock, store }: Platform) {
+  const keys = await Keys.open({ store, clock });
+  return keys.issue({ name: 'worker', scopes: [`worker:${ENDPOINT}`] });
+}
+
+/** Of our own workers, and of those that speak RunPod's protocol. */
+export async function openHttpPort({ clock, queue, store }: Platform): Promise<CarrierPort> {
+  const keys = await Keys.open({ store, clock });
+  const endpoints = await Endpoints.open({ store, clock });
+  const how = { ...PLACE, access: 'keys', version: '0.0.0' } as const;
+  const server = createServer({ queue, keys, endpoints, log: silentLog, clock, ...how });
+  const { url } = await server.start();
+  return { url, close: () => server.close() };
+}
+
+export async function openGrpcPort({ clock, queue, store }: Platform): Promise<CarrierPort> {
+  const keys = await Keys.open({ store, clock });
+  const endpoints = await Endpoints.open({ store, clock });
+  const server = createGrpcServer({
+    ...{ ...PLACE, keys, endpoints, clock, log: silentLog },
+    linkTo: (id, podId) => (id === ENDPOINT ? queue.link(id, podId) : undefined),
+    noteCrash: () => {},
+    isClosing: () => queue.isClosing,
+  });
+  const { url } = await server.start();
+  return { url, close: () => server.close() };
+}
