@@ -58,6 +58,8 @@ function send(
   let whole: StreamPage | undefined;
   return sendLoaded(reply, {
     async measure() {
+      const splitBytes = await queue.streams.splitBytes(key);
+      if (splitBytes > 0) return Math.max(maxBytes, splitBytes);
       const look = { ...key, after, waitMs, maxBytes: LOOK_BYTES, signal };
       const page = await loadInTurn(() => queue.streams.read(look), countBytes);
       const bytes = countBytes(page);

@@ -1,8 +1,10 @@
 // Splits the outputs of jobs that do not stream into chunks. Splitting 20 MB takes longer than the rest
 // of a response, and a reader fetches many pages, so the chunks are cached while they are read.
 import type { Clock } from '../base/clock.ts';
-import type { Reader, Step, StoredJob } from '../store/store.ts';
-import { encodeJsonChunk } from '../wire/chunk/chunk.ts';
+import { runInSlices } from '../base/slices.ts';
+import type { JobKey } from '../store/store.ts';
+import { MAX_CHUNK_BYTES } from '../wire/chunk/chunk.ts';
+import { splitInSlices } from '../wire/chunk/chunk-slices.ts';
 
 /** Time since the last read, ms. */
 const KEEP_MS = 10_000;
@@ -23,6 +25,7 @@ export class SplitOutputs {
   readonly #clock: Clock;
   /** By job, the least recently used first. A stored output never changes. */
   readonly #kept = new Map<string, Kept>();
+  readonly #pending = new Map<string, Promise<readonly Uint8Array[]>>();
 
   constructor({ clock, closing }: SplitOutputsOptions) {
     this.#clock = clock;
@@ -31,14 +34,35 @@ export class SplitOutputs {
     });
   }
 
-  *chunksOf(tx: Reader, job: StoredJob): Step<readonly Uint8Array[]> {
-    const name = `${job.endpointId}/${job.id}`;
-    const kept = this.#kept.get(name);
-    if (kept) return this.#keep(name, kept.chunks);
-    const output = yield* tx.output(job);
+  /** Undefined if the output has to be split first. */
+  find(job: JobKey): readonly Uint8Array[] | undefined {
+    const kept = this.#kept.get(nameOf(job));
+    return kept && this.#keep(nameOf(job), kept.chunks);
+  }
+
+  /** In slices, once for all that ask at a time. `read`: the output's JSON. */
+  async split(
+    job: JobKey,
+    read: () => Promise<Uint8Array | undefined>,
+  ): Promise<readonly Uint8Array[]> {
+    const name = nameOf(job);
+    const pending = this.#pending.get(name) ?? this.#split(job, read);
+    this.#pending.set(name, pending);
+    try {
+      return await pending;
+    } finally {
+      this.#pending.delete(name);
+    }
+  }
+
+  async #split(
+    job: JobKey,
+    read: () => Promise<Uint8Array | undefined>,
+  ): Promise<readonly Uint8Array[]> {
+    const output = await read();
     if (!output) return [];
-    const chunks = encodeJsonChunk(output, {});
-    return chunks.length > 1 ? this.#keep(name, chunks) : chunks;
+    const work = splitInSlices(output, { maxBytes: MAX_CHUNK_BYTES });
+    return this.#keep(nameOf(job), await runInSlices(job.endpointId, work));
   }
 
   #keep(name: string, chunks: readonly Uint8Array[]): readonly Uint8Array[] {
@@ -54,4 +78,8 @@ export class SplitOutputs {
     this.#kept.get(name)?.cancelForget();
     this.#kept.delete(name);
   }
+}
+
+function nameOf({ endpointId, id }: JobKey): string {
+  return `${endpointId}/${id}`;
 }

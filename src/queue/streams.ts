@@ -9,12 +9,16 @@ import {
   type Store,
   type StoredJob,
 } from '../store/store.ts';
+import { encodeJsonChunk, MAX_CHUNK_BYTES } from '../wire/chunk/chunk.ts';
 import { isTerminal, type JobStatus } from '../wire/job.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { EndpointRemoval } from './endpoint-removal.ts';
 import { hasForeignFormat, hasOutput } from './records.ts';
 import type { Signals } from './signals.ts';
 import { SplitOutputs } from './split-outputs.ts';
+
+/** An output up to this size is one chunk, with `{"output":,"metrics":{}}` around it. */
+const MAX_WHOLE_BYTES = MAX_CHUNK_BYTES - 24;
 
 /** Refers to the chunks after chunk `n` of an attempt; `n` is -1 before the first. */
 export interface Position {
@@ -68,14 +72,14 @@ export class Streams {
 
   /** @throws ProblemError `not_found`, `invalid` for an impossible position */
   async read(request: StreamRequest): Promise<StreamPage> {
-    const { clock, closing, removal, signals, store } = this.#options;
+    const { clock, closing, removal, signals } = this.#options;
     const until = clock.now() + request.waitMs;
     const ended = AbortSignal.any([request.signal, closing]);
     for (;;) {
       const waiter = signals.jobMoved(request);
       try {
         removal.refuseGone(request.endpointId);
-        const page = await store.read((tx) => readPage(tx, request, this.#splits));
+        const page = await this.#readPage(request);
         if (!page) throw new ProblemError('not_found', `job ${request.id} not found`);
         const leftMs = until - clock.now();
         const isNews = page.reset && request.wakeOnReset;
@@ -103,6 +107,36 @@ export class Streams {
     }, ENDING);
   }
 
+  /** The job's status, nothing of its chunks. @throws ProblemError as `read` */
+  async look({ after, ...key }: JobKey & { after: Position }): Promise<JobStatus> {
+    const { removal, store } = this.#options;
+    removal.refuseGone(key.endpointId);
+    const job = await store.read((tx) => tx.job(key));
+    if (!job) throw new ProblemError('not_found', `job ${key.id} not found`);
+    findStart(job, after);
+    return job.status;
+  }
+
+  /** Bytes of the output that `read` would have to split first; 0 if there is none. */
+  async splitBytes(key: JobKey): Promise<number> {
+    const bytes = await this.#options.store.read(function* (tx) {
+      const job = yield* tx.job(key);
+      return job && isOneChunk(job) ? yield* tx.outputBytes(job) : 0;
+    });
+    return bytes > MAX_WHOLE_BYTES && !this.#splits.find(key) ? bytes : 0;
+  }
+
+  async #readPage(request: StreamRequest): Promise<StreamPage | undefined> {
+    const { store } = this.#options;
+    const page = await store.read((tx) => readPage(tx, request, this.#splits.find(request)));
+    if (page !== 'unsplit') return page;
+    // Not within the read: nothing else is read or written until that ends.
+    const read = () => store.read(readWhole(request));
+    const chunks = await this.#splits.split(request, read);
+    const split = await store.read((tx) => readPage(tx, request, chunks));
+    return split === 'unsplit' ? undefined : split;
+  }
+
   /** The response with these chunks was sent completely: the default cursor moves behind them. */
   async handedOut(key: JobKey, { attempt, n }: Position): Promise<void> {
     await this.#options.store.write(function* (tx) {
@@ -115,22 +149,34 @@ export class Streams {
   }
 }
 
+function readWhole(key: JobKey) {
+  return function* (tx: Reader): Step<Uint8Array | undefined> {
+    const job = yield* tx.job(key);
+    return job ? yield* tx.output(job) : undefined;
+  };
+}
+
+/** A job that does not stream has its output as its one chunk, split like any other. */
+function isOneChunk(job: StoredJob): boolean {
+  return job.chunkCount === 0 && hasOutput(job) && job.outputKind === 'value';
+}
+
+/** `split`: the chunks of an output that is too large for one. `unsplit`: they are needed. */
 function* readPage(
   tx: Reader,
   request: StreamRequest,
-  splits: SplitOutputs,
-): Step<StreamPage | undefined> {
+  split: readonly Uint8Array[] | undefined,
+): Step<StreamPage | 'unsplit' | undefined> {
   const job = yield* tx.job(request);
   if (!job) return undefined;
   const { from, reset } = findStart(job, request.after);
-  // The output of a job that does not stream is its only chunk, split if large. The next attempt
-  // replaces a failed one; clients of another record format do not learn of that.
+  // The next attempt replaces a failed one; clients of another record format do not learn of that.
   if (hasForeignFormat(job.attachment) && job.status === 'IN_QUEUE') return emptyPage(job, from);
-  const isWhole = job.chunkCount === 0 && hasOutput(job) && job.outputKind === 'value';
-  const split = isWhole ? yield* splits.chunksOf(tx, job) : undefined;
-  const total = split ? split.length : job.chunkCount;
-  const chunks = split
-    ? takeUpTo(split.slice(from), request.maxBytes)
+  const output = isOneChunk(job) ? (split ?? (yield* readSmall(tx, job))) : undefined;
+  if (output === 'unsplit') return output;
+  const total = output ? output.length : job.chunkCount;
+  const chunks = output
+    ? takeUpTo(output.slice(from), request.maxBytes)
     : yield* readChunks(tx, job, from, request.maxBytes);
   const n = from + chunks.length - 1;
   return {
@@ -147,6 +193,12 @@ function* readPage(
 function isToBeMarked(job: StoredJob): boolean {
   if (isTerminal(job.status) || !hasForeignFormat(job.attachment)) return false;
   return job.cursorAttempt !== job.attempt;
+}
+
+function* readSmall(tx: Reader, job: StoredJob): Step<readonly Uint8Array[] | 'unsplit'> {
+  if ((yield* tx.outputBytes(job)) > MAX_WHOLE_BYTES) return 'unsplit';
+  const output = yield* tx.output(job);
+  return output ? encodeJsonChunk(output, {}) : [];
 }
 
 function emptyPage(job: StoredJob, from: number): StreamPage {

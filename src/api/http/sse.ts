@@ -42,9 +42,8 @@ export async function sendEvents(
   reply: FastifyReply,
   request: EventsRequest,
 ): Promise<FastifyReply> {
-  const { from, key, log, queue, signal } = request;
-  const look = { ...key, after: from, waitMs: 0, maxBytes: 1, signal };
-  const { status } = await loadInTurn(() => queue.streams.read(look), countBytes);
+  const { from, key, log, queue } = request;
+  const status = await queue.streams.look({ ...key, after: from });
   const raw = takeOver(reply);
   raw.writeHead(200, {
     'content-type': EVENTS_MEDIA_TYPE,
@@ -97,6 +96,7 @@ async function sendPage(
   const reading = { ...key, ...from, wakeOnReset: true, maxBytes: PAGE_BYTES, signal } as const;
   const loaded = await loadInFlight(reply, {
     ...{ signal, written, sizeOf: countBytes },
+    measure: () => queue.streams.splitBytes(key),
     load: () => loadInTurn(() => queue.streams.read(reading), countBytes),
   });
   if (!loaded) return undefined;

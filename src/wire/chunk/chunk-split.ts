@@ -13,6 +13,7 @@ import {
   bufferText,
   ceil,
   jsonStringify,
+  min,
   stringCut,
 } from '../primordials.ts';
 import {
@@ -33,12 +34,12 @@ import {
 /** A piece must hold the longest sequence that is never split, `\uXXXX`, twice. */
 const MIN_CAPACITY_BYTES = 12;
 
-interface Range {
+export interface Range {
   readonly start: number;
   readonly end: number;
 }
 
-/** Returns the pieces of `json`, each at most `maxBytes`; the last one carries the metrics. */
+/** Returns the pieces of `json`, each at most `maxBytes`; the last one carries the metrics. chunk-slices.ts pauses between. */
 export function splitJson(json: Buffer, metricsText: string, maxBytes: number): Buffer[] {
   const capacityFor = (bytes: number) => computeCapacity(bytes, metricsText, maxBytes);
   if (json[0] === QUOTE) {
@@ -59,7 +60,7 @@ export function splitJson(json: Buffer, metricsText: string, maxBytes: number): 
  * Returns the bytes of output in each piece. The metrics count in every piece although only the
  * last has them: one size for all pieces is simpler and costs only a few bytes.
  */
-function computeCapacity(bytes: number, metricsText: string, maxBytes: number): number {
+export function computeCapacity(bytes: number, metricsText: string, maxBytes: number): number {
   const metricsBytes = metricsText === '{}' ? 0 : bufferByteLength(metricsText) - 1;
   for (let digits = 1; ; digits += 1) {
     const capacity = maxBytes - PIECE_FRAME.length - metricsBytes - 2 * digits;
@@ -79,23 +80,40 @@ function writePieces(
   encoding: number,
   metricsText: string,
 ): Buffer[] {
-  const open = encoding === ENCODING.array ? '[' : '"';
-  const close = encoding === ENCODING.array ? ']' : '"';
-  const head = bufferFrom(`${HEAD}${open}`);
   const pieces: Buffer[] = [];
   for (let part = 0; part < ranges.length; part += 1) {
-    const range = ranges[part];
-    if (range === undefined) break;
-    const isLast = part === ranges.length - 1;
-    const own = isLast && metricsText !== '{}' ? `,${stringCut(metricsText, 1)}` : '}';
-    const reserved = `{"part":${part},"parts":${ranges.length},"encoding":${encoding}`;
-    const tail = bufferFrom(`${close}${METRICS_KEY}${reserved}${own}}`);
-    pieces[part] = bufferConcat([head, bufferCut(json, range.start, range.end), tail]);
+    pieces[part] = writePiece({ json, ranges, encoding, metricsText }, part);
   }
   return pieces;
 }
 
-function cutString(json: Buffer, capacity: number): Range[] {
+export interface SplitValue {
+  readonly json: Buffer;
+  readonly ranges: readonly Range[];
+  readonly encoding: number;
+  readonly metricsText: string;
+}
+
+export function writePiece(
+  { encoding, json, metricsText, ranges }: SplitValue,
+  part: number,
+): Buffer {
+  const range = ranges[part];
+  if (range === undefined) throw new RangeError(`there is no part ${part}`);
+  const open = encoding === ENCODING.array ? '[' : '"';
+  const close = encoding === ENCODING.array ? ']' : '"';
+  const isLast = part === ranges.length - 1;
+  const own = isLast && metricsText !== '{}' ? `,${stringCut(metricsText, 1)}` : '}';
+  const reserved = `{"part":${part},"parts":${ranges.length},"encoding":${encoding}`;
+  const tail = bufferFrom(`${close}${METRICS_KEY}${reserved}${own}}`);
+  return bufferConcat([
+    bufferFrom(`${HEAD}${open}`),
+    bufferCut(json, range.start, range.end),
+    tail,
+  ]);
+}
+
+export function cutString(json: Buffer, room: number): Range[] {
   const ranges: Range[] = [];
   const stop = json.length - 1;
   let start = 1;
@@ -126,44 +144,64 @@ function findCut(json: Buffer, start: number, limit: number): number {
   return cut;
 }
 
-/**
- * Returns runs of whole elements, without the commas between runs; undefined if an element is too
- * large.
- */
-function cutArray(json: Buffer, capacity: number): Range[] | undefined {
-  const ranges: Range[] = [];
-  let start = 1;
-  let fitting = 0;
-  let elementStart = 1;
-  while (elementStart < json.length) {
-    const end = findElementEnd(json, elementStart);
-    if (end - start > capacity) {
-      if (fitting === 0 || end - elementStart > capacity) return undefined;
-      ranges[ranges.length] = { start, end: fitting };
-      start = elementStart;
-    }
-    fitting = end;
-    elementStart = end + 1;
-  }
-  ranges[ranges.length] = { start, end: fitting };
-  return ranges;
+/** How far an array is cut into runs of whole elements, without the commas between runs. */
+export interface ArrayCut {
+  /** Undefined as soon as an element is too large for a piece. */
+  ranges: Range[] | undefined;
+  start: number;
+  fitting: number;
+  elementStart: number;
 }
 
-/** The position of the comma or bracket that ends the array element starting at `start`. */
-function findElementEnd(json: Buffer, start: number): number {
+export function startArrayCut(): ArrayCut {
+  return { ranges: [], start: 1, fitting: 0, elementStart: 1 };
+}
+
+/** Cuts up to the first element that begins behind `limit`. @returns whether all is cut */
+export function advanceArrayCut(json: Buffer, room: number, cut: ArrayCut, limit: number): boolean {
+  const { ranges } = cut;
+  if (ranges === undefined) return true;
+  while (cut.elementStart < json.length) {
+    if (cut.elementStart > limit) return false;
+    // The end of an element that is too large is not needed.
+    const end = findElementEnd(json, cut.elementStart, cut.elementStart + room + 1);
+    if (end - cut.start > room) {
+      if (cut.fitting === 0 || end - cut.elementStart > room) {
+        cut.ranges = undefined;
+        return true;
+      }
+      ranges[ranges.length] = { start: cut.start, end: cut.fitting };
+      cut.start = cut.elementStart;
+    }
+    cut.fitting = end;
+    cut.elementStart = end + 1;
+  }
+  ranges[ranges.length] = { start: cut.start, end: cut.fitting };
+  return true;
+}
+
+/** Runs of whole elements, without the commas between runs; undefined if an element is too large. */
+function cutArray(json: Buffer, room: number): Range[] | undefined {
+  const cut = startArrayCut();
+  advanceArrayCut(json, room, cut, json.length);
+  return cut.ranges;
+}
+
+/** Where the comma or bracket stands that ends the array element beginning at `start`; `limit` if behind that. */
+function findElementEnd(json: Buffer, start: number, limit: number): number {
   let depth = 0;
-  for (let at = start; at < json.length; at += 1) {
+  for (let at = start; at < json.length && at < limit; at += 1) {
     const byte = json[at];
-    if (byte === QUOTE) at = findStringEnd(json, at);
+    if (byte === QUOTE) at = findStringEnd(json, at, limit);
     else if (byte === OPEN_BRACKET || byte === OPEN_BRACE) depth += 1;
     else if (depth === 0 && (byte === COMMA || byte === CLOSE_BRACKET)) return at;
     else if (byte === CLOSE_BRACKET || byte === CLOSE_BRACE) depth -= 1;
   }
-  return json.length;
+  return min(json.length, limit);
 }
 
-function findStringEnd(json: Buffer, openQuote: number): number {
+function findStringEnd(json: Buffer, openQuote: number, limit: number): number {
   let at = openQuote + 1;
-  while (at < json.length && json[at] !== QUOTE) at += json[at] === BACKSLASH ? 2 : 1;
+  while (at < json.length && at < limit && json[at] !== QUOTE) at += json[at] === BACKSLASH ? 2 : 1;
   return at;
 }

@@ -1,7 +1,10 @@
 import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
-import { describe, expect, it } from 'vitest';
+import { connect } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
+import type { Reader, Store } from '../../../src/store/store.ts';
 import {
   exchange,
   type Platform,
@@ -22,6 +25,17 @@ interface Event {
 
 const events = (platform: Platform, path: string, init: RequestInit = {}) =>
   platform.call(path, { ...init, headers: { accept: 'text/event-stream', ...init.headers } });
+
+/** Calls `count` whenever an output is read. */
+function countOutputs(tx: Reader, count: () => void): Reader {
+  return new Proxy(tx, {
+    get(target, name) {
+      if (name === 'output') count();
+      const value: unknown = Reflect.get(target, name);
+      return typeof value === 'function' ? value.bind(target) : value;
+    },
+  });
+}
 
 /** The events of an answer as they come; comments are left out. */
 async function* readEvents(response: Response): AsyncGenerator<Event> {
@@ -175,6 +189,37 @@ describe('a stream as JSON', () => {
     const rest = await platform.call(`/v2/demo/stream/${id}?after=1.7`);
     expect(await rest.json()).toHaveLength(2);
   });
+
+  it.each(['application/json', 'text/event-stream'])(
+    'of a large output that did not stream claims its bytes before they are read, as %s',
+    async (accept) => {
+      let reads = 0;
+      const wrapStore = (store: Store): Store => ({
+        ...{ write: (step) => store.write(step), reclaim: (pages) => store.reclaim(pages) },
+        close: () => store.close(),
+        read: (step) => store.read((tx) => step(countOutputs(tx, () => (reads += 1)))),
+      });
+      const bounds = { maxUserInFlightBytes: 1_500_000, inFlightWaitMs: 1 };
+      const platform = await startPlatform({ wrapStore, server: { bounds } });
+      const id = await submitJob(platform);
+      await (await takeJob(platform)).complete(JSON.stringify('x'.repeat(3_000_000)));
+      const upload = connect(platform.port, '127.0.0.1');
+      onTestFinished(() => void upload.destroy());
+      upload.write(
+        `POST /v2/demo/run HTTP/1.1\r\nHost: x\r\nAuthorization: ${platform.admin}\r\n` +
+          'Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n',
+      );
+      await expect.poll(() => platform.flows.usedBytes).toBe(1_000_000);
+      const leaving = new AbortController();
+      const options = { headers: { accept }, signal: leaving.signal };
+      const response = await platform.call(`/v2/demo/stream/${id}?after=0`, options);
+      // A reader of events has an open answer already, and waits for its turn.
+      expect(response.status).toBe(accept === 'application/json' ? 503 : 200);
+      await nextTurn();
+      expect(reads).toBe(0);
+      leaving.abort();
+    },
+  );
 
   it('that broke off before it was written whole comes again', async () => {
     const platform = await startPlatform();

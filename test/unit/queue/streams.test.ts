@@ -263,6 +263,21 @@ describe('a large output that is read page by page', () => {
     expect(later).toEqual(first);
   });
 
+  it('is split with pauses, in which others are served', async () => {
+    const reading = read({ after: { attempt: 0, n: -1 } });
+    let turns = 0;
+    let isOver = false;
+    const countTurns = () => {
+      turns += 1;
+      if (!isOver) setImmediate(countTurns);
+    };
+    setImmediate(countTurns);
+    const page = await reading;
+    isOver = true;
+    expect(page.more).toBe(true);
+    expect(turns).toBeGreaterThanOrEqual(3);
+  });
+
   it('is not kept when other outputs are read meanwhile', async () => {
     const first = await readFirst();
     for (let others = 0; others < 4; others++) {
