@@ -2,7 +2,7 @@
 // progress are inserted unparsed into JSON responses, so each must be one JSON value.
 import { isUtf8 } from 'node:buffer';
 import { runInSlices } from '../base/slices.ts';
-import { MAX_METRICS_BYTES, RESERVED_METRICS } from '../wire/chunk/chunk.ts';
+import { MAX_METRICS_BYTES, type Metrics, RESERVED_METRICS } from '../wire/chunk/chunk.ts';
 import {
   BOUNDARY,
   CLOSE_BRACE,
@@ -27,6 +27,7 @@ const OVERHEAD_BYTES = 256;
 /** `part`, `parts` and `encoding` are added to the handler's own metrics. */
 const PIECE_METRICS_BYTES = 100;
 const HEAD_BYTES = Buffer.from(HEAD);
+const NO_PIECE: Metrics = {};
 const NO_METRICS = Buffer.from(`${METRICS_KEY}{}}`);
 
 export interface ReportCheckOptions {
@@ -91,10 +92,16 @@ function* checkChunks(body: Buffer, sizes: readonly number[], maxDepth: number):
   if (bytes !== body.length) return;
   let at = 0;
   let sinceTurn = 0;
+  let before: Metrics = NO_PIECE;
   for (const [index, size] of sizes.entries()) {
     const place = `body: chunk ${index}`;
     if (index > 0 && body[at - 1] !== COMMA) throw new BodyFault(`${place}: no comma before it`);
-    yield* checkChunk(body.subarray(at, at + size), place, maxDepth);
+    const metrics = yield* checkChunk(body.subarray(at, at + size), place, maxDepth);
+    // The pieces before a report's first chunk are in an earlier report.
+    if (index > 0 && !follows(metrics, before)) {
+      throw new BodyFault(`${place}: is not the next piece of a split output`);
+    }
+    before = metrics;
     at += size + 1;
     sinceTurn += size + OVERHEAD_BYTES;
     if (sinceTurn < SLICE_BYTES) continue;
@@ -103,8 +110,16 @@ function* checkChunks(body: Buffer, sizes: readonly number[], maxDepth: number):
   }
 }
 
-/** Chunks are later taken apart by this layout, without parsing. */
-function* checkChunk(chunk: Buffer, place: string, maxDepth: number): Generator<void> {
+/** Whether a chunk may come right after another one: all pieces of a value follow each other. */
+function follows(metrics: Metrics, before: Metrics): boolean {
+  const { part: last = 0, parts = 0 } = before;
+  if (last + 1 >= parts) return (metrics['part'] ?? 0) === 0;
+  const { encoding, part } = metrics;
+  return part === last + 1 && metrics['parts'] === parts && encoding === before['encoding'];
+}
+
+/** Chunks are taken apart by this layout, without parsing them. @returns the metrics */
+function* checkChunk(chunk: Buffer, place: string, maxDepth: number): Generator<void, Metrics> {
   const boundary = chunk.lastIndexOf(BOUNDARY);
   const isFramed =
     boundary > HEAD.length &&
@@ -114,13 +129,14 @@ function* checkChunk(chunk: Buffer, place: string, maxDepth: number): Generator<
   const output = chunk.subarray(HEAD.length, boundary);
   yield* requireJson(output, `${place}: output`, maxDepth);
   const end = chunk.subarray(boundary);
-  if (end.equals(NO_METRICS)) return;
+  if (end.equals(NO_METRICS)) return NO_PIECE;
   const metrics = readMetrics(end.subarray(METRICS_KEY.length, -1), `${place}: metrics`);
   if (RESERVED_METRICS.some((name) => Object.hasOwn(metrics, name))) {
     const isFirst = PIECE_BOUNDARY.equals(end.subarray(0, PIECE_BOUNDARY.length));
     if (!isFirst || !isPiece(metrics) || !isPieceOutput(output, metrics['encoding']))
       throw new BodyFault(`${place}: is not a piece of a split output`);
   }
+  return metrics;
 }
 
 function readMetrics(json: Buffer, place: string): Record<string, number> {

@@ -1,6 +1,6 @@
 // Builds the output of a job as its record shows it.
 import type { Reader, Step, StoredJob } from '../store/store.ts';
-import { joinOutputs } from '../wire/chunk/chunk-reassembly.ts';
+import { ChunkOrderError, joinOutputs } from '../wire/chunk/chunk-reassembly.ts';
 import { hasOutput } from './records.ts';
 import { sliceBatches } from './streams.ts';
 
@@ -11,7 +11,10 @@ export function* measureOutput(tx: Reader, job: StoredJob, maxBytes: number): St
   return Math.min(job.chunkBytes, maxBytes);
 }
 
-/** Returns JSON; undefined without an output, or if the joined output is larger than `maxBytes`. */
+/**
+ * JSON; undefined where there is none, or one that is larger than `maxBytes` put together, or whose worker
+ * reported its pieces incomplete or out of order: the chunks stay readable.
+ */
 export function* readOutput(
   tx: Reader,
   job: StoredJob,
@@ -25,5 +28,11 @@ export function* readOutput(
   if (job.chunkBytes - frameBytes > maxBytes * 2) return undefined;
   const { endpointId, id, attempt } = job;
   const all = { endpointId, id, attempt, from: 0, maxBytes: Number.MAX_SAFE_INTEGER };
-  return joinOutputs(sliceBatches(yield* tx.chunks(all), 0), maxBytes);
+  const batches = yield* tx.chunks(all);
+  try {
+    return joinOutputs(sliceBatches(batches, 0), maxBytes);
+  } catch (error) {
+    if (error instanceof ChunkOrderError) return undefined;
+    throw error;
+  }
 }

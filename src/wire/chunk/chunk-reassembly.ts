@@ -65,13 +65,18 @@ export function joinOutputs(chunks: Iterable<Uint8Array>, maxBytes: number): Buf
   return joined.overflowed ? undefined : joined.take();
 }
 
+/** A part of a split output is missing, repeated, out of order, or not described. */
+export class ChunkOrderError extends Error {
+  override readonly name = 'ChunkOrderError';
+}
+
 interface Piece {
   readonly encoding: number;
   readonly isFirst: boolean;
   readonly isLast: boolean;
 }
 
-/** Tracks the parts of each value; throws if one is missing, repeated or out of order. */
+/** Tracks the parts of each value; throws ChunkOrderError if one is missing, repeated or out of order. */
 class PartSequence {
   #next = 0;
   #parts = 0;
@@ -84,10 +89,10 @@ class PartSequence {
       return undefined;
     }
     if (parts === undefined || encoding === undefined) {
-      throw new Error('a chunk has the metric "part" without "parts" and "encoding"');
+      throw new ChunkOrderError('a chunk has the metric "part" without "parts" and "encoding"');
     }
     if (encoding !== ENCODING.string && encoding !== ENCODING.array && encoding !== ENCODING.text) {
-      throw new Error(`a chunk has the unknown encoding ${encoding}`);
+      throw new ChunkOrderError(`a chunk has the unknown encoding ${encoding}`);
     }
     const isFirst = this.#next === 0;
     if (isFirst) this.#parts = parts;
@@ -104,9 +109,11 @@ class PartSequence {
     if (this.#next > 0) throw this.#fail('the end of the chunks');
   }
 
-  #fail(found: string): Error {
+  #fail(found: string): ChunkOrderError {
     const expected = `part ${this.#next} of ${this.#parts}, encoding ${this.#encoding}`;
-    return new Error(`chunks are incomplete or out of order: expected ${expected}; found ${found}`);
+    return new ChunkOrderError(
+      `chunks are incomplete or out of order: expected ${expected}; found ${found}`,
+    );
   }
 }
 

@@ -37,9 +37,13 @@ function describeValue(lease: LeaseNames, body: string | Buffer): Report {
   return { ...draft(lease, 1, body), kind: 'outcome', outcome };
 }
 
-function describeChunks(lease: LeaseNames, chunks: readonly string[]): Report {
+function describeChunks(
+  lease: LeaseNames,
+  chunks: readonly string[],
+  { first, seq } = { first: 0, seq: 1 },
+): Report {
   const sizes = chunks.map((chunk) => Buffer.byteLength(chunk));
-  return { ...draft(lease, 1, chunks.join(',')), kind: 'chunks', first: 0, sizes };
+  return { ...draft(lease, seq, chunks.join(',')), kind: 'chunks', first, sizes };
 }
 
 /** Over HTTP. */
@@ -235,3 +239,56 @@ function isParsed(json: Buffer): boolean {
     return false;
   }
 }
+
+const piece = (part: number, parts: number, text = 'x', encoding = 0) =>
+  JSON.stringify({ output: text, metrics: { part, parts, encoding } });
+const WHOLE = JSON.stringify({ output: 1, metrics: {} });
+
+describe('the pieces of a split output', () => {
+  it.each([
+    ['a missing piece', [piece(0, 3), piece(2, 3)]],
+    ['a repeated piece', [piece(0, 3), piece(0, 3)]],
+    ['a value between them', [piece(0, 2), WHOLE, piece(1, 2)]],
+    ['another number of parts', [piece(0, 3), piece(1, 4)]],
+    ['another encoding', [piece(0, 2), piece(1, 2, 'x', 2)]],
+    ['no beginning', [WHOLE, piece(1, 2)]],
+  ])('are refused with %s', async (_name, chunks) => {
+    const platform = await startPlatform();
+    await submitJob(platform);
+    const lease = await takeJob(platform);
+    const response = await post(platform, describeChunks(lease, chunks));
+    expect(response.status).toBe(422);
+    expect((await readJson(response))['errors']).toEqual([
+      expect.stringContaining('is not the next piece of a split output'),
+    ]);
+  });
+
+  it('are accepted over several reports, with values around them', async () => {
+    const platform = await startPlatform();
+    await submitJob(platform);
+    const lease = await takeJob(platform);
+    const first = describeChunks(lease, [WHOLE, piece(0, 3), piece(1, 3)]);
+    const place = { seq: 2, first: 3 };
+    const rest = describeChunks(lease, [piece(2, 3), piece(0, 1), WHOLE], place);
+    expect((await post(platform, first)).status).toBe(200);
+    expect((await post(platform, rest)).status).toBe(200);
+  });
+
+  it('that are incomplete over several reports leave the job readable, without an output', async () => {
+    const platform = await startPlatform();
+    const id = await submitJob(platform);
+    const lease = await takeJob(platform);
+    const outcome = { ...COMPLETED, output: 'chunks' } as const;
+    await post(platform, describeChunks(lease, [piece(0, 3)]));
+    await post(platform, describeChunks(lease, [piece(2, 3)], { seq: 2, first: 1 }));
+    const ended = await post(platform, { ...draft(lease, 3, ''), kind: 'outcome', outcome });
+    expect(ended.status).toBe(200);
+    const status = await platform.call(`/v2/${ENDPOINT}/status/${id}`);
+    expect(status.status).toBe(200);
+    const record = await readJson(status);
+    expect(record).toMatchObject({ status: 'COMPLETED' });
+    expect(record).not.toHaveProperty('output');
+    const stream = await platform.call(`/v2/${ENDPOINT}/stream/${id}`);
+    expect(await stream.json()).toHaveLength(2);
+  });
+});
