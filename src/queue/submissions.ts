@@ -28,7 +28,8 @@ export interface Submission {
   /** JSON bytes of the input. */
   input: Uint8Array;
   policy: JobPolicy;
-  idempotency: { key: string; requestHash: string } | undefined;
+  /** `bytesHash`: of the body's bytes, which earlier versions stored in place of the hash of its JSON. */
+  idempotency: { key: string; requestHash: string; bytesHash?: string } | undefined;
   /** Trace of all attempts; a repeated idempotency key does not change it. */
   trace?: TraceContext | undefined;
   /** http or https URL that gets the final record. */
@@ -129,7 +130,8 @@ function* insert(
   }
   if (idempotency) {
     const first = yield* tx.jobByIdempotencyKey(endpointId, idempotency.key);
-    if (first && first.requestHash !== idempotency.requestHash) {
+    const { bytesHash, requestHash } = idempotency;
+    if (first && first.requestHash !== requestHash && first.requestHash !== bytesHash) {
       throw new ProblemError(
         'conflict',
         `idempotencyKey "${idempotency.key}" was used with another body, for job ${first.id}`,

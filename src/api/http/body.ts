@@ -1,7 +1,6 @@
 // Parses request bodies. The body of run and runsync is scanned once and the bytes of its input are
 // cut out unchanged: no input is ever parsed.
 import { isUtf8 } from 'node:buffer';
-import { hash } from 'node:crypto';
 import type { z } from 'zod';
 import { runInSlices } from '../../base/slices.ts';
 import { describeIssues } from '../../wire/issues.ts';
@@ -74,11 +73,6 @@ export function leaveOut(body: Buffer, value: Buffer): Buffer {
 }
 
 const EMPTY_VALUES: Readonly<Record<string, string>> = { '{': '{}', '[': '[]', '"': '""' };
-
-/** SHA-256 of a whole body, base64url. */
-export function hashBody(body: Buffer): string {
-  return hash('sha256', body, 'base64url');
-}
 
 /**
  * For bodies of at most a few MB, which are parsed at once.

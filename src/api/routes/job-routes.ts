@@ -9,13 +9,14 @@ import { ProblemError } from '../../wire/problem.ts';
 import { type JOB_ROUTES, STREAM_HEADERS } from '../../wire/routes.ts';
 import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
 import { requireScope } from '../http/auth.ts';
-import { hashBody, readSubmission } from '../http/body.ts';
+import { readSubmission } from '../http/body.ts';
 import { forgetBody } from '../http/body-reader.ts';
 import type { HttpBounds } from '../http/bounds.ts';
 import { JSON_MEDIA_TYPE, sendBytes, sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { describeNext, readPage } from '../http/paging.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { type IntegerRange, readInteger, readStatus } from '../http/query.ts';
+import { hashRequest } from '../http/request-hash.ts';
 import { readUser } from '../http/resource-requests.ts';
 import {
   type BoundOperation,
@@ -113,7 +114,7 @@ async function submit(
   const { input, request } = await readSubmission(body, { owner: readUser(call), ...bounds });
   const { policy = {}, webhook } = request;
   const key = readIdempotencyKey(call, request.idempotencyKey);
-  const idempotency = key === undefined ? undefined : { key, requestHash: hashBody(body) };
+  const idempotency = key === undefined ? undefined : { key, ...(await hashRequest(body)) };
   return queue.submissions.submit({
     endpointId: params.endpoint,
     mode,

@@ -113,7 +113,7 @@ export function writePiece(
   ]);
 }
 
-export function cutString(json: Buffer, room: number): Range[] {
+export function cutString(json: Buffer, capacity: number): Range[] {
   const ranges: Range[] = [];
   const stop = json.length - 1;
   let start = 1;

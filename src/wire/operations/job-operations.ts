@@ -19,7 +19,7 @@ const IDEMPOTENCY_KEY = {
   name: 'Idempotency-Key',
   schema: idempotencyHeader.exactOptional(),
   description:
-    'same as `idempotencyKey` in the body: the same key with the same body returns the first job while it is kept',
+    'same as `idempotencyKey` in the body: the same key with an equal body (as JSON; by its bytes if it is over 1 MB or has a number of 16 digits or more) returns the first job while it is kept',
 };
 
 const JOB_ID = '01912f4e-7b0a-7c3e-9d51-2f6b8a1c4d76';

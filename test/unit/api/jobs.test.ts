@@ -59,6 +59,35 @@ describe('run', () => {
     expect(lease).not.toHaveProperty('tracestate');
   });
 
+  it.each([
+    ['other white space', '{ "input": {"a": 1,\n"b": [{"x": 1, "y": 2}]}, "idempotencyKey": "k" }'],
+    ['another order', '{"idempotencyKey":"k","input":{"b":[{"y":2,"x":1}],"a":1}}'],
+    ['other escapes', '{"input":{"\\u0061":1,"b":[{"x":1.0,"y":2}]},"idempotencyKey":"k"}'],
+  ])(
+    'answers a repeated idempotencyKey of an equal body with %s with the first job',
+    async (_name, again) => {
+      const { post } = await startPlatform();
+      const body = '{"input":{"a":1,"b":[{"x":1,"y":2}]},"idempotencyKey":"k"}';
+      const first = await readJson(await post('/v2/demo/run', body));
+      const second = await post('/v2/demo/run', again);
+      expect(second.status).toBe(200);
+      expect(await readJson(second)).toMatchObject({ id: first['id'] });
+    },
+  );
+
+  it.each([
+    ['another order of elements', '[2,1]', '[1,2]'],
+    ['a number that only JavaScript takes for the same', '9007199254740993', '9007199254740992'],
+    ['a string in place of a number', '"1"', '1'],
+    ['null in place of nothing', '{"b":null}', '{}'],
+  ])('refuses a repeated idempotencyKey with %s', async (_name, one, other) => {
+    const { post } = await startPlatform();
+    const send = (value: string) =>
+      post('/v2/demo/run', `{"input":{"a":${value}},"idempotencyKey":"k"}`);
+    expect((await send(one)).status).toBe(200);
+    expect((await send(other)).status).toBe(409);
+  });
+
   it('answers a repeated idempotencyKey with the first job and its status', async () => {
     const platform = await startPlatform();
     const body = { input: { n: 1 }, idempotencyKey: 'k' };
