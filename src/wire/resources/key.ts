@@ -120,5 +120,3 @@ export const KEY_OPERATIONS = describeOperations('keys', KEY_ROUTES, {
     refusals: [409],
   },
 });
-
-export const keyList = keys.list;
