@@ -1,4 +1,4 @@
-// `millrace run`: one job through a handler in a thread, without a platform.
+// `millrace run`: runs one job with a handler in a thread, without a platform.
 import { existsSync, readFileSync } from 'node:fs';
 import { text as readText } from 'node:stream/consumers';
 import { LIMITS } from '../../wire/job.ts';
@@ -19,7 +19,7 @@ const options = {
   inputFile: text({ placeholder: 'FILE', help: 'file that contains the input' }),
   testInput: text({
     placeholder: 'JSON',
-    help: 'a whole job, {"input":…}; also --test_input; default without any input: ./test_input.json if it exists',
+    help: 'a whole job, {"input":…}; also spelled --test_input; default, if no input is given: ./test_input.json if it exists',
   }),
   timeout: integer({
     min: 1,
@@ -27,15 +27,15 @@ const options = {
     placeholder: 'MS',
     help: "time limit of the run, ms; default: the handler's config.timeoutMs, else 600000",
   }),
-  json: flag({ help: 'print NDJSON events on standard output, see above' }),
+  json: flag({ help: 'print events as lines of JSON, see above' }),
 };
 
 export const runCommand: Command = {
   name: 'millrace run',
   description: [
     'Loads the handler, runs one attempt of one job and prints its output. A streaming handler prints each ' +
-      'chunk as one line of JSON as soon as it is yielded. Progress and the log go to standard error.',
-    'With --json every line is an event: {"type":"chunk","output":…,"metrics":…}, ' +
+      'chunk as one line of JSON as soon as the handler yields it. Progress and the log go to standard error.',
+    'With --json each line of standard output is an event: {"type":"chunk","output":…,"metrics":…}, ' +
       '{"type":"progress","value":…}, {"type":"log","entry":…}, and finally ' +
       '{"type":"result","status":"COMPLETED","output":…,"executionTime":12} or ' +
       '{"type":"result","status":"FAILED","error":…,"executionTime":12}. The result of a stream has an ' +

@@ -1,5 +1,5 @@
-// `millrace dev`: the platform in this process and one worker process for each handler file, which
-// are followed as they change.
+// `millrace dev`: runs the platform in this process and one worker process for each handler file, and
+// restarts a worker when its handler changes.
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
@@ -21,7 +21,7 @@ import { DevHandlers } from './dev-handlers.ts';
 import { FolderWatch } from './folder-watch.ts';
 import { findHandlers } from './handler-files.ts';
 
-/** After so long somebody who waits for the first word is told what for. */
+/** If no output has appeared after this time, the command prints what it waits for. */
 const SLOW_START_MS = 3_000;
 
 const options = {
@@ -29,7 +29,7 @@ const options = {
   host: text({
     default: '127.0.0.1',
     placeholder: 'HOST',
-    help: 'address to listen on; on an address other than loopback every call needs the printed key',
+    help: 'address to listen on; unless it is a loopback address, every call needs the printed key',
   }),
   data: text({
     placeholder: 'DIR',
@@ -42,15 +42,15 @@ const options = {
 export const devCommand: Command = {
   name: 'millrace dev',
   description: [
-    'Each handler file is an endpoint with its name: handlers/echo.ts is served at /v2/echo/. Of a folder, ' +
-      'its own .ts, .mts, .js and .mjs files count, except *.test.*, *.config.* and *.d.ts; subfolders do ' +
-      'not. Each endpoint has its own worker process, which uses HTTP, as in production.',
+    'Each handler file becomes an endpoint of the same name: handlers/echo.ts is served at /v2/echo/. For ' +
+      'a folder, the command uses the .ts, .mts, .js and .mjs files directly in it, except *.test.*, ' +
+      '*.config.* and *.d.ts. Each endpoint has its own worker process, which uses HTTP, as in production.',
     'When a handler or a module in its folder changes, a new worker starts. When the new worker is ready, ' +
       'the old one finishes its jobs and exits. If the new version cannot be loaded, the old worker ' +
-      'continues. New files become endpoints; removed files lose their worker.',
+      'continues. When you add a file, it becomes an endpoint. When you remove a file, its worker stops.',
     'On a loopback address, calls from this machine need no key unless they come through a proxy or ' +
-      'from a page of another site. The printed example input of a handler is the first JSON object ' +
-      'on a line of its opening comment.',
+      'from a page of another site. The printed curl command of an endpoint uses an example input: the ' +
+      "first JSON object on a line of the handler's opening comment.",
   ],
   positionals: [
     { name: '<files or folders…>', help: 'handler modules, or folders of handler modules' },

@@ -10,11 +10,11 @@ export const portOption = integer({
   help: 'TCP port; 0 picks a free one',
 });
 
-/** Of the endpoints that the command declares. */
+/** For the endpoints that the command declares. */
 export const maxAttemptsOption = integer({
   min: 1,
   max: 100,
-  help: 'failures after which a job of a declared endpoint is FAILED; 1: no automatic retry; default: 3, or the value of an earlier start',
+  help: 'failed attempts after which a job is FAILED, on the endpoints of this command; 1: no automatic retry; default: 3, or the value of an earlier start',
 });
 
 export const webhookSecretFileOption = text({

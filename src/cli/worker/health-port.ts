@@ -1,4 +1,4 @@
-// `--health-port` of `millrace worker`: what serves it is loaded only where the port is asked for.
+// `--health-port` of `millrace worker`. The HTTP server is loaded only if the option is set.
 import type { Log } from '../../base/log.ts';
 import type { HealthServer, HealthServerOptions } from '../../worker/health-server.ts';
 import { CommandError } from '../command.ts';
@@ -27,7 +27,7 @@ interface HealthPortOptions
   log: Log;
 }
 
-/** Undefined where no port is asked for. @throws CommandError if the port cannot be had */
+/** Undefined if no port is requested. @throws CommandError if the address cannot be used */
 export async function openHealthPort(
   options: HealthPortOptions,
 ): Promise<HealthServer | undefined> {

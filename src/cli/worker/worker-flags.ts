@@ -33,12 +33,12 @@ export const workerFlags = {
   endpoint: requiredText({
     placeholder: 'ID',
     env: 'MILLRACE_ENDPOINT',
-    help: 'endpoint ID; the worker takes its jobs',
+    help: 'ID of the endpoint whose jobs the worker takes',
   }),
   key: requiredText({
     placeholder: 'KEY',
     env: 'MILLRACE_KEY',
-    help: 'worker key; prefer the variable, which other users cannot see',
+    help: 'worker key; prefer the variable, because other users can see arguments',
   }),
   threads: integer({
     min: 1,
@@ -67,7 +67,7 @@ export const workerFlags = {
   workerId: text({
     placeholder: 'ID',
     env: 'MILLRACE_WORKER_ID',
-    help: 'worker ID, the same after each restart; several processes get -0, -1, …; default: host name and a random part',
+    help: 'worker ID that stays the same after restarts; each of several processes adds -0, -1, …; default: host name and a random part',
   }),
   stateDir: text({
     placeholder: 'DIR',
@@ -103,7 +103,7 @@ export const workerFlags = {
     max: MAX_MB,
     placeholder: 'MB',
     env: 'MILLRACE_MEMORY_LIMIT',
-    help: 'resident memory of a worker process: above it the running job fails, from 80 % the process is replaced between jobs; default: no limit',
+    help: 'limit for the resident memory of a worker process; above it, the running job fails; from 80 % of it, a new process takes over between jobs; default: no limit',
   }),
   heapLimit: integer({
     min: 16,
@@ -142,7 +142,7 @@ export const workerFlags = {
     placeholder: 'ID',
     section: 'advanced',
     env: 'MILLRACE_STATE_OWNER',
-    help: 'pod whose workers alone use the state folder: folders that other workers left are removed once their outcomes are delivered; default: keep them',
+    help: 'ID of the only pod that uses the state folder; folders of workers that no longer run are removed once their outcomes are delivered; default: keep them',
   }),
   startAttempts: integer({
     min: 1,
@@ -191,22 +191,22 @@ export const workerFlags = {
     placeholder: 'VERSION',
     section: 'advanced',
     env: 'MILLRACE_MIN_CUDA',
-    help: 'lowest CUDA version of the driver; nvidia-smi must then show GPUs',
+    help: 'lowest CUDA version that the driver must support; nvidia-smi must also show a GPU',
   }),
   runpodJoinText: flag({
     section: 'advanced',
     env: 'MILLRACE_RUNPOD_JOIN_TEXT',
-    help: 'on RunPod, which takes one request per chunk: join waiting text chunks into one',
+    help: 'on RunPod, join waiting text chunks into one, because each chunk needs a request',
   }),
   unsupervised: flag({
     section: 'advanced',
-    help: 'run jobs in this process, on the devices that its environment shows; your process manager restarts it',
+    help: 'run jobs in this process, without a supervisor, on the devices that its environment shows; your process manager must restart it',
   }),
   incarnation: integer({
     min: 0,
     max: Number.MAX_SAFE_INTEGER,
     section: 'advanced',
-    help: 'incarnation, larger than that of every earlier process with this worker ID; default: Unix time, ms',
+    help: 'number of this start; must be larger than that of every earlier process with this worker ID; default: Unix time, ms',
   }),
   underDev: flag({
     section: 'advanced',
@@ -216,7 +216,7 @@ export const workerFlags = {
 
 export type WorkerFlags = OptionValues<typeof workerFlags>;
 
-/** What RunPod tells in the environment has not to be given; a worker there has all GPUs. */
+/** RunPod sets these values in the environment, so the flags are optional. A worker uses all GPUs. */
 const runpodFlags = {
   ...workerFlags,
   url: makeOptional(workerFlags.url, ''),
@@ -229,7 +229,7 @@ function makeOptional<T>(option: Option<T>, fallback: T): Option<T> {
   return { ...option, required: false, fallback };
 }
 
-/** An address that is given counts more than RunPod's. @throws UsageError */
+/** With --url the worker does not use RunPod, even on RunPod. @throws UsageError */
 export function parseWorkerFlags(args: readonly string[]): ParsedArguments<typeof workerFlags> {
   if (!isOnRunPod()) return parseOptions(workerFlags, args);
   const logLevel = { ...workerFlags.logLevel, fallback: readRunPodLogLevel() };

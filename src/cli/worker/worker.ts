@@ -1,5 +1,5 @@
-// `millrace worker`: what it takes and says. As a rule the process becomes the supervisor of worker
-// processes; each of these is the same command, and then the worker itself.
+// `millrace worker`: its arguments and its help. The process becomes a supervisor and starts the same
+// command again for each worker process; with --unsupervised or --under-dev it is the worker.
 import { type Command, EXIT } from '../command.ts';
 import { readVariable, withholdKeys } from '../config.ts';
 import { findHandlerFile } from '../dev/handler-files.ts';
@@ -8,14 +8,15 @@ import { DEVICE_SET_VARIABLE, parseWorkerFlags, workerFlags } from './worker-fla
 export const workerCommand: Command = {
   name: 'millrace worker',
   description: [
-    "The worker loads the handler, takes jobs from the endpoint's queue and runs them in threads. Each set " +
-      'of GPUs (without GPUs: the machine) has its own worker process, pinned to it and restarted when it ' +
-      'dies. If the platform cannot be reached, the worker waits. The log goes to standard error: text on ' +
-      'a terminal, else JSON lines; lines about a job carry its ID.',
-    'With --state-dir, the worker writes each outcome to disk before it sends it. A killed worker ' +
-      'delivers these outcomes after a restart with the same folder; the jobs do not run twice.',
-    'On RunPod (RUNPOD_WEBHOOK_GET_JOB is set, --url is not) the worker uses the protocol of RunPod ' +
-      'and reads its settings from the environment; --url, --endpoint and --key are not needed.',
+    "The worker loads the handler, takes jobs from the endpoint's queue and runs them in threads. One " +
+      'worker process runs for each set of GPUs, or one process if there is no GPU. Each process sees only ' +
+      'its own GPUs and is restarted when it dies. If the platform cannot be reached, the worker waits. ' +
+      'The log goes to standard error, as text on a terminal, else as JSON lines. Log lines about a job ' +
+      'have its ID.',
+    'With --state-dir, the worker writes each outcome to disk before it sends it. If the worker is ' +
+      'killed, it delivers these outcomes after a restart with the same folder. The jobs do not run twice.',
+    "If RUNPOD_WEBHOOK_GET_JOB is set and --url is not, the worker uses RunPod's protocol and reads its " +
+      'settings from the environment. It then needs no --url, --endpoint or --key.',
     'On SIGTERM or SIGINT the worker takes no more jobs, waits for running jobs, releases the rest and ' +
       'exits. A second signal, a second or more later, makes it exit at once.',
   ],
@@ -45,7 +46,7 @@ async function run(args: readonly string[]): Promise<number> {
   withholdKeys();
   const { values, positionals } = parseWorkerFlags(args);
   const handlerPath = findHandlerFile(positionals);
-  // A supervisor has looked already.
+  // In a worker process, the supervisor has already checked the machine.
   if (readVariable(DEVICE_SET_VARIABLE) === undefined && !values.underDev) {
     const { checkMachine } = await import('./fitness.ts');
     await checkMachine(values);
