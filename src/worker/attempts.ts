@@ -75,7 +75,7 @@ export class Attempts {
     return stuck;
   }
 
-  /** A handler has asked that no other job runs in this worker. */
+  /** A handler has asked for a new process: this worker must run no other job. */
   get isWorn(): boolean {
     return this.#isWorn;
   }
@@ -93,12 +93,12 @@ export class Attempts {
     this.#handlerTimeoutMs = handlerTimeoutMs;
   }
 
-  /** The listener is called when an attempt has ended or a lease is over. */
+  /** Calls the listener when an attempt ends or a lease is over. */
   onChange(listener: () => void): void {
     this.#changed.add(listener);
   }
 
-  /** The listener is called when leases have arrived. */
+  /** Calls the listener when leases arrive. */
   onAccept(listener: () => void): void {
     this.#accepted.add(listener);
   }
@@ -196,12 +196,12 @@ export class Attempts {
   async idle(): Promise<void> {
     if (this.#active === 0) return;
     await new Promise<void>((resolve) => {
-      const look = () => {
+      const check = () => {
         if (this.#active > 0) return;
-        this.#changed.delete(look);
+        this.#changed.delete(check);
         resolve();
       };
-      this.#changed.add(look);
+      this.#changed.add(check);
     });
   }
 
@@ -292,7 +292,7 @@ export class Attempts {
     this.#announce();
   }
 
-  /** Logged so that the worker's operator need not ask the platform why jobs fail. */
+  /** Logs the failure, so that the worker's log alone shows why jobs fail. */
   #logFailure(attempt: Attempt, { outcome }: ExecutionEnd): void {
     if (outcome.kind !== 'failed' && outcome.kind !== 'timed_out') return;
     const { code, message } = outcome.error;

@@ -1,16 +1,16 @@
-// Slows a long poll down whose platform answers again and again before the time that was asked for, and
-// with nothing new.
+// Slows a long poll down if the platform repeatedly answers early and with nothing new.
 import { type Clock, sleep } from '../base/clock.ts';
 import { RetryPace } from './retry-pace.ts';
 
-/** So many in a row are chance. */
-const BY_CHANCE = 3;
+/** Number of early answers in a row that cause no pause. */
+const TOLERATED = 3;
 
 export interface PollAnswer {
-  /** Unix ms. */
+  /** When the poll began, Unix ms. */
   askedAt: number;
-  /** Longest wait that the poll asked for. */
+  /** Longest wait that the poll requested, ms. */
   waitMs: number;
+  /** The answer contained something new. */
   isNews: boolean;
 }
 
@@ -22,11 +22,11 @@ export class EarlyAnswers {
     this.#clock = clock;
   }
 
-  /** Between an answer and the next poll. Resolves at once unless too many answers were early. */
+  /** Call it between an answer and the next poll. Waits only if too many answers were early. */
   async slowDown({ askedAt, isNews, waitMs }: PollAnswer, signal: AbortSignal): Promise<void> {
     const isEarly = this.#clock.now() - askedAt < waitMs / 2;
     if (isNews || !isEarly) return this.#pace.reset();
     const pauseMs = this.#pace.next();
-    if (this.#pace.failures > BY_CHANCE) await sleep(this.#clock, pauseMs, signal);
+    if (this.#pace.failures > TOLERATED) await sleep(this.#clock, pauseMs, signal);
   }
 }

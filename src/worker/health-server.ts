@@ -18,7 +18,7 @@ export interface HealthServerOptions {
   /** 0 selects a free port. */
   port: number;
   /** Answer of `/healthz`. */
-  life: () => Promise<Probe>;
+  liveness: () => Promise<Probe>;
   /** Answer of `/readyz`. */
   readiness: () => Promise<Probe>;
   /** In Prometheus text format. */
@@ -26,9 +26,9 @@ export interface HealthServerOptions {
   log: Log;
 }
 
-/** 200 with the body if well, else 503 with the body. */
+/** The answer of a probe: status 200 if healthy, else 503. */
 export interface Probe {
-  isWell: boolean;
+  isHealthy: boolean;
   body: object;
 }
 
@@ -106,33 +106,35 @@ async function serve(
 async function answer(method: string, path: string, options: HealthServerOptions): Promise<Answer> {
   const isKnown = path === '/healthz' || path === '/readyz' || path === '/metrics';
   if (!isKnown) {
-    return tellProblem(
+    return answerProblem(
       new ProblemError('not_found', 'unknown path; use /healthz, /readyz or /metrics'),
     );
   }
   if (method !== 'GET' && method !== 'HEAD') {
-    return tellProblem(new ProblemError('method_not_allowed', `${path} accepts GET and HEAD only`));
+    return answerProblem(
+      new ProblemError('method_not_allowed', `${path} accepts GET and HEAD only`),
+    );
   }
   try {
     if (path === '/metrics') {
       return { status: 200, type: METRICS_TYPE, body: await options.collectMetrics() };
     }
-    return tell(await (path === '/healthz' ? options.life() : options.readiness()));
+    return answerProbe(await (path === '/healthz' ? options.liveness() : options.readiness()));
   } catch (error) {
     options.log.error({ err: error, path }, 'health request failed');
-    return tellProblem(new ProblemError('internal', 'see the log for the reason'));
+    return answerProblem(new ProblemError('internal', 'see the log for the reason'));
   }
 }
 
 /** The probes of one worker. */
 export function probeWorker(
   health: () => WorkerHealth,
-): Pick<HealthServerOptions, 'life' | 'readiness'> {
+): Pick<HealthServerOptions, 'liveness' | 'readiness'> {
   return {
-    life: async () => judgeLife(health()),
+    liveness: async () => probeLiveness(health()),
     readiness: async () => {
       const body = health();
-      return { isWell: body.ready, body };
+      return { isHealthy: body.ready, body };
     },
   };
 }
@@ -141,16 +143,16 @@ export function probeWorker(
  * Alive until the worker cannot continue. An unavailable platform or a drain must not cause a
  * restart, which would lose the jobs.
  */
-function judgeLife({ state, reason }: WorkerHealth): Probe {
-  if (state !== 'failed') return { isWell: true, body: { status: 'ok', state } };
-  return { isWell: false, body: { status: 'failed', state, reason } };
+function probeLiveness({ state, reason }: WorkerHealth): Probe {
+  if (state !== 'failed') return { isHealthy: true, body: { status: 'ok', state } };
+  return { isHealthy: false, body: { status: 'failed', state, reason } };
 }
 
-function tell({ body, isWell }: Probe): Answer {
-  return { status: isWell ? 200 : 503, type: JSON_TYPE, body: JSON.stringify(body) };
+function answerProbe({ body, isHealthy }: Probe): Answer {
+  return { status: isHealthy ? 200 : 503, type: JSON_TYPE, body: JSON.stringify(body) };
 }
 
-function tellProblem(problem: ProblemError): Answer {
+function answerProblem(problem: ProblemError): Answer {
   const { status } = problem;
   return { status, type: PROBLEM_TYPE, body: JSON.stringify(problem.toProblem()) };
 }

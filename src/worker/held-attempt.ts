@@ -1,6 +1,5 @@
 // One attempt whose lease the worker holds: its state, its log fields, and the outcomes it can have
 // without running.
-
 import type { Lease } from '../wire/link/worker-link.ts';
 import { nameTrace } from '../wire/trace-context.ts';
 import type { Execution, ExecutionEnd } from './execution/executor.ts';
@@ -21,7 +20,7 @@ export interface Attempt {
   phase: Phase;
   /** A renewal has named it. */
   named: boolean;
-  /** The platform has ended the lease, and knows that the worker knows. */
+  /** The platform has ended the lease. Renewals confirm to the platform that the worker knows. */
   stopping: boolean;
   /** Nothing remains to be reported: the lease is over, though the handler may still run. */
   settled: boolean;

@@ -1,5 +1,5 @@
-// Keeps all leases alive with one long poll, even without leases, and passes on the platform's
-// messages: an attempt has ended, the worker must drain.
+// Renews all leases with one long poll. The poll also runs without leases, because its answers carry
+// the platform's messages: an attempt was ended, the worker must drain.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';
@@ -117,8 +117,8 @@ export class LeaseKeeper {
   }
 
   /**
-   * The open poll does not know leases that arrived after it; most of them end before its next
-   * turn.
+   * The open poll does not include leases that arrived after it began. Names them in a call of their
+   * own, after a delay, because most of these jobs end before that.
    */
   #nameSoon(): void {
     if (this.#cancelNaming || this.#stopping.signal.aborted) return;
@@ -128,7 +128,7 @@ export class LeaseKeeper {
       if (leases.length === 0) return;
       this.#call({ waitMs: 0, leases }).then(
         (reply) => this.#act(reply),
-        // The poll meets the same problem and handles it; it names all leases again.
+        // The next poll handles the same error and names all leases again.
         (error: unknown) => this.#log.debug({ err: error }, 'first lease renewal failed'),
       );
     });
@@ -158,7 +158,7 @@ export class LeaseKeeper {
     const sinceMs = this.#clock.now() - (this.#lastRenewAt ?? this.#clock.now());
     if (this.#isOverdue || sinceMs <= this.#session.terms.leaseMs) return;
     this.#isOverdue = true;
-    // The tokens stay valid until newer leases are given, so the work is kept.
+    // A token stays valid until the platform leases the job again, so running jobs continue.
     this.#log.error(
       { err: error, sinceMs },
       'lease renewal failed for too long, running jobs continue',

@@ -3,16 +3,16 @@ import type { Clock } from '../base/clock.ts';
 import { LinkError } from '../wire/link/worker-link.ts';
 
 /**
- * Time limit of a call with inputs or outputs, beyond its requested wait. Only a last resort: a
- * carrier, which sees whether bytes move, gives up a dead connection sooner.
+ * Time limit of a call that transfers inputs or outputs, in addition to its requested wait. This is a
+ * last resort: the carrier sees whether bytes move and gives up a dead connection sooner.
  */
-export const TRAVEL_MS = 300_000;
+export const TRANSFER_LIMIT_MS = 300_000;
 
 export interface CallLimits {
   clock: Clock;
   /** The call is given up after this time, ms. */
   limitMs: number;
-  /** Passed to the call; an answer after the abort still counts. */
+  /** Passed to the call. If the call answers after the abort, the answer still counts. */
   signal?: AbortSignal;
 }
 

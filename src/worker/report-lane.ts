@@ -41,13 +41,13 @@ export interface SentReport {
 /** Unacknowledged reports of an ended attempt, in order. */
 export interface LeftReports {
   reports: Report[];
-  /** Reports before the outcome were not wanted: the outcome may take the number of one of them. */
+  /** Reports before the outcome were dropped. The outcome may take the number of a dropped report. */
   isMuted: boolean;
 }
 
 export class ReportLane {
   readonly lease: LeaseRef;
-  /** Members of every report. */
+  /** Fields that every report has. */
   readonly #base: TracedLeaseRef;
   #entries: Entry[] = [];
   #sent = 0;
@@ -96,6 +96,7 @@ export class ReportLane {
     return this.#bytes;
   }
 
+  /** Number of reports that are not being sent. */
   get waiting(): number {
     return this.#entries.length - this.#sent;
   }
@@ -125,7 +126,7 @@ export class ReportLane {
     this.#chunkCount += sizes.length;
   }
 
-  /** Replaces a value that still waits. */
+  /** Adds a progress value; replaces an earlier value that is not sent yet. */
   addProgress(value: Uint8Array): void {
     if (this.#ended || this.#muted) return;
     const open = this.#openProgress;
@@ -155,7 +156,7 @@ export class ReportLane {
     }
   }
 
-  /** Nothing can be added afterwards. */
+  /** Adds the outcome; later reports are ignored. */
   addOutcome({ isWorn, outcome, output }: ExecutionEnd): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -189,7 +190,7 @@ export class ReportLane {
     return header?.kind === 'chunks' ? header.sizes.length : 0;
   }
 
-  /** False if the lane started over meanwhile: the answer to such a report is meaningless. */
+  /** False if the lane began to resend after this report was sent: ignore the answer. */
   isCurrent(sentReport: SentReport): boolean {
     return sentReport.round === this.#round;
   }
@@ -208,7 +209,7 @@ export class ReportLane {
 
   /**
    * Marks everything from `expected` on as unsent. Returns false if that report is no longer here.
-   * An outcome that is alone takes the number of reports that were dropped before it.
+   * If only the outcome remains, it takes the number `expected` of a dropped report.
    */
   resendFrom(expected: number): boolean {
     this.#beginRound();

@@ -1,5 +1,5 @@
-// Sends reports to the platform: one call at a time, which carries everything collected meanwhile;
-// or one call per attempt if the platform requires it. Tells each attempt whether a report was
+// Sends reports to the platform with one call at a time; each call carries all reports that wait. If
+// the platform requires it, each attempt has its own calls. Notifies each attempt when a report was
 // delivered, is no longer wanted, or settled the attempt.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
@@ -13,7 +13,7 @@ import {
 } from '../wire/link/worker-link.ts';
 import { MAX_CHUNKS, MAX_REPORTS } from '../wire/message-bounds.ts';
 import type { ExecutionEnd, ExecutionSink } from './execution/executor.ts';
-import { callWithin, TRAVEL_MS, toLinkError } from './link-call.ts';
+import { callWithin, TRANSFER_LIMIT_MS, toLinkError } from './link-call.ts';
 import type { Outbox } from './outbox/outbox.ts';
 import type { ReportLane, SentReport } from './report-lane.ts';
 import { RetryPace } from './retry-pace.ts';
@@ -36,7 +36,7 @@ export interface AttemptReports extends ExecutionSink {
   end(end: ExecutionEnd): void;
 }
 
-/** One call at a time. */
+/** Calls that follow each other; only one is open at a time. */
 interface Round {
   /** The lane whose reports it carries; undefined: all lanes. */
   readonly lane: ReportLane | undefined;
@@ -85,7 +85,7 @@ export class Reporter {
     return this.#outbox.depth;
   }
 
-  /** So many reports wait that no new work should begin. */
+  /** Too many bytes wait in the outbox: the worker should take no jobs. */
   get isCongested(): boolean {
     return this.#outbox.bytes > this.#options.maxOutboxBytes;
   }
@@ -118,7 +118,7 @@ export class Reporter {
     return [...this.#inherited].map((lane) => lane.lease);
   }
 
-  /** Resolves when everything reported, now and meanwhile, is acknowledged. */
+  /** Resolves when the platform has acknowledged all reports, later ones included. */
   async delivered(): Promise<void> {
     if (this.#outbox.depth === 0) return;
     await new Promise<void>((resolve) => {
@@ -155,8 +155,7 @@ export class Reporter {
       for (;;) {
         const batch = this.#stopping.signal.aborted ? [] : this.#outbox.takeBatch(limits);
         if (batch.length === 0) break;
-        // An outcome is sent only when it is on disk; all other reports may be lost with their
-        // attempt.
+        // An outcome is sent only after it is on disk. Other reports may be lost with their attempt.
         if (batch.some(({ report }) => report.kind === 'outcome')) await this.#outbox.secure();
         await this.#deliver(batch, round);
       }
@@ -191,7 +190,7 @@ export class Reporter {
     const { link, workerId, incarnation } = this.#options;
     const reports = sentReports.map(({ report }) => report);
     const call = () =>
-      callWithin({ clock: this.#clock, limitMs: TRAVEL_MS }, async () => {
+      callWithin({ clock: this.#clock, limitMs: TRANSFER_LIMIT_MS }, async () => {
         const replies = await link.report({ workerId, incarnation, reports });
         if (replies.length === reports.length) return replies;
         const counts = `${replies.length} answers to ${reports.length} reports`;
@@ -224,7 +223,7 @@ export class Reporter {
   }
 
   #apply({ lane, report }: SentReport, reply: ReportReply): void {
-    if (this.#inherited.has(lane)) this.#tellInherited(lane, report, reply);
+    if (this.#inherited.has(lane)) this.#logInherited(lane, report, reply);
     switch (reply.answer) {
       case 'applied':
       case 'duplicate':
@@ -236,7 +235,7 @@ export class Reporter {
         break;
       case 'superseded':
         if (report.kind === 'outcome') this.#settle(lane);
-        else this.#quieten(lane);
+        else this.#dropAllButOutcome(lane);
         break;
       case 'gone':
         this.#giveUp(lane);
@@ -259,7 +258,7 @@ export class Reporter {
    * The answer may show a cancel before the renewal does: stop the attempt, but still deliver its
    * outcome, because the platform may want to know how it was stopped.
    */
-  #quieten(lane: ReportLane): void {
+  #dropAllButOutcome(lane: ReportLane): void {
     lane.mute();
     this.#outbox.touch(lane);
     this.#listeners.get(lane)?.onSuperseded();
@@ -285,7 +284,7 @@ export class Reporter {
     listener?.onSettled();
   }
 
-  #tellInherited({ lease }: ReportLane, { kind }: Report, { answer }: ReportReply): void {
+  #logInherited({ lease }: ReportLane, { kind }: Report, { answer }: ReportReply): void {
     if (kind !== 'outcome' && answer !== 'gone') return;
     const job = { job: lease.jobId, attempt: lease.attempt, answer };
     if (answer === 'applied' || answer === 'duplicate') {

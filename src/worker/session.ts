@@ -1,5 +1,5 @@
-// The worker's session with the platform: says hello until it is accepted, keeps the terms, and repeats
-// the calls of the other verbs over outages.
+// The worker's session with the platform: sends hello until the platform accepts it, keeps the terms of
+// the welcome, and retries all other calls during outages.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import {
@@ -16,8 +16,8 @@ import type { CompleteWorkerOptions } from './worker-options.ts';
 
 const HELLO_LIMIT_MS = 30_000;
 
-export interface Persistence {
-  /** Named in the log. */
+export interface RetryOptions {
+  /** The call's name in the log. */
   verb: 'take' | 'renew' | 'report';
   /** Ends the retries: the last error is thrown. */
   signal: AbortSignal;
@@ -53,7 +53,7 @@ export class Session {
     return this.#terms;
   }
 
-  /** Why the platform does not accept the worker at the moment, if so. */
+  /** Why the platform does not accept the worker now; undefined if it does. */
   get trouble(): string | undefined {
     return this.#trouble;
   }
@@ -74,8 +74,8 @@ export class Session {
    * if it does not know or accept the worker.
    * @throws LinkError `stale_incarnation` or `invalid`; any LinkError once the signal has aborted
    */
-  async persist<T>(call: () => Promise<T>, persistence: Persistence): Promise<T> {
-    const { verb, signal, pace, maxWaitMs, onFailure } = persistence;
+  async persist<T>(call: () => Promise<T>, retry: RetryOptions): Promise<T> {
+    const { verb, signal, pace, maxWaitMs, onFailure } = retry;
     for (;;) {
       try {
         const answer = await call();
@@ -100,7 +100,7 @@ export class Session {
         );
         if (error.code === 'unavailable') await sleep(this.#clock, waitMs, signal);
         else {
-          // Unknown right after a welcome: without a wait this would be a tight loop.
+          // The platform rejected the worker right after a welcome: wait, to avoid a tight loop.
           if (again) await sleep(this.#clock, waitMs, signal);
           await this.greet(error);
         }
@@ -155,7 +155,7 @@ export class Session {
       version,
       slots: executor.slots,
       devices: [...devices],
-      // A worker with this many takes no jobs, so only several earlier processes can leave more.
+      // A worker with this many outcomes takes no jobs, so one process never leaves more.
       outbox: outbox.survivors().slice(0, MAX_LISTED),
     };
   }

@@ -1,5 +1,5 @@
-// Completes the worker's obligations before it exits, while its leases are renewed: running jobs,
-// their reports, the bye. worker.ts decides when the worker stops.
+// Drains a worker before it exits: lets running jobs end, delivers their reports, sends the bye. Its
+// leases are renewed meanwhile. worker.ts decides when the worker stops.
 import { type Clock, sleep } from '../base/clock.ts';
 import type { LeaseRef } from '../wire/link/worker-link.ts';
 import { MAX_LISTED } from '../wire/message-bounds.ts';
@@ -19,52 +19,52 @@ export interface ShutdownResult {
 }
 
 /** Time for the bye even if the flush used all its time, ms. */
-const LEAST_BYE_MS = 1_000;
+const MIN_BYE_MS = 1_000;
 
-export interface WindUpOptions {
+export interface DrainOptions {
   options: CompleteWorkerOptions;
-  /** How long running jobs may continue, ms; undefined: until they end, or until `hurry`. */
+  /** How long running jobs may continue, ms; undefined: until they end, or until `stopWaiting`. */
   jobsMs: number | undefined;
   attempts: Attempts;
   reporter: Reporter;
   /** A take that may still return leases; no take follows it. */
   taking: Promise<void>;
   /** Ends the wait for running jobs and for an unavailable platform. */
-  hurry: AbortSignal;
+  stopWaiting: AbortSignal;
 }
 
-export async function windUp(round: WindUpOptions): Promise<ShutdownResult> {
-  const { hurry, jobsMs, options, reporter, taking } = round;
+export async function drainWorker(drain: DrainOptions): Promise<ShutdownResult> {
+  const { stopWaiting, jobsMs, options, reporter, taking } = drain;
   const { clock, drainMs, flushMs, log, outbox } = options;
   const begunAt = clock.now();
-  let abandoned = await endJobs(round, jobsMs);
+  let abandoned = await endJobs(drain, jobsMs);
   const drainUntil = (jobsMs === undefined ? clock.now() : begunAt) + drainMs;
-  // A take that is being answered at this moment still brings leases, to be released or run.
-  await settles(taking, { clock, ms: drainUntil - clock.now(), signal: hurry });
+  // An open take may still return leases, which must be released or run.
+  await settles(taking, { clock, ms: drainUntil - clock.now(), signal: stopWaiting });
   await settles(taking, { clock, ms: flushMs });
-  abandoned += await endJobs(round, jobsMs === undefined ? jobsMs : drainUntil - clock.now());
+  abandoned += await endJobs(drain, jobsMs === undefined ? jobsMs : drainUntil - clock.now());
   if (abandoned > 0)
     log.warn({ abandoned }, 'jobs did not end in time, returning them to the queue');
-  // The rest of the drain time may pass waiting for an unavailable platform.
-  const leftMs = hurry.aborted ? 0 : drainUntil - clock.now();
-  await settles(reporter.delivered(), { clock, ms: leftMs, signal: hurry });
+  // If the platform is unavailable, the worker waits for it during the rest of the drain time.
+  const leftMs = stopWaiting.aborted ? 0 : drainUntil - clock.now();
+  await settles(reporter.delivered(), { clock, ms: leftMs, signal: stopWaiting });
   const flushUntil = clock.now() + flushMs;
   await settles(reporter.delivered(), { clock, ms: flushMs });
   const undelivered = outbox.undelivered();
   if (undelivered.length > 0) log.error({ undelivered }, 'delivering outcomes failed');
   await outbox.secure();
-  await sayBye(options, Math.max(flushUntil, clock.now() + LEAST_BYE_MS));
+  await sayBye(options, Math.max(flushUntil, clock.now() + MIN_BYE_MS));
   return { delivered: undelivered.length === 0, undelivered, abandoned };
 }
 
 /** @returns the number of jobs that did not end in time and were released */
 async function endJobs(
-  { attempts, hurry, options }: WindUpOptions,
+  { attempts, stopWaiting, options }: DrainOptions,
   jobsMs: number | undefined,
 ): Promise<number> {
   const { clock, forceMs } = options;
   attempts.releaseWaiting();
-  if (!(await settles(attempts.idle(), { clock, ms: jobsMs, signal: hurry }))) {
+  if (!(await settles(attempts.idle(), { clock, ms: jobsMs, signal: stopWaiting }))) {
     attempts.stopAll('shutdown');
     await settles(attempts.idle(), { clock, ms: forceMs });
   }
@@ -94,15 +94,15 @@ async function sayBye(options: CompleteWorkerOptions, until: number): Promise<vo
   }
 }
 
-interface Patience {
+interface WaitLimit {
   clock: Clock;
   /** Undefined: no limit. */
   ms: number | undefined;
   signal?: AbortSignal;
 }
 
-/** Whether it settles within this time, and before the signal. */
-async function settles(work: Promise<void>, { clock, ms, signal }: Patience): Promise<boolean> {
+/** Returns whether `work` settles within `ms` and before the signal aborts. */
+async function settles(work: Promise<void>, { clock, ms, signal }: WaitLimit): Promise<boolean> {
   const settled = new AbortController();
   const signals = signal ? [settled.signal, signal] : [settled.signal];
   const limit = AbortSignal.any(signals);

@@ -1,5 +1,4 @@
-// Requests jobs, one take at a time, for as many slots as are free, and passes them on.
-
+// Takes jobs for the free slots, with one call at a time, and passes them to the attempts.
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '../base/clock.ts';
 import { sleep } from '../base/clock.ts';
@@ -9,24 +8,24 @@ import { MAX_LISTED } from '../wire/message-bounds.ts';
 import type { Attempts } from './attempts.ts';
 import { EarlyAnswers } from './early-answers.ts';
 import type { Executor } from './execution/executor.ts';
-import { callWithin, TRAVEL_MS, toLinkError } from './link-call.ts';
+import { callWithin, TRANSFER_LIMIT_MS, toLinkError } from './link-call.ts';
 import type { Reporter } from './reporter.ts';
 import { RetryPace } from './retry-pace.ts';
 import type { Session } from './session.ts';
 import type { CompleteWorkerOptions } from './worker-options.ts';
 
-/** Limit of the protocol. */
+/** The protocol's limit for one take. */
 const MAX_PER_TAKE = 1_000;
-/** An answer this late, beyond the longest wait of a take, is a sign of trouble. */
-const LATE_MS = 10_000;
+/** An answer that comes this long after the take's own wait is reported as trouble. */
+const LATE_ANSWER_MS = 10_000;
 
 export interface TakeLoopOptions {
   options: CompleteWorkerOptions;
   session: Session;
   attempts: Attempts;
   reporter: Reporter;
-  /** Pauses taking. */
-  isHeld: () => boolean;
+  /** The worker takes no jobs while this returns true. */
+  isPaused: () => boolean;
 }
 
 export class TakeLoop {
@@ -37,7 +36,7 @@ export class TakeLoop {
   readonly #session: Session;
   readonly #attempts: Attempts;
   readonly #reporter: Reporter;
-  readonly #isHeld: () => boolean;
+  readonly #isPaused: () => boolean;
   readonly #stopping = new AbortController();
   readonly #pace = new RetryPace({ baseMs: 100, maxMs: 5_000, jitter: 0.2 });
   readonly #earlyAnswers: EarlyAnswers;
@@ -46,7 +45,7 @@ export class TakeLoop {
   #isFull = false;
   #wake: (() => void) | undefined;
 
-  constructor({ options, session, attempts, reporter, isHeld }: TakeLoopOptions) {
+  constructor({ options, session, attempts, reporter, isPaused }: TakeLoopOptions) {
     this.#options = options;
     this.#clock = options.clock;
     this.#earlyAnswers = new EarlyAnswers(options.clock);
@@ -55,7 +54,7 @@ export class TakeLoop {
     this.#session = session;
     this.#attempts = attempts;
     this.#reporter = reporter;
-    this.#isHeld = isHeld;
+    this.#isPaused = isPaused;
     this.#lastTurnAt = this.#clock.now();
   }
 
@@ -65,11 +64,11 @@ export class TakeLoop {
   }
 
   /**
-   * Why the loop does not turn, if so. Waiting for attempts to end or reports to be answered is
-   * fine; a late take, and missing slots although nothing runs, are not.
+   * Why the loop is stuck; undefined if it works or waits for attempts or reports. It is stuck if a
+   * take is late, or if no slot is free although nothing runs.
    */
   get trouble(): string | undefined {
-    const limitMs = this.#session.terms.takeWaitMs + LATE_MS;
+    const limitMs = this.#session.terms.takeWaitMs + LATE_ANSWER_MS;
     const isBusy = this.#attempts.active > 0 || this.#reporter.isCongested;
     if (this.#isFull && isBusy) return undefined;
     if (this.#clock.now() - this.#lastTurnAt <= limitMs) return undefined;
@@ -94,33 +93,33 @@ export class TakeLoop {
     const { signal } = this.#stopping;
     this.#lastTurnAt = this.#clock.now();
     for (;;) {
-      const max = await this.#waitForRoom();
+      const max = await this.#waitForSlot();
       if (signal.aborted) return;
       const askedAt = this.#clock.now();
       const leases = await this.#take(max);
       if (!leases) continue;
       this.#lastTakeAt = this.#lastTurnAt = this.#clock.now();
-      if (signal.aborted && !this.#mustRun) this.#attempts.release(leases);
+      if (signal.aborted && !this.#mustRunLateJobs) this.#attempts.release(leases);
       else if (leases.length > 0) this.#attempts.accept(leases);
       const waitMs = this.#session.terms.takeWaitMs;
       await this.#earlyAnswers.slowDown({ askedAt, waitMs, isNews: leases.length > 0 }, signal);
     }
   }
 
-  /** On a platform without releases, even a late job must run. */
-  get #mustRun(): boolean {
+  /** If the platform cannot take jobs back, a job that arrives during shutdown must run. */
+  get #mustRunLateJobs(): boolean {
     return this.#session.terms.takesBack === false;
   }
 
   get #capacity(): number {
-    if (this.#attempts.hasSolo || this.#reporter.isCongested || this.#isHeld()) return 0;
+    if (this.#attempts.hasSolo || this.#reporter.isCongested || this.#isPaused()) return 0;
     const free = Math.min(this.#executor.free, this.#executor.slots - this.#attempts.active);
     // A take, a renewal and a hello name all leases that the worker holds.
     const nameable = MAX_LISTED - this.#attempts.tokens().length;
     return Math.min(free, nameable, MAX_PER_TAKE);
   }
 
-  async #waitForRoom(): Promise<number> {
+  async #waitForSlot(): Promise<number> {
     while (this.#capacity < 1 && !this.#stopping.signal.aborted) {
       this.#isFull = true;
       await new Promise<void>((resolve) => {
@@ -149,7 +148,7 @@ export class TakeLoop {
       waitMs,
       held: this.#attempts.tokens(),
     };
-    const limits = { clock: this.#clock, limitMs: waitMs + TRAVEL_MS, signal };
+    const limits = { clock: this.#clock, limitMs: waitMs + TRANSFER_LIMIT_MS, signal };
     const call = () => callWithin(limits, (callSignal) => link.take(request, callSignal));
     try {
       return await this.#session.persist(call, { verb: 'take', signal, pace: this.#pace });

@@ -22,7 +22,7 @@ export interface WorkerMetrics {
   export(health: WorkerHealth, workerId: string): Promise<unknown>;
 }
 
-/** A job may wait or run for days: beyond the last bucket, see the job's record. */
+/** A job may wait or run for days. For times beyond the last bucket, see the job's record. */
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1_800, 7_200];
 const GAP_BUCKETS_S = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30];
 /** A chunk has at most 1,000,000 bytes. */
@@ -61,28 +61,28 @@ function registerHealth(registry: Registry): (health: WorkerHealth) => void {
   const running = add('slots_running', 'Attempts that hold or wait for a slot.');
   const stuck = add('slots_stuck', 'Attempts that were stopped and have not ended in time.');
   const outbox = add('outbox_reports', 'Reports that the platform has not acknowledged.');
-  const volatile = add('outbox_trouble', '1 while reports cannot be written to disk, else 0.');
+  const outboxTrouble = add('outbox_trouble', '1 while reports cannot be written to disk, else 0.');
   return (health) => {
     ready.set(health.ready ? 1 : 0);
     slots.set(health.slots);
     running.set(health.running);
     stuck.set(health.stuck);
     outbox.set(health.outboxDepth);
-    volatile.set(health.outboxTrouble === undefined ? 0 : 1);
+    outboxTrouble.set(health.outboxTrouble === undefined ? 0 : 1);
   };
 }
 
-interface Run {
+interface AttemptTimes {
   readonly beganAt: number;
   chunkAt: number | undefined;
 }
 
-type AttemptObserver = Pick<WorkerObserver, 'attemptBegan' | 'chunksCame' | 'attemptEnded'>;
+type AttemptObserver = Pick<WorkerObserver, 'attemptBegan' | 'chunksYielded' | 'attemptEnded'>;
 
 function observeAttempts(registry: Registry, clock: Clock): AttemptObserver {
   const { ended, execution, queueWait, firstChunk, chunkGap, chunkBytes } =
     registerAttempts(registry);
-  const runs = new Map<Lease, Run>();
+  const runs = new Map<Lease, AttemptTimes>();
   return {
     attemptBegan(lease) {
       const beganAt = clock.now();
@@ -90,7 +90,7 @@ function observeAttempts(registry: Registry, clock: Clock): AttemptObserver {
       // A later attempt's time since submission includes earlier attempts, so it is not a wait.
       if (lease.attempt === 1) queueWait.observe(toSeconds(beganAt - lease.submittedAt));
     },
-    chunksCame(lease, { sizes }) {
+    chunksYielded(lease, { sizes }) {
       for (const size of sizes) chunkBytes.observe(size);
       const run = runs.get(lease);
       if (!run) return;
@@ -122,7 +122,7 @@ function registerAttempts(registry: Registry) {
     registers,
   });
   const kinds: Outcome['kind'][] = ['completed', 'failed', 'timed_out', 'cancelled', 'released'];
-  // A counter that starts with its first event has no rate for it, so all start at 0.
+  // Prometheus misses the first event of a counter that has no earlier value, so all start at 0.
   for (const outcome of kinds) ended.inc({ outcome }, 0);
   return {
     ended,

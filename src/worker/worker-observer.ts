@@ -5,10 +5,10 @@ import type { ChunkMessage, ExecutionSink } from './execution/executor.ts';
 export type LinkVerb = keyof WorkerLink;
 
 export interface WorkerObserver {
-  /** The executor has got the attempt. */
+  /** The executor has received the attempt. */
   attemptBegan(lease: Lease): void;
   /** A running attempt's handler has yielded chunks; they are not delivered yet. */
-  chunksCame(lease: Lease, message: ChunkMessage): void;
+  chunksYielded(lease: Lease, message: ChunkMessage): void;
   /** Also for attempts that never began. The outcome is not delivered yet. */
   attemptEnded(lease: Lease, outcome: Outcome): void;
   /** The platform has answered the long poll that renews all leases. */
@@ -30,7 +30,7 @@ export function watchChunks({ lease, sink, observer }: WatchedChunks): Execution
   return {
     ...sink,
     chunks: (message) => {
-      observer.chunksCame(lease, message);
+      observer.chunksYielded(lease, message);
       sink.chunks(message);
     },
   };

@@ -1,5 +1,4 @@
-// The options of a worker, with units, defaults and effects. Only here are they turned into one
-// complete internal object.
+// The options of a worker, with units, defaults and effects. This file alone fills in the defaults.
 import { type Clock, systemClock } from '../base/clock.ts';
 import { type Log, silentLog } from '../base/log.ts';
 import type { Device, WorkerLink } from '../wire/link/worker-link.ts';
@@ -14,7 +13,7 @@ export interface WorkerOptions {
   executor: Executor;
   /** Stable over restarts. Letters, digits, `.`, `_`, `-`, at most 128. */
   workerId: string;
-  /** Larger than that of any earlier process with this ID. */
+  /** Number of this start; larger than that of any earlier process with this worker ID. */
   incarnation: number;
   /** Version of the package; shown by the platform. */
   version: string;
@@ -29,17 +28,18 @@ export interface WorkerOptions {
    */
   drainMs?: number;
   /**
-   * After that, how long stopped jobs may take to end before they are released, ms. Default 3,000.
+   * After `drainMs`: how long stopped jobs may take to end before they are released, ms. Default
+   * 3,000.
    */
   forceMs?: number;
-  /** How long a stopping worker tries to deliver reports and to say bye, ms. Default 5,000. */
+  /** How long a stopping worker tries to deliver reports and to send its bye, ms. Default 5,000. */
   flushMs?: number;
   /** Wait between two hellos while the key is rejected, ms. Default 30,000. */
   refusedRetryMs?: number;
   /**
-   * A job that still runs this long after its lease arrived is named to the platform before the
-   * next renewal is due: from then on, a crash of the process counts against the job. ms, default
-   * 200.
+   * If a job still runs this long after its lease arrived, the worker reports it to the platform
+   * without waiting for the next renewal. From then on, a crash of the process counts against
+   * the job. ms, default 200.
    */
   nameWithinMs?: number;
   /** The worker takes nothing while undelivered reports exceed this size. Default 64 MB. */
@@ -52,9 +52,9 @@ export interface WorkerOptions {
    */
   stuckAfterMs?: number;
   /**
-   * Resident memory that the process may use, bytes. From 80 % on the worker takes nothing, and
-   * once nothing runs it exits with `recycle`. Beyond the limit, a single running job fails with
-   * `memory_limit_exceeded`; several are released to run alone, and the worker exits. Default: no
+   * Resident memory that the process may use, bytes. From 80 % on, the worker takes no jobs and exits
+   * with `recycle` when none runs. Beyond the limit, a single running job fails with
+   * `memory_limit_exceeded`. If several jobs run, all are released to run alone, and the worker exits. Default: no
    * limit.
    */
   memoryLimitBytes?: number | undefined;

@@ -8,7 +8,7 @@ import { MemoryGuard } from './execution/memory-guard.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
 import { Reporter } from './reporter.ts';
 import { Session } from './session.ts';
-import { type ShutdownResult, windUp } from './shutdown.ts';
+import { drainWorker, type ShutdownResult } from './shutdown.ts';
 import { TakeLoop } from './take-loop.ts';
 import {
   type CompleteWorkerOptions,
@@ -21,23 +21,23 @@ export type { WorkerOptions } from './worker-options.ts';
 
 /**
  * `starting`: the handler's setup, then the first hello. `ready`: takes jobs. `draining`: takes
- * none, lets running ones end. `stopped`: has said bye. `failed`: cannot continue, and holds
- * nothing. `recycle`: wants to be replaced by a new process.
+ * none, lets running ones end. `stopped`: has sent its bye. `failed`: cannot continue, and holds no
+ * leases. `recycle`: a new process must replace this one.
  */
 export type WorkerState =
   | { readonly name: 'starting'; readonly step: 'setup' | 'hello' }
   | { readonly name: 'ready' }
-  | { readonly name: 'draining'; readonly askedBy: Leaver }
+  | { readonly name: 'draining'; readonly askedBy: ShutdownCause }
   | { readonly name: 'stopped'; readonly result: ShutdownResult; readonly recycle?: Recycle }
   | { readonly name: 'failed'; readonly reason: string; readonly recycle?: Recycle };
 
-/** Who stops the worker; `itself`: to be replaced, also after a call of `recycle`. */
-type Leaver = 'caller' | 'platform' | 'itself';
+/** Who stops the worker. `itself`: it asks for a new process, or `recycle` was called. */
+type ShutdownCause = 'caller' | 'platform' | 'itself';
 
 export interface Recycle {
   reason: string;
   /**
-   * A thread does not end: the process must be killed with SIGKILL, because its exit would wait for
+   * A thread does not end. The process must be killed with SIGKILL, because a normal exit waits for
    * the thread.
    */
   isStuck: boolean;
@@ -58,18 +58,20 @@ export interface WorkerHealth {
   ended: number;
   /** Running attempts that were stopped long ago and did not end. */
   stuck: number;
-  /** Unix ms of the last answer. */
+  /** When the platform last answered a take, Unix ms. */
   lastTakeAt?: number;
+  /** When the platform last answered a renewal, Unix ms. */
   lastRenewAt?: number;
   /** Number of unacknowledged reports. */
   outboxDepth: number;
-  /** Why reports would not survive the process, though they should. */
+  /** Why reports are only in memory although a disk outbox was requested. */
   outboxTrouble?: string;
 }
 
 export interface Worker {
   /**
-   * Resolves when the worker takes jobs, or was stopped before. Waits for an unavailable platform.
+   * Resolves when the worker takes jobs, or when it was stopped first. If the platform is
+   * unavailable, waits for it.
    * @throws HandlerNotLoadedError, any other error of the executor's start, and LinkError
    * `stale_incarnation` or `invalid`; the state is `failed` then
    */
@@ -82,7 +84,8 @@ export interface Worker {
   /** Stops without waiting for running jobs; also ends the wait of a drain. */
   stop(): Promise<ShutdownResult>;
   /**
-   * Like `drain`, to be replaced by a new process. Has no effect if the worker is already stopping.
+   * Like `drain`, but asks for a new process afterwards. Has no effect if the worker is already
+   * stopping.
    */
   recycle(reason: string): void;
   /** Resolves with the state `stopped` or `failed`, whatever the cause. */
@@ -108,11 +111,11 @@ class QueueWorker implements Worker {
   readonly #leaseKeeper: LeaseKeeper;
   readonly #memoryGuard: MemoryGuard | undefined;
   /** Aborts the session's waits. */
-  readonly #over = new AbortController();
+  readonly #sessionEnd = new AbortController();
   /** Aborts the wait for running jobs. */
-  readonly #hurry = new AbortController();
+  readonly #stopWaiting = new AbortController();
   #state: WorkerState = { name: 'starting', step: 'setup' };
-  #leaving: Promise<ShutdownResult> | undefined;
+  #shutdown: Promise<ShutdownResult> | undefined;
   #recycleReason: string | undefined;
   #executorStopped: Promise<void> | undefined;
   #taking: Promise<void> = Promise.resolve();
@@ -126,7 +129,7 @@ class QueueWorker implements Worker {
     this.ended = new Promise((resolve) => {
       this.#resolveEnded = resolve;
     });
-    const session = new Session(options, this.#over.signal);
+    const session = new Session(options, this.#sessionEnd.signal);
     const onFatal = (error: unknown) => this.#fail(error);
     const onAnswered = () => this.#takeLoop.poke();
     const reporter = new Reporter({ options, session, onFatal, onAnswered });
@@ -134,16 +137,16 @@ class QueueWorker implements Worker {
     this.#session = session;
     this.#reporter = reporter;
     this.#attempts = attempts;
-    const isHeld = () => attempts.isWorn || (this.#memoryGuard?.isHigh ?? false);
-    this.#takeLoop = new TakeLoop({ options, session, attempts, reporter, isHeld });
+    const isPaused = () => attempts.isWorn || (this.#memoryGuard?.isHigh ?? false);
+    this.#takeLoop = new TakeLoop({ options, session, attempts, reporter, isPaused });
     this.#memoryGuard = this.#createMemoryGuard();
     const onDrain = () => {
-      void this.#leave('platform');
+      void this.#beginShutdown('platform');
     };
     this.#leaseKeeper = new LeaseKeeper({ options, session, attempts, onDrain });
     attempts.onChange(() => {
       this.#takeLoop.poke();
-      if (attempts.isWorn && attempts.active === 0) this.#leaveWorn();
+      if (attempts.isWorn && attempts.active === 0) this.#replaceWhenIdle();
     });
     executor.onChange(() => {
       this.#takeLoop.poke();
@@ -163,7 +166,7 @@ class QueueWorker implements Worker {
       this.#state = { name: 'starting', step: 'hello' };
       await this.#session.greet();
     } catch (error) {
-      // Stopped meanwhile: that is why the setup or the hello was given up.
+      // The worker was stopped meanwhile, which aborted the setup or the hello.
       if (this.#state.name !== 'starting') return;
       this.#fail(error);
       throw error;
@@ -183,35 +186,36 @@ class QueueWorker implements Worker {
   drain(): Promise<ShutdownResult> {
     if (this.#state.name === 'draining' && this.#state.askedBy === 'platform') {
       const { clock, drainMs } = this.#options;
-      void sleep(clock, drainMs, this.#over.signal).then(() => this.#hurry.abort());
+      void sleep(clock, drainMs, this.#sessionEnd.signal).then(() => this.#stopWaiting.abort());
     }
-    return this.#leave('caller');
+    return this.#beginShutdown('caller');
   }
 
   stop(): Promise<ShutdownResult> {
-    this.#hurry.abort();
-    return this.#leave('caller');
+    this.#stopWaiting.abort();
+    return this.#beginShutdown('caller');
   }
 
   recycle(reason: string): void {
-    if (this.#leaving || this.#state.name === 'failed') return;
+    if (this.#shutdown || this.#state.name === 'failed') return;
     this.#recycleReason = reason;
     this.#log.info({ reason }, 'a new process takes over');
-    void this.#leave('itself');
+    void this.#beginShutdown('itself');
   }
 
   /**
-   * Called when its jobs have ended. If the platform replaces the worker, the supervisor must not.
+   * Called when a handler asked for a new process and no job runs. If the platform replaces workers,
+   * the supervisor must not.
    */
-  #leaveWorn(): void {
-    if (this.#session.terms.replacesWorkers) void this.#leave('platform');
+  #replaceWhenIdle(): void {
+    if (this.#session.terms.replacesWorkers) void this.#beginShutdown('platform');
     else this.recycle('the handler asked for a new worker process');
   }
 
-  /** Does not wait for running jobs. */
+  /** Like `recycle`, but does not wait for running jobs. */
   #recycleNow(reason: string): void {
     if (this.#state.name !== 'ready' && this.#state.name !== 'draining') return;
-    this.#hurry.abort();
+    this.#stopWaiting.abort();
     this.recycle(reason);
   }
 
@@ -266,12 +270,12 @@ class QueueWorker implements Worker {
     }
   }
 
-  #leave(askedBy: Leaver): Promise<ShutdownResult> {
-    this.#leaving ??= this.#shutDown(askedBy);
-    return this.#leaving;
+  #beginShutdown(askedBy: ShutdownCause): Promise<ShutdownResult> {
+    this.#shutdown ??= this.#shutDown(askedBy);
+    return this.#shutdown;
   }
 
-  async #shutDown(askedBy: Leaver): Promise<ShutdownResult> {
+  async #shutDown(askedBy: ShutdownCause): Promise<ShutdownResult> {
     const before = this.#state.name;
     const undelivered = this.#options.outbox.undelivered();
     const delivered = before !== 'failed' && undelivered.length === 0;
@@ -280,7 +284,7 @@ class QueueWorker implements Worker {
       this.#state = { name: 'draining', askedBy };
       this.#log.info({ askedBy, running: this.#attempts.active }, 'worker draining');
     }
-    if (before === 'ready') result = await this.#windUp(askedBy);
+    if (before === 'ready') result = await this.#drainJobs(askedBy);
     this.#endLoops();
     await this.#stopExecutor();
     if (this.#state.name === 'draining') {
@@ -290,13 +294,16 @@ class QueueWorker implements Worker {
     return result;
   }
 
-  /** Jobs have limits set by the platform, and nobody waits for the machine. */
-  #windUp(askedBy: Leaver): Promise<ShutdownResult> {
+  /**
+   * A drain by the platform has no time limit: the platform limits each job, and nothing else waits
+   * for this machine.
+   */
+  #drainJobs(askedBy: ShutdownCause): Promise<ShutdownResult> {
     this.#takeLoop.stop();
     const [options, attempts, reporter] = [this.#options, this.#attempts, this.#reporter];
     const jobsMs = askedBy === 'platform' ? undefined : options.drainMs;
-    const hurry = this.#hurry.signal;
-    return windUp({ options, jobsMs, attempts, reporter, taking: this.#taking, hurry });
+    const stopWaiting = this.#stopWaiting.signal;
+    return drainWorker({ options, jobsMs, attempts, reporter, taking: this.#taking, stopWaiting });
   }
 
   #fail(error: unknown): void {
@@ -306,7 +313,7 @@ class QueueWorker implements Worker {
     this.#log.fatal({ err: error }, 'worker failed');
     this.#endLoops();
     this.#attempts.stopAll('lost');
-    this.#hurry.abort();
+    this.#stopWaiting.abort();
     void this.#stopExecutor().then(() =>
       this.#finish({ name: 'failed', reason, ...this.#describeRecycle() }),
     );
@@ -324,7 +331,7 @@ class QueueWorker implements Worker {
     this.#leaseKeeper.stop();
     this.#reporter.stop();
     this.#memoryGuard?.stop();
-    this.#over.abort();
+    this.#sessionEnd.abort();
   }
 
   /** Never rejects. */

@@ -21,7 +21,7 @@ export const healthOptions = {
 };
 
 interface HealthPortOptions
-  extends Pick<HealthServerOptions, 'life' | 'readiness' | 'collectMetrics'> {
+  extends Pick<HealthServerOptions, 'liveness' | 'readiness' | 'collectMetrics'> {
   healthPort: number | undefined;
   healthHost: string;
   log: Log;

@@ -235,10 +235,10 @@ async function openSupervisorPort({ log, supervisor, values, watch }: Supervisor
   return openHealthPort({
     ...{ healthHost, healthPort, log },
     // It ends where it cannot go on: as long as it answers it is alive.
-    life: async () => ({ isWell: true, body: { status: 'ok' } }),
+    liveness: async () => ({ isHealthy: true, body: { status: 'ok' } }),
     readiness: async () => {
       const health = await readHealth(supervisor);
-      return { isWell: health.ready, body: health };
+      return { isHealthy: health.ready, body: health };
     },
     collectMetrics: () => metrics.collect(),
   });
