@@ -1,11 +1,11 @@
-// Records whether workers could reach the platform without a break: each run stores how it ended, and
-// the next run reads it. Carriers whose workers do not repeat lost calls need to know.
+// Records when the platform was away: each run of the platform stores how it ended, and the next run
+// reads the note. RunPod workers do not repeat a lost call, so their attempts may have lost chunks then.
 import { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { ENDING, OWNER, type Store, StoreUnavailableError } from '../store/store.ts';
 
-/** A restart within this time is no absence, ms: workers repeat a call no sooner. */
+/** A restart within this time is no absence, ms: workers repeat a call only after that time. */
 const BRIDGED_MS = 2_000;
 
 const KEY = { kind: 'run', id: 'last' } as const;
@@ -13,7 +13,7 @@ const KEY = { kind: 'run', id: 'last' } as const;
 const note = z.object({
   /** When the run stopped as requested, Unix ms; null while it runs, or if it was killed. */
   leftAt: z.number().nullable(),
-  /** Tokens of the attempts whose workers were told to send again what they were about to send. */
+  /** Tokens of attempts whose workers were told to send the current chunk again later. */
   bridged: z.array(z.string()).default([]),
 });
 
@@ -28,7 +28,7 @@ export interface AbsenceOptions {
 export class Absence {
   readonly #options: AbsenceOptions;
   #until = 0;
-  /** Attempts that lost nothing by the last absence. */
+  /** Tokens of attempts that lost nothing in the last absence. */
   #bridged: ReadonlySet<string> = new Set();
   #leftAt: number | null = null;
   #next: Note | undefined;
@@ -38,14 +38,14 @@ export class Absence {
     this.#options = options;
   }
 
-  /** The platform could not be reached for a time while the attempt ran: what was sent then may be lost. */
+  /** Whether the platform was away while the attempt ran, so reports of the attempt may be lost. */
   isBroken({ startedAt, token }: { startedAt: number; token: string }): boolean {
     return startedAt < this.#until && !this.#bridged.has(token);
   }
 
   /**
-   * A run begins. `wasSetBack`: the wall clock went back, so the duration of the absence is
-   * unknown.
+   * Ends the absence: a run begins. `wasSetBack`: the wall clock went back, so the duration of the
+   * absence is unknown.
    */
   async end({ wasSetBack = false } = {}): Promise<void> {
     const { clock, store } = this.#options;
@@ -58,21 +58,21 @@ export class Absence {
     await this.#write({ leftAt: null, bridged: [] });
   }
 
-  /** Callers reach the platform from now on: whether that is in time decides what was bridged. */
+  /** Callers reach the platform from now on. If the absence was too long, no attempt was bridged. */
   reached(): void {
     const awayMs = this.#leftAt === null ? Number.POSITIVE_INFINITY : this.#now() - this.#leftAt;
     if (awayMs < 0 || awayMs > BRIDGED_MS) this.#bridged = new Set();
   }
 
   /**
-   * The run stops as asked, and the workers of these attempts were told just now to send again later. Those
-   * of others may send while no platform is there.
+   * The run stops as asked. The workers of these attempts have just been told to send again later;
+   * other workers may send while the platform is away.
    */
   bridge(tokens: readonly string[]): void {
     this.#next = { leftAt: this.#now(), bridged: [...tokens] };
   }
 
-  /** The run has stopped as asked. */
+  /** Begins an absence: the run has stopped as asked. */
   async begin(): Promise<void> {
     if (!this.#isNoted) return;
     this.#isNoted = false;

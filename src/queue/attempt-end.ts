@@ -1,4 +1,4 @@
-// Decides what happens to a job when its attempt ends: part of lifecycle.ts.
+// Part of lifecycle.ts: decides what happens to a job when its attempt ends.
 import { backoffMs } from '../base/backoff.ts';
 import type { StoredJob } from '../store/store.ts';
 import type { AttemptError, ErrorCode, FailedAttempt, TerminalStatus } from '../wire/job.ts';
@@ -13,7 +13,7 @@ interface FailOptions {
   waitMs?: number | undefined;
 }
 
-/** A failure that counts: the job is retried after a wait, or FAILED. */
+/** Counts a failure: the job is retried after a wait, or FAILED. */
 export function fail(
   job: StoredJob,
   error: AttemptError,
@@ -30,8 +30,8 @@ export function fail(
 }
 
 /**
- * An attempt that ended through no fault of its own: the job returns to its place, uncounted up to
- * a limit.
+ * Ends an attempt that did not fail by itself: the job returns to its place in the queue. The first
+ * `maxReleases` releases of a job do not count as failures.
  */
 export function release(job: StoredJob, moment: Moment): Transition {
   if (wouldRepeatStream(job)) return endStream(job, moment);
@@ -47,8 +47,8 @@ export function release(job: StoredJob, moment: Moment): Transition {
 }
 
 /**
- * Clients of another record format do not learn that a stream starts over. Once one of them may
- * have received chunks of an attempt, another attempt would send those chunks again.
+ * Whether another attempt would send chunks that a client has already received. Clients of foreign
+ * record formats cannot be told that a stream starts over.
  */
 function wouldRepeatStream({ attachment, attempt, cursorAttempt }: StoredJob): boolean {
   return hasForeignFormat(attachment) && cursorAttempt === attempt;
@@ -62,8 +62,8 @@ function endStream(job: StoredJob, moment: Moment): Transition {
   return fail(job, error, { final: true }, moment);
 }
 
-/** Error codes of attempts that took others down with them. */
-const RUINOUS: ReadonlySet<ErrorCode> = new Set([
+/** Error codes of attempts that end the thread, and with it the thread's other attempts. */
+const FATAL_TO_THREAD: ReadonlySet<ErrorCode> = new Set([
   'thread_crashed',
   'handler_exited',
   'uncaught_exception',
@@ -72,22 +72,22 @@ const RUINOUS: ReadonlySet<ErrorCode> = new Set([
   'memory_limit_exceeded',
 ]);
 
-/** A job whose attempt took its thread down runs alone next, because it may do so again. */
+/** If the attempt ended its thread, the job runs alone next, because it may end the thread again. */
 export function isolate(job: StoredJob, code: ErrorCode): StoredJob {
-  return RUINOUS.has(code) ? { ...job, solo: true } : job;
+  return FATAL_TO_THREAD.has(code) ? { ...job, solo: true } : job;
 }
 
-/** Attempts of a job that others may take down before it runs alone. */
-const MAX_RUINED = 3;
+/** From this release on, a job whose thread died because of another job runs alone next. */
+const NEIGHBOUR_RELEASES = 3;
 
-/** A job must not end FAILED because of its neighbours. */
+/** Lets the job run alone before other jobs in its thread make it FAILED. */
 export function shelter(job: StoredJob): StoredJob {
-  return job.releases + 1 >= MAX_RUINED ? { ...job, solo: true } : job;
+  return job.releases + 1 >= NEIGHBOUR_RELEASES ? { ...job, solo: true } : job;
 }
 
 /**
- * One of several jobs brought a thread or process down, and it is unknown which: the job returns to
- * its place, uncounted, and runs alone next. A job that was already alone counts.
+ * Handles one of several jobs in a thread or process that died: it is unknown which job was the cause.
+ * The job returns to its place, uncounted, and runs alone next. A job that already ran alone is released.
  */
 export function suspect(job: StoredJob, moment: Moment): Transition {
   if (job.solo || wouldRepeatStream(job)) return release(job, moment);
@@ -96,21 +96,20 @@ export function suspect(job: StoredJob, moment: Moment): Transition {
 
 const LOSSES: ReadonlySet<ErrorCode> = new Set(['lease_expired', 'worker_crashed']);
 
-/**
- * A carrier may also report a loss as the attempt's outcome, because its workers do not say bye.
- */
+/** Whether the attempt was lost with its worker. RunPod sessions also report a loss as an outcome. */
 export function isLoss({ code }: Pick<AttemptError, 'code'>): boolean {
   return LOSSES.has(code);
 }
 
-/** The first lost attempt is retried at once: most often the worker was at fault. */
+/** Fails a lost attempt; the first one is retried at once, because most often the worker was at fault. */
 export function lose(job: StoredJob, error: AttemptError, moment: Moment): Transition {
   const isFirst = !job.history.some(isLoss);
   return fail(job, error, { waitMs: isFirst ? 0 : undefined }, moment);
 }
 
 /**
- * A crash of a job that ran alone counts; of several jobs, each is a suspect and runs alone next.
+ * Ends the attempt of a crashed worker. If the job ran alone, the crash counts as its failure;
+ * otherwise each of the worker's jobs is a suspect and runs alone next.
  */
 export function crash(
   job: StoredJob,

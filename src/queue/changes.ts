@@ -50,10 +50,10 @@ export class Changes {
   }
 
   /**
-   * Runs an operation that changes jobs through `step`; after the commit, before it resolves, wakes
-   * the affected callers. The same commit stores the deliveries of jobs that it ends. Runs while
-   * the disk is full, like everything that moves jobs towards their end; `payloadBytes` as in
-   * WriteOptions. The operation may run a second time.
+   * Runs an operation that changes jobs through `step`, and wakes the affected callers after the
+   * commit. The same commit stores the webhook deliveries of jobs that end. Works while the disk is
+   * full, because it moves jobs towards their end; `payloadBytes` as in WriteOptions. The operation
+   * may run a second time.
    */
   async commit<T>(
     operation: (tx: Transaction, step: StepOn) => Step<T>,
@@ -78,7 +78,7 @@ export class Changes {
     return result;
   }
 
-  /** Runs after the operation, because an output is stored after the step that belongs to it. */
+  /** Stores webhook records. Runs after the operation, because reports store an output after its step. */
   *#keepRecords(
     tx: Transaction,
     changes: readonly Change[],
@@ -107,7 +107,7 @@ export class Changes {
   }
 }
 
-/** A whole output, which may be 20 MB, is copied inside the store. */
+/** Returns a reference to a whole output, which may be 20 MB, so that the store copies it. */
 function* findOutput(tx: Reader, job: StoredJob, maxBytes: number): Step<RecordPiece | undefined> {
   const isStored = hasOutput(job) && job.outputKind === 'value';
   if (isStored && (yield* tx.outputBytes(job)) > 0) return { outputOf: job };

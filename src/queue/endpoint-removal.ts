@@ -1,5 +1,5 @@
-// Removes the jobs of a deleted endpoint in batches; nobody can find the endpoint from its deletion
-// on. control/ decides that an endpoint is deleted.
+// Removes the jobs of a deleted endpoint in batches. Requests to the endpoint get 404 as soon as it is
+// deleted. control/ decides when to delete an endpoint.
 import { letOthersRun } from '../base/clock.ts';
 import type { Reader, Step, StoredEndpoint } from '../store/store.ts';
 import { ProblemError } from '../wire/problem.ts';
@@ -39,9 +39,9 @@ export class EndpointRemoval {
   }
 
   /**
-   * Ends all waits at the endpoint, then removes its jobs. The endpoint is already deleted in the
-   * store, so none are added; its row must stay until this is done. Returns false if it was
-   * interrupted by the signal or by closing the queue, and must be repeated.
+   * Ends all waits at the endpoint, then removes its jobs. The store has marked the endpoint as
+   * deleted, so nobody adds jobs; its row must stay until all jobs are removed. Returns false if the
+   * signal or the close of the queue interrupted the removal; then call `drop` again.
    */
   async drop(endpointId: string, signal: AbortSignal): Promise<boolean> {
     const { closing, presence, signals } = this.#options;
@@ -59,7 +59,7 @@ export class EndpointRemoval {
     return false;
   }
 
-  /** The row is gone too, so a new endpoint may use the ID. */
+  /** Call this after the endpoint's row was removed: a new endpoint may use the ID. */
   forget(endpointId: string): void {
     this.#gone.delete(endpointId);
     this.#options.deliveries.forgetEndpoint(endpointId);

@@ -20,7 +20,7 @@ const DONE = { cancel: 'cancelled', retry: 'retried', set_ttl: 'given another tt
 
 type Shown = [job: StoredJob, now: number, output: Uint8Array | undefined];
 
-/** A job as it was read; formats it for the clients of one API. */
+/** A snapshot of a job; formats it for the clients of one API. */
 export class ReadRecord implements JobRef {
   readonly id: string;
   readonly status: JobStatus;
@@ -142,7 +142,7 @@ export class Jobs {
     return this.#put(key, { type: 'retry' });
   }
 
-  /** Replaces the time to live, counted from now; of an ended job, the retention. */
+  /** Replaces the time to live, or the retention of an ended job, counted from now. */
   async setTtl(key: JobKey, ttlMs: number): Promise<void> {
     await this.#put(key, { type: 'set_ttl', ttlMs });
   }

@@ -1,17 +1,17 @@
-// Decides how long a lease and the deadline of its attempt last, and what extends them: part of
-// lifecycle.ts.
+// Part of lifecycle.ts: decides how long a lease and the deadline of its attempt last, and what extends
+// them.
 import type { StoredJob } from '../store/store.ts';
 import { isTerminal } from '../wire/job.ts';
 import type { QueueSettings } from './settings.ts';
 import type { Moment } from './transition.ts';
 
 /**
- * A job ends at the latest this many times `timeoutGraceMs` after its timeout, whatever its worker
- * reports.
+ * Limit of `extendDeadline`: an attempt ends at most this many times `timeoutGraceMs` after its
+ * timeout, even if its worker keeps reporting.
  */
-const LAST_WORD_GRACES = 30;
+const MAX_GRACES = 30;
 
-/** Extends the lease; also undoes its expiry if nobody else has the job yet. */
+/** Extends the lease; also undoes its expiry if no other worker has taken the job yet. */
 export function renewed(
   job: StoredJob,
   { now, settings }: Moment,
@@ -21,7 +21,7 @@ export function renewed(
   if (!lease || isTerminal(job.status)) return job;
   const live: StoredJob = {
     ...job,
-    deadlineAt: putOffDeadline(job, now, settings),
+    deadlineAt: extendDeadline(job, now, settings),
     lease: {
       ...lease,
       incarnation: incarnation ?? lease.incarnation,
@@ -43,21 +43,23 @@ export function renewed(
 }
 
 /**
- * A connected worker enforces the timeout itself and will deliver the outcome, perhaps over a slow
- * connection. The queue ends the job only if the worker falls silent or takes far too long.
+ * Extends the deadline of an attempt whose worker is connected: the worker enforces the timeout itself
+ * and delivers the outcome, perhaps over a slow connection. The queue ends the job only if the worker
+ * falls silent or takes far too long.
  */
-function putOffDeadline(job: StoredJob, now: number, settings: QueueSettings): number | null {
+function extendDeadline(job: StoredJob, now: number, settings: QueueSettings): number | null {
   if (job.deadlineAt === null || job.startedAt === null) return job.deadlineAt;
   const timeoutAt = job.startedAt + job.executionTimeoutMs;
-  const last = timeoutAt + LAST_WORD_GRACES * settings.timeoutGraceMs;
+  const last = timeoutAt + MAX_GRACES * settings.timeoutGraceMs;
   return Math.max(job.deadlineAt, Math.min(now + settings.timeoutGraceMs, last));
 }
 
-/** Change of the retry counter by a renewal: it undoes an expiry, which counted as a retry. */
+/** Correction of the retry counter when a renewal undoes an expiry that counted as a retry. */
 export function revivedRetries(job: StoredJob): number {
   return job.lease?.lost === 'failure' && !isTerminal(job.status) ? -1 : 0;
 }
 
+/** `uncountedMs`: part of the absence that must not count against the deadline. */
 export function extendAfterAbsence(
   job: StoredJob,
   uncountedMs: number,

@@ -1,6 +1,6 @@
-// The only place where a job's status changes: pure functions of (job, event, now). They decide the
-// job's next state and its effects; changes.ts stores them. attempt-end.ts and lease-terms.ts are parts
-// of this file and used by no other.
+// Decides every change of a job's status: pure functions of (job, event, now) that return the job's next
+// state and effects. changes.ts stores them. attempt-end.ts and lease-terms.ts are parts of this file; no
+// other file imports them.
 import type { StoredJob, StoredLease } from '../store/store.ts';
 import { type AttemptError, isTerminal } from '../wire/job.ts';
 import type {
@@ -36,11 +36,11 @@ import {
 export type JobEvent =
   /** A worker takes the job. */
   | { type: 'lease'; lease: Pick<StoredLease, 'token' | 'workerId' | 'incarnation' | 'takeId'> }
-  /** The holder of the token has named the lease. */
+  /** The worker has named the lease in a renew or take. */
   | { type: 'renew' }
-  /** The lease was given but never arrived. */
+  /** The response with the lease never reached the worker. */
   | { type: 'not_received' }
-  /** Reports of the token's holder, in sequence. */
+  /** Reports of the worker that holds the lease, in sequence. */
   | { type: 'chunks'; seq: number; count: number; bytes: number }
   | { type: 'progress'; seq: number; value: string }
   | { type: 'log'; seq: number; bytes: number; dropped: number }
@@ -57,10 +57,10 @@ export type JobEvent =
   /** The endpoint was deleted with all of its jobs. */
   | { type: 'endpoint_deleted' }
   /**
-   * The platform was away, so nobody could renew. `uncountedMs` of the clock's time must not count.
+   * The platform was away, so workers could not renew. `uncountedMs`: time that must not count.
    */
   | { type: 'platform_away'; uncountedMs: number }
-  /** The job's `dueAt` has come. */
+  /** The job's `dueAt` has passed. */
   | { type: 'clock' };
 
 export function next(job: StoredJob, event: JobEvent, moment: Moment): Decision {
@@ -132,7 +132,7 @@ function lease(
   );
 }
 
-/** The run is over: only the lease limits the wait for its outcome, not the run's deadline. */
+/** The attempt is over: only the lease limits the wait for its outcome, not the attempt's deadline. */
 function awaitDelivery(job: StoredJob, incarnation: number, moment: Moment): Transition {
   const live = renewed(job, moment, incarnation);
   return change({ ...live, deadlineAt: null }, { retried: revivedRetries(job) });
@@ -251,7 +251,7 @@ function cancel(job: StoredJob, moment: Moment): Decision {
   if (job.status === 'IN_PROGRESS') {
     return change(keepLease(cancelled, job), { stopWorker: true });
   }
-  // With the start of an ended attempt, the wait since then would look like a run.
+  // `startedAt` of an earlier attempt would make the wait since then look like execution time.
   return change({ ...cancelled, startedAt: null }, { stopWorker: job.lease !== null });
 }
 
@@ -302,7 +302,10 @@ function timeOut(job: StoredJob, moment: Moment): Transition {
   return change(keepLease(settled, job), { stopWorker: true });
 }
 
-/** The job can be taken again; until then its old token stays valid. */
+/**
+ * Returns the job to the queue, or ends it if it has no attempt left. In the queue, the old token stays
+ * valid until another worker takes the job.
+ */
 function expire(job: StoredJob, moment: Moment): Transition {
   const { lease } = job;
   if (!lease || isTerminal(job.status)) return change({ ...job, lease: null });

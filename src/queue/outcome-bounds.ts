@@ -1,17 +1,17 @@
-// Bounds what a worker reports of an attempt's end. It is kept in the job's row, which is read whole with
-// every change of the job, and some thousands of rows may be read at once. Pure.
+// Bounds the outcome that a worker reports. The store keeps the outcome in the job's row, reads the whole
+// row at every change of the job, and may read thousands of rows at once. Pure.
 import { limitText } from '../base/printable.ts';
 import type { AttemptError } from '../wire/job.ts';
 import type { Outcome } from '../wire/link/worker-link.ts';
 
-/** Of one text of an error. Workers of this package cut at 32,000 and say how much is missing. */
+/** Longest message, stack or type of an error. Millrace's own workers already cut them at 32,000. */
 const MAX_TEXT_CHARS = 33_000;
-/** Of the message in the history, of which a job has one for each failed attempt. */
+/** Longest message in the history, which has one for each failed attempt. */
 const MAX_HISTORY_CHARS = 1_000;
-/** A year: beyond what any attempt runs or waits, and far from the largest whole number. */
+/** One year: longer than any run or wait of an attempt, and far below the largest safe integer. */
 const MAX_SPAN_MS = 365 * 86_400_000;
 
-/** Longer texts are cut, longer spans shortened: refused, the worker would only say it again. */
+/** Cuts long texts and times. It refuses nothing, because the worker would repeat a refused report. */
 export function boundOutcome(outcome: Outcome): Outcome {
   if (outcome.kind === 'released') return outcome;
   const executionMs = boundSpan(outcome.executionMs);
@@ -23,7 +23,7 @@ export function boundOutcome(outcome: Outcome): Outcome {
   return { ...outcome, executionMs, error, retryAfterMs: boundSpan(outcome.retryAfterMs) };
 }
 
-/** The message of a failed attempt as its job's history keeps it. */
+/** Cuts the message of a failed attempt for the job's history. */
 export function boundHistoryMessage(message: string): string {
   return limitText(message, MAX_HISTORY_CHARS);
 }

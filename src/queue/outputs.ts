@@ -12,8 +12,8 @@ export function* measureOutput(tx: Reader, job: StoredJob, maxBytes: number): St
 }
 
 /**
- * JSON; undefined where there is none, or one that is larger than `maxBytes` put together, or whose worker
- * reported its pieces incomplete or out of order: the chunks stay readable.
+ * Returns JSON; undefined if the job has no output, if the joined output exceeds `maxBytes`, or if the
+ * worker reported its chunks incomplete or out of order. The chunks stay readable.
  */
 export function* readOutput(
   tx: Reader,
@@ -23,7 +23,7 @@ export function* readOutput(
   if (!hasOutput(job)) return undefined;
   if (job.outputKind === 'value') return yield* tx.output(job);
   if (job.chunkCount === 0) return Buffer.from('[]');
-  // Each chunk has a frame `{"output":,"metrics":{}}` that does not count in the array.
+  // The frame of each chunk, `{"output":,"metrics":{}}`, is not part of the joined array.
   const frameBytes = job.chunkCount * 24;
   if (job.chunkBytes - frameBytes > maxBytes * 2) return undefined;
   const { endpointId, id, attempt } = job;

@@ -27,7 +27,7 @@ import { extendLeases, sweep } from './sweeper.ts';
 import { Deliveries, type DeliveryCounts } from './webhooks/deliveries.ts';
 import type { WebhookSender } from './webhooks/webhooks.ts';
 
-/** Rejection of any operation here on a full or failing disk, for callers that translate it. */
+/** Operations of the queue reject with this error if the disk is full or failing. */
 export { StoreUnavailableError } from '../store/store.ts';
 
 export interface QueueOptions {
@@ -94,7 +94,7 @@ export class Queue {
     this.#reports = new Reports(this.#parts);
   }
 
-  /** Continues an earlier run: extends leases and deadlines by `leaseMs`, then time counts. */
+  /** Continues an earlier run: extends leases and deadlines by `leaseMs`, then starts the sweeper. */
   async start(): Promise<void> {
     const { clock, presence, store } = this.#parts;
     const wasSetBack = await this.#recordedTime.resume();
@@ -119,8 +119,8 @@ export class Queue {
   }
 
   /**
-   * The platform stops. The workers of these attempts, which repeat no call that is lost, were told to send
-   * again later: a short absence costs them nothing.
+   * The platform stops. RunPod workers do not repeat a lost call, but the workers of these attempts were
+   * told to send again later: they lose nothing in a short absence.
    */
   bridge(tokens: readonly string[]): void {
     this.#absence.bridge(tokens);
@@ -156,10 +156,10 @@ export class Queue {
   }
 
   /**
-   * Ends a pod's workers after the pod ended. Their leases end at once, except those of attempts
-   * whose outcome is in an outbox, from which another worker will deliver it. Without `readOutbox`
-   * the outboxes cannot be read, so every lease lasts for `leaseMs`: by then the next worker with
-   * that outbox has named the attempts that it delivers.
+   * Removes a pod's workers after the pod ended. Their leases end at once, except those whose outcome
+   * is in an outbox: another worker will deliver that outcome. Without `readOutbox` the outboxes cannot
+   * be read, so every lease lasts for `leaseMs`; within that time the next worker with the same outbox
+   * names the attempts that it delivers.
    */
   async endPod(
     endpointId: string,
@@ -180,8 +180,7 @@ export class Queue {
   }
 
   /**
-   * Webhooks of each endpoint: results of attempts since the start, and the number of waiting
-   * deliveries.
+   * Webhook counts by endpoint: results of delivery attempts since the start, and waiting deliveries.
    */
   async webhookCounts(): Promise<Map<string, { counts: DeliveryCounts; waiting: number }>> {
     const all = new Map<string, { counts: DeliveryCounts; waiting: number }>();

@@ -1,18 +1,18 @@
-// Stores the platform's time in the database, so that time does not go back if the platform
-// restarts with a wall clock that was set back: otherwise delays, times to live and retentions
-// would last longer. Also counts how long the platform has run over all its starts.
+// Stores the platform's time in the database, so that time does not go back if somebody sets the wall
+// clock back before a restart: otherwise delays, times to live and retentions would last longer. Also
+// counts how long the platform has run over all its starts.
 import { z } from 'zod';
 import type { ResumableClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { OWNER, type Step, type Store, type Transaction } from '../store/store.ts';
 import { LIMITS } from '../wire/job.ts';
 
-/** A write stores the time if the stored one is older than this, ms. */
+/** A write also stores the time if the last stored time is older than this, ms. */
 const RECORD_EVERY_MS = 1_000;
 
 /**
- * A stored time further ahead of the wall clock than this is ignored, ms: the wall clock was wrong
- * when it was written. No job lasts longer.
+ * Longest lead of the stored time over the wall clock, ms; no job lasts longer. A stored time further
+ * ahead is ignored: the wall clock was wrong at the time of the write.
  */
 const MAX_LEAD_MS = LIMITS.ttlMs.max;
 

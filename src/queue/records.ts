@@ -3,21 +3,21 @@ import { Buffer } from 'node:buffer';
 import type { JobAttachment, StoredJob } from '../store/store.ts';
 import { isTerminal, type JobSummary } from '../wire/job.ts';
 
-/** From (re)queueing to the start of the attempt; so far while it waits. Whole ms. */
+/** Time from (re)queueing to the start of the attempt, or until now if the job still waits. Whole ms. */
 export function delayTime(job: StoredJob, now: number): number {
   if (job.status === 'IN_QUEUE') return Math.max(0, now - job.queuedAt);
   const startedAt = job.startedAt ?? job.endedAt ?? now;
   return Math.max(0, startedAt - job.queuedAt);
 }
 
-/** Of the last attempt; so far while it runs; 0 before. Whole ms. */
+/** Run time of the last attempt, or until now if it still runs; 0 before it starts. Whole ms. */
 export function executionTime(job: StoredJob, now: number): number {
   if (job.executionMs !== null) return job.executionMs;
   if (job.startedAt === null || job.status === 'IN_QUEUE') return 0;
   return Math.max(0, (job.endedAt ?? now) - job.startedAt);
 }
 
-/** Members of every client's record except `output`. */
+/** Members that the records of all formats share, except `output`. */
 export function describeJob<Output>(
   job: StoredJob,
   now: number,

@@ -57,7 +57,7 @@ export class Reports {
     return replies;
   }
 
-  /** For tracing: job outcomes are otherwise not logged. */
+  /** For tracing; the platform does not log outcomes otherwise. */
   #logOutcome(
     { workerId }: ReportRequest,
     { jobId, attempt, outcome, traceparent }: Extract<Report, { kind: 'outcome' }>,
@@ -126,7 +126,7 @@ function checkBody(report: Report): void {
   }
 }
 
-/** The value is inserted into the job's record unchanged. */
+/** The platform inserts the value into the job's record unchanged, so it must be JSON. */
 function checkProgress(report: Report): void {
   const { length } = report.body;
   if (length > LIMITS.progressBytes) {

@@ -9,10 +9,10 @@ export interface QueueSettings {
   /** Longest wait of one take, ms. Default 20,000. */
   takeWaitMs: number;
   /**
-   * Time after the execution timeout at which the queue itself ends an attempt, ms. Default 10,000.
+   * Time after the execution timeout until the queue itself ends an attempt, ms. Default 10,000.
    */
   timeoutGraceMs: number;
-  /** Uncounted releases of a job; each further one counts as a failure. Default 10. */
+  /** Releases of a job that do not count as failures; each further one counts. Default 10. */
   maxReleases: number;
   /** Wait before automatic retries: first, longest (ms) and share of jitter. 1,000, 60,000, 0.2. */
   retry: { baseMs: number; maxMs: number; jitter: number };

@@ -18,7 +18,7 @@ export class Signals {
   }
 
   jobsReady = (endpointId: string): Waiter => this.#waiters.open(`ready ${endpointId}`);
-  /** Wakes barred takers when they may take again. */
+  /** For takers that may not take at the moment: they drain, or hold or wait for a job that must run alone. */
   takersBarred = (endpointId: string): Waiter => this.#waiters.open(`barred ${endpointId}`);
   jobEnded = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`end ${endpointId}/${id}`);
   jobMoved = ({ endpointId, id }: JobKey): Waiter => this.#waiters.open(`move ${endpointId}/${id}`);
@@ -34,23 +34,26 @@ export class Signals {
     return () => this.#workListeners.delete(listener);
   }
 
-  /** Reports when a job that was written falls due, Unix ms, after the commit. Returns the end of it. */
+  /**
+   * Calls the listener, after the commit, with the due time of each written job, Unix ms. @returns
+   * the function that stops it
+   */
   onDue(listener: (dueAt: number) => void): () => void {
     this.#dueListeners.add(listener);
     return () => this.#dueListeners.delete(listener);
   }
 
   /**
-   * Called by the operation that inserts the job: on a store where operations of one turn share a
-   * commit, a waiting taker can lease the job in the same commit. On other stores it polls too
-   * early and is woken again by `inserted`.
+   * The operation that inserts the job calls this. If the store commits the operations of one turn
+   * together, a waiting taker can lease the job in the same commit. On other stores the taker polls too
+   * early, and `inserted` wakes it again.
    */
   arriving(job: StoredJob): void {
     this.#wakeForQueue(job);
   }
 
   inserted(job: StoredJob): void {
-    this.#tellOfWork(job);
+    this.#announceWork(job);
     this.#reportDue(job.dueAt);
   }
 
@@ -67,7 +70,7 @@ export class Signals {
     }
     if (removed) return;
     const wasReady = before.status === 'IN_QUEUE' && !before.delayed;
-    if (!wasReady) this.#tellOfWork(job);
+    if (!wasReady) this.#announceWork(job);
     this.#reportDue(job.dueAt);
   }
 
@@ -86,7 +89,7 @@ export class Signals {
     this.#waiters.wake(`barred ${endpointId}`);
   }
 
-  /** Wakes everybody who waits at the endpoint. */
+  /** Wakes all callers that wait at the endpoint. */
   endpointGone(endpointId: string): void {
     this.#waiters.wakeAll((key) => {
       const subject = key.slice(key.indexOf(' ') + 1);
@@ -94,7 +97,7 @@ export class Signals {
     });
   }
 
-  #tellOfWork(job: StoredJob): void {
+  #announceWork(job: StoredJob): void {
     this.#wakeForQueue(job);
     if (job.status !== 'IN_QUEUE' || job.delayed) return;
     for (const listener of this.#workListeners) listener(job.endpointId);
@@ -102,8 +105,8 @@ export class Signals {
 
   #wakeForQueue(job: StoredJob): void {
     if (job.status !== 'IN_QUEUE' || job.delayed) return;
-    // A job that must run alone may not fit the first waiting worker; an expired one does not suit
-    // its old holder.
+    // The first waiting worker may not be able to take the job: the job must run alone, or that worker
+    // still runs an expired attempt of it.
     if (job.solo || job.lease) this.wakeTakers(job.endpointId);
     else this.wakeTaker(job.endpointId);
   }

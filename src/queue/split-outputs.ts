@@ -1,14 +1,15 @@
-// Splits the outputs of jobs that do not stream into chunks. Splitting 20 MB takes longer than the rest
-// of a response, and a reader fetches many pages, so the chunks are cached while they are read.
+// Splits a whole output into chunks, for readers of the stream of a job that does not stream. Splitting
+// 20 MB takes longer than the rest of a response, and a reader fetches many pages, so the chunks stay in a
+// cache while a reader fetches them.
 import type { Clock } from '../base/clock.ts';
 import { runInSlices } from '../base/slices.ts';
 import type { JobKey } from '../store/store.ts';
 import { MAX_CHUNK_BYTES } from '../wire/chunk/chunk.ts';
 import { splitInSlices } from '../wire/chunk/chunk-slices.ts';
 
-/** Time since the last read, ms. */
+/** The cache drops an output this long after its last read, ms. */
 const KEEP_MS = 10_000;
-/** Outputs kept at a time; each needs at most twice the 20 MB of an output. */
+/** Most outputs in the cache; each needs at most 40 MB, twice the size of the largest output. */
 const MAX_KEPT = 4;
 
 interface Kept {

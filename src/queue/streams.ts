@@ -33,7 +33,7 @@ export interface StreamRequest extends JobKey {
   waitMs: number;
   maxBytes: number;
   signal: AbortSignal;
-  /** Also answers at once, without chunks, when an attempt newer than that of `after` has begun. */
+  /** Answer at once, even without chunks, if an attempt newer than that of `after` has begun. */
   wakeOnReset?: true;
 }
 
@@ -50,7 +50,7 @@ export interface StreamPage {
   /** No chunks will follow. */
   complete: boolean;
   /** The caller must call `handingOut` before it sends these chunks. */
-  isToBeMarked: boolean;
+  needsMark: boolean;
 }
 
 export interface StreamsOptions {
@@ -93,21 +93,21 @@ export class Streams {
   }
 
   /**
-   * A client is about to receive the first chunks of the attempt, so no other attempt may follow.
-   * False if the attempt has already ended: its chunks are no longer shown.
+   * Notes that a client is about to receive the first chunks of the attempt, so no other attempt may
+   * follow. Returns false if the attempt has already ended: its chunks must not be sent.
    */
   async handingOut(key: JobKey, { attempt }: Position): Promise<boolean> {
     return this.#options.store.write(function* (tx) {
       const job = yield* tx.job(key);
       if (job?.attempt !== attempt || job.status === 'IN_QUEUE') return false;
-      if (isToBeMarked(job)) {
+      if (needsMark(job)) {
         yield* tx.saveJob(job, { ...job, cursorAttempt: attempt, cursorNext: 0 }, 0);
       }
       return true;
     }, ENDING);
   }
 
-  /** The job's status, nothing of its chunks. @throws ProblemError as `read` */
+  /** Returns the job's status without reading its chunks. @throws ProblemError as `read` */
   async look({ after, ...key }: JobKey & { after: Position }): Promise<JobStatus> {
     const { removal, store } = this.#options;
     removal.refuseGone(key.endpointId);
@@ -130,14 +130,14 @@ export class Streams {
     const { store } = this.#options;
     const page = await store.read((tx) => readPage(tx, request, this.#splits.find(request)));
     if (page !== 'unsplit') return page;
-    // Not within the read: nothing else is read or written until that ends.
+    // Split outside of `store.read`: the store does nothing else until a read ends.
     const read = () => store.read(readWhole(request));
     const chunks = await this.#splits.split(request, read);
     const split = await store.read((tx) => readPage(tx, request, chunks));
     return split === 'unsplit' ? undefined : split;
   }
 
-  /** The response with these chunks was sent completely: the default cursor moves behind them. */
+  /** Moves the default cursor past these chunks, after the response with them was sent completely. */
   async handedOut(key: JobKey, { attempt, n }: Position): Promise<void> {
     await this.#options.store.write(function* (tx) {
       const job = yield* tx.job(key);
@@ -170,7 +170,7 @@ function* readPage(
   const job = yield* tx.job(request);
   if (!job) return undefined;
   const { from, reset } = findStart(job, request.after);
-  // The next attempt replaces a failed one; clients of another record format do not learn of that.
+  // A new attempt will replace the stored chunks, and clients of foreign formats cannot be told so.
   if (hasForeignFormat(job.attachment) && job.status === 'IN_QUEUE') return emptyPage(job, from);
   const output = isOneChunk(job) ? (split ?? (yield* readSmall(tx, job))) : undefined;
   if (output === 'unsplit') return output;
@@ -186,11 +186,11 @@ function* readPage(
     reset,
     more: n + 1 < total,
     complete: isTerminal(job.status) && n + 1 >= total,
-    isToBeMarked: isToBeMarked(job),
+    needsMark: needsMark(job),
   };
 }
 
-function isToBeMarked(job: StoredJob): boolean {
+function needsMark(job: StoredJob): boolean {
   if (isTerminal(job.status) || !hasForeignFormat(job.attachment)) return false;
   return job.cursorAttempt !== job.attempt;
 }
@@ -203,7 +203,7 @@ function* readSmall(tx: Reader, job: StoredJob): Step<readonly Uint8Array[] | 'u
 
 function emptyPage(job: StoredJob, from: number): StreamPage {
   const position = { attempt: job.attempt, n: from - 1 };
-  const nothing = { chunks: [], reset: false, more: false, complete: false, isToBeMarked: false };
+  const nothing = { chunks: [], reset: false, more: false, complete: false, needsMark: false };
   return { ...nothing, position, status: job.status };
 }
 
@@ -235,7 +235,7 @@ function* readChunks(
   return takeUpTo(sliceBatches(batches, from), maxBytes);
 }
 
-/** Yields the single chunks of batches from number `from` on, as views. */
+/** Yields the chunks of the batches from chunk number `from` on, without copying them. */
 export function* sliceBatches(batches: Iterable<ChunkBatch>, from: number): Generator<Uint8Array> {
   for (const { first, sizes, bytes } of batches) {
     let at = 0;
@@ -246,7 +246,7 @@ export function* sliceBatches(batches: Iterable<ChunkBatch>, from: number): Gene
   }
 }
 
-/** Takes at least one, however large. */
+/** Takes chunks up to `maxBytes`, but at least one. */
 function takeUpTo(chunks: Iterable<Uint8Array>, maxBytes: number): Uint8Array[] {
   const taken: Uint8Array[] = [];
   let bytes = 0;

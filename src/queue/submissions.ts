@@ -51,8 +51,8 @@ export interface SubmissionsOptions {
 }
 
 /**
- * Inputs of jobs that are being stored, by job ID: a take at the same moment need not read them
- * back.
+ * Inputs of jobs that are being stored, by job ID: a take at the same moment does not need to read
+ * them from the store.
  */
 export type Arrivals = Map<string, Uint8Array>;
 
@@ -66,8 +66,8 @@ export class Submissions {
 
   /**
    * Resolves when the job is on disk. A known idempotency key returns the first job. @throws
-   * ProblemError `not_found`, `queue_full`, `conflict` (its key, or an endpoint without a queue),
-   * `invalid` (its webhook)
+   * ProblemError `not_found`, `queue_full`, `conflict` (the key was used with another body, or the
+   * endpoint has no queue), `invalid` (the webhook)
    */
   async submit(submission: Submission): Promise<JobRef> {
     const { arrivals, clock, signals, store, webhooks } = this.#options;
@@ -92,7 +92,8 @@ export class Submissions {
   }
 
   /**
-   * Named in microseconds: the submission's ms, and a count within it. Grows within this process.
+   * Unix microseconds: the millisecond of the submission and a counter. Positions always grow within one
+   * process.
    */
   #nextPosition(): number {
     this.#lastPosition = Math.max(this.#options.clock.now() * 1_000, this.#lastPosition + 1);
@@ -101,8 +102,8 @@ export class Submissions {
 }
 
 /**
- * Rejects a webhook at once if every attempt would reject it; and a job's end must not fail because
- * of its webhook.
+ * Rejects a webhook URL that no delivery attempt could call. The end of a job must not fail because of
+ * its webhook, so the URL is checked now.
  */
 function refuseWebhook({ webhook }: Submission, sender: WebhookSender | undefined): void {
   if (webhook === undefined) return;

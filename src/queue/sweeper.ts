@@ -1,4 +1,4 @@
-// Turns the passage of time into events: expired leases and deadlines, ended delays and retentions.
+// Processes jobs when their time has come: expired leases and deadlines, ended delays and retentions.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { AT_ONCE, Loop, MAX_SLEEP_MS, NEVER } from '../base/loop.ts';
@@ -10,10 +10,10 @@ import type { Signals } from './signals.ts';
 
 /** Jobs processed in one operation; short enough to let requests run in between. */
 const BATCH = 200;
-/** 4 KB pages returned to the file system in one step. */
+/** Database pages of 4 KB returned to the file system in one step. */
 const RECLAIM_PAGES = 2_000;
 
-/** An idle worker that was silent for this many leases is forgotten. */
+/** The queue forgets an idle worker that was silent for this many lease durations. */
 const SILENT_LEASES = 20;
 
 export interface SweeperOptions {
@@ -61,7 +61,7 @@ function createPass(options: SweeperOptions): () => Promise<number> {
 }
 
 /**
- * Extends leases and deadlines by `leaseMs`, and deadlines also by the time that must not count.
+ * Extends leases and deadlines by `leaseMs`, and deadlines by `uncountedMs` more.
  */
 export function extendLeases(
   { changes }: Pick<SweeperOptions, 'changes'>,
@@ -92,7 +92,7 @@ class Lateness {
     this.#expectedAt = at;
   }
 
-  /** Call it before each batch. If it throws, the next call extends by the whole time. */
+  /** Call this before each batch. If it throws, the next call extends by the whole delay. */
   async forgive(): Promise<void> {
     const { clock, closing, log, settings } = this.#options;
     const lateMs = clock.now() - this.#expectedAt;
@@ -124,7 +124,7 @@ async function sweepOnce({ changes, clock }: SweeperOptions, lateness: Lateness)
   }
 }
 
-/** Forgets workers that disappeared without a bye; one that comes back must say hello again. */
+/** Forgets workers that disappeared without a bye; a worker that returns must say hello again. */
 async function forgetSilent({ clock, presence, settings, store }: SweeperOptions): Promise<void> {
   const silentSince = clock.now() - SILENT_LEASES * settings.leaseMs;
   const silent = [...presence.all()].filter(

@@ -1,4 +1,4 @@
-// The input and the result of a decision about a job.
+// Types of a decision about a job, and helpers that build its result.
 import type { StoredJob } from '../store/store.ts';
 import type { QueueSettings } from './settings.ts';
 

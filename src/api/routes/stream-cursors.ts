@@ -49,7 +49,7 @@ export class StreamCursors {
       // Another reader may have got these chunks while this one waited for some.
       if (this.#held.has(name)) continue;
       const letGo = this.#hold(name, reply, { ...request, position: page.position });
-      if (!page.isToBeMarked || (await this.#mark(request, page, letGo))) return page;
+      if (!page.needsMark || (await this.#mark(request, page, letGo))) return page;
     }
   }
 

@@ -22,8 +22,8 @@ import { holdsLiveLease } from '../transition.ts';
 import type { HeldLease, Presence, PresentWorker } from './presence.ts';
 
 /**
- * A take returns when its inputs have this total size, so that the first lease does not wait for
- * the others.
+ * A take returns no more leases after their inputs reach this total size, so that the first job does
+ * not wait for the transfer of the others.
  */
 const MAX_TAKE_BYTES = 4 * 1_048_576;
 
@@ -136,26 +136,26 @@ export class Leases {
     const until = clock.now() + Math.min(request.waitMs, settings.takeWaitMs);
     const ended = AbortSignal.any([signal, superseded.signal, closing]);
     await this.#compareHeld(worker, request);
-    const lookAgain = () => this.#look(worker, request, ended);
-    let look = lookAgain();
+    const pollAgain = () => this.#poll(worker, request, ended);
+    let poll = pollAgain();
     let woken = false;
     for (;;) {
-      let next: Look | undefined;
+      let next: Poll | undefined;
       try {
-        const { leases, isBarred } = await look.handover;
+        const { leases, isBarred } = await poll.handover;
         const leftMs = until - clock.now();
         if (leases.length > 0 || leftMs <= 0) return leases;
         if (ended.aborted) break;
         // A take that gets no job must not consume the single wake-up of a new job.
-        const waiter = isBarred ? look.barred : look.ready;
+        const waiter = isBarred ? poll.barred : poll.ready;
         woken = await waiter.wait(leftMs, ended, () => {
-          next = lookAgain();
+          next = pollAgain();
         });
       } finally {
-        look.ready.close();
-        look.barred.close();
+        poll.ready.close();
+        poll.barred.close();
       }
-      look = next ?? lookAgain();
+      poll = next ?? pollAgain();
     }
     // The job that woke this take was already taken.
     if (woken) signals.wakeTaker(endpointId);
@@ -163,8 +163,9 @@ export class Leases {
   }
 
   /**
-   * A lease that was given but is not held never arrived. An expired lease that is held stays the
-   * worker's, as after a renewal; otherwise the worker would get the job that it already runs.
+   * Compares the leases that the platform gave with those that the worker names. A given lease that
+   * the worker does not name never arrived: it ends. An expired lease that the worker names is renewed;
+   * otherwise the worker would get the job that it already runs.
    */
   async #compareHeld(worker: PresentWorker, request: TakeRequest): Promise<void> {
     const held = new Set(request.held);
@@ -181,8 +182,8 @@ export class Leases {
     });
   }
 
-  /** Finds ready jobs, and opens waiters for changes after that moment. */
-  #look(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Look {
+  /** Leases ready jobs, and opens waiters for changes after that moment. */
+  #poll(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Poll {
     const { signals } = this.#options;
     const ready = signals.jobsReady(worker.endpointId);
     const barred = signals.takersBarred(worker.endpointId);
@@ -190,8 +191,8 @@ export class Leases {
   }
 
   /**
-   * Leases ready jobs unless the take has ended meanwhile: a lease that nobody waits for delays the
-   * job.
+   * Leases ready jobs unless the take has ended meanwhile: a lease without a waiting worker delays
+   * the job.
    */
   #leaseReady(worker: PresentWorker, request: TakeRequest, ended: AbortSignal): Promise<Handover> {
     const { arrivals, changes, presence } = this.#options;
@@ -234,14 +235,14 @@ export class Leases {
   }
 }
 
-/** As for an endpoint that does not exist yet, so that workers retry slowly. */
+/** The same error as for an endpoint that does not exist yet, so that workers retry slowly. */
 function endpointGone(endpointId: string): LinkError {
   return new LinkError('unavailable', `endpoint ${endpointId} not found`, {
     retryAfterMs: ENDPOINT_GONE_RETRY_MS,
   });
 }
 
-interface Look {
+interface Poll {
   /** Woken when a job is ready. */
   ready: Waiter;
   /** Woken when a worker that may take nothing may take again. */
@@ -306,7 +307,7 @@ interface Departure {
   detail: string;
 }
 
-/** The process with these leases is gone. Attempts in its outbox stay leased for a while. */
+/** Ends the leases of a process that is gone. Attempts in its outbox keep their lease for delivery. */
 function* endLeases(
   step: StepOn,
   jobs: StoredJob[],

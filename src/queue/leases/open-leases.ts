@@ -1,5 +1,5 @@
-// Finds leases by job and attempt, for carriers whose workers name these but cannot keep a token. It
-// only reads; callers decide what a lease allows.
+// Finds leases by job and attempt, for RunPod workers: they name the job and the attempt but cannot keep
+// a token. This file only reads; callers decide what a lease allows.
 import type { JobKey, Store, StoredJob } from '../../store/store.ts';
 import type { LeaseRef } from '../../wire/link/worker-link.ts';
 import type { Absence } from '../absence.ts';
@@ -10,7 +10,7 @@ export interface OpenLease extends LeaseRef {
   /** Unix ms. */
   startedAt: number;
   executionTimeoutMs: number;
-  /** Last applied report. */
+  /** Sequence number of the last applied report. */
   lastSeq: number;
   chunkCount: number;
   /** A client has received chunks of the attempt, or is receiving them. */
@@ -31,7 +31,7 @@ export class OpenLeases {
     this.#options = options;
   }
 
-  /** All leases of the worker, including those of ended jobs that it has not been told about. */
+  /** All leases of the worker, including those of ended jobs if the worker does not know of the end yet. */
   async ofWorker(endpointId: string, workerId: string): Promise<OpenLease[]> {
     const { absence, store } = this.#options;
     const jobs = await store.read((tx) => tx.jobsOfWorker(endpointId, workerId));

@@ -9,7 +9,7 @@ export interface HeldLease extends JobKey {
   solo: boolean;
   /** The outcome is in the worker's outbox; the worker does not name the lease as held. */
   delivering: boolean;
-  /** The lease has expired, and nobody else has the job yet. */
+  /** The lease has expired, and no other worker has taken the job yet. */
   lost: boolean;
   /** When the queue ends the attempt, Unix ms; 0 if it has ended. */
   deadlineAt: number;
@@ -27,8 +27,8 @@ export interface PresentWorker {
   /** Time of its last call, Unix ms. */
   seenAt: number;
   draining: boolean;
-  /** A renewal has returned the drain; later ones can wait normally. */
-  drainTold: boolean;
+  /** A renewal has answered `drain: true`; later renewals can wait as usual. */
+  drainSent: boolean;
   /** Leases by token, including kept leases of ended jobs. */
   leases: Map<string, HeldLease>;
   /** Leases given since its hello. */
@@ -39,12 +39,12 @@ export interface PresentWorker {
 
 export class Presence {
   readonly #workers = new Map<string, PresentWorker>();
-  /** Jobs that must run alone, each with the worker that is emptying itself for it. */
+  /** The worker that finishes its other jobs first, by job that must run alone. */
   readonly #emptying = new Map<string, PresentWorker>();
 
   /**
-   * Adds the worker or its new incarnation. Of the old incarnation's leases, only those whose
-   * outcome the new one will deliver remain.
+   * Adds the worker or its new incarnation. From the old incarnation, only leases remain whose
+   * outcome the new incarnation will deliver.
    */
   arrive(worker: StoredWorker, now: number, delivering: StoredJob[] = []): PresentWorker {
     const name = nameOf(worker.endpointId, worker.id);
@@ -60,7 +60,7 @@ export class Presence {
       version: worker.version,
       seenAt: now,
       draining: again?.draining ?? false,
-      drainTold: false,
+      drainSent: false,
       leases: before?.leases ?? new Map(),
       taken: 0,
       openTake: undefined,
@@ -101,8 +101,8 @@ export class Presence {
   }
 
   /**
-   * Updates the workers' leases after a change of a job. True if a barred worker may take again: it
-   * is empty and a job that must run alone waits for it, or such a job has started elsewhere or
+   * Updates the workers' leases after a change of a job. Returns true if a barred worker may take
+   * again: the worker has become empty for a job that must run alone, or such a job has started or
    * ended.
    */
   jobChanged(before: StoredJob | undefined, after: StoredJob | undefined): boolean {
@@ -132,15 +132,15 @@ export class Presence {
     return freed;
   }
 
-  /** Number of jobs at the head of the queue that some workers may have to leave to another one. */
+  /** Number of jobs that wait for one chosen worker; the other workers must skip them. */
   get claimedCount(): number {
     return this.#emptying.size;
   }
 
   /**
-   * Whether the worker may run a job that must run alone: `now` if it holds nothing else. The first
-   * busy worker that meets the job is chosen to empty itself for it; others leave the job to that
-   * worker while it is alive.
+   * Whether the worker may run a job that must run alone: `now` if the worker holds no lease. The
+   * first busy worker that could take the job is chosen and takes no other job until it is empty;
+   * other busy workers skip the job while the chosen worker is alive.
    */
   claimSolo(
     worker: PresentWorker,

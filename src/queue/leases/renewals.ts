@@ -19,7 +19,7 @@ export class Renewals {
     const waiter = signals.workerCalled(endpointId, request.workerId);
     try {
       const ended = await this.#extend(endpointId, request);
-      const isNews = worker.draining && !worker.drainTold;
+      const isNews = worker.draining && !worker.drainSent;
       if (ended.length > 0 || isNews) return this.#answer(worker, ended);
       const waitMs = Math.min(request.waitMs, settings.renewEveryMs);
       const called = await waiter.wait(waitMs, AbortSignal.any([signal, closing]));
@@ -31,7 +31,7 @@ export class Renewals {
   }
 
   #answer(worker: PresentWorker, ended: RenewReply['ended']): RenewReply {
-    worker.drainTold = worker.draining;
+    worker.drainSent = worker.draining;
     return { ended, drain: worker.draining };
   }
 
@@ -54,7 +54,8 @@ export class Renewals {
   }
 
   /**
-   * Includes leases that arrived after the renew was sent: a cancel must not wait for the next one.
+   * Includes leases that the worker got after it sent the renew, so that a cancel does not wait for
+   * the next renew.
    */
   async #findEnded(worker: PresentWorker, request: RenewRequest): Promise<RenewReply['ended']> {
     const stopping = new Set(request.leases.filter((l) => l.stopping).map((l) => l.token));

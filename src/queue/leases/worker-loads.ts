@@ -9,7 +9,7 @@ import type { Presence, PresentWorker } from './presence.ts';
 const MAX_READY = 10_000;
 
 export interface QueueLoad {
-  /** Jobs that a worker could take now. If some are delayed, at most MAX_READY. */
+  /** Jobs that a worker could take now. If some jobs are delayed, the count ends at MAX_READY. */
   waiting: number;
   running: number;
   /** When the oldest waiting job was queued, Unix ms. */
@@ -26,7 +26,7 @@ export interface WorkerLoad {
   jobs: number;
   /** Leases given so far: a change shows that the worker had work. */
   taken: number;
-  /** When the last of its attempts must end, Unix ms; 0 without any. */
+  /** When the last of its attempts must end, Unix ms; 0 without attempts. */
   busyUntil: number;
   draining: boolean;
 }
@@ -101,7 +101,7 @@ export class WorkerLoads {
 
 export function drainWorker(worker: PresentWorker, signals: Signals): void {
   worker.draining = true;
-  worker.drainTold = false;
+  worker.drainSent = false;
   signals.callWorker(worker.endpointId, worker.id);
   // Its open take would consume the wake-up of a job that it does not get.
   signals.wakeTakers(worker.endpointId);

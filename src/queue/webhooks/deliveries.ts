@@ -1,5 +1,5 @@
-// Delivers the records of ended jobs with a webhook, until they are received or given up. At least
-// once: a platform that dies between the answer and the commit sends again.
+// Delivers the records of ended jobs to their webhooks, until the receiver accepts them or the platform
+// gives up. At least once: a platform that dies between the response and the commit sends again.
 import { type Clock, sleep } from '../../base/clock.ts';
 import { createUuidV7 } from '../../base/id.ts';
 import type { Log } from '../../base/log.ts';
@@ -18,12 +18,12 @@ import {
 } from '../../store/store.ts';
 import { Receivers } from './receivers.ts';
 import {
-  type AfterTry,
-  decideAfterTry,
+  type AfterAttempt,
+  decideAfterAttempt,
   isTooOld,
   nameReceiver,
-  type Try,
-  type TryResult,
+  type SendAttempt,
+  type SendResult,
   type WebhookSender,
   type WebhookSettings,
 } from './webhooks.ts';
@@ -49,7 +49,7 @@ export interface Ending {
 }
 
 /** Counts since the start of this process. */
-export type DeliveryCounts = Partial<Record<TryResult | 'given_up', number>>;
+export type DeliveryCounts = Partial<Record<SendResult | 'given_up', number>>;
 
 export class Deliveries {
   readonly #options: DeliveriesOptions;
@@ -77,7 +77,7 @@ export class Deliveries {
   /** The endpoint was deleted. */
   forgetEndpoint(endpointId: string): void {
     this.#counts.delete(endpointId);
-    // Running attempts count once more.
+    // Running attempts count when they end, so delete the counts again then.
     const isOwn = (name: string) => name.startsWith(`${endpointId}/`);
     const own = [...this.#underWay].filter(([name]) => isOwn(name)).map(([, attempt]) => attempt);
     if (own.length > 0) void Promise.all(own).then(() => this.#counts.delete(endpointId));
@@ -126,7 +126,7 @@ export class Deliveries {
     this.#loop.wake();
   }
 
-  /** `closing` has aborted: starts nothing more and waits briefly for running attempts. */
+  /** Call this after `closing` has aborted: waits briefly for running attempts. */
   async close(): Promise<void> {
     const { clock, sender, settings } = this.#options;
     const cancel = clock.after(settings.closeMs, () => this.#aborting.abort());
@@ -136,36 +136,35 @@ export class Deliveries {
     await sender?.close();
   }
 
-  /** Returns when the next try is due, Unix ms. */
+  /** Returns when the next attempt is due, Unix ms. */
   async #serveReady(): Promise<number> {
     const { clock, closing } = this.#options;
     for (const key of this.#receivers.listReady(clock.now())) {
-      // Earlier receivers may have used up the tries that are allowed at a time.
+      // Earlier receivers in this pass may have used up the concurrent attempts.
       if (!closing.aborted && this.#receivers.capacityFor(key) > 0) await this.#serve(key);
     }
     return this.#receivers.nextAt();
   }
 
-  /** Starts as many attempts as the receiver may have. */
+  /** Starts as many attempts as the receiver may get now. */
   async #serve(receiver: ReceiverKey): Promise<void> {
     const { clock, ranMs, settings, store } = this.#options;
     const now = clock.now();
     const isOld = (delivery: StoredDelivery) => isTooOld(delivery, ranMs(), settings);
     const limit = this.#receivers.capacityFor(receiver) + this.#receivers.underWay(receiver);
-    this.#receivers.beginLook(receiver);
+    this.#receivers.beginRead(receiver);
     try {
       const { due, nextAt } = await store.read(function* (tx) {
         const due = yield* tx.dueDeliveries({ ...receiver, now, limit });
         return { due, nextAt: yield* tx.nextDeliveryAt(receiver, now) };
       });
       if (nextAt !== undefined) this.#receivers.note(receiver, nextAt);
-      // No await here: an attempt may end meanwhile, and the deliveries read before would be
-      // outdated.
+      // No await from here to `#begin`: an attempt could end meanwhile and make `due` outdated.
       const waiting = due.filter((delivery) => !this.#underWay.has(nameOf(delivery)));
       const fresh = waiting.filter((delivery) => !isOld(delivery));
       const old = waiting.filter(isOld);
       for (const delivery of fresh) {
-        if (this.#hasRoom(delivery)) this.#begin(delivery);
+        if (this.#hasCapacity(delivery)) this.#begin(delivery);
         else this.#receivers.note(receiver, now);
       }
       // There may be more deliveries than were read.
@@ -177,18 +176,18 @@ export class Deliveries {
       this.#receivers.note(receiver, now + RETRY_MS);
       throw error;
     } finally {
-      this.#receivers.endLook(receiver);
+      this.#receivers.endRead(receiver);
     }
   }
 
-  #hasRoom(delivery: StoredDelivery): boolean {
+  #hasCapacity(delivery: StoredDelivery): boolean {
     return !this.#options.closing.aborted && this.#receivers.capacityFor(delivery) > 0;
   }
 
   #begin(delivery: StoredDelivery): void {
     const name = nameOf(delivery);
     const end = this.#receivers.begin(delivery);
-    const attempt = this.#try(delivery).then((isSuccess) => {
+    const attempt = this.#attempt(delivery).then((isSuccess) => {
       this.#underWay.delete(name);
       end(isSuccess);
       this.#loop.wake();
@@ -196,8 +195,8 @@ export class Deliveries {
     this.#underWay.set(name, attempt);
   }
 
-  /** Never rejects. @returns whether it was received; undefined if it was aborted */
-  async #try(delivery: StoredDelivery): Promise<boolean | undefined> {
+  /** Never rejects. @returns whether the receiver accepted the record; undefined if aborted */
+  async #attempt(delivery: StoredDelivery): Promise<boolean | undefined> {
     const { clock, log, random, ranMs, sender, settings, store } = this.#options;
     try {
       if (!sender) return undefined;
@@ -207,7 +206,7 @@ export class Deliveries {
         this.#aborting.signal,
       );
       if (!made) return undefined;
-      const after = decideAfterTry(delivery, made, {
+      const after = decideAfterAttempt(delivery, made, {
         ...{ now: clock.now(), ranMs: ranMs(), random, settings },
       });
       this.#note(delivery, made, after);
@@ -225,8 +224,8 @@ export class Deliveries {
     }
   }
 
-  /** Retries until the result is on disk; otherwise the delivery would be sent again meanwhile. */
-  async #settle(delivery: StoredDelivery, after: AfterTry): Promise<void> {
+  /** Retries until the result is on disk; without it the delivery would be sent again. */
+  async #settle(delivery: StoredDelivery, after: AfterAttempt): Promise<void> {
     const { clock, closing, log, store } = this.#options;
     for (;;) {
       try {
@@ -253,7 +252,7 @@ export class Deliveries {
     this.#noteGivenUp(delivery, reason);
   }
 
-  #note(delivery: StoredDelivery, { detail, result }: Try, after: AfterTry): void {
+  #note(delivery: StoredDelivery, { detail, result }: SendAttempt, after: AfterAttempt): void {
     const { log } = this.#options;
     this.#count(delivery, result);
     const about = { ...describe(delivery), try: delivery.tries + 1, result };
@@ -288,7 +287,7 @@ class LostRecordError extends Error {
   override readonly name = 'LostRecordError';
 }
 
-/** In parts, so that a large record needs little memory. */
+/** Reads the record in parts, so that a large record needs little memory. */
 async function* readRecord(store: Store, delivery: StoredDelivery): AsyncGenerator<Uint8Array> {
   let left = delivery.bytes;
   for (let at = 0; left > 0; at++) {

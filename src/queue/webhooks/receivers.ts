@@ -1,10 +1,10 @@
-// Decides which receiver may get an attempt now: a hanging receiver must not block others of its
-// user or of other users. In memory; the deliveries are in the store.
+// Decides which receiver may get a delivery attempt now: a receiver that hangs must not block other
+// receivers. Keeps its state in memory; the deliveries are in the store.
 import type { ReceiverKey } from '../../store/store.ts';
 import type { WebhookSettings } from './webhooks.ts';
 
 interface Receiver extends ReceiverKey {
-  /** Infinity: nothing is known to be due. */
+  /** When its next delivery is due; Infinity if none is known. */
   nextAt: number;
   underWay: number;
   /** Its last attempt succeeded. An unproven receiver gets one attempt at a time. */
@@ -23,7 +23,7 @@ interface Load {
   unproven: number;
 }
 
-/** Unproven receivers of all users get at most this share of all attempts. */
+/** Unproven receivers of all users together get at most this share of the concurrent attempts. */
 const UNPROVEN_SHARE = 0.5;
 
 export class Receivers {
@@ -42,13 +42,13 @@ export class Receivers {
     receiver.nextAt = Math.min(receiver.nextAt, at);
   }
 
-  /** The due deliveries are about to be read: only later notes count. */
-  beginLook(key: ReceiverKey): void {
+  /** Call this before the due deliveries are read: the read covers all earlier notes. */
+  beginRead(key: ReceiverKey): void {
     const receiver = this.#find(key);
     if (receiver) receiver.nextAt = Number.POSITIVE_INFINITY;
   }
 
-  endLook(key: ReceiverKey): void {
+  endRead(key: ReceiverKey): void {
     const receiver = this.#find(key);
     if (receiver) this.#forgetIdle(receiver);
   }
@@ -59,26 +59,27 @@ export class Receivers {
    */
   listReady(now: number): ReceiverKey[] {
     return [...this.#receivers.values()]
-      .filter((receiver) => receiver.nextAt <= now && this.#roomOf(receiver) > 0)
+      .filter((receiver) => receiver.nextAt <= now && this.#capacityOf(receiver) > 0)
       .map((receiver) => ({ receiver, load: this.#users.get(receiver.userId)?.all ?? 0 }))
       .sort((a, b) => a.load - b.load || a.receiver.nextAt - b.receiver.nextAt)
       .map(({ receiver: { receiver, userId } }) => ({ userId, receiver }));
   }
 
   /**
-   * When the first receiver with free capacity is due; the others are checked when an attempt ends.
+   * When the first receiver with free capacity is due. Receivers without capacity are checked when an
+   * attempt ends.
    */
   nextAt(): number {
     let next = Number.POSITIVE_INFINITY;
     for (const receiver of this.#receivers.values()) {
-      if (receiver.nextAt < next && this.#roomOf(receiver) > 0) next = receiver.nextAt;
+      if (receiver.nextAt < next && this.#capacityOf(receiver) > 0) next = receiver.nextAt;
     }
     return next;
   }
 
   /** How many more attempts the receiver may get now. */
   capacityFor(key: ReceiverKey): number {
-    return this.#roomOf(this.#find(key) ?? fresh(key));
+    return this.#capacityOf(this.#find(key) ?? fresh(key));
   }
 
   underWay(key: ReceiverKey): number {
@@ -117,7 +118,7 @@ export class Receivers {
     return receiver;
   }
 
-  #roomOf({ isProven, underWay, userId }: Receiver): number {
+  #capacityOf({ isProven, underWay, userId }: Receiver): number {
     const { maxConcurrent, maxPerReceiver, maxPerUser, maxUnprovenPerUser } = this.#limits;
     const user = this.#users.get(userId) ?? { all: 0, unproven: 0 };
     const inAll = Math.min(maxConcurrent - this.#total.all, maxPerUser - user.all);

@@ -1,5 +1,5 @@
-// Makes one attempt of a webhook over HTTP: signed, to a permitted address only, bounded in time
-// and bytes. Follows no redirects: a record signed for one receiver must not reach another.
+// Sends one webhook over HTTP: signed, to a permitted address only, bounded in time and bytes. Follows
+// no redirects: a record signed for one receiver must not reach another.
 import { Buffer } from 'node:buffer';
 import { isIP } from 'node:net';
 import { Readable } from 'node:stream';
@@ -19,16 +19,17 @@ import { giveBack } from '../../base/spent-bytes.ts';
 import type { StoredDelivery } from '../../store/store.ts';
 import { WEBHOOK_HEADERS } from '../../wire/webhook.ts';
 import { WebhookSigner } from './webhook-signature.ts';
-import type { Try, WebhookRecord, WebhookSender } from './webhooks.ts';
+import type { SendAttempt, WebhookRecord, WebhookSender } from './webhooks.ts';
 
-/** Most bytes of the response's body, which is ignored; a longer one breaks the connection. */
+/** Longest response body, bytes. The sender ignores the body and closes the connection of a longer one. */
 const MAX_ANSWER_BYTES = 65_536;
 const GONE = 410;
 /**
- * How long a connection is kept for the next attempt, whatever the receiver asks for, because
- * callers may name any number of receivers.
+ * How long an idle connection stays open, even if the receiver asks for longer: callers may name any
+ * number of receivers.
  */
 const MAX_IDLE_MS = 4_000;
+/** Parts of a record that are in memory while the socket writes them. */
 const PARTS_HELD = 2;
 /** A larger record is sent in parts, never whole in memory. */
 const WHOLE_BYTES = 1_048_576;
@@ -36,7 +37,7 @@ const WHOLE_BYTES = 1_048_576;
 const SLOWEST_BYTES_PER_MS = 256;
 
 export interface HttpWebhookSenderOptions {
-  /** The platform's secrets; each one signs. */
+  /** The platform's secrets; the sender adds one signature for each. */
   secrets: readonly string[];
   /** `public`: only addresses routed on the internet. */
   addresses: 'public' | 'any';
@@ -74,7 +75,7 @@ export class HttpWebhookSender implements WebhookSender {
     delivery: StoredDelivery,
     record: WebhookRecord,
     signal: AbortSignal,
-  ): Promise<Try | undefined> {
+  ): Promise<SendAttempt | undefined> {
     const { body, signatures } = await this.#prepare(delivery, record);
     const limitMs = this.#timeoutMs + Math.floor(delivery.bytes / SLOWEST_BYTES_PER_MS);
     const timeout = AbortSignal.timeout(limitMs);
@@ -145,8 +146,8 @@ export class HttpWebhookSender implements WebhookSender {
 }
 
 /**
- * Frees each part two parts later: the stream holds one part ahead, and undici takes the next one
- * only when the socket has written the previous one.
+ * Frees the memory of each part two parts later: the stream reads one part ahead, and undici takes the
+ * next part only after the socket has written the previous one.
  */
 async function* release(parts: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const held: Uint8Array[] = [];
@@ -159,7 +160,7 @@ async function* release(parts: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
   }
 }
 
-function judgeAnswer({ headers, statusCode }: Dispatcher.ResponseData): Try {
+function judgeAnswer({ headers, statusCode }: Dispatcher.ResponseData): SendAttempt {
   const isRedirect = statusCode >= 300 && statusCode < 400;
   const detail = `the receiver answered ${statusCode}${isRedirect ? '; redirects are not followed' : ''}`;
   if (statusCode < 300) return { result: '2xx', detail };
@@ -169,7 +170,7 @@ function judgeAnswer({ headers, statusCode }: Dispatcher.ResponseData): Try {
   return { result: '4xx', detail, retryAfterMs, isFinal: statusCode === GONE };
 }
 
-function explainFailure(error: unknown): Try {
+function explainFailure(error: unknown): SendAttempt {
   if (error instanceof RefusedAddressError) return { result: 'refused', detail: error.message };
   if (!(error instanceof Error)) return { result: 'unreachable', detail: String(error) };
   const code = 'code' in error ? ` (${error.code})` : '';

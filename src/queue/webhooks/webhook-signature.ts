@@ -1,6 +1,6 @@
 // Signs webhooks: derives each endpoint's secret from the platform's secrets and builds the
-// signature headers. The format is Standard Webhooks (https://www.standardwebhooks.com); the former
-// header stays for one version.
+// signature headers of Standard Webhooks (https://www.standardwebhooks.com). Also builds the former
+// signature header, for one more version.
 import { createHmac, type Hmac, randomBytes } from 'node:crypto';
 import {
   prefixFormerSigned,
@@ -22,8 +22,8 @@ export function isPlatformSecret(text: string): boolean {
 }
 
 /**
- * The secret for receivers of one endpoint: `whsec_` and 32 bytes in base64. It does not reveal the secret of any
- * other endpoint, so a receiver can neither sign for others nor pass on to them what it was sent.
+ * The secret for receivers of one endpoint: `whsec_` and 32 bytes in base64. The secret does not reveal
+ * those of other endpoints, so a receiver cannot forge webhooks for other endpoints.
  */
 export function deriveEndpointSecret(platformSecret: string, endpointId: string): string {
   return SECRET_PREFIX + deriveKey(platformSecret, endpointId).toString('base64');

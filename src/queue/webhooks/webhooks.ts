@@ -1,37 +1,37 @@
-// What becomes of a delivery after a try: pure decisions, and the seam to what makes the tries. When
-// they are made is deliveries.ts's, how, webhook-sender.ts's.
+// Decides what happens to a delivery after an attempt, and declares the sender's interface. deliveries.ts
+// decides when to send; webhook-sender.ts sends.
 import { backoffMs } from '../../base/backoff.ts';
 import type { StoredDelivery } from '../../store/store.ts';
 
 export interface WebhookSettings {
-  /** Tries of one delivery. Default 12: the last one is about two and a half hours after the first. */
-  maxTries: number;
-  /** Waits between tries: first, longest (ms) and share of jitter. 5,000, 3,600,000, 0.2. */
+  /** Most attempts of one delivery. Default 12: the last is about two and a half hours after the first. */
+  maxAttempts: number;
+  /** Waits between attempts: first, longest (ms) and share of jitter. 5,000, 3,600,000, 0.2. */
   retry: { baseMs: number; maxMs: number; jitter: number };
   /**
-   * A delivery that is older is given up, however few attempts were made: a receiver that is down for
-   * long gets them one at a time. Only time in which the platform runs counts: neither a stop nor a
-   * wall clock that is set forward takes attempts away. Default 24 h.
+   * Longest age of a delivery, ms; the platform then gives up, even after few attempts: a receiver that
+   * is down gets one attempt at a time. Only run time of the platform counts, so neither a stop nor a
+   * wall clock set forward costs attempts. Default 24 h.
    */
   maxAgeMs: number;
   /**
-   * Attempts under way at a time, each with about 1 MB of its record in memory: in all (default 64),
-   * with one receiver of one user (4), and of one user (32).
+   * Most attempts at a time, each with about 1 MB of its record in memory: of all users (default 64), to
+   * one receiver of one user (4), and of one user (32).
    */
   maxConcurrent: number;
   maxPerReceiver: number;
   maxPerUser: number;
   /**
-   * Attempts of one user under way with receivers whose last attempt did not succeed, or that had
-   * none yet. Each of them gets one at a time. Default 8.
+   * Most attempts of one user at a time to unproven receivers: those whose last attempt failed, and new
+   * ones. Each unproven receiver gets one attempt at a time. Default 8.
    */
   maxUnprovenPerUser: number;
-  /** How long tries that are under way may go on when the platform ends, ms. Default 2,000. */
+  /** How long running attempts may continue while the platform stops, ms. Default 2,000. */
   closeMs: number;
 }
 
 export const DEFAULT_WEBHOOK_SETTINGS: WebhookSettings = {
-  maxTries: 12,
+  maxAttempts: 12,
   retry: { baseMs: 5_000, maxMs: 3_600_000, jitter: 0.2 },
   maxAgeMs: 24 * 3_600_000,
   maxConcurrent: 64,
@@ -41,68 +41,68 @@ export const DEFAULT_WEBHOOK_SETTINGS: WebhookSettings = {
   closeMs: 2_000,
 };
 
-/** How a try ended, as the metrics count it. */
-export type TryResult =
+/** Result of an attempt: a label value of the metrics. */
+export type SendResult =
   | '2xx'
   | '3xx'
   | '4xx'
   | '5xx'
-  /** No whole answer in time. */
+  /** No complete response in time. */
   | 'timeout'
-  /** The address is not one that may be called. */
+  /** The platform may not call the address. */
   | 'refused'
-  /** No connection, or one that broke; no such name; no trust in the certificate. */
+  /** No connection, a broken connection, an unknown host or an untrusted certificate. */
   | 'unreachable';
 
-export interface Try {
-  result: TryResult;
-  /** In words, for the log. Names no path and no query: those of webhooks may be secrets. */
+export interface SendAttempt {
+  result: SendResult;
+  /** Text for the log, without the path and query of the URL, which may contain secrets. */
   detail: string;
-  /** The receiver wants nothing of the kind, ever: 410. */
+  /** The receiver answered 410: the platform must not retry. */
   isFinal?: boolean;
-  /** What its Retry-After asked for. */
+  /** Wait that the response's Retry-After asked for. */
   retryAfterMs?: number | undefined;
 }
 
-/** The record's JSON, read part by part, each time from the start. Rejects if it is no longer there. */
+/** Reads the record's JSON in parts; each call starts again. Rejects if the record is gone. */
 export type WebhookRecord = () => AsyncIterable<Uint8Array>;
 
-/** What makes the tries. */
+/** Sends webhooks. */
 export interface WebhookSender {
-  /** Why the URL cannot lead to a permitted address, if that can be told without asking for one. */
+  /** Why the platform may not call the URL; undefined if it may, or if only a DNS lookup can tell. */
   judge(url: string): string | undefined;
-  /** Resolves however it ends; with undefined when the signal ended it. */
+  /** Never rejects for a failed attempt. Resolves with undefined if the signal aborted the attempt. */
   send(
     delivery: StoredDelivery,
     record: WebhookRecord,
     signal: AbortSignal,
-  ): Promise<Try | undefined>;
+  ): Promise<SendAttempt | undefined>;
   close(): Promise<void>;
 }
 
-export type AfterTry =
+export type AfterAttempt =
   | { kind: 'delivered' }
   | { kind: 'postponed'; delivery: StoredDelivery }
   | { kind: 'given_up'; reason: string };
 
-interface TryMoment {
+interface AttemptMoment {
   now: number;
-  /** How long the platform has run, over all its starts, ms. */
+  /** Run time of the platform over all its starts, ms. */
   ranMs: number;
   /** Uniform in [0, 1). */
   random: () => number;
   settings: WebhookSettings;
 }
 
-/** Any 2xx is success; everything else is tried again, because it may pass, but for a 410. */
-export function decideAfterTry(
+/** A 2xx is success. Every other result is retried, except 410. */
+export function decideAfterAttempt(
   delivery: StoredDelivery,
-  { detail, isFinal = false, result, retryAfterMs = 0 }: Try,
-  { now, random, ranMs, settings }: TryMoment,
-): AfterTry {
+  { detail, isFinal = false, result, retryAfterMs = 0 }: SendAttempt,
+  { now, random, ranMs, settings }: AttemptMoment,
+): AfterAttempt {
   if (result === '2xx') return { kind: 'delivered' };
   const tries = delivery.tries + 1;
-  if (isFinal || tries >= settings.maxTries) return { kind: 'given_up', reason: detail };
+  if (isFinal || tries >= settings.maxAttempts) return { kind: 'given_up', reason: detail };
   const { maxMs } = settings.retry;
   const waitMs = Math.max(
     Math.min(retryAfterMs, maxMs),
@@ -113,7 +113,7 @@ export function decideAfterTry(
   return { kind: 'postponed', delivery: postponed };
 }
 
-/** Nothing is sent any more that is so old. `ranMs` as in TryMoment. */
+/** Whether the delivery is too old to send. `ranMs` as in AttemptMoment. */
 export function isTooOld(
   { platformRanMs }: StoredDelivery,
   ranMs: number,
@@ -122,7 +122,7 @@ export function isTooOld(
   return ranMs - platformRanMs > maxAgeMs;
 }
 
-/** Who is meant by a URL, as far as being slow or dead goes. */
+/** Names the receiver of a URL: its host. Deliveries to one receiver share limits. */
 export function nameReceiver(url: string): string {
   return new URL(url).host;
 }

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { letOthersRun } from '../../../../src/base/clock.ts';
 import {
   DEFAULT_WEBHOOK_SETTINGS,
-  type Try,
+  type SendAttempt,
   type WebhookRecord,
   type WebhookSender,
   type WebhookSettings,
@@ -29,23 +29,23 @@ import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
 
 const URL_A = 'https://a.example/done';
 const URL_B = 'https://b.example/done';
-const OK: Try = { result: '2xx', detail: '' };
-const BAD: Try = { result: '5xx', detail: 'the receiver answered 500' };
+const OK: SendAttempt = { result: '2xx', detail: '' };
+const BAD: SendAttempt = { result: '5xx', detail: 'the receiver answered 500' };
 
 interface Sent {
   delivery: StoredDelivery;
   record: Record<string, unknown>;
-  /** Ends the try. */
-  answer(made: Try): void;
+  /** Ends the attempt. */
+  answer(made: SendAttempt): void;
 }
 
 /** A sender whose answers the test gives; by itself it answers by `reply`, if that says something. */
 class ScriptedSender implements WebhookSender {
   readonly sent: Sent[] = [];
   closed = 0;
-  reply: (delivery: StoredDelivery) => Try | undefined;
+  reply: (delivery: StoredDelivery) => SendAttempt | undefined;
 
-  constructor(reply: (delivery: StoredDelivery) => Try | undefined = () => OK) {
+  constructor(reply: (delivery: StoredDelivery) => SendAttempt | undefined = () => OK) {
     this.reply = reply;
   }
 
@@ -55,7 +55,7 @@ class ScriptedSender implements WebhookSender {
 
   async send(delivery: StoredDelivery, record: WebhookRecord, signal: AbortSignal) {
     const parsed = JSON.parse(Buffer.concat(await Array.fromAsync(record())).toString());
-    return new Promise<Try | undefined>((resolve) => {
+    return new Promise<SendAttempt | undefined>((resolve) => {
       this.sent.push({ delivery, record: parsed, answer: resolve });
       signal.addEventListener('abort', () => resolve(undefined));
       const made = this.reply(delivery);
@@ -287,7 +287,7 @@ describe('a delivery', () => {
 
   it('is given up after its last attempt', async () => {
     const sender = new ScriptedSender(() => BAD);
-    await start(sender, { webhooks: { maxTries: 3 } });
+    await start(sender, { webhooks: { maxAttempts: 3 } });
     await finishJob();
     await platform.clock.advance(60_000);
     expect(sender.sent).toHaveLength(3);

@@ -35,7 +35,7 @@ describe('receivers', () => {
     receivers.note(keyOf('a'), 10);
     receivers.note(keyOf('a'), 20);
     expect(receivers.nextAt()).toBe(10);
-    receivers.beginLook(keyOf('a'));
+    receivers.beginRead(keyOf('a'));
     expect(receivers.nextAt()).toBe(Number.POSITIVE_INFINITY);
     receivers.note(keyOf('a'), 20);
     expect(receivers.nextAt()).toBe(20);
@@ -116,17 +116,17 @@ describe('receivers', () => {
   it('are forgotten when nothing is due for them', () => {
     const receivers = make();
     prove(receivers, 'a');
-    receivers.beginLook(keyOf('a'));
-    receivers.endLook(keyOf('a'));
+    receivers.beginRead(keyOf('a'));
+    receivers.endRead(keyOf('a'));
     expect(receivers.capacityFor(keyOf('a'))).toBe(1);
   });
 
   it('are not forgotten while their deliveries are read or attempted', () => {
     const receivers = make();
     prove(receivers, 'a');
-    receivers.beginLook(keyOf('a'));
+    receivers.beginRead(keyOf('a'));
     const end = receivers.begin(keyOf('a'));
-    receivers.endLook(keyOf('a'));
+    receivers.endRead(keyOf('a'));
     expect(receivers.capacityFor(keyOf('a'))).toBe(2);
     end(undefined);
   });

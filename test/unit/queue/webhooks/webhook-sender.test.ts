@@ -11,7 +11,7 @@ import {
   deriveEndpointSecret,
   generatePlatformSecret,
 } from '../../../../src/queue/webhooks/webhook-signature.ts';
-import type { Try } from '../../../../src/queue/webhooks/webhooks.ts';
+import type { SendAttempt } from '../../../../src/queue/webhooks/webhooks.ts';
 import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
 import { startServer } from '../../handlers/context.ts';
 
@@ -34,7 +34,7 @@ function createSender(options: Partial<HttpWebhookSenderOptions> = {}): HttpWebh
 async function send(
   url: string,
   options: Partial<HttpWebhookSenderOptions> = {},
-): Promise<Try | undefined> {
+): Promise<SendAttempt | undefined> {
   const delivery = makeDelivery({ id: 'd-1', url, tries: 2, bytes: RECORD.length });
   return createSender(options).send(delivery, inParts(RECORD), NEVER);
 }

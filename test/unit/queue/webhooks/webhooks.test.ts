@@ -1,29 +1,29 @@
-// What becomes of a delivery after a try.
+// What happens to a delivery after an attempt.
 import { describe, expect, it } from 'vitest';
 import {
   DEFAULT_WEBHOOK_SETTINGS,
-  decideAfterTry,
+  decideAfterAttempt,
   isTooOld,
   nameReceiver,
-  type Try,
+  type SendAttempt,
 } from '../../../../src/queue/webhooks/webhooks.ts';
 import { makeDelivery } from '../../../conformance/store/stored-jobs.ts';
 
 const settings = DEFAULT_WEBHOOK_SETTINGS;
 const moment = { now: 10_000, ranMs: 500, random: () => 0.5, settings };
-const failed: Try = { result: '5xx', detail: 'the receiver answered 500' };
+const failed: SendAttempt = { result: '5xx', detail: 'the receiver answered 500' };
 const first = makeDelivery({ id: 'd', createdAt: 10_000, platformRanMs: 500, nextAt: 10_000 });
 
-describe('a try', () => {
+describe('an attempt', () => {
   it('that was answered with success ends the delivery', () => {
-    const success: Try = { result: '2xx', detail: '' };
-    expect(decideAfterTry(first, success, moment)).toEqual({ kind: 'delivered' });
+    const success: SendAttempt = { result: '2xx', detail: '' };
+    expect(decideAfterAttempt(first, success, moment)).toEqual({ kind: 'delivered' });
   });
 
   it.each(['3xx', '4xx', '5xx', 'timeout', 'refused', 'unreachable'] as const)(
     'that ended with %s is followed by another',
     (result) => {
-      expect(decideAfterTry(first, { result, detail: '' }, moment)).toEqual({
+      expect(decideAfterAttempt(first, { result, detail: '' }, moment)).toEqual({
         kind: 'postponed',
         delivery: { ...first, tries: 1, nextAt: 15_000 },
       });
@@ -35,7 +35,7 @@ describe('a try', () => {
     let delivery = first;
     let now = first.createdAt;
     for (;;) {
-      const after = decideAfterTry(delivery, failed, { ...moment, now });
+      const after = decideAfterAttempt(delivery, failed, { ...moment, now });
       if (after.kind !== 'postponed') {
         expect(after).toEqual({ kind: 'given_up', reason: 'the receiver answered 500' });
         break;
@@ -51,7 +51,7 @@ describe('a try', () => {
     [0, 14_000],
     [0.999_999, 16_000],
   ])('is followed by another at a time moved at random: %d', (random, nextAt) => {
-    const after = decideAfterTry(first, failed, { ...moment, random: () => random });
+    const after = decideAfterAttempt(first, failed, { ...moment, random: () => random });
     expect(after).toMatchObject({ delivery: { nextAt } });
   });
 
@@ -60,13 +60,13 @@ describe('a try', () => {
     ['shorter than its own wait', 1_000, 15_000],
     ['longer than an hour', 90_000_000, 3_610_000],
   ])('is followed by another when the receiver wants it, if that is %s', (_, retryAfterMs, at) => {
-    const after = decideAfterTry(first, { ...failed, retryAfterMs }, moment);
+    const after = decideAfterAttempt(first, { ...failed, retryAfterMs }, moment);
     expect(after).toMatchObject({ delivery: { nextAt: at } });
   });
 
   it('whose receiver wants nothing ever is the last', () => {
-    const gone: Try = { result: '4xx', detail: 'the receiver answered 410', isFinal: true };
-    expect(decideAfterTry(first, gone, moment)).toEqual({
+    const gone: SendAttempt = { result: '4xx', detail: 'the receiver answered 410', isFinal: true };
+    expect(decideAfterAttempt(first, gone, moment)).toEqual({
       kind: 'given_up',
       reason: 'the receiver answered 410',
     });
@@ -74,7 +74,9 @@ describe('a try', () => {
 
   it('is the last when the next would come too late', () => {
     const ranMs = first.platformRanMs + settings.maxAgeMs - 1_000;
-    expect(decideAfterTry(first, failed, { ...moment, ranMs })).toMatchObject({ kind: 'given_up' });
+    expect(decideAfterAttempt(first, failed, { ...moment, ranMs })).toMatchObject({
+      kind: 'given_up',
+    });
   });
 });
 
