@@ -58,7 +58,7 @@ export async function sendEvents(
     if (isGone(error)) {
       raw.write('event: expired\ndata: {}\n\n');
     } else {
-      log.error({ err: error, job: key.id }, 'event stream broken off; the client will come back');
+      log.error({ err: error, job: key.id }, 'event stream broken off; the client will reconnect');
       // The status line is already sent: only a broken connection can indicate the failure.
       raw.destroy();
     }
@@ -72,7 +72,7 @@ async function sendPages(reply: FastifyReply, request: EventsRequest): Promise<v
   const { from, queue, signal } = request;
   let after = from;
   for (let isFirst = true; !signal.aborted; isFirst = false) {
-    // With a fast client nothing else here would ever wait, and reading pages takes time.
+    // With a fast client the loop never waits otherwise, and reading pages would block the event loop.
     await ownTurn();
     const page = await sendPage(reply, request, { after, waitMs: isFirst ? 0 : KEEP_ALIVE_MS });
     if (!page) return;

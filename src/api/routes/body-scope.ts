@@ -1,10 +1,10 @@
-// Scopes of routes whose bodies are Buffers.
+// Adds groups of routes that receive their request bodies as Buffers.
 import type { FastifyInstance } from 'fastify';
 
-/** Of operations that take no body: enough for an empty object with some space. */
+/** Body limit of operations that take no body: enough for an empty object and white space. */
 export const NO_BODY_BYTES = 1_024;
 
-/** Routes whose bodies are Buffers, of one media type or any (`*`); other types get 415. */
+/** Adds routes for bodies of one media type, or of any (`*`); other types get 415. */
 export function addBodyScope(
   app: FastifyInstance,
   mediaType: string,

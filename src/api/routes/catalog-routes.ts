@@ -1,4 +1,4 @@
-// The catalogue, and the last decisions about an endpoint's workers: lists that nobody can change.
+// Serves two read-only lists: the catalogue, and the last scaling decisions of an endpoint.
 import type { Catalog } from '../../control/endpoints/catalog.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import type { Decisions } from '../../control/scaling/decisions.ts';

@@ -1,4 +1,4 @@
-// What clients do with jobs, except reading their streams: HTTP on one side, the queue on the other.
+// Serves the job operations of clients by calls to the queue; stream-routes.ts serves streams.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ReadRecord } from '../../queue/jobs.ts';
 import type { Queue } from '../../queue/queue.ts';
@@ -92,7 +92,7 @@ export async function sendEnd(
   const { key, queue } = record;
   const gone = abortWhenGone(reply.raw);
   await queue.jobs.untilEnd(key, waitMs, gone);
-  // Thousands that leave at once would each have a record read and written for nobody.
+  // Thousands of clients may disconnect at once: do not read a record that nobody receives.
   if (gone.aborted) return reply.hijack();
   try {
     return await sendRecord(reply, record);
@@ -153,7 +153,7 @@ export function readTrace(headers: FastifyRequest['headers']) {
 /** @throws ProblemError `method_not_allowed` */
 function refuseHeadWithTtl(reply: FastifyReply): never {
   reply.header('allow', 'GET');
-  const detail = 'HEAD has no effect, and ttl has one; send GET to set the ttl.';
+  const detail = 'HEAD must not change the job; send GET to set ttl.';
   throw new ProblemError('method_not_allowed', detail);
 }
 
@@ -185,7 +185,7 @@ function handleReading({
       const after = readInteger(request.query, 'after', range) ?? 0;
       const log = await queue.jobs.log(readJobKey(request.params), after);
       reply.header(STREAM_HEADERS.next, log.next).header(STREAM_HEADERS.status, log.status);
-      // Not a part of the log: `after` never counts it.
+      // The note is not part of the log, so positions for `after` do not count it.
       const note = log.dropped > 0 ? [describeDropped(log.dropped)] : [];
       return sendBytes(reply, { mediaType: 'application/x-ndjson', pieces: [log.lines, ...note] });
     },
@@ -207,7 +207,7 @@ function handleChanging({
   };
 }
 
-/** Of a call that may bring a new time to live with it. */
+/** Sets the job's time to live if the call has the query parameter `ttl`. */
 export async function setTtl(
   queue: Queue,
   { holder, params, query }: FastifyRequest<JobRoute>,
@@ -228,8 +228,8 @@ export function readJobKey({ endpoint, job }: JobRoute['Params']): JobKey {
   return { endpointId: endpoint, id: job };
 }
 
-/** A line like the others, of level warn. */
+/** Returns a log line of level warn. */
 function describeDropped(dropped: number): Buffer {
-  const msg = `${dropped} lines are missing: the log was too fast or too large`;
+  const msg = `${dropped} lines are missing: the job logged too fast or too much`;
   return Buffer.from(`${JSON.stringify({ level: 40, msg, dropped })}\n`);
 }

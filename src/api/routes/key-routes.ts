@@ -1,4 +1,4 @@
-// API keys: listed, created, shown, revoked, rotated. control/keys decides who may do that to which key.
+// Lists, creates, shows, revokes and rotates API keys. control/keys checks what the caller may do.
 import type { UserKeys } from '../../control/keys/user-keys.ts';
 import { KEY_OPERATIONS, keyRotation, keys } from '../../wire/resources/key.ts';
 import { check } from '../http/body.ts';

@@ -1,4 +1,4 @@
-// What the platform tells Prometheus: counts read from the store when asked, durations as they come.
+// Metrics for Prometheus: reads counts from the store at each scrape, records durations as requests end.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, type Registry } from 'prom-client';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { type Queue, StoreUnavailableError } from '../../queue/queue.ts';
@@ -6,7 +6,7 @@ import { registerStoreMetrics } from './store-metrics.ts';
 import type { StoreStatus } from './store-status.ts';
 
 export interface MetricsOptions {
-  /** Serves one server: names are registered in it once. */
+  /** Belongs to one server: a registry accepts each metric name once. */
   registry: Registry;
   queue: Queue;
   endpoints: Endpoints;
@@ -14,7 +14,7 @@ export interface MetricsOptions {
   version: string;
 }
 
-/** One answered request; `route` is the pattern, not the path, so that there are only so many. */
+/** One answered request. `route` is the pattern, not the path: this bounds the number of series. */
 export interface AnsweredRequest {
   method: string;
   route: string;
@@ -26,11 +26,11 @@ export interface Metrics {
   note(answered: AnsweredRequest): void;
   /** A worker process of the endpoint died. */
   noteCrash(endpoint: string): void;
-  /** In the text form of Prometheus. */
+  /** Returns all metrics in Prometheus' text format. */
   collect(): Promise<string>;
 }
 
-/** Long polls last as long as they are asked to: the buckets reach beyond their 20 s. */
+/** The buckets reach beyond the 20 s of a long poll. */
 const DURATION_BUCKETS_S = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 90];
 
 export function createMetrics(options: MetricsOptions): Metrics {
@@ -49,7 +49,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
   const refreshStore = registerStoreMetrics(registry, options.store);
   const crashes = new Counter({
     name: 'millrace_worker_crashes_total',
-    help: 'Worker processes that crashed or could not start, by report of their supervisor.',
+    help: 'Worker processes that crashed or could not start, as reported by their supervisor.',
     labelNames: ['endpoint'],
     registers: [registry],
   });
@@ -62,21 +62,21 @@ export function createMetrics(options: MetricsOptions): Metrics {
       if (endpoints.has(endpoint)) crashes.inc({ endpoint });
     },
     async collect() {
-      // A store that cannot be read is what somebody looks here for: the rest is still told.
-      await refresh().catch(overlookStore);
-      await refreshWebhooks().catch(overlookStore);
+      // If the store cannot be read, the other metrics are still returned: they show the failure.
+      await refresh().catch(ignoreStoreFailure);
+      await refreshWebhooks().catch(ignoreStoreFailure);
       await refreshStore();
       return registry.metrics();
     },
   };
 }
 
-/** The store counts and logs its failures itself. */
-function overlookStore(error: unknown): void {
+/** The store itself counts and logs its failures. */
+function ignoreStoreFailure(error: unknown): void {
   if (!(error instanceof StoreUnavailableError)) throw error;
 }
 
-/** The returned function sets them all from what the store and the queue say now. */
+/** Returns a function that updates these metrics from the store and the queue. */
 function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions) {
   const registers = [registry];
   const jobs = new Gauge({
@@ -105,7 +105,7 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
   });
   const workers = new Gauge({
     name: 'millrace_workers',
-    help: 'Live workers: running with a job, idle without.',
+    help: 'Live workers by state: running (with a job) or idle.',
     labelNames: ['endpoint', 'state'],
     registers,
   });
@@ -113,7 +113,7 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
   return async () => {
     const stored = await endpoints.readAll();
     const healths = await Promise.all(stored.map(({ id }) => queue.health(id)));
-    // From here on without a pause: a second scrape must not add to half-set counters.
+    // No await from here on: a second scrape must not add to half-set counters.
     for (const metric of [jobs, depth, ended, retried, workers]) metric.reset();
     for (const [index, counts] of stored.entries()) {
       const endpoint = counts.id;
@@ -135,13 +135,13 @@ function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
   const registers = [registry];
   const tries = new Counter({
     name: 'millrace_webhook_tries_total',
-    help: 'Attempts to deliver a webhook, by result, since the start.',
+    help: 'Attempts to deliver webhooks since the start of the platform, by result.',
     labelNames: ['endpoint', 'result'],
     registers,
   });
   const givenUp = new Counter({
     name: 'millrace_webhooks_given_up_total',
-    help: 'Webhooks given up since the start.',
+    help: 'Webhooks that the platform has given up since its start.',
     labelNames: ['endpoint'],
     registers,
   });
@@ -167,12 +167,12 @@ function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
 function registerDurations(registry: Registry): Metrics['note'] {
   const durations = new Histogram({
     name: 'millrace_http_request_duration_seconds',
-    help: 'Time from the request to the end of its response; takes and renewals of workers wait on purpose.',
+    help: 'Time from the request to the end of its response; takes and renewals are long polls.',
     labelNames: ['method', 'route', 'status'],
     buckets: DURATION_BUCKETS_S,
     registers: [registry],
   });
-  // Looking a set of labels up in the histogram costs ten times as much as this.
+  // A lookup by labels in the histogram costs ten times as much as this map.
   const known = new Map<string, { observe(seconds: number): void }>();
   return ({ durationMs, method, route, status }) => {
     const name = `${method} ${route} ${status}`;

@@ -1,4 +1,5 @@
-// Makes routes of described operations: method, path, scope, media type and body limit come from the description.
+// Creates the routes of described operations: method, path, scope, media type and body limit come from
+// the description.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import {
   JSON_TYPE,
@@ -13,7 +14,7 @@ import { addBodyScope, NO_BODY_BYTES } from './body-scope.ts';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** Undefined for the verbs of workers, and where another service's shapes are served. */
+    /** Undefined for workers' verbs and for routes that follow another service's API. */
     operation?: Operation;
   }
 }
@@ -33,13 +34,13 @@ export type OperationHandlers<Described extends Operations> = {
   readonly [Id in keyof Described]: OperationHandler<Described[Id]['path']>;
 };
 
-/** An operation with its handler. `add` needs an `app` that gives bodies as Buffers. */
+/** An operation with its handler. `add` needs an `app` that provides bodies as Buffers. */
 export interface BoundOperation {
   operation: Operation;
   add: (app: FastifyInstance) => void;
 }
 
-/** Binds each operation to its handler: none can be left out. */
+/** Binds each operation to its handler. A missing handler does not compile. */
 export function bindOperations<Described extends Operations>(
   operations: Described,
   handlers: OperationHandlers<Described>,
@@ -51,7 +52,7 @@ export function bindOperations<Described extends Operations>(
   });
 }
 
-/** The route refuses a body if the operation takes none; else the handler reads it. */
+/** If the operation takes no body, the route refuses one. Otherwise the handler reads the body. */
 export function bindOperation<Path extends string>(
   operation: Operation<Path>,
   handle: OperationHandler<Path>,
@@ -64,7 +65,7 @@ export function bindOperation<Path extends string>(
     add(app) {
       app.route<OperationRoute<Path>>({
         ...placeRoute(operation),
-        // Not where reading has an effect.
+        // No HEAD for streams: reading one moves its cursor.
         method: isReading && !isStream ? ['GET', 'HEAD'] : method,
         ...(!isReading && { bodyLimit }),
         config: { access: operation.access, operation, ...(isStream && { endsWithKey: true }) },
@@ -77,7 +78,7 @@ export function bindOperation<Path extends string>(
   };
 }
 
-/** A route as the framework takes it. */
+/** Converts a route to fastify's form. */
 export function placeRoute({ access, method, path }: Route) {
   return { method, url: path, config: { access } };
 }

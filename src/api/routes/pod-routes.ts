@@ -1,4 +1,4 @@
-// Pods of a user: the five verbs, actions, and what they print.
+// Serves pods: the five verbs, actions, and logs.
 import type { Pods } from '../../control/pods/pods.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { type PodCreation, type PodUpdate, podActionRequest } from '../../wire/resources/pod.ts';
@@ -15,7 +15,7 @@ import { bindResource, serveUsers } from './resource-routes.ts';
 
 const LOG_MEDIA_TYPE = 'text/plain; charset=utf-8';
 
-/** `pods` undefined: there is no engine to run them. */
+/** `pods` is undefined if the platform has no engine. */
 export function bindPods(pods: Pods | undefined): BoundOperation[] {
   return [...bindVerbs(pods), ...bindActions(pods)];
 }

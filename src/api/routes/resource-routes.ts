@@ -1,4 +1,5 @@
-// The five verbs of a resource as routes: schemas, status, headers and list member come from its description.
+// Creates the routes for the five verbs of a resource; schemas, statuses and headers come from its
+// description.
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import type { KeyHolder } from '../../control/keys/keys.ts';
@@ -14,7 +15,7 @@ import { type BoundOperation, bindOperation } from './operation-routes.ts';
 
 /** Carries out the verbs for the holder of a key. */
 export interface FixedResourceService<Creation> {
-  /** Newest first. `query`: parameters beside those of every list. */
+  /** Newest first. `query`: all parameters, for those that only this list has. */
   list(caller: KeyHolder, page: Page, query: QueryValues): Listed | Promise<Listed>;
   create(caller: KeyHolder, creation: Creation): Promise<{ id: string }>;
   /** @throws ProblemError `not_found` */
@@ -30,11 +31,11 @@ export interface ResourceService<Creation, Update> extends FixedResourceService<
 
 interface Listed {
   records: readonly object[];
-  /** Position from which the next page goes on, if there is one. */
+  /** Position where the next page begins; undefined on the last page. */
   next?: number | undefined;
 }
 
-/** list, create, get and delete. */
+/** Binds list, create, get and delete. */
 export function bindFixedResource<
   O extends ResourceOutline,
   R extends z.ZodType,
@@ -65,7 +66,7 @@ export function bindFixedResource<
   ];
 }
 
-/** The five verbs. */
+/** Binds all five verbs. */
 export function bindResource<
   O extends ResourceOutline,
   R extends z.ZodType,
@@ -86,7 +87,7 @@ export function bindResource<
   ];
 }
 
-/** The verbs for resources that need no more of the caller than the user. */
+/** Adapts resources that need only the caller's user, not the key. */
 export function serveUsers<Creation, Update>(
   resources: UserResources<Creation, Update>,
 ): ResourceService<Creation, Update> {
@@ -99,7 +100,7 @@ export function serveUsers<Creation, Update>(
   };
 }
 
-/** 201 with the path of the new resource; nobody may keep the answer where its description says so. */
+/** Sends 201 with the new resource's path. If it is described with Cache-Control, forbids caching. */
 export function sendCreated(
   reply: FastifyReply,
   given: { operation: Operation; outline: ResourceOutline; created: { id: string } },

@@ -1,13 +1,13 @@
-// What the platform tells Prometheus about its store.
+// Metrics of the store for Prometheus.
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { StoreStatus } from './store-status.ts';
 
-/** The returned function sets them all from what the store says now. */
+/** Returns a function that updates these metrics from the store. */
 export function registerStoreMetrics(registry: Registry, store: StoreStatus): () => Promise<void> {
   const registers = [registry];
   const failures = new Counter({
     name: 'millrace_store_failures_total',
-    help: 'Failures of the disk or the database file, by SQLite code, since the start.',
+    help: 'Failures of the disk or the database file since the start of the platform, by SQLite code.',
     labelNames: ['code'],
     registers,
   });

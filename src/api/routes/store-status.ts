@@ -1,9 +1,9 @@
-// What the API says about the store: whether it can be written, and why not.
+// The store's condition as the API shows it: whether it accepts writes, and if not, why.
 
 export interface StoreStatus {
   /** Why new data cannot be stored; undefined if it can. Tests a real write. */
   findFault(): Promise<string | undefined>;
-  /** What needs attention although the store works. */
+  /** Problems that need attention although the store works. */
   readonly warnings: readonly string[];
   /** Storage failures by SQLite code, since the start. */
   readonly failures: ReadonlyMap<string, number>;

@@ -1,5 +1,5 @@
-// The default cursors of streams: each chunk is handed to one reader. A cursor moves when the answer with
-// the chunks was written whole; until then other readers of the job wait.
+// The default cursors of streams: each chunk goes to one reader. A cursor moves when the response with
+// the chunks is completely written; until then the job's other readers wait.
 import type { FastifyReply } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -14,10 +14,10 @@ export interface StreamCursorsOptions {
 
 type CursorRequest = Omit<StreamRequest, 'after'>;
 
-/** One for all routes of the platform: the cursor of a job is the same on each of them. */
+/** All routes of the platform share one instance, so that a job has one cursor. */
 export class StreamCursors {
   readonly #options: StreamCursorsOptions;
-  /** By job: resolves when the answer that holds the cursor was written or broken off. */
+  /** By job: resolves when the response that holds the cursor was written or broken off. */
   readonly #held = new Map<string, Promise<void>>();
 
   constructor(options: StreamCursorsOptions) {
@@ -25,8 +25,9 @@ export class StreamCursors {
   }
 
   /**
-   * The chunks that were not handed out yet, to be sent with `reply`. An answer that breaks off moves
-   * nothing: the same chunks come again. `read`: the page, if it was read in this turn of the event loop.
+   * Returns the chunks that no reader has received yet; the caller sends them with `reply`. If that
+   * response breaks off, the cursor stays and the next reader gets the same chunks. `read`: the page,
+   * if the caller has read it in this turn of the event loop.
    * @throws ProblemError `not_found`
    */
   async readNext(
@@ -44,16 +45,16 @@ export class StreamCursors {
       }
       const waitMs = Math.max(0, until - clock.now());
       const page = known ?? (await queue.streams.read({ ...request, waitMs, after: undefined }));
-      // A client that has gone gets nothing, and the end of its answer could not be waited for.
+      // The client has disconnected: its response will emit no further 'close' to wait for.
       if (page.chunks.length === 0 || reply.raw.closed) return page;
-      // Another reader may have got these chunks while this one waited for some.
+      // Another reader may have received these chunks during the wait.
       if (this.#held.has(name)) continue;
       const letGo = this.#hold(name, reply, { ...request, position: page.position });
       if (!page.needsMark || (await this.#mark(request, page, letGo))) return page;
     }
   }
 
-  /** False if the chunks may not be sent any more: the attempt ended while they were read. */
+  /** Returns false if the attempt ended during the read: its chunks must not be sent any more. */
   async #mark(key: CursorRequest, { position }: StreamPage, letGo: () => void): Promise<boolean> {
     const { endpointId, id } = key;
     let isMarked = false;
@@ -65,7 +66,7 @@ export class StreamCursors {
     }
   }
 
-  /** @returns what gives the cursor back before anything was sent */
+  /** @returns a function that releases the cursor before anything was sent */
   #hold(
     name: string,
     reply: FastifyReply,
@@ -78,9 +79,9 @@ export class StreamCursors {
       this.#held.delete(name);
       resolve();
     };
-    // `close` follows `finish` too, and comes alone when the answer broke off.
+    // 'close' follows 'finish'; if the response broke off, 'close' comes alone.
     const end = async () => {
-      // Another status: the budget of bytes in flight was full, and the page was not sent.
+      // Any other status: the budget of bytes in flight was full and the page was not sent.
       const isSent = reply.raw.writableFinished && reply.raw.statusCode === 200;
       if (isSent) await this.#move(chunks);
       letGo();
@@ -94,7 +95,10 @@ export class StreamCursors {
     try {
       await queue.streams.handedOut({ endpointId, id }, position);
     } catch (error) {
-      log.warn({ err: error, job: id }, 'stream cursor not moved; chunks will come again');
+      log.warn(
+        { err: error, job: id },
+        'moving the stream cursor failed; its chunks will be sent again',
+      );
     }
   }
 }

@@ -1,4 +1,4 @@
-// GET /stream: a job's chunks as a JSON array a call, or as server-sent events (sse.ts).
+// Serves GET /stream: a job's chunks, as one JSON array per call or as server-sent events (sse.ts).
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import Negotiator from 'negotiator';
 import type { Clock } from '../../base/clock.ts';
@@ -16,7 +16,7 @@ import { type JobRoute, readJobKey } from './job-routes.ts';
 import type { OperationHandler } from './operation-routes.ts';
 import type { StreamCursors } from './stream-cursors.ts';
 
-/** Before the first chunk of whatever attempt is the current one. */
+/** Before the first chunk of the current attempt. */
 const START: Position = { attempt: 0, n: -1 };
 
 export interface StreamRoutesOptions {
@@ -37,7 +37,7 @@ export function handleStream(
     const range = LIMITS.streamWaitMs;
     const waitMs = readInteger(request.query, 'wait', range) ?? range.default;
     if (wantsEvents(request)) {
-      // EventSource sends the id with every further call, to the URL that it was opened with.
+      // When EventSource reconnects, it sends this ID to its original URL, which may contain `after`.
       const lastId = readPosition(request.headers['last-event-id'], 'Last-Event-ID');
       const from = lastId ?? after ?? START;
       return sendEvents(reply, { queue, log, key, from, signal });
@@ -55,26 +55,26 @@ function showPage(reply: FastifyReply, page: StreamPage): Uint8Array[] {
   return joinAsArray(page.chunks);
 }
 
-/** More media types than any client lists: comparing them takes time by the square of their number. */
+/** Longer than any client needs: comparing media types takes quadratic time. */
 const MAX_ACCEPT_LENGTH = 1_000;
 
-/** JSON where the client has no preference, or accepts neither. */
+/** Returns false (JSON) if the client has no preference or accepts neither format. */
 function wantsEvents({ raw }: FastifyRequest<JobRoute>): boolean {
   if ((raw.headers.accept?.length ?? 0) > MAX_ACCEPT_LENGTH) return false;
   const mediaTypes = [JSON_MEDIA_TYPE, EVENTS_MEDIA_TYPE];
   return new Negotiator(raw).mediaType(mediaTypes) === EVENTS_MEDIA_TYPE;
 }
 
-/** `0` where nothing was given yet: the start, of whatever attempt is then the current one. */
+/** Returns `0` before the first chunk: the start of the attempt that is current at the next call. */
 export function formatPosition({ attempt, n }: Position): string {
   return n < 0 ? '0' : `${attempt}.${n}`;
 }
 
-/** Undefined when it is not there. @throws ProblemError `invalid` */
+/** Undefined if absent. @throws ProblemError `invalid` */
 function readPosition(text: string | string[] | undefined, name: string): Position | undefined {
   if (text === undefined) return undefined;
   if (text === '0') return START;
   const [, attempt, n] = /^([1-9]\d{0,8})\.(\d{1,9})$/.exec(String(text)) ?? [];
   if (attempt !== undefined && n !== undefined) return { attempt: Number(attempt), n: Number(n) };
-  throw refuseParameter(name, 'must be 0 or <attempt>.<number of a chunk>, like 1.41');
+  throw refuseParameter(name, 'must be 0 or <attempt>.<chunk number>, such as 1.41');
 }

@@ -1,4 +1,4 @@
-// Routes about the platform itself: is it alive, is it ready, how is it doing.
+// Routes about the platform itself: health, readiness, metrics and the OpenAPI document.
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { SYSTEM_OPERATIONS } from '../../wire/operations/system-operations.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -21,8 +21,8 @@ export interface SystemRoutesOptions {
 }
 
 /**
- * `/healthz` and `/readyz` are open. `/metrics` names the endpoints of all users and their load: it
- * wants `jobs:read` for all endpoints, of the platform's owner, and no key where client calls want none.
+ * `/healthz` and `/readyz` are open. `/metrics` shows the endpoints of all users and their load, so it
+ * requires a key of `owner` with `jobs:read` for all endpoints, or no key where clients need none.
  */
 export function bindSystem(options: SystemRoutesOptions): BoundOperation[] {
   const { endpoints, isReady, metrics, store, version } = options;
@@ -52,7 +52,7 @@ export function bindSystem(options: SystemRoutesOptions): BoundOperation[] {
   });
 }
 
-/** Whatever the store says for a reason, it is not ready. */
+/** @throws ProblemError `unavailable` for every failure of the store */
 async function readStore(endpoints: Endpoints): Promise<void> {
   try {
     await endpoints.readAll();

@@ -1,22 +1,22 @@
-// How much of the platform the workers of one key may use: their calls, and the worker ids they run under,
-// which are bounded by user too: a key can be rotated, or another one issued.
+// Limits the calls and the worker IDs of one key. Worker IDs are also limited per user, because a user
+// can rotate a key or create more.
 import { RateLimiterMemory, RateLimiterRes } from 'rate-limiter-flexible';
 import type { KeyHolder } from '../../control/keys/keys.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { WORKER_CALL_WINDOW_S, type WorkerLimits } from './worker-limits.ts';
 
-/** When a worker beyond the limit may ask again, ms: others may have left by then. */
+/** Retry-After for a worker beyond the limit, ms: other workers may have left by then. */
 const IDS_RETRY_MS = 10_000;
 
 export interface WorkerAllowanceOptions {
   limits: WorkerLimits;
-  /** Whether the platform knows the worker: it has said hello, and has neither left nor been forgotten. */
+  /** Whether the worker is live: it has said hello, has not said bye, and the queue still knows it. */
   isPresent: (endpointId: string, workerId: string) => boolean;
 }
 
 type Caller = Pick<KeyHolder, 'keyId' | 'userId'>;
 
-/** The key that each worker last said hello with, by endpoint and worker id. */
+/** The key of each worker's last hello, by endpoint and worker ID. */
 type UserIds = Map<string, Map<string, string>>;
 
 export class WorkerAllowance {
@@ -42,7 +42,7 @@ export class WorkerAllowance {
     }
   }
 
-  /** Counts the id among those of the key and of its user, once. @throws ProblemError `rate_limited` */
+  /** Counts the ID once, for the key and for its user. @throws ProblemError `rate_limited` */
   admitId({ keyId, userId }: Caller, endpointId: string, workerId: string): void {
     const ofUser = this.#ids.get(userId) ?? this.#addUser(userId);
     const ofEndpoint = ofUser.get(endpointId) ?? new Map<string, string>();
@@ -59,13 +59,13 @@ export class WorkerAllowance {
     const { ids, userids } = this.#options.limits;
     const keys = [...ofUser.values()].flatMap((ofEndpoint) => [...ofEndpoint.values()]);
     if (keys.filter((each) => each === keyId).length >= ids) {
-      return `the key has ${ids} live workers already; use another key or stop some`;
+      return `the key already has ${ids} live workers; use another key or stop some workers`;
     }
     if (!isNew || keys.length < userids) return undefined;
-    return `the user of the key has ${userids} live workers already; stop some`;
+    return `the key's user already has ${userids} live workers; stop some workers`;
   }
 
-  /** Users come and go: those whose workers have all left are forgotten. */
+  /** Also removes users without live workers. */
   #addUser(userId: string): UserIds {
     for (const [id, ofUser] of this.#ids) {
       this.#forgetAbsent(ofUser);

@@ -1,14 +1,17 @@
-// The limits of workers' calls. Apart from what acts on them, which loads a library.
+// The limits of workers' calls. In a file of its own, because the code that applies them loads a library.
 
-/** Calls are counted in windows of so many seconds: shorter than a lease, which a refused renewal needs. */
+/**
+ * Length of the window in which calls are counted, s. Shorter than a lease, so that a refused renewal
+ * can succeed before its lease expires.
+ */
 export const WORKER_CALL_WINDOW_S = 10;
 
 export interface WorkerLimits {
   /** Calls with one worker key in 10 s. Default 50,000. */
   calls: number;
-  /** Worker ids of one key that are live. Default 1,000. */
+  /** Live worker IDs of one key. Default 1,000. */
   ids: number;
-  /** Worker ids of one user that are live, whichever keys they use. Default 2,000. */
+  /** Live worker IDs of one user, over all keys. Default 2,000. */
   userids: number;
 }
 

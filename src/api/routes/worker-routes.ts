@@ -1,4 +1,4 @@
-// The worker's five verbs over HTTP, on whatever implements them; it maps and carries, no more.
+// Serves the worker's five verbs over HTTP: converts each request to a call of the worker link.
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ByteBudget } from '../../base/byte-budget.ts';
 import { describeIssues } from '../../wire/issues.ts';
@@ -35,25 +35,25 @@ import type { EndpointRoute } from './job-routes.ts';
 import { placeRoute } from './operation-routes.ts';
 import type { WorkerAllowance } from './worker-allowance.ts';
 
-/** A worker with a thousand leases names them all. */
+/** A renewal may name a thousand leases. */
 const VERB_BODY_BYTES = 4 * 1_048_576;
-/** An output of 20 MB travels with what else the worker has gathered meanwhile. */
+/** An output of 20 MB travels with other collected reports. */
 const REPORT_BODY_BYTES = 64 * 1_048_576;
 
 const NO_BYTES = Buffer.alloc(0);
 
 export interface WorkerRoutesOptions {
-  /** Undefined if there is no such endpoint. `podId`: the pod whose key the worker presented. */
+  /** Undefined if the endpoint does not exist. `podId`: the pod of the worker's key. */
   linkTo: (endpointId: string, podId: string | null) => WorkerLink | undefined;
-  /** A supervisor saw a worker die, or one that could not be started. */
+  /** A supervisor reports that a worker died or could not be started. */
   noteCrash: (endpointId: string, bye: WorkerBye) => void;
-  /** Default: workers may call as often, and under as many ids, as they like. */
+  /** Default: no limit of calls and worker IDs. */
   allowance?: WorkerAllowance | undefined;
-  /** Bytes of workers' calls in memory, for other carriers. Default: the carrier has a budget of its own. */
+  /** Budget for the bytes of workers' calls, shared with other carriers. Default: each has its own. */
   budget?: ByteBudget | undefined;
 }
 
-/** `app` has to give bodies as Buffers, of no other media type than application/json. */
+/** `app` must accept only application/json and provide bodies as Buffers. */
 export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesOptions): void {
   const { bye, hello, renew, take } = WORKER_ROUTES;
   const bodyLimit = VERB_BODY_BYTES;
@@ -70,7 +70,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
 
   app.route<EndpointRoute>({
     ...{ ...placeRoute(take), bodyLimit },
-    // A job that comes while it waits is not for a worker whose key was revoked meanwhile.
+    // If the key is revoked while a take waits, its worker must not get a job any more.
     config: { access: take.access, endsWithKey: true },
     handler: async (request, reply) => {
       const asked = check(parseVerb(request.body), takeRequest);
@@ -79,7 +79,8 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
       let leases: Lease[] | undefined = await link.take(asked, gone);
       if (leases.length === 0) return reply.code(204).send();
       const load = async () => {
-        // Repeated, a take gives the same leases: while the answer waits for its budget none is kept.
+        // A repeated take returns the same leases, so they are not kept in memory while they wait for
+        // the budget.
         const given = leases ?? (await link.take(asked, gone));
         leases = undefined;
         const frames = given.map(({ input, ...header }) => ({ header, body: input }));
@@ -109,7 +110,7 @@ export function addWorkerVerbRoutes(app: FastifyInstance, options: WorkerRoutesO
   });
 }
 
-/** `app` has to give bodies as Buffers, of no other media type than that of frames. */
+/** `app` must accept only the media type of frames and provide bodies as Buffers. */
 export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOptions): void {
   app.route<EndpointRoute>({
     ...{ ...placeRoute(WORKER_ROUTES.report), bodyLimit: REPORT_BODY_BYTES },
@@ -122,7 +123,7 @@ export function addReportRoute(app: FastifyInstance, options: WorkerRoutesOption
   });
 }
 
-/** @throws ProblemError `malformed`, `invalid` for a message that is beyond what any verb needs */
+/** @throws ProblemError `malformed`, or `invalid` for more values than any verb needs */
 function parseVerb(body: Buffer | undefined): unknown {
   const json = body ?? NO_BYTES;
   if (countValues(json, MAX_VALUES + 1) > MAX_VALUES) {
@@ -156,7 +157,7 @@ function readCaller(
   });
 }
 
-/** @throws ProblemError `malformed`, `invalid` naming the report */
+/** @throws ProblemError `malformed`, or `invalid` that names the report */
 function readReports(body: Buffer): Report[] {
   return decode(body).map(({ header, body: payload }, index) => {
     const checked = reportHeader.safeParse(header);
