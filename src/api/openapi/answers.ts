@@ -1,4 +1,5 @@
-// The answers that an operation can have: its own, and the problems that follow from what it asks for.
+// Describes an operation's responses for OpenAPI: its own, and the problems that its parameters, body
+// and scope make possible.
 
 import type { Answer, Content, HeaderName, Operation } from '../../wire/operations/operation.ts';
 import { PROBLEMS } from '../../wire/problem.ts';
@@ -15,32 +16,34 @@ const STRING = { type: 'string' };
 const HEADERS: Readonly<Record<AnyHeader, JsonSchema>> = {
   Location: { required: true, description: 'Path of the new resource.', schema: STRING },
   'Cache-Control': {
-    ...{ required: true, description: 'The key is in the body.' },
+    ...{ required: true, description: 'The body contains a key, so it must not be cached.' },
     schema: { const: 'no-store' },
   },
   'Millrace-Next': {
-    description: 'Where to go on: `after` of the next call. Events have it as their id instead.',
+    description:
+      'Position to send as `after` in the next call. Server-sent events carry it as their `id` instead.',
     schema: STRING,
   },
   'Millrace-Status': { required: true, description: 'Status of the job.', schema: STRING },
   'Millrace-Reset': {
-    description: 'A new attempt has begun: what came before is void.',
+    description: 'A new attempt has begun: discard all earlier chunks.',
     schema: { const: 'true' },
   },
   'Retry-After': {
-    ...{ required: true, description: 'Seconds to wait before the call is repeated.' },
+    ...{ required: true, description: 'Seconds to wait before you repeat the call.' },
     schema: { type: 'integer', minimum: 1 },
   },
-  'WWW-Authenticate': { required: true, description: 'How a key is sent.', schema: STRING },
+  'WWW-Authenticate': { required: true, description: 'How to send a key.', schema: STRING },
   RateLimit: {
     description:
       'List of structured fields, one for each window (`minute`, `hour`, `day`): `r` calls left, `t` ' +
-      'seconds until it begins anew. Absent where calls are not counted.',
+      'seconds until the window ends. Absent if the call is not counted.',
     schema: STRING,
   },
   'RateLimit-Policy': {
     description:
-      'List of structured fields, one for each window: `q` calls, `w` seconds. Absent as RateLimit.',
+      'List of structured fields, one for each window: `q` calls allowed, `w` length ' +
+      'in seconds. Absent if the call is not counted.',
     schema: STRING,
   },
 };
@@ -53,7 +56,7 @@ const HEADERS_OF_PROBLEMS: Readonly<Record<number, ProblemHeader>> = {
   503: 'Retry-After',
 };
 
-/** Every operation can have them: an invalid or too long URL, too large headers, a fault of the platform, its stop. */
+/** Possible for every operation: URL invalid or too long, headers too large, internal error, shutdown. */
 const COMMON_STATUSES = [400, 414, 431, 500, 503];
 const KEY_STATUSES = [401, 403, 429];
 const BODY_STATUSES = [408, 413, 415, 422];
@@ -63,7 +66,7 @@ export function describeHeaders(): Readonly<Record<string, JsonSchema>> {
   return HEADERS;
 }
 
-/** One for each status that a problem can have, and `Problem` for whatever else. */
+/** Describes one response for each status of a problem, and `Problem` for all others. */
 export function describeProblems(): Record<string, JsonSchema> {
   const statuses = new Set(Object.values(PROBLEMS).map(([status]) => status));
   const each = [...statuses].map((status) => [nameOf(status), describeProblem(status)] as const);
@@ -71,7 +74,7 @@ export function describeProblems(): Record<string, JsonSchema> {
   return { ...Object.fromEntries(each), Problem: other };
 }
 
-/** Status, or `default`: what it means. */
+/** Maps each status, or `default`, to its description. */
 export function describeAnswers(operation: Operation): Record<string, JsonSchema> {
   const isLimited = operation.access !== 'open';
   const own = Object.entries(operation.answers).map(
@@ -90,7 +93,7 @@ function listRefusals({ access, answers, body, method, path, query, refusals = [
     ...COMMON_STATUSES,
     ...(access === 'open' ? [] : KEY_STATUSES),
     ...(path.includes(':') ? [404] : []),
-    // Also where there are no parameters: unknown ones are refused.
+    // Also for operations without parameters, because unknown ones are refused.
     ...(query || OWN_PATHS.test(path) ? [422] : []),
     ...(body && !isPassedOn ? BODY_STATUSES : []),
     ...(mayHaveBody && !body ? NO_BODY_STATUSES : []),
@@ -115,7 +118,7 @@ function describeAnswer(
   };
 }
 
-/** A schema with its example, if it has one. */
+/** Returns the schema, with its example if it has one. */
 export function describeContent({ example, schema }: Content): JsonSchema {
   return { schema: describeSchema(schema), ...(example !== undefined && { example }) };
 }

@@ -1,4 +1,4 @@
-// The OpenAPI document: the operations put together as OpenAPI 3.1 has it.
+// Builds the OpenAPI 3.1 document from the described operations.
 import { JSON_TYPE, type Operation, type Parameter } from '../../wire/operations/operation.ts';
 import { DESCRIBED_RESOURCES, OPERATIONS } from '../../wire/operations/operations.ts';
 import { describeAnswers, describeContent, describeHeaders, describeProblems } from './answers.ts';
@@ -9,7 +9,7 @@ export interface OpenApi {
   info: JsonSchema;
   servers: readonly { url: string; description: string }[];
   tags: readonly { name: string; description: string }[];
-  /** Path → method in small letters → operation. */
+  /** Path → method in lower case → operation. */
   paths: Record<string, Record<string, JsonSchema>>;
   security: readonly JsonSchema[];
   components: Record<string, JsonSchema>;
@@ -18,17 +18,17 @@ export interface OpenApi {
 const DESCRIPTION = [
   'Every error is `application/problem+json`; `code` is from a closed list.',
   'Unknown paths return 404; unsupported methods return 405 with `Allow`.',
-  'The API key goes as `Authorization: Bearer <key>` or without the word Bearer; `x-scope` is what it ' +
-    'must be allowed to do. Resources of other users return 404.',
-  '`HEAD` works where `GET` has no effect. `OPTIONS` answers 204 with `Allow`.',
+  'Send the API key as `Authorization: Bearer <key>`, or without the word Bearer. `x-scope` names the scope ' +
+    'that the key needs. Resources of other users return 404.',
+  'Every `GET` without side effects also supports `HEAD`. `OPTIONS` returns 204 with `Allow`.',
   'Operations without a request body accept an empty JSON object and refuse any other body; `GET` ignores it.',
-  'Clients ignore members of answers that they do not know: there may be more in time.',
+  'Clients must ignore unknown members of responses: later versions may add some.',
   'Not described here: the worker protocol (`/v2/{endpoint}/worker/…`, in docs/protocol.md), ' +
-    "and `/runpod/…`, which has the shapes of RunPod's API.",
+    "and `/runpod/…`, which follows RunPod's API.",
 ].join('\n\n');
 
 const TAGS: OpenApi['tags'] = [
-  { name: 'jobs', description: 'Jobs of an endpoint: submitted, read, cancelled.' },
+  { name: 'jobs', description: 'Submit, read, cancel and retry the jobs of an endpoint.' },
   ...Object.values(DESCRIBED_RESOURCES).map(({ about, outline }) => ({
     ...{ name: outline.plural, description: about },
   })),
@@ -70,10 +70,10 @@ export function createOpenApi(version: string): OpenApi {
 
 const PARAMETER = /:([a-z]+)/g;
 
-/** Parameters that need more than their name: others are IDs. */
+/** Descriptions of path parameters that are not simply an ID. */
 const PATH_PARAMETERS: Readonly<Record<string, string>> = {
   key: 'ID of the API key, not the key itself',
-  path: 'Rest of the path at the worker',
+  path: 'Path at the worker',
 };
 
 function describePathParameter(name: string): string {

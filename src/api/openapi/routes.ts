@@ -1,4 +1,4 @@
-// GET /openapi.json: what the platform can be asked, for programs. Open, as it tells of no user.
+// Serves GET /openapi.json. Needs no key, because the document contains no user's data.
 import { JSON_MEDIA_TYPE, sendShared } from '../http/byte-reply.ts';
 import type { OperationHandler } from '../routes/operation-routes.ts';
 import { createOpenApi } from './openapi.ts';
@@ -7,7 +7,7 @@ import { createOpenApi } from './openapi.ts';
 export function handleOpenApi(version: string): OperationHandler {
   let document: Buffer | undefined;
   return async (_request, reply) => {
-    // Few ask for it: a platform starts without.
+    // Built on the first request, because few clients request it.
     document ??= Buffer.from(JSON.stringify(createOpenApi(version)));
     return sendShared(reply, { mediaType: JSON_MEDIA_TYPE, pieces: [document] });
   };

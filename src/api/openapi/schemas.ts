@@ -1,4 +1,4 @@
-// The shapes of bodies as JSON Schema, from the zod schemas that the requests are checked by.
+// Converts the zod schemas of bodies to JSON Schema.
 import { z } from 'zod';
 import {
   chunkPage,
@@ -22,7 +22,7 @@ export type JsonSchema = Record<string, unknown>;
 
 type Schemas = Readonly<Record<string, z.ZodType>>;
 
-/** As callers send them: what has a default may be left out. */
+/** Bodies as callers send them: members with a default are optional. */
 const REQUESTS: Schemas = {
   RunRequest: runRequest,
   ...nameSchemas(listRequests),
@@ -50,7 +50,7 @@ const ANSWERS: Schemas = {
   IssuedKey: issuedKey,
 };
 
-/** Schemas of every resource, named by the resource and the name that `list` gives: `PodCreation`. */
+/** Schemas of every resource, named by the resource and the suffix that `list` returns: `PodCreation`. */
 function nameSchemas(list: (resource: FixedResource | Resource) => Schemas): Schemas {
   const named = Object.values(DESCRIBED_RESOURCES).flatMap((resource) => {
     const { singular } = resource.outline;
@@ -71,12 +71,12 @@ const NAMES = new Map(
   [...Object.entries(REQUESTS), ...Object.entries(ANSWERS)].map(([name, schema]) => [schema, name]),
 );
 
-/** Every shape that has a name. */
+/** Returns every named schema. */
 export function describeSchemas(): Record<string, JsonSchema> {
   return { ...convert(REQUESTS, 'input'), ...convert(ANSWERS, 'output') };
 }
 
-/** A reference to the schema if it has a name, else what it is. */
+/** Returns a reference to a named schema, or an unnamed schema itself. */
 export function describeSchema(schema: z.ZodType): JsonSchema {
   const name = NAMES.get(schema);
   if (name !== undefined) return { $ref: refer(name) };
@@ -104,12 +104,12 @@ function convert(
   );
 }
 
-/** What every schema would say of itself again. */
+/** Removes members that would be the same in every schema. */
 function strip({ $id: _id, $schema: _schema, ...rest }: JsonSchema): JsonSchema {
   return rest;
 }
 
-/** Leaves out what only JavaScript asks for, and names the rules that JSON Schema has no words for. */
+/** Removes rules that matter only in JavaScript, and describes rules that JSON Schema cannot express. */
 function refine({ jsonSchema, zodSchema }: Parameters<Override>[0]): void {
   if (jsonSchema.minimum === Number.MIN_SAFE_INTEGER) delete jsonSchema.minimum;
   if (jsonSchema.maximum === Number.MAX_SAFE_INTEGER) delete jsonSchema.maximum;
@@ -120,18 +120,18 @@ function refine({ jsonSchema, zodSchema }: Parameters<Override>[0]): void {
   jsonSchema.description = [...(description ? [description] : []), ...rules].join('; ');
 }
 
-/** Names defaults in words: generators of clients make required members of those that have a `default`. */
+/** Moves defaults into descriptions: client generators treat members with a `default` as required. */
 function refineRequest(context: Parameters<Override>[0]): void {
   refine(context);
   const { jsonSchema } = context;
   if (jsonSchema.default === undefined) return;
-  const said = `Default: ${JSON.stringify(jsonSchema.default)}`;
+  const note = `Default: ${JSON.stringify(jsonSchema.default)}`;
   delete jsonSchema.default;
   const { description } = jsonSchema;
-  jsonSchema.description = description ? `${description}; ${said}` : said;
+  jsonSchema.description = description ? `${description}; ${note}` : note;
 }
 
-/** There may be more members in time, but where the rules say that there are no others. */
+/** Allows further members, which later versions may add, unless the zod schema is strict. */
 function refineAnswer(context: Parameters<Override>[0]): void {
   refine(context);
   const { def } = context.zodSchema._zod;
@@ -139,10 +139,10 @@ function refineAnswer(context: Parameters<Override>[0]): void {
   if (!isStrict) delete context.jsonSchema.additionalProperties;
 }
 
-/** Of no value: our sentences are about the rule, not about what broke it. */
+/** A placeholder without a value: our messages state the rule, not the invalid value. */
 const NO_ISSUE = { code: 'custom', path: [] };
 
-/** The sentences of the refinements, as a request that breaks them would be told. */
+/** Returns the error messages of the schema's custom rules. */
 function listRules(schema: z.core.$ZodType): string[] {
   const { checks = [] } = schema._zod.def;
   return checks.flatMap((check) => {
