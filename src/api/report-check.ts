@@ -49,7 +49,7 @@ export function checkReports(link: WorkerLink, options: ReportCheckOptions): Wor
   };
 }
 
-/** The fault of a body; the message follows its path. */
+/** A fault in a report's body. The message begins with the path below the report. */
 class BodyFault extends Error {}
 
 /** @returns the reports, with outputs trimmed. Pauses after each slice. */

@@ -66,7 +66,7 @@ export interface ApiServerOptions {
   queue: Queue;
   keys: Keys;
   endpoints: Endpoints;
-  /** Default: there is no catalogue and no stored resource. */
+  /** Default: no catalogue and no stored resources. */
   resources?: CatalogServices & { served: readonly ServedResource[]; decisions: Decisions };
   /** Default: no engine. */
   pods?: Pods | undefined;
@@ -118,7 +118,7 @@ export interface ApiServer {
    * carriers. Part of `close`.
    */
   stop(): Promise<void>;
-  /** Stops, and is done when all connections are closed. The store is left to its owner. */
+  /** Stops, and resolves when all connections are closed. The caller closes the store. */
   close(): Promise<void>;
 }
 
@@ -172,7 +172,7 @@ const BACKLOG = 4_096;
 /** Requests that begin or end early in one turn of the event loop: thousands may do so at once. */
 const REQUESTS_PER_TURN = 64;
 
-/** Slow headers and requests are detected at most this much too late, ms. */
+/** Interval of the checks for slow headers and requests, ms. */
 const TIMEOUT_CHECK_MS = 5_000;
 
 const LISTENER_OPTIONS: ServerOptions = {
@@ -313,7 +313,7 @@ function createListener(
 ): Server {
   const listening: ServerOptions = {
     ...LISTENER_OPTIONS,
-    // The guard rejects what is longer than each bound, and names the bound.
+    // The guard rejects a head beyond each bound, and names the bound.
     maxHeaderSize: bounds.maxHeaderBytes + bounds.maxTargetBytes,
     headersTimeout: bounds.headersMs,
     requestTimeout: bounds.transferMs,

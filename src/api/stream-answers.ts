@@ -18,11 +18,11 @@ export interface StreamAnswer extends Reading {
   queue: Queue;
   cursors: StreamCursors;
   clock: Clock;
-  /** The JSON of the response. */
+  /** Returns the response's JSON. */
   show: (page: StreamPage) => Uint8Array[];
 }
 
-/** Sends the chunks behind `after`; no cursor moves. @throws ProblemError */
+/** Sends the chunks after the position `after`; does not move the default cursor. @throws ProblemError */
 export function sendAfter(
   reply: FastifyReply,
   after: Position,
@@ -38,8 +38,7 @@ export function sendAfter(
 }
 
 /**
- * Sends the chunks that were not returned yet; the default cursor moves behind them. @throws
- * ProblemError
+ * Sends the chunks after the default cursor, and moves the cursor behind them. @throws ProblemError
  */
 export function sendNext(reply: FastifyReply, answer: StreamAnswer): Promise<FastifyReply> {
   const { cursors } = answer;

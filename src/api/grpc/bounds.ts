@@ -43,7 +43,7 @@ export class MessageBounds {
   }
 
   /**
-   * Names what the message has too much of; undefined if it is within its bounds.
+   * Returns which bound the message exceeds; undefined if none.
    * @throws Error for invalid bytes, which a decoder could not read either
    */
   findExcess(message: Uint8Array): string | undefined {

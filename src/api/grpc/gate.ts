@@ -20,7 +20,7 @@ import type { KeylessLimits } from './limits.ts';
 import { MessageMeter } from './message-meter.ts';
 import { StreamBudget } from './stream-budget.ts';
 
-/** All addresses together may have this many times the calls of one address. */
+/** The limit for all addresses together, as a multiple of the limit for one address. */
 const FULL_ADDRESSES = 20;
 /** Streams accepted or rejected in one turn of the event loop: thousands may arrive at once. */
 const STREAMS_PER_TURN = 64;
@@ -71,7 +71,7 @@ export class GrpcGate {
       if (handlers.length === 0) throw new Error('the gRPC server does not listen for streams');
       http2Server.removeAllListeners('stream');
       http2Server.on('stream', (stream, headers, ...rest) => {
-        // Nobody else listens yet, and a reset stream emits an error.
+        // A reset stream emits an error, and has no other listener yet.
         stream.on('error', () => {});
         this.#turns.run(this.#ownerOf(stream), () => {
           if (stream.destroyed || stream.closed || !this.#admit(stream, headers)) return;

@@ -179,7 +179,7 @@ function openStream(call: Call, options: OpenOptions, streams: Set<WorkerStream>
     });
     streams.add(stream);
     call.once('close', () => streams.delete(stream));
-    // A job that comes while a question waits is not for a worker whose key was revoked meanwhile.
+    // If the key is revoked while a take waits, its worker must not get a job any more.
     call.once(
       'close',
       options.keyWatch.watch(keyId, () => stream.abortOpen()),
@@ -219,7 +219,7 @@ function readEndpoint(call: Call): string {
   try {
     if (text !== undefined) return decodeURIComponent(text);
   } catch {
-    // Reported as if it were missing.
+    // Metadata that cannot be decoded counts as missing.
   }
   throw new ProblemError('invalid', `the metadata must name the endpoint: ${METADATA.endpoint}`);
 }

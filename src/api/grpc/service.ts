@@ -28,7 +28,7 @@ import { checkContent, listLeases, readReportSizes, readReports } from './questi
 import { showProblem, toRefusal, toStatus } from './refusals.ts';
 import type { OwnTransfer, StreamBudget } from './stream-budget.ts';
 
-/** A worker has about four; a question whose answer is not written yet counts. */
+/** Open questions of one worker, which has about four. A question is open until its answer is written. */
 const MAX_OPEN = 128;
 /** As over HTTP: an output of 20 MB travels with other collected reports. */
 const MAX_REPORT_BYTES = 64 * 1_048_576;
@@ -94,7 +94,7 @@ export class WorkerStream {
     for (const event of ['cancelled', 'error', 'close']) call.on(event, () => this.#abandon());
   }
 
-  /** Every open question is answered with what there is. */
+  /** Ends the wait of every open question: each is answered at once. */
   abortOpen(): void {
     for (const { abort } of this.#open.values()) abort.abort();
   }
@@ -119,7 +119,7 @@ export class WorkerStream {
     const open = this.#open.get(envelope.call);
     try {
       if (envelope.kind === 'abort') open?.abort.abort();
-      // Without a question: it was refused or given up.
+      // The piece has no open question: the platform refused it, or the worker gave it up.
       else if (envelope.kind === 'piece') open && this.#addPiece(open, envelope.payload);
       else this.#begin(envelope);
     } catch (error) {
@@ -295,7 +295,7 @@ export class WorkerStream {
     if (this.#open.size === 0) this.#call.end();
   }
 
-  /** Nobody is left to get an answer. */
+  /** The worker has disconnected: aborts its open questions. */
   #abandon(): void {
     this.#closed.abort();
     this.#arriving.stop();
@@ -304,7 +304,7 @@ export class WorkerStream {
     this.#open.clear();
   }
 
-  /** The rest of these reports will not arrive any more. */
+  /** Drops the reports whose payload is incomplete: the rest will not arrive. */
   #forgetParts(): void {
     for (const { number, payload, release } of this.#open.values()) {
       if (!(payload instanceof PayloadAssembly)) continue;

@@ -20,7 +20,7 @@ declare module 'fastify' {
     access?: RouteAccess;
     /** Long exchanges of the route end when their key becomes invalid. */
     endsWithKey?: true;
-    /** A worker's call whose content is lost if it is refused: beyond the limits of calls it waits. */
+    /** Beyond the limit of calls, the call waits: a worker would lose what it sends in a refused one. */
     isPatient?: true;
   }
   interface FastifyRequest {

@@ -11,7 +11,7 @@ import { noteExchange } from './exchanges.ts';
 
 /** Dropped connections are logged once per cause in this time, ms. */
 const LOG_EVERY_MS = 60_000;
-/** A stall is detected at most this share of its limit too late. */
+/** Checks within the limit of a stall: a stall is detected at most a sixth of the limit too late. */
 const CHECKS_PER_STALL = 6;
 
 export interface ConnectionsOptions {
@@ -250,7 +250,7 @@ export class Connections {
 
   #drop(socket: Socket, cause: DropCause, whose: Whose): void {
     socket.destroy();
-    // Its place is free at once.
+    // Another connection can take its place at once.
     const connection = this.#find(socket);
     if (connection) this.#forget(connection);
     this.#drops.note(cause, whose);

@@ -1,4 +1,4 @@
-// Reads which page of a list a caller wants, and encodes where the next one begins.
+// Reads which page of a list a caller requests, and encodes the cursor of the next page.
 import type { FastifyRequest } from 'fastify';
 import { LIST_LIMIT } from '../../wire/operations/operation.ts';
 import { type QueryValues, readInteger, refuseParameter } from './query.ts';

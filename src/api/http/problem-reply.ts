@@ -86,9 +86,9 @@ export class ProblemReplies {
   }
 
   #endBody(request: FastifyRequest, reply: FastifyReply): void {
-    // It is unclear whether the waiting client will send its body, so the connection must end.
+    // A client that waits for `100 Continue` may or may not send its body, so the connection must end.
     if (isAwaitingContinue(request.raw)) reply.header('connection', 'close');
-    // While the platform stops, nothing is waited for.
+    // A stopping platform waits for no client.
     else if (!this.#options.isClosing?.()) this.#linger(request, reply);
   }
 

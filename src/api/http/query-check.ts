@@ -1,10 +1,10 @@
-// Refuses query parameters that an operation does not have: a misspelt one would be ignored in silence.
-// Its description names the parameters that it has.
+// Refuses query parameters that an operation does not describe, so that a misspelt one is not silently
+// ignored.
 import type { FastifyInstance } from 'fastify';
 import { MAX_DESCRIBED } from '../../wire/issues.ts';
 import { ProblemError } from '../../wire/problem.ts';
 
-/** Other paths have the shapes of other services, or are called by probes and scrapers. */
+/** Millrace's own API. Other paths follow other services' APIs, or serve probes and scrapers. */
 export const OWN_PATHS = /^\/v[12]\//;
 
 /** Call it after the guard: an unauthorized caller learns nothing about parameters. */

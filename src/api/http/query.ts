@@ -1,4 +1,4 @@
-// Reads query parameters and positions; an invalid one is named in a problem.
+// Reads query parameters; for an invalid one, throws a problem that names it.
 import { JOB_STATUSES, type JobStatus } from '../../wire/job.ts';
 import { ProblemError } from '../../wire/problem.ts';
 

@@ -11,8 +11,8 @@ interface Window {
 }
 
 /**
- * A window begins with a user's first call outside of one, and is counted in memory. A rejected
- * call counts in no window, so further calls do not prolong the wait.
+ * Counts in memory. A user's first call starts a window; the first call after its end starts the next
+ * one. A rejected call counts in no window, so further calls do not prolong the wait.
  */
 export class RateGate {
   readonly #windows: readonly Window[];
@@ -32,11 +32,11 @@ export class RateGate {
     if (!holder) return;
     const { userId } = holder;
     try {
-      this.#tell(reply, await this.#each((limiter) => limiter.consume(userId)));
+      this.#setHeaders(reply, await this.#each((limiter) => limiter.consume(userId)));
     } catch (refused) {
       if (!(refused instanceof RateLimiterRes)) throw refused;
       const used = await this.#each((limiter) => limiter.reward(userId));
-      this.#tell(reply, used);
+      this.#setHeaders(reply, used);
       throw this.#refuse(used);
     }
   }
@@ -45,7 +45,7 @@ export class RateGate {
     return Promise.all(this.#windows.map(({ limiter }) => act(limiter)));
   }
 
-  #tell(reply: FastifyReply, used: readonly RateLimiterRes[]): void {
+  #setHeaders(reply: FastifyReply, used: readonly RateLimiterRes[]): void {
     const members = used.map(({ msBeforeNext, remainingPoints }, index) => {
       const seconds = Math.ceil(msBeforeNext / 1_000);
       return `"${this.#windows[index]?.name}";r=${remainingPoints};t=${seconds}`;

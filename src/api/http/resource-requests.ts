@@ -5,20 +5,20 @@ import type { KeyHolder } from '../../control/keys/keys.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { check, parseJson } from './body.ts';
 
-/** Far more than any resource has. */
+/** Far beyond any valid resource. */
 const RESOURCE_BOUNDS = { maxDepth: 32, maxValues: 10_000 };
 
 const NO_BYTES = Buffer.alloc(0);
 
 type HeldRequest = Pick<FastifyRequest, 'holder'>;
 
-/** Whose key came with the request. @throws ProblemError `unauthorized` */
+/** Returns the holder of the request's key. @throws ProblemError `unauthorized` */
 export function requireHolder({ holder }: HeldRequest): KeyHolder {
   if (holder) return holder;
   throw new ProblemError('unauthorized', 'no API key: send "Authorization: Bearer <key>"');
 }
 
-/** The user whose key came with the request. @throws ProblemError `unauthorized` */
+/** Returns the user of the request's key. @throws ProblemError `unauthorized` */
 export function readUser(request: HeldRequest): string {
   return requireHolder(request).userId;
 }

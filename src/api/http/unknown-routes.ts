@@ -17,7 +17,7 @@ export function answerUnknownRoutes(app: FastifyInstance): void {
     known.set(url, path);
   });
 
-  // Before the body is read, which makes no difference here.
+  // In `onRequest`, because no body needs to be read.
   app.addHook('onRequest', (request, reply, done) => {
     if (!request.is404) return done();
     const { method, url } = request;
