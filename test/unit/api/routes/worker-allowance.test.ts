@@ -110,11 +110,11 @@ describe('the live workers of one key', () => {
     const hello = (keyId: string, workerId: string, userId = 'mallory') =>
       allowance.admitId({ keyId, userId }, ENDPOINT, workerId);
     for (const id of ['a', 'b']) hello('old', id);
-    expect(() => hello('old', 'c')).toThrow(/the key has 2 live workers/);
+    expect(() => hello('old', 'c')).toThrow(/the key already has 2 live workers/);
     // A worker that goes on with the new key is none more.
     hello('rotated', 'a');
     hello('rotated', 'c');
-    expect(() => hello('other', 'd')).toThrow(/the user of the key has 3 live workers/);
+    expect(() => hello('other', 'd')).toThrow(/the key's user already has 3 live workers/);
     hello('hers', 'd', 'alice');
   });
 
