@@ -75,7 +75,7 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     load: async () => (await import('./commands/conformance.ts')).conformanceCommands,
   },
   doctor: {
-    summary: 'check this machine: Node, memory, disk, GPUs, and how workers are pinned',
+    summary: 'check this machine: Node, memory, disk, GPUs, and the GPUs of each worker',
     load: async () => (await import('./commands/doctor.ts')).doctorCommand,
   },
 };

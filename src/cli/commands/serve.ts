@@ -116,7 +116,7 @@ const options = {
     help: 'disk space reserved for ending and deleting jobs while the disk is full, MB; 0: no reserve',
   }),
   eraseAfterMs: milliseconds(
-    'time from a deletion until an idle platform erases the bytes from its files, ms',
+    'time from a deletion until an idle platform erases the deleted data from its files, ms',
     30_000,
   ),
   storeCheckMs: integer({
@@ -131,30 +131,36 @@ const options = {
   ),
   takeWaitMs: milliseconds('how long a worker waits for jobs in one call, ms', 20_000),
   timeoutGraceMs: milliseconds(
-    'how long after its timeout the queue ends a job whose worker is silent, ms',
+    'time from the timeout of a job until the queue ends it, if its worker is silent, ms',
     10_000,
   ),
   retryBaseMs: milliseconds(
     'wait before the first retry of a failed job, ms; doubles with each failure, up to 60 s',
     1_000,
   ),
-  retainRunMs: milliseconds('how long a job of /run is kept after its end, ms', HOUR_MS / 2),
-  retainRunsyncMs: milliseconds('how long a job of /runsync is kept after its end, ms', 60_000),
+  retainRunMs: milliseconds(
+    'how long the platform keeps a job of /run after its end, ms',
+    HOUR_MS / 2,
+  ),
+  retainRunsyncMs: milliseconds(
+    'how long the platform keeps a job of /runsync after its end, ms',
+    60_000,
+  ),
   ...httpBoundOptions,
 };
 
 export const serveCommand: Command = {
   name: 'millrace serve',
   description: [
-    'Serves the job API under /v2/<endpoint>/, the worker API beside it, pods, endpoints, templates, ' +
-      'the catalogue and keys under /v1 and /v2, and /openapi.json, /healthz, /readyz and /metrics. ' +
+    'Serves the job API and the worker API under /v2/<endpoint>/; pods, endpoints, templates, the catalogue ' +
+      'and keys under /v1 and /v2; and /openapi.json, /healthz, /readyz and /metrics. ' +
       'Pods and the workers of endpoints run on the --engine, and keep running while the platform is down. ' +
-      'Everything that the platform has acknowledged is on disk: you may kill and restart it at any time.',
+      'Everything that the platform has acknowledged is on disk: you may kill and restart the platform at any time.',
     'The first start creates an admin key and a worker key. It prints them once, or writes them to ' +
       '--key-file as the lines MILLRACE_ADMIN_KEY=… and MILLRACE_WORKER_KEY=…. With --endpoint, the worker ' +
       'key works only for the declared endpoints.',
     'On SIGTERM or SIGINT the platform answers its long polls and streams, then exits. A second signal, a ' +
-      'second or more later, exits at once. Neither loses anything acknowledged.',
+      'second or more later, ends it at once. Neither signal loses anything acknowledged.',
   ],
   positionals: [],
   options,

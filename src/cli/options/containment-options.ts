@@ -32,7 +32,7 @@ export const containmentOptions = {
     placeholder: 'GB',
     env: 'MILLRACE_CONTAINER_GPU_MEMORY',
     section: 'advanced',
-    help: "--engine docker: memory of a pod for each of its GPUs, GB; 0: no limit; default: its share of 90 % of the machine's",
+    help: "--engine docker: memory limit of a pod for each of its GPUs, GB; 0: no limit; default: 90 % of the machine's memory divided by its GPUs",
   }),
 } as const;
 

@@ -5,7 +5,7 @@ import { containmentOptions } from './containment-options.ts';
 const podUserOption = text({
   placeholder: 'USER',
   env: 'MILLRACE_POD_USER',
-  help: '--engine process: system user of pods if the platform runs as root: a name or UID[:GID]; default: nobody if nobody can read --data and this program, else root',
+  help: '--engine process: system user of pods if the platform runs as root: a name or UID[:GID]; default: the user "nobody" if that user can reach --data and this program, else root',
 });
 
 export const engineOptions = {
@@ -27,7 +27,7 @@ export const engineOptions = {
   trustKeys: flag({
     env: 'MILLRACE_TRUST_KEYS',
     help:
-      '--engine process: let keys without admin use pods:write and endpoints:write, although pods run as ' +
+      '--engine process: accept pods:write and endpoints:write from keys without admin; their pods run as ' +
       "the platform's user and can read every key",
   }),
   podUser: podUserOption,

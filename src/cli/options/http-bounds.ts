@@ -38,23 +38,23 @@ export const httpBoundOptions = {
   }),
   inFlightMb: bound('MB', {
     ...{ min: 32, max: MAX_MB, default: DEFAULT_BOUNDS.maxInFlightBytes / MB },
-    help: 'request bodies and responses in memory, all users together, MB; beyond it requests wait',
+    help: 'memory for the request bodies and responses of all users, MB; beyond it requests wait',
   }),
   userInFlightMb: bound('MB', {
     ...{ min: 32, max: MAX_MB, default: DEFAULT_BOUNDS.maxUserInFlightBytes / MB },
-    help: 'request bodies and responses in memory, each user, MB; at most --in-flight-mb',
+    help: 'memory for the request bodies and responses of each user, MB; at most --in-flight-mb',
   }),
   workerInFlightMb: bound('MB', {
     ...{ min: 64, max: MAX_MB, default: DEFAULT_BOUNDS.maxWorkerInFlightBytes / MB },
-    help: 'request bodies and responses in memory, reserved for calls of workers over HTTP and gRPC, MB; each user gets half',
+    help: 'memory reserved for the request bodies and responses of workers over HTTP and gRPC, MB; each user gets half',
   }),
   inFlightWaitMs: bound('MS', {
     ...{ min: 0, max: 60_000, default: DEFAULT_BOUNDS.inFlightWaitMs },
-    help: 'how long a request waits while an --…in-flight-mb limit is reached, ms; then 503',
+    help: 'how long a request waits while one of the --*in-flight-mb limits is reached, ms; then 503',
   }),
   stallSeconds: bound('S', {
     ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.stallMs / 1_000 },
-    help: 'how long a client may pause while it sends a body or message or reads a response, over HTTP or gRPC, s; then 408, a reset stream or a closed connection',
+    help: 'longest pause of a client that sends a request or reads a response, over HTTP or gRPC, s; then 408, a reset stream or a closed connection',
   }),
   headersSeconds: bound('S', {
     ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.headersMs / 1_000 },
@@ -62,7 +62,7 @@ export const httpBoundOptions = {
   }),
   transferSeconds: bound('S', {
     ...{ min: 10, max: DAY_S, default: DEFAULT_BOUNDS.transferMs / 1_000 },
-    help: 'how long one request or one response may take to transfer, s; event streams are exempt',
+    help: 'longest transfer of one request or one response, s; event streams are exempt',
   }),
   idleSeconds: bound('S', {
     ...{ min: 1, max: DAY_S, default: DEFAULT_BOUNDS.idleMs / 1_000 },
@@ -78,7 +78,7 @@ export const httpBoundOptions = {
   }),
   maxUserConnections: bound('N', {
     ...{ min: 10, max: 1_000_000, default: DEFAULT_BOUNDS.maxUserConnections },
-    help: 'most open connections with valid keys of one user on the HTTP port, and on the gRPC port; beyond it the oldest without a request is closed, else the new one gets 429',
+    help: 'most open connections with valid keys of one user on the HTTP port, and on the gRPC port; beyond it the oldest without a request is closed; without one, the new one gets 429',
   }),
   maxPipelinedRequests: bound('N', {
     ...{ min: 1, max: 10_000, default: DEFAULT_BOUNDS.maxPipelinedRequests },

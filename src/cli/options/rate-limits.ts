@@ -15,8 +15,8 @@ export const rateLimitOption = text({
   placeholder: 'LIMITS',
   env: 'MILLRACE_RATE_LIMIT',
   help:
-    'most calls of one user in a minute, an hour and a day, calls of workers not counted; beyond it 429; a ' +
-    'window that you do not name keeps its default, 0 turns it off, "none" turns all off',
+    'most calls of one user in a minute, an hour and a day, without the calls of workers; beyond it 429; 0 turns ' +
+    'a limit off, "none" turns all off; limits that you do not name keep their defaults',
 });
 
 export const workerLimitOption = text({

@@ -24,7 +24,7 @@ import { addCursor, pageOptions, showRecord } from './resource-command.ts';
 const endpoint = requiredText({
   placeholder: 'ID',
   env: 'MILLRACE_ENDPOINT',
-  help: 'endpoint ID of the jobs',
+  help: 'ID of the endpoint that has the jobs',
 });
 
 const sharedOptions = { endpoint, ...callOptions };
@@ -53,7 +53,7 @@ const listOptions = {
     help: `only jobs with this status: ${JOB_STATUSES.join(', ')}`,
   }),
   ...pageOptions,
-  limit: integer({ min: 1, max: 1_000, default: 20, help: 'most jobs of one page' }),
+  limit: integer({ min: 1, max: 1_000, default: 20, help: 'most jobs on one page' }),
 };
 
 const submitOptions = {
@@ -68,7 +68,9 @@ const ID = '01912f4e-…';
 
 export const jobsCommands: CommandGroup = {
   name: 'millrace jobs',
-  description: ['Every command takes the endpoint of the jobs in --endpoint or MILLRACE_ENDPOINT.'],
+  description: [
+    'Every command needs the endpoint of the jobs: set --endpoint or MILLRACE_ENDPOINT.',
+  ],
   verbs: {
     list: defineJobVerb({
       summary: 'list jobs, newest first',

@@ -19,7 +19,7 @@ export const pageOptions = {
   limit: integer({ min: 1, max: 1_000, default: 100, help: 'most records of one page' }),
   cursor: text({
     placeholder: 'CURSOR',
-    help: 'cursor of the page; each page but the last prints the cursor of the next one',
+    help: 'cursor of the page to print; each page except the last ends with the cursor of the next page',
   }),
 };
 
