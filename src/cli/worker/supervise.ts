@@ -59,7 +59,7 @@ export async function superviseWorkers(options: SuperviseOptions): Promise<numbe
       launchWorker({ args, set, as, key: values.key, prefix: prefixes.get(set) ?? [] }),
     sayBye: (bye) => sayBye(values, bye, log),
     readSurvivors: async (id) => (stateDir === undefined ? [] : readSurvivors(join(stateDir, id))),
-    leaveMs: values.drainMs + values.forceMs + LEAVE_SLACK_MS,
+    killAfterMs: values.drainMs + values.forceMs + LEAVE_SLACK_MS,
     startAttempts,
     clock: systemClock,
     log,

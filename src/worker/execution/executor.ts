@@ -1,5 +1,5 @@
-// The seam between the worker and the code that runs handlers: in threads, or in the same thread
-// for the harness.
+// The interface between the worker and the code that runs handlers. One implementation uses threads;
+// the other runs handlers in the worker's own thread, for the harness.
 import type { HandlerConfig } from '../../handler/define.ts';
 import type { StopReason } from '../../handler/stop.ts';
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
@@ -25,16 +25,16 @@ export interface ExecutionSink {
 export interface ExecutionEnd {
   outcome: Outcome;
   output: Uint8Array | undefined;
-  /** The handler asks that no other job runs in this worker. */
+  /** The handler asks for a new process: this worker must run no other job. */
   isWorn?: boolean | undefined;
 }
 
 export interface Execution {
-  /** Never rejects. The sink has received everything before. */
+  /** Never rejects. When it resolves, the sink has received all output. */
   readonly end: Promise<ExecutionEnd>;
   /** The first reason counts; further calls have no effect. `detail`: more about the reason. */
   stop(reason: StopReason, detail?: string): void;
-  /** This many bytes of chunks were delivered: the generator may continue. */
+  /** Reports that this many bytes of chunks were delivered, so the generator may continue. */
   grant(bytes: number): void;
 }
 

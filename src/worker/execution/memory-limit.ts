@@ -1,7 +1,7 @@
 // Decides what a worker does about the memory of its process. Pure; memory-guard.ts measures and
 // acts.
 
-/** From this share of the limit on, the next process starts with less. */
+/** From this share of the limit on, the process is replaced: a new one uses less. */
 const HIGH_SHARE = 0.8;
 
 export interface MemoryUse {
@@ -32,7 +32,7 @@ export interface EarlierLook {
 export function decideOnMemory(use: MemoryUse, earlier?: EarlierLook): MemoryAction {
   const { rssBytes, limitBytes, running, active, ended } = use;
   if (!isHigh(use)) return 'none';
-  // A process that has run nothing yet uses what the next one would use too.
+  // If the process has run nothing yet, a new process would use as much memory.
   if (active === 0) return ended > 0 ? 'recycle' : 'none';
   if (rssBytes <= limitBytes || running === 0) return 'hold';
   return running === 1 && isToBlame(use, earlier) ? 'stop' : 'suspect';

@@ -1,4 +1,4 @@
-// Explains the death of a handler thread: the error of the attempt that caused it. lane.ts decides
+// Turns the death of a handler thread into the error of the attempt that caused it. lane.ts decides
 // which attempt that was and what happens to the others.
 import { describeThrown } from '../../handler/thrown.ts';
 import type { AttemptError } from '../../wire/job.ts';

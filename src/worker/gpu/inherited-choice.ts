@@ -1,6 +1,5 @@
 // Finds the devices that the environment allows, if a scheduler or a shell has set variables of
-// CUDA or ROCm. Pure; the variables are read as these libraries read them, which do not report
-// errors.
+// CUDA or ROCm. Pure. Reads the variables as these libraries do, which ignore errors in them.
 import { nameDevice } from './device-sets.ts';
 import type { FoundDevice } from './found-device.ts';
 

@@ -18,7 +18,7 @@ export interface GpuMonitorOptions {
   devices: readonly FoundDevice[];
   /** Reads all devices once; aborted by the signal. */
   read: (signal: AbortSignal) => Promise<SmiReading>;
-  /** The reading of the detection: error counts and memory use are compared with it. */
+  /** First reading, made by the detection; later error counts and memory use are compared with it. */
   first?: SmiReading | undefined;
   /** Time between two readings, ms. Default 10,000. */
   intervalMs?: number | undefined;

@@ -194,13 +194,13 @@ function readRecoveryAction(gpu: Node): string | undefined {
 
 /** Some drivers still list a lost card, with the error in place of its values. */
 function isLost(gpu: Node): boolean {
-  const told = [
+  const values = [
     readRaw(gpu, 'uuid'),
     readRaw(gpu, 'product_name'),
     readRaw(gpu, 'fb_memory_usage', 'total'),
     readRaw(gpu, 'temperature', 'gpu_temp'),
   ];
-  return told.some((text) => text !== undefined && /GPU is lost|fallen off the bus/i.test(text));
+  return values.some((text) => text !== undefined && /GPU is lost|fallen off the bus/i.test(text));
 }
 
 /** Texts that stand for a missing value. */

@@ -156,13 +156,13 @@ const DRIVER_EXITS = new Set([9, 10, 12, 18]);
 const LOST_EXIT = 15;
 
 function explainExit(code: number, output: string): SmiFault {
-  const said = summarize(output) || `nothing, and exited with code ${code}`;
+  const message = summarize(output) || `nothing, and exited with code ${code}`;
   const [pciBusId] = listLost(output);
   if (code === LOST_EXIT || pciBusId !== undefined || /GPU is lost/i.test(output)) {
     return {
       kind: 'fault',
       fault: 'lost',
-      reason: `nvidia-smi says: ${said}`,
+      reason: `nvidia-smi says: ${message}`,
       remedy:
         'reboot the machine; if the card is lost again, check the card, its power and its slot',
       ...(pciBusId !== undefined && { pciBusId }),
@@ -172,7 +172,7 @@ function explainExit(code: number, output: string): SmiFault {
     return {
       kind: 'fault',
       fault: 'mismatch',
-      reason: `nvidia-smi says: ${said}`,
+      reason: `nvidia-smi says: ${message}`,
       remedy: 'the driver was updated under the running one: reload its modules, or reboot',
     };
   }
@@ -180,7 +180,7 @@ function explainExit(code: number, output: string): SmiFault {
     return {
       kind: 'fault',
       fault: 'driver',
-      reason: `nvidia-smi says: ${said}`,
+      reason: `nvidia-smi says: ${message}`,
       remedy:
         'in a container, start it with its GPUs (`--gpus all`); else look for errors in `dmesg`',
     };
@@ -189,7 +189,7 @@ function explainExit(code: number, output: string): SmiFault {
     return {
       kind: 'fault',
       fault: 'driver',
-      reason: `nvidia-smi says: ${said}`,
+      reason: `nvidia-smi says: ${message}`,
       remedy:
         'install and load the driver (`modprobe nvidia`); start a container with its GPUs (`--gpus all`)',
     };
@@ -197,17 +197,17 @@ function explainExit(code: number, output: string): SmiFault {
   return {
     kind: 'fault',
     fault: 'failed',
-    reason: `nvidia-smi exited with code ${code} and says: ${said}`,
+    reason: `nvidia-smi exited with code ${code} and says: ${message}`,
     remedy: 'run `nvidia-smi -q -x` by hand as the same user and read its output',
   };
 }
 
 function explainGarbage(output: string, problem: string): SmiFault {
-  const said = summarize(output);
+  const message = summarize(output);
   return {
     kind: 'fault',
     fault: 'garbage',
-    reason: `the output of nvidia-smi is not its XML (${problem})${said && `: ${said}`}`,
+    reason: `the output of nvidia-smi is not its XML (${problem})${message && `: ${message}`}`,
     remedy: 'check that `nvidia-smi` on the PATH is NVIDIA’s: run `nvidia-smi -q -x`',
   };
 }

@@ -68,11 +68,11 @@ export async function readControllers(json: string, pciFolder: string): Promise<
   controllers.sort((one, other) => compareBusIds(one.busId, other.busId));
   const counts = new Map<Vendor, number>();
   const devices: FoundDevice[] = [];
-  for (const { vendor, name, busId, memoryBytes: told } of controllers) {
+  for (const { vendor, name, busId, memoryBytes: reported } of controllers) {
     // Small ones are counted too, because the vendor's own numbers include them.
     const index = counts.get(vendor) ?? 0;
     counts.set(vendor, index + 1);
-    const memoryBytes = (await readVram(join(pciFolder, busId.slice(4)))) ?? told;
+    const memoryBytes = (await readVram(join(pciFolder, busId.slice(4)))) ?? reported;
     if (memoryBytes < MIN_MEMORY_BYTES) continue;
     const uuid = `${vendor}-${busId}`;
     const device: Device = { kind: 'gpu', index, uuid, name, memoryBytes };
@@ -101,17 +101,17 @@ function parseList(json: string): unknown[] | undefined {
 
 function readController(entry: unknown): Controller[] {
   if (typeof entry !== 'object' || entry === null) return [];
-  const told = new Map<string, unknown>(Object.entries(entry));
-  const vendor = readVendor(String(told.get('vendor') ?? ''));
+  const fields = new Map<string, unknown>(Object.entries(entry));
+  const vendor = readVendor(String(fields.get('vendor') ?? ''));
   if (vendor === undefined) return [];
-  const memory = told.get('memoryTotal') ?? told.get('vram');
+  const memory = fields.get('memoryTotal') ?? fields.get('vram');
   // Memory borrowed from the host does not belong to the card.
-  const isOwn = told.get('vramDynamic') !== true;
+  const isOwn = fields.get('vramDynamic') !== true;
   return [
     {
       vendor,
-      name: String(told.get('model') || `${vendor} GPU`),
-      busId: normalizeBusId(String(told.get('busAddress') ?? told.get('pciBus') ?? '')),
+      name: String(fields.get('model') || `${vendor} GPU`),
+      busId: normalizeBusId(String(fields.get('busAddress') ?? fields.get('pciBus') ?? '')),
       memoryBytes: isOwn && typeof memory === 'number' ? memory * 2 ** 20 : 0,
     },
   ];

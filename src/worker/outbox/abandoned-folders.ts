@@ -15,13 +15,13 @@ import { borrowWorkerFolder, listWorkers, type WorkerFolder } from './state-fold
 export interface LeftFoldersOptions {
   stateDir: string;
   endpointId: string;
-  /** This worker has its folder already and delivers its outcomes itself. */
+  /** ID of this worker, which delivers the outcomes in its own folder itself. */
   workerId: string;
   /** The pod of this process. Default: none. */
   podId?: string | undefined;
   /**
    * `pod`: no other pod uses the state folder at the same time, so all other workers with a folder
-   * in it are dead. The platform is told about each, and its folder is removed. Default:
+   * in it are dead. Each is reported to the platform, and its folder is removed. Default:
    * `everybody`.
    */
   usedBy?: 'pod' | 'everybody';
@@ -36,9 +36,7 @@ export interface LeftFoldersOptions {
 /** The folder's worker may be about to take it, or another process may be delivering from it. */
 const TRIES = 3;
 const MAX_PAUSE_MS = 1_000;
-/**
- * The platform may be away for long; what is still undelivered then is left to the next process.
- */
+/** Time limit for one folder. Outcomes that remain are left to the next process. */
 const DELIVER_MS = 3_600_000;
 /** Limit for the wait of the folder's owner, and of this process's exit. */
 const FLUSH_MS = 1_000;

@@ -112,7 +112,7 @@ async function listenAs(server: Server, folder: string, name: string): Promise<v
 function askClaim({ folder, isGuest, name }: Claimant): Promise<Claim | 'leaves' | undefined> {
   return withAddress(folder, name, (path) => {
     return new Promise<Claim | 'leaves' | undefined>((resolve, reject) => {
-      let said = '';
+      let answer = '';
       const socket = connect(path, () => {
         if (!isGuest) socket.write('mine');
       });
@@ -121,7 +121,7 @@ function askClaim({ folder, isGuest, name }: Claimant): Promise<Claim | 'leaves'
         socket.destroy();
       });
       socket.on('data', (data) => {
-        said += data.toString();
+        answer += data.toString();
       });
       socket.on('error', (error) => {
         const code = 'code' in error ? error.code : undefined;
@@ -130,7 +130,7 @@ function askClaim({ folder, isGuest, name }: Claimant): Promise<Claim | 'leaves'
         else reject(error);
       });
       socket.on('close', () => {
-        resolve(CLAIMS.find((claim) => claim === said) ?? 'leaves');
+        resolve(CLAIMS.find((claim) => claim === answer) ?? 'leaves');
       });
     });
   });

@@ -1,4 +1,4 @@
-// An append-only file of records that survives the process: each record is found again whole or not
+// An append-only file of records that survives the process. A reader finds each record whole or not
 // at all. The outbox defines the records and removes them.
 import { closeSync, constants, fsyncSync, openSync } from 'node:fs';
 import { type FileHandle, open, rename, rm } from 'node:fs/promises';

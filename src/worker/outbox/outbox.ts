@@ -20,7 +20,7 @@ export interface Outbox {
   /** Bytes of their bodies. */
   readonly bytes: number;
   open(lease: TracedLeaseRef): ReportLane;
-  /** Reports were added to the lane, or it started over. */
+  /** Call it after reports were added to the lane, or after it began to resend. */
   touch(lane: ReportLane): void;
   /**
    * Returns the next reports that are not being sent, in order within each attempt; may be empty.
@@ -41,7 +41,7 @@ export interface Outbox {
    * Lanes that an earlier process left and that are not acknowledged; each must be touched once.
    */
   inherited(): ReportLane[];
-  /** Why reports would not survive the process, though they should. */
+  /** Why reports are only in memory although a disk outbox was requested. */
   readonly trouble: string | undefined;
 }
 

@@ -106,10 +106,10 @@ function describeState(
     case 'stopped':
       return { state: 'stopped', reason: 'stopped' };
     case 'running':
-      if (state.leaving?.to === 'quarantine') {
-        return { state: 'quarantined', reason: state.leaving.reason };
+      if (state.ending?.to === 'quarantine') {
+        return { state: 'quarantined', reason: state.ending.reason };
       }
-      if (state.leaving) return { state: 'leaving', reason: state.leaving.reason };
+      if (state.ending) return { state: 'leaving', reason: state.ending.reason };
       if (health?.ready) return { state: 'ready' };
       return {
         state: state.isReady ? 'not_ready' : 'starting',

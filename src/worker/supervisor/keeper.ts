@@ -21,7 +21,7 @@ import {
 } from './worker-process.ts';
 
 /** Why a process is being ended. */
-interface Leaving {
+interface Ending {
   to: 'recycle' | 'quarantine' | 'stop';
   reason: string;
   cancelKill: () => void;
@@ -32,13 +32,13 @@ interface Running {
   readonly process: KeptProcess;
   readonly startedAt: number;
   isReady: boolean;
-  leaving: Leaving | undefined;
+  ending: Ending | undefined;
 }
 
 /**
- * `running`: there is a process, which may be ending. `waiting`: another one starts soon; after
- * giving up, only rarely. `quarantined`: none until the device is healthy again. `stopped`: none
- * yet, or none any more.
+ * `running`: a process runs or is ending. `waiting`: the next process starts after a wait, a long one
+ * after giving up. `quarantined`: no process until the device is healthy again. `stopped`: not
+ * started yet, or stopped permanently.
  */
 export type KeeperState =
   | Running
@@ -64,13 +64,13 @@ export interface KeeperOptions extends CrashReportsOptions {
   launch: (set: DeviceSet, as: Partial<ProcessIdentity>) => KeptProcess;
   policy: RestartPolicy;
   /** Time after which a draining process is killed, ms. */
-  leaveMs: number;
+  killAfterMs: number;
   onChange: () => void;
 }
 
-/** Missed signs of life, checked every LOOK_MS, before the process is killed. */
+const CHECK_MS = 5_000;
+/** The process is killed after this many checks in a row without a new heartbeat. */
 const MAX_MISSED = 12;
-const LOOK_MS = 5_000;
 
 export class Keeper implements WatchedWorker {
   readonly set: DeviceSet;
@@ -81,11 +81,11 @@ export class Keeper implements WatchedWorker {
   #record: RestartRecord = NO_RESTARTS;
   #identity: Partial<ProcessIdentity>;
   #launches = 0;
-  /** No process is started any more. */
+  /** The keeper starts no more processes. */
   #isOver = false;
-  /** Kept while its process is ending and afterwards. */
+  /** Why the device is quarantined; set until `readmit`. */
   #quarantine: string | undefined;
-  #cancelLook: () => void = () => {};
+  #cancelCheck: () => void = () => {};
   readonly #crashReports: CrashReports;
 
   constructor(options: KeeperOptions) {
@@ -119,36 +119,36 @@ export class Keeper implements WatchedWorker {
 
   start(): void {
     if (this.#state.name !== 'quarantined') this.#launch();
-    this.#watchLife();
+    this.#watchHeartbeat();
   }
 
-  /** Resolves when the process, if any, has ended and the platform knows. */
+  /** Ends the process, if any. Resolves when it has ended and the platform knows. */
   async stop(): Promise<void> {
     this.#isOver = true;
-    this.#cancelLook();
+    this.#cancelCheck();
     const state = this.#state;
     if (state.name === 'running') {
-      this.#leave(state, 'stop', 'the supervisor exits');
+      this.#beginEnding(state, 'stop', 'the supervisor exits');
       state.process.drain();
       await state.process.ended;
-      // It ended before it had an identity: undelivered outcomes are its predecessor's.
-      if (!state.process.identity) await this.#leaveBehind();
+      // The process ended before it had an identity, so undelivered outcomes are its predecessor's.
+      if (!state.process.identity) await this.#stopWithoutProcess();
     } else {
       if (state.name === 'waiting') state.cancel();
-      if (state.name !== 'stopped') await this.#leaveBehind();
+      if (state.name !== 'stopped') await this.#stopWithoutProcess();
     }
     await this.#crashReports.end();
   }
 
-  /** Without a process, nobody delivers what the last one left. */
-  async #leaveBehind(): Promise<void> {
+  /** Nobody delivers outcomes that the last process left: if there are some, the stop is not clean. */
+  async #stopWithoutProcess(): Promise<void> {
     const { workerId } = this.#identity;
     const left = workerId === undefined ? [] : await this.#options.readSurvivors(workerId);
     this.#change({ name: 'stopped', isClean: left.length === 0 });
   }
 
   /**
-   * Ends the process at once: its jobs return to the queue by the bye, or when their leases expire.
+   * Kills the process. Its jobs return to the queue with the crash report or when their leases expire.
    */
   kill(): void {
     if (this.#state.name === 'running') this.#state.process.kill();
@@ -166,7 +166,7 @@ export class Keeper implements WatchedWorker {
       this.#change({ name: 'quarantined', reason });
     } else if (state.name !== 'running') {
       if (!this.#isOver) this.#change({ name: 'quarantined', reason });
-    } else if (this.#leave(state, 'quarantine', reason)) {
+    } else if (this.#beginEnding(state, 'quarantine', reason)) {
       state.process.tell({ type: 'release' });
     }
   }
@@ -179,21 +179,21 @@ export class Keeper implements WatchedWorker {
   recycle(reason: string): void {
     const state = this.#state;
     // A process that is already ending frees the device anyway.
-    if (state.name !== 'running' || state.leaving) return;
-    this.#leave(state, 'recycle', reason);
+    if (state.name !== 'running' || state.ending) return;
+    this.#beginEnding(state, 'recycle', reason);
     state.process.tell({ type: 'recycle', reason });
   }
 
   /** Returns false if the process is already ending for an equally strong reason. */
-  #leave(state: Running, to: Leaving['to'], reason: string): boolean {
-    if (state.leaving?.to === to || state.leaving?.to === 'stop') return false;
-    state.leaving?.cancelKill();
+  #beginEnding(state: Running, to: Ending['to'], reason: string): boolean {
+    if (state.ending?.to === to || state.ending?.to === 'stop') return false;
+    state.ending?.cancelKill();
     const { process } = state;
-    const cancelKill = this.#clock.after(this.#options.leaveMs, () => {
+    const cancelKill = this.#clock.after(this.#options.killAfterMs, () => {
       this.#log.error(this.#name(process), 'worker process did not exit, killing it');
       process.kill();
     });
-    state.leaving = { to, reason, cancelKill };
+    state.ending = { to, reason, cancelKill };
     this.#options.onChange();
     return true;
   }
@@ -207,21 +207,21 @@ export class Keeper implements WatchedWorker {
       process,
       startedAt,
       isReady: false,
-      leaving: undefined,
+      ending: undefined,
     };
     this.#change(state);
     void process.ready.then((isReady) => {
       state.isReady = isReady;
       this.#options.onChange();
     });
-    void process.ended.then((end) => this.#takeLeave(state, end));
+    void process.ended.then((end) => this.#onEnded(state, end));
   }
 
-  #takeLeave(state: Running, end: ProcessEnd): void {
-    const { leaving, process } = state;
-    leaving?.cancelKill();
+  #onEnded(state: Running, end: ProcessEnd): void {
+    const { ending, process } = state;
+    ending?.cancelKill();
     this.#identity = process.identity ?? this.#identity;
-    const isAsked = leaving?.to === 'quarantine' || leaving?.to === 'stop';
+    const isAsked = ending?.to === 'quarantine' || ending?.to === 'stop';
     if (end.code !== 0) this.#crashReports.report(process, end, isAsked ? 'drained' : 'crashed');
     if (end.code === 0 && process.isDismissed) this.#isOver = true;
     const reason = this.#quarantine;
@@ -242,13 +242,13 @@ export class Keeper implements WatchedWorker {
     return { worker: this.workerId, pid };
   }
 
-  #replace({ isReady, leaving, process, startedAt }: Running, end: ProcessEnd): void {
+  #replace({ isReady, ending, process, startedAt }: Running, end: ProcessEnd): void {
     const { failure, recycling } = process;
     const isFinal = failure?.isFinal ?? false;
-    const wanted = recycling ?? (leaving?.to === 'recycle' ? leaving.reason : undefined);
-    const isWorn = wanted !== undefined && end.code === 0 && (process.activity?.ended ?? 0) > 0;
+    const wanted = recycling ?? (ending?.to === 'recycle' ? ending.reason : undefined);
+    const isRecycled = wanted !== undefined && end.code === 0 && (process.activity?.ended ?? 0) > 0;
     const livedMs = this.#clock.now() - startedAt;
-    const life = { wasReady: isReady, livedMs, isFinal, isWorn };
+    const life = { wasReady: isReady, livedMs, isFinal, isRecycled };
     const verdict = judgeProcessEnd(this.#record, life, this.#options.policy);
     this.#record = verdict.record;
     const { isGivenUp, waitMs } = verdict;
@@ -258,9 +258,9 @@ export class Keeper implements WatchedWorker {
       const { startFailures } = verdict.record;
       this.#log.fatal({ ...note, startFailures }, 'worker process given up');
     } else {
-      const level = wanted === undefined ? 'error' : 'info';
-      const told = wanted === undefined ? 'ended unasked' : 'is replaced';
-      this.#log[level]({ ...note, restartInMs: waitMs }, `the worker process ${told}`);
+      const fields = { ...note, restartInMs: waitMs };
+      if (wanted === undefined) this.#log.error(fields, 'worker process exited unexpectedly');
+      else this.#log.info(fields, 'replacing the worker process');
     }
     if (waitMs === 0) {
       this.#launch();
@@ -273,8 +273,8 @@ export class Keeper implements WatchedWorker {
   }
 
   /**
-   * The successor keeps the name. Its incarnation is the time of its start, not of the death before
-   * it: meanwhile another process may have delivered in its name.
+   * The successor keeps the worker ID. Its incarnation is the time of its start, not of the death
+   * before it, because another process may have used the worker ID in between.
    */
   #nextIdentity(): Partial<ProcessIdentity> {
     const { incarnation: last, workerId } = this.#identity;
@@ -286,10 +286,10 @@ export class Keeper implements WatchedWorker {
    * A worker's event loop runs no handler code, so a blocked one is broken. Checks are counted
    * rather than time: after a pause of the whole machine everything is late.
    */
-  #watchLife(): void {
+  #watchHeartbeat(): void {
     let seen = { process: undefined as KeptProcess | undefined, beats: 0, missed: 0 };
-    const look = () => {
-      this.#cancelLook = this.#clock.after(LOOK_MS, look);
+    const check = () => {
+      this.#cancelCheck = this.#clock.after(CHECK_MS, check);
       const state = this.#state;
       if (state.name !== 'running' || !state.isReady) return;
       const { process } = state;
@@ -299,7 +299,7 @@ export class Keeper implements WatchedWorker {
       this.#log.error(this.#name(process), 'worker process stopped responding, killing it');
       process.kill();
     };
-    this.#cancelLook = this.#clock.after(LOOK_MS, look);
+    this.#cancelCheck = this.#clock.after(CHECK_MS, check);
   }
 
   #change(state: KeeperState): void {

@@ -18,12 +18,12 @@ export type FromWorker =
   | { type: 'recycling'; reason: string }
   /** The platform drained the worker: it must not be replaced. */
   | { type: 'dismissed' }
-  /** The last message: the worker has said bye and exits with `code`. */
+  /** The last message: the worker has sent its bye and exits with `code`. */
   | { type: 'exiting'; code: number }
   | { type: 'answer'; number: number; health: WorkerHealth; metrics: unknown };
 
 export type ToWorker =
-  /** Exit when the running jobs are done; a new process takes over. */
+  /** Exit when the running jobs have ended; a new process takes over. */
   | { type: 'recycle'; reason: string }
   /** Release the jobs and exit. */
   | { type: 'release' }

@@ -9,27 +9,27 @@ export interface RestartRecord {
   /** Processes in a row that took jobs and ended soon afterwards. */
   shortLives: number;
   /**
-   * Processes in a row, among the start failures, that said that another attempt would not help.
+   * Processes in a row that reported that another attempt would not help.
    */
   refusals: number;
-  /** One of them took jobs. */
+  /** One of the earlier processes took jobs. */
   wasEverReady: boolean;
 }
 
 export interface ProcessLife {
   wasReady: boolean;
   livedMs: number;
-  /** It said that another attempt would not help. */
+  /** The process reported that another attempt would not help. */
   isFinal: boolean;
-  /** It had run jobs and exited by itself to be replaced. */
-  isWorn: boolean;
+  /** The process ran jobs and then exited cleanly to be replaced. */
+  isRecycled: boolean;
 }
 
 export interface RestartPolicy {
   /** Start failures in a row after which the worker is given up. */
   startAttempts: number;
-  /** A process that lived this long was healthy: the next end counts as the first. */
-  wellAfterMs: number;
+  /** A process that lived this long was healthy: its end counts as the first in a row. */
+  healthyAfterMs: number;
   pace: BackoffOptions;
   /** Time between attempts of a worker that was given up while others continue, ms. */
   givenUpMs: number;
@@ -37,7 +37,7 @@ export interface RestartPolicy {
 
 export const DEFAULT_RESTART_POLICY: RestartPolicy = {
   startAttempts: 5,
-  wellAfterMs: 60_000,
+  healthyAfterMs: 60_000,
   pace: { baseMs: 500, maxMs: 30_000, jitter: 0.2 },
   givenUpMs: 5 * 60_000,
 };
@@ -52,22 +52,22 @@ export const NO_RESTARTS: RestartRecord = {
 export type RestartVerdict = { record: RestartRecord; waitMs: number; isGivenUp: boolean };
 
 /**
- * A process that ends after it took jobs is replaced at once, and so is one that recycles.
- * Processes that end again soon, or before they took jobs, are replaced after growing waits. Only
- * the latter are given up, because ending a poison job is the queue's task, and so are those that
- * say twice that another attempt would not help: two workers with one ID would otherwise replace
- * each other for ever.
+ * A process that recycles, or ends after it took jobs, is replaced at once. If processes end again
+ * soon, or before they took jobs, the waits grow. The worker is given up in two cases. Its processes
+ * repeatedly end before they take jobs; later ends may be due to a poison job, which the queue ends.
+ * Or two of them in a row report that another attempt would not help: two workers with one ID would
+ * otherwise replace each other for ever.
  */
 export function judgeProcessEnd(
   before: RestartRecord,
   life: ProcessLife,
   policy: RestartPolicy,
 ): RestartVerdict {
-  const { pace, startAttempts, wellAfterMs, givenUpMs } = policy;
+  const { pace, startAttempts, healthyAfterMs, givenUpMs } = policy;
   if (life.wasReady) {
     const wasReady = { ...NO_RESTARTS, wasEverReady: true };
-    if (life.isWorn) return { record: wasReady, waitMs: 0, isGivenUp: false };
-    const isShort = life.livedMs < wellAfterMs;
+    if (life.isRecycled) return { record: wasReady, waitMs: 0, isGivenUp: false };
+    const isShort = life.livedMs < healthyAfterMs;
     const shortLives = isShort ? before.shortLives + 1 : 1;
     const refusals = life.isFinal ? (isShort ? before.refusals : 0) + 1 : 0;
     const record = { ...wasReady, shortLives, refusals };

@@ -23,7 +23,7 @@ export interface SupervisorOptions {
   /** Attempts whose outcome a dead process left on disk. */
   readSurvivors: (workerId: string) => Promise<LeaseRef[]>;
   /** Time after which a draining process is killed, ms. */
-  leaveMs: number;
+  killAfterMs: number;
   /** Start failures in a row after which a worker is given up. Default 5. */
   startAttempts?: number;
   clock: Clock;
@@ -52,14 +52,23 @@ export class Supervisor {
   #isStopping = false;
 
   constructor(options: SupervisorOptions) {
-    const { clock, launch, leaveMs, log, readSurvivors, sayBye, sets, startAttempts, workerId } =
-      options;
+    const {
+      clock,
+      launch,
+      killAfterMs,
+      log,
+      readSurvivors,
+      sayBye,
+      sets,
+      startAttempts,
+      workerId,
+    } = options;
     const policy: RestartPolicy = {
       ...DEFAULT_RESTART_POLICY,
       ...(startAttempts !== undefined && { startAttempts }),
     };
     const onChange = () => this.#look();
-    const common = { launch, sayBye, readSurvivors, policy, leaveMs, clock, onChange };
+    const common = { launch, sayBye, readSurvivors, policy, killAfterMs, clock, onChange };
     this.keepers = sets.map((set, index) => {
       const isAlone = sets.length === 1;
       const own = workerId === undefined || isAlone ? workerId : `${workerId}-${index}`;

@@ -53,14 +53,14 @@ export class WorkerProcess {
   readonly pid: number | undefined;
   /** Known before its first call to the platform. */
   identity: ProcessIdentity | undefined;
-  /** Why it exits, in its own words. */
+  /** The reason that the process gave for its exit. */
   failure: { reason: string; isFinal: boolean; isUnfit?: boolean } | undefined;
-  /** Why it wants to be replaced. */
+  /** Why the process asked to be replaced; undefined if it did not. */
   recycling: string | undefined;
   /** The platform has drained it. */
   isDismissed = false;
   activity: ProcessActivity | undefined;
-  /** Signs of life so far. */
+  /** Number of heartbeats so far. */
   beats = 0;
   readonly #child: ChildProcess;
   readonly #tag = createTag();
@@ -86,7 +86,7 @@ export class WorkerProcess {
       });
       this.#child.on('error', (error: NodeJS.ErrnoException) => {
         if (this.#child.pid !== undefined) return;
-        // A lack of memory or processes may pass.
+        // A lack of memory or of free process IDs may be temporary.
         const isFinal = error.code === 'ENOENT' || error.code === 'EACCES';
         this.failure = { reason: `cannot be started: ${error.message}`, isFinal };
         end({ code: null, signal: null });
@@ -138,9 +138,9 @@ export class WorkerProcess {
     try {
       process.kill(-this.pid, 'SIGKILL');
     } catch {
-      // No such processes.
+      // The process group has no process.
     }
-    // Processes that have left its process group.
+    // Processes that have left the process group are found by their tag.
     endLeftProcesses(this.#tag);
   }
 
@@ -174,7 +174,7 @@ export class WorkerProcess {
   }
 }
 
-/** What the keeper needs. */
+/** The parts of a worker process that the keeper uses. */
 export type KeptProcess = Pick<WorkerProcess, keyof WorkerProcess>;
 
 export function describeEnd({ code, signal }: ProcessEnd): string {

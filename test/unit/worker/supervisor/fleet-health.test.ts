@@ -28,14 +28,14 @@ const fine: WorkerHealth = {
   outboxDepth: 3,
 };
 
-function running(leaving?: 'recycle' | 'quarantine' | 'stop', isReady = true): KeeperState {
+function running(ending?: 'recycle' | 'quarantine' | 'stop', isReady = true): KeeperState {
   const process = startProcess();
   return {
     name: 'running',
     process,
     startedAt: 0,
     isReady,
-    leaving: leaving && { to: leaving, reason: `to ${leaving}`, cancelKill: () => {} },
+    ending: ending && { to: ending, reason: `to ${ending}`, cancelKill: () => {} },
   };
 }
 

@@ -112,7 +112,7 @@ class Life {
         this.byes.push(bye);
       },
       readSurvivors: async () => [],
-      leaveMs: 48_000,
+      killAfterMs: 48_000,
       startAttempts: 3,
       clock: this.clock,
       log: silentLog,

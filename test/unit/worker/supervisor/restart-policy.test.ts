@@ -16,10 +16,10 @@ const crashed = (livedMs: number): ProcessLife => ({
   wasReady: true,
   livedMs,
   isFinal: false,
-  isWorn: false,
+  isRecycled: false,
 });
-const unready: ProcessLife = { wasReady: false, livedMs: 10, isFinal: false, isWorn: false };
-const worn: ProcessLife = { ...crashed(10), isWorn: true };
+const unready: ProcessLife = { wasReady: false, livedMs: 10, isFinal: false, isRecycled: false };
+const recycled: ProcessLife = { ...crashed(10), isRecycled: true };
 const refused = (livedMs: number): ProcessLife => ({ ...crashed(livedMs), isFinal: true });
 const final: ProcessLife = { ...unready, isFinal: true };
 
@@ -70,10 +70,10 @@ describe('after the end of a worker process, the next one', () => {
     expect(judgeAll([final])).toEqual(['given up']);
   });
 
-  it('comes at once, however often, where the one before was worn by its jobs', () => {
-    expect(judgeAll([worn, worn, worn, crashed(10), crashed(10), worn, crashed(10)])).toEqual([
-      0, 0, 0, 0, 500, 0, 0,
-    ]);
+  it('comes at once, however often, if the process before it recycled', () => {
+    expect(
+      judgeAll([recycled, recycled, recycled, crashed(10), crashed(10), recycled, crashed(10)]),
+    ).toEqual([0, 0, 0, 0, 500, 0, 0]);
   });
 
   it('is given up where two that took jobs said soon after one another that none could do better', () => {

@@ -60,7 +60,7 @@ function supervise(options: Partial<SupervisorOptions> = {}): Supervisor {
       byes.push(bye);
     },
     readSurvivors: async () => [],
-    leaveMs: 60_000,
+    killAfterMs: 60_000,
     clock: systemClock,
     log: silentLog,
     ...options,
@@ -276,7 +276,7 @@ describe('a supervisor', () => {
 
   it('kills a process that does not leave, and gives its jobs back without blame', async () => {
     script = ['stay'];
-    await startReady({ leaveMs: 20 });
+    await startReady({ killAfterMs: 20 });
     await supervisor?.stop();
     expect(await nth(0).ended).toEqual({ code: null, signal: 'SIGKILL' });
     expect(byes).toMatchObject([{ reason: 'drained', detail: 'ended by SIGKILL' }]);
@@ -342,7 +342,7 @@ describe('a worker whose device is bad', () => {
 
   it('releases its jobs without a failure, even while it is being recycled', async () => {
     script = ['deaf'];
-    const keeper = await startReady({ leaveMs: 20 });
+    const keeper = await startReady({ killAfterMs: 20 });
     keeper.quarantine('too hot');
     keeper.recycle('memory');
     await until(() => keeper.state.name === 'quarantined' && byes.length === 1);
@@ -367,7 +367,7 @@ describe('a worker whose device is bad', () => {
       },
       sayBye: async () => {},
       readSurvivors: async () => [],
-      leaveMs: 1,
+      killAfterMs: 1,
       clock: systemClock,
       log: silentLog,
     });
