@@ -13,7 +13,7 @@ const options = {
   json: flag({ help: 'print one line of JSON' }),
   url: { ...clientOptions.url, help: 'URL of the platform, as the worker reaches it' },
   key: { ...clientOptions.key, help: 'worker key; required' },
-  runpod: flag({ help: 'for a worker written for RunPod' }),
+  runpod: flag({ help: 'print the variables for a worker written for RunPod' }),
   workerId: text({
     placeholder: 'ID',
     help: 'with --runpod: worker ID, unique for each worker; default: a new one each time',

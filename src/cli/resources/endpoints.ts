@@ -21,11 +21,11 @@ const updateOptions = {
   name: text({ placeholder: 'NAME', help: 'name of the endpoint, 1 to 200 characters' }),
   template: text({ placeholder: 'ID', help: "template for the endpoint's workers" }),
   gpu: list({ placeholder: 'ID', help: 'GPU type of the workers, in order of preference' }),
-  workersMin: integer({ min: 0, max: 1_000, help: 'fewest workers, also without load' }),
-  workersMax: integer({ min: 0, max: 1_000, help: 'most workers' }),
+  workersMin: integer({ min: 0, max: 1_000, help: 'minimum number of workers, even without load' }),
+  workersMax: integer({ min: 0, max: 1_000, help: 'maximum number of workers' }),
   idleTimeout: integer({
     ...{ min: 1, max: 86_400, placeholder: 'S' },
-    help: 'time after which an idle worker is stopped, s',
+    help: 'stop a worker that has been idle for this time, s',
   }),
   queueDelay: integer({
     ...{ min: 1, max: 3_600, placeholder: 'S' },
@@ -37,7 +37,7 @@ const updateOptions = {
   }),
   maxAttempts: integer({
     ...{ min: 1, max: 100 },
-    help: 'failures after which a job is FAILED; 1: no automatic retry',
+    help: 'failures before a job is FAILED; 1 disables automatic retries',
   }),
   file: bodyFileOption,
 };
@@ -47,11 +47,11 @@ const createOptions = {
   type: choice({
     choices: ENDPOINT_TYPES,
     placeholder: 'TYPE',
-    help: `type, ${ENDPOINT_TYPES.join(' or ')}`,
+    help: `endpoint type, ${ENDPOINT_TYPES.join(' or ')}`,
   }),
   maxAttempts: {
     ...updateOptions.maxAttempts,
-    help: 'failures after which a job is FAILED, by default 3; 1: no automatic retry',
+    help: 'failures before a job is FAILED; 1 disables automatic retries; default: 3',
   },
 };
 
