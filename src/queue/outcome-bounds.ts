@@ -11,10 +11,21 @@ const MAX_HISTORY_CHARS = 1_000;
 /** One year: longer than any run or wait of an attempt, and far below the largest safe integer. */
 const MAX_SPAN_MS = 365 * 86_400_000;
 
-/** Cuts long texts and times. It refuses nothing, because the worker would repeat a refused report. */
-export function boundOutcome(outcome: Outcome): Outcome {
+export interface OutputSize {
+  /** Bytes of the report's body. */
+  bytes: number;
+  maxBytes: number;
+}
+
+/**
+ * Cuts long texts and times, and fails an attempt whose output is too large. It refuses nothing, because
+ * the worker would repeat a refused report.
+ */
+export function boundOutcome(outcome: Outcome, output: OutputSize): Outcome {
   if (outcome.kind === 'released') return outcome;
   const executionMs = boundSpan(outcome.executionMs);
+  if (outcome.kind === 'completed' && outcome.output === 'value' && output.bytes > output.maxBytes)
+    return { kind: 'failed', executionMs, error: describeTooLarge(output), retry: 'never' };
   if (outcome.kind === 'completed' || outcome.kind === 'cancelled')
     return { ...outcome, executionMs };
   const error = boundError(outcome.error);
@@ -26,6 +37,12 @@ export function boundOutcome(outcome: Outcome): Outcome {
 /** Cuts the message of a failed attempt for the job's history. */
 export function boundHistoryMessage(message: string): string {
   return limitText(message, MAX_HISTORY_CHARS);
+}
+
+/** The same words as the worker's own check. */
+function describeTooLarge({ bytes, maxBytes }: OutputSize): AttemptError {
+  const message = `the output is ${bytes} bytes of JSON, the limit is ${maxBytes}`;
+  return { code: 'output_too_large', message };
 }
 
 function boundError(error: AttemptError): AttemptError {

@@ -46,7 +46,7 @@ export class Reports {
           if (report.kind === 'chunks' && report.first !== job.chunkCount) {
             throw refuse(report, `chunk ${report.first} follows ${job.chunkCount} chunks`);
           }
-          yield* applyReport(tx, step, { job, report, maxLogBytes: settings.maxLogBytes });
+          yield* applyReport(tx, step, { job, report, settings });
           return APPLIED;
         }, report.body.length),
       ),
@@ -73,15 +73,15 @@ export class Reports {
 interface Application {
   job: StoredJob;
   report: Report;
-  maxLogBytes: number;
+  settings: QueueSettings;
 }
 
 function* applyReport(
   tx: Transaction,
   step: StepOn,
-  { job, report, maxLogBytes }: Application,
+  { job, report, settings }: Application,
 ): Step<void> {
-  const decision = yield* step(job, toEvent(job, report, maxLogBytes));
+  const decision = yield* step(job, toEvent(job, report, settings));
   if ('refused' in decision)
     throw new Error(`report ${report.seq} of ${job.id}: ${decision.refused}`);
   const { kind, body } = report;
@@ -99,7 +99,11 @@ function keyOf({ endpointId, id }: StoredJob): { endpointId: string; id: string 
   return { endpointId, id };
 }
 
-function toEvent(job: StoredJob, report: Report, maxLogBytes: number): JobEvent {
+function toEvent(
+  job: StoredJob,
+  report: Report,
+  { maxLogBytes, maxOutputBytes }: QueueSettings,
+): JobEvent {
   const { seq, body } = report;
   switch (report.kind) {
     case 'chunks':
@@ -111,8 +115,10 @@ function toEvent(job: StoredJob, report: Report, maxLogBytes: number): JobEvent 
       const dropped = report.dropped + (fits ? 0 : countLines(body));
       return { type: 'log', seq, bytes: fits ? body.length : 0, dropped };
     }
-    case 'outcome':
-      return { type: 'outcome', seq, outcome: boundOutcome(report.outcome) };
+    case 'outcome': {
+      const size = { bytes: body.length, maxBytes: maxOutputBytes };
+      return { type: 'outcome', seq, outcome: boundOutcome(report.outcome, size) };
+    }
   }
 }
 

@@ -20,7 +20,7 @@ export interface QueueSettings {
   retentionMs: { run: number; runsync: number };
   /** Bytes of all chunks of one attempt. Default 1 GB. */
   maxChunkBytes: number;
-  /** Largest streamed output that is joined for the record, bytes. Default 20 MB. */
+  /** Largest returned output, and largest stream that is joined for the record, bytes. Default 20 MB. */
   maxOutputBytes: number;
   /** Bytes of log stored for a job. Default 1 MB. */
   maxLogBytes: number;
