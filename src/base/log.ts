@@ -11,7 +11,7 @@ const SECRET_PATHS = ['key', 'authorization', '*.key', '*.authorization', 'heade
 /** A key may stand anywhere: in the text of an error, in what somebody sent in the wrong place. */
 const ANY_KEY = /\bmr_[A-Za-z0-9_-]{43}/g;
 
-export interface LogOptions {
+export interface LogSettings {
   /** `fatal` to `trace`, or `silent`. Default `info`. */
   level?: string;
   /** Where the lines go. Default: standard error, so that standard output stays for results. */
@@ -24,7 +24,7 @@ export interface LogOptions {
 
 const INFO = 30;
 
-export function createLog({ level = 'info', ...options }: LogOptions = {}): Log {
+export function createLog({ level = 'info', ...options }: LogSettings = {}): Log {
   const { destination, maxLinesPerMinute, maxTextChars } = options;
   return pino(
     {

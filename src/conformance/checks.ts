@@ -12,7 +12,7 @@ export class NotApplicable extends Error {
   override readonly name = 'NotApplicable';
 }
 
-export interface Check<Stage> {
+export interface ConformanceCheck<Stage> {
   /** Subject of the check: a verb or a term of the protocol. */
   area: string;
   /** The rule, as a sentence about the side under test. */
@@ -23,7 +23,7 @@ export interface Check<Stage> {
   run(stage: Stage): Promise<void> | void;
 }
 
-export interface Row {
+export interface CheckResult {
   area: string;
   rule: string;
   result: 'holds' | 'fails' | 'left out';
@@ -33,23 +33,23 @@ export interface Row {
 
 /** Selects the basic checks and those of the areas; all checks if no area is named. */
 export function chooseChecks<Stage>(
-  checks: readonly Check<Stage>[],
+  checks: readonly ConformanceCheck<Stage>[],
   areas: readonly string[],
-): readonly Check<Stage>[] {
+): readonly ConformanceCheck<Stage>[] {
   if (areas.length === 0) return checks;
   return checks.filter(({ area, isBasic }) => isBasic || areas.includes(area));
 }
 
 export async function runChecks<Stage>(
-  checks: readonly Check<Stage>[],
+  checks: readonly ConformanceCheck<Stage>[],
   stage: Stage,
-  onRow: (row: Row) => void,
-): Promise<Row[]> {
-  const rows: Row[] = [];
+  onRow: (row: CheckResult) => void,
+): Promise<CheckResult[]> {
+  const rows: CheckResult[] = [];
   let missing: string | undefined;
   for (const check of checks) {
     const { area, rule } = check;
-    const row: Row =
+    const row: CheckResult =
       missing === undefined
         ? { area, rule, ...(await judge(check, stage)) }
         : { area, rule, result: 'left out', detail: `needs "${missing}", which fails` };
@@ -61,9 +61,9 @@ export async function runChecks<Stage>(
 }
 
 async function judge<Stage>(
-  check: Check<Stage>,
+  check: ConformanceCheck<Stage>,
   stage: Stage,
-): Promise<Pick<Row, 'result' | 'detail'>> {
+): Promise<Pick<CheckResult, 'result' | 'detail'>> {
   try {
     await check.run(stage);
     return { result: 'holds' };

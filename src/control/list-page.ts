@@ -33,7 +33,7 @@ export class PageCutter {
   }
 }
 
-export interface ListSource<T, R> extends PageBounds {
+export interface PageSource<T, R> extends PageBounds {
   /** All records from the page's start on, in the order of the list. */
   wanted: readonly T[];
   positionOf: (item: T) => number;
@@ -42,7 +42,7 @@ export interface ListSource<T, R> extends PageBounds {
 
 /** `next` is the position of the next page, if there is one. */
 export function cutPage<T, R>(
-  source: ListSource<T, R>,
+  source: PageSource<T, R>,
 ): {
   records: R[];
   next: number | undefined;

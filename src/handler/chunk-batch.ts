@@ -8,21 +8,21 @@ const FLUSH_BYTES = 128 * 1024;
 const COMMA = 0x2c;
 
 /** Chunks of one message: their JSON joined by commas, and the size of each. */
-export interface ChunkBatch {
+export interface YieldedChunks {
   sizes: number[];
   bytes: Uint8Array;
 }
 
 export class ChunkBatcher {
   readonly #windowBytes: number;
-  readonly #send: (batch: ChunkBatch) => void;
+  readonly #send: (batch: YieldedChunks) => void;
   #chunks: Buffer[] = [];
   #pendingBytes = 0;
   #immediate: NodeJS.Immediate | undefined;
   #underWayBytes = 0;
   #resume: (() => void) | undefined;
 
-  constructor(windowBytes: number, send: (batch: ChunkBatch) => void) {
+  constructor(windowBytes: number, send: (batch: YieldedChunks) => void) {
     this.#windowBytes = windowBytes;
     this.#send = send;
   }

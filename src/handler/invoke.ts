@@ -12,7 +12,7 @@ import {
   round,
   setImmediate,
 } from '../wire/primordials.ts';
-import { type ChunkBatch, ChunkBatcher } from './chunk-batch.ts';
+import { ChunkBatcher, type YieldedChunks } from './chunk-batch.ts';
 import { currentSpeaker, type Speaker } from './console.ts';
 import { AttemptContext, MarkedChunk } from './context.ts';
 import type { Job } from './define.ts';
@@ -59,7 +59,7 @@ export interface AttemptCall {
 }
 
 export interface AttemptSink {
-  chunks(batch: ChunkBatch): void;
+  chunks(batch: YieldedChunks): void;
   /** JSON. */
   progress(value: Uint8Array): void;
   /** NDJSON; `dropped`: number of lines that were dropped before these. */
@@ -73,7 +73,7 @@ export interface AttemptEnd {
   isWorn?: boolean;
 }
 
-export interface Attempt {
+export interface Invocation {
   /** Never rejects; the sink has received everything before. */
   readonly end: Promise<AttemptEnd>;
   /**
@@ -84,7 +84,7 @@ export interface Attempt {
   grant(bytes: number): void;
 }
 
-export function invoke(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink): Attempt {
+export function invoke(handler: LoadedHandler, call: AttemptCall, sink: AttemptSink): Invocation {
   return new RunningAttempt(handler, call, sink);
 }
 
@@ -100,7 +100,7 @@ interface Steps {
   return?(): unknown;
 }
 
-class RunningAttempt implements Attempt, Speaker {
+class RunningAttempt implements Invocation, Speaker {
   readonly end: Promise<AttemptEnd>;
   readonly attemptNumber: number;
   readonly #handler: LoadedHandler;

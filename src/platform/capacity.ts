@@ -2,8 +2,8 @@
 import { statfsSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { constrainedMemory } from 'node:process';
+import type { EngineKind } from '../control/endpoints/deployment-rules.ts';
 import { type Amounts, limitAmounts, type Overcommit } from '../control/limits/capacity.ts';
-import type { EngineKind } from './engine.ts';
 
 const GB = 1_073_741_824;
 

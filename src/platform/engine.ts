@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import type { Log } from '../base/log.ts';
 import { launcherPath } from '../base/package-info.ts';
+import type { EngineKind } from '../control/endpoints/deployment-rules.ts';
 import type { Containment } from '../engine/docker/containment.ts';
 import type { ContainerStats, Engine } from '../engine/engine.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
@@ -9,8 +10,6 @@ import type { Device } from '../wire/link/worker-link.ts';
 import { readEngineName } from './engine-name.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 import { locateCode } from './pod-user.ts';
-
-export type EngineKind = 'process' | 'docker' | 'none';
 
 export interface EngineOptions {
   kind: EngineKind;

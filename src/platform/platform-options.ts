@@ -4,6 +4,7 @@ import type { HttpBounds } from '../api/http/bounds.ts';
 import type { RateLimits } from '../api/http/rate-windows.ts';
 import type { WorkerLimits } from '../api/routes/worker-limits.ts';
 import { type Log, silentLog } from '../base/log.ts';
+import type { EngineKind } from '../control/endpoints/deployment-rules.ts';
 import { DEFAULT_OVERCOMMIT } from '../control/limits/capacity.ts';
 import type { Quotas } from '../control/limits/quotas.ts';
 import type { Containment } from '../engine/docker/containment.ts';
@@ -11,7 +12,6 @@ import type { QueueSettings } from '../queue/settings.ts';
 import type { StoreGuardOptions } from '../store/disk/store-guard.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import type { CapacityChoice } from './capacity.ts';
-import type { EngineKind } from './engine.ts';
 import type { GrpcPort } from './grpc-port.ts';
 
 export interface PlatformOptions {

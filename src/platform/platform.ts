@@ -29,7 +29,7 @@ import { choosePodUser, shareDataFolder } from './pod-user.ts';
 import { locateWebhookSecrets, useWebhookSecrets } from './webhook-secrets.ts';
 import { WorkerFolders } from './worker-folders.ts';
 
-export interface Platform extends PlatformUrls {
+export interface RunningPlatform extends PlatformUrls {
   /** Undefined on a later start without a key file. */
   readonly firstKeys: PlatformKeys | undefined;
   readonly queue: Queue;
@@ -53,7 +53,7 @@ type Closers = (() => unknown)[];
 export async function openPlatform(
   given: PlatformOptions = {},
   seams: PlatformSeams = {},
-): Promise<Platform> {
+): Promise<RunningPlatform> {
   const options = completeOptions(given);
   const closers: Closers = [];
   let closing: Promise<void> | undefined;
@@ -89,7 +89,7 @@ async function open(
   options: CompleteOptions,
   seams: PlatformSeams,
   closers: Closers,
-): Promise<Omit<Platform, 'close'>> {
+): Promise<Omit<RunningPlatform, 'close'>> {
   const { dataFolder, endpoints: names } = options;
   const clock = systemClock;
   // Before the lock, which creates missing folders for the platform's user only.

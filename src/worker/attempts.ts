@@ -7,7 +7,7 @@ import type { ExecutionEnd, Executor, StopReason } from './execution/executor.ts
 import {
   type Attempt,
   CANCELLED_BEFORE_BEGIN,
-  type HeldLease,
+  type NamedLease,
   NOT_STARTED,
   nameAttempt,
   nameLease,
@@ -111,7 +111,7 @@ export class Attempts {
   }
 
   /** Names all leases for a renewal. */
-  nameAll(): HeldLease[] {
+  nameAll(): NamedLease[] {
     // The worker already knows how inherited attempts ended.
     const over = this.#reporter.inherited.map(({ jobId, token }) => ({
       jobId,
@@ -123,7 +123,7 @@ export class Attempts {
   }
 
   /** Names active attempts that no renewal has named yet. */
-  nameNew(): HeldLease[] {
+  nameNew(): NamedLease[] {
     const fresh = this.#held().filter(({ named, phase }) => !named && phase.name !== 'ended');
     return fresh.map(nameLease);
   }

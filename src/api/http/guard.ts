@@ -6,7 +6,7 @@ import type { Queue } from '../../queue/queue.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess, Scope } from '../../wire/scopes.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
-import type { Metrics } from '../routes/metrics.ts';
+import type { ApiMetrics } from '../routes/metrics.ts';
 import type { WorkerAllowance } from '../routes/worker-allowance.ts';
 import { Gate, type GateOptions, LOCAL_HOLDER } from './auth.ts';
 import type { HttpBounds } from './bounds.ts';
@@ -24,7 +24,7 @@ export interface GuardOptions extends GateOptions {
   connections: Pick<Connections, 'noteKnown'>;
   queue: Queue;
   clock: Clock;
-  metrics: Metrics;
+  metrics: ApiMetrics;
   keyWatch: KeyWatch;
   /** Default: no limit for users. */
   rateGate?: RateGate | undefined;

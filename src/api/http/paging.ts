@@ -10,7 +10,7 @@ declare module 'fastify' {
   }
 }
 
-export interface Page {
+export interface PageRequest {
   /** Only records with a smaller position: lists are newest first. */
   before: number | undefined;
   limit: number;
@@ -20,7 +20,7 @@ export interface Page {
 type PagedRequest = Pick<FastifyRequest<{ Querystring: QueryValues }>, 'query' | 'server'>;
 
 /** Reads the query parameters `cursor` and `limit`. @throws ProblemError `invalid` */
-export function readPage({ query, server }: PagedRequest): Page {
+export function readPage({ query, server }: PagedRequest): PageRequest {
   return {
     maxBytes: server.listBytes,
     before: readCursor(query),

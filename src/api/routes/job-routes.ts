@@ -67,7 +67,7 @@ function handleSubmissions(options: JobRoutesOptions): Pick<JobHandlers, 'runJob
 
 export interface ShownRecord {
   queue: Queue;
-  key: JobKey;
+  key: ReturnType<typeof readJobKey>;
   show: (record: ReadRecord) => Uint8Array[];
 }
 
@@ -219,12 +219,7 @@ export async function setTtl(
   await queue.jobs.setTtl(readJobKey(params), ttlMs);
 }
 
-export interface JobKey {
-  endpointId: string;
-  id: string;
-}
-
-export function readJobKey({ endpoint, job }: JobRoute['Params']): JobKey {
+export function readJobKey({ endpoint, job }: JobRoute['Params']) {
   return { endpointId: endpoint, id: job };
 }
 

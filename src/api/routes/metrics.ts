@@ -22,7 +22,7 @@ export interface AnsweredRequest {
   durationMs: number;
 }
 
-export interface Metrics {
+export interface ApiMetrics {
   note(answered: AnsweredRequest): void;
   /** A worker process of the endpoint died. */
   noteCrash(endpoint: string): void;
@@ -33,7 +33,7 @@ export interface Metrics {
 /** The buckets reach beyond the 20 s of a long poll. */
 const DURATION_BUCKETS_S = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 90];
 
-export function createMetrics(options: MetricsOptions): Metrics {
+export function createMetrics(options: MetricsOptions): ApiMetrics {
   const { endpoints, registry, version } = options;
   if (!registry.getSingleMetric('process_cpu_seconds_total')) {
     collectDefaultMetrics({ register: registry });
@@ -164,7 +164,7 @@ function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
   };
 }
 
-function registerDurations(registry: Registry): Metrics['note'] {
+function registerDurations(registry: Registry): ApiMetrics['note'] {
   const durations = new Histogram({
     name: 'millrace_http_request_duration_seconds',
     help: 'Time from the request to the end of its response; takes and renewals are long polls.',

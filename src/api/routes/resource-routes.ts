@@ -8,7 +8,7 @@ import type { Operation } from '../../wire/operations/operation.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';
 import type { ResourceOutline } from '../../wire/route.ts';
 import { sendJson } from '../http/byte-reply.ts';
-import { describeNext, type Page, readPage } from '../http/paging.ts';
+import { describeNext, type PageRequest, readPage } from '../http/paging.ts';
 import type { QueryValues } from '../http/query.ts';
 import { readResource, requireHolder } from '../http/resource-requests.ts';
 import { type BoundOperation, bindOperation } from './operation-routes.ts';
@@ -16,7 +16,7 @@ import { type BoundOperation, bindOperation } from './operation-routes.ts';
 /** Carries out the verbs for the holder of a key. */
 export interface FixedResourceService<Creation> {
   /** Newest first. `query`: all parameters, for those that only this list has. */
-  list(caller: KeyHolder, page: Page, query: QueryValues): Listed | Promise<Listed>;
+  list(caller: KeyHolder, page: PageRequest, query: QueryValues): Listed | Promise<Listed>;
   create(caller: KeyHolder, creation: Creation): Promise<{ id: string }>;
   /** @throws ProblemError `not_found` */
   get(caller: KeyHolder, id: string): object | Promise<object>;

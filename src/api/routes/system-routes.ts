@@ -5,7 +5,7 @@ import { ProblemError } from '../../wire/problem.ts';
 import { requireOwner } from '../http/auth.ts';
 import { sendBytes, sendJson } from '../http/byte-reply.ts';
 import { handleOpenApi } from '../openapi/routes.ts';
-import type { Metrics } from './metrics.ts';
+import type { ApiMetrics } from './metrics.ts';
 import { type BoundOperation, bindOperations } from './operation-routes.ts';
 import type { StoreStatus } from './store-status.ts';
 
@@ -14,7 +14,7 @@ const NOT_READY_RETRY_MS = 1_000;
 
 export interface SystemRoutesOptions {
   endpoints: Endpoints;
-  metrics: Metrics;
+  metrics: ApiMetrics;
   version: string;
   isReady: () => boolean;
   store: StoreStatus;

@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { AttemptError } from '../../wire/job.ts';
 import type { LeaseRef, RenewReply } from '../../wire/link/worker-link.ts';
-import { HeldLease, type HeldLeaseOptions, type Saying } from './lease.ts';
+import { type HeldLeaseOptions, RunPodLease, type Saying } from './lease.ts';
 import type { SessionLink } from './session-link.ts';
 import { StopList } from './stops.ts';
 
@@ -23,7 +23,7 @@ export interface HeldLeasesOptions {
 export class HeldLeases {
   readonly stops: StopList;
   readonly #options: HeldLeasesOptions;
-  readonly #held = new Map<string, HeldLease>();
+  readonly #held = new Map<string, RunPodLease>();
 
   constructor(options: HeldLeasesOptions) {
     this.#options = options;
@@ -39,18 +39,18 @@ export class HeldLeases {
   }
 
   /** Attempts that have yielded something. */
-  get streaming(): HeldLease[] {
+  get streaming(): RunPodLease[] {
     return [...this.#held.values()].filter(({ isStreaming }) => isStreaming);
   }
 
-  get(name: string): HeldLease | undefined {
+  get(name: string): RunPodLease | undefined {
     return this.#held.get(name);
   }
 
   /** Returns an existing one if there is one. */
-  add(lease: HeldLeaseOptions['lease']): HeldLease {
+  add(lease: HeldLeaseOptions['lease']): RunPodLease {
     const { clock, link } = this.#options;
-    const held = new HeldLease({ lease, link, now: clock.now });
+    const held = new RunPodLease({ lease, link, now: clock.now });
     const known = this.#held.get(held.name);
     if (known) return known;
     this.#held.set(held.name, held);
@@ -60,7 +60,7 @@ export class HeldLeases {
   }
 
   /** Reports on an attempt. @throws LinkError, and the queue's errors */
-  async report(held: HeldLease, saying: Saying, { isWorn = false } = {}) {
+  async report(held: RunPodLease, saying: Saying, { isWorn = false } = {}) {
     held.noteKnown();
     const answer = await held.say(saying, { isWorn });
     const goesOn = saying.kind === 'chunks' || saying.kind === 'progress';
@@ -94,7 +94,7 @@ export class HeldLeases {
   }
 
   /** The worker has not received it. */
-  giveBack(held: HeldLease): Promise<void> {
+  giveBack(held: RunPodLease): Promise<void> {
     return this.#end(held, { kind: 'released', reason: 'not_started' });
   }
 
@@ -103,7 +103,7 @@ export class HeldLeases {
     for (const held of this.#held.values()) held.cancelTimeout();
   }
 
-  #letGo(held: HeldLease): void {
+  #letGo(held: RunPodLease): void {
     held.cancelTimeout();
     if (this.#held.get(held.name) === held) this.#held.delete(held.name);
     this.stops.remove(held);
@@ -113,7 +113,7 @@ export class HeldLeases {
    * A job may have ended its process at once: only a process that still runs can have missed the
    * job.
    */
-  async #lose(held: HeldLease, why: string, hasRestarted = false): Promise<void> {
+  async #lose(held: RunPodLease, why: string, hasRestarted = false): Promise<void> {
     const { clock, workerId } = this.#options;
     const isFresh = !held.isKnown && clock.now() - held.startedAt < HANDOVER_MS;
     if (isFresh && !hasRestarted) return await this.giveBack(held);
@@ -123,7 +123,7 @@ export class HeldLeases {
   }
 
   /** These workers do not enforce timeouts. */
-  async #timeOut(held: HeldLease, { executionTimeoutMs }: { executionTimeoutMs: number }) {
+  async #timeOut(held: RunPodLease, { executionTimeoutMs }: { executionTimeoutMs: number }) {
     const message = `the job ran longer than its execution timeout of ${executionTimeoutMs} ms`;
     const error: AttemptError = { code: 'execution_timeout', message };
     const executionMs = Math.max(executionTimeoutMs, this.#options.clock.now() - held.startedAt);
@@ -133,7 +133,7 @@ export class HeldLeases {
   }
 
   /** Nobody waits for this report: if it fails, the lease expires instead. */
-  async #end(held: HeldLease, saying: Saying): Promise<void> {
+  async #end(held: RunPodLease, saying: Saying): Promise<void> {
     this.#letGo(held);
     try {
       await held.say(saying);

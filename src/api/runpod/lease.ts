@@ -18,7 +18,7 @@ export interface HeldLeaseOptions {
 const NO_BYTES = Buffer.alloc(0);
 const COMMA = Buffer.from(',');
 
-export class HeldLease {
+export class RunPodLease {
   /** The job's ID for the worker. */
   readonly name: string;
   readonly ref: LeaseRef;

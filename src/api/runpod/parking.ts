@@ -3,7 +3,7 @@
 // for that answer, so that their workers send nothing while the platform is down.
 import { type Clock, sleep } from '../../base/clock.ts';
 import { LinkError } from '../../wire/link/worker-link.ts';
-import type { HeldLease } from './lease.ts';
+import type { RunPodLease } from './lease.ts';
 
 /** How long to wait for the next chunk of a worker that has yielded before, ms. */
 const PARK_MS = 2_000;
@@ -11,7 +11,7 @@ const LOOK_MS = 20;
 
 export class Parking {
   readonly #clock: Clock;
-  readonly #held = new Set<HeldLease>();
+  readonly #held = new Set<RunPodLease>();
   #over: PromiseWithResolvers<void> | undefined;
 
   constructor(clock: Clock) {
@@ -19,7 +19,7 @@ export class Parking {
   }
 
   /** Resolves at once unless the platform stops. @throws LinkError `unavailable` when it exits */
-  async hold(held: HeldLease): Promise<void> {
+  async hold(held: RunPodLease): Promise<void> {
     if (!this.#over) return;
     this.#held.add(held);
     await this.#over.promise;
@@ -30,7 +30,7 @@ export class Parking {
    * `listStreaming`: the attempts whose next chunk is waited for.
    * @returns those whose chunk has come, and is sent again later, so that nothing of them is missing
    */
-  async park(listStreaming: () => readonly HeldLease[]): Promise<HeldLease[]> {
+  async park(listStreaming: () => readonly RunPodLease[]): Promise<RunPodLease[]> {
     this.#over ??= Promise.withResolvers();
     const until = this.#clock.now() + PARK_MS;
     const isComplete = () => listStreaming().every((held) => this.#held.has(held));

@@ -13,7 +13,7 @@ import {
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
 import { HeldLeases, PINGS_TO_LOSE } from './held-leases.ts';
-import type { HeldLease } from './lease.ts';
+import type { RunPodLease } from './lease.ts';
 import { Recycling } from './recycle.ts';
 import type { TakeSigns } from './requests.ts';
 import { SessionLink } from './session-link.ts';
@@ -50,7 +50,7 @@ export interface SessionTake extends TakeSigns {
 
 export interface HandedOut {
   lease: Lease;
-  held: HeldLease;
+  held: RunPodLease;
 }
 
 interface SilenceTerms {

@@ -8,7 +8,7 @@ import type { Queue } from '../../queue/queue.ts';
 import type { WorkerLink } from '../../wire/link/worker-link.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { WorkerAllowance } from '../routes/worker-allowance.ts';
-import type { HeldLease } from './lease.ts';
+import type { RunPodLease } from './lease.ts';
 import { Parking } from './parking.ts';
 import { readAttemptName } from './requests.ts';
 import { RunPodSession, SESSION_INCARNATION } from './session.ts';
@@ -26,7 +26,7 @@ export interface RunPodSessionsOptions {
 
 export interface SessionLease {
   session: RunPodSession;
-  held: HeldLease;
+  held: RunPodLease;
 }
 
 export class RunPodSessions {

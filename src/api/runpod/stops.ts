@@ -2,14 +2,14 @@
 // nothing about an attempt after a stop.
 import type { Clock } from '../../base/clock.ts';
 import { Waiters } from '../../base/waiters.ts';
-import type { HeldLease } from './lease.ts';
+import type { RunPodLease } from './lease.ts';
 
 /** An old worker never asks for stops. */
 const MAX_STOPS = 1_000;
 
 export class StopList {
   /** By name; with the lease if its end is still to be reported. */
-  readonly #stops = new Map<string, HeldLease | undefined>();
+  readonly #stops = new Map<string, RunPodLease | undefined>();
   readonly #clock: Clock;
   readonly #waiters: Waiters;
 
@@ -26,7 +26,7 @@ export class StopList {
   }
 
   /** The attempt has ended by itself. */
-  remove({ name }: HeldLease): void {
+  remove({ name }: RunPodLease): void {
     this.#stops.delete(name);
   }
 

@@ -1,12 +1,12 @@
 // The areas that `--only` may name.
-import { type Check, chooseChecks } from '../../conformance/checks.ts';
+import { type ConformanceCheck, chooseChecks } from '../../conformance/checks.ts';
 import { UsageError } from '../options.ts';
 
 /** @throws UsageError */
 export function chooseAreas<Stage>(
-  checks: readonly Check<Stage>[],
+  checks: readonly ConformanceCheck<Stage>[],
   only: readonly string[],
-): readonly Check<Stage>[] {
+): readonly ConformanceCheck<Stage>[] {
   const areas = new Set(checks.map(({ area }) => area));
   const unknown = only.find((area) => !areas.has(area));
   if (unknown === undefined) return chooseChecks(checks, only);

@@ -1,7 +1,7 @@
 // The platform under test: how it is reached, and what it is asked.
 import type { Log } from '../../base/log.ts';
 import { createClient } from '../../client.ts';
-import { type Row, runChecks } from '../../conformance/checks.ts';
+import { type CheckResult, runChecks } from '../../conformance/checks.ts';
 import { CommandError } from '../command.ts';
 import { UsageError } from '../options.ts';
 import { openLink } from '../worker/platform-link.ts';
@@ -11,7 +11,7 @@ import { chooseAreas } from './conformance-areas.ts';
 export interface PlatformUnderTest {
   values: PlatformValues;
   log: Log;
-  onRow: (row: Row) => void;
+  onRow: (row: CheckResult) => void;
 }
 
 interface Place {
@@ -23,7 +23,11 @@ interface Place {
 }
 
 /** @throws UsageError, CommandError if there is no platform */
-export async function checkPlatform({ log, onRow, values }: PlatformUnderTest): Promise<Row[]> {
+export async function checkPlatform({
+  log,
+  onRow,
+  values,
+}: PlatformUnderTest): Promise<CheckResult[]> {
   const place = readPlace(values);
   if (values.protocol === 'runpod') {
     const { RunPodProbe } = await import('../../conformance/runpod/probe.ts');

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Log } from '../../base/log.ts';
-import { Deviation, type Row, runChecks } from '../../conformance/checks.ts';
+import { type CheckResult, Deviation, runChecks } from '../../conformance/checks.ts';
 import type { Departure } from '../../conformance/worker-exit.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { inheritEnvironment } from '../config.ts';
@@ -19,7 +19,7 @@ export interface WorkerUnderTest {
   /** Empty: somebody else starts it. */
   command: readonly string[];
   log: Log;
-  onRow: (row: Row) => void;
+  onRow: (row: CheckResult) => void;
 }
 
 /** What the worker connects to. */
@@ -39,7 +39,7 @@ interface StandOptions extends Departure {
 }
 
 /** @throws UsageError, CommandError if no worker comes */
-export async function checkWorker(test: WorkerUnderTest): Promise<Row[]> {
+export async function checkWorker(test: WorkerUnderTest): Promise<CheckResult[]> {
   const { command, log, values } = test;
   const { host, port } = values;
   const open = values.protocol === 'millrace' ? openMillrace : openRunPod;
@@ -85,7 +85,7 @@ export async function checkWorker(test: WorkerUnderTest): Promise<Row[]> {
 
 interface Opened {
   stand: Stand;
-  check: (onRow: (row: Row) => void) => Promise<Row[]>;
+  check: (onRow: (row: CheckResult) => void) => Promise<CheckResult[]>;
 }
 
 type Open = (options: StandOptions, only: readonly string[]) => Promise<Opened>;

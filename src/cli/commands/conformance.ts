@@ -2,7 +2,7 @@
 // side, and prints which rules of the protocol hold. The checks are in conformance/.
 import type { Log } from '../../base/log.ts';
 import { CHECK_INPUT_LINES } from '../../conformance/check-inputs.ts';
-import type { Row } from '../../conformance/checks.ts';
+import type { CheckResult } from '../../conformance/checks.ts';
 import { checkArguments } from '../arguments.ts';
 import { type CommandGroup, EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
 import {
@@ -158,7 +158,7 @@ function checkLink({ link, protocol }: Pick<WorkerValues, 'link' | 'protocol'>):
 
 interface Test {
   log: Log;
-  onRow: (row: Row) => void;
+  onRow: (row: CheckResult) => void;
 }
 
 type SharedValues = OptionValues<typeof sharedOptions>;
@@ -166,9 +166,9 @@ type SharedValues = OptionValues<typeof sharedOptions>;
 async function judge(
   side: 'worker' | 'platform',
   { json, logLevel, protocol }: SharedValues,
-  run: (test: Test) => Promise<Row[]>,
+  run: (test: Test) => Promise<CheckResult[]>,
 ): Promise<number> {
-  const onRow = (row: Row) => {
+  const onRow = (row: CheckResult) => {
     if (!json) void print(describeRow(row));
   };
   const rows = await run({ log: createTerminalLog(logLevel), onRow });
@@ -178,13 +178,14 @@ async function judge(
   return holds ? EXIT.ok : EXIT.failed;
 }
 
-function describeRow({ area, detail, result, rule }: Row): string {
+function describeRow({ area, detail, result, rule }: CheckResult): string {
   const line = `${WORDS[result].padEnd(9)}${area.padEnd(13)}${rule}\n`;
   return detail === undefined ? line : `${line}${' '.repeat(22)}${detail}\n`;
 }
 
-function summarize(rows: readonly Row[]): string {
-  const count = (result: Row['result']) => rows.filter((row) => row.result === result).length;
+function summarize(rows: readonly CheckResult[]): string {
+  const count = (result: CheckResult['result']) =>
+    rows.filter((row) => row.result === result).length;
   const [holding, failing, missing] = [count('holds'), count('fails'), count('left out')];
   return `\n${holding} hold, ${failing} fail, ${missing} left out\n`;
 }

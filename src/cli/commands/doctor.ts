@@ -3,7 +3,7 @@
 import { statfs } from 'node:fs/promises';
 import { cpus, freemem, totalmem } from 'node:os';
 import { packageVersion } from '../../base/package-info.ts';
-import { type Detection, detectDevices, type Problem } from '../../worker/gpu/detect.ts';
+import { type Detection, type DeviceProblem, detectDevices } from '../../worker/gpu/detect.ts';
 import { type DevicePlan, planDevices } from '../../worker/gpu/device-plan.ts';
 import {
   DeviceChoiceError,
@@ -74,7 +74,7 @@ interface Findings {
   idle: DeviceSets['idle'];
   /** How the environment took part in the choice. */
   notes: string[];
-  problems: Problem[];
+  problems: DeviceProblem[];
 }
 
 async function run(args: readonly string[]): Promise<number> {
@@ -105,7 +105,7 @@ async function examine({ perWorker, devices: choice, nvidiaSmi }: Wishes): Promi
   const found = detection.problems.map((problem) =>
     plan.isNvidiaUnwanted ? { ...problem, severity: 'warning' as const } : problem,
   );
-  const isNew = ({ text }: Problem) => found.every((known) => known.text !== text);
+  const isNew = ({ text }: DeviceProblem) => found.every((known) => known.text !== text);
   const problems = [...found, ...plan.problems.filter(isNew), ...checkHost(disk)];
   const processors = cpus();
   return {
@@ -124,25 +124,26 @@ async function examine({ perWorker, devices: choice, nvidiaSmi }: Wishes): Promi
   };
 }
 
-function planSets(make: () => DevicePlan): DevicePlan & { problems: Problem[] } {
+function planSets(make: () => DevicePlan): DevicePlan & { problems: DeviceProblem[] } {
   try {
     const plan = make();
     const { idle } = plan;
     const names = idle.map(({ uuid }) => uuid).join(', ');
     const text = `${idle.length} GPUs stay idle, too few for another worker: ${names}`;
     const remedy = 'set --gpus-per-worker to a number that divides the GPUs';
-    const problems: Problem[] = idle.length > 0 ? [{ severity: 'warning', text, remedy }] : [];
+    const problems: DeviceProblem[] =
+      idle.length > 0 ? [{ severity: 'warning', text, remedy }] : [];
     return { ...plan, problems };
   } catch (error) {
     if (!(error instanceof DeviceChoiceError)) throw error;
     const { message: text, remedy } = error;
-    const problems: Problem[] = [{ severity: 'error', text, remedy }];
+    const problems: DeviceProblem[] = [{ severity: 'error', text, remedy }];
     return { sets: [], idle: [], notes: [], isNvidiaUnwanted: false, problems };
   }
 }
 
-function checkHost(disk: Findings['disk']): Problem[] {
-  const problems: Problem[] = [];
+function checkHost(disk: Findings['disk']): DeviceProblem[] {
+  const problems: DeviceProblem[] = [];
   if (Number.parseInt(process.versions.node, 10) < NODE_MAJOR) {
     const text = `Node ${process.versions.node} is too old`;
     problems.push({ severity: 'error', text, remedy: `install Node ${NODE_MAJOR} or newer` });

@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
 import { LIST_BYTES } from '../../platform/defaults.ts';
-import { openPlatform, type Platform } from '../../platform/platform.ts';
+import { openPlatform, type RunningPlatform } from '../../platform/platform.ts';
 import type { PlatformOptions, PlatformTls } from '../../platform/platform-options.ts';
 import { checkArguments } from '../arguments.ts';
 import { type Command, EXIT } from '../command.ts';
@@ -213,7 +213,7 @@ interface Start {
 }
 
 /** @throws UsageError, CommandError */
-async function open(start: Start): Promise<Platform> {
+async function open(start: Start): Promise<RunningPlatform> {
   const given = composeOptions(start);
   const { engine } = start.values;
   const devices = engine === 'none' ? [] : await findUsableDevices(start.log);
@@ -272,7 +272,7 @@ function composeOptions({ log, tls, values }: Start): PlatformOptions {
 const NO_ENDPOINTS =
   'No endpoint exists yet; create one with `millrace endpoints create`, or declare one with --endpoint NAME';
 
-function describeKeys({ firstKeys }: Platform, keyFile: string | undefined): string[] {
+function describeKeys({ firstKeys }: RunningPlatform, keyFile: string | undefined): string[] {
   if (!firstKeys) return [];
   const { admin, origin, worker } = firstKeys;
   if (origin !== 'generated') {

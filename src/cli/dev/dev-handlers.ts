@@ -3,13 +3,13 @@ import { dirname, sep } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { PlatformOptionError } from '../../platform/option-error.ts';
-import type { Platform } from '../../platform/platform.ts';
+import type { RunningPlatform } from '../../platform/platform.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { DevEndpoint } from './dev-endpoint.ts';
 import { findHandlers, type HandlerFile } from './handler-files.ts';
 
 export interface DevHandlersOptions {
-  platform: Platform;
+  platform: RunningPlatform;
   /** Files and folders, as given. */
   paths: readonly string[];
   workerKey: string;

@@ -6,7 +6,7 @@ import { dirname, join, resolve } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { packageVersion } from '../../base/package-info.ts';
-import { openPlatform, type Platform } from '../../platform/platform.ts';
+import { openPlatform, type RunningPlatform } from '../../platform/platform.ts';
 import type { PlatformOptions } from '../../platform/platform-options.ts';
 import { type Command, EXIT } from '../command.ts';
 import { explainPlatformError } from '../options/platform-errors.ts';
@@ -109,7 +109,7 @@ async function run(args: readonly string[]): Promise<number> {
 }
 
 /** @throws UsageError, CommandError */
-async function open(options: PlatformOptions): Promise<Platform> {
+async function open(options: PlatformOptions): Promise<RunningPlatform> {
   try {
     return await openPlatform(options);
   } catch (error) {
@@ -118,7 +118,7 @@ async function open(options: PlatformOptions): Promise<Platform> {
 }
 
 interface Terms {
-  platform: Platform;
+  platform: RunningPlatform;
   paths: readonly string[];
   /** To be shown, where one is needed. */
   key: string | undefined;

@@ -4,14 +4,14 @@ import { join } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { launcherPath } from '../../base/package-info.ts';
-import type { WorkerBye } from '../../wire/link/worker-link.ts';
+import type { WorkerBye, WorkerIdentity } from '../../wire/link/worker-link.ts';
 import type { Detection } from '../../worker/gpu/detect.ts';
 import type { DeviceSet } from '../../worker/gpu/device-sets.ts';
 import { readSurvivors } from '../../worker/outbox/outbox-entries.ts';
 import { DeviceWatch } from '../../worker/supervisor/device-watch.ts';
 import { addUpHealth, type FleetHealth } from '../../worker/supervisor/fleet-health.ts';
 import { Supervisor } from '../../worker/supervisor/supervisor.ts';
-import { type ProcessIdentity, WorkerProcess } from '../../worker/supervisor/worker-process.ts';
+import { WorkerProcess } from '../../worker/supervisor/worker-process.ts';
 import { CommandError, EXIT, UnfitError } from '../command.ts';
 import { inheritWithoutKeys, listKeys, readVariable } from '../config.ts';
 import { UsageError } from '../options.ts';
@@ -160,7 +160,7 @@ async function planPrefixes(
 interface Launch {
   args: readonly string[];
   set: DeviceSet;
-  as: Partial<ProcessIdentity>;
+  as: Partial<WorkerIdentity>;
   /** The worker key; empty where RunPod's own counts. */
   key: string;
   prefix: readonly string[];

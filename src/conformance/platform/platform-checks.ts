@@ -1,6 +1,6 @@
 // Checks a Millrace platform: one check for each rule of docs/protocol.md that a worker can
 // observe. Each check cleans up after itself; some wait in real time for leases to expire.
-import { type Check, demand, demandSame, within } from '../checks.ts';
+import { type ConformanceCheck, demand, demandSame, within } from '../checks.ts';
 import { completed } from '../report-samples.ts';
 import { leaseChecks } from './platform-lease-checks.ts';
 import { reportChecks } from './platform-report-checks.ts';
@@ -18,7 +18,7 @@ import {
 const AT_ONCE_MS = 2_000;
 const MARGIN_MS = 2_000;
 
-const hellos: Check<PlatformStage>[] = [
+const hellos: ConformanceCheck<PlatformStage>[] = [
   {
     area: 'hello',
     rule: 'returns consistent durations',
@@ -117,7 +117,7 @@ const hellos: Check<PlatformStage>[] = [
   },
 ];
 
-const takes: Check<PlatformStage>[] = [
+const takes: ConformanceCheck<PlatformStage>[] = [
   {
     area: 'take',
     rule: 'waits for the requested time, then returns no leases',
@@ -206,7 +206,7 @@ const takes: Check<PlatformStage>[] = [
   },
 ];
 
-export const platformChecks: readonly Check<PlatformStage>[] = [
+export const platformChecks: readonly ConformanceCheck<PlatformStage>[] = [
   ...hellos,
   ...takes,
   ...reportChecks,
@@ -214,7 +214,10 @@ export const platformChecks: readonly Check<PlatformStage>[] = [
 ].map((check) => ({ ...check, run: (stage) => runAndCleanUp(check, stage) }));
 
 /** Jobs of a failed check must not reach the next check. */
-async function runAndCleanUp(check: Check<PlatformStage>, stage: PlatformStage): Promise<void> {
+async function runAndCleanUp(
+  check: ConformanceCheck<PlatformStage>,
+  stage: PlatformStage,
+): Promise<void> {
   try {
     await check.run(stage);
   } finally {

@@ -2,7 +2,7 @@
 // time.
 import type { JobRecord } from '../../wire/job.ts';
 import type { Lease } from '../../wire/link/worker-link.ts';
-import { type Check, demandSame, within } from '../checks.ts';
+import { type ConformanceCheck, demandSame, within } from '../checks.ts';
 import { chunksOf, completed, outcomeOf } from '../report-samples.ts';
 import {
   demandRefusal,
@@ -22,7 +22,7 @@ function isIn(...statuses: JobRecord['status'][]) {
   return ({ status }: JobRecord) => statuses.includes(status);
 }
 
-const keeping: Check<PlatformStage>[] = [
+const keeping: ConformanceCheck<PlatformStage>[] = [
   {
     area: 'cancel',
     rule: 'answers a waiting renewal at once and accepts the outcome without changing the status',
@@ -112,7 +112,7 @@ async function retake(stage: PlatformStage, worker: ScriptedWorker, id: string):
   return worker.takeJob(id);
 }
 
-const byes: Check<PlatformStage>[] = [
+const byes: ConformanceCheck<PlatformStage>[] = [
   {
     area: 'bye',
     rule: 'returns the jobs of a drained worker at once and may be repeated',
@@ -142,4 +142,4 @@ const byes: Check<PlatformStage>[] = [
   },
 ];
 
-export const leaseChecks: readonly Check<PlatformStage>[] = [...keeping, ...byes];
+export const leaseChecks: readonly ConformanceCheck<PlatformStage>[] = [...keeping, ...byes];

@@ -1,9 +1,9 @@
 // Checks how a platform handles reports: each is answered, applied once, and changes the job.
-import { type Check, demandSame } from '../checks.ts';
+import { type ConformanceCheck, demandSame } from '../checks.ts';
 import { chunksOf, completed, failed, outcomeOf, progressOf } from '../report-samples.ts';
 import { demandRefusal, meet, type PlatformStage } from './scripted-worker.ts';
 
-export const reportChecks: Check<PlatformStage>[] = [
+export const reportChecks: ConformanceCheck<PlatformStage>[] = [
   {
     area: 'report',
     rule: 'applies a report once and answers a repeat as a duplicate',

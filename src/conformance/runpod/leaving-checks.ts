@@ -1,5 +1,5 @@
 // Checks that a worker of RunPod's protocol loses no job on SIGTERM.
-import { type Check, Deviation, demandSame, NotApplicable, within } from '../checks.ts';
+import { type ConformanceCheck, Deviation, demandSame, NotApplicable, within } from '../checks.ts';
 import { demandCleanExit } from '../worker-exit.ts';
 import { type RecordedRequest, type RunPodStand, readMember } from './stand.ts';
 
@@ -12,7 +12,7 @@ const SIGNAL_MS = 300;
 /** Time for the last data of an exited process to arrive. */
 const LAST_WORD_MS = 500;
 
-export const runPodLeavingChecks: readonly Check<RunPodStand>[] = [
+export const runPodLeavingChecks: readonly ConformanceCheck<RunPodStand>[] = [
   {
     area: 'drain',
     rule: 'completes the running job after SIGTERM and posts its result',

@@ -1,11 +1,11 @@
 // Checks a platform of RunPod's protocol against the requests that its known workers send.
-import { type Check, demand, demandSame, within } from '../checks.ts';
+import { type ConformanceCheck, demand, demandSame, within } from '../checks.ts';
 import { type RunPodProbe, readJob } from './probe.ts';
 import { readMember } from './stand.ts';
 
 const AT_ONCE_MS = 5_000;
 
-const checks: Check<RunPodProbe>[] = [
+const checks: ConformanceCheck<RunPodProbe>[] = [
   {
     area: 'take',
     rule: 'returns a job with its ID and input',
@@ -196,7 +196,9 @@ const checks: Check<RunPodProbe>[] = [
   },
 ];
 
-export const runPodPlatformChecks: readonly Check<RunPodProbe>[] = checks.map((check) => ({
-  ...check,
-  run: (probe) => probe.enter(async () => check.run(probe)),
-}));
+export const runPodPlatformChecks: readonly ConformanceCheck<RunPodProbe>[] = checks.map(
+  (check) => ({
+    ...check,
+    run: (probe) => probe.enter(async () => check.run(probe)),
+  }),
+);

@@ -17,7 +17,7 @@ export interface RunPodPlace {
   jobsKey: string;
 }
 
-export interface Answer {
+export interface ProbeAnswer {
   status: number;
   body: unknown;
 }
@@ -58,7 +58,7 @@ export class RunPodProbe {
     verb: string,
     tail: string,
     options: { body?: unknown; key?: string } = {},
-  ): Promise<Answer> {
+  ): Promise<ProbeAnswer> {
     const { endpoint, key, url } = this.#place;
     return ask(`${url}/${endpoint}/${verb}/${this.#pod}${tail}`, {
       method,
@@ -72,7 +72,7 @@ export class RunPodProbe {
     });
   }
 
-  async client(method: 'GET' | 'POST', path: string, body?: unknown): Promise<Answer> {
+  async client(method: 'GET' | 'POST', path: string, body?: unknown): Promise<ProbeAnswer> {
     const { endpoint, jobsKey, jobsUrl } = this.#place;
     return ask(`${jobsUrl}/${endpoint}/${path}`, {
       method,
@@ -97,7 +97,7 @@ export class RunPodProbe {
     return readJob(body);
   }
 
-  done(id: string, body: unknown, isStream = 'false'): Promise<Answer> {
+  done(id: string, body: unknown, isStream = 'false'): Promise<ProbeAnswer> {
     return this.worker('POST', 'job-done', `/${id}?isStream=${isStream}`, { body });
   }
 
@@ -121,7 +121,7 @@ export function readJob(body: unknown): { id: string; input: unknown } {
   return { id, input: readMember(body, 'input') };
 }
 
-async function ask(url: string, { signal, ...init }: RequestInit): Promise<Answer> {
+async function ask(url: string, { signal, ...init }: RequestInit): Promise<ProbeAnswer> {
   const limit = AbortSignal.timeout(PATIENCE_MS);
   try {
     const response = await fetch(url, {

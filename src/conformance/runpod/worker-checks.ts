@@ -1,7 +1,7 @@
 // Checks a worker of RunPod's protocol. The order matters: the last checks end the worker.
 
 import { listYields } from '../check-inputs.ts';
-import { type Check, demand, demandSame, NotApplicable } from '../checks.ts';
+import { type ConformanceCheck, demand, demandSame, NotApplicable } from '../checks.ts';
 import { runPodLeavingChecks } from './leaving-checks.ts';
 import { PING_MS, type RunPodStand, readMember } from './stand.ts';
 
@@ -28,7 +28,7 @@ function isEmptyArray(value: unknown): boolean {
   return Array.isArray(value) && value.length === 0;
 }
 
-const work: Check<RunPodStand>[] = [
+const work: ConformanceCheck<RunPodStand>[] = [
   {
     area: 'take',
     rule: 'requests jobs with GET, the ID of its pod and the bare key',
@@ -123,7 +123,7 @@ const work: Check<RunPodStand>[] = [
   },
 ];
 
-const faults: Check<RunPodStand>[] = [
+const faults: ConformanceCheck<RunPodStand>[] = [
   {
     area: 'done',
     rule: 'repeats a result that was answered with 500',
@@ -191,7 +191,7 @@ const faults: Check<RunPodStand>[] = [
   },
 ];
 
-const stopping: Check<RunPodStand>[] = [
+const stopping: ConformanceCheck<RunPodStand>[] = [
   {
     area: 'stop',
     rule: 'ends a stopped job, and takes new jobs',
@@ -213,7 +213,7 @@ const stopping: Check<RunPodStand>[] = [
   },
 ];
 
-export const runPodWorkerChecks: readonly Check<RunPodStand>[] = [
+export const runPodWorkerChecks: readonly ConformanceCheck<RunPodStand>[] = [
   ...work,
   ...faults,
   ...stopping,

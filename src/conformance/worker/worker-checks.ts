@@ -3,7 +3,7 @@
 import { reassemble } from '../../wire/chunk/chunk-reassembly.ts';
 import { PROTOCOL_VERSION } from '../../wire/link/worker-link.ts';
 import { listYields } from '../check-inputs.ts';
-import { type Check, Deviation, demand, demandSame } from '../checks.ts';
+import { type ConformanceCheck, Deviation, demand, demandSame } from '../checks.ts';
 import { demandCleanExit } from '../worker-exit.ts';
 import { demandOutput, demandWork, leaseOf, outcomeOf, SOON_MS } from './worker-asks.ts';
 import { allAlongChecks, faultChecks } from './worker-fault-checks.ts';
@@ -12,7 +12,7 @@ import { TERMS, type WorkerStand } from './worker-stand.ts';
 const LEAVING_MS = 60_000;
 const MAX_CHUNK_BYTES = 1_000_000;
 
-const connecting: Check<WorkerStand>[] = [
+const connecting: ConformanceCheck<WorkerStand>[] = [
   {
     area: 'hello',
     rule: 'sends hello first, with this protocol version',
@@ -72,7 +72,7 @@ const connecting: Check<WorkerStand>[] = [
   },
 ];
 
-const working: Check<WorkerStand>[] = [
+const working: ConformanceCheck<WorkerStand>[] = [
   {
     area: 'outcome',
     rule: 'returns a value unchanged',
@@ -172,7 +172,7 @@ const working: Check<WorkerStand>[] = [
 /**
  * After the fault checks: a worker that does not stop a handler may have no free slot afterwards.
  */
-const stopping: Check<WorkerStand>[] = [
+const stopping: ConformanceCheck<WorkerStand>[] = [
   {
     area: 'cancel',
     rule: 'ends the handler of a cancelled job and reports it',
@@ -217,7 +217,7 @@ const stopping: Check<WorkerStand>[] = [
   },
 ];
 
-const leaving: Check<WorkerStand>[] = [
+const leaving: ConformanceCheck<WorkerStand>[] = [
   {
     area: 'drain',
     rule: 'completes the running job after SIGTERM, takes no other, and says bye',
@@ -256,7 +256,7 @@ const leaving: Check<WorkerStand>[] = [
   },
 ];
 
-export const workerChecks: readonly Check<WorkerStand>[] = [
+export const workerChecks: readonly ConformanceCheck<WorkerStand>[] = [
   ...connecting,
   ...working,
   ...faultChecks,

@@ -1,7 +1,7 @@
 // Checks how a worker handles faults of the network and the platform, and rules over all its calls.
 import { LinkError } from '../../wire/link/worker-link.ts';
 import { listYields } from '../check-inputs.ts';
-import { type Check, demand, demandSame } from '../checks.ts';
+import { type ConformanceCheck, demand, demandSame } from '../checks.ts';
 import { demandOutput, demandWork, leaseOf, SOON_MS } from './worker-asks.ts';
 import { findRepeats, findSilenceBroken, findUnheld } from './worker-rules.ts';
 import type { WorkerStand } from './worker-stand.ts';
@@ -9,7 +9,7 @@ import type { WorkerStand } from './worker-stand.ts';
 /** A half-open connection fails only after the longest wait plus the worker's margin. */
 const HALF_OPEN_MS = 60_000;
 
-export const faultChecks: readonly Check<WorkerStand>[] = [
+export const faultChecks: readonly ConformanceCheck<WorkerStand>[] = [
   {
     area: 'report',
     rule: 'repeats an outcome unchanged until it is answered',
@@ -96,7 +96,7 @@ export const faultChecks: readonly Check<WorkerStand>[] = [
 ];
 
 /** Rules over all calls so far. */
-export const allAlongChecks: readonly Check<WorkerStand>[] = [
+export const allAlongChecks: readonly ConformanceCheck<WorkerStand>[] = [
   {
     area: 'identity',
     rule: 'sends the same worker ID and incarnation in every call',

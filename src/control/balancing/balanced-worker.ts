@@ -4,7 +4,7 @@ import { isIPv6 } from 'node:net';
 import type { Pool } from 'undici';
 import { type Clock, sleep } from '../../base/clock.ts';
 import { loadUndici } from '../../base/lazy-undici.ts';
-import { judgePing, mayServe, type PingResult, type WorkerHealth } from './worker-health.ts';
+import { judgePing, mayServe, type PingHealth, type PingResult } from './worker-health.ts';
 import type { WorkerTarget } from './worker-targets.ts';
 
 const PING_PATH = '/ping';
@@ -43,7 +43,7 @@ export class BalancedWorker {
   target: WorkerTarget;
   readonly #options: BalancedWorkerOptions;
   readonly #closing = new AbortController();
-  #health: WorkerHealth = 'starting';
+  #health: PingHealth = 'starting';
   #lastPing = 'has not answered GET /ping yet';
 
   constructor(options: BalancedWorkerOptions) {

@@ -8,10 +8,10 @@ export type PingResult = 'ready' | 'starting' | 'failed';
  * `starting`: was never ready, or says that it starts. `missed`: ready, but missed the last ping.
  * `out`: was ready, but is unreliable.
  */
-export type WorkerHealth = 'starting' | 'ready' | 'missed' | 'out';
+export type PingHealth = 'starting' | 'ready' | 'missed' | 'out';
 
 /** A busy worker may miss one ping; after the second in a row it is out. */
-export function judgePing(health: WorkerHealth, result: PingResult): WorkerHealth {
+export function judgePing(health: PingHealth, result: PingResult): PingHealth {
   if (result !== 'failed') return result;
   switch (health) {
     case 'starting':
@@ -23,6 +23,6 @@ export function judgePing(health: WorkerHealth, result: PingResult): WorkerHealt
   }
 }
 
-export function mayServe(health: WorkerHealth): boolean {
+export function mayServe(health: PingHealth): boolean {
   return health === 'ready' || health === 'missed';
 }

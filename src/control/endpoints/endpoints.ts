@@ -57,7 +57,7 @@ export interface Deploying {
   admit: (userId: string) => void;
 }
 
-export interface EndpointChange {
+export interface EndpointEvent {
   id: string;
   kind: 'put' | 'deleted';
 }
@@ -73,7 +73,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   readonly #positions = new Positions(0);
   /** By ID, oldest first. */
   readonly #kept = new Map<string, Kept>();
-  readonly #listeners = new Set<(change: EndpointChange) => void>();
+  readonly #listeners = new Set<(change: EndpointEvent) => void>();
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
 
@@ -144,7 +144,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
    * The listener is called when a change is on disk, before its caller gets an answer. @returns the
    * function that stops it
    */
-  onChange(listener: (change: EndpointChange) => void): () => void {
+  onChange(listener: (change: EndpointEvent) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
@@ -277,7 +277,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     this.#tell({ id, kind: 'put' });
   }
 
-  #tell(change: EndpointChange): void {
+  #tell(change: EndpointEvent): void {
     for (const listener of this.#listeners) listener(change);
   }
 }

@@ -18,8 +18,8 @@ const KEPT_OF_USER = 1_000;
 const PAGE = 100;
 
 /** `record`: its stored state; `seen`: the engine's view of its container. */
-export type PodChange = 'record' | 'seen';
-export type PodListener = (id: string, change: PodChange) => void;
+export type PodAspect = 'record' | 'seen';
+export type PodListener = (id: string, change: PodAspect) => void;
 
 export interface LivePodsOptions {
   store: Store;
@@ -186,7 +186,7 @@ export class LivePods {
     this.#gone.set(pod.id, { since: endedAt ?? createdAt, userId, isWorker });
   }
 
-  #tell(id: string, change: PodChange): void {
+  #tell(id: string, change: PodAspect): void {
     for (const listener of this.#listeners) listener(id, change);
   }
 }

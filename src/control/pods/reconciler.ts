@@ -3,7 +3,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { type BackoffOptions, backoffMs } from '../../base/backoff.ts';
 import { type Container, EngineError } from '../../engine/engine.ts';
-import type { PodChange } from './live-pods.ts';
+import type { PodAspect } from './live-pods.ts';
 import { decideStep, noteDelay, observe } from './pod-lifecycle.ts';
 import type { PodState } from './pod-state.ts';
 import { PodSteps, type PodStepsOptions } from './pod-steps.ts';
@@ -109,7 +109,7 @@ export class Reconciler {
     return isNew || decideStep(observed, seen, now).kind !== 'none';
   }
 
-  #hear(id: string, change: PodChange): void {
+  #hear(id: string, change: PodAspect): void {
     if (change === 'seen') return;
     this.#wake(id);
     const { pods } = this.#options;

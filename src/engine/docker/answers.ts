@@ -1,18 +1,18 @@
 // Interprets an engine's error answers: whether a retry can help. Pure.
 import { EngineError } from '../engine.ts';
-import type { AnswerError } from './docker-client.ts';
+import type { DockerError } from './docker-client.ts';
 
 const BAD_REQUEST = 400;
 /** Exit codes of a shell: not executable, and not found. */
 const NO_COMMAND = [126, 127];
 
 /** The name of a container or network is already in use; Docker and podman use the same words. */
-export function isNameTaken({ message }: AnswerError): boolean {
+export function isNameTaken({ message }: DockerError): boolean {
   return /already (in use|exists|used)/i.test(message);
 }
 
 /** Only few file systems support disks of a limited size. */
-export function isAboutDiskSize({ message }: AnswerError): boolean {
+export function isAboutDiskSize({ message }: DockerError): boolean {
   return /storage[ -]?opt|quota/i.test(message);
 }
 
@@ -26,7 +26,7 @@ const FOR_NOW =
   /bind source path does not exist|statfs|network .*not found|address already in use/i;
 
 /** Judges a failed create or start. `exitCode`: of the container afterwards, if it exists. */
-export function judgeRefusal(answer: AnswerError, exitCode: number | null): EngineError {
+export function judgeRefusal(answer: DockerError, exitCode: number | null): EngineError {
   const { message, status } = answer;
   const isCommand = exitCode !== null && NO_COMMAND.includes(exitCode);
   const isForGood =

@@ -11,8 +11,8 @@ const SILENCE_MS = 300_000;
 const NOT_FOUND = 404;
 
 /** The engine answered with an error; its text is the message. */
-export class AnswerError extends Error {
-  override readonly name = 'AnswerError';
+export class DockerError extends Error {
+  override readonly name = 'DockerError';
   readonly status: number;
 
   constructor(status: number, message: string, options?: { cause?: unknown }) {
@@ -21,7 +21,7 @@ export class AnswerError extends Error {
   }
 }
 
-export type Question<T> = (docker: Docker) => Promise<T>;
+export type DockerCall<T> = (docker: Docker) => Promise<T>;
 
 export class DockerClient {
   readonly #host: string;
@@ -36,8 +36,8 @@ export class DockerClient {
     this.#address = parseHost(host);
   }
 
-  /** @throws AnswerError @throws EngineError `unavailable` if the engine did not answer */
-  async ask<T>(question: Question<T>, limitMs = this.#callLimitMs): Promise<T> {
+  /** @throws DockerError @throws EngineError `unavailable` if the engine did not answer */
+  async ask<T>(question: DockerCall<T>, limitMs = this.#callLimitMs): Promise<T> {
     const deadline = AbortSignal.timeout(limitMs);
     try {
       const docker = await this.load();
@@ -48,11 +48,11 @@ export class DockerClient {
   }
 
   /** Undefined if the object does not exist. */
-  async find<T>(question: Question<T>): Promise<T | undefined> {
+  async find<T>(question: DockerCall<T>): Promise<T | undefined> {
     try {
       return await this.ask(question);
     } catch (error) {
-      if (error instanceof AnswerError && error.status === NOT_FOUND) return undefined;
+      if (error instanceof DockerError && error.status === NOT_FOUND) return undefined;
       throw error;
     }
   }
@@ -61,12 +61,12 @@ export class DockerClient {
    * Returns the engine's error instead of throwing it: the caller inspects the container
    * afterwards.
    */
-  async act(question: Question<unknown>, limitMs?: number): Promise<AnswerError | undefined> {
+  async act(question: DockerCall<unknown>, limitMs?: number): Promise<DockerError | undefined> {
     try {
       await this.ask(question, limitMs);
       return undefined;
     } catch (error) {
-      if (error instanceof AnswerError) return error;
+      if (error instanceof DockerError) return error;
       throw error;
     }
   }
@@ -77,8 +77,8 @@ export class DockerClient {
     return this.#docker;
   }
 
-  translate(error: unknown): AnswerError | EngineError {
-    if (error instanceof AnswerError || error instanceof EngineError) return error;
+  translate(error: unknown): DockerError | EngineError {
+    if (error instanceof DockerError || error instanceof EngineError) return error;
     const answer = readAnswer(error);
     if (answer) return answer;
     const reason = error instanceof Error ? error.message : String(error);
@@ -93,7 +93,7 @@ function rejectAt(deadline: AbortSignal): Promise<never> {
   });
 }
 
-function readAnswer(error: unknown): AnswerError | undefined {
+function readAnswer(error: unknown): DockerError | undefined {
   if (!(error instanceof Error && 'statusCode' in error)) return undefined;
   const { statusCode } = error;
   if (typeof statusCode !== 'number') return undefined;
@@ -101,7 +101,7 @@ function readAnswer(error: unknown): AnswerError | undefined {
   const isTold = typeof body === 'object' && body !== null && 'message' in body;
   // If the library has not read the body, it prefixes the message with its own words.
   const message = isTold ? String(body.message) : error.message.replace(/^\(HTTP code .*? - /, '');
-  return new AnswerError(statusCode, message.trim(), { cause: error });
+  return new DockerError(statusCode, message.trim(), { cause: error });
 }
 
 /** Sets every member that the library would otherwise take from the environment. */

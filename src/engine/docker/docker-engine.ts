@@ -16,7 +16,7 @@ import { describeRequest, type RequestOptions } from './container-request.ts';
 import { inspectAnswer, type SeenContainer, viewContainer } from './container-view.ts';
 import { ContainerWatch } from './container-watch.ts';
 import { type Containment, DEFAULT_CONTAINMENT, limitGpuMemory } from './containment.ts';
-import { AnswerError, DockerClient, type Question } from './docker-client.ts';
+import { type DockerCall, DockerClient, DockerError } from './docker-client.ts';
 import { checkVendor, chooseMeans, gpuInfo } from './gpu-requests.ts';
 import { Images } from './images.ts';
 import { filterBy, nameContainer, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
@@ -224,7 +224,7 @@ export class DockerEngine implements Engine {
   /** Inspects repeatedly, because the effect of a request is not visible at once. */
   async #until(
     id: string,
-    failure: AnswerError | undefined,
+    failure: DockerError | undefined,
     isWanted: (seen: SeenContainer | undefined) => boolean,
   ): Promise<void> {
     const giveUpAt = this.#clock.now() + SETTLE_MS;
@@ -259,7 +259,7 @@ export class DockerEngine implements Engine {
     }
   }
 
-  async #ask(spec: ContainerSpec, gpuTerms: GpuTerms): Promise<AnswerError | undefined> {
+  async #ask(spec: ContainerSpec, gpuTerms: GpuTerms): Promise<DockerError | undefined> {
     const { log, platform, publishHost = '127.0.0.1' } = this.#options;
     const { containment = DEFAULT_CONTAINMENT } = this.#options;
     const request = { spec, platform, publishHost, containment, ...gpuTerms };
@@ -288,7 +288,7 @@ export class DockerEngine implements Engine {
     };
   }
 
-  #act(id: string, call: ContainerCall, limitMs?: number): Promise<AnswerError | undefined> {
+  #act(id: string, call: ContainerCall, limitMs?: number): Promise<DockerError | undefined> {
     return this.#client.act((docker) => call(docker.getContainer(this.#name(id))), limitMs);
   }
 
@@ -299,14 +299,14 @@ export class DockerEngine implements Engine {
 }
 
 type GpuTerms = Pick<RequestOptions, 'gpuMeans' | 'gpuMemory'>;
-type DockerContainer = ReturnType<Parameters<Question<unknown>>[0]['getContainer']>;
+type DockerContainer = ReturnType<Parameters<DockerCall<unknown>>[0]['getContainer']>;
 type ContainerCall = (container: DockerContainer) => Promise<unknown>;
 
 /** A start that cannot succeed is `refused`. */
 function begin(verb: () => Promise<void>): Promise<void> {
   return attempt(() =>
     verb().catch((error: unknown) => {
-      throw error instanceof AnswerError ? judgeRefusal(error, null) : error;
+      throw error instanceof DockerError ? judgeRefusal(error, null) : error;
     }),
   );
 }

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { Log } from '../../base/log.ts';
 import { EngineError, type RegistryLogin } from '../engine.ts';
 import { judgePull } from './answers.ts';
-import { AnswerError, type DockerClient } from './docker-client.ts';
+import { type DockerClient, DockerError } from './docker-client.ts';
 import { readDocuments } from './json-lines.ts';
 
 const pullProgress = z.object({ error: z.string().optional(), status: z.string().optional() });
@@ -52,7 +52,7 @@ export class Images {
       }
     } catch (error) {
       const known = this.#client.translate(error);
-      throw known instanceof AnswerError ? judgePull(image, known.message) : known;
+      throw known instanceof DockerError ? judgePull(image, known.message) : known;
     }
   }
 }

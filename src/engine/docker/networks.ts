@@ -34,7 +34,7 @@ export class Networks {
     this.#platform = platform;
   }
 
-  /** `network`: from a spec. @returns its ID @throws AnswerError @throws EngineError */
+  /** `network`: from a spec. @returns its ID @throws DockerError @throws EngineError */
   provide(network: string | null): Promise<string> {
     const provided = this.#lastProvided.then(() => this.#provide(network));
     this.#lastProvided = provided.catch(() => {});

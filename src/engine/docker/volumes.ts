@@ -30,7 +30,7 @@ export class Volumes {
     this.#platform = platform;
   }
 
-  /** Existing volumes stay unchanged. @throws AnswerError @throws EngineError */
+  /** Existing volumes stay unchanged. @throws DockerError @throws EngineError */
   async provide({ id, mounts, stateVolume }: ContainerSpec): Promise<void> {
     for (const mount of mounts.filter(({ kind }) => kind === 'persistent')) {
       await this.#create(nameVolume(this.#platform, id, mount), { [POD_LABEL]: id });
@@ -41,14 +41,14 @@ export class Volumes {
   }
 
   /**
-   * Removes the pod's volumes, even if its container is already gone. @throws AnswerError @throws
+   * Removes the pod's volumes, even if its container is already gone. @throws DockerError @throws
    * EngineError
    */
   remove(id: string): Promise<void> {
     return this.#removeAll({ [POD_LABEL]: id });
   }
 
-  /** Volumes of endpoints. @throws AnswerError @throws EngineError */
+  /** Volumes of endpoints. @throws DockerError @throws EngineError */
   readonly ofEndpoints: StateVolumes = {
     listEndpoints: async () => {
       const volumes = await this.#list({});

@@ -34,7 +34,7 @@ import {
   readReportReplies,
   readWelcome,
 } from '../link-answers.ts';
-import { GrpcStream, type Question, type StreamAnswer } from './grpc-stream.ts';
+import { type GrpcAnswer, GrpcStream, type Question } from './grpc-stream.ts';
 
 /** Slowest link for which a payload's time limit is computed, bytes per ms; 20 MB get 210 s. */
 const SLOW_LINK_BYTES_PER_MS = 100;
@@ -157,7 +157,7 @@ class StreamLink implements GrpcLink {
     this.#dropClient();
   }
 
-  async #ask({ answer, waitMs = 0, ...question }: Verb): Promise<StreamAnswer> {
+  async #ask({ answer, waitMs = 0, ...question }: Verb): Promise<GrpcAnswer> {
     const { answerMarginMs = 15_000 } = this.#options;
     const bytes = question.bodies?.reduce((sum, body) => sum + body.length, 0) ?? 0;
     const patienceMs = waitMs + Math.ceil(bytes / SLOW_LINK_BYTES_PER_MS) + answerMarginMs;

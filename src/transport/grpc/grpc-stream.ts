@@ -31,7 +31,7 @@ export interface Question {
   signal?: AbortSignal | undefined;
 }
 
-export interface StreamAnswer {
+export interface GrpcAnswer {
   kind: string | undefined;
   content: unknown;
   /** Bodies of its payload. */
@@ -40,7 +40,7 @@ export interface StreamAnswer {
 
 interface OpenQuestion {
   kind: Question['kind'];
-  answer(answer: StreamAnswer): void;
+  answer(answer: GrpcAnswer): void;
   fail(error: LinkError): void;
   /** Called when a part of the answer has arrived. */
   refresh(): void;
@@ -74,13 +74,13 @@ export class GrpcStream {
   }
 
   /** @throws LinkError */
-  ask(question: Question): Promise<StreamAnswer> {
+  ask(question: Question): Promise<GrpcAnswer> {
     const { kind, patienceMs, signal, waitMs } = question;
     if (signal?.aborted) return Promise.reject(giveUp(kind));
     const number = ++this.#lastNumber;
     const askedAt = performance.now();
     const settled = new AbortController();
-    return new Promise<StreamAnswer>((resolve, reject) => {
+    return new Promise<GrpcAnswer>((resolve, reject) => {
       const abort = () => {
         fail(giveUp(kind));
         const isOverdue = performance.now() - askedAt > waitMs && this.#lastHeardAt < askedAt;
@@ -98,7 +98,7 @@ export class GrpcStream {
         settle();
         reject(error);
       };
-      const answer = (value: StreamAnswer) => {
+      const answer = (value: GrpcAnswer) => {
         settle();
         resolve(value);
       };

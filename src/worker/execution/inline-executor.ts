@@ -7,9 +7,9 @@ import { createLinesLog } from '../../handler/attempt-log.ts';
 import { captureConsole } from '../../handler/console.ts';
 import type { HandlerConfig, SetupContext } from '../../handler/define.ts';
 import {
-  type Attempt,
   type AttemptLimits,
   type AttemptSink,
+  type Invocation,
   invoke,
 } from '../../handler/invoke.ts';
 import type { LoadedHandler } from '../../handler/load.ts';
@@ -68,7 +68,7 @@ export class InlineExecutor implements Executor {
   readonly #setupLines: LogLines;
   readonly #setupAbort = new AbortController();
   readonly #waiting = new Set<ManagedExecution>();
-  readonly #running = new Map<ManagedExecution, Attempt>();
+  readonly #running = new Map<ManagedExecution, Invocation>();
   readonly #listeners: (() => void)[] = [];
   #nextNumber = 1;
   #state: 'starting' | 'ready' | 'stopped' = 'starting';

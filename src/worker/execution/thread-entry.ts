@@ -10,7 +10,7 @@ import { BuiltInWatch } from '../../handler/built-ins.ts';
 import { CheckError, runChecks } from '../../handler/checks.ts';
 import { captureConsole, currentSpeaker, type Speaker } from '../../handler/console.ts';
 import type { SetupContext } from '../../handler/define.ts';
-import { type Attempt, type AttemptSink, invoke } from '../../handler/invoke.ts';
+import { type AttemptSink, type Invocation, invoke } from '../../handler/invoke.ts';
 import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/load.ts';
 import { LogLines } from '../../handler/log-lines.ts';
 import { StopError } from '../../handler/stop.ts';
@@ -54,7 +54,7 @@ class ThreadLane implements Speaker {
   readonly #port: MessagePort;
   readonly #outbox: PortOutbox<FromThread>;
   readonly #lines: LogLines;
-  readonly #attempts = new Map<number, Attempt>();
+  readonly #attempts = new Map<number, Invocation>();
   readonly #setupAbort = new AbortSwitch();
   readonly #builtIns = new BuiltInWatch();
   #handler: LoadedHandler | undefined;

@@ -31,7 +31,7 @@ export interface Detection {
   nvidia: NvidiaState;
   /** The report of nvidia-smi, if any: the first reading of the devices' health. */
   reading: SmiReading | undefined;
-  problems: Problem[];
+  problems: DeviceProblem[];
 }
 
 export type NvidiaState =
@@ -46,7 +46,7 @@ export type NvidiaState =
     }
   | { kind: 'failing'; command: string };
 
-export interface Problem {
+export interface DeviceProblem {
   /** `error`: the machine seems to have GPUs that cannot be used. */
   severity: 'error' | 'warning';
   /** One sentence. */
@@ -82,7 +82,7 @@ interface NvidiaDetection {
   devices: FoundDevice[];
   state: NvidiaState;
   reading: SmiReading | undefined;
-  problems: Problem[];
+  problems: DeviceProblem[];
 }
 
 async function detectNvidia(options: DetectOptions): Promise<NvidiaDetection> {
@@ -101,7 +101,7 @@ async function detectNvidia(options: DetectOptions): Promise<NvidiaDetection> {
   return readDevices(await readNvidiaSmi({ command, timeoutMs, clock }), command);
 }
 
-function explainAbsence(nvidiaSmi: string, hasDriver: boolean): Problem {
+function explainAbsence(nvidiaSmi: string, hasDriver: boolean): DeviceProblem {
   return {
     severity: 'error',
     text: hasDriver
@@ -115,7 +115,7 @@ function explainAbsence(nvidiaSmi: string, hasDriver: boolean): Problem {
 function readDevices(reading: SmiReading, command: string): NvidiaDetection {
   if (reading.kind === 'fault') {
     const { reason, remedy } = reading;
-    const problem: Problem = { severity: 'error', text: reason, remedy };
+    const problem: DeviceProblem = { severity: 'error', text: reason, remedy };
     return { devices: [], state: { kind: 'failing', command }, reading, problems: [problem] };
   }
   const { report, lostBusIds } = reading;
@@ -132,7 +132,7 @@ function readDevices(reading: SmiReading, command: string): NvidiaDetection {
   };
 }
 
-const NO_GPUS: Problem = {
+const NO_GPUS: DeviceProblem = {
   severity: 'warning',
   text: 'nvidia-smi works and lists no GPU',
   remedy: 'in a container, start it with its GPUs (`--gpus all`)',
@@ -165,11 +165,11 @@ function listMigDevices(gpu: SmiGpu): FoundDevice[] {
   });
 }
 
-function listProblems(gpu: SmiGpu): Problem[] {
+function listProblems(gpu: SmiGpu): DeviceProblem[] {
   if (gpu.isLost) return [explainLost(gpu.pciBusId)];
   const label = `GPU ${gpu.index} (${gpu.name}, ${gpu.pciBusId})`;
-  const problems: Problem[] = [];
-  const note = (severity: Problem['severity'], text: string, remedy: string) =>
+  const problems: DeviceProblem[] = [];
+  const note = (severity: DeviceProblem['severity'], text: string, remedy: string) =>
     problems.push({ severity, text: `${label} ${text}`, remedy });
   if (gpu.uuid === '') {
     note('error', 'reports no UUID and cannot be pinned', 'update the NVIDIA driver');
@@ -200,7 +200,7 @@ function listProblems(gpu: SmiGpu): Problem[] {
   return problems;
 }
 
-function explainLost(pciBusId: string): Problem {
+function explainLost(pciBusId: string): DeviceProblem {
   return {
     severity: 'error',
     text: `the driver lost the GPU at ${pciBusId || 'an unknown address'}`,

@@ -1,6 +1,6 @@
 // Computes the device sets of the worker processes from detected devices, options and environment.
 // Pure.
-import type { Detection, Problem } from './detect.ts';
+import type { Detection, DeviceProblem } from './detect.ts';
 import {
   DeviceChoiceError,
   type DeviceSetRequest,
@@ -63,7 +63,7 @@ function makeAllowedSets(wish: DeviceSetRequest, notes: readonly string[]): Devi
   }
 }
 
-function makeChosenSets(wish: DeviceSetRequest, hidden: Problem | undefined): DeviceSets {
+function makeChosenSets(wish: DeviceSetRequest, hidden: DeviceProblem | undefined): DeviceSets {
   try {
     return makeDeviceSets(wish);
   } catch (error) {
@@ -73,7 +73,7 @@ function makeChosenSets(wish: DeviceSetRequest, hidden: Problem | undefined): De
 }
 
 /** Why GPUs that the machine seems to have were not detected. */
-function findHidden({ devices, nvidia, problems }: Detection): Problem | undefined {
+function findHidden({ devices, nvidia, problems }: Detection): DeviceProblem | undefined {
   const isAnyLeft = devices.some(({ vendor }) => vendor !== 'host');
   // If one of several GPUs is lost, the others can still be used.
   if (nvidia.kind === 'working' && isAnyLeft) return undefined;

@@ -2,6 +2,7 @@
 // its device is bad. It sees no payloads.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
+import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
 import type { JobActivity } from '../gpu/memory-watch.ts';
 import { CrashReports, type CrashReportsOptions } from './crash-reports.ts';
@@ -17,7 +18,6 @@ import {
   type KeptProcess,
   type ProcessAnswer,
   type ProcessEnd,
-  type ProcessIdentity,
 } from './worker-process.ts';
 
 /** Why a process is being ended. */
@@ -61,7 +61,7 @@ export interface KeeperOptions extends CrashReportsOptions {
   set: DeviceSet;
   /** Undefined: the first process chooses an ID, and its successors keep it. */
   workerId: string | undefined;
-  launch: (set: DeviceSet, as: Partial<ProcessIdentity>) => KeptProcess;
+  launch: (set: DeviceSet, as: Partial<WorkerIdentity>) => KeptProcess;
   policy: RestartPolicy;
   /** Time after which a draining process is killed, ms. */
   killAfterMs: number;
@@ -79,7 +79,7 @@ export class Keeper implements WatchedWorker {
   readonly #log: Log;
   #state: KeeperState = { name: 'stopped', isClean: true };
   #record: RestartRecord = NO_RESTARTS;
-  #identity: Partial<ProcessIdentity>;
+  #identity: Partial<WorkerIdentity>;
   #launches = 0;
   /** The keeper starts no more processes. */
   #isOver = false;
@@ -276,7 +276,7 @@ export class Keeper implements WatchedWorker {
    * The successor keeps the worker ID. Its incarnation is the time of its start, not of the death
    * before it, because another process may have used the worker ID in between.
    */
-  #nextIdentity(): Partial<ProcessIdentity> {
+  #nextIdentity(): Partial<WorkerIdentity> {
     const { incarnation: last, workerId } = this.#identity;
     if (workerId === undefined || last === undefined) return this.#identity;
     return { workerId, incarnation: Math.max(this.#clock.now(), last + 1) };

@@ -2,11 +2,11 @@
 // are done; payloads do not pass through it.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import type { LeaseRef, WorkerBye } from '../../wire/link/worker-link.ts';
+import type { LeaseRef, WorkerBye, WorkerIdentity } from '../../wire/link/worker-link.ts';
 import type { DeviceSet } from '../gpu/device-sets.ts';
 import { Keeper } from './keeper.ts';
 import { DEFAULT_RESTART_POLICY, type RestartPolicy } from './restart-policy.ts';
-import type { KeptProcess, ProcessIdentity } from './worker-process.ts';
+import type { KeptProcess } from './worker-process.ts';
 
 export interface SupervisorOptions {
   /** Each set gets a worker of its own. */
@@ -17,7 +17,7 @@ export interface SupervisorOptions {
    */
   workerId: string | undefined;
   /** Starts a process for a set, with its predecessor's name. */
-  launch: (set: DeviceSet, as: Partial<ProcessIdentity>) => KeptProcess;
+  launch: (set: DeviceSet, as: Partial<WorkerIdentity>) => KeptProcess;
   /** Tells the platform that a worker is gone. */
   sayBye: (bye: WorkerBye) => Promise<void>;
   /** Attempts whose outcome a dead process left on disk. */

@@ -2,6 +2,7 @@
 // keeper.ts decides about its replacement.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readLines } from '../../base/line-reader.ts';
+import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
 import { createTag, endLeftProcesses, TAG_VARIABLE } from '../left-processes.ts';
 import type { WorkerHealth } from '../worker.ts';
 import { type FromWorker, isFromWorker, type ToWorker } from './messages.ts';
@@ -22,11 +23,6 @@ export interface WorkerProcessOptions {
 export interface ProcessEnd {
   code: number | null;
   signal: string | null;
-}
-
-export interface ProcessIdentity {
-  workerId: string;
-  incarnation: number;
 }
 
 export interface ProcessAnswer {
@@ -52,7 +48,7 @@ export class WorkerProcess {
   readonly ended: Promise<ProcessEnd>;
   readonly pid: number | undefined;
   /** Known before its first call to the platform. */
-  identity: ProcessIdentity | undefined;
+  identity: WorkerIdentity | undefined;
   /** The reason that the process gave for its exit. */
   failure: { reason: string; isFinal: boolean; isUnfit?: boolean } | undefined;
   /** Why the process asked to be replaced; undefined if it did not. */

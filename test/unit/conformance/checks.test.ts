@@ -1,22 +1,26 @@
 // Running checks: each has its own verdict, and what hangs on a basic one that fails is left out.
 import { describe, expect, it } from 'vitest';
 import {
-  type Check,
+  type CheckResult,
+  type ConformanceCheck,
   chooseChecks,
   demand,
   demandSame,
   NotApplicable,
-  type Row,
   runChecks,
   within,
 } from '../../../src/conformance/checks.ts';
 
-const good: Check<object> = { area: 'a', rule: 'is good', run: () => {} };
-const bad: Check<object> = { area: 'b', rule: 'is bad', run: () => demand(false, 'it is bad') };
-const basic: Check<object> = { ...bad, rule: 'is there', isBasic: true };
+const good: ConformanceCheck<object> = { area: 'a', rule: 'is good', run: () => {} };
+const bad: ConformanceCheck<object> = {
+  area: 'b',
+  rule: 'is bad',
+  run: () => demand(false, 'it is bad'),
+};
+const basic: ConformanceCheck<object> = { ...bad, rule: 'is there', isBasic: true };
 
-async function run(...checks: Check<object>[]): Promise<string[]> {
-  const told: Row[] = [];
+async function run(...checks: ConformanceCheck<object>[]): Promise<string[]> {
+  const told: CheckResult[] = [];
   const rows = await runChecks(checks, {}, (row) => told.push(row));
   expect(told).toEqual(rows);
   return rows.map(({ detail = '', result, rule }) => `${rule}: ${result} ${detail}`.trim());

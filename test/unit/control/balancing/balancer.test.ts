@@ -6,7 +6,7 @@ import {
   type Turn,
 } from '../../../../src/control/balancing/balancer.ts';
 import type { LiveEndpoint } from '../../../../src/control/endpoints/endpoint-records.ts';
-import type { EndpointChange } from '../../../../src/control/endpoints/endpoints.ts';
+import type { EndpointEvent } from '../../../../src/control/endpoints/endpoints.ts';
 import type { EndpointType } from '../../../../src/wire/resources/endpoint.ts';
 import { startWorker, TargetList } from '../../../support/workers/worker-stand.ts';
 
@@ -32,7 +32,7 @@ function startBalancer(options: Pick<BalancerOptions, 'maxOpen' | 'waitMs'> = {}
     [WEB, describeEndpoint(WEB, 'LOAD_BALANCER')],
     ['ep_queue', describeEndpoint('ep_queue', 'QUEUE')],
   ]);
-  const listeners = new Set<(change: EndpointChange) => void>();
+  const listeners = new Set<(change: EndpointEvent) => void>();
   const balancer = new Balancer({
     ...{ targets, clock, ...options },
     endpoints: {

@@ -5,7 +5,7 @@ import {
   judgePull,
   judgeRefusal,
 } from '../../../../src/engine/docker/answers.ts';
-import { AnswerError } from '../../../../src/engine/docker/docker-client.ts';
+import { DockerError } from '../../../../src/engine/docker/docker-client.ts';
 
 const COMMAND_OF_DOCKER =
   'OCI runtime create failed: runc create failed: unable to start container process: exec: "nope": executable file not found in $PATH: unknown';
@@ -21,7 +21,7 @@ describe('an engine that does not begin a container', () => {
     ['GPUs on an engine without', 500, 'could not select device driver "nvidia"', 128],
     ['a GPU that CDI does not know', 500, 'CDI device injection failed: unresolvable', 128],
   ])('is not asked again: %s', (_what, status, message, code) => {
-    expect(judgeRefusal(new AnswerError(status, message), code)).toMatchObject({
+    expect(judgeRefusal(new DockerError(status, message), code)).toMatchObject({
       code: 'refused',
       message,
     });
@@ -34,7 +34,7 @@ describe('an engine that does not begin a container', () => {
     ['a fault of its own', 500, 'context deadline exceeded'],
     ['a name that is not free yet', 409, 'Conflict. The name is already in use by container "x"'],
   ])('is asked again: %s', (_what, status, message) => {
-    const judged = judgeRefusal(new AnswerError(status, message), null);
+    const judged = judgeRefusal(new DockerError(status, message), null);
     expect(judged).toMatchObject({ code: 'unavailable', message });
   });
 });
@@ -67,13 +67,13 @@ describe('words that engines have in common', () => {
     'network with name a already exists',
     'network name a already used: network already exists',
   ])('say that a name is taken: %s', (message) => {
-    expect(isNameTaken(new AnswerError(500, message))).toBe(true);
+    expect(isNameTaken(new DockerError(500, message))).toBe(true);
   });
 
   it.each([
     "--storage-opt is supported only for overlay over xfs with 'pquota' mount option",
     'the storage-opt option is not supported with this driver',
   ])('say that disks cannot be limited: %s', (message) => {
-    expect(isAboutDiskSize(new AnswerError(500, message))).toBe(true);
+    expect(isAboutDiskSize(new DockerError(500, message))).toBe(true);
   });
 });

@@ -3,15 +3,11 @@
 import { describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
-import type { WorkerBye } from '../../../../src/wire/link/worker-link.ts';
+import type { WorkerBye, WorkerIdentity } from '../../../../src/wire/link/worker-link.ts';
 import type { DeviceSet } from '../../../../src/worker/gpu/device-sets.ts';
 import type { ToWorker } from '../../../../src/worker/supervisor/messages.ts';
 import { Supervisor } from '../../../../src/worker/supervisor/supervisor.ts';
-import type {
-  KeptProcess,
-  ProcessEnd,
-  ProcessIdentity,
-} from '../../../../src/worker/supervisor/worker-process.ts';
+import type { KeptProcess, ProcessEnd } from '../../../../src/worker/supervisor/worker-process.ts';
 import { createRandom } from '../../../support/random.ts';
 
 const LIVES = 150;
@@ -24,7 +20,7 @@ class PretendProcess implements KeptProcess {
   readonly ended: Promise<ProcessEnd>;
   readonly pid = undefined;
   readonly set: DeviceSet;
-  identity: ProcessIdentity | undefined;
+  identity: WorkerIdentity | undefined;
   failure: KeptProcess['failure'];
   recycling: string | undefined;
   isDismissed = false;
@@ -35,11 +31,11 @@ class PretendProcess implements KeptProcess {
   /** It was told to leave. */
   isAsked = false;
   isReleased = false;
-  readonly #as: ProcessIdentity;
+  readonly #as: WorkerIdentity;
   readonly #becomeReady: (isReady: boolean) => void;
   readonly #leave: (end: ProcessEnd) => void;
 
-  constructor(set: DeviceSet, as: ProcessIdentity) {
+  constructor(set: DeviceSet, as: WorkerIdentity) {
     this.set = set;
     this.#as = as;
     const ready = Promise.withResolvers<boolean>();
@@ -148,7 +144,7 @@ class Life {
     this.#checkEnd();
   }
 
-  #launch(set: DeviceSet, as: Partial<ProcessIdentity>): PretendProcess {
+  #launch(set: DeviceSet, as: Partial<WorkerIdentity>): PretendProcess {
     const before = this.processes.filter((process) => process.set === set);
     if (before.some(({ end }) => end === undefined)) this.faults.push('two at a time');
     if (before.some(({ isDismissed }) => isDismissed)) this.faults.push('one after a dismissal');
