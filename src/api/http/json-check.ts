@@ -1,30 +1,23 @@
 // Checks in slices whether bytes are JSON, and finds one member of a JSON object. Builds no values,
 // which would take several times the memory of the bytes.
+import {
+  BACKSLASH,
+  CLOSE_BRACE,
+  CLOSE_BRACKET,
+  COLON,
+  COMMA,
+  closerOf,
+  QUOTE,
+  skipScalar,
+  skipSpace,
+  skipText,
+} from './json-tokens.ts';
 
-const SPACE = 0x20;
-const QUOTE = 0x22;
-const PLUS = 0x2b;
-const COMMA = 0x2c;
-const MINUS = 0x2d;
-const DOT = 0x2e;
-const ZERO = 0x30;
-const NINE = 0x39;
-const COLON = 0x3a;
-const OPEN_BRACKET = 0x5b;
-const BACKSLASH = 0x5c;
-const CLOSE_BRACKET = 0x5d;
-const LOWER_E = 0x65;
-const LOWER_U = 0x75;
-const OPEN_BRACE = 0x7b;
-const CLOSE_BRACE = 0x7d;
-/** Setting this bit turns E into e. */
-const LOWER = 0x20;
-
-const ESCAPED = new Set(Buffer.from('"\\/bfnrt'));
-const WORDS = ['true', 'false', 'null'].map((word) => Buffer.from(word));
-
-/** Bytes between two pauses of a scan: a few ms of work for small values. */
-const SLICE_BYTES = 131_072;
+/**
+ * Bytes between two pauses of a scan, at most 1 ms of work. A request takes several turns of the
+ * event loop, and each turn may run a slice.
+ */
+export const SLICE_BYTES = 65_536;
 
 /** A JSON document is too large, too deep or has too many values. */
 export class JsonBoundError extends Error {
@@ -46,11 +39,7 @@ export interface JsonBounds {
  * JsonBoundError
  */
 export function isJson(json: Uint8Array, bounds: JsonBounds = {}): boolean {
-  const scanning = scan(json, bounds);
-  for (;;) {
-    const { done, value } = scanning.next();
-    if (done) return value;
-  }
+  return new Scan(json, bounds).run(Infinity) ?? false;
 }
 
 /** Like isJson, with a pause after each slice. @throws JsonBoundError */
@@ -85,8 +74,8 @@ export function* findMember(
   let start = -1;
   let end = -1;
   const watch: ScanWatch = {
-    member(keyAt, valueAt) {
-      if (!isKey(json, keyAt, wanted)) return;
+    member(keyAt, keyEnd, valueAt) {
+      if (!isKey(json.subarray(keyAt, keyEnd), wanted)) return;
       start = valueAt;
       end = -1;
     },
@@ -112,74 +101,156 @@ export function* findMember(
 }
 
 /** A key may be written with escapes: "\u0069nput" is `input`. */
-function isKey(json: Buffer, from: number, name: Buffer): boolean {
-  const quoted = json.subarray(from, skipString(json, from));
+function isKey(quoted: Buffer, name: Buffer): boolean {
+  // No escape has more than 6 bytes, so a longer key is another one.
+  if (quoted.length > 6 * name.length + 2) return false;
   if (!quoted.includes(BACKSLASH)) return quoted.subarray(1, -1).equals(name);
   return JSON.parse(quoted.toString('utf8')) === name.toString('utf8');
 }
 
 /** Receives the members of the outermost object during a scan. */
 interface ScanWatch {
-  member(keyAt: number, valueAt: number): void;
+  /** The key, with its quotes, is at `keyAt` to `keyEnd`. */
+  member(keyAt: number, keyEnd: number, valueAt: number): void;
   /** The value ends before `at`. Also called for the elements of an outermost array. */
   memberEnd(at: number): void;
   /** Called periodically and at the end. */
   progress(at: number): void;
 }
 
-/** A position behind the end of `json` means an error. */
-function* scan(
-  json: Uint8Array,
-  { maxDepth = Infinity, maxValues = Infinity }: JsonBounds,
-  watch?: ScanWatch,
-): Generator<void, boolean> {
-  const nesting = new Nesting();
-  let pauseAt = SLICE_BYTES;
-  let values = 0;
-  let at = skipSpace(json, 0);
-  const toValue = () => {
-    if (nesting.closer !== CLOSE_BRACE) return;
-    const keyAt = at;
-    at = skipKey(json, keyAt);
-    if (nesting.depth === 1 && at <= json.length) watch?.member(keyAt, at);
-  };
-  const endValue = (end: number) => {
-    if (nesting.depth === 1) watch?.memberEnd(end);
-    at = skipSpace(json, end);
-  };
+function* scan(json: Uint8Array, bounds: JsonBounds, watch?: ScanWatch): Generator<void, boolean> {
+  const scanning = new Scan(json, bounds, watch);
   for (;;) {
-    if (at >= pauseAt && at <= json.length) {
-      watch?.progress(at);
-      pauseAt = at + SLICE_BYTES;
-      yield;
-    }
-    values += 1;
-    if (values > maxValues) throw new JsonBoundError(`it has more than ${maxValues} values`);
-    const closer = closerOf(json[at]);
-    if (closer === undefined) {
-      endValue(skipScalar(json, at));
-    } else {
-      nesting.open(closer);
-      if (nesting.depth > maxDepth)
-        throw new JsonDepthError(`body: must be nested at most ${maxDepth} levels deep`);
-      at = skipSpace(json, at + 1);
-      if (json[at] !== closer) {
-        toValue();
+    const isWhole = scanning.run(scanning.at + SLICE_BYTES);
+    if (isWhole !== false) watch?.progress(scanning.at);
+    if (isWhole !== undefined) return isWhole;
+    yield;
+  }
+}
+
+/** What comes next. */
+const VALUE = 0;
+const KEY = 1;
+/** The rest of a string. */
+const TEXT = 2;
+const AFTER_KEY = 3;
+/** The first element or member, or the closing bracket. */
+const AFTER_OPEN = 4;
+const AFTER_VALUE = 5;
+
+/** A scan that can pause at any place, except within a number, a word or an escape. */
+class Scan {
+  at = 0;
+  readonly #json: Uint8Array;
+  readonly #maxDepth: number;
+  readonly #maxValues: number;
+  readonly #watch: ScanWatch | undefined;
+  readonly #nesting = new Nesting();
+  #next = VALUE;
+  #isKey = false;
+  #keyAt = -1;
+  #keyEnd = -1;
+  #values = 0;
+
+  constructor(json: Uint8Array, bounds: JsonBounds, watch?: ScanWatch) {
+    this.#json = json;
+    this.#maxDepth = bounds.maxDepth ?? Infinity;
+    this.#maxValues = bounds.maxValues ?? Infinity;
+    this.#watch = watch;
+  }
+
+  /**
+   * Scans up to about `limit`. Returns undefined for a pause, otherwise whether the bytes are JSON.
+   * @throws JsonBoundError
+   */
+  run(limit: number): boolean | undefined {
+    while (this.at < limit) {
+      if (this.#next === TEXT) {
+        this.at = skipText(this.#json, this.at, limit);
+        if (this.at >= limit && this.at <= this.#json.length) return undefined;
+        if (!this.#endText()) return false;
         continue;
       }
+      this.at = skipSpace(this.#json, this.at, limit);
+      if (this.at >= limit) return undefined;
+      if (this.#next === AFTER_VALUE && this.#nesting.depth === 0)
+        return this.at === this.#json.length;
+      if (!this.#step()) return false;
     }
-    while (nesting.depth > 0 && json[at] === nesting.closer) {
-      nesting.close();
-      endValue(at + 1);
+    return undefined;
+  }
+
+  /** Returns false for an error. */
+  #step(): boolean {
+    const byte = this.#json[this.at];
+    switch (this.#next) {
+      case VALUE:
+        return this.#startValue(byte);
+      case KEY:
+        this.#keyAt = this.at;
+        return byte === QUOTE && this.#startText(true);
+      case AFTER_KEY:
+        return byte === COLON && this.#move(VALUE);
+      case AFTER_OPEN:
+        if (byte === this.#nesting.closer) return this.#close();
+        this.#next = this.#nesting.closer === CLOSE_BRACE ? KEY : VALUE;
+        return true;
+      default:
+        if (byte === this.#nesting.closer) return this.#close();
+        return byte === COMMA && this.#move(this.#nesting.closer === CLOSE_BRACE ? KEY : VALUE);
     }
-    if (nesting.depth === 0) {
-      if (at !== json.length) return false;
-      watch?.progress(at);
-      return true;
+  }
+
+  #move(next: number): true {
+    this.at += 1;
+    this.#next = next;
+    return true;
+  }
+
+  #startValue(byte: number | undefined): boolean {
+    this.#values += 1;
+    if (this.#values > this.#maxValues)
+      throw new JsonBoundError(`it has more than ${this.#maxValues} values`);
+    const { depth } = this.#nesting;
+    if (depth === 1 && this.#nesting.closer === CLOSE_BRACE)
+      this.#watch?.member(this.#keyAt, this.#keyEnd, this.at);
+    if (byte === QUOTE) return this.#startText(false);
+    const closer = closerOf(byte);
+    if (closer === undefined) {
+      this.at = skipScalar(this.#json, this.at);
+      return this.at <= this.#json.length && this.#endValue();
     }
-    if (json[at] !== COMMA) return false;
-    at = skipSpace(json, at + 1);
-    toValue();
+    this.#nesting.open(closer);
+    if (depth >= this.#maxDepth)
+      throw new JsonDepthError(`body: must be nested at most ${this.#maxDepth} levels deep`);
+    return this.#move(AFTER_OPEN);
+  }
+
+  #startText(isKey: boolean): true {
+    this.#isKey = isKey;
+    return this.#move(TEXT);
+  }
+
+  #endText(): boolean {
+    if (this.#json[this.at] !== QUOTE) return false;
+    this.at += 1;
+    if (!this.#isKey) return this.#endValue();
+    this.#keyEnd = this.at;
+    this.#next = AFTER_KEY;
+    // Most keys have their colon right behind them.
+    return this.#json[this.at] !== COLON || this.#move(VALUE);
+  }
+
+  #close(): true {
+    this.#nesting.close();
+    this.at += 1;
+    return this.#endValue();
+  }
+
+  #endValue(): true {
+    if (this.#nesting.depth === 1) this.#watch?.memberEnd(this.at);
+    this.#next = AFTER_VALUE;
+    return true;
   }
 }
 
@@ -212,78 +283,4 @@ class Nesting {
     grown.set(this.#bits);
     this.#bits = grown;
   }
-}
-
-function closerOf(byte: number | undefined): number | undefined {
-  if (byte === OPEN_BRACE) return CLOSE_BRACE;
-  return byte === OPEN_BRACKET ? CLOSE_BRACKET : undefined;
-}
-
-function skipSpace(json: Uint8Array, from: number): number {
-  let at = from;
-  for (let byte = json[at]; byte !== undefined && byte <= SPACE; byte = json[++at]) {
-    if (byte !== SPACE && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) break;
-  }
-  return at;
-}
-
-/** Skips a member's name up to its value. */
-function skipKey(json: Uint8Array, from: number): number {
-  if (json[from] !== QUOTE) return beyond(json);
-  const at = skipSpace(json, skipString(json, from));
-  return json[at] === COLON ? skipSpace(json, at + 1) : beyond(json);
-}
-
-function skipScalar(json: Uint8Array, from: number): number {
-  const byte = json[from];
-  if (byte === QUOTE) return skipString(json, from);
-  if (byte === MINUS || isDigit(byte)) return skipNumber(json, from);
-  const word = WORDS.find((each) => each.every((char, index) => json[from + index] === char));
-  return word ? from + word.length : beyond(json);
-}
-
-function skipString(json: Uint8Array, from: number): number {
-  let at = from + 1;
-  for (let byte = json[at]; byte !== undefined && byte >= SPACE; byte = json[at]) {
-    if (byte === QUOTE) return at + 1;
-    at = byte === BACKSLASH ? skipEscape(json, at) : at + 1;
-  }
-  return beyond(json);
-}
-
-function skipEscape(json: Uint8Array, from: number): number {
-  const byte = json[from + 1];
-  if (byte !== LOWER_U) return byte !== undefined && ESCAPED.has(byte) ? from + 2 : beyond(json);
-  for (let at = from + 2; at < from + 6; at++) if (!isHexDigit(json[at])) return beyond(json);
-  return from + 6;
-}
-
-function skipNumber(json: Uint8Array, from: number): number {
-  let at = json[from] === MINUS ? from + 1 : from;
-  at = json[at] === ZERO ? at + 1 : skipDigits(json, at);
-  if (json[at] === DOT) at = skipDigits(json, at + 1);
-  if (((json[at] ?? 0) | LOWER) !== LOWER_E) return at;
-  const isSigned = json[at + 1] === PLUS || json[at + 1] === MINUS;
-  return skipDigits(json, at + (isSigned ? 2 : 1));
-}
-
-/** Requires at least one digit. */
-function skipDigits(json: Uint8Array, from: number): number {
-  let at = from;
-  while (isDigit(json[at])) at++;
-  return at > from ? at : beyond(json);
-}
-
-function isDigit(byte: number | undefined): boolean {
-  return byte !== undefined && byte >= ZERO && byte <= NINE;
-}
-
-function isHexDigit(byte: number | undefined): boolean {
-  if (byte === undefined) return false;
-  const lower = byte | LOWER;
-  return isDigit(byte) || (lower >= 0x61 && lower <= 0x66);
-}
-
-function beyond(json: Uint8Array): number {
-  return json.length + 1;
 }

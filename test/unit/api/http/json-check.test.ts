@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { isJson } from '../../../../src/api/http/json-check.ts';
+import { checkJson, findMember, isJson, SLICE_BYTES } from '../../../../src/api/http/json-check.ts';
 import { fc } from '../../../support/properties.ts';
 
 function isParsed(text: string): boolean {
@@ -70,5 +70,50 @@ describe('bytes', () => {
     const depth = 1_000_000;
     expect(check('['.repeat(depth) + ']'.repeat(depth))).toBe(true);
     expect(check('['.repeat(depth) + ']'.repeat(depth - 1))).toBe(false);
+  });
+});
+
+describe('a scan', () => {
+  const large = 10 * SLICE_BYTES;
+
+  it.each([
+    ['a key of escapes', `{"input":{"${'\\u0061'.repeat(large / 6)}":0}}`],
+    ['a key beside the input', `{"input":0,"${'a'.repeat(large)}":0}`],
+    ['a string', `{"input":"${'a'.repeat(large)}"}`],
+    ['white space', `{"input":${' '.repeat(large)}0}`],
+    ['many keys', `{"input":{${'"a":0,'.repeat(large / 6)}"a":0}}`],
+  ])('pauses after each slice of %s', (_what, text) => {
+    const search = { name: 'input', maxBesideBytes: 2 * large, maxDepth: 9 };
+    const scan = findMember(Buffer.from(text), search);
+    let pauses = 0;
+    while (!scan.next().done) pauses += 1;
+    expect(pauses).toBeGreaterThanOrEqual(9);
+    expect(pauses).toBeLessThanOrEqual(11);
+  });
+
+  it('stops within a key that exceeds the bound', () => {
+    const search = { name: 'input', maxBesideBytes: SLICE_BYTES / 2, maxDepth: 9 };
+    const scan = findMember(Buffer.from(`{"${'a'.repeat(large)}":0}`), search);
+    expect(() => scan.next()).toThrow('the JSON beside input is larger than 32768 bytes');
+  });
+
+  it('accepts what JSON.parse accepts, wherever it pauses', () => {
+    const texts = [
+      '{"a":[1,-0.5e+3,true,null,"\\u00e9\\n",{}] , "b":{"c":"é"},"d":[]}',
+      '{"a":"\\u00g9"}',
+      '{"a" "b"}',
+      '["a\u0001"]',
+      '[1,]',
+      '["a',
+    ];
+    for (const text of texts) {
+      for (let at = 0; at <= text.length; at++) {
+        const json = Buffer.from(' '.repeat(SLICE_BYTES - at) + text);
+        const scan = checkJson(json, {});
+        let step = scan.next();
+        while (!step.done) step = scan.next();
+        expect([text, at, step.value]).toEqual([text, at, isParsed(text)]);
+      }
+    }
   });
 });
