@@ -42,6 +42,9 @@ describe('with keys', () => {
       detail: 'the API key lacks the scope jobs:write for endpoint demo',
     });
     expect((await call(HEALTH, withKey(other.key))).status).toBe(403);
+    const general = await call('/v1/keys', withKey(reader.key));
+    expect(general.status).toBe(403);
+    expect((await readJson(general))['detail']).toMatch(/^the API key lacks the scope \S+$/);
   });
 
   it('a ttl on status wants the right to write', async () => {

@@ -68,6 +68,15 @@ describe('decisions', () => {
     expect(await listWants(decisions, 'b')).toEqual([9]);
   });
 
+  it('are pruned by the first decision after a restart', async () => {
+    const { decisions, reopen } = await openDecisions();
+    for (let want = 0; want < 219; want++) await decisions.add(SOURCE, decision(want));
+    const before = await listWants(decisions);
+    expect(before.length).toBeGreaterThan(200);
+    await (await reopen()).add(SOURCE, decision(219));
+    expect(await listWants(decisions)).toEqual([219, ...before.slice(0, 199)]);
+  });
+
   it('are not written down for an endpoint that is being deleted', async () => {
     const { decisions, store } = await openDecisions();
     const settings = endpointSettings.parse({});

@@ -32,6 +32,13 @@ describe('the reason of a decision', () => {
     expect(say('enough', {}, 2)).toBe('no load: 2 workers are enough');
   });
 
+  it('says whether a rolling update drains or waits', () => {
+    const workers = [{ ...worker('a', 'ready'), isCurrent: false }];
+    const facts = { input: { ...INPUT, workers }, alive: 1, want: 1, start: 0, drains: 0 };
+    expect(describeCause('rolling', facts)).toMatch(/: waiting until replacements are ready$/);
+    expect(describeCause('rolling', { ...facts, drains: 1 })).toMatch(/: draining 1$/);
+  });
+
   it('counts failed workers in a row', () => {
     const crashes = { streak: 1, notBefore: 11_000, reason: 'it exited with code 1' };
     expect(say('crashed', { crashes })).toBe(
