@@ -85,6 +85,16 @@ describe('every operation', () => {
     },
   );
 
+  it('The refusal lists up to 20 unknown query parameters', async () => {
+    const { call } = await start();
+    const names = Array.from({ length: 21 }, (_, n) => `unknown_${n}`);
+    const answer = await call(`/v2/pods?${names.map((name) => `${name}=1`).join('&')}`);
+    const listed = names.slice(0, 20);
+    expect(await readJson(answer)).toMatchObject({
+      errors: listed.map((name) => `${name}: is not a query parameter of this operation`),
+    });
+  });
+
   const read = guarded.filter(({ id, method }) => method === 'GET' && id !== 'streamJob');
   it.each(named(read))('%s answers HEAD as GET, without a body', async (_id, operation) => {
     const { call, admin: authorization, url } = await start();
