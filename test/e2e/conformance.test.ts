@@ -79,12 +79,12 @@ describe('a worker of another making', () => {
     [
       'has one takeId',
       'take',
-      'asks again after an answer without jobs, by a new takeId, one call at a time',
+      'takes again after an empty answer, with a new takeId, one call at a time',
     ],
     [
       'leaves without a word',
       'drain',
-      'lets a running job end on SIGTERM, takes no other, and says bye',
+      'completes the running job after SIGTERM, takes no other, and says bye',
     ],
   ])('that %s fails in that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
     const worker = [...ODD_WORKER, oddity];
@@ -103,14 +103,14 @@ describe('a worker of another making', () => {
       ...worker,
     );
     expect(code).toBe(1);
-    expect(failing[0]).toBe('asks for jobs, for no more than it has slots');
+    expect(failing[0]).toBe('requests at most as many jobs as it has slots');
     expect(failing).toHaveLength(count - 1);
   });
 
   it('that never says a word is given up', async () => {
     const command = new Process(['conformance', 'worker', '--wait-ms', '300']);
     expect(await command.exited).toBe(1);
-    expect(command.output).toContain('no worker said anything within 0.3 s');
+    expect(command.output).toContain('no worker connected within 0.3 s');
   });
 });
 
@@ -130,7 +130,7 @@ describe('a RunPod worker of another making', () => {
   });
 
   it('fails with one that yields something else', { timeout: LIMIT_MS }, async () => {
-    const rule = 'posts what the handler returned or yielded, once';
+    const rule = 'posts once what the handler returned or yielded';
     const failing = expect.arrayContaining([rule]);
     expect(await judge('done', 'yields another value')).toMatchObject({ code: 1, failing });
   });
@@ -139,17 +139,17 @@ describe('a RunPod worker of another making', () => {
     [
       'posts chunks of any size',
       'stream',
-      'posts at most 1,000,000 bytes at a time: a larger value goes in pieces',
+      'posts at most 1,000,000 bytes at a time; a larger value is split',
     ],
     [
       'loses the rest of large chunks',
       'stream',
-      'posts at most 1,000,000 bytes at a time: a larger value goes in pieces',
+      'posts at most 1,000,000 bytes at a time; a larger value is split',
     ],
     [
       'drops what comes late',
       'drain',
-      'runs a job that is handed over after SIGTERM, or hands it back by an error',
+      'runs a job that arrives after SIGTERM, or returns it with an error',
     ],
   ])('that %s fails in just that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
     expect(await judge(area, oddity)).toMatchObject({ code: 1, holds: false, failing: [rule] });
@@ -216,18 +216,18 @@ describe('a platform that does one thing wrong', () => {
     [
       'applies reports twice',
       'report',
-      'applies a report once and calls it a duplicate after that',
+      'applies a report once and answers a repeat as a duplicate',
     ],
     [
       'takes any token',
       'fencing',
-      'gives a job whose lease ran out to another worker, and nothing of the old token counts then',
+      'gives a job with an expired lease to another worker and then ignores the old token',
     ],
-    ['forgets takeIds', 'take', 'gives the same leases again for the same takeId'],
+    ['forgets takeIds', 'take', 'returns the same leases for the same takeId'],
     [
       'lets old processes in',
       'incarnation',
-      'ends the rights of the older process when a newer one says hello',
+      'rejects the calls of a process after a newer one has said hello',
     ],
   ] as const)('that %s fails in that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
     const platform = await startOddPlatform(oddity);

@@ -22,12 +22,8 @@ describe('our own worker', () => {
 
 describe('a worker', () => {
   it.each([
-    ['is deaf', 'cancel', 'ends the handler of a cancelled job, and says so'],
-    [
-      'forgets reports',
-      'report',
-      'repeats an outcome whose answer was lost, unchanged, until it is answered',
-    ],
+    ['is deaf', 'cancel', 'ends the handler of a cancelled job and reports it'],
+    ['forgets reports', 'report', 'repeats an outcome unchanged until it is answered'],
   ])('that %s fails in that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
     const worker = [...ODD_WORKER, oddity];
     const verdict = await judgeConformance('worker', '--only', area, '--', ...worker);

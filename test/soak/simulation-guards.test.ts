@@ -87,7 +87,7 @@ const BREAKS: Break[] = [
   {
     promise: 'leases have their time after a restart of the platform',
     file: 'src/queue/queue.ts',
-    from: 'await extendLeases(this.#rooms, 0)',
+    from: 'await extendLeases(this.#parts, 0)',
     to: 'await store.read((tx) => tx.leasedJobs())',
     seen: /expired \d+ ms after the platform came back/,
   },
