@@ -40,6 +40,20 @@ export interface PageSource<T, R> extends PageBounds {
   show: (item: T) => R;
 }
 
+export interface NewestSource<T, R> extends Omit<PageSource<T, R>, 'wanted'> {
+  /** All records of the list, oldest first. */
+  all: readonly T[];
+  /** The page contains only records with smaller positions. Default: it starts with the newest. */
+  before?: number | undefined;
+}
+
+/** Like `cutPage`, for a list whose newest record comes first. */
+export function cutNewest<T, R>({ all, before, ...source }: NewestSource<T, R>) {
+  const { positionOf } = source;
+  const older = before === undefined ? all : all.filter((item) => positionOf(item) < before);
+  return cutPage({ ...source, wanted: older.toReversed() });
+}
+
 /** `next` is the position of the next page, if there is one. */
 export function cutPage<T, R>(
   source: PageSource<T, R>,

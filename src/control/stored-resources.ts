@@ -19,7 +19,7 @@ import {
   ResourceCount,
   requireRecordSize,
 } from './limits/quotas.ts';
-import { cutPage } from './list-page.ts';
+import { cutNewest } from './list-page.ts';
 import { Positions } from './positions.ts';
 import type { ResourceListing, ResourcePage, UserResources } from './user-resources.ts';
 
@@ -99,17 +99,10 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
     return this.find(userId, id) ?? this.#raiseUnknown(id);
   }
 
-  list({
-    before = Number.POSITIVE_INFINITY,
-    userId,
-    ...bounds
-  }: ResourceListing): ResourcePage<Item> {
-    const wanted = this.#listOwn(userId)
-      .filter(({ position }) => position < before)
-      .reverse();
-    return cutPage({
-      ...bounds,
-      wanted,
+  list({ userId, ...page }: ResourceListing): ResourcePage<Item> {
+    return cutNewest({
+      ...page,
+      all: this.#listOwn(userId),
       positionOf: ({ position }) => position,
       show: ({ item }) => item,
     });

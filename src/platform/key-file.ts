@@ -1,9 +1,10 @@
 // The file of the platform's keys: written on the first start, read on later starts.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { type FirstKeys, generateKey, type Keys, scopesOfWorkers } from '../control/keys/keys.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { describeError, PlatformOptionError } from './option-error.ts';
+import { describeError, PlatformOptionError, readOptionFile } from './option-error.ts';
 
+const OPTION = 'keyFile';
 const ADMIN = 'MILLRACE_ADMIN_KEY';
 const WORKER = 'MILLRACE_WORKER_KEY';
 const OWNER_ONLY = 0o600;
@@ -58,13 +59,8 @@ function extendScopes(before: readonly string[], endpointIds: readonly string[])
 }
 
 function readKeyFile(path: string): FirstKeys | undefined {
-  let content: string;
-  try {
-    content = readFileSync(path, 'utf8');
-  } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
-    throw refuse(describeError(error));
-  }
+  const content = readOptionFile(OPTION, path);
+  if (content === undefined) return undefined;
   const lines = new Map(
     content.split(/\r?\n/).map((line): [string, string] => {
       const [name = '', ...value] = line.split('=');
@@ -91,5 +87,5 @@ function makeKeyFile(path: string): FirstKeys {
 }
 
 function refuse(problem: string): PlatformOptionError {
-  return new PlatformOptionError('invalid', 'keyFile', problem);
+  return new PlatformOptionError('invalid', OPTION, problem);
 }

@@ -1,4 +1,6 @@
-// The error of a platform that cannot be opened with its options.
+// The error of a platform that cannot be opened with its options, and the reader of files that
+// options name.
+import { readFileSync } from 'node:fs';
 
 /** `invalid`: the value is never valid. `unusable`: this machine cannot use it at the moment. */
 export type OptionFault = 'invalid' | 'unusable';
@@ -18,6 +20,19 @@ export class PlatformOptionError extends Error {
     this.fault = fault;
     this.option = option;
     this.problem = problem;
+  }
+}
+
+/**
+ * Reads the file that an option names. @returns undefined if it does not exist. @throws
+ * PlatformOptionError
+ */
+export function readOptionFile(option: string, path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
+    throw new PlatformOptionError('invalid', option, describeError(error));
   }
 }
 

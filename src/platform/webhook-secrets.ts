@@ -1,12 +1,12 @@
 // The file of secrets that sign webhooks: one per line, created at the first start.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
   deriveEndpointSecret,
   generatePlatformSecret,
   isPlatformSecret,
 } from '../queue/webhooks/webhook-signature.ts';
-import { describeError, PlatformOptionError } from './option-error.ts';
+import { describeError, PlatformOptionError, readOptionFile } from './option-error.ts';
 
 const OWNER_ONLY = 0o600;
 const OPTION = 'webhooks.secretFile';
@@ -34,13 +34,8 @@ export function useWebhookSecrets(path: string): string[] {
 
 /** Undefined: the file does not exist. @throws PlatformOptionError */
 export function readWebhookSecrets(path: string): string[] | undefined {
-  let content: string;
-  try {
-    content = readFileSync(path, 'utf8');
-  } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
-    throw refuse(describeError(error));
-  }
+  const content = readOptionFile(OPTION, path);
+  if (content === undefined) return undefined;
   const lines = content.split(/\r?\n/).map((line) => line.trim());
   const secrets = lines.filter((line) => line !== '' && !line.startsWith('#'));
   const wrong = lines.findIndex((line) => secrets.includes(line) && !isPlatformSecret(line));

@@ -35,12 +35,12 @@ export class Catalog {
     page: CatalogPage,
     held: ReadonlySet<string>,
   ): { gpus: GpuType[]; next: number | undefined } {
-    const { items, next } = cutPage(this.#contents.gpus, page);
+    const { items, next } = cutOffers(this.#contents.gpus, page);
     return { gpus: items.map((offered) => describeGpu(offered, held)), next };
   }
 
   listCpus(page: CatalogPage): { cpus: CpuFlavor[]; next: number | undefined } {
-    const { items, next } = cutPage(this.#contents.cpus, page);
+    const { items, next } = cutOffers(this.#contents.cpus, page);
     return { cpus: items, next };
   }
 
@@ -153,7 +153,7 @@ function describeGpu({ devices, ...offered }: OfferedGpu, held: ReadonlySet<stri
 }
 
 /** Positions decrease from the list's length to 1. */
-function cutPage<T>(
+function cutOffers<T>(
   all: readonly T[],
   { before = all.length + 1, limit }: CatalogPage,
 ): { items: T[]; next: number | undefined } {

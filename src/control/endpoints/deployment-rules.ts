@@ -1,7 +1,6 @@
-// Checks whether a template suits an endpoint's workers, and whether their numbers are consistent.
-// Pure.
+// Checks whether a template suits an endpoint's workers. Pure.
 import type { Engine } from '../../engine/engine.ts';
-import type { EndpointDeployment, EndpointType } from '../../wire/resources/endpoint.ts';
+import type { EndpointType } from '../../wire/resources/endpoint.ts';
 import type { TemplateRecord } from '../../wire/resources/template.ts';
 
 /** Engine of the workers; `none` if the platform starts no workers. */
@@ -23,21 +22,4 @@ export function findTemplateFault({ engine, template, type }: TemplateUse): stri
     return `template ${id} has neither handler nor args, and images are not started here`;
   }
   return undefined;
-}
-
-/**
- * Finds contradictions between the parts of a deployment. @returns entries for a problem's `errors`
- */
-export function judgeDeployment({
-  scaler,
-  type,
-  workersMax,
-  workersMin,
-}: EndpointDeployment): string[] {
-  const errors: string[] = [];
-  if (workersMin > workersMax) errors.push('workersMin: must not be greater than workersMax');
-  if (type === 'LOAD_BALANCER' && scaler.type === 'QUEUE_DELAY') {
-    errors.push('scaler.type: must be REQUEST_COUNT for a load-balancing endpoint');
-  }
-  return errors;
 }

@@ -19,6 +19,7 @@ import {
   type EndpointUpdate,
   endpointId,
   endpointSettings,
+  findDeploymentFaults,
 } from '../../wire/resources/endpoint.ts';
 import {
   DEFAULT_QUOTAS,
@@ -27,11 +28,11 @@ import {
   requireRecordSize,
   requireWorkersMax,
 } from '../limits/quotas.ts';
-import { cutPage } from '../list-page.ts';
+import { cutNewest } from '../list-page.ts';
 import { Positions } from '../positions.ts';
 import type { ResourceListing, ResourcePage, UserResources } from '../user-resources.ts';
 import type { Catalog } from './catalog.ts';
-import { type EngineKind, findTemplateFault, judgeDeployment } from './deployment-rules.ts';
+import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
 import {
   applyUpdate,
   describeEndpoint,
@@ -155,17 +156,10 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   }
 
   /** Newest first. */
-  list({
-    before = Number.POSITIVE_INFINITY,
-    userId,
-    ...bounds
-  }: ResourceListing): ResourcePage<EndpointRecord> {
-    const wanted = this.#listOwn(userId)
-      .filter(({ position }) => position < before)
-      .reverse();
-    return cutPage({
-      ...bounds,
-      wanted,
+  list({ userId, ...page }: ResourceListing): ResourcePage<EndpointRecord> {
+    return cutNewest({
+      ...page,
+      all: this.#listOwn(userId),
       positionOf: ({ position }) => position,
       show: ({ endpoint }) => describeEndpoint(endpoint),
     });
@@ -254,7 +248,8 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     const { deploying } = this.#options;
     if (!deploying) throw new ProblemError('conflict', NO_ENGINE);
     deploying.admit(userId);
-    const errors = judgeDeployment(deployment);
+    const faults = findDeploymentFaults(deployment);
+    const errors = faults.map(({ message, path }) => `${path.join('.')}: ${message}`);
     const { gpuTypeIds = [], templateId } = given;
     for (const [index, type] of gpuTypeIds.entries()) {
       if (deploying.catalog.hasGpuType(type)) continue;

@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { IssuedKeyRecord, KeyCreation, KeyRecord } from '../../wire/resources/key.ts';
 import { DEFAULT_QUOTAS, type Quotas, requireBelow } from '../limits/quotas.ts';
-import { cutPage, type PageBounds } from '../list-page.ts';
+import { cutNewest, type PageBounds } from '../list-page.ts';
 import type { ResourcePage } from '../user-resources.ts';
 import {
   checkGrant,
@@ -53,17 +53,11 @@ export class UserKeys {
   }
 
   /** Newest first. @throws ProblemError `forbidden` */
-  list(
-    caller: Rights,
-    { before = Number.POSITIVE_INFINITY, userId = caller.userId, ...bounds }: KeyListing,
-  ): ResourcePage<KeyRecord> {
+  list(caller: Rights, { userId = caller.userId, ...page }: KeyListing): ResourcePage<KeyRecord> {
     requireUser(caller, userId);
-    const wanted = this.#options.keys
-      .all()
-      .filter(({ holder, position }) => holder.userId === userId && position < before)
-      .reverse();
+    const all = this.#options.keys.all().filter(({ holder }) => holder.userId === userId);
     const positionOf = ({ position }: HeldKey) => position;
-    return cutPage({ ...bounds, wanted, positionOf, show: describeKey });
+    return cutNewest({ ...page, all, positionOf, show: describeKey });
   }
 
   /** @throws ProblemError `not_found` */

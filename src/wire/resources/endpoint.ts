@@ -73,6 +73,27 @@ const deploymentFields = {
   scaler: endpointScaler,
 };
 
+interface DeploymentParts {
+  type: EndpointType;
+  workersMin: number;
+  workersMax: number;
+  /** Undefined: the default of the type. */
+  scaler?: z.infer<typeof endpointScaler>;
+}
+
+/** Finds contradictions between the parts of a deployment. */
+export function findDeploymentFaults({ scaler, type, workersMax, workersMin }: DeploymentParts) {
+  const faults: { path: string[]; message: string }[] = [];
+  if (workersMin > workersMax) {
+    faults.push({ path: ['workersMin'], message: 'must not be greater than workersMax' });
+  }
+  if (type === 'LOAD_BALANCER' && scaler?.type === 'QUEUE_DELAY') {
+    const message = 'must be REQUEST_COUNT for a load-balancing endpoint';
+    faults.push({ path: ['scaler', 'type'], message });
+  }
+  return faults;
+}
+
 /** Body of `POST /v1/endpoints`. */
 export const endpointCreation = z
   .strictObject({
@@ -91,13 +112,10 @@ export const endpointCreation = z
         'Default: QUEUE_DELAY of 4 s; for a load-balancing endpoint REQUEST_COUNT of 4 per worker',
       ),
   })
-  .refine(({ workersMax, workersMin }) => workersMin <= workersMax, {
-    message: 'must not be greater than workersMax',
-    path: ['workersMin'],
-  })
-  .refine(({ scaler, type }) => type === 'QUEUE' || scaler?.type !== 'QUEUE_DELAY', {
-    message: 'must be REQUEST_COUNT for a load-balancing endpoint',
-    path: ['scaler', 'type'],
+  .superRefine((creation, context) => {
+    for (const fault of findDeploymentFaults(creation)) {
+      context.addIssue({ code: 'custom', ...fault });
+    }
   });
 export type EndpointCreation = z.infer<typeof endpointCreation>;
 
