@@ -294,6 +294,15 @@ describe('while no worker is ready', () => {
     remove(WEB);
     await refused;
   });
+
+  it('the workers of other endpoints stay when an endpoint is deleted', async () => {
+    const { addWorker, listReady, remove } = startBalancer();
+    await addWorker('a');
+    remove('ep_queue');
+    expect(await listReady()).toEqual(['a']);
+    remove(WEB);
+    expect(await listReady()).toEqual([]);
+  });
 });
 
 describe('of its load the balancer tells', () => {
