@@ -46,7 +46,7 @@ export async function drainWorker(drain: DrainOptions): Promise<ShutdownResult> 
   if (abandoned > 0)
     log.warn({ abandoned }, 'jobs did not end in time, returning them to the queue');
   // If the platform is unavailable, the worker waits for it during the rest of the drain time.
-  const leftMs = stopWaiting.aborted ? 0 : drainUntil - clock.now();
+  const leftMs = drainUntil - clock.now();
   await settles(reporter.delivered(), { clock, ms: leftMs, signal: stopWaiting });
   const flushUntil = clock.now() + flushMs;
   await settles(reporter.delivered(), { clock, ms: flushMs });
