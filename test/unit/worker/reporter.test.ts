@@ -195,6 +195,20 @@ describe('the reporter', () => {
     expect(link.lastTake.request.held).toEqual(['token-a']);
   });
 
+  it('sends nothing more after the worker has ended', async () => {
+    const { clock, executor, link, worker } = await startWithJobs('a');
+    link.onReport = () => Promise.reject(new LinkError('unavailable', 'not now'));
+    executor.last.complete('"done"');
+    await clock.advance(0);
+    const stopped = worker.stop();
+    link.lastTake.fail(new LinkError('unavailable', 'not now'));
+    await clock.advance(60_000);
+    expect((await stopped).delivered).toBe(false);
+    const calls = link.reportCalls.length;
+    await clock.advance(600_000);
+    expect(link.reportCalls).toHaveLength(calls);
+  });
+
   it('gives a call up that hangs, but not one that has much to carry over a slow link', async () => {
     const { clock, executor, link } = await startWithJobs('a');
     link.onReport = () => new Promise(() => {});
