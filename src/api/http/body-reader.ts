@@ -186,7 +186,9 @@ class Upload {
     const { announced, payload, request } = this.#options;
     this.#chunks += 1;
     if (this.#chunks > MAX_TINY_CHUNKS && this.#receivedBytes < this.#chunks * TINY_CHUNK_BYTES) {
-      // Reading the rest only to discard it would cost as much.
+      // Reading the rest only to discard it would cost as much, also the chunks in the buffer.
+      payload.pause();
+      payload.socket.pause();
       findResponse(payload)?.once('finish', () => payload.socket.destroy());
       return new ProblemError(
         'malformed',
