@@ -4,6 +4,7 @@ import { closeSync, constants, fsyncSync, openSync } from 'node:fs';
 import { type FileHandle, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
+import { fill } from './foreign-file.ts';
 
 /** Names the format and its version; all versions have the same length. */
 const MAGIC = Buffer.from('mr-jrnl1');
@@ -47,7 +48,7 @@ export function encodeRecord(header: unknown, body: Uint8Array = NO_BODY): Uint8
  * checksum and format name guarantee that this program wrote them.
  * @throws JournalFormatError
  */
-export function decodeJournal<Header>(bytes: Buffer): JournalContent<Header> {
+function decodeJournal<Header>(bytes: Buffer): JournalContent<Header> {
   const records: JournalRecord<Header>[] = [];
   const magic = bytes.subarray(0, MAGIC.length);
   if (!magic.equals(MAGIC.subarray(0, magic.length))) {
@@ -72,6 +73,45 @@ function findRecordEnd(bytes: Buffer, at: number): number | undefined {
   const isWhole = end <= bytes.length && at + PREFIX_BYTES + bytes.readUInt32BE(at + 8) <= end;
   if (!isWhole) return undefined;
   return crc32(bytes.subarray(at + 8, end)) === bytes.readUInt32BE(at + 4) ? end : undefined;
+}
+
+/** Longest header of a journal that another process wrote; bounds the memory for one record. */
+const MAX_HEADER_BYTES = 4 * 1_048_576;
+const SCAN_BYTES = 65_536;
+
+/**
+ * Reads the headers of whole records and checks the bodies without keeping them. Stops at the first
+ * record that is not whole, so a file with holes costs no memory. @throws JournalFormatError
+ */
+export async function scanHeaders<Header>(file: FileHandle, size: number): Promise<Header[]> {
+  const headers: Header[] = [];
+  const magic = await readAt(file, 0, MAGIC.length);
+  if (!magic.equals(MAGIC)) {
+    if (magic.equals(MAGIC.subarray(0, magic.length))) return headers;
+    throw new JournalFormatError('this version cannot read the journal');
+  }
+  for (let at = MAGIC.length; at + PREFIX_BYTES <= size; ) {
+    const prefix = await readAt(file, at, PREFIX_BYTES);
+    if (prefix.length < PREFIX_BYTES) break;
+    const end = at + 8 + prefix.readUInt32BE(0);
+    const headerBytes = prefix.readUInt32BE(8);
+    const headerEnd = at + PREFIX_BYTES + headerBytes;
+    if (end > size || headerEnd > end || headerBytes > MAX_HEADER_BYTES) break;
+    const text = await readAt(file, at + PREFIX_BYTES, headerBytes);
+    let sum = crc32(text, crc32(prefix.subarray(8)));
+    for (let from = headerEnd; from < end; from += SCAN_BYTES) {
+      sum = crc32(await readAt(file, from, Math.min(SCAN_BYTES, end - from)), sum);
+    }
+    if (sum !== prefix.readUInt32BE(4)) break;
+    headers.push(JSON.parse(text.toString('utf8')));
+    at = end;
+  }
+  return headers;
+}
+
+async function readAt(file: FileHandle, at: number, length: number): Promise<Buffer> {
+  const bytes = Buffer.allocUnsafeSlow(length);
+  return bytes.subarray(0, await fill(file, bytes, at));
 }
 
 export class Journal {
@@ -171,14 +211,7 @@ export class Journal {
 
 async function readWhole(file: FileHandle): Promise<Buffer> {
   const { size } = await file.stat();
-  const bytes = Buffer.allocUnsafeSlow(size);
-  let at = 0;
-  while (at < size) {
-    const { bytesRead } = await file.read(bytes, at, size - at, at);
-    if (bytesRead === 0) break;
-    at += bytesRead;
-  }
-  return bytes.subarray(0, at);
+  return readAt(file, 0, size);
 }
 
 /** A new file's name is durable only once its folder is synced. */

@@ -3,12 +3,14 @@ import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LeaseRef, Report, ReportHeader } from '../../wire/link/worker-link.ts';
 import type { LeftReports } from '../report-lane.ts';
-import { readForeignFile } from './foreign-file.ts';
-import { decodeJournal, encodeRecord, type JournalRecord } from './journal.ts';
+import { useForeignFile } from './foreign-file.ts';
+import { encodeRecord, type JournalRecord, scanHeaders } from './journal.ts';
 
 const JOURNAL_FILE = 'outbox.journal';
-/** Largest journal that is read for another process, bytes. */
-const MAX_FOREIGN_BYTES = 1_073_741_824;
+/** Largest journal that is read for another process, bytes. It bounds the time, not the memory. */
+const MAX_FOREIGN_BYTES = 4 * 1_073_741_824;
+
+const NO_BODY = new Uint8Array(0);
 
 /** The reports of an attempt are written together; `done` is the token of a removed attempt. */
 export type OutboxEntry = { report: ReportHeader; isMuted?: true } | { done: string };
@@ -59,10 +61,10 @@ export function measureJournal(folder: string): number {
 /** Attempts whose outcome a dead process left in this folder. */
 export async function readSurvivors(folder: string): Promise<LeaseRef[]> {
   try {
-    const bytes = await readForeignFile(locateJournal(folder), MAX_FOREIGN_BYTES);
-    return gatherAttempts(decodeJournal<OutboxEntry>(bytes).records).complete.map(
-      ({ lease }) => lease,
-    );
+    const path = locateJournal(folder);
+    const headers = await useForeignFile(path, MAX_FOREIGN_BYTES, scanHeaders<OutboxEntry>);
+    const records = headers.map((header) => ({ header, body: NO_BODY }));
+    return gatherAttempts(records).complete.map(({ lease }) => lease);
   } catch {
     // Without a readable journal, nobody can deliver them later.
     return [];

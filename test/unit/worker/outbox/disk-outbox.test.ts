@@ -121,6 +121,12 @@ describe('the outbox on disk', () => {
     expect(outbox.secure()).toBeUndefined();
   });
 
+  it('shows outcomes before a hole of 2 GB to other processes', async () => {
+    await endAttempt(await openOutbox(), 'a');
+    truncateSync(locateJournal(folder), 2 * 1_073_741_824);
+    expect(await readSurvivors(folder)).toEqual([leaseRef('a')]);
+  });
+
   it('forgets what was closed, and its journal when nothing is left', async () => {
     const outbox = await openOutbox();
     const [a, b] = [await endAttempt(outbox, 'a'), await endAttempt(outbox, 'b')];
