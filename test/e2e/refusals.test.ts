@@ -155,7 +155,7 @@ describe('a worker whose key is refused', () => {
       gate.refuseAll(undefined);
       expect(await waitFor(job.id, 'COMPLETED')).toMatchObject({ attempt: 1 });
       expect(await waitFor(next, 'COMPLETED')).toMatchObject({ attempt: 1 });
-      expect(worker.health().ready).toBe(true);
+      await until(() => worker.health().ready);
       expect((await worker.stop()).delivered).toBe(true);
     } finally {
       await worker.stop();
