@@ -38,7 +38,7 @@ function locate(path: string): string {
 /** Unit tests that take more than about 4 s: they start processes or threads, or play thousands of cases. */
 const SLOW = [
   'api/{grpc,isolation,jobs,key-end,key-secrecy,stream}',
-  'api/http/bounds',
+  'api/limits/bounds',
   'api/openapi/operations',
   'api/proxy/lb-proxy',
   'api/runpod/runpod-worker',

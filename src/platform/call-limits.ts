@@ -1,6 +1,6 @@
 // Counts the calls of users and workers. Loaded only if calls are limited.
-import type { RateGate } from '../api/http/rate-limit.ts';
-import type { RateLimits } from '../api/http/rate-windows.ts';
+import type { RateGate } from '../api/limits/rate-limit.ts';
+import type { RateLimits } from '../api/limits/rate-windows.ts';
 import type { WorkerAllowance } from '../api/routes/worker-allowance.ts';
 import type { WorkerLimits } from '../api/routes/worker-limits.ts';
 import type { Queue } from '../queue/queue.ts';
@@ -17,6 +17,6 @@ export async function openWorkerAllowance(
 
 export async function openRateGate(limits: RateLimits | undefined): Promise<RateGate | undefined> {
   if (!limits) return undefined;
-  const { RateGate } = await import('../api/http/rate-limit.ts');
+  const { RateGate } = await import('../api/limits/rate-limit.ts');
   return new RateGate(limits);
 }

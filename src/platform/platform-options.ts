@@ -1,7 +1,7 @@
 // The options of a platform, with their defaults.
 import type { Access } from '../api/http/auth.ts';
-import type { HttpBounds } from '../api/http/bounds.ts';
-import type { RateLimits } from '../api/http/rate-windows.ts';
+import type { HttpBounds } from '../api/limits/bounds.ts';
+import type { RateLimits } from '../api/limits/rate-windows.ts';
 import type { WorkerLimits } from '../api/routes/worker-limits.ts';
 import { type Log, silentLog } from '../base/log.ts';
 import type { EngineKind } from '../control/endpoints/deployment-rules.ts';

@@ -35,9 +35,9 @@ import {
   requireOwnEndpoint,
   requireScope,
 } from '../http/auth.ts';
-import { completeBounds, type HttpBounds } from '../http/bounds.ts';
-import { Connections } from '../http/connections.ts';
-import { createWorkerBudget } from '../http/flows.ts';
+import { completeBounds, type HttpBounds } from '../limits/bounds.ts';
+import { Connections } from '../limits/connections.ts';
+import { createWorkerBudget } from '../limits/flows.ts';
 import type { WorkerRoutesOptions } from '../routes/worker-routes.ts';
 import { MessageBounds } from './bounds.ts';
 import { GrpcGate, listHttp2Servers } from './gate.ts';

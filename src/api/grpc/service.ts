@@ -22,8 +22,8 @@ import {
   PIECE_BYTES,
 } from '../../wire/link/worker-stream.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { HttpBounds } from '../http/bounds.ts';
-import { UNCOUNTED_BYTES } from '../http/flows.ts';
+import type { HttpBounds } from '../limits/bounds.ts';
+import { UNCOUNTED_BYTES } from '../limits/flows.ts';
 import { checkContent, listLeases, readReportSizes, readReports } from './questions.ts';
 import { showProblem, toRefusal, toStatus } from './refusals.ts';
 import type { OwnTransfer, StreamBudget } from './stream-budget.ts';

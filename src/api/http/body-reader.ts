@@ -8,9 +8,9 @@ import type { Claim } from '../../base/byte-budget.ts';
 import type { Clock } from '../../base/clock.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import type { HttpBounds } from './bounds.ts';
-import { findResponse, sendContinue } from './exchanges.ts';
-import { type Flows, UNCOUNTED_BYTES } from './flows.ts';
+import type { HttpBounds } from '../limits/bounds.ts';
+import { findResponse, sendContinue } from '../limits/exchanges.ts';
+import { type Flows, UNCOUNTED_BYTES } from '../limits/flows.ts';
 import { abortWhenGone } from './problem-reply.ts';
 
 /** From this size on, the memory of received parts is released at once. */

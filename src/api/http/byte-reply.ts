@@ -2,7 +2,7 @@
 // the client's pace and within the budget of bytes in flight.
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
-import type { FlowRequest } from './flows.ts';
+import type { FlowRequest } from '../limits/flows.ts';
 import { abortWhenGone } from './problem-reply.ts';
 
 export const JSON_MEDIA_TYPE = 'application/json; charset=utf-8';

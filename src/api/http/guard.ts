@@ -5,14 +5,14 @@ import type { KeyWatch } from '../../control/limits/key-watch.ts';
 import type { Queue } from '../../queue/queue.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import type { RouteAccess, Scope } from '../../wire/scopes.ts';
+import type { HttpBounds } from '../limits/bounds.ts';
+import type { Connections } from '../limits/connections.ts';
+import { findExcess, type HeadBounds } from '../limits/head-bounds.ts';
+import type { RateGate } from '../limits/rate-limit.ts';
 import { findUpgrade } from '../proxy/upgrade.ts';
 import type { ApiMetrics } from '../routes/metrics.ts';
 import type { WorkerAllowance } from '../routes/worker-allowance.ts';
 import { Gate, type GateOptions, LOCAL_HOLDER } from './auth.ts';
-import type { HttpBounds } from './bounds.ts';
-import type { Connections } from './connections.ts';
-import { findExcess, type HeadBounds } from './head-bounds.ts';
-import type { RateGate } from './rate-limit.ts';
 
 /** Retry-After for a user with too many connections, ms: others may have ended. */
 const CONNECTIONS_RETRY_MS = 5_000;

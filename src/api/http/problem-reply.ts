@@ -9,7 +9,7 @@ import type { Log } from '../../base/log.ts';
 import { StoreUnavailableError } from '../../queue/queue.ts';
 import { LinkError, type LinkErrorCode } from '../../wire/link/worker-link.ts';
 import { type ProblemCode, ProblemError } from '../../wire/problem.ts';
-import { isAwaitingContinue } from './exchanges.ts';
+import { isAwaitingContinue } from '../limits/exchanges.ts';
 
 export const PROBLEM_MEDIA_TYPE = 'application/problem+json';
 

@@ -9,9 +9,9 @@ import type { Queue } from '../../queue/queue.ts';
 import type { Position, StreamPage } from '../../queue/streams.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { STREAM_HEADERS } from '../../wire/routes.ts';
+import type { FlowRequest, Loaded } from '../limits/flows.ts';
 import { countBytes } from '../stream-answers.ts';
 import { cutSlices, joinSmall, takeOver } from './byte-reply.ts';
-import type { FlowRequest, Loaded } from './flows.ts';
 
 export const EVENTS_MEDIA_TYPE = 'text/event-stream';
 

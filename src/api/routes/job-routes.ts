@@ -11,13 +11,13 @@ import { readTraceContext, TRACE_HEADERS } from '../../wire/trace-context.ts';
 import { requireScope } from '../http/auth.ts';
 import { readSubmission } from '../http/body.ts';
 import { forgetBody } from '../http/body-reader.ts';
-import type { HttpBounds } from '../http/bounds.ts';
 import { JSON_MEDIA_TYPE, sendBytes, sendJson, sendLoaded } from '../http/byte-reply.ts';
 import { describeNext, readPage } from '../http/paging.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { type IntegerRange, readInteger, readStatus } from '../http/query.ts';
 import { hashRequest } from '../http/request-hash.ts';
 import { readUser } from '../http/resource-requests.ts';
+import type { HttpBounds } from '../limits/bounds.ts';
 import {
   type BoundOperation,
   bindOperations,

@@ -8,11 +8,11 @@ import { isTerminal, LIMITS } from '../../wire/job.ts';
 import type { Route } from '../../wire/route.ts';
 import { JOB_ROUTES, RUNPOD_BASE } from '../../wire/routes.ts';
 import { forgetBody } from '../http/body-reader.ts';
-import type { HttpBounds } from '../http/bounds.ts';
 import { joinAsArray, sendJson } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
 import { readInteger } from '../http/query.ts';
 import { readUser } from '../http/resource-requests.ts';
+import type { HttpBounds } from '../limits/bounds.ts';
 import { NO_BODY_BYTES } from '../routes/body-scope.ts';
 import {
   type EndpointRoute,

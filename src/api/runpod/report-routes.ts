@@ -3,10 +3,10 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { LIMITS } from '../../wire/job.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
-import type { HttpBounds } from '../http/bounds.ts';
 import { sendJson } from '../http/byte-reply.ts';
 import { toProblem } from '../http/problem-reply.ts';
 import { readUser } from '../http/resource-requests.ts';
+import type { HttpBounds } from '../limits/bounds.ts';
 import type { EndpointRoute } from '../routes/job-routes.ts';
 import { readTries, readWorkerCall, type WorkerCall } from './requests.ts';
 import {

@@ -2,9 +2,9 @@
 // folder represent such a worker in the queue and interpret its requests.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { sleep } from '../../base/clock.ts';
-import type { HttpBounds } from '../http/bounds.ts';
 import { JSON_MEDIA_TYPE, joinAsArray, sendBytes, sendJson } from '../http/byte-reply.ts';
 import { abortWhenGone } from '../http/problem-reply.ts';
+import type { HttpBounds } from '../limits/bounds.ts';
 import type { EndpointRoute } from '../routes/job-routes.ts';
 import { addReportRoutes, placeVerb } from './report-routes.ts';
 import {

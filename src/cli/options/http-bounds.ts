@@ -1,6 +1,6 @@
 // Options of `serve` that bound what callers of the HTTP API may send and hold open.
 import { listAddresses } from '../../api/http/addresses.ts';
-import { DEFAULT_BOUNDS, type HttpBounds } from '../../api/http/bounds.ts';
+import { DEFAULT_BOUNDS, type HttpBounds } from '../../api/limits/bounds.ts';
 import { integer, list, type OptionValues, UsageError } from '../options.ts';
 
 const MB = 1_048_576;

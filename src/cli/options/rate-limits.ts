@@ -1,5 +1,9 @@
 // The options that say how often users and workers may call.
-import { DEFAULT_RATE_LIMITS, type RateLimits, WINDOW_NAMES } from '../../api/http/rate-windows.ts';
+import {
+  DEFAULT_RATE_LIMITS,
+  type RateLimits,
+  WINDOW_NAMES,
+} from '../../api/limits/rate-windows.ts';
 import {
   DEFAULT_WORKER_LIMITS,
   WORKER_CALL_WINDOW_S,

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
-import { RateGate } from '../../../src/api/http/rate-limit.ts';
+import { RateGate } from '../../../src/api/limits/rate-limit.ts';
 import { ManualClock } from '../../../src/base/clock.ts';
 import { Keys } from '../../../src/control/keys/keys.ts';
 import { KeyWatch } from '../../../src/control/limits/key-watch.ts';

@@ -2,7 +2,7 @@
 // goes on.
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createGrpcServer } from '../../../src/api/grpc/server.ts';
-import type { HttpBounds } from '../../../src/api/http/bounds.ts';
+import type { HttpBounds } from '../../../src/api/limits/bounds.ts';
 import { systemClock } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';

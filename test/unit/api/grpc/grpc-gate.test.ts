@@ -10,7 +10,7 @@ import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { KeylessLimits } from '../../../../src/api/grpc/limits.ts';
 import { createGrpcServer } from '../../../../src/api/grpc/server.ts';
-import type { HttpBounds } from '../../../../src/api/http/bounds.ts';
+import type { HttpBounds } from '../../../../src/api/limits/bounds.ts';
 import { systemClock } from '../../../../src/base/clock.ts';
 import { silentLog } from '../../../../src/base/log.ts';
 import { ENDPOINT, startPlatform } from '../platform.ts';

@@ -4,7 +4,7 @@ import { type AddressInfo, connect } from 'node:net';
 import fastify from 'fastify';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { joinAsArray, joinSmall, sendShared } from '../../../../src/api/http/byte-reply.ts';
-import { Flows } from '../../../../src/api/http/flows.ts';
+import { Flows } from '../../../../src/api/limits/flows.ts';
 import { type Clock, systemClock } from '../../../../src/base/clock.ts';
 
 const ofSize = (bytes: number, fill: number) => Buffer.alloc(bytes, fill);

@@ -1,7 +1,7 @@
 // Every operation of the OpenAPI document, called wrongly: the answer is a problem, as documented. And
 // every list, asked for pages.
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { RateGate } from '../../../../src/api/http/rate-limit.ts';
+import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
 import type { Operation } from '../../../../src/wire/operations/operation.ts';
 import { OPERATIONS } from '../../../../src/wire/operations/operations.ts';
 import { PodWorld } from '../../../support/containers/pod-world.ts';

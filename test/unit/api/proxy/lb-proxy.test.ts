@@ -3,7 +3,7 @@ import type { IncomingMessage, RequestListener } from 'node:http';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
-import { RateGate } from '../../../../src/api/http/rate-limit.ts';
+import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
 import { readAnswer, startBalanced } from '../balanced-platform.ts';
 import { exchange, readJson } from '../platform.ts';
 

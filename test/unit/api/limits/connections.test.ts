@@ -6,7 +6,7 @@ import { Writable } from 'node:stream';
 import { setTimeout } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { groupOf, listAddresses } from '../../../../src/api/http/addresses.ts';
-import { Connections } from '../../../../src/api/http/connections.ts';
+import { Connections } from '../../../../src/api/limits/connections.ts';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
 
