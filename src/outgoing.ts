@@ -8,5 +8,5 @@ export {
   publicOnly,
   RefusedAddressError,
   type ResolveName,
-} from './base/public-address.ts';
+} from './base/net/public-address.ts';
 export { readRetryAfterMs } from './base/retry-after.ts';

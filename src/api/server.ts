@@ -6,7 +6,7 @@ import { Registry } from 'prom-client';
 import type { Clock } from '../base/clock.ts';
 import { FairTurns } from '../base/fair-turns.ts';
 import type { Log } from '../base/log.ts';
-import { http } from '../base/node-http.ts';
+import { http } from '../base/net/node-http.ts';
 import type { Balancer } from '../control/balancing/balancer.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import type { Keys } from '../control/keys/keys.ts';

@@ -3,7 +3,7 @@
 import { join } from 'node:path';
 import { runpodFormats } from '../api/runpod/records.ts';
 import { type ResumableClock, systemClock } from '../base/clock.ts';
-import { createNameResolver } from '../base/name-resolver.ts';
+import { createNameResolver } from '../base/net/name-resolver.ts';
 import { packageVersion } from '../base/package-info.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import { Keys } from '../control/keys/keys.ts';

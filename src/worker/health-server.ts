@@ -2,7 +2,7 @@
 // the process small.
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Log } from '../base/log.ts';
-import { http } from '../base/node-http.ts';
+import { http } from '../base/net/node-http.ts';
 import { ProblemError } from '../wire/problem.ts';
 import type { WorkerHealth } from './worker.ts';
 

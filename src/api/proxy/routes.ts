@@ -2,7 +2,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
-import { http } from '../../base/node-http.ts';
+import { http } from '../../base/net/node-http.ts';
 import type { Balancer } from '../../control/balancing/balancer.ts';
 import type { Endpoints } from '../../control/endpoints/endpoints.ts';
 import { ProblemError } from '../../wire/problem.ts';

@@ -4,7 +4,7 @@ import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Clock } from '../../base/clock.ts';
-import { http } from '../../base/node-http.ts';
+import { http } from '../../base/net/node-http.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { endWithProblem } from '../http/problem-reply.ts';
 import { readTokens } from './headers.ts';

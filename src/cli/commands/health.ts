@@ -1,6 +1,6 @@
 // `millrace health`: asks the health port of a worker on this machine, for health checks of
 // containers and for scripts. What is healthy is the worker's to say.
-import { http } from '../../base/node-http.ts';
+import { http } from '../../base/net/node-http.ts';
 import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { flag, integer, parseOptions, text, UsageError } from '../options.ts';

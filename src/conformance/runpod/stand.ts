@@ -5,7 +5,7 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { http } from '../../base/node-http.ts';
+import { http } from '../../base/net/node-http.ts';
 import type { CheckInput } from '../check-inputs.ts';
 import { Watch } from '../watch.ts';
 import type { Departure } from '../worker-exit.ts';

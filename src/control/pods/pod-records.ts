@@ -1,5 +1,5 @@
 // Builds a pod's API record from its stored state, its container and its use of resources.
-import { nameInternalHost } from '../../base/internal-host.ts';
+import { nameInternalHost } from '../../base/net/internal-host.ts';
 import type { Container, ContainerStats } from '../../engine/engine.ts';
 import type { PodRecord, PodRuntime, PodStatus } from '../../wire/resources/pod.ts';
 import { listActions } from './pod-lifecycle.ts';

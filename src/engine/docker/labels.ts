@@ -2,7 +2,7 @@
 // them again. Pure.
 
 import { z } from 'zod';
-import { nameInternalHost } from '../../base/internal-host.ts';
+import { nameInternalHost } from '../../base/net/internal-host.ts';
 import type { ContainerMount, ContainerSpec, StateVolume } from '../engine.ts';
 
 export const PLATFORM_LABEL = 'millrace.platform';

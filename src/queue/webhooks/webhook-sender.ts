@@ -4,8 +4,8 @@ import { Buffer } from 'node:buffer';
 import { isIP } from 'node:net';
 import { Readable } from 'node:stream';
 import type { Agent, Dispatcher } from 'undici';
-import { loadUndici } from '../../base/lazy-undici.ts';
-import { createNameResolver } from '../../base/name-resolver.ts';
+import { loadUndici } from '../../base/net/lazy-undici.ts';
+import { createNameResolver } from '../../base/net/name-resolver.ts';
 import {
   type AddressRule,
   anyAddress,
@@ -13,7 +13,7 @@ import {
   publicOnly,
   RefusedAddressError,
   type ResolveName,
-} from '../../base/public-address.ts';
+} from '../../base/net/public-address.ts';
 import { readRetryAfterMs } from '../../base/retry-after.ts';
 import { giveBack } from '../../base/spent-bytes.ts';
 import type { StoredDelivery } from '../../store/store.ts';

@@ -46,7 +46,7 @@ describe('the start of', () => {
     expect(loaded).toContain('fastify');
     const unneeded = ['undici', 'dockerode', '@grpc/grpc-js', 'piscina', 'systeminformation'];
     expect(loaded.filter((each) => unneeded.includes(each))).toEqual([]);
-    // See base/node-http.ts.
+    // See base/net/node-http.ts.
     expect(loaded).not.toContain('import of node:http');
   });
 

@@ -3,13 +3,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { parseHosts, parseSearchRules } from '../../../src/base/hosts-file.ts';
+import { parseHosts, parseSearchRules } from '../../../../src/base/net/hosts-file.ts';
 import {
   createNameResolver,
   listCandidates,
   type NameResolverOptions,
-} from '../../../src/base/name-resolver.ts';
-import { startNameServer } from '../../support/network/name-server.ts';
+} from '../../../../src/base/net/name-resolver.ts';
+import { startNameServer } from '../../../support/network/name-server.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'millrace-names-'));
 afterAll(() => rmSync(folder, { recursive: true }));

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { createUuidV7 } from '../../../src/base/id.ts';
-import { nameInternalHost } from '../../../src/base/internal-host.ts';
+import { createUuidV7 } from '../../../../src/base/id.ts';
+import { nameInternalHost } from '../../../../src/base/net/internal-host.ts';
 
 /** RFC 1123 and RFC 1035: labels of letters, digits and inner hyphens. */
 const HOST_NAME =

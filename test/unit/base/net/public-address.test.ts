@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { anyAddress, publicOnly } from '../../../src/base/public-address.ts';
+import { anyAddress, publicOnly } from '../../../../src/base/net/public-address.ts';
 
 describe('publicOnly', () => {
   it.each(['8.8.8.8', '1.1.1.1', '100.63.255.255', '172.32.0.1', '2606:4700::1111'])(
