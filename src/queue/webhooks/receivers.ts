@@ -1,5 +1,6 @@
 // Decides which receiver may get a delivery attempt now: a receiver that hangs must not block other
 // receivers. Keeps its state in memory; the deliveries are in the store.
+import { DueHeap } from '../../base/due-heap.ts';
 import type { ReceiverKey } from '../../store/store.ts';
 import type { WebhookSettings } from './webhooks.ts';
 
@@ -23,6 +24,14 @@ interface Load {
   unproven: number;
 }
 
+/** A user with receivers that wait or attempts that run. */
+interface User {
+  load: Load;
+  /** Receivers that wait for their time or for capacity of the user, without those at their own limit. */
+  proven: DueHeap<Receiver>;
+  unproven: DueHeap<Receiver>;
+}
+
 /** Unproven receivers of all users together get at most this share of the concurrent attempts. */
 const UNPROVEN_SHARE = 0.5;
 
@@ -30,7 +39,7 @@ export class Receivers {
   readonly #limits: ReceiverLimits;
   readonly #receivers = new Map<string, Receiver>();
   readonly #total: Load = { all: 0, unproven: 0 };
-  readonly #users = new Map<string, Load>();
+  readonly #users = new Map<string, User>();
 
   constructor(limits: ReceiverLimits) {
     this.#limits = limits;
@@ -40,12 +49,15 @@ export class Receivers {
   note(key: ReceiverKey, at: number): void {
     const receiver = this.#find(key) ?? this.#add(key);
     receiver.nextAt = Math.min(receiver.nextAt, at);
+    this.#place(receiver);
   }
 
   /** Call this before the due deliveries are read: the read covers all earlier notes. */
   beginRead(key: ReceiverKey): void {
     const receiver = this.#find(key);
-    if (receiver) receiver.nextAt = Number.POSITIVE_INFINITY;
+    if (!receiver) return;
+    receiver.nextAt = Number.POSITIVE_INFINITY;
+    this.#place(receiver);
   }
 
   endRead(key: ReceiverKey): void {
@@ -54,13 +66,19 @@ export class Receivers {
   }
 
   /**
-   * Receivers with due deliveries and free capacity: those of the least busy user first, then by
-   * due time.
+   * Receivers with due deliveries and free capacity: those of the least busy user first, then by due
+   * time. Of one user no more than it may have attempts: the others come with a later call, so that a
+   * user with any number of receivers costs no more than one with a few.
    */
   listReady(now: number): ReceiverKey[] {
-    return [...this.#receivers.values()]
-      .filter((receiver) => receiver.nextAt <= now && this.#capacityOf(receiver) > 0)
-      .map((receiver) => ({ receiver, load: this.#users.get(receiver.userId)?.all ?? 0 }))
+    return [...this.#users.values()]
+      .flatMap((user) => {
+        const free = this.#freeOf(user);
+        const proven = user.proven.list(now, free.proven);
+        return [...proven, ...user.unproven.list(now, free.unproven)].map((receiver) => ({
+          ...{ receiver, load: user.load.all },
+        }));
+      })
       .sort((a, b) => a.load - b.load || a.receiver.nextAt - b.receiver.nextAt)
       .map(({ receiver: { receiver, userId } }) => ({ userId, receiver }));
   }
@@ -71,15 +89,20 @@ export class Receivers {
    */
   nextAt(): number {
     let next = Number.POSITIVE_INFINITY;
-    for (const receiver of this.#receivers.values()) {
-      if (receiver.nextAt < next && this.#capacityOf(receiver) > 0) next = receiver.nextAt;
+    for (const user of this.#users.values()) {
+      const free = this.#freeOf(user);
+      if (free.proven > 0) next = Math.min(next, user.proven.firstAt);
+      if (free.unproven > 0) next = Math.min(next, user.unproven.firstAt);
     }
     return next;
   }
 
   /** How many more attempts the receiver may get now. */
   capacityFor(key: ReceiverKey): number {
-    return this.#capacityOf(this.#find(key) ?? fresh(key));
+    const receiver = this.#find(key) ?? fresh(key);
+    const free = this.#freeOf(this.#users.get(key.userId));
+    const own = this.#ownLimit(receiver) - receiver.underWay;
+    return Math.min(own, receiver.isProven ? free.proven : free.unproven);
   }
 
   underWay(key: ReceiverKey): number {
@@ -89,21 +112,21 @@ export class Receivers {
   /** An attempt begins; call the returned function at its end, with undefined if it was aborted. */
   begin(key: ReceiverKey): (isSuccess: boolean | undefined) => void {
     const receiver = this.#find(key) ?? this.#add(key);
-    const user = this.#users.get(key.userId) ?? { all: 0, unproven: 0 };
-    this.#users.set(key.userId, user);
+    const { load } = this.#userOf(receiver);
     const unproven = receiver.isProven ? 0 : 1;
     const count = (by: 1 | -1) => {
       receiver.underWay += by;
-      for (const load of [this.#total, user]) {
-        load.all += by;
-        load.unproven += by * unproven;
+      for (const each of [this.#total, load]) {
+        each.all += by;
+        each.unproven += by * unproven;
       }
     };
     count(1);
+    this.#place(receiver);
     return (isSuccess) => {
       if (isSuccess !== undefined) receiver.isProven = isSuccess;
       count(-1);
-      if (user.all === 0) this.#users.delete(key.userId);
+      this.#place(receiver);
       this.#forgetIdle(receiver);
     };
   }
@@ -118,18 +141,39 @@ export class Receivers {
     return receiver;
   }
 
-  #capacityOf({ isProven, underWay, userId }: Receiver): number {
-    const { maxConcurrent, maxPerReceiver, maxPerUser, maxUnprovenPerUser } = this.#limits;
-    const user = this.#users.get(userId) ?? { all: 0, unproven: 0 };
-    const inAll = Math.min(maxConcurrent - this.#total.all, maxPerUser - user.all);
-    if (isProven) return Math.min(inAll, maxPerReceiver - underWay);
-    const unproven = Math.max(1, Math.floor(maxConcurrent * UNPROVEN_SHARE));
-    return Math.min(
-      inAll,
-      1 - underWay,
-      unproven - this.#total.unproven,
-      maxUnprovenPerUser - user.unproven,
-    );
+  #userOf({ userId }: Receiver): User {
+    const known = this.#users.get(userId);
+    if (known) return known;
+    const load = { all: 0, unproven: 0 };
+    const user = { load, proven: new DueHeap<Receiver>(), unproven: new DueHeap<Receiver>() };
+    this.#users.set(userId, user);
+    return user;
+  }
+
+  /** Call this after each change of a receiver: puts it where `listReady` finds it. */
+  #place(receiver: Receiver): void {
+    const user = this.#userOf(receiver);
+    const { isProven, nextAt, underWay, userId } = receiver;
+    const [own, other] = isProven ? [user.proven, user.unproven] : [user.unproven, user.proven];
+    other.delete(receiver);
+    const isWaiting = nextAt !== Number.POSITIVE_INFINITY && underWay < this.#ownLimit(receiver);
+    if (isWaiting) own.set(receiver, nextAt);
+    else own.delete(receiver);
+    if (user.load.all === 0 && own.size === 0 && other.size === 0) this.#users.delete(userId);
+  }
+
+  #ownLimit({ isProven }: Receiver): number {
+    return isProven ? this.#limits.maxPerReceiver : 1;
+  }
+
+  /** How many more attempts all proven, or all unproven, receivers of the user may get now. */
+  #freeOf(user: User | undefined): { proven: number; unproven: number } {
+    const { maxConcurrent, maxPerUser, maxUnprovenPerUser } = this.#limits;
+    const { all, unproven } = user?.load ?? { all: 0, unproven: 0 };
+    const proven = Math.max(0, Math.min(maxConcurrent - this.#total.all, maxPerUser - all));
+    const share = Math.max(1, Math.floor(maxConcurrent * UNPROVEN_SHARE));
+    const free = Math.min(proven, share - this.#total.unproven, maxUnprovenPerUser - unproven);
+    return { proven, unproven: Math.max(0, free) };
   }
 
   /** Forgets idle receivers, because callers may name any number of hosts. */

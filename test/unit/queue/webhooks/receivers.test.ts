@@ -2,6 +2,7 @@
 // which fail or hang hold up nobody.
 import { describe, expect, it } from 'vitest';
 import { Receivers } from '../../../../src/queue/webhooks/receivers.ts';
+import { createRandom } from '../../../support/random.ts';
 
 const LIMITS = { maxConcurrent: 8, maxPerReceiver: 3, maxPerUser: 8, maxUnprovenPerUser: 4 };
 
@@ -129,5 +130,56 @@ describe('receivers', () => {
     receivers.endRead(keyOf('a'));
     expect(receivers.capacityFor(keyOf('a'))).toBe(2);
     end(undefined);
+  });
+
+  it('of one user are listed no further than it may have attempts, the longest due first', () => {
+    const receivers = make();
+    for (let n = 0; n < 1_000; n++) receivers.note(keyOf(`host-${n}`), n);
+    receivers.note(keyOf('other', 'grace'), 5_000);
+    const listed = receivers.listReady(9_999);
+    expect(listed.map(({ receiver }) => receiver)).toEqual([
+      'host-0',
+      'host-1',
+      'host-2',
+      'host-3',
+      'other',
+    ]);
+  });
+
+  it('are listed whenever one is due and may have an attempt', () => {
+    const random = createRandom(1);
+    const int = (below: number) => Math.floor(random() * below);
+    const receivers = make();
+    const due = new Map<string, number>();
+    const ends: ReturnType<Receivers['begin']>[] = [];
+    const keys = ['ada', 'grace', 'joan'].flatMap((user) =>
+      Array.from({ length: 9 }, (_, n) => keyOf(`host-${n}`, user)),
+    );
+    const nameOf = ({ receiver, userId }: { receiver: string; userId: string }) =>
+      `${userId} ${receiver}`;
+    for (let step = 0; step < 5_000; step++) {
+      const key = keys[int(keys.length)] ?? keyOf('none');
+      const [kind, at] = [int(4), int(100)];
+      if (kind === 0) {
+        receivers.note(key, at);
+        due.set(nameOf(key), Math.min(due.get(nameOf(key)) ?? at, at));
+      } else if (kind === 1) {
+        receivers.beginRead(key);
+        due.delete(nameOf(key));
+        receivers.endRead(key);
+      } else if (kind === 2 && receivers.capacityFor(key) > 0) {
+        ends.push(receivers.begin(key));
+      } else {
+        ends.splice(int(ends.length), 1)[0]?.([true, false, undefined][int(3)]);
+      }
+      const now = int(100);
+      const free = keys.filter((each) => due.has(nameOf(each)) && receivers.capacityFor(each) > 0);
+      const times = free.map((each) => due.get(nameOf(each)) ?? 0);
+      expect(receivers.nextAt()).toBe(Math.min(Number.POSITIVE_INFINITY, ...times));
+      const ready = free.filter((each) => (due.get(nameOf(each)) ?? 0) <= now).map(nameOf);
+      const listed = receivers.listReady(now).map(nameOf);
+      expect(ready).toEqual(expect.arrayContaining(listed));
+      expect(listed.length > 0).toBe(ready.length > 0);
+    }
   });
 });
