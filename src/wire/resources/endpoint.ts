@@ -81,17 +81,26 @@ interface DeploymentParts {
   scaler?: z.infer<typeof endpointScaler>;
 }
 
+interface DeploymentRule {
+  path: string[];
+  message: string;
+  holds: (parts: DeploymentParts) => boolean;
+}
+
+const WORKERS_IN_ORDER: DeploymentRule = {
+  path: ['workersMin'],
+  message: 'must not be greater than workersMax',
+  holds: ({ workersMax, workersMin }) => workersMin <= workersMax,
+};
+const SCALER_FITS_TYPE: DeploymentRule = {
+  path: ['scaler', 'type'],
+  message: 'must be REQUEST_COUNT for a load-balancing endpoint',
+  holds: ({ scaler, type }) => type !== 'LOAD_BALANCER' || scaler?.type !== 'QUEUE_DELAY',
+};
+
 /** Finds contradictions between the parts of a deployment. */
-export function findDeploymentFaults({ scaler, type, workersMax, workersMin }: DeploymentParts) {
-  const faults: { path: string[]; message: string }[] = [];
-  if (workersMin > workersMax) {
-    faults.push({ path: ['workersMin'], message: 'must not be greater than workersMax' });
-  }
-  if (type === 'LOAD_BALANCER' && scaler?.type === 'QUEUE_DELAY') {
-    const message = 'must be REQUEST_COUNT for a load-balancing endpoint';
-    faults.push({ path: ['scaler', 'type'], message });
-  }
-  return faults;
+export function findDeploymentFaults(parts: DeploymentParts): DeploymentRule[] {
+  return [WORKERS_IN_ORDER, SCALER_FITS_TYPE].filter(({ holds }) => !holds(parts));
 }
 
 /** Body of `POST /v1/endpoints`. */
@@ -112,11 +121,9 @@ export const endpointCreation = z
         'Default: QUEUE_DELAY of 4 s; for a load-balancing endpoint REQUEST_COUNT of 4 per worker',
       ),
   })
-  .superRefine((creation, context) => {
-    for (const fault of findDeploymentFaults(creation)) {
-      context.addIssue({ code: 'custom', ...fault });
-    }
-  });
+  // Copies, because zod changes what it is given.
+  .refine(WORKERS_IN_ORDER.holds, { ...WORKERS_IN_ORDER })
+  .refine(SCALER_FITS_TYPE.holds, { ...SCALER_FITS_TYPE });
 export type EndpointCreation = z.infer<typeof endpointCreation>;
 
 /** Body of `PATCH /v1/endpoints/{id}`; omitted members stay unchanged. The type cannot change. */
