@@ -307,7 +307,7 @@ describe('outcomes of a worker that does not run any more', () => {
     const other = startWorker(platform, '--worker-id', 'w2');
     await other.find(/delivering outcomes left by a dead worker/);
     const owner = startWorker(platform, '--worker-id', 'w1');
-    await other.find(/outcomes left by a dead worker are not delivered yet/);
+    await owner.find(/state folder opened/);
     await platform.restart();
     await owner.find(/outcome of an earlier process delivered/);
     expect(await waitForEnd(platform, job.id)).toMatchObject(WHOLE);
