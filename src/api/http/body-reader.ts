@@ -186,9 +186,7 @@ class Upload {
     const { announced, payload, request } = this.#options;
     this.#chunks += 1;
     if (this.#chunks > MAX_TINY_CHUNKS && this.#receivedBytes < this.#chunks * TINY_CHUNK_BYTES) {
-      // Reading the rest only to discard it would cost as much, also the chunks in the buffer.
-      payload.pause();
-      payload.socket.pause();
+      // Reading the rest only to discard it would cost as much.
       findResponse(payload)?.once('finish', () => payload.socket.destroy());
       return new ProblemError(
         'malformed',
