@@ -2,7 +2,7 @@
 import type { IncomingHttpHeaders, RequestListener } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { verifyWebhook } from '../../../../src/client.ts';
+import { verifyWebhook, WebhookRefusedError } from '../../../../src/client.ts';
 import {
   HttpWebhookSender,
   type HttpWebhookSenderOptions,
@@ -133,7 +133,8 @@ describe('a webhook', () => {
       await expect(verifyWebhook({ secret, ...first })).resolves.toBeDefined();
     }
     const foreign = deriveEndpointSecret(SECRET, 'ep_other');
-    await expect(verifyWebhook({ secret: foreign, ...first })).rejects.toThrow('not signed');
+    const forged = verifyWebhook({ secret: foreign, ...first });
+    await expect(forged).rejects.toThrow(WebhookRefusedError);
   });
 
   it.each([200, 201, 202, 204])('that is answered with %i is received', async (status) => {
@@ -150,7 +151,7 @@ describe('a webhook', () => {
   ])('that is answered with %i is not', async (status, result) => {
     await using server = await startServer((_, response) => response.writeHead(status).end());
     const made = await send(server.url);
-    expect(made).toMatchObject({ result, detail: `the receiver answered ${status}` });
+    expect(made).toMatchObject({ result, detail: expect.stringContaining(`${status}`) });
     expect(made?.isFinal ?? false).toBe(false);
   });
 
@@ -173,17 +174,14 @@ describe('a webhook', () => {
       response.writeHead(status, { location: '/elsewhere' }).end();
     });
     const made = await send(server.url);
-    expect(made).toEqual({
-      result: '3xx',
-      detail: `the receiver answered ${status}; redirects are not followed`,
-    });
+    expect(made).toEqual({ result: '3xx', detail: expect.stringContaining(`${status}`) });
     expect(requests).toBe(1);
   });
 
   it('whose answer does not come in time has timed out', async () => {
     await using server = await startServer(() => {});
     const made = await send(server.url, { timeoutMs: 100 });
-    expect(made).toEqual({ result: 'timeout', detail: 'no response within 100 ms' });
+    expect(made).toEqual({ result: 'timeout', detail: expect.stringContaining('100 ms') });
   });
 
   it('has more time to arrive the larger it is', async () => {
@@ -191,7 +189,7 @@ describe('a webhook', () => {
     const delivery = makeDelivery({ id: 'd', url: server.url, bytes: 25_600 });
     const record = inParts(Buffer.alloc(25_600), 1_024);
     const made = await createSender({ timeoutMs: 1 }).send(delivery, record, NEVER);
-    expect(made).toEqual({ result: 'timeout', detail: 'no response within 101 ms' });
+    expect(made).toEqual({ result: 'timeout', detail: expect.stringContaining('101 ms') });
   });
 
   it('whose answer trickles without an end is received, for its status has come', async () => {
@@ -272,7 +270,7 @@ describe('to addresses that are not public', () => {
       });
       expect(made).toMatchObject({
         result: 'refused',
-        detail: expect.stringContaining(`rebind.example is refused: it resolves to ${address}`),
+        detail: expect.stringContaining(address),
       });
       expect(questions).toBe(1);
     },
