@@ -29,7 +29,8 @@ describe('a starting worker', () => {
     executor.onStart = () => Promise.reject(new HandlerNotLoadedError('no such model'));
     await expect(worker.start()).rejects.toThrow(HandlerNotLoadedError);
     expect(await worker.ended).toEqual({ name: 'failed', reason: 'no such model' });
-    expect(worker.health()).toMatchObject({ ready: false, reason: 'failed: no such model' });
+    const reason = expect.stringContaining('no such model');
+    expect(worker.health()).toMatchObject({ ready: false, reason });
     expect([link.hellos.length, link.takes.length]).toEqual([0, 0]);
   });
 
@@ -63,7 +64,7 @@ describe('a starting worker', () => {
     const { link, worker } = script();
     link.onHello = () =>
       Promise.reject(new LinkError('stale_incarnation', 'incarnation 4 is here'));
-    await expect(worker.start()).rejects.toThrow('incarnation 4 is here');
+    await expect(worker.start()).rejects.toMatchObject({ code: 'stale_incarnation' });
     expect((await worker.ended).name).toBe('failed');
   });
 

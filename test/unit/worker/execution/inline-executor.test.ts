@@ -42,9 +42,10 @@ describe('InlineExecutor', () => {
       default: never,
       setup: () => Promise.reject(new Error('no weights')),
     });
-    const start = executor.start();
-    await expect(start).rejects.toThrow(HandlerNotLoadedError);
-    await expect(start).rejects.toThrow(/setup threw: .*no weights/);
+    await expect(executor.start()).rejects.toMatchObject({
+      ...{ name: HandlerNotLoadedError.name, stage: 'setup' },
+      message: expect.stringContaining('no weights'),
+    });
   });
 
   it('does not start if setup takes too long', async () => {
@@ -53,7 +54,10 @@ describe('InlineExecutor', () => {
       setup: never,
       config: { setupTimeoutMs: 500 },
     });
-    const refused = expect(executor.start()).rejects.toThrow(/longer than 500 ms/);
+    const refused = expect(executor.start()).rejects.toMatchObject({
+      ...{ name: HandlerNotLoadedError.name, stage: 'setup' },
+      message: expect.stringContaining('500 ms'),
+    });
     await clock.advance(500);
     await refused;
   });

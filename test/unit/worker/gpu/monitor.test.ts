@@ -167,10 +167,7 @@ describe('a first reading', () => {
     await clock.advance(9_999);
     expect(looks).toBe(0);
     await clock.advance(1);
-    expect(monitor.statuses[0]?.health.state).toMatchObject({
-      name: 'quarantined',
-      reason: expect.stringContaining('grew from'),
-    });
+    expect(monitor.statuses[0]?.health.state).toMatchObject({ name: 'quarantined' });
   });
 });
 
@@ -283,7 +280,7 @@ describe('the monitor', () => {
     await monitor.look();
     expect(monitor.statuses[0]?.health.state).toMatchObject({
       name: 'quarantined',
-      reason: 'it was switched to MIG mode',
+      reason: expect.stringContaining('MIG'),
     });
   });
 
