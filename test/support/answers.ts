@@ -81,6 +81,11 @@ export const jobList = z.strictObject({
   cursor: z.string().exactOptional(),
 });
 
+/** Matches an entry of a problem's `errors` by its path. The wording is for people and may change. */
+export function errorAt(path: string) {
+  return expect.stringMatching(new RegExp(`^${RegExp.escape(path)}: .`));
+}
+
 const problem = z.strictObject({
   title: z.string().min(1),
   status: z.int(),

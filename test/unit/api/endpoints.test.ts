@@ -3,6 +3,7 @@ import { letOthersRun } from '../../../src/base/clock.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { endpointList, endpointRecord } from '../../../src/wire/resources/endpoint.ts';
 import { addJobs, makeJob } from '../../conformance/store/stored-jobs.ts';
+import { errorAt } from '../../support/answers.ts';
 import { makeGpus } from '../control/gpus.ts';
 import { type Platform, type PlatformSettings, readJson, startPlatform } from './platform.ts';
 
@@ -82,19 +83,18 @@ describe('an endpoint', () => {
   });
 
   it.each([
-    [{ name: undefined }, 'name: '],
-    [{ templateId: 'none' }, 'templateId: template "none" not found'],
-    [{ gpuTypeIds: ['L4', 'H9'] }, 'gpuTypeIds[1]: GPU type "H9" is not in the catalogue'],
-    [{ workersMin: 4 }, 'workersMin: must not be greater than workersMax'],
-    [{ idleTimeout: 0 }, 'idleTimeout: '],
-    [{ type: 'LOAD_BALANCER' }, 'templateId: template '],
-    [{ type: 'LOAD_BALANCER', scaler: { type: 'QUEUE_DELAY' } }, 'scaler.type: '],
-    [{ workers: 1 }, 'workers: is unknown'],
-  ])('with %j is refused by path', async (given, error) => {
+    [{ name: undefined }, 'name'],
+    [{ templateId: 'none' }, 'templateId'],
+    [{ gpuTypeIds: ['L4', 'H9'] }, 'gpuTypeIds[1]'],
+    [{ workersMin: 4 }, 'workersMin'],
+    [{ idleTimeout: 0 }, 'idleTimeout'],
+    [{ type: 'LOAD_BALANCER' }, 'templateId'],
+    [{ type: 'LOAD_BALANCER', scaler: { type: 'QUEUE_DELAY' } }, 'scaler.type'],
+    [{ workers: 1 }, 'workers'],
+  ])('with %j is refused by path', async (given, path) => {
     const platform = await startPlatform(DEPLOYED);
     const body = { name: 'e', templateId: await createTemplate(platform), ...given };
-    const errors = [expect.stringContaining(error)];
-    await expectProblem(await platform.post('/v1/endpoints', body), 422, errors);
+    await expectProblem(await platform.post('/v1/endpoints', body), 422, [errorAt(path)]);
   });
 
   it('is refused when it is no JSON, of another type, or too large', async () => {
@@ -111,7 +111,7 @@ describe('an endpoint', () => {
     const templateId = await createTemplate(platform);
     const response = await platform.post('/v1/endpoints', { name: 'e', templateId });
     expect(response.status).toBe(409);
-    expect((await readJson(response))['detail']).toContain('without an engine');
+    expect(await readJson(response)).toMatchObject({ code: 'conflict' });
   });
 
   it('is seen with endpoints:read, changed with endpoints:write, and by its user alone', async () => {
@@ -135,7 +135,7 @@ describe('an endpoint', () => {
     await expectProblem(await call(path, { ...stranger, method: 'DELETE' }), 404);
     expect(await readJson(await call('/v1/endpoints', stranger))).toEqual({ endpoints: [] });
     const foreign = await post('/v1/endpoints', body, stranger);
-    await expectProblem(foreign, 422, [expect.stringMatching(/^templateId: .* not found/)]);
+    await expectProblem(foreign, 422, [errorAt('templateId')]);
     await expectProblem(await fetch(url + path), 401);
   });
 });

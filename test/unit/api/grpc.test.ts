@@ -295,7 +295,7 @@ describe('a stream is refused', () => {
       'for an endpoint that is not there',
       ({ admin }) => ({ authorization: admin, [METADATA.endpoint]: 'other' }),
       status.NOT_FOUND,
-      /endpoint other not found/,
+      /other/,
     ],
     [
       'without an endpoint',
@@ -349,7 +349,7 @@ describe('a question is refused', () => {
     const { greet } = await startPort();
     expect(await (await greet()).ask({ call: 2 })).toMatchObject({
       call: 2,
-      refusal: { code: 'invalid', detail: 'unknown kind of call 2' },
+      refusal: { code: 'invalid' },
     });
   });
 
@@ -359,8 +359,9 @@ describe('a question is refused', () => {
     const authorization = `Bearer ${key}`;
     const missing = open({ authorization, [METADATA.endpoint]: 'elsewhere' });
     const own = await statusOf(open({ authorization }));
-    expect(own).toEqual({ code: status.NOT_FOUND, details: `endpoint ${ENDPOINT} not found` });
-    expect((await statusOf(missing)).code).toBe(own.code);
+    const other = await statusOf(missing);
+    expect(own.code).toBe(status.NOT_FOUND);
+    expect(own).toEqual({ ...other, details: other.details.replace('elsewhere', ENDPOINT) });
   });
 
   it('when the key has expired since the stream was opened', async () => {
@@ -401,7 +402,7 @@ describe('a question is refused', () => {
     expect(
       await (await greet()).ask({ call: 2, renew: { ...WORKER, waitMs: 0, leases } }),
     ).toMatchObject({
-      refusal: { code: 'invalid', detail: expect.stringContaining('leases has more than 10000') },
+      refusal: { code: 'invalid', detail: expect.stringMatching(/leases.* 10000/) },
     });
   });
 

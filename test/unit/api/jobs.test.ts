@@ -3,6 +3,7 @@ import { ManualClock } from '../../../src/base/clock.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { StoreUnavailableError } from '../../../src/store/store.ts';
 import type { LeaseHeader } from '../../../src/wire/link/worker-link.ts';
+import { errorAt } from '../../support/answers.ts';
 import {
   exchange,
   type Platform,
@@ -139,7 +140,7 @@ describe('run', () => {
       const response = await run(key, sent);
       expect(response.status).toBe(422);
       const { errors } = await readJson(response);
-      expect(errors).toEqual([expect.stringMatching(/^Idempotency-Key: /)]);
+      expect(errors).toEqual([errorAt('Idempotency-Key')]);
     });
   });
 
@@ -290,9 +291,8 @@ describe('runsync', () => {
       const { post } = await startPlatform();
       const response = await post(`/v2/demo/runsync?wait=${wait}`, { input: {} });
       expect(response.status).toBe(422);
-      expect(await readJson(response)).toMatchObject({
-        errors: ['wait: must be an integer from 1000 to 300000'],
-      });
+      const { errors } = await readJson(response);
+      expect(errors).toEqual([expect.stringMatching(/^wait: .*\b1000\b.*\b300000\b/)]);
     },
   );
 });

@@ -46,8 +46,8 @@ describe.each(Object.entries(RESOURCES))('the quota of %s', (quota, { body, path
     expect([made.length, refused.length]).toEqual([4 - had, 4 + had]);
     for (const answer of refused) {
       expect(await readJson(answer)).toMatchObject({
-        ...{ code: 'quota_exceeded', status: 409, title: 'Quota exceeded' },
-        detail: expect.stringContaining(`The quota of 4 ${quota} is used up: the user has 4`),
+        ...{ code: 'quota_exceeded', status: 409 },
+        detail: expect.stringContaining(`4 ${quota}`),
       });
     }
     const { id } = await readJson(made[0] ?? Response.error());
@@ -75,9 +75,7 @@ describe('the quota workersMax', () => {
     const create = (workersMax: number) =>
       platform.post('/v1/endpoints', { name: 'e', templateId, workersMax });
     expect(await readJson(await create(6))).toMatchObject({
-      code: 'quota_exceeded',
-      detail:
-        'workersMax is 6; the quota workersMax allows at most 5 for one endpoint. Lower it, or ask the operator for a larger quota.',
+      ...{ code: 'quota_exceeded', detail: expect.stringMatching(/workersMax is 6.*\b5\b/) },
     });
     const { id } = await readJson(await create(5));
     const change = (body: object) => patch(platform, `/v1/endpoints/${id}`, body);

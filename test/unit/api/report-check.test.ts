@@ -8,6 +8,7 @@ import { silentLog } from '../../../src/base/log.ts';
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
 import type { Lease, Report } from '../../../src/wire/link/worker-link.ts';
 import { METADATA } from '../../../src/wire/link/worker-stream.ts';
+import { errorAt } from '../../support/answers.ts';
 import { RawStream } from '../../support/network/raw-stream.ts';
 import { fc } from '../../support/properties.ts';
 import { ENDPOINT, type Platform, readJson, startPlatform, submitJob } from './platform.ts';
@@ -96,9 +97,8 @@ describe('an output that is not one JSON value', () => {
     const lease = await takeJob(platform);
     for (const output of NOT_ONE_VALUE.filter((text) => text !== '')) {
       const refused = await post(platform, describeValue(lease, output));
-      const error = 'reports[0].body: must be one JSON value';
       expect([output, refused.status]).toEqual([output, 422]);
-      expect(await readJson(refused)).toMatchObject({ errors: [error] });
+      expect(await readJson(refused)).toMatchObject({ errors: [errorAt('reports[0].body')] });
     }
     const applied = await post(platform, describeValue(lease, ' {"a": 1}\n'));
     expect(await applied.json()).toEqual([{ answer: 'applied' }]);
@@ -113,7 +113,7 @@ describe('an output that is not one JSON value', () => {
     const lease = await takeJob(platform);
     const refused = await sendStreamed(stream, 2, describeValue(lease, '{}[]'));
     expect(refused).toMatchObject({
-      refusal: { code: 'invalid', detail: expect.stringContaining('must be one JSON value') },
+      refusal: { code: 'invalid', detail: expect.stringContaining('reports[0]') },
     });
     const chunks = describeChunks(lease, ['{}', '[]']);
     expect(await sendStreamed(stream, 3, chunks)).toMatchObject({ refusal: { code: 'invalid' } });

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { templateList, templateRecord } from '../../../src/wire/resources/template.ts';
+import { errorAt } from '../../support/answers.ts';
 import { type Platform, readJson, startPlatform } from './platform.ts';
 
 const TEMPLATE = { name: 'one', image: 'img', handler: '/srv/h.ts' };
@@ -54,18 +55,17 @@ describe('a template', () => {
   });
 
   it.each([
-    [{ image: 'i' }, 'name: '],
-    [{ name: 'n' }, 'image: '],
-    [{ ...TEMPLATE, image: '-rf' }, 'image: must be an image reference'],
-    [{ ...TEMPLATE, disk: 0 }, 'disk: '],
-    [{ ...TEMPLATE, ports: ['80'] }, 'ports[0]: must be "<port>/<protocol>"'],
-    [{ ...TEMPLATE, env: { A: 1 } }, 'env.A: '],
-    [{ ...TEMPLATE, more: 1 }, 'more: is unknown'],
-    [{ ...TEMPLATE, registry: 'x' }, 'registry: registry credential "x" not found'],
-  ])('as %j is refused by path', async (body, error) => {
+    [{ image: 'i' }, 'name'],
+    [{ name: 'n' }, 'image'],
+    [{ ...TEMPLATE, image: '-rf' }, 'image'],
+    [{ ...TEMPLATE, disk: 0 }, 'disk'],
+    [{ ...TEMPLATE, ports: ['80'] }, 'ports[0]'],
+    [{ ...TEMPLATE, env: { A: 1 } }, 'env.A'],
+    [{ ...TEMPLATE, more: 1 }, 'more'],
+    [{ ...TEMPLATE, registry: 'x' }, 'registry'],
+  ])('as %j is refused by path', async (body, path) => {
     const { post } = await startPlatform();
-    const errors = [expect.stringContaining(error)];
-    await expectProblem(await post('/v1/templates', body), 422, errors);
+    await expectProblem(await post('/v1/templates', body), 422, [errorAt(path)]);
   });
 
   it('is refused when it is no JSON, of another type, or too large', async () => {

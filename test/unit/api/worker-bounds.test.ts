@@ -89,7 +89,7 @@ describe('over HTTP', () => {
     const platform = await startPlatform();
     const refused = await post(platform, 'hello', { ...HELLO, more: repeat(1_000_000, 0) });
     expect(refused.status).toBe(422);
-    expect(await readJson(refused)).toMatchObject({ detail: expect.stringMatching(/values/) });
+    expect(await readJson(refused)).toMatchObject({ code: 'invalid' });
   });
 
   it('a message of 233,016 reports is refused, one of 1,000 is answered', async () => {
@@ -97,7 +97,7 @@ describe('over HTTP', () => {
     await post(platform, 'hello', HELLO);
     const refused = await report(platform, frames(233_016, {}));
     expect(refused.status).toBe(422);
-    expect(await readJson(refused)).toMatchObject({ detail: expect.stringMatching(/1000 frames/) });
+    expect(await readJson(refused)).toMatchObject({ detail: expect.stringMatching(/\b1000\b/) });
     const answered = await report(platform, frames(MAX_REPORTS, REPORT));
     expect(await readJson(answered)).toEqual(repeat(MAX_REPORTS, { answer: 'gone' }));
   });
@@ -146,7 +146,7 @@ describe('over gRPC', () => {
       const kind = new Map(Object.entries(KINDS)).get(verb) ?? '';
       expect(await stream.ask({ call: 2, [kind]: build(MAX_LISTED + 1) })).toMatchObject({
         ...{ call: 2, kind: 'refusal' },
-        refusal: { code: 'invalid', detail: expect.stringMatching(/has more than 10000 elements/) },
+        refusal: { code: 'invalid', detail: expect.stringMatching(/\b10000\b/) },
       });
       const answer = await stream.ask({ call: 3, [kind]: build(MAX_LISTED) });
       expect(answer).not.toMatchObject({ kind: 'refusal' });
@@ -159,7 +159,7 @@ describe('over gRPC', () => {
     await stream.send({ call: 2, reports }, { call: 2, piece: { payload: Buffer.from('rest') } });
     expect(await stream.next()).toMatchObject({
       ...{ call: 2, kind: 'refusal' },
-      refusal: { code: 'invalid', detail: 'reports has more than 1000 elements' },
+      refusal: { code: 'invalid', detail: expect.stringMatching(/^reports .*\b1000\b/) },
     });
     const one = { ...REPORT, bodyBytes: 1 };
     const payload = Buffer.alloc(MAX_REPORTS, '1');

@@ -39,12 +39,14 @@ describe('with keys', () => {
     const refused = await post('/v2/demo/run', { input: {} }, withKey(reader.key));
     expect(refused.status).toBe(403);
     expect(await readJson(refused)).toMatchObject({
-      detail: 'the API key lacks the scope jobs:write for endpoint demo',
+      ...{ code: 'forbidden', detail: expect.stringMatching(/jobs:write.*demo/) },
     });
     expect((await call(HEALTH, withKey(other.key))).status).toBe(403);
     const general = await call('/v1/keys', withKey(reader.key));
-    expect(general.status).toBe(403);
-    expect((await readJson(general))['detail']).toMatch(/^the API key lacks the scope \S+$/);
+    const { code, detail } = await readJson(general);
+    expect([general.status, code]).toEqual([403, 'forbidden']);
+    expect(detail).toContain('keys:read');
+    expect(detail).not.toContain('endpoint');
   });
 
   it('a ttl on status wants the right to write', async () => {
@@ -125,7 +127,7 @@ describe('without keys on the machine itself', () => {
   ])('a call with %s: %s gets 401 that names the header', async (name, value) => {
     const answer = await send({ [name]: value });
     expect(answer).toMatch(/^HTTP\/1.1 401/);
-    expect(answer.toLowerCase()).toMatch(new RegExp(`the ${name.toLowerCase()} header`));
+    expect(answer.split('\r\n\r\n').at(-1)?.toLowerCase()).toContain(name.toLowerCase());
   });
 
   it.each(['X-Request-ID', 'Traceparent', 'User-Agent', 'Idempotency-Key', 'Accept', 'Cookie'])(

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { checkNoBody, parseJson, readSubmission } from '../../../../src/api/http/body.ts';
 import { findMember, JsonBoundError } from '../../../../src/api/http/json-check.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
+import { errorAt } from '../../../support/answers.ts';
 import { fc } from '../../../support/properties.ts';
 
 const BOUNDS = { owner: 'me', maxBesideInputBytes: 65_536, maxJsonDepth: 1_000 };
@@ -150,38 +151,38 @@ describe('the search for a member', () => {
 
 describe('a body that is parsed whole', () => {
   it.each([
-    ['values', `[${'0,'.repeat(200_000)}0]`, /too large: it has more than 100000 values/],
-    ['levels', '['.repeat(5_000) + ']'.repeat(5_000), /^body: must be nested at most 64 levels/],
-  ])('is refused when it has too many %s, before it is parsed', (_what, json, problem) => {
-    expect(() => parseJson(Buffer.from(json))).toThrow(problem);
-    expect(() => parseJson(Buffer.from(json))).toThrow(ProblemError);
+    ['values', `[${'0,'.repeat(200_000)}0]`, { code: 'payload_too_large', bound: '100000' }],
+    ['levels', '['.repeat(5_000) + ']'.repeat(5_000), { code: 'invalid', bound: '64' }],
+  ])('is refused when it has too many %s, before it is parsed', (_what, json, { bound, code }) => {
+    const message = expect.stringContaining(bound);
+    const refused = expect.objectContaining({ name: ProblemError.name, code, message });
+    expect(() => parseJson(Buffer.from(json))).toThrow(refused);
   });
 });
 
 describe('a submission', () => {
   it('is refused when the JSON beside its input is larger than 64 KB', async () => {
     const error = await refusal(`{"policy":{},"x":"${'x'.repeat(65_536)}","input":{}}`);
-    expect(error).toMatchObject({ status: 413 });
-    expect(error.message).toContain('the JSON beside input is larger than 65536 bytes');
+    expect(error).toMatchObject({ status: 413, code: 'payload_too_large' });
+    expect(error.message).toContain('65536');
   });
 
   it('is refused when its input is nested deeper than the limit', async () => {
     const nest = (depth: number) => '{"a":'.repeat(depth) + 1 + '}'.repeat(depth);
     const { input } = await readSubmission(Buffer.from(`{"input":${nest(1_000)}}`), BOUNDS);
     expect(Buffer.from(input).toString()).toBe(nest(1_000));
-    const error = 'input: must be nested at most 1000 levels deep';
     for (const depth of [1_001, 2_000_000]) {
       const refused = await refusal(`{"policy":{},"input":${nest(depth)}}`);
-      expect(refused.toProblem()).toMatchObject({ status: 422, detail: error, errors: [error] });
+      expect(refused.toProblem()).toMatchObject({ status: 422, errors: [errorAt('input')] });
     }
-    expect((await refusal('['.repeat(4_000_000))).message).toMatch(/^body: must be nested/);
+    expect((await refusal('['.repeat(4_000_000))).errors).toEqual([errorAt('body')]);
   });
 
   it('is refused with the first 20 problems, and a count of the others', async () => {
     const members = Array.from({ length: 3_000 }, (_, n) => `"k${n}":0`).join(',');
     const { errors } = await refusal(`{"input":{},${members}}`);
     expect(errors).toHaveLength(21);
-    expect(errors?.at(-1)).toBe('body: 2980 more errors');
+    expect(errors?.at(-1)).toMatch(/^body: .*2980/);
   });
 
   it('with a large input leaves others their turns while it is checked', async () => {
@@ -210,10 +211,8 @@ describe('a submission', () => {
   it('is refused as malformed when its bytes are not UTF-8', async () => {
     const body = Buffer.from('{"input":{"a":"?"}}');
     body[body.indexOf('?')] = 0xff;
-    expect(await refusal(body)).toMatchObject({
-      code: 'malformed',
-      message: 'The request body is not UTF-8.',
-    });
+    const message = expect.stringContaining('UTF-8');
+    expect(await refusal(body)).toMatchObject({ code: 'malformed', message });
   });
 
   it.each([
@@ -254,23 +253,19 @@ describe('a submission', () => {
       color: 'red',
     };
     expect((await refusal(JSON.stringify(body))).errors).toEqual([
-      'input: must be an object',
-      expect.stringMatching(/^policy\.ttl: /),
-      expect.stringMatching(/^policy\.priority: /),
-      'policy.speed: is unknown',
-      'webhook: must be an http or https URL without a user name or password',
-      'color: is unknown',
+      ...[errorAt('input'), errorAt('policy.ttl'), errorAt('policy.priority')],
+      ...[errorAt('policy.speed'), errorAt('webhook'), errorAt('color')],
     ]);
   });
 
   it('is refused when it has a member of the name __proto__', async () => {
     expect((await refusal('{"input":{},"__proto__":{"policy":1}}')).errors).toEqual([
-      '__proto__: is unknown',
+      errorAt('__proto__'),
     ]);
   });
 
   it('is refused when it is not an object', async () => {
-    expect((await refusal('[1]')).errors).toEqual([expect.stringMatching(/^body: .*object/)]);
+    expect((await refusal('[1]')).errors).toEqual([errorAt('body')]);
   });
 });
 
@@ -283,6 +278,6 @@ describe('an operation without a body', () => {
   });
 
   it.each(['{"a":1}', '[]', 'null', '1'])('refuses %s', (body) => {
-    expect(() => checkNoBody(Buffer.from(body))).toThrow('takes no request body');
+    expect(() => checkNoBody(Buffer.from(body))).toThrow(ProblemError);
   });
 });

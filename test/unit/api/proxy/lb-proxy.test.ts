@@ -519,8 +519,8 @@ describe('when a worker fails', () => {
     });
     const answer = await platform.call(`${platform.base}/x`);
     expect(answer.status).toBe(502);
-    const detail = 'the connection to the worker broke before it answered (HTTPParserError)';
-    expect(await readJson(answer)).toMatchObject({ detail });
+    const detail = expect.stringContaining('HTTPParserError');
+    expect(await readJson(answer)).toMatchObject({ code: 'worker_failed', detail });
   });
 
   it('and begins no answer within the execution timeout, the client gets 504', async () => {
@@ -532,7 +532,7 @@ describe('when a worker fails', () => {
     const answer = await platform.call(`${platform.base}/x`);
     expect(answer.status).toBe(504);
     expect(await readJson(answer)).toMatchObject({
-      ...{ code: 'worker_timed_out', detail: 'no answer began within 1000 ms' },
+      ...{ code: 'worker_timed_out', detail: expect.stringContaining('1000 ms') },
     });
     await closed.promise;
   });
@@ -563,7 +563,7 @@ describe('while no worker is ready', () => {
     const answer = await platform.call(`${platform.base}/x`);
     expect(answer.status).toBe(503);
     expect(answer.headers.get('retry-after')).toBe('1');
-    const detail = 'no worker was ready within 0.6 s: pod_a answers GET /ping with 404';
+    const detail = expect.stringMatching(/\b0\.6 s\b.*pod_a.* \/ping .*404/);
     expect(await readJson(answer)).toMatchObject({ code: 'unavailable', detail });
   });
 

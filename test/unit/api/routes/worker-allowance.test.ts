@@ -77,9 +77,7 @@ describe('the live workers of one key', () => {
     const refused = await hello('c');
     expect(refused.status).toBe(429);
     expect(refused.headers.get('retry-after')).toBe('10');
-    expect(await readJson(refused)).toMatchObject({
-      detail: expect.stringMatching(/2 live workers/),
-    });
+    expect(await readJson(refused)).toMatchObject({ code: 'rate_limited' });
   });
 
   it('make place for others when they have left', async () => {
@@ -109,12 +107,16 @@ describe('the live workers of one key', () => {
     const allowance = new WorkerAllowance({ limits, isPresent: () => true });
     const hello = (keyId: string, workerId: string, userId = 'mallory') =>
       allowance.admitId({ keyId, userId }, ENDPOINT, workerId);
+    const refusal = (bound: number) => {
+      const message = expect.stringMatching(`\\b${bound}\\b`);
+      return expect.objectContaining({ code: 'rate_limited', message });
+    };
     for (const id of ['a', 'b']) hello('old', id);
-    expect(() => hello('old', 'c')).toThrow(/the key already has 2 live workers/);
+    expect(() => hello('old', 'c')).toThrow(refusal(limits.ids));
     // A worker that goes on with the new key is none more.
     hello('rotated', 'a');
     hello('rotated', 'c');
-    expect(() => hello('other', 'd')).toThrow(/the key's user already has 3 live workers/);
+    expect(() => hello('other', 'd')).toThrow(refusal(limits.userids));
     hello('hers', 'd', 'alice');
   });
 

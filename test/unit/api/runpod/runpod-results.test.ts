@@ -23,7 +23,7 @@ describe('the result of a RunPod worker', () => {
     const { word } = await read(`{"output":${nest(1_001)}}`);
     expect(word).toMatchObject({
       ...{ kind: 'failed', retry: 'never' },
-      error: { code: 'output_invalid', message: 'output: must be nested at most 1000 levels deep' },
+      error: { code: 'output_invalid', message: expect.stringMatching(/^output: .*\b1000\b/) },
     });
   });
 
@@ -98,7 +98,7 @@ describe('the result of a RunPod worker', () => {
   it('with an error too large to be read fails the attempt, which may be retried', async () => {
     expect((await read(`{"error": "${'x'.repeat(1_100_000)}"}`)).word).toMatchObject({
       kind: 'failed',
-      error: { code: 'handler_error', message: expect.stringContaining('larger than 1048576') },
+      error: { code: 'handler_error', message: expect.stringContaining('1048576') },
       retry: 'default',
     });
   });
