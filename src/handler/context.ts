@@ -51,7 +51,7 @@ export class AttemptContext implements Context {
   #progress: Buffer | undefined;
   #progressTimer: NodeJS.Timeout | undefined;
   #isClosed = false;
-  #isWorn = false;
+  #mustRecycle = false;
 
   constructor(options: AttemptContextOptions) {
     this.#options = options;
@@ -97,12 +97,12 @@ export class AttemptContext implements Context {
   };
 
   refreshWorker = (): void => {
-    this.#isWorn = true;
+    this.#mustRecycle = true;
   };
 
   /** `refreshWorker` was called. */
-  get isWorn(): boolean {
-    return this.#isWorn;
+  get mustRecycle(): boolean {
+    return this.#mustRecycle;
   }
 
   /** Returns the metrics for the next chunk and starts over. */

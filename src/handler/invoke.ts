@@ -70,7 +70,7 @@ export interface AttemptEnd {
   outcome: Outcome;
   output: Uint8Array | undefined;
   /** The handler asks that no other job runs in this worker. */
-  isWorn?: boolean;
+  recycle?: boolean;
 }
 
 export interface Invocation {
@@ -189,8 +189,8 @@ class RunningAttempt implements Invocation, Speaker {
     this.#context.close();
     this.#chunks.flush();
     this.#lines.flush();
-    const isWorn = this.#context.isWorn || this.#handler.config.refreshWorker === true;
-    return isWorn ? { ...end, isWorn } : end;
+    const recycle = this.#context.mustRecycle || this.#handler.config.refreshWorker === true;
+    return recycle ? { ...end, recycle } : end;
   }
 
   async #runHandler(): Promise<Result> {

@@ -33,7 +33,7 @@ export class Attempts {
   readonly #attempts = new Map<string, Attempt>();
   readonly #changed = new Set<() => void>();
   readonly #accepted = new Set<() => void>();
-  #isWorn = false;
+  #mustRecycle = false;
   #active = 0;
   #ended = 0;
   #handlerTimeoutMs = Number.POSITIVE_INFINITY;
@@ -76,8 +76,8 @@ export class Attempts {
   }
 
   /** A handler has asked for a new process: this worker must run no other job. */
-  get isWorn(): boolean {
-    return this.#isWorn;
+  get mustRecycle(): boolean {
+    return this.#mustRecycle;
   }
 
   /** A job that must run alone in its process is waiting or running. */
@@ -283,7 +283,7 @@ export class Attempts {
     attempt.phase = { name: 'ended' };
     this.#active--;
     this.#ended++;
-    if (end.isWorn) this.#isWorn = true;
+    if (end.recycle) this.#mustRecycle = true;
     this.#observer?.attemptEnded(attempt.lease, end.outcome);
     this.#logFailure(attempt, end);
     if (attempt.settled) this.#attempts.delete(attempt.lease.token);

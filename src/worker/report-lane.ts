@@ -157,7 +157,7 @@ export class ReportLane {
   }
 
   /** Adds the outcome; later reports are ignored. */
-  addOutcome({ isWorn, outcome, output }: ExecutionEnd): void {
+  addOutcome({ recycle, outcome, output }: ExecutionEnd): void {
     if (this.#ended) return;
     this.#ended = true;
     const body = this.#verdict ? undefined : output;
@@ -165,7 +165,7 @@ export class ReportLane {
       ...this.#number(),
       kind: 'outcome' as const,
       outcome: this.#verdict ?? outcome,
-      ...(isWorn && { isWorn }),
+      ...(recycle && { recycle }),
     };
     this.#push(header, body ?? NO_BODY);
   }

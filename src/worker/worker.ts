@@ -137,7 +137,7 @@ class QueueWorker implements Worker {
     this.#session = session;
     this.#reporter = reporter;
     this.#attempts = attempts;
-    const isPaused = () => attempts.isWorn || (this.#memoryGuard?.isHigh ?? false);
+    const isPaused = () => attempts.mustRecycle || (this.#memoryGuard?.isHigh ?? false);
     this.#takeLoop = new TakeLoop({ options, session, attempts, reporter, isPaused });
     this.#memoryGuard = this.#createMemoryGuard();
     const onDrain = () => {
@@ -146,7 +146,7 @@ class QueueWorker implements Worker {
     this.#leaseKeeper = new LeaseKeeper({ options, session, attempts, onDrain });
     attempts.onChange(() => {
       this.#takeLoop.poke();
-      if (attempts.isWorn && attempts.active === 0) this.#replaceWhenIdle();
+      if (attempts.mustRecycle && attempts.active === 0) this.#replaceWhenIdle();
     });
     executor.onChange(() => {
       this.#takeLoop.poke();

@@ -39,7 +39,7 @@ function dropDefaults(header: unknown): object {
   return Object.fromEntries(
     members.filter(
       ([name, value]) =>
-        !(name === 'traceparent' && value === '') && !(name === 'isWorn' && value === false),
+        !(name === 'traceparent' && value === '') && !(name === 'recycle' && value === false),
     ),
   );
 }

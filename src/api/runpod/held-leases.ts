@@ -60,9 +60,9 @@ export class HeldLeases {
   }
 
   /** Reports on an attempt. @throws LinkError, and the queue's errors */
-  async report(held: RunPodLease, saying: Saying, { isWorn = false } = {}) {
+  async report(held: RunPodLease, saying: Saying, { recycle = false } = {}) {
     held.noteKnown();
-    const answer = await held.say(saying, { isWorn });
+    const answer = await held.say(saying, { recycle });
     const goesOn = saying.kind === 'chunks' || saying.kind === 'progress';
     if (!goesOn || answer === 'superseded' || answer === 'gone') this.#letGo(held);
     return answer;

@@ -88,14 +88,14 @@ export class RunPodLease {
   }
 
   /** Reports it after all earlier reports. @throws LinkError, and the queue's errors */
-  say(saying: Saying, { isWorn = false } = {}): Promise<ReportReply['answer']> {
-    const said = this.#tail.then(() => this.#send(saying, isWorn));
+  say(saying: Saying, { recycle = false } = {}): Promise<ReportReply['answer']> {
+    const said = this.#tail.then(() => this.#send(saying, recycle));
     this.#tail = said.catch(() => {});
     return said;
   }
 
-  async #send(saying: Saying, isWorn: boolean): Promise<ReportReply['answer']> {
-    const report = this.#toReport(saying, isWorn);
+  async #send(saying: Saying, recycle: boolean): Promise<ReportReply['answer']> {
+    const report = this.#toReport(saying, recycle);
     const { answer } = await this.#options.link.report(report);
     if (answer === 'applied' || answer === 'duplicate') {
       this.#seq = report.seq;
@@ -104,11 +104,10 @@ export class RunPodLease {
     return answer;
   }
 
-  #toReport(saying: Saying, isWorn: boolean): Report {
+  #toReport(saying: Saying, recycle: boolean): Report {
     const base = { ...this.ref, seq: this.#seq + 1 };
-    const worn = isWorn ? { isWorn } : {};
     const outcome = (outcome: Outcome, body: Uint8Array = NO_BYTES): Report => ({
-      ...{ ...base, ...worn, kind: 'outcome', outcome, body },
+      ...{ ...base, ...(recycle && { recycle }), kind: 'outcome', outcome, body },
     });
     const executionMs = Math.max(0, this.#options.now() - this.startedAt);
     switch (saying.kind) {

@@ -6,7 +6,7 @@ import type { Clock } from '../../base/clock.ts';
 /** A worker that has asked and was silent for this long has exited, ms. */
 const GONE_MS = 2_000;
 /** A worker that has asked and still polls after this time is not being replaced, ms. */
-const WORN_MS = 30_000;
+const UNREPLACED_MS = 30_000;
 
 export class Recycling {
   readonly #clock: Clock;
@@ -35,7 +35,7 @@ export class Recycling {
 
   get isActive(): boolean {
     if (this.#since === undefined) return false;
-    if (this.#clock.now() - this.#since < WORN_MS) return true;
+    if (this.#clock.now() - this.#since < UNREPLACED_MS) return true;
     this.#since = undefined;
     this.#onStays();
     return false;

@@ -47,7 +47,7 @@ export function addReportRoutes(
     const noteFailure = async (error: unknown, request: Request) => {
       if (isTooLarge(error)) {
         const bytes = Number(request.headers['content-length'] ?? RESULT_BODY_BYTES + 1);
-        await report(sessions, request, verb, () => ({ word: refuseSize(bytes), isWorn: false }));
+        await report(sessions, request, verb, () => ({ word: refuseSize(bytes), recycle: false }));
       } else if (verb === 'job-stream' && admitted.has(request.raw)) {
         await noteUntaken(sessions, request, error);
       }
@@ -67,7 +67,7 @@ export function addReportRoutes(
   };
   addReport('job-stream', async (body, source) => ({
     word: await readYield(body, source),
-    isWorn: false,
+    recycle: false,
   }));
   addReport('job-done', (body, source, { params }) =>
     readResult(body, { ...source, isStream: params.get('isStream') === 'true' }),
@@ -90,16 +90,16 @@ async function report(
   const { endpoint } = request.params;
   const call = readWorkerCall(request.raw.url ?? '', verb);
   const located = await locate(sessions, request, call);
-  const { isWorn, word } = await read(call);
+  const { recycle, word } = await read(call);
   const own = sessions.find(endpoint, call.workerId) ?? located?.session;
   own?.hear();
-  if (isWorn) own?.recycle();
+  if (recycle) own?.recycle();
   if (!located) return 'superseded';
   located.session.hear();
   if (word.kind === 'chunks') await sessions.hold(located);
   const isHole = located.held.isBroken && leavesChunks(word);
   const heard = isHole ? refuseHole({ isShown: await sessions.isShown(endpoint, located) }) : word;
-  const answer = await located.session.held.report(located.held, heard, { isWorn });
+  const answer = await located.session.held.report(located.held, heard, { recycle });
   if (word.kind === 'chunks') located.held.noteTaken(request.body ?? NO_BYTES);
   return answer;
 }

@@ -26,7 +26,7 @@ export type WorkerWord =
 export interface WorkerResult {
   word: WorkerWord;
   /** The worker asks to be replaced. */
-  isWorn: boolean;
+  recycle: boolean;
 }
 
 /** Longest text of an error, because errors are stored in the job's row. */
@@ -65,8 +65,8 @@ export async function readResult(
   { isStream, ...source }: ResultSource,
 ): Promise<WorkerResult> {
   const parsed = await parseResult(body, source);
-  if (parsed instanceof Error) return { word: refuseResult(parsed), isWorn: false };
-  return { word: readWord(parsed, isStream), isWorn: parsed.rest['stopPod'] === true };
+  if (parsed instanceof Error) return { word: refuseResult(parsed), recycle: false };
+  return { word: readWord(parsed, isStream), recycle: parsed.rest['stopPod'] === true };
 }
 
 function readWord({ output, rest }: ParsedResult, isStream: boolean): WorkerWord {

@@ -113,15 +113,15 @@ export function encodeProgress(value: Uint8Array): Uint8Array {
   return Buffer.concat([Buffer.from('{"status":"IN_PROGRESS","output":'), value, BRACE]);
 }
 
-export function encodeOutput(output: Uint8Array, isWorn: boolean): Uint8Array {
-  return Buffer.concat([HEAD_BYTES, output, Buffer.from(isWorn ? ',"stopPod":true}' : '}')]);
+export function encodeOutput(output: Uint8Array, recycle: boolean): Uint8Array {
+  return Buffer.concat([HEAD_BYTES, output, Buffer.from(recycle ? ',"stopPod":true}' : '}')]);
 }
 
 /** The platform shows an error only if it is a text; usually that text is JSON, as here. */
 export function encodeFailure(
   { code, message, stack, type }: FailureFacts,
   { hostname, version, workerId }: ReporterFacts,
-  isWorn: boolean,
+  recycle: boolean,
 ): Uint8Array {
   const error = JSON.stringify({
     error_type: type ?? code,
@@ -132,7 +132,7 @@ export function encodeFailure(
     worker_id: workerId,
     millrace_version: version,
   });
-  return Buffer.from(JSON.stringify({ error, ...(isWorn && { stopPod: true }) }));
+  return Buffer.from(JSON.stringify({ error, ...(recycle && { stopPod: true }) }));
 }
 
 const RELEASED: Readonly<Record<ReleaseReason, string>> = {

@@ -79,12 +79,12 @@ export class RunPodPosts {
   /** @throws LinkError `unavailable`; `invalid` if the platform rejects the result */
   async outcome(held: HeldJob, report: OfKind<'outcome'>): Promise<ReportReply> {
     const { jobId } = held.lease;
-    const isWorn = report.isWorn === true;
+    const recycle = report.recycle === true;
     const failure = describeFailure(report.outcome);
     const isStream = held.posted > 0 || isStreamed(report);
     const body = failure
-      ? encodeFailure(failure, this.#options.facts, isWorn)
-      : encodeOutput(isStreamed(report) ? held.streamed.join() : report.body, isWorn);
+      ? encodeFailure(failure, this.#options.facts, recycle)
+      : encodeOutput(isStreamed(report) ? held.streamed.join() : report.body, recycle);
     const verdict = await this.#postDone(held, body, isStream);
     if (verdict === 'taken') return { answer: 'applied' };
     this.#options.log.error({ job: jobId }, 'platform no longer knows the job');

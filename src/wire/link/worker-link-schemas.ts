@@ -196,7 +196,7 @@ export const reportHeader = z.discriminatedUnion('kind', [
     ...reportBase,
     kind: z.literal('outcome'),
     outcome,
-    isWorn: z.literal(true).exactOptional(),
+    recycle: z.literal(true).exactOptional(),
   }),
 ]) satisfies z.ZodType<ReportHeader>;
 

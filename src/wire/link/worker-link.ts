@@ -243,8 +243,8 @@ export type ReportHeader =
   | (ReportBase & {
       kind: 'outcome';
       outcome: Outcome;
-      /** The handler wants this worker to run no other job; the worker exits by itself. */
-      isWorn?: true;
+      /** The handler asks for a new worker process: this one runs no other job and exits by itself. */
+      recycle?: true;
     });
 export type Report = ReportHeader & { body: Uint8Array };
 

@@ -26,7 +26,7 @@ export interface ExecutionEnd {
   outcome: Outcome;
   output: Uint8Array | undefined;
   /** The handler asks for a new process: this worker must run no other job. */
-  isWorn?: boolean | undefined;
+  recycle?: boolean | undefined;
 }
 
 export interface Execution {

@@ -275,11 +275,11 @@ export class Lane {
 
   #receiveEnd(
     job: ManagedExecution,
-    { changed, isWorn, number, outcome }: Extract<FromThread, { kind: 'end' }>,
+    { changed, recycle, number, outcome }: Extract<FromThread, { kind: 'end' }>,
     payload: Uint8Array,
   ): void {
     const hasOutput = outcome.kind === 'completed' && outcome.output === 'value';
-    const end = { outcome, output: hasOutput ? payload : undefined, isWorn };
+    const end = { outcome, output: hasOutput ? payload : undefined, recycle };
     const isOnly = !this.#hasServed && this.#jobs.size === 1;
     this.#jobs.remove(number);
     this.#hasServed = true;

@@ -171,9 +171,9 @@ class ThreadLane implements Speaker {
     const call = { number, jobId, attempt, input, s3Config, ...trace, ...lent };
     const running = invoke(this.#handler, call, sink);
     mapSet(this.#attempts, number, running);
-    whenDone(running.end, ({ isWorn, outcome, output }) => {
+    whenDone(running.end, ({ recycle, outcome, output }) => {
       mapDelete(this.#attempts, number);
-      outbox.push({ kind: 'end', number, outcome, isWorn, changed: undefined }, output);
+      outbox.push({ kind: 'end', number, outcome, recycle, changed: undefined }, output);
     });
   }
 

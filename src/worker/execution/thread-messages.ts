@@ -54,7 +54,7 @@ export type FromThread =
       kind: 'end';
       number: number;
       outcome: Outcome;
-      isWorn: boolean | undefined;
+      recycle: boolean | undefined;
       changed: string | undefined;
     }
   /** Teardown has run; the thread waits to be ended. */

@@ -29,7 +29,7 @@ afterEach(async () => {
 async function start(options: RunPodWorkerOptions = {}, about: RunPodServerOptions = {}) {
   const server = await RunPodServer.start(about);
   closers.push(() => server.close());
-  const worker = await RunPodWorker.start(server, { handler: 'worn.ts', ...options });
+  const worker = await RunPodWorker.start(server, { handler: 'recycled.ts', ...options });
   closers.push(() => worker.close());
   return { server, worker: worker.process };
 }
@@ -153,7 +153,7 @@ describe('on RunPod', () => {
     worker.kill();
     await worker.exited;
     server.fault = undefined;
-    const next = await RunPodWorker.start(server, { handler: 'worn.ts', args });
+    const next = await RunPodWorker.start(server, { handler: 'recycled.ts', args });
     closers.push(() => next.close());
     expect(await server.result('kept')).toMatchObject({ output: { pid: expect.any(Number) } });
     server.submit('more', {});
@@ -215,11 +215,11 @@ describe('on RunPod', () => {
 
 describe('on Millrace’s own platform', () => {
   it('a handler that asks for a fresh worker has a new process for the next job', async () => {
-    const platform = await PlatformProcess.start({ endpoints: ['worn'] });
+    const platform = await PlatformProcess.start({ endpoints: ['recycled'] });
     closers.push(() => platform.close());
-    const worker = platform.startWorker('worn', 'worn.ts');
+    const worker = platform.startWorker('recycled', 'recycled.ts');
     const run = async () => {
-      const answer = await platform.post('/v2/worn/runsync', { input: { refresh: true } });
+      const answer = await platform.post('/v2/recycled/runsync', { input: { refresh: true } });
       return record.parse(await answer.json()).output.pid;
     };
     const pids = [await run(), await run(), await run()];
@@ -228,9 +228,9 @@ describe('on Millrace’s own platform', () => {
   });
 
   it('a worker that is unfit does not start', async () => {
-    const platform = await PlatformProcess.start({ endpoints: ['worn'] });
+    const platform = await PlatformProcess.start({ endpoints: ['recycled'] });
     closers.push(() => platform.close());
-    const worker = platform.startWorker('worn', 'worn.ts', '--min-memory', '1000000');
+    const worker = platform.startWorker('recycled', 'recycled.ts', '--min-memory', '1000000');
     expect(await worker.exited).toBe(4);
     expect(worker.output).toContain("check 'memory' failed");
   });

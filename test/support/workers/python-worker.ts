@@ -266,13 +266,13 @@ function encodeReturned(returned: unknown): string {
   }
   const members = new Map(Object.entries(returned));
   const error = members.get('error');
-  const isWorn = Boolean(members.get('refresh_worker'));
+  const recycle = Boolean(members.get('refresh_worker'));
   members.delete('error');
   members.delete('refresh_worker');
   return toPythonJson({
     ...(members.size > 0 && { output: Object.fromEntries(members) }),
     ...(error ? { error } : {}),
-    ...(isWorn && { stopPod: true }),
+    ...(recycle && { stopPod: true }),
   });
 }
 

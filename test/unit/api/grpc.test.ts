@@ -200,7 +200,7 @@ describe('a stream', () => {
     const [lease] = Object(given['leases']).leases;
     const report = {
       ...{ jobId: id, attempt: 1, token: lease.token, seq: 1, kind: 'outcome', bodyBytes: 4 },
-      ...{ traceparent: '', isWorn: false },
+      ...{ traceparent: '', recycle: false },
       outcome: { kind: 'completed', executionMs: 1, output: 'value' },
     };
     const reports = { ...WORKER, reports: [report], payload: Buffer.from('true') };

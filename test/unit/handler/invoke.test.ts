@@ -71,14 +71,14 @@ describe('a handler that returns', () => {
   });
 
   it('wears its worker out where it says so, also if it fails then', async () => {
-    expect((await run(() => 1)).isWorn).toBeUndefined();
+    expect((await run(() => 1)).recycle).toBeUndefined();
     const refresh: Handle = (_, { refreshWorker }) => {
       refreshWorker();
       throw new Error('the GPU is in a bad state');
     };
-    expect(await run(refresh)).toMatchObject({ isWorn: true, outcome: { kind: 'failed' } });
+    expect(await run(refresh)).toMatchObject({ recycle: true, outcome: { kind: 'failed' } });
     const config = { refreshWorker: true };
-    expect(await run({ default: () => 1, config })).toMatchObject({ isWorn: true });
+    expect(await run({ default: () => 1, config })).toMatchObject({ recycle: true });
   });
 
   it('takes arrays and strings for values, not for streams', async () => {

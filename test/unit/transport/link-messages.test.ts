@@ -96,7 +96,7 @@ const questions: Message[] = [
       { ...report, kind: 'chunks', first: 1, sizes: [2, 3] },
       { ...report, kind: 'progress' },
       { ...report, kind: 'log', dropped: 4 },
-      ...outcomes.map((outcome) => ({ ...report, kind: 'outcome', outcome, isWorn: true })),
+      ...outcomes.map((outcome) => ({ ...report, kind: 'outcome', outcome, recycle: true })),
     ],
     schema: reportHeader,
   },

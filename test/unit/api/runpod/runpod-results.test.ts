@@ -30,7 +30,7 @@ describe('the result of a RunPod worker', () => {
   it('is an empty object where the member was left out', async () => {
     expect(await outputOf('{}')).toBe('{}');
     expect(await read('{"stopPod": true}')).toMatchObject({
-      isWorn: true,
+      recycle: true,
       word: { kind: 'completed' },
     });
   });

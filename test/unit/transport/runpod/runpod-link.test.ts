@@ -212,7 +212,7 @@ describe('a job on RunPod', () => {
 
   it('asks for the pod to be replaced where its handler does', async () => {
     const { server, reports } = await begin();
-    await reports.send({ ...reports.completed(1), isWorn: true });
+    await reports.send({ ...reports.completed(1), recycle: true });
     expect(await server.result('j1')).toMatchObject({ output: 1, stopPod: true });
   });
 

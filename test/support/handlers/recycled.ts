@@ -1,23 +1,26 @@
-// Does what its input says, and tells the process that did it.
+// Handler that asks for a new worker process or fails, as its input says; it returns its process ID.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Context, type Job, registerCheck } from 'millrace';
 
-export interface Wear {
-  /** ms before it ends. */
+export interface RecycleInput {
+  /** How long the job runs, ms. */
   ms?: number;
-  /** Asks for a fresh worker. */
+  /** Calls `ctx.refreshWorker`. */
   refresh?: boolean;
-  /** And then fails. */
+  /** Throws. */
   fail?: boolean;
 }
 
-// An environment may make the machine unfit.
+// The environment can make the machine unfit.
 registerCheck('weights', ({ devices, log }) => {
   log.info({ devices: devices.length }, 'the weights are looked for');
   if (process.env['TEST_NO_WEIGHTS'] !== undefined) throw new Error('there are none');
 });
 
-export default async function wear({ input }: Job<Wear>, ctx: Context): Promise<{ pid: number }> {
+export default async function recycle(
+  { input }: Job<RecycleInput>,
+  ctx: Context,
+): Promise<{ pid: number }> {
   await sleep(input.ms ?? 0, undefined, { signal: ctx.signal });
   if (input.refresh) ctx.refreshWorker();
   if (input.fail) throw new Error('the GPU is in a bad state');
