@@ -1,4 +1,4 @@
-// How long to wait before the next try: exponential, capped, with jitter.
+// How long to wait before the next attempt: exponential, capped, with jitter.
 
 export interface BackoffOptions {
   /** Wait before the first retry, ms. */

@@ -99,7 +99,7 @@ export function readDelivery(row: Row): StoredDelivery {
     createdAt: number(row, 'created_at'),
     platformRanMs: number(row, 'platform_ran_ms'),
     bytes: number(row, 'bytes'),
-    tries: number(row, 'tries'),
+    attempts: number(row, 'tries'),
     nextAt: number(row, 'next_at'),
   };
 }

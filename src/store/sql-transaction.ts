@@ -134,22 +134,22 @@ export class SqlTransaction extends SqlReader implements Transaction {
   }
 
   *insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): Step<void> {
-    const { bytes, createdAt, endpointId, id, jobId, nextAt, receiver, tries, url } = delivery;
+    const { bytes, createdAt, endpointId, id, jobId, nextAt, receiver, attempts, url } = delivery;
     yield {
       sql: `insert into delivery (endpoint_id, id, job_id, user_id, url, receiver, created_at,
         platform_ran_ms, bytes, tries, next_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
       params: [
         ...[endpointId, id, jobId, delivery.userId, url, receiver, createdAt],
-        ...[delivery.platformRanMs, bytes, tries, nextAt],
+        ...[delivery.platformRanMs, bytes, attempts, nextAt],
       ],
     };
     yield* insertRecord(delivery, record);
   }
 
-  *postponeDelivery({ endpointId, id, nextAt, tries }: StoredDelivery): Step<void> {
+  *postponeDelivery({ endpointId, id, nextAt, attempts }: StoredDelivery): Step<void> {
     yield {
       sql: 'update delivery set tries = ?, next_at = ? where endpoint_id = ? and id = ?',
-      params: [tries, nextAt, endpointId, id],
+      params: [attempts, nextAt, endpointId, id],
     };
   }
 

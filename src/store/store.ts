@@ -180,7 +180,7 @@ export interface StoredDelivery extends ReceiverKey {
   /** Size of the record. */
   bytes: number;
   /** Failed attempts so far. */
-  tries: number;
+  attempts: number;
   /** No attempt is made before. */
   nextAt: number;
 }
@@ -389,7 +389,7 @@ export interface Transaction extends Reader {
   appendLog(key: JobKey, at: number, lines: Uint8Array): Step<void>;
   /** The caller has seen to it that the id is new. */
   insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): Step<void>;
-  /** Writes its tries and its next time. */
+  /** Writes its number of attempts and the time of the next one. */
   postponeDelivery(delivery: StoredDelivery): Step<void>;
   /** With its record, and the output that this refers to if the job has been removed. */
   removeDelivery(key: JobKey): Step<void>;

@@ -11,7 +11,9 @@ export const WEBHOOK_HEADERS = {
   /** ID of the job's endpoint; it determines the secret. */
   endpoint: 'millrace-endpoint',
   /** Number of this attempt, from 1. */
-  try: 'millrace-try',
+  attempt: 'millrace-attempt',
+  /** Same as `millrace-attempt`. @deprecated removed with 0.2 */
+  formerAttempt: 'millrace-try',
   /** Same as `webhook-id`. @deprecated removed with 0.2 */
   delivery: 'millrace-delivery',
   /** `t=<Unix seconds>,v1=<hex>`, signed with the text `whs_<base64url>`. @deprecated removed with 0.2 */

@@ -60,11 +60,11 @@ describe('a webhook', () => {
 
     const posted = await receiver.receive(1);
 
-    expect(posted).toMatchObject({ path: '/done', endpoint: ENDPOINT, try: 1 });
+    expect(posted).toMatchObject({ path: '/done', endpoint: ENDPOINT, attempt: 1 });
     const record = await verifyPosted(posted, await readSecret(platform));
     expect(record).toMatchObject({ id, status: 'COMPLETED', output: { n: 1 } });
     expect(record).toEqual(await readStatus(platform, id));
-    await waitForMetric(platform, `millrace_webhook_tries_total{${named},result="2xx"} 1`);
+    await waitForMetric(platform, `millrace_webhook_attempts_total{${named},result="2xx"} 1`);
     await waitForMetric(platform, `millrace_webhooks_waiting{${named}} 0`);
   });
 
@@ -79,7 +79,7 @@ describe('a webhook', () => {
 
     const second = await receiver.receive(2);
 
-    expect(second).toMatchObject({ try: 2, delivery: first.delivery, body: first.body });
+    expect(second).toMatchObject({ attempt: 2, delivery: first.delivery, body: first.body });
     await waitForMetric(platform, `millrace_webhooks_waiting{${named}} 0`);
     expect(receiver.posted).toHaveLength(2);
   });
@@ -97,7 +97,7 @@ describe('a webhook', () => {
     await platform.restart();
     const second = await receiver.receive(2);
 
-    expect(second).toMatchObject({ delivery: first.delivery, body: first.body, try: 1 });
+    expect(second).toMatchObject({ delivery: first.delivery, body: first.body, attempt: 1 });
     const record = await verifyPosted(second, await readSecret(platform));
     expect(record).toMatchObject({ id, status: 'COMPLETED', output: { n: 1 } });
     expect((await platform.fetch(`/v2/${ENDPOINT}/status/${id}`)).status).toBe(404);
@@ -116,7 +116,7 @@ describe('a webhook', () => {
     receiver.answer((response) => response.end());
     await platform.restart();
 
-    expect(await receiver.receive(2)).toMatchObject({ delivery: first.delivery, try: 1 });
+    expect(await receiver.receive(2)).toMatchObject({ delivery: first.delivery, attempt: 1 });
   });
 
   it('arrives while another receiver hangs', async () => {
@@ -149,7 +149,7 @@ describe('without --allow-private-webhooks', () => {
     const platform = await startPlatform([]);
     await using receiver = await WebhookReceiver.start();
     await submit(platform, `http://localhost:${receiver.port}/`);
-    await waitForMetric(platform, `millrace_webhook_tries_total{${named},result="refused"} 1`);
+    await waitForMetric(platform, `millrace_webhook_attempts_total{${named},result="refused"} 1`);
     expect(receiver.connections).toBe(0);
   });
 });

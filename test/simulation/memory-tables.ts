@@ -338,9 +338,9 @@ export class MemoryTables implements Transaction {
     this.#set(this.#records, nameOf(delivery), copies);
   }
 
-  *postponeDelivery({ nextAt, tries, ...key }: StoredDelivery): Step<void> {
+  *postponeDelivery({ nextAt, attempts, ...key }: StoredDelivery): Step<void> {
     const known = this.#deliveries.get(nameOf(key));
-    if (known) this.#set(this.#deliveries, nameOf(key), { ...known, nextAt, tries });
+    if (known) this.#set(this.#deliveries, nameOf(key), { ...known, nextAt, attempts });
   }
 
   *removeDelivery(key: JobKey): Step<void> {

@@ -15,7 +15,7 @@ import { findUpgrade } from './upgrade.ts';
 /** CONNECT has no path. */
 const LB_METHODS = http.METHODS.filter((method) => method !== 'CONNECT');
 /** Number of workers that are tried for a request that has reached none. */
-const MAX_TRIES = 2;
+const MAX_ATTEMPTS = 2;
 
 export interface LbRoutesOptions {
   balancer: Balancer;
@@ -56,7 +56,7 @@ async function serve(
 ): Promise<void> {
   const { endpoint: endpointId } = request.params;
   const gone = abortWhenGone(reply.raw);
-  for (let tries = 1; tries <= MAX_TRIES; tries++) {
+  for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt++) {
     const turn = await balancer.enter({ endpointId, signal: gone });
     try {
       const end = await passOn({
@@ -73,5 +73,5 @@ async function serve(
       turn.end();
     }
   }
-  throw new ProblemError('worker_failed', `${MAX_TRIES} workers could not be connected to`);
+  throw new ProblemError('worker_failed', `${MAX_ATTEMPTS} workers could not be connected to`);
 }

@@ -133,8 +133,8 @@ function registerEndpointMetrics({ endpoints, queue, registry }: MetricsOptions)
 
 function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
   const registers = [registry];
-  const tries = new Counter({
-    name: 'millrace_webhook_tries_total',
+  const attempts = new Counter({
+    name: 'millrace_webhook_attempts_total',
     help: 'Attempts to deliver webhooks since the start of the platform, by result.',
     labelNames: ['endpoint', 'result'],
     registers,
@@ -154,10 +154,12 @@ function registerWebhookMetrics({ queue, registry }: MetricsOptions) {
 
   return async () => {
     const all = await queue.webhookCounts();
-    for (const metric of [tries, givenUp, waiting]) metric.reset();
+    for (const metric of [attempts, givenUp, waiting]) metric.reset();
     for (const [endpoint, { counts, waiting: left }] of all) {
       const { given_up: lost = 0, ...results } = counts;
-      for (const [result, count] of Object.entries(results)) tries.inc({ endpoint, result }, count);
+      for (const [result, count] of Object.entries(results)) {
+        attempts.inc({ endpoint, result }, count);
+      }
       givenUp.inc({ endpoint }, lost);
       waiting.set({ endpoint }, left);
     }

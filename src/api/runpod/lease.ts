@@ -60,12 +60,12 @@ export class RunPodLease {
   }
 
   /** A chunk was not taken, and the worker sends it again, up to so many times in all. */
-  noteRefused(body: Uint8Array, tries: number): void {
+  noteRefused(body: Uint8Array, maxAttempts: number): void {
     const digest = digestOf(body);
     const isSame = this.#refused?.digest === digest;
     if (this.#refused && !isSame) this.#isBroken = true;
     const times = (isSame ? (this.#refused?.times ?? 0) : 0) + 1;
-    if (times >= tries) this.#isBroken = true;
+    if (times >= maxAttempts) this.#isBroken = true;
     this.#refused = { digest, times };
   }
 

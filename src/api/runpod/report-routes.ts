@@ -8,7 +8,7 @@ import { toProblem } from '../http/problem-reply.ts';
 import { readUser } from '../http/resource-requests.ts';
 import type { HttpBounds } from '../limits/bounds.ts';
 import type { EndpointRoute } from '../routes/job-routes.ts';
-import { readTries, readWorkerCall, type WorkerCall } from './requests.ts';
+import { readMaxAttempts, readWorkerCall, type WorkerCall } from './requests.ts';
 import {
   type ResultSource,
   readResult,
@@ -114,7 +114,7 @@ async function noteUntaken(
   const located = await locate(sessions, request, call).catch(() => undefined);
   const status = toProblem(error)?.status ?? 500;
   if (!request.body || status < 500) located?.held.noteLost();
-  else located?.held.noteRefused(request.body, readTries(request.headers));
+  else located?.held.noteRefused(request.body, readMaxAttempts(request.headers));
 }
 
 /** Undefined for an attempt that is over. */

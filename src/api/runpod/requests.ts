@@ -17,7 +17,7 @@ const MAX_NAMED_JOBS = 500;
 const JOB_ID_FORM = /^(sync-)?[0-9a-f]{8}-[0-9a-f]{4}-7/;
 /** The client whose headers and `job_in_progress` have the meaning that is used here. */
 const KNOWN_CLIENT = /^RunPod-Python-SDK\//;
-const KNOWN_CLIENT_TRIES = 3;
+const KNOWN_CLIENT_ATTEMPTS = 3;
 
 export interface WorkerCall {
   /** The worker's ID in the queue. */
@@ -85,9 +85,9 @@ export function readTakeSigns({ params }: WorkerCall, headers: IncomingHttpHeade
 }
 
 /** How often a worker sends what was answered with 5xx. Of another one than runpod-python nothing is known. */
-export function readTries(headers: IncomingHttpHeaders): number {
+export function readMaxAttempts(headers: IncomingHttpHeaders): number {
   const isKnownClient = KNOWN_CLIENT.test(headers['user-agent'] ?? '');
-  return isKnownClient ? KNOWN_CLIENT_TRIES : Number.POSITIVE_INFINITY;
+  return isKnownClient ? KNOWN_CLIENT_ATTEMPTS : Number.POSITIVE_INFINITY;
 }
 
 /** The first attempt has the client's job ID, because handlers use it in file names and logs. */

@@ -112,7 +112,7 @@ export class Deliveries {
       createdAt: now,
       platformRanMs: this.#options.ranMs(),
       bytes: yield* measure(tx, record),
-      tries: 0,
+      attempts: 0,
       nextAt: now,
     };
     yield* tx.insertDelivery(delivery, record);
@@ -255,7 +255,7 @@ export class Deliveries {
   #note(delivery: StoredDelivery, { detail, result }: SendAttempt, after: AfterAttempt): void {
     const { log } = this.#options;
     this.#count(delivery, result);
-    const about = { ...describe(delivery), try: delivery.tries + 1, result };
+    const about = { ...describe(delivery), attempt: delivery.attempts + 1, result };
     if (after.kind === 'delivered') log.debug(about, 'webhook delivered');
     else if (after.kind === 'given_up') this.#noteGivenUp(delivery, after.reason);
     else {

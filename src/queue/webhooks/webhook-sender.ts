@@ -131,7 +131,7 @@ export class HttpWebhookSender implements WebhookSender {
     return { body, signatures: signer.finish() };
   }
 
-  #composeHeaders({ bytes, endpointId, id, tries }: StoredDelivery, signatures: object) {
+  #composeHeaders({ bytes, endpointId, id, attempts }: StoredDelivery, signatures: object) {
     const { version } = this.#options;
     return {
       'content-type': 'application/json',
@@ -139,7 +139,8 @@ export class HttpWebhookSender implements WebhookSender {
       'user-agent': `millrace/${version}`,
       [WEBHOOK_HEADERS.delivery]: id,
       [WEBHOOK_HEADERS.endpoint]: endpointId,
-      [WEBHOOK_HEADERS.try]: String(tries + 1),
+      [WEBHOOK_HEADERS.attempt]: String(attempts + 1),
+      [WEBHOOK_HEADERS.formerAttempt]: String(attempts + 1),
       ...signatures,
     };
   }

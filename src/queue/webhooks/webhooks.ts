@@ -101,14 +101,14 @@ export function decideAfterAttempt(
   { now, random, ranMs, settings }: AttemptMoment,
 ): AfterAttempt {
   if (result === '2xx') return { kind: 'delivered' };
-  const tries = delivery.tries + 1;
-  if (isFinal || tries >= settings.maxAttempts) return { kind: 'given_up', reason: detail };
+  const attempts = delivery.attempts + 1;
+  if (isFinal || attempts >= settings.maxAttempts) return { kind: 'given_up', reason: detail };
   const { maxMs } = settings.retry;
   const waitMs = Math.max(
     Math.min(retryAfterMs, maxMs),
-    backoffMs(tries, { ...settings.retry, random }),
+    backoffMs(attempts, { ...settings.retry, random }),
   );
-  const postponed = { ...delivery, tries, nextAt: now + waitMs };
+  const postponed = { ...delivery, attempts, nextAt: now + waitMs };
   if (isTooOld(postponed, ranMs + waitMs, settings)) return { kind: 'given_up', reason: detail };
   return { kind: 'postponed', delivery: postponed };
 }

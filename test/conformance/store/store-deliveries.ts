@@ -34,7 +34,7 @@ export function describeDeliveries(): void {
       createdAt: 1_767_225_600_001,
       platformRanMs: 31_536_000_000,
       bytes: 20_971_520,
-      tries: 3,
+      attempts: 3,
       nextAt: 1_767_225_600_002,
     });
     await add(delivery);
@@ -87,11 +87,11 @@ export function describeDeliveries(): void {
     expect(await next(30)).toBeUndefined();
   });
 
-  it('are postponed with their tries counted, and nothing else changes', async () => {
+  it('are postponed with their attempts counted, and nothing else changes', async () => {
     const delivery = makeDelivery({ id: 'a' });
     const other = makeDelivery({ id: 'b' });
     await add(delivery, other);
-    const postponed = { ...delivery, tries: 1, nextAt: 500 };
+    const postponed = { ...delivery, attempts: 1, nextAt: 500 };
     await store.write((tx) => tx.postponeDelivery({ ...postponed, url: 'ignored' }));
     expect(await listDue('example.com', 2_000)).toEqual([postponed, other]);
   });

@@ -62,7 +62,7 @@ export function makeDelivery(changes: Partial<StoredDelivery> & { id: string }):
     createdAt: 1_000,
     platformRanMs: 0,
     bytes: 2,
-    tries: 0,
+    attempts: 0,
     nextAt: 1_000,
     ...changes,
   };

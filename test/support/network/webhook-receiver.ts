@@ -14,7 +14,7 @@ export interface Posted {
   body: string;
   delivery: string;
   endpoint: string;
-  try: number;
+  attempt: number;
   headers: IncomingHttpHeaders;
 }
 
@@ -36,7 +36,7 @@ export class WebhookReceiver implements AsyncDisposable {
         body: Buffer.concat(pieces).toString(),
         delivery: header(WEBHOOK_HEADERS.id),
         endpoint: header(WEBHOOK_HEADERS.endpoint),
-        try: Number(header(WEBHOOK_HEADERS.try)),
+        attempt: Number(header(WEBHOOK_HEADERS.attempt)),
         headers: request.headers,
       });
       this.#answer(response);

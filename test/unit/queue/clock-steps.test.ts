@@ -171,8 +171,8 @@ it('a webhook is tried again, not given up, when the clock is set forward by two
   await startQueue({
     judge: () => undefined,
     send: async (delivery) => {
-      tries.push(delivery.tries);
-      return { result: delivery.tries < 3 ? 'unreachable' : '2xx', detail: 'refused' };
+      tries.push(delivery.attempts);
+      return { result: delivery.attempts < 3 ? 'unreachable' : '2xx', detail: 'refused' };
     },
     close: async () => {},
   });

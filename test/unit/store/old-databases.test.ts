@@ -123,10 +123,10 @@ function makeOldDatabase(version: number): string {
   for (const named of [...keysByName, ...podKeys])
     insert(database, 'api_key', { ...named, user_id: 'u' });
   if (version >= WEBHOOKS_SINCE) {
-    const { endpointId: endpoint_id, id, jobId: job_id, url, receiver, bytes, tries } = delivery;
+    const { endpointId: endpoint_id, id, jobId: job_id, url, receiver, bytes, attempts } = delivery;
     const times = { created_at: delivery.createdAt, next_at: delivery.nextAt };
     insert(database, 'delivery', {
-      ...{ endpoint_id, id, job_id, url, receiver, bytes, tries },
+      ...{ endpoint_id, id, job_id, url, receiver, bytes, tries: attempts },
       ...times,
     });
     const record = { delivery_id: id, bytes: Buffer.from('the record') };

@@ -135,7 +135,7 @@ describe('a job with a webhook', () => {
     const id = await finishJob();
     expect(sender.sent).toHaveLength(1);
     expect(sender.sent[0]).toMatchObject({
-      delivery: { url: URL_A, endpointId: ENDPOINT, jobId: id, tries: 0 },
+      delivery: { url: URL_A, endpointId: ENDPOINT, jobId: id, attempts: 0 },
     });
     expect(sender.sent[0]?.record).toEqual(await platform.record(id));
     expect(sender.sent[0]?.record).toMatchObject({ status: 'COMPLETED', output: { a: 1 } });
@@ -258,7 +258,7 @@ describe('a job with a webhook', () => {
 
 describe('a delivery', () => {
   it('is tried again until it is received, with the same id and record', async () => {
-    const sender = new ScriptedSender(({ tries }) => (tries < 2 ? BAD : OK));
+    const sender = new ScriptedSender(({ attempts }) => (attempts < 2 ? BAD : OK));
     await start(sender);
     await finishJob();
     await platform.clock.advance(4_999);
@@ -266,7 +266,7 @@ describe('a delivery', () => {
     await platform.clock.advance(1);
     expect(sender.sent).toHaveLength(2);
     await platform.clock.advance(10_000);
-    expect(sender.sent.map(({ delivery }) => delivery.tries)).toEqual([0, 1, 2]);
+    expect(sender.sent.map(({ delivery }) => delivery.attempts)).toEqual([0, 1, 2]);
     expect(new Set(sender.sent.map(({ delivery }) => delivery.id)).size).toBe(1);
     expect(sender.sent[2]?.record).toEqual(sender.sent[0]?.record);
     expect(await listWaiting()).toEqual([]);
@@ -321,7 +321,7 @@ describe('a delivery', () => {
     await letOthersRun();
     expect(sender.sent).toHaveLength(1);
     await platform.clock.advance(5_000);
-    expect(sender.sent.map(({ delivery }) => delivery.tries)).toEqual([0, 1]);
+    expect(sender.sent.map(({ delivery }) => delivery.attempts)).toEqual([0, 1]);
   });
 
   it('without an attempt is attempted after the next start', async () => {
@@ -357,10 +357,10 @@ describe('a delivery', () => {
     const sender = new ScriptedSender(() => BAD);
     await start(sender);
     await finishJob();
-    sender.reply = ({ tries }) => (tries < 3 ? BAD : OK);
+    sender.reply = ({ attempts }) => (attempts < 3 ? BAD : OK);
     await platform.restart(2 * 86_400_000);
     await platform.clock.advance(60_000);
-    expect(sender.sent.map(({ delivery }) => delivery.tries)).toEqual([0, 1, 2, 3]);
+    expect(sender.sent.map(({ delivery }) => delivery.attempts)).toEqual([0, 1, 2, 3]);
     expect(await listWaiting()).toEqual([]);
   });
 
@@ -573,7 +573,7 @@ describe('a platform that ends', () => {
     const closing = platform.queue.close();
     await platform.clock.advance(DEFAULT_WEBHOOK_SETTINGS.closeMs);
     await closing;
-    expect(await listWaiting()).toMatchObject([{ tries: 0 }]);
+    expect(await listWaiting()).toMatchObject([{ attempts: 0 }]);
     sender.reply = () => OK;
     await platform.restart();
     await letOthersRun();

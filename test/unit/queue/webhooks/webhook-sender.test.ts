@@ -35,7 +35,7 @@ async function send(
   url: string,
   options: Partial<HttpWebhookSenderOptions> = {},
 ): Promise<SendAttempt | undefined> {
-  const delivery = makeDelivery({ id: 'd-1', url, tries: 2, bytes: RECORD.length });
+  const delivery = makeDelivery({ id: 'd-1', url, attempts: 2, bytes: RECORD.length });
   return createSender(options).send(delivery, inParts(RECORD), NEVER);
 }
 
@@ -87,6 +87,7 @@ describe('a webhook', () => {
         'webhook-id': 'd-1',
         'millrace-delivery': 'd-1',
         'millrace-endpoint': 'ep_test',
+        'millrace-attempt': '3',
         'millrace-try': '3',
       },
     });

@@ -25,7 +25,7 @@ describe('an attempt', () => {
     (result) => {
       expect(decideAfterAttempt(first, { result, detail: '' }, moment)).toEqual({
         kind: 'postponed',
-        delivery: { ...first, tries: 1, nextAt: 15_000 },
+        delivery: { ...first, attempts: 1, nextAt: 15_000 },
       });
     },
   );
