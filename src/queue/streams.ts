@@ -27,7 +27,7 @@ export interface Position {
 }
 
 export interface StreamRequest extends JobKey {
-  /** Undefined: the default cursor, which `handedOut` moves. */
+  /** Undefined: the default cursor, which `noteSent` moves. */
   after: Position | undefined;
   /** Wait for a chunk if none is available and the job runs, ms. */
   waitMs: number;
@@ -49,7 +49,7 @@ export interface StreamPage {
   more: boolean;
   /** No chunks will follow. */
   complete: boolean;
-  /** The caller must call `handingOut` before it sends these chunks. */
+  /** The caller must call `noteSending` before it sends these chunks. */
   needsMark: boolean;
 }
 
@@ -96,7 +96,7 @@ export class Streams {
    * Notes that a client is about to receive the first chunks of the attempt, so no other attempt may
    * follow. Returns false if the attempt has already ended: its chunks must not be sent.
    */
-  async handingOut(key: JobKey, { attempt }: Position): Promise<boolean> {
+  async noteSending(key: JobKey, { attempt }: Position): Promise<boolean> {
     return this.#options.store.write(function* (tx) {
       const job = yield* tx.job(key);
       if (job?.attempt !== attempt || job.status === 'IN_QUEUE') return false;
@@ -108,7 +108,7 @@ export class Streams {
   }
 
   /** Returns the job's status without reading its chunks. @throws ProblemError as `read` */
-  async look({ after, ...key }: JobKey & { after: Position }): Promise<JobStatus> {
+  async readStatus({ after, ...key }: JobKey & { after: Position }): Promise<JobStatus> {
     const { removal, store } = this.#options;
     removal.refuseGone(key.endpointId);
     const job = await store.read((tx) => tx.job(key));
@@ -138,7 +138,7 @@ export class Streams {
   }
 
   /** Moves the default cursor past these chunks, after the response with them was sent completely. */
-  async handedOut(key: JobKey, { attempt, n }: Position): Promise<void> {
+  async noteSent(key: JobKey, { attempt, n }: Position): Promise<void> {
     await this.#options.store.write(function* (tx) {
       const job = yield* tx.job(key);
       if (!job) return;

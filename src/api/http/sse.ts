@@ -43,7 +43,7 @@ export async function sendEvents(
   request: EventsRequest,
 ): Promise<FastifyReply> {
   const { from, key, log, queue } = request;
-  const status = await queue.streams.look({ ...key, after: from });
+  const status = await queue.streams.readStatus({ ...key, after: from });
   const raw = takeOver(reply);
   raw.writeHead(200, {
     'content-type': EVENTS_MEDIA_TYPE,

@@ -49,20 +49,20 @@ export class StreamCursors {
       if (page.chunks.length === 0 || reply.raw.closed) return page;
       // Another reader may have received these chunks during the wait.
       if (this.#held.has(name)) continue;
-      const letGo = this.#hold(name, reply, { ...request, position: page.position });
-      if (!page.needsMark || (await this.#mark(request, page, letGo))) return page;
+      const release = this.#hold(name, reply, { ...request, position: page.position });
+      if (!page.needsMark || (await this.#mark(request, page, release))) return page;
     }
   }
 
   /** Returns false if the attempt ended during the read: its chunks must not be sent any more. */
-  async #mark(key: CursorRequest, { position }: StreamPage, letGo: () => void): Promise<boolean> {
+  async #mark(key: CursorRequest, { position }: StreamPage, release: () => void): Promise<boolean> {
     const { endpointId, id } = key;
     let isMarked = false;
     try {
-      isMarked = await this.#options.queue.streams.handingOut({ endpointId, id }, position);
+      isMarked = await this.#options.queue.streams.noteSending({ endpointId, id }, position);
       return isMarked;
     } finally {
-      if (!isMarked) letGo();
+      if (!isMarked) release();
     }
   }
 
@@ -74,7 +74,7 @@ export class StreamCursors {
   ): () => void {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#held.set(name, promise);
-    const letGo = () => {
+    const release = () => {
       reply.raw.off('close', end);
       this.#held.delete(name);
       resolve();
@@ -84,16 +84,16 @@ export class StreamCursors {
       // Any other status: the budget of bytes in flight was full and the page was not sent.
       const isSent = reply.raw.writableFinished && reply.raw.statusCode === 200;
       if (isSent) await this.#move(chunks);
-      letGo();
+      release();
     };
     reply.raw.once('close', end);
-    return letGo;
+    return release;
   }
 
   async #move({ endpointId, id, position }: CursorRequest & { position: Position }): Promise<void> {
     const { log, queue } = this.#options;
     try {
-      await queue.streams.handedOut({ endpointId, id }, position);
+      await queue.streams.noteSent({ endpointId, id }, position);
     } catch (error) {
       log.warn(
         { err: error, job: id },

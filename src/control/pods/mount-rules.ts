@@ -1,5 +1,5 @@
 // Checks which mounts a pod may have and which changes an update may make. Pure. The schema has already
-// checked each mount, and that there is at most one network mount.
+// checked the form of each mount and that at most one network mount is given.
 
 import { ProblemError } from '../../wire/problem.ts';
 import type { PodMounts } from '../../wire/resources/pod.ts';

@@ -1,5 +1,5 @@
-// Splits the JSON of a large output into chunks as chunk.ts does, with pauses: the platform serves others
-// meanwhile.
+// Splits the JSON of a large output into the same chunks as chunk-split.ts, as a generator that pauses
+// between slices, so that the platform can serve other requests.
 import { ENCODING, OPEN_BRACKET, QUOTE, viewBuffer } from './chunk-layout.ts';
 import {
   advanceArrayCut,
@@ -14,34 +14,35 @@ import {
 const SLICE_BYTES = 524_288;
 const NO_METRICS = '{}';
 
-/** `maxBytes`: of one chunk. The output has to be larger. */
+/** `maxBytes`: limit of one chunk; the output must be larger. */
 export function* splitInSlices(
   output: Uint8Array,
   { maxBytes }: { maxBytes: number },
 ): Generator<void, Uint8Array[]> {
   const json = viewBuffer(output);
-  const roomFor = (bytes: number) => computeCapacity(bytes, NO_METRICS, maxBytes);
+  const capacityFor = (bytes: number) => computeCapacity(bytes, NO_METRICS, maxBytes);
   if (json[0] === QUOTE) {
-    return yield* writePieces(json, cutString(json, roomFor(json.length)), ENCODING.string);
+    return yield* writePieces(json, cutString(json, capacityFor(json.length)), ENCODING.string);
   }
-  const runs = json[0] === OPEN_BRACKET ? yield* cutArray(json, roomFor(json.length)) : undefined;
+  const runs =
+    json[0] === OPEN_BRACKET ? yield* cutArray(json, capacityFor(json.length)) : undefined;
   if (runs) return yield* writePieces(json, runs, ENCODING.array);
   const text = yield* quote(json);
-  return yield* writePieces(text, cutString(text, roomFor(text.length)), ENCODING.text);
+  return yield* writePieces(text, cutString(text, capacityFor(text.length)), ENCODING.text);
 }
 
-function* cutArray(json: Buffer, room: number): Generator<void, Range[] | undefined> {
+function* cutArray(json: Buffer, capacity: number): Generator<void, Range[] | undefined> {
   const cut = startArrayCut();
-  while (!advanceArrayCut(json, room, cut, cut.elementStart + SLICE_BYTES)) yield;
+  while (!advanceArrayCut(json, capacity, cut, cut.elementStart + SLICE_BYTES)) yield;
   return cut.ranges;
 }
 
-/** As JSON.stringify of the text does. */
+/** Returns the same bytes as JSON.stringify of the text. */
 function* quote(json: Buffer): Generator<void, Buffer> {
   const parts: Buffer[] = [Buffer.from('"')];
   for (let start = 0; start < json.length; ) {
     let end = Math.min(json.length, start + SLICE_BYTES);
-    // Not within a code point.
+    // Do not cut a code point in two.
     while (((json[end] ?? 0) & 0xc0) === 0x80) end -= 1;
     const text = JSON.stringify(json.toString('utf8', start, end));
     parts.push(Buffer.from(text.slice(1, -1)));

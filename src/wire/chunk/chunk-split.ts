@@ -39,7 +39,7 @@ export interface Range {
   readonly end: number;
 }
 
-/** Returns the pieces of `json`, each at most `maxBytes`; the last one carries the metrics. chunk-slices.ts pauses between. */
+/** Returns the pieces of `json`, each at most `maxBytes`; the last one carries the metrics. */
 export function splitJson(json: Buffer, metricsText: string, maxBytes: number): Buffer[] {
   const capacityFor = (bytes: number) => computeCapacity(bytes, metricsText, maxBytes);
   if (json[0] === QUOTE) {
@@ -99,7 +99,7 @@ export function writePiece(
   part: number,
 ): Buffer {
   const range = ranges[part];
-  if (range === undefined) throw new RangeError(`there is no part ${part}`);
+  if (range === undefined) throw new RangeError(`part ${part} does not exist`);
   const open = encoding === ENCODING.array ? '[' : '"';
   const close = encoding === ENCODING.array ? ']' : '"';
   const isLast = part === ranges.length - 1;
@@ -157,16 +157,24 @@ export function startArrayCut(): ArrayCut {
   return { ranges: [], start: 1, fitting: 0, elementStart: 1 };
 }
 
-/** Cuts up to the first element that begins behind `limit`. @returns whether all is cut */
-export function advanceArrayCut(json: Buffer, room: number, cut: ArrayCut, limit: number): boolean {
+/**
+ * Cuts up to the first element that begins after `limit`. Returns true when the whole array is cut, or
+ * cannot be cut.
+ */
+export function advanceArrayCut(
+  json: Buffer,
+  capacity: number,
+  cut: ArrayCut,
+  limit: number,
+): boolean {
   const { ranges } = cut;
   if (ranges === undefined) return true;
   while (cut.elementStart < json.length) {
     if (cut.elementStart > limit) return false;
     // The end of an element that is too large is not needed.
-    const end = findElementEnd(json, cut.elementStart, cut.elementStart + room + 1);
-    if (end - cut.start > room) {
-      if (cut.fitting === 0 || end - cut.elementStart > room) {
+    const end = findElementEnd(json, cut.elementStart, cut.elementStart + capacity + 1);
+    if (end - cut.start > capacity) {
+      if (cut.fitting === 0 || end - cut.elementStart > capacity) {
         cut.ranges = undefined;
         return true;
       }
@@ -181,13 +189,13 @@ export function advanceArrayCut(json: Buffer, room: number, cut: ArrayCut, limit
 }
 
 /** Runs of whole elements, without the commas between runs; undefined if an element is too large. */
-function cutArray(json: Buffer, room: number): Range[] | undefined {
+function cutArray(json: Buffer, capacity: number): Range[] | undefined {
   const cut = startArrayCut();
-  advanceArrayCut(json, room, cut, json.length);
+  advanceArrayCut(json, capacity, cut, json.length);
   return cut.ranges;
 }
 
-/** Where the comma or bracket stands that ends the array element beginning at `start`; `limit` if behind that. */
+/** The position of the comma or bracket that ends the array element at `start`, or `limit` if that is less. */
 function findElementEnd(json: Buffer, start: number, limit: number): number {
   let depth = 0;
   for (let at = start; at < json.length && at < limit; at += 1) {

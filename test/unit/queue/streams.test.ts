@@ -39,7 +39,7 @@ function read({ after, ...options }: ReadOptions = {}): Promise<StreamPage> {
 }
 
 function handOut(page: StreamPage): Promise<void> {
-  return platform.queue.streams.handedOut({ endpointId: ENDPOINT, id }, page.position);
+  return platform.queue.streams.noteSent({ endpointId: ENDPOINT, id }, page.position);
 }
 
 function outputs({ chunks }: StreamPage): unknown[] {

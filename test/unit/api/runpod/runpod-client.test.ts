@@ -264,11 +264,11 @@ describe('two streams that follow each other at once, one of either API', () => 
     await job.yieldChunks(chunk(1));
     await job.complete();
     const { streams } = platform.queue;
-    const handedOut = streams.handedOut.bind(streams);
+    const noteSent = streams.noteSent.bind(streams);
     const noted = Promise.withResolvers<void>();
-    streams.handedOut = async (...args) => {
+    streams.noteSent = async (...args) => {
       await noted.promise;
-      return handedOut(...args);
+      return noteSent(...args);
     };
     expect((await read(platform, `stream/${id}`))['stream']).toEqual([shown(1)]);
     const second = platform.call(`/v2/demo/stream/${id}`);
