@@ -8,12 +8,12 @@ import type { Pods } from '../pods/pods.ts';
 import { type DeployedEndpoint, Workforce, type WorkforceOptions } from './worker-reconcile.ts';
 
 /** Interval of passes over an endpoint that has workers or needs some, ms. */
-const LOOK_EVERY_MS = 500;
+const PASS_EVERY_MS = 500;
 /**
  * Least time between two passes over the same endpoint, because thousands of jobs may arrive at
  * once.
  */
-const LOOK_PAUSE_MS = 100;
+const PASS_PAUSE_MS = 100;
 /** Twice the lease within which a worker counts as connected. */
 const DEFAULT_SILENT_MS = 30_000;
 
@@ -31,7 +31,7 @@ export class Fleet {
   readonly #closers: (() => void)[] = [];
   /** When an endpoint's next pass is due, Unix ms. */
   readonly #dueAt = new Map<string, number>();
-  readonly #lookedAt = new Map<string, number>();
+  readonly #passedAt = new Map<string, number>();
   readonly #workforces = new Map<string, Promise<Workforce>>();
   /** Endpoints by pod: a removed pod no longer knows its endpoint. */
   readonly #endpointOf = new Map<string, string>();
@@ -43,7 +43,7 @@ export class Fleet {
     this.#loop = new Loop({
       clock,
       closing: this.#closing.signal,
-      pass: () => this.#lookAtDue(),
+      pass: () => this.#passOverDue(),
       onError: (error) => log.error({ err: error }, 'reconcile pass failed, retrying'),
     });
   }
@@ -54,7 +54,7 @@ export class Fleet {
     this.#closers.push(
       endpoints.onChange(({ id }) => this.#wakeNow(id)),
       pods.onChange((id, change) => {
-        if (change === 'record') this.#hearOfPod(id);
+        if (change === 'record') this.#notePodChange(id);
       }),
     );
     for (const { endpointId, id } of pods.all()) {
@@ -77,7 +77,7 @@ export class Fleet {
   wake(endpointId: string): void {
     const { clock, endpoints } = this.#options;
     if (!endpoints.find(endpointId)?.deployment) return;
-    const soonest = (this.#lookedAt.get(endpointId) ?? 0) + LOOK_PAUSE_MS;
+    const soonest = (this.#passedAt.get(endpointId) ?? 0) + PASS_PAUSE_MS;
     this.#setDue(endpointId, Math.max(clock.now(), soonest));
   }
 
@@ -91,7 +91,7 @@ export class Fleet {
     this.#loop.wake(at);
   }
 
-  #hearOfPod(id: string): void {
+  #notePodChange(id: string): void {
     const pod = this.#options.pods.live.get(id);
     if (pod && pod.endpointId !== null) this.#endpointOf.set(id, pod.endpointId);
     const endpointId = this.#endpointOf.get(id);
@@ -99,28 +99,28 @@ export class Fleet {
     if (endpointId !== undefined) this.wake(endpointId);
   }
 
-  /** Returns when the next look is due, Unix ms. */
-  async #lookAtDue(): Promise<number> {
+  /** Returns when the next pass is due, Unix ms. */
+  async #passOverDue(): Promise<number> {
     const now = this.#options.clock.now();
     const due = [...this.#dueAt].filter(([, at]) => at <= now);
     for (const [id] of due) {
       if (this.#closing.signal.aborted) break;
-      await this.#look(id);
+      await this.#pass(id);
     }
     return Math.min(...this.#dueAt.values());
   }
 
-  async #look(id: string): Promise<void> {
+  async #pass(id: string): Promise<void> {
     const { clock, endpoints, log } = this.#options;
     this.#dueAt.delete(id);
-    this.#lookedAt.set(id, clock.now());
+    this.#passedAt.set(id, clock.now());
     const endpoint = endpoints.find(id);
     try {
       if (!isDeployed(endpoint)) return await this.#leave(id);
       const workforce = await this.#workforceOf(id);
-      const outlook = await workforce.tend(endpoint);
+      const outlook = await workforce.reconcile(endpoint);
       if (outlook === 'idle') this.#rest(id);
-      if (outlook === 'busy') this.#setDue(id, clock.now() + LOOK_EVERY_MS);
+      if (outlook === 'busy') this.#setDue(id, clock.now() + PASS_EVERY_MS);
     } catch (error) {
       if (this.#closing.signal.aborted) return;
       log[logLevelOf(error)]({ endpoint: id, err: error }, 'reconcile pass failed, retrying');
@@ -130,7 +130,7 @@ export class Fleet {
 
   /** A job that arrives right after a pass must not wait for the interval. */
   #rest(id: string): void {
-    this.#lookedAt.delete(id);
+    this.#passedAt.delete(id);
     if (this.#dueAt.has(id)) this.#wakeNow(id);
   }
 
@@ -138,7 +138,7 @@ export class Fleet {
   async #leave(id: string): Promise<void> {
     const { pods } = this.#options;
     this.#workforces.delete(id);
-    this.#lookedAt.delete(id);
+    this.#passedAt.delete(id);
     await Promise.all(pods.ofEndpoint(id).map((pod) => pods.endWorker(pod.id)));
   }
 

@@ -1,6 +1,6 @@
-// What is known of an endpoint's workers from one look to the next: who was ready, who has had nothing
-// to do since when, who was told to leave, who ended too early. In memory: a platform that is started
-// again takes over the workers that it finds, and learns the rest by looking.
+// Remembers an endpoint's workers between reconcile passes: which were ready, since when each is idle
+// or drains, and which crashed. In memory only: after a restart, the platform adopts the workers that it
+// finds and observes them anew.
 
 import type { ScaledWorker, ScalerInput } from '../../wire/resources/decision.ts';
 import type { EndpointType } from '../../wire/resources/endpoint.ts';
@@ -8,30 +8,30 @@ import { reasonOfUser } from '../pods/pod-lifecycle.ts';
 import type { PodState } from '../pods/pod-state.ts';
 import type { SeenWorker } from './work-view.ts';
 
-/** After a worker that ended too early; twice as long after the next, and so on up to MAX_PAUSE_MS. */
+/** Pause after the first crash, ms; it doubles with each further crash up to MAX_PAUSE_MS. */
 const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 60_000;
-/** A container that runs for so long without a ready worker in it never will have one. */
+/** A container that has run this long without a ready worker is given up, ms. */
 const START_LIMIT_MS = 15 * 60_000;
-/** A pod that waits so long for a GPU is given up: there may be one of another type. */
+/** A pod that has waited this long for a GPU is given up, ms: another type may have a free one. */
 const GPU_LIMIT_MS = 10_000;
-/** Beyond the execution timeout of what a draining worker may still have. */
+/** Time that a draining worker gets beyond the execution timeout of its jobs, ms. */
 const DRAIN_SLACK_MS = 60_000;
 
 export type Crashes = ScalerInput['crashes'];
 
 const NO_CRASHES: Crashes = { streak: 0, notBefore: 0, reason: null };
 
-export interface RosterOptions {
-  /** Pods that were made before were another run's: what became of them until now is not known. */
+export interface WorkerListOptions {
+  /** Unix ms. Earlier pods belong to an earlier run of the platform; their history is unknown. */
   openedAt: number;
-  /** A worker that was ready and is not to be seen for so long is dead, ms. */
+  /** A ready worker that was silent for this long is dead, ms. */
   silentMs: number;
-  /** As the last run left it. */
+  /** Crashes that the previous run recorded. */
   crashes: Crashes | undefined;
 }
 
-export interface RosterLook {
+export interface PassInput {
   now: number;
   type: EndpointType;
   executionTimeoutMs: number;
@@ -40,17 +40,16 @@ export interface RosterLook {
   isCurrent: (pod: PodState) => boolean;
 }
 
-export interface Sighting {
+export interface Observation {
   workers: ScaledWorker[];
-  /** Pods whose container has to go. */
+  /** Workers whose pods must be ended. */
   ended: EndedWorker[];
-  /** Workers that were told to leave and do not know it: their process is a new one. */
+  /** Pods of draining workers whose process was replaced: the new process must be drained too. */
   undrained: string[];
 }
 
 export interface EndedWorker {
   podId: string;
-  /** What became of it. */
   reason: string;
   isCrash: boolean;
 }
@@ -58,9 +57,9 @@ export interface EndedWorker {
 interface Entry {
   readonly podId: string;
   readonly isAdopted: boolean;
-  /** When it was first looked at. */
+  /** Time of the first pass that saw the pod, Unix ms. */
   readonly since: number;
-  /** When its worker was last seen; null: never. */
+  /** When its worker was last connected, Unix ms; null: never. */
   seenAt: number | null;
   idleSince: number | null;
   taken: number;
@@ -68,12 +67,12 @@ interface Entry {
   isEnded: boolean;
 }
 
-export class Roster {
-  readonly #options: RosterOptions;
+export class WorkerList {
+  readonly #options: WorkerListOptions;
   readonly #entries = new Map<string, Entry>();
   #crashes: Crashes;
 
-  constructor(options: RosterOptions) {
+  constructor(options: WorkerListOptions) {
     this.#options = options;
     this.#crashes = options.crashes ?? NO_CRASHES;
   }
@@ -82,11 +81,11 @@ export class Roster {
     return this.#crashes;
   }
 
-  look(look: RosterLook): Sighting {
-    const sighting: Sighting = { workers: [], ended: [], undrained: [] };
-    this.#forget(look.pods);
-    for (const pod of look.pods) this.#lookAt(pod, look, sighting);
-    return sighting;
+  observe(input: PassInput): Observation {
+    const observation: Observation = { workers: [], ended: [], undrained: [] };
+    this.#forget(input.pods);
+    for (const pod of input.pods) this.#observePod(pod, input, observation);
+    return observation;
   }
 
   noteDrained(podId: string, now: number): void {
@@ -94,43 +93,43 @@ export class Roster {
     if (entry) entry.drainingSince ??= now;
   }
 
-  /** One ended, or could not even be made, without having been of use; `streak` of them in a row. */
+  /** A worker crashed, or could not be created; `streak` of them in a row. */
   noteCrash(reason: string, now: number, streak = this.#crashes.streak + 1): void {
     const pauseMs = Math.min(MAX_PAUSE_MS, FIRST_PAUSE_MS * 2 ** Math.min(streak - 1, 30));
     this.#crashes = { streak, notBefore: now + pauseMs, reason };
   }
 
-  /** What is known besides of how the last one ended. */
+  /** Replaces the reason of the last crash by a more precise one. */
   explainCrash(reason: string): void {
     this.#crashes = { ...this.#crashes, reason };
   }
 
-  /** What workers are made from is not what it was: they may be better. */
+  /** Call this when the template or the GPU types have changed: new workers may not crash. */
   forgiveCrashes(): void {
     this.#crashes = NO_CRASHES;
   }
 
-  #lookAt(pod: PodState, look: RosterLook, sighting: Sighting): void {
-    const entry = this.#entryOf(pod, look.now);
-    const seen = addUp(look.seen, pod.id);
-    this.#noteSeen(entry, seen, look.now);
-    const end = entry.isEnded ? undefined : this.#judgeEnd(pod, entry, { ...look, worker: seen });
+  #observePod(pod: PodState, input: PassInput, observation: Observation): void {
+    const entry = this.#entryOf(pod, input.now);
+    const seen = addUp(input.seen, pod.id);
+    this.#noteSeen(entry, seen, input.now);
+    const end = entry.isEnded ? undefined : this.#judgeEnd(pod, entry, { ...input, worker: seen });
     if (end) {
       entry.isEnded = true;
-      sighting.ended.push(end);
+      observation.ended.push(end);
       if (end.isCrash) {
-        this.noteCrash(end.reason, look.now, entry.seenAt === null ? undefined : 1);
+        this.noteCrash(end.reason, input.now, entry.seenAt === null ? undefined : 1);
       }
     } else if (entry.drainingSince !== null && seen?.draining === false) {
-      sighting.undrained.push(pod.id);
+      observation.undrained.push(pod.id);
     }
     const reason = reasonOfUser(pod);
-    sighting.workers.push({
+    observation.workers.push({
       id: pod.id,
       state: stateOf(pod, entry, seen),
       jobs: seen?.jobs ?? 0,
       idleSince: entry.idleSince,
-      isCurrent: look.isCurrent(pod),
+      isCurrent: input.isCurrent(pod),
       ...(reason !== null && { reason }),
     });
   }
@@ -164,7 +163,7 @@ export class Roster {
     const reason =
       drainingSince === null
         ? findEnd(pod, entry, { ...circumstances, silentMs: this.#options.silentMs })
-        : findFarewell(pod, drainingSince, circumstances);
+        : findDrainEnd(pod, drainingSince, circumstances);
     if (reason === undefined) return undefined;
     const isBlameless =
       drainingSince !== null ||
@@ -180,43 +179,44 @@ export class Roster {
   }
 }
 
-interface Circumstances extends RosterLook {
+interface Circumstances extends PassInput {
   worker: SeenWorker | undefined;
 }
 
-/** Why a worker that was to stay has to go; undefined if it has not. */
+/** The reason to end a worker that is not draining; undefined if it may stay. */
 function findEnd(
   pod: PodState,
   { seenAt, since }: Entry,
-  { now, silentMs }: Circumstances & Pick<RosterOptions, 'silentMs'>,
+  { now, silentMs }: Circumstances & Pick<WorkerListOptions, 'silentMs'>,
 ): string | undefined {
   if (pod.status === 'TERMINATED') return undefined;
-  if (pod.status === 'EXITED') return reasonOfUser(pod) ?? 'it left by itself';
-  // A container that ended badly would be started again; another worker, with a pause, is better.
+  if (pod.status === 'EXITED') return reasonOfUser(pod) ?? 'the worker exited by itself';
+  // The pod would restart a failed container without a pause; a new worker after a pause is better.
   if (pod.status === 'ERROR' || pod.retryAt !== null) return describeFailure(pod);
   if (isWithoutGpu(pod)) {
-    return now - since >= GPU_LIMIT_MS ? 'no GPU became free for it' : undefined;
+    return now - since >= GPU_LIMIT_MS ? 'no GPU became free in time' : undefined;
   }
   if (pod.startedAt === null) return undefined;
-  if (seenAt !== null) return now - seenAt >= silentMs ? 'it was not heard of any more' : undefined;
+  if (seenAt !== null)
+    return now - seenAt >= silentMs ? 'the worker stopped responding' : undefined;
   const runsSince = Math.max(pod.startedAt, since);
-  return now - runsSince >= START_LIMIT_MS ? 'it did not become ready' : undefined;
+  return now - runsSince >= START_LIMIT_MS ? 'the worker did not become ready in time' : undefined;
 }
 
-/** Of one that was told to leave. */
-function findFarewell(
+/** The reason to end a draining worker; undefined if it may continue to drain. */
+function findDrainEnd(
   { status }: PodState,
   drainingSince: number,
   { executionTimeoutMs, now, type, worker }: Circumstances,
 ): string | undefined {
   if (status === 'TERMINATED') return undefined;
-  if (status === 'EXITED' || status === 'ERROR') return 'it left as it was told';
-  // Nothing tells a plain server that it may leave.
+  if (status === 'EXITED' || status === 'ERROR') return 'the worker has drained';
+  // A plain HTTP server does not exit by itself when it is drained.
   if (type === 'LOAD_BALANCER' && (worker?.jobs ?? 0) === 0) return 'its last request has ended';
-  // Each job has a limit of its own, which may be longer than the endpoint's.
+  // The timeout of a job may be longer than the endpoint's.
   const mayRunUntil = Math.max(drainingSince + executionTimeoutMs, worker?.busyUntil ?? 0);
   const isOverdue = now >= mayRunUntil + DRAIN_SLACK_MS;
-  return isOverdue ? 'it did not leave in time' : undefined;
+  return isOverdue ? 'the worker did not drain in time' : undefined;
 }
 
 function isWithoutGpu({ gpus, spec, status }: PodState): boolean {
@@ -227,9 +227,9 @@ function isClean({ status }: PodState): boolean {
   return status === 'EXITED';
 }
 
-/** The pod's own words, without what it means to do about it. */
+/** The pod's reason without its second part, the next step of the pod. */
 function describeFailure({ reason }: PodState): string {
-  return reason?.split(';')[0] ?? 'it ended';
+  return reason?.split(';')[0] ?? 'the worker ended';
 }
 
 function stateOf(
@@ -242,7 +242,7 @@ function stateOf(
   return seen ? 'ready' : 'starting';
 }
 
-/** A pod can hold several workers, one for each set of its devices. */
+/** Sums up the workers of a pod: it has one for each device set. */
 function addUp(all: readonly SeenWorker[], podId: string): SeenWorker | undefined {
   const own = all.filter((worker) => worker.podId === podId);
   if (own.length === 0) return undefined;

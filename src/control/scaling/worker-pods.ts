@@ -1,5 +1,5 @@
-// What a pod that is an endpoint's worker is told at its start, and is not in its record: where the
-// platform is, a key of its own, which ends with it, and where it keeps what has to outlive it.
+// Adds what an endpoint's worker needs at its start and its pod's record does not hold: the platform's
+// URL, a key that is revoked when the container ends, and a folder or volume for its outbox.
 import type { Log } from '../../base/log.ts';
 import type { StateVolume } from '../../engine/engine.ts';
 import type { Endpoints } from '../endpoints/endpoints.ts';
@@ -8,32 +8,32 @@ import type { PodState, Pods } from '../pods/pods.ts';
 import { StateSlots } from './state-slots.ts';
 
 const STATE_DIR = 'MILLRACE_STATE_DIR';
-/** Where the worker image has a folder for it, which its user may write to. */
+/** Folder in the worker image to which the image's user may write. */
 const STATE_PATH = '/state';
 
 export interface WorkerPodsOptions {
-  /** The platform's, as workers reach it. */
+  /** URL at which workers reach the platform. */
   url: () => string;
   keys: Pick<Keys, 'all' | 'issue' | 'remove'>;
   endpoints: Pick<Endpoints, 'find'>;
   pods: Pick<Pods, 'live' | 'onChange'>;
   /**
-   * A folder that outlives the pods, for what the endpoint's workers have finished and not delivered.
-   * Default: none; it ends with them.
+   * Folder that outlives the pods, for outcomes that the endpoint's workers have not delivered.
+   * Default: none; undelivered outcomes are lost with the pod.
    */
   stateDirOf?: (endpointId: string) => Promise<string>;
-  /** `volumes`: the engine keeps that in a volume of the endpoint's. Default: `folders`. */
+  /** `volumes`: the engine keeps the state in volumes of the endpoint. Default: `folders`. */
   stateIn?: 'folders' | 'volumes';
-  /** Told of each worker's pod once its container is gone. Default: nobody. */
+  /** Called for each worker's pod when its container is gone. */
   onGone?: (endpointId: string, podId: string) => Promise<void>;
-  /** Workers that the queue knows, those of pods and others. Default: none. */
+  /** Workers that the queue knows, in pods and elsewhere. Default: none. */
   listWorkers?: () => readonly { endpointId: string; podId: string | null }[];
   log: Log;
 }
 
 export class WorkerPods {
   readonly #options: WorkerPodsOptions;
-  /** Endpoints by their pods: of one that is gone it cannot be asked any more. */
+  /** Endpoints by pod: a removed pod no longer knows its endpoint. */
   readonly #endpointOf = new Map<string, string>();
   readonly #slots: StateSlots;
   readonly #slotOf = new Map<string, number>();
@@ -44,7 +44,7 @@ export class WorkerPods {
     this.#slots = new StateSlots(options);
   }
 
-  /** Keys of pods that are gone are ended, from now on and those of earlier runs. */
+  /** Revokes the keys of pods that are gone, from earlier runs too. */
   async start(): Promise<void> {
     const { keys, pods } = this.#options;
     for (const pod of pods.live.all()) this.#noteEndpoint(pod);
@@ -52,7 +52,7 @@ export class WorkerPods {
       if (change !== 'record') return;
       const pod = pods.live.get(id);
       if (pod) this.#noteEndpoint(pod);
-      else void this.#hearOfEnd(id);
+      else void this.#noteEnd(id);
     });
     const owners = keys.all().flatMap(({ holder }) => holder.podId ?? []);
     const gone = owners.filter((id) => !pods.live.get(id));
@@ -60,8 +60,8 @@ export class WorkerPods {
   }
 
   /**
-   * Releases what workers had whose containers, or whole pods, ended while no platform was there: their
-   * leases would last until they run out. To be called when all pods have been looked at.
+   * Releases the leases of workers whose container or pod ended while the platform was down; otherwise
+   * the jobs would wait until the leases expire. Call it after the first reconcile pass over all pods.
    */
   async noteEnded(): Promise<void> {
     const { listWorkers = () => [], pods } = this.#options;
@@ -70,11 +70,11 @@ export class WorkerPods {
     const ended = new Map<string, string>();
     for (const { endpointId, id } of [...owners, ...live.all()]) {
       if (id === null || endpointId === null) continue;
-      // Of a pod that could not be looked at nothing is known.
+      // A pod that the engine could not inspect may still run.
       const state = live.get(id) ? (live.seen(id)?.state ?? 'running') : 'exited';
       if (state !== 'running') ended.set(id, endpointId);
     }
-    for (const [id, endpointId] of ended) await this.#tellGone(endpointId, id);
+    for (const [id, endpointId] of ended) await this.#reportGone(endpointId, id);
   }
 
   close(): void {
@@ -82,8 +82,8 @@ export class WorkerPods {
   }
 
   /**
-   * Asked right before its container is made, each time with a new key: nobody has the one that the
-   * container before had. A worker behind a balancer asks the platform for nothing and gets none.
+   * Called right before each container is created. Each container gets a new key, because keys are
+   * stored only as hashes. A load-balancing worker makes no calls to the platform and gets no key.
    */
   async environmentOf(pod: PodState): Promise<Readonly<Record<string, string>>> {
     const { endpointId, id, spec, userId } = pod;
@@ -104,12 +104,12 @@ export class WorkerPods {
       MILLRACE_KEY: key,
       MILLRACE_POD_ID: id,
       ...(await this.#describeState(pod, endpointId)),
-      // Another pod is made in place of one that fails, with a pause: no need to try again inside.
+      // The fleet replaces a failed worker after a pause, so the worker needs no further attempts.
       MILLRACE_START_ATTEMPTS: spec.env['MILLRACE_START_ATTEMPTS'] ?? '1',
     };
   }
 
-  /** None where the template names a folder of its own, or for a worker that is no client of the queue. */
+  /** Undefined if the template sets MILLRACE_STATE_DIR, or if the endpoint has no queue. */
   async stateVolumeOf(pod: PodState): Promise<StateVolume | undefined> {
     const { endpoints, stateIn } = this.#options;
     const { endpointId, spec } = pod;
@@ -127,7 +127,7 @@ export class WorkerPods {
     const { stateDirOf, stateIn } = this.#options;
     const own = spec.env[STATE_DIR];
     if (own !== undefined) return { [STATE_DIR]: own };
-    // Nobody but the pod's own workers has the volume: they may tidy up there.
+    // Only the pod's own workers use the volume, so they may take over abandoned folders in it.
     if (stateIn === 'volumes') return { [STATE_DIR]: STATE_PATH, MILLRACE_STATE_OWNER: id };
     return stateDirOf ? { [STATE_DIR]: await stateDirOf(endpointId) } : {};
   }
@@ -137,16 +137,16 @@ export class WorkerPods {
     if (stateSlot !== undefined) this.#slotOf.set(id, stateSlot);
   }
 
-  async #hearOfEnd(podId: string): Promise<void> {
+  async #noteEnd(podId: string): Promise<void> {
     const endpointId = this.#endpointOf.get(podId);
     this.#endpointOf.delete(podId);
-    const told = endpointId === undefined ? undefined : this.#tellGone(endpointId, podId);
+    const reported = endpointId === undefined ? undefined : this.#reportGone(endpointId, podId);
     this.#slotOf.delete(podId);
-    await told;
+    await reported;
     await this.#endKeys(podId);
   }
 
-  /** The queue still has its worker, which did not say goodbye: there may be outcomes in the volume. */
+  /** If the queue still knows the worker, it sent no bye: its volume may hold undelivered outcomes. */
   #noteLeft(endpointId: string, podId: string): void {
     const slot = this.#slotOf.get(podId);
     if (slot === undefined) return;
@@ -157,7 +157,7 @@ export class WorkerPods {
     }
   }
 
-  async #tellGone(endpointId: string, podId: string): Promise<void> {
+  async #reportGone(endpointId: string, podId: string): Promise<void> {
     const { log, onGone } = this.#options;
     this.#noteLeft(endpointId, podId);
     try {

@@ -1,5 +1,5 @@
-// The workers of one endpoint, looked at once: who is there, how many there are to be, and what is done
-// about it. When the next look is due is fleet.ts's, how many there are to be scaler.ts's.
+// Reconciles the workers of one endpoint, one pass at a time: observes them, asks scaler.ts how many are
+// desired, and starts, drains or ends workers. fleet.ts decides when the next pass is due.
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import { ProblemError } from '../../wire/problem.ts';
@@ -18,11 +18,11 @@ import { chooseGpuTypes, countFreeGpus } from './gpu-choice.ts';
 import { LoadPeak } from './load-peak.ts';
 import { decide } from './scaler.ts';
 import type { WorkLoad, WorkView } from './work-view.ts';
-import { type EndedWorker, Roster, type Sighting } from './worker-list.ts';
+import { type EndedWorker, type Observation, WorkerList } from './worker-list.ts';
 
-/** Of what a dead worker printed, the end that may tell why. */
-const LAST_WORDS_BYTES = 2_000;
-/** GB for each processor of a worker without a GPU. */
+/** Bytes at the end of a dead worker's log in which its exit reason is searched. */
+const LAST_OUTPUT_BYTES = 2_000;
+/** Memory for each vCPU of a worker without a GPU, GB. */
 const MEMORY_PER_VCPU = 2;
 
 export interface WorkforceOptions {
@@ -33,32 +33,32 @@ export interface WorkforceOptions {
   decisions: Decisions;
   clock: Clock;
   log: Log;
-  /** A worker that was ready and is not to be seen for so long is dead, ms. */
+  /** A ready worker that was silent for this long is dead, ms. */
   silentMs: number;
 }
 
-/** What workers can be made on. */
+/** The hardware on which workers can be created. */
 export interface WorkerCatalog {
   /** UUIDs of all devices of the type. */
   gpuDevices(typeId: string): readonly string[];
   listCpus(page: { before: number | undefined; limit: number }): { cpus: readonly CpuFlavor[] };
 }
 
-/** One that has workers of its own. */
+/** An endpoint whose workers the platform starts. */
 export interface DeployedEndpoint extends LiveEndpoint {
   deployment: EndpointDeployment;
 }
 
 /**
- * What there is to come back for. `idle`: nothing, until something is said to have changed. `unserved`:
- * the same, though there is work: nobody is to come for it, as with a maximum of 0.
+ * Whether the endpoint needs another pass. `busy`: at the next interval. `idle`: not before something
+ * changes. `unserved`: the same, although jobs wait: the endpoint may have no workers, for example.
  */
 export type Outlook = 'busy' | 'idle' | 'unserved';
 
-/** What a look has found. */
+/** The inputs of one pass. */
 interface Circumstances {
   load: WorkLoad;
-  sighting: Sighting;
+  observation: Observation;
   template: TemplateRecord | undefined;
 }
 
@@ -69,9 +69,9 @@ interface Started {
 
 export class Workforce {
   readonly #options: WorkforceOptions;
-  readonly #roster: Roster;
+  readonly #workerList: WorkerList;
   readonly #peak = new LoadPeak();
-  /** What workers were made from at the last look. */
+  /** Template and GPU types at the last pass. */
   #origin: string | undefined;
   #last: Pick<DecisionRecord, 'cause' | 'want'> | undefined;
   #lastStartAt: number | null = null;
@@ -80,21 +80,25 @@ export class Workforce {
     const { clock, silentMs } = options;
     this.#options = options;
     this.#last = last;
-    this.#roster = new Roster({ openedAt: clock.now(), silentMs, crashes: last?.input.crashes });
+    this.#workerList = new WorkerList({
+      openedAt: clock.now(),
+      silentMs,
+      crashes: last?.input.crashes,
+    });
   }
 
   static async open(options: WorkforceOptions, endpointId: string): Promise<Workforce> {
     return new Workforce(options, await options.decisions.last(endpointId));
   }
 
-  async tend(endpoint: DeployedEndpoint): Promise<Outlook> {
+  async reconcile(endpoint: DeployedEndpoint): Promise<Outlook> {
     const { clock, pods, views } = this.#options;
     const { deployment, id, userId } = endpoint;
     const template = this.#options.templates.find(userId, deployment.templateId);
     const load = await views[deployment.type].load(id);
     const workers = pods.ofEndpoint(id);
     this.#noteOrigin(deployment, template);
-    const sighting = this.#roster.look({
+    const observation = this.#workerList.observe({
       now: clock.now(),
       type: deployment.type,
       executionTimeoutMs: endpoint.settings.executionTimeoutMs,
@@ -102,9 +106,9 @@ export class Workforce {
       seen: load.workers,
       isCurrent: (pod) => isCurrent(pod, deployment, template),
     });
-    for (const ended of sighting.ended) await this.#endWorker(endpoint, ended);
-    for (const podId of sighting.undrained) views[deployment.type].drain(id, podId);
-    const input = this.#describe(endpoint, { load, sighting, template });
+    for (const ended of observation.ended) await this.#endWorker(endpoint, ended);
+    for (const podId of observation.undrained) views[deployment.type].drain(id, podId);
+    const input = this.#describe(endpoint, { load, observation, template });
     const decision = decide(input);
     const started = await this.#start(endpoint, template, decision.start);
     for (const podId of decision.drain) await this.#drain(endpoint, podId, input);
@@ -115,15 +119,15 @@ export class Workforce {
 
   #noteOrigin({ gpuTypeIds, templateId }: EndpointDeployment, template?: TemplateRecord): void {
     const origin = JSON.stringify([templateId, template?.version, gpuTypeIds]);
-    if (this.#origin !== undefined && this.#origin !== origin) this.#roster.forgiveCrashes();
+    if (this.#origin !== undefined && this.#origin !== origin) this.#workerList.forgiveCrashes();
     this.#origin = origin;
   }
 
   #describe(
     { deployment }: DeployedEndpoint,
-    { load, sighting, template }: Circumstances,
+    { load, observation, template }: Circumstances,
   ): ScalerInput {
-    const { workers } = sighting;
+    const { workers } = observation;
     const { oldestQueuedAt, running, waiting } = load;
     const headroom = this.#findHeadroom(deployment, template);
     const { gpuTypeIds, scaler, type, workersMax, workersMin } = deployment;
@@ -137,7 +141,7 @@ export class Workforce {
       },
       lastStartAt: this.#lastStartAt,
       lastWant: this.#last?.want ?? null,
-      crashes: this.#roster.crashes,
+      crashes: this.#workerList.crashes,
       places: gpuTypeIds.length === 0 ? null : sum(this.#countFree(gpuTypeIds).values()),
       ...(headroom && { headroom }),
     };
@@ -146,7 +150,7 @@ export class Workforce {
   #findHeadroom({ gpuTypeIds, workersMax }: EndpointDeployment, template?: TemplateRecord) {
     const cpu = gpuTypeIds.length === 0 ? { cpu: this.#chooseCpu() } : {};
     const spec = { ...cpu, disk: template?.disk ?? DEFAULT_DISK_GB, mounts: {} };
-    // One more while workers are replaced.
+    // One more than workersMax: a rolling replacement starts the new worker first.
     return this.#options.pods.headroomFor(spec, workersMax + 1);
   }
 
@@ -154,8 +158,6 @@ export class Workforce {
     const { catalog, pods } = this.#options;
     return countFreeGpus(types, { devicesOf: (id) => catalog.gpuDevices(id), pods: pods.all() });
   }
-
-  // --- what is done --------------------------------------------------------------------------------
 
   async #start(
     endpoint: DeployedEndpoint,
@@ -179,7 +181,7 @@ export class Workforce {
     if (failed?.status === 'rejected') {
       log.warn({ endpoint: endpoint.id, err: failed.reason }, 'creating a worker failed');
       const why = failed.reason instanceof Error ? failed.reason.message : String(failed.reason);
-      this.#roster.noteCrash(`it cannot be created: ${why}`, clock.now());
+      this.#workerList.noteCrash(`the worker could not be created: ${why}`, clock.now());
     }
     return results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   }
@@ -204,7 +206,7 @@ export class Workforce {
     return { pod: pod.id, gpu };
   }
 
-  /** The least of the first flavour: what else a worker is to have is asked for by a GPU type. */
+  /** The smallest size of the first flavour: an endpoint cannot ask for a larger one without a GPU. */
   #chooseCpu(): NonNullable<PodCreation['cpu']> {
     const [flavor] = this.#options.catalog.listCpus({ before: undefined, limit: 1 }).cpus;
     if (!flavor) throw new Error('the catalogue has no CPU flavour');
@@ -216,7 +218,7 @@ export class Workforce {
   async #drain(endpoint: DeployedEndpoint, podId: string, { workers }: ScalerInput): Promise<void> {
     const { clock, pods, views } = this.#options;
     const isReady = workers.some(({ id, state }) => id === podId && state === 'ready');
-    this.#roster.noteDrained(podId, clock.now());
+    this.#workerList.noteDrained(podId, clock.now());
     if (isReady) views[endpoint.deployment.type].drain(endpoint.id, podId);
     else await pods.endWorker(podId);
   }
@@ -225,26 +227,26 @@ export class Workforce {
     const { clock, log, pods } = this.#options;
     const lastOutput = isCrash ? await this.#readLastOutput(endpoint, podId) : undefined;
     if (isCrash) {
-      const { notBefore, streak } = this.#roster.crashes;
-      const told = lastOutput === undefined ? reason : `${reason}: ${lastOutput}`;
+      const { notBefore, streak } = this.#workerList.crashes;
+      const detailed = lastOutput === undefined ? reason : `${reason}: ${lastOutput}`;
       const note = { endpoint: endpoint.id, pod: podId, streak, waitMs: notBefore - clock.now() };
-      log.warn({ ...note, reason: told }, 'worker ended too early');
-      this.#roster.explainCrash(told);
+      log.warn({ ...note, reason: detailed }, 'worker ended too early');
+      this.#workerList.explainCrash(detailed);
     }
     await pods.endWorker(podId);
   }
 
-  /** With its container they are gone. */
+  /** Must run before the pod is ended: the log is removed with the container. */
   async #readLastOutput({ userId }: DeployedEndpoint, podId: string): Promise<string | undefined> {
     try {
-      const log = await this.#options.pods.readLog(userId, podId, LAST_WORDS_BYTES);
+      const log = await this.#options.pods.readLog(userId, podId, LAST_OUTPUT_BYTES);
       return findLastOutput(new TextDecoder().decode(log));
     } catch {
       return undefined;
     }
   }
 
-  /** What only says again what was said is not written down. */
+  /** Stores the decision unless it repeats the last one. */
   async #record(
     { id, userId }: DeployedEndpoint,
     {
@@ -271,7 +273,7 @@ function isOverCapacity(reason: unknown): boolean {
   return reason instanceof ProblemError && reason.code === 'over_capacity';
 }
 
-/** Whether a worker that is made now would be like it. */
+/** Whether a new worker would get the same template version and GPU type. */
 function isCurrent(
   { spec }: PodState,
   { gpuTypeIds, templateId }: EndpointDeployment,
