@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { AttemptError } from '../../wire/job.ts';
 import type { LeaseRef, RenewReply } from '../../wire/link/worker-link.ts';
-import { type HeldLeaseOptions, RunPodLease, type Saying } from './lease.ts';
+import { type HeldLeaseOptions, type LeaseReport, RunPodLease } from './lease.ts';
 import type { SessionLink } from './session-link.ts';
 import { StopList } from './stops.ts';
 
@@ -60,11 +60,11 @@ export class HeldLeases {
   }
 
   /** Reports on an attempt. @throws LinkError, and the queue's errors */
-  async report(held: RunPodLease, saying: Saying, { recycle = false } = {}) {
+  async report(held: RunPodLease, report: LeaseReport, { recycle = false } = {}) {
     held.noteKnown();
-    const answer = await held.say(saying, { recycle });
-    const goesOn = saying.kind === 'chunks' || saying.kind === 'progress';
-    if (!goesOn || answer === 'superseded' || answer === 'gone') this.#letGo(held);
+    const answer = await held.report(report, { recycle });
+    const goesOn = report.kind === 'chunks' || report.kind === 'progress';
+    if (!goesOn || answer === 'superseded' || answer === 'gone') this.#forget(held);
     return answer;
   }
 
@@ -83,7 +83,7 @@ export class HeldLeases {
     for (const { token, verdict } of ended) {
       const held = [...this.#held.values()].find(({ ref }) => ref.token === token);
       if (!held) continue;
-      this.#letGo(held);
+      this.#forget(held);
       this.stops.add(held.name, verdict === 'cancelled' ? held : undefined);
     }
   }
@@ -94,7 +94,7 @@ export class HeldLeases {
   }
 
   /** The worker has not received it. */
-  giveBack(held: RunPodLease): Promise<void> {
+  release(held: RunPodLease): Promise<void> {
     return this.#end(held, { kind: 'released', reason: 'not_started' });
   }
 
@@ -103,7 +103,7 @@ export class HeldLeases {
     for (const held of this.#held.values()) held.cancelTimeout();
   }
 
-  #letGo(held: RunPodLease): void {
+  #forget(held: RunPodLease): void {
     held.cancelTimeout();
     if (this.#held.get(held.name) === held) this.#held.delete(held.name);
     this.stops.remove(held);
@@ -116,7 +116,7 @@ export class HeldLeases {
   async #lose(held: RunPodLease, why: string, hasRestarted = false): Promise<void> {
     const { clock, workerId } = this.#options;
     const isFresh = !held.isKnown && clock.now() - held.startedAt < HANDOVER_MS;
-    if (isFresh && !hasRestarted) return await this.giveBack(held);
+    if (isFresh && !hasRestarted) return await this.release(held);
     const message = `worker ${workerId} has lost the job, or its result: ${why}`;
     const error: AttemptError = { code: 'worker_crashed', message };
     await this.#end(held, { kind: 'failed', error, retry: 'default' });
@@ -133,10 +133,10 @@ export class HeldLeases {
   }
 
   /** Nobody waits for this report: if it fails, the lease expires instead. */
-  async #end(held: RunPodLease, saying: Saying): Promise<void> {
-    this.#letGo(held);
+  async #end(held: RunPodLease, report: LeaseReport): Promise<void> {
+    this.#forget(held);
     try {
-      await held.say(saying);
+      await held.report(report);
     } catch (error) {
       this.#options.log.warn(
         { err: error, job: held.ref.jobId },

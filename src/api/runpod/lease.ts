@@ -1,13 +1,13 @@
-// One attempt of a RunPod worker, held by the platform for that worker: its token and the numbers
-// of its reports, which are sent one after the other.
+// One attempt of a RunPod worker. The platform holds the attempt's token and numbers its reports,
+// because RunPod's protocol has neither; it sends them one after the other.
 import { hash } from 'node:crypto';
 import type { OpenLease } from '../../queue/leases/open-leases.ts';
 import type { LeaseRef, Outcome, Report, ReportReply } from '../../wire/link/worker-link.ts';
 import { nameAttempt } from './requests.ts';
-import type { WorkerWord } from './results.ts';
+import type { WorkerReport } from './results.ts';
 import type { SessionLink } from './session-link.ts';
 
-export type Saying = WorkerWord | { kind: 'outcome'; outcome: Outcome };
+export type LeaseReport = WorkerReport | { kind: 'outcome'; outcome: Outcome };
 
 export interface HeldLeaseOptions {
   lease: Omit<OpenLease, 'workerId' | 'incarnation' | 'isShown'>;
@@ -22,17 +22,17 @@ export class RunPodLease {
   /** The job's ID for the worker. */
   readonly name: string;
   readonly ref: LeaseRef;
-  /** When it was handed out, Unix ms. */
+  /** When the worker took it, Unix ms. */
   readonly startedAt: number;
-  /** Pings in a row that did not name it. */
+  /** Consecutive pings that did not name the attempt. */
   missedPings = 0;
-  /** The worker has named it. */
+  /** The worker has named the attempt, so it received the job. */
   isKnown = false;
-  /** Cancels the end by its execution timeout. */
+  /** Cancels the timer of the execution timeout. */
   cancelTimeout: () => void = () => {};
   readonly #options: HeldLeaseOptions;
   #isBroken: boolean;
-  /** The chunk that the worker is to send again. */
+  /** The refused chunk that the worker should send again. */
   #refused: { digest: string; times: number } | undefined;
   #seq: number;
   #chunks: number;
@@ -49,17 +49,17 @@ export class RunPodLease {
     this.#chunks = chunkCount;
   }
 
-  /** It has yielded something. */
+  /** The attempt has chunks. */
   get isStreaming(): boolean {
     return this.#chunks > 0;
   }
 
-  /** Chunks of it may be missing: these workers drop a chunk that they cannot deliver, and go on. */
+  /** Chunks may be missing: these workers drop a chunk that they cannot deliver, and continue. */
   get isBroken(): boolean {
     return this.#isBroken || this.#refused !== undefined;
   }
 
-  /** A chunk was not taken, and the worker sends it again, up to so many times in all. */
+  /** The platform refused a chunk; the worker sends it up to `maxAttempts` times in total. */
   noteRefused(body: Uint8Array, maxAttempts: number): void {
     const digest = digestOf(body);
     const isSame = this.#refused?.digest === digest;
@@ -69,33 +69,33 @@ export class RunPodLease {
     this.#refused = { digest, times };
   }
 
-  /** A chunk was not taken, and does not come again. */
+  /** The platform refused a chunk, and the worker does not send it again. */
   noteLost(): void {
     this.#isBroken = true;
   }
 
-  /** A chunk was taken: the one that was refused before, or the worker has dropped that. */
-  noteTaken(body: Uint8Array): void {
+  /** The platform accepted a chunk. If it is not the refused one, the worker has dropped that one. */
+  noteAccepted(body: Uint8Array): void {
     if (!this.#refused) return;
     if (this.#refused.digest !== digestOf(body)) this.#isBroken = true;
     this.#refused = undefined;
   }
 
-  /** The worker has named it now. */
+  /** The worker has named the attempt in a request. */
   noteKnown(): void {
     this.missedPings = 0;
     this.isKnown = true;
   }
 
-  /** Reports it after all earlier reports. @throws LinkError, and the queue's errors */
-  say(saying: Saying, { recycle = false } = {}): Promise<ReportReply['answer']> {
-    const said = this.#tail.then(() => this.#send(saying, recycle));
-    this.#tail = said.catch(() => {});
-    return said;
+  /** Sends a report after all earlier ones. @throws LinkError, and the queue's errors */
+  report(content: LeaseReport, { recycle = false } = {}): Promise<ReportReply['answer']> {
+    const answer = this.#tail.then(() => this.#send(content, recycle));
+    this.#tail = answer.catch(() => {});
+    return answer;
   }
 
-  async #send(saying: Saying, recycle: boolean): Promise<ReportReply['answer']> {
-    const report = this.#toReport(saying, recycle);
+  async #send(content: LeaseReport, recycle: boolean): Promise<ReportReply['answer']> {
+    const report = this.#toReport(content, recycle);
     const { answer } = await this.#options.link.report(report);
     if (answer === 'applied' || answer === 'duplicate') {
       this.#seq = report.seq;
@@ -104,33 +104,33 @@ export class RunPodLease {
     return answer;
   }
 
-  #toReport(saying: Saying, recycle: boolean): Report {
+  #toReport(content: LeaseReport, recycle: boolean): Report {
     const base = { ...this.ref, seq: this.#seq + 1 };
     const outcome = (outcome: Outcome, body: Uint8Array = NO_BYTES): Report => ({
       ...{ ...base, ...(recycle && { recycle }), kind: 'outcome', outcome, body },
     });
     const executionMs = Math.max(0, this.#options.now() - this.startedAt);
-    switch (saying.kind) {
+    switch (content.kind) {
       case 'chunks': {
-        const sizes = saying.pieces.map(({ length }) => length);
-        const pieces = saying.pieces.flatMap((piece, n) => (n === 0 ? [piece] : [COMMA, piece]));
+        const sizes = content.pieces.map(({ length }) => length);
+        const pieces = content.pieces.flatMap((piece, n) => (n === 0 ? [piece] : [COMMA, piece]));
         const body = Buffer.concat(pieces);
         return { ...base, kind: 'chunks', first: this.#chunks, sizes, body };
       }
       case 'progress':
-        return { ...base, kind: 'progress', body: saying.value };
+        return { ...base, kind: 'progress', body: content.value };
       case 'completed': {
-        const output = saying.output === undefined ? 'chunks' : 'value';
-        return outcome({ kind: 'completed', executionMs, output }, saying.output);
+        const output = content.output === undefined ? 'chunks' : 'value';
+        return outcome({ kind: 'completed', executionMs, output }, content.output);
       }
       case 'failed': {
-        const { error, retry } = saying;
+        const { error, retry } = content;
         return outcome({ kind: 'failed', executionMs, error, retry });
       }
       case 'released':
-        return outcome({ kind: 'released', reason: saying.reason });
+        return outcome({ kind: 'released', reason: content.reason });
       case 'outcome':
-        return outcome(saying.outcome);
+        return outcome(content.outcome);
     }
   }
 }

@@ -1,5 +1,5 @@
-// What RunPod's workers post: chunks, progress and results. They repeat little: a result that is refused is
-// lost, and a chunk leaves a hole in its stream, which is noted here.
+// Routes for what RunPod's workers post: chunks, progress and results. These workers repeat little, so a
+// refused result is lost; a refused chunk leaves a hole in the stream, which these routes record.
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { LIMITS } from '../../wire/job.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
@@ -15,12 +15,12 @@ import {
   readYield,
   refuseHole,
   refuseSize,
-  type WorkerResult,
-  type WorkerWord,
+  type WorkerPost,
+  type WorkerReport,
 } from './results.ts';
 import type { RunPodSessions, SessionLease } from './sessions.ts';
 
-/** An output as large as may be, and what is around it. */
+/** The largest output, and 1 MB for the other members of its body. */
 const RESULT_BODY_BYTES = LIMITS.outputBytes + 1_048_576;
 
 const NO_BYTES = Buffer.alloc(0);
@@ -37,7 +37,7 @@ export function addReportRoutes(
   const route = {
     bodyLimit: RESULT_BODY_BYTES,
     config,
-    // Behind the checks of all routes: what fails from here on was sent by a worker.
+    // Runs after the checks of all routes: any later failure concerns a request of a worker.
     onRequest: (request: Request, _reply: FastifyReply, done: () => void) => {
       admitted.add(request.raw);
       done();
@@ -47,11 +47,14 @@ export function addReportRoutes(
     const noteFailure = async (error: unknown, request: Request) => {
       if (isTooLarge(error)) {
         const bytes = Number(request.headers['content-length'] ?? RESULT_BODY_BYTES + 1);
-        await report(sessions, request, verb, () => ({ word: refuseSize(bytes), recycle: false }));
+        await handlePost(sessions, request, verb, () => ({
+          report: refuseSize(bytes),
+          recycle: false,
+        }));
       } else if (verb === 'job-stream' && admitted.has(request.raw)) {
-        await noteUntaken(sessions, request, error);
+        await noteFailedPost(sessions, request, error);
       }
-      // The answer is that of every error.
+      // The error handler of all routes answers.
       throw error;
     };
     app.post<EndpointRoute>(
@@ -60,13 +63,15 @@ export function addReportRoutes(
       async (request, reply) => {
         const { body = Buffer.alloc(0) } = request;
         const source = { owner: readUser(request), maxJsonDepth };
-        const answer = await report(sessions, request, verb, (call) => read(body, source, call));
+        const answer = await handlePost(sessions, request, verb, (call) =>
+          read(body, source, call),
+        );
         return sendJson(reply, { answer });
       },
     );
   };
   addReport('job-stream', async (body, source) => ({
-    word: await readYield(body, source),
+    report: await readYield(body, source),
     recycle: false,
   }));
   addReport('job-done', (body, source, { params }) =>
@@ -78,34 +83,36 @@ type ReadReport = (
   body: Buffer,
   source: Omit<ResultSource, 'isStream'>,
   call: WorkerCall,
-) => Promise<WorkerResult>;
+) => Promise<WorkerPost>;
 
-/** What comes late, or for nothing that was handed out, has no effect; it is no error either. */
-async function report(
+/** A post that is late, or for an unknown attempt, has no effect and is no error. */
+async function handlePost(
   sessions: RunPodSessions,
   request: Request,
   verb: string,
-  read: (call: WorkerCall) => Promise<WorkerResult> | WorkerResult,
+  read: (call: WorkerCall) => Promise<WorkerPost> | WorkerPost,
 ): Promise<string> {
   const { endpoint } = request.params;
   const call = readWorkerCall(request.raw.url ?? '', verb);
   const located = await locate(sessions, request, call);
-  const { recycle, word } = await read(call);
+  const { recycle, report } = await read(call);
   const own = sessions.find(endpoint, call.workerId) ?? located?.session;
-  own?.hear();
+  own?.noteRequest();
   if (recycle) own?.recycle();
   if (!located) return 'superseded';
-  located.session.hear();
-  if (word.kind === 'chunks') await sessions.hold(located);
-  const isHole = located.held.isBroken && leavesChunks(word);
-  const heard = isHole ? refuseHole({ isShown: await sessions.isShown(endpoint, located) }) : word;
-  const answer = await located.session.held.report(located.held, heard, { recycle });
-  if (word.kind === 'chunks') located.held.noteTaken(request.body ?? NO_BYTES);
+  located.session.noteRequest();
+  if (report.kind === 'chunks') await sessions.hold(located);
+  const isHole = located.held.isBroken && leavesChunks(report);
+  const applied = isHole
+    ? refuseHole({ isShown: await sessions.isShown(endpoint, located) })
+    : report;
+  const answer = await located.session.held.report(located.held, applied, { recycle });
+  if (report.kind === 'chunks') located.held.noteAccepted(request.body ?? NO_BYTES);
   return answer;
 }
 
-/** A chunk that these workers cannot deliver they drop, and go on: at once, or after some tries. */
-async function noteUntaken(
+/** These workers drop a chunk that they cannot deliver, at once or after some attempts, and continue. */
+async function noteFailedPost(
   sessions: RunPodSessions,
   request: Request,
   error: unknown,
@@ -117,7 +124,7 @@ async function noteUntaken(
   else located?.held.noteRefused(request.body, readMaxAttempts(request.headers));
 }
 
-/** Undefined for an attempt that is over. */
+/** Undefined if the attempt has ended. */
 function locate(
   sessions: RunPodSessions,
   { headers, holder, params }: Request,
@@ -128,15 +135,15 @@ function locate(
   return sessions.locate(params.endpoint, name, holder?.podId ?? null);
 }
 
-function leavesChunks(word: WorkerWord): boolean {
-  return word.kind === 'completed' && word.output === undefined;
+function leavesChunks(report: WorkerReport): boolean {
+  return report.kind === 'completed' && report.output === undefined;
 }
 
 function isTooLarge(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === 'FST_ERR_CTP_BODY_TOO_LARGE';
 }
 
-/** With all that comes behind: these URLs are not what the router takes for one. */
+/** A wildcard route: these workers write their URLs in forms that the router cannot parse. */
 export function placeVerb(verb: string): string {
   return `${RUNPOD_BASE}/v2/:endpoint/${verb}/*`;
 }

@@ -10,7 +10,7 @@ const DEFAULT_PING_MS = 10_000;
 const MAX_PING_MS = 600_000;
 /** Limit of `take`. */
 const MAX_BATCH = 1_000;
-/** 16 KB of headers hold fewer: an ID has 36 characters. */
+/** A URL within the 16 KB limit of headers holds fewer real IDs, of 36 characters each. */
 const MAX_NAMED_JOBS = 500;
 
 /** Form of this platform's job IDs: UUID version 7. */
@@ -24,7 +24,7 @@ export interface WorkerCall {
   workerId: string;
   /** The URL template was not filled in: several workers may use this ID. */
   isShared: boolean;
-  /** The job's name as handed out; undefined if the path has none. */
+  /** The job's name as the platform gave it; undefined if the path has none. */
   jobName: string | undefined;
   params: URLSearchParams;
 }
@@ -59,7 +59,7 @@ export function readPingMs({ params }: WorkerCall): number {
   return Number.isInteger(every) && every >= 1 ? Math.min(every, MAX_PING_MS) : DEFAULT_PING_MS;
 }
 
-/** The jobs that a ping names, each once. Each is looked up, so that there are no more than fit in with real IDs. */
+/** The jobs that a ping names, each once. Each costs a lookup, hence the limit. */
 export function readNamedJobs({ params }: WorkerCall): string[] {
   const named = params.getAll('job_id').flatMap((ids) => ids.split(','));
   return [...new Set(named.filter(Boolean))].slice(0, MAX_NAMED_JOBS);
@@ -84,7 +84,7 @@ export function readTakeSigns({ params }: WorkerCall, headers: IncomingHttpHeade
   return { isIdle, isNew: isIdle && !JOB_ID_FORM.test(String(headers['x-request-id'] ?? '')) };
 }
 
-/** How often a worker sends what was answered with 5xx. Of another one than runpod-python nothing is known. */
+/** How often a worker sends a chunk that gets 5xx answers. Unlimited for clients other than runpod-python. */
 export function readMaxAttempts(headers: IncomingHttpHeaders): number {
   const isKnownClient = KNOWN_CLIENT.test(headers['user-agent'] ?? '');
   return isKnownClient ? KNOWN_CLIENT_ATTEMPTS : Number.POSITIVE_INFINITY;
@@ -95,7 +95,7 @@ export function nameAttempt({ attempt, jobId }: { jobId: string; attempt: number
   return attempt === 1 ? jobId : `${jobId}-a${attempt}`;
 }
 
-/** Undefined for a name that this platform never handed out. */
+/** Undefined for a name that this platform cannot have given. */
 export function readAttemptName(name: string): { jobId: string; attempt: number } | undefined {
   const parts = /^(.+)-a(\d{1,9})$/.exec(name);
   const jobId = parts?.[1] ?? name;

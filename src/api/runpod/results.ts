@@ -14,7 +14,7 @@ import { RELEASE_REASONS, type ReleaseReason } from '../../wire/link/worker-link
 import { leaveOut } from '../http/body.ts';
 import { findMember, JsonBoundError, JsonDepthError } from '../http/json-check.ts';
 
-export type WorkerWord =
+export type WorkerReport =
   | { kind: 'chunks'; pieces: Uint8Array[] }
   | { kind: 'progress'; value: Uint8Array }
   /** `output` undefined: the chunks are the output. */
@@ -23,9 +23,9 @@ export type WorkerWord =
   /** A release, in the form that Millrace's own workers use here: the protocol has none. */
   | { kind: 'released'; reason: ReleaseReason };
 
-export interface WorkerResult {
-  word: WorkerWord;
-  /** The worker asks to be replaced. */
+export interface WorkerPost {
+  report: WorkerReport;
+  /** The worker asks for a new process in its place. */
   recycle: boolean;
 }
 
@@ -52,7 +52,7 @@ export interface ResultSource {
 export async function readYield(
   body: Buffer,
   source: Omit<ResultSource, 'isStream'>,
-): Promise<WorkerWord> {
+): Promise<WorkerReport> {
   const parsed = await parseResult(body, source);
   if (parsed instanceof Error) return refuseResult(parsed);
   const { output = NULL, rest } = parsed;
@@ -63,13 +63,13 @@ export async function readYield(
 export async function readResult(
   body: Buffer,
   { isStream, ...source }: ResultSource,
-): Promise<WorkerResult> {
+): Promise<WorkerPost> {
   const parsed = await parseResult(body, source);
-  if (parsed instanceof Error) return { word: refuseResult(parsed), recycle: false };
-  return { word: readWord(parsed, isStream), recycle: parsed.rest['stopPod'] === true };
+  if (parsed instanceof Error) return { report: refuseResult(parsed), recycle: false };
+  return { report: toReport(parsed, isStream), recycle: parsed.rest['stopPod'] === true };
 }
 
-function readWord({ output, rest }: ParsedResult, isStream: boolean): WorkerWord {
+function toReport({ output, rest }: ParsedResult, isStream: boolean): WorkerReport {
   const { error, status } = rest;
   if (status === 'IN_PROGRESS') return { kind: 'progress', value: boundProgress(output ?? NULL) };
   if (error || status === 'FAILED') return readFailure(error);
@@ -89,7 +89,7 @@ function boundProgress(value: Buffer): Buffer {
   return Buffer.from(JSON.stringify(`progress of ${value.length} bytes, the limit is ${limit}`));
 }
 
-export function refuseSize(bytes: number): WorkerWord {
+export function refuseSize(bytes: number): WorkerReport {
   const limit = LIMITS.outputBytes;
   return refuse('output_too_large', `the output is ${bytes} bytes, the limit is ${limit}`);
 }
@@ -98,7 +98,7 @@ export function refuseSize(bytes: number): WorkerWord {
  * Fails an attempt whose output is its chunks if some may be lost: these workers drop a chunk that
  * they cannot deliver. A client that has received chunks must not get them again.
  */
-export function refuseHole({ isShown }: { isShown: boolean }): WorkerWord {
+export function refuseHole({ isShown }: { isShown: boolean }): WorkerReport {
   const message =
     'chunks may be missing: the platform did not receive all that the worker sent during the attempt';
   const retry = isShown ? 'never' : 'default';
@@ -108,7 +108,7 @@ export function refuseHole({ isShown }: { isShown: boolean }): WorkerWord {
 /** Errors for which a retry would not help. */
 const FINAL: ReadonlySet<string> = new Set(['input_invalid', 'output_invalid', 'output_too_large']);
 
-function readFailure(error: unknown): WorkerWord {
+function readFailure(error: unknown): WorkerReport {
   const described = readError(error);
   const errorCode = readDetails(error)?.['error_code'];
   const reason = RELEASE_REASONS.find((known) => errorCode === `released_${known}`);
@@ -167,11 +167,11 @@ function describeRaised(details: Record<string, unknown>, message: string): Atte
   return described;
 }
 
-function refuse(code: AttemptError['code'], message: string): WorkerWord {
+function refuse(code: AttemptError['code'], message: string): WorkerReport {
   return { kind: 'failed', error: { code, message }, retry: 'never' };
 }
 
-function refuseResult(error: Error): WorkerWord {
+function refuseResult(error: Error): WorkerReport {
   const { message } = error;
   const isTooLarge = error instanceof JsonBoundError && !(error instanceof JsonDepthError);
   if (!isTooLarge) return refuse('output_invalid', message);

@@ -22,8 +22,8 @@ const RETRY_MS = 500;
 export interface SessionLinkOptions {
   link: WorkerLink;
   identity: WorkerIdentity;
-  /** Says hello, with all that belongs to it. */
-  greet: (link: WorkerLink) => Promise<WorkerWelcome>;
+  /** Sends hello and adopts the leases that the queue holds for the worker. */
+  sayHello: (link: WorkerLink) => Promise<WorkerWelcome>;
   clock: Clock;
   /** Aborts when the platform stops. */
   closing: AbortSignal;
@@ -39,8 +39,8 @@ export class SessionLink {
   }
 
   open(): Promise<WorkerWelcome> {
-    const { greet, link } = this.#options;
-    this.#opening ??= greet(link).catch((error: unknown) => {
+    const { link, sayHello } = this.#options;
+    this.#opening ??= sayHello(link).catch((error: unknown) => {
       this.#opening = undefined;
       throw error;
     });

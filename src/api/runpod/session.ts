@@ -48,7 +48,7 @@ export interface SessionTake extends TakeSigns {
   signal: AbortSignal;
 }
 
-export interface HandedOut {
+export interface TakenJob {
   lease: Lease;
   held: RunPodLease;
 }
@@ -79,7 +79,7 @@ export class RunPodSession {
   readonly #identity;
   readonly #recycling: Recycling;
   readonly #link: SessionLink;
-  #heardAt: number;
+  #lastRequestAt: number;
   #pingMs = 10_000;
   #openPolls = 0;
   #openTakes = 0;
@@ -96,13 +96,13 @@ export class RunPodSession {
     this.#link = new SessionLink({
       ...options,
       identity: this.#identity,
-      greet: (link) => this.#greet(link),
+      sayHello: (link) => this.#sayHello(link),
     });
     this.held = new HeldLeases({ ...options, link: this.#link });
     this.#recycling = new Recycling(options.clock, () =>
       this.#warn('it asked for a new process and continues'),
     );
-    this.#heardAt = options.clock.now();
+    this.#lastRequestAt = options.clock.now();
   }
 
   get podId(): string | null {
@@ -110,11 +110,11 @@ export class RunPodSession {
   }
 
   /** The worker has sent a request of any kind. */
-  hear(): void {
+  noteRequest(): void {
     const now = this.#options.clock.now();
-    const silentMs = now - this.#heardAt;
+    const silentMs = now - this.#lastRequestAt;
     if (this.#openPolls === 0) this.#recycling.noteSilence(silentMs);
-    this.#heardAt = now;
+    this.#lastRequestAt = now;
     this.#quiet?.abort();
   }
 
@@ -132,7 +132,7 @@ export class RunPodSession {
   }
 
   /** @throws LinkError, and the queue's errors */
-  async take({ max, isIdle, isNew, signal }: SessionTake): Promise<HandedOut[]> {
+  async take({ max, isIdle, isNew, signal }: SessionTake): Promise<TakenJob[]> {
     const { takeWaitMs } = await this.open();
     if (this.#openTakes > 0) this.#noteSharing();
     if (isNew) this.#recycling.end();
@@ -145,15 +145,15 @@ export class RunPodSession {
     try {
       return await this.#inTurn(() => this.#takeNow(max, until, signal));
     } finally {
-      this.hear();
+      this.noteRequest();
       this.#openTakes -= 1;
       this.#openPolls -= 1;
     }
   }
 
   /** The response with these jobs was not completely written. */
-  async giveBack(handed: readonly HandedOut[]): Promise<void> {
-    for (const { held } of handed) await this.held.giveBack(held);
+  async release(taken: readonly TakenJob[]): Promise<void> {
+    for (const { held } of taken) await this.held.release(held);
   }
 
   /** Resolves with the names of attempts to stop; empty if there are none for a while. */
@@ -166,14 +166,14 @@ export class RunPodSession {
       const longestMs = this.#recycling.isActive ? RECYCLING_POLL_MS : this.#pingMs;
       return await this.held.stops.wait(Math.min(takeWaitMs, longestMs), ended);
     } finally {
-      this.hear();
+      this.noteRequest();
       this.#openPolls -= 1;
     }
   }
 
   /** The response with these names was completely written. */
-  stopsTold(names: readonly string[]): Promise<void> {
-    return this.held.stops.told(names);
+  noteStopsSent(names: readonly string[]): Promise<void> {
+    return this.held.stops.noteSent(names);
   }
 
   /** The worker runs an attempt that is not, or no longer, its own. */
@@ -205,7 +205,7 @@ export class RunPodSession {
     this.#ending.abort();
   }
 
-  async #greet(link: WorkerLink): Promise<WorkerWelcome> {
+  async #sayHello(link: WorkerLink): Promise<WorkerWelcome> {
     const { endpointId, queue, workerId } = this.#options;
     const rest = { protocol: PROTOCOL_VERSION, version: RUNPOD_WORKER_VERSION, slots: 1 };
     const welcome = await link.hello({ ...this.#identity, ...rest, devices: [], outbox: [] });
@@ -232,7 +232,7 @@ export class RunPodSession {
     }
   }
 
-  async #takeNow(max: number, until: number, signal: AbortSignal): Promise<HandedOut[]> {
+  async #takeNow(max: number, until: number, signal: AbortSignal): Promise<TakenJob[]> {
     const { clock, closing } = this.#options;
     const ended = AbortSignal.any([signal, closing, this.#ending.signal]);
     if (this.#recycling.isActive) await sleep(clock, RECYCLING_POLL_MS, ended);
@@ -244,12 +244,12 @@ export class RunPodSession {
       return link.take(request, ended);
     });
     const startedAt = clock.now();
-    const handed = leases.map((lease) => {
+    const taken = leases.map((lease) => {
       const fresh = { ...lease, startedAt, lastSeq: 0, chunkCount: 0, isBroken: false };
       return { lease, held: this.held.add(fresh) };
     });
-    if (!ended.aborted) return handed;
-    await this.giveBack(handed);
+    if (!ended.aborted) return taken;
+    await this.release(taken);
     return [];
   }
 
@@ -270,14 +270,14 @@ export class RunPodSession {
     if (this.#isKeeping) return;
     this.#isKeeping = true;
     const { clock, closing, endpointId, log, onSilent, queue, workerId } = this.#options;
-    // A closing queue answers at once and for ever.
+    // A closing queue answers each renewal at once, so the loop would spin.
     while (!closing.aborted && !queue.isClosing) {
       try {
         const { leaseMs, renewEveryMs } = await this.open();
         const terms = { leaseMs, renewEveryMs, pingMs: this.#pingMs };
         if (this.#silentMs >= findLeaseEndMs(terms)) break;
         if (this.#silentMs < findQuietMs(terms)) await this.#renew(renewEveryMs);
-        else await this.#waitForWord(findLeaseEndMs(terms));
+        else await this.#waitForRequest(findLeaseEndMs(terms));
       } catch (error) {
         log.warn({ err: error, endpoint: endpointId, workerId }, 'lease renewal failed');
         if (this.#silentMs >= PINGS_TO_LOSE * this.#pingMs) break;
@@ -300,7 +300,7 @@ export class RunPodSession {
   /**
    * The leases are left alone: they expire `leaseEndMs` after the worker's last request, or later.
    */
-  async #waitForWord(leaseEndMs: number): Promise<void> {
+  async #waitForRequest(leaseEndMs: number): Promise<void> {
     const { clock, closing } = this.#options;
     this.#quiet = new AbortController();
     const leftMs = Math.max(0, leaseEndMs - this.#silentMs);
@@ -310,6 +310,6 @@ export class RunPodSession {
 
   /** A worker with an open poll is not silent. */
   get #silentMs(): number {
-    return this.#openPolls > 0 ? 0 : this.#options.clock.now() - this.#heardAt;
+    return this.#openPolls > 0 ? 0 : this.#options.clock.now() - this.#lastRequestAt;
   }
 }

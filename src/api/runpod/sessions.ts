@@ -64,7 +64,7 @@ export class RunPodSessions {
     const session = known && !isTakenOver ? known : this.#create(endpointId, workerId, podId);
     const sessions = this.#sessions.get(endpointId) ?? new Map<string, RunPodSession>();
     this.#sessions.set(endpointId, sessions.set(workerId, session));
-    session.hear();
+    session.noteRequest();
     return session;
   }
 

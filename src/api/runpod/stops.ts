@@ -1,14 +1,14 @@
-// The attempts that one RunPod worker must stop and has not been told about: these workers report
-// nothing about an attempt after a stop.
+// The attempts that one RunPod worker must stop and that no response has named yet. The platform reports
+// the end of a stopped attempt, because these workers report nothing after a stop.
 import type { Clock } from '../../base/clock.ts';
 import { Waiters } from '../../base/waiters.ts';
 import type { RunPodLease } from './lease.ts';
 
-/** An old worker never asks for stops. */
+/** Bounded, because old workers never ask for stops. */
 const MAX_STOPS = 1_000;
 
 export class StopList {
-  /** By name; with the lease if its end is still to be reported. */
+  /** By name; with the lease if its end must still be reported. */
   readonly #stops = new Map<string, RunPodLease | undefined>();
   readonly #clock: Clock;
   readonly #waiters: Waiters;
@@ -41,15 +41,15 @@ export class StopList {
     }
   }
 
-  /** The worker has been told. @throws LinkError, and the queue's errors */
-  async told(names: readonly string[]): Promise<void> {
+  /** The worker has received these names. @throws LinkError, and the queue's errors */
+  async noteSent(names: readonly string[]): Promise<void> {
     for (const name of names) {
       const held = this.#stops.get(name);
       this.#stops.delete(name);
       if (!held) continue;
       const executionMs = Math.max(0, this.#clock.now() - held.startedAt);
       const outcome = { kind: 'cancelled', executionMs, stopped: 'signal' } as const;
-      await held.say({ kind: 'outcome', outcome });
+      await held.report({ kind: 'outcome', outcome });
     }
   }
 }

@@ -15,7 +15,7 @@ import {
   readWorkerCall,
   type WorkerCall,
 } from './requests.ts';
-import type { HandedOut, RunPodSession } from './session.ts';
+import type { RunPodSession, TakenJob } from './session.ts';
 import { isPassing } from './session-link.ts';
 import { RunPodSessions, type RunPodSessionsOptions } from './sessions.ts';
 
@@ -57,23 +57,23 @@ function addPolls(app: FastifyInstance, sessions: RunPodSessions): void {
 
   app.get<EndpointRoute>(placeVerb('job-take'), route, (request, reply) =>
     answerPoll(reply, async () => {
-      const { handed, session } = await takeJobs({ sessions, request, reply, verb: 'job-take' });
-      const [pieces] = handed.map(encodeJob);
-      return pieces && sendJobs(reply, session, { handed, pieces });
+      const { taken, session } = await takeJobs({ sessions, request, reply, verb: 'job-take' });
+      const [pieces] = taken.map(encodeJob);
+      return pieces && sendJobs(reply, session, { taken, pieces });
     }),
   );
 
   app.get<EndpointRoute>(placeVerb('job-take-batch'), route, (request, reply) =>
     answerPoll(reply, async () => {
-      const { handed, session } = await takeJobs({
+      const { taken, session } = await takeJobs({
         sessions,
         request,
         reply,
         verb: 'job-take-batch',
       });
-      if (handed.length === 0) return undefined;
-      const pieces = joinAsArray(handed.map((one) => Buffer.concat(encodeJob(one))));
-      return sendJobs(reply, session, { handed, pieces });
+      if (taken.length === 0) return undefined;
+      const pieces = joinAsArray(taken.map((one) => Buffer.concat(encodeJob(one))));
+      return sendJobs(reply, session, { taken, pieces });
     }),
   );
 
@@ -86,7 +86,7 @@ function addPolls(app: FastifyInstance, sessions: RunPodSessions): void {
       );
       const names = await session.waitForStops(abortWhenGone(reply.raw));
       if (names.length === 0) return undefined;
-      reply.raw.once('finish', () => void session.stopsTold(names).catch(() => {}));
+      reply.raw.once('finish', () => void session.noteStopsSent(names).catch(() => {}));
       return sendJson(reply, { jobsToStop: names });
     }),
   );
@@ -96,12 +96,12 @@ function addPolls(app: FastifyInstance, sessions: RunPodSessions): void {
 async function sendJobs(
   reply: FastifyReply,
   session: RunPodSession,
-  { handed, pieces }: { handed: readonly HandedOut[]; pieces: Uint8Array[] },
+  { taken, pieces }: { taken: readonly TakenJob[]; pieces: Uint8Array[] },
 ): Promise<FastifyReply> {
   try {
     return await sendBytes(reply, { mediaType: JSON_MEDIA_TYPE, pieces });
   } catch (error) {
-    await session.giveBack(handed);
+    await session.release(taken);
     throw error;
   }
 }
@@ -131,23 +131,23 @@ async function takeJobs({
   request,
   reply,
   verb,
-}: TakeCall): Promise<{ handed: HandedOut[]; session: RunPodSession }> {
+}: TakeCall): Promise<{ taken: TakenJob[]; session: RunPodSession }> {
   const call = readWorkerCall(request.raw.url ?? '', verb);
   const session = useSession(sessions, request, call);
-  const handed = await session.take({
+  const taken = await session.take({
     max: verb === 'job-take' ? 1 : readBatchSize(call),
     ...readTakeSigns(call, request.headers),
     signal: abortWhenGone(reply.raw),
   });
-  const giveBack = () => {
-    if (!reply.raw.writableFinished) void session.giveBack(handed);
+  const release = () => {
+    if (!reply.raw.writableFinished) void session.release(taken);
   };
-  if (reply.raw.destroyed) giveBack();
-  else reply.raw.once('close', giveBack);
-  return { handed, session };
+  if (reply.raw.destroyed) release();
+  else reply.raw.once('close', release);
+  return { taken, session };
 }
 
-function encodeJob({ held, lease: { input, s3Config } }: HandedOut): Uint8Array[] {
+function encodeJob({ held, lease: { input, s3Config } }: TakenJob): Uint8Array[] {
   const files = s3Config === undefined ? '' : `,"s3Config":${s3Config}`;
   const head = Buffer.from(`{"id":${JSON.stringify(held.name)},"input":`);
   return [head, input, Buffer.from(`${files}}`)];
@@ -188,7 +188,7 @@ async function noteNamedElsewhere(
   if (session.held.get(name)) return;
   const located = await sessions.locate(endpoint, name, session.podId);
   if (!located) return session.stop(name);
-  located.session.hear();
+  located.session.noteRequest();
   located.held.noteKnown();
 }
 

@@ -5,9 +5,9 @@ const read = (text: string, isStream = false) =>
   readResult(Buffer.from(text), { isStream, owner: 'me', maxJsonDepth: 1_000 });
 
 const outputOf = async (text: string, isStream = false) => {
-  const { word } = await read(text, isStream);
-  if (word.kind !== 'completed') throw new Error(`it is ${word.kind}`);
-  return word.output && Buffer.from(word.output).toString();
+  const { report } = await read(text, isStream);
+  if (report.kind !== 'completed') throw new Error(`it is ${report.kind}`);
+  return report.output && Buffer.from(report.output).toString();
 };
 
 describe('the result of a RunPod worker', () => {
@@ -20,8 +20,8 @@ describe('the result of a RunPod worker', () => {
   it('fails without a retry if its output is nested deeper than the limit', async () => {
     const nest = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
     expect(await outputOf(`{"output":${nest(1_000)}}`)).toBe(nest(1_000));
-    const { word } = await read(`{"output":${nest(1_001)}}`);
-    expect(word).toMatchObject({
+    const { report } = await read(`{"output":${nest(1_001)}}`);
+    expect(report).toMatchObject({
       ...{ kind: 'failed', retry: 'never' },
       error: { code: 'output_invalid', message: expect.stringMatching(/^output: .*\b1000\b/) },
     });
@@ -31,7 +31,7 @@ describe('the result of a RunPod worker', () => {
     expect(await outputOf('{}')).toBe('{}');
     expect(await read('{"stopPod": true}')).toMatchObject({
       recycle: true,
-      word: { kind: 'completed' },
+      report: { kind: 'completed' },
     });
   });
 
@@ -46,23 +46,25 @@ describe('the result of a RunPod worker', () => {
   });
 
   it('is progress when its status says so', async () => {
-    expect((await read('{"status": "IN_PROGRESS", "output": "10%"}')).word).toEqual({
+    expect((await read('{"status": "IN_PROGRESS", "output": "10%"}')).report).toEqual({
       kind: 'progress',
       value: Buffer.from('"10%"'),
     });
   });
 
   it('is progress of a bounded size: it is kept with the job', async () => {
-    const { word } = await read(`{"status": "IN_PROGRESS", "output": "${'x'.repeat(2_000_000)}"}`);
-    if (word.kind !== 'progress') throw new Error(`it is ${word.kind}`);
+    const { report } = await read(
+      `{"status": "IN_PROGRESS", "output": "${'x'.repeat(2_000_000)}"}`,
+    );
+    if (report.kind !== 'progress') throw new Error(`it is ${report.kind}`);
 
-    expect(JSON.parse(Buffer.from(word.value).toString())).toBe(
+    expect(JSON.parse(Buffer.from(report.value).toString())).toBe(
       'progress of 2000002 bytes, the limit is 65536',
     );
   });
 
   it('is a failure with an error, whatever else it has', async () => {
-    expect((await read('{"output": {"a": 1}, "error": "no"}')).word).toMatchObject({
+    expect((await read('{"output": {"a": 1}, "error": "no"}')).report).toMatchObject({
       kind: 'failed',
       error: { code: 'handler_error', message: 'no' },
       retry: 'default',
@@ -73,7 +75,7 @@ describe('the result of a RunPod worker', () => {
   it('is a release when a worker of ours says so, and has its own codes', async () => {
     const failWith = async (error_code: string) => {
       const error = JSON.stringify({ error_code, error_message: 'm' });
-      return (await read(JSON.stringify({ error }))).word;
+      return (await read(JSON.stringify({ error }))).report;
     };
 
     expect(await failWith('released_drain')).toEqual({ kind: 'released', reason: 'drain' });
@@ -87,7 +89,7 @@ describe('the result of a RunPod worker', () => {
   it.each(['{"output": {"x": NaN}}', '{"output": Infinity}', '[1]', '', '{"output"'])(
     'that is not JSON ends the job at once: %s',
     async (text) => {
-      expect((await read(text)).word).toMatchObject({
+      expect((await read(text)).report).toMatchObject({
         kind: 'failed',
         error: { code: 'output_invalid' },
         retry: 'never',
@@ -96,7 +98,7 @@ describe('the result of a RunPod worker', () => {
   );
 
   it('with an error too large to be read fails the attempt, which may be retried', async () => {
-    expect((await read(`{"error": "${'x'.repeat(1_100_000)}"}`)).word).toMatchObject({
+    expect((await read(`{"error": "${'x'.repeat(1_100_000)}"}`)).report).toMatchObject({
       kind: 'failed',
       error: { code: 'handler_error', message: expect.stringContaining('1048576') },
       retry: 'default',
@@ -104,7 +106,7 @@ describe('the result of a RunPod worker', () => {
   });
 
   it('of more than 20 MB ends the job at once', async () => {
-    expect((await read(`{"output": "${'x'.repeat(20 * 1_048_576)}"}`)).word).toMatchObject({
+    expect((await read(`{"output": "${'x'.repeat(20 * 1_048_576)}"}`)).report).toMatchObject({
       kind: 'failed',
       error: { code: 'output_too_large' },
       retry: 'never',
@@ -177,9 +179,9 @@ describe('an error of a RunPod worker', () => {
 
 describe('a yield of a RunPod worker', () => {
   const piecesOf = async (text: string) => {
-    const word = await readYield(Buffer.from(text), { owner: 'me', maxJsonDepth: 1_000 });
-    if (word.kind !== 'chunks') throw new Error(`it is ${word.kind}`);
-    return word.pieces.map((piece) => JSON.parse(Buffer.from(piece).toString()));
+    const report = await readYield(Buffer.from(text), { owner: 'me', maxJsonDepth: 1_000 });
+    if (report.kind !== 'chunks') throw new Error(`it is ${report.kind}`);
+    return report.pieces.map((piece) => JSON.parse(Buffer.from(piece).toString()));
   };
 
   it('is one chunk with the metrics that are numbers', async () => {

@@ -53,7 +53,7 @@ it.each(INTERVALS)(
   },
 );
 
-it('a word just before the end keeps the job', async () => {
+it('a report just before the end keeps the job', async () => {
   const clock = new ManualClock();
   const platform = await startPlatform({ clock });
   const { id, name } = await runJob(platform, 2_000);
