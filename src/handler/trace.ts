@@ -106,8 +106,8 @@ class SpanTrace implements AttemptTrace {
       }
       // An error after a stop is a consequence of the stop.
       if (outcome.kind === 'failed' && thrown !== undefined) {
-        const { type, ...told } = describeThrown(thrown);
-        this.#span.recordException({ name: type ?? 'unknown', ...told });
+        const { type, ...description } = describeThrown(thrown);
+        this.#span.recordException({ name: type ?? 'unknown', ...description });
       }
       this.#span.end();
     } catch (error) {

@@ -14,7 +14,7 @@ import {
   findEngineTrouble,
   removeWithDescendants,
 } from '../support/containers/docker.ts';
-import type { Deed } from '../support/handlers/contained.ts';
+import type { Action } from '../support/handlers/contained.ts';
 import { fetchChecked } from '../support/network/checked-fetch.ts';
 import { fixture, PlatformProcess, Process } from '../support/processes.ts';
 
@@ -90,8 +90,8 @@ async function startWorker(...options: string[]): Promise<Container> {
   return container;
 }
 
-function submit(deed: Deed): Promise<{ id: string }> {
-  return client.run({ ...deed });
+function submit(action: Action): Promise<{ id: string }> {
+  return client.run({ ...action });
 }
 
 async function untilRunning(id: string): Promise<void> {

@@ -107,12 +107,12 @@ async function playStep(world: World): Promise<void> {
   const dice = random();
   if (dice < 0.5) await world.submit();
   else if (dice < 0.66) await playClient(world, dice);
-  else if (dice < 0.72) world.seats[below(world.seats.length)]?.recycle();
+  else if (dice < 0.72) world.workers[below(world.workers.length)]?.recycle();
   else if (world.isSheltered) await world.submit();
-  else if (dice < 0.76) world.drainSeat(below(world.seats.length));
-  else if (dice < 0.86) world.seats[below(world.seats.length)]?.kill();
+  else if (dice < 0.76) world.drainWorker(below(world.workers.length));
+  else if (dice < 0.86) world.workers[below(world.workers.length)]?.kill();
   else if (dice < 0.91) await world.restartPlatform(below(30_000));
-  else world.seats[below(world.seats.length)]?.part(below(60_000));
+  else world.workers[below(world.workers.length)]?.part(below(60_000));
   await world.clock.advance(below(4_000));
 }
 

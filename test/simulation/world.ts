@@ -11,7 +11,7 @@ import { endpointSettings } from '../../src/wire/resources/endpoint.ts';
 import { CALM, type Weather } from './flaky-link.ts';
 import { choosePlan, type JobPlan, SHORT_TIMEOUT_MS, TIMEOUT_MS } from './job-plan.ts';
 import { Ledger } from './ledger.ts';
-import { Seat } from './seat.ts';
+import { SimulatedWorker } from './simulated-worker.ts';
 import { StreamClient } from './stream-client.ts';
 import { VirtualTime } from './virtual-time.ts';
 import { watchStore } from './watched-store.ts';
@@ -45,9 +45,9 @@ export class World {
   weather: Weather = CALM;
   queue: Queue;
   readonly #store: Store;
-  readonly #seats: Seat[] = [];
+  readonly #workers: SimulatedWorker[] = [];
   readonly #over = new AbortController();
-  #seatCount = 0;
+  #workerCount = 0;
   /** How far the platform's wall clock is from the time of the world, ms. */
   #wallOffsetMs = 0;
   #link: WorkerLink | undefined;
@@ -71,8 +71,8 @@ export class World {
     return this.ledger.faults;
   }
 
-  get seats(): readonly Seat[] {
-    return this.#seats;
+  get workers(): readonly SimulatedWorker[] {
+    return this.#workers;
   }
 
   async start(workers: number): Promise<void> {
@@ -80,7 +80,7 @@ export class World {
     const endpoint = { id: this.endpointId, settings, createdAt: this.clock.now() };
     await this.clock.finish(this.#store.write((tx) => tx.putEndpoint(endpoint)));
     await this.#open();
-    for (let i = 0; i < workers; i++) this.#seats.push(this.#createSeat());
+    for (let i = 0; i < workers; i++) this.#workers.push(this.#createWorker());
   }
 
   async submit(): Promise<void> {
@@ -119,7 +119,7 @@ export class World {
     if (job && isDone) job.isDoomed = true;
   }
 
-  /** Undefined if it is there no more. */
+  /** Undefined if the job is no longer stored. */
   async readRecord(id: string): Promise<JobRecord | undefined> {
     try {
       const key = { endpointId: this.endpointId, id };
@@ -142,19 +142,19 @@ export class World {
     this.ledger.platformRestarted();
   }
 
-  /** The worker of this seat leaves; another one comes, under another name. */
-  drainSeat(index: number): void {
-    const seat = this.#seats[index];
-    if (!seat) return;
-    void seat.drain();
-    this.#seats[index] = this.#createSeat();
+  /** Drains the worker; a new one with another ID takes its place. */
+  drainWorker(index: number): void {
+    const worker = this.#workers[index];
+    if (!worker) return;
+    void worker.drain();
+    this.#workers[index] = this.#createWorker();
   }
 
   /** Leaves nothing in the store but the endpoint. */
   async close(): Promise<void> {
     this.#over.abort();
     this.#link = undefined;
-    for (const seat of this.#seats) seat.close();
+    for (const worker of this.#workers) worker.close();
     await this.clock.finish(this.queue.close());
     const { endpointId } = this;
     await this.clock.finish(
@@ -202,10 +202,10 @@ export class World {
     return { now, startFrom, monotonic, after: (ms, act) => clock.after(ms, act) };
   }
 
-  #createSeat(): Seat {
+  #createWorker(): SimulatedWorker {
     const { clock, random } = this;
-    return new Seat({
-      id: `w${this.#seatCount++}`,
+    return new SimulatedWorker({
+      id: `w${this.#workerCount++}`,
       clock,
       random,
       weather: () => this.weather,

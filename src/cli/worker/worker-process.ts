@@ -48,7 +48,7 @@ export async function runWorkerProcess(handlerPath: string, values: WorkerFlags)
     if (!(error instanceof CommandError || error instanceof UsageError)) throw error;
     const isFinal = !(error instanceof SetupError);
     const isUnfit = error instanceof UnfitHandlerError;
-    channel.tell({ type: 'failed', reason: error.message, isFinal, isUnfit });
+    channel.send({ type: 'failed', reason: error.message, isFinal, isUnfit });
     // Whoever started it tells why; `dev` shows the log, which has it.
     if (isSupervised || (values.underDev && error instanceof LifeError)) {
       return isUnfit ? EXIT.unfit : EXIT.failed;
@@ -108,7 +108,7 @@ async function run(terms: Terms): Promise<number> {
   });
   const signals = listenForStop();
   const parent = new SupervisedWorker({ channel, worker, workerId, metrics });
-  channel.tell({ type: 'identity', workerId, incarnation });
+  channel.send({ type: 'identity', workerId, incarnation });
   if (values.underDev) process.on('disconnect', () => process.exit(EXIT.failed));
   // A supervisor that is killed while this process leaves is no second request.
   if (isSupervised) void signals.first.then(() => process.removeAllListeners('disconnect'));

@@ -125,7 +125,7 @@ export class Balancer implements WorkView {
       // An error here would silently end the pings of this worker, and with them its use.
       try {
         line.serveWaiting();
-        this.#tell(endpointId);
+        this.#notify(endpointId);
       } catch (error) {
         log.error({ err: error, pod: podId }, 'handling a worker change failed');
       }
@@ -145,7 +145,7 @@ export class Balancer implements WorkView {
     this.#lines.get(endpointId)?.remove(worker);
     worker.close();
     this.#tidy(endpointId);
-    this.#tell(endpointId);
+    this.#notify(endpointId);
   }
 
   #drop(endpointId: string): void {
@@ -167,7 +167,7 @@ export class Balancer implements WorkView {
     const { clock, waitMs = 120_000 } = this.#options;
     const onLoad = () => {
       this.#tidy(endpointId);
-      this.#tell(endpointId);
+      this.#notify(endpointId);
     };
     const line = new RequestLine({ clock, waitMs, onLoad });
     this.#lines.set(endpointId, line);
@@ -178,7 +178,7 @@ export class Balancer implements WorkView {
     if (this.#lines.get(endpointId)?.isEmpty) this.#lines.delete(endpointId);
   }
 
-  #tell(endpointId: string): void {
+  #notify(endpointId: string): void {
     for (const listener of this.#listeners) listener(endpointId);
   }
 }

@@ -52,7 +52,7 @@ export class RequestLine {
   #open = 0;
   #turns = 0;
   /** Number of requests at the last call of `onLoad`. */
-  #told = 0;
+  #announced = 0;
 
   constructor(options: RequestLineOptions) {
     this.#options = options;
@@ -126,7 +126,7 @@ export class RequestLine {
     worker.taken++;
     worker.lastTurn = ++this.#turns;
     this.#open++;
-    this.#tell();
+    this.#announce();
     let isOver = false;
     return {
       podId: worker.target.podId,
@@ -145,7 +145,7 @@ export class RequestLine {
     this.#open--;
     if (this.#waiting.size > 0) this.serveWaiting();
     if (worker.isDraining && worker.open === 0) this.#options.onLoad();
-    this.#tell();
+    this.#announce();
   }
 
   #wait(signal: AbortSignal): Promise<Turn> {
@@ -164,14 +164,14 @@ export class RequestLine {
         refuse: (problem) => {
           leave();
           reject(problem);
-          this.#tell();
+          this.#announce();
         },
       };
       const onGone = () => waiting.refuse(CLIENT_GONE);
       const cancel = clock.after(waitMs, () => waiting.refuse(this.#explainWait()));
       signal.addEventListener('abort', onGone, { once: true });
       this.#waiting.add(waiting);
-      this.#tell();
+      this.#announce();
     });
   }
 
@@ -182,10 +182,10 @@ export class RequestLine {
     return new ProblemError('unavailable', detail, { retryAfterMs: RETRY_MS });
   }
 
-  #tell(): void {
+  #announce(): void {
     const requests = this.#requests;
-    if (requests <= this.#told && requests > 0) return;
-    this.#told = requests;
+    if (requests <= this.#announced && requests > 0) return;
+    this.#announced = requests;
     this.#options.onLoad();
   }
 }

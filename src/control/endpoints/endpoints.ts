@@ -218,7 +218,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
       yield* tx.putEndpoint({ ...endpoint, deleted: true });
     }, ENDING);
     this.#kept.delete(id);
-    this.#tell({ id, kind: 'deleted' });
+    this.#notify({ id, kind: 'deleted' });
   }
 
   /** Oldest first. */
@@ -269,10 +269,10 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   #learn({ createdAt, deployment, id, settings, userId }: LiveEndpoint): void {
     const position = this.#kept.get(id)?.position ?? this.#positions.next(createdAt);
     this.#kept.set(id, { position, endpoint: { id, userId, deployment, settings, createdAt } });
-    this.#tell({ id, kind: 'put' });
+    this.#notify({ id, kind: 'put' });
   }
 
-  #tell(change: EndpointEvent): void {
+  #notify(change: EndpointEvent): void {
     for (const listener of this.#listeners) listener(change);
   }
 }

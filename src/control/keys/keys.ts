@@ -236,17 +236,17 @@ export class Keys {
     const position = this.#known.get(hashText)?.position ?? this.#positions.next(createdAt);
     const digest = Buffer.from(hashText);
     this.#known.set(hashText, { hash: hashText, digest, holder, createdAt, position });
-    this.#tell(holder.keyId);
+    this.#notify(holder.keyId);
     return holder;
   }
 
   #forget(hashText: string): void {
     const known = this.#known.get(hashText);
     this.#known.delete(hashText);
-    if (known) this.#tell(known.holder.keyId);
+    if (known) this.#notify(known.holder.keyId);
   }
 
-  #tell(keyId: string): void {
+  #notify(keyId: string): void {
     for (const listener of this.#listeners) listener(keyId);
   }
 }

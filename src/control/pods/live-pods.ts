@@ -90,7 +90,7 @@ export class LivePods {
     };
     await this.#options.store.write((tx) => tx.putResource(stored));
     this.#keep(pod);
-    this.#tell(id, 'record');
+    this.#notify(id, 'record');
   }
 
   /**
@@ -109,7 +109,7 @@ export class LivePods {
       return next;
     }, ENDING);
     if (changed) this.#keep(changed);
-    this.#tell(id, 'record');
+    this.#notify(id, 'record');
     return changed;
   }
 
@@ -117,7 +117,7 @@ export class LivePods {
     if (!this.#pods.has(id) || isDeepStrictEqual(this.#seen.get(id), seen)) return;
     if (seen) this.#seen.set(id, seen);
     else this.#seen.delete(id);
-    this.#tell(id, 'seen');
+    this.#notify(id, 'seen');
   }
 
   /** UUIDs of the GPUs of all pods. */
@@ -186,7 +186,7 @@ export class LivePods {
     this.#gone.set(pod.id, { since: endedAt ?? createdAt, userId, isWorker });
   }
 
-  #tell(id: string, change: PodAspect): void {
+  #notify(id: string, change: PodAspect): void {
     for (const listener of this.#listeners) listener(id, change);
   }
 }

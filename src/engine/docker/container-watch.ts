@@ -88,17 +88,17 @@ export class ContainerWatch {
     onOpen();
     // Only after the stream is open: later changes are then in the stream.
     const ids = await this.#options.listIds();
-    for (const id of ids) this.#tell(id, signal);
+    for (const id of ids) this.#notify(id, signal);
     for await (const document of readDocuments(events)) this.#hear(document, signal);
   }
 
   #hear(document: unknown, signal: AbortSignal): void {
     const { Action = '', Actor } = event.parse(document);
     const id = Actor?.Attributes?.[POD_LABEL];
-    if (id !== undefined && !NO_CHANGE.test(Action)) this.#tell(id, signal);
+    if (id !== undefined && !NO_CHANGE.test(Action)) this.#notify(id, signal);
   }
 
-  #tell(id: string, signal: AbortSignal): void {
+  #notify(id: string, signal: AbortSignal): void {
     if (signal.aborted) return;
     for (const listener of this.#listeners) listener(id);
   }

@@ -129,7 +129,7 @@ export class ProcessEngine implements Engine {
       const terms = { clock: this.#clock, graceMs, closing: this.#closing.signal };
       if (isRunning(run)) await askToEnd({ ...terms, record: run.record });
       await this.#settle(folder, run, known);
-      this.#watch.tell(id);
+      this.#watch.notify(id);
     });
   }
 
@@ -140,7 +140,7 @@ export class ProcessEngine implements Engine {
       if (volumes === 'remove') await this.#folders.removeVolumes(id);
       this.#settled.delete(id);
       this.#meter.forget(id);
-      this.#watch.tell(id);
+      this.#watch.notify(id);
     });
   }
 

@@ -105,7 +105,7 @@ class PooledHttpLink implements HttpLink {
   readonly #takes: Pool;
   readonly #renewals: Pool;
   readonly #reports: Pool;
-  readonly #visits: Pool;
+  readonly #controlCalls: Pool;
 
   constructor(options: HttpLinkOptions) {
     const url = new URL(options.url);
@@ -127,12 +127,15 @@ class PooledHttpLink implements HttpLink {
     this.#takes = openPool();
     this.#renewals = openPool();
     this.#reports = openPool();
-    this.#visits = openPool();
+    this.#controlCalls = openPool();
   }
 
   async hello(hello: WorkerHello): Promise<WorkerWelcome> {
     const body = JSON.stringify(hello);
-    return this.#parse(await this.#call({ verb: 'hello', pool: this.#visits, body }), readWelcome);
+    return this.#parse(
+      await this.#call({ verb: 'hello', pool: this.#controlCalls, body }),
+      readWelcome,
+    );
   }
 
   async take(request: TakeRequest, signal: AbortSignal): Promise<Lease[]> {
@@ -167,11 +170,11 @@ class PooledHttpLink implements HttpLink {
   }
 
   async bye(bye: WorkerBye): Promise<void> {
-    await this.#call({ verb: 'bye', pool: this.#visits, body: JSON.stringify(bye) });
+    await this.#call({ verb: 'bye', pool: this.#controlCalls, body: JSON.stringify(bye) });
   }
 
   async close(): Promise<void> {
-    const pools = [this.#takes, this.#renewals, this.#reports, this.#visits];
+    const pools = [this.#takes, this.#renewals, this.#reports, this.#controlCalls];
     await Promise.all(pools.map((pool) => pool.destroy()));
   }
 

@@ -26,8 +26,8 @@ export class RunPodAnswers {
   }
 
   /** Posts in the background until it is answered. */
-  fail(jobId: string, failure: FailureFacts, onHeard: () => void = () => {}): void {
-    const answer = this.#tell(jobId, failure, onHeard);
+  fail(jobId: string, failure: FailureFacts, onAccepted: () => void = () => {}): void {
+    const answer = this.#post(jobId, failure, onAccepted);
     this.#open.add(answer);
     void answer.finally(() => this.#open.delete(answer));
   }
@@ -56,12 +56,12 @@ export class RunPodAnswers {
     await waitAtMost(Promise.all(this.#open), this.#options.clock, LAST_WAIT_MS);
   }
 
-  async #tell(jobId: string, failure: FailureFacts, onHeard: () => void): Promise<void> {
+  async #post(jobId: string, failure: FailureFacts, onAccepted: () => void): Promise<void> {
     const { clock, log, posts, signal } = this.#options;
     for (let failures = 1; !signal.aborted; failures++) {
       try {
         await posts.fail(jobId, failure);
-        return onHeard();
+        return onAccepted();
       } catch (error) {
         log.debug({ job: jobId, err: error }, 'reporting a failed job failed');
         await sleep(clock, chooseRetryMs(error, failures), signal);

@@ -225,8 +225,8 @@ class LeaseKeepingLink implements RunPodLink {
       for (const jobId of jobIds) ledger?.add(jobId);
       left.forget();
       for (const jobId of jobIds) {
-        const onHeard = () => ledger?.remove(jobId);
-        this.#answers.fail(jobId, { code: 'worker_crashed', message }, onHeard);
+        const onAccepted = () => ledger?.remove(jobId);
+        this.#answers.fail(jobId, { code: 'worker_crashed', message }, onAccepted);
       }
     }
   }

@@ -222,7 +222,7 @@ export class ThreadExecutor implements Executor {
   #giveUp(lane: Lane, reason: string): void {
     this.#stuckThread = reason;
     this.#starting?.reject(new HandlerNotLoadedError(reason, { stage: lane.stage }));
-    this.#tell(reason);
+    this.#reportTrouble(reason);
   }
 
   #replace(lane: Lane, reason: string): void {
@@ -237,7 +237,7 @@ export class ThreadExecutor implements Executor {
       this.#notify();
     } else {
       this.#relaunchLater();
-      this.#tell(reason);
+      this.#reportTrouble(reason);
     }
   }
 
@@ -268,7 +268,7 @@ export class ThreadExecutor implements Executor {
     return freest;
   }
 
-  #tell(trouble: string): void {
+  #reportTrouble(trouble: string): void {
     this.#trouble = trouble;
     this.#notify();
   }

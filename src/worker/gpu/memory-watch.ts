@@ -205,17 +205,17 @@ function judgeProcess(
   const past = isPast(idle) ? idle : busy?.isSteady && isPast(busy) ? busy : undefined;
   if (past && !process.isRecycled) {
     const next = { ...process, isRecycled: true, isGrowthTold: true };
-    return { next, finding: { name: 'recycle', ...tell(past) } };
+    return { next, finding: { name: 'recycle', ...describe(past) } };
   }
   const growing = [idle, busy].find((growth) => growth?.isSteady);
   if (!growing || process.isGrowthTold) return { next: process };
   return {
     next: { ...process, isGrowthTold: true },
-    finding: { name: 'growing', ...tell(growing) },
+    finding: { name: 'growing', ...describe(growing) },
   };
 }
 
-function tell({ jobs, bytesPerJob, grownBytes }: Growth): Growth {
+function describe({ jobs, bytesPerJob, grownBytes }: Growth): Growth {
   return { jobs, bytesPerJob, grownBytes };
 }
 

@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 const SUFFIX = '.lock';
 /** A stopped or busy process does not answer in time, but is alive. */
 const ANSWER_LIMIT_MS = 1_000;
-const LOOK_AGAIN_MS = 20;
+const RECHECK_MS = 20;
 /** Longest socket address that every system accepts, bytes. */
 const MAX_ADDRESS_BYTES = 100;
 
@@ -26,7 +26,7 @@ export interface FolderLock {
  * State of a process: it has the folder, wants it, or uses it as a guest until its owner wants it.
  * If several want it, one gets it.
  */
-const CLAIMS = ['holds', 'wants', 'visits'] as const;
+const CLAIMS = ['holds', 'wants', 'borrows'] as const;
 type Claim = (typeof CLAIMS)[number];
 
 export interface LockOptions {
@@ -44,7 +44,7 @@ export async function lockFolder(
 ): Promise<FolderLock> {
   const name = `${process.pid}-${randomBytes(6).toString('hex')}${SUFFIX}`;
   const isGuest = onWanted !== undefined;
-  let claim: Claim = isGuest ? 'visits' : 'wants';
+  let claim: Claim = isGuest ? 'borrows' : 'wants';
   const server = createServer((socket) => {
     socket.on('error', () => {});
     // An owner sends bytes to ask for the lock; a guest sends nothing.
@@ -58,7 +58,7 @@ export async function lockFolder(
   await listenAs(server, folder, name);
   server.unref();
   try {
-    while (await mustWait({ folder, name, isGuest })) await delay(LOOK_AGAIN_MS);
+    while (await mustWait({ folder, name, isGuest })) await delay(RECHECK_MS);
   } catch (error) {
     release();
     throw error;
@@ -86,7 +86,7 @@ async function mustWait({ folder, isGuest, name }: Claimant): Promise<boolean> {
     // Names are never reused, so no other process can have this name.
     if (claim === undefined) rmSync(join(folder, other), { force: true });
     else if (claim === 'leaves') someoneYields = true;
-    else if (!isGuest && (claim === 'visits' || (claim === 'wants' && name < other))) {
+    else if (!isGuest && (claim === 'borrows' || (claim === 'wants' && name < other))) {
       someoneYields = true;
     } else throw new FolderInUseError(`another process (pid ${parsePid(other)}) uses it`);
   }

@@ -167,7 +167,7 @@ export class Keeper implements WatchedWorker {
     } else if (state.name !== 'running') {
       if (!this.#isOver) this.#change({ name: 'quarantined', reason });
     } else if (this.#beginEnding(state, 'quarantine', reason)) {
-      state.process.tell({ type: 'release' });
+      state.process.send({ type: 'release' });
     }
   }
 
@@ -181,7 +181,7 @@ export class Keeper implements WatchedWorker {
     // A process that is already ending frees the device anyway.
     if (state.name !== 'running' || state.ending) return;
     this.#beginEnding(state, 'recycle', reason);
-    state.process.tell({ type: 'recycle', reason });
+    state.process.send({ type: 'recycle', reason });
   }
 
   /** Returns false if the process is already ending for an equally strong reason. */

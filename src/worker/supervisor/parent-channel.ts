@@ -2,7 +2,7 @@
 import { BEAT_MS, type FromWorker, isToWorker, type ToWorker } from './messages.ts';
 
 export interface ParentChannel {
-  tell(message: FromWorker): void;
+  send(message: FromWorker): void;
   /** Reports from now on, at an interval, that the event loop runs. */
   beat(count: () => { running: number; ended: number }): void;
   /** Passes all messages, also earlier ones, to the listener. May be called once. */
@@ -13,7 +13,7 @@ export interface ParentChannel {
 
 /** For a process without a supervisor; another parent's channel does not know these messages. */
 export const NO_PARENT: ParentChannel = {
-  tell() {},
+  send() {},
   beat() {},
   listen() {},
   close: async () => {},
@@ -23,7 +23,7 @@ export function openParentChannel(): ParentChannel {
   let timer: NodeJS.Timeout | undefined;
   let lastMessage: Promise<void> = Promise.resolve();
   let receive: (message: unknown) => void = () => {};
-  const tell = (message: FromWorker) => {
+  const send = (message: FromWorker) => {
     // The death of a parent is detected elsewhere.
     if (!process.connected) return;
     lastMessage = new Promise((resolve) => {
@@ -31,13 +31,13 @@ export function openParentChannel(): ParentChannel {
     });
   };
   return {
-    tell,
+    send,
     beat(count) {
-      const say = () => {
+      const sendBeat = () => {
         const { running, ended } = count();
-        tell({ type: 'beat', running, ended });
+        send({ type: 'beat', running, ended });
       };
-      timer ??= setInterval(say, BEAT_MS);
+      timer ??= setInterval(sendBeat, BEAT_MS);
       timer.unref();
     },
     listen(listener) {

@@ -28,25 +28,25 @@ export class SupervisedWorker {
   }
 
   tellReady(): void {
-    this.#channel.tell({ type: 'ready' });
+    this.#channel.send({ type: 'ready' });
     this.#channel.beat(() => this.#worker.health());
   }
 
   /** Includes the last count: a process that ran jobs is replaced without a wait. */
   tellRecycling(reason: string): void {
     const { ended, running } = this.#worker.health();
-    this.#channel.tell({ type: 'beat', running, ended });
-    this.#channel.tell({ type: 'recycling', reason });
+    this.#channel.send({ type: 'beat', running, ended });
+    this.#channel.send({ type: 'recycling', reason });
   }
 
   /** The platform has drained the worker. */
   tellDismissed(): void {
-    this.#channel.tell({ type: 'dismissed' });
+    this.#channel.send({ type: 'dismissed' });
   }
 
   /** The last message: from now on the process only exits, with this code. */
   tellExiting(code: number): void {
-    this.#channel.tell({ type: 'exiting', code });
+    this.#channel.send({ type: 'exiting', code });
   }
 
   leave(how: () => Promise<unknown>): void {
@@ -70,6 +70,6 @@ export class SupervisedWorker {
   async #answer(number: number): Promise<void> {
     const health = this.#worker.health();
     const metrics = await this.#metrics?.export(health, this.#workerId);
-    this.#channel.tell({ type: 'answer', number, health, metrics });
+    this.#channel.send({ type: 'answer', number, health, metrics });
   }
 }

@@ -107,7 +107,7 @@ export class WorkerProcess {
     this.#child.kill('SIGKILL');
   }
 
-  tell(message: ToWorker): void {
+  send(message: ToWorker): void {
     // The death of a process is detected by its exit.
     if (this.#child.connected) this.#child.send(message, () => {});
   }
@@ -124,7 +124,7 @@ export class WorkerProcess {
       };
       const timer = setTimeout(() => answer(undefined), ANSWER_MS);
       this.#questions.set(number, answer);
-      this.tell({ type: 'ask', number });
+      this.send({ type: 'ask', number });
     });
   }
 

@@ -104,7 +104,7 @@ describe('a handler that runs longer than it may', () => {
   });
 
   it('makes the job TIMED_OUT when it does not heed its signal either', async () => {
-    platform.startWorker('stuck', 'deeds.ts');
+    platform.startWorker('stuck', 'effects.ts');
     const stuck = new EndpointCaller(platform, 'stuck');
     const record = await stuck.runsync(
       { do: 'ignore the signal' },

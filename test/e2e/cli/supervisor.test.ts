@@ -36,7 +36,7 @@ const readiness = z.looseObject({
 type Platform = { run: CommandRun; url: string; adminKey: string; workerKey: string };
 
 /** The platform serves all tests: each has an endpoint of its own. */
-const ENDPOINTS = Array.from({ length: 40 }, (_, n) => `deeds-${n}`);
+const ENDPOINTS = Array.from({ length: 40 }, (_, n) => `effects-${n}`);
 const unused = [...ENDPOINTS];
 
 let shared: { place: Workplace; platform: Platform };
@@ -74,7 +74,7 @@ afterAll(() => shared.place.close());
 
 beforeEach(() => {
   place = new Workplace();
-  place.write('deeds.mjs', handler);
+  place.write('effects.mjs', handler);
   endpoint = unused.shift() ?? '';
   use(shared.platform);
 });
@@ -82,7 +82,7 @@ beforeEach(() => {
 afterEach(() => place.close());
 
 async function startWorker(...args: string[]): Promise<CommandRun> {
-  const run = place.start(['worker', 'deeds.mjs', ...args], { env });
+  const run = place.start(['worker', 'effects.mjs', ...args], { env });
   await run.until('stderr', /worker ready/);
   return run;
 }
@@ -214,7 +214,7 @@ describe('a supervisor', () => {
   it('leaves at once while it waits for an nvidia-smi that hangs', async () => {
     const pidFile = place.path('smi.pid');
     const smi = { ...sayingOf('hang'), NVIDIA_SMI_PID: pidFile };
-    const args = ['worker', 'deeds.mjs', '--nvidia-smi', standIn];
+    const args = ['worker', 'effects.mjs', '--nvidia-smi', standIn];
     const run = place.start(args, { env: { ...env, ...smi } });
     await until(() => place.size('smi.pid') > 0);
     run.child.kill('SIGTERM');
@@ -234,7 +234,7 @@ describe('a supervisor', () => {
   it('never shares a worker folder with another', async () => {
     const args = ['--state-dir', 'state', '--worker-id', 'one'];
     await startWorker(...args);
-    const { code, stderr } = await place.run(['worker', 'deeds.mjs', ...args], { env });
+    const { code, stderr } = await place.run(['worker', 'effects.mjs', ...args], { env });
     expect(code).toBe(1);
     expect(stderr).toMatch(/^millrace worker: --state-dir: .*another process .* uses it/m);
   });
@@ -262,7 +262,7 @@ describe('a supervisor', () => {
 
   it('tells in /readyz and in its metrics that a worker is started again', async () => {
     place.write(
-      'deeds.mjs',
+      'effects.mjs',
       `${handler}\nexport function setup() {
       if (existsSync('broken')) throw new Error('no model');
     }`,
@@ -324,7 +324,7 @@ describe('a handler that no thread can be killed for', () => {
 describe('a worker process that grows past --memory-limit', () => {
   it('has the job fail for it, and goes on with the next', async () => {
     place.write(
-      'deeds.mjs',
+      'effects.mjs',
       `const held = [];
       export default async function (job) {
         while (job.input.grow) {

@@ -69,7 +69,7 @@ export class FleetWorld {
   most = 0;
   readonly #limits: Amounts | undefined;
   readonly #stateIn: 'folders' | 'volumes';
-  readonly #seats = new Map<string, Seat>();
+  readonly #workers = new Map<string, ContainerWorker>();
   #running: Running | undefined;
 
   constructor({
@@ -151,7 +151,7 @@ export class FleetWorld {
   }
 
   async close(): Promise<void> {
-    for (const seat of this.#seats.values()) seat.kill();
+    for (const worker of this.#workers.values()) worker.kill();
     if (this.#running) await this.leave();
     await this.store.close();
   }
@@ -202,10 +202,10 @@ export class FleetWorld {
     );
   }
 
-  seat(podId: string): Seat {
-    const seat = this.#seats.get(podId);
-    if (!seat) throw new Error(`there is no worker in ${podId}`);
-    return seat;
+  worker(podId: string): ContainerWorker {
+    const worker = this.#workers.get(podId);
+    if (!worker) throw new Error(`there is no worker in ${podId}`);
+    return worker;
   }
 
   async countJobs(endpointId: string) {
@@ -225,12 +225,12 @@ export class FleetWorld {
     this.#count();
     const entry = this.host.containers.get(id);
     const isRunning = entry?.seen.state === 'running';
-    const seat = this.#seats.get(id);
-    if (isRunning && !seat && !this.habits.isMute) {
-      this.#seats.set(id, new Seat(this, id, { ...this.habits }));
-    } else if (!isRunning && seat) {
-      this.#seats.delete(id);
-      seat.kill();
+    const worker = this.#workers.get(id);
+    if (isRunning && !worker && !this.habits.isMute) {
+      this.#workers.set(id, new ContainerWorker(this, id, { ...this.habits }));
+    } else if (!isRunning && worker) {
+      this.#workers.delete(id);
+      worker.kill();
     }
   }
 
@@ -247,7 +247,7 @@ export class FleetWorld {
 }
 
 /** The worker in one container. */
-export class Seat {
+export class ContainerWorker {
   finished = 0;
   readonly #world: FleetWorld;
   readonly #podId: string;

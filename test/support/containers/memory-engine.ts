@@ -54,7 +54,7 @@ export class MemoryHost {
   change(id: string, fields: Partial<Container>): void {
     const entry = this.get(id);
     entry.seen = { ...entry.seen, ...fields };
-    this.#tell(id);
+    this.#notify(id);
   }
 
   watch(onChange: (id: string) => void): () => void {
@@ -92,7 +92,7 @@ export class MemoryHost {
       },
       runsOnDisk: 0,
     });
-    this.#tell(id);
+    this.#notify(id);
   }
 
   /** `exit <code>`: it ends at once; `check`: it has a health check, which is the test's to answer. */
@@ -120,10 +120,10 @@ export class MemoryHost {
   remove(id: string, volumes: 'keep' | 'remove'): void {
     if (this.isSlow) return;
     if (volumes === 'remove') this.volumes.delete(id);
-    if (this.containers.delete(id)) this.#tell(id);
+    if (this.containers.delete(id)) this.#notify(id);
   }
 
-  #tell(id: string): void {
+  #notify(id: string): void {
     for (const watcher of this.#watchers) watcher(id);
   }
 }

@@ -1,4 +1,4 @@
-// Tells what its container looks like from inside, and does there what a test of the image asks for.
+// Handler for tests of the image: describes its container from inside, and runs an action in it.
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
@@ -6,21 +6,21 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Job, NonRetryableError } from 'millrace';
 
-export type Deed = { do: 'look' } | { do: 'orphan' } | { do: 'wait'; file: string };
+export type Action = { do: 'look' } | { do: 'orphan' } | { do: 'wait'; file: string };
 
 interface View {
   /** The name of the container's first process. */
   init: string;
-  /** Of the worker process. */
+  /** ID of the worker process. */
   pid: number;
   userId: number | undefined;
-  /** A folder in its home, which could be made. */
+  /** Path of a folder that it created in its home. */
   made: string;
 }
 
 const POLL_MS = 5;
 
-export default function act({ input }: Job<Deed>): unknown {
+export default function act({ input }: Job<Action>): unknown {
   switch (input.do) {
     case 'look':
       return look();
@@ -29,7 +29,7 @@ export default function act({ input }: Job<Deed>): unknown {
     case 'wait':
       return waitFor(input.file);
     default:
-      throw new NonRetryableError('there is no such deed');
+      throw new NonRetryableError('unknown action');
   }
 }
 
@@ -39,7 +39,7 @@ function look(): View {
   return { init: readStatus('1').name, pid: process.pid, userId: process.getuid?.(), made };
 }
 
-/** Resolves once a process that lost its parent, and then ended, is gone for good. */
+/** Resolves when an ended process without a parent has been reaped. */
 async function leaveOrphan(): Promise<string> {
   const script = 'sleep 600 >/dev/null 2>&1 & echo $!';
   const orphan = execFileSync('sh', ['-c', script], { encoding: 'utf8' }).trim();

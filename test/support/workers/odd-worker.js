@@ -77,11 +77,11 @@ async function runJob({ attempt, executionTimeoutMs, jobId, token }, input) {
   let seq = 0;
   const beganAt = Date.now();
   const timer = setTimeout(() => stop.resolve('timed_out'), executionTimeoutMs);
-  const deed = act(JSON.parse(input), (first, chunk) => {
+  const result = act(JSON.parse(input), (first, chunk) => {
     const sizes = [chunk.length];
     return report({ ...lease, seq: ++seq, kind: 'chunks', first, sizes }, chunk);
   });
-  const end = await Promise.race([deed, stop.promise]);
+  const end = await Promise.race([result, stop.promise]);
   clearTimeout(timer);
   const executionMs = Date.now() - beganAt;
   const stopped = 'signal';

@@ -12,12 +12,12 @@ export class TargetList implements TargetSource {
 
   put(target: WorkerTarget): void {
     this.#targets.set(target.podId, target);
-    this.#tell(target.podId);
+    this.#notify(target.podId);
   }
 
   remove(podId: string): void {
     this.#targets.delete(podId);
-    this.#tell(podId);
+    this.#notify(podId);
   }
 
   all(): WorkerTarget[] {
@@ -33,7 +33,7 @@ export class TargetList implements TargetSource {
     return () => this.#listeners.delete(listener);
   }
 
-  #tell(podId: string): void {
+  #notify(podId: string): void {
     for (const listener of this.#listeners) listener(podId);
   }
 }

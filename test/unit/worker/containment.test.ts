@@ -12,7 +12,7 @@ import type { Lease } from '../../../src/wire/link/worker-link.ts';
 import { HandlerNotLoadedError } from '../../../src/worker/execution/executor.ts';
 import { createWorker, type WorkerOptions } from '../../../src/worker/worker.ts';
 import { cpu, makeLease, readOutput } from '../../support/workers/leases.ts';
-import { createThreads, deeds, startThreads, until, writeHandler } from './thread-script.ts';
+import { createThreads, effects, startThreads, until, writeHandler } from './thread-script.ts';
 import { ScriptedLink } from './worker-script.ts';
 
 const root = resolve(import.meta.dirname, '../../..');
@@ -44,14 +44,18 @@ function makeFifo(): string {
 describe('an attempt whose handler', () => {
   it.each([
     ['throws what is no error', 'throw a string', failed('handler_error', /^no error at all$/)],
-    ['rejects a promise unheard', 'reject unheard', failed('unhandled_rejection', /nobody hears/)],
+    [
+      'rejects a promise that nobody handles',
+      'reject unhandled',
+      failed('unhandled_rejection', /nobody handles/),
+    ],
     ['throws where nobody catches', 'throw from a timer', failed('uncaught_exception', /nobody c/)],
     ['calls process.exit', 'exit', failed('handler_exited', /process\.exit\(3\)/)],
     ['exits later', 'exit from a timer', failed('handler_exited', /process\.exit\(4\)/)],
     ['returns no JSON', 'return no JSON', failed('output_invalid', /output\.items\[0\]\.score/)],
-  ])('%s fails, and the next one runs', async (_, deed, expected) => {
+  ])('%s fails, and the next one runs', async (_, effect, expected) => {
     const { begin } = await startThreads();
-    expect((await begin({ do: deed }).end).outcome).toMatchObject(expected);
+    expect((await begin({ do: effect }).end).outcome).toMatchObject(expected);
     expect(readOutput(await begin({ do: 'answer', value: 1 }).end)).toBe(1);
   });
 
@@ -75,7 +79,7 @@ describe('an attempt whose handler', () => {
   }, async () => {
     const source = `
       import { ThreadExecutor } from ${JSON.stringify(locate('worker/execution/thread-executor.ts'))};
-      const executor = new ThreadExecutor({ handlerPath: ${JSON.stringify(deeds)}, devices: [] });
+      const executor = new ThreadExecutor({ handlerPath: ${JSON.stringify(effects)}, devices: [] });
       await executor.start();
       const input = Buffer.from('{ "do": "fill memory" }');
       const sink = { chunks() {}, progress() {}, log() {} };
@@ -175,13 +179,13 @@ describe('a module that loads for too long', () => {
 });
 
 describe('the neighbours', () => {
-  it.each(['throw from a timer', 'reject unheard', 'exit from a timer'])(
+  it.each(['throw from a timer', 'reject unhandled', 'exit from a timer'])(
     'of a job that does "%s" are released, and it alone is blamed',
-    async (deed) => {
+    async (effect) => {
       const { begin } = await startThreads();
       const neighbour = begin({ do: 'wait for the signal' });
       await neighbour.hasBegun;
-      const culprit = begin({ do: deed });
+      const culprit = begin({ do: effect });
       expect((await culprit.end).outcome.kind).toBe('failed');
       expect((await neighbour.end).outcome).toEqual(released('neighbour'));
     },
@@ -266,7 +270,7 @@ describe('a thread that is killed', () => {
     expect(outcome).toMatchObject(
       timedOut('thread', {
         state: 'running',
-        stack: expect.stringMatching(/^ {4}at spinForEver \(file:.*deeds\.ts:\d+:\d+\)\n/),
+        stack: expect.stringMatching(/^ {4}at spinForEver \(file:.*effects\.ts:\d+:\d+\)\n/),
         chunks: 2,
         lastChunkMs: expect.any(Number),
         eventLoopUtilization: 1,

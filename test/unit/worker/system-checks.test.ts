@@ -35,7 +35,7 @@ describe('a machine', () => {
     expect(failed).toMatchObject({ check, reason: expect.stringContaining(reason) });
   });
 
-  it('may have no GPUs at all, and a driver that does not tell its version', () => {
+  it('may have no GPUs at all, and a driver that does not send its version', () => {
     const limits = { needsGpus: true, minCudaVersion: '12.0' };
     expect(judgeSystem({ ...facts, nvidia: { kind: 'absent' } }, limits)).toBeUndefined();
     const silent = { ...nvidia, cudaVersion: undefined };

@@ -1,4 +1,4 @@
-// Handlers in real threads, for tests: an executor that runs test/support/handlers/deeds.ts, or what
+// Handlers in real threads, for tests: an executor that runs test/support/handlers/effects.ts, or what
 // a test writes, and is stopped when the test is over.
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -11,12 +11,12 @@ import {
 import { type LogLine, parseLines, RecordingSink } from '../../support/network/recording-sink.ts';
 import { cpu, makeLease } from '../../support/workers/leases.ts';
 
-export const deeds = join(import.meta.dirname, '../../support/handlers/deeds.ts');
+export const effects = join(import.meta.dirname, '../../support/handlers/effects.ts');
 
 export function createThreads(options: Partial<ThreadExecutorOptions> = {}) {
   const workerLog: LogLine[] = [];
   const executor = new ThreadExecutor({
-    handlerPath: deeds,
+    handlerPath: effects,
     devices: [cpu],
     graceMs: 50,
     logDestination: { write: (lines) => workerLog.push(...parseLines(lines)) },

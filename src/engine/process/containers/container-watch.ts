@@ -52,11 +52,11 @@ export class ContainerWatch {
   add(container: RunningContainer, child: ChildProcess | undefined): void {
     this.#running.set(container.id, container);
     child?.once('exit', () => this.#lookAt(container));
-    this.tell(container.id);
+    this.notify(container.id);
     this.#lookAt(container);
   }
 
-  tell(id: string): void {
+  notify(id: string): void {
     for (const listener of this.#listeners) listener(id);
   }
 
@@ -79,7 +79,7 @@ export class ContainerWatch {
     for (const container of await this.#options.listRunning()) {
       this.#running.set(container.id, container);
       // It may have exited meanwhile, and nobody else would report that.
-      this.tell(container.id);
+      this.notify(container.id);
     }
   }
 
@@ -94,7 +94,7 @@ export class ContainerWatch {
     const { id, leader } = container;
     if (this.#running.get(id) !== container || isAlive(leader)) return;
     this.#running.delete(id);
-    this.tell(id);
+    this.notify(id);
   }
 
   async #cut({ id, printed }: RunningContainer): Promise<void> {

@@ -224,7 +224,7 @@ describe('a worker', () => {
     const id = await world.createEndpoint({ workersMin: 1 });
     await world.run(2_000);
     const [podId = ''] = world.listRunning();
-    world.seat(podId).kill();
+    world.worker(podId).kill();
     await world.run(40_000);
     expect(world.listRunning()).toEqual([podId]);
     await world.run(10_000);

@@ -73,7 +73,7 @@ describe('workers on an engine with state volumes', () => {
     const bye = { workerId: left, incarnation, reason: 'drained' as const, outbox: [] };
     await world.platform.queue.link(id).bye(bye);
     for (const podId of ended) {
-      world.seat(podId).kill();
+      world.worker(podId).kill();
       world.host.end(podId, 137);
     }
     await world.until(() => listNew(world, ended).length === 2, 20_000);
@@ -103,7 +103,7 @@ describe('the attempts of a worker whose container was killed', () => {
     await world.submit(id);
     await world.run(2_000);
     const [killed = ''] = world.listRunning();
-    world.seat(killed).kill();
+    world.worker(killed).kill();
     world.host.end(killed, 137);
     await world.run(10_000);
     expect(world.listRunning()).not.toContain(killed);

@@ -88,7 +88,7 @@ describe('the processors of a set', () => {
     expect(affinity.note).toMatch(note);
   });
 
-  it('stay as they are, with a note, where the kernel does not tell of the card', async () => {
+  it('stay as they are, with a note, where the kernel does not send of the card', async () => {
     await rm(join(folder, 'pci'), { recursive: true });
     expect((await plan()).note).toMatch(/near 00000000:19:00.0/);
   });

@@ -56,7 +56,7 @@ describe('device metrics', () => {
     ]);
   });
 
-  it('have no series for what a device does not tell', async () => {
+  it('have no series for what a device does not send', async () => {
     const mig = { parentUuid: 'GPU-3', index: 1, gpuInstanceId: 2, computeInstanceId: 0 };
     const part = { ...status, found: { ...found, mig }, utilization: undefined };
     const lines = await render([part]);

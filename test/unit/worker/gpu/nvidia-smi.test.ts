@@ -115,7 +115,7 @@ describe('a report', () => {
     expect(gpus[0]?.processes[0]).toMatchObject({ gpuInstanceId: 3 });
   });
 
-  it('leaves out what an old card does not tell', async () => {
+  it('leaves out what an old card does not send', async () => {
     const { gpus } = await readReport('geforce');
     expect(gpus[0]).toMatchObject({
       name: 'NVIDIA GeForce GTX 1070',

@@ -54,7 +54,7 @@ class PretendProcess implements KeptProcess {
     this.isKilled = true;
   }
 
-  tell({ type }: ToWorker): void {
+  send({ type }: ToWorker): void {
     this.isAsked = true;
     if (type === 'release') this.isReleased = true;
   }
@@ -160,11 +160,11 @@ class Life {
   }
 
   async #act(): Promise<void> {
-    const deeds = [...this.#deedsOfProcess(), ...this.#deedsOfOthers()];
-    await deeds[this.#pick(deeds.length)]?.();
+    const effects = [...this.#actionsOfProcess(), ...this.#actionsOfOthers()];
+    await effects[this.#pick(effects.length)]?.();
   }
 
-  #deedsOfProcess(): (() => void)[] {
+  #actionsOfProcess(): (() => void)[] {
     const process = this.alive[this.#pick(this.alive.length)];
     if (!process) return [];
     const leave = (how: () => void) => () => {
@@ -191,7 +191,7 @@ class Life {
     ];
   }
 
-  #deedsOfOthers(): (() => void | Promise<void>)[] {
+  #actionsOfOthers(): (() => void | Promise<void>)[] {
     const index = this.#pick(this.#sets.length);
     const keeper = this.supervisor.keepers[index];
     return [

@@ -16,7 +16,7 @@ const program = `
   const wait = setInterval(() => {}, 1_000);
   const { reason } = await heard;
   clearInterval(wait);
-  channel.tell({ type: 'failed', reason, isFinal: true });
+  channel.send({ type: 'failed', reason, isFinal: true });
   await channel.close();`;
 
 it('hears what was said before it listened, loses no last word, and keeps no process alive', async () => {
@@ -25,7 +25,7 @@ it('hears what was said before it listened, loses no last word, and keeps no pro
     environment: { ...process.env },
   });
   onTestFinished(() => worker.kill());
-  worker.tell({ type: 'recycle', reason: 'early' });
+  worker.send({ type: 'recycle', reason: 'early' });
   expect(await worker.ended).toEqual({ code: 0, signal: null });
   expect(worker.failure?.reason).toBe('early');
 });

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import type { Context, Job, SetupContext } from 'millrace';
 
-type Deed =
+type Effect =
   | 'answer'
   | 'yield'
   | 'yield for ever'
@@ -15,7 +15,7 @@ type Deed =
   | 'exit'
   | 'exit from a timer'
   | 'throw from a timer'
-  | 'reject unheard'
+  | 'reject unhandled'
   | 'catch what nobody caught'
   | 'fill memory'
   | 'take memory'
@@ -27,7 +27,7 @@ type Deed =
   | 'describe';
 
 interface Input {
-  do: Deed;
+  do: Effect;
   value?: unknown;
   count?: number;
   /** Read by 'block natively': a FIFO that nobody writes to. */
@@ -74,7 +74,7 @@ export default function act(job: Job<Input>, ctx: Context): unknown {
       ctx.progress('blocking');
       return setTimeoutThen(20, () => readFileSync(file));
     case 'throw a string':
-      // biome-ignore lint/style/useThrowOnlyError: that is the deed.
+      // biome-ignore lint/style/useThrowOnlyError: the test needs a thrown string.
       throw 'no error at all';
     case 'exit':
       return process.exit(3);
@@ -84,8 +84,8 @@ export default function act(job: Job<Input>, ctx: Context): unknown {
       return setTimeoutThen(5, () => {
         throw new TypeError('nobody catches this');
       });
-    case 'reject unheard':
-      void Promise.reject(new RangeError('nobody hears this'));
+    case 'reject unhandled':
+      void Promise.reject(new RangeError('nobody handles this'));
       return new Promise(() => undefined);
     case 'catch what nobody caught':
       return catchUncaught();
@@ -130,7 +130,7 @@ function setTimeoutThen(ms: number, act: () => void): Promise<never> {
   return new Promise(() => undefined);
 }
 
-/** As a module does that has a listener for what its libraries throw in their timers. */
+/** Like a module that listens for what its libraries throw in timers. */
 function catchUncaught(): Promise<string> {
   setTimeout(() => {
     throw new TypeError('nobody else catches this');
@@ -151,7 +151,7 @@ async function* yieldAndBlock(): AsyncGenerator<string> {
   spinForEver();
 }
 
-/** Takes more and more, resident and not only reserved, until it is told to stop. */
+/** Allocates more and more resident memory until the signal aborts. */
 async function takeMemory(mostBytes: number, { signal }: Context): Promise<never> {
   const taken: Buffer[] = [];
   const blockBytes = 8 * 2 ** 20;

@@ -1,5 +1,5 @@
-// A worker's place: processes come and go in it, one at a time, on the same simulated disk. What a
-// supervisor does for the dead is done here too.
+// A worker and its supervisor in the simulation: starts one process after the other on the same simulated
+// disk, and says bye for dead ones.
 import { sleep } from '../../src/base/clock.ts';
 import { readHandler } from '../../src/handler/load.ts';
 import type { Device, Report, ReportReply, WorkerLink } from '../../src/wire/link/worker-link.ts';
@@ -13,23 +13,23 @@ import type { VirtualTime } from './virtual-time.ts';
 
 const CPU: Device = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'simulated', memoryBytes: 0 };
 const SLOTS = 3;
-/** How long a supervisor tries to tell the platform of a dead worker. */
+/** How long the supervisor tries to say bye for a dead worker, ms. */
 const BYE_LIMIT_MS = 10_000;
 const BYE_RETRY_MS = 500;
 const MAX_RESTART_MS = 5_000;
 
-export interface SeatOptions {
+export interface SimulatedWorkerOptions {
   id: string;
   clock: VirtualTime;
   random: () => number;
   weather: () => Weather;
   platform: () => WorkerLink | undefined;
   onReply: (report: Report, reply: ReportReply) => void;
-  /** The process has died, and left these. */
+  /** Called when the process dies, with what is on its disk. */
   onDeath: (left: Disk) => void;
-  /** Its outcomes lie on a disk before they are sent. */
+  /** The worker writes outcomes to disk before it sends them. */
   hasDisk: boolean;
-  /** Somebody says bye for its dead processes. */
+  /** The supervisor says bye for dead processes. */
   isSupervised: boolean;
 }
 
@@ -40,19 +40,19 @@ interface Process {
   worker: Worker;
 }
 
-export class Seat {
-  readonly #options: SeatOptions;
+export class SimulatedWorker {
+  readonly #options: SimulatedWorkerOptions;
   readonly #disk: Disk = new Map();
   #incarnation = 0;
   #process: Process | undefined;
   #isClosed = false;
 
-  constructor(options: SeatOptions) {
+  constructor(options: SimulatedWorkerOptions) {
     this.#options = options;
     this.#start();
   }
 
-  /** The process is gone from one moment to the next; its successor comes a little later. */
+  /** Kills the process at once; a new one starts a little later. */
   kill(): void {
     const dead = this.#process;
     if (!dead) return;
