@@ -60,8 +60,15 @@ export class Absence {
 
   /** Callers reach the platform from now on. If the absence was too long, no attempt was bridged. */
   reached(): void {
+    const attempts = this.#bridged.size;
+    if (attempts === 0) return;
     const awayMs = this.#leftAt === null ? Number.POSITIVE_INFINITY : this.#now() - this.#leftAt;
-    if (awayMs < 0 || awayMs > BRIDGED_MS) this.#bridged = new Set();
+    if (awayMs >= 0 && awayMs <= BRIDGED_MS) return;
+    this.#bridged = new Set();
+    this.#options.log.warn(
+      { attempts },
+      'restart took too long, RunPod workers may have lost chunks',
+    );
   }
 
   /**

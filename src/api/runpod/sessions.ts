@@ -101,10 +101,15 @@ export class RunPodSessions {
 
   /** The platform stops: resolves when each streaming worker can send its chunk again later. */
   async stopStreams(): Promise<void> {
-    const sessions = () =>
-      [...this.#sessions.values()].flatMap((sessions) => [...sessions.values()]);
-    const parked = await this.#parking.park(() => sessions().flatMap(({ held }) => held.streaming));
-    this.#options.queue.bridge(parked.map(({ ref }) => ref.token));
+    const { log, queue } = this.#options;
+    const listStreaming = () =>
+      [...this.#sessions.values()]
+        .flatMap((sessions) => [...sessions.values()])
+        .flatMap(({ held }) => held.streaming);
+    const parked = await this.#parking.park(listStreaming);
+    queue.bridge(parked.map(({ ref }) => ref.token));
+    const attempts = listStreaming().filter((held) => !parked.includes(held)).length;
+    if (attempts > 0) log.warn({ attempts }, 'stopping while RunPod workers may lose chunks');
   }
 
   /** A client has received chunks of the attempt. */

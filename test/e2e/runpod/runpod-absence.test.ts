@@ -10,7 +10,9 @@ const ENDPOINT = 'py';
 const BASE = `/runpod/v2/${ENDPOINT}`;
 const COUNT = 20;
 const ALL = Array.from({ length: COUNT }, (_, n) => n);
-const QUICK = ['--lease-ms', '3000', '--renew-every-ms', '500', '--retry-base-ms', '10'];
+const QUICK = ['--retry-base-ms', '10'];
+/** The platform says so if it was away too long, or did not receive the next chunk in time. */
+const NOT_BRIDGED = /RunPod workers may (have lost|lose) chunks/;
 
 const record = z.looseObject({ id: z.string(), status: z.string() });
 const closers: (() => unknown)[] = [];
@@ -68,7 +70,7 @@ function describeWorker({ url, workerKey }: PlatformProcess): Record<string, str
     RUNPOD_WEBHOOK_GET_JOB: `${base}/job-take/$ID?`,
     RUNPOD_WEBHOOK_POST_OUTPUT: `${base}/job-done/$RUNPOD_POD_ID/$ID?`,
     RUNPOD_WEBHOOK_POST_STREAM: `${base}/job-stream/$RUNPOD_POD_ID/$ID?`,
-    RUNPOD_WEBHOOK_PING: `${base}/ping/$RUNPOD_POD_ID?every=1000`,
+    RUNPOD_WEBHOOK_PING: `${base}/ping/$RUNPOD_POD_ID?every=10000`,
     RUNPOD_PING_INTERVAL: '1000',
     RUNPOD_AI_API_KEY: workerKey,
     RUNPOD_POD_ID: 'pod-py',
@@ -144,7 +146,8 @@ describe('a stream through a restart of the platform as asked', () => {
   it('loses nothing: the next chunk is waited for, and sent again to the next process', async () => {
     const scene = await open();
     await scene.step();
-    const ended = scene.platform.process.end();
+    const stopping = scene.platform.process;
+    const ended = stopping.end();
     const stepped = scene.step();
     expect(await ended).toBe(0);
     await scene.platform.restart();
@@ -152,9 +155,12 @@ describe('a stream through a restart of the platform as asked', () => {
     scene.finish();
 
     expect(await untilEnded(scene)).toMatchObject({ status: 'COMPLETED', output: ALL });
-    // On a machine that takes more than 2 s for the start the chunk is lost, and the job run again.
-    const attempts = scene.worker.dropped.length === 0 ? 1 : 2;
-    expect(scene.worker.ran).toHaveLength(attempts);
+    // A loaded machine may restart too slowly. Then the job runs again, because a chunk may be missing.
+    const isBridged = ![stopping, scene.platform.process].some(({ output }) =>
+      NOT_BRIDGED.test(output),
+    );
+    expect(scene.worker.ran).toHaveLength(isBridged ? 1 : 2);
+    if (isBridged) expect(scene.worker.dropped).toEqual([]);
   });
 
   it('begins anew if its next chunk came when the platform had stopped', async () => {

@@ -1,5 +1,6 @@
 // Which attempts may have lost what their workers sent while no platform was there: each run reads the note
 // of the previous one.
+import { Writable } from 'node:stream';
 import { expect, it, onTestFinished } from 'vitest';
 import { ManualClock } from '../../../src/base/clock.ts';
 import { createLog } from '../../../src/base/log.ts';
@@ -7,10 +8,18 @@ import { Absence } from '../../../src/queue/absence.ts';
 import { Queue } from '../../../src/queue/queue.ts';
 import { openSqliteStore } from '../../../src/store/sqlite.ts';
 
-const log = createLog({ level: 'silent' });
+const TOO_LONG = 'restart took too long, RunPod workers may have lost chunks';
 
 function open() {
   const clock = new ManualClock();
+  const lines: string[] = [];
+  const destination = new Writable({
+    write(line, _encoding, done) {
+      lines.push(String(line));
+      done();
+    },
+  });
+  const log = createLog({ level: 'warn', destination });
   const store = openSqliteStore({ path: ':memory:' });
   onTestFinished(() => store.close());
   const start = async ({ wasSetBack = false } = {}) => {
@@ -18,7 +27,7 @@ function open() {
     await absence.end({ wasSetBack });
     return absence;
   };
-  return { clock, store, start };
+  return { clock, log, store, start, logged: () => lines.join('') };
 }
 
 /** A run in which two attempts begin, and whose stop bridges one of them. */
@@ -53,6 +62,7 @@ it('a stop and a start within 2 s cost the attempts nothing whose workers send a
   const { isBroken } = await stop(opened);
   await opened.clock.advance(2_000);
   expect(isBroken(await opened.start())).toEqual([false, true]);
+  expect(opened.logged()).not.toContain(TOO_LONG);
 });
 
 it('the run has to be reachable within 2 s', async () => {
@@ -63,6 +73,9 @@ it('the run has to be reachable within 2 s', async () => {
   await opened.clock.advance(501);
   next.reached();
   expect(isBroken(next)).toEqual([true, true]);
+  next.reached();
+  expect(opened.logged().split(TOO_LONG)).toHaveLength(2);
+  expect(opened.logged()).toContain('"attempts":1');
 });
 
 it('the time counts from when the workers were told', async () => {
@@ -98,7 +111,7 @@ it('a clock that was set back counts as an absence', async () => {
 });
 
 it('a queue writes its shutdown note when it closes', async () => {
-  const { clock, start, store } = open();
+  const { clock, log, start, store } = open();
   const queue = new Queue({ store, clock, log });
   await queue.start();
   const startedAt = clock.now();

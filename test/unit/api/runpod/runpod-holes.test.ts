@@ -119,6 +119,9 @@ it('a platform that stops notes whose next chunk comes again, before it closes i
 
   expect(await answer).toBe(503);
   expect(noted).toEqual([{ tokens: [lease?.token], isClosing: false }]);
+  expect(platform.logged()).toMatch(
+    /"attempts":1,"msg":"stopping while RunPod workers may lose chunks"/,
+  );
   expect(silent).not.toBe('');
   await clock.advance(10_000);
   await closed;
