@@ -50,7 +50,7 @@ export class WorkerFolders {
 
   /** Attempts whose outcome the worker has not delivered. */
   readLeft(endpointId: string, workerId: string): Promise<LeaseRef[]> {
-    return readSurvivors(join(this.locate(endpointId), workerId));
+    return readSurvivors(join(this.locate(endpointId), workerId), this.#options.log);
   }
 
   /** Removes unused folders; calls do not overlap. Never rejects. */
@@ -76,7 +76,7 @@ export class WorkerFolders {
     for (const worker of await list(folder)) {
       const own = join(folder, worker);
       const podId = (await readForeignIdentity(own))?.podId;
-      const left = await readSurvivors(own);
+      const left = await readSurvivors(own, this.#options.log);
       // Read last, so that no worker can have started meanwhile.
       const { pods } = readUse();
       // A folder that names no pod is new or of an earlier version: any pod of the endpoint may use

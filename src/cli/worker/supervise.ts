@@ -58,7 +58,8 @@ export async function superviseWorkers(options: SuperviseOptions): Promise<numbe
     launch: (set, as) =>
       launchWorker({ args, set, as, key: values.key, prefix: prefixes.get(set) ?? [] }),
     sayBye: (bye) => sayBye(values, bye, log),
-    readSurvivors: async (id) => (stateDir === undefined ? [] : readSurvivors(join(stateDir, id))),
+    readSurvivors: async (id) =>
+      stateDir === undefined ? [] : readSurvivors(join(stateDir, id), log),
     killAfterMs: values.drainMs + values.forceMs + LEAVE_SLACK_MS,
     startAttempts,
     clock: systemClock,

@@ -82,9 +82,9 @@ export class LeftFolders {
   }
 
   async #deliverAll(): Promise<void> {
-    const { stateDir, workerId } = this.#options;
+    const { log, stateDir, workerId } = this.#options;
     for (const name of listWorkers(stateDir)) {
-      const left = name === workerId ? [] : await readSurvivors(join(stateDir, name));
+      const left = name === workerId ? [] : await readSurvivors(join(stateDir, name), log);
       const isOver = left.length === 0 && !this.#isDead(name);
       if (isOver || !this.#isOurs(name, left.length)) continue;
       const folder = await this.#borrow(name);

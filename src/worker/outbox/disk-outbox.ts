@@ -4,18 +4,20 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { LeaseRef, TracedLeaseRef } from '../../wire/link/worker-link.ts';
-import { ReportLane, type SentReport } from '../report-lane.ts';
-import { Journal, type JournalRecord } from './journal.ts';
+import type { ReportLane, SentReport } from '../report-lane.ts';
+import { FoundAttempts, MAX_HEADER_BYTES, type OutboxEntry, readLanes } from './found-attempts.ts';
+import { Journal } from './journal.ts';
 import { type BatchLimits, MemoryOutbox, type Outbox } from './outbox.ts';
 import {
   countBytes,
   encodeDone,
   encodeReports,
-  gatherAttempts,
   locateJournal,
-  type OutboxEntry,
+  warnOfSize,
 } from './outbox-entries.ts';
 
+/** Several times what a worker's outbox holds before the worker takes no more jobs. */
+const MAX_RESTORED_BYTES = 256 * 1_048_576;
 /** A failed disk is tried again after this time, ms. */
 const RETRY_MS = 1_000;
 
@@ -28,6 +30,13 @@ export interface DiskOutboxOptions {
    * Default 64 MB.
    */
   compactAboveBytes?: number;
+  /**
+   * Most bytes of reports that are read at the start. The others stay in the file for a later start.
+   * Default 256 MB.
+   */
+  maxRestoredBytes?: number;
+  /** Most bytes of the reports' headers. Default 32 MB. */
+  maxHeaderBytes?: number;
 }
 
 export class DiskOutbox implements Outbox {
@@ -39,6 +48,9 @@ export class DiskOutbox implements Outbox {
   /** Lanes in the journal, with their bytes there. */
   readonly #written = new Map<ReportLane, number>();
   readonly #unwritten = new Set<ReportLane>();
+  /** Complete attempts in the journal that are not read. */
+  #unread: LeaseRef[] = [];
+  #isPartlyRead = false;
   /** Tokens of lanes to be marked as done in the journal. */
   #done: string[] = [];
   #journal: Journal | undefined;
@@ -61,14 +73,15 @@ export class DiskOutbox implements Outbox {
    */
   static async open(options: DiskOutboxOptions): Promise<DiskOutbox> {
     const outbox = new DiskOutbox(options);
+    const { folder, maxHeaderBytes } = options;
+    const found = new FoundAttempts({ maxHeaderBytes });
     try {
-      const { journal, content } = await Journal.open<OutboxEntry>(locateJournal(options.folder));
-      outbox.#journal = journal;
-      if (content.tornBytes > 0) {
-        const { tornBytes } = content;
-        options.log.warn({ tornBytes }, 'incomplete end of the outbox removed');
-      }
-      outbox.#restore(content.records);
+      const { journal, tornBytes } = await Journal.open<OutboxEntry>(
+        locateJournal(folder),
+        (record) => found.add(record),
+      );
+      if (tornBytes > 0) options.log.warn({ tornBytes }, 'incomplete end of the outbox removed');
+      await outbox.#restore(journal, found, options);
     } catch (error) {
       outbox.#noteTrouble(error);
     }
@@ -123,7 +136,12 @@ export class DiskOutbox implements Outbox {
   }
 
   survivors(): LeaseRef[] {
-    return [...this.#written.keys()].map((lane) => lane.lease);
+    return [...[...this.#written.keys()].map((lane) => lane.lease), ...this.#unread];
+  }
+
+  /** The journal has more than this outbox has read, so the folder must stay. */
+  get isPartlyRead(): boolean {
+    return this.#isPartlyRead;
   }
 
   inherited(): ReportLane[] {
@@ -139,13 +157,28 @@ export class DiskOutbox implements Outbox {
     await journal?.close();
   }
 
-  #restore(records: JournalRecord<OutboxEntry>[]): void {
-    const { complete, cutOff } = gatherAttempts(records);
-    for (const { lease, left, bytes } of complete) {
-      const lane = ReportLane.restore(lease, left);
+  async #restore(
+    journal: Journal,
+    found: FoundAttempts,
+    {
+      folder,
+      maxHeaderBytes = MAX_HEADER_BYTES,
+      maxRestoredBytes = MAX_RESTORED_BYTES,
+    }: DiskOutboxOptions,
+  ): Promise<void> {
+    const { complete, cutOff, isFull } = found;
+    const { lanes, unread } = await readLanes(journal, complete, maxRestoredBytes);
+    for (const [lane, bytes] of lanes) {
       this.#memory.adopt(lane);
       this.#inherited.add(lane);
       this.#written.set(lane, bytes);
+    }
+    this.#journal = journal;
+    this.#unread = unread;
+    this.#isPartlyRead = isFull || unread.length > 0;
+    if (this.#isPartlyRead) {
+      const maxBytes = isFull ? maxHeaderBytes : maxRestoredBytes;
+      warnOfSize(this.#log, locateJournal(folder), maxBytes);
     }
     if (cutOff.length > 0) {
       this.#log.warn({ attempts: cutOff }, 'attempts without an outcome dropped from the outbox');
@@ -153,9 +186,8 @@ export class DiskOutbox implements Outbox {
     if (complete.length > 0) {
       const attempts = complete.length;
       this.#log.info({ attempts }, 'outcomes of an earlier process found in the outbox');
-    } else if (records.length > 0) {
-      this.#wake();
     }
+    this.#wake();
   }
 
   get #canWrite(): boolean {
@@ -163,8 +195,13 @@ export class DiskOutbox implements Outbox {
   }
 
   get #isStale(): boolean {
-    const isOver = this.#written.size === 0 && this.#journal?.isEmpty === false;
-    return this.#unwritten.size > 0 || this.#done.length > 0 || isOver;
+    return this.#unwritten.size > 0 || this.#done.length > 0 || this.#isOver;
+  }
+
+  /** Nothing in the journal is needed. */
+  get #isOver(): boolean {
+    if (this.#isPartlyRead || this.#written.size > 0) return false;
+    return this.#journal?.isEmpty === false;
   }
 
   #wake(): void {
@@ -204,7 +241,8 @@ export class DiskOutbox implements Outbox {
   async #writeOut(lanes: readonly ReportLane[], done: readonly string[]): Promise<void> {
     const journal = this.#journal;
     if (!journal) return;
-    if (lanes.length === 0 && this.#written.size === 0) return journal.clear();
+    if (lanes.length === 0 && this.#written.size === 0 && !this.#isPartlyRead)
+      return journal.clear();
     const pieces = done.flatMap(encodeDone);
     for (const lane of lanes) pieces.push(...this.#encodeLane(lane));
     await journal.append(pieces, { isDurable: lanes.length > 0 });
@@ -212,6 +250,7 @@ export class DiskOutbox implements Outbox {
   }
 
   async #compact(journal: Journal): Promise<void> {
+    if (this.#isPartlyRead) return;
     let liveBytes = 0;
     for (const bytes of this.#written.values()) liveBytes += bytes;
     if (liveBytes * 2 >= journal.bytes) return;

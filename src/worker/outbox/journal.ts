@@ -5,32 +5,17 @@ import { type FileHandle, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { fill } from './foreign-file.ts';
+import {
+  MAGIC,
+  type Place,
+  PREFIX_BYTES,
+  type ScannedRecord,
+  scanJournal,
+} from './journal-scan.ts';
 
-/** Names the format and its version; all versions have the same length. */
-const MAGIC = Buffer.from('mr-jrnl1');
-/** Length of the rest, checksum, length of the header: 32 bits each, big-endian. */
-const PREFIX_BYTES = 12;
 const NO_BODY = new Uint8Array(0);
 /** Outputs may be confidential. */
 const OWNER_ONLY = 0o600;
-
-export interface JournalRecord<Header> {
-  header: Header;
-  body: Uint8Array;
-}
-
-export interface JournalContent<Header> {
-  records: JournalRecord<Header>[];
-  /** The records before this offset are whole. */
-  goodBytes: number;
-  /** Bytes after that offset: a record whose write was cut short. */
-  tornBytes: number;
-}
-
-/** The file is not such a journal; it stays unchanged. */
-export class JournalFormatError extends Error {
-  override readonly name = 'JournalFormatError';
-}
 
 /** Bodies are not copied. */
 export function encodeRecord(header: unknown, body: Uint8Array = NO_BODY): Uint8Array[] {
@@ -41,77 +26,6 @@ export function encodeRecord(header: unknown, body: Uint8Array = NO_BODY): Uint8
   const sum = crc32(body, crc32(text, crc32(prefix.subarray(8))));
   prefix.writeUInt32BE(sum, 4);
   return body.length > 0 ? [prefix, text, body] : [prefix, text];
-}
-
-/**
- * Returns the whole records of a journal; bodies are views into it. Headers need no validation:
- * checksum and format name guarantee that this program wrote them.
- * @throws JournalFormatError
- */
-function decodeJournal<Header>(bytes: Buffer): JournalContent<Header> {
-  const records: JournalRecord<Header>[] = [];
-  const magic = bytes.subarray(0, MAGIC.length);
-  if (!magic.equals(MAGIC.subarray(0, magic.length))) {
-    throw new JournalFormatError('this version cannot read the journal');
-  }
-  if (magic.length < MAGIC.length) return { records, goodBytes: 0, tornBytes: bytes.length };
-  let at = MAGIC.length;
-  for (;;) {
-    const end = findRecordEnd(bytes, at);
-    if (end === undefined) break;
-    const headerEnd = at + PREFIX_BYTES + bytes.readUInt32BE(at + 8);
-    const header: Header = JSON.parse(bytes.toString('utf8', at + PREFIX_BYTES, headerEnd));
-    records.push({ header, body: bytes.subarray(headerEnd, end) });
-    at = end;
-  }
-  return { records, goodBytes: at, tornBytes: bytes.length - at };
-}
-
-function findRecordEnd(bytes: Buffer, at: number): number | undefined {
-  if (at + PREFIX_BYTES > bytes.length) return undefined;
-  const end = at + 8 + bytes.readUInt32BE(at);
-  const isWhole = end <= bytes.length && at + PREFIX_BYTES + bytes.readUInt32BE(at + 8) <= end;
-  if (!isWhole) return undefined;
-  return crc32(bytes.subarray(at + 8, end)) === bytes.readUInt32BE(at + 4) ? end : undefined;
-}
-
-/** Longest header of a journal that another process wrote; bounds the memory for one record. */
-const MAX_HEADER_BYTES = 4 * 1_048_576;
-const SCAN_BYTES = 65_536;
-
-/**
- * Reads the headers of whole records and checks the bodies without keeping them. Stops at the first
- * record that is not whole, so a file with holes costs no memory. @throws JournalFormatError
- */
-export async function scanHeaders<Header>(file: FileHandle, size: number): Promise<Header[]> {
-  const headers: Header[] = [];
-  const magic = await readAt(file, 0, MAGIC.length);
-  if (!magic.equals(MAGIC)) {
-    if (magic.equals(MAGIC.subarray(0, magic.length))) return headers;
-    throw new JournalFormatError('this version cannot read the journal');
-  }
-  for (let at = MAGIC.length; at + PREFIX_BYTES <= size; ) {
-    const prefix = await readAt(file, at, PREFIX_BYTES);
-    if (prefix.length < PREFIX_BYTES) break;
-    const end = at + 8 + prefix.readUInt32BE(0);
-    const headerBytes = prefix.readUInt32BE(8);
-    const headerEnd = at + PREFIX_BYTES + headerBytes;
-    if (end > size || headerEnd > end || headerBytes > MAX_HEADER_BYTES) break;
-    const text = await readAt(file, at + PREFIX_BYTES, headerBytes);
-    let sum = crc32(text, crc32(prefix.subarray(8)));
-    for (let from = headerEnd; from < end; from += SCAN_BYTES) {
-      sum = crc32(await readAt(file, from, Math.min(SCAN_BYTES, end - from)), sum);
-    }
-    if (sum !== prefix.readUInt32BE(4)) break;
-    headers.push(JSON.parse(text.toString('utf8')));
-    at = end;
-  }
-  return headers;
-}
-
-async function readAt(file: FileHandle, at: number, length: number): Promise<Buffer> {
-  const bytes = Buffer.allocUnsafeSlow(length);
-  return bytes.subarray(0, await fill(file, bytes, at));
 }
 
 export class Journal {
@@ -128,20 +42,23 @@ export class Journal {
   }
 
   /**
-   * Creates the file if it is missing, and cuts off a partial record.
+   * Creates the file if it is missing, calls `visit` with its records, and cuts off a partial record.
    * @throws JournalFormatError, and any error of the file system
    */
   static async open<Header>(
     path: string,
-  ): Promise<{ journal: Journal; content: JournalContent<Header> }> {
+    visit: (record: ScannedRecord<Header>) => void,
+  ): Promise<{ journal: Journal; tornBytes: number }> {
     const file = await open(path, constants.O_RDWR | constants.O_CREAT, OWNER_ONLY);
     try {
-      const content = decodeJournal<Header>(await readWhole(file));
-      const journal = new Journal(path, file, content.goodBytes);
-      if (content.tornBytes > 0) await file.truncate(content.goodBytes);
-      if (content.goodBytes === 0) await journal.append([], { isDurable: true });
+      const { size } = await file.stat();
+      const goodBytes = await scanJournal(file, size, visit);
+      const journal = new Journal(path, file, goodBytes);
+      const tornBytes = size - goodBytes;
+      if (tornBytes > 0) await file.truncate(goodBytes);
+      if (goodBytes === 0) await journal.append([], { isDurable: true });
       syncFolder(dirname(path));
-      return { journal, content };
+      return { journal, tornBytes };
     } catch (error) {
       await file.close();
       throw error;
@@ -155,6 +72,14 @@ export class Journal {
 
   get isEmpty(): boolean {
     return this.#bytes <= MAGIC.length;
+  }
+
+  /** Reads the body of a record that `open` found. @throws any error of the file system */
+  async read({ at, bytes }: Place): Promise<Buffer> {
+    const body = Buffer.allocUnsafeSlow(bytes);
+    const readBytes = await fill(this.#file, body, at);
+    if (readBytes < bytes) throw new Error(`only ${readBytes} of ${bytes} bytes could be read`);
+    return body;
   }
 
   /**
@@ -207,11 +132,6 @@ export class Journal {
   async close(): Promise<void> {
     await this.#file.close();
   }
-}
-
-async function readWhole(file: FileHandle): Promise<Buffer> {
-  const { size } = await file.stat();
-  return readAt(file, 0, size);
 }
 
 /** A new file's name is durable only once its folder is synced. */

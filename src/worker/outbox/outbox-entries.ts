@@ -1,53 +1,17 @@
 // The records of the outbox's journal: reports of ended attempts, and marks for removed ones.
-import { statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import type { LeaseRef, Report, ReportHeader } from '../../wire/link/worker-link.ts';
+import { type Log, silentLog } from '../../base/log.ts';
+import type { LeaseRef } from '../../wire/link/worker-link.ts';
 import type { LeftReports } from '../report-lane.ts';
 import { useForeignFile } from './foreign-file.ts';
-import { encodeRecord, type JournalRecord, scanHeaders } from './journal.ts';
+import { FoundAttempts, MAX_HEADER_BYTES, type OutboxEntry } from './found-attempts.ts';
+import { encodeRecord } from './journal.ts';
+import { scanJournal } from './journal-scan.ts';
 
 const JOURNAL_FILE = 'outbox.journal';
 /** Largest journal that is read for another process, bytes. It bounds the time, not the memory. */
 const MAX_FOREIGN_BYTES = 4 * 1_073_741_824;
-
-const NO_BODY = new Uint8Array(0);
-
-/** The reports of an attempt are written together; `done` is the token of a removed attempt. */
-export type OutboxEntry = { report: ReportHeader; isMuted?: true } | { done: string };
-
-export interface GatheredAttempts {
-  complete: { lease: LeaseRef; left: LeftReports; bytes: number }[];
-  /** Attempts whose outcome is missing because the write was cut short. */
-  cutOff: LeaseRef[];
-}
-
-/** Returns the attempts that are not removed. */
-export function gatherAttempts(records: readonly JournalRecord<OutboxEntry>[]): GatheredAttempts {
-  const attempts = new Map<string, LeftReports & { bytes: number }>();
-  for (const { header, body } of records) {
-    if ('done' in header) {
-      attempts.delete(header.done);
-      continue;
-    }
-    const report: Report = { ...header.report, body };
-    const known = attempts.get(report.token);
-    const follows = known !== undefined && (known.reports.at(-1)?.seq ?? 0) < report.seq;
-    const attempt = follows ? known : { reports: [], isMuted: header.isMuted === true, bytes: 0 };
-    attempt.reports.push(report);
-    attempt.bytes += countBytes(encodeEntry(header, body));
-    attempts.set(report.token, attempt);
-  }
-  const complete: GatheredAttempts['complete'] = [];
-  const cutOff: LeaseRef[] = [];
-  for (const { reports, isMuted, bytes } of attempts.values()) {
-    const last = reports.at(-1);
-    if (!last) continue;
-    const lease = { jobId: last.jobId, attempt: last.attempt, token: last.token };
-    if (last.kind === 'outcome') complete.push({ lease, left: { reports, isMuted }, bytes });
-    else cutOff.push(lease);
-  }
-  return { complete, cutOff };
-}
 
 export function locateJournal(folder: string): string {
   return join(folder, JOURNAL_FILE);
@@ -58,17 +22,25 @@ export function measureJournal(folder: string): number {
   return statSync(locateJournal(folder), { throwIfNoEntry: false })?.size ?? 0;
 }
 
-/** Attempts whose outcome a dead process left in this folder. */
-export async function readSurvivors(folder: string): Promise<LeaseRef[]> {
+/** Attempts whose outcome a dead process left in this folder, up to a bound. */
+export async function readSurvivors(folder: string, log: Log = silentLog): Promise<LeaseRef[]> {
+  const path = locateJournal(folder);
+  const found = new FoundAttempts();
   try {
-    const path = locateJournal(folder);
-    const headers = await useForeignFile(path, MAX_FOREIGN_BYTES, scanHeaders<OutboxEntry>);
-    const records = headers.map((header) => ({ header, body: NO_BODY }));
-    return gatherAttempts(records).complete.map(({ lease }) => lease);
-  } catch {
+    await useForeignFile(path, MAX_FOREIGN_BYTES, (file, size) =>
+      scanJournal<OutboxEntry>(file, size, (record) => found.add(record)),
+    );
+  } catch (err) {
     // Without a readable journal, nobody can deliver them later.
+    if (existsSync(path)) log.warn({ err, path }, 'reading an outbox of another process failed');
     return [];
   }
+  if (found.isFull) warnOfSize(log, path, MAX_HEADER_BYTES);
+  return found.complete.map(({ lease }) => lease);
+}
+
+export function warnOfSize(log: Log, path: string, maxBytes: number): void {
+  log.warn({ path, maxBytes }, 'outbox is too large, only a part is read; the file stays');
 }
 
 export function encodeDone(token: string): Uint8Array[] {

@@ -126,8 +126,8 @@ async function enter(
     if (outbox.trouble === undefined) log.info({ folder, incarnation }, 'state folder opened');
     const close = async () => {
       await outbox.end();
-      const isOver = options.emptyFolder === 'remove' && outbox.survivors().length === 0;
-      if (isOver) removeFolder(folder, log);
+      const isEmpty = outbox.survivors().length === 0 && !outbox.isPartlyRead;
+      if (options.emptyFolder === 'remove' && isEmpty) removeFolder(folder, log);
       lock.release();
     };
     return { workerId, incarnation, outbox, close };

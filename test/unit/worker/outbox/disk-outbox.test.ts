@@ -14,7 +14,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ManualClock } from '../../../../src/base/clock.ts';
 import { createLog } from '../../../../src/base/log.ts';
-import { DiskOutbox } from '../../../../src/worker/outbox/disk-outbox.ts';
+import { DiskOutbox, type DiskOutboxOptions } from '../../../../src/worker/outbox/disk-outbox.ts';
 import { locateJournal, readSurvivors } from '../../../../src/worker/outbox/outbox-entries.ts';
 import { addChunk, complete, leaseRef, nameReports } from '../../../conformance/outbox.ts';
 
@@ -37,18 +37,17 @@ afterEach(async () => {
   rmSync(folder, { recursive: true });
 });
 
-async function openOutbox(options: { compactAboveBytes?: number } = {}): Promise<DiskOutbox> {
-  const destination = {
-    write: (line: string) => {
-      logged += line;
-    },
-  };
-  const outbox = await DiskOutbox.open({
-    folder,
-    clock,
-    log: createLog({ destination }),
-    ...options,
-  });
+const destination = {
+  write: (line: string) => {
+    logged += line;
+  },
+};
+const log = createLog({ destination });
+
+async function openOutbox(
+  options: Partial<Omit<DiskOutboxOptions, 'folder'>> = {},
+): Promise<DiskOutbox> {
+  const outbox = await DiskOutbox.open({ folder, clock, log, ...options });
   opened.push(outbox);
   return outbox;
 }
@@ -235,6 +234,72 @@ describe('a journal that was cut short', () => {
     bytes[oneBytes + 40] = (bytes[oneBytes + 40] ?? 0) ^ 1;
     writeFileSync(locateJournal(folder), bytes);
     expect((await openOutbox()).survivors()).toEqual([leaseRef('a')]);
+  });
+});
+
+describe('a journal larger than what is read of it', () => {
+  const TOO_LARGE = 'outbox is too large, only a part is read; the file stays';
+  const ids = (outbox: DiskOutbox) => outbox.inherited().map(({ lease }) => lease.jobId);
+
+  async function leave(...jobIds: string[]) {
+    const outbox = await openOutbox();
+    for (const id of jobIds) await endAttempt(outbox, id, [JSON.stringify('x'.repeat(9_000))]);
+    await outbox.end();
+  }
+
+  it('is read up to the bound, and the rest by the next process', async () => {
+    await leave('a', 'b', 'c');
+    const first = await openOutbox({ maxRestoredBytes: 20_000, compactAboveBytes: 1 });
+    expect(ids(first)).toEqual(['a', 'b']);
+    expect(first.survivors()).toEqual(['a', 'b', 'c'].map(leaseRef));
+    expect(first.isPartlyRead).toBe(true);
+    expect(logged).toContain(
+      `"path":"${locateJournal(folder)}","maxBytes":20000,"msg":"${TOO_LARGE}"`,
+    );
+    for (const lane of first.inherited()) first.close(lane);
+    await endAttempt(first, 'd');
+    await first.end();
+
+    const second = await openOutbox();
+    expect(ids(second)).toEqual(['c', 'd']);
+    expect(second.isPartlyRead).toBe(false);
+    expect(takeInherited(second)[1]).toBe('c#2 outcome "of c"');
+  });
+
+  it('keeps the rest when all that was read is delivered', async () => {
+    await leave('a', 'b');
+    const first = await openOutbox({ maxRestoredBytes: 10_000 });
+    for (const lane of first.inherited()) first.close(lane);
+    await first.end();
+    expect(await readSurvivors(folder)).toEqual([leaseRef('b')]);
+  });
+
+  it('is read up to a bound of its headers', async () => {
+    await leave('a', 'b', 'c');
+    const first = await openOutbox({ maxHeaderBytes: 400 });
+    expect(ids(first)).toEqual(['a']);
+    expect(first.isPartlyRead).toBe(true);
+    expect(logged).toContain(TOO_LARGE);
+    for (const lane of first.inherited()) first.close(lane);
+    await first.end();
+    expect(ids(await openOutbox())).toEqual(['b', 'c']);
+  });
+
+  it('shows a bounded number of attempts to other processes', async () => {
+    const stack = 'x'.repeat(2 * 1_048_576);
+    const outbox = await openOutbox();
+    const jobIds = Array.from({ length: 18 }, (_, n) => `job-${n}`);
+    for (const id of jobIds) {
+      const lane = outbox.open(leaseRef(id));
+      const error = { code: 'handler_error', message: 'no', stack } as const;
+      const outcome = { kind: 'failed', executionMs: 7, error, retry: 'never' } as const;
+      lane.addOutcome({ outcome, output: undefined });
+      outbox.touch(lane);
+    }
+    await outbox.end();
+    expect(await readSurvivors(folder, log)).toEqual(jobIds.slice(0, 15).map(leaseRef));
+    expect(logged).toContain(TOO_LARGE);
+    expect(logged).toContain(locateJournal(folder));
   });
 });
 

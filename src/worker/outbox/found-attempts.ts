@@ -1,0 +1,121 @@
+// The attempts that a journal holds. Their headers are in memory, up to a bound; their bodies stay in the
+// file until the worker that delivers them reads them.
+import type { LeaseRef, ReportHeader } from '../../wire/link/worker-link.ts';
+import { type LeftReports, ReportLane } from '../report-lane.ts';
+import type { Journal } from './journal.ts';
+import type { Place, ScannedRecord } from './journal-scan.ts';
+
+/** Most bytes of headers that are kept in memory. */
+export const MAX_HEADER_BYTES = 32 * 1_048_576;
+
+/** The reports of an attempt are written together; `done` is the token of a removed attempt. */
+export type OutboxEntry = { report: ReportHeader; isMuted?: true } | { done: string };
+
+/** An attempt whose bodies are still in the file. */
+export interface FoundAttempt {
+  lease: LeaseRef;
+  reports: { header: ReportHeader; body: Place }[];
+  isMuted: boolean;
+  /** Size of its records. */
+  bytes: number;
+  headerBytes: number;
+}
+
+/** Collects the attempts in a journal that are not removed, without their bodies. */
+export class FoundAttempts {
+  readonly #maxHeaderBytes: number;
+  readonly #attempts = new Map<string, FoundAttempt>();
+  #headerBytes = 0;
+  #isFull = false;
+
+  /** Later attempts are passed over when the headers together are larger than `maxHeaderBytes`. */
+  constructor({ maxHeaderBytes = MAX_HEADER_BYTES }: { maxHeaderBytes?: number | undefined } = {}) {
+    this.#maxHeaderBytes = maxHeaderBytes;
+  }
+
+  /** Attempts were passed over. */
+  get isFull(): boolean {
+    return this.#isFull;
+  }
+
+  get complete(): FoundAttempt[] {
+    return [...this.#attempts.values()].filter(isComplete);
+  }
+
+  /** Attempts whose outcome is missing because the write was cut short. */
+  get cutOff(): LeaseRef[] {
+    const others = [...this.#attempts.values()].filter((attempt) => !isComplete(attempt));
+    return others.map(({ lease }) => lease);
+  }
+
+  add({ header, ...record }: ScannedRecord<OutboxEntry>): void {
+    if (header === undefined) this.#isFull = true;
+    else if ('done' in header) this.#remove(header.done);
+    else if (!this.#isFull) this.#addReport(header, record);
+  }
+
+  #addReport(
+    { isMuted, report }: Extract<OutboxEntry, { report: ReportHeader }>,
+    { body, bytes, headerBytes }: Omit<ScannedRecord<OutboxEntry>, 'header'>,
+  ): void {
+    const { attempt, jobId, seq, token } = report;
+    const lease = { jobId, attempt, token };
+    if ((this.#attempts.get(token)?.reports.at(-1)?.header.seq ?? 0) >= seq) this.#remove(token);
+    if (this.#headerBytes + headerBytes > this.#maxHeaderBytes) {
+      this.#isFull = true;
+      this.#remove(token);
+      return;
+    }
+    const empty: FoundAttempt = {
+      ...{ lease, reports: [], isMuted: isMuted === true },
+      ...{ bytes: 0, headerBytes: 0 },
+    };
+    const found = this.#attempts.get(token) ?? empty;
+    found.reports.push({ header: report, body });
+    found.bytes += bytes;
+    found.headerBytes += headerBytes;
+    this.#headerBytes += headerBytes;
+    this.#attempts.set(token, found);
+  }
+
+  #remove(token: string): void {
+    this.#headerBytes -= this.#attempts.get(token)?.headerBytes ?? 0;
+    this.#attempts.delete(token);
+  }
+}
+
+function isComplete({ reports }: FoundAttempt): boolean {
+  return reports.at(-1)?.header.kind === 'outcome';
+}
+
+export interface ReadLanes {
+  /** With the size of each lane's records. */
+  lanes: Map<ReportLane, number>;
+  /** The first attempt beyond the bound and all later ones. */
+  unread: LeaseRef[];
+}
+
+/** Reads attempts up to `maxBytes`. Closes the journal if it throws. @throws any error of the file system */
+export async function readLanes(
+  journal: Journal,
+  attempts: readonly FoundAttempt[],
+  maxBytes: number,
+): Promise<ReadLanes> {
+  const lanes = new Map<ReportLane, number>();
+  let readBytes = 0;
+  try {
+    for (const { bytes, isMuted, lease, reports } of attempts) {
+      readBytes += bytes;
+      if (readBytes > maxBytes) break;
+      const left: LeftReports = { reports: [], isMuted };
+      for (const { body, header } of reports) {
+        left.reports.push({ ...header, body: await journal.read(body) });
+      }
+      lanes.set(ReportLane.restore(lease, left), bytes);
+    }
+  } catch (error) {
+    await journal.close();
+    throw error;
+  }
+  return { lanes, unread: attempts.slice(lanes.size).map(({ lease }) => lease) };
+}
