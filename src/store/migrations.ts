@@ -340,6 +340,11 @@ update worker set pod_id = substr(id, 1, 40)
       or (substr(id, 41, 1) = '-' and length(id) > 41 and substr(id, 42) not glob '*[^0-9]*'));
 `;
 
+// Whoever creates a key must not read those of all other users.
+const keysByUser = `
+create index api_key_of_user on api_key (user_id, created_at, id);
+`;
+
 /**
  * Each migrates from the previous version to its own, counted from 1. Never change a released one.
  */
@@ -355,6 +360,7 @@ export const MIGRATIONS: readonly string[] = [
   agesOfDeliveries,
   podsOfKeys,
   podsOfWorkers,
+  keysByUser,
 ];
 
 /**

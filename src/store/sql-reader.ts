@@ -302,6 +302,12 @@ export class SqlReader implements Reader {
     const rows = yield { sql: 'select * from api_key order by created_at, id', params: [] };
     return rows.map(readKey);
   }
+
+  *keysOfUser(userId: string): Step<StoredKey[]> {
+    const sql = 'select * from api_key where user_id = ? order by created_at, id';
+    const rows = yield { sql, params: [userId] };
+    return rows.map(readKey);
+  }
 }
 
 /** Literals, because SQLite uses a partial index only for a statement with the same condition. */

@@ -362,6 +362,8 @@ export interface Reader {
   countReady(endpointId: string, limit: number): Step<number>;
   keyByHash(hash: string): Step<StoredKey | undefined>;
   keys(): Step<StoredKey[]>;
+  /** The oldest first. */
+  keysOfUser(userId: string): Step<StoredKey[]>;
 }
 
 export interface Transaction extends Reader {

@@ -228,6 +228,10 @@ export class MemoryTables implements Transaction {
     return [...this.#keys.values()].find((key) => key.hash === hash);
   }
 
+  *keysOfUser(userId: string): Step<StoredKey[]> {
+    return (yield* this.keys()).filter((key) => key.userId === userId);
+  }
+
   *keys(): Step<StoredKey[]> {
     return sortBy(
       sortBy([...this.#keys.values()], ({ id }) => id),

@@ -55,7 +55,7 @@ export function bindSystem(options: SystemRoutesOptions): BoundOperation[] {
 /** @throws ProblemError `unavailable` for every failure of the store */
 async function readStore(endpoints: Endpoints): Promise<void> {
   try {
-    await endpoints.readAll();
+    await endpoints.checkStore();
   } catch (cause) {
     throw new ProblemError('unavailable', 'the store does not answer', {
       retryAfterMs: NOT_READY_RETRY_MS,

@@ -135,7 +135,12 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
     return [...this.#kept.values()].map(({ endpoint }) => endpoint);
   }
 
-  /** With counters; reads the store, which also shows whether the store works. */
+  /** Reads one row by its key: resolves if the store works, however many endpoints there are. */
+  async checkStore(): Promise<void> {
+    await this.#options.store.read((tx) => tx.endpoint(''));
+  }
+
+  /** With counters, from the store. */
   async readAll(): Promise<StoredEndpoint[]> {
     const stored = await this.#options.store.read((tx) => tx.endpoints());
     return stored.filter(({ deleted }) => !deleted);

@@ -41,11 +41,9 @@ const keyGrant = z.strictObject({
 
 type OwnedGrant = HeldGrant & { podId: string | null };
 
-/** Keys that count against the user's quota: unexpired ones, without one for each worker's pod. */
-export function countKeys(all: readonly OwnedGrant[], userId: string, now: number): number {
-  const good = all.filter(
-    (key) => key.userId === userId && (key.expiresAt === null || key.expiresAt > now),
-  );
+/** A user's keys that count against the quota: unexpired ones, without one for each worker's pod. */
+export function countKeys(own: readonly OwnedGrant[], now: number): number {
+  const good = own.filter(({ expiresAt }) => expiresAt === null || expiresAt > now);
   const pods = new Set(good.flatMap(({ podId }) => podId ?? []));
   return good.length - pods.size;
 }

@@ -14,9 +14,11 @@ import {
 } from '../../store/store.ts';
 import { ProblemError } from '../../wire/problem.ts';
 import { Positions } from '../positions.ts';
-import { checkGrant, type HeldGrant, type KeyGrant } from './key-grant.ts';
+import { checkGrant, type KeyGrant } from './key-grant.ts';
+import { type HeldKey, type KeyHolder, type KnownKey, KnownKeys } from './known-keys.ts';
 
 export type { KeyGrant } from './key-grant.ts';
+export type { HeldKey, KeyHolder } from './known-keys.ts';
 
 /** 256 random bits after a prefix that secret scanners recognise. */
 const KEY_BYTES = 32;
@@ -25,20 +27,14 @@ const KEY_FORM = /^mr_[A-Za-z0-9_-]{43}$/;
 const EXPIRED_KEPT_MS = 604_800_000;
 const EXPIRED_KEPT = 200;
 
-export interface KeyHolder extends HeldGrant {
-  name: string;
-  /** The pod of the worker that uses the key. */
-  podId: string | null;
-}
-
 export interface IssuedKey {
   /** The only time that the key is shown. */
   key: string;
   holder: KeyHolder;
 }
 
-/** Called within the commit, with all keys. */
-export type KeysCheck = (all: readonly KeyHolder[]) => void;
+/** Called within the commit, with all keys of the user. */
+export type KeysCheck = (own: readonly KeyHolder[]) => void;
 
 export interface FirstKeys {
   admin: string;
@@ -55,26 +51,11 @@ export interface KeysOptions {
   clock: Clock;
 }
 
-/** A key without its secret. */
-export interface HeldKey {
-  holder: KeyHolder;
-  /** Unix ms. */
-  createdAt: number;
-  /** Position in lists. */
-  position: number;
-}
-
-interface Known extends HeldKey {
-  hash: string;
-  digest: Buffer;
-}
-
 /** All keys are in memory, so that authentication does not read the store. */
 export class Keys {
   readonly #options: KeysOptions;
   readonly #positions = new Positions(0);
-  /** By hash, base64url; the oldest first. */
-  readonly #known = new Map<string, Known>();
+  readonly #known = new KnownKeys();
   readonly #listeners = new Set<(keyId: string) => void>();
 
   private constructor(options: KeysOptions) {
@@ -91,7 +72,7 @@ export class Keys {
   authenticate(presentedKey: string): KeyHolder | undefined {
     if (!KEY_FORM.test(presentedKey)) return undefined;
     const hashText = hashKey(presentedKey);
-    const known = this.#known.get(hashText);
+    const known = this.#known.byHash(hashText);
     // The lookup by hash reveals nothing about the key; the deciding comparison takes constant
     // time.
     if (!known || !timingSafeEqual(Buffer.from(hashText), known.digest)) return undefined;
@@ -102,12 +83,21 @@ export class Keys {
 
   /** The oldest first, expired ones included. */
   all(): HeldKey[] {
-    return [...this.#known.values()];
+    return this.#known.all();
+  }
+
+  /** The oldest first, expired ones included. */
+  ofUser(userId: string): HeldKey[] {
+    return this.#known.ofUser(userId);
+  }
+
+  find(keyId: string): HeldKey | undefined {
+    return this.#known.byId(keyId);
   }
 
   /** Unix ms; null: never; undefined for an unknown key. */
   endOf(keyId: string): number | null | undefined {
-    return this.all().find(({ holder }) => holder.keyId === keyId)?.holder.expiresAt;
+    return this.find(keyId)?.holder.expiresAt;
   }
 
   /**
@@ -119,12 +109,16 @@ export class Keys {
     return () => this.#listeners.delete(listener);
   }
 
-  /** `check` sees all keys within the commit, and may throw. @throws ProblemError `invalid` */
+  /**
+   * `check` sees all keys of the user within the commit, and may throw. @throws ProblemError
+   * `invalid`
+   */
   async issue(grant: KeyGrant, check?: KeysCheck): Promise<IssuedKey> {
     const key = generateKey();
     const stored = this.#toStored(key, grant);
-    await this.#change(function* (tx) {
-      if (check) check((yield* tx.keys()).map(describeHolder));
+    const { userId } = stored;
+    await this.#change(userId, function* (tx) {
+      if (check) check((yield* tx.keysOfUser(userId)).map(describeHolder));
       yield* tx.putKey(stored);
     });
     return { key, holder: this.#learn(stored) };
@@ -150,14 +144,16 @@ export class Keys {
 
   /**
    * Creates a key with the same rights; the old one stays valid for `graceMs`, but no longer than
-   * before. `check` sees all keys within the commit, and may throw.
+   * before. `check` sees all keys of the user within the commit, and may throw.
    * @throws ProblemError `not_found`, `conflict` for an expired key
    */
   async rotate(id: string, graceMs: number, check: KeysCheck = () => {}): Promise<IssuedKey> {
     const key = generateKey();
     const now = this.#options.clock.now();
+    const userId = this.#ownerOf(id);
     const { next, old } = await this.#change(
-      (tx) => replaceKey(tx, { id, key, now, graceMs, check }),
+      userId,
+      (tx) => replaceKey(tx, { id, userId, key, now, graceMs, check }),
       ENDING,
     );
     const holder = this.#learn(next);
@@ -167,16 +163,19 @@ export class Keys {
   }
 
   /**
-   * The key is rejected from then on. `check` sees all keys within the commit, and may throw.
+   * The key is rejected from then on. `check` sees all keys of its user within the commit, and may
+   * throw.
    * @throws ProblemError `not_found`
    */
   async remove(id: string, check: KeysCheck = () => {}): Promise<void> {
-    const removed = await this.#change(function* (tx) {
-      const all = yield* tx.keys();
-      check(all.map(describeHolder));
+    const userId = this.#ownerOf(id);
+    const remove = function* (tx: Transaction) {
+      const own = yield* tx.keysOfUser(userId);
+      check(own.map(describeHolder));
       yield* tx.removeKey(id);
-      return requireKey(all, id);
-    }, ENDING);
+      return requireKey(own, id);
+    };
+    const removed = await this.#change(userId, remove, ENDING);
     this.#forget(removed.hash);
   }
 
@@ -202,9 +201,13 @@ export class Keys {
     return first;
   }
 
-  /** The same commit removes long expired keys, which nothing else would remove. */
-  async #change<T>(change: (tx: Transaction) => Step<T>, options: WriteOptions = {}): Promise<T> {
-    const old = this.#listForgettable();
+  /** The same commit removes the user's long expired keys, which nothing else would remove. */
+  async #change<T>(
+    userId: string,
+    change: (tx: Transaction) => Step<T>,
+    options: WriteOptions = {},
+  ): Promise<T> {
+    const old = this.#listForgettable(userId);
     const changed = await this.#options.store.write(function* (tx) {
       for (const { holder } of old) yield* tx.removeKey(holder.keyId);
       return yield* change(tx);
@@ -213,15 +216,22 @@ export class Keys {
     return changed;
   }
 
-  #listForgettable(): Known[] {
+  #listForgettable(userId: string): KnownKey[] {
     const now = this.#options.clock.now();
-    const kept = new Map<string, number>();
-    return [...this.#known.values()].reverse().filter(({ holder: { expiresAt, userId } }) => {
+    const own = this.#known.ofUser(userId);
+    let expired = 0;
+    return own.reverse().filter(({ holder: { expiresAt } }) => {
       if (expiresAt === null || expiresAt > now) return false;
-      const place = (kept.get(userId) ?? 0) + 1;
-      kept.set(userId, place);
-      return place > EXPIRED_KEPT || expiresAt < now - EXPIRED_KEPT_MS;
+      expired += 1;
+      return expired > EXPIRED_KEPT || expiresAt < now - EXPIRED_KEPT_MS;
     });
+  }
+
+  /** @throws ProblemError `not_found` */
+  #ownerOf(id: string): string {
+    const known = this.find(id);
+    if (known) return known.holder.userId;
+    throw keyNotFound(id);
   }
 
   #toStored(plainKey: string, grant: KeyGrant): StoredKey {
@@ -233,16 +243,15 @@ export class Keys {
   #learn(stored: StoredKey): KeyHolder {
     const { createdAt, hash: hashText } = stored;
     const holder = describeHolder(stored);
-    const position = this.#known.get(hashText)?.position ?? this.#positions.next(createdAt);
+    const position = this.#known.byHash(hashText)?.position ?? this.#positions.next(createdAt);
     const digest = Buffer.from(hashText);
-    this.#known.set(hashText, { hash: hashText, digest, holder, createdAt, position });
+    this.#known.put({ hash: hashText, digest, holder, createdAt, position });
     this.#notify(holder.keyId);
     return holder;
   }
 
   #forget(hashText: string): void {
-    const known = this.#known.get(hashText);
-    this.#known.delete(hashText);
+    const known = this.#known.remove(hashText);
     if (known) this.#notify(known.holder.keyId);
   }
 
@@ -257,6 +266,7 @@ export function generateKey(): string {
 
 interface Rotation {
   id: string;
+  userId: string;
   /** The new key. */
   key: string;
   now: number;
@@ -266,11 +276,11 @@ interface Rotation {
 
 function* replaceKey(
   tx: Transaction,
-  { check, graceMs, id, key, now }: Rotation,
+  { check, graceMs, id, key, now, userId }: Rotation,
 ): Step<{ next: StoredKey; old: StoredKey }> {
-  const all = yield* tx.keys();
-  check(all.map(describeHolder));
-  const found = requireKey(all, id);
+  const own = yield* tx.keysOfUser(userId);
+  check(own.map(describeHolder));
+  const found = requireKey(own, id);
   const { expiresAt } = found;
   if (expiresAt !== null && expiresAt <= now) {
     throw new ProblemError('conflict', `key ${id} has expired`);
@@ -286,10 +296,14 @@ function* replaceKey(
 }
 
 /** @throws ProblemError `not_found` */
-function requireKey(all: readonly StoredKey[], id: string): StoredKey {
-  const found = all.find((key) => key.id === id);
+function requireKey(own: readonly StoredKey[], id: string): StoredKey {
+  const found = own.find((key) => key.id === id);
   if (found) return found;
-  throw new ProblemError('not_found', `key ${id} not found`);
+  throw keyNotFound(id);
+}
+
+function keyNotFound(id: string): ProblemError {
+  return new ProblemError('not_found', `key ${id} not found`);
 }
 
 function identify(key: string, now: number): Pick<StoredKey, 'id' | 'hash' | 'createdAt'> {

@@ -48,14 +48,14 @@ export class UserKeys {
     const grant: KeyGrant = { name, scopes, userId, ...(expiresAt !== null && { expiresAt }) };
     const checked = checkGrant(grant);
     requireGivable(caller, { scopes: new Set(checked.scopes), expiresAt });
-    const { holder, key } = await this.#options.keys.issue(checked, this.#limit(userId));
+    const { holder, key } = await this.#options.keys.issue(checked, this.#limit());
     return { ...this.find(caller, holder.keyId), key };
   }
 
   /** Newest first. @throws ProblemError `forbidden` */
   list(caller: Rights, { userId = caller.userId, ...page }: KeyListing): ResourcePage<KeyRecord> {
     requireUser(caller, userId);
-    const all = this.#options.keys.all().filter(({ holder }) => holder.userId === userId);
+    const all = this.#options.keys.ofUser(userId);
     const positionOf = ({ position }: HeldKey) => position;
     return cutNewest({ ...page, all, positionOf, show: describeKey });
   }
@@ -74,7 +74,7 @@ export class UserKeys {
   async rotate(caller: Rights, id: string, graceSeconds: number): Promise<IssuedKeyRecord> {
     const old = this.#require(caller, id).holder;
     requireGivable(caller, old);
-    const check = graceSeconds > 0 ? this.#limit(old.userId) : undefined;
+    const check = graceSeconds > 0 ? this.#limit() : undefined;
     const { holder, key } = await this.#options.keys.rotate(id, graceSeconds * 1_000, check);
     return { ...this.find(caller, holder.keyId), key };
   }
@@ -86,17 +86,18 @@ export class UserKeys {
   async revoke(caller: Rights, id: string): Promise<void> {
     requireRevocable(caller, this.#require(caller, id).holder);
     const now = this.#options.clock.now();
-    await this.#options.keys.remove(id, (all) => {
-      const key = all.find(({ keyId }) => keyId === id);
-      if (!key || !isLastWayIn(key, all, now)) return;
+    await this.#options.keys.remove(id, (own) => {
+      const key = own.find(({ keyId }) => keyId === id);
+      // All operators have the same user.
+      if (!key || !isLastWayIn(key, own, now)) return;
       const other = 'no other admin key of the operator is good for as long';
       throw new ProblemError('conflict', `key ${id} cannot be revoked: ${other}`);
     });
   }
 
-  #limit(userId: string): KeysCheck {
+  #limit(): KeysCheck {
     const { clock, quotas = DEFAULT_QUOTAS } = this.#options;
-    return (all) => requireBelow('keys', quotas.keys, countKeys(all, userId, clock.now()));
+    return (own) => requireBelow('keys', quotas.keys, countKeys(own, clock.now()));
   }
 
   /** Default: the expiry of the caller's own key. */
@@ -110,7 +111,7 @@ export class UserKeys {
   }
 
   #require(caller: Rights, id: string): HeldKey {
-    const found = this.#options.keys.all().find(({ holder }) => holder.keyId === id);
+    const found = this.#options.keys.find(id);
     if (found && maySee(caller, found.holder.userId)) return found;
     throw new ProblemError('not_found', `key ${id} not found`);
   }

@@ -210,6 +210,8 @@ export function describeWorkersAndKeys(): void {
     expect(await store.read((tx) => tx.keyByHash('h1'))).toEqual(key);
     expect(await store.read((tx) => tx.keyByHash('h3'))).toBeUndefined();
     expect(await store.read((tx) => tx.keys())).toEqual([other, key]);
+    expect(await store.read((tx) => tx.keysOfUser(key.userId))).toEqual([other, key]);
+    expect(await store.read((tx) => tx.keysOfUser('nobody'))).toEqual([]);
     const renewed = { ...key, name: 'second', hash: 'h3', scopes: [] };
     await store.write((tx) => tx.putKey(renewed));
     expect(await store.read((tx) => tx.keyByHash('h3'))).toEqual(renewed);

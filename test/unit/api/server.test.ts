@@ -188,6 +188,27 @@ describe('the platform tells', () => {
     expect((await fetch(`${url}/healthz`)).status).toBe(200);
   });
 
+  it('that it is ready, without reading all endpoints', async () => {
+    let listings = 0;
+    const wrapStore = (store: Store): Store => ({
+      write: (operation) => store.write(operation),
+      read: (operation) =>
+        store.read((tx) => {
+          const endpoints = () => {
+            listings += 1;
+            return tx.endpoints();
+          };
+          return operation(Object.assign(Object.create(tx), { endpoints }));
+        }),
+      reclaim: (pages) => store.reclaim(pages),
+      close: () => store.close(),
+    });
+    const { url } = await startPlatform({ wrapStore });
+    const atStart = listings;
+    expect((await fetch(`${url}/readyz`)).status).toBe(200);
+    expect(listings).toBe(atStart);
+  });
+
   it('that it is not ready while its owner says so', async () => {
     const { url } = await startPlatform({ server: { isReady: () => false } });
     expect((await fetch(`${url}/readyz`)).status).toBe(503);

@@ -80,6 +80,7 @@ const reads: [string, () => Step<unknown>, string][] = [
   ],
   ['deliveryPart', () => reader.deliveryPart(key, 0), '(endpoint_id=? AND delivery_id=? AND at=?)'],
   ['keyByHash', () => reader.keyByHash('h'), '(hash=?)'],
+  ['keysOfUser', () => reader.keysOfUser('u'), 'api_key_of_user (user_id=?)'],
 ];
 
 const job = makeJob(key);

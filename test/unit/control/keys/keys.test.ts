@@ -101,6 +101,16 @@ describe('a key that was made elsewhere', () => {
     expect(await store.read((tx) => tx.keys())).toHaveLength(1);
   });
 
+  it('moves to the user that a second import names', async () => {
+    const { keys } = await openKeys();
+    const key = generateKey();
+    const { keyId } = await keys.importKey(key, { name: 'file', userId: 'a', scopes: ['worker'] });
+    await keys.importKey(key, { name: 'file', userId: 'b', scopes: ['worker'] });
+    expect(keys.ofUser('a')).toEqual([]);
+    expect(keys.ofUser('b').map(({ holder }) => holder.keyId)).toEqual([keyId]);
+    expect(keys.find(keyId)?.holder.userId).toBe('b');
+  });
+
   it('is refused in another form', async () => {
     const { keys } = await openKeys();
     const imported = keys.importKey('hunter2', { name: 'file', scopes: ['admin'] });

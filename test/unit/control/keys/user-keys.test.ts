@@ -3,14 +3,29 @@ import { ManualClock } from '../../../../src/base/clock.ts';
 import { type KeyGrant, type KeyHolder, Keys } from '../../../../src/control/keys/keys.ts';
 import { UserKeys } from '../../../../src/control/keys/user-keys.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import type { Store } from '../../../../src/store/store.ts';
 import { SCOPES } from '../../../../src/wire/scopes.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
 async function open() {
-  const store = openSqliteStore({ path: ':memory:' });
-  onTestFinished(() => store.close());
+  const opened = openSqliteStore({ path: ':memory:' });
+  onTestFinished(() => opened.close());
+  let listings = 0;
+  /** Counts the commits that read the keys of all users. */
+  const store: Store = {
+    ...{ read: opened.read.bind(opened), reclaim: opened.reclaim.bind(opened) },
+    write: (operation, options) =>
+      opened.write((tx) => {
+        const keys = () => {
+          listings += 1;
+          return tx.keys();
+        };
+        return operation(Object.assign(Object.create(tx), { keys }));
+      }, options),
+    close: () => opened.close(),
+  };
   const clock = new ManualClock();
   const keys = await Keys.open({ store, clock });
   const first = await keys.ensureFirstKeys();
@@ -23,7 +38,8 @@ async function open() {
   const page = { userId: undefined, before: undefined, limit: 100 };
   const idsOf = (caller: KeyHolder, userId?: string) =>
     userKeys.list(caller, { ...page, userId }).records.map(({ id }) => id);
-  return { clock, hold, idsOf, keys, operator, page, reopen, userKeys };
+  const countListings = () => listings;
+  return { clock, countListings, hold, idsOf, keys, operator, page, reopen, userKeys };
 }
 
 const toIso = (at: number) => new Date(at).toISOString();
@@ -158,6 +174,19 @@ describe('the keys of a user', () => {
     expect(stored).toEqual(expect.arrayContaining(left));
     expect(stored).not.toContain(short.keyId);
   });
+});
+
+it('a change of a key reads no keys of other users', async () => {
+  const { countListings, hold, keys, userKeys } = await open();
+  const atStart = countListings();
+  const ann = await hold({});
+  const bob = await hold({ userId: 'bob' });
+  const { id } = await userKeys.issue(ann, { name: 'ci', scopes: ['jobs:read'] });
+  const next = await userKeys.rotate(ann, id, 60);
+  await userKeys.revoke(ann, next.id);
+  expect(countListings()).toBe(atStart);
+  expect(keys.ofUser('ann').map(({ holder }) => holder.keyId)).toEqual([ann.keyId, id]);
+  expect(keys.ofUser('bob').map(({ holder }) => holder.keyId)).toEqual([bob.keyId]);
 });
 
 describe('keys that have expired', () => {
