@@ -6,6 +6,7 @@ import { basename, join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 
 const MARK = 'MILLRACE_TEST_RUN';
+const COMPILE_CACHE = 'node-compile-cache';
 /** Processes that are ending get this long, in polls of 100 ms. */
 const POLLS = 300;
 
@@ -18,6 +19,8 @@ export function setup(): void {
   // Pods run as another user.
   chmodSync(folder, 0o1777);
   process.env['TMPDIR'] = folder;
+  // Also for processes with a TMPDIR of their own, so that not each of them compiles everything anew.
+  process.env['NODE_COMPILE_CACHE'] = join(folder, COMPILE_CACHE);
   process.env[MARK] = basename(folder);
 }
 
@@ -47,7 +50,7 @@ function listLeftovers(home: string): string[] {
 
 /** Vitest and Node keep theirs from run to run. */
 function isCache(name: string): boolean {
-  return name === 'node-compile-cache' || name.startsWith('vitest');
+  return name === COMPILE_CACHE || name.startsWith('vitest');
 }
 
 function isLeft(pid: string): boolean {

@@ -114,6 +114,9 @@ export class PlatformProcess {
       keyFile,
       '--rate-limit',
       'none',
+      // The check is a process of its own after each start.
+      '--store-check-ms',
+      '0',
       ...endpoints,
       ...(this.#options.args ?? []),
     ]);
@@ -151,10 +154,16 @@ export class PlatformProcess {
     });
   }
 
+  /** Kills its workers: for a platform that serves several tests. */
+  async killWorkers(): Promise<void> {
+    const workers = this.#workers.splice(0);
+    for (const worker of workers) worker.kill();
+    await Promise.all(workers.map((worker) => worker.exited));
+  }
+
   /** Ends what still runs of the platform, of its workers and of its pods. */
   async close(): Promise<void> {
-    for (const worker of this.#workers) worker.kill();
-    await Promise.all(this.#workers.map((worker) => worker.exited));
+    await this.killWorkers();
     await this.#process?.end();
     killPods(this.folder);
     await rm(this.folder, { recursive: true, force: true });

@@ -7,8 +7,6 @@ import { join, resolve } from 'node:path';
 import { killPods } from '../../support/containers/left-pods.ts';
 import { killTree } from '../../support/process-tree.ts';
 
-/** One for all tests, so that not every process compiles everything anew. */
-const compileCache = join(tmpdir(), 'node-compile-cache');
 const launcher = resolve(import.meta.dirname, '../../../bin/millrace.js');
 
 export interface CommandEnd {
@@ -41,7 +39,6 @@ export class CommandRun {
       env: {
         ...process.env,
         NO_COLOR: '1',
-        NODE_COMPILE_CACHE: compileCache,
         ...(temporary && { TMPDIR: temporary }),
         ...env,
       },
