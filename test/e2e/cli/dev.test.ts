@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../../src/client.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { type CommandRun, Workplace } from './command-run.ts';
@@ -19,6 +19,8 @@ function version(name: string): string {
     return ${JSON.stringify(name)};
   }`;
 }
+
+const READY = /is ready at (\S+)\n/;
 
 let place: Workplace;
 
@@ -36,7 +38,7 @@ interface Dev {
 
 async function startDev(...args: string[]): Promise<Dev> {
   const run = place.start(['dev', 'handlers', '--port', '0', ...args]);
-  return { run, url: await run.until('stdout', /is ready at (\S+)\n/) };
+  return { run, url: await run.until('stdout', READY) };
 }
 
 function connect({ url }: Dev, endpoint: string): Client {
@@ -73,20 +75,15 @@ describe('handlers', () => {
     expect(shell(last)).toContain('data: {"output":"a","metrics":{}}');
   });
 
-  it('that cannot be loaded do not keep the others from being served', async () => {
+  it('that cannot be loaded are explained once, and the others are served', async () => {
     place.write('handlers/broken.mjs', "import './none.mjs';");
     place.write('handlers/good.mjs', version('one'));
     const dev = await startDev();
     expect(dev.run.stdout).toMatch(/^broken .*no worker/m);
     expect(dev.run.stderr).toContain('none.mjs');
+    const errors = dev.run.stderr.split('\n').filter((line) => line.includes("cannot find '"));
+    expect(errors).toHaveLength(1);
     expect(await answerOf(connect(dev, 'good'))).toBe('one');
-  });
-
-  it('that cannot be loaded are explained once', async () => {
-    place.write('handlers/broken.mjs', "import './none.mjs';");
-    const { run } = await startDev();
-    const told = run.stderr.split('\n').filter((line) => line.includes("cannot find '"));
-    expect(told).toHaveLength(1);
   });
 
   it('that take long to set up are named while everybody waits', async () => {
@@ -195,12 +192,17 @@ it('a worker that dies is replaced, and its job goes back at once', async () => 
 });
 
 describe('without a key', () => {
+  let shared: Workplace;
   let dev: Dev;
 
-  beforeEach(async () => {
-    place.write('handlers/work.mjs', version('one'));
-    dev = await startDev();
+  beforeAll(async () => {
+    shared = new Workplace();
+    shared.write('work.mjs', version('one'));
+    const run = shared.start(['dev', 'work.mjs', '--port', '0']);
+    dev = { run, url: await run.until('stdout', READY) };
   });
+
+  afterAll(() => shared.close());
 
   /** Not by fetch: it would set or refuse some of these headers itself. */
   function statusOf(headers: Record<string, string>, path = '/v2/work/health', method = 'GET') {
