@@ -21,6 +21,11 @@ export interface FaultRun {
   seed: number;
 }
 
+export interface FaultGroup {
+  kinds: FaultRun['kind'][];
+  link: 'http' | 'grpc';
+}
+
 export interface FaultResult {
   acknowledged: number;
   /** How many faults there were. */
@@ -35,12 +40,11 @@ export interface FaultResult {
   exitCodes: (number | null)[];
 }
 
-const ENDPOINT = 'counting';
 /** Two, so that one takes over what the other cannot renew. */
 const WORKERS = ['w1', 'w2'];
 /** More than the workers' slots, so that some jobs always wait. */
 const CLIENTS = 12;
-const POLL_MS = 50;
+const POLL_MS = 200;
 const TERMS = ['--renew-every-ms', '700', '--take-wait-ms', '1000'];
 const LEASE_MS = 3_000;
 const GRPC_URL = /Workers over gRPC at (\S+)/;
@@ -57,23 +61,39 @@ const SHARES: Record<Fault['kind'], number> = {
   'answer-lost': 0.25,
 };
 
-export async function runUnderFaults(run: FaultRun): Promise<FaultResult> {
-  const random = createRandom(run.seed);
+/** A platform for runs of these kinds over one link, which may be at the same time: each kind has an endpoint. */
+export function startFaultPlatform({ kinds, link }: FaultGroup): Promise<PlatformProcess> {
   // A job whose lease runs out three times has FAILED, and rightly so: that must stay next to impossible.
   // Over gRPC, what is held holds the renewals too.
-  const isLong = run.kind === 'half-open' || (run.kind === 'held' && run.link === 'grpc');
+  const isLong = kinds.some((kind) => kind === 'half-open' || (kind === 'held' && link === 'grpc'));
   const leaseMs = isLong ? HALF_OPEN_LEASE_MS : LEASE_MS;
-  const { link = 'http' } = run;
   const ports = link === 'grpc' ? ['--grpc-port', '0'] : [];
   const args = [...TERMS, '--lease-ms', String(leaseMs), ...ports];
-  const platform = await PlatformProcess.start({ endpoints: [ENDPOINT], args });
-  const target = link === 'grpc' ? await platform.process.find(GRPC_URL) : platform.url;
+  return PlatformProcess.start({ endpoints: kinds, args });
+}
+
+/** On a platform of its own. */
+export async function runUnderFaults(run: FaultRun): Promise<FaultResult> {
+  const platform = await startFaultPlatform({ kinds: [run.kind], link: run.link ?? 'http' });
+  try {
+    return await runFaultsOn(platform, run);
+  } finally {
+    await platform.close();
+  }
+}
+
+/** @param shared started for this kind, among others */
+export async function runFaultsOn(shared: PlatformProcess, run: FaultRun): Promise<FaultResult> {
+  const random = createRandom(run.seed);
+  const { kind: endpoint, link = 'http' } = run;
+  const place = { platform: shared, endpoint };
+  const target = link === 'grpc' ? await shared.process.find(GRPC_URL) : shared.url;
   const proxy = await TcpProxy.start(target);
   try {
     proxy.weather = createWeather(run);
-    const workers = WORKERS.map((id) => startWorker(platform, proxy, { id, link }));
+    const workers = WORKERS.map((id) => startWorker(place, proxy, { id, link }));
     const asked = Array.from({ length: run.jobs }, (_, n) => chooseJob(n, random));
-    const ended = await runJobs(platform, asked, {
+    const ended = await runJobs(place, asked, {
       until: Date.now() + run.limitMs,
       onEnd: (share) => {
         if (share >= 0.8) proxy.weather = undefined;
@@ -82,17 +102,22 @@ export async function runUnderFaults(run: FaultRun): Promise<FaultResult> {
     // Once they have left as asked, nothing of theirs can be under way any more.
     const exitCodes = await Promise.all(workers.map((worker) => worker.end()));
     const wrong = ended.flatMap((job) => findFlaw(job) ?? []);
-    const changed = await findChanges(platform, ended);
+    const changed = await findChanges(place, ended);
     if (wrong.length + changed.length > 0 || exitCodes.some((code) => code !== 0)) {
-      for (const { output } of [platform.process, ...workers]) console.log(output);
+      for (const { output } of [shared.process, ...workers]) console.log(output);
     }
     const repeated = ended.filter(({ seen }) => seen.record.attempt > 1).length;
     const faults = proxy.struck;
     return { acknowledged: ended.length, faults, repeated, wrong, changed, exitCodes };
   } finally {
-    await platform.close();
     await proxy.close();
   }
+}
+
+/** The endpoint of one run. */
+interface Place {
+  platform: PlatformProcess;
+  endpoint: string;
 }
 
 interface WorkerTerms {
@@ -101,13 +126,13 @@ interface WorkerTerms {
 }
 
 function startWorker(
-  platform: PlatformProcess,
+  { endpoint, platform }: Place,
   proxy: TcpProxy,
   { id, link }: WorkerTerms,
 ): Process {
-  const slots = ['--threads', '1', '--jobs-per-thread', '4'];
+  const slots = ['--unsupervised', '--threads', '1', '--jobs-per-thread', '4'];
   return platform.startWorker(
-    ENDPOINT,
+    endpoint,
     'counting.ts',
     ...slots,
     '--worker-id',
@@ -119,10 +144,10 @@ function startWorker(
   );
 }
 
-async function findChanges(platform: PlatformProcess, ended: readonly EndedJob[]) {
+async function findChanges(place: Place, ended: readonly EndedJob[]) {
   const changes: string[] = [];
   for (const { id, seen } of ended) {
-    const now = await look(platform, id);
+    const now = await look(place, id);
     if (isDeepStrictEqual(now, seen)) continue;
     changes.push(`${id}: ${JSON.stringify(seen)} → ${JSON.stringify(now)}`);
   }
@@ -175,7 +200,7 @@ interface EndedJob {
 
 /** Each as it was when it was first seen to have ended. */
 async function runJobs(
-  platform: PlatformProcess,
+  place: Place,
   asked: readonly Count[],
   { until, onEnd }: { until: number; onEnd: (share: number) => void },
 ): Promise<EndedJob[]> {
@@ -183,10 +208,10 @@ async function runJobs(
   const waiting = [...asked];
   const client = async () => {
     for (let job = waiting.shift(); job; job = waiting.shift()) {
-      const answer = await platform.post(`/v2/${ENDPOINT}/run`, { input: job });
+      const answer = await place.platform.post(`/v2/${place.endpoint}/run`, { input: job });
       const { id } = jobRef.parse(await answer.json());
-      await waitForEnd(platform, id, until);
-      ended.push({ id, asked: job, seen: await look(platform, id) });
+      await waitForEnd(place, id, until);
+      ended.push({ id, asked: job, seen: await look(place, id) });
       onEnd(ended.length / asked.length);
     }
   };
@@ -194,9 +219,9 @@ async function runJobs(
   return ended;
 }
 
-async function waitForEnd(platform: PlatformProcess, id: string, until: number): Promise<void> {
+async function waitForEnd(place: Place, id: string, until: number): Promise<void> {
   for (;;) {
-    const { status } = await readRecord(platform, id);
+    const { status } = await readRecord(place, id);
     const live = status === 'IN_QUEUE' || status === 'IN_PROGRESS';
     if (!live || Date.now() > until) return;
     await sleep(POLL_MS);
@@ -216,15 +241,15 @@ interface Seen {
   chunks: unknown[];
 }
 
-async function look(platform: PlatformProcess, id: string): Promise<Seen> {
-  const record = await readRecord(platform, id);
-  const answer = await platform.fetch(`/v2/${ENDPOINT}/stream/${id}?after=0&wait=0`);
+async function look(place: Place, id: string): Promise<Seen> {
+  const record = await readRecord(place, id);
+  const answer = await place.platform.fetch(`/v2/${place.endpoint}/stream/${id}?after=0&wait=0`);
   const chunks = seenChunks.parse(await answer.json()).map(({ output }) => output);
   return { record, chunks };
 }
 
-async function readRecord(platform: PlatformProcess, id: string): Promise<Seen['record']> {
-  const answer = await platform.fetch(`/v2/${ENDPOINT}/status/${id}`);
+async function readRecord(place: Place, id: string): Promise<Seen['record']> {
+  const answer = await place.platform.fetch(`/v2/${place.endpoint}/status/${id}`);
   return seenRecord.parse(await answer.json());
 }
 
