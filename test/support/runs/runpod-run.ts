@@ -1,5 +1,5 @@
-// Jobs through a real worker, under its real supervisor, that speaks RunPod's protocol to a server
-// with a fault: each job has to be answered, rightly, with every chunk in its place.
+// Jobs through a real worker process that speaks RunPod's protocol to a server with faults: the worker has
+// to answer each job correctly, with every chunk in its place.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -50,12 +50,18 @@ export class RunPodWorker {
   }
 }
 
+export interface RunPodFaults {
+  share: number;
+  /** Each by chance. */
+  kinds: readonly RunPodFault[];
+}
+
 export interface RunPodRun {
   jobs: number;
   seed: number;
   templates?: RunPodServerOptions['templates'];
   /** Share of the requests of a route that are struck, and by what. */
-  faults?: Partial<Record<RunPodRoute, { share: number; fault: RunPodFault }>>;
+  faults?: Partial<Record<RunPodRoute, RunPodFaults>>;
   /** Every other job is followed by a bad element. */
   hasBadElements?: boolean;
   /** Every third job is delivered twice. */
@@ -72,16 +78,16 @@ export interface RunPodResult {
   exitCode: number | null;
 }
 
-const SLOTS = ['--threads', '1', '--jobs-per-thread', '4'];
+const SLOTS = ['--unsupervised', '--threads', '1', '--jobs-per-thread', '4'];
 
 export async function runOnRunPod(run: RunPodRun): Promise<RunPodResult> {
   const random = createRandom(run.seed);
   let struck = 0;
   const fault = (route: RunPodRoute) => {
-    const kind = run.faults?.[route];
-    if (!kind || random() >= kind.share) return undefined;
+    const faults = run.faults?.[route];
+    if (!faults || random() >= faults.share) return undefined;
     struck += 1;
-    return kind.fault;
+    return faults.kinds[Math.floor(random() * faults.kinds.length)];
   };
   const { templates = 'query' } = run;
   const server = await RunPodServer.start({ templates, fault });
@@ -151,7 +157,7 @@ function findFlaw(asked: Count, job: StandInJob | undefined, run: RunPodRun): st
   const [result, ...more] = job?.results ?? [];
   const chunks = job?.stream.map((chunk) => chunk.output) ?? [];
   // One of which only the answer was lost comes again: at least once, and never in another place.
-  const isLossy = run.faults?.stream?.fault.kind === 'reset';
+  const isLossy = run.faults?.stream?.kinds.some(({ kind }) => kind === 'reset');
   const seen = isLossy
     ? chunks.filter((chunk, at) => !isDeepStrictEqual(chunk, chunks[at - 1]))
     : chunks;
