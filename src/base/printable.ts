@@ -14,6 +14,11 @@ export function escapeControls(text: string): string {
   return text.replace(UNPRINTABLE, escapeCharacter);
 }
 
+/** Like `escapeControls`, for a place of one line: a line break becomes `\n`. */
+export function escapeLine(text: string): string {
+  return escapeControls(text.replaceAll(/\r?\n/g, '\\n'));
+}
+
 /** At most `maxChars` of it, and how many were left out. */
 export function limitText(text: string, maxChars: number): string {
   if (text.length <= maxChars) return text;

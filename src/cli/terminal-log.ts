@@ -3,7 +3,7 @@
 import { styleText } from 'node:util';
 import type { DestinationStream } from 'pino';
 import { createLog, type Log } from '../base/log.ts';
-import { escapeControls } from '../base/printable.ts';
+import { escapeControls, escapeLine } from '../base/printable.ts';
 import { choice } from './options.ts';
 import { isOnRunPod } from './worker/runpod.ts';
 
@@ -72,7 +72,7 @@ function chooseFormat(): ((line: string) => string) | undefined {
   return isOnRunPod() ? formatRunPodLine : undefined;
 }
 
-/** One JSON log line as people read it; anything else as it is. */
+/** One JSON log line as people read it, on one line except for a stack; anything else as it is. */
 export function formatLogLine(line: string): string {
   const entry = readLogEntry(line);
   if (!entry) return escapeControls(line.trimEnd());
@@ -80,14 +80,12 @@ export function formatLogLine(line: string): string {
   const at = entry['time'];
   const time =
     typeof at === 'number' ? styleText('gray', new Date(at).toLocaleTimeString('en-GB')) : '';
-  const endpoint = typeof entry['endpoint'] === 'string' ? escapeControls(entry['endpoint']) : '';
+  const endpoint = typeof entry['endpoint'] === 'string' ? escapeLine(entry['endpoint']) : '';
   const head = [time, styleText(style, mark.padEnd(5)), endpoint];
   const rest = Object.entries(entry)
     .filter(([name]) => !SHOWN_APART.has(name))
-    .map(([name, value]) => styleText('gray', escapeControls(`${name}=${showValue(value)}`)));
-  const text = [...head, escapeControls(String(entry['msg'] ?? '')), ...rest]
-    .filter(Boolean)
-    .join(' ');
+    .map(([name, value]) => styleText('gray', escapeLine(`${name}=${showValue(value)}`)));
+  const text = [...head, escapeLine(String(entry['msg'] ?? '')), ...rest].filter(Boolean).join(' ');
   const stack = readStack(entry['err']);
   return stack ? `${text}\n${stack}` : text;
 }

@@ -1,6 +1,7 @@
 // `millrace conformance`: plays one side of a worker protocol against another implementation of the other
 // side, and prints which rules of the protocol hold. The checks are in conformance/.
 import type { Log } from '../../base/log.ts';
+import { escapeLine } from '../../base/printable.ts';
 import { CHECK_INPUT_LINES } from '../../conformance/check-inputs.ts';
 import type { CheckResult } from '../../conformance/checks.ts';
 import { checkArguments } from '../arguments.ts';
@@ -180,7 +181,7 @@ async function judge(
 
 function describeRow({ area, detail, result, rule }: CheckResult): string {
   const line = `${WORDS[result].padEnd(9)}${area.padEnd(13)}${rule}\n`;
-  return detail === undefined ? line : `${line}${' '.repeat(22)}${detail}\n`;
+  return detail === undefined ? line : `${line}${' '.repeat(22)}${escapeLine(detail)}\n`;
 }
 
 function summarize(rows: readonly CheckResult[]): string {

@@ -1,7 +1,7 @@
 // Control characters of others, escaped for terminals and logs.
 
 import { describe, expect, it } from 'vitest';
-import { escapeControls, limitText } from '../../../src/base/printable.ts';
+import { escapeControls, escapeLine, limitText } from '../../../src/base/printable.ts';
 import { fc } from '../../support/properties.ts';
 
 describe('escapeControls', () => {
@@ -33,6 +33,10 @@ describe('escapeControls', () => {
       { seed: 1 },
     );
   });
+});
+
+it('escapeLine leaves no line break', () => {
+  expect(escapeLine('a\nb\r\nc\rd\u001b\te')).toBe('a\\nb\\nc\\u000dd\\u001b\te');
 });
 
 describe('limitText', () => {

@@ -28,6 +28,16 @@ it('shows the author of an unloadable handler the reason, not our stack', () => 
   );
 });
 
+it('keeps an entry on one line: others write its texts', () => {
+  const line = format({
+    level: 40,
+    msg: 'attempt failed: no\nerror forged',
+    a: 'b\r\nc',
+    'd\n': 1,
+  });
+  expect(line).toBe('warn  attempt failed: no\\nerror forged a=b\\nc d\\n=1');
+});
+
 it('shows a line without a time', () => {
   expect(format({ level: 40, msg: '3 lines were left out' })).toBe('warn  3 lines were left out');
 });
