@@ -257,7 +257,7 @@ describe('while no worker is ready', () => {
   it('a request waits up to its limit', async () => {
     const { clock, enter, load } = startBalancer({ waitMs: 5_000 });
     const refused = expect(enter()).rejects.toMatchObject({
-      ...{ code: 'unavailable', message: 'no worker was ready within 5 s', retryAfterMs: 1_000 },
+      ...{ code: 'unavailable', message: expect.stringContaining('5 s'), retryAfterMs: 1_000 },
     });
     await clock.advance(4_999);
     expect((await load()).running).toBe(1);

@@ -5,6 +5,7 @@ import { openSqliteStore } from '../../../../src/store/sqlite.ts';
 import { ProblemError } from '../../../../src/wire/problem.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../../src/wire/resources/template.ts';
+import { errorAt } from '../../../support/answers.ts';
 
 const NEW = { before: undefined, limit: 100 };
 
@@ -74,7 +75,7 @@ describe('an endpoint that is declared', () => {
   it('is refused with settings out of range, by path', async () => {
     const { endpoints } = await openEndpoints();
     await expect(endpoints.ensureEndpoint('demo', { maxAttempts: 0 })).rejects.toMatchObject({
-      errors: [expect.stringMatching(/^maxAttempts: /)],
+      errors: [errorAt('maxAttempts')],
     });
   });
 
@@ -106,7 +107,7 @@ describe('an endpoint that is declared', () => {
     const changed = endpoints.update('owner', 'demo', { workersMax: 2, maxAttempts: 1 });
     await expect(changed).rejects.toMatchObject({
       code: 'conflict',
-      message: expect.stringMatching(/^endpoint demo was declared .*: workersMax cannot be set$/),
+      message: expect.stringMatching(/demo.* workersMax /),
     });
     expect(endpoints.get('owner', 'demo').maxAttempts).toBe(3);
   });
@@ -144,7 +145,7 @@ describe('an endpoint that is created', () => {
   it('is unknown to every other user, to all verbs', async () => {
     const { endpoints } = await openEndpoints();
     const { id } = await endpoints.create('ada', creation());
-    const unknown = { code: 'not_found', message: `endpoint ${id} not found` };
+    const unknown = { code: 'not_found', message: expect.stringContaining(id) };
     expect(() => endpoints.get('bob', id)).toThrowError(expect.objectContaining(unknown));
     await expect(endpoints.update('bob', id, { name: 'x' })).rejects.toMatchObject(unknown);
     await expect(endpoints.remove('bob', id)).rejects.toMatchObject(unknown);
@@ -203,42 +204,34 @@ describe('an endpoint that is created', () => {
 
 describe('what cannot be deployed', () => {
   const faulty: [string, object, string][] = [
-    ['an unknown template', { templateId: 'x' }, 'templateId: template "x" not found'],
-    ['a foreign template', { templateId: 'tpl_bob' }, 'templateId: template "tpl_bob" not found'],
-    [
-      'an unknown GPU type',
-      { gpuTypeIds: ['big', 'x'] },
-      'gpuTypeIds[1]: GPU type "x" is not in the catalogue',
-    ],
+    ['an unknown template', { templateId: 'x' }, 'templateId'],
+    ['a foreign template', { templateId: 'tpl_bob' }, 'templateId'],
+    ['an unknown GPU type', { gpuTypeIds: ['big', 'x'] }, 'gpuTypeIds[1]'],
     [
       'a template without an http port behind a load balancer',
       { type: 'LOAD_BALANCER' },
-      'templateId: template tpl_ada has no http port',
+      'templateId',
     ],
-    [
-      'a template that says nothing to run',
-      { templateId: 'tpl_image' },
-      'templateId: template tpl_image has neither handler nor args',
-    ],
+    ['a template that says nothing to run', { templateId: 'tpl_image' }, 'templateId'],
   ];
 
-  it.each(faulty)('%s is refused by path', async (_, given, error) => {
+  it.each(faulty)('%s is refused by path', async (_, given, path) => {
     const { addTemplate, endpoints } = await openEndpoints();
     await addTemplate('ada', 'tpl_image', { handler: null });
     await expect(endpoints.create('ada', creation(given))).rejects.toMatchObject({
-      ...{ code: 'invalid', errors: [expect.stringContaining(error)] },
+      ...{ code: 'invalid', errors: [errorAt(path)] },
     });
     expect(endpoints.all()).toEqual([]);
   });
 
   it.each(faulty.filter(([, given]) => !('type' in given)))(
     '%s is refused in a change too, and nothing of that is kept',
-    async (_, given, error) => {
+    async (_, given, path) => {
       const { addTemplate, endpoints } = await openEndpoints();
       await addTemplate('ada', 'tpl_image', { handler: null });
       const made = await endpoints.create('ada', creation());
       const changed = endpoints.update('ada', made.id, { name: 'two', ...given });
-      await expect(changed).rejects.toMatchObject({ errors: [expect.stringContaining(error)] });
+      await expect(changed).rejects.toMatchObject({ errors: [errorAt(path)] });
       expect(endpoints.get('ada', made.id)).toEqual(made);
     },
   );
@@ -246,7 +239,7 @@ describe('what cannot be deployed', () => {
   it('a maximum below the minimum is rejected in a change of either', async () => {
     const { endpoints } = await openEndpoints();
     const { id } = await endpoints.create('ada', creation({ workersMin: 2, workersMax: 3 }));
-    const errors = ['workersMin: must not be greater than workersMax'];
+    const errors = [errorAt('workersMin')];
     for (const update of [{ workersMin: 4 }, { workersMax: 1 }]) {
       await expect(endpoints.update('ada', id, update)).rejects.toMatchObject({ errors });
     }
@@ -260,7 +253,7 @@ describe('what cannot be deployed', () => {
     const { id } = await endpoints.create('ada', creation(given));
     const scaler = { type: 'QUEUE_DELAY', seconds: 1 } as const;
     await expect(endpoints.update('ada', id, { scaler })).rejects.toMatchObject({
-      errors: [expect.stringMatching(/^scaler\.type: /)],
+      errors: [errorAt('scaler.type')],
     });
   });
 
@@ -272,10 +265,8 @@ describe('what cannot be deployed', () => {
 
   it('nothing is deployed without an engine, or for whom it runs nothing', async () => {
     const { endpoints } = await openEndpoints({ engine: 'none' });
-    await expect(endpoints.create('ada', creation())).rejects.toMatchObject({
-      code: 'conflict',
-      message: expect.stringContaining('without an engine'),
-    });
+    const refused = endpoints.create('ada', creation());
+    await expect(refused).rejects.toMatchObject({ code: 'conflict' });
     const { endpoints: others } = await openEndpoints();
     await expect(others.create('eve', creation())).rejects.toMatchObject({ code: 'forbidden' });
   });
@@ -298,7 +289,7 @@ describe('an endpoint that was deleted', () => {
       expect(some.has(id)).toBe(false);
       expect(some.ownerOf(id)).toBeUndefined();
       expect(await some.readAll()).toEqual([]);
-      expect(() => some.get('ada', id)).toThrowError(`endpoint ${id} not found`);
+      expect(() => some.get('ada', id)).toThrow(expect.objectContaining({ code: 'not_found' }));
       await expect(some.remove('ada', id)).rejects.toMatchObject({ code: 'not_found' });
     }
   });

@@ -5,6 +5,7 @@ import { openTemplates } from '../../../../src/control/endpoints/templates.ts';
 import { openSqliteStore } from '../../../../src/store/sqlite.ts';
 import { endpointCreation } from '../../../../src/wire/resources/endpoint.ts';
 import { templateCreation } from '../../../../src/wire/resources/template.ts';
+import { errorAt } from '../../../support/answers.ts';
 
 const judgeRegistry = (userId: string, id: string | null) =>
   id === null || `${userId}/${id}` === 'ada/own' ? [] : [`registry: there is no "${id}"`];
@@ -42,10 +43,7 @@ describe('a template', () => {
 
   it('has args whose quotes are closed', async () => {
     const { templates } = await open();
-    const fault = {
-      code: 'invalid',
-      message: 'args: args have a " at position 2 that is not closed',
-    };
+    const fault = { code: 'invalid', errors: [errorAt('args')] };
     const args = 'a "b';
     await expect(templates.create('ada', creation({ args }))).rejects.toMatchObject(fault);
     const { id } = await templates.create('ada', creation());
@@ -55,7 +53,7 @@ describe('a template', () => {
   it('is unknown to every other user, to all verbs', async () => {
     const { templates } = await open();
     const { id } = await templates.create('ada', creation());
-    const unknown = { code: 'not_found', message: `template ${id} not found` };
+    const unknown = { code: 'not_found', message: expect.stringContaining(id) };
     expect(templates.find('bob', id)).toBeUndefined();
     expect(() => templates.get('bob', id)).toThrowError(expect.objectContaining(unknown));
     await expect(templates.update('bob', id, { name: 'x' })).rejects.toMatchObject(unknown);
@@ -106,7 +104,7 @@ describe('a template', () => {
 
   it('is refused with a registry that is not the user’s', async () => {
     const { templates } = await open();
-    const refused = { code: 'invalid', errors: ['registry: there is no "own"'] };
+    const refused = { code: 'invalid', errors: [errorAt('registry')] };
     const foreign = templates.create('bob', creation({ registry: 'own' }));
     await expect(foreign).rejects.toMatchObject(refused);
     const { id } = await templates.create('bob', creation());
@@ -129,7 +127,7 @@ describe('a template that an endpoint uses', () => {
     const { id } = await templates.create('ada', creation());
     const endpoint = await endpoints.create('ada', deployed(id));
     await expect(templates.remove('ada', id)).rejects.toMatchObject({
-      ...{ code: 'conflict', message: `endpoint ${endpoint.id} uses template ${id}` },
+      ...{ code: 'conflict', message: expect.stringContaining(endpoint.id) },
     });
     await endpoints.remove('ada', endpoint.id);
     await templates.remove('ada', id);
@@ -150,12 +148,10 @@ describe('a template that an endpoint uses', () => {
     const without = (update: object) => templates.update('ada', id, update);
     const conflict = (text: string) => ({
       code: 'conflict',
-      message: expect.stringMatching(new RegExp(`^endpoint ${user} uses it: .*${text}`)),
+      message: expect.stringMatching(new RegExp(`${user}.*${text}`)),
     });
-    await expect(without({ ports: ['80/tcp'] })).rejects.toMatchObject(conflict('no http port'));
-    await expect(without({ handler: null })).rejects.toMatchObject(
-      conflict('neither handler nor args'),
-    );
+    await expect(without({ ports: ['80/tcp'] })).rejects.toMatchObject(conflict('port'));
+    await expect(without({ handler: null })).rejects.toMatchObject(conflict('handler'));
     expect(templates.get('ada', id).version).toBe(1);
   });
 });

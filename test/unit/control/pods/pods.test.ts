@@ -63,9 +63,7 @@ describe('creation', () => {
     const own = { image: 'own', args: '', env: {}, disk: 9, ports: [], registry: null };
     const other = await world.create({ template: 'tpl_1', ...own });
     expect(other.spec).toMatchObject({ ...own, template: 'tpl_1' });
-    expect(await refusal(world.create({ template: 'tpl_2' }))).toBe(
-      '422 template: template "tpl_2" not found',
-    );
+    expect(await refusal(world.create({ template: 'tpl_2' }))).toMatch(/^422 template: .*tpl_2/);
   });
 
   it('of a worker says whose it is, and what handler it runs', async () => {
@@ -84,9 +82,8 @@ describe('creation', () => {
 
   it('asks no more GPUs than there are', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1', 'g2']) });
-    expect(await refusal(world.create({ gpu: { id: GPU, count: 3 } }))).toBe(
-      `422 gpu.count: there are 2 of ${GPU} in all`,
-    );
+    const tooMany = world.create({ gpu: { id: GPU, count: 3 } });
+    expect(await refusal(tooMany)).toMatch(/^422 gpu\.count: .*\b2\b/);
   });
 
   it('checks the rules of mounts before any lookup', async () => {
@@ -122,11 +119,11 @@ describe('another user', () => {
     const world = await openWorld();
     const { id } = await world.create();
     const { pods } = world;
-    const unknown = `404 pod ${id} not found`;
-    expect(await refusal(pods.find('bob', id))).toBe(unknown);
-    expect(await refusal(pods.update('bob', id, { name: 'mine' }))).toBe(unknown);
-    expect(await refusal(pods.act('bob', id, 'terminate'))).toBe(unknown);
-    expect(await refusal(pods.readLog('bob', id, 10))).toBe(unknown);
+    const unknown = new RegExp(`^404 .*${id}`);
+    expect(await refusal(pods.find('bob', id))).toMatch(unknown);
+    expect(await refusal(pods.update('bob', id, { name: 'mine' }))).toMatch(unknown);
+    expect(await refusal(pods.act('bob', id, 'terminate'))).toMatch(unknown);
+    expect(await refusal(pods.readLog('bob', id, 10))).toMatch(unknown);
     expect((await pods.list({ userId: 'bob', limit: 10 })).pods).toEqual([]);
   });
 });
@@ -229,8 +226,8 @@ describe('an update', () => {
     const world = await openWorld();
     const { id } = await world.create({ locked: true });
     const { pods } = world;
-    expect(await refusal(pods.update(OWNER, id, { args: 'x' }))).toMatch(/^409 the pod is locked/);
-    expect(await refusal(pods.act(OWNER, id, 'terminate'))).toMatch(/^409 the pod is locked/);
+    expect(await refusal(pods.update(OWNER, id, { args: 'x' }))).toMatch(/^409 .*locked/);
+    expect(await refusal(pods.act(OWNER, id, 'terminate'))).toMatch(/^409 .*locked/);
     expect(await pods.update(OWNER, id, { name: 'c' })).toMatchObject({ generation: 1 });
     expect(await pods.update(OWNER, id, { args: 'x', locked: false })).toMatchObject({
       generation: 2,
@@ -261,7 +258,7 @@ describe('an update', () => {
     expect(await refusal(world.pods.update(OWNER, id, { name: 'b' }))).toMatch(/^409/);
     await world.settle();
     expect(await refusal(world.pods.update(OWNER, id, { name: 'b' }))).toMatch(/^409/);
-    expect(await refusal(world.pods.act(OWNER, id, 'start'))).toMatch(/^409 the pod is TERMINATED/);
+    expect(await refusal(world.pods.act(OWNER, id, 'start'))).toMatch(/^409 .*TERMINATED/);
   });
 });
 
@@ -332,7 +329,7 @@ describe('the record', () => {
     await world.settle();
     const show = async () => world.pods.show(await world.pods.find(OWNER, id));
     expect(await show()).toMatchObject({
-      ...{ status: 'PROVISIONING', cost: 0, reason: expect.stringContaining('it waits for GPUs') },
+      ...{ status: 'PROVISIONING', cost: 0, reason: expect.stringContaining(GPU) },
     });
     await world.pods.act(OWNER, first.id, 'terminate');
     await world.settle(5_000);

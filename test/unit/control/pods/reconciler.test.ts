@@ -70,7 +70,7 @@ describe('a pod that is created', () => {
     await world.settle();
     expect(world.pods.live.get(id)).toMatchObject({
       status: 'STARTING',
-      reason: 'its health check fails',
+      reason: expect.stringContaining('health check'),
     });
     world.host.change(id, { health: 'healthy' });
     await world.settle();
@@ -186,7 +186,7 @@ describe('a pod that ends by itself', () => {
     await world.settle(999);
     expect(world.pods.live.get(id)).toMatchObject({
       status: 'STARTING',
-      reason: 'it exited with code 3; it restarts',
+      reason: expect.stringMatching(/\bcode 3\b/),
     });
     await world.settle(1);
     expect(world.pods.live.get(id)).toMatchObject({ status: 'RUNNING', reason: null });
@@ -204,7 +204,7 @@ describe('a pod that ends by itself', () => {
     await world.settle(60_000);
     expect(world.pods.live.get(id)).toMatchObject({
       status: 'ERROR',
-      reason: 'it exited with code 4, 3 times in a row',
+      reason: expect.stringMatching(/\bcode 4\b.*\b3\b/),
     });
     expect(world.host.get(id).runsOnDisk).toBe(3);
     await world.pods.act(OWNER, id, 'start');
@@ -353,7 +353,7 @@ describe('GPUs', () => {
     const second = await startPod(world, one);
     expect(world.pods.live.get(second)).toMatchObject({
       status: 'PROVISIONING',
-      reason: `it waits for GPUs: 1 of ${GPU} are not free`,
+      reason: expect.stringContaining(`1 of ${GPU}`),
     });
     await world.pods.act(OWNER, first, 'stop');
     await world.settle();
