@@ -86,7 +86,9 @@ describe('a schema', () => {
   it('is unchanged when a later migration fails', () => {
     migrate(database, MIGRATIONS);
     const broken = [...MIGRATIONS, addNote, 'create table job (id text)'];
-    expect(() => migrate(database, broken)).toThrow('job');
+    expect(() => migrate(database, broken)).toThrow(
+      expect.objectContaining({ code: 'ERR_SQLITE_ERROR' }),
+    );
     expect(readVersion()).toBe(MIGRATIONS.length);
     expect(listColumns('job')).not.toContain('note');
     expect(database.isTransaction).toBe(false);
@@ -97,7 +99,7 @@ describe('a schema', () => {
     const refuse = () => migrate(database, MIGRATIONS);
     expect(refuse).toThrow(SchemaTooNewError);
     expect(refuse).toThrow(
-      new RegExp(`version ${MIGRATIONS.length + 1};.* up to ${MIGRATIONS.length}\\.`),
+      new RegExp(`\\b${MIGRATIONS.length + 1}\\b.*\\b${MIGRATIONS.length}\\b`),
     );
     expect(readVersion()).toBe(MIGRATIONS.length + 1);
   });

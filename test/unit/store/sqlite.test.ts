@@ -6,6 +6,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { SchemaTooNewError } from '../../../src/store/migrations.ts';
 import { openSqliteStore, type SqliteOptions } from '../../../src/store/sqlite.ts';
 import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import {
@@ -75,7 +76,9 @@ describe('a file', () => {
 
   it('that is not a database is refused', () => {
     writeFileSync(path, 'not a database, but long enough to be looked at as one'.repeat(100));
-    expect(() => openSqliteStore({ path })).toThrow('not a database');
+    expect(() => openSqliteStore({ path })).toThrow(
+      expect.objectContaining({ code: 'ERR_SQLITE_ERROR', errcode: 26 }),
+    );
   });
 
   it('that a newer version wrote is refused', async () => {
@@ -83,7 +86,7 @@ describe('a file', () => {
     const database = new DatabaseSync(path);
     database.exec('pragma user_version = 1000');
     database.close();
-    expect(() => openSqliteStore({ path })).toThrow('schema version 1000');
+    expect(() => openSqliteStore({ path })).toThrow(SchemaTooNewError);
   });
 
   it.each([
