@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { describeIssues } from '../../../src/wire/issues.ts';
 import { runRequest } from '../../../src/wire/job-schemas.ts';
 import { renewRequest, reportHeader } from '../../../src/wire/link/worker-link-schemas.ts';
+import { errorAt } from '../../support/answers.ts';
 
 function describeAll(schema: typeof runRequest | typeof renewRequest, value: unknown): string[] {
   const { error } = schema.safeParse(value);
@@ -12,19 +13,16 @@ function describeAll(schema: typeof runRequest | typeof renewRequest, value: unk
 describe('the failures of a body', () => {
   it('are named by their paths, also members that every object inherits', () => {
     const body = JSON.parse('{"input":[],"policy":{"ttl":1,"constructor":1},"__proto__":{}}');
-    expect(describeAll(runRequest, body)).toEqual([
-      'input: must be an object',
-      'policy.ttl: Too small: expected number to be >=10000',
-      'policy.constructor: is unknown',
-      '__proto__: is unknown',
-    ]);
+    expect(describeAll(runRequest, body)).toEqual(
+      ['input', 'policy.ttl', 'policy.constructor', '__proto__'].map(errorAt),
+    );
   });
 
   it('are counted from the twenty-first on', () => {
     const extra = Object.fromEntries(Array.from({ length: 5_000 }, (_, i) => [`k${i}`, 1]));
     const described = describeAll(runRequest, { input: {}, ...extra });
     expect(described).toHaveLength(21);
-    expect(described.at(-1)).toBe('body: 4980 more errors');
+    expect(described.at(-1)).toMatch(/^body: .*\b4980\b/);
   });
 });
 

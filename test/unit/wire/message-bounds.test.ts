@@ -45,7 +45,7 @@ describe('frames beyond the bounds', () => {
   it('are refused by the values of all their headers, before any of them is parsed', () => {
     const list = Array.from({ length: 6 }, () => 0);
     expect(decodeFrames(encode([list]), bounds)).toHaveLength(1);
-    expect(() => decodeFrames(encode([list, list]), bounds)).toThrow(/more than 10 values/);
+    expect(() => decodeFrames(encode([list, list]), bounds)).toThrow(FrameBoundError);
     const broken = encode([list, list]);
     broken.write('?', 8);
     expect(() => decodeFrames(broken, bounds)).toThrow(FrameBoundError);

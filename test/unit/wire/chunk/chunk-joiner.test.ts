@@ -2,6 +2,7 @@
 import { expect, it } from 'vitest';
 import { type Chunk, splitChunk } from '../../../../src/wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../../../../src/wire/chunk/chunk-joiner.ts';
+import { ChunkOrderError } from '../../../../src/wire/chunk/chunk-reassembly.ts';
 
 function joinAll(joiner: ChunkJoiner, chunks: readonly Chunk[]): (Chunk | undefined)[] {
   return chunks.map((chunk) => joiner.push(chunk));
@@ -39,5 +40,5 @@ it('after a reset the pieces of the old attempt are forgotten', () => {
 it('throws where a piece is missing', () => {
   const joiner = new ChunkJoiner();
   const pieces = splitChunk({ output: 'x'.repeat(900), metrics: {} }, { maxBytes: 300 });
-  expect(() => joinAll(joiner, pieces.slice(1))).toThrow('part');
+  expect(() => joinAll(joiner, pieces.slice(1))).toThrow(ChunkOrderError);
 });

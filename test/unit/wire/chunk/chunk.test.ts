@@ -10,7 +10,11 @@ import {
   RESERVED_METRICS,
   splitChunk,
 } from '../../../../src/wire/chunk/chunk.ts';
-import { joinOutputs, reassemble } from '../../../../src/wire/chunk/chunk-reassembly.ts';
+import {
+  ChunkOrderError,
+  joinOutputs,
+  reassemble,
+} from '../../../../src/wire/chunk/chunk-reassembly.ts';
 import { type Json, NotJsonError } from '../../../../src/wire/json.ts';
 import { fc } from '../../../support/properties.ts';
 
@@ -255,32 +259,28 @@ describe('reassemble', () => {
   if (!first || !second || !third || rest.length > 0) throw new Error('expected three pieces');
   const whole: Chunk = { output: 1, metrics: { tokens: 2 } };
 
-  it.each<[string, Chunk[], RegExp]>([
-    ['a missing first part', [second, third], /expected part 0.*found part 1 of 3/],
-    ['a missing middle part', [first, third], /expected part 1 of 3.*found part 2 of 3/],
-    ['a missing last part', [first, second], /expected part 2 of 3.*found the end/],
-    ['parts out of order', [first, third, second], /expected part 1 of 3.*found part 2/],
-    ['a repeated part', [first, first, second], /expected part 1 of 3.*found part 0/],
-    ['a whole value between parts', [first, whole, second], /expected part 1.*found a whole value/],
-    [
-      'parts of another value',
-      [first, { ...second, metrics: { ...second.metrics, parts: 4 } }],
-      /expected part 1 of 3.*found part 1 of 4/,
-    ],
-    [
-      'a change of encoding',
-      [first, { ...second, metrics: { ...second.metrics, encoding: 2 } }],
-      /encoding 0; found.*encoding 2/,
-    ],
-    ['an unknown encoding', [{ output: '', metrics: { part: 0, parts: 1, encoding: 3 } }], /3/],
-    ['part without parts', [{ output: '', metrics: { part: 0 } }], /"parts"/],
-    [
-      'a piece of the wrong kind',
-      [{ output: 5, metrics: { part: 0, parts: 1, encoding: 0 } }],
-      /not a string/,
-    ],
-  ])('throws on %s', (_, chunks, message) => {
-    expect(() => reassemble(chunks)).toThrow(message);
+  it.each<[string, Chunk[]]>([
+    ['a missing first part', [second, third]],
+    ['a missing middle part', [first, third]],
+    ['a missing last part', [first, second]],
+    ['parts out of order', [first, third, second]],
+    ['a repeated part', [first, first, second]],
+    ['a whole value between parts', [first, whole, second]],
+    ['parts of another value', [first, { ...second, metrics: { ...second.metrics, parts: 4 } }]],
+    ['a change of encoding', [first, { ...second, metrics: { ...second.metrics, encoding: 2 } }]],
+    ['an unknown encoding', [{ output: '', metrics: { part: 0, parts: 1, encoding: 3 } }]],
+    ['part without parts', [{ output: '', metrics: { part: 0 } }]],
+  ])('throws on %s', (_, chunks) => {
+    expect(() => reassemble(chunks)).toThrow(ChunkOrderError);
+  });
+
+  it('throws on a piece that is not a string', () => {
+    const piece = { output: 5, metrics: { part: 0, parts: 1, encoding: 0 } };
+    expect(() => reassemble([piece])).toThrow('string');
+  });
+
+  it('names the expected and the found part', () => {
+    expect(() => reassemble([first, third])).toThrow(/part 1 of 3.*part 2 of 3/);
   });
 
   it('gives back values in order, split and whole ones mixed', () => {
@@ -310,12 +310,12 @@ describe('joinOutputs', () => {
 
   it('throws on a missing part', () => {
     const pieces = encodeChunk('x'.repeat(130), {}, { maxBytes: 120 });
-    expect(() => joinOutputs(pieces.slice(0, 2), 1_000)).toThrow(/found the end/);
-    expect(() => joinOutputs(pieces.slice(1), 1_000)).toThrow(/expected part 0/);
+    expect(() => joinOutputs(pieces.slice(0, 2), 1_000)).toThrow(ChunkOrderError);
+    expect(() => joinOutputs(pieces.slice(1), 1_000)).toThrow(ChunkOrderError);
   });
 
   it('throws on bytes that are not a chunk', () => {
-    expect(() => joinOutputs([Buffer.from('{}')], 1_000)).toThrow(/not an encoded chunk/);
+    expect(() => joinOutputs([Buffer.from('{}')], 1_000)).toThrow('chunk');
   });
 
   it('reads chunks that lie in the middle of a larger buffer', () => {
@@ -347,7 +347,7 @@ describe('checkMetrics', () => {
 
   it.each(RESERVED_METRICS)('refuses the reserved name %s', (name) => {
     expect(() => checkMetrics({ [name]: 1 })).toThrow(TypeError);
-    expect(() => checkMetrics({ [name]: 1 })).toThrow(`metrics.${name} is reserved`);
+    expect(() => checkMetrics({ [name]: 1 })).toThrow(`metrics.${name}`);
   });
 
   it.each([
@@ -357,7 +357,7 @@ describe('checkMetrics', () => {
     ['a string', '"abc"'],
   ])('refuses %s in place of metrics', (_, text) => {
     const metrics: Metrics = JSON.parse(text);
-    expect(() => checkMetrics(metrics)).toThrow('plain object');
+    expect(() => checkMetrics(metrics)).toThrow(TypeError);
   });
 
   it('accepts 65,536 bytes and refuses 65,537, counted as UTF-8', () => {

@@ -83,6 +83,6 @@ describe('frames', () => {
 
   it('whose header is not JSON are refused', () => {
     const bytes = Uint8Array.from([0, 0, 0, 1, 0, 0, 0, 0, 0x7b]);
-    expect(() => decodeFrames(bytes)).toThrow('frame header is not JSON');
+    expect(() => decodeFrames(bytes)).toThrow(FrameError);
   });
 });
