@@ -1,6 +1,6 @@
 // Whether a webhook is from the platform.
 import { createHmac } from 'node:crypto';
-import { Webhook } from 'standardwebhooks';
+import { Webhook, WebhookVerificationError } from 'standardwebhooks';
 import { describe, expect, it, vi } from 'vitest';
 import { type ReceivedWebhook, verifyWebhook, WebhookRefusedError } from '../../../src/client.ts';
 import {
@@ -68,7 +68,7 @@ describe('verifyWebhook', () => {
     const signing = vi.spyOn(crypto.subtle, 'sign');
     const verifying = vi.spyOn(crypto.subtle, 'verify');
     await expect(receive({ headers: { 'webhook-signature': forged } })).rejects.toThrow(
-      'not signed',
+      WebhookRefusedError,
     );
     expect(signing.mock.calls.length + verifying.mock.calls.length).toBe(1);
     vi.restoreAllMocks();
@@ -79,7 +79,7 @@ describe('verifyWebhook', () => {
       const digit = SIGNATURE[at] === 'A' ? 'B' : 'A';
       const forged = SIGNATURE.slice(0, at) + digit + SIGNATURE.slice(at + 1);
       await expect(receive({ headers: { 'webhook-signature': forged } })).rejects.toThrow(
-        'not signed',
+        WebhookRefusedError,
       );
     }
   });
@@ -89,30 +89,30 @@ describe('verifyWebhook', () => {
     await expect(receive({ headers })).resolves.toBeDefined();
   });
 
-  const refused: [why: string, changes: Changes, message: RegExp][] = [
-    ['another secret', { secret: OTHER }, /not signed/],
-    ['no secret', { secret: [] }, /not signed/],
-    ['another body', { body: `${BODY} ` }, /not signed/],
-    ['a signature of another time', { headers: { 'webhook-timestamp': '1767225601' } }, /not sig/],
-    ['a signature of another delivery', { headers: { 'webhook-id': 'd-2' } }, /not signed/],
-    ['no signature', { headers: { 'webhook-signature': undefined } }, /no header webhook-signat/],
-    ['an empty signature', { headers: { 'webhook-signature': '' } }, /no header webhook-signat/],
-    ['no time', { headers: { 'webhook-timestamp': undefined } }, /no header webhook-timestamp/],
-    ['no id', { headers: { 'webhook-id': undefined } }, /no header webhook-id/],
-    ['a time in words', { headers: { 'webhook-timestamp': 'now' } }, /no valid webhook-timestamp/],
+  const refused: [why: string, changes: Changes, named?: string][] = [
+    ['another secret', { secret: OTHER }],
+    ['no secret', { secret: [] }],
+    ['another body', { body: `${BODY} ` }],
+    ['a signature of another time', { headers: { 'webhook-timestamp': '1767225601' } }],
+    ['a signature of another delivery', { headers: { 'webhook-id': 'd-2' } }],
+    ['no signature', { headers: { 'webhook-signature': undefined } }, 'webhook-signature'],
+    ['an empty signature', { headers: { 'webhook-signature': '' } }, 'webhook-signature'],
+    ['no time', { headers: { 'webhook-timestamp': undefined } }, 'webhook-timestamp'],
+    ['no id', { headers: { 'webhook-id': undefined } }, 'webhook-id'],
+    ['a time in words', { headers: { 'webhook-timestamp': 'now' } }, 'webhook-timestamp'],
     [
       'a short sum',
       { headers: { 'webhook-signature': SIGNATURE.slice(0, -2) } },
-      /no valid webhook-signature/,
+      'webhook-signature',
     ],
-    ['too great an age', { now: NOW + 301_000 }, /too long ago/],
-    ['a time too far ahead', { now: NOW - 302_000 }, /clocks differ/],
-    ['too great an age for its receiver', { now: NOW + 2_000, toleranceMs: 1_000 }, /too long/],
+    ['too great an age', { now: NOW + 301_000 }],
+    ['a time too far ahead', { now: NOW - 302_000 }],
+    ['too great an age for its receiver', { now: NOW + 2_000, toleranceMs: 1_000 }],
   ];
-  it.each(refused)('refuses a webhook with %s', async (_, changes, message) => {
+  it.each(refused)('refuses a webhook with %s', async (_, changes, named = '') => {
     const error = await receive(changes).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(WebhookRefusedError);
-    expect(String(error)).toMatch(message);
+    expect(String(error)).toContain(named);
   });
 
   it('throws a TypeError for text that is no secret', async () => {
@@ -124,7 +124,7 @@ describe('other receivers', () => {
   it('the library of Standard Webhooks verifies a webhook', () => {
     const headers = sign([PLATFORM_SECRET], Date.now());
     expect(new Webhook(SECRET).verify(BODY, headers)).toMatchObject({ id: 'job-1' });
-    expect(() => new Webhook(OTHER).verify(BODY, headers)).toThrow('No matching signature');
+    expect(() => new Webhook(OTHER).verify(BODY, headers)).toThrow(WebhookVerificationError);
   });
 
   it('a receiver of an earlier version finds its header, signed with its secret', () => {
