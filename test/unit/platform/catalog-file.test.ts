@@ -63,27 +63,28 @@ it('has the password of a registry from a variable', async () => {
 });
 
 it.each([
-  ['no JSON', '{"gpus":', 'catalog.json is not JSON'],
+  ['no JSON', '{"gpus":', 'catalog.json'],
   ['a price below zero', { gpus: [{ id: 'a', price: -1, match: 'x' }] }, 'gpus[0].price: '],
-  [
-    'a variable that is not set',
-    withRegistry({ passwordEnv: 'TEST_UNSET' }),
-    'TEST_UNSET is not set',
-  ],
+  ['a variable that is not set', withRegistry({ passwordEnv: 'TEST_UNSET' }), 'TEST_UNSET'],
   ['a password file that is not there', withRegistry({ passwordFile: 'none' }), 'ENOENT'],
 ])('with %s is refused with the file and the place', async (_, file, message) => {
   await write(file);
-  expect(() => open()).toThrowError(
+  expect(() => open()).toThrow(
     expect.objectContaining({
       ...{ name: 'PlatformOptionError', fault: 'invalid', option: 'compute.catalogFile' },
       message: expect.stringContaining(message),
     }),
   );
-  expect(() => open()).toThrowError(`compute.catalogFile: ${path}`);
+  expect(() => open()).toThrow(path);
 });
 
 it('that is not there is refused', () => {
-  expect(() => open()).toThrowError(/^compute\.catalogFile: .*ENOENT/);
+  expect(() => open()).toThrow(
+    expect.objectContaining({
+      ...{ name: 'PlatformOptionError', option: 'compute.catalogFile' },
+      message: expect.stringContaining('ENOENT'),
+    }),
+  );
 });
 
 it('is warned of where its names and those of the machine do not meet', async () => {

@@ -61,16 +61,20 @@ it('leaves a worker key that was for all endpoints as it was', async () => {
 
 it('without one of the keys is refused, naming it', async () => {
   await writeFile(path, `MILLRACE_ADMIN_KEY=${generateKey()}\n`);
-  await expect(useKeyFile(keys, path)).rejects.toThrow('has no MILLRACE_WORKER_KEY=… line');
+  const refused = useKeyFile(keys, path);
+  await expect(refused).rejects.toMatchObject({ fault: 'invalid', option: 'keyFile' });
+  await expect(refused).rejects.toThrow('MILLRACE_WORKER_KEY');
 });
 
 it('with something else than keys is refused without showing it', async () => {
   await writeFile(path, 'MILLRACE_ADMIN_KEY=secret\nMILLRACE_WORKER_KEY=secret\n');
   const refused = useKeyFile(keys, path);
-  await expect(refused).rejects.toThrow('keyFile');
+  await expect(refused).rejects.toMatchObject({ fault: 'invalid', option: 'keyFile' });
   await expect(refused).rejects.not.toThrow('=secret');
 });
 
 it('in a folder that is not there is refused', async () => {
-  await expect(useKeyFile(keys, join(folder, 'none/keys'))).rejects.toThrow('keyFile: ENOENT');
+  const refused = useKeyFile(keys, join(folder, 'none/keys'));
+  await expect(refused).rejects.toMatchObject({ option: 'keyFile' });
+  await expect(refused).rejects.toThrow('ENOENT');
 });
