@@ -152,7 +152,7 @@ describe('without --allow-private-webhooks', () => {
     const answer = await platform.post(`/v2/${endpoint}/run`, { input: {}, webhook });
     expect(answer.status).toBe(422);
     expect(await answer.json()).toMatchObject({
-      errors: ['webhook: 127.0.0.1 is not an allowed address (loopback)'],
+      errors: [expect.stringMatching(/^webhook: .*127\.0\.0\.1.*loopback/)],
     });
   });
 

@@ -74,7 +74,7 @@ export function describeVisits(stage: LinkStage): void {
     it('of another protocol is refused, with both versions in the reason', async () => {
       const hello = stage.hand().hello([], PROTOCOL_VERSION + 1);
       await expect(hello).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
-      const named = new RegExp(`protocol ${PROTOCOL_VERSION}, .* speaks ${PROTOCOL_VERSION + 1}`);
+      const named = new RegExp(`\\b${PROTOCOL_VERSION}\\b.*\\b${PROTOCOL_VERSION + 1}\\b`);
       await expect(hello).rejects.toThrow(named);
     });
 
@@ -87,9 +87,7 @@ export function describeVisits(stage: LinkStage): void {
       const requires = ['solo', 'telepathy'];
       const hello = stage.hand().hello([], PROTOCOL_VERSION, { requires });
       await expect(hello).rejects.toMatchObject({ name: 'LinkError', code: 'invalid' });
-      await expect(hello).rejects.toThrow(
-        "requires 'telepathy', which this platform does not support",
-      );
+      await expect(hello).rejects.toThrow('telepathy');
     });
 
     it('has to come before everything else', async () => {

@@ -262,7 +262,7 @@ describe('a thread that is killed', () => {
 
   it('is not that of a job that does not run', async () => {
     const harness = await start();
-    expect(() => harness.killThread('nobody')).toThrow('job nobody is not running');
+    expect(() => harness.killThread('nobody')).toThrow('nobody');
   });
 });
 

@@ -22,7 +22,7 @@ describe('runHandler', () => {
     await clock.advance(1);
     const { status, error } = await run;
     expect(status).toBe('TIMED_OUT');
-    expect(error?.message).toContain(`its timeout of ${timeoutMs} ms`);
+    expect(error?.message).toContain(`${timeoutMs} ms`);
   });
 
   it('retries as often as requested, and returns the last attempt', async () => {

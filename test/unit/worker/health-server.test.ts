@@ -101,7 +101,7 @@ describe('the health port', () => {
     const lost = await fetch(`${url}/healthz/more`);
     expect(lost.status).toBe(404);
     expect(lost.headers.get('content-type')).toBe('application/problem+json');
-    expect(await lost.json()).toMatchObject({ title: 'Not found', status: 404 });
+    expect(await lost.json()).toMatchObject({ status: 404, code: 'not_found' });
     const posted = await fetch(`${url}/readyz`, { method: 'POST', body: '{}' });
     expect(posted.status).toBe(405);
     expect(posted.headers.get('allow')).toBe('GET, HEAD');

@@ -13,7 +13,7 @@ describe('the client of an engine', () => {
   it.each(['/var/run/docker.sock', 'tcp://host', 'ssh://host:22', 'https://host:2376', 'unix://'])(
     'does not take %s for an address',
     (host) => {
-      expect(() => new DockerClient(host)).toThrow(/is not an engine address/);
+      expect(() => new DockerClient(host)).toThrow(host);
     },
   );
 
@@ -27,7 +27,7 @@ describe('the client of an engine', () => {
     const client = new DockerClient(`tcp://127.0.0.1:${port}`);
     expect(await client.ask((docker) => docker.info())).toEqual({ ID: 'mine' });
     await expect(new DockerClient(NOWHERE).ask((docker) => docker.info())).rejects.toThrow(
-      /connect ENOENT \/nowhere\/docker.sock/,
+      /ENOENT \/nowhere\/docker.sock/,
     );
     server.close();
     server.closeAllConnections();
