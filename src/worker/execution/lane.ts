@@ -25,9 +25,6 @@ import {
   unpack,
 } from './thread-messages.ts';
 
-/** A thread that has not ended this long after its termination is stuck in native code. */
-const TERMINATE_MS = 1_000;
-
 export interface LaneEvents {
   onReady(lane: Lane, config: HandlerConfig): void;
   /** A slot is free. */
@@ -51,6 +48,8 @@ export interface LaneOptions {
   setupTimeoutMs: number | undefined;
   memoryLimitMb: number | undefined;
   examineMs: number;
+  /** A thread that has not ended this long after its termination is stuck in native code, ms. */
+  terminateMs: number;
   /** Time for the teardown of a replaced thread, ms. */
   teardownMs: number;
   writeLog: (lines: Uint8Array) => void;
@@ -206,7 +205,7 @@ export class Lane {
     const limitMs = this.#options.examineMs;
     if (isAsked && since) this.#place = await examineThread(thread, { since, limitMs });
     if (this.#state === 'gone') return;
-    this.#timer = setTimeout(() => this.#declareStuck(), TERMINATE_MS);
+    this.#timer = setTimeout(() => this.#declareStuck(), this.#options.terminateMs);
     void thread.terminate();
   }
 

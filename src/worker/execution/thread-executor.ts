@@ -38,6 +38,11 @@ export interface ThreadExecutorOptions extends ExecutorOptions {
   teardownMs?: number;
   /** Limit for examining a thread before it is killed, ms. Default 250. */
   examineMs?: number;
+  /**
+   * A thread that has not ended this long after its termination is stuck in native code, ms. Default
+   * 5,000: on an overloaded machine, a sound thread was seen to take more than 1 s.
+   */
+  terminateMs?: number;
   /** Limits of each thread. */
   resourceLimits?: ResourceLimits;
   /** Also receives all log lines of jobs and threads as NDJSON. */
@@ -50,6 +55,7 @@ const DEFAULTS = {
   windowBytes: 4 * 1_048_576,
   teardownMs: 5_000,
   examineMs: 250,
+  terminateMs: 5_000,
 };
 
 const RELAUNCH_BACKOFF = { baseMs: 500, maxMs: 30_000, jitter: 0.2 };
@@ -183,6 +189,7 @@ export class ThreadExecutor implements Executor {
       concurrency,
       setupTimeoutMs,
       examineMs: this.#options.examineMs,
+      terminateMs: this.#options.terminateMs,
       teardownMs: this.#options.teardownMs,
       memoryLimitMb: this.#options.resourceLimits?.maxOldGenerationSizeMb,
       writeLog: (lines) => this.#options.logDestination?.write(lines),

@@ -113,7 +113,7 @@ describe('an attempt whose handler', () => {
   });
 
   it('blocks in native code is timed out, and the process must end', async () => {
-    const { begin, executor } = await startThreads();
+    const { begin, executor } = await startThreads({ terminateMs: 200 });
     const { outcome } = await begin({ do: 'block natively', file: makeFifo() }, 50).end;
     expect(outcome).toMatchObject(timedOut('process', { state: 'unreachable' }));
     expect(executor.stuckThread).toBeDefined();
@@ -234,7 +234,11 @@ describe('a thread that is killed', () => {
 
   it('on a GPU has none before it is dead: both setups might not fit', async () => {
     const gpu = { ...cpu, kind: 'gpu' as const };
-    const { begin, workerLog } = await startThreads({ concurrency: 1, devices: [gpu] });
+    const { begin, workerLog } = await startThreads({
+      concurrency: 1,
+      devices: [gpu],
+      terminateMs: 200,
+    });
     const stuck = begin({ do: 'block natively', file: makeFifo() }, 60);
     expect((await stuck.end).outcome).toMatchObject({ stopped: 'process' });
     expect(workerLog.filter(({ msg }) => msg === 'setting up')).toHaveLength(1);
@@ -259,7 +263,7 @@ describe('a thread that is killed', () => {
   });
 
   it('does not keep the executor from stopping when it does not die', async () => {
-    const { begin, executor } = await startThreads();
+    const { begin, executor } = await startThreads({ terminateMs: 200 });
     await begin({ do: 'block natively', file: makeFifo() }, 30).end;
     await expect(executor.stop()).resolves.toBeUndefined();
   });
