@@ -29,7 +29,7 @@ export function createRunTests(root: string): RunTests {
         'node_modules/vitest/vitest.mjs',
         'run',
         '--config=scripts/mutants/vitest.config.ts',
-        '--project=unit',
+        '--project=unit*',
         '--project=conformance',
         ...(all ? [] : ['--bail=1']),
         '--reporter=json',
