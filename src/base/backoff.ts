@@ -1,11 +1,11 @@
-// How long to wait before the next attempt: exponential, capped, with jitter.
+// Computes the wait before a retry: exponential, capped, with jitter.
 
 export interface BackoffOptions {
   /** Wait before the first retry, ms. */
   baseMs: number;
   /** No wait is longer than this, ms. */
   maxMs: number;
-  /** Share by which a wait is moved up or down at random: 0.2 is ±20 %. */
+  /** Largest random change of a wait, as a share: 0.2 is ±20 %. */
   jitter: number;
   /** Uniform in [0, 1). */
   random?: () => number;

@@ -1,39 +1,39 @@
-// A budget of bytes held in memory, shared by owners. Claims beyond it wait in line; while the whole budget
-// is used up, the slowest of the claims is dropped so that the line moves.
+// Limits the bytes held in memory, in total and for each owner. Claims beyond a limit wait in line;
+// while the whole budget is used up, the slowest granted claim is dropped so that the line moves.
 import type { Clock } from './clock.ts';
 
-/** A claim becomes a candidate for a drop at this age, ms: at the start nothing has moved yet. */
+/** Youngest age at which a claim may be dropped, ms: a younger one has had no time to move bytes. */
 const MIN_DROP_AGE_MS = 5_000;
 /** Time between two drops, ms. */
 const DROP_EVERY_MS = 1_000;
 
 export interface ByteBudgetOptions {
   clock: Clock;
-  /** Bytes of all claims together. A larger claim is granted when there is no other. */
+  /** Limit of all claims together, bytes. A larger claim is granted when no other claim exists. */
   maxBytes: number;
-  /** Bytes of all claims of one owner. A larger claim is granted when the owner has no other. */
+  /** Limit of one owner's claims, bytes. A larger claim is granted when the owner has no other. */
   maxOwnerBytes: number;
 }
 
-/** What the bytes are for. */
+/** The transfer that needs the bytes. */
 export interface Transfer {
   owner: string;
   bytes: number;
-  /** Bytes moved so far: of two claims of the same age the one with fewer is the slower one. */
+  /** Bytes moved so far. Of two claims of the same age, the one with fewer bytes is the slower one. */
   moved: () => number;
   /** Ends the transfer. */
   drop: () => void;
 }
 
-/** Granted bytes, until they are given back. */
+/** Granted bytes; the owner gives them back. */
 export interface Claim {
-  /** Fewer bytes are needed than were claimed. */
+  /** Gives back the bytes beyond `bytes`. */
   shrink(bytes: number): void;
   release(): void;
 }
 
 export interface ClaimWait {
-  /** Longest wait in line, ms. Infinity: until the signal. */
+  /** Longest wait in line, ms. Infinity: wait until the signal aborts. */
   waitMs: number;
   signal?: AbortSignal;
 }
@@ -63,13 +63,13 @@ export class ByteBudget {
     return this.#usedBytes;
   }
 
-  /** Claims at once, unless the budget is full or others wait for it. */
+  /** Claims without waiting. Undefined if the budget is full or other claims wait. */
   tryClaim(transfer: Transfer): Claim | undefined {
     const isFree = this.#fits(transfer) === 'yes' && !this.#cancelDrop;
     return isFree ? this.#grant(transfer) : undefined;
   }
 
-  /** Undefined if the bytes were not to be had in time. */
+  /** Waits for the bytes. Undefined if they did not become free in time. */
   claim(transfer: Transfer, { signal, waitMs }: ClaimWait): Promise<Claim | undefined> {
     const claim = this.tryClaim(transfer);
     if (claim || signal?.aborted || waitMs <= 0) return Promise.resolve(claim);
@@ -127,7 +127,10 @@ export class ByteBudget {
     else this.#ownerBytes.delete(owner);
   }
 
-  /** Owners with the least come first. A large claim at the head holds up the smaller ones behind it. */
+  /**
+   * Grants claims of owners with the fewest bytes first. A large claim at the head delays the
+   * smaller ones behind it; otherwise it might wait forever.
+   */
   #moveLine(): void {
     for (;;) {
       const next = this.#findNext();

@@ -1,34 +1,34 @@
-// Time as a thing that can be handed in: the machine's clock, and one that a test drives.
+// Clocks that are passed as arguments: the machine's clock, and one that a test drives.
 
-/** Milliseconds since the Unix epoch, never going back, and timers that measure in the same time. */
+/** Time in ms since the Unix epoch, which never goes back, and timers in the same time. */
 export interface Clock {
   now(): number;
-  /** Calls `act` once after `ms`; the returned function takes that back. */
+  /** Calls `act` once after `ms`; the returned function cancels the call. */
   after(ms: number, act: () => void): () => void;
 }
 
-/** A clock that can go on from a time that an earlier process recorded. */
+/** A clock that can continue from a time that an earlier process recorded. */
 export interface ResumableClock extends Clock {
   /** From now on, `now()` returns `time` or later. */
   startFrom(time: number): void;
-  /** Time since some moment, ms: moved neither by `startFrom` nor by a wall clock that is set. */
+  /** Monotonic time, ms: neither `startFrom` nor a change of the wall clock affects it. */
   monotonic(): number;
 }
 
-/** How fast time passes while the clock is ahead of the wall clock: it gains 3 s a minute on it. */
+/** Speed of time while this clock is ahead of the wall clock, which gains 3 s a minute on it. */
 const CATCH_UP_RATE = 0.95;
 
 export interface TimeSources {
-  /** Unix ms; may be set back or forward at any time. */
+  /** Unix ms; the wall clock may be set back or forward at any time. */
   wall: () => number;
-  /** ms since some moment; never set. */
+  /** Monotonic time, ms. */
   monotonic: () => number;
 }
 
 /**
- * Wall time that never goes back. When the wall clock is set back, time goes on from where it was, a
- * little slower, until the wall clock has caught up: a lease that lasts 15 s would else last an hour
- * longer. A wall clock that is set forward is followed at once.
+ * Wall time that never goes back. After the wall clock is set back, time continues from its last
+ * value, 5 % slower, until the wall clock has caught up. If time went back by an hour, a lease of
+ * 15 s would last an hour longer. A wall clock that is set forward is followed at once.
  */
 export class SteadyTime {
   readonly monotonic: () => number;
@@ -89,7 +89,7 @@ interface ManualTimer {
   act: () => void;
 }
 
-/** A clock that stands still until `advance` moves it; due timers run in the order of their time. */
+/** A clock that stands still until `advance` moves it. Due timers run in the order of their times. */
 export class ManualClock implements ResumableClock {
   #now: number;
   #order = 0;
@@ -116,7 +116,10 @@ export class ManualClock implements ResumableClock {
     return () => this.#timers.delete(timer);
   }
 
-  /** Moves time on by `ms`; after each timer what it set off gets its turn before the next fires. */
+  /**
+   * Advances time by `ms`. After each timer, the work that it started runs before the next timer
+   * fires.
+   */
   async advance(ms: number): Promise<void> {
     const until = this.#now + ms;
     await letOthersRun();
@@ -142,7 +145,7 @@ export class ManualClock implements ResumableClock {
   }
 }
 
-/** A few turns of the event loop: enough for chains of promises and grouped commits to settle. */
+/** Waits a few turns of the event loop, enough for promise chains and grouped commits to settle. */
 export async function letOthersRun(): Promise<void> {
   for (let turn = 0; turn < 8; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -9,7 +9,7 @@ interface Entry<Item> {
 /** `set` and `delete` take O(log n), `firstAt` O(1), `list` O(k log n) for k listed items. */
 export class DueHeap<Item> {
   readonly #entries: Entry<Item>[] = [];
-  /** Where each item is in `#entries`. */
+  /** Position of each item in `#entries`. */
   readonly #indexes = new Map<Item, number>();
 
   get size(): number {
@@ -39,7 +39,7 @@ export class DueHeap<Item> {
     this.#sink(this.#indexes.get(last.item) ?? index);
   }
 
-  /** The first items that are due at `now`, `limit` at most, in their order. They stay in the heap. */
+  /** Returns the first items that are due at `now`, at most `limit`, in order. They stay in the heap. */
   list(now: number, limit: number): Item[] {
     const listed: Entry<Item>[] = [];
     while (listed.length < limit && this.firstAt <= now) {

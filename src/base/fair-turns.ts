@@ -1,5 +1,5 @@
-// Starts a burst of small tasks in batches: at most so many in one turn of the event loop, one of each owner
-// at a time. A task that arrives outside a burst starts at once.
+// Starts small tasks in batches, a bounded number in one turn of the event loop, taking one of each
+// owner at a time. A task that arrives while none waits starts at once.
 
 export class FairTurns {
   readonly #perTurn: number;

@@ -1,9 +1,9 @@
-// Identifiers that sort by their time.
+// Creates IDs that sort by the time of their creation.
 import { randomUUID } from 'node:crypto';
 
 /**
- * A UUIDv7 (RFC 9562, 5.7) of the given Unix ms. Its random bits are those of a version 4 UUID, which
- * has the variant in the same place and which Node makes from entropy it keeps ready.
+ * Returns a UUIDv7 (RFC 9562, 5.7) for the given Unix ms. The random bits come from a version 4
+ * UUID: it has the variant in the same place, and Node creates it from cached entropy.
  */
 export function createUuidV7(now: number): string {
   const time = now.toString(16).padStart(12, '0');

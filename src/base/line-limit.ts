@@ -1,8 +1,9 @@
-// Bounds how often one message is logged, so that others who cause a line each time cannot fill the disk.
+// Limits how often one message is logged in a minute, so that callers who cause a line each time
+// cannot fill the disk.
 
 const WINDOW_MS = 60_000;
 
-/** Lines of one message that were left out. */
+/** The number of lines of one message that were dropped. */
 export interface Suppressed {
   message: string;
   count: number;
@@ -20,14 +21,14 @@ export class LineLimit {
     this.#now = now;
   }
 
-  /** Counts a line. False if its message has had its lines of this minute. */
+  /** Counts a line. False if the limit of its message is reached for this minute. */
   admit(message: string): boolean {
     const count = (this.#counts.get(message) ?? 0) + 1;
     this.#counts.set(message, count);
     return count <= this.#maxLines;
   }
 
-  /** What was left out in the last minute; empty until it is over. To be asked before each line. */
+  /** Returns the drops of the last full minute, once. Call it before each line. */
   takeSuppressed(): Suppressed[] {
     const now = this.#now();
     if (now < this.#windowEnd) return [];

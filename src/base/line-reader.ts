@@ -1,9 +1,9 @@
-// Lines of a stream of bytes that others write, each of a limited length.
+// Reads lines of limited length from a byte stream.
 import type { Readable } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
 
 export interface LineReaderOptions {
-  /** Of one line, in characters; what is longer comes in several. */
+  /** Longest line, in characters. A longer line is passed on in several parts. */
   maxChars: number;
   onLine: (line: string) => void;
 }
@@ -30,6 +30,6 @@ export function readLines(stream: Readable, { maxChars, onLine }: LineReaderOpti
     take(decoder.end());
     if (pending !== '') onLine(pending);
   });
-  // Who reads a process's output hears of its end in another way.
+  // The caller notices the end of the process by its exit event.
   stream.on('error', () => {});
 }

@@ -1,4 +1,4 @@
-// The one way to make a log: pino, JSON lines, with everything that could be a key taken out.
+// Creates the process's log: pino, JSON lines, with API keys replaced.
 import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
 import { LineLimit } from './line-limit.ts';
 import { escapeControls, limitText } from './printable.ts';
@@ -8,17 +8,23 @@ type LogMethod = NonNullable<NonNullable<LoggerOptions['hooks']>['logMethod']>;
 
 const SECRET_PATHS = ['key', 'authorization', '*.key', '*.authorization', 'headers.authorization'];
 
-/** A key may stand anywhere: in the text of an error, in what somebody sent in the wrong place. */
+/**
+ * Matches a key anywhere in a line: in an error's text, or in a field where a caller sent it by
+ * mistake.
+ */
 const ANY_KEY = /\bmr_[A-Za-z0-9_-]{43}/g;
 
 export interface LogSettings {
   /** `fatal` to `trace`, or `silent`. Default `info`. */
   level?: string;
-  /** Where the lines go. Default: standard error, so that standard output stays for results. */
+  /** Default: standard error; standard output is for results. */
   destination?: DestinationStream;
-  /** Of each text in a line, so that others cannot fill the log. Default: no limit. */
+  /** Limit of each text in a line, in characters, so that callers cannot fill the log. Default: none. */
   maxTextChars?: number;
-  /** Lines of one message in a minute, of level info and above; the others are counted. Default: no limit. */
+  /**
+   * Most lines of one message in a minute at level info and above; further ones are counted.
+   * Default: no limit.
+   */
   maxLinesPerMinute?: number;
 }
 
@@ -43,7 +49,7 @@ export function createLog({ level = 'info', ...options }: LogSettings = {}): Log
 
 export const silentLog: Log = pino({ level: 'silent' });
 
-/** Of messages: each event has a fixed one, what differs is in the fields. */
+/** Limits lines by message: each event has one fixed message, and its details are fields. */
 function limitLines(maxLines: number): LogMethod {
   const limit = new LineLimit(maxLines, () => performance.now());
   return function logMethod(args, method, level) {

@@ -1,32 +1,32 @@
-// Repeats a pass over what is due: when the pass says that more falls due, or earlier if it is woken; a
-// while later after a pass that failed. One pass at a time.
+// Repeats a pass over due work, one pass at a time: at the time that the last pass returned,
+// earlier if the loop is woken, and later if a pass failed.
 import { type Clock, letOthersRun, sleep } from './clock.ts';
 
-/** A sleep is never longer, so that a clock that was set does not matter for long. */
+/** Longest sleep, ms; it bounds the effect of a clock that was set. */
 export const MAX_SLEEP_MS = 30_000;
-/** After a pass that failed. */
+/** Wait after a failed pass, ms. */
 export const RETRY_MS = 1_000;
 
-/** What a pass returns to be repeated as soon as everybody else had a turn. */
+/** Returned by a pass that should run again after other work had a turn. */
 export const AT_ONCE = Number.NEGATIVE_INFINITY;
-/** What a pass returns when nothing is due at a known time. */
+/** Returned by a pass that knows of no further due time. */
 export const NEVER = Number.POSITIVE_INFINITY;
 
 export interface LoopOptions {
   clock: Clock;
-  /** Does what is due now. Returns when the next thing is due, Unix ms. */
+  /** Does the work that is due now. Returns the time of the next due work, Unix ms. */
   pass: () => Promise<number>;
-  /** A pass failed; the next one begins in RETRY_MS. Not called while the loop stops. */
+  /** Called when a pass failed; the next one begins after RETRY_MS. Not called while the loop stops. */
   onError: (error: unknown) => void;
-  /** Ends the loop after the pass that is under way. */
+  /** Ends the loop after the running pass. */
   closing: AbortSignal;
 }
 
 export class Loop {
   readonly #options: LoopOptions;
-  /** The earliest time that a wake-up named since the last pass began. */
+  /** Earliest time requested by a wake-up since the last pass began. */
   #askedFor = NEVER;
-  /** AT_ONCE: awake. */
+  /** End of the current sleep; AT_ONCE while a pass runs. */
   #sleepsUntil = AT_ONCE;
   #sleep = new AbortController();
 
@@ -35,15 +35,15 @@ export class Loop {
   }
 
   /**
-   * Something is due at `at`, Unix ms; without it, now. The pass that then begins has to return what is due
-   * after it. A wake-up during a pass is kept, whether the pass still sees its cause or not.
+   * Requests a pass at `at`, Unix ms; without `at`, now. A wake-up during a pass is kept, because
+   * the pass may have read its data before.
    */
   wake(at = AT_ONCE): void {
     this.#askedFor = Math.min(this.#askedFor, at);
     if (at < this.#sleepsUntil) this.#sleep.abort();
   }
 
-  /** Resolves when `closing` has aborted and no pass is under way; never rejects. */
+  /** Resolves when `closing` has aborted and no pass runs; never rejects. */
   async run(): Promise<void> {
     const { clock, closing, onError, pass } = this.#options;
     while (!closing.aborted) {

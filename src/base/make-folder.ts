@@ -1,9 +1,9 @@
-// Folders with those above them. Node's own recursive mkdir repeats itself for ever where a file system
-// answers ENOENT for a folder whose parent exists, as /proc does.
+// Creates a folder and its missing parents. Node's recursive mkdir loops forever if a file system
+// answers ENOENT although the parent exists, as /proc does.
 import { existsSync, mkdirSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 
-/** Each folder that is made gets the mode; one that exists is left as it is. @throws Error saying why not */
+/** Each created folder gets the mode; existing folders keep theirs. @throws Error with the reason */
 export function makeFolder(path: string, mode: number): void {
   if (tryMake(path, mode)) return;
   const parent = dirname(path);
@@ -12,7 +12,7 @@ export function makeFolder(path: string, mode: number): void {
   if (!tryMake(path, mode)) throw new Error(`no folder can be created in ${parent}`);
 }
 
-/** False where a folder above is missing, or the file system says so. */
+/** False if a parent is missing or the file system reports ENOENT. */
 function tryMake(path: string, mode: number): boolean {
   try {
     mkdirSync(path, { mode });

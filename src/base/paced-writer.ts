@@ -1,8 +1,9 @@
-// Two kinds of messages on one stream: urgent ones, which go at once, and long series, of which only
-// one message at a time is with the stream, so that a slow reader holds them up where they are.
+// Writes two kinds of messages to one stream: urgent ones, which go at once, and long series. Of a
+// series only one message at a time is in the stream's buffer, so that a slow reader delays the
+// series at its source.
 
 export interface MessageSink<T> {
-  /** `sent` is called when the stream is ready for more, with an error or without; perhaps never. */
+  /** `sent` is called when the stream can take more, with or without an error; perhaps never. */
   write(message: T, sent: (error?: Error | null) => void): unknown;
 }
 
@@ -11,13 +12,13 @@ export class PacedWriter<T> {
   readonly #closed: AbortSignal;
   #tail: Promise<void> = Promise.resolve();
 
-  /** `closed`: the stream takes nothing more, and nothing that is under way is waited for. */
+  /** `closed` aborts when the stream takes no more messages; waiting writes then end. */
   constructor(sink: MessageSink<T>, closed: AbortSignal) {
     this.#sink = sink;
     this.#closed = closed;
   }
 
-  /** Passes every series by. Resolves when it is sent, or when it cannot be any more. */
+  /** Writes ahead of every series. Resolves when the message is sent, or can no longer be sent. */
   writeNow(message: T): Promise<void> {
     return new Promise((resolve) => {
       if (this.#closed.aborted) return resolve();
@@ -31,8 +32,9 @@ export class PacedWriter<T> {
   }
 
   /**
-   * One series behind the other; resolves when the last message is sent, or when the signal or the
-   * end of the stream has stopped it between two messages. Rejects with what `messages` throws.
+   * Writes one series after the other. Resolves when the last message is sent, or when the signal
+   * or the end of the stream stops the series between two messages. Rejects with errors of
+   * `messages`.
    */
   writeSeries(messages: Iterable<T>, signal: AbortSignal): Promise<void> {
     const written = this.#tail.then(async () => {
@@ -45,7 +47,7 @@ export class PacedWriter<T> {
     return written;
   }
 
-  /** Resolves when all series so far are through. */
+  /** Resolves when all series that were added so far have ended. */
   idle(): Promise<void> {
     return this.#tail;
   }

@@ -1,8 +1,9 @@
-// What the package says of itself. Works from src/ and from dist/: both lie beside package.json.
+// Reads the package's own package.json. It works from src/ and from dist/, because both are beside
+// it.
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-/** The package's folder. */
+/** The package's root folder. */
 export const packageRoot = fileURLToPath(new URL('../../', import.meta.url));
 
 /** The file that starts the command on any Node. */
@@ -16,7 +17,7 @@ interface PackageInfo {
 
 export function readPackageInfo(): PackageInfo {
   const file = new URL('../../package.json', import.meta.url);
-  // Our own file: its shape is what we ship.
+  // The package ships this file, so its shape is known.
   return JSON.parse(readFileSync(file, 'utf8')) as PackageInfo;
 }
 

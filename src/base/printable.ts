@@ -1,15 +1,16 @@
-// Text of others, made harmless for terminals and logs: escape sequences could move the cursor, forge
-// lines or hide them.
+// Makes untrusted text safe for terminals and logs: escape sequences could move the cursor, or
+// forge or hide lines.
 
 /**
- * C0 and C1 controls, DEL, line and paragraph separators, bidirectional marks and overrides, and
- * halves of surrogate pairs. Not tab, line feed, and a carriage return that ends a line.
+ * Matches C0 and C1 controls, DEL, line and paragraph separators, bidirectional marks and
+ * overrides, and lone surrogates. It does not match tab, line feed, or a carriage return that ends
+ * a line.
  */
 const UNPRINTABLE =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what it looks for.
   /[\0-\x08\v\f\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\r(?!\n)|\p{Surrogate}/gu;
 
-/** Each as `\u001b`. JSON stays JSON, with the same value. */
+/** Writes each such character as `\u001b`. JSON stays JSON with the same value. */
 export function escapeControls(text: string): string {
   return text.replace(UNPRINTABLE, escapeCharacter);
 }
@@ -19,7 +20,7 @@ export function escapeLine(text: string): string {
   return escapeControls(text.replaceAll(/\r?\n/g, '\\n'));
 }
 
-/** At most `maxChars` of it, and how many were left out. */
+/** Returns the text, or its first `maxChars` characters and the number of omitted ones. */
 export function limitText(text: string, maxChars: number): string {
   if (text.length <= maxChars) return text;
   return `${text.slice(0, maxChars)}… (${text.length - maxChars} more characters)`;

@@ -1,13 +1,13 @@
-// The machine's processes as /proc tells of them: who lives, whose child it is, and to what container
-// it belongs. A number alone says nothing: it is given again to another one when its process is gone.
+// Reads the machine's processes from /proc: which run, their parents and their variables. A process
+// ID alone identifies nothing, because the kernel reuses it.
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 
-/** A process for as long as it lives, and no other after it. */
+/** Identifies one process; a later process with the same ID differs in `startTicks`. */
 export interface ProcessIdentity {
   pid: number;
-  /** When it started, in the kernel's ticks since `bootId`. */
+  /** Start time in the kernel's ticks since `bootId`. */
   startTicks: string;
-  /** Of the start of the machine. */
+  /** ID of the machine's current boot. */
   bootId: string;
 }
 
@@ -16,13 +16,13 @@ export interface ProcessEntry {
   parentPid: number;
   sessionId: number;
   startTicks: string;
-  /** A zombie, or on its way out: it runs nothing any more. */
+  /** The process is a zombie or exits: it runs no code any more. */
   isDead: boolean;
-  /** Of the processor's time, its own and that of the children it waited for. */
+  /** Processor time of the process and of the children that it waited for, ticks. */
   cpuTicks: number;
 }
 
-/** Ticks in a second: the same on every Linux that runs Node. */
+/** Ticks per second; the same on every Linux on which Node runs. */
 export const TICKS_PER_SECOND = 100;
 
 let bootId: string | undefined;
@@ -32,12 +32,12 @@ export function readBootId(): string {
   return bootId;
 }
 
-/** The line of /proc that a process is known by. @throws Error if there is no such process */
+/** Returns the process's line in /proc/PID/stat. @throws Error if the process does not exist */
 export function readStat(pid: number): string {
   return readFileSync(`/proc/${pid}/stat`, 'utf8');
 }
 
-/** Undefined if there is no such process. */
+/** Undefined if the process does not exist. */
 export function readProcess(pid: number): ProcessEntry | undefined {
   try {
     return parseStat(readStat(pid));
@@ -53,7 +53,10 @@ export function readProcesses(): ProcessEntry[] {
     .filter((entry) => entry !== undefined);
 }
 
-/** A line of /proc/PID/stat. The name of the program, second, may hold blanks and parentheses. */
+/**
+ * Parses a line of /proc/PID/stat. The second field, the program's name, may contain spaces and
+ * parentheses.
+ */
 export function parseStat(line: string): ProcessEntry | undefined {
   const afterName = line.lastIndexOf(')');
   const pid = Number.parseInt(line, 10);
@@ -77,7 +80,7 @@ export function isAlive(identity: ProcessIdentity): boolean {
   return entry !== undefined && !entry.isDead && entry.startTicks === identity.startTicks;
 }
 
-/** Does nothing if the process is gone, or is another one by now. */
+/** Does nothing if the process has ended, even if another one has its ID now. */
 export function signalProcess(
   { pid, startTicks }: Pick<ProcessEntry, 'pid' | 'startTicks'>,
   signal: NodeJS.Signals,
@@ -85,16 +88,20 @@ export function signalProcess(
   try {
     if (readProcess(pid)?.startTicks === startTicks) process.kill(pid, signal);
   } catch {
-    // It has ended.
+    // The process has ended.
   }
 }
 
-/** These that live, all that descend from them, and all of the sessions that they lead. */
+/**
+ * Returns the living processes of `roots`, their descendants, and all processes of sessions that
+ * they lead.
+ */
 export function findBeneath(
   roots: ReadonlySet<number>,
   processes: readonly ProcessEntry[],
 ): ProcessEntry[] {
-  // Members of control groups that this process cannot see have the number 0, the parent of all is 1.
+  // ID 0 stands for members of control groups that this process cannot see; ID 1 is the parent of
+  // all.
   const found = new Set([...roots].filter((pid) => pid > 1 && pid !== process.pid));
   let before = 0;
   while (found.size > before) {
@@ -108,13 +115,13 @@ export function findBeneath(
 
 export interface Marked {
   found: ProcessEntry[];
-  /** In the middle of starting a program: for that moment nobody can tell whose they are. */
+  /** Processes that are starting a program: their variables cannot be read at this moment. */
   unknown: ProcessEntry[];
 }
 
 /**
- * Those that were given the variable, and kept it. A value that ends with a slash stands for all that begin
- * with it. Of other users' processes nothing is known, unless this is root's.
+ * Returns the processes that have the variable. A value that ends with a slash matches every value
+ * that begins with it. Processes of other users are visible only to root.
  */
 export function findByVariable(
   name: string,
@@ -132,26 +139,26 @@ export function findByVariable(
   return marked;
 }
 
-/** Undefined in the middle of starting a program; empty of one that is gone or another user's. */
+/** Undefined while the process starts a program; empty if it has ended or belongs to another user. */
 function readEnvironment(pid: number): string | undefined {
   const read = () => readText(`/proc/${pid}/environ`);
   const first = read();
-  // It may have come to its end while it was looked at.
+  // The process may have ended between the two reads.
   return first === '' && isInExec(pid) ? undefined : first || read();
 }
 
-/** For that moment it has neither arguments nor variables. */
+/** Whether the process is in execve: it then has neither arguments nor variables. */
 function isInExec(pid: number): boolean {
   if (readCommandLine(pid) !== '') return false;
   try {
-    // The kernel's own threads run no file.
+    // Threads of the kernel have no executable.
     return readlinkSync(`/proc/${pid}/exe`) !== '';
   } catch {
     return false;
   }
 }
 
-/** The program and its arguments; empty if it is gone. */
+/** Returns the program and its arguments; empty if the process has ended. */
 export function readCommandLine(pid: number): string {
   return readText(`/proc/${pid}/cmdline`);
 }
@@ -164,7 +171,7 @@ function readText(path: string): string {
   }
 }
 
-/** Memory that it has now; 0 if it is gone. */
+/** Returns the resident memory; 0 if the process has ended. */
 export function readResidentBytes(pid: number): number {
   try {
     const status = readFileSync(`/proc/${pid}/status`, 'utf8');

@@ -1,9 +1,9 @@
-// The Retry-After header of HTTP.
+// Parses the Retry-After header of HTTP.
 
-/** 31 years: whatever a server asks for stays a number of ms that can be computed with. */
+/** 31 years: caps larger values, so that the wait in ms stays a safe integer. */
 const MAX_SECONDS = 999_999_999;
 
-/** ms to wait by the header (seconds or a date), or undefined if it says nothing. */
+/** Returns the wait that the header (seconds or a date) requests, ms; undefined without a valid one. */
 export function readRetryAfterMs(
   header: string | string[] | undefined,
   now: number,

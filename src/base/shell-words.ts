@@ -1,17 +1,18 @@
-// A command line in words, as a shell would split it: quotes and backslashes count, nothing is expanded.
+// Splits a command line into words as a POSIX shell does: quotes and backslashes apply, nothing is
+// expanded.
 
-/** What a backslash takes its meaning from between double quotes. */
+/** Characters that a backslash escapes between double quotes. */
 const ESCAPABLE_IN_QUOTES = '"\\$`';
 
-/** Its message names the words as `args`, which all of them are. */
+/** Thrown for an invalid command line. The message calls it `args`, the name of the field. */
 export class ShellWordsError extends Error {
   override readonly name = 'ShellWordsError';
 }
 
-/** @throws ShellWordsError where a quote stays open or a backslash stands last */
+/** @throws ShellWordsError if a quote is not closed or a backslash ends the text */
 export function splitWords(text: string): string[] {
   const words: string[] = [];
-  // Undefined between words; empty quotes are a word too.
+  // Undefined between words, because empty quotes are a word too.
   let word: string | undefined;
   let at = 0;
   const end = () => {
@@ -34,9 +35,9 @@ export function splitWords(text: string): string[] {
 }
 
 interface Piece {
-  /** Undefined: no part of a word, as a line that is continued on the next. */
+  /** Undefined if the escape adds nothing to the word, as an escaped line feed. */
   text: string | undefined;
-  /** Where the one after it begins. */
+  /** Position after the escape. */
   next: number;
 }
 
@@ -90,7 +91,7 @@ function isBlank(char: string): boolean {
   return char === ' ' || char === '\t' || char === '\n';
 }
 
-/** The one word that a shell, or `splitWords`, reads as this text. */
+/** Returns a word that a shell, or `splitWords`, reads as this text. */
 export function quoteWord(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }

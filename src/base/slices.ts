@@ -1,14 +1,14 @@
-// Runs long computations in slices: one slice a turn of the event loop over all of them, the owners by
-// turns. However many computations are pending, other work waits for one slice at most.
+// Runs long computations in slices: one slice in each turn of the event loop, the owners in
+// rotation. However many computations are pending, other work waits for one slice at most.
 
-/** Pauses with each `yield`. */
+/** A computation that can pause at each `yield`. */
 type Work<T> = Generator<void, T>;
 
-/** One computation at a time for each owner, in the order of arrival. */
+/** The pending computations of each owner, in the order of arrival; the first one runs. */
 const lanes = new Map<string, (() => boolean)[]>();
 let isScheduled = false;
 
-/** The work starts at once; work that ends within its first slice never waits for a turn. */
+/** Starts at once. Work that ends within its first slice waits for no turn. */
 export async function runInSlices<T>(owner: string, work: Work<T>): Promise<T> {
   const first = work.next();
   if (first.done) return first.value;
@@ -32,17 +32,17 @@ export async function runInSlices<T>(owner: string, work: Work<T>): Promise<T> {
 
 let lastTurn: Promise<void> = Promise.resolve();
 
-/** Resolves in a turn of the event loop in which nobody else's does: for work of some milliseconds. */
+/** Resolves in a turn of the event loop of its own: use it before work of several milliseconds. */
 export function ownTurn(): Promise<void> {
   lastTurn = lastTurn.then(() => new Promise((resolve) => setImmediate(resolve)));
   return lastTurn;
 }
 
-/** Bytes that are loaded in one turn of the event loop before the next load waits for another. */
+/** Bytes that may be loaded in one turn of the event loop; further loads wait for the next turn. */
 const TURN_BYTES = 1_048_576;
 let turnBytes = 0;
 
-/** Loads at once, unless much was loaded in this turn already. */
+/** Loads at once unless TURN_BYTES were loaded in this turn. */
 export async function loadInTurn<T>(
   load: () => Promise<T>,
   sizeOf: (loaded: T) => number,
@@ -68,7 +68,7 @@ function schedule(): void {
   });
 }
 
-/** Moves the owner whose turn it was behind the others. */
+/** Runs one slice and moves its owner to the end of the rotation. */
 function runSlice(): void {
   const next = lanes.entries().next().value;
   if (!next) return;

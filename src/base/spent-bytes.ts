@@ -1,12 +1,12 @@
-// Memory outside of the engine's heap that nobody needs any more, given back at once: the collector sees
-// only the small objects in front of it, and lets tens of megabytes lie.
+// Frees the memory of byte arrays at once. The garbage collector sees only the small objects that
+// refer to them and may keep tens of megabytes.
 
-/** Smaller ones may lie in memory that they share, and are no burden. */
+/** Smaller arrays may share a pool, and cost little. */
 const WORTH_BYTES = 16_384;
 
 /**
- * For who knows that nobody looks at `bytes` any more: they are empty from then on. Left alone if they
- * share their memory with more than `othersBytes`, which would be lost with them.
+ * Detaches the memory of `bytes`, which are empty afterwards; call it only if no code reads them
+ * again. Does nothing if the buffer holds more than `othersBytes` besides them.
  */
 export function giveBack({ buffer, byteLength }: Uint8Array, othersBytes = 0): void {
   const isOwn = buffer.byteLength - byteLength <= othersBytes;

@@ -1,11 +1,12 @@
-// Notices when what is under way makes no progress for too long. One timer, whatever is under way.
+// Calls back if the running transfers make no progress for too long. It uses one timer for all of
+// them.
 import type { Clock } from './clock.ts';
 
 export interface StallWatchOptions {
   clock: Clock;
   /** Longest time without progress, ms. */
   stallMs: number;
-  /** Called once; nothing is watched afterwards. */
+  /** Called once; the watch ends then. */
   onStall: () => void;
 }
 
@@ -20,18 +21,18 @@ export class StallWatch {
     this.#options = options;
   }
 
-  /** One more is under way. */
+  /** A transfer begins. */
   begin(): void {
     if (this.#underWay++ === 0) this.move();
     if (!this.#cancel && !this.#isStopped) this.#checkAfter(this.#options.stallMs);
   }
 
-  /** Something under way has made progress. */
+  /** A transfer has made progress. */
   move(): void {
     this.#movedAt = this.#options.clock.now();
   }
 
-  /** One of those under way is over. */
+  /** A transfer has ended. */
   end(): void {
     this.#underWay--;
     this.move();

@@ -1,16 +1,17 @@
-// Who waits for what: keyed wake-ups inside one process, without lost ones.
+// Keyed wake-ups within one process. No wake-up between a check and the wait is lost.
 import type { Clock } from './clock.ts';
 
 type Parked = () => void;
 
 /**
- * One round of "look, and if there is nothing, wait". It is opened before the look, so that a
- * wake-up between the look and the wait is not lost.
+ * One round of "check, and wait if nothing is there". Open the waiter before the check, so that a
+ * wake-up between the check and the wait is not lost.
  */
 export interface Waiter {
   /**
-   * Waits for a wake-up since `open`, at most `ms`, or until the signal aborts. True if woken.
-   * `onWake` is called within the wake-up itself, for what cannot wait until the promise is settled.
+   * Waits for a wake-up since `open`, at most `ms`, or until the signal aborts. Returns true if
+   * woken. `onWake` is called within the wake-up, for work that cannot wait until the promise
+   * settles.
    */
   wait(ms: number, signal?: AbortSignal, onWake?: () => void): Promise<boolean>;
   close(): void;
@@ -49,8 +50,8 @@ export class Waiters {
   }
 
   /**
-   * Wakes up to `count` of those that wait, the longest waiting first. Those that are still looking
-   * are told to look again and do not count: they may have looked too early.
+   * Wakes up to `count` waiters, the longest waiting first. Waiters that are still checking are
+   * asked to check again and do not count, because they may have checked too early.
    */
   wake(key: string, count = Number.POSITIVE_INFINITY): void {
     let left = count;
@@ -65,7 +66,7 @@ export class Waiters {
     }
   }
 
-  /** Of all keys, or of those that are meant. */
+  /** Wakes the waiters of all keys, or of the keys that match. */
   wakeAll(isMeant: (key: string) => boolean = () => true): void {
     for (const key of this.#entries.keys()) if (isMeant(key)) this.wake(key);
   }

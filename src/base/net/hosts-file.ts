@@ -1,11 +1,11 @@
-// Names from a hosts file and search domains from resolv.conf: what the machine's resolver reads beside
-// DNS. Each file is read again when it has changed.
+// Reads names from a hosts file and search domains from resolv.conf, as the machine's resolver does
+// beside DNS. A file is read again when it has changed.
 import { readFileSync, statSync } from 'node:fs';
 import { isIP } from 'node:net';
 
-/** Larger files are not name lists. */
+/** A larger file is no list of names. */
 const MAX_FILE_BYTES = 1_048_576;
-/** How long a file is taken to be unchanged. */
+/** Time for which a file is assumed to be unchanged, ms. */
 const FRESH_MS = 2_000;
 const DEFAULT_NDOTS = 1;
 const MAX_NDOTS = 15;
@@ -13,11 +13,11 @@ const MAX_NDOTS = 15;
 export interface SearchRules {
   /** Domains to append, in order. */
   search: readonly string[];
-  /** A name with at least this many dots is tried as it is first. */
+  /** A name with at least this many dots is tried without search domains first. */
   ndots: number;
 }
 
-/** Addresses by name, in lower case. Lines that are not an address and names are left out. */
+/** Returns addresses by name, in lower case. Invalid lines are skipped. */
 export function parseHosts(text: string): Map<string, string[]> {
   const hosts = new Map<string, string[]>();
   for (const line of text.split('\n')) {
@@ -30,7 +30,7 @@ export function parseHosts(text: string): Map<string, string[]> {
   return hosts;
 }
 
-/** The last `search` or `domain` line counts, as resolv.conf(5) has it. */
+/** The last `search` or `domain` line applies, as resolv.conf(5) says. */
 export function parseSearchRules(text: string): SearchRules {
   let search: string[] = [];
   let ndots = DEFAULT_NDOTS;
@@ -83,7 +83,7 @@ export class WatchedFile<T> {
     try {
       return readFileSync(this.#path, 'utf8');
     } catch {
-      // Without the right to read it the machine's resolver would not know its names either.
+      // The machine's resolver could not read the file either.
       return '';
     }
   }

@@ -1,14 +1,15 @@
-// The host names by which pods of one user reach one another.
+// Computes the host names at which pods of one user reach each other.
 import { hash } from 'node:crypto';
 
 const DOMAIN = 'millrace.internal';
-/** Of one label of a host name (RFC 1123), characters. */
+/** Longest label of a host name (RFC 1123), characters. */
 const MAX_LABEL = 63;
 const DIGEST_LENGTH = 12;
 
 /**
- * A valid host name for any pod ID: a label has only letters, digits and hyphens. An ID that could share
- * its label with another one gets a digest behind it; IDs that the platform makes cannot.
+ * Returns a valid host name for any pod ID: labels contain only letters, digits and hyphens. If
+ * another ID could have the same label, a digest is appended; IDs that the platform creates never
+ * need one.
  */
 export function nameInternalHost(podId: string): string {
   const label = podId

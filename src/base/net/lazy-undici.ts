@@ -1,5 +1,5 @@
-// Loads undici when it is first needed. Loading takes 100 ms of processor time, and a platform that
-// sends no webhook and balances no load never needs it.
+// Loads undici on first use. Loading takes 100 ms of processor time, and a platform without
+// webhooks and load-balancing endpoints never needs it.
 import { createRequire } from 'node:module';
 
 const load = createRequire(import.meta.url);

@@ -1,5 +1,6 @@
-// Resolves host names with a deadline, and off the thread pool: `dns.lookup` holds one of the few threads
-// that all look-ups and file operations share, for as long as a name server keeps silent.
+// Resolves host names with a deadline and without the thread pool. `dns.lookup` occupies one of the
+// few threads that all lookups and file operations share, for as long as a name server does not
+// answer.
 import { type LookupAddress, NODATA, NOTFOUND } from 'node:dns';
 import { Resolver } from 'node:dns/promises';
 import { isIP } from 'node:net';
@@ -7,9 +8,9 @@ import { parseHosts, parseSearchRules, type SearchRules, WatchedFile } from './h
 import type { ResolveName } from './public-address.ts';
 
 export interface NameResolverOptions {
-  /** For a whole look-up, search domains included, ms. Default 5,000. */
+  /** Limit of a whole lookup, with all search domains, ms. Default 5,000. */
   timeoutMs?: number | undefined;
-  /** Name servers, `address` or `address:port`. Default: those of the machine. */
+  /** Name servers, `address` or `address:port`. Default: the machine's. */
   servers?: readonly string[] | undefined;
   /** Default `/etc/hosts`. */
   hostsPath?: string | undefined;
@@ -30,8 +31,8 @@ const LOOPBACK: readonly LookupAddress[] = [
 ];
 
 /**
- * A function with the shape of `dns.lookup` with `all`: hosts file first, then A and AAAA records, with
- * the search domains of the machine. `localhost` is always loopback (RFC 6761).
+ * Returns a function with the signature of `dns.lookup` with `all`. It reads the hosts file, then A
+ * and AAAA records, with the machine's search domains. `localhost` is always loopback (RFC 6761).
  */
 export function createNameResolver(options: NameResolverOptions = {}): ResolveName {
   const { hostsPath = '/etc/hosts', searchPath = '/etc/resolv.conf' } = options;
@@ -58,7 +59,7 @@ function readKnown(
   return bare === 'localhost' || bare.endsWith('.localhost') ? LOOPBACK : undefined;
 }
 
-/** The names to ask for, in order. A name that ends with a dot is complete. */
+/** Returns the names to look up, in order. A name that ends with a dot is complete. */
 export function listCandidates(name: string, { ndots, search }: SearchRules): string[] {
   if (name.endsWith('.')) return [name];
   const longer = search.map((domain) => `${name}.${domain}`);
@@ -70,7 +71,7 @@ async function query(
   candidates: readonly string[],
   { servers, timeoutMs = 5_000 }: NameResolverOptions,
 ): Promise<LookupAddress[]> {
-  // One resolver a look-up: its cancellation ends all that it asked.
+  // Each lookup has its own resolver, so that cancelling it cancels only its own queries.
   const resolver = new Resolver({ timeout: Math.ceil(timeoutMs / 2), tries: 2 });
   if (servers && servers.length > 0) resolver.setServers(servers);
   const deadline = Promise.withResolvers<never>();
@@ -108,7 +109,7 @@ function toAddresses(result: PromiseSettledResult<string[]>, family: number): Lo
   return result.value.map((address) => ({ address, family }));
 }
 
-/** The name does not exist, or has no address of the family: another candidate may have one. */
+/** Whether the name does not exist or has no address of this family: another candidate may. */
 function isUnknownName(error: unknown): boolean {
   return error instanceof Error && 'code' in error && UNKNOWN_NAME.has(error.code);
 }

@@ -1,30 +1,33 @@
-// Which addresses a URL that came from outside may lead to, and a connector that goes nowhere else.
-// Leaves requests, redirects and sizes to whoever calls.
+// Decides which addresses a caller's URL may lead to, and provides a connector that refuses all
+// others. The caller limits requests, redirects and sizes.
 import { type LookupAddress, lookup as resolveName } from 'node:dns';
 import { isIP, type LookupFunction } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import type { buildConnector } from 'undici';
 import { loadUndici } from './lazy-undici.ts';
 
-/** All of today's global unicast; what lies outside is unassigned or means another address. */
+/**
+ * All global unicast addresses assigned today; anything else is unassigned or carries another
+ * address.
+ */
 const GLOBAL_IPV6 = ipaddr.IPv6.parse('2000::');
 const GLOBAL_IPV6_BITS = 3;
 
-/** Global unicast by its number, and yet the inside of a cloud: Azure's machines ask it for their own. */
+/** Public by its range, but answered inside a cloud: Azure's machines use it for their own services. */
 const CLOUD_INSIDE: ReadonlySet<string> = new Set(['168.63.129.16']);
 
 export class RefusedAddressError extends Error {
   override readonly name = 'RefusedAddressError';
 }
 
-/** Why this address is no public one, in a few words, or undefined if it is. */
+/** Returns the reason to refuse an address, in a few words, or undefined to allow it. */
 export type AddressRule = (address: string) => string | undefined;
 
 /**
- * Public means: IPv4 or IPv6 unicast that is routed on the internet. Everything else is refused by
- * its range: loopback, private, link-local, unique-local, CGNAT, multicast, reserved, and every
- * IPv6 form that carries an IPv4 address (mapped, compatible, translated, 6to4, NAT64, Teredo); and
- * the one address by which clouds answer their own machines outside of these ranges.
+ * Allows IPv4 and IPv6 unicast addresses that are routed on the internet. Refuses every other
+ * range: loopback, private, link-local, unique-local, CGNAT, multicast, reserved, and every IPv6
+ * form that carries an IPv4 address (mapped, compatible, translated, 6to4, NAT64, Teredo). Also
+ * refuses 168.63.129.16, which is internal to Azure.
  */
 export const publicOnly: AddressRule = (address) => {
   if (!ipaddr.isValid(address)) return 'not an IP address';
@@ -35,10 +38,10 @@ export const publicOnly: AddressRule = (address) => {
   return CLOUD_INSIDE.has(parsed.toString()) ? 'cloud host' : undefined;
 };
 
-/** Where an operator vouches for the callers. */
+/** Allows every address, for operators who trust their callers. */
 export const anyAddress: AddressRule = () => undefined;
 
-/** All addresses of a name: `dns.lookup` with `all`, or something like it. */
+/** Resolves a name to all its addresses, like `dns.lookup` with `all`. */
 export type ResolveName = (
   hostname: string,
   options: { all: true },
@@ -52,9 +55,9 @@ export interface ConnectorOptions {
 }
 
 /**
- * A connector for an undici Agent that fails with RefusedAddressError unless the rule lets every
- * address of the host pass. The addresses that were judged are the ones that are connected to: the
- * name is resolved once, so an answer that changes between two questions gains nothing.
+ * Returns a connector for an undici Agent. It fails with RefusedAddressError unless the rule allows
+ * every address of the host. It connects to a checked address and resolves each name once, so a
+ * second, different DNS answer has no effect.
  */
 export function buildGuardedConnector({
   rule,
@@ -65,7 +68,7 @@ export function buildGuardedConnector({
     lookup: buildLookup(rule, resolve),
   });
   return (options, callback) => {
-    // A literal address is connected to without a look-up.
+    // A literal address needs no lookup.
     const host = options.hostname.replace(/^\[(.*)\]$/, '$1');
     const reason = isIP(host) === 0 ? undefined : rule(host);
     if (reason === undefined) connect(options, callback);
