@@ -1,5 +1,5 @@
-// What a command of the `millrace` program is, and the exit codes that all of them share. A command is
-// `millrace <command>`, or one of a group: `millrace <noun> <verb>`.
+// Defines commands of the `millrace` program and their shared exit codes. A command is `millrace
+// <command>`, or belongs to a group: `millrace <noun> <verb>`.
 import type { OptionTable } from './options.ts';
 
 export const EXIT = {
@@ -12,19 +12,22 @@ export const EXIT = {
   interrupted: 130,
 } as const;
 
-/** The command failed for a reason that needs no stack. */
+/** The command failed for a known reason; the report needs no stack. */
 export class CommandError extends Error {
   override readonly name = 'CommandError';
   readonly exitCode: number = EXIT.failed;
 }
 
-/** This machine cannot run the handler; another one may. */
+/** This machine cannot run the handler; another machine may. */
 export class UnfitError extends CommandError {
   override readonly exitCode: number = EXIT.unfit;
 }
 
 export interface Positional {
-  /** `<handler>` is required, `[folder]` optional; `<files…>` takes one or more; `[-- command…]` stands after the options. */
+  /**
+   * `<handler>` is required, `[folder]` optional; `<files…>` takes one or more; `[-- command…]`
+   * follows the options.
+   */
   name: string;
   help: string;
 }
@@ -56,7 +59,7 @@ export interface Verb extends Omit<Command, 'name'> {
   summary: string;
 }
 
-/** The commands on one kind of thing: `millrace pods list`, `millrace pods create`, … */
+/** Commands for one kind of resource: `millrace pods list`, `millrace pods create`, … */
 export interface CommandGroup {
   /** `millrace pods`. */
   name: string;

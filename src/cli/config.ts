@@ -1,34 +1,37 @@
-// The only reader of the process's environment. It keeps the platform's keys out of what handlers and
-// child processes see: a worker process is handed them on its standard input.
+// Reads the process's environment; no other module does. It hides the platform's keys from handlers
+// and child processes: a worker process receives its keys on standard input.
 import { readFileSync } from 'node:fs';
 
 const KEY_VARIABLES = ['MILLRACE_KEY', 'RUNPOD_AI_API_KEY'] as const;
 
-/** Set for a process that is to read its keys, `{ "MILLRACE_KEY": "…" }`, from standard input. */
+/** Set for a process that must read its keys, `{ "MILLRACE_KEY": "…" }`, from standard input. */
 const HANDOVER_VARIABLE = 'MILLRACE_KEYS_ON_STDIN';
 
 type Keys = Partial<Record<(typeof KEY_VARIABLES)[number], string>>;
 
 const withheld = new Map<string, string>();
 
-/** Undefined where it is not set, or empty. */
+/** Undefined if the variable is not set or empty. */
 export function readVariable(name: string): string | undefined {
   return withheld.get(name) || process.env[name] || undefined;
 }
 
-/** What child processes and threads that start from now on inherit too. */
+/** Sets the variable for this process and for later child processes and threads. */
 export function setVariable(name: string, value: string): void {
   process.env[name] = value;
 }
 
-/** The environment for a child process: this one's, with `changes` (undefined removes). */
+/**
+ * Returns the environment for a child process: this process's with `changes` (undefined removes a
+ * variable).
+ */
 export function inheritEnvironment(
   changes: Readonly<Record<string, string | undefined>>,
 ): Record<string, string | undefined> {
   return { ...process.env, ...changes };
 }
 
-/** The environment for a child process that is handed its keys on standard input. */
+/** Returns the environment for a child process that receives its keys on standard input. */
 export function inheritWithoutKeys(
   changes: Readonly<Record<string, string | undefined>>,
 ): Record<string, string | undefined> {
@@ -37,8 +40,8 @@ export function inheritWithoutKeys(
 }
 
 /**
- * Takes the keys out of this process's environment, before a handler is loaded; `readVariable` still
- * knows them. /proc/PID/environ of a process that was started with them shows them all the same.
+ * Removes the keys from this process's environment before a handler is loaded; `readVariable` still
+ * returns them. /proc/PID/environ still shows them if the process was started with them.
  */
 export function withholdKeys(): void {
   const handed = readHandedKeys();
@@ -49,7 +52,7 @@ export function withholdKeys(): void {
   }
 }
 
-/** The keys to hand to a child process. */
+/** Returns the keys for a child process. */
 export function listKeys(): Keys {
   return Object.fromEntries(withheld);
 }
@@ -57,6 +60,6 @@ export function listKeys(): Keys {
 function readHandedKeys(): Keys {
   if (process.env[HANDOVER_VARIABLE] === undefined) return {};
   delete process.env[HANDOVER_VARIABLE];
-  // Our own supervisor wrote it.
+  // The supervisor wrote this JSON.
   return JSON.parse(readFileSync(0, 'utf8')) as Keys;
 }

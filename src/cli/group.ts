@@ -1,11 +1,11 @@
-// Finds the command of a group that the arguments name. Options may stand before it.
+// Finds the command of a group that the arguments name. Options may precede it.
 import type { Command, CommandGroup, Verb } from './command.ts';
 import { findFirstWord, type OptionTable, UnknownWordError, UsageError } from './options.ts';
 
 interface ChosenVerb {
-  /** Undefined if the arguments name none. */
+  /** Undefined if the arguments name no command. */
   command: Command | undefined;
-  /** Without the name of the command. */
+  /** The arguments without the command's name. */
   args: readonly string[];
 }
 
@@ -19,7 +19,7 @@ export function chooseVerb(group: CommandGroup, args: readonly string[]): Chosen
   return { command: nameVerb(group, word, verb), args: args.toSpliced(at, 1) };
 }
 
-/** The group's commands as they are called. */
+/** Returns the group's commands with their full names. */
 export function listCommands(group: CommandGroup): Command[] {
   return Object.entries(group.verbs).map(([word, verb]) => nameVerb(group, word, verb));
 }
@@ -33,7 +33,7 @@ function nameVerb(group: CommandGroup, word: string, verb: Verb): Command {
   return { ...verb, name: `${group.name} ${word}`, description };
 }
 
-/** Enough to tell options with a value from options without one. */
+/** Merges the options of all commands, to distinguish options with and without a value. */
 function mergeOptions({ verbs }: CommandGroup): OptionTable {
   return Object.assign({}, ...Object.values(verbs).map(({ options }) => options));
 }

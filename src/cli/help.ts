@@ -1,11 +1,11 @@
-// Help texts, made from the tables that also parse the arguments.
+// Renders help texts from the tables that also parse the arguments.
 import type { CommandGroup, CommandHelp } from './command.ts';
 import { flagName, type HelpSection, type Option } from './options.ts';
 
 const WIDTH = 88;
 const INDENT = '  ';
 
-/** The whole `--help` of one command. */
+/** Renders the `--help` of one command. */
 export function renderHelp(command: CommandHelp): string {
   const { name, positionals, description, options, examples, exitCodes } = command;
   const names = positionals.map((each) => each.name);
@@ -31,7 +31,7 @@ export function renderHelp(command: CommandHelp): string {
   return `${blocks.filter((block) => block !== false && block !== '').join('\n\n')}\n`;
 }
 
-/** The `--help` of a group: what its commands are. */
+/** Renders the `--help` of a group: the list of its commands. */
 export function renderGroupHelp({ description, examples, name, verbs }: CommandGroup): string {
   const rows = Object.entries(verbs).map(([word, { positionals, summary }]) => {
     const usage = [word, ...positionals.map((each) => each.name)].join(' ');
@@ -47,7 +47,7 @@ export function renderGroupHelp({ description, examples, name, verbs }: CommandG
   return `${blocks.join('\n\n')}\n`;
 }
 
-/** Two columns under a title; nothing for no rows. */
+/** Renders two columns under a title; an empty text without rows. */
 export function renderBlock(title: string, rows: readonly (readonly [string, string])[]): string {
   if (rows.length === 0) return '';
   const left = Math.min(28, Math.max(...rows.map(([name]) => name.length))) + 2;

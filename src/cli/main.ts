@@ -1,5 +1,5 @@
-// The `millrace` program: finds the command, and turns what it throws into an exit code. Each command is
-// imported only when it runs, so that a worker starts fast.
+// The `millrace` program: finds the command, runs it, and turns errors into exit codes. Each
+// command is imported only when it runs, so that a worker starts fast.
 
 import { packageVersion } from '../base/package-info.ts';
 import { type Command, CommandError, type CommandGroup, EXIT } from './command.ts';
@@ -101,7 +101,7 @@ export async function main(args: readonly string[]): Promise<number> {
 }
 
 async function runNamed(word: string, [, ...args]: readonly string[]): Promise<number> {
-  // As messages show it: the words that were understood.
+  // The recognised words of the command line, for messages.
   let name = 'millrace';
   try {
     const entry = Object.hasOwn(COMMANDS, word) ? COMMANDS[word] : undefined;

@@ -1,5 +1,5 @@
-// Command-line options as tables, and how arguments become values. help.ts makes the help from the same
-// tables.
+// Declares command-line options as tables and parses arguments with them. help.ts renders the help
+// from the same tables.
 import { parseArgs } from 'node:util';
 import { readVariable } from './config.ts';
 
@@ -20,21 +20,21 @@ export class UnknownWordError extends UsageError {
   }
 }
 
-/** Where in the help an option is shown. */
+/** Section of the help that shows the option. */
 export type HelpSection = 'main' | 'advanced';
 
 export interface Option<T> {
   readonly kind: 'flag' | 'value' | 'list';
-  /** What stands for the value in the help: `PORT`, `MS`. */
+  /** Placeholder of the value in the help: `PORT`, `MS`. */
   readonly placeholder: string;
   readonly help: string;
   readonly section: HelpSection;
-  /** Environment variable that counts where the flag is not given. */
+  /** Environment variable that applies if the flag is not given. */
   readonly env: string | undefined;
-  /** As the help shows it. */
+  /** Default in the form that the help shows. */
   readonly defaultText: string | undefined;
   readonly required: boolean;
-  /** The value of what was given; an Error says what it must be. */
+  /** Returns the value; an Error says what the value must be. */
   readonly parse: (texts: readonly string[]) => T;
   readonly fallback: T;
 }
@@ -58,7 +58,7 @@ function describeOption(options: Described) {
   return { help: options.help, env: options.env, section: options.section ?? 'main' };
 }
 
-/** True when given. */
+/** An option without a value; true if given. */
 export function flag(options: Described): Option<boolean> {
   return {
     ...describeOption(options),
@@ -71,7 +71,7 @@ export function flag(options: Described): Option<boolean> {
   };
 }
 
-/** A text; without a default it may be left out. */
+/** A text; optional if it has no default. */
 export function text(options: ValueOption & { default: string }): Option<string>;
 export function text(options: ValueOption): Option<string | undefined>;
 export function text(options: ValueOption & { default?: string }): Option<string | undefined> {
@@ -86,7 +86,7 @@ export function text(options: ValueOption & { default?: string }): Option<string
   };
 }
 
-/** A text that has to be given, by the flag or by the variable. */
+/** A required text, from the flag or the variable. */
 export function requiredText(options: Described & { placeholder: string }): Option<string> {
   return {
     ...describeOption(options),
@@ -99,7 +99,7 @@ export function requiredText(options: Described & { placeholder: string }): Opti
   };
 }
 
-/** May be given more than once. */
+/** An option that may be given several times. */
 export function list(options: Described & { placeholder: string }): Option<string[]> {
   return {
     ...describeOption(options),
@@ -117,7 +117,7 @@ interface IntegerOption extends ValueOption {
   max: number;
 }
 
-/** A whole number from `min` to `max`; without a default it may be left out. */
+/** A whole number from `min` to `max`; optional if it has no default. */
 export function integer(options: IntegerOption & { default: number }): Option<number>;
 export function integer(options: IntegerOption): Option<number | undefined>;
 export function integer(options: IntegerOption & { default?: number }): Option<number | undefined> {
@@ -186,7 +186,7 @@ export function asksForHelp(args: readonly string[]): boolean {
   return own.includes('--help') || own.includes('-h');
 }
 
-/** The place of the first argument that is neither an option nor an option's value; -1 if all are. */
+/** Returns the position of the first argument that is neither an option nor its value; -1 if none is. */
 export function findFirstWord(table: OptionTable, args: readonly string[]): number {
   const first = readTokens(table, args).find(({ kind }) => kind !== 'option');
   return first?.kind === 'positional' ? first.index : -1;
@@ -206,7 +206,7 @@ export interface SharedArguments<Own extends OptionTable, Shared extends OptionT
   shared: OptionValues<Shared>;
 }
 
-/** As `parseOptions`, with the options that several commands share apart. @throws UsageError */
+/** Like `parseOptions`; returns the shared options of several commands separately. @throws UsageError */
 export function parseSharedOptions<Own extends OptionTable, Shared extends OptionTable>(
   own: Own,
   shared: Shared,
@@ -223,7 +223,7 @@ function readValues<Table extends OptionTable>(table: Table, given: Given): Opti
   for (const [name, option] of Object.entries(table)) {
     values[name] = readOption(name, option, given.get(name));
   }
-  // Every name of the table was given what its own option parsed.
+  // Each value was parsed by the option of its name.
   return values as OptionValues<Table>;
 }
 

@@ -1,20 +1,20 @@
-// All that a command prints. Names, logs and outputs come from others, so that control characters
-// leave as `\u001b`, whether a terminal reads them or a file that is shown on one later.
+// Prints the output of commands. Names, logs and outputs may be untrusted, so control characters
+// are written as `\u001b`, also to files, which may be shown on a terminal later.
 import { escapeControls } from '../base/printable.ts';
 
-/** To standard output. Resolves when it was written, or cannot be any more. */
+/** Prints to standard output. Resolves when the text is written, or can no longer be written. */
 export function print(text: string): Promise<void> {
   return new Promise((resolve) => {
     process.stdout.write(escapeControls(text), () => resolve());
   });
 }
 
-/** To standard output: text with colours, in which whatever comes from others is escaped already. */
+/** Prints text with colours to standard output; the caller has escaped all untrusted parts. */
 export function printStyled(text: string): void {
   process.stdout.write(text);
 }
 
-/** To standard error. */
+/** Prints to standard error. */
 export function printNote(text: string): void {
   process.stderr.write(escapeControls(text));
 }

@@ -1,4 +1,4 @@
-// Certificates and keys that an option names by their file.
+// Reads certificates and keys from files that options name.
 import { readFileSync } from 'node:fs';
 import { UsageError } from './options.ts';
 

@@ -1,21 +1,21 @@
-// SIGINT, SIGTERM and SIGHUP as a request to end, and a second one as an order to.
+// Treats the first SIGINT, SIGTERM or SIGHUP as a request to end, and a second one as an order to.
 import { EXIT } from './command.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 export type StopSignal = (typeof SIGNALS)[number];
 
 /**
- * A terminal's Ctrl-C may reach this process twice at once: from the terminal and through the
- * launcher. Only a signal that comes later than this is meant as a second one.
+ * Ctrl-C may reach this process twice: from the terminal and through the launcher. Only a signal
+ * later than this counts as a second one, ms.
  */
 const SAME_REQUEST_MS = 1_000;
 
 export interface StopSignals {
   /** Resolves with the first signal. */
   readonly first: Promise<StopSignal>;
-  /** Resolves with the next one that is not an echo of the first. */
+  /** Resolves with the next signal that does not repeat the first. */
   readonly second: Promise<StopSignal>;
-  /** Signals mean again what they mean to any process. */
+  /** Restores the default effect of the signals. */
   release(): void;
 }
 
@@ -39,7 +39,7 @@ export function listenForStop(now: () => number = Date.now): StopSignals {
   };
 }
 
-/** Ends the process at once when a second signal comes; `before` still runs. */
+/** Ends the process at once on a second signal; `before` still runs. */
 export function forceOnSecond(signals: StopSignals, before: () => void = () => {}): void {
   void signals.second.then((signal) => {
     before();

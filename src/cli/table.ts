@@ -1,9 +1,9 @@
-// Rows in columns, for people.
+// Formats rows as a table.
 import { escapeControls } from '../base/printable.ts';
 
 const GAP = '  ';
 
-/** Under their titles, each column as wide as its widest cell; the last is not filled up. */
+/** Each column is as wide as its widest cell; the last one has no padding. */
 export function formatTable(
   titles: readonly string[],
   rows: readonly (readonly string[])[],
@@ -22,7 +22,7 @@ export function formatTable(
     .join('\n');
 }
 
-/** A line break would end the row. */
+/** Replaces line breaks, which would end the row. */
 function flatten(cell: string): string {
   return escapeControls(cell.replaceAll(/[\t\n\r ]+/g, ' '));
 }

@@ -1,5 +1,5 @@
-// Log lines for people: pino's JSON as one short line each. Where nobody watches, the JSON stays, or
-// becomes what RunPod's log viewer reads.
+// Formats log lines: on a terminal, pino's JSON becomes one short line; elsewhere it stays JSON, or
+// becomes the format of RunPod's log viewer.
 import { styleText } from 'node:util';
 import type { DestinationStream } from 'pino';
 import { createLog, type Log } from '../base/log.ts';
@@ -19,16 +19,16 @@ export function logLevelOption<Level extends (typeof LOG_LEVELS)[number]>(fallba
   });
 }
 
-/** Members that the short line shows by itself, or that say nothing to somebody who watches. */
+/** Members that the short line shows elsewhere, or that do not help a reader. */
 const SHOWN_APART = new Set(['level', 'time', 'msg', 'err', 'pid', 'hostname', 'name', 'endpoint']);
 
-/** Of one text in a log line; what is longer is cut. */
+/** Limit of one text in a log line, characters; longer texts are cut. */
 const MAX_TEXT_CHARS = 16_384;
-/** Of one message in a minute. */
+/** Most lines of one message in a minute. */
 const MAX_LINES = 1_000;
 const LOG_BOUNDS = { maxTextChars: MAX_TEXT_CHARS, maxLinesPerMinute: MAX_LINES };
 
-/** Of what is longer, that platform's own client leaves the middle out. */
+/** RunPod's client cuts the middle out of longer messages. */
 const RUNPOD_MESSAGE_LENGTH = 4_096;
 
 const LEVELS: Readonly<
@@ -42,7 +42,7 @@ const LEVELS: Readonly<
   60: { mark: 'fatal', style: 'red' },
 };
 
-/** A log on standard error, in the form that whoever reads it can use. */
+/** Creates a log on standard error, in the format that fits its reader. */
 export function createTerminalLog(level: string): Log {
   const format = chooseFormat();
   if (!format) return createLog({ level, ...LOG_BOUNDS });
@@ -54,7 +54,7 @@ export function createTerminalLog(level: string): Log {
   return createLog({ level, destination, ...LOG_BOUNDS });
 }
 
-/** Writes lines that are log lines already (NDJSON) to standard error, in the log's own form. */
+/** Writes existing log lines (NDJSON) to standard error in the log's format. */
 export function showLogLines(lines: Uint8Array | string): void {
   const text = Buffer.from(lines).toString();
   const format = chooseFormat();
@@ -66,13 +66,13 @@ export function showLogLines(lines: Uint8Array | string): void {
   process.stderr.write(each.map((line) => `${format(line)}\n`).join(''));
 }
 
-/** Undefined where the lines stay as they are. */
+/** Undefined if the lines stay unchanged. */
 function chooseFormat(): ((line: string) => string) | undefined {
   if (process.stderr.isTTY) return formatLogLine;
   return isOnRunPod() ? formatRunPodLine : undefined;
 }
 
-/** One JSON log line as people read it, on one line except for a stack; anything else as it is. */
+/** Formats one JSON log line for a terminal, on one line except for a stack; other text stays unchanged. */
 export function formatLogLine(line: string): string {
   const entry = readLogEntry(line);
   if (!entry) return escapeControls(line.trimEnd());
@@ -90,7 +90,7 @@ export function formatLogLine(line: string): string {
   return stack ? `${text}\n${stack}` : text;
 }
 
-/** One JSON log line as RunPod's viewer reads it, which finds the lines of a job by `requestId`. */
+/** Formats one JSON log line for RunPod's viewer, which finds a job's lines by `requestId`. */
 export function formatRunPodLine(line: string): string {
   const { err, job, level, msg, time: _, ...rest } = readLogEntry(line) ?? { msg: line.trimEnd() };
   const details = Object.entries(rest).map(([name, value]) => `${name}=${showValue(value)}`);
@@ -100,7 +100,7 @@ export function formatRunPodLine(line: string): string {
   return JSON.stringify({
     requestId: typeof job === 'string' ? job : null,
     message: cutMiddle(stack ? `${text}\n${stack}` : text, RUNPOD_MESSAGE_LENGTH),
-    // It knows nothing worse.
+    // RunPod's viewer has no higher level.
     level: mark === 'fatal' ? 'ERROR' : mark.toUpperCase(),
   });
 }
@@ -111,7 +111,7 @@ function cutMiddle(text: string, maxLength: number): string {
   return `${text.slice(0, Math.ceil(half))}…${text.slice(-Math.floor(half))}`;
 }
 
-/** Undefined if the line is no entry of a log. */
+/** Undefined if the line is no log entry. */
 export function readLogEntry(line: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(line);
@@ -127,7 +127,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
 
 function readStack(error: unknown): string {
   if (!isRecord(error)) return '';
-  // Its message has the author's stack, if there is one; its own is only of our code.
+  // The message contains the author's stack, if any; the error's own stack shows only our code.
   const isExplained = error['type'] === 'HandlerNotLoadedError';
   const shown = isExplained ? error['message'] : (error['stack'] ?? error['message']);
   return escapeControls(String(shown ?? '')).replaceAll(/^/gm, '    ');

@@ -1,4 +1,4 @@
-// The areas that `--only` may name.
+// Chooses the areas of checks that `--only` names.
 import { type ConformanceCheck, chooseChecks } from '../../conformance/checks.ts';
 import { UsageError } from '../options.ts';
 

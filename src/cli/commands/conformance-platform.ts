@@ -1,4 +1,4 @@
-// The platform under test: how it is reached, and what it is asked.
+// Connects to the platform under test and runs the checks against it.
 import type { Log } from '../../base/log.ts';
 import { createClient } from '../../client.ts';
 import { type CheckResult, runChecks } from '../../conformance/checks.ts';
@@ -22,7 +22,7 @@ interface Place {
   jobsKey: string;
 }
 
-/** @throws UsageError, CommandError if there is no platform */
+/** @throws UsageError, CommandError if no platform answers */
 export async function checkPlatform({
   log,
   onRow,

@@ -1,4 +1,4 @@
-// The worker under test: started if there is a command for it, waited for, told to leave at the end.
+// Runs the checks against a worker: starts it if a command is given, waits for it, and ends it.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Log } from '../../base/log.ts';
@@ -11,22 +11,22 @@ import { listenForStop } from '../stop-signals.ts';
 import type { WorkerValues } from './conformance.ts';
 import { chooseAreas } from './conformance-areas.ts';
 
-/** A worker that does not end by then is killed. */
+/** Time that the worker gets to end before it is killed, ms. */
 const END_MS = 10_000;
 
 export interface WorkerUnderTest {
   values: WorkerValues;
-  /** Empty: somebody else starts it. */
+  /** Empty if you start the worker yourself. */
   command: readonly string[];
   log: Log;
   onRow: (row: CheckResult) => void;
 }
 
-/** What the worker connects to. */
+/** The platform that the checks simulate. */
 interface Stand {
-  /** What the worker has to know. */
+  /** Environment variables that the worker needs. */
   readonly environment: Readonly<Record<string, string>>;
-  /** Its first word. @throws Deviation */
+  /** Resolves with the worker's first call. @throws Deviation */
   arrival(ms: number): Promise<unknown>;
   close(): Promise<void>;
 }
@@ -38,7 +38,7 @@ interface StandOptions extends Departure {
   log: Log;
 }
 
-/** @throws UsageError, CommandError if no worker comes */
+/** @throws UsageError, CommandError if no worker connects */
 export async function checkWorker(test: WorkerUnderTest): Promise<CheckResult[]> {
   const { command, log, values } = test;
   const { host, port } = values;
@@ -66,7 +66,7 @@ export async function checkWorker(test: WorkerUnderTest): Promise<CheckResult[]>
     values.only,
   );
   const stop = listenForStop();
-  // The worker would go on without the command that started it.
+  // The worker would outlive this command.
   void stop.first.then(async () => {
     for (const worker of workers) await worker.end();
     process.exit(EXIT.interrupted);
@@ -107,10 +107,10 @@ const openRunPod: Open = async (options, only) => {
 };
 
 interface StartedWorker {
-  /** Null if a signal ended it, or if it could not be started. */
+  /** Null if a signal ended the worker, or if it could not be started. */
   readonly exitCode: Promise<number | null>;
   terminate(): void;
-  /** Gently: it may have started processes of its own, which it takes along. */
+  /** Sends SIGTERM first, so that the worker can end its own child processes. */
   end(): Promise<void>;
 }
 
@@ -118,7 +118,7 @@ function startWorker(
   [program = '', ...args]: readonly string[],
   environment: Readonly<Record<string, string>>,
 ): StartedWorker {
-  // What it says goes to stderr: stdout is the table's.
+  // The worker's output goes to standard error; standard output is for the table.
   const child = spawn(program, args, {
     env: inheritEnvironment(environment),
     stdio: ['ignore', process.stderr, process.stderr],

@@ -1,5 +1,5 @@
-// `millrace doctor`: what this machine has and how workers would be pinned to it, without starting
-// any. What is found and how it is divided is decided in worker/gpu.
+// `millrace doctor`: shows this machine's devices and how workers would be pinned to them, without
+// starting any. worker/gpu detects and divides the devices.
 import { statfs } from 'node:fs/promises';
 import { cpus, freemem, totalmem } from 'node:os';
 import { packageVersion } from '../../base/package-info.ts';
@@ -20,7 +20,7 @@ import { print } from '../output.ts';
 import { readPerWorker } from '../worker/device-plan.ts';
 
 const NODE_MAJOR = 24;
-/** Less free disk than this and an outbox has no room. */
+/** With less free disk than this, an outbox may fail, bytes. */
 const MIN_FREE_BYTES = 256 * 2 ** 20;
 
 const options = {
@@ -65,14 +65,14 @@ interface Findings {
   millrace: string;
   node: string;
   processors: { count: number; model: string };
-  /** Bytes; `limitBytes` is what the container allows. */
+  /** Bytes; `limitBytes` is the limit of the container. */
   memory: { totalBytes: number; freeBytes: number; limitBytes: number | null };
   disk: { path: string; totalBytes: number; freeBytes: number } | null;
   nvidia: Detection['nvidia'];
   devices: FoundDevice[];
   workers: DeviceSet[];
   idle: DeviceSets['idle'];
-  /** How the environment took part in the choice. */
+  /** Notes about environment variables that affect the choice of devices. */
   notes: string[];
   problems: DeviceProblem[];
 }
@@ -101,7 +101,7 @@ async function examine({ perWorker, devices: choice, nvidiaSmi }: Wishes): Promi
   const { devices, nvidia } = detection;
   const environment = inheritEnvironment({});
   const plan = planSets(() => planDevices({ detection, perWorker, choice, environment }));
-  // Who wants no GPU is not kept from working by a broken one.
+  // A broken GPU is no problem for a worker without GPUs.
   const found = detection.problems.map((problem) =>
     plan.isNvidiaUnwanted ? { ...problem, severity: 'warning' as const } : problem,
   );
@@ -168,13 +168,13 @@ async function measureDisk(path: string): Promise<Findings['disk']> {
   }
 }
 
-/** What a container allows; null where nothing limits it further than the machine does. */
+/** Memory limit of the container; null if it is not lower than the machine's memory. */
 function readMemoryLimit(): number | null {
   const limitBytes = process.constrainedMemory();
   return limitBytes > 0 && limitBytes < totalmem() ? limitBytes : null;
 }
 
-/** A variable that pinning removes is null. */
+/** Writes null for a variable that pinning removes. */
 function toJson(findings: Findings): string {
   return JSON.stringify(findings, (_, value: unknown) => (value === undefined ? null : value), 2);
 }

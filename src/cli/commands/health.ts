@@ -1,15 +1,15 @@
-// `millrace health`: asks the health port of a worker on this machine, for health checks of
-// containers and for scripts. What is healthy is the worker's to say.
+// `millrace health`: asks a worker's health port on this machine, for health checks of containers
+// and for scripts. The worker decides whether it is healthy.
 import { http } from '../../base/net/node-http.ts';
 import { checkArguments } from '../arguments.ts';
 import { type Command, CommandError, EXIT } from '../command.ts';
 import { flag, integer, parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 
-/** An answer is a few hundred bytes; more than this comes from something else. */
+/** A worker's answer is a few hundred bytes; a longer one is from another program. */
 const MAX_ANSWER_BYTES = 65_536;
 
-/** Where a server that listens on every address is reached. */
+/** Loopback address of a server that listens on every address. */
 const LOOPBACK: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 
 const options = {

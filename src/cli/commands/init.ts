@@ -17,7 +17,7 @@ import { print } from '../output.ts';
 
 const TEMPLATE = fileURLToPath(new URL('./init-template/', import.meta.url));
 
-/** What a new project may hold already. */
+/** Files that may exist before the project is created. */
 const HARMLESS = ['.git', 'LICENSE'];
 
 const options = {
@@ -75,7 +75,7 @@ function checkFolder(folder: string, isForced: boolean): void {
   throw new CommandError(`${folder} is not empty; give --force to write into it`);
 }
 
-/** Where the project takes the package from. */
+/** Where the project installs the package from. */
 type Origin =
   | { kind: 'version'; version: string }
   | { kind: 'folder'; folder: string }
@@ -123,7 +123,7 @@ function writeFiles(folder: string, origin: Origin): string[] {
   const written = readdirSync(TEMPLATE)
     .sort()
     .map((source) => {
-      // npm leaves dot files and nested package.json files out of a package, or reads them as its own.
+      // npm omits dot files and nested package.json files from packages, or treats them as its own.
       const target = source === '_package.json' ? 'package.json' : source.replace(/^_/, '.');
       writeFileSync(join(folder, target), fill(readFileSync(join(TEMPLATE, source), 'utf8')));
       return target;
@@ -134,7 +134,7 @@ function writeFiles(folder: string, origin: Origin): string[] {
   return [...written, `vendor/${basename(origin.file)}`];
 }
 
-/** What stands for `{{word}}` in the template: the versions are those this package is tested with. */
+/** Values for `{{word}}` in the template. The versions are those that this package is tested with. */
 function collectWords(folder: string, origin: Origin): Record<string, string> {
   const { dependencies, devDependencies } = readPackageInfo();
   return {
@@ -156,7 +156,7 @@ function describeOrigin(folder: string, origin: Origin): string {
   }
 }
 
-/** The folder's name, as far as npm takes it; never the name of what it depends on. */
+/** Derives a package name that npm accepts from the folder's name; never the name of a dependency. */
 function nameProject(folder: string): string {
   const name = basename(folder)
     .toLowerCase()

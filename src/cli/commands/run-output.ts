@@ -1,5 +1,5 @@
-// What `millrace run` prints: chunks, output, progress and log, as lines for people and pipes or as
-// events for programs. It tells when chunks have left, so that the generator can be held back.
+// Prints the chunks, output, progress and log of `millrace run`, as lines or as events for
+// programs. It reports when chunks are written, so that the generator can wait.
 
 import type { Chunk } from '../../wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../../wire/chunk/chunk-joiner.ts';
@@ -35,10 +35,10 @@ export class RunOutput {
     this.sink = {
       chunks: (message) => this.#showChunks(message),
       progress: (value) => this.#showProgress(value),
-      // The executor's log destination gets these lines too, and those of the setup.
+      // The executor's log destination receives these lines too, together with those of the setup.
       log: () => {},
     };
-    // Whoever read this has gone, as `head` does.
+    // The reader has exited, as `head` does.
     process.stdout.on('error', () => {
       this.#isBroken = true;
       this.#broken();
@@ -65,7 +65,7 @@ export class RunOutput {
     }
   }
 
-  /** Prints how it ended; resolves when everything was written. */
+  /** Prints the outcome; resolves when everything is written. */
   async finish({ outcome, output }: ExecutionEnd): Promise<void> {
     if (this.#format === 'events') this.#print(describeEnd(outcome, output));
     else if (outcome.kind !== 'completed') printNote(`${explainEnd(outcome)}\n`);
@@ -76,7 +76,7 @@ export class RunOutput {
   #showChunks({ bytes, sizes }: ChunkMessage): void {
     let at = 0;
     for (const size of sizes) {
-      // Bytes that the executor encoded, one chunk's JSON.
+      // The executor encoded these bytes as the JSON of one chunk.
       const piece = JSON.parse(Buffer.from(bytes.subarray(at, at + size)).toString()) as Chunk;
       at += size + 1;
       const chunk = this.#joiner.push(piece);

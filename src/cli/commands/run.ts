@@ -106,7 +106,7 @@ function isText(value: string | undefined): value is string {
   return value !== undefined;
 }
 
-/** As people know it from elsewhere. */
+/** Accepts `--test_input`, the spelling of RunPod's SDK. */
 function respell(arg: string): string {
   return arg.replace(/^--test_input(?==|$)/, '--test-input');
 }
@@ -137,7 +137,7 @@ interface AskedJob {
   input: Uint8Array;
 }
 
-/** In the current folder. */
+/** Read from the current folder if no input is given. */
 const TEST_INPUT_FILE = 'test_input.json';
 
 async function readJob(source: InputSource): Promise<AskedJob> {
@@ -158,7 +158,7 @@ async function readJob(source: InputSource): Promise<AskedJob> {
   return readTestJob(TEST_INPUT_FILE, readFile(TEST_INPUT_FILE, TEST_INPUT_FILE));
 }
 
-/** A job as a client would send it, with the id that it would be given. */
+/** Reads a job in the form that clients send, and gives it an ID. */
 function readTestJob(source: string, json: string): AskedJob {
   const { id, input } = Object.fromEntries(Object.entries(parseObject(source, json)));
   if (input === undefined) throw new UsageError(`${source} must have an "input"`);
@@ -174,7 +174,7 @@ function readFile(source: string, path: string): string {
   }
 }
 
-/** As the service does: the input of a job is an object. */
+/** Checks the input as the platform does: it must be an object. */
 function checkInput(source: string, json: string): Uint8Array {
   parseObject(source, json);
   return Buffer.from(json);

@@ -1,4 +1,4 @@
-// What `millrace dev` prints when it is ready: every endpoint with a command that can be pasted.
+// Prints what `millrace dev` shows when it is ready: every endpoint with a command to paste.
 import { readFileSync } from 'node:fs';
 import { relative } from 'node:path';
 import { fillPath } from '../../wire/route.ts';
@@ -13,10 +13,10 @@ export interface BannerEndpoint {
 export interface BannerOptions {
   version: string;
   url: string;
-  /** Undefined where none is needed. */
+  /** Undefined if calls need no key. */
   key: string | undefined;
   endpoints: readonly BannerEndpoint[];
-  /** Where jobs are kept. */
+  /** Says where jobs are stored. */
   dataNote: string;
 }
 
@@ -32,7 +32,7 @@ export function renderBanner(options: BannerOptions): string {
   return `${blocks.join('\n\n')}\n`;
 }
 
-/** The endpoint with the shortest example among those that seem to stream. */
+/** Chooses, among the endpoints that seem to stream, the one with the shortest example. */
 function chooseStream(endpoints: readonly BannerEndpoint[]): BannerEndpoint | undefined {
   const rated = endpoints
     .map((endpoint) => ({ endpoint, source: readSource(endpoint.file) }))
@@ -81,7 +81,7 @@ function keyHeader(key: string | undefined): string[] {
   return key === undefined ? [] : [`-H 'Authorization: Bearer ${key}'`];
 }
 
-/** For a POSIX shell. */
+/** Quotes for a POSIX shell. */
 function quote(text: string): string {
   return `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
@@ -95,8 +95,8 @@ function readSource(file: string): string {
 }
 
 /**
- * An input to try a handler with: the first line of its opening comment that is a JSON object, what
- * stands behind an arrow left out; or an empty object.
+ * Finds an example input for a handler: the first line of its opening comment that is a JSON
+ * object, without what follows an arrow. Default: an empty object.
  */
 export function readExampleInput(source: string): object {
   for (const line of source.split('\n')) {

@@ -1,5 +1,5 @@
-// One handler file of `millrace dev`: sees to it that one worker serves its newest version that
-// works, over changes and crashes, and that no job is lost in between.
+// Serves one handler file of `millrace dev`: keeps one worker running with the newest version that
+// loads, across changes and crashes, and loses no job.
 import { backoffMs } from '../../base/backoff.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -12,22 +12,22 @@ import {
 import { startDevWorker } from './dev-worker.ts';
 
 const RESTART_PACE = { baseMs: 500, maxMs: 30_000, jitter: 0.2 };
-/** A worker that lived so long was well: the next crash counts as the first. */
+/** After this run time, the next crash of a worker counts as its first, ms. */
 const WELL_AFTER_MS = 60_000;
 
 export interface DevEndpointOptions {
   endpointId: string;
   file: string;
-  /** Of the platform, as the worker process reaches it. */
+  /** URL at which the worker process reaches the platform. */
   url: string;
   workerKey: string;
-  /** The endpoint's queue, to be told of crashes. */
+  /** The endpoint's queue, to which crashes are reported. */
   link: WorkerLink;
   clock: Clock;
   log: Log;
   workerLogLevel: string;
   devices: readonly Device[];
-  /** Another one for each worker, over all endpoints. */
+  /** Returns a new number for each worker of any endpoint. */
   nextWorkerNumber: () => number;
 }
 
@@ -37,9 +37,9 @@ export class DevEndpoint {
   readonly #options: DevEndpointOptions;
   readonly #log: Log;
   readonly #alive = new Set<WorkerProcess>();
-  /** Takes jobs. */
+  /** The worker that takes jobs. */
   #current: WorkerProcess | undefined;
-  /** Loads the handler, to take the place of the current one. */
+  /** The worker that loads the handler and will replace the current one. */
   #candidate: WorkerProcess | undefined;
   #starts = 0;
   #crashes = 0;
@@ -58,8 +58,8 @@ export class DevEndpoint {
   }
 
   /**
-   * Starts a worker on the file as it is now. Once that takes jobs, the one before it lets its jobs
-   * end and leaves; if it cannot be started, the one before it stays. Resolves when that is decided.
+   * Starts a worker for the current version of the file. When it takes jobs, the previous worker
+   * drains; if it cannot be started, the previous worker stays. Resolves when that is decided.
    */
   async reload(): Promise<void> {
     if (this.#isStopping) return;
@@ -79,7 +79,7 @@ export class DevEndpoint {
     } else if (this.#starts > 1) this.#log.info('handler ready');
   }
 
-  /** Lets running jobs end; resolves when every worker of the endpoint has left. */
+  /** Drains; resolves when every worker of the endpoint has exited. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     this.#cancelRestart();
@@ -120,14 +120,14 @@ export class DevEndpoint {
     this.#cancelRestart = this.#options.clock.after(waitMs, () => void this.reload());
   }
 
-  /** Its jobs go back to the queue now, not when their leases run out. */
+  /** Returns the worker's jobs to the queue at once, not when their leases expire. */
   async #sayBye({ identity }: WorkerProcess, end: ProcessEnd): Promise<void> {
     if (!identity) return;
     try {
       const bye = { reason: 'crashed' as const, outbox: [], detail: describeEnd(end) };
       await this.#options.link.bye({ ...identity, ...bye });
     } catch (error) {
-      // It never said hello, or its leases run out by themselves.
+      // The worker sent no hello, or its leases will expire.
       this.#log.debug({ err: error, ...identity }, 'releasing the jobs of the worker failed');
     }
   }

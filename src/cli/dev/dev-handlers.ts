@@ -1,4 +1,4 @@
-// All handler files of `millrace dev`: which there are, and which a change concerns.
+// Manages all handler files of `millrace dev`: finds them and decides which ones a change concerns.
 import { dirname, sep } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -16,16 +16,16 @@ export interface DevHandlersOptions {
   clock: Clock;
   log: Log;
   workerLogLevel: string;
-  /** Of this machine; each worker may use them all. */
+  /** The machine's devices; each worker may use all of them. */
   devices: readonly Device[];
 }
 
 export class DevHandlers {
   readonly #options: DevHandlersOptions;
-  /** By file. */
+  /** Endpoints by file. */
   readonly #endpoints = new Map<string, DevEndpoint>();
   readonly #leaving = new Set<Promise<void>>();
-  /** Started so far. */
+  /** Number of workers started so far. */
   #workers = 0;
   #isStopping = false;
 
@@ -33,7 +33,7 @@ export class DevHandlers {
     this.#options = options;
   }
 
-  /** Resolves when each handler is served, or cannot be for now. */
+  /** Resolves when each handler is served or has failed to load. */
   async start(): Promise<void> {
     const found = findHandlers(this.#options.paths);
     await Promise.all(found.map((handler) => this.#add(handler)));
@@ -63,13 +63,13 @@ export class DevHandlers {
     ]);
   }
 
-  /** Lets running jobs end; resolves when all workers have left. */
+  /** Drains; resolves when all workers have exited. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     await Promise.all([...this.list().map((endpoint) => endpoint.stop()), ...this.#leaving]);
   }
 
-  /** Undefined while two files claim one name. */
+  /** Finds the handler files. Undefined if two files have the same endpoint name. */
   #look(): HandlerFile[] | undefined {
     try {
       return findHandlers(this.#options.paths, { missing: 'skipped' });
@@ -118,7 +118,7 @@ export class DevHandlers {
 
 interface Change {
   changed: ReadonlySet<string>;
-  /** A change of one concerns that one alone. */
+  /** A change of a handler file reloads only its own endpoint. */
   handlerFiles: ReadonlySet<string>;
 }
 

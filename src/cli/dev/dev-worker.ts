@@ -1,4 +1,4 @@
-// How `millrace dev` starts a worker process for one of its endpoints.
+// Starts a worker process for an endpoint of `millrace dev`.
 
 import { launcherPath } from '../../base/package-info.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
@@ -15,7 +15,7 @@ export interface DevWorkerOptions {
   key: string;
   workerId: string;
   logLevel: string;
-  /** Not pinned: all workers of `dev` see all of them. */
+  /** The workers of `dev` are not pinned; each sees all devices. */
   devices: readonly Device[];
 }
 
@@ -31,7 +31,7 @@ export function startDevWorker(options: DevWorkerOptions): WorkerProcess {
   });
 }
 
-/** What a library or a child process of the handler wrote becomes an entry of the log too. */
+/** Logs a line that a library or a child process of the handler wrote. */
 function showWorkerLine(endpoint: string, line: string): void {
   const entry = readLogEntry(line) ?? { level: 30, time: Date.now(), msg: line };
   showLogLines(`${JSON.stringify({ ...entry, endpoint })}\n`);

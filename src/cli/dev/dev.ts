@@ -76,7 +76,7 @@ async function run(args: readonly string[]): Promise<number> {
   }
   const signals = listenForStop();
   const data = openData(values.data);
-  // Workers leave with this process.
+  // Worker processes exit with this process.
   forceOnSecond(signals, () => data.close());
   try {
     const isLocal = isLoopback(values.host);
@@ -88,7 +88,7 @@ async function run(args: readonly string[]): Promise<number> {
       log: createTerminalLog(values.logLevel),
       keyFile: join(data.folder, 'dev.keys'),
       maxAttempts: values.maxAttempts,
-      // Of whoever calls without a key from this machine nothing here is hidden anyway.
+      // Callers on this machine need no key, so private addresses are not secret from them.
       webhooks: { addresses: isLocal ? 'any' : 'public' },
     });
     try {
@@ -120,7 +120,7 @@ async function open(options: PlatformOptions): Promise<RunningPlatform> {
 interface Terms {
   platform: RunningPlatform;
   paths: readonly string[];
-  /** To be shown, where one is needed. */
+  /** The key to show; undefined if calls need none. */
   key: string | undefined;
   workerKey: string;
   logLevel: string;
@@ -196,7 +196,7 @@ function openData(given: string | undefined): DataFolder {
   };
 }
 
-/** The addresses whose names calls without a key may carry; every other one asks for the key. */
+/** Whether calls to this host may omit the key. */
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host === '127.0.0.1';
 }

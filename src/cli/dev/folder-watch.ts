@@ -1,10 +1,13 @@
-// Notices changed modules in folders and below. What changed is found by looking, not by what the
-// operating system tells of it: that differs between systems, and between editors.
+// Reports changed modules in folders and their subfolders. It compares file states after each
+// event, because the events of operating systems and editors differ.
 import { type FSWatcher, readdirSync, statSync, watch } from 'node:fs';
 import { extname, join } from 'node:path';
 import type { Clock } from '../../base/clock.ts';
 
-/** What a handler can import. Others, say files that handlers write, are not looked at. */
+/**
+ * Extensions of modules that a handler can import. Other files are ignored, for example those that
+ * handlers write.
+ */
 const MODULE_EXTENSIONS = new Set([
   '.ts',
   '.mts',
@@ -17,21 +20,21 @@ const MODULE_EXTENSIONS = new Set([
   '.node',
 ]);
 
-/** One save is several events; so long after the last one, it is over. */
+/** Quiet time after which a save counts as complete, ms: one save causes several events. */
 const SETTLE_MS = 100;
 
 export interface FolderWatchOptions {
   folders: readonly string[];
   clock: Clock;
-  /** Absolute paths of modules that were changed, added or removed. */
+  /** Called with the absolute paths of modules that were changed, added or removed. */
   onChange: (paths: ReadonlySet<string>) => void;
-  /** The operating system refuses to watch a folder: changes in it go unnoticed. */
+  /** Called if the operating system refuses to watch a folder: changes there go unnoticed. */
   onTrouble: (folder: string, error: unknown) => void;
 }
 
 interface Snapshot {
   folders: Set<string>;
-  /** What tells one version of a file from another, by path. */
+  /** State of each file by path: it differs for each version of the file. */
   files: Map<string, string>;
 }
 
@@ -86,7 +89,7 @@ export class FolderWatch {
       const watcher = watch(folder, { persistent: false }, () => this.#schedule());
       watcher.on('error', () => this.#schedule());
       this.#watchers.set(folder, watcher);
-      // What was written while it was not watched yet.
+      // Catches changes that were made before the watch began.
       this.#schedule();
     } catch (error) {
       this.#options.onTrouble(folder, error);

@@ -1,4 +1,4 @@
-// Finds handler files: the one that a command names, and those in a folder.
+// Finds handler files: the one that a command names, or all in a folder.
 import { readdirSync, statSync } from 'node:fs';
 import { basename, extname, join, resolve } from 'node:path';
 import { UsageError } from '../options.ts';
@@ -6,12 +6,12 @@ import { UsageError } from '../options.ts';
 const EXTENSIONS = ['.ts', '.mts', '.js', '.mjs'];
 
 export interface HandlerFile {
-  /** Absolute. */
+  /** Absolute path. */
   path: string;
   endpointId: string;
 }
 
-/** The one handler that the arguments name, absolute. @throws UsageError */
+/** Returns the absolute path of the handler that the arguments name. @throws UsageError */
 export function findHandlerFile(positionals: readonly string[]): string {
   const [path, ...rest] = positionals;
   if (path === undefined) throw new UsageError('<handler> is missing; name the handler module');
@@ -24,8 +24,8 @@ export function findHandlerFile(positionals: readonly string[]): string {
 }
 
 /**
- * The handlers of files and folders, in their order. A folder means the modules directly in it.
- * Every file's endpoint is its name without the extension. @throws UsageError
+ * Returns the handlers of files and folders, in their order. Of a folder, only modules directly in
+ * it count. An endpoint's name is its file's name without the extension. @throws UsageError
  */
 export function findHandlers(
   paths: readonly string[],
@@ -47,7 +47,7 @@ export function nameEndpoint(file: string): string {
   return basename(file, extname(file));
 }
 
-/** Whether the file, directly in a folder of handlers, is one. */
+/** Whether a file directly in a folder of handlers is a handler. */
 export function isHandlerName(name: string): boolean {
   if (!EXTENSIONS.includes(extname(name)) || name.startsWith('.')) return false;
   return !/\.(test|spec|d|config)\.[a-z]+$/.test(name);

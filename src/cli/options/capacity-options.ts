@@ -1,4 +1,4 @@
-// `serve --overcommit` and `--machine`: what all pods together may ask for.
+// `serve --overcommit` and `--machine`: the resources that all pods together may request.
 
 import type { CapacityChoice } from '../../platform/capacity.ts';
 import { DEFAULT_OVERCOMMIT } from '../../platform/defaults.ts';

@@ -1,4 +1,4 @@
-// The options that loosen what containers on Docker may do.
+// Options that loosen the restrictions of Docker containers.
 
 import { type Containment, USUAL_CAPABILITIES } from '../../platform/defaults.ts';
 import { flag, integer, text, UsageError } from '../options.ts';

@@ -1,4 +1,4 @@
-// The options that say what runs pods and the workers of endpoints.
+// Options that choose the engine for pods and workers of endpoints.
 import { choice, flag, text } from '../options.ts';
 import { containmentOptions } from './containment-options.ts';
 

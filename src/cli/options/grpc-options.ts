@@ -1,4 +1,4 @@
-// The options of the gRPC port.
+// Options of the gRPC port.
 import { DEFAULT_KEYLESS_LIMITS } from '../../api/grpc/limits.ts';
 import type { GrpcPort } from '../../platform/grpc-port.ts';
 import { integer, text, UsageError } from '../options.ts';
@@ -43,7 +43,7 @@ interface GrpcValues {
   grpcClientCa: string | undefined;
 }
 
-/** Undefined if none is asked for. @throws UsageError */
+/** Undefined if no gRPC port is requested. @throws UsageError */
 export function readGrpcPort(
   { grpcClientCa, grpcHost, grpcKeylessLimits, grpcPort, host }: GrpcValues,
   tls: { cert: string; key: string } | undefined,

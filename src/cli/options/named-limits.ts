@@ -1,4 +1,4 @@
-// Options that set several limits at once: `calls=100,bytes=65536`.
+// Parses options that set several limits: `calls=100,bytes=65536`.
 import { UsageError } from '../options.ts';
 
 export function describeLimits(limits: object): string {
@@ -7,7 +7,7 @@ export function describeLimits(limits: object): string {
     .join(',');
 }
 
-/** Those that are named, and the default of the others. @throws UsageError */
+/** Returns the given limits, and the defaults of the others. @throws UsageError */
 export function readLimits<T extends object>(flag: string, given: string, defaults: T): T {
   const limits = new Map<string, unknown>(Object.entries(defaults));
   for (const part of given.split(',')) {

@@ -1,4 +1,4 @@
-// Options that set several numbers by name: `pods=20,keys=5`.
+// Parses options that set several numbers by name: `pods=20,keys=5`.
 import { UsageError } from '../options.ts';
 
 export interface NumberRange {
@@ -6,7 +6,7 @@ export interface NumberRange {
   max: number;
 }
 
-/** The numbers that are given; of a name given twice the last. @throws UsageError naming the option */
+/** Returns the given numbers; the last one if a name is repeated. @throws UsageError naming the option */
 export function readNumbers<Name extends string>(
   option: string,
   given: string,
@@ -32,6 +32,6 @@ export function readNumbers<Name extends string>(
 }
 
 function listNames<Name extends string>(ranges: Readonly<Record<Name, NumberRange>>): Name[] {
-  // An object literal of the program's own: it has no other names.
+  // The ranges are an object literal of this program, so their keys are exactly these names.
   return Object.keys(ranges) as Name[];
 }

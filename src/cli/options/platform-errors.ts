@@ -1,4 +1,4 @@
-// Says what is wrong with an option of the platform by the flag that sets it.
+// Rewords errors about platform options to name the flag that sets the option.
 
 import { PlatformOptionError } from '../../platform/option-error.ts';
 import { CommandError } from '../command.ts';
@@ -19,7 +19,7 @@ const FLAGS: Readonly<Record<string, string>> = {
   'compute.podUser': '--pod-user',
 };
 
-/** Other errors are returned as they are. */
+/** Returns other errors unchanged. */
 export function explainPlatformError(error: unknown): unknown {
   if (!(error instanceof PlatformOptionError)) return error;
   const { fault, option } = error;

@@ -10,7 +10,7 @@ export const portOption = integer({
   help: 'TCP port; 0 picks a free one',
 });
 
-/** For the endpoints that the command declares. */
+/** Applies to the endpoints that the command declares. */
 export const maxAttemptsOption = integer({
   min: 1,
   max: 100,

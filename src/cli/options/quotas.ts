@@ -1,4 +1,4 @@
-// `serve --quota`: what one user may have of the platform's resources.
+// `serve --quota`: how many resources of each kind one user may have.
 
 import { DEFAULT_QUOTAS, type Quotas } from '../../platform/defaults.ts';
 import { mapResources, RESOURCES } from '../../wire/routes.ts';

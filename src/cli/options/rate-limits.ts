@@ -1,4 +1,4 @@
-// The options that say how often users and workers may call.
+// Options that limit how often users and workers may call.
 import {
   DEFAULT_RATE_LIMITS,
   type RateLimits,
@@ -39,7 +39,7 @@ export function readWorkerLimits(given: string): WorkerLimits {
   return readLimits('--worker-limit', given, DEFAULT_WORKER_LIMITS);
 }
 
-/** Undefined if nothing is counted. @throws UsageError */
+/** Undefined if no limit is set. @throws UsageError */
 export function readRateLimits(given: string): RateLimits | undefined {
   if (given === 'none' || given === '0') return undefined;
   const limits: Partial<Record<string, number>> = { ...DEFAULT_RATE_LIMITS };

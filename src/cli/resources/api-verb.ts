@@ -1,4 +1,4 @@
-// Commands that make one call to a running platform and print its answer.
+// Defines commands that make one call to a running platform and print its answer.
 import type { ApiCaller } from '../../client/api-caller.ts';
 import { checkArguments } from '../arguments.ts';
 import { EXIT, type ExitCode, type Positional, type Verb } from '../command.ts';
@@ -20,7 +20,7 @@ export const CALL_EXIT_CODES: readonly ExitCode[] = [
 
 export interface ApiRequest<Table extends OptionTable> {
   caller: ApiCaller;
-  /** Empty if the command takes none. */
+  /** Empty if the command takes no ID. */
   id: string;
   values: OptionValues<Table>;
   json: boolean;
@@ -29,11 +29,11 @@ export interface ApiRequest<Table extends OptionTable> {
 interface ApiVerb<Table extends OptionTable> {
   summary: string;
   description?: readonly string[];
-  /** What the ID names, as in `pod ID`. Default: the command takes no ID. */
+  /** The kind of resource that the ID names, as in `pod ID`. Default: the command takes no ID. */
   id?: string;
   options: Table;
   examples: readonly string[];
-  /** @returns what is printed */
+  /** Returns the text to print. */
   act: (request: ApiRequest<Table>) => Promise<string>;
 }
 

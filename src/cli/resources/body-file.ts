@@ -9,7 +9,7 @@ export const bodyFileOption = text({
 
 const STANDARD_INPUT = 0;
 
-/** Members that are undefined are left out. @throws UsageError */
+/** Omits undefined members. @throws UsageError */
 export function composeBody(
   file: string | undefined,
   flags: Readonly<Record<string, unknown>>,

@@ -1,4 +1,4 @@
-// `millrace catalog`: the GPU types and CPU flavours of a platform.
+// `millrace catalog`: lists the GPU types and CPU flavours of a platform.
 import { connectList } from '../../client/resources.ts';
 import type { CpuFlavor, GpuType } from '../../wire/resources/catalog.ts';
 import { CATALOG_ROUTES } from '../../wire/routes.ts';

@@ -1,10 +1,10 @@
-// The options of commands that talk to a running platform, and what its refusals become.
+// Options of commands that call a running platform, and the errors that its refusals become.
 import { ApiCaller } from '../../client/api-caller.ts';
 import { ApiError, type Client, createClient, UnreachableError } from '../../client.ts';
 import { CommandError } from '../command.ts';
 import { text, UsageError } from '../options.ts';
 
-/** Somebody sits and waits: an outage is told sooner than a program would be. */
+/** Retries of a command; fewer than for programs, because a person waits. */
 const REPEATS = 2;
 
 export const clientOptions = {
@@ -32,7 +32,7 @@ export function connect({ endpoint, key, url }: ClientTarget): Client {
   return checkUrl(() => createClient({ endpoint, key, url, repeats: REPEATS }));
 }
 
-/** To what belongs to no endpoint. @throws UsageError */
+/** Returns a caller for operations that belong to no endpoint. @throws UsageError */
 export function connectCaller({ key, url }: Omit<ClientTarget, 'endpoint'>): ApiCaller {
   return checkUrl(() => new ApiCaller({ key, url, repeats: REPEATS }));
 }
@@ -45,7 +45,7 @@ function checkUrl<T>(connectTo: () => T): T {
   }
 }
 
-/** Refusals and outages as errors that need no stack. */
+/** Turns refusals and outages into errors without a stack. */
 export async function callPlatform<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();
@@ -53,9 +53,9 @@ export async function callPlatform<T>(call: () => Promise<T>): Promise<T> {
     if (error instanceof UnreachableError) throw new CommandError(error.message);
     if (!(error instanceof ApiError)) throw error;
     const { detail, errors = [], status, title } = error.problem;
-    // Of a failed validation the detail is that of the first error, or of all.
-    const isTold = errors.some((each) => detail.includes(each));
-    const first = isTold ? `${title} (${status}):` : error.message;
+    // The detail of a failed validation may repeat its first error, or all of them.
+    const isRepeated = errors.some((each) => detail.includes(each));
+    const first = isRepeated ? `${title} (${status}):` : error.message;
     throw new CommandError([first, ...errors.map((each) => `  ${each}`)].join('\n'));
   }
 }

@@ -1,4 +1,4 @@
-// The options of a container, which pods and templates share.
+// Options of a container, shared by pods and templates.
 import { integer, list, text, UsageError } from '../options.ts';
 
 export const containerOptions = {
@@ -27,7 +27,7 @@ interface ContainerValues {
   registry: string | undefined;
 }
 
-/** Members of the body; undefined where no flag was given. @throws UsageError */
+/** Returns members of the body; undefined for flags that are not given. @throws UsageError */
 export function readContainerFlags(values: ContainerValues): Record<string, unknown> {
   const { args, disk, env, image, name, port, registry } = values;
   return {

@@ -1,5 +1,5 @@
-// `millrace endpoints env`: the environment of a worker that you start yourself, one of ours or one made
-// for RunPod.
+// `millrace endpoints env`: prints the environment of a worker that you start yourself, Millrace's
+// or one made for RunPod.
 import { randomBytes } from 'node:crypto';
 import { endpointId } from '../../wire/resources/endpoint.ts';
 import { RUNPOD_BASE } from '../../wire/routes.ts';
@@ -83,8 +83,8 @@ function describeEnvironment(worker: WorkerEnvironment): Record<string, string> 
 }
 
 /**
- * The URLs are templates of that protocol. $ID is the worker where jobs are taken, elsewhere the job;
- * the workers append "&name=value" and look for no "?": so there is one.
+ * The URLs are templates of RunPod's protocol. $ID is the worker in the URL that takes jobs, and
+ * the job elsewhere. Workers append "&name=value" without adding a "?", so the URLs contain one.
  */
 function describeRunpodWorker(worker: WorkerEnvironment & { key: string }): Record<string, string> {
   const { endpoint, key, pingSeconds, url } = worker;
@@ -107,7 +107,7 @@ function describeRunpodWorker(worker: WorkerEnvironment & { key: string }): Reco
   };
 }
 
-/** Without what would end up in the middle of the paths. @throws UsageError */
+/** Rejects URLs with a query or fragment, which would end up inside the paths. @throws UsageError */
 function readUrl(given: string): string {
   const url = URL.canParse(given) ? new URL(given) : undefined;
   const isPlain = url && /^https?:$/.test(url.protocol) && url.search === '' && url.hash === '';

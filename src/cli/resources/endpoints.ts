@@ -1,5 +1,5 @@
-// `millrace endpoints`: endpoints from the command line, their scaling decisions, and the environment of
-// workers elsewhere.
+// `millrace endpoints`: manages endpoints, explains their scaling decisions, and prints the
+// environment of workers elsewhere.
 import { connectEndpoints } from '../../client/endpoints.ts';
 import { ENDPOINT_TYPES, type EndpointRecord } from '../../wire/resources/endpoint.ts';
 import type { CommandGroup } from '../command.ts';

@@ -12,7 +12,7 @@ export interface LogRequest {
   client: Client;
   job: string;
   follow: boolean;
-  /** NDJSON on a terminal too; without a terminal the log always is. */
+  /** Prints NDJSON on a terminal too; without a terminal the log is always NDJSON. */
   json: boolean;
 }
 

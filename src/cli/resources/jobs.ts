@@ -1,4 +1,4 @@
-// `millrace jobs`: the jobs of one endpoint from the command line.
+// `millrace jobs`: submits, lists and follows the jobs of one endpoint.
 import type { Client, JobRecord } from '../../client.ts';
 import { JOB_STATUSES } from '../../wire/job.ts';
 import { checkArguments } from '../arguments.ts';
@@ -31,7 +31,7 @@ const sharedOptions = { endpoint, ...callOptions };
 
 interface JobRequest<Table extends OptionTable> {
   client: Client;
-  /** Empty if the command takes none. */
+  /** Empty if the command takes no job ID. */
   job: string;
   values: OptionValues<Table>;
   json: boolean;

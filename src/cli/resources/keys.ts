@@ -1,4 +1,4 @@
-// `millrace keys`: API keys from the command line.
+// `millrace keys`: manages API keys.
 import { connectKeys } from '../../client/keys.ts';
 import type { IssuedKeyRecord, KeyRecord } from '../../wire/resources/key.ts';
 import type { CommandGroup } from '../command.ts';

@@ -1,4 +1,4 @@
-// `millrace pods`: pods from the command line.
+// `millrace pods`: manages pods.
 import { connectPods, type Pods } from '../../client/pods.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';
 import type { CommandGroup, Verb } from '../command.ts';

@@ -1,5 +1,4 @@
-// The commands that pods, endpoints, templates and the catalogue have in common: list, create, show,
-// update and delete.
+// Defines the commands that all resources share: list, create, show, update and delete.
 import type { ApiCaller } from '../../client/api-caller.ts';
 import type { Page } from '../../client/resource-pages.ts';
 import {
@@ -24,13 +23,13 @@ export const pageOptions = {
 };
 
 export interface ListKind<Item> {
-  /** Their name, and the member of the list's answer that has them: `pods`. */
+  /** Plural name, also the member of the list's answer: `pods`. */
   plural: string;
-  /** Title → cell. */
+  /** Maps column titles to cells. */
   columns: Readonly<Record<string, (item: Item) => string>>;
 }
 
-/** Options that make a request body. */
+/** Options that compose a request body. */
 export interface BodyOptions<Table extends OptionTable> {
   options: Table;
   /** @throws UsageError */
@@ -43,15 +42,15 @@ export interface ResourceKind<
   Create extends OptionTable,
   Update extends OptionTable,
 > {
-  /** Of the resource: `pods`. */
+  /** Plural name of the resource: `pods`. */
   name: Name;
-  /** Title → cell. */
+  /** Maps column titles to cells. */
   columns: ListKind<RecordOf<Name>>['columns'];
   create: BodyOptions<Create>;
   update: BodyOptions<Update>;
 }
 
-/** list, create, show, update. */
+/** Defines list, create, show and update. */
 export function defineResourceVerbs<
   Name extends ResourceName,
   Create extends OptionTable,
@@ -60,7 +59,7 @@ export function defineResourceVerbs<
   const { columns, name } = kind;
   const { plural, singular } = RESOURCES[name];
   const id = `${singular} ID`;
-  // The platform checks bodies; the options of a command need not make a complete request.
+  // The platform checks bodies; a command's options may compose an incomplete one.
   const connect = (caller: ApiCaller): Resources<RecordOf<Name>, object, object> =>
     connectResources(caller, name);
   return {
@@ -89,7 +88,7 @@ export function defineResourceVerbs<
   };
 }
 
-/** `effect` says what else goes, or a condition: `; no endpoint may use it`. */
+/** `effect` says what else is deleted, or a condition: `; no endpoint may use it`. */
 export function defineDeletion(name: ResourceName, effect: string): Verb {
   const { plural, singular } = RESOURCES[name];
   return defineApiVerb({
@@ -111,7 +110,7 @@ interface BodyVerb<Table extends OptionTable> {
   send: (body: object, request: { caller: ApiCaller; id: string }) => Promise<object>;
 }
 
-/** A call with a body from --file and other options. */
+/** Defines a command whose body comes from --file and from other options. */
 function defineBodyVerb<Table extends OptionTable>(verb: BodyVerb<Table>): Verb {
   const { body, id, send, summary } = verb;
   return defineApiVerb({
@@ -122,7 +121,7 @@ function defineBodyVerb<Table extends OptionTable>(verb: BodyVerb<Table>): Verb 
   });
 }
 
-/** One page of a list: a table, and how to get the next page. */
+/** Prints one page of a list as a table, and how to get the next page. */
 export async function showList<Item>(
   listed: Listed<Item>,
   kind: ListKind<Item>,
@@ -140,13 +139,13 @@ function describePage<Item>({ cursor, items }: Page<Item>, kind: ListKind<Item>)
   return items.length === 0 ? `no ${kind.plural}` : addCursor(formatItems(items, kind), cursor);
 }
 
-/** A table with a row for each item. */
+/** Formats items as a table, one row each. */
 export function formatItems<Item>(items: readonly Item[], { columns }: ListKind<Item>): string {
   const rows = items.map((item) => Object.values(columns).map((read) => read(item)));
   return formatTable(Object.keys(columns), rows);
 }
 
-/** Says how to get the next page, if there is one. */
+/** Appends how to get the next page, if one exists. */
 export function addCursor(shown: string, cursor: string | undefined): string {
   return cursor === undefined ? shown : `${shown}\nnext page: --cursor ${cursor}`;
 }

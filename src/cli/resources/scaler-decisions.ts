@@ -1,4 +1,4 @@
-// Scaling decisions of an endpoint as tables and paragraphs.
+// Formats scaling decisions of an endpoint as tables and paragraphs.
 import type { DecisionRecord } from '../../wire/resources/decision.ts';
 import { formatTable } from '../table.ts';
 

@@ -1,4 +1,4 @@
-// `millrace templates`: templates of pods and workers.
+// `millrace templates`: manages templates of pods and workers.
 import type { CommandGroup } from '../command.ts';
 import { type OptionValues, text } from '../options.ts';
 import { bodyFileOption, composeBody } from './body-file.ts';

@@ -1,4 +1,4 @@
-// `millrace endpoints webhook-secret`: the secrets that verify the webhooks of one endpoint.
+// `millrace endpoints webhook-secret`: prints the secrets that verify the webhooks of one endpoint.
 import { resolve } from 'node:path';
 import { locateWebhookSecrets, readReceiverSecrets } from '../../platform/webhook-secrets.ts';
 import { checkArguments } from '../arguments.ts';

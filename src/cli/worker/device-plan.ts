@@ -1,5 +1,5 @@
-// Which devices the workers of this process get, by its options and its environment. What is found
-// and how it is divided is decided in worker/gpu.
+// Decides which devices the workers of this process get, from options and environment. worker/gpu
+// detects and divides the devices.
 import type { Log } from '../../base/log.ts';
 import type { Device } from '../../wire/link/worker-link.ts';
 import { type Detection, detectDevices } from '../../worker/gpu/detect.ts';
@@ -20,7 +20,7 @@ export interface WorkerPlan {
   plan: DevicePlan;
 }
 
-/** Says in the log what is not as it might be. @throws UsageError, CommandError */
+/** Logs problems that do not prevent a start. @throws UsageError, CommandError */
 export async function planWorkers(options: DeviceOptions, log: Log): Promise<WorkerPlan> {
   const perWorker = readPerWorker(options.gpusPerWorker);
   const detection = await detect(options);
@@ -30,8 +30,8 @@ export async function planWorkers(options: DeviceOptions, log: Log): Promise<Wor
 type UnpinnedOptions = Omit<DeviceOptions, 'gpusPerWorker'>;
 
 /**
- * What a process that nobody pins has: the devices of one maker that its environment shows, of which
- * CUDA takes one where they are MIG instances. @throws UsageError, CommandError
+ * Returns the devices of an unpinned process: those of one vendor that its environment shows. Of
+ * MIG instances CUDA uses only one. @throws UsageError, CommandError
  */
 export async function findDevices(options: UnpinnedOptions, log: Log): Promise<Device[]> {
   const detection = await detect(options);
@@ -41,7 +41,7 @@ export async function findDevices(options: UnpinnedOptions, log: Log): Promise<D
   return sets[0]?.devices ?? [];
 }
 
-/** The same where a driver that fails is to keep nobody from trying a handler. */
+/** Like `findDevices`, but a failing driver does not prevent the start. */
 export async function findUsableDevices(log: Log): Promise<Device[]> {
   const wish = { devices: undefined, nvidiaSmi: undefined };
   try {

@@ -1,5 +1,5 @@
-// Whether this machine is fit for a worker, looked at once before anything is started. What a handler
-// wants to have checked is run with it, in its threads.
+// Checks once, before anything is started, whether this machine is fit for a worker. Checks that a
+// handler registers run with the handler, in its threads.
 import { detectDevices } from '../../worker/gpu/detect.ts';
 import { judgeSystem, measureSystem, type SystemLimits } from '../../worker/system-checks.ts';
 import { UnfitError } from '../command.ts';
@@ -10,7 +10,7 @@ import { openLink } from './platform-link.ts';
 import { readRunPodLimits } from './runpod.ts';
 import type { WorkerFlags } from './worker-flags.ts';
 
-/** Tells the platform where it hears such things. @throws UnfitError */
+/** Reports a failed check to platforms that accept such reports. @throws UnfitError */
 export async function checkMachine(values: WorkerFlags): Promise<void> {
   const limits = chooseLimits(values);
   if (Object.values(limits).every((limit) => limit === undefined)) return;
@@ -24,12 +24,12 @@ export async function checkMachine(values: WorkerFlags): Promise<void> {
   if (!failed) return;
   const { check, reason } = failed;
   const link = await openLink(values, createTerminalLog(values.logLevel));
-  await link.tellUnfit?.(check, reason);
+  await link.reportUnfit?.(check, reason);
   await link.close();
   throw new UnfitError(`check '${check}' failed: ${reason}`);
 }
 
-/** Those of the options, and where there are none, the platform's. @throws UsageError */
+/** Returns the limits of the options; for those not given, the platform's. @throws UsageError */
 function chooseLimits({ minCuda, minDisk, minMemory, url }: WorkerFlags): SystemLimits {
   const platform = url === '' ? readRunPodLimits() : {};
   const minCudaVersion = minCuda ?? platform.minCudaVersion;

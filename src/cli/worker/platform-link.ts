@@ -1,5 +1,5 @@
-// The link to the platform that the options name, for worker processes and their supervisor. Which
-// carrier that is, is decided here alone, and no other one is loaded.
+// Opens the link to the platform, for worker processes and their supervisor. Only this file chooses
+// the carrier, and it loads no other one.
 import type { Log } from '../../base/log.ts';
 import type { WorkerLink } from '../../wire/link/worker-link.ts';
 import { UsageError } from '../options.ts';
@@ -7,7 +7,7 @@ import { readPem } from '../pem-file.ts';
 import { readRunPodPlace } from './runpod.ts';
 
 export interface LinkValues {
-  /** Empty where RunPod's environment tells the addresses. */
+  /** Empty if RunPod's environment names the addresses. */
   url: string;
   link: 'http' | 'grpc' | undefined;
   endpoint: string;
@@ -21,9 +21,12 @@ export interface LinkValues {
 }
 
 export interface PlatformLink extends WorkerLink {
-  /** The worker failed a check and leaves without a job: for platforms that want to hear it. */
-  tellUnfit?(check: string, reason: string): Promise<void>;
-  /** Cuts what is open; calls fail from now on. */
+  /**
+   * Reports that the worker failed a check and exits without a job, for platforms that accept such
+   * reports.
+   */
+  reportUnfit?(check: string, reason: string): Promise<void>;
+  /** Ends open calls; later calls fail. */
   close(): Promise<void>;
 }
 
@@ -35,12 +38,12 @@ interface Tls {
   key?: string;
 }
 
-/** What the options name, without opening it. @throws UsageError */
+/** Plans the link from the options, without opening it. @throws UsageError */
 export function planLink(values: LinkValues): { carrier: Carrier; tls: Tls | undefined } {
   const carrier = chooseCarrier(values);
   if (carrier === 'runpod') readRunPodPlace(values);
   const tls = readTls(values);
-  // The key would be sent in the clear, against what whoever named them expects.
+  // The key would be sent unencrypted although the user gave TLS files.
   const [plain] = /^(http|grpc)(?=:)/i.exec(values.url) ?? [];
   if (tls && plain !== undefined) {
     const secure = `${plain}s`.toLowerCase();
@@ -70,7 +73,7 @@ export async function openLink(values: LinkValues, log: Log): Promise<PlatformLi
   }
 }
 
-/** The URL's scheme says it, and `--link` where a scheme is that of both. */
+/** The URL's scheme decides, and `--link` if both carriers use the scheme. */
 function chooseCarrier({ link, url }: LinkValues): Carrier {
   if (url === '') return 'runpod';
   const [, scheme] = /^(https?|grpcs?):\/\//i.exec(url) ?? [];

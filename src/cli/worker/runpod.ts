@@ -1,4 +1,4 @@
-// What RunPod says to a worker in its environment, and what of it takes the place of our own options.
+// Reads RunPod's environment variables, and applies those that replace options of Millrace.
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Log } from '../../base/log.ts';
@@ -19,12 +19,12 @@ const LEVELS: Readonly<Record<string, 'trace' | 'debug' | 'info' | 'warn' | 'err
   ERROR: 'error',
 };
 
-/** This machine is a worker of a RunPod endpoint. */
+/** Whether this machine is a worker of a RunPod endpoint. */
 export function isOnRunPod(): boolean {
   return readVariable('RUNPOD_WEBHOOK_GET_JOB') !== undefined;
 }
 
-/** Without one the worker is somebody else each time. */
+/** Without a pod ID, the worker has a new ID at each start. */
 export function readPodId(): string | undefined {
   return readVariable('RUNPOD_POD_ID');
 }
@@ -38,7 +38,7 @@ export function readRunPodLogLevel() {
   return LEVELS[given.toUpperCase()] ?? 'info';
 }
 
-/** Those that are checked there unless the environment says otherwise. */
+/** The limits that RunPod's workers check unless the environment sets others. */
 export function readRunPodLimits(): SystemLimits {
   if (isTrue('RUNPOD_SKIP_AUTO_SYSTEM_CHECKS')) return {};
   const skipsGpus = isTrue('RUNPOD_SKIP_GPU_CHECK');
@@ -54,7 +54,7 @@ interface PlaceValues {
   workerId: string | undefined;
 }
 
-/** Which worker of which addresses this machine is. @throws UsageError */
+/** Returns the worker's ID and the addresses of its endpoint. @throws UsageError */
 export function readRunPodPlace({ workerId }: PlaceValues): RunPodAddressOptions {
   const place = {
     templates: {

@@ -1,5 +1,5 @@
-// `millrace worker` as the supervisor: one worker process for each set of devices, kept running until
-// this one is told to leave. It loads little, because it is there all the time.
+// Runs `millrace worker` as the supervisor: keeps one worker process running for each device set
+// until it is asked to exit. It loads few modules, because it runs all the time.
 import { join } from 'node:path';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -23,18 +23,18 @@ import { openHealthPort } from './health-port.ts';
 import { openLink, planLink } from './platform-link.ts';
 import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
 
-/** Beyond drain and force: to deliver, to say bye, and for a thread that has to be killed. */
-const LEAVE_SLACK_MS = 15_000;
-/** Of a supervisor that was told to leave at once: to say bye for its workers. */
-const LAST_WORD_MS = 1_000;
-/** One bye for a dead worker may take so long; who stops waits for it. */
+/** Time beyond --drain-ms and --force-ms to deliver reports, send bye, and kill a thread, ms. */
+const EXIT_SLACK_MS = 15_000;
+/** Time that a supervisor has for the byes of its workers after a second signal, ms. */
+const LAST_BYES_MS = 1_000;
+/** Limit of one bye for a dead worker, which also delays an exiting supervisor, ms. */
 const BYE_MS = 3_000;
 const WORKER_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
 export interface SuperviseOptions {
   handlerPath: string;
   values: WorkerFlags;
-  /** As given: the worker processes get the same. */
+  /** The arguments as given; worker processes get the same ones. */
   args: readonly string[];
 }
 
@@ -45,7 +45,7 @@ export async function superviseWorkers(options: SuperviseOptions): Promise<numbe
   const signals = listenForStop();
   const log = createTerminalLog(values.logLevel);
   const planned = await Promise.race([planWorkers(values, log), signals.first]);
-  // An nvidia-smi that hangs would keep this process.
+  // A hanging nvidia-smi would keep this process alive.
   if (typeof planned === 'string') process.exit(EXIT.ok);
   const { detection, plan } = planned;
   const { sets } = plan;
@@ -60,7 +60,7 @@ export async function superviseWorkers(options: SuperviseOptions): Promise<numbe
     sayBye: (bye) => sayBye(values, bye, log),
     readSurvivors: async (id) =>
       stateDir === undefined ? [] : readSurvivors(join(stateDir, id), log),
-    killAfterMs: values.drainMs + values.forceMs + LEAVE_SLACK_MS,
+    killAfterMs: values.drainMs + values.forceMs + EXIT_SLACK_MS,
     startAttempts,
     clock: systemClock,
     log,
@@ -92,10 +92,10 @@ async function oversee(
   });
   void signals.second.then(async (signal) => {
     supervisor.kill();
-    await Promise.race([supervisor.ended, new Promise((done) => setTimeout(done, LAST_WORD_MS))]);
+    await Promise.race([supervisor.ended, new Promise((done) => setTimeout(done, LAST_BYES_MS))]);
     process.exit(signal === 'SIGINT' ? EXIT.interrupted : EXIT.failed);
   });
-  // A device that is bad from the start gets no process.
+  // A device that is bad at the start gets no process.
   watch.start();
   supervisor.start();
   const end = await supervisor.ended;
@@ -106,7 +106,7 @@ async function oversee(
   return EXIT.gaveUp;
 }
 
-/** What a worker process would refuse, before there is one. @throws UsageError */
+/** Rejects values that a worker process would reject, before one is started. @throws UsageError */
 function checkValues(values: WorkerFlags): void {
   const { incarnation, workerId } = values;
   planLink(values);
@@ -137,7 +137,7 @@ interface Prefixes {
   log: Log;
 }
 
-/** What stands before the command of each set's process, to keep it near its GPUs. */
+/** Returns the command prefix of each set's process, which keeps the process near its GPUs. */
 async function planPrefixes(
   { cpuAffinity }: WorkerFlags,
   { detection, log, sets }: Prefixes,
@@ -162,7 +162,7 @@ interface Launch {
   args: readonly string[];
   set: DeviceSet;
   as: Partial<WorkerIdentity>;
-  /** The worker key; empty where RunPod's own counts. */
+  /** The worker key; empty if RunPod's own key applies. */
   key: string;
   prefix: readonly string[];
 }
@@ -174,7 +174,7 @@ function launchWorker({ args, as, key, prefix, set }: Launch): WorkerProcess {
     ...(workerId === undefined ? [] : [`--worker-id=${workerId}`]),
     ...(incarnation === undefined ? [] : [`--incarnation=${incarnation}`]),
   ];
-  // Options may come before the handler; what is said last counts.
+  // Options may precede the handler; the last value of an option applies.
   const [before, after] = splitArguments(args);
   const worker = [process.execPath, launcherPath, 'worker', ...before, ...own, ...after];
   return new WorkerProcess({
@@ -187,7 +187,10 @@ function launchWorker({ args, as, key, prefix, set }: Launch): WorkerProcess {
   });
 }
 
-/** The arguments before and after a `--`, without the key: handlers can read `process.argv`. */
+/**
+ * Returns the arguments before and after `--`, without the key, because handlers can read
+ * `process.argv`.
+ */
 function splitArguments(args: readonly string[]): [string[], string[]] {
   const end = args.indexOf('--');
   const before = end < 0 ? [...args] : args.slice(0, end);
@@ -197,7 +200,7 @@ function splitArguments(args: readonly string[]): [string[], string[]] {
   return [kept, end < 0 ? [] : args.slice(end)];
 }
 
-/** A carrier is loaded when a worker has died, and not before. */
+/** Loads the carrier only when a worker has died. */
 async function sayBye(values: WorkerFlags, bye: WorkerBye, log: Log): Promise<void> {
   const link = await openLink(values, log);
   const cut = setTimeout(() => void link.close(), BYE_MS);
@@ -235,7 +238,7 @@ async function openSupervisorPort({ log, supervisor, values, watch }: Supervisor
   const metrics = createFleetMetrics(keepers, () => watch.statuses);
   return openHealthPort({
     ...{ healthHost, healthPort, log },
-    // It ends where it cannot go on: as long as it answers it is alive.
+    // The supervisor exits when it cannot continue, so an answer means that it is alive.
     liveness: async () => ({ isHealthy: true, body: { status: 'ok' } }),
     readiness: async () => {
       const health = await readHealth(supervisor);

@@ -1,4 +1,5 @@
-// Who a worker process is and where its reports wait, by its options; and what others left beside that.
+// Determines a worker's ID and the folder of its outbox, and delivers outcomes that other workers
+// left beside it.
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { systemClock } from '../../base/clock.ts';
@@ -10,7 +11,7 @@ import { CommandError } from '../command.ts';
 import { openLink } from './platform-link.ts';
 import type { WorkerFlags } from './worker-flags.ts';
 
-/** Who this worker is, and where its reports wait. @throws CommandError if it may not be that one */
+/** Returns the worker's identity and outbox. @throws CommandError if the identity is in use */
 export async function openFolder(values: WorkerFlags, log: Log): Promise<WorkerFolder> {
   const { stateDir, stateOwner, workerId, incarnation, endpoint: endpointId } = values;
   const { podId = stateOwner } = values;
@@ -56,8 +57,8 @@ interface LeftFoldersStart {
 }
 
 /**
- * Delivers what workers left that do not run any more. Not on RunPod: there a pod keeps its id, and a
- * second link under another one would ping for this pod without its jobs.
+ * Delivers outcomes of workers that no longer run. Not on RunPod, where a pod keeps its ID: a
+ * second link with another ID would send pings for this pod that do not name its jobs.
  */
 export async function startLeftFolders({ values, ...rest }: LeftFoldersStart) {
   const { stateDir, stateOwner, endpoint: endpointId, url } = values;
@@ -78,8 +79,8 @@ export async function startLeftFolders({ values, ...rest }: LeftFoldersStart) {
 }
 
 /**
- * The host's name, as far as it may stand in a worker's id, and a random part: containers may share
- * both host name and process id, and two workers of one id would drive each other out.
+ * Returns the host's name, reduced to valid characters, and a random part. Containers may share
+ * host name and process ID, and two workers with one ID would end each other's sessions.
  */
 function nameWorker(): string {
   const host = hostname()

@@ -1,5 +1,5 @@
-// One worker process for one handler and one endpoint, over HTTP: by itself, or under a supervisor,
-// which it tells how it is. It is spawned often, so it imports no more than it runs.
+// Runs one worker process for one handler and one endpoint, alone or under a supervisor to which it
+// reports. It is started often, so it imports only what it runs.
 import { flushCompileCache } from 'node:module';
 import { systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
@@ -28,10 +28,16 @@ import { openLink } from './platform-link.ts';
 import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
 import { openFolder, startLeftFolders } from './worker-folder.ts';
 
-/** A thread is terminated after the grace, which takes up to a second; the rest is for a busy machine. */
+/**
+ * Time after --grace-ms in which a thread must have ended, ms. Termination takes up to a second;
+ * the rest is for a busy machine.
+ */
 const STUCK_AFTER_GRACE_MS = 5_000;
 
-/** Resolves with the exit code. @throws UsageError, CommandError, unless a parent is told instead */
+/**
+ * Resolves with the exit code. @throws UsageError, CommandError, unless a parent process gets the
+ * error
+ */
 export async function runWorkerProcess(handlerPath: string, values: WorkerFlags): Promise<number> {
   const hasParent = readVariable(DEVICE_SET_VARIABLE) !== undefined;
   const channel = hasParent ? openParentChannel() : NO_PARENT;
@@ -49,19 +55,19 @@ export async function runWorkerProcess(handlerPath: string, values: WorkerFlags)
     const isFinal = !(error instanceof SetupError);
     const isUnfit = error instanceof UnfitHandlerError;
     channel.send({ type: 'failed', reason: error.message, isFinal, isUnfit });
-    // Whoever started it tells why; `dev` shows the log, which has it.
+    // The parent reports the reason; `dev` shows this process's log, which has it.
     if (isSupervised || (values.underDev && error instanceof LifeError)) {
       return isUnfit ? EXIT.unfit : EXIT.failed;
     }
     throw error;
   } finally {
     await channel.close();
-    // The supervisor does the same, if it lives.
+    // The supervisor does the same, if it runs.
     if (tag !== undefined) endLeftProcesses(tag);
-    // A thread that is stuck in native code keeps the process from ending in any other way.
+    // A thread that is stuck in native code prevents every other exit.
     if (isStuck) {
       process.kill(process.pid, 'SIGKILL');
-      // Not reached but by the first process of a container, which no signal of its own ends.
+      // Reached only by process 1 of a container, which its own signals do not end.
       process.abort();
     }
   }
@@ -72,7 +78,7 @@ interface Terms {
   values: WorkerFlags;
   channel: ParentChannel;
   isSupervised: boolean;
-  /** The worker is over, and one of its threads is not. */
+  /** Called if the worker has stopped and one of its threads has not. */
   onStuck: () => void;
 }
 
@@ -100,7 +106,7 @@ async function run(terms: Terms): Promise<number> {
   const metrics = await createMetrics(values, version);
   const worker = createWorker({
     ...{ workerId, incarnation, outbox, version, devices, drainMs, forceMs, link, executor },
-    // Beside others in the same stream of lines.
+    // The lines of several workers share one stream.
     log: isSupervised ? log.child({ worker: workerId }) : log,
     stuckAfterMs: values.graceMs + STUCK_AFTER_GRACE_MS,
     observer: metrics?.observer,
@@ -110,7 +116,7 @@ async function run(terms: Terms): Promise<number> {
   const parent = new SupervisedWorker({ channel, worker, workerId, metrics });
   channel.send({ type: 'identity', workerId, incarnation });
   if (values.underDev) process.on('disconnect', () => process.exit(EXIT.failed));
-  // A supervisor that is killed while this process leaves is no second request.
+  // A supervisor that dies while this process exits must not count as a second signal.
   if (isSupervised) void signals.first.then(() => process.removeAllListeners('disconnect'));
   let left: LeftFolders | undefined;
   let port: HealthServer | undefined;
@@ -120,10 +126,10 @@ async function run(terms: Terms): Promise<number> {
     if (isServed) port = await openWorkerPort({ values, worker, metrics, log });
     return await live(worker, signals, parent);
   } catch (error) {
-    if (error instanceof UnfitHandlerError) await link.tellUnfit?.(error.check, error.message);
+    if (error instanceof UnfitHandlerError) await link.reportUnfit?.(error.check, error.message);
     throw error;
   } finally {
-    // A supervisor's signal may come late, and is no reason not to end well.
+    // A supervisor's signal may arrive late and must not interrupt the exit.
     if (!isSupervised) signals.release();
     await left?.close();
     await link.close();
@@ -133,7 +139,7 @@ async function run(terms: Terms): Promise<number> {
   }
 }
 
-/** Of a worker that had begun: its log says why. */
+/** The error of a worker that had started: its log has the reason. */
 class LifeError extends CommandError {}
 
 /** A check that the handler has registered failed. */
@@ -147,7 +153,7 @@ class UnfitHandlerError extends LifeError {
   }
 }
 
-/** Another process may have more luck. */
+/** Another process may succeed. */
 class SetupError extends LifeError {}
 
 async function live(
@@ -158,10 +164,10 @@ async function live(
   void signals.first.then(() => parent.leave(() => worker.drain()));
   forceOnSecond(signals);
   try {
-    // Over before the start is, where a hello that nobody answers any more is not waited for.
+    // A worker that stops during its start does not wait for the answer to its hello.
     await Promise.race([worker.start(), worker.ended]);
   } catch (error) {
-    // Its threads have ended then, or are known not to.
+    // The worker's threads have then ended, or are known to be stuck.
     await worker.ended;
     if (error instanceof HandlerNotLoadedError && error.check !== undefined) {
       throw new UnfitHandlerError(error.check, error.message);
@@ -173,7 +179,7 @@ async function live(
     throw isExplained ? new LifeError(error.message) : error;
   }
   if (worker.state.name === 'ready') parent.tellReady();
-  // Now and not at the end, which a worker that is killed does not have.
+  // Not at the end, because a killed worker has none.
   flushCompileCache();
   const end = await worker.ended;
   if (end.name === 'failed') throw new LifeError(end.reason);
@@ -214,14 +220,14 @@ async function openWorkerPort({ log, metrics, values, worker }: WorkerPort) {
   });
 }
 
-/** Those that the supervisor pinned this process to. */
+/** The devices to which the supervisor pinned this process. */
 function readDevices(): Device[] | undefined {
   const given = readVariable(DEVICE_SET_VARIABLE);
-  // Our own supervisor wrote it.
+  // The supervisor wrote this JSON.
   return given === undefined ? undefined : (JSON.parse(given) as Device[]);
 }
 
-/** All that the environment shows: nobody has pinned the process to some of them. */
+/** Returns all devices that the environment shows, because the process is not pinned. */
 async function detectDevices(values: WorkerFlags, log: Log): Promise<Device[]> {
   if (values.devices !== undefined && values.devices !== 'cpu') {
     throw new UsageError(

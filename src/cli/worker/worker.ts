@@ -1,4 +1,4 @@
-// `millrace worker`: its arguments and its help. The process becomes a supervisor and starts the same
+// `millrace worker`: arguments and help. The process becomes a supervisor and starts the same
 // command again for each worker process; with --unsupervised or --under-dev it is the worker.
 import { type Command, EXIT } from '../command.ts';
 import { readVariable, withholdKeys } from '../config.ts';

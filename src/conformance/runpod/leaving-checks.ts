@@ -10,7 +10,7 @@ const LEAVING_MS = 120_000;
 /** Time for a process to handle a signal. */
 const SIGNAL_MS = 300;
 /** Time for the last data of an exited process to arrive. */
-const LAST_WORD_MS = 500;
+const LAST_CALL_MS = 500;
 
 export const runPodLeavingChecks: readonly ConformanceCheck<RunPodStand>[] = [
   {
@@ -71,7 +71,7 @@ async function findEnd(
 ): Promise<RecordedRequest | undefined> {
   let isGone = false;
   void exitCode?.then(async () => {
-    await new Promise((resolve) => setTimeout(resolve, LAST_WORD_MS));
+    await new Promise((resolve) => setTimeout(resolve, LAST_CALL_MS));
     isGone = true;
     stand.look();
   });

@@ -98,9 +98,11 @@ function readAnswer(error: unknown): DockerError | undefined {
   const { statusCode } = error;
   if (typeof statusCode !== 'number') return undefined;
   const body = 'json' in error ? error.json : undefined;
-  const isTold = typeof body === 'object' && body !== null && 'message' in body;
+  const hasMessage = typeof body === 'object' && body !== null && 'message' in body;
   // If the library has not read the body, it prefixes the message with its own words.
-  const message = isTold ? String(body.message) : error.message.replace(/^\(HTTP code .*? - /, '');
+  const message = hasMessage
+    ? String(body.message)
+    : error.message.replace(/^\(HTTP code .*? - /, '');
   return new DockerError(statusCode, message.trim(), { cause: error });
 }
 

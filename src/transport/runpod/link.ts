@@ -50,7 +50,7 @@ export interface RunPodLinkOptions extends RunPodAddressOptions {
 
 export interface RunPodLink extends WorkerLink {
   /** Reports, as best effort, that the worker failed a check and exits. */
-  tellUnfit(check: string, reason: string): Promise<void>;
+  reportUnfit(check: string, reason: string): Promise<void>;
   /** Breaks open calls; later calls fail. */
   close(): Promise<void>;
 }
@@ -193,8 +193,8 @@ class LeaseKeepingLink implements RunPodLink {
     for (const jobs of left) await this.#answers.failLeftNow(jobs, kept, failure);
   }
 
-  tellUnfit(check: string, reason: string): Promise<void> {
-    return this.#pings.tellUnfit(check, reason);
+  reportUnfit(check: string, reason: string): Promise<void> {
+    return this.#pings.reportUnfit(check, reason);
   }
 
   async close(): Promise<void> {

@@ -40,7 +40,7 @@ export class RunPodPings {
   }
 
   /** Best effort: the caller is about to exit. */
-  async tellUnfit(check: string, reason: string): Promise<void> {
+  async reportUnfit(check: string, reason: string): Promise<void> {
     const url = this.#options.addresses.ping([
       ['status', 'unhealthy'],
       ['check', check],

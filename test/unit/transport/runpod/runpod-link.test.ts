@@ -530,7 +530,7 @@ describe('pings on RunPod', () => {
 
   it('say once why the worker is unfit', async () => {
     const server = await start();
-    await open(server).tellUnfit('weights', 'none there');
+    await open(server).reportUnfit('weights', 'none there');
     expect(server.of('ping').map(({ url }) => url)).toEqual([
       expect.stringContaining('status=unhealthy&check=weights&reason=none%20there'),
     ]);
