@@ -1,5 +1,5 @@
-// `npm run bench [-- --rounds N] [figure…]`: every figure beside its floor of the same run. `hostile` has
-// a table of its own: `npm run bench hostile [-- --only TEXT]`.
+// Runs the benchmarks, `npm run bench [-- --rounds N] [figure…]`, and prints each figure beside its
+// floor of the same run. `hostile` prints its own table: `npm run bench hostile [-- --only TEXT]`.
 import { parseArgs } from 'node:util';
 import { measureCrowd } from './crowd.ts';
 import { measureFirstJob } from './first-job.ts';

@@ -1,5 +1,5 @@
-// What is measured of a platform with much in it, 1,000 endpoints and 100,000 queued jobs: its memory, how
-// soon it starts, what it does when nobody asks for anything, and how soon a worker gets a job.
+// Measures a platform with 1,000 endpoints and 100,000 queued jobs: memory, start time, idle
+// processor time, and how soon a worker gets a job.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -14,11 +14,11 @@ const ENDPOINTS = 1_000;
 const JOBS_EACH = 100;
 const CLIENTS = 32;
 const TAKES = 1_000;
-/** Taken from one platform before it is the other's turn. */
+/** Jobs taken from one platform before the other platform has its turn. */
 const TAKES_IN_TURN = 50;
-/** Has a worker, in a crowd and alone. */
+/** The endpoint with a worker; it exists on the crowded and on the empty platform. */
 const SERVED = 'served';
-/** For what was done before to be over. */
+/** Time for earlier work of the platform to end, ms. */
 const SETTLE_MS = 3_000;
 const IDLE_MS = 20_000;
 const ARGS = ['--engine', 'process', '--endpoint', SERVED, '--quota', 'endpoints=1000000'];
@@ -31,7 +31,7 @@ interface Crowd {
 interface Rest {
   startMs: number;
   rssMb: number;
-  /** Of a minute in which nobody asks for anything. */
+  /** Processor time of an idle minute, ms. */
   idleCpuMs: number;
 }
 
@@ -77,7 +77,7 @@ function compareRest(what: string, crowd: Rest, empty: Rest): Figure[] {
   ];
 }
 
-/** Endpoints that could have workers and are to have none, each with so many jobs. @returns MB then */
+/** Creates endpoints with workersMax 0, each with `jobsEach` jobs. @returns the platform's memory, MB */
 async function fill(folder: string, { endpoints, jobsEach }: Crowd): Promise<number> {
   const platform = await startPlatformIn(folder, ARGS);
   try {
@@ -95,7 +95,7 @@ async function fill(folder: string, { endpoints, jobsEach }: Crowd): Promise<num
   }
 }
 
-/** Starts it again on what is there, and asks it for nothing. */
+/** Restarts the platform on this folder and leaves it idle. */
 async function rest(folder: string): Promise<Rest> {
   const startedAt = performance.now();
   const platform = await startPlatformIn(folder, ARGS);
@@ -112,7 +112,7 @@ async function rest(folder: string): Promise<Rest> {
   }
 }
 
-/** From both platforms in turns, so that what else the machine does strikes both. */
+/** Takes from both platforms in turns, so that other load of the machine affects both. */
 async function compareTakes(name: string, crowd: string, empty: string): Promise<Figure[]> {
   const platforms = [await startPlatformIn(crowd, ARGS), await startPlatformIn(empty, ARGS)];
   const times: number[][] = [[], []];

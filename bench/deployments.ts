@@ -1,4 +1,4 @@
-// Endpoints whose workers the platform starts itself, as processes of this machine.
+// Creates endpoints whose workers the platform starts, as processes of this machine.
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -6,16 +6,16 @@ import { request } from 'undici';
 import { callPlatform } from './platform-calls.ts';
 import { benchFile, type Platform, startPlatform } from './processes.ts';
 
-const LOOK_EVERY_MS = 20;
+const POLL_EVERY_MS = 20;
 
 export interface Deployment {
-  /** Of the worker: a handler of `handlers`, or a command line. */
+  /** The worker: a handler of `handlers`, or a command line. */
   template: { handler: string } | { args: string; ports: string[] };
-  /** Beside its name and template. */
+  /** Settings besides name and template. */
   endpoint: object;
 }
 
-/** On a platform that starts processes; all of them have ended when this resolves. */
+/** Runs `measure` on a platform with the process engine. All processes have ended when this resolves. */
 export async function withDeployment<T>(
   { endpoint, template }: Deployment,
   measure: (platform: Platform, endpointId: string) => Promise<T>,
@@ -37,15 +37,15 @@ export async function withDeployment<T>(
   }
 }
 
-/** Those that are just being ended are still there. */
+/** Counts folders, because processes that are being ended still have theirs. */
 export async function waitForNoWorker({ folder }: Platform): Promise<void> {
   const containers = join(folder, 'data', 'pods', 'containers');
-  // Made with the first one.
+  // The folder is created with the first container.
   const count = async () => (await readdir(containers).catch(() => [])).length;
-  while ((await count()) > 0) await sleep(LOOK_EVERY_MS);
+  while ((await count()) > 0) await sleep(POLL_EVERY_MS);
 }
 
-/** @returns the id */
+/** @returns the ID */
 export async function create(platform: Platform, path: string, body: object): Promise<string> {
   const { id } = JSON.parse(await callPlatform(platform, path, body));
   return String(id);

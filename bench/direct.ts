@@ -1,12 +1,12 @@
-// Queue and worker in this process with nothing between them, the store in memory and the handler in the
-// same thread: what is left when there is no carrier. It is the harness that authors test with.
+// Runs queue and worker in this process, with the store in memory and the handler in the same
+// thread: the cost without a carrier. It uses the harness for authors' tests.
 import { createHarness, type Harness, type HarnessJob } from 'millrace/testing';
 import type { Stand } from './stands.ts';
 
 export class DirectStand implements Stand {
   readonly #harness: Harness;
   readonly #slots: number;
-  /** The last ones, in their order. */
+  /** The last submitted jobs, in order. */
   #submitted: HarnessJob[] = [];
 
   private constructor(harness: Harness, slots: number) {
@@ -29,7 +29,7 @@ export class DirectStand implements Stand {
       while (left-- > 0) this.#submitted.push(await this.#harness.submit(load.input));
     };
     await Promise.all(Array.from({ length: load.clients }, client));
-    // Jobs are taken in order: when these have ended, so have those before them.
+    // Jobs are taken in order, so when these have ended, all earlier ones have too.
     this.#submitted = this.#submitted.slice(-2 * this.#slots);
   }
 

@@ -1,4 +1,4 @@
-// What is measured of scaling from nothing: how long the first job of an endpoint without workers takes.
+// Measures scaling from zero: how long the first job of an endpoint without workers takes.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { waitForNoWorker, withDeployment } from './deployments.ts';
 import { median } from './load.ts';
@@ -8,16 +8,16 @@ import { benchFile, type Platform, spawnNode } from './processes.ts';
 import { timeToRequest, timeWorkerStart } from './starts.ts';
 
 const FIRST_JOBS = 7;
-/** From here on the machine has read what a start needs. */
+/** Rounds before the measured ones, so that the machine's file cache is warm. */
 const WARM_UP = 1;
-/** For what the last worker's end still gives the platform to do. */
+/** Time for the platform to finish its work for the ended worker, ms. */
 const QUIET_MS = 500;
 const DEPLOYMENT = {
   template: { handler: 'handlers/noop.ts' },
   endpoint: { workersMax: 1, idleTimeout: 1 },
 };
 
-/** From before the client's `runsync` to its answer, each time from no worker at all. */
+/** Time from before the client's `runsync` to its answer; each round begins without a worker. */
 export async function measureFirstJob(): Promise<Figure[]> {
   const bareMs: number[] = [];
   const workerMs: number[] = [];

@@ -1,17 +1,17 @@
-// What attacks do to others: a well-behaved client's p99 alone and beside each attack, the longest time
-// that the platform's event loop was held, and the platform's highest resident memory.
+// Measures the effect of attacks on others: a well-behaved client's p99 alone and beside each
+// attack, the longest block of the platform's event loop, and its peak resident memory.
 import type { Attack, PlatformKind } from '../test/e2e/hostile/attack.ts';
 import { ATTACKS } from '../test/e2e/hostile/attacks.ts';
 import { HostileWorld } from '../test/e2e/hostile/hostile-world.ts';
 import { runAttack } from '../test/e2e/hostile/run-attack.ts';
 import { percentile } from './load.ts';
 
-/** Of the well-behaved client, alone and while the attacker holds what it has opened. */
+/** Requests of the well-behaved client, alone and during the attack. */
 const ROUNDS = 100;
 const PAUSE_MS = 2;
 
 export interface HostileOptions {
-  /** Attacks with this in their name. Default: all that are not pending. */
+  /** Runs only attacks whose names contain this text. Default: all that are not pending. */
   only?: string | undefined;
 }
 
@@ -26,7 +26,7 @@ export async function reportHostile({ only }: HostileOptions): Promise<void> {
   for (const attack of chosen) await reportAttack(attack);
 }
 
-/** On a fresh platform, so that nothing is left of the one before. */
+/** Runs the attack on a new platform, so that earlier attacks have no effect. */
 async function reportAttack(attack: Attack): Promise<void> {
   const kind: PlatformKind = attack.platform ?? 'default';
   const world = await HostileWorld.open(kind);

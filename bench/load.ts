@@ -1,4 +1,4 @@
-// Clients that send requests one after the other, and the percentiles of what they saw.
+// Sends requests from several clients, each one after the other, and computes percentiles.
 import { Agent, request } from 'undici';
 
 export interface Load {
@@ -6,11 +6,11 @@ export interface Load {
   requests: number;
   url: string;
   headers?: Record<string, string>;
-  /** None: GET. */
+  /** Without a body: GET. */
   body?: string | Buffer;
 }
 
-/** Sends the requests over one connection a client. @returns requests per second */
+/** Sends the requests, over one connection per client. @returns requests per second */
 export async function sendLoad(load: Load): Promise<number> {
   const dispatcher = new Agent({ connections: load.clients, pipelining: 1 });
   let left = load.requests;
@@ -24,7 +24,7 @@ export async function sendLoad(load: Load): Promise<number> {
   return load.requests / seconds;
 }
 
-/** One after the other. @returns the time of each in ms */
+/** Sends one request after the other. @returns the time of each, ms */
 export async function timeEach(load: Omit<Load, 'clients'>): Promise<number[]> {
   const dispatcher = new Agent({ connections: 1 });
   const times: number[] = [];

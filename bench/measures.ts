@@ -1,4 +1,4 @@
-// What is measured, one function a figure; each gives its value and the floors beside it.
+// Measures the figures, one function each; a function returns the value and its floors.
 import { closeSync, fsyncSync, openSync, writeSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -59,7 +59,10 @@ export async function measureRoundTrip(): Promise<Figure[]> {
   return figures;
 }
 
-/** From before the client's request to the handler's first line: after a commit, which is waited for. */
+/**
+ * Time from before the client's request to the handler's first line. It includes a commit, which
+ * the platform waits for.
+ */
 export async function measurePickUp(): Promise<Figure[]> {
   const bare = await timeBareRoundTrips();
   const synced = await timeSyncs();

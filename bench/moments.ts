@@ -1,4 +1,4 @@
-// Where handlers tell when something happened to them, by the machine's monotonic clock.
+// Receives the times of events from handlers, by the machine's monotonic clock.
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 
@@ -35,12 +35,12 @@ export class Moments {
     return moments;
   }
 
-  /** For the handler. */
+  /** URL to which handlers post. */
   get url(): string {
     return this.#url;
   }
 
-  /** When it happened, by `process.hrtime`. */
+  /** Returns the time of the event, by `process.hrtime`. */
   async find(wanted: Omit<Moment, 'at'>): Promise<bigint> {
     for (;;) {
       const found = this.#seen.find(

@@ -1,4 +1,4 @@
-// What is measured of large payloads: how much memory the platform needs while one passes through.
+// Measures large payloads: the memory that the platform needs while one passes through.
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -16,10 +16,10 @@ import {
 
 const PAYLOAD_BYTES = 10_000_000;
 const ENDPOINT = 'payload';
-/** For what the start has left to be freed. */
+/** Time in which garbage of the start is freed, ms. */
 const IDLE_MS = 1_000;
 
-/** In MB above what it needs idle; each passage on a fresh platform that has run a small job. */
+/** Measures MB above idle memory, each passage on a new platform that has run a small job. */
 export async function measurePayloads(): Promise<Figure[]> {
   const figures: Figure[] = [];
   for (const carrier of ['HTTP', 'gRPC'] as const) {
@@ -68,7 +68,7 @@ async function measurePassage(carrier: 'HTTP' | 'gRPC', input: object) {
   }
 }
 
-/** From the submission until a receiver has read the whole record; one small job goes the same way first. */
+/** Time from the submission until a receiver has read the whole record; a small job runs first. */
 async function measureWebhook(): Promise<number> {
   const platform = await startPlatform([ENDPOINT], ['--allow-private-webhooks']);
   const { pid, url, workerKey: key } = platform;

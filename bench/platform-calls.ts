@@ -1,9 +1,9 @@
-// What measures ask of a platform beside the load that they put on it, with the admin key.
+// Calls of benchmarks to a platform with the admin key, besides the measured load.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { request } from 'undici';
 import type { Platform } from './processes.ts';
 
-/** POST with a body, GET without. @returns the answer's text */
+/** Sends POST with a body, GET without. @returns the answer's text */
 export async function callPlatform(
   platform: Platform,
   path: string,
@@ -13,7 +13,7 @@ export async function callPlatform(
   return answer.body.text();
 }
 
-/** Of a stream. @returns how many chunks it has, and the position behind them */
+/** Reads one page of a stream. @returns the number of chunks and the next position */
 export async function readPage(
   platform: Platform,
   path: string,
@@ -23,7 +23,7 @@ export async function readPage(
   return { count: chunks.length, next: String(page.headers['millrace-next']) };
 }
 
-/** Of the endpoint, all in all. */
+/** Waits until the endpoint has completed this number of jobs in total. */
 export async function waitForCompleted(
   platform: Platform,
   endpoint: string,

@@ -1,4 +1,4 @@
-// The real processes that are measured: platform, worker, and the bare ones beside them.
+// Starts the measured processes: platforms, workers and floors.
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -14,9 +14,9 @@ export const benchFile = (name: string): string => fileURLToPath(new URL(name, i
 
 export interface Platform {
   url: string;
-  /** For workers. */
+  /** gRPC URL for workers. */
   grpcUrl: string;
-  /** With the data in it. */
+  /** Data folder. */
   folder: string;
   pid: number;
   adminKey: string;
@@ -24,7 +24,7 @@ export interface Platform {
   stop(): Promise<void>;
 }
 
-/** `millrace serve` on a fresh data folder on disk. */
+/** Starts `millrace serve` with a new data folder on disk. */
 export async function startPlatform(
   endpoints: string[],
   args: readonly string[] = [],
@@ -41,7 +41,7 @@ export async function startPlatform(
   return { ...platform, stop };
 }
 
-/** On what an earlier one has left in the folder; it stays there. */
+/** Starts a platform on an existing data folder, which is kept. */
 export async function startPlatformIn(folder: string, args: readonly string[]): Promise<Platform> {
   const keyFile = join(folder, 'keys');
   const child = spawn(process.execPath, [
@@ -81,7 +81,7 @@ export interface WorkerOptions {
   slots: number;
 }
 
-/** `millrace worker`: a supervisor with one worker process beneath it. */
+/** Starts `millrace worker`: a supervisor with one worker process. */
 export function spawnWorker(
   { url, key, endpoint, handler, slots }: WorkerOptions,
   args: readonly string[] = [],
@@ -115,7 +115,7 @@ export function spawnNode(...args: string[]): ChildProcess {
   return spawn(process.execPath, args, { stdio: 'ignore' });
 }
 
-/** A floor that tells its URL by IPC. */
+/** Starts a floor, which sends its URL by IPC. */
 export async function startFloor(
   file: string,
   args: readonly string[] = [],
@@ -132,26 +132,27 @@ export async function stopProcess(child: ChildProcess): Promise<void> {
   await exited;
 }
 
-/** Resident memory in MB, from the kernel. */
+/** Returns the resident memory in MB. */
 export async function readRss(pid: number): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8');
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1_024;
 }
 
-/** Processor time that the process has used, user and system, ms. */
+/** Returns the processor time of the process, user and system, ms. */
 export async function readCpuMs(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-  // Behind its name, which may hold anything: from the third field on, in ticks of 10 ms.
+  // The name may contain any character, so parsing begins after it, at the third field. Ticks of 10
+  // ms.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   return 10 * (Number(fields[11]) + Number(fields[12]));
 }
 
-/** From now on `readPeakRss` tells the highest there was since. */
+/** Resets the peak that `readPeakRss` returns. */
 export async function resetPeakRss(pid: number): Promise<void> {
   await writeFile(`/proc/${pid}/clear_refs`, '5');
 }
 
-/** Highest resident memory in MB, from the kernel. */
+/** Returns the peak resident memory in MB. */
 export async function readPeakRss(pid: number): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8');
   return Number(/VmHWM:\s+(\d+)/.exec(status)?.[1]) / 1_024;

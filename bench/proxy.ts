@@ -1,5 +1,5 @@
-// What is measured of load-balancing endpoints: what the way through the platform costs, beside the same
-// requests to the same worker without it.
+// Measures load-balancing endpoints: requests through the platform beside the same requests sent
+// directly to the worker.
 import { withDeployment } from './deployments.ts';
 import { type Load, percentile, sendLoad, timeEach } from './load.ts';
 import type { Figure } from './measures.ts';
@@ -12,7 +12,7 @@ const PIECE_REQUESTS = 4_000;
 const ROUND_TRIPS = 2_000;
 const WARM_UP = 1_000;
 const PIECE_BYTES = 65_536;
-/** Of one streamed answer. */
+/** Pieces of one streamed answer. */
 const PIECES = 4_000;
 const MB = 1_000_000;
 
@@ -24,14 +24,14 @@ const DEPLOYMENT = {
   },
 };
 
-/** Where requests go, and what they carry. */
+/** URL and headers of the requests. */
 type Way = Pick<Load, 'headers' | 'url'>;
 
 export function measureProxy(): Promise<Figure[]> {
   return withDeployment(DEPLOYMENT, async (platform, endpoint) => {
     const headers = { authorization: `Bearer ${platform.adminKey}` };
     const through = { url: `${platform.url}/lb/${endpoint}`, headers };
-    // The first one waits until there is a worker.
+    // The first request waits until a worker is ready.
     await sendLoad({ clients: 1, requests: 1, ...to(through, 'ping') });
     const direct = { url: await findWorker(platform) };
     const bare = await startFloor('floors/bare-proxy.ts', [direct.url]);
@@ -56,9 +56,9 @@ export function measureProxy(): Promise<Figure[]> {
 
 interface Ways {
   through: Way;
-  /** Past the platform. */
+  /** Directly to the worker. */
   direct: Way;
-  /** Through a process that does nothing but pass on. */
+  /** Through the floor, a process that only forwards. */
   bare: Way;
 }
 

@@ -1,11 +1,11 @@
-// A queue and a worker with a client before them, as measures use them: over HTTP, over gRPC, or with no
-// carrier at all. Clients come over HTTP wherever there is a platform process.
+// Provides a queue, a worker and a client for benchmarks: over HTTP, over gRPC, or without a
+// carrier. Clients use HTTP if a platform process exists.
 import { DirectStand } from './direct.ts';
 import { sendLoad, timeEach } from './load.ts';
 import { callPlatform, readPage, waitForCompleted } from './platform-calls.ts';
 import { type Platform, spawnWorker, startPlatform, stopProcess } from './processes.ts';
 
-/** Between the worker and the queue. `direct`: none, see direct.ts. */
+/** Carrier between worker and queue. `direct`: none, see direct.ts. */
 export type Carrier = 'HTTP' | 'gRPC' | 'direct';
 
 export const CARRIERS: readonly Carrier[] = ['HTTP', 'gRPC', 'direct'];
@@ -13,21 +13,21 @@ export const CARRIERS: readonly Carrier[] = ['HTTP', 'gRPC', 'direct'];
 export const SLOTS = 64;
 
 export interface Stand {
-  /** From so many clients at a time, by `run`; resolves when all are accepted. */
+  /** Submits with `run` from several clients at a time; resolves when all jobs are accepted. */
   submitMany(load: { clients: number; jobs: number; input: object }): Promise<void>;
-  /** By `runsync`, one after the other. @returns the time of each in ms */
+  /** Runs jobs with `runsync`, one after the other. @returns the time of each, ms */
   timeRoundTrips(count: number, input: object): Promise<number[]>;
   /** @returns the output */
   runsync(input: object): Promise<unknown>;
   /** Reads the job's chunks to the end. */
   stream(input: object, count: number): Promise<void>;
-  /** Of all jobs since the start. */
+  /** Waits until this number of jobs has completed since the start. */
   waitForCompleted(count: number): Promise<void>;
 }
 
 export interface StandOptions {
   carrier: Carrier;
-  /** File in `handlers`, and the endpoint. */
+  /** File in `handlers`, and ID of the endpoint. */
   handler: string;
   workerArgs?: string[];
 }

@@ -1,4 +1,4 @@
-// What is measured of starts: how soon a worker takes jobs, and what memory it then needs.
+// Measures starts: how soon a worker takes jobs, and its memory then.
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -63,7 +63,7 @@ export async function measureIdleMemory(): Promise<Figure[]> {
   ];
 }
 
-/** From the spawn of `millrace worker` to its first take. @returns ms */
+/** Measures the time from the spawn of `millrace worker` to its first take. @returns ms */
 export function timeWorkerStart(args: string[]): Promise<number> {
   return timeToRequest('/take', (url) => {
     const worker = { url, key: 'mr_x', endpoint: 'noop', handler: 'handlers/noop.ts', slots: 1 };
@@ -71,7 +71,10 @@ export function timeWorkerStart(args: string[]): Promise<number> {
   });
 }
 
-/** From the spawn to the first request whose path ends in `ending`; other verbs are welcomed. */
+/**
+ * Measures the time from the spawn to the first request whose path ends in `ending`; `hello` gets
+ * a welcome, other calls an empty answer.
+ */
 export async function timeToRequest(
   ending: string,
   start: (url: string) => ReturnType<typeof spawnNode>,
@@ -93,7 +96,7 @@ export async function timeToRequest(
   const startedAt = performance.now();
   const child = start(`http://127.0.0.1:${address.port}`);
   const ms = (await arrived) - startedAt;
-  // The supervisor alone would leave its worker process to find out by itself.
+  // Without this, the worker process would have to notice the supervisor's death.
   killTree(child.pid ?? 0);
   server.closeAllConnections();
   server.close();

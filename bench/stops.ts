@@ -1,5 +1,5 @@
-// What is measured of stops: how soon a cancel is heard, and how soon the job of a killed worker process
-// runs again.
+// Measures stops: how soon a cancel reaches the handler, and how soon the job of a killed worker
+// process runs again.
 import { listChildren } from '../test/support/process-tree.ts';
 import { median, percentile } from './load.ts';
 import { type Figure, timeBareRoundTrips } from './measures.ts';
@@ -16,7 +16,7 @@ import {
 import { timeToRequest } from './starts.ts';
 
 const CANCELS = 300;
-/** Each with a supervisor of its own: the second death in a row is waited after. */
+/** Each round has a new supervisor, because it delays the restart after a second death. */
 const KILLS = 3;
 const ENDPOINT = 'lingering';
 
@@ -69,12 +69,12 @@ async function withLingering<T>(
 function startWorker(platform: Platform) {
   const { url, workerKey: key } = platform;
   const worker = { url, key, endpoint: ENDPOINT, handler: 'handlers/lingering.ts', slots: 1 };
-  // A death that is measured is no news.
+  // The measured deaths are expected, so they are not printed.
   return spawnWorker(worker, ['--log-level', 'fatal']);
 }
 
 async function timeCancel(platform: Platform, moments: Moments): Promise<number> {
-  const job = await submit(platform, { until: Number.MAX_SAFE_INTEGER, tell: moments.url });
+  const job = await submit(platform, { until: Number.MAX_SAFE_INTEGER, postUrl: moments.url });
   await moments.find({ job, event: 'began', attempt: 1 });
   const askedAt = process.hrtime.bigint();
   const answered = callPlatform(platform, `/v2/${ENDPOINT}/cancel/${job}`, {});
@@ -85,7 +85,7 @@ async function timeCancel(platform: Platform, moments: Moments): Promise<number>
 
 async function timeRecovery(platform: Platform, moments: Moments): Promise<number> {
   const worker = startWorker(platform);
-  const job = await submit(platform, { until: 2, tell: moments.url });
+  const job = await submit(platform, { until: 2, postUrl: moments.url });
   await moments.find({ job, event: 'began', attempt: 1 });
   const [pid] = listChildren(worker.pid ?? 0);
   if (pid === undefined) throw new Error('the supervisor has no worker process');

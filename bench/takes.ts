@@ -1,5 +1,5 @@
-// A worker that only takes, over HTTP: what is measured is how soon it is given a job that is ready. It
-// speaks docs/protocol.md by itself, so that nothing of a worker is in the figure.
+// Measures how soon a worker gets a job that is ready, over HTTP. It speaks docs/protocol.md
+// itself, so that the figure contains no worker code.
 import { randomUUID } from 'node:crypto';
 import { Pool } from 'undici';
 import type { Platform } from './processes.ts';
@@ -13,7 +13,7 @@ interface Lease {
   token: string;
 }
 
-/** One job at a time, each over before the next one is asked for. @returns the time of each take in ms */
+/** Takes one job at a time; each ends before the next take. @returns the time of each take, ms */
 export async function timeTakes(
   platform: Platform,
   endpoint: string,

@@ -1,5 +1,5 @@
-// Puts a finished build in the place of the one before it, from one moment to the next: npx builds a
-// checkout that it links, and a platform that is running from it must not lose its files meanwhile.
+// Replaces dist by a finished build with one rename, because npx builds a linked checkout while a
+// platform may run from it.
 import { cpSync, existsSync, renameSync, rmSync } from 'node:fs';
 
 cpSync('src/cli/commands/init-template', 'dist.new/cli/commands/init-template', {

@@ -64,22 +64,25 @@ export type { PodAction, PodRecord, PodStatus } from './wire/resources/pod.ts';
 export type { TemplateRecord } from './wire/resources/template.ts';
 
 export interface ClientOptions extends ApiCallerOptions {
-  /** Id of the endpoint: `echo` in `/v2/echo/run`. */
+  /** ID of the endpoint: `echo` in `/v2/echo/run`. */
   endpoint: string;
 }
 
 export interface SubmitOptions {
   policy?: JobPolicy;
-  /** http or https URL to which the record is posted when the job has ended; see `verifyWebhook`. */
+  /**
+   * http or https URL to which the platform posts the record when the job has ended; see
+   * `verifyWebhook`.
+   */
   webhook?: string;
-  /** The same key with the same body gives the same job, while that is retained. */
+  /** Within the retention, the same key with the same body returns the same job. */
   idempotencyKey?: string;
   /**
-   * W3C trace context that the job belongs to; one that is not valid is not sent. Default: that of
-   * the active span, if the program has registered an OpenTelemetry SDK.
+   * W3C trace context of the job; an invalid one is not sent. Default: the active span's, if the
+   * program has registered an OpenTelemetry SDK.
    */
   traceparent?: string;
-  /** Goes with `traceparent`, at most 512 characters. */
+  /** Sent with `traceparent`; at most 512 characters. */
   tracestate?: string;
   signal?: AbortSignal;
 }
@@ -96,48 +99,48 @@ export interface JobReference {
 export interface JobList {
   /** Newest first. */
   jobs: JobSummary[];
-  /** For the next page; missing on the last one. */
+  /** Cursor of the next page; absent on the last page. */
   cursor?: string;
 }
 
 /**
- * Every call rejects with ApiError when the service refuses it, and with UnreachableError when no
- * answer came. Reading calls are repeated over short outages; `run` and `runsync` only with an
- * `idempotencyKey`, because without one a repeated call could start a second job.
+ * Each call rejects with ApiError if the platform refuses it, and with UnreachableError if no
+ * answer arrives. Reading calls are retried over short outages; `run` and `runsync` only with an
+ * `idempotencyKey`, because without one a retry could start a second job.
  */
 export interface Client {
-  /** Queues a job; its result is fetched with `status` or `stream`. `input` is at most 10 MB of JSON. */
+  /** Queues a job; fetch its result with `status` or `stream`. `input` is at most 10 MB of JSON. */
   run(input: object, options?: SubmitOptions): Promise<JobReference>;
   /**
-   * Queues a job and waits for its end, at most `waitMs` (1,000 to 300,000, default 90,000); then the
-   * record says how far it is, and the job goes on. `input` is at most 20 MB of JSON.
+   * Queues a job and waits for its end, at most `waitMs` (1,000 to 300,000, default 90,000). After
+   * that, it returns the current record and the job continues. `input` is at most 20 MB of JSON.
    */
   runsync(input: object, options?: SubmitOptions & { waitMs?: number }): Promise<JobRecord>;
-  /** `ttlMs` replaces the time after which the job is removed, from now. */
+  /** `ttlMs` sets the time from now after which the job is removed. */
   status(jobId: string, options?: CallOptions & { ttlMs?: number }): Promise<JobRecord>;
   /**
-   * The job's chunks from the start, or after a position, until it has ended. It goes on where it
-   * was after an outage, so that no chunk is lost or doubled.
+   * Reads the job's chunks from the start, or after a position, until the job has ended. After an
+   * outage it continues where it was; it loses and repeats no chunk.
    */
   stream(jobId: string, options?: StreamOptions): AsyncGenerator<StreamChunk, void, void>;
-  /** @throws ApiError 409 if it has ended otherwise */
+  /** @throws ApiError 409 if the job has ended in another state */
   cancel(jobId: string, options?: CallOptions): Promise<JobReference>;
-  /** Queues a FAILED or TIMED_OUT job again. @throws ApiError 409 for any other */
+  /** Queues a FAILED or TIMED_OUT job again. @throws ApiError 409 for any other job */
   retry(jobId: string, options?: CallOptions): Promise<JobReference>;
-  /** Cancels every job that waits in the queue. */
+  /** Cancels all jobs that wait in the queue. */
   purgeQueue(options?: CallOptions): Promise<{ removed: number; status: string }>;
   health(options?: CallOptions): Promise<EndpointHealth>;
-  /** One page of the job list; `limit` is at most what the service allows. */
+  /** Returns one page of the job list; `limit` is at most what the platform allows. */
   jobs(
     options?: CallOptions & { status?: JobStatus; cursor?: string; limit?: number },
   ): Promise<JobList>;
-  /** What the handler logged: NDJSON. */
+  /** Returns what the handler logged, as NDJSON. */
   log(jobId: string, options?: LogOptions): Promise<LogPage>;
-  /** The pages of the log as they come, until the job has ended. */
+  /** Yields pages of the log until the job has ended. */
   followLog(jobId: string, options?: LogOptions): AsyncGenerator<LogPage, void, void>;
 }
 
-/** @throws TypeError if the URL is none, or neither http nor https. */
+/** @throws TypeError if the URL is invalid, or neither http nor https */
 export function createClient(options: ClientOptions): Client {
   const caller = new ApiCaller(options);
   const { endpoint } = options;

@@ -1,5 +1,5 @@
-// The floor of a way through another process: every request is passed on to one address as it is, the
-// answer piped back. It tells by IPC where it is.
+// Floor of a proxy: passes every request unchanged to one address and pipes the answer back. Sends
+// its own address by IPC.
 import { createServer } from 'node:http';
 import { pipeline } from 'node:stream';
 import { Agent, request } from 'undici';

@@ -1,4 +1,4 @@
-// The floor of everything over HTTP: fastify with two routes that do nothing, told by IPC where it is.
+// Floor of HTTP operations: fastify with two routes that do nothing. Sends its address by IPC.
 import fastify from 'fastify';
 
 const app = fastify({ bodyLimit: 32 * 1_048_576 });

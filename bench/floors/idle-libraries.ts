@@ -1,4 +1,4 @@
-// The floor of a worker's memory: the libraries it is made of, with one idle thread.
+// Floor of a worker's memory: its libraries, with one idle thread.
 import 'pino';
 import 'undici';
 import { Piscina } from 'piscina';

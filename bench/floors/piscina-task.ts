@@ -1,2 +1,2 @@
-// The floor of running anything in another thread: a task that gives its input back.
+// Floor of running a job in a thread: a task that returns its input.
 export default (input: unknown): unknown => input;

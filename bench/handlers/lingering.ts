@@ -1,11 +1,11 @@
-// Runs until it is stopped, and tells a URL the moment it began and the moment of its signal.
-// The machine's monotonic clock is the same in all processes.
+// Runs until it is stopped, and posts the times of its start and of its signal to a URL. The
+// machine's monotonic clock is the same in all processes.
 import { request } from 'undici';
 
 interface Input {
-  /** Attempts from this one on end at once. */
+  /** Attempts with this number or a higher one end at once. */
   until: number;
-  tell: string;
+  postUrl: string;
 }
 
 interface Context {
@@ -14,15 +14,15 @@ interface Context {
 }
 
 export default async function linger(job: { id: string; input: Input }, ctx: Context) {
-  const { until, tell } = job.input;
-  const say = async (event: 'began' | 'stopped', at: bigint) => {
+  const { until, postUrl } = job.input;
+  const post = async (event: 'began' | 'stopped', at: bigint) => {
     const body = JSON.stringify({ job: job.id, event, attempt: ctx.attempt, at: String(at) });
-    const answer = await request(tell, { method: 'POST', body });
+    const answer = await request(postUrl, { method: 'POST', body });
     await answer.body.dump();
   };
   const stopped = new Promise<bigint>((resolve) => {
     ctx.signal.addEventListener('abort', () => resolve(process.hrtime.bigint()));
   });
-  await say('began', process.hrtime.bigint());
-  if (ctx.attempt < until) await say('stopped', await stopped);
+  await post('began', process.hrtime.bigint());
+  if (ctx.attempt < until) await post('stopped', await stopped);
 }

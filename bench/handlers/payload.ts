@@ -1,6 +1,6 @@
-// Takes a text of any size, or gives one back: what is measured is what the platform needs for it.
+// Takes or returns a text of any size, so that benchmarks measure the platform's cost of it.
 interface Input {
-  /** How much to give. */
+  /** Size of the returned text. */
   bytes?: number;
   text?: string;
 }

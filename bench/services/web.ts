@@ -1,4 +1,4 @@
-// A worker behind a balancer that does next to nothing: what is measured is the way to it.
+// A load-balancing worker that does almost nothing, so that benchmarks measure only the way to it.
 import { createServer, type ServerResponse } from 'node:http';
 
 const PIECE = Buffer.alloc(65_536, 'x');
@@ -19,7 +19,7 @@ const server = createServer((incoming, answer) => {
   }
 });
 
-/** As fast as they are read. */
+/** Sends pieces as fast as the client reads them. */
 function sendPieces(answer: ServerResponse, count: number): void {
   let left = count;
   const send = () => {

@@ -1,4 +1,4 @@
-// Finds the test files nearest to a source file, by who imports whom.
+// Finds the test files nearest to a source file in the import graph.
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { parseSync } from 'oxc-parser';
@@ -29,7 +29,7 @@ function listImports(root: string, file: string): string[] {
   const source = readFileSync(join(root, file), 'utf8');
   const { module } = parseSync(file, source);
   const requests = [
-    // The entry files of threads and processes.
+    // Entry files of threads and processes, which are not imported.
     ...[...source.matchAll(/new URL\('(\.[^']+\.ts)'/g)].map(([, path]) => path ?? ''),
     ...module.staticImports.map(({ moduleRequest }) => moduleRequest.value),
     ...module.staticExports.flatMap(({ entries }) =>
@@ -53,7 +53,10 @@ function measureDistances(
   return distances;
 }
 
-/** `src/queue/leases/leases.ts` and `test/unit/queue/leases/renewals.test.ts` share two, an equal name counts too. */
+/**
+ * Counts common path segments: `src/queue/leases/leases.ts` and
+ * `test/unit/queue/leases/renewals.test.ts` share two; an equal name counts too.
+ */
 function countSharedFolders(sourceFile: string, testFile: string): number {
   const source = sourceFile.replace(/\.ts$/, '').split('/').slice(1);
   const test = testFile

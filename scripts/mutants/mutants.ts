@@ -32,9 +32,9 @@ Options:
 `;
 
 const MODULES = ['queue', 'store', 'worker', 'control', 'api', 'transport'];
-/** Each mutant is tried on so many test files, the nearest first: the same ones on every machine. */
+/** Test files to run for each mutant, the nearest first: the same on every machine. */
 const NEAREST = 12;
-/** A mutant hangs if its tests take longer than this, on a machine that others use too. */
+/** Time after which a mutant counts as hanging, ms, also on a busy machine. */
 const limitFor = (testsMs: number) => 40_000 + 6 * testsMs;
 const BASELINE_LIMIT_MS = 3_600_000;
 const MIN_KILLED = 0.85;
@@ -46,7 +46,10 @@ type Equivalent = { file: string; lineText: string; from: string; to: string; re
 
 type Draw = { seed: string; count: number; only: readonly string[] };
 
-/** A change of the sources changes only the drawn mutants that it touches: each has a lot of its own. */
+/**
+ * Each mutant has its own lot, so a change of the sources affects only the drawn mutants that it
+ * touches.
+ */
 function drawMutants(root: string, { seed, count, only }: Draw): Mutant[] {
   const files = MODULES.flatMap((name) => globSync(`src/${name}/**/*.ts`, { cwd: root }));
   const all = files.flatMap((file) => {
@@ -93,7 +96,7 @@ function findReason(mutant: Mutant, equivalents: readonly Equivalent[]): string 
   )?.reason;
 }
 
-/** The sources as they are in the working tree, committed or not. */
+/** Copies the sources of the working tree, committed or not. */
 function copyRepository(): string {
   const scratch = mkdtempSync(join(tmpdir(), 'mutants-'));
   const git = ['ls-files', '--cached', '--others', '--exclude-standard'];
@@ -107,7 +110,7 @@ function copyRepository(): string {
   return scratch;
 }
 
-/** Runs the tests without a mutant: what each file takes. Those that fail are left out. */
+/** Runs the tests without a mutant and returns each file's duration. Failing files are omitted. */
 async function measureTests(
   runTests: RunTests,
   tests: readonly string[],
@@ -120,7 +123,7 @@ async function measureTests(
 
 type Trial = { scratch: string; runTests: RunTests; durations: ReadonlyMap<string, number> };
 
-/** What killed the mutant; undefined if nothing did. */
+/** Returns what killed the mutant; undefined if it survived. */
 async function tryMutant(
   mutant: Mutant,
   near: readonly string[],

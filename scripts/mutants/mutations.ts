@@ -16,7 +16,7 @@ export type Mutation = {
   replacement: string;
 };
 
-/** The source text that a node covers. */
+/** Returns the source text of a node. */
 type Quote = (node: Node) => string;
 
 const BINARY: Record<string, readonly string[]> = {
@@ -34,7 +34,7 @@ const BINARY: Record<string, readonly string[]> = {
 };
 const LOGICAL: Record<string, string> = { '&&': '||', '||': '&&', '??': '&&' };
 const ASSIGNMENT: Record<string, string> = { '+=': '-=', '-=': '+=' };
-/** Larger numbers, and products of numbers, are tuned values: another one is no fault. */
+/** Larger numbers and products of numbers are tuned values; changing them is no fault. */
 const LARGEST_COUNT = 10;
 
 export function listMutations(fileName: string, source: string): Mutation[] {
@@ -169,6 +169,6 @@ function mutateLiteral(node: Extract<Node, { type: 'Literal' }>, quote: Quote): 
   if (typeof value === 'number' && value <= LARGEST_COUNT)
     return [value + 1, value - 1].map((to) => replace(node, `(${to})`));
   const isProse = typeof value !== 'string' || value === '' || value.includes(' ');
-  // A directive or a string alone is no value.
+  // A directive, or a string as a statement, is no value.
   return isProse || !/^['"]/.test(quote(node)) ? [] : [replace(node, "''")];
 }

@@ -6,14 +6,14 @@ import { join } from 'node:path';
 
 export type TestRun = {
   verdict: 'passed' | 'failed' | 'timed out';
-  /** What each finished file took, in ms, and whether it passed. */
+  /** Duration in ms of each finished file, and whether it passed. */
   files: Map<string, { ms: number; passed: boolean }>;
 };
 
 export type RunTests = (run: {
   tests: readonly string[];
   limitMs: number;
-  /** Goes on after a failed test. */
+  /** Continues after a failed test. */
   all?: boolean;
 }) => Promise<TestRun>;
 
@@ -66,7 +66,7 @@ function endGroup(pid: number | undefined): void {
   if (pid !== undefined) process.kill(-pid, 'SIGKILL');
 }
 
-/** Ends what is left of the runs, and what tests started in process groups of their own. */
+/** Ends remaining runs, and processes that tests started in their own process groups. */
 export function endRuns(root: string): void {
   for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
     try {
@@ -92,7 +92,7 @@ function readReport(root: string, outputFile: string): TestRun['files'] {
   try {
     report = JSON.parse(readFileSync(outputFile, 'utf8'));
   } catch {
-    // The run ended before it could write one.
+    // The run ended before it wrote a report.
     return new Map();
   }
   return new Map(

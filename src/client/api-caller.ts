@@ -1,20 +1,21 @@
-// One call to the service: the request, the problem in a refusal, and repeating over outages.
+// Makes one call to the platform: sends the request, reads the problem of a refusal, and retries
+// over outages.
 import { backoffMs } from '../base/backoff.ts';
 import { sleep, systemClock } from '../base/clock.ts';
 import type { Problem } from '../wire/problem.ts';
 import { fillPath, type PathParameters, type Route } from '../wire/route.ts';
 
 export interface ApiCallerOptions {
-  /** Of the service, e.g. `http://127.0.0.1:8000`; a path is a prefix of all routes. */
+  /** URL of the platform, for example `http://127.0.0.1:8000`; a path is a prefix of all routes. */
   url: string;
-  /** API key. Without one only `millrace dev` on the same machine answers. */
+  /** API key. Only `millrace dev` on the same machine answers without one. */
   key?: string | undefined;
   /**
-   * How often in a row a call is repeated while no answer comes, or 503 or 429 with a wait of up to a
-   * minute. Default 5.
+   * Most retries of a call without an answer, or with 503 or 429 and a wait of up to a minute.
+   * Default 5.
    */
   repeats?: number;
-  /** Default: the global one. */
+  /** Default: the global `fetch`. */
   fetch?: typeof fetch;
 }
 
@@ -22,15 +23,15 @@ export interface ApiCall {
   method?: Route['method'];
   path: string;
   query?: Readonly<Record<string, string | number | undefined>>;
-  /** Sent as JSON. */
+  /** Body, sent as JSON. */
   body?: unknown;
   headers?: Readonly<Record<string, string>>;
-  /** Doing it twice is as good as once. Default true. */
+  /** The call is idempotent, so it may be retried. Default true. */
   repeatable?: boolean;
   signal?: AbortSignal | undefined;
 }
 
-/** Method and path of a route's call. */
+/** Returns method and path of a call. */
 export function callOf<Path extends string>(
   route: Route<Path>,
   parameters: PathParameters<Path>,
@@ -38,11 +39,11 @@ export function callOf<Path extends string>(
   return { method: route.method, path: fillPath(route, parameters) };
 }
 
-/** The service refused the call; `problem` is its answer. */
+/** The platform refused the call; `problem` is its answer. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly problem: Problem;
-  /** What the service asks for before the call is repeated, ms. */
+  /** Wait before a retry that the platform requests, ms. */
   readonly retryAfterMs: number | undefined;
 
   constructor(problem: Problem, retryAfterMs: number | undefined) {
@@ -56,12 +57,12 @@ export class ApiError extends Error {
   }
 }
 
-/** No answer came, or one that is not of this service. */
+/** No answer arrived, or one that is not from this platform. */
 export class UnreachableError extends Error {
   override readonly name = 'UnreachableError';
 }
 
-/** Who is asked to wait longer than that is told so, instead of being kept waiting. */
+/** If the platform requests a longer wait, the call rejects instead of waiting, ms. */
 const MOST_WAIT_MS = 60_000;
 
 const REPEAT_PACE = { baseMs: 200, maxMs: 5_000, jitter: 0.2 };
@@ -79,13 +80,13 @@ export class ApiCaller {
     this.#options = options;
   }
 
-  /** The answer's JSON, taken to be what the route answers. @throws ApiError, UnreachableError */
+  /** Returns the answer's JSON, typed as the route's answer. @throws ApiError, UnreachableError */
   async json<T>(call: ApiCall): Promise<T> {
     const { body } = await this.answer(call);
     return parseAnswer<T>(body);
   }
 
-  /** @throws ApiError, UnreachableError, and the signal's reason once it has aborted */
+  /** @throws ApiError, UnreachableError, and the signal's reason after an abort */
   async answer(call: ApiCall): Promise<{ body: string; headers: Headers }> {
     const { repeats = 5 } = this.#options;
     for (let failures = 1; ; failures++) {
@@ -129,7 +130,7 @@ export class ApiCaller {
   }
 }
 
-/** Parsed JSON of our own service, taken to be what the route answers. @throws UnreachableError */
+/** Parses JSON of the platform, typed as the route's answer. @throws UnreachableError */
 export function parseAnswer<T>(body: string): T {
   try {
     return JSON.parse(body) as T;
@@ -139,7 +140,7 @@ export function parseAnswer<T>(body: string): T {
 }
 
 function isPassing(error: unknown, repeatable: boolean): boolean {
-  // These two say that nothing was done.
+  // With these two, the platform has done nothing.
   if (error instanceof ApiError) {
     const isForNow = error.status === 503 || error.status === 429;
     return isForNow && (error.retryAfterMs ?? 0) <= MOST_WAIT_MS;
@@ -166,7 +167,7 @@ function encodeQuery(query: ApiCall['query'] = {}): string {
   return given.size > 0 ? `?${given}` : '';
 }
 
-/** `fetch` says only "fetch failed"; the reason is in its cause. */
+/** `fetch` reports only "fetch failed"; its cause has the reason. */
 function describeCause(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const { cause } = error;

@@ -1,4 +1,4 @@
-// Reads a job's chunks to their end: page by page from a position, over outages and new attempts.
+// Reads all chunks of a job, page by page from a position, across outages and new attempts.
 import type { Chunk } from '../wire/chunk/chunk.ts';
 import { ChunkJoiner } from '../wire/chunk/chunk-joiner.ts';
 import { isTerminal, JOB_STATUSES } from '../wire/job.ts';
@@ -6,30 +6,30 @@ import { STREAM_HEADERS } from '../wire/routes.ts';
 import { type ApiCaller, parseAnswer, UnreachableError } from './api-caller.ts';
 
 export interface StreamChunk extends Chunk {
-  /** `<attempt>.<n>`: give it as `after` to go on behind this chunk. */
+  /** `<attempt>.<n>`: pass it as `after` to continue after this chunk. */
   position: string;
-  /** A larger one than before: the job began anew, and what came of older attempts is void. */
+  /** Attempt of the chunk. If it grows, the job restarted, and chunks of earlier attempts are void. */
   attempt: number;
 }
 
 export interface StreamOptions {
-  /** Position of the last chunk that is known already. Default: from the start. */
+  /** Position of the last known chunk. Default: the start. */
   after?: string;
   /**
-   * `joined`: what the handler yielded, however large. `raw`: as it travels, at most 1,000,000 bytes
-   * each; for `reassemble`. Default `joined`. A position within a split value goes with `raw` only.
+   * `joined`: values as the handler yielded them, however large. `raw`: chunks of at most 1,000,000
+   * bytes, for `reassemble`. Default `joined`. A position within a split value needs `raw`.
    */
   pieces?: 'joined' | 'raw';
-  /** ms that one request waits for the next chunk; 0 to 300,000. Default: the service's 10,000. */
+  /** How long one request waits for the next chunk, ms; 0 to 300,000. Default: the platform's 10,000. */
   waitMs?: number;
   signal?: AbortSignal;
 }
 
 interface Page {
   chunks: Chunk[];
-  /** What to give as `after` for the next page. */
+  /** Value of `after` for the next page. */
   next: string;
-  /** Of the last chunk. */
+  /** Attempt and number of the last chunk. */
   attempt: number;
   n: number;
   isReset: boolean;
@@ -66,7 +66,7 @@ async function readPage(caller: ApiCaller, path: string, options: StreamOptions)
   });
   const chunks = parseAnswer<Chunk[]>(body);
   const next = headers.get(STREAM_HEADERS.next) ?? '';
-  // Before the first chunk it is the attempt alone.
+  // Before the first chunk, the position is only the attempt.
   const [, attempt, n = -1] = /^(\d+)(?:\.(-?\d+))?$/.exec(next) ?? [];
   if (attempt === undefined) {
     throw new UnreachableError(`the response has no position in ${STREAM_HEADERS.next}: ${next}`);

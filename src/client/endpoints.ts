@@ -1,4 +1,4 @@
-// Endpoints and why they have the workers that they have, for programs. Their jobs are client.ts's.
+// Client of endpoints and their scaling decisions. client.ts has their jobs.
 import type { DecisionRecord } from '../wire/resources/decision.ts';
 import type { EndpointRecord } from '../wire/resources/endpoint.ts';
 import { fillPath } from '../wire/route.ts';
@@ -8,7 +8,7 @@ import type { EndpointChange, NewEndpoint } from './requests.ts';
 import { connectList, connectResources, type Listed, type Resources } from './resources.ts';
 
 export interface Endpoints extends Resources<EndpointRecord, NewEndpoint, EndpointChange> {
-  /** The last decisions about the number of its workers. */
+  /** Returns the last scaling decisions. */
   decisions(id: string): Listed<DecisionRecord>;
 }
 

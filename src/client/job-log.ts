@@ -1,11 +1,11 @@
-// Reads what a job's handler logged, once or as it goes on.
+// Reads what a job's handler logged, once or until the job ends.
 import { sleep, systemClock } from '../base/clock.ts';
 import { isTerminal, JOB_STATUSES, type JobStatus } from '../wire/job.ts';
 import { STREAM_HEADERS } from '../wire/routes.ts';
 import { type ApiCaller, UnreachableError } from './api-caller.ts';
 
 export interface LogOptions {
-  /** Bytes that are known already: `next` of an earlier page. Default 0. */
+  /** Number of known bytes: `next` of an earlier page. Default 0. */
   after?: number;
   signal?: AbortSignal;
 }
@@ -13,15 +13,15 @@ export interface LogOptions {
 export interface LogPage {
   /** NDJSON: whole lines, each an object with `level`, `time` (Unix ms) and `msg`. */
   lines: string;
-  /** Where to go on. */
+  /** `after` for the next page. */
   next: number;
-  /** Of the job, when the page was read. */
+  /** Status of the job when the page was read. */
   status: JobStatus;
-  /** One more line, which says how many were left out, if any were; while following, at the end. */
+  /** A final line with the number of dropped lines, if any; while following, after the last page. */
   note: string;
 }
 
-/** Between two looks at the log of a job that runs: there is nothing to wait on. */
+/** Poll interval of a running job's log, ms: the platform has no long poll for logs. */
 const FOLLOW_EVERY_MS = 500;
 
 export async function readLogPage(
@@ -35,7 +35,7 @@ export async function readLogPage(
   if (!Number.isSafeInteger(next) || status === undefined) {
     throw new UnreachableError('the response does not give the next position of the log');
   }
-  // What comes after the log's own bytes is about the log and not a part of it.
+  // Bytes after the log itself describe the log and do not count as part of it.
   const bytes = new TextEncoder().encode(body);
   const decode = (part: Uint8Array) => new TextDecoder().decode(part);
   const ownBytes = next - after;

@@ -1,4 +1,4 @@
-// API keys, for programs.
+// Client of API keys.
 import type { IssuedKeyRecord, KeyRecord } from '../wire/resources/key.ts';
 import { fillPath, listResourceRoutes } from '../wire/route.ts';
 import { KEY_ROUTES, RESOURCES } from '../wire/routes.ts';
@@ -7,19 +7,19 @@ import type { NewKey } from './requests.ts';
 import { connectList, type Listed, post, type ResourceOptions, remove } from './resources.ts';
 
 export interface RotationOptions extends ResourceOptions {
-  /** How long the old key stays good, at most 604,800. Default 0. */
+  /** How long the old key stays valid, s; at most 604,800. Default 0. */
   graceSeconds?: number;
 }
 
 export interface Keys extends Listed<KeyRecord> {
-  /** Those of another user; for the operator's keys only. */
+  /** Lists the keys of another user; only for the operator's keys. */
   ofUser(userId: string): Listed<KeyRecord>;
-  /** `key` of the answer is not shown again. */
+  /** `key` of the answer cannot be read again. */
   create(creation: NewKey, options?: ResourceOptions): Promise<IssuedKeyRecord>;
   get(id: string, options?: ResourceOptions): Promise<KeyRecord>;
-  /** A new key that may do the same; the old one ends. */
+  /** Issues a new key with the same scopes; the old key expires. */
   rotate(id: string, options?: RotationOptions): Promise<IssuedKeyRecord>;
-  /** It is refused from then on. */
+  /** Revokes the key at once. */
   delete(id: string, options?: ResourceOptions): Promise<void>;
 }
 

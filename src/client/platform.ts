@@ -1,4 +1,5 @@
-// The typed client of everything on the platform but jobs: pods, endpoints, templates, catalogue, keys.
+// Typed client of everything on the platform except jobs: pods, endpoints, templates, catalogue,
+// keys.
 import type { CpuFlavor, GpuType } from '../wire/resources/catalog.ts';
 import { CATALOG_ROUTES, RESOURCES } from '../wire/routes.ts';
 import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
@@ -13,14 +14,14 @@ import {
   type ResourcesOf,
 } from './resources.ts';
 
-/** Resources with the five verbs and no other operation: templates. */
+/** Resources with only the five verbs: templates. */
 type PlainName = Exclude<ResourceName, 'pods' | 'endpoints'>;
 type PlainResources = { readonly [Name in PlainName]: ResourcesOf<Name> };
 
 /**
- * Every call rejects with ApiError when the service refuses it, and with UnreachableError when no
- * answer came. What reads or changes is repeated over short outages; what creates, acts or deletes is
- * repeated only after a refusal that says that nothing was done (429, 503).
+ * Each call rejects with ApiError if the platform refuses it, and with UnreachableError if no
+ * answer arrives. Calls that read or change are retried over short outages. Calls that create, act
+ * or delete are retried only after a refusal that proves that nothing was done (429, 503).
  */
 export interface Platform extends PlainResources {
   readonly pods: Pods;
@@ -29,7 +30,7 @@ export interface Platform extends PlainResources {
   readonly keys: Keys;
 }
 
-/** @throws TypeError if the URL is none, or neither http nor https. */
+/** @throws TypeError if the URL is invalid, or neither http nor https */
 export function createPlatform(options: ApiCallerOptions): Platform {
   const caller = new ApiCaller(options);
   const { listCpuFlavors, listGpuTypes } = CATALOG_ROUTES;
@@ -48,9 +49,9 @@ export function createPlatform(options: ApiCallerOptions): Platform {
 function connectPlain(caller: ApiCaller): PlainResources {
   const names = Object.keys(RESOURCES).filter((name) => !OWN_CLIENTS.has(name));
   const connected = names.map((name) => [name, connectResources(caller, name as PlainName)]);
-  // RESOURCES has these names and those of OWN_CLIENTS.
+  // RESOURCES contains exactly these names and those of OWN_CLIENTS.
   return Object.fromEntries(connected) as PlainResources;
 }
 
-/** Resources with more operations, or others. */
+/** Resources with further operations, or without some of the five verbs. */
 const OWN_CLIENTS: ReadonlySet<string> = new Set(['pods', 'endpoints', 'keys']);

@@ -1,4 +1,4 @@
-// Pods, for programs.
+// Client of pods.
 import type { PodAction, PodRecord } from '../wire/resources/pod.ts';
 import { fillPath } from '../wire/route.ts';
 import { POD_ROUTES } from '../wire/routes.ts';
@@ -7,19 +7,19 @@ import type { NewPod, PodChange } from './requests.ts';
 import { connectResources, post, type ResourceOptions, type Resources } from './resources.ts';
 
 export interface PodLogOptions extends ResourceOptions {
-  /** From the end; 1 to 1,048,576. Default 65,536. */
+  /** Bytes from the end of the log; 1 to 1,048,576. Default 65,536. */
   maxBytes?: number;
 }
 
 export interface Pods extends Omit<Resources<PodRecord, NewPod, PodChange>, 'delete'> {
   start(id: string, options?: ResourceOptions): Promise<PodRecord>;
-  /** Its disk stays. */
+  /** Stops the pod; its disk is kept. */
   stop(id: string, options?: ResourceOptions): Promise<PodRecord>;
-  /** Its disk is wiped, its mounts stay. */
+  /** Restarts the pod with a new disk; its mounts are kept. */
   restart(id: string, options?: ResourceOptions): Promise<PodRecord>;
-  /** For good; its record can be read for another day. */
+  /** Terminates the pod permanently; its record can be read for another day. */
   terminate(id: string, options?: ResourceOptions): Promise<void>;
-  /** The end of what it has printed. */
+  /** Returns the end of the pod's log. */
   log(id: string, options?: PodLogOptions): Promise<string>;
 }
 

@@ -1,4 +1,4 @@
-// What creates and changes the resources of the platform, by the names that programs use.
+// Types of the requests that create and change resources.
 import type { z } from 'zod';
 import type { keyCreation } from '../wire/resources/key.ts';
 import type { ChangeOf, CreationOf } from './resources.ts';

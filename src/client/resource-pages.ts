@@ -1,16 +1,16 @@
-// Lists of the service: one page, or all of them as if there were none.
+// Reads lists of the platform: one page, or all pages as one sequence.
 import { type ApiCaller, UnreachableError } from './api-caller.ts';
 
 export interface PageOptions {
-  /** `cursor` of the page before. Default: the first page. */
+  /** `cursor` of the previous page. Default: the first page. */
   cursor?: string | undefined;
-  /** Records in it at most, 1 to 1,000. Default 100. */
+  /** Most records of the page, 1 to 1,000. Default 100. */
   limit?: number | undefined;
   signal?: AbortSignal | undefined;
 }
 
 export interface ListOptions {
-  /** Records fetched at a time, 1 to 1,000. Default 100. */
+  /** Records per request, 1 to 1,000. Default 100. */
   pageSize?: number | undefined;
   signal?: AbortSignal | undefined;
 }
@@ -18,20 +18,20 @@ export interface ListOptions {
 /** Newest first. */
 export interface Page<Item> {
   items: Item[];
-  /** Of the next page; absent on the last. */
+  /** Cursor of the next page; absent on the last page. */
   cursor?: string;
 }
 
 export interface ListSource {
   caller: ApiCaller;
   path: string;
-  /** The member of an answer that has the records. */
+  /** Member of the answer that contains the records. */
   member: string;
-  /** Beside the cursor and the limit. */
+  /** Query parameters besides cursor and limit. */
   query?: Readonly<Record<string, string | undefined>>;
 }
 
-/** Records below the member that the list's description names. */
+/** Returns the records from the member that the list's description names. */
 interface ListAnswer<Item> {
   readonly cursor?: string;
   readonly [member: string]: Item[] | string | undefined;
@@ -48,7 +48,7 @@ export async function readPage<Item>(
   return answer.cursor === undefined ? { items } : { items, cursor: answer.cursor };
 }
 
-/** A page is fetched when the one before has been used up. */
+/** Fetches a page when the previous one is used up. */
 export async function* readAll<Item>(
   source: ListSource,
   { pageSize: limit, signal }: ListOptions = {},

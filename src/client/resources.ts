@@ -1,4 +1,4 @@
-// What the resources of the platform have in common: made, read, listed, changed, taken away.
+// The five verbs that the platform's resources share: create, list, get, update, delete.
 import type { z } from 'zod';
 import type { DESCRIBED_RESOURCES } from '../wire/operations/operations.ts';
 import type { Resource } from '../wire/operations/resource.ts';
@@ -17,9 +17,9 @@ export interface ResourceOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** Of one kind; newest first. */
+/** Returns one page, newest first. */
 export interface Listed<Item> {
-  /** All of them, fetched page by page as they are asked for. */
+  /** Yields all records; fetches a page when it is needed. */
   list(options?: ListOptions): AsyncGenerator<Item, void, void>;
   page(options?: PageOptions): Promise<Page<Item>>;
 }
@@ -27,7 +27,7 @@ export interface Listed<Item> {
 export interface Resources<Item, Creation, Change> extends Listed<Item> {
   create(creation: Creation, options?: ResourceOptions): Promise<Item>;
   get(id: string, options?: ResourceOptions): Promise<Item>;
-  /** What is left out stays. */
+  /** Changes the record; omitted members stay as they are. */
   update(id: string, change: Change, options?: ResourceOptions): Promise<Item>;
   delete(id: string, options?: ResourceOptions): Promise<void>;
 }
@@ -40,17 +40,17 @@ export function connectList<Item>(source: ListSource): Listed<Item> {
 }
 
 type Described = typeof DESCRIBED_RESOURCES;
-/** Resources that can be changed: they have all five verbs. */
+/** Resources that can be changed; they have all five verbs. */
 export type ResourceName = {
   [Name in keyof Described]: Described[Name] extends Resource ? Name : never;
 }[keyof Described];
-/** One of them: `RecordOf<'templates'>`. */
+/** Record of a resource: `RecordOf<'templates'>`. */
 export type RecordOf<Name extends ResourceName> = z.infer<Described[Name]['record']>;
-/** What creates one: members with a default may be left out. */
+/** Body that creates a record; members with a default are optional. */
 export type CreationOf<Name extends ResourceName> = z.input<
   Described[Name]['operations']['create']['body']['schema']
 >;
-/** What changes one: omitted members stay as they are. */
+/** Body that changes a record; omitted members stay as they are. */
 export type ChangeOf<Name extends ResourceName> = z.input<
   Described[Name]['operations']['update']['body']['schema']
 >;
@@ -60,7 +60,7 @@ export type ResourcesOf<Name extends ResourceName> = Resources<
   ChangeOf<Name>
 >;
 
-/** The five verbs of a described resource. */
+/** Builds the five verbs of a described resource. */
 export function connectResources<Name extends ResourceName>(
   caller: ApiCaller,
   name: Name,
@@ -77,7 +77,7 @@ export function connectResources<Name extends ResourceName>(
   };
 }
 
-/** Not repeated when no answer came: it may have been done. */
+/** Not retried without an answer, because the record may exist already. */
 export async function post<T>(
   caller: ApiCaller,
   path: string,
@@ -86,7 +86,7 @@ export async function post<T>(
   return caller.json<T>({ method: 'POST', path, body, signal, repeatable: false });
 }
 
-/** Not repeated when no answer came: the second would be told that there is none. */
+/** Not retried without an answer, because a second deletion would answer 404. */
 export async function remove(
   caller: ApiCaller,
   path: string,

@@ -1,18 +1,18 @@
-// The trace that a new job belongs to: what the caller names, else the program's active span.
+// Finds the trace of a new job: the caller's, or else the program's active span.
 import { readTraceContext, TRACE_HEADERS } from '../wire/trace-context.ts';
 
 type Api = typeof import('@opentelemetry/api');
 
-/** Where every API of version 1, whoever loaded it, keeps what an SDK has registered. */
+/** Symbol under which every copy of OpenTelemetry's API version 1 stores the registered SDK. */
 const REGISTERED = Symbol.for('opentelemetry.js.api.1');
 
-/** Not written where it is imported, so that bundlers do not ask for what is optional. */
+/** A variable, so that bundlers do not resolve the optional package. */
 const API_PACKAGE: string = '@opentelemetry/api';
 
-/** Undefined: cannot be loaded here. */
+/** Undefined if the package cannot be loaded. */
 let loading: Promise<Api | undefined> | undefined;
 
-/** The headers to send; none if there is no valid trace. */
+/** Returns the headers to send; none without a valid trace. */
 export async function chooseTrace(given: {
   traceparent: string | undefined;
   tracestate: string | undefined;
@@ -31,9 +31,9 @@ interface Named {
   tracestate?: string | undefined;
 }
 
-/** By the W3C format whatever propagators are registered: it is what the service reads. */
+/** Uses the W3C format whatever propagators are registered, because the platform reads that format. */
 async function readActiveSpan(): Promise<Named> {
-  // Without an SDK there is no active span, and the API is not even looked for.
+  // Without an SDK no span is active, so the API is not loaded.
   if (!Reflect.has(globalThis, REGISTERED)) return {};
   loading ??= import(API_PACKAGE).catch(() => undefined);
   const api = await loading;

@@ -1,23 +1,27 @@
-// Verifies that a webhook is from the platform, for programs that receive them. It needs WebCrypto alone, which
-// every runtime with `fetch` has. The format is Standard Webhooks (https://www.standardwebhooks.com).
+// Verifies that a webhook comes from the platform, for programs that receive webhooks. It needs
+// only WebCrypto, which every runtime with `fetch` has. The format is Standard Webhooks
+// (https://www.standardwebhooks.com).
 import type { JobRecord } from '../wire/job.ts';
 import { prefixSigned, SECRET_PREFIX, WEBHOOK_HEADERS } from '../wire/webhook.ts';
 
 export { WEBHOOK_HEADERS };
 
-/** The webhook may not be from the platform, or is too old: answer 400 and do nothing else. */
+/** The webhook may be forged, or is too old: answer 400 and do nothing else. */
 export class WebhookRefusedError extends Error {
   override readonly name = 'WebhookRefusedError';
 }
 
 export interface ReceivedWebhook {
-  /** The request's body as it came, not parsed. */
+  /** The raw body of the request, before parsing. */
   body: string | Uint8Array;
-  /** The request's headers; as an object with names in lower case, as Node gives them. */
+  /** Headers of the request; as an object, with names in lower case, as in Node. */
   headers: Headers | Readonly<Record<string, string | readonly string[] | undefined>>;
-  /** Of the endpoint, as `millrace endpoints webhook-secret` prints it; several while they are rotated. */
+  /**
+   * The endpoint's secret, as `millrace endpoints webhook-secret` prints it; several during a
+   * rotation.
+   */
   secret: string | readonly string[];
-  /** How old it may be, and how far ahead clocks may be, ms. Default 300,000. */
+  /** Largest age of the signature, and largest lead of the sender's clock, ms. Default 300,000. */
   toleranceMs?: number;
   /** Unix ms. Default: now. */
   now?: number;
@@ -59,7 +63,7 @@ function readSignature(headers: ReceivedWebhook['headers']): Signature {
   if (!/^\d{1,12}$/.test(time)) {
     throw new WebhookRefusedError(`the webhook has no valid ${WEBHOOK_HEADERS.timestamp}`);
   }
-  // Signatures of versions that this one does not know are passed over.
+  // Ignores signatures of unknown versions.
   const signatures = readHeader(headers, WEBHOOK_HEADERS.signature)
     .split(' ')
     .flatMap((part) => {
@@ -79,7 +83,7 @@ function readHeader(headers: ReceivedWebhook['headers'], name: string): string {
   return text;
 }
 
-/** `whs_` and base64url is how earlier versions printed the same key. */
+/** Earlier versions printed the same key as `whs_` and base64url. */
 function readKey(secret: string): Uint8Array<ArrayBuffer> {
   const [, key] = /^(?:whsec_|whs_)([A-Za-z0-9+/_-]{43}=?)$/.exec(secret) ?? [];
   if (key === undefined) {
@@ -92,7 +96,7 @@ function decodeBase64(base64: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
-/** The body is gone through once, however many signatures a stranger sends with it. */
+/** Reads the body once, however many signatures the request has. */
 async function isSignedBy(
   secret: Uint8Array<ArrayBuffer>,
   signed: Uint8Array<ArrayBuffer>,
@@ -104,7 +108,7 @@ async function isSignedBy(
   return signatures.some((signature) => isSame(signature, right));
 }
 
-/** Of the same length. Takes as long wherever they differ. */
+/** Compares arrays of the same length in constant time. */
 function isSame(one: Uint8Array, other: Uint8Array): boolean {
   let difference = 0;
   for (const [at, byte] of one.entries()) difference |= byte ^ (other[at] ?? 0);
@@ -112,6 +116,6 @@ function isSame(one: Uint8Array, other: Uint8Array): boolean {
 }
 
 function parseRecord(body: Uint8Array): JobRecord {
-  // Signed by the platform, so it is what the platform writes.
+  // The signature is valid, so the platform wrote the body.
   return JSON.parse(new TextDecoder().decode(body)) as JobRecord;
 }
