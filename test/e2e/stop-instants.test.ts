@@ -1,5 +1,5 @@
-// SIGTERM in the middle of everything: busy workers under their supervisors are told to leave at
-// instants by chance, of which the seed is printed, and no job may notice but those that go on too long.
+// Sends SIGTERM to busy workers at random instants, whose seed is printed: no job may be lost, run twice
+// or fail.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Client, createClient } from '../../src/client.ts';
@@ -20,10 +20,14 @@ export default async function* ({ input }, { attempt }) {
 }`;
 
 const ROUNDS = 3;
-const WORKERS = ['a', 'b', 'c'];
+/** Some are stopped while they start, some while they work, on a slow machine as well. */
+const WORKERS = [
+  { id: 'a', since: /supervisor started/ },
+  { id: 'b', since: /supervisor started/ },
+  { id: 'c', since: /"worker ready"/ },
+];
 /** More than the workers do in their time, of which one holds. */
 const JOBS_PER_ROUND = 200;
-/** From the supervisor's first line: some are still starting then, most are at work. */
 const LATEST_MS = 1_500;
 
 let place: Workplace;
@@ -64,13 +68,12 @@ async function submit(n: number, random: () => number): Promise<Asked> {
   return { id, n, holds };
 }
 
-/** The worker's end, and where its life was when it was told to leave. */
-async function stopSomewhere(id: string, ms: number) {
+/** Stops a new worker `ms` after it has logged what matches `since`. */
+async function stopSomewhere({ id, since }: (typeof WORKERS)[number], ms: number) {
   const run = startWorker(id);
-  await run.until('stderr', /supervisor started/);
+  await run.until('stderr', since);
   await sleep(ms);
-  const { code, stderr } = await run.end('SIGTERM');
-  return { code, wasReady: stderr.includes('"worker ready"'), stderr };
+  return run.end('SIGTERM');
 }
 
 describe('a worker that is stopped at any instant', () => {
@@ -79,23 +82,20 @@ describe('a worker that is stopped at any instant', () => {
     console.log(`stop instants: SEED=${seed}`);
     const random = createRandom(seed);
     const asked: Asked[] = [];
-    let served = 0;
     for (let round = 0; round < ROUNDS; round++) {
       const first = asked.length;
       const jobs = Array.from({ length: JOBS_PER_ROUND }, (_, n) => submit(first + n, random));
       asked.push(...(await Promise.all(jobs)));
       const ends = await Promise.all(
-        WORKERS.map((id) => stopSomewhere(id, Math.floor(random() * LATEST_MS))),
+        WORKERS.map((worker) => stopSomewhere(worker, Math.floor(random() * LATEST_MS))),
       );
       for (const { code, stderr } of ends) expect(code, stderr).toBe(0);
-      served += ends.filter(({ wasReady }) => wasReady).length;
       expect((await client.health()).jobs, `round ${round}`).toMatchObject({
         inProgress: 0,
         failed: 0,
         retried: 0,
       });
     }
-    expect(served).toBeGreaterThan(0);
     place.write('go', '');
     startWorker('last', '--jobs-per-thread', '64');
     for (const { id, n } of asked) {
