@@ -68,7 +68,15 @@ export interface Platform {
   post: (path: string, body: unknown, init?: RequestInit) => Promise<Response>;
 }
 
+/** Ends with the test. */
 export async function startPlatform(settings: PlatformSettings = {}): Promise<Platform> {
+  const platform = await openPlatform(settings);
+  onTestFinished(platform.close);
+  return platform;
+}
+
+/** Ends with `close`. */
+export async function openPlatform(settings: PlatformSettings = {}): Promise<Platform> {
   const { access = 'keys', clock = systemClock, wrapStore = (store) => store } = settings;
   const lines: string[] = [];
   const destination = new Writable({
@@ -110,7 +118,6 @@ export async function startPlatform(settings: PlatformSettings = {}): Promise<Pl
     await deletion.close();
     await opened.close();
   };
-  onTestFinished(close);
   const call = (path: string, init: RequestInit = {}) => {
     const headers = new Headers(init.headers);
     if (!headers.has('authorization')) headers.set('authorization', `Bearer ${first.admin}`);

@@ -1,24 +1,37 @@
 // Every operation of the OpenAPI document, called wrongly: the answer is a problem, as documented. And
 // every list, asked for pages.
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RateGate } from '../../../../src/api/limits/rate-limit.ts';
 import type { Operation } from '../../../../src/wire/operations/operation.ts';
 import { OPERATIONS } from '../../../../src/wire/operations/operations.ts';
 import { errorAt } from '../../../support/answers.ts';
 import { PodWorld } from '../../../support/containers/pod-world.ts';
 import { fetchChecked } from '../../../support/network/checked-fetch.ts';
-import { ENDPOINT, type Platform, readJson, startPlatform } from '../platform.ts';
+import { ENDPOINT, openPlatform, type Platform, readJson } from '../platform.ts';
 
 const told = OPERATIONS.filter(({ path }) => !path.startsWith('/lb'));
 const guarded = told.filter(({ access }) => access !== 'open');
 const named = (operations: readonly Operation[]) =>
   operations.map((operation) => [operation.id, operation] as const);
 
-async function start(): Promise<Platform> {
-  const world = await PodWorld.open();
-  onTestFinished(() => world.close());
-  return startPlatform({ engine: 'process', server: { pods: world.pods } });
-}
+let world: PodWorld;
+/** For all tests: wrong calls change nothing. */
+let platform: Platform;
+/** Takes one request a minute from a user. */
+let limited: Platform;
+
+beforeAll(async () => {
+  world = await PodWorld.open();
+  platform = await openPlatform({ engine: 'process', server: { pods: world.pods } });
+  limited = await openPlatform({ server: { rateGate: new RateGate({ minute: 1 }) } });
+  await limited.call(`/v2/${ENDPOINT}/health`);
+});
+
+afterAll(async () => {
+  await limited.close();
+  await platform.close();
+  await world.close();
+});
 
 /** With what there is not in the place of each parameter, but for an endpoint. */
 const fill = ({ path }: Operation) =>
@@ -36,13 +49,13 @@ async function expectProblem(response: Response, statuses: readonly number[]): P
 
 describe('every operation', () => {
   it.each(named(guarded))('%s is a problem without a key', async (_id, operation) => {
-    const { url } = await start();
+    const { url } = platform;
     const { method } = operation;
     await expectProblem(await fetchChecked(url + fill(operation), { method }), [401]);
   });
 
   it.each(named(guarded))('%s is a problem with a key for other things', async (_id, operation) => {
-    const { call, keys } = await start();
+    const { call, keys } = platform;
     const scope = operation.access === 'keys:read' ? 'pods:read' : 'keys:read';
     const { key } = await keys.issue({ name: 'k', scopes: [scope] });
     const { method } = operation;
@@ -52,7 +65,7 @@ describe('every operation', () => {
 
   const onThings = guarded.filter(({ path }) => /:(?!endpoint)/.test(path));
   it.each(named(onThings))('%s is a problem on what there is not', async (_id, operation) => {
-    const { call } = await start();
+    const { call } = platform;
     const body = { actOnPod: '{"action":"stop"}' }[operation.id] ?? '{}';
     const sent = operation.body ? { body, headers: { 'content-type': 'application/json' } } : {};
     await expectProblem(await call(fill(operation), { method: operation.method, ...sent }), [404]);
@@ -60,7 +73,7 @@ describe('every operation', () => {
 
   const withBody = guarded.filter(({ body }) => body);
   it.each(named(withBody))('%s is a problem with a wrong body', async (_id, operation) => {
-    const { call } = await start();
+    const { call } = platform;
     const send = (body: string, type = 'application/json') =>
       call(fill(operation), {
         ...{ method: operation.method, body, headers: { 'content-type': type } },
@@ -76,7 +89,7 @@ describe('every operation', () => {
   it.each(named(own))(
     '%s refuses a query parameter that it does not have',
     async (_id, operation) => {
-      const { call } = await start();
+      const { call } = platform;
       const wrong = `${fill(operation)}?nothing_of_this_kind=1`;
       const answer = await call(wrong, { method: operation.method });
       expect(await readJson(answer.clone())).toMatchObject({
@@ -87,7 +100,7 @@ describe('every operation', () => {
   );
 
   it('The refusal lists up to 20 unknown query parameters', async () => {
-    const { call } = await start();
+    const { call } = platform;
     const names = Array.from({ length: 21 }, (_, n) => `unknown_${n}`);
     const answer = await call(`/v2/pods?${names.map((name) => `${name}=1`).join('&')}`);
     const listed = names.slice(0, 20);
@@ -96,7 +109,7 @@ describe('every operation', () => {
 
   const read = guarded.filter(({ id, method }) => method === 'GET' && id !== 'streamJob');
   it.each(named(read))('%s answers HEAD as GET, without a body', async (_id, operation) => {
-    const { call, admin: authorization, url } = await start();
+    const { call, admin: authorization, url } = platform;
     const get = await call(fill(operation));
     const head = await fetch(url + fill(operation), { method: 'HEAD', headers: { authorization } });
     expect([head.status, await head.text()]).toEqual([get.status, '']);
@@ -105,14 +118,12 @@ describe('every operation', () => {
   });
 
   it.each(named(told))('%s is a problem by another method', async (_id, operation) => {
-    const { call } = await start();
+    const { call } = platform;
     await expectProblem(await call(fill(operation), { method: 'PUT' }), [405]);
   });
 
   it.each(named(guarded))('%s is a problem when it comes too often', async (_id, operation) => {
-    const { call } = await startPlatform({ server: { rateGate: new RateGate({ minute: 1 }) } });
-    await call(`/v2/${ENDPOINT}/health`);
-    await expectProblem(await call(fill(operation), { method: operation.method }), [429]);
+    await expectProblem(await limited.call(fill(operation), { method: operation.method }), [429]);
   });
 });
 
@@ -122,7 +133,7 @@ describe('every list', () => {
   it.each(named(lists))(
     '%s is asked for pages, and refuses what is none',
     async (_id, operation) => {
-      const { call } = await start();
+      const { call } = platform;
       const ask = (query: string) => call(`${fill(operation)}?${query}`);
       expect((await ask('limit=1')).status).toBe(200);
       for (const query of ['limit=0', 'limit=1001', 'limit=x', 'cursor=%21', 'limit=1&limit=2']) {
