@@ -11,8 +11,8 @@ import type { Containment } from '../engine/docker/containment.ts';
 import type { QueueSettings } from '../queue/settings.ts';
 import type { StoreGuardOptions } from '../store/disk/store-guard.ts';
 import type { Device } from '../wire/link/worker-link.ts';
-import type { CapacityChoice } from './capacity.ts';
 import type { GrpcPort } from './grpc-port.ts';
+import type { CapacityChoice } from './machine-limits.ts';
 
 export interface PlatformOptions {
   /**

@@ -1,7 +1,12 @@
 // Builds the OpenAPI 3.1 document from the described operations.
 import { JSON_TYPE, type Operation, type Parameter } from '../../wire/operations/operation.ts';
 import { DESCRIBED_RESOURCES, OPERATIONS } from '../../wire/operations/operations.ts';
-import { describeAnswers, describeContent, describeHeaders, describeProblems } from './answers.ts';
+import {
+  describeAnswers,
+  describeContent,
+  describeHeaders,
+  describeProblems,
+} from './responses.ts';
 import { describeSchema, describeSchemas, type JsonSchema } from './schemas.ts';
 
 export interface OpenApi {

@@ -9,7 +9,7 @@ import {
   platformState,
   problem,
   purgeAnswer,
-} from '../../wire/answers.ts';
+} from '../../wire/answer-schemas.ts';
 import { runRequest } from '../../wire/job-schemas.ts';
 import { DESCRIBED_RESOURCES } from '../../wire/operations/operations.ts';
 import type { FixedResource, Resource } from '../../wire/operations/resource.ts';

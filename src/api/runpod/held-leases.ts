@@ -6,7 +6,7 @@ import type { AttemptError } from '../../wire/job.ts';
 import type { LeaseRef, RenewReply } from '../../wire/link/worker-link.ts';
 import { type HeldLeaseOptions, type LeaseReport, RunPodLease } from './lease.ts';
 import type { SessionLink } from './session-link.ts';
-import { StopList } from './stops.ts';
+import { StopList } from './stop-list.ts';
 
 /** A lease lasts this many pings; a job that this many pings do not name has been lost. */
 export const PINGS_TO_LOSE = 3;

@@ -17,7 +17,7 @@ import { inheritEnvironment, readVariable } from '../config.ts';
 import { renderBlock } from '../help.ts';
 import { flag, parseOptions, text } from '../options.ts';
 import { print } from '../output.ts';
-import { readPerWorker } from '../worker/device-plan.ts';
+import { readPerWorker } from '../worker/worker-devices.ts';
 
 const NODE_MAJOR = 24;
 /** With less free disk than this, an outbox may fail, bytes. */

@@ -11,7 +11,7 @@ import { findHandlerFile } from '../dev/handler-files.ts';
 import { flag, integer, parseOptions, text, UsageError } from '../options.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
-import { findUsableDevices } from '../worker/device-plan.ts';
+import { findUsableDevices } from '../worker/worker-devices.ts';
 import { RunOutput } from './run-output.ts';
 
 const options = {

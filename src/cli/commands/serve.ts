@@ -40,7 +40,7 @@ import { print } from '../output.ts';
 import { readPem } from '../pem-file.ts';
 import { forceOnSecond, listenForStop } from '../stop-signals.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
-import { findUsableDevices } from '../worker/device-plan.ts';
+import { findUsableDevices } from '../worker/worker-devices.ts';
 
 const HOUR_MS = 3_600_000;
 const BYTES_PER_MB = 1_048_576;

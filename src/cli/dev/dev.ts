@@ -15,7 +15,7 @@ import { parseOptions, text, UsageError } from '../options.ts';
 import { print } from '../output.ts';
 import { forceOnSecond, listenForStop, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog, logLevelOption } from '../terminal-log.ts';
-import { findUsableDevices } from '../worker/device-plan.ts';
+import { findUsableDevices } from '../worker/worker-devices.ts';
 import { renderBanner } from './dev-banner.ts';
 import { DevHandlers } from './dev-handlers.ts';
 import { FolderWatch } from './folder-watch.ts';

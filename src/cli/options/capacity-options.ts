@@ -1,7 +1,7 @@
 // `serve --overcommit` and `--machine`: the resources that all pods together may request.
 
-import type { CapacityChoice } from '../../platform/capacity.ts';
 import { DEFAULT_OVERCOMMIT } from '../../platform/defaults.ts';
+import type { CapacityChoice } from '../../platform/machine-limits.ts';
 import { text } from '../options.ts';
 import { readNumbers } from './named-numbers.ts';
 

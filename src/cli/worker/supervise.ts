@@ -18,9 +18,9 @@ import { UsageError } from '../options.ts';
 import { printNote } from '../output.ts';
 import { listenForStop, type StopSignals } from '../stop-signals.ts';
 import { createTerminalLog } from '../terminal-log.ts';
-import { planWorkers } from './device-plan.ts';
 import { openHealthPort } from './health-port.ts';
 import { openLink, planLink } from './platform-link.ts';
+import { planWorkers } from './worker-devices.ts';
 import { DEVICE_SET_VARIABLE, type WorkerFlags } from './worker-flags.ts';
 
 /** Time beyond --drain-ms and --force-ms to deliver reports, send bye, and kill a thread, ms. */

@@ -234,6 +234,6 @@ async function detectDevices(values: WorkerFlags, log: Log): Promise<Device[]> {
       '--devices does not work with --unsupervised; set CUDA_VISIBLE_DEVICES in the environment',
     );
   }
-  const { findDevices } = await import('./device-plan.ts');
+  const { findDevices } = await import('./worker-devices.ts');
   return findDevices(values, log);
 }

@@ -11,19 +11,19 @@ import {
   EngineError,
   type StateVolumes,
 } from '../engine.ts';
-import { isAboutDiskSize, isNameTaken, judgeRefusal } from './answers.ts';
 import { describeRequest, type RequestOptions } from './container-request.ts';
 import { inspectAnswer, type SeenContainer, viewContainer } from './container-view.ts';
-import { ContainerWatch } from './container-watch.ts';
 import { type Containment, DEFAULT_CONTAINMENT, limitGpuMemory } from './containment.ts';
 import { type DockerCall, DockerClient, DockerError } from './docker-client.ts';
+import { Volumes } from './docker-volumes.ts';
+import { isAboutDiskSize, isNameTaken, judgeRefusal } from './engine-refusals.ts';
+import { ContainerWatch } from './event-watch.ts';
 import { checkVendor, chooseMeans, gpuInfo } from './gpu-requests.ts';
 import { Images } from './images.ts';
 import { filterBy, nameContainer, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
 import { countLines, guessLines, joinPieces } from './log-tail.ts';
 import { Networks } from './networks.ts';
 import { measureUsage, readSample, statsAnswer, type UsageSample } from './usage.ts';
-import { Volumes } from './volumes.ts';
 
 /** The effect of a request may become visible a little later. */
 const SETTLE_MS = 10_000;

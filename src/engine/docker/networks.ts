@@ -2,9 +2,9 @@
 // cannot reach each other.
 import { z } from 'zod';
 import { EngineError } from '../engine.ts';
-import { isNameTaken } from './answers.ts';
 import type { SeenContainer } from './container-view.ts';
 import type { DockerClient } from './docker-client.ts';
+import { isNameTaken } from './engine-refusals.ts';
 import { filterBy, listAliases, NETWORK_LABEL, nameNetwork, PLATFORM_LABEL } from './labels.ts';
 
 const networkList = z.array(

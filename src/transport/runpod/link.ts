@@ -17,16 +17,16 @@ import {
   type WorkerLink,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
-import { RunPodAnswers, tryAll } from './answers.ts';
+import { RunPodAddresses, type RunPodAddressOptions } from './addresses.ts';
 import { type FailureFacts, StreamedOutput } from './bodies.ts';
 import { RunPodCaller } from './caller.ts';
-import { type HeldJob, RunPodJobs } from './jobs.ts';
+import { RunPodAnswers, tryAll } from './failure-posts.ts';
+import { type HeldJob, RunPodJobs } from './held-jobs.ts';
 import { RunPodLedger } from './ledger.ts';
 import { RunPodPings } from './pings.ts';
 import { RunPodPosts } from './posts.ts';
-import { RunPodStops } from './stops.ts';
+import { RunPodStops } from './stop-polls.ts';
 import { RunPodTakes, TAKE_WAIT_MS } from './takes.ts';
-import { RunPodAddresses, type RunPodAddressOptions } from './template.ts';
 
 const RENEW_EVERY_MS = 15_000;
 const LEASE_MS = 90_000;

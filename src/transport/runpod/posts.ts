@@ -2,6 +2,7 @@
 // outcome.
 import type { Log } from '../../base/log.ts';
 import { LinkError, type Report, type ReportReply } from '../../wire/link/worker-link.ts';
+import type { RunPodAddresses } from './addresses.ts';
 import {
   composeStreamPost,
   describeFailure,
@@ -20,8 +21,7 @@ import {
   type RunPodCaller,
   toPassingError,
 } from './caller.ts';
-import type { HeldJob } from './jobs.ts';
-import type { RunPodAddresses } from './template.ts';
+import type { HeldJob } from './held-jobs.ts';
 
 /** Rejections in a row that count as final: an intermediary may be at fault for fewer. */
 const REFUSALS = 3;

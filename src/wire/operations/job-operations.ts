@@ -7,7 +7,7 @@ import {
   jobRecord,
   jobReference,
   purgeAnswer,
-} from '../answers.ts';
+} from '../answer-schemas.ts';
 import { JOB_STATUSES, type JobRecord, LIMITS } from '../job.ts';
 import { idempotencyHeader, runRequest } from '../job-schemas.ts';
 import { JOB_ROUTES } from '../routes.ts';

@@ -10,7 +10,7 @@ export interface Parameter {
   description: string;
 }
 
-/** Headers of answers; api/openapi/answers.ts describes each. */
+/** Headers of answers; api/openapi/responses.ts describes each. */
 export type HeaderName =
   | 'Location'
   | 'Millrace-Next'

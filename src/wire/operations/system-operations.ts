@@ -1,6 +1,6 @@
 // The operations about the platform itself, and the way to load-balanced workers.
 import { z } from 'zod';
-import { platformState } from '../answers.ts';
+import { platformState } from '../answer-schemas.ts';
 import { LB_ROUTE, SYSTEM_ROUTES } from '../routes.ts';
 import { ANY_TYPE, answerJson, describeOperations, type Operation } from './operation.ts';
 

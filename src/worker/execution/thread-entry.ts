@@ -7,12 +7,12 @@ import { type MessagePort, threadId } from 'node:worker_threads';
 import type { Clock } from '../../base/clock.ts';
 import { createLinesLog } from '../../handler/attempt-log.ts';
 import { BuiltInWatch } from '../../handler/built-ins.ts';
-import { CheckError, runChecks } from '../../handler/checks.ts';
 import { captureConsole, currentSpeaker, type Speaker } from '../../handler/console.ts';
 import type { SetupContext } from '../../handler/define.ts';
 import { type AttemptSink, type Invocation, invoke } from '../../handler/invoke.ts';
 import { HandlerLoadError, type LoadedHandler, loadHandler } from '../../handler/load.ts';
 import { LogLines } from '../../handler/log-lines.ts';
+import { CheckError, runChecks } from '../../handler/registered-checks.ts';
 import { StopError } from '../../handler/stop.ts';
 import { describeThrown } from '../../handler/thrown.ts';
 import {

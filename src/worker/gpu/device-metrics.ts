@@ -1,8 +1,8 @@
 // Registers Prometheus metrics of the devices. It loads prom-client, so code without metrics does
 // not load it.
 import { Gauge, type Registry } from 'prom-client';
+import type { HealthState } from './device-health.ts';
 import { numberDevice } from './device-sets.ts';
-import type { HealthState } from './health.ts';
 import type { DeviceStatus } from './monitor.ts';
 
 const LABELS = ['device', 'uuid', 'name'] as const;

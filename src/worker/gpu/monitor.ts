@@ -1,7 +1,6 @@
-// Reads the devices at an interval and reports changes of their health. health.ts judges the
+// Reads the devices at an interval and reports changes of their health. device-health.ts judges the
 // readings; listeners act on them.
 import { type Clock, systemClock } from '../../base/clock.ts';
-import type { FoundDevice } from './found-device.ts';
 import {
   DEFAULT_HEALTH_POLICY,
   type DeviceHealth,
@@ -9,7 +8,8 @@ import {
   type HealthPolicy,
   judgeReading,
   startHealth,
-} from './health.ts';
+} from './device-health.ts';
+import type { FoundDevice } from './found-device.ts';
 import type { SmiReading } from './nvidia-smi.ts';
 import type { SmiGpu, SmiMemory, SmiReport } from './nvidia-smi-report.ts';
 

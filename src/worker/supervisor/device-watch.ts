@@ -3,8 +3,8 @@
 import { type Clock, systemClock } from '../../base/clock.ts';
 import type { Log } from '../../base/log.ts';
 import type { Detection } from '../gpu/detect.ts';
+import type { HealthPolicy } from '../gpu/device-health.ts';
 import { type DeviceSet, numberDevice } from '../gpu/device-sets.ts';
-import type { HealthPolicy } from '../gpu/health.ts';
 import {
   DEFAULT_MEMORY_POLICY,
   type JobActivity,

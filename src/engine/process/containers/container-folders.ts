@@ -8,7 +8,7 @@ import { type ContainerSpec, EngineError } from '../../engine.ts';
 import { nameDisk, parseDiskName } from '../disk-names.ts';
 import { ignoreMissing, isDenied, listNames } from '../folder-listing.ts';
 import { giveFolder, type PodUser, provideOwn, provideParent, removeOwn } from '../pod-user.ts';
-import { Volumes } from '../volumes.ts';
+import { Volumes } from '../volume-folders.ts';
 import { type ContainerFile, readContainerFile, writeContainerFile } from './container-file.ts';
 
 /** Environments contain secrets. */

@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os';
 import { describe, expect, it } from 'vitest';
 import { capacityOptions, readCapacity } from '../../../../src/cli/options/capacity-options.ts';
-import { measureLimits } from '../../../../src/platform/capacity.ts';
+import { measureLimits } from '../../../../src/platform/machine-limits.ts';
 
 const overcommit = String(capacityOptions.overcommit.fallback);
 const process = { engine: 'process', dataFolder: tmpdir() } as const;

@@ -1,8 +1,8 @@
 // What Prometheus reads of the devices, as text.
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
+import { startHealth } from '../../../../src/worker/gpu/device-health.ts';
 import { registerDeviceMetrics } from '../../../../src/worker/gpu/device-metrics.ts';
-import { startHealth } from '../../../../src/worker/gpu/health.ts';
 import type { DeviceStatus } from '../../../../src/worker/gpu/monitor.ts';
 
 const found = {

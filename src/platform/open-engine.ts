@@ -9,7 +9,7 @@ import type { PodUser } from '../engine/process/pod-user.ts';
 import type { Device } from '../wire/link/worker-link.ts';
 import { readEngineName } from './engine-name.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
-import { locateCode } from './pod-user.ts';
+import { locateCode } from './pod-user-choice.ts';
 
 export interface EngineOptions {
   kind: EngineKind;

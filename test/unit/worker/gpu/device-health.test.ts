@@ -7,7 +7,7 @@ import {
   type HealthPolicy,
   judgeReading,
   startHealth,
-} from '../../../../src/worker/gpu/health.ts';
+} from '../../../../src/worker/gpu/device-health.ts';
 
 const policy: HealthPolicy = {
   ...DEFAULT_HEALTH_POLICY,

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
+import { DockerError } from '../../../../src/engine/docker/docker-client.ts';
 import {
   isAboutDiskSize,
   isNameTaken,
   judgePull,
   judgeRefusal,
-} from '../../../../src/engine/docker/answers.ts';
-import { DockerError } from '../../../../src/engine/docker/docker-client.ts';
+} from '../../../../src/engine/docker/engine-refusals.ts';
 
 const COMMAND_OF_DOCKER =
   'OCI runtime create failed: runc create failed: unable to start container process: exec: "nope": executable file not found in $PATH: unknown';

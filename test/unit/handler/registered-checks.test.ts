@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../src/base/log.ts';
-import { CheckError, registerCheck, runChecks } from '../../../src/handler/checks.ts';
+import { CheckError, registerCheck, runChecks } from '../../../src/handler/registered-checks.ts';
 
 const ctx = { signal: new AbortController().signal, log: silentLog, devices: [] };
 const ran: string[] = [];
