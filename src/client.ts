@@ -11,11 +11,11 @@ import { JOB_ROUTES } from './wire/routes.ts';
 
 export { ApiError, UnreachableError } from './client/api-caller.ts';
 export type { StreamChunk, StreamOptions } from './client/chunk-stream.ts';
-export type { Endpoints } from './client/endpoints.ts';
+export type { EndpointsClient } from './client/endpoints.ts';
 export type { LogOptions, LogPage } from './client/job-log.ts';
-export type { Keys, RotationOptions } from './client/keys.ts';
+export type { KeysClient, RotationOptions } from './client/keys.ts';
 export { createPlatform, type Platform } from './client/platform.ts';
-export type { PodLogOptions, Pods } from './client/pods.ts';
+export type { PodLogOptions, PodsClient } from './client/pods.ts';
 export type {
   EndpointChange,
   NewEndpoint,

@@ -7,7 +7,7 @@ const KEY_VARIABLES = ['MILLRACE_KEY', 'RUNPOD_AI_API_KEY'] as const;
 /** Set for a process that must read its keys, `{ "MILLRACE_KEY": "…" }`, from standard input. */
 const HANDOVER_VARIABLE = 'MILLRACE_KEYS_ON_STDIN';
 
-type Keys = Partial<Record<(typeof KEY_VARIABLES)[number], string>>;
+type HandedKeys = Partial<Record<(typeof KEY_VARIABLES)[number], string>>;
 
 const withheld = new Map<string, string>();
 
@@ -53,13 +53,13 @@ export function withholdKeys(): void {
 }
 
 /** Returns the keys for a child process. */
-export function listKeys(): Keys {
+export function listKeys(): HandedKeys {
   return Object.fromEntries(withheld);
 }
 
-function readHandedKeys(): Keys {
+function readHandedKeys(): HandedKeys {
   if (process.env[HANDOVER_VARIABLE] === undefined) return {};
   delete process.env[HANDOVER_VARIABLE];
   // The supervisor wrote this JSON.
-  return JSON.parse(readFileSync(0, 'utf8')) as Keys;
+  return JSON.parse(readFileSync(0, 'utf8')) as HandedKeys;
 }

@@ -7,12 +7,12 @@ import type { ApiCaller } from './api-caller.ts';
 import type { EndpointChange, NewEndpoint } from './requests.ts';
 import { connectList, connectResources, type Listed, type Resources } from './resources.ts';
 
-export interface Endpoints extends Resources<EndpointRecord, NewEndpoint, EndpointChange> {
+export interface EndpointsClient extends Resources<EndpointRecord, NewEndpoint, EndpointChange> {
   /** Returns the last scaling decisions. */
   decisions(id: string): Listed<DecisionRecord>;
 }
 
-export function connectEndpoints(caller: ApiCaller): Endpoints {
+export function connectEndpoints(caller: ApiCaller): EndpointsClient {
   return {
     ...connectResources(caller, 'endpoints'),
     decisions: (endpoint) =>

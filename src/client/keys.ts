@@ -11,7 +11,7 @@ export interface RotationOptions extends ResourceOptions {
   graceSeconds?: number;
 }
 
-export interface Keys extends Listed<KeyRecord> {
+export interface KeysClient extends Listed<KeyRecord> {
   /** Lists the keys of another user; only for the operator's keys. */
   ofUser(userId: string): Listed<KeyRecord>;
   /** `key` of the answer cannot be read again. */
@@ -23,7 +23,7 @@ export interface Keys extends Listed<KeyRecord> {
   delete(id: string, options?: ResourceOptions): Promise<void>;
 }
 
-export function connectKeys(caller: ApiCaller): Keys {
+export function connectKeys(caller: ApiCaller): KeysClient {
   const routes = listResourceRoutes(RESOURCES.keys);
   const { path } = routes.list;
   const pathOf = (key: string) => fillPath(routes.get, { key });

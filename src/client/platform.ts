@@ -3,9 +3,9 @@
 import type { CpuFlavor, GpuType } from '../wire/resources/catalog.ts';
 import { CATALOG_ROUTES, RESOURCES } from '../wire/routes.ts';
 import { ApiCaller, type ApiCallerOptions } from './api-caller.ts';
-import { connectEndpoints, type Endpoints } from './endpoints.ts';
-import { connectKeys, type Keys } from './keys.ts';
-import { connectPods, type Pods } from './pods.ts';
+import { connectEndpoints, type EndpointsClient } from './endpoints.ts';
+import { connectKeys, type KeysClient } from './keys.ts';
+import { connectPods, type PodsClient } from './pods.ts';
 import {
   connectList,
   connectResources,
@@ -24,10 +24,10 @@ type PlainResources = { readonly [Name in PlainName]: ResourcesOf<Name> };
  * or delete are retried only after a refusal that proves that nothing was done (429, 503).
  */
 export interface Platform extends PlainResources {
-  readonly pods: Pods;
-  readonly endpoints: Endpoints;
+  readonly pods: PodsClient;
+  readonly endpoints: EndpointsClient;
   readonly catalog: { readonly gpus: Listed<GpuType>; readonly cpus: Listed<CpuFlavor> };
-  readonly keys: Keys;
+  readonly keys: KeysClient;
 }
 
 /** @throws TypeError if the URL is invalid, or neither http nor https */

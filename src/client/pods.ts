@@ -11,7 +11,7 @@ export interface PodLogOptions extends ResourceOptions {
   maxBytes?: number;
 }
 
-export interface Pods extends Omit<Resources<PodRecord, NewPod, PodChange>, 'delete'> {
+export interface PodsClient extends Omit<Resources<PodRecord, NewPod, PodChange>, 'delete'> {
   start(id: string, options?: ResourceOptions): Promise<PodRecord>;
   /** Stops the pod; its disk is kept. */
   stop(id: string, options?: ResourceOptions): Promise<PodRecord>;
@@ -23,10 +23,10 @@ export interface Pods extends Omit<Resources<PodRecord, NewPod, PodChange>, 'del
   log(id: string, options?: PodLogOptions): Promise<string>;
 }
 
-export function connectPods(caller: ApiCaller): Pods {
+export function connectPods(caller: ApiCaller): PodsClient {
   const { delete: terminate, ...resources } = connectResources(caller, 'pods');
   const act =
-    (action: PodAction): Pods['start'] =>
+    (action: PodAction): PodsClient['start'] =>
     (pod, options) => {
       const path = fillPath(POD_ROUTES.actOnPod, { pod });
       return post<PodRecord>(caller, path, { ...options, body: { action } });

@@ -21,7 +21,7 @@ import {
 } from './limits/quotas.ts';
 import { cutNewest } from './list-page.ts';
 import { Positions } from './positions.ts';
-import type { ResourceListing, ResourcePage, UserResources } from './user-resources.ts';
+import type { ResourcePage, UserListing, UserResources } from './user-resources.ts';
 
 export interface ResourceRules<Creation, Update, Item> {
   /** The record of a new one. */
@@ -99,7 +99,7 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
     return this.find(userId, id) ?? this.#raiseUnknown(id);
   }
 
-  list({ userId, ...page }: ResourceListing): ResourcePage<Item> {
+  list({ userId, ...page }: UserListing): ResourcePage<Item> {
     return cutNewest({
       ...page,
       all: this.#listOwn(userId),

@@ -1,7 +1,7 @@
 // What the services of resources have in common: five verbs, each for one user.
 import type { PageBounds } from './list-page.ts';
 
-export interface ResourceListing extends PageBounds {
+export interface UserListing extends PageBounds {
   userId: string;
   /** Only those with a smaller position. */
   before: number | undefined;
@@ -16,7 +16,7 @@ export interface ResourcePage<Item> {
 /** A resource of another user is not there. */
 export interface UserResources<Creation, Update, Item extends { id: string } = { id: string }> {
   /** Newest first. */
-  list(listing: ResourceListing): ResourcePage<Item> | Promise<ResourcePage<Item>>;
+  list(listing: UserListing): ResourcePage<Item> | Promise<ResourcePage<Item>>;
   /** @throws ProblemError `invalid`, `quota_exceeded`, `conflict` */
   create(userId: string, creation: Creation): Promise<Item>;
   /** @throws ProblemError `not_found` */

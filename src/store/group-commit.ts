@@ -17,7 +17,7 @@ import {
 const MAX_OPERATIONS = 512;
 const MAX_BYTES = 16 * 1_048_576;
 
-interface Operation {
+interface PendingWrite {
   readonly options: WriteOptions;
   /** Runs the steps. Throws what they throw. */
   run(): void;
@@ -53,7 +53,7 @@ export class GroupCommit {
   readonly #connection: SqliteConnection;
   readonly #onFailure: (error: unknown) => void;
   readonly #gate: SpaceGate | undefined;
-  readonly #queue: Operation[] = [];
+  readonly #queue: PendingWrite[] = [];
   #scheduled = false;
   #batch: Batch | undefined;
   #commits = 0;
@@ -77,7 +77,7 @@ export class GroupCommit {
   write<T>(start: () => Step<T>, options: WriteOptions = {}): Promise<T> {
     if (this.#gate && !this.#gate.admits(options)) return Promise.reject(describeFullDisk());
     return new Promise((resolve, reject) => {
-      const operation: Operation = {
+      const operation: PendingWrite = {
         options,
         run: () => {
           const value = this.#connection.runSteps(start(), (query) => this.#run(query));
@@ -107,7 +107,7 @@ export class GroupCommit {
   }
 
   #commitBatch(): void {
-    const operations = this.#takeOperations();
+    const operations = this.#takePending();
     if (operations.length === 0) return;
     const batch: Batch = { failure: undefined, bytes: 0, written: [], hasSavepoints: false };
     this.#batch = batch;
@@ -134,7 +134,7 @@ export class GroupCommit {
    * While the disk is full, each operation has its own commit: one that does not fit must not fail
    * a cancellation.
    */
-  #takeOperations(): Operation[] {
+  #takePending(): PendingWrite[] {
     const gate = this.#gate;
     if (!gate?.isFull) return this.#queue.splice(0, MAX_OPERATIONS);
     for (let next = this.#queue.shift(); next; next = this.#queue.shift()) {
@@ -147,10 +147,10 @@ export class GroupCommit {
   /**
    * The first failure for lack of space releases the reserve; operations that may use it run again.
    */
-  #fail(operations: readonly Operation[], error: unknown): void {
+  #fail(operations: readonly PendingWrite[], error: unknown): void {
     this.#onFailure(error);
     const gate = this.#gate;
-    const again = new Set<Operation>();
+    const again = new Set<PendingWrite>();
     if (gate && !gate.isFull && isOutOfSpace(error) && this.#makeSpace(gate)) {
       for (const operation of operations) if (gate.admits(operation.options)) again.add(operation);
     }
@@ -172,7 +172,7 @@ export class GroupCommit {
   }
 
   /** Also runs operations that the operations themselves request, up to the limits. */
-  #runAll(operations: Operation[], batch: Batch): void {
+  #runAll(operations: PendingWrite[], batch: Batch): void {
     for (let i = 0; i < operations.length; i++) {
       const operation = operations[i];
       if (!operation) return;
@@ -186,7 +186,7 @@ export class GroupCommit {
   }
 
   /** Throws only what ends the whole batch. */
-  #runOne(operation: Operation, batch: Batch): void {
+  #runOne(operation: PendingWrite, batch: Batch): void {
     const before = batch.written.length;
     const { hasSavepoints } = batch;
     if (hasSavepoints) this.#connection.execute('savepoint operation');

@@ -7,12 +7,12 @@ import type { ExecutionEnd, Executor, StopReason } from './execution/executor.ts
 import {
   type Attempt,
   CANCELLED_BEFORE_BEGIN,
-  type NamedLease,
   NOT_STARTED,
   nameAttempt,
   nameLease,
   RELEASED_AS_SUSPECT,
   RELEASED_FOR_DRAIN,
+  type RenewedLease,
 } from './held-attempt.ts';
 import type { Reporter } from './reporter.ts';
 import { type WorkerObserver, watchChunks } from './worker-observer.ts';
@@ -111,7 +111,7 @@ export class Attempts {
   }
 
   /** Names all leases for a renewal. */
-  nameAll(): NamedLease[] {
+  nameAll(): RenewedLease[] {
     // The worker already knows how inherited attempts ended.
     const over = this.#reporter.inherited.map(({ jobId, token }) => ({
       jobId,
@@ -123,7 +123,7 @@ export class Attempts {
   }
 
   /** Names active attempts that no renewal has named yet. */
-  nameNew(): NamedLease[] {
+  nameNew(): RenewedLease[] {
     const fresh = this.#held().filter(({ named, phase }) => !named && phase.name !== 'ended');
     return fresh.map(nameLease);
   }

@@ -30,7 +30,7 @@ export interface Attempt {
   isSuspect: boolean;
 }
 
-export interface NamedLease {
+export interface RenewedLease {
   jobId: string;
   token: string;
   stopping: boolean;
@@ -60,7 +60,7 @@ export function nameAttempt({ lease: { jobId: job, attempt, traceparent } }: Att
 }
 
 /** Names the lease for a renewal and marks it as named. */
-export function nameLease(attempt: Attempt): NamedLease {
+export function nameLease(attempt: Attempt): RenewedLease {
   attempt.named = true;
   const { jobId, token } = attempt.lease;
   const named = { jobId, token, stopping: attempt.stopping };

@@ -5,7 +5,7 @@ import type { Log } from '../base/log.ts';
 import type { LinkError, RenewReply } from '../wire/link/worker-link.ts';
 import type { Attempts } from './attempts.ts';
 import { EarlyAnswers } from './early-answers.ts';
-import type { NamedLease } from './held-attempt.ts';
+import type { RenewedLease } from './held-attempt.ts';
 import { callWithin, toLinkError } from './link-call.ts';
 import { RetryPace } from './retry-pace.ts';
 import type { Session } from './session.ts';
@@ -108,7 +108,7 @@ export class LeaseKeeper {
     return this.#call({ waitMs, leases: this.#attempts.nameAll() });
   }
 
-  #call(asked: { waitMs: number; leases: NamedLease[] }): Promise<RenewReply> {
+  #call(asked: { waitMs: number; leases: RenewedLease[] }): Promise<RenewReply> {
     const { link, workerId, incarnation } = this.#options;
     const request = { workerId, incarnation, ...asked };
     const limitMs = asked.waitMs + RENEW_MARGIN_MS;

@@ -1,5 +1,5 @@
 // `millrace pods`: manages pods.
-import { connectPods, type Pods } from '../../client/pods.ts';
+import { connectPods, type PodsClient } from '../../client/pods.ts';
 import type { PodRecord } from '../../wire/resources/pod.ts';
 import type { CommandGroup, Verb } from '../command.ts';
 import { flag, integer, type OptionValues, text, UsageError } from '../options.ts';
@@ -109,7 +109,7 @@ export const podsCommands: CommandGroup = {
 function defineStateVerb(
   word: string,
   summary: string,
-  act: (pods: Pods, id: string) => Promise<PodRecord>,
+  act: (pods: PodsClient, id: string) => Promise<PodRecord>,
 ): Verb {
   return defineApiVerb({
     ...{ summary, id: 'pod ID', options: {} },

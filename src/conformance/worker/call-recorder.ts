@@ -21,10 +21,10 @@ interface Calls {
   report: [ReportRequest, ReportReply[]];
   bye: [WorkerBye, undefined];
 }
-export type Verb = keyof Calls;
+export type LinkVerb = keyof Calls;
 
 /** One recorded call; `answer` is set once the call is answered. */
-export interface Seen<V extends Verb = Verb> {
+export interface Seen<V extends LinkVerb = LinkVerb> {
   verb: V;
   request: Calls[V][0];
   /** Unix ms. */
@@ -36,7 +36,7 @@ export interface Seen<V extends Verb = Verb> {
 }
 
 /** A fault for one call: a different answer, an error, or a lost answer. */
-interface Order<V extends Verb> {
+interface Order<V extends LinkVerb> {
   /** Whether the fault applies to this call. */
   strikes(request: Calls[V][0], answer: Calls[V][1] | undefined): boolean;
   /** Runs instead of the queue: returns an answer or throws. */
@@ -46,7 +46,7 @@ interface Order<V extends Verb> {
 }
 
 export class CallRecorder implements WorkerLink {
-  readonly calls: { [V in Verb]: Seen<V>[] } = {
+  readonly calls: { [V in LinkVerb]: Seen<V>[] } = {
     hello: [],
     take: [],
     renew: [],
@@ -57,7 +57,7 @@ export class CallRecorder implements WorkerLink {
   readonly order: Seen[] = [];
   readonly #inner: WorkerLink;
   readonly #cut: () => void;
-  readonly #orders: { [V in Verb]: Order<V>[] } = {
+  readonly #orders: { [V in LinkVerb]: Order<V>[] } = {
     hello: [],
     take: [],
     renew: [],
@@ -90,12 +90,12 @@ export class CallRecorder implements WorkerLink {
     });
 
   /** Loses the answer of the next call that matches, and cuts all connections. */
-  loseAnswer<V extends Verb>(verb: V, strikes: Order<V>['strikes'] = () => true): void {
+  loseAnswer<V extends LinkVerb>(verb: V, strikes: Order<V>['strikes'] = () => true): void {
     this.#give(verb, { strikes, isLosing: true });
   }
 
   /** Answers the next call that matches instead of the queue. */
-  answerNext<V extends Verb>(
+  answerNext<V extends LinkVerb>(
     verb: V,
     instead: (request: Calls[V][0]) => Calls[V][1],
     strikes: Order<V>['strikes'] = () => true,
@@ -113,12 +113,12 @@ export class CallRecorder implements WorkerLink {
     return this.#watch.until(ms, what, find);
   }
 
-  #give<V extends Verb>(verb: V, order: Order<V>): void {
+  #give<V extends LinkVerb>(verb: V, order: Order<V>): void {
     const list: Order<V>[] = this.#orders[verb];
     list.push(order);
   }
 
-  #pick<V extends Verb>(
+  #pick<V extends LinkVerb>(
     kind: 'instead' | 'isLosing',
     { answer, request, verb }: Seen<V>,
   ): Order<V> | undefined {
@@ -127,7 +127,7 @@ export class CallRecorder implements WorkerLink {
     return index < 0 ? undefined : list.splice(index, 1)[0];
   }
 
-  async #note<V extends Verb>(
+  async #note<V extends LinkVerb>(
     verb: V,
     request: Calls[V][0],
     call: () => Promise<Calls[V][1]>,

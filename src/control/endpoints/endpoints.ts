@@ -30,7 +30,7 @@ import {
 } from '../limits/quotas.ts';
 import { cutNewest } from '../list-page.ts';
 import { Positions } from '../positions.ts';
-import type { ResourceListing, ResourcePage, UserResources } from '../user-resources.ts';
+import type { ResourcePage, UserListing, UserResources } from '../user-resources.ts';
 import type { Catalog } from './catalog.ts';
 import { type EngineKind, findTemplateFault } from './deployment-rules.ts';
 import {
@@ -161,7 +161,7 @@ export class Endpoints implements UserResources<EndpointCreation, EndpointUpdate
   }
 
   /** Newest first. */
-  list({ userId, ...page }: ResourceListing): ResourcePage<EndpointRecord> {
+  list({ userId, ...page }: UserListing): ResourcePage<EndpointRecord> {
     return cutNewest({
       ...page,
       all: this.#listOwn(userId),

@@ -18,7 +18,7 @@ const RETRY_PACE: BackoffOptions = { baseMs: 500, maxMs: 10_000, jitter: 0.2 };
 export type ReconcilerOptions = PodStepsOptions;
 
 /** The work on one pod: one step at a time. */
-interface Loop {
+interface PodLoop {
   isBusy: boolean;
   /** Something has changed since the last inspection. */
   isDirty: boolean;
@@ -31,7 +31,7 @@ interface Loop {
 export class Reconciler {
   readonly #options: ReconcilerOptions;
   readonly #steps: PodSteps;
-  readonly #loops = new Map<string, Loop>();
+  readonly #loops = new Map<string, PodLoop>();
   readonly #closers: (() => void)[] = [];
   #cancelSweep: (() => void) | undefined;
   #isClosed = false;
@@ -131,7 +131,7 @@ export class Reconciler {
     void this.#run(id, loop);
   }
 
-  #wakeAfter(ms: number, id: string, loop: Loop): void {
+  #wakeAfter(ms: number, id: string, loop: PodLoop): void {
     if (this.#isClosed) return;
     loop.cancelTimer = this.#options.clock.after(ms, () => this.#wake(id));
   }
@@ -139,7 +139,7 @@ export class Reconciler {
   // --- processing one pod
   // -------------------------------------------------------------------------
 
-  async #run(id: string, loop: Loop): Promise<void> {
+  async #run(id: string, loop: PodLoop): Promise<void> {
     let waitMs: number | undefined;
     try {
       waitMs = await this.#settle(id, loop);
@@ -153,7 +153,7 @@ export class Reconciler {
   }
 
   /** Takes steps until none is left. @returns ms until the next one, if known */
-  async #settle(id: string, loop: Loop): Promise<number | undefined> {
+  async #settle(id: string, loop: PodLoop): Promise<number | undefined> {
     const { clock, pods } = this.#options;
     for (let round = 0; round < MAX_ROUNDS; round++) {
       loop.isDirty = false;
@@ -172,7 +172,7 @@ export class Reconciler {
   }
 
   /** @returns ms until the next attempt */
-  async #noteFailure(id: string, loop: Loop, error: unknown): Promise<number | undefined> {
+  async #noteFailure(id: string, loop: PodLoop, error: unknown): Promise<number | undefined> {
     const { log } = this.#options;
     if (this.#isClosed) return undefined;
     loop.retries++;
@@ -189,7 +189,7 @@ export class Reconciler {
   }
 }
 
-function createLoop(): Loop {
+function createLoop(): PodLoop {
   return { isBusy: false, isDirty: false, retries: 0, cancelTimer: undefined };
 }
 

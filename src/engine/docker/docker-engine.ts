@@ -15,9 +15,9 @@ import { describeRequest, type RequestOptions } from './container-request.ts';
 import { inspectAnswer, type SeenContainer, viewContainer } from './container-view.ts';
 import { type Containment, DEFAULT_CONTAINMENT, limitGpuMemory } from './containment.ts';
 import { type DockerCall, DockerClient, DockerError } from './docker-client.ts';
-import { Volumes } from './docker-volumes.ts';
+import { DockerVolumes } from './docker-volumes.ts';
 import { isAboutDiskSize, isNameTaken, judgeRefusal } from './engine-refusals.ts';
-import { ContainerWatch } from './event-watch.ts';
+import { EventWatch } from './event-watch.ts';
 import { checkVendor, chooseMeans, gpuInfo } from './gpu-requests.ts';
 import { Images } from './images.ts';
 import { filterBy, nameContainer, PLATFORM_LABEL, POD_LABEL } from './labels.ts';
@@ -68,8 +68,8 @@ export class DockerEngine implements Engine {
   readonly #client: DockerClient;
   readonly #images: Images;
   readonly #networks: Networks;
-  readonly #volumes: Volumes;
-  readonly #watch: ContainerWatch;
+  readonly #volumes: DockerVolumes;
+  readonly #watch: EventWatch;
   /** `limited` until the engine says that it cannot limit disks. */
   #disk: 'limited' | 'unlimited' = 'limited';
   /** By the engine's name of the container; of the run that began at that time. */
@@ -84,9 +84,9 @@ export class DockerEngine implements Engine {
     const client = this.#client;
     this.#images = new Images({ client, log });
     this.#networks = new Networks({ client, platform });
-    this.#volumes = new Volumes({ client, platform });
+    this.#volumes = new DockerVolumes({ client, platform });
     const listIds = async () => (await this.list()).map(({ id }) => id);
-    this.#watch = new ContainerWatch({ client, platform, clock, log, listIds });
+    this.#watch = new EventWatch({ client, platform, clock, log, listIds });
   }
 
   create(spec: ContainerSpec): Promise<void> {

@@ -21,7 +21,7 @@ interface NamedVolume {
   labels: Readonly<Record<string, string>>;
 }
 
-export class Volumes {
+export class DockerVolumes {
   readonly #client: DockerClient;
   readonly #platform: string;
 

@@ -19,7 +19,7 @@ const event = z.object({
   Actor: z.object({ Attributes: z.record(z.string(), z.string()).nullish() }).optional(),
 });
 
-export interface ContainerWatchOptions {
+export interface EventWatchOptions {
   client: DockerClient;
   platform: string;
   /** IDs of all containers. */
@@ -28,12 +28,12 @@ export interface ContainerWatchOptions {
   log: Log;
 }
 
-export class ContainerWatch {
-  readonly #options: ContainerWatchOptions;
+export class EventWatch {
+  readonly #options: EventWatchOptions;
   readonly #listeners = new Set<(id: string) => void>();
   #end: AbortController | undefined;
 
-  constructor(options: ContainerWatchOptions) {
+  constructor(options: EventWatchOptions) {
     this.#options = options;
   }
 

@@ -6,7 +6,7 @@ import { type ContainerMount, type ContainerSpec, EngineError } from '../engine.
 import { listPaths } from './folder-listing.ts';
 import { type PodUser, provideOwn, provideParent, removeOwn } from './pod-user.ts';
 
-export class Volumes {
+export class VolumeFolders {
   readonly #root: string;
   readonly #user: PodUser | undefined;
 

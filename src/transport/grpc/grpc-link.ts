@@ -89,7 +89,7 @@ export function createGrpcLink(options: GrpcLinkOptions): GrpcLink {
   return new StreamLink(options);
 }
 
-interface Verb extends Pick<Question, 'kind' | 'content' | 'bodies' | 'signal'> {
+interface LinkQuestion extends Pick<Question, 'kind' | 'content' | 'bodies' | 'signal'> {
   /** Wait requested by the call itself, ms. Default 0. */
   waitMs?: number;
   answer: string;
@@ -157,7 +157,7 @@ class StreamLink implements GrpcLink {
     this.#dropClient();
   }
 
-  async #ask({ answer, waitMs = 0, ...question }: Verb): Promise<GrpcAnswer> {
+  async #ask({ answer, waitMs = 0, ...question }: LinkQuestion): Promise<GrpcAnswer> {
     const { answerMarginMs = 15_000 } = this.#options;
     const bytes = question.bodies?.reduce((sum, body) => sum + body.length, 0) ?? 0;
     const patienceMs = waitMs + Math.ceil(bytes / SLOW_LINK_BYTES_PER_MS) + answerMarginMs;

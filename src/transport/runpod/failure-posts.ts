@@ -10,18 +10,18 @@ import type { RunPodPosts } from './posts.ts';
 /** How long an exiting worker waits for unanswered posts, ms. */
 const LAST_WAIT_MS = 3_000;
 
-export interface RunPodAnswersOptions {
+export interface FailurePostsOptions {
   posts: RunPodPosts;
   clock: Clock;
   log: Log;
   signal: AbortSignal;
 }
 
-export class RunPodAnswers {
-  readonly #options: RunPodAnswersOptions;
+export class FailurePosts {
+  readonly #options: FailurePostsOptions;
   readonly #open = new Set<Promise<void>>();
 
-  constructor(options: RunPodAnswersOptions) {
+  constructor(options: FailurePostsOptions) {
     this.#options = options;
   }
 

@@ -20,12 +20,12 @@ import {
 import { RunPodAddresses, type RunPodAddressOptions } from './addresses.ts';
 import { type FailureFacts, StreamedOutput } from './bodies.ts';
 import { RunPodCaller } from './caller.ts';
-import { RunPodAnswers, tryAll } from './failure-posts.ts';
+import { FailurePosts, tryAll } from './failure-posts.ts';
 import { type HeldJob, RunPodJobs } from './held-jobs.ts';
 import { RunPodLedger } from './ledger.ts';
 import { RunPodPings } from './pings.ts';
 import { RunPodPosts } from './posts.ts';
-import { RunPodStops } from './stop-polls.ts';
+import { StopPolls } from './stop-polls.ts';
 import { RunPodTakes, TAKE_WAIT_MS } from './takes.ts';
 
 const RENEW_EVERY_MS = 15_000;
@@ -60,7 +60,7 @@ export function createRunPodLink(options: RunPodLinkOptions): RunPodLink {
   return new LeaseKeepingLink(options);
 }
 
-type NamedLease = RenewRequest['leases'][number];
+type RenewedLease = RenewRequest['leases'][number];
 type EndedLease = RenewReply['ended'][number];
 
 class LeaseKeepingLink implements RunPodLink {
@@ -68,10 +68,10 @@ class LeaseKeepingLink implements RunPodLink {
   readonly #log: Log;
   readonly #caller: RunPodCaller;
   readonly #posts: RunPodPosts;
-  readonly #answers: RunPodAnswers;
+  readonly #failures: FailurePosts;
   readonly #takes: RunPodTakes;
   readonly #pings: RunPodPings;
-  readonly #stops: RunPodStops | undefined;
+  readonly #stops: StopPolls | undefined;
   readonly #ledger: RunPodLedger | undefined;
   readonly #jobs: RunPodJobs;
   readonly #hasPings: boolean;
@@ -90,8 +90,8 @@ class LeaseKeepingLink implements RunPodLink {
     const facts = { hostname, workerId: podId, version };
     const posts = new RunPodPosts({ addresses, caller, facts, joinsText, log });
     this.#posts = posts;
-    const answers = new RunPodAnswers({ posts, clock, log, signal });
-    this.#answers = answers;
+    const failures = new FailurePosts({ posts, clock, log, signal });
+    this.#failures = failures;
     const folder = options.ledgerFolder;
     this.#ledger = folder === undefined ? undefined : new RunPodLedger({ folder, log });
     const jobs = new RunPodJobs({
@@ -100,7 +100,7 @@ class LeaseKeepingLink implements RunPodLink {
       onAgain: () => this.#takes.wake(),
     });
     this.#jobs = jobs;
-    this.#takes = new RunPodTakes({ addresses, caller, jobs, answers, clock, log, signal });
+    this.#takes = new RunPodTakes({ addresses, caller, jobs, failures, clock, log, signal });
     const everyMs = Math.max(1_000, options.pingEveryMs ?? 10_000);
     const listJobIds = () => jobs.jobIds;
     const rhythm = { everyMs, clock, log, signal };
@@ -109,7 +109,7 @@ class LeaseKeepingLink implements RunPodLink {
     const { stop: url } = addresses;
     const onStop = (jobIds: readonly string[]) => this.#stop(jobIds);
     this.#stops =
-      url === undefined ? undefined : new RunPodStops({ url, caller, clock, log, signal, onStop });
+      url === undefined ? undefined : new StopPolls({ url, caller, clock, log, signal, onStop });
   }
 
   async hello(hello: WorkerHello): Promise<WorkerWelcome> {
@@ -174,7 +174,7 @@ class LeaseKeepingLink implements RunPodLink {
   async bye({ detail, incarnation, outbox, reason, workerId }: WorkerBye): Promise<void> {
     this.#checkOpen();
     await this.#takes.end();
-    await this.#answers.end();
+    await this.#failures.end();
     const delivered = new Set(outbox.map(({ token }) => token));
     const failure: FailureFacts =
       reason === 'crashed'
@@ -190,7 +190,7 @@ class LeaseKeepingLink implements RunPodLink {
     if (this.#isGreeted) return this.#ledger?.close();
     const kept = new Set(outbox.map(({ jobId }) => jobId));
     const left = this.#ledger?.takeOver({ workerId, incarnation: incarnation + 1 }) ?? [];
-    for (const jobs of left) await this.#answers.failLeftNow(jobs, kept, failure);
+    for (const jobs of left) await this.#failures.failLeftNow(jobs, kept, failure);
   }
 
   reportUnfit(check: string, reason: string): Promise<void> {
@@ -226,13 +226,13 @@ class LeaseKeepingLink implements RunPodLink {
       left.forget();
       for (const jobId of jobIds) {
         const onAccepted = () => ledger?.remove(jobId);
-        this.#answers.fail(jobId, { code: 'worker_crashed', message }, onAccepted);
+        this.#failures.fail(jobId, { code: 'worker_crashed', message }, onAccepted);
       }
     }
   }
 
   /** Undefined while the lease is simply kept. */
-  #judge({ jobId, stopping, token }: NamedLease): EndedLease | undefined {
+  #judge({ jobId, stopping, token }: RenewedLease): EndedLease | undefined {
     const held = this.#jobs.find(token);
     if (stopping || (held && !held.isStopped)) return undefined;
     return { jobId, token, verdict: held ? 'cancelled' : 'lost' };

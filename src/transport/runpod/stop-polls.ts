@@ -19,7 +19,7 @@ const PAUSE_MS = 1_000;
 /** Pause if the platform has no such route, ms; it may get one. */
 const ABSENT_MS = 60_000;
 
-export interface RunPodStopsOptions {
+export interface StopPollsOptions {
   url: string;
   caller: RunPodCaller;
   clock: Clock;
@@ -28,14 +28,14 @@ export interface RunPodStopsOptions {
   onStop: (jobIds: readonly string[]) => void;
 }
 
-export class RunPodStops {
-  readonly #options: RunPodStopsOptions;
+export class StopPolls {
+  readonly #options: StopPollsOptions;
   #failures = 0;
   #isAbsent = false;
   /** Why stops do not arrive, if so. */
   trouble: Error | undefined;
 
-  constructor(options: RunPodStopsOptions) {
+  constructor(options: StopPollsOptions) {
     this.#options = options;
   }
 

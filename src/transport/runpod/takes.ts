@@ -6,7 +6,7 @@ import { type Lease, LinkError, type TakeRequest } from '../../wire/link/worker-
 import type { RunPodAddresses } from './addresses.ts';
 import { type ArrivedJob, readJobs } from './bodies.ts';
 import { isSuccess, type RunPodCaller, toPassingError } from './caller.ts';
-import { type RunPodAnswers, waitAtMost } from './failure-posts.ts';
+import { type FailurePosts, waitAtMost } from './failure-posts.ts';
 import type { RunPodJobs } from './held-jobs.ts';
 
 /** Longest wait of a take in the protocol's own client, ms. */
@@ -24,7 +24,7 @@ export interface RunPodTakesOptions {
   addresses: RunPodAddresses;
   caller: RunPodCaller;
   jobs: RunPodJobs;
-  answers: RunPodAnswers;
+  failures: FailurePosts;
   clock: Clock;
   log: Log;
   signal: AbortSignal;
@@ -140,12 +140,12 @@ export class RunPodTakes {
 
   #accept(arrived: readonly ArrivedJob[], stopped: ReadonlySet<string>): Lease[] {
     return arrived.flatMap((job) => {
-      const { answers, jobs, log } = this.#options;
+      const { failures, jobs, log } = this.#options;
       const { jobId } = job;
       if (!('input' in job)) {
         log.error({ job: jobId, fault: job.fault }, 'job refused');
         const message = `the job cannot run: ${job.fault}`;
-        if (jobId !== undefined) answers.fail(jobId, { code: 'input_invalid', message });
+        if (jobId !== undefined) failures.fail(jobId, { code: 'input_invalid', message });
         return [];
       }
       if (stopped.has(job.jobId)) {

@@ -15,7 +15,7 @@ import type {
 import type { ThreadPlace } from './thread-examination.ts';
 
 /** Carries out the commands of an execution where its handler runs. */
-export interface Carrier {
+export interface JobCarrier {
   stop(reason: StopReason, detail: string | undefined): void;
   grant(bytes: number): void;
   /** The grace period is over and the handler has not ended. */
@@ -38,7 +38,7 @@ export class ManagedExecution implements Execution {
   readonly timeoutMs: number;
   readonly #options: ManagedExecutionOptions;
   #resolve: (end: ExecutionEnd) => void = () => undefined;
-  #carrier: Carrier | undefined;
+  #carrier: JobCarrier | undefined;
   #startedAt = 0;
   readonly #trail: ChunkTrail;
   #stopReason: StopReason | undefined;
@@ -71,7 +71,7 @@ export class ManagedExecution implements Execution {
   }
 
   /** The attempt has a slot: its timeout begins. */
-  begin(carrier: Carrier): void {
+  begin(carrier: JobCarrier): void {
     const { clock, timeoutMs } = this.#options;
     this.#carrier = carrier;
     this.#startedAt = clock.now();

@@ -8,7 +8,7 @@ import { type ContainerSpec, EngineError } from '../../engine.ts';
 import { nameDisk, parseDiskName } from '../disk-names.ts';
 import { ignoreMissing, isDenied, listNames } from '../folder-listing.ts';
 import { giveFolder, type PodUser, provideOwn, provideParent, removeOwn } from '../pod-user.ts';
-import { Volumes } from '../volume-folders.ts';
+import { VolumeFolders } from '../volume-folders.ts';
 import { type ContainerFile, readContainerFile, writeContainerFile } from './container-file.ts';
 
 /** Environments contain secrets. */
@@ -44,7 +44,7 @@ export interface DiscardedFolder {
 export class ContainerFolders {
   readonly #root: string;
   readonly #user: PodUser | undefined;
-  readonly #volumes: Volumes;
+  readonly #volumes: VolumeFolders;
   /** Folders that this object is creating at the moment. */
   readonly #making = new Set<string>();
   /**
@@ -60,7 +60,7 @@ export class ContainerFolders {
   constructor(root: string, user?: PodUser) {
     this.#root = root;
     this.#user = user;
-    this.#volumes = new Volumes(root, user);
+    this.#volumes = new VolumeFolders(root, user);
     this.#earlierDisks = listNames(this.#place('disks'));
     this.#earlierDisks.catch(() => {});
   }
