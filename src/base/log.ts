@@ -1,7 +1,7 @@
 // Creates the process's log: pino, JSON lines, with API keys replaced.
 import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
 import { LineLimit } from './line-limit.ts';
-import { escapeControls, limitText } from './printable.ts';
+import { escapeControls, limitText } from './text/printable.ts';
 
 export type Log = Logger;
 type LogMethod = NonNullable<NonNullable<LoggerOptions['hooks']>['logMethod']>;

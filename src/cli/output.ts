@@ -1,6 +1,6 @@
 // Prints the output of commands. Names, logs and outputs may be untrusted, so control characters
 // are written as `\u001b`, also to files, which may be shown on a terminal later.
-import { escapeControls } from '../base/printable.ts';
+import { escapeControls } from '../base/text/printable.ts';
 
 /** Prints to standard output. Resolves when the text is written, or can no longer be written. */
 export function print(text: string): Promise<void> {

@@ -1,5 +1,5 @@
 // Formats rows as a table.
-import { escapeControls } from '../base/printable.ts';
+import { escapeControls } from '../base/text/printable.ts';
 
 const GAP = '  ';
 

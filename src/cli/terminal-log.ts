@@ -3,7 +3,7 @@
 import { styleText } from 'node:util';
 import type { DestinationStream } from 'pino';
 import { createLog, type Log } from '../base/log.ts';
-import { escapeControls, escapeLine } from '../base/printable.ts';
+import { escapeControls, escapeLine } from '../base/text/printable.ts';
 import { choice } from './options.ts';
 import { isOnRunPod } from './worker/runpod.ts';
 

@@ -1,5 +1,5 @@
 // Checks whether a pod's args can be split into words; no engine could start a pod otherwise.
-import { ShellWordsError, splitWords } from '../base/shell-words.ts';
+import { ShellWordsError, splitWords } from '../base/text/shell-words.ts';
 import { ProblemError } from '../wire/problem.ts';
 
 /** Returns a sentence that names the field; undefined without a fault. */

@@ -1,5 +1,5 @@
 // Splits a container's argument string into words.
-import { ShellWordsError, splitWords } from '../base/shell-words.ts';
+import { ShellWordsError, splitWords } from '../base/text/shell-words.ts';
 import { EngineError } from './engine.ts';
 
 /** @throws EngineError `refused` */

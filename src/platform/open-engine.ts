@@ -7,7 +7,7 @@ import type { Containment } from '../engine/docker/containment.ts';
 import type { ContainerStats, Engine } from '../engine/engine.ts';
 import type { PodUser } from '../engine/process/pod-user.ts';
 import type { Device } from '../wire/link/worker-link.ts';
-import { readEngineName } from './engine-name.ts';
+import { readEngineName } from './files/engine-name.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';
 import { locateCode } from './pod-user-choice.ts';
 

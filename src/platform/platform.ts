@@ -14,19 +14,19 @@ import { generatePlatformSecret } from '../queue/webhooks/webhook-signature.ts';
 import type { Store } from '../store/store.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
-import { openCatalog } from './catalog-file.ts';
 import { Compute } from './compute.ts';
-import { lockDataFolder } from './data-lock.ts';
 import { explainStoreError, openDataStore } from './data-store.ts';
+import { openCatalog } from './files/catalog-file.ts';
+import { lockDataFolder } from './files/data-lock.ts';
+import { type PlatformKeys, prepareKeys } from './files/key-file.ts';
+import { locateWebhookSecrets, useWebhookSecrets } from './files/webhook-secrets.ts';
 import { GpuUsage } from './gpu-usage.ts';
-import { type PlatformKeys, prepareKeys } from './key-file.ts';
 import { listen, type PlatformUrls } from './listeners.ts';
 import { measureLimits } from './machine-limits.ts';
 import { openEngine } from './open-engine.ts';
 import { PlatformOptionError } from './option-error.ts';
 import { type CompleteOptions, completeOptions, type PlatformOptions } from './platform-options.ts';
 import { choosePodUser, shareDataFolder } from './pod-user-choice.ts';
-import { locateWebhookSecrets, useWebhookSecrets } from './webhook-secrets.ts';
 import { WorkerFolders } from './worker-folders.ts';
 
 export interface RunningPlatform extends PlatformUrls {

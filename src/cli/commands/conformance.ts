@@ -1,7 +1,7 @@
 // `millrace conformance`: plays one side of a worker protocol against another implementation of the other
 // side, and prints which rules of the protocol hold. The checks are in conformance/.
 import type { Log } from '../../base/log.ts';
-import { escapeLine } from '../../base/printable.ts';
+import { escapeLine } from '../../base/text/printable.ts';
 import { CHECK_INPUT_LINES } from '../../conformance/check-inputs.ts';
 import type { CheckResult } from '../../conformance/checks.ts';
 import { checkArguments } from '../arguments.ts';

@@ -1,5 +1,5 @@
 // Builds the catalogue from the operator's file, and from the machine's hardware where the file
-// says nothing. platform/catalog-file.ts reads the file and its secrets.
+// says nothing. platform/files/catalog-file.ts reads the file and its secrets.
 import { hash } from 'node:crypto';
 import { z } from 'zod';
 import type { RegistryLogin } from '../../engine/engine.ts';

@@ -1,6 +1,6 @@
 // Builds the shell script of a run: it runs the command as its child and stores its exit code, even
 // if no platform is running then. Pure.
-import { quoteWord } from '../../base/shell-words.ts';
+import { quoteWord } from '../../base/text/shell-words.ts';
 
 export interface RunScriptOptions {
   /** Program and arguments. */

@@ -1,7 +1,7 @@
 // One worker process from its parent's side: starts it, receives its messages, asks it to exit.
 // keeper.ts decides about its replacement.
 import { type ChildProcess, spawn } from 'node:child_process';
-import { readLines } from '../../base/line-reader.ts';
+import { readLines } from '../../base/text/line-reader.ts';
 import type { WorkerIdentity } from '../../wire/link/worker-link.ts';
 import { createTag, endLeftProcesses, TAG_VARIABLE } from '../left-processes.ts';
 import type { WorkerHealth } from '../worker.ts';

@@ -1,6 +1,6 @@
 // Whom a container reaches, and under which name.
 import { describe, expect, it } from 'vitest';
-import { quoteWord } from '../../../src/base/shell-words.ts';
+import { quoteWord } from '../../../src/base/text/shell-words.ts';
 import { DockerClient } from '../../../src/engine/docker/docker-client.ts';
 import type { ContainerSpec } from '../../../src/engine/engine.ts';
 import { docker } from '../../support/containers/docker.ts';

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { quoteWord } from '../../../src/base/shell-words.ts';
+import { quoteWord } from '../../../src/base/text/shell-words.ts';
 import type { Container, ContainerSpec, Engine } from '../../../src/engine/engine.ts';
 
 /** What an engine is tested on: a folder, a socket and a platform's name. Made anew for each test. */

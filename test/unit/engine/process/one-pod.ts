@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { silentLog } from '../../../../src/base/log.ts';
 import { readProcess } from '../../../../src/base/process-table.ts';
-import { quoteWord } from '../../../../src/base/shell-words.ts';
+import { quoteWord } from '../../../../src/base/text/shell-words.ts';
 import type { Container, ContainerSpec } from '../../../../src/engine/engine.ts';
 import {
   ProcessEngine,

@@ -1,7 +1,7 @@
 // Lines of a stream, in whatever pieces they come.
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
-import { readLines } from '../../../src/base/line-reader.ts';
+import { readLines } from '../../../../src/base/text/line-reader.ts';
 
 async function read(pieces: readonly (string | Buffer)[], maxChars = 100): Promise<string[]> {
   const stream = new PassThrough();

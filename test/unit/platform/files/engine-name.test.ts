@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { readEngineName } from '../../../src/platform/engine-name.ts';
+import { readEngineName } from '../../../../src/platform/files/engine-name.ts';
 
 function makeFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-name-'));

@@ -3,18 +3,18 @@
 import { readFileSync } from 'node:fs';
 import { availableParallelism, totalmem } from 'node:os';
 import { dirname, resolve } from 'node:path';
-import type { Log } from '../base/log.ts';
-import { Catalog } from '../control/endpoints/catalog.ts';
+import type { Log } from '../../base/log.ts';
+import { Catalog } from '../../control/endpoints/catalog.ts';
 import {
   type CatalogContents,
   type CatalogFile,
   catalogFile,
   composeCatalog,
   type DeclaredRegistry,
-} from '../control/endpoints/catalog-contents.ts';
-import { describeIssues } from '../wire/issues.ts';
-import type { Device } from '../wire/link/worker-link.ts';
-import { describeError, PlatformOptionError } from './option-error.ts';
+} from '../../control/endpoints/catalog-contents.ts';
+import { describeIssues } from '../../wire/issues.ts';
+import type { Device } from '../../wire/link/worker-link.ts';
+import { describeError, PlatformOptionError } from '../option-error.ts';
 
 export interface CatalogOptions {
   /** Undefined: the catalogue is the machine's own hardware. */

@@ -1,8 +1,13 @@
 // The file of the platform's keys: written on the first start, read on later starts.
 import { writeFileSync } from 'node:fs';
-import { type FirstKeys, generateKey, type Keys, scopesOfWorkers } from '../control/keys/keys.ts';
-import { ProblemError } from '../wire/problem.ts';
-import { describeError, PlatformOptionError, readOptionFile } from './option-error.ts';
+import {
+  type FirstKeys,
+  generateKey,
+  type Keys,
+  scopesOfWorkers,
+} from '../../control/keys/keys.ts';
+import { ProblemError } from '../../wire/problem.ts';
+import { describeError, PlatformOptionError, readOptionFile } from '../option-error.ts';
 
 const OPTION = 'keyFile';
 const ADMIN = 'MILLRACE_ADMIN_KEY';

@@ -1,8 +1,8 @@
 // Control characters of others, escaped for terminals and logs.
 
 import { describe, expect, it } from 'vitest';
-import { escapeControls, escapeLine, limitText } from '../../../src/base/printable.ts';
-import { fc } from '../../support/properties.ts';
+import { escapeControls, escapeLine, limitText } from '../../../../src/base/text/printable.ts';
+import { fc } from '../../../support/properties.ts';
 
 describe('escapeControls', () => {
   it.each([

@@ -4,8 +4,8 @@ import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { lockDataFolder } from '../../../src/platform/data-lock.ts';
-import { PlatformOptionError } from '../../../src/platform/option-error.ts';
+import { lockDataFolder } from '../../../../src/platform/files/data-lock.ts';
+import { PlatformOptionError } from '../../../../src/platform/option-error.ts';
 
 function unusable(named: string) {
   return expect.objectContaining({

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { createLog } from '../../../src/base/log.ts';
-import { openCatalog } from '../../../src/platform/catalog-file.ts';
-import { makeGpus } from '../control/gpus.ts';
+import { createLog } from '../../../../src/base/log.ts';
+import { openCatalog } from '../../../../src/platform/files/catalog-file.ts';
+import { makeGpus } from '../../control/gpus.ts';
 
 let folder: string;
 let path: string;

@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { PlatformOptionError } from './option-error.ts';
+import { PlatformOptionError } from '../option-error.ts';
 
 const NAME = /^[a-z0-9]{4,32}$/;
 

@@ -3,8 +3,8 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { makeFolder } from '../base/make-folder.ts';
-import { describeError, PlatformOptionError } from './option-error.ts';
+import { makeFolder } from '../../base/make-folder.ts';
+import { describeError, PlatformOptionError } from '../option-error.ts';
 
 const SQLITE_BUSY = 5;
 const OWNER_ONLY = 0o700;

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
-import { quoteWord, ShellWordsError, splitWords } from '../../../src/base/shell-words.ts';
+import { quoteWord, ShellWordsError, splitWords } from '../../../../src/base/text/shell-words.ts';
 
 describe('splitting a command line', () => {
   it.each<[string, string[]]>([

@@ -5,8 +5,8 @@ import {
   deriveEndpointSecret,
   generatePlatformSecret,
   isPlatformSecret,
-} from '../queue/webhooks/webhook-signature.ts';
-import { describeError, PlatformOptionError, readOptionFile } from './option-error.ts';
+} from '../../queue/webhooks/webhook-signature.ts';
+import { describeError, PlatformOptionError, readOptionFile } from '../option-error.ts';
 
 const OWNER_ONLY = 0o600;
 const OPTION = 'webhooks.secretFile';

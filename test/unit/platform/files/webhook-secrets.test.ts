@@ -3,9 +3,12 @@ import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { PlatformOptionError } from '../../../src/platform/option-error.ts';
-import { readWebhookSecrets, useWebhookSecrets } from '../../../src/platform/webhook-secrets.ts';
-import { generatePlatformSecret } from '../../../src/queue/webhooks/webhook-signature.ts';
+import {
+  readWebhookSecrets,
+  useWebhookSecrets,
+} from '../../../../src/platform/files/webhook-secrets.ts';
+import { PlatformOptionError } from '../../../../src/platform/option-error.ts';
+import { generatePlatformSecret } from '../../../../src/queue/webhooks/webhook-signature.ts';
 
 let folder: string;
 let file: string;

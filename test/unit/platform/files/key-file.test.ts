@@ -3,11 +3,11 @@ import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { systemClock } from '../../../src/base/clock.ts';
-import { generateKey, Keys } from '../../../src/control/keys/keys.ts';
-import { useKeyFile } from '../../../src/platform/key-file.ts';
-import { openSqliteStore } from '../../../src/store/sqlite.ts';
-import type { Store } from '../../../src/store/store.ts';
+import { systemClock } from '../../../../src/base/clock.ts';
+import { generateKey, Keys } from '../../../../src/control/keys/keys.ts';
+import { useKeyFile } from '../../../../src/platform/files/key-file.ts';
+import { openSqliteStore } from '../../../../src/store/sqlite.ts';
+import type { Store } from '../../../../src/store/store.ts';
 
 let folder: string;
 let path: string;
