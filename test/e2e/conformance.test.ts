@@ -2,7 +2,7 @@
 // that do one thing wrong, which fail in just that. Our own worker, which takes longer, is in the soak.
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { PlatformProcess, Process } from '../support/processes.ts';
 import {
   judgeConformance,
@@ -27,27 +27,34 @@ afterEach(async () => {
 });
 
 describe('our own worker', () => {
-  it('passes in what takes no long waits', { timeout: LIMIT_MS }, async () => {
+  it('passes in what takes no long waits', async () => {
     const areas = ['hello', 'take', 'outcome', 'drain'].flatMap((area) => ['--only', area]);
     const verdict = await judgeConformance('worker', ...areas, '--', ...OWN_WORKER);
     expect(verdict).toMatchObject({ code: 0, holds: true, failing: [] });
   });
 });
 
-describe('our own platform', () => {
-  it.each([
-    { speaks: 'HTTP', protocol: 'millrace', atLeast: 28 },
-    { speaks: 'gRPC', protocol: 'millrace', atLeast: 28 },
-    { speaks: "RunPod's protocol", protocol: 'runpod', atLeast: 15 },
-  ])('passes over $speaks', { timeout: LIMIT_MS }, async ({ atLeast, protocol, speaks }) => {
+// Most of it is waiting: for leases that run out, and for what must not happen.
+describe('our own platform', { concurrent: true, timeout: LIMIT_MS }, () => {
+  let platform: PlatformProcess;
+
+  beforeAll(async () => {
     const terms = ['--lease-ms', '3000', '--renew-every-ms', '1000', '--take-wait-ms', '3000'];
     const args = [...terms, '--grpc-port', '0'];
-    const platform = await PlatformProcess.start({ endpoints: ['test'], args });
-    closers.push(() => platform.close());
+    platform = await PlatformProcess.start({ endpoints: ['http', 'grpc', 'runpod'], args });
+  });
+
+  afterAll(() => platform.close());
+
+  it.each([
+    { speaks: 'HTTP', endpoint: 'http', protocol: 'millrace', atLeast: 28 },
+    { speaks: 'gRPC', endpoint: 'grpc', protocol: 'millrace', atLeast: 28 },
+    { speaks: "RunPod's protocol", endpoint: 'runpod', protocol: 'runpod', atLeast: 15 },
+  ])('passes over $speaks', async ({ atLeast, endpoint, protocol, speaks }) => {
     const grpcUrl = await platform.process.find(/(grpc:\/\/127\.0\.0\.1:\d+)/);
     const jobsUrl = protocol === 'runpod' ? `${platform.url}/runpod/v2` : platform.url;
     const { count, ...verdict } = await judgeConformance(
-      ...['platform', '--protocol', protocol, '--endpoint', 'test'],
+      ...['platform', '--protocol', protocol, '--endpoint', endpoint],
       ...['--url', speaks === 'gRPC' ? grpcUrl : jobsUrl, '--jobs-url', jobsUrl],
       ...['--key', platform.workerKey, '--jobs-key', platform.adminKey],
     );
@@ -56,7 +63,7 @@ describe('our own platform', () => {
   });
 });
 
-describe('a worker of another making', () => {
+describe('a worker of another making', { concurrent: true, timeout: LIMIT_MS }, () => {
   const areas = [
     'hello',
     'take',
@@ -70,7 +77,7 @@ describe('a worker of another making', () => {
   ];
   const only = areas.flatMap((area) => ['--only', area]);
 
-  it('passes what it can do', { timeout: LIMIT_MS }, async () => {
+  it('passes what it can do', async () => {
     const verdict = await judgeConformance('worker', ...only, '--', ...ODD_WORKER);
     expect(verdict).toMatchObject({ code: 0, failing: [] });
   });
@@ -86,14 +93,14 @@ describe('a worker of another making', () => {
       'drain',
       'completes the running job after SIGTERM, takes no other, and says bye',
     ],
-  ])('that %s fails in that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
+  ])('that %s fails in that', async (oddity, area, rule) => {
     const worker = [...ODD_WORKER, oddity];
     const verdict = await judgeConformance('worker', '--only', area, '--', ...worker);
     expect(verdict).toMatchObject({ code: 1, holds: false });
     expect(verdict.failing).toContain(rule);
   });
 
-  it('without which nothing else can be seen stops the rest', { timeout: LIMIT_MS }, async () => {
+  it('without which nothing else can be seen stops the rest', async () => {
     const worker = [...ODD_WORKER, 'is greedy'];
     const { code, count, failing } = await judgeConformance(
       'worker',
@@ -114,22 +121,22 @@ describe('a worker of another making', () => {
   });
 });
 
-describe('a RunPod worker of another making', () => {
+describe('a RunPod worker of another making', { concurrent: true, timeout: LIMIT_MS }, () => {
   const judge = (area: string, ...worker: string[]) =>
     judgeConformance(
       ...['worker', '--protocol', 'runpod', '--only', area],
       ...['--', ...ODD_RUNPOD_WORKER, ...worker],
     );
 
-  it.each(['stream', 'drain'])('passes in %s', { timeout: LIMIT_MS }, async (area) => {
+  it.each(['stream', 'drain'])('passes in %s', async (area) => {
     expect(await judge(area)).toMatchObject({ code: 0, failing: [] });
   });
 
-  it('passes with a handler that yields throughout', { timeout: LIMIT_MS }, async () => {
+  it('passes with a handler that yields throughout', async () => {
     expect(await judge('done', 'yields all')).toMatchObject({ code: 0, failing: [] });
   });
 
-  it('fails with one that yields something else', { timeout: LIMIT_MS }, async () => {
+  it('fails with one that yields something else', async () => {
     const rule = 'posts once what the handler returned or yielded';
     const failing = expect.arrayContaining([rule]);
     expect(await judge('done', 'yields another value')).toMatchObject({ code: 1, failing });
@@ -151,7 +158,7 @@ describe('a RunPod worker of another making', () => {
       'drain',
       'runs a job that arrives after SIGTERM, or returns it with an error',
     ],
-  ])('that %s fails in just that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
+  ])('that %s fails in just that', async (oddity, area, rule) => {
     expect(await judge(area, oddity)).toMatchObject({ code: 1, holds: false, failing: [rule] });
   });
 });
@@ -211,7 +218,7 @@ describe('the command', () => {
   });
 });
 
-describe('a platform that does one thing wrong', () => {
+describe('a platform that does one thing wrong', { concurrent: true, timeout: LIMIT_MS }, () => {
   it.each([
     [
       'applies reports twice',
@@ -229,9 +236,8 @@ describe('a platform that does one thing wrong', () => {
       'incarnation',
       'rejects the calls of a process after a newer one has said hello',
     ],
-  ] as const)('that %s fails in that', { timeout: LIMIT_MS }, async (oddity, area, rule) => {
-    const platform = await startOddPlatform(oddity);
-    closers.push(() => platform.close());
+  ] as const)('that %s fails in that', async (oddity, area, rule) => {
+    await using platform = await startOddPlatform(oddity);
     const { endpoint, jobsKey, key, url } = platform;
     const verdict = await judgeConformance(
       ...['platform', '--url', url, '--endpoint', endpoint, '--only', area],

@@ -49,5 +49,11 @@ export async function startOddPlatform(oddity: Oddity) {
   );
   const { close, firstKeys, url } = platform;
   if (!firstKeys) throw new Error('a new platform has keys');
-  return { url, endpoint: ENDPOINT, key: firstKeys.worker, jobsKey: firstKeys.admin, close };
+  return {
+    url,
+    endpoint: ENDPOINT,
+    key: firstKeys.worker,
+    jobsKey: firstKeys.admin,
+    [Symbol.asyncDispose]: close,
+  };
 }
