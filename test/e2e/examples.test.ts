@@ -1,4 +1,5 @@
 // Every example's command, run as its README prints it, with the output that the README prints.
+import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
@@ -7,7 +8,9 @@ describe.each(['hello', 'stream', 'schema', 'external-process'])('the example %s
   it('prints what its README says', async () => {
     const [command, printed] = await readCodeBlocks(`examples/${name}/README.md`);
     expect(command?.text).toMatch(/^npx millrace run \S+ --input .*\n$/);
-    const { exitCode, stderr, stdout } = await runCommandLine(command?.text ?? '');
+    // One of them by npm's own npx.
+    const line = command?.text.replace(/^npx/, name === 'hello' ? 'command npx' : 'npx') ?? '';
+    const { exitCode, stderr, stdout } = await runCommandLine(line);
     expect(stdout, stderr).toBe(printed?.text);
     expect(exitCode).toBe(0);
   });
@@ -60,9 +63,17 @@ describe('the example stream', () => {
 });
 
 describe('the example testing', () => {
-  it.each([0, 1])('passes its tests by the command no. %i of its README', async (index) => {
-    const blocks = await readCodeBlocks('examples/testing/README.md');
-    const { exitCode, stderr, stdout } = await runCommandLine(blocks[index]?.text ?? 'false');
+  it('names the tests, which the unit project runs with Vitest', async () => {
+    const [command] = await readCodeBlocks('examples/testing/README.md');
+    expect(command?.text).toBe('npx vitest run examples/testing\n');
+    expect(existsSync('examples/testing/handler.test.ts')).toBe(true);
+  });
+
+  it("passes its tests by the command for Node's own test runner", async () => {
+    const [, command] = await readCodeBlocks('examples/testing/README.md');
+    expect(command?.text).toMatch(/^npx node --test /);
+    const line = command?.text.replace('npx node', process.execPath) ?? 'false';
+    const { exitCode, stderr, stdout } = await runCommandLine(line);
     expect(exitCode, stdout + stderr).toBe(0);
   });
 });

@@ -24,6 +24,20 @@ export async function readCodeBlocks(path: string): Promise<CodeBlock[]> {
   );
 }
 
+/**
+ * `npx millrace` starts the launcher itself: npm takes longer than the command. `command npx millrace` is the
+ * real one.
+ */
+const NPX = `npx() {
+  if [ "$1" = millrace ]; then
+    shift
+    '${process.execPath}' '${ROOT}bin/millrace.js' "$@"
+  else
+    command npx "$@"
+  fi
+}
+`;
+
 export interface CommandEnd {
   exitCode: number;
   stdout: string;
@@ -36,7 +50,7 @@ export async function runCommandLine(line: string, cwd = ROOT): Promise<CommandE
   const own = Object.entries(process.env).filter(
     ([name]) => !/^(VITEST|NODE_ENV|TEST$)/.test(name),
   );
-  const child = spawn('bash', ['-c', line], { cwd, env: Object.fromEntries(own) });
+  const child = spawn('bash', ['-c', NPX + line], { cwd, env: Object.fromEntries(own) });
   child.stdin.end();
   const [stdout, stderr, [exitCode]] = await Promise.all([
     text(child.stdout),
