@@ -5,7 +5,7 @@ import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { silentLog } from '../../../src/base/log.ts';
 import { createGrpcLink } from '../../../src/transport/grpc/grpc-link.ts';
 import { TcpProxy } from '../../support/network/tcp-proxy.ts';
@@ -15,7 +15,10 @@ import { CERTIFICATE, CERTIFICATE_KEY } from '../../unit/api/certificate.ts';
 
 const GRPC_URL = /Workers over gRPC at (\S+)/;
 const ENDPOINT = 'counting';
+/** One for each test on the shared platform. */
+const ENDPOINTS = ['plain', 'leaving', 'killed', 'dying'];
 
+let shared: PlatformProcess;
 let platform: PlatformProcess | undefined;
 const closing: (() => Promise<unknown>)[] = [];
 
@@ -30,31 +33,34 @@ async function start(...args: string[]): Promise<PlatformProcess> {
   return platform;
 }
 
-async function startWorker(from: PlatformProcess, ...args: string[]): Promise<Process> {
+async function startWorker(
+  from: PlatformProcess,
+  { args = [], endpoint = ENDPOINT }: { args?: string[]; endpoint?: string } = {},
+): Promise<Process> {
   const url = await from.process.find(GRPC_URL);
-  const worker = from.startWorker(ENDPOINT, 'counting.ts', ...['--url', url, ...args]);
+  const worker = from.startWorker(endpoint, 'counting.ts', ...['--url', url, ...args]);
   await worker.find(/worker ready/);
   return worker;
 }
 
-async function submit(to: PlatformProcess, input: object): Promise<string> {
-  const answer = await to.post(`/v2/${ENDPOINT}/run`, { input });
+async function submit(to: PlatformProcess, input: object, endpoint: string): Promise<string> {
+  const answer = await to.post(`/v2/${endpoint}/run`, { input });
   return Object(await answer.json()).id;
 }
 
 /** The job's record once it has ended. */
-async function waitForEnd(from: PlatformProcess, id: string): Promise<object> {
+async function waitForEnd(from: PlatformProcess, id: string, endpoint: string): Promise<object> {
   for (;;) {
-    const answer = await from.fetch(`/v2/${ENDPOINT}/status/${id}`).catch(() => undefined);
+    const answer = await from.fetch(`/v2/${endpoint}/status/${id}`).catch(() => undefined);
     const record = Object(await answer?.json());
     if (['COMPLETED', 'FAILED', 'TIMED_OUT'].includes(record.status)) return record;
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
 
-async function waitForStatus(from: PlatformProcess, id: string, status: string): Promise<void> {
-  const look = async () => (await from.fetch(`/v2/${ENDPOINT}/status/${id}`)).json();
-  await expect.poll(look, { timeout: 10_000 }).toMatchObject({ status });
+async function untilRunning(from: PlatformProcess, id: string, endpoint: string): Promise<void> {
+  const look = async () => (await from.fetch(`/v2/${endpoint}/status/${id}`)).json();
+  await expect.poll(look, { timeout: 10_000 }).toMatchObject({ status: 'IN_PROGRESS' });
 }
 
 /** A port that is free and stays that of the platform over its restarts. */
@@ -66,52 +72,65 @@ async function choosePort(): Promise<string> {
 }
 
 describe('a worker over gRPC', () => {
+  /** Leases outlive the tests: a job comes back by what its supervisor says, and by nothing else. */
+  beforeAll(async () => {
+    const args = ['--grpc-port', await choosePort(), '--lease-ms', '600000'];
+    shared = await PlatformProcess.start({ endpoints: ENDPOINTS, args });
+    return () => shared.close();
+  });
+
+  afterEach(() => shared.killWorkers());
+
   it('runs jobs and streams their output', async () => {
-    const from = await start('--grpc-port', '0');
-    await startWorker(from);
-    const plain = await submit(from, { n: 7, ms: 0 });
-    const streaming = await submit(from, { n: 7, ms: 0, yields: 2 });
-    expect(await waitForEnd(from, plain)).toMatchObject({ output: { n: 7, square: 49 } });
-    expect(await waitForEnd(from, streaming)).toMatchObject({
+    const from = shared;
+    const endpoint = 'plain';
+    await startWorker(from, { endpoint });
+    const plain = await submit(from, { n: 7, ms: 0 }, endpoint);
+    const streaming = await submit(from, { n: 7, ms: 0, yields: 2 }, endpoint);
+    expect(await waitForEnd(from, plain, endpoint)).toMatchObject({ output: { n: 7, square: 49 } });
+    expect(await waitForEnd(from, streaming, endpoint)).toMatchObject({
       output: [{ n: 7, index: 0, attempt: 1 }, { index: 1 }],
     });
   });
 
   it('leaves as asked when its jobs have ended', async () => {
-    const from = await start('--grpc-port', '0');
-    const worker = await startWorker(from);
-    const id = await submit(from, { n: 3, ms: 500 });
-    await waitForStatus(from, id, 'IN_PROGRESS');
+    const from = shared;
+    const endpoint = 'leaving';
+    const worker = await startWorker(from, { endpoint });
+    const id = await submit(from, { n: 3, ms: 500 }, endpoint);
+    await untilRunning(from, id, endpoint);
     expect(await worker.end('SIGTERM')).toBe(0);
-    expect(await waitForEnd(from, id)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
+    expect(await waitForEnd(from, id, endpoint)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
   });
 
   it('goes on where it was when the platform is killed and comes back', async () => {
-    const from = await start('--grpc-port', await choosePort());
-    await startWorker(from);
-    const id = await submit(from, { n: 4, ms: 200, yields: 10 });
-    await waitForStatus(from, id, 'IN_PROGRESS');
+    const from = shared;
+    const endpoint = 'killed';
+    await startWorker(from, { endpoint });
+    const id = await submit(from, { n: 4, ms: 200, yields: 10 }, endpoint);
+    await untilRunning(from, id, endpoint);
     await from.kill();
     await from.restart();
-    expect(await waitForEnd(from, id)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
-    const next = await submit(from, { n: 5, ms: 0 });
-    expect(await waitForEnd(from, next)).toMatchObject({ output: { n: 5, square: 25 } });
+    expect(await waitForEnd(from, id, endpoint)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
+    const next = await submit(from, { n: 5, ms: 0 }, endpoint);
+    expect(await waitForEnd(from, next, endpoint)).toMatchObject({ output: { n: 5, square: 25 } });
   });
 
   it('that dies has its job run again at once: its supervisor says so over gRPC, too', async () => {
-    const from = await start('--grpc-port', '0', '--lease-ms', '600000');
-    const worker = await startWorker(from);
+    const from = shared;
+    const endpoint = 'dying';
+    const worker = await startWorker(from, { endpoint });
     const [pid = 0] = listChildren(worker.child.pid ?? 0);
-    const id = await submit(from, { n: 6, ms: 3_000 });
-    await waitForStatus(from, id, 'IN_PROGRESS');
+    const id = await submit(from, { n: 6, ms: 3_000 }, endpoint);
+    await untilRunning(from, id, endpoint);
     process.kill(pid, 'SIGKILL');
-    expect(await waitForEnd(from, id)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
+    expect(await waitForEnd(from, id, endpoint)).toMatchObject({ status: 'COMPLETED', attempt: 2 });
   });
 
   it('says why it does not get in', async () => {
-    const from = await start('--grpc-port', '0');
+    const from = shared;
     const url = await from.process.find(GRPC_URL);
-    const other = from.startWorker(ENDPOINT, 'counting.ts', '--url', url, '--key', 'mr_no');
+    const other = from.startWorker('plain', 'counting.ts', '--url', url, '--key', 'mr_no');
     await other.find(/refuses the key.*API key is malformed, unknown or expired/);
     const lost = from.startWorker('nowhere', 'counting.ts', '--url', url);
     await lost.find(/NOT_FOUND endpoint nowhere not found/);
@@ -146,7 +165,7 @@ describe('over TLS', () => {
   it('a worker that trusts the authority gets in, and one that does not says why', async () => {
     const { file, from } = await startSecure();
     expect(await from.process.find(GRPC_URL)).toMatch(/^grpcs:/);
-    await startWorker(from, '--ca', file('cert.pem'));
+    await startWorker(from, { args: ['--ca', file('cert.pem')] });
     expect(await submitSecurely(from)).toContain('"square":4');
     const url = await from.process.find(GRPC_URL);
     const other = from.startWorker(ENDPOINT, 'counting.ts', '--url', url);
@@ -160,7 +179,7 @@ describe('over TLS', () => {
     const without = from.startWorker(ENDPOINT, 'counting.ts', '--url', url, ...ca);
     await without.find(/the platform is unavailable.*certificate/);
     const pair = ['--client-cert', file('cert.pem'), '--client-key', file('key.pem')];
-    await startWorker(from, ...ca, ...pair);
+    await startWorker(from, { args: [...ca, ...pair] });
     expect(await submitSecurely(from)).toContain('"square":4');
     expect(without.output).not.toContain('worker ready');
   });
