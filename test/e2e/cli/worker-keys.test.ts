@@ -1,6 +1,6 @@
 // What a handler can find of the worker's key, and what becomes of processes that it leaves behind.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { createClient } from '../../../src/client.ts';
 import { listChildren } from '../../support/process-tree.ts';
@@ -24,31 +24,44 @@ export default async function (job) {
   };
 }`;
 
+/** The platform serves all tests: each has an endpoint of its own. */
+const unused = Array.from({ length: 10 }, (_, n) => `look-${n}`);
+
+let shared: Workplace;
 let place: Workplace;
+let endpoint: string;
 let url: string;
 let workerKey: string;
 let adminKey: string;
 
-beforeEach(async () => {
-  place = new Workplace();
-  place.write('look.mjs', handler);
-  const platform = place.start(['serve', '--port', '0', '--data', 'data', '--endpoint', 'look']);
+beforeAll(async () => {
+  shared = new Workplace();
+  const names = unused.flatMap((name) => ['--endpoint', name]);
+  const platform = shared.start(['serve', '--port', '0', '--data', 'data', ...names]);
   url = await platform.until('stdout', /is ready at (\S+)\n/);
   adminKey = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
   workerKey = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
 });
 
+afterAll(() => shared.close());
+
+beforeEach(() => {
+  place = new Workplace();
+  place.write('look.mjs', handler);
+  endpoint = unused.shift() ?? '';
+});
+
 afterEach(() => place.close());
 
 async function startWorker(env: Record<string, string>, ...args: string[]): Promise<CommandRun> {
-  const own = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'look', GREETING: 'hello', ...env };
+  const own = { MILLRACE_URL: url, MILLRACE_ENDPOINT: endpoint, GREETING: 'hello', ...env };
   const run = place.start(['worker', 'look.mjs', ...args], { env: own });
   await run.until('stderr', /worker ready/);
   return run;
 }
 
 async function runJob(input: Record<string, unknown>): Promise<Record<string, unknown>> {
-  const client = createClient({ url, key: adminKey, endpoint: 'look' });
+  const client = createClient({ url, key: adminKey, endpoint });
   const { output } = await client.runsync(input);
   return z.record(z.string(), z.unknown()).parse(output);
 }
