@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { silentLog } from '../../src/base/log.ts';
 import { createHttpLink } from '../../src/transport/http/http-link.ts';
@@ -15,7 +15,9 @@ import { HttpGate } from '../support/network/http-gate.ts';
 import { fixture, PlatformProcess, type Process } from '../support/processes.ts';
 import { cpu } from '../support/workers/leases.ts';
 
-const ENDPOINT = 'script';
+/** The platform serves all tests: each has an endpoint of its own. */
+const ENDPOINTS = Array.from({ length: 8 }, (_, n) => `script-${n}`);
+const unused = [...ENDPOINTS];
 const PORT = /"port":(\d+),"msg":"health port listening"/;
 /** Of the gate, s: far longer than any wait of a worker that is told nothing. */
 const RETRY_AFTER = 1;
@@ -25,30 +27,37 @@ const readiness = z.looseObject({ ready: z.boolean(), reason: z.string().exactOp
 
 let platform: PlatformProcess;
 let gate: HttpGate;
+let endpoint: string;
+
+beforeAll(async () => {
+  const terms = ['--take-wait-ms', '300', '--renew-every-ms', '300', '--lease-ms', '15000'];
+  platform = await PlatformProcess.start({ endpoints: ENDPOINTS, args: terms });
+});
+
+afterAll(() => platform.close());
 
 beforeEach(async () => {
-  const terms = ['--take-wait-ms', '300', '--renew-every-ms', '300', '--lease-ms', '15000'];
-  platform = await PlatformProcess.start({ endpoints: [ENDPOINT], args: terms });
+  endpoint = unused.shift() ?? '';
   gate = await HttpGate.start(platform.url);
 });
 
 afterEach(async () => {
-  await platform.close();
+  await platform.killWorkers();
   await gate.close();
 });
 
 function startWorker(...args: string[]): Process {
   const where = ['--url', gate.url, '--health-port', '0'];
-  return platform.startWorker(ENDPOINT, 'api-script.ts', ...where, ...args);
+  return platform.startWorker(endpoint, 'api-script.ts', ...where, ...args);
 }
 
 async function submit(steps: unknown[], answer: unknown = 'done'): Promise<string> {
-  const reply = await platform.post(`/v2/${ENDPOINT}/run`, { input: { steps, answer } });
+  const reply = await platform.post(`/v2/${endpoint}/run`, { input: { steps, answer } });
   return jobRef.parse(await reply.json()).id;
 }
 
 async function readRecord(id: string) {
-  const answer = await platform.fetch(`/v2/${ENDPOINT}/status/${id}`);
+  const answer = await platform.fetch(`/v2/${endpoint}/status/${id}`);
   return seenRecord.parse(await answer.json());
 }
 
@@ -66,7 +75,9 @@ async function until(condition: () => boolean | Promise<boolean>): Promise<void>
 
 /** A job that has begun and goes on until `release`. */
 async function startHolding() {
-  const [begun, go] = [join(platform.folder, 'begun'), join(platform.folder, 'go')];
+  const [begun = '', go = ''] = ['begun', 'go'].map((name) =>
+    join(platform.folder, `${endpoint}-${name}`),
+  );
   const id = await submit([
     { do: 'note', file: begun, text: 'run' },
     { do: 'wait', file: go },
@@ -95,7 +106,7 @@ describe('a worker that gets Retry-After', () => {
 
 describe('a worker that is stopped while nobody accepts its outcome', () => {
   it('ends with 1, and its next process with 0 when that is delivered', async () => {
-    const state = ['--state-dir', join(platform.folder, 'state'), '--worker-id', 'w1'];
+    const state = ['--state-dir', join(platform.folder, `${endpoint}-state`), '--worker-id', 'w1'];
     const worker = startWorker(...state, '--drain-ms', '100');
     const job = await startHolding();
     gate.refuseAll({ status: 503 });
@@ -132,7 +143,7 @@ describe('a worker whose key is refused', () => {
 
   it('goes on by itself when the key is accepted again', async () => {
     const link = createHttpLink({
-      ...{ url: gate.url, endpointId: ENDPOINT, key: platform.workerKey, log: silentLog },
+      ...{ url: gate.url, endpointId: endpoint, key: platform.workerKey, log: silentLog },
     });
     const handlerPath = fixture('api-script.ts');
     const worker = createWorker({
