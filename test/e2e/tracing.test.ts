@@ -1,11 +1,11 @@
 // One trace from the client's span over the platform and the worker to the spans that a handler makes,
 // with the OpenTelemetry SDK on both ends and real processes between.
-import { existsSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { mkdirSync, readFileSync, symlinkSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { context, type Span, trace } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
 import { BasicTracerProvider } from '@opentelemetry/sdk-trace-base';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../src/client.ts';
 import { fetchChecked } from '../support/network/checked-fetch.ts';
@@ -61,7 +61,7 @@ let platform: CommandRun;
 let worker: CommandRun;
 let client: Client;
 
-beforeEach(async () => {
+beforeAll(async () => {
   context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
   trace.setGlobalTracerProvider(new BasicTracerProvider());
   place = new Workplace();
@@ -80,16 +80,22 @@ beforeEach(async () => {
   await worker.until('stderr', /worker ready/);
 });
 
-afterEach(async () => {
+afterAll(async () => {
   await place.close();
   trace.disable();
   context.disable();
 });
 
+beforeEach(() => place.write('spans.ndjson', ''));
+
+function lineOf(traceId: string, message: string): RegExp {
+  return new RegExp(`^(?=.*${traceId}).*${message}.*$`, 'm');
+}
+
 function readSpans() {
-  const file = place.path('spans.ndjson');
-  if (!existsSync(file)) return [];
-  const lines = readFileSync(file, 'utf8').trimEnd().split('\n');
+  const lines = readFileSync(place.path('spans.ndjson'), 'utf8')
+    .split('\n')
+    .filter((line) => line !== '');
   return lines.map((line) => seenSpan.parse(JSON.parse(line)));
 }
 
@@ -147,9 +153,9 @@ describe('a job that was submitted within a span', () => {
         ['by the log', 'by the console'].map((msg) => ({ msg, attempt, trace_id: traceId })),
       ),
     );
-    const failure = await worker.until('stderr', /\{.*attempt failed.*\}\n/);
+    const failure = await worker.until('stderr', lineOf(traceId, 'attempt failed'));
     expect(JSON.parse(failure)).toMatchObject({ job: record.id, attempt: 1, trace_id: traceId });
-    const outcome = await platform.until('stderr', /\{.*outcome reported.*\}\n/);
+    const outcome = await platform.until('stderr', lineOf(traceId, 'outcome reported'));
     expect(JSON.parse(outcome)).toMatchObject({
       job: record.id,
       attempt: 1,
