@@ -7,7 +7,7 @@ export interface Target {
   key: string;
   /** A queue endpoint of the attacker's without workers. */
   endpoint: string;
-  /** A load-balancing endpoint of the attacker's with one worker. */
+  /** A load-balancing endpoint of the attacker's with one worker; empty on the platform `impatient`. */
   balanced: string;
 }
 
@@ -31,7 +31,7 @@ export interface AttackContext {
 export const SILENT_DOMAIN = 'silent.test';
 
 /** Sets of options that a platform is started with; attacks with the same one share a platform. */
-export type PlatformKind = 'default' | 'balancing' | 'impatient';
+export type PlatformKind = 'default' | 'impatient';
 
 export interface Attack {
   /** Unique; names what is sent. */

@@ -29,7 +29,6 @@ export const GOOD_RECEIVER = 'good.test';
 
 const KIND_ARGS: Readonly<Record<PlatformKind, readonly string[]>> = {
   default: [],
-  balancing: [],
   impatient: [
     ...['--stall-seconds', '1', '--headers-seconds', '1', '--in-flight-wait-ms', '200'],
     ...['--user-in-flight-mb', '32', '--max-connections', '500', '--max-user-connections', '300'],
@@ -202,7 +201,7 @@ async function furnishAttacker(platform: PlatformProcess, kind: PlatformKind): P
     ...{ url: platform.url, grpcUrl, key, balanced: '' },
     endpoint: await make('/v1/endpoints', { name: 'mine', templateId: idle, workersMax: 0 }),
   };
-  if (kind !== 'balancing') return target;
+  if (kind === 'impatient') return target;
   const templateId = await make('/v1/templates', {
     ...{ name: 'web', image: 'none', ports: ['8000/http'] },
     args: `'${process.execPath}' '${WEB_SERVICE}'`,

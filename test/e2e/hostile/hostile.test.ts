@@ -6,7 +6,7 @@ import { ATTACKS } from './attacks.ts';
 import { HostileWorld } from './hostile-world.ts';
 import { runAttack } from './run-attack.ts';
 
-const KINDS: readonly PlatformKind[] = ['default', 'balancing', 'impatient'];
+const KINDS: readonly PlatformKind[] = ['default', 'impatient'];
 const ROUNDS = 5;
 
 const inForce = ATTACKS.filter(({ pending }) => pending === undefined);

@@ -32,7 +32,6 @@ async function holdUpgrades(
 export const upgradeAttacks: Attack[] = [
   {
     name: 'WebSocket upgrades without a key',
-    platform: 'balancing',
     count: { short: 300, full: 3_000 },
     answers: ['401', '429', '503', 'closed'],
     growthMb: 200,
@@ -40,7 +39,6 @@ export const upgradeAttacks: Attack[] = [
   },
   {
     name: 'WebSockets that are opened and never closed',
-    platform: 'balancing',
     count: { short: 300, full: 3_000 },
     answers: ['101', 'open', '429', '503', 'closed'],
     growthMb: 300,
@@ -48,7 +46,6 @@ export const upgradeAttacks: Attack[] = [
   },
   {
     name: 'WebSockets to a worker that does not read, 4 MB sent on each',
-    platform: 'balancing',
     count: { short: 100, full: 500 },
     answers: ['101', 'open', '429', '503', 'closed'],
     growthMb: 300,
@@ -56,7 +53,6 @@ export const upgradeAttacks: Attack[] = [
   },
   {
     name: 'requests to a worker that never answers',
-    platform: 'balancing',
     count: { short: 300, full: 3_000 },
     answers: ['open', '429', '502', '503', '504', 'closed'],
     growthMb: 300,
