@@ -2,11 +2,12 @@
 // there; and a scaffolded project on it. npm takes what it can from its cache, the rest from the
 // registry.
 import { execFile, execFileSync } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { npm, outerPath, packInto } from '../support/npm.ts';
 import { readCodeBlocks, runCommandLine } from '../support/printed-commands.ts';
 import { CommandRun } from './cli/command-run.ts';
 
@@ -19,13 +20,6 @@ let folder: string;
 let consumer: string;
 /** Stands for the clone that the README's quick start packs: it holds the tarball. */
 let clone: string;
-let tarball: string;
-
-/** PATH without what npm puts there for our own scripts. */
-const outerPath = (process.env['PATH'] ?? '')
-  .split(delimiter)
-  .filter((entry) => !entry.includes('node_modules'))
-  .join(delimiter);
 
 /**
  * A Node below 24: the machine's own if it is one, else the one that runs this with another number.
@@ -46,14 +40,6 @@ function findOldNode(): string[] {
 
 const newNode = [process.execPath];
 const oldNode = findOldNode();
-
-async function npm(args: string[], cwd: string): Promise<void> {
-  // Nothing of the npm that runs the tests may steer this one.
-  const inherited = Object.entries(process.env).filter(([name]) => !/^npm_/i.test(name));
-  const env = { ...Object.fromEntries(inherited), PATH: outerPath };
-  const quiet = ['--no-audit', '--no-fund', '--prefer-offline', '--loglevel=error'];
-  await execute('npm', [...args, ...quiet], { cwd, env });
-}
 
 interface End {
   code: number;
@@ -77,13 +63,10 @@ beforeAll(async () => {
   consumer = join(folder, 'consumer');
   clone = join(folder, 'clone');
   mkdirSync(consumer);
-  // As it was built: the tests of one run share one build.
   mkdirSync(clone);
-  await npm(['pack', '--ignore-scripts', '--pack-destination', clone], root);
-  const [name = ''] = readdirSync(clone);
-  tarball = join(clone, name);
+  const tarball = await packInto(clone);
   writeFileSync(join(consumer, 'package.json'), '{ "private": true, "type": "module" }');
-  await npm(['install', tarball], consumer);
+  await npm(['install', '--ignore-scripts', tarball], consumer);
   writeFileSync(
     join(consumer, 'handler.ts'),
     `import { defineHandler, type Job } from 'millrace';
@@ -113,14 +96,13 @@ describe('the installed package', () => {
   });
 
   it('on an older Node runs on the node package that is installed beside it', async () => {
-    // The package as npm has installed it here: what it fetches is the same binary again.
     const beside = join(consumer, 'node_modules/node');
-    cpSync(join(root, 'node_modules/node'), beside, { recursive: true, verbatimSymlinks: false });
+    symlinkSync(join(root, 'node_modules/node'), beside);
     try {
       expect((await millrace(oldNode, ['--version'])).code).toBe(0);
       expect(await millrace(oldNode, runArgs)).toEqual({ code: 0, stdout: runOutput, stderr: '' });
     } finally {
-      rmSync(beside, { recursive: true });
+      unlinkSync(beside);
     }
   });
 
@@ -155,7 +137,13 @@ describe("the project of the README's quick start", () => {
     const args = init.replace('npx millrace ', '').split(' ');
     expect((await millrace(newNode, args, clone)).code).toBe(0);
     const project = join(folder, 'my-worker');
-    await npm(['install'], project);
+    // The script of the package `node` fetches the binary: test/soak/package.test.ts lets it.
+    await npm(['install', '--ignore-scripts'], project);
+    const node = join(project, 'node_modules/node');
+    rmSync(node, { recursive: true });
+    symlinkSync(join(root, 'node_modules/node'), node);
+    rmSync(join(project, 'node_modules/.bin/node'), { force: true });
+    symlinkSync('../node/bin/node', join(project, 'node_modules/.bin/node'));
     await npm(['run', 'check'], project);
     await npm(['test'], project);
     // As `npm start` does, without npm between us and its end: the project's own commands first.
