@@ -1,13 +1,14 @@
 // Streams of runpod-python workers while the platform cannot be reached: such a worker drops a chunk that it
 // cannot deliver, and goes on. No job may end COMPLETED with a part of its output missing.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { PlatformProcess } from '../../support/processes.ts';
 import { PythonWorker, type PythonWorkerOptions } from '../../support/workers/python-worker.ts';
 
-const ENDPOINT = 'py';
-const BASE = `/runpod/v2/${ENDPOINT}`;
+/** The platform serves all tests: each has an endpoint of its own. */
+const ENDPOINTS = Array.from({ length: 8 }, (_, n) => `py-${n}`);
+const unused = [...ENDPOINTS];
 const COUNT = 20;
 const ALL = Array.from({ length: COUNT }, (_, n) => n);
 const QUICK = ['--retry-base-ms', '10'];
@@ -16,6 +17,18 @@ const NOT_BRIDGED = /RunPod workers may (have lost|lose) chunks/;
 
 const record = z.looseObject({ id: z.string(), status: z.string() });
 const closers: (() => unknown)[] = [];
+let platform: PlatformProcess;
+let base: string;
+
+beforeAll(async () => {
+  platform = await PlatformProcess.start({ endpoints: ENDPOINTS, args: QUICK });
+});
+
+afterAll(() => platform.close());
+
+beforeEach(() => {
+  base = `/runpod/v2/${unused.shift()}`;
+});
 
 afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
@@ -33,8 +46,6 @@ interface Scene {
 
 /** A job that yields the numbers from 0 on, one a step, until it is to finish. */
 async function open(options: Partial<PythonWorkerOptions> = {}): Promise<Scene> {
-  const platform = await PlatformProcess.start({ endpoints: [ENDPOINT], args: QUICK });
-  closers.push(() => platform.close());
   let allowed = 0;
   let yielded = 0;
   const worker = new PythonWorker({
@@ -51,7 +62,7 @@ async function open(options: Partial<PythonWorkerOptions> = {}): Promise<Scene> 
     ...options,
   });
   closers.push(() => worker.die());
-  const answer = await platform.post(`${BASE}/run`, { input: {} });
+  const answer = await platform.post(`${base}/run`, { input: {} });
   const { id } = record.parse(await answer.json());
   const step = async () => {
     const wanted = yielded + 1;
@@ -65,12 +76,12 @@ async function open(options: Partial<PythonWorkerOptions> = {}): Promise<Scene> 
 }
 
 function describeWorker({ url, workerKey }: PlatformProcess): Record<string, string> {
-  const base = `${url}${BASE}`;
+  const own = `${url}${base}`;
   return {
-    RUNPOD_WEBHOOK_GET_JOB: `${base}/job-take/$ID?`,
-    RUNPOD_WEBHOOK_POST_OUTPUT: `${base}/job-done/$RUNPOD_POD_ID/$ID?`,
-    RUNPOD_WEBHOOK_POST_STREAM: `${base}/job-stream/$RUNPOD_POD_ID/$ID?`,
-    RUNPOD_WEBHOOK_PING: `${base}/ping/$RUNPOD_POD_ID?every=10000`,
+    RUNPOD_WEBHOOK_GET_JOB: `${own}/job-take/$ID?`,
+    RUNPOD_WEBHOOK_POST_OUTPUT: `${own}/job-done/$RUNPOD_POD_ID/$ID?`,
+    RUNPOD_WEBHOOK_POST_STREAM: `${own}/job-stream/$RUNPOD_POD_ID/$ID?`,
+    RUNPOD_WEBHOOK_PING: `${own}/ping/$RUNPOD_POD_ID?every=10000`,
     RUNPOD_PING_INTERVAL: '1000',
     RUNPOD_AI_API_KEY: workerKey,
     RUNPOD_POD_ID: 'pod-py',
@@ -79,9 +90,9 @@ function describeWorker({ url, workerKey }: PlatformProcess): Record<string, str
 
 async function untilEnded({ id, platform }: Scene) {
   for (;;) {
-    const job = record.parse(await (await platform.fetch(`${BASE}/status/${id}`)).json());
+    const job = record.parse(await (await platform.fetch(`${base}/status/${id}`)).json());
     if (!job.status.startsWith('IN_')) return job;
-    await sleep(20);
+    await sleep(50);
   }
 }
 
@@ -117,10 +128,10 @@ describe('a stream with a chunk that a killed platform has missed', () => {
   it('fails if a client has received a chunk, and says why', async () => {
     const scene = await open();
     await scene.step();
-    const page = await scene.platform.fetch(`${BASE}/stream/${scene.id}`);
+    const page = await scene.platform.fetch(`${base}/stream/${scene.id}`);
     expect(await page.json()).toMatchObject({ stream: [{ output: 0 }] });
     // The next reader waits until the cursor has moved.
-    await (await scene.platform.fetch(`${BASE}/stream/${scene.id}?wait=0`)).text();
+    await (await scene.platform.fetch(`${base}/stream/${scene.id}?wait=0`)).text();
     await loseChunk(scene);
     scene.finish();
 

@@ -1,61 +1,79 @@
 // Workers that speak RunPod's protocol at a real platform: the stand-in for a Python one, and a worker of
 // ours that was told to; through a restart of the platform, lost results and a death without a word.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { fixture, PlatformProcess, Process } from '../../support/processes.ts';
 import { createRandom } from '../../support/random.ts';
 import { PythonWorker, type PythonWorkerOptions } from '../../support/workers/python-worker.ts';
 
-const ENDPOINT = 'py';
+/** The platform serves all tests: each has an endpoint of its own. */
+const ENDPOINTS = Array.from({ length: 8 }, (_, n) => `py-${n}`);
+const [FIRST = ''] = ENDPOINTS;
+const unused = [...ENDPOINTS];
 const jobRef = z.object({ id: z.string() });
 const jobRecord = z.looseObject({ status: z.string(), attempt: z.number() });
+
+let platform: PlatformProcess;
+let endpoint: string;
+let environment: Record<string, string>;
+let pods = 0;
 const closers: (() => unknown)[] = [];
+
+/** Leases of a second and a half: a worker is missed after as long as three of its pings take. */
+const QUICK = ['--lease-ms', '1500', '--renew-every-ms', '300', '--retry-base-ms', '10'];
+
+beforeAll(async () => {
+  platform = await PlatformProcess.start({ endpoints: ENDPOINTS, args: QUICK });
+  environment = await readEnvironment();
+});
+
+afterAll(() => platform.close());
+
+beforeEach(() => {
+  endpoint = unused.shift() ?? '';
+});
 
 afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-/** Leases of a second and a half: a worker is missed after as long as three of its pings take. */
-const QUICK = ['--lease-ms', '1500', '--renew-every-ms', '300', '--retry-base-ms', '10'];
-
-async function startPlatform(args: string[] = QUICK): Promise<PlatformProcess> {
-  const platform = await PlatformProcess.start({ endpoints: [ENDPOINT], args });
-  closers.push(() => platform.close());
-  return platform;
-}
-
-/** As an operator asks for it. */
-async function readEnvironment(platform: PlatformProcess): Promise<Record<string, string>> {
+/** Of a worker of the first endpoint, as an operator asks for it. */
+async function readEnvironment(): Promise<Record<string, string>> {
   const where = ['--runpod', '--url', platform.url, '--ping-seconds', '1'];
   const env = { MILLRACE_KEY: platform.workerKey };
-  const command = new Process(['endpoints', 'env', ENDPOINT, ...where], { env });
+  const command = new Process(['endpoints', 'env', FIRST, ...where], { env });
   expect(await command.exited).toBe(0);
   const lines = command.output.trim().split('\n');
   return Object.fromEntries(lines.map((line) => line.split(/=(.*)/s).slice(0, 2)));
 }
 
-async function startWorker(
-  platform: PlatformProcess,
-  options: Omit<PythonWorkerOptions, 'environment'>,
-): Promise<PythonWorker> {
-  const environment = await readEnvironment(platform);
-  const worker = new PythonWorker({ environment, ...options });
+/** Of another worker, of the test's endpoint. */
+function describeWorker(): Record<string, string> {
+  const own = Object.entries(environment).map(([name, value]) => [
+    name,
+    value.replace(`/${FIRST}/`, `/${endpoint}/`),
+  ]);
+  return { ...Object.fromEntries(own), RUNPOD_POD_ID: `pod-${++pods}` };
+}
+
+function startWorker(options: Omit<PythonWorkerOptions, 'environment'>): PythonWorker {
+  const worker = new PythonWorker({ environment: describeWorker(), ...options });
   closers.push(() => worker.die());
   return worker;
 }
 
-async function submit(platform: PlatformProcess, input: object): Promise<string> {
-  const answer = await platform.post(`/v2/${ENDPOINT}/run`, { input });
+async function submit(input: object): Promise<string> {
+  const answer = await platform.post(`/v2/${endpoint}/run`, { input });
   return jobRef.parse(await answer.json()).id;
 }
 
-async function untilEnded(platform: PlatformProcess, id: string) {
+async function untilEnded(id: string) {
   for (;;) {
-    const answer = await platform.fetch(`/v2/${ENDPOINT}/status/${id}`);
+    const answer = await platform.fetch(`/v2/${endpoint}/status/${id}`);
     const record = jobRecord.parse(await answer.json());
     if (!record.status.startsWith('IN_')) return record;
-    await sleep(20);
+    await sleep(50);
   }
 }
 
@@ -65,9 +83,8 @@ async function until(isSo: () => boolean): Promise<void> {
 
 describe('a Python worker at this platform', () => {
   it('delivers the job that it ran while the platform was killed and started again', async () => {
-    const platform = await startPlatform();
     let finish = () => {};
-    const worker = await startWorker(platform, {
+    const worker = startWorker({
       // Of two slots one is free: what it polls for meanwhile must not cost it the other's job.
       concurrency: 2,
       aggregates: true,
@@ -79,7 +96,7 @@ describe('a Python worker at this platform', () => {
         yield 'after';
       },
     });
-    const id = await submit(platform, {});
+    const id = await submit({});
     await until(() => worker.jobIds.length === 1);
     await sleep(200);
 
@@ -89,7 +106,7 @@ describe('a Python worker at this platform', () => {
     await sleep(2_500);
     finish();
 
-    expect(await untilEnded(platform, id)).toMatchObject({
+    expect(await untilEnded(id)).toMatchObject({
       status: 'COMPLETED',
       attempt: 1,
       output: ['before', 'after'],
@@ -98,33 +115,31 @@ describe('a Python worker at this platform', () => {
   });
 
   it('learns of a job that was cancelled just before the platform was killed', async () => {
-    const platform = await startPlatform();
-    const worker = await startWorker(platform, {
+    const worker = startWorker({
       handler: (_job, { signal }) =>
         new Promise((resolve) => signal.addEventListener('abort', resolve)),
     });
-    const id = await submit(platform, {});
+    const id = await submit({});
     await until(() => worker.jobIds.length === 1);
 
-    await platform.fetch(`/v2/${ENDPOINT}/cancel/${id}`, { method: 'POST' });
+    await platform.fetch(`/v2/${endpoint}/cancel/${id}`, { method: 'POST' });
     await platform.kill();
     await platform.restart();
 
     await until(() => worker.stopped.length > 0 || worker.jobIds.length === 0);
     expect(worker.stopped).toEqual([id]);
-    expect(await untilEnded(platform, id)).toMatchObject({ status: 'CANCELLED' });
+    expect(await untilEnded(id)).toMatchObject({ status: 'CANCELLED' });
   });
 
   it('that dies without a word loses its job to another', async () => {
-    const platform = await startPlatform();
-    const dying = await startWorker(platform, { handler: () => new Promise(() => {}) });
-    const id = await submit(platform, {});
+    const dying = startWorker({ handler: () => new Promise(() => {}) });
+    const id = await submit({});
     await until(() => dying.jobIds.length === 1);
     void dying.die();
 
-    await startWorker(platform, { handler: () => 'mine' });
+    startWorker({ handler: () => 'mine' });
 
-    expect(await untilEnded(platform, id)).toMatchObject({
+    expect(await untilEnded(id)).toMatchObject({
       status: 'COMPLETED',
       attempt: 2,
       output: 'mine',
@@ -132,19 +147,17 @@ describe('a Python worker at this platform', () => {
   });
 
   it('keeps a job that is longer than many leases', async () => {
-    const platform = await startPlatform();
-    const worker = await startWorker(platform, { handler: () => sleep(6_000, 'long') });
+    const worker = startWorker({ handler: () => sleep(4_000, 'long') });
 
-    const id = await submit(platform, {});
+    const id = await submit({});
 
-    expect(await untilEnded(platform, id)).toMatchObject({ attempt: 1, output: 'long' });
+    expect(await untilEnded(id)).toMatchObject({ attempt: 1, output: 'long' });
     expect(worker.ran).toHaveLength(1);
   });
 
   it('is not given up while the platform cannot be reached, and its result is not lost', async () => {
-    const platform = await startPlatform();
-    const worker = await startWorker(platform, { handler: () => sleep(400, 'late') });
-    const id = await submit(platform, {});
+    const worker = startWorker({ handler: () => sleep(400, 'late') });
+    const id = await submit({});
     await until(() => worker.jobIds.length === 1);
 
     // The result is posted into nothing, and dropped.
@@ -152,26 +165,23 @@ describe('a Python worker at this platform', () => {
     await until(() => worker.dropped.length === 1);
     await platform.restart();
 
-    expect(await untilEnded(platform, id)).toMatchObject({ status: 'COMPLETED', output: 'late' });
+    expect(await untilEnded(id)).toMatchObject({ status: 'COMPLETED', output: 'late' });
     expect(worker.ran).toEqual([id, `${id}-a2`]);
   });
 
   it('of four that drop every fourth result loses none of 60 jobs', async () => {
-    const platform = await startPlatform();
     const random = createRandom(7);
-    const workers = await Promise.all(
-      [1, 2, 3, 4].map(() =>
-        startWorker(platform, {
-          concurrency: 3,
-          handler: ({ input }) => sleep(Math.floor(random() * 30), input),
-          losesResult: () => random() < 0.25,
-        }),
-      ),
+    const workers = [1, 2, 3, 4].map(() =>
+      startWorker({
+        concurrency: 3,
+        handler: ({ input }) => sleep(Math.floor(random() * 30), input),
+        losesResult: () => random() < 0.25,
+      }),
     );
     const inputs = Array.from({ length: 60 }, (_, n) => ({ n }));
-    const ids = await Promise.all(inputs.map((input) => submit(platform, input)));
+    const ids = await Promise.all(inputs.map((input) => submit(input)));
 
-    const records = await Promise.all(ids.map((id) => untilEnded(platform, id)));
+    const records = await Promise.all(ids.map((id) => untilEnded(id)));
 
     const dropped = workers.flatMap((worker) => worker.dropped);
     const lost = records.filter(({ status }) => status !== 'COMPLETED');
@@ -189,22 +199,21 @@ describe('a Python worker at this platform', () => {
 
 describe('a worker of ours that speaks the protocol', () => {
   it('serves this platform over it, too', async () => {
-    const platform = await startPlatform();
-    const environment = await readEnvironment(platform);
+    const own = describeWorker();
     const worker = new Process(['worker', fixture('../../../handlers/text-stream.ts')], {
-      env: { ...environment, RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'true', TMPDIR: platform.folder },
+      env: { ...own, RUNPOD_SKIP_AUTO_SYSTEM_CHECKS: 'true', TMPDIR: platform.folder },
     });
     closers.push(async () => {
       worker.kill();
       await worker.exited;
     });
 
-    const ids = await Promise.all([1, 2, 3].map((n) => submit(platform, { text: `One. ${n}.` })));
-    const records = await Promise.all(ids.map((id) => untilEnded(platform, id)));
+    const ids = await Promise.all([1, 2, 3].map((n) => submit({ text: `One. ${n}.` })));
+    const records = await Promise.all(ids.map((id) => untilEnded(id)));
 
     for (const record of records) {
       expect(record).toMatchObject({ status: 'COMPLETED', attempt: 1 });
-      expect(record['workerId']).toBe(environment['RUNPOD_POD_ID']);
+      expect(record['workerId']).toBe(own['RUNPOD_POD_ID']);
     }
   });
 });
