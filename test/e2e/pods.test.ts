@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { cpuFlavorList } from '../../src/wire/resources/catalog.ts';
 import { type PodAction, type PodStatus, podRecord } from '../../src/wire/resources/pod.ts';
 import { podList } from '../../src/wire/resources/pod-operations.ts';
@@ -12,21 +12,32 @@ import { PlatformProcess } from '../support/processes.ts';
 const DELAYS_MS = [0, 3, 10, 30, 100];
 
 let platform: PlatformProcess;
+let round = 0;
 
-beforeEach(async () => {
+beforeAll(async () => {
   platform = await PlatformProcess.start({ endpoints: [], args: ['--engine', 'process'] });
+});
+
+afterAll(() => platform.close());
+
+beforeEach(() => {
+  round++;
 });
 
 afterEach(async () => {
   const pods = await listPods();
   await Promise.all(pods.map(({ id }) => platform.fetch(`/v2/pods/${id}`, { method: 'DELETE' })));
   await Promise.all(pods.map(({ name }) => untilRuns(name, 0)));
-  await platform.close();
 });
 
-/** Each of its processes writes its id into a file of the pod's name, and lives until it is ended. */
+/** Holds the ids of all processes that the pod of this name has had. */
+function runsFile(name: string): string {
+  return join(platform.folder, `${round}-${name}`);
+}
+
+/** Each of its processes writes its id into the pod's file, and lives until it is ended. */
 function lasting(name: string): string {
-  return `sh -c 'echo $$ >> ${join(platform.folder, name)}; exec sleep 1000'`;
+  return `sh -c 'echo $$ >> ${runsFile(name)}; exec sleep 1000'`;
 }
 
 async function listPods() {
@@ -51,12 +62,12 @@ async function until(id: string, status: PodStatus): Promise<void> {
   for (;;) {
     const pod = podRecord.parse(await (await platform.fetch(`/v2/pods/${id}`)).json());
     if (pod.status === status) return;
-    await sleep(20);
+    await sleep(50);
   }
 }
 
 async function listRuns(name: string): Promise<number[]> {
-  const pids = await readFile(join(platform.folder, name), 'utf8').catch(() => '');
+  const pids = await readFile(runsFile(name), 'utf8').catch(() => '');
   return pids
     .split('\n')
     .filter((line) => line !== '')
@@ -74,7 +85,7 @@ function isAlive(pid: number): boolean {
 
 /** So many of its processes live. The test's own timeout is the limit. */
 async function untilRuns(name: string, count: number): Promise<void> {
-  while ((await listRuns(name)).filter(isAlive).length !== count) await sleep(20);
+  while ((await listRuns(name)).filter(isAlive).length !== count) await sleep(50);
 }
 
 interface Transition {

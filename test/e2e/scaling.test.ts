@@ -1,17 +1,17 @@
 // Endpoints whose workers the platform starts itself: real platform, real workers, processes all of them.
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { DecisionRecord } from '../../src/wire/resources/decision.ts';
 import type { PodRecord } from '../../src/wire/resources/pod.ts';
 import { fixture, PlatformProcess } from '../support/processes.ts';
 
-const JOBS = 200;
+const JOBS = 100;
 const MAX = 3;
 
 let platform: PlatformProcess;
 
-beforeEach(async () => {
+beforeAll(async () => {
   platform = await PlatformProcess.start({ endpoints: [], args: ['--engine', 'process'] });
 });
 
@@ -20,8 +20,9 @@ afterEach(async () => {
     await platform.fetch(`/v1/endpoints/${id}`, { method: 'DELETE' });
   }
   await until(async () => (await countContainers()) === 0);
-  await platform.close();
 });
+
+afterAll(() => platform.close());
 
 /** Also those that are just being ended. */
 async function countContainers(): Promise<number> {
@@ -110,7 +111,7 @@ function findMost(decisions: readonly DecisionRecord[]): number {
 }
 
 describe('an endpoint on the process engine', () => {
-  it('goes from no worker to its maximum for 200 jobs, and back to none', async () => {
+  it('goes from no worker to its maximum for 100 jobs, and back to none', async () => {
     const endpoint = await createEndpoint(await createTemplate('tagged.ts', { TAG: 'a' }));
     expect(await listPods()).toEqual([]);
     const ids = await submitJobs(endpoint, 50);
@@ -121,7 +122,7 @@ describe('an endpoint on the process engine', () => {
     expect(findMost(await explain(endpoint))).toBe(MAX);
   });
 
-  it('replaces its workers in the middle of 200 jobs, and loses none', async () => {
+  it('replaces its workers in the middle of 100 jobs, and loses none', async () => {
     const template = await createTemplate('tagged.ts', { TAG: 'old' });
     const endpoint = await createEndpoint(template);
     const ids = await submitJobs(endpoint, 100);
@@ -151,10 +152,10 @@ describe('an endpoint on the process engine', () => {
     await until(async () => (await countJobs(endpoint))['completed'] === 1);
   });
 
-  it('loses none of 200 jobs and has no worker too many when the platform is killed', async () => {
+  it('loses none of 100 jobs and has no worker too many when the platform is killed', async () => {
     const endpoint = await createEndpoint(await createTemplate('tagged.ts', { TAG: 'a' }));
     const ids = await submitJobs(endpoint, 100);
-    for (const completed of [5, 60, 120]) {
+    for (const completed of [5, 30, 60]) {
       await until(async () => ((await countJobs(endpoint))['completed'] ?? 0) >= completed);
       await platform.kill();
       await platform.restart();

@@ -2,7 +2,7 @@
 // by a stand-in for nvidia-smi; all processes are real.
 import { delimiter } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { HttpGate } from '../../support/network/http-gate.ts';
 import { sayingOf, standInFolder } from '../../support/nvidia-smi/stand-in.ts';
@@ -46,20 +46,30 @@ const readiness = z.looseObject({
 const jobRef = z.object({ id: z.string() });
 const seenRecord = z.looseObject({ status: z.string() });
 
+/** The platform serves all tests: each has an endpoint of its own. */
+const ENDPOINTS = Array.from({ length: 6 }, (_, n) => `halves-${n}`);
+const unused = [...ENDPOINTS];
+
 let place: Workplace;
 let platform: PlatformProcess;
 let gate: HttpGate;
+let endpoint: string;
+
+beforeAll(async () => {
+  platform = await PlatformProcess.start({ endpoints: ENDPOINTS, args: TERMS });
+});
+
+afterAll(() => platform.close());
 
 beforeEach(async () => {
   place = new Workplace();
   place.write('halves.mjs', handler);
-  platform = await PlatformProcess.start({ endpoints: ['halves'], args: TERMS });
+  endpoint = unused.shift() ?? '';
   gate = await HttpGate.start(platform.url);
 });
 
 afterEach(async () => {
   await place.close();
-  await platform.close();
   await gate.close();
 });
 
@@ -71,7 +81,7 @@ async function startWorkers(...more: string[]) {
       ...sayingOf('eight-a100'),
       PATH: [standInFolder, process.env['PATH']].join(delimiter),
       MILLRACE_URL: gate.url,
-      MILLRACE_ENDPOINT: 'halves',
+      MILLRACE_ENDPOINT: endpoint,
       MILLRACE_KEY: platform.workerKey,
     },
   });
@@ -89,19 +99,19 @@ async function waitForReason(url: string, reason: RegExp | undefined) {
   for (;;) {
     const seen = await ask(url);
     if (reason ? reason.test(seen.reason ?? '') : seen.ready) return seen;
-    await sleep(20);
+    await sleep(50);
   }
 }
 
 async function submit(input: object): Promise<string> {
-  return jobRef.parse(await (await platform.post('/v2/halves/run', { input })).json()).id;
+  return jobRef.parse(await (await platform.post(`/v2/${endpoint}/run`, { input })).json()).id;
 }
 
 async function waitForEnd(id: string): Promise<void> {
   for (;;) {
-    const answer = await platform.fetch(`/v2/halves/status/${id}`);
+    const answer = await platform.fetch(`/v2/${endpoint}/status/${id}`);
     if (seenRecord.parse(await answer.json()).status === 'COMPLETED') return;
-    await sleep(20);
+    await sleep(50);
   }
 }
 
@@ -111,7 +121,7 @@ async function occupyBoth(url: string): Promise<string[]> {
   for (;;) {
     const { workers } = await ask(url);
     if (workers.every(({ health }) => health?.running === 1)) return ids;
-    await sleep(20);
+    await sleep(50);
   }
 }
 
@@ -218,6 +228,6 @@ async function waitForState(url: string, states: string[]): Promise<void> {
   for (;;) {
     const { workers } = await ask(url);
     if (workers.map(({ state }) => state).join() === states.join()) return;
-    await sleep(20);
+    await sleep(50);
   }
 }

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { type Client, createClient } from '../../../src/client.ts';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
@@ -26,20 +26,35 @@ export default async function* (job) {
 const portLine = /"port":(\d+),"msg":"health port listening"/;
 const readiness = z.looseObject({ ready: z.boolean(), reason: z.string().optional() });
 
+/** The platform serves all tests: each has an endpoint of its own. */
+const unused = Array.from({ length: 8 }, (_, n) => `steps-${n}`);
+
+let shared: { place: Workplace; url: string; adminKey: string; workerKey: string };
 let place: Workplace;
 let client: Client;
 let env: Record<string, string>;
 
-beforeEach(async () => {
+beforeAll(async () => {
+  const place = new Workplace();
+  const names = unused.flatMap((name) => ['--endpoint', name]);
+  const platform = place.start(['serve', '--port', '0', '--data', 'data', ...names]);
+  shared = {
+    place,
+    url: await platform.until('stdout', /is ready at (\S+)\n/),
+    adminKey: await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/),
+    workerKey: await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/),
+  };
+});
+
+afterAll(() => shared.place.close());
+
+beforeEach(() => {
   place = new Workplace();
   place.write('steps.mjs', handler);
-  const serve = ['serve', '--port', '0', '--data', 'data', '--endpoint', 'steps'];
-  const platform = place.start(serve);
-  const url = await platform.until('stdout', /is ready at (\S+)\n/);
-  const key = await platform.until('stdout', /MILLRACE_ADMIN_KEY=(\S+)\n/);
-  const worker = await platform.until('stdout', /MILLRACE_WORKER_KEY=(\S+)\n/);
-  client = createClient({ fetch: fetchChecked, url, key, endpoint: 'steps' });
-  env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: 'steps', MILLRACE_KEY: worker };
+  const endpoint = unused.shift() ?? '';
+  const { adminKey, url, workerKey } = shared;
+  client = createClient({ fetch: fetchChecked, url, key: adminKey, endpoint });
+  env = { MILLRACE_URL: url, MILLRACE_ENDPOINT: endpoint, MILLRACE_KEY: workerKey };
 });
 
 afterEach(() => place.close());
