@@ -35,7 +35,7 @@ export interface KillResult {
 const ENDPOINT = 'perilous';
 const WORKERS = ['w1', 'w2'];
 const CLIENTS = 20;
-const POLL_MS = 40;
+const POLL_MS = 150;
 const TERMS = ['--lease-ms', '3000', '--renew-every-ms', '700', '--take-wait-ms', '1000'];
 /** Few take their thread down: a job that is released more than ten times for others fails as well. */
 const PERIL_EVERY = 16;

@@ -11,7 +11,7 @@ export interface KilledWorkerOptions {
   endpoint: string;
 }
 
-const POLL_MS = 20;
+const POLL_MS = 50;
 
 export class KilledWorker {
   readonly #platform: PlatformProcess;
