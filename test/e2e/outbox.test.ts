@@ -77,7 +77,7 @@ function startWorker(...args: string[]): Process {
 }
 
 async function until(condition: () => Promise<boolean>): Promise<void> {
-  while (!(await condition())) await sleep(10);
+  while (!(await condition())) await sleep(50);
 }
 
 async function readOrNothing(path: string): Promise<string> {
@@ -111,7 +111,7 @@ async function waitForEnd(id: string) {
     const answer = await platform.fetch(`/v2/${endpoint}/status/${id}`);
     const record = seenRecord.parse(await answer.json());
     if (!['IN_QUEUE', 'IN_PROGRESS'].includes(record.status)) return record;
-    await sleep(20);
+    await sleep(50);
   }
 }
 

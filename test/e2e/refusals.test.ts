@@ -65,12 +65,12 @@ async function waitFor(id: string, status: string) {
   for (;;) {
     const record = await readRecord(id);
     if (record.status === status) return record;
-    await sleep(10);
+    await sleep(50);
   }
 }
 
 async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await condition())) await sleep(10);
+  while (!(await condition())) await sleep(50);
 }
 
 /** A job that has begun and goes on until `release`. */

@@ -56,7 +56,7 @@ async function waitForMetric(line: string): Promise<void> {
   for (;;) {
     const metrics = await (await platform.fetch('/metrics')).text();
     if (metrics.split('\n').includes(line)) return;
-    await sleep(20);
+    await sleep(50);
   }
 }
 

@@ -13,7 +13,7 @@ import {
 import type { PlatformProcess } from './processes.ts';
 
 const END_LIMIT_MS = 30_000;
-const POLL_MS = 10;
+const POLL_MS = 50;
 
 /** Members of the body beside `input`. */
 export interface SubmitOptions {

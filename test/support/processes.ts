@@ -24,6 +24,9 @@ export class Process {
   readonly child: ChildProcess;
   readonly exited: Promise<number | null>;
   output = '';
+  readonly #waiting = new Set<() => void>();
+  /** All that it has said is here. */
+  #hasClosed = false;
 
   /** `env` is added to that of the tests. */
   constructor(args: readonly string[], { cwd = process.cwd(), env = {} }: ProcessPlace = {}) {
@@ -34,10 +37,20 @@ export class Process {
     });
     const note = (data: Buffer) => {
       this.output += data.toString();
+      this.#wake();
     };
     this.child.stdout?.on('data', note);
     this.child.stderr?.on('data', note);
+    this.child.once('close', () => {
+      this.#hasClosed = true;
+      this.#wake();
+    });
     this.exited = once(this.child, 'exit').then(([code]) => code);
+  }
+
+  #wake(): void {
+    for (const wake of this.#waiting) wake();
+    this.#waiting.clear();
   }
 
   /** What the pattern finds in the output, once it is there. */
@@ -45,12 +58,12 @@ export class Process {
     for (;;) {
       const found = pattern.exec(this.output);
       if (found) return found[1] ?? found[0];
-      if (this.child.exitCode !== null || this.child.signalCode !== null) {
+      if (this.#hasClosed) {
         throw new Error(
           `process ended (${this.child.exitCode}) without ${pattern}:\n${this.output}`,
         );
       }
-      await new Promise((resolve) => setTimeout(resolve, 10));
+      await new Promise<void>((resolve) => this.#waiting.add(resolve));
     }
   }
 

@@ -27,7 +27,7 @@ describe('SIGTERM of the platform', () => {
     const stream = script.stream(id, '?wait=300000');
     const synced = script.post('runsync?wait=300000', { input: {} });
     await script.newest('IN_QUEUE');
-    while ((await script.list()).jobs.length < 2) await sleep(5);
+    while ((await script.list()).jobs.length < 2) await sleep(50);
     expect(await platform.process.end()).toBe(0);
     expect(await stream).toMatchObject({ chunks: [], status: 'IN_QUEUE' });
     expect((await readOk(await synced, jobRecord)).status).toBe('IN_QUEUE');

@@ -20,7 +20,7 @@ const onJob = [
 
 /** Resolves when the job is no longer there. */
 async function untilGone(endpoint: EndpointCaller, id: string): Promise<void> {
-  while ((await endpoint.get(`status/${id}`)).status !== 404) await sleep(20);
+  while ((await endpoint.get(`status/${id}`)).status !== 404) await sleep(50);
 }
 
 async function cancelNew(endpoint: EndpointCaller): Promise<string> {
@@ -42,7 +42,7 @@ describe.concurrent('retention', () => {
     });
     script = new EndpointCaller(platform, 'script');
     unserved = new EndpointCaller(platform, 'unserved');
-    platform.startWorker('script', 'api-script.ts');
+    platform.startWorker('script', 'api-script.ts', '--unsupervised');
   });
   afterAll(() => platform.close());
 
@@ -58,7 +58,7 @@ describe.concurrent('retention', () => {
 
   it('leaves the counts of health as they were', async () => {
     const counted = new EndpointCaller(platform, 'counted');
-    platform.startWorker('counted', 'api-script.ts');
+    platform.startWorker('counted', 'api-script.ts', '--unsupervised');
     const id = await counted.run({ steps: [] });
     await counted.untilStatus(id, 'COMPLETED');
     await untilGone(counted, id);
@@ -111,7 +111,7 @@ describe('the time to live', () => {
     platform = await PlatformProcess.start({ endpoints: ['script', 'unserved'] });
     script = new EndpointCaller(platform, 'script');
     unserved = new EndpointCaller(platform, 'unserved');
-    platform.startWorker('script', 'api-script.ts');
+    platform.startWorker('script', 'api-script.ts', '--unsupervised');
   });
   afterAll(() => platform.close());
 

@@ -35,7 +35,7 @@ describe('health', () => {
     const counted = caller('counted');
     const gate = new Gate(platform.folder);
     const workers = [1, 2].map(() =>
-      platform.startWorker('counted', 'api-script.ts', '--jobs-per-thread', '1'),
+      platform.startWorker('counted', 'api-script.ts', '--unsupervised', '--jobs-per-thread', '1'),
     );
     await counted.untilServed(2);
     expect((await counted.health()).workers).toEqual({ idle: 2, running: 0 });
@@ -59,10 +59,10 @@ describe('health', () => {
 
   it('no longer counts a worker that was killed, once its lease has run out', async () => {
     const running = caller('running');
-    const worker = platform.startWorker('running', 'api-script.ts');
+    const worker = platform.startWorker('running', 'api-script.ts', '--unsupervised');
     await running.untilServed();
     await worker.end('SIGKILL');
-    while ((await running.health()).workers.idle > 0) await sleep(20);
+    while ((await running.health()).workers.idle > 0) await sleep(50);
     expect((await running.health()).workers).toEqual({ idle: 0, running: 0 });
   });
 });
@@ -71,7 +71,7 @@ describe('purge-queue', () => {
   it('cancels all that waits, delayed jobs too, and leaves running ones alone', async () => {
     const endpoint = caller('purged');
     const gate = new Gate(platform.folder);
-    platform.startWorker('purged', 'api-script.ts', '--jobs-per-thread', '1');
+    platform.startWorker('purged', 'api-script.ts', '--unsupervised', '--jobs-per-thread', '1');
     const running = await endpoint.run({
       steps: [{ do: 'wait', file: gate.path }],
       answer: 'ran on',
@@ -135,7 +135,7 @@ describe('the list of jobs', () => {
 
   it('gives the jobs of one status', async () => {
     const states = caller('states');
-    platform.startWorker('states', 'api-script.ts');
+    platform.startWorker('states', 'api-script.ts', '--unsupervised');
     const gate = new Gate(platform.folder);
     const ids: Record<string, string> = {
       COMPLETED: (await states.runsync({ steps: [] })).id,

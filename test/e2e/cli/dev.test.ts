@@ -51,7 +51,7 @@ async function answerOf(client: Client, input: object = {}): Promise<unknown> {
 
 /** Asks again until the answer is that; the test's own timeout is the limit. */
 async function untilAnswer(client: Client, wanted: string): Promise<void> {
-  while ((await answerOf(client)) !== wanted) await sleep(20);
+  while ((await answerOf(client)) !== wanted) await sleep(50);
 }
 
 describe('--max-attempts', () => {
@@ -167,11 +167,11 @@ describe('a change', () => {
         () => true,
         () => false,
       );
-    while (!(await isThere())) await sleep(20);
+    while (!(await isThere())) await sleep(50);
     expect(await answerOf(added)).toBe('added');
     rmSync(place.path('handlers/added.mjs'));
     await dev.run.until('stderr', /handler removed/);
-    while ((await added.health()).workers.idle > 0) await sleep(20);
+    while ((await added.health()).workers.idle > 0) await sleep(50);
     expect(await answerOf(connect(dev, 'work'))).toBe('one');
   });
 });

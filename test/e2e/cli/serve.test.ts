@@ -200,7 +200,7 @@ describe('the end', () => {
     const streamed = fetchChecked(`${url}/v2/echo/stream/${id}?wait=300000`, {
       headers: { authorization: `Bearer ${admin}` },
     });
-    while ((await client.health()).jobs.inQueue < 2) await sleep(20);
+    while ((await client.health()).jobs.inQueue < 2) await sleep(50);
     const ended = run.end('SIGTERM');
     expect(await sync).toMatchObject({ status: 'IN_QUEUE' });
     expect(await (await streamed).json()).toEqual([]);

@@ -94,7 +94,7 @@ async function until(condition: () => boolean | Promise<boolean>): Promise<void>
   const giveUpAt = Date.now() + PATIENCE_MS;
   while (!(await condition())) {
     if (Date.now() > giveUpAt) throw new Error(`${condition} does not hold:\n${describePlace()}`);
-    await sleep(10);
+    await sleep(50);
   }
 }
 

@@ -93,7 +93,7 @@ describe('a worker', () => {
   it('runs as many jobs at a time as threads and jobs per thread make', async () => {
     await startWorker('--threads', '2', '--jobs-per-thread', '2');
     await Promise.all([1, 2, 3, 4, 5].map(() => client.run({ hold: 60_000 })));
-    while ((await client.health()).jobs.inProgress < 4) await sleep(20);
+    while ((await client.health()).jobs.inProgress < 4) await sleep(50);
     expect((await client.health()).jobs).toMatchObject({ inProgress: 4, inQueue: 1 });
   });
 
@@ -139,7 +139,7 @@ describe('a worker', () => {
       await run.until('stderr', /worker draining/);
       expect(await repeatSignal(run, signal)).toMatchObject({ code: exit });
       // At once if the worker could still give it back, else when its lease runs out.
-      while ((await client.status(id)).status !== 'IN_QUEUE') await sleep(20);
+      while ((await client.status(id)).status !== 'IN_QUEUE') await sleep(50);
     },
   );
 

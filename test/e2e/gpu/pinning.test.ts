@@ -69,7 +69,7 @@ async function readViews(folder: string, count: number) {
         ...viewSchema.parse(JSON.parse(text)),
       }));
     }
-    await sleep(20);
+    await sleep(50);
   }
 }
 
@@ -84,7 +84,7 @@ async function waitFor(platform: PlatformProcess, id: string | undefined, status
     const answer = await platform.fetch(`/v2/${ENDPOINT}/status/${id}`);
     const record = recordSchema.parse(await answer.json());
     if (statuses.includes(record.status)) return record;
-    await sleep(20);
+    await sleep(50);
   }
 }
 

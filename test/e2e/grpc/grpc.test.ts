@@ -54,7 +54,7 @@ async function waitForEnd(from: PlatformProcess, id: string, endpoint: string): 
     const answer = await from.fetch(`/v2/${endpoint}/status/${id}`).catch(() => undefined);
     const record = Object(await answer?.json());
     if (['COMPLETED', 'FAILED', 'TIMED_OUT'].includes(record.status)) return record;
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }
 
