@@ -43,6 +43,7 @@ export class TakeLoop {
   #lastTakeAt: number | undefined;
   #lastTurnAt: number;
   #isFull = false;
+  #takes = 0;
   #wake: (() => void) | undefined;
 
   constructor({ options, session, attempts, reporter, isPaused }: TakeLoopOptions) {
@@ -144,6 +145,7 @@ export class TakeLoop {
       workerId,
       incarnation,
       takeId: randomUUID(),
+      seq: ++this.#takes,
       max,
       waitMs,
       held: this.#attempts.tokens(),

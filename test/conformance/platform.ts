@@ -205,6 +205,7 @@ export interface TakeOptions {
   /** Default 0. */
   waitMs?: number;
   takeId?: string;
+  seq?: number;
   /** Default: all that this hand was given and has not let go. */
   held?: string[];
   signal?: AbortSignal;
@@ -248,9 +249,9 @@ export class Hand {
   }
 
   async take(options: TakeOptions = {}): Promise<Lease[]> {
-    const { max = 1, waitMs = 0, held = [...this.#held.keys()], signal = NEVER } = options;
+    const { max = 1, waitMs = 0, held = [...this.#held.keys()], seq, signal = NEVER } = options;
     const takeId = options.takeId ?? `${this.id}-${this.incarnation}-${++this.#takes}`;
-    const request = { ...this.#self, takeId, max, waitMs, held };
+    const request = { ...this.#self, takeId, max, waitMs, held, ...(seq !== undefined && { seq }) };
     const leases = await this.#link().take(request, signal);
     for (const lease of leases) this.#held.set(lease.token, lease);
     return leases;

@@ -130,6 +130,7 @@ export class Leases {
     const { clock, closing, presence, settings, signals } = this.#options;
     const worker = presence.require(endpointId, request);
     worker.seenAt = clock.now();
+    if (isOutdated(worker, request)) return [];
     worker.openTake?.abort();
     const superseded = new AbortController();
     worker.openTake = superseded;
@@ -233,6 +234,17 @@ export class Leases {
     if (claim === 'now') return 'take';
     return claim === 'someone_else' ? 'skip' : 'stop';
   }
+}
+
+/**
+ * Whether a newer take of the worker has come before this one. What an older take names as held is out
+ * of date: it would release leases that run.
+ */
+function isOutdated(worker: PresentWorker, { seq }: TakeRequest): boolean {
+  if (seq === undefined) return false;
+  if (seq < worker.takeSeq) return true;
+  worker.takeSeq = seq;
+  return false;
 }
 
 /** The same error as for an endpoint that does not exist yet, so that workers retry slowly. */

@@ -33,6 +33,8 @@ export interface PresentWorker {
   leases: Map<string, HeldLease>;
   /** Leases given since its hello. */
   taken: number;
+  /** Number of its newest take since its hello; 0 before the first. */
+  takeSeq: number;
   /** Ends the open take when a newer one arrives. */
   openTake: AbortController | undefined;
 }
@@ -63,6 +65,7 @@ export class Presence {
       drainSent: false,
       leases: before?.leases ?? new Map(),
       taken: 0,
+      takeSeq: 0,
       openTake: undefined,
     };
     this.#workers.set(name, present);

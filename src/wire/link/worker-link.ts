@@ -126,6 +126,11 @@ export interface WorkerWelcome {
 export interface TakeRequest extends WorkerIdentity {
   /** New for each take; repeating it returns the same leases. */
   takeId: string;
+  /**
+   * From 1, grows with each take; a repeated take has the same. A take that arrives after one with a
+   * greater number was delayed on its way and has no effect.
+   */
+  seq?: number;
   /** 1 to 1,000. */
   max: number;
   /** 0 to 60,000. */

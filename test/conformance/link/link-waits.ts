@@ -106,6 +106,31 @@ export function describeWaits(stage: LinkStage): void {
       expect(await second.answer).toMatchObject([{ jobId: id }]);
     });
 
+    it('that arrives behind a newer one has no effect', async () => {
+      const { platform } = stage;
+      const [a, b] = [await platform.submit(), await platform.submit()];
+      const hand = await stage.worker();
+      await hand.takeOne({ seq: 1 });
+      await hand.takeOne({ seq: 2 });
+      const open = await platform.park('take', () => hand.take({ seq: 3, waitMs: 20_000 }));
+      // Sent before the worker had the second lease.
+      expect(await hand.take({ seq: 2, takeId: 'delayed', held: [] })).toEqual([]);
+      for (const id of [a, b]) {
+        expect(await platform.job(id)).toMatchObject({ attempt: 1, releases: 0 });
+      }
+      const id = await platform.submit();
+      expect(await open.answer).toMatchObject([{ jobId: id }]);
+    });
+
+    it('is numbered anew from the next hello on', async () => {
+      const { platform } = stage;
+      const hand = await stage.worker();
+      await hand.take({ seq: 5 });
+      await hand.hello();
+      const id = await platform.submit();
+      expect(await hand.takeOne({ seq: 1 })).toMatchObject({ jobId: id });
+    });
+
     it('gives back, uncounted, what was handed over and is not held', async () => {
       const { platform } = stage;
       const [a, b] = [await platform.submit(), await platform.submit()];

@@ -76,7 +76,7 @@ const questions: Message[] = [
   },
   {
     kind: 'credit',
-    samples: [{ ...identity, takeId: 'i', max: 3, waitMs: 4, held: ['t'] }],
+    samples: [{ ...identity, takeId: 'i', seq: 2, max: 3, waitMs: 4, held: ['t'] }],
     schema: takeRequest,
   },
   {

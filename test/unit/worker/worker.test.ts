@@ -90,6 +90,7 @@ describe('a worker that takes', () => {
     expect(link.takes).toHaveLength(2);
     expect(link.lastTake.request).toMatchObject({ max: 2, held: ['token-a', 'token-b'] });
     expect(link.takes[1]?.request.takeId).not.toBe(link.takes[0]?.request.takeId);
+    expect(link.takes.map(({ request }) => request.seq)).toEqual([1, 2]);
   });
 
   it('asks for nothing while all slots are taken, and again when one is free', async () => {
