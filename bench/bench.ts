@@ -16,6 +16,7 @@ import {
 import { measurePayloads } from './payloads.ts';
 import { measureProxy } from './proxy.ts';
 import { measureColdStart, measureIdleMemory } from './starts.ts';
+import { watchStolenTime } from './stolen-time.ts';
 import { measureCancel, measureRecovery } from './stops.ts';
 
 const MEASURES: Record<string, () => Promise<Figure[]>> = {
@@ -43,6 +44,7 @@ const { values, positionals } = parseArgs({
 const names = positionals.length > 0 ? positionals : [...Object.keys(MEASURES), HOSTILE];
 const figures = names.filter((name) => name !== HOSTILE);
 
+const readStolen = watchStolenTime();
 if (figures.length > 0) {
   console.log(`median of ${values.rounds} rounds; every round measures its own floors\n`);
   console.log('| figure | value | floor | ratio |\n|---|---|---|---|');
@@ -63,6 +65,7 @@ for (const name of figures) {
   }
 }
 if (names.includes(HOSTILE)) await reportHostile(values);
+console.log(`\nprocessor time stolen by other virtual machines: ${readStolen().toFixed(1)} %`);
 
 function printFigure({ name, unit, floors }: Figure, rounds: Figure[]): void {
   const value = median(rounds.map((round) => round.value));

@@ -5,6 +5,7 @@ import { ATTACKS } from '../test/e2e/hostile/attacks.ts';
 import { HostileWorld } from '../test/e2e/hostile/hostile-world.ts';
 import { runAttack } from '../test/e2e/hostile/run-attack.ts';
 import { percentile } from './load.ts';
+import { watchStolenTime } from './stolen-time.ts';
 
 /** Requests of the well-behaved client, alone and during the attack. */
 const ROUNDS = 100;
@@ -20,15 +21,16 @@ export async function reportHostile({ only }: HostileOptions): Promise<void> {
     only === undefined ? pending === undefined : name.includes(only),
   );
   console.log(
-    '| attack | p99 alone, ms | beside, ms | ratio | loop held, ms | peak, MB | answers |',
+    '| attack | p99 alone, ms | beside, ms | ratio | loop held, ms | peak, MB | stolen, % | answers |',
   );
-  console.log('|---|---|---|---|---|---|---|');
+  console.log('|---|---|---|---|---|---|---|---|');
   for (const attack of chosen) await reportAttack(attack);
 }
 
 /** Runs the attack on a new platform, so that earlier attacks have no effect. */
 async function reportAttack(attack: Attack): Promise<void> {
   const kind: PlatformKind = attack.platform ?? 'default';
+  const readStolen = watchStolenTime();
   const world = await HostileWorld.open(kind);
   try {
     const alone = world.startGoodClient(PAUSE_MS);
@@ -43,7 +45,7 @@ async function reportAttack(attack: Attack): Promise<void> {
     const answers = Object.entries(run.answers).map(([answer, times]) => `${times} × ${answer}`);
     const columns = [
       ...[attack.name, quiet?.toFixed(1), beside?.toFixed(1), ratio, Math.round(heldMs)],
-      ...[Math.round(peakMb), answers.join(', ')],
+      ...[Math.round(peakMb), Math.round(readStolen()), answers.join(', ')],
     ];
     console.log(`| ${columns.join(' | ')} |`);
     for (const fault of run.faults.slice(0, 3)) console.log(`  fault: ${fault}`);
