@@ -1,6 +1,8 @@
-// The error of a platform that cannot be opened with its options, and the reader of files that
+// The error of a platform that cannot be opened with its options, and access to files that
 // options name.
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
+
+const OWNER_ONLY = 0o600;
 
 /** `invalid`: the value is never valid. `unusable`: this machine cannot use it at the moment. */
 export type OptionFault = 'invalid' | 'unusable';
@@ -32,6 +34,15 @@ export function readOptionFile(option: string, path: string): string | undefined
     return readFileSync(path, 'utf8');
   } catch (error) {
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
+    throw new PlatformOptionError('invalid', option, describeError(error));
+  }
+}
+
+/** Creates the file that an option names, readable by its owner only. @throws PlatformOptionError */
+export function createOptionFile(option: string, path: string, content: string): void {
+  try {
+    writeFileSync(path, content, { flag: 'wx', mode: OWNER_ONLY });
+  } catch (error) {
     throw new PlatformOptionError('invalid', option, describeError(error));
   }
 }

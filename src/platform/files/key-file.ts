@@ -1,5 +1,4 @@
 // The file of the platform's keys: written on the first start, read on later starts.
-import { writeFileSync } from 'node:fs';
 import {
   type FirstKeys,
   generateKey,
@@ -7,12 +6,11 @@ import {
   scopesOfWorkers,
 } from '../../control/keys/keys.ts';
 import { ProblemError } from '../../wire/problem.ts';
-import { describeError, PlatformOptionError, readOptionFile } from '../option-error.ts';
+import { createOptionFile, PlatformOptionError, readOptionFile } from '../option-error.ts';
 
 const OPTION = 'keyFile';
 const ADMIN = 'MILLRACE_ADMIN_KEY';
 const WORKER = 'MILLRACE_WORKER_KEY';
-const OWNER_ONLY = 0o600;
 
 /** `generated`: only the caller has them. `written` to the key file, or `read` from it. */
 export interface PlatformKeys extends FirstKeys {
@@ -80,14 +78,7 @@ function readKeyFile(path: string): FirstKeys | undefined {
 
 function makeKeyFile(path: string): FirstKeys {
   const made = { admin: generateKey(), worker: generateKey() };
-  try {
-    writeFileSync(path, `${ADMIN}=${made.admin}\n${WORKER}=${made.worker}\n`, {
-      flag: 'wx',
-      mode: OWNER_ONLY,
-    });
-  } catch (error) {
-    throw refuse(describeError(error));
-  }
+  createOptionFile(OPTION, path, `${ADMIN}=${made.admin}\n${WORKER}=${made.worker}\n`);
   return made;
 }
 

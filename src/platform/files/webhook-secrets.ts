@@ -1,14 +1,12 @@
 // The file of secrets that sign webhooks: one per line, created at the first start.
-import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
   deriveEndpointSecret,
   generatePlatformSecret,
   isPlatformSecret,
 } from '../../queue/webhooks/webhook-signature.ts';
-import { describeError, PlatformOptionError, readOptionFile } from '../option-error.ts';
+import { createOptionFile, PlatformOptionError, readOptionFile } from '../option-error.ts';
 
-const OWNER_ONLY = 0o600;
 const OPTION = 'webhooks.secretFile';
 
 /** Default path. */
@@ -50,11 +48,7 @@ export function readWebhookSecrets(path: string): string[] | undefined {
 
 function makeWebhookSecrets(path: string): string[] {
   const secret = generatePlatformSecret();
-  try {
-    writeFileSync(path, `${secret}\n`, { flag: 'wx', mode: OWNER_ONLY });
-  } catch (error) {
-    throw refuse(describeError(error));
-  }
+  createOptionFile(OPTION, path, `${secret}\n`);
   return [secret];
 }
 
