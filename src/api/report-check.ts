@@ -5,18 +5,14 @@ import { runInSlices } from '../base/slices.ts';
 import { MAX_METRICS_BYTES, type Metrics, RESERVED_METRICS } from '../wire/chunk/chunk.ts';
 import {
   BOUNDARY,
-  CLOSE_BRACE,
-  CLOSE_BRACKET,
-  COMMA,
   ENCODING,
   HEAD,
   METRICS_KEY,
-  OPEN_BRACKET,
   PIECE_BOUNDARY,
-  QUOTE,
   viewBuffer,
 } from '../wire/chunk/chunk-layout.ts';
 import { isPlainObject } from '../wire/json.ts';
+import { CLOSE_BRACE, CLOSE_BRACKET, COMMA, OPEN_BRACKET, QUOTE } from '../wire/json-bytes.ts';
 import type { Report, WorkerLink } from '../wire/link/worker-link.ts';
 import { ProblemError } from '../wire/problem.ts';
 import { checkJson, JsonDepthError } from './http/json-check.ts';

@@ -1,11 +1,11 @@
 // Collects the outgoing chunks of one attempt for one turn of the event loop, and counts them against
 // the window that the receiver grants.
 
+import { COMMA } from '../wire/json-bytes.ts';
 import { bufferAlloc, clearImmediate, copyBytes, max, setImmediate } from '../wire/primordials.ts';
 
 /** Large enough to make the cost of a message negligible, small enough to be sent soon. */
 const FLUSH_BYTES = 128 * 1024;
-const COMMA = 0x2c;
 
 /** Chunks of one message: their JSON joined by commas, and the size of each. */
 export interface YieldedChunks {

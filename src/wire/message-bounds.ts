@@ -1,5 +1,6 @@
 // Bounds on the number of items in one worker message. The platform refuses larger messages before it
 // decodes them; a worker with more items sends several messages.
+import { BACKSLASH, COMMA, OPEN_BRACE, OPEN_BRACKET, QUOTE } from './json-bytes.ts';
 
 /** Reports in one message. */
 export const MAX_REPORTS = 1_000;
@@ -12,12 +13,6 @@ export const MAX_CHUNKS = 100_000;
  * need.
  */
 export const MAX_VALUES = 250_000;
-
-const QUOTE = 0x22;
-const COMMA = 0x2c;
-const OPEN_BRACKET = 0x5b;
-const BACKSLASH = 0x5c;
-const OPEN_BRACE = 0x7b;
 
 /**
  * Estimates the number of values of JSON text from its commas and brackets; stops at `limit`. Exact

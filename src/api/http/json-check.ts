@@ -1,17 +1,15 @@
 // Checks in slices whether bytes are JSON, and finds one member of a JSON object. Builds no values,
 // which would take several times the memory of the bytes.
+
 import {
   BACKSLASH,
   CLOSE_BRACE,
   CLOSE_BRACKET,
   COLON,
   COMMA,
-  closerOf,
   QUOTE,
-  skipScalar,
-  skipSpace,
-  skipText,
-} from './json-tokens.ts';
+} from '../../wire/json-bytes.ts';
+import { closerOf, skipScalar, skipSpace, skipText } from './json-tokens.ts';
 
 /**
  * Bytes between two pauses of a scan, at most 1 ms of work. A request takes several turns of the

@@ -1,21 +1,21 @@
 // Skips the tokens of JSON text. A position behind the end of `json` means an error.
+import {
+  BACKSLASH,
+  CLOSE_BRACE,
+  CLOSE_BRACKET,
+  LETTER_U,
+  OPEN_BRACE,
+  OPEN_BRACKET,
+  QUOTE,
+} from '../../wire/json-bytes.ts';
 
 const SPACE = 0x20;
-export const QUOTE = 0x22;
 const PLUS = 0x2b;
-export const COMMA = 0x2c;
 const MINUS = 0x2d;
 const DOT = 0x2e;
 const ZERO = 0x30;
 const NINE = 0x39;
-export const COLON = 0x3a;
-const OPEN_BRACKET = 0x5b;
-export const BACKSLASH = 0x5c;
-export const CLOSE_BRACKET = 0x5d;
 const LOWER_E = 0x65;
-const LOWER_U = 0x75;
-const OPEN_BRACE = 0x7b;
-export const CLOSE_BRACE = 0x7d;
 /** Setting this bit turns E into e. */
 const LOWER = 0x20;
 
@@ -59,7 +59,7 @@ export function skipText(json: Uint8Array, from: number, limit: number): number 
 
 function skipEscape(json: Uint8Array, from: number): number {
   const byte = json[from + 1] ?? 0;
-  if (byte !== LOWER_U) return ESCAPED[byte] === 1 ? from + 2 : beyond(json);
+  if (byte !== LETTER_U) return ESCAPED[byte] === 1 ? from + 2 : beyond(json);
   for (let at = from + 2; at < from + 6; at++) if (HEX[json[at] ?? 0] !== 1) return beyond(json);
   return from + 6;
 }

@@ -15,15 +15,6 @@ export const BOUNDARY = Buffer.from(`${METRICS_KEY}{`);
 export const PIECE_BOUNDARY = Buffer.from(`${METRICS_KEY}{"part":`);
 export const PIECE_FRAME = `${HEAD}""${METRICS_KEY}{"part":,"parts":,"encoding":0}}`;
 
-export const QUOTE = 0x22;
-export const COMMA = 0x2c;
-export const OPEN_BRACKET = 0x5b;
-export const BACKSLASH = 0x5c;
-export const CLOSE_BRACKET = 0x5d;
-export const LETTER_U = 0x75;
-export const OPEN_BRACE = 0x7b;
-export const CLOSE_BRACE = 0x7d;
-
 /** A Buffer over the same bytes. */
 export function viewBuffer(bytes: Uint8Array): Buffer {
   return bufferFrom(bytes.buffer, bytes.byteOffset, bytes.byteLength);

@@ -1,17 +1,14 @@
 // Reassembles the values that a handler yielded, from parsed chunks or from their bytes.
 
 import type { Json } from '../json.ts';
+import { CLOSE_BRACKET, COMMA, OPEN_BRACKET, QUOTE } from '../json-bytes.ts';
 import type { Chunk, Metrics } from './chunk.ts';
 import {
   BOUNDARY,
-  CLOSE_BRACKET,
-  COMMA,
   ENCODING,
   HEAD,
   METRICS_KEY,
-  OPEN_BRACKET,
   PIECE_BOUNDARY,
-  QUOTE,
   viewBuffer,
 } from './chunk-layout.ts';
 

@@ -1,6 +1,8 @@
 // Splits the JSON of a large output into the same chunks as chunk-split.ts, as a generator that pauses
 // between slices, so that the platform can serve other requests.
-import { ENCODING, OPEN_BRACKET, QUOTE, viewBuffer } from './chunk-layout.ts';
+
+import { OPEN_BRACKET, QUOTE } from '../json-bytes.ts';
+import { ENCODING, viewBuffer } from './chunk-layout.ts';
 import {
   advanceArrayCut,
   computeCapacity,

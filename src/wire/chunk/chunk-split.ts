@@ -6,6 +6,16 @@
 // "concatenate, then parse".
 
 import {
+  BACKSLASH,
+  CLOSE_BRACE,
+  CLOSE_BRACKET,
+  COMMA,
+  LETTER_U,
+  OPEN_BRACE,
+  OPEN_BRACKET,
+  QUOTE,
+} from '../json-bytes.ts';
+import {
   bufferByteLength,
   bufferConcat,
   bufferCut,
@@ -16,20 +26,7 @@ import {
   min,
   stringCut,
 } from '../primordials.ts';
-import {
-  BACKSLASH,
-  CLOSE_BRACE,
-  CLOSE_BRACKET,
-  COMMA,
-  ENCODING,
-  HEAD,
-  LETTER_U,
-  METRICS_KEY,
-  OPEN_BRACE,
-  OPEN_BRACKET,
-  PIECE_FRAME,
-  QUOTE,
-} from './chunk-layout.ts';
+import { ENCODING, HEAD, METRICS_KEY, PIECE_FRAME } from './chunk-layout.ts';
 
 /** A piece must hold the longest sequence that is never split, `\uXXXX`, twice. */
 const MIN_CAPACITY_BYTES = 12;
