@@ -28,13 +28,13 @@ async function runHere() {
     return;
   }
   if (process.channel) {
-    // Whoever started us over a channel, such as `runInstalledNode` below, may be killed without
-    // a chance to pass a signal on. The kernel then closes the channel: end as if told to.
+    // The parent process (`runInstalledNode` below, for example) may be killed before it can pass a
+    // signal on. The kernel then closes the channel, so this process ends as after a signal.
     process.on('disconnect', () => process.kill(process.pid, 'SIGTERM'));
     process.channel.unref();
   }
-  // Compiled code, and handlers stripped of their types, are kept from one start to the next: a
-  // quarter of the start and, without the type stripper, 18 MB of each worker.
+  // Caches compiled code and handlers without their types between starts: this saves a quarter of
+  // the start and, without the type stripper, 18 MB of each worker.
   module.enableCompileCache();
   const cli = await import(main.href);
   process.exitCode = await cli.main(process.argv.slice(2));

@@ -29,8 +29,8 @@ const PROCESSING_SECONDS = 60;
 const FORMATS = ['jpeg', 'png', 'webp', 'avif'] as const;
 type Format = (typeof FORMATS)[number];
 
-// Of the many formats that libvips reads, only these: among the others are some that are programs
-// more than pictures (SVG, PDF).
+// Accepts only these of the formats that libvips reads; some others are programs rather than
+// pictures (SVG, PDF).
 sharp.block({ operation: ['VipsForeignLoad'] });
 sharp.unblock({
   operation: [
@@ -121,8 +121,8 @@ async function readSource({ image, url }: ImageInput, signal: AbortSignal): Prom
 }
 
 /**
- * What sharp finds wrong with an image it will find wrong every time. It cannot be interrupted; a
- * cancelled job does not wait for it.
+ * An error of sharp about an image is permanent. sharp cannot be interrupted, so a cancelled job
+ * does not wait for it.
  */
 async function decode<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
   const stopped = Promise.withResolvers<never>();

@@ -33,13 +33,13 @@ new WebSocketServer({ server: app.server }).on('connection', (socket) => {
   socket.on('message', (data) => socket.send(String(data).toUpperCase()));
 });
 
-// What is under way is answered before the process ends.
+// Answers the running requests before the process ends.
 process.once('SIGTERM', () => {
   app.close().catch(console.error);
 });
 
 const { HOST = '127.0.0.1', PORT = '8000' } = process.env;
 await app.listen({ host: HOST, port: Number(PORT) });
-// Where a model would be loaded.
+// A real server would load its model here.
 await sleep(100);
 isWarm = true;

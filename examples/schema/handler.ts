@@ -14,7 +14,7 @@ const invoice = z.strictObject({
       }),
     )
     .min(1),
-  /** Of the sum of all lines. */
+  /** Tax on the sum of all lines. */
   taxPercent: z.number().min(0).max(100).default(0),
 });
 

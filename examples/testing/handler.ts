@@ -1,5 +1,5 @@
-// Counts the words of a text, line by line. The first attempt of a job marked `busy` is put off, as
-// a handler does whose backend says "try again later".
+// Counts the words of a text, line by line. The first attempt of a job marked `busy` is postponed,
+// as by a handler whose backend answers "try again later".
 import { setTimeout as wait } from 'node:timers/promises';
 import { type Context, type Job, RetryAfterError } from 'millrace';
 

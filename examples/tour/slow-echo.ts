@@ -1,4 +1,4 @@
-// What the tour's workers run: a job of a fifth of a second.
+// Handler of the tour: a job takes a fifth of a second.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Context, Job } from 'millrace';
 

@@ -19,9 +19,9 @@ const completionEvent = z.object({
     .array(
       z.object({
         finish_reason: z.string().nullish(),
-        /** Of completions. */
+        /** Text of completions. */
         text: z.string().nullish(),
-        /** Of chat completions. */
+        /** Text of chat completions. */
         delta: z
           .object({ content: z.string().nullish(), tool_calls: z.array(toolCallDelta).nullish() })
           .nullish(),
@@ -62,8 +62,8 @@ export class AnswerAssembler {
   }
 
   /**
-   * The text that this event adds. @throws Error if the server says that it failed, or sends what
-   * nobody can read; NonRetryableError if it says that the request is to blame.
+   * Returns the text that this event adds. @throws Error if the server reports a failure, or sends
+   * data that cannot be read; NonRetryableError if it blames the request
    */
   accept(event: string, data: string): string {
     const json = parseJson(data);
@@ -111,7 +111,7 @@ export class AnswerAssembler {
   }
 }
 
-/** The counts of a usage record as metrics, or undefined if there are none. */
+/** Returns the counts of a usage record as metrics, or undefined without any. */
 export function readUsageMetrics(
   counted: Record<string, unknown> | undefined,
 ): Record<string, number> | undefined {

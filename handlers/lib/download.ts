@@ -14,7 +14,7 @@ import { isTransient } from './retry-after.ts';
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);
 
 export interface DownloadOptions {
-  /** What the URL is called in errors, e.g. `input.url`. */
+  /** Name of the URL in errors, for example `input.url`. */
   name: string;
   maxBytes: number;
   /** For the whole download, redirects included. */
@@ -43,7 +43,7 @@ export async function download(url: string, options: DownloadOptions): Promise<B
         signal: AbortSignal.any([signal, timeout]),
         headers: { 'accept-encoding': 'identity', 'user-agent': 'millrace-handler' },
       });
-      // Of a body that nobody reads, such as a redirect's, nobody wants to know how it ended.
+      // The end of an unread body, such as a redirect's, does not matter.
       answer.body.on('error', () => {});
       const location = readLocation(answer);
       if (location === undefined) return await readBody(answer, describe(target, name), options);
@@ -104,7 +104,7 @@ async function readBody(
   return bytes;
 }
 
-/** Undefined if there are more of them. */
+/** Undefined if the body is larger. */
 export async function collectBytes(
   body: AsyncIterable<Uint8Array>,
   maxBytes: number,

@@ -124,7 +124,7 @@ export function parseJson(text: string): unknown {
   }
 }
 
-/** What servers put into errors, for a person to read; never with the key in it. */
+/** Returns the text of a server's error, without the key. */
 export function readErrorMessage(json: unknown, config: UpstreamConfig): string | undefined {
   const parsed = errorBody.safeParse(json);
   if (!parsed.success) return undefined;

@@ -1,5 +1,5 @@
-// Opens the resources that are stored as JSON and nothing else, each beside its description: the API serves them
-// from this list.
+// Opens the resources that are stored only as JSON, each beside its description: the API serves
+// them from this list.
 import type { z } from 'zod';
 import type { Resource } from '../wire/operations/resource.ts';
 import { templates as templateResource } from '../wire/resources/template.ts';

@@ -1,5 +1,5 @@
-// Resources that are stored as JSON and kept in memory: the five verbs for one user, with quota, record size
-// and pages. What may be created, changed or removed beside that is a rule of the resource.
+// Manages resources that are stored as JSON and kept in memory: the five verbs for one user, with
+// quota, record size and pages. The `rules` of a resource add further checks.
 import type { z } from 'zod';
 import type { Clock } from '../base/clock.ts';
 import { createUuidV7 } from '../base/id.ts';
@@ -24,11 +24,11 @@ import { Positions } from './positions.ts';
 import type { ResourcePage, UserListing, UserResources } from './user-resources.ts';
 
 export interface ResourceRules<Creation, Update, Item> {
-  /** The record of a new one. */
+  /** Returns the record of a new resource. */
   compose: (made: { id: string; createdAt: string }, creation: Creation) => Item;
-  /** The record after a change. Default: omitted members keep their value. */
+  /** Returns the record after a change. Default: omitted members keep their value. */
   change?: (before: Item, update: Update) => Item;
-  /** @throws ProblemError if a creation or change is not for this user */
+  /** @throws ProblemError if the user may not create or change it so */
   admit?: (userId: string, given: Creation | Update) => void;
   /** In the commit of a change. @throws ProblemError if something depends on the record before */
   judgeChange?: (tx: Transaction, after: Item) => Step<void>;
@@ -39,9 +39,9 @@ export interface ResourceRules<Creation, Update, Item> {
 export interface StoredResourcesOptions<Creation, Update, Item> {
   store: Store;
   clock: Clock;
-  /** Of RESOURCES; its quota has the same name. */
+  /** Name in RESOURCES and of the quota. */
   name: CountedQuota;
-  /** Of IDs: `tpl` in `tpl_01912f4e-…`. */
+  /** Prefix of IDs: `tpl` in `tpl_01912f4e-…`. */
   prefix: string;
   record: z.ZodType<Item>;
   rules: ResourceRules<Creation, Update, Item>;
@@ -61,7 +61,7 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
   readonly #options: StoredResourcesOptions<Creation, Update, Item>;
   readonly #kind: string;
   readonly #positions: Positions;
-  /** By id, oldest first. */
+  /** By ID, oldest first. */
   readonly #kept: Map<string, Kept<Item>>;
   readonly #quotas: Quotas;
   readonly #count: ResourceCount;
@@ -89,7 +89,7 @@ export class StoredResources<Creation, Update, Item extends { id: string }>
     return new StoredResources(options, stored.reverse());
   }
 
-  /** Undefined if it does not exist or is another user's. */
+  /** Undefined if it does not exist or belongs to another user. */
   find(userId: string, id: string): Item | undefined {
     const kept = this.#kept.get(id);
     return kept?.userId === userId ? kept.item : undefined;

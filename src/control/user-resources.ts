@@ -1,4 +1,4 @@
-// What the services of resources have in common: five verbs, each for one user.
+// The interface of a resource's service: five verbs, each for one user.
 import type { PageBounds } from './list-page.ts';
 
 export interface UserListing extends PageBounds {
@@ -9,11 +9,11 @@ export interface UserListing extends PageBounds {
 
 export interface ResourcePage<Item> {
   records: Item[];
-  /** Position from which the next page goes on, if there is one. */
+  /** Position of the next page, if one exists. */
   next: number | undefined;
 }
 
-/** A resource of another user is not there. */
+/** For these methods, a resource of another user does not exist. */
 export interface UserResources<Creation, Update, Item extends { id: string } = { id: string }> {
   /** Newest first. */
   list(listing: UserListing): ResourcePage<Item> | Promise<ResourcePage<Item>>;

@@ -29,9 +29,9 @@ import { validate } from './validate.ts';
 const SLICE_MS = 5;
 
 export interface AttemptLimits {
-  /** Of a returned value. */
+  /** Largest returned value, bytes. */
   outputBytes: number;
-  /** Of all chunks together. */
+  /** Largest total of all chunks, bytes. */
   chunkTotalBytes: number;
 }
 

@@ -37,7 +37,7 @@ export class RunTrail extends ChunkTrail {
     super(elapsedTime);
   }
 
-  /** What the attempt's own thread knows. */
+  /** State that the attempt's own thread records. */
   locate(state: StuckPlace['state']): StuckPlace {
     const { utilization } = measureLoop(this.#loopAtStart);
     return {

@@ -27,7 +27,7 @@ export interface AttemptTrace {
 
 type Api = typeof import('@opentelemetry/api');
 
-/** The place where every API of version 1, whoever loaded it, stores the registered SDK. */
+/** The place where every copy of OpenTelemetry's API version 1 stores the registered SDK. */
 const REGISTERED = Symbol.for('opentelemetry.js.api.1');
 
 /** Results by file, so that only the first attempt searches the disk. */

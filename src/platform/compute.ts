@@ -1,5 +1,5 @@
-// Runs pods and the workers of endpoints on one engine. Without an engine there are only templates
-// and a catalogue.
+// Runs pods and the workers of endpoints on one engine. Without an engine, only templates and a
+// catalogue exist.
 import type { Clock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { Balancer } from '../control/balancing/balancer.ts';
@@ -57,7 +57,7 @@ interface EngineParts {
 
 export class Compute {
   readonly catalog: Catalog;
-  /** What the API serves beside endpoints, pods and keys. */
+  /** Services of the API besides endpoints, pods and keys. */
   readonly served: readonly ServedResource[];
   readonly templates: Templates;
   readonly endpoints: Endpoints;

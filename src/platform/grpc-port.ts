@@ -1,4 +1,4 @@
-// Opens the gRPC port of a platform. Its code is loaded only if there is such a port.
+// Opens the gRPC port of a platform. Its code is loaded only if a gRPC port is requested.
 import { DEFAULT_KEYLESS_LIMITS, type KeylessLimits } from '../api/grpc/limits.ts';
 import type { GrpcServer, GrpcServerOptions } from '../api/grpc/server.ts';
 import { describeError, PlatformOptionError } from './option-error.ts';

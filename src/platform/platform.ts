@@ -64,7 +64,7 @@ export async function openPlatform(
   try {
     return { ...(await open(options, seams, closers)), close };
   } catch (error) {
-    // What failed first says more than what its end failed with.
+    // The first failure says more than failures of the shutdown after it.
     await close().catch((cause: unknown) =>
       options.log.error({ err: cause }, 'platform shutdown failed'),
     );

@@ -13,7 +13,7 @@ const KEY = { kind: 'run', id: 'last' } as const;
 const note = z.object({
   /** When the run stopped as requested, Unix ms; null while it runs, or if it was killed. */
   leftAt: z.number().nullable(),
-  /** Tokens of attempts whose workers were told to send the current chunk again later. */
+  /** Tokens of attempts whose workers were asked to send the current chunk again later. */
   bridged: z.array(z.string()).default([]),
 });
 

@@ -48,7 +48,7 @@ export function release(job: StoredJob, moment: Moment): Transition {
 
 /**
  * Whether another attempt would send chunks that a client has already received. Clients of foreign
- * record formats cannot be told that a stream starts over.
+ * record formats cannot learn that a stream restarts.
  */
 function wouldRepeatStream({ attachment, attempt, cursorAttempt }: StoredJob): boolean {
   return hasForeignFormat(attachment) && cursorAttempt === attempt;

@@ -35,7 +35,7 @@ export class SplitOutputs {
     });
   }
 
-  /** Undefined if the output has to be split first. */
+  /** Undefined if the output must be split first. */
   find(job: JobKey): readonly Uint8Array[] | undefined {
     const kept = this.#kept.get(nameOf(job));
     return kept && this.#keep(nameOf(job), kept.chunks);

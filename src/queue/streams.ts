@@ -170,7 +170,7 @@ function* readPage(
   const job = yield* tx.job(request);
   if (!job) return undefined;
   const { from, reset } = findStart(job, request.after);
-  // A new attempt will replace the stored chunks, and clients of foreign formats cannot be told so.
+  // A new attempt will replace the stored chunks, and clients of foreign formats cannot learn that.
   if (hasForeignFormat(job.attachment) && job.status === 'IN_QUEUE') return emptyPage(job, from);
   const output = isOneChunk(job) ? (split ?? (yield* readSmall(tx, job))) : undefined;
   if (output === 'unsplit') return output;

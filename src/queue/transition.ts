@@ -18,7 +18,7 @@ export interface Transition {
   dropOutput: boolean;
   /** The job must be deleted with everything that belongs to it. */
   removed: boolean;
-  /** The job's worker must be told to stop it. */
+  /** The job's worker must stop the job. */
   stopWorker: boolean;
 }
 

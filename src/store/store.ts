@@ -200,18 +200,18 @@ export type RecordPiece = Uint8Array | { outputOf: JobKey };
 
 export interface StoredEndpoint {
   id: string;
-  /** Whose it is. */
+  /** ID of the owner. */
   userId: string;
-  /** Null: its workers come from elsewhere. */
+  /** Null: the platform starts no workers for the endpoint. */
   deployment: EndpointDeployment | null;
-  /** Nobody finds it any more; what is left of it is being removed. */
+  /** The endpoint is deleted and invisible; its remains are being removed. */
   deleted: boolean;
   settings: EndpointSettings;
   createdAt: number;
-  /** Now in each state; `inQueue` includes delayed ones. */
+  /** Current number of jobs in each state; `inQueue` includes delayed ones. */
   inQueue: number;
   inProgress: number;
-  /** Since the endpoint's creation. */
+  /** Counted since the endpoint's creation. */
   completed: number;
   failed: number;
   cancelled: number;
@@ -219,19 +219,22 @@ export interface StoredEndpoint {
   retried: number;
 }
 
-/** What it is, apart from what is counted. Left out: the owner's, no deployment, not deleted. */
+/**
+ * An endpoint without its counters. Defaults of omitted members: the platform's owner, no
+ * deployment, not deleted.
+ */
 export type EndpointBase = Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'> &
   Partial<Pick<StoredEndpoint, 'userId' | 'deployment' | 'deleted'>>;
 
-/** A thing that is kept as JSON. */
+/** A resource that is stored as JSON. */
 export interface StoredResource {
-  /** The module that owns them names it: `template`. */
+  /** Kind of resource, named by the module that owns it: `template`. */
   kind: string;
   id: string;
   userId: string;
-  /** Id of the endpoint that it belongs to; empty if to none. */
+  /** ID of the endpoint that the resource belongs to; empty without one. */
   parent: string;
-  /** Place in lists: grows. */
+  /** Position in lists; grows with each creation. */
   position: number;
   /** JSON text. */
   body: string;
@@ -245,10 +248,10 @@ export interface ResourceKey {
 /** Newest first. */
 export interface ResourceListing {
   kind: string;
-  /** Undefined: of all of them. */
+  /** Undefined: resources of all users. */
   userId?: string | undefined;
   parent?: string | undefined;
-  /** Only those with a smaller position. */
+  /** Only resources with a smaller position. */
   before?: number | undefined;
   limit: number;
 }
@@ -274,11 +277,11 @@ export interface StoredKey {
   scopes: string[];
   createdAt: number;
   expiresAt: number | null;
-  /** The pod whose worker it was made for; it ends with that pod. */
+  /** The pod whose worker uses the key; the key is revoked with the pod. */
   podId: string | null;
 }
 
-/** Chunks as they were reported together: their JSON joined by commas. */
+/** Chunks of one report: their JSON joined by commas. */
 export interface ChunkBatch {
   first: number;
   sizes: readonly number[];
@@ -298,21 +301,21 @@ export interface DueDeliveries extends ReceiverKey {
 export interface JobListing {
   endpointId: string;
   status: JobStatus | undefined;
-  /** Only those with a smaller position: the list is newest first. */
+  /** Only jobs with a smaller position, because the list is newest first. */
   before: number | undefined;
   limit: number;
 }
 
 export interface ChunkRange extends JobKey {
   attempt: number;
-  /** The batch that holds this chunk comes first, whole. */
+  /** The first batch contains this chunk and is returned whole. */
   from: number;
-  /** Stops after the batch that reaches this. */
+  /** Stops after the batch with which the total reaches this size. */
   maxBytes: number;
 }
 
 export interface LogRange extends JobKey {
-  /** Bytes already read. */
+  /** Number of bytes that the caller has already read. */
   from: number;
   maxBytes: number;
 }
@@ -328,7 +331,7 @@ export interface Reader {
   readyJobs(endpointId: string, limit: number): Step<StoredJob[]>;
   /** IN_QUEUE, delayed or not. */
   queuedJobs(endpointId: string, limit: number): Step<StoredJob[]>;
-  /** Those whose lease, live or kept, names the worker. */
+  /** Jobs whose lease, valid or expired, names the worker. */
   jobsOfWorker(endpointId: string, workerId: string): Step<StoredJob[]>;
   /** Every job that has a lease, over all endpoints. */
   leasedJobs(): Step<StoredJob[]>;
@@ -340,11 +343,11 @@ export interface Reader {
   outputBytes(key: JobKey): Step<number>;
   chunks(range: ChunkRange): Step<ChunkBatch[]>;
   log(range: LogRange): Step<Uint8Array>;
-  /** Everyone to whom something has to be delivered, with the time of the first. */
+  /** All receivers with deliveries, each with the time of its first one. */
   receivers(): Step<(ReceiverKey & { nextAt: number })[]>;
-  /** Those whose time has come, the earliest first. */
+  /** The receiver's due deliveries, the earliest first. */
   dueDeliveries(due: DueDeliveries): Step<StoredDelivery[]>;
-  /** The first time after `after` at which the receiver is to be tried. */
+  /** The first time after `after` at which a delivery to the receiver is due. */
   nextDeliveryAt(receiver: ReceiverKey, after: number): Step<number | undefined>;
   /**
    * Part `at` (from 0) of the record as it was when the job ended: JSON, in parts of about 1 MB.
@@ -358,7 +361,10 @@ export interface Reader {
   resources(listing: ResourceListing): Step<StoredResource[]>;
   /** When the job that has waited longest was queued; delayed ones do not count. */
   oldestQueuedAt(endpointId: string): Step<number | undefined>;
-  /** Jobs that could be taken now: exactly up to `limit`, or if none is delayed; else `limit`. */
+  /**
+   * Number of jobs that could be taken now: exact up to `limit`, or if no job is delayed; otherwise
+   * `limit`.
+   */
   countReady(endpointId: string, limit: number): Step<number>;
   keyByHash(hash: string): Step<StoredKey | undefined>;
   keys(): Step<StoredKey[]>;
@@ -367,11 +373,11 @@ export interface Reader {
 }
 
 export interface Transaction extends Reader {
-  /** Adds it, or replaces what is given of the one that is there; counters and owner stay. */
+  /** Adds the endpoint, or replaces the given members of an existing one; counters and owner stay. */
   putEndpoint(endpoint: EndpointBase): Step<void>;
-  /** Its jobs have to be gone. With its workers and its resources. */
+  /** Removes the endpoint with its workers and resources. Its jobs must be removed before. */
   removeEndpoint(id: string): Step<void>;
-  /** Keeps the endpoint's counters. The caller has seen to it that the id is new. */
+  /** Adds a job and counts it at the endpoint. The caller guarantees that the ID is new. */
   insertJob(job: StoredJob, input: Uint8Array): Step<void>;
   /**
    * Writes what differs between the two, so `before` is the job as it was read, and nothing in it
@@ -379,21 +385,21 @@ export interface Transaction extends Reader {
    */
   saveJob(before: StoredJob, after: StoredJob, retried: number): Step<void>;
   /**
-   * With its input, output, chunks and log; terminal counters stay, and so do deliveries, with an output
-   * that their record refers to.
+   * Removes the job with its input, output, chunks and log. Terminal counters stay, and so do deliveries
+   * with an output that their record refers to.
    */
   removeJob(job: StoredJob): Step<void>;
   putOutput(key: JobKey, output: Uint8Array): Step<void>;
   dropOutput(key: JobKey): Step<void>;
   appendChunks(key: JobKey & { attempt: number }, batch: ChunkBatch): Step<void>;
-  /** Those of every attempt. */
+  /** Removes the chunks of all attempts. */
   dropChunks(key: JobKey): Step<void>;
   appendLog(key: JobKey, at: number, lines: Uint8Array): Step<void>;
-  /** The caller has seen to it that the id is new. */
+  /** The caller guarantees that the ID is new. */
   insertDelivery(delivery: StoredDelivery, record: readonly RecordPiece[]): Step<void>;
   /** Writes its number of attempts and the time of the next one. */
   postponeDelivery(delivery: StoredDelivery): Step<void>;
-  /** With its record, and the output that this refers to if the job has been removed. */
+  /** Removes the delivery and its record, and the output of a removed job to which the record refers. */
   removeDelivery(key: JobKey): Step<void>;
   putWorker(worker: StoredWorker): Step<void>;
   removeWorker(endpointId: string, id: string): Step<void>;

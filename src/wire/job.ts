@@ -24,9 +24,9 @@ export const LIMITS = {
   runBodyBytes: 10 * MB,
   runsyncBodyBytes: 20 * MB,
   outputBytes: 20 * MB,
-  /** Of all chunks of one attempt. */
+  /** Total size of all chunks of one attempt. */
   chunkTotalBytes: 1024 * MB,
-  /** Of the chunks in one response of `GET /stream`, without brackets and commas. */
+  /** Total size of the chunks in one response of `GET /stream`, without brackets and commas. */
   streamAnswerBytes: 8 * MB,
   jobLogBytes: MB,
   progressBytes: 65_536,
@@ -115,7 +115,7 @@ export interface JobRecord {
   status: JobStatus;
   /** From (re)queueing to the start of the attempt. */
   delayTime: number;
-  /** Of the last attempt; of the running attempt so far; 0 before the first. */
+  /** Run time of the last attempt, or of the running one so far; 0 before the first. */
   executionTime: number;
   attempt: number;
   output?: unknown;
@@ -148,7 +148,7 @@ export interface JobPolicy {
   delay?: number;
 }
 
-/** Where the client wants the files that a job creates; at most 8,192 characters as JSON. */
+/** Destination for files that a job creates; at most 8,192 characters as JSON. */
 export interface S3Config {
   accessId?: string;
   accessSecret?: string;

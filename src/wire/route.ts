@@ -14,7 +14,7 @@ type ParameterName<Path extends string> = Path extends `${string}:${infer Name}/
     ? Name
     : never;
 
-/** What a path names, by name: `{ endpoint: string }`. */
+/** Values of a path's parameters, by name: `{ endpoint: string }`. */
 export type PathParameters<Path extends string> = Record<ParameterName<Path>, string>;
 
 /** The path with its parameters, percent-encoded. */
@@ -28,13 +28,13 @@ export function fillPath<Path extends string>(
   );
 }
 
-/** What a resource is called in paths, scopes, quotas and lists. */
+/** Names of a resource in paths, scopes, quotas and lists. */
 export interface ResourceOutline {
   /** Member of the list's answer, quota, and command: `templates`. */
   readonly plural: string;
   /** Path parameter: `template`. */
   readonly singular: string;
-  /** Of the list; one of them is a segment below. */
+  /** Path of the list; a record's path is one segment longer. */
   readonly path: string;
   /** `<scope>:read` reads them, `<scope>:write` changes them. */
   readonly scope: 'endpoints' | 'pods' | 'keys';

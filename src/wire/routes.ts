@@ -4,7 +4,7 @@ import type { ResourceOutline, Route } from './route.ts';
 
 type Routes = Readonly<Record<string, Route>>;
 
-/** What users own; the list of resources that API, client, CLI and quotas share. */
+/** Resources that users own; API, client, CLI and quotas share this list. */
 export const RESOURCES = {
   endpoints: {
     plural: 'endpoints',
@@ -58,7 +58,7 @@ export const WORKER_ROUTES = {
 
 export type WorkerVerb = keyof typeof WORKER_ROUTES;
 
-/** What pods have beside the five verbs of a resource. */
+/** Operations of pods besides the five verbs of a resource. */
 export const POD_ROUTES = {
   actOnPod: {
     ...{ method: 'POST', access: 'pods:write' },

@@ -174,7 +174,7 @@ export class GrpcGate {
       if (left < 0) stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
     });
     const cancel = clock.after(limits.ms, () => {
-      // Of an answered call, only the client's side is open.
+      // After the answer, only the client's side of the call is open.
       if (isWatch && stream.headersSent && !stream.writableEnded) return;
       if (stream.writableEnded) closeNow(stream);
       else if (stream.headersSent) stream.close(constants.NGHTTP2_CANCEL);

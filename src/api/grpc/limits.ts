@@ -1,5 +1,5 @@
-// Limits of gRPC calls without a valid key. In a file of its own, because the code that applies
-// them loads the library.
+// Limits of gRPC calls without a valid key. A separate file, because the code that applies them
+// loads the gRPC library.
 
 export interface KeylessLimits {
   /** Bytes that one call may send. Default 65,536. */

@@ -11,12 +11,12 @@ const SMALL_BYTES = 65_536;
 const LONG_NUMBER = /\d{16}/;
 
 export interface RequestHashes {
-  /** Of the body as JSON. Equal to `bytesHash` where the body is compared by its bytes. */
+  /** Hash of the body as JSON. Equal to `bytesHash` if the body is compared by its bytes. */
   requestHash: string;
   bytesHash: string;
 }
 
-/** SHA-256, base64url. `body` has to be JSON. */
+/** SHA-256, base64url. `body` must be JSON. */
 export async function hashRequest(body: Buffer): Promise<RequestHashes> {
   const bytesHash = hash('sha256', body, 'base64url');
   if (body.length > MAX_PARSED_BYTES) return { requestHash: bytesHash, bytesHash };

@@ -1,4 +1,4 @@
-// The limits of workers' calls. In a file of its own, because the code that applies them loads a library.
+// Limits of workers' calls. A separate file, because the code that applies them loads a library.
 
 /**
  * Length of the window in which calls are counted, s. Shorter than a lease, so that a refused renewal

@@ -47,7 +47,7 @@ export class HeldLeases {
     return this.#held.get(name);
   }
 
-  /** Returns an existing one if there is one. */
+  /** Returns the existing attempt if the name is known. */
   add(lease: HeldLeaseOptions['lease']): RunPodLease {
     const { clock, link } = this.#options;
     const held = new RunPodLease({ lease, link, now: clock.now });

@@ -92,7 +92,10 @@ function addPolls(app: FastifyInstance, sessions: RunPodSessions): void {
   );
 }
 
-/** Jobs that cannot be sent for lack of memory are released, and the worker is told to retry. */
+/**
+ * Jobs that cannot be sent for lack of memory are released, and the worker gets an answer that
+ * makes it retry.
+ */
 async function sendJobs(
   reply: FastifyReply,
   session: RunPodSession,

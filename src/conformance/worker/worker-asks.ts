@@ -1,4 +1,4 @@
-// What the checks of a worker wait for: a job's lease, its outcome, its output.
+// Waits for a worker's calls about a job: the take of its lease, its outcome, its output.
 import type { Lease, Outcome } from '../../wire/link/worker-link.ts';
 import { demandSame } from '../checks.ts';
 import type { WorkerStand } from './worker-stand.ts';

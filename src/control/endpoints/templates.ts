@@ -1,5 +1,5 @@
-// Templates: what pods and an endpoint's workers are made from. All are in memory, since every reconcile pass
-// of an endpoint's workers asks for its template.
+// Manages templates, from which pods and workers of endpoints are created. All are in memory,
+// because every reconcile pass reads the template of its endpoint.
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../base/clock.ts';
 import type { Step, Store, Transaction } from '../../store/store.ts';
@@ -27,8 +27,8 @@ export interface TemplatesOptions {
 }
 
 /**
- * Pods that were made from a template stay as they are when it changes; an endpoint's workers are replaced.
- * A change or removal that an endpoint cannot bear is a `conflict`.
+ * When a template changes, pods created from it stay as they are, and workers of endpoints are
+ * replaced. If an endpoint forbids the change or removal, it is a `conflict`.
  */
 export type Templates = StoredResources<TemplateCreation, TemplateUpdate, TemplateRecord>;
 

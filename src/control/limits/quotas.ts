@@ -1,5 +1,5 @@
-// Quotas: how many resources a user may have, how large one record may be, and the counting that keeps
-// concurrent creations within the limit.
+// Checks quotas: how many resources a user may have, and how large one record may be. Counts
+// running creations, so that concurrent ones stay within the limit.
 import { ProblemError } from '../../wire/problem.ts';
 import { mapResources, type RESOURCES } from '../../wire/routes.ts';
 
@@ -7,9 +7,9 @@ import { mapResources, type RESOURCES } from '../../wire/routes.ts';
 export type CountedQuota = keyof typeof RESOURCES;
 
 export interface Quotas extends Readonly<Record<CountedQuota, number>> {
-  /** Of one endpoint. */
+  /** Largest `workersMax` of one endpoint. */
   workersMax: number;
-  /** Of one record as JSON, bytes. */
+  /** Largest record as JSON, bytes. */
   recordBytes: number;
 }
 

@@ -8,7 +8,7 @@ import type {
 } from '../../wire/resources/decision.ts';
 import { describeCause } from './scaler-reasons.ts';
 
-/** What the load alone asks for. */
+/** The number of workers that the load alone requires. */
 interface Demand {
   /** Workers. */
   need: number;

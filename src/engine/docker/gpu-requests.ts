@@ -54,7 +54,7 @@ export function requestGpus(uuids: readonly string[], means: GpuMeans): DeviceRe
 
 /**
  * Overrides the spec: if NVIDIA's runtime is the default one, it gives a container the GPUs that
- * this variable names, whoever has set it.
+ * this variable names, even if the image or the spec sets it.
  */
 export function pinVariables(uuids: readonly string[], means: GpuMeans): Record<string, string> {
   const isByVariable = means === 'nvidia' && uuids.length > 0;

@@ -111,7 +111,10 @@ async function listFiles(folder: string, form: RegExp): Promise<string[]> {
   return (await readdir(folder).catch(() => [])).filter((name) => form.test(name));
 }
 
-/** Of a record or an exit file, far more than either has. A pod may have found a way to write to them. */
+/**
+ * Limit of a record or an exit file, far more than either needs. A pod may have found a way to
+ * write to them.
+ */
 const MAX_FILE_BYTES = 65_536;
 
 async function readText(path: string): Promise<string> {

@@ -103,7 +103,7 @@ export class RunPodLedger {
   #write(line: string): void {
     const path = this.#path;
     if (path === undefined) return;
-    // What a disk that was full has taken of the line before must not take this one along.
+    // A full disk may have cut off the previous line; it must not damage this one.
     const text = this.#isTorn ? `\n${line}` : line;
     this.#isTorn = true;
     this.#try(() => {

@@ -6,7 +6,7 @@
 
 import { bufferFrom } from '../primordials.ts';
 
-/** The metric `encoding`: how the outputs of a value's pieces are to be joined. */
+/** The metric `encoding`: how to join the outputs of a value's pieces. */
 export const ENCODING = { string: 0, array: 1, text: 2 } as const;
 
 export const HEAD = '{"output":';

@@ -61,7 +61,10 @@ function listOf<T>(element: z.ZodType<T>, maxLength = MAX_LISTED) {
     });
 }
 
-/** What a worker is and has is kept for as long as it is there: a platform has thousands of workers. */
+/**
+ * Bounded, because the platform keeps a worker's description as long as the worker, and may have
+ * thousands.
+ */
 const MAX_NAME_LENGTH = 200;
 const MAX_DEVICES = 256;
 

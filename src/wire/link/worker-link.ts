@@ -12,8 +12,8 @@ export const PROTOCOL_VERSION = 1;
 export const CAPABILITIES = ['progress', 'log', 'solo', 'trace'] as const;
 
 /**
- * What a worker may ask of one endpoint's queue. Every call rejects with a LinkError. After
- * `unavailable` the caller may repeat it unchanged: all five verbs are idempotent.
+ * The calls of a worker to one endpoint's queue. Each call rejects with a LinkError. After
+ * `unavailable` the caller may repeat the call unchanged: all five verbs are idempotent.
  */
 export interface WorkerLink {
   /** Introduces the worker. Leases of its older incarnations end, except those in `outbox`. */

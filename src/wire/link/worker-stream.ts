@@ -1,5 +1,5 @@
-// What both ends of the gRPC stream share beside worker.proto: its path, its messages as objects, and
-// the splitting of payloads into pieces.
+// Parts of the gRPC stream that both ends share besides worker.proto: its path, its messages as
+// objects, and the splitting of payloads into pieces.
 import { fileURLToPath } from 'node:url';
 
 export const PROTO_PATH = fileURLToPath(new URL('worker.proto', import.meta.url));

@@ -48,7 +48,7 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
   },
   runJobSync: {
     summary: 'Queue a job and wait for its end',
-    description: `At most ${LIMITS.runsyncBodyBytes} bytes. When the wait is over first, the record tells how far the job is.`,
+    description: `At most ${LIMITS.runsyncBodyBytes} bytes. If the wait ends first, the answer is the job's current record.`,
     query: [
       {
         name: 'wait',
@@ -177,7 +177,7 @@ export const JOB_OPERATIONS = describeOperations('jobs', JOB_ROUTES, {
     ],
     answers: {
       200: {
-        description: 'Lines of JSON. The last one may tell how many were left out.',
+        description: 'Lines of JSON. The last one may contain the number of omitted lines.',
         content: {
           'application/x-ndjson': {
             schema: z.string(),

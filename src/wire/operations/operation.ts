@@ -20,7 +20,7 @@ export type HeaderName =
 
 export interface Content {
   schema: z.ZodType;
-  /** Passes the schema. Left out where a caller or a handler decides what is in the body. */
+  /** An example that passes the schema; omitted if a caller or a handler decides the content. */
   example?: unknown;
 }
 
@@ -43,18 +43,21 @@ export interface RequestBody<S extends z.ZodType = z.ZodType> extends Content {
 
 export type Answers = Readonly<Record<string, Answer>>;
 
-/** What a description adds to a route. */
+/** The part of an operation's description beyond its route. */
 export interface OperationText {
   summary: string;
   description?: string;
   query?: readonly Parameter[];
   headers?: readonly Parameter[];
   body?: RequestBody;
-  /** By status; `default`: any status may come. */
+  /** Answers by status; `default` stands for any status. */
   answers: Answers;
   /** Statuses of problems beyond those that follow from the rest. */
   refusals?: readonly number[];
-  /** The answer may last as long as its key is valid, and reading it has an effect: there is no HEAD. */
+  /**
+   * The answer may last as long as its key is valid, and reading it has an effect, so HEAD is not
+   * offered.
+   */
   isStream?: true;
 }
 
@@ -72,7 +75,7 @@ type Described<Routes, Texts> = {
     Texts[Id] & { readonly id: Id; readonly tag: string };
 };
 
-/** Adds its description to each route: none can be left out. */
+/** Adds its description to each route; a missing one does not compile. */
 export function describeOperations<
   Routes extends Readonly<Record<string, Route>>,
   Texts extends { readonly [Id in keyof Routes]: OperationText },
@@ -85,10 +88,10 @@ export function describeOperations<
 }
 
 export const JSON_TYPE = 'application/json';
-/** Of bodies that the platform passes on unread. */
+/** Media type of bodies that the platform forwards without reading them. */
 export const ANY_TYPE = '*/*';
 
-/** A template with a large environment has far less. */
+/** Far more than a template with a large environment needs, bytes. */
 export const RESOURCE_BODY_BYTES = 1_048_576;
 
 export const LIST_LIMIT = { min: 1, max: 1_000, default: 100 };

@@ -1,5 +1,5 @@
-// The description of a resource: its schemas, texts and examples. The five verbs, their routes, scopes,
-// OpenAPI entries and schema names follow from it.
+// Describes a resource: its schemas, texts and examples. Its five verbs, their routes, scopes,
+// OpenAPI entries and schema names follow from the description.
 import { z } from 'zod';
 import { listResourceRoutes, type ResourceOutline, type ResourceRoutes } from '../route.ts';
 import {
@@ -17,31 +17,31 @@ import {
 
 type VerbText = Pick<OperationText, 'summary' | 'description'>;
 
-/** A resource that cannot be changed once it is there. */
+/** A resource that cannot be changed after its creation. */
 export interface FixedResourceText<
   O extends ResourceOutline,
   R extends z.ZodType,
   C extends z.ZodType,
 > {
   outline: O;
-  /** What they are, in one sentence. */
+  /** What the resources are, in one sentence. */
   about: string;
-  /** As sentences name one and several. Default: the outline's words. */
+  /** Singular and plural in sentences. Default: the outline's words. */
   noun?: { one: string; several: string };
-  /** One of them as answers show it. */
+  /** Schema of one record in answers. */
   record: R;
   creation: C;
   examples: { record: z.output<R>; creation: z.input<C> };
   texts: { create: VerbText; delete: VerbText };
-  /** What answers say of one. Default: `The template.` */
+  /** Description of an answer with one record. Default: `The template.` */
   answer?: string;
   /** Answer of the creation. Default: the record. */
   created?: Answers;
-  /** Parameters of the list, beside those of every list. */
+  /** Parameters of the list, besides those of every list. */
   listQuery?: readonly Parameter[];
   /** Statuses of problems that every verb can have, beyond those that follow from the rest. */
   refusals?: readonly number[];
-  /** Of a creation or change. Default: RESOURCE_BODY_BYTES. */
+  /** Largest body of a creation or change, bytes. Default: RESOURCE_BODY_BYTES. */
   maxBytes?: number;
 }
 
@@ -93,7 +93,7 @@ export type PageSchema<Member extends string, R extends z.ZodType> = z.ZodObject
   Record<Member, z.ZodArray<R>> & { cursor: typeof pageCursor }
 >;
 
-/** What its list answers, beside the description. */
+/** Schema of the list's answer. */
 export interface WithPages<O extends ResourceOutline, R extends z.ZodType> {
   list: PageSchema<O['plural'], R>;
 }

@@ -4,7 +4,7 @@ import { platformState } from '../answer-schemas.ts';
 import { LB_ROUTE, SYSTEM_ROUTES } from '../routes.ts';
 import { ANY_TYPE, answerJson, describeOperations, type Operation } from './operation.ts';
 
-/** Those that an OpenAPI document has words for; any other is passed on as well. */
+/** The methods that OpenAPI can describe; any other method is forwarded too. */
 const LB_METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
 
 export const SYSTEM_OPERATIONS = describeOperations('platform', SYSTEM_ROUTES, {

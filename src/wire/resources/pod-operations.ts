@@ -5,7 +5,7 @@ import { describeResource } from '../operations/resource.ts';
 import { POD_ROUTES, RESOURCES } from '../routes.ts';
 import { type PodRecord, podActionRequest, podCreation, podRecord, podUpdate } from './pod.ts';
 
-/** Where the platform runs no pods at all, every operation on pods is a conflict. */
+/** Without an engine, every operation on pods is a conflict. */
 const NO_ENGINE = [409];
 
 /** Bytes of a pod's log in one answer. */

@@ -20,7 +20,7 @@ export type DeviceReading =
   | { kind: 'unread'; reason: string }
   /** Like `unread`, because the program is being updated or does not match the driver. */
   | { kind: 'unreadable'; reason: string }
-  /** Nothing is known of this device, through no fault of its own. */
+  /** The state of this device is unknown, without a fault of the device. */
   | { kind: 'skipped' };
 
 export type HealthState =

@@ -23,8 +23,8 @@ export interface FolderLock {
 }
 
 /**
- * State of a process: it has the folder, wants it, or uses it as a guest until its owner wants it.
- * If several want it, one gets it.
+ * State of a process: it owns the folder, wants it, or borrows it as a guest until its owner wants
+ * it. If several want it, one gets it.
  */
 const CLAIMS = ['holds', 'wants', 'borrows'] as const;
 type Claim = (typeof CLAIMS)[number];
