@@ -51,7 +51,6 @@ describe('runsync whose wait runs out', () => {
     const answer = await unserved.post('runsync?wait=1000', { input: {} });
     const record = await readOk(answer, jobRecord);
     expect(record).toMatchObject({ status: 'IN_QUEUE', attempt: 0, executionTime: 0 });
-    expect(record.delayTime).toBeGreaterThanOrEqual(1_000);
   });
 
   it('answers with 200 and a job that is IN_PROGRESS, which goes on', async () => {

@@ -1,5 +1,5 @@
-// A gate before a platform: worker calls pass through it, or are answered by it as a test says, and
-// each is noted with when it came and how it was answered.
+// A gate before a platform: it passes worker calls on or refuses them, as a test says, and records
+// each call with its answer.
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -14,8 +14,8 @@ export interface Refusal {
 
 export interface NotedCall {
   verb: string;
-  /** When it came, ms of a clock that is not set. */
-  at: number;
+  /** The call came before half of the `Retry-After` of the verb's last refusal was over. */
+  isEarly: boolean;
   /** Undefined as long as it is open, or if whoever called hung up. */
   status: number | undefined;
 }
@@ -27,6 +27,8 @@ export class HttpGate {
   readonly #targetUrl: string;
   readonly #server: Server;
   readonly #refusals = new Map<string, Refusal[]>();
+  /** Verbs that were refused a short time ago. */
+  readonly #held = new Set<string>();
   #refuseAll: Refusal | undefined;
   #port = 0;
 
@@ -89,10 +91,16 @@ export class HttpGate {
     await hasClosed;
   }
 
+  /** Half the time leaves room for a worker whose timers start late in a busy event loop. */
+  #hold(verb: string, ms: number): void {
+    this.#held.add(verb);
+    setTimeout(() => this.#held.delete(verb), ms).unref();
+  }
+
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
     const verb = VERB.exec(path)?.[1] ?? path;
-    const call: NotedCall = { verb, at: performance.now(), status: undefined };
+    const call: NotedCall = { verb, isEarly: this.#held.has(verb), status: undefined };
     this.calls.push(call);
     const body = Buffer.concat(await Array.fromAsync(request));
     const refusal = this.#refuseAll ?? this.#refusals.get(verb)?.shift();
@@ -104,6 +112,7 @@ export class HttpGate {
         retryAfter === undefined ? {} : { 'retry-after': `${retryAfter}` },
       );
       response.end();
+      if (retryAfter !== undefined) this.#hold(verb, (retryAfter * 1_000) / 2);
       return;
     }
     const gone = new AbortController();
