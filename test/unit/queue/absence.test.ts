@@ -42,7 +42,7 @@ async function stop({ clock, start }: ReturnType<typeof open>) {
   return { absence, isBroken };
 }
 
-it('what began in this run has lost nothing', async () => {
+it('attempts that began in this run have lost nothing', async () => {
   const opened = open();
   const { absence, isBroken } = await stop(opened);
   expect(isBroken(absence)).toEqual([false, false]);
@@ -57,7 +57,7 @@ it('a run after a crash follows an absence for all attempts', async () => {
   expect((await start()).isBroken({ startedAt, token: 'bridged' })).toBe(true);
 });
 
-it('a stop and a start within 2 s cost the attempts nothing whose workers send again', async () => {
+it('a restart within 2 s costs nothing for attempts whose workers resend', async () => {
   const opened = open();
   const { isBroken } = await stop(opened);
   await opened.clock.advance(2_000);
@@ -78,7 +78,7 @@ it('the run has to be reachable within 2 s', async () => {
   expect(opened.logged()).toContain('"attempts":1');
 });
 
-it('the time counts from when the workers were told', async () => {
+it('the time counts from the moment the workers were drained', async () => {
   const { clock, start } = open();
   const first = await start();
   const attempt = { startedAt: clock.now(), token: 'bridged' };
@@ -90,7 +90,7 @@ it('the time counts from when the workers were told', async () => {
   expect((await start()).isBroken(attempt)).toBe(true);
 });
 
-it('an attempt that was bridged once is not bridged for ever', async () => {
+it('an attempt that was bridged once is not bridged permanently', async () => {
   const opened = open();
   const { isBroken } = await stop(opened);
   const second = await opened.start();

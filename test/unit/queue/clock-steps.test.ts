@@ -193,7 +193,7 @@ it('a clock that was more than seven days ahead is not followed after the restar
   expect(clock.now()).toBeGreaterThanOrEqual(manual.now());
 });
 
-it('a restart with a clock that goes right does not move time', async () => {
+it('a restart with a correct clock does not move time', async () => {
   await submit();
   await manual.advance(400);
   await restart({ downMs: 100, stepMs: 0 });

@@ -15,29 +15,29 @@ function at(name: StateName, lastSeq: number) {
 }
 
 describe.each(kinds)('a report of kind %s', (kind) => {
-  it('is answered with gone when the job does not exist', () => {
+  it('is answered with gone if the job does not exist', () => {
     expect(judgeReport(undefined, { ...held, kind, seq: 1 })).toEqual({ answer: 'gone' });
   });
 
-  it.each(live)('is applied in its turn to a job that is %s', (name) => {
+  it.each(live)('is applied in order to a job that is %s', (name) => {
     expect(judgeReport(at(name, 4), { ...held, kind, seq: 5 })).toBe('apply');
   });
 
-  it.each(live)('is a duplicate when it was applied before to a job that is %s', (name) => {
+  it.each(live)('is a duplicate if it was already applied to a job that is %s', (name) => {
     expect(judgeReport(at(name, 4), { ...held, kind, seq: 4 })).toEqual({ answer: 'duplicate' });
     expect(judgeReport(at(name, 4), { ...held, kind, seq: 1 })).toEqual({ answer: 'duplicate' });
   });
 
-  it.each(live)('is a gap that names the missing report of a job that is %s', (name) => {
+  it.each(live)('is a gap that names the missing report, for a job that is %s', (name) => {
     const expected = { answer: 'gap', expected: 5 };
     expect(judgeReport(at(name, 4), { ...held, kind, seq: 6 })).toEqual(expected);
   });
 
-  it.each(free)('is superseded when the lease is over of a job that is %s', (name) => {
+  it.each(free)('is superseded after the lease has ended, for a job that is %s', (name) => {
     expect(judgeReport(at(name, 4), { ...held, kind, seq: 5 })).toEqual({ answer: 'superseded' });
   });
 
-  it.each(free)('is a duplicate when it ended the lease of a job that is %s', (name) => {
+  it.each(free)('is a duplicate if it ended the lease of a job that is %s', (name) => {
     expect(judgeReport(at(name, 4), { ...held, kind, seq: 4 })).toEqual({ answer: 'duplicate' });
   });
 
@@ -52,13 +52,13 @@ describe.each(kinds)('a report of kind %s', (kind) => {
     expect(judgeReport(job, { ...held, kind, seq: 10 })).toEqual({ answer: 'superseded' });
   });
 
-  it.each([...live, ...kept])('is superseded with a foreign token of a job that is %s', (name) => {
+  it.each([...live, ...kept])('is superseded with a wrong token, for a job that is %s', (name) => {
     const foreign = { ...held, kind, token: 'token-9' };
     expect(judgeReport(at(name, 4), { ...foreign, seq: 4 })).toEqual({ answer: 'superseded' });
     expect(judgeReport(at(name, 4), { ...foreign, seq: 5 })).toEqual({ answer: 'superseded' });
   });
 
-  it.each(kept)('frees the slot only as an outcome of a job that is %s', (name) => {
+  it.each(kept)('frees the slot only as an outcome, for a job that is %s', (name) => {
     const expected = kind === 'outcome' ? 'apply' : { answer: 'superseded' };
     expect(judgeReport(at(name, 4), { ...held, kind, seq: 5 })).toEqual(expected);
     expect(judgeReport(at(name, 4), { ...held, kind, seq: 9 })).toEqual(expected);

@@ -152,7 +152,7 @@ function checkAlways(list: fc.Arbitrary<Move>, check: (steps: Step[]) => void): 
 }
 
 describe('in every sequence of events', () => {
-  it('an end is for ever, but for a retry of what failed or timed out', () => {
+  it('an end is final, except for a retry of a failed or timed-out job', () => {
     checkAlways(clientMoves, (steps) => {
       for (const { before, event, after } of steps) {
         if (!isTerminal(before.status) || event.type === 'retry') continue;
@@ -174,7 +174,7 @@ describe('in every sequence of events', () => {
     });
   });
 
-  it('failures and releases stay within their limits and below nothing', () => {
+  it('failures and releases stay between zero and their limits', () => {
     checkAlways(clientMoves, (steps) => {
       for (const { after } of steps) {
         expect(after.failures).toBeGreaterThanOrEqual(0);
@@ -200,7 +200,7 @@ describe('in every sequence of events', () => {
     });
   });
 
-  it('the retries counted are the failures that did not end the job, and the retries asked for', () => {
+  it('the counted retries are the failures that did not end the job plus the requested retries', () => {
     checkAlways(clientMoves, (steps) => {
       let sum = 0;
       let forgotten = 0;
@@ -238,7 +238,7 @@ describe('in every sequence of events', () => {
   });
 });
 
-describe('a job that always comes to grief', () => {
+describe('a job whose attempts are all lost', () => {
   const griefs = fc.constantFrom<Move>(
     { name: 'not_received' },
     { name: 'worker_left' },

@@ -38,7 +38,7 @@ function give(job: StoredJob, now = NOW): StoredJob {
 }
 
 describe('a lease', () => {
-  it('is the next attempt, with everything of the attempt before it forgotten', () => {
+  it('is the next attempt, without any state of the previous attempt', () => {
     const before = { ...states.queued, lastSeq: 9, chunkCount: 4, chunkBytes: 80, executionMs: 5 };
     expect(give(before)).toMatchObject({
       attempt: 3,
@@ -52,17 +52,17 @@ describe('a lease', () => {
     });
   });
 
-  it('has a deadline the grace after the execution timeout', () => {
+  it('has a deadline one grace period after the execution timeout', () => {
     const job = give({ ...states.queued, executionTimeoutMs: 2_000 });
     expect(job.deadlineAt).toBe(NOW + 2_000 + settings.timeoutGraceMs);
   });
 
-  it('is due when it runs out, or when its deadline comes before that', () => {
+  it('is due at its expiry, or at an earlier deadline', () => {
     expect(give(states.queued).dueAt).toBe(NOW + settings.leaseMs);
     expect(give({ ...states.queued, executionTimeoutMs: 1_000 }).dueAt).toBe(NOW + 11_000);
   });
 
-  it('is extended from the moment of the renewal on', () => {
+  it('is extended from the moment of the renewal', () => {
     const { job } = step(states.running, { type: 'renew' }, { now: NOW + 3 });
     expect(job.lease?.until).toBe(NOW + 3 + settings.leaseMs);
     expect(job.deadlineAt).toBe(states.running.deadlineAt);
@@ -77,7 +77,7 @@ describe('a lease', () => {
     expect(job.lease?.until).toBe(NOW + 3 + settings.leaseMs);
   });
 
-  it('that ran out and is renewed has the deadline of its attempt again', () => {
+  it('that expired and is renewed has the deadline of its attempt again', () => {
     const lost = step(states.running, { type: 'clock' }, { now: NOW + 20_000 }).job;
     expect(lost.deadlineAt).toBeNull();
     const { job } = step(lost, { type: 'renew' }, { now: NOW + 21_000 });
@@ -85,14 +85,14 @@ describe('a lease', () => {
     expect(job.history).toEqual(states.running.history);
   });
 
-  it('that is renewed after its timeout gets the grace from now on', () => {
+  it('that is renewed after its timeout gets a new grace period', () => {
     const lost = step(states.running, { type: 'clock' }, { now: NOW + 20_000 }).job;
     const late = STARTED_AT + 700_000;
     const { job } = step(lost, { type: 'renew' }, { now: late });
     expect(job.deadlineAt).toBe(late + settings.timeoutGraceMs);
   });
 
-  it('waits for its delivery with no deadline but its own end', () => {
+  it('with an undelivered outcome has no deadline but its own expiry', () => {
     const { job } = step(states.running, { type: 'awaiting_delivery', incarnation: 2 });
     expect(job.deadlineAt).toBeNull();
     expect(job.lease).toMatchObject({ incarnation: 2, until: NOW + settings.leaseMs });
@@ -101,20 +101,20 @@ describe('a lease', () => {
 });
 
 describe('a platform restart', () => {
-  it('adds leaseMs to leases and deadlines that passed while it was away', () => {
+  it('adds leaseMs to leases and deadlines that expired while the platform was down', () => {
     const now = STARTED_AT + 3_600_000;
     const { job } = step(states.running, { type: 'platform_away', uncountedMs: 0 }, { now });
     expect(job.lease?.until).toBe(now + settings.leaseMs);
     expect(job.deadlineAt).toBe(now + settings.leaseMs);
   });
 
-  it('adds leaseMs to those that lie ahead', () => {
+  it('adds leaseMs to future leases and deadlines', () => {
     const { job } = step(states.running, { type: 'platform_away', uncountedMs: 0 });
     expect(job.lease?.until).toBe(STARTED_AT + 2 * settings.leaseMs);
     expect(job.deadlineAt).toBe(STARTED_AT + 610_000 + settings.leaseMs);
   });
 
-  it('leaves the time to live as it is', () => {
+  it('leaves the time to live unchanged', () => {
     const { job } = step(states.running, { type: 'platform_away', uncountedMs: 0 });
     expect(job.expiresAt).toBe(states.running.expiresAt);
   });
@@ -144,7 +144,7 @@ describe('the wait before an automatic retry', () => {
     expect(expired).toMatchObject({ failures: 2, availableAt: NOW + 20_000, delayed: false });
   });
 
-  it('is also zero if a carrier reports the loss, and grows from the second on', () => {
+  it('is also zero if a carrier reports the loss, and grows from the second loss', () => {
     const died = { code: 'worker_crashed', message: 'it pings no more' } as const;
     const once = end(first, { ...failed, error: died });
     expect(once).toMatchObject({ failures: 1, availableAt: NOW, delayed: false });
@@ -152,13 +152,13 @@ describe('the wait before an automatic retry', () => {
     expect(twice).toMatchObject({ failures: 2, availableAt: NOW + 2_000, delayed: true });
   });
 
-  it('grows from the second lost attempt on', () => {
+  it('grows from the second lost attempt', () => {
     const once = step({ ...first }, { type: 'crashed', alone: true, detail: '' }).job;
     const twice = step(give(once), { type: 'crashed', alone: true, detail: '' }).job;
     expect(twice).toMatchObject({ failures: 2, availableAt: NOW + 2_000 });
   });
 
-  it('is what a RetryAfterError says, however long', () => {
+  it('is the wait of a RetryAfterError, however long', () => {
     const outcome: Outcome = { ...failed, retry: 'after', retryAfterMs: 300_000 };
     expect(end(first, outcome)).toMatchObject({ failures: 1, availableAt: NOW + 300_000 });
   });
@@ -179,12 +179,12 @@ describe('an end', () => {
     expect(end({ ...states.running, mode }, completed).expiresAt).toBe(NOW + retentionMs);
   });
 
-  it('never makes a job live longer than its time to live', () => {
+  it('never extends a job beyond its time to live', () => {
     const expiresAt = NOW + 5_000;
     expect(end({ ...states.running, expiresAt }, completed).expiresAt).toBe(expiresAt);
   });
 
-  it('has whole milliseconds of execution and says where the output is', () => {
+  it('has whole milliseconds of execution time and the place of the output', () => {
     const job = end(states.running, completed);
     expect(job).toMatchObject({ executionMs: 13, outputKind: 'chunks', endedAt: NOW, error: null });
   });
@@ -209,7 +209,7 @@ describe('an end', () => {
     });
   });
 
-  it('by cancellation in the queue is not taken for a run since the attempt before', () => {
+  it('by cancellation in the queue does not count as a run since the previous attempt', () => {
     const { job } = step(states.queued, { type: 'cancel' });
     expect(job).toMatchObject({ startedAt: null, endedAt: NOW });
   });
@@ -228,7 +228,7 @@ describe('an end', () => {
     },
   );
 
-  it('by too many chunks keeps the lease until the worker has stopped or its time is over', () => {
+  it('by too many chunks keeps the lease until the worker has stopped or the lease expires', () => {
     const lost = { ...states.lostAsFailure };
     const { job } = step(
       lost,
@@ -244,7 +244,7 @@ describe('an end', () => {
 });
 
 describe('a requested retry', () => {
-  it('makes the job as new, with its time to live from now on', () => {
+  it('resets the job, with its time to live from now', () => {
     const { job } = step(
       { ...states.timedOut, chunkCount: 3, outputKind: 'chunks', ttlMs: 50_000 },
       { type: 'retry' },
@@ -269,7 +269,7 @@ describe('a requested retry', () => {
 });
 
 describe('a time to live', () => {
-  it('counts from now and replaces what was, also a retention', () => {
+  it('counts from now and replaces the earlier value, also a retention', () => {
     for (const job of [states.queued, states.running, states.completed]) {
       const changed = step(job, { type: 'set_ttl', ttlMs: 10_000 }).job;
       expect(changed).toMatchObject({ status: job.status, expiresAt: NOW + 10_000, ttlMs: 10_000 });
@@ -306,13 +306,13 @@ describe('a job', () => {
     expect(after).toMatchObject({ status: 'IN_QUEUE', solo: true });
   });
 
-  it('that threw does not, because it took nobody along', () => {
+  it('that threw does not, because it affected no other job', () => {
     const error = { code: 'handler_error', message: 'no' } as const;
     const outcome = { kind: 'failed', executionMs: 1, error, retry: 'default' } as const;
     expect(step(states.running, { type: 'outcome', seq: 1, outcome }).job.solo).toBe(false);
   });
 
-  it('that others took along three times runs alone next, where there are no others', () => {
+  it('that was lost with other jobs three times runs alone next', () => {
     const outcome = { kind: 'released', reason: 'neighbour' } as const;
     const ruin = (releases: number) => {
       const job = makeJob({ ...states.running, releases });
@@ -321,15 +321,15 @@ describe('a job', () => {
     expect([0, 1, 2].map((releases) => ruin(releases).solo)).toEqual([false, false, true]);
   });
 
-  it('that leaving workers gave back does not run alone for that', () => {
+  it('that stopping workers released does not run alone for that', () => {
     const outcome = { kind: 'released', reason: 'drain' } as const;
     const job = makeJob({ ...states.running, releases: 5 });
     expect(step(job, { type: 'outcome', seq: 1, outcome }).job.solo).toBe(false);
   });
 });
 
-describe('when the sweeper must process a job', () => {
-  it('is not said by a lease that is lost already', () => {
+describe('the due time of a job', () => {
+  it('does not depend on a lease that is already lost', () => {
     const job = makeJob({
       ...states.lostAsFailure,
       lease: makeLease({ until: T0, lost: 'failure' }),

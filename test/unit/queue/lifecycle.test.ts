@@ -312,7 +312,7 @@ function isStateName(name: string): name is StateName {
 
 describe.each(Object.entries(cases))('%s', (_, { event, now = NOW, given, expected }) => {
   const rows = Object.entries(expected).filter(([name]) => isStateName(name));
-  it.each(rows)('makes of a job that is %s: %s', (name, result) => {
+  it.each(rows)('turns a job that is %s into %s', (name, result) => {
     if (!isStateName(name)) throw new Error(name);
     const job = { ...states[name], ...given };
     expect(describeDecision(next(job, event, momentAt(now)))).toBe(result);

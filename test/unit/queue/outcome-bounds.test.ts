@@ -50,7 +50,7 @@ it('a job that failed a hundred times has a history of bounded size', async () =
 });
 
 describe('spans', () => {
-  it('of an attempt are no longer than a year', async () => {
+  it('of an attempt last at most a year', async () => {
     const id = await platform.submit();
     await worker.finish(await worker.takeOne(), { ...completed, executionMs: 1e300 });
     expect(await platform.record(id)).toMatchObject({
@@ -58,7 +58,7 @@ describe('spans', () => {
     });
   });
 
-  it('before the next attempt are no longer than a year', async () => {
+  it('before the next attempt last at most a year', async () => {
     const id = await platform.submit();
     const end = { ...failed, retry: 'after', retryAfterMs: 1e300 } as const;
     await worker.finish(await worker.takeOne(), end);

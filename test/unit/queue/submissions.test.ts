@@ -56,7 +56,7 @@ describe('a submission', () => {
     });
   });
 
-  it('hands its unchanged input to a worker that waits or comes later', async () => {
+  it('passes its unchanged input to a waiting or later worker', async () => {
     const worker = { workerId: 'w1', incarnation: 1 };
     const link = platform.queue.link(ENDPOINT);
     await link.hello({ ...worker, protocol: 1, version: '1', slots: 9, devices: [], outbox: [] });

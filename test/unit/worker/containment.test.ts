@@ -74,7 +74,7 @@ describe('an attempt whose handler', () => {
   });
 
   // Now and then V8 gives up with the whole process instead; then it is the supervisor who tells.
-  it('overflows the heap of a thread without a limit of its own fails with the process’s', {
+  it('overflows the heap fails with the limit of the process if its thread has none', {
     retry: 2,
   }, async () => {
     const source = `
@@ -92,7 +92,7 @@ describe('an attempt whose handler', () => {
     expect(JSON.parse(stdout)).toMatchObject(failed('out_of_memory', /limit is \d+ MB/));
   });
 
-  it('floods its log goes on, and what was left out is counted', async () => {
+  it('floods its log continues, and the worker counts the dropped lines', async () => {
     const { begin } = await startThreads();
     const { end, sink } = begin({ do: 'flood' });
     expect((await end).outcome.kind).toBe('completed');
@@ -100,13 +100,13 @@ describe('an attempt whose handler', () => {
     expect(sink.logLines.length + sink.droppedLines).toBe(20_000);
   });
 
-  it('waits for a promise that never settles is timed out, its thread killed', async () => {
+  it('waits for a promise that never settles is timed out and its thread killed', async () => {
     const { begin } = await startThreads();
     const { outcome } = await begin({ do: 'ignore the signal' }, 30).end;
     expect(outcome).toMatchObject(timedOut('thread', { state: 'waiting', chunks: 0 }));
   });
 
-  it('loops for ever is timed out, its thread killed', async () => {
+  it('loops forever is timed out and its thread killed', async () => {
     const { begin } = await startThreads({ examineMs: 4_000 });
     const { outcome } = await begin({ do: 'block' }, 300).end;
     expect(outcome).toMatchObject(timedOut('thread', { state: 'running' }));
@@ -145,7 +145,7 @@ describe('a handler that does not start', () => {
       'setup',
       /50 ms/,
     ],
-  ])('because it %s: the reason and the stage are told', async (_, source, stage, reason) => {
+  ])('because it %s, with stage and reason', async (_, source, stage, reason) => {
     const { executor } = createThreads({ handlerPath: await writeHandler(`${source};${exports}`) });
     const error = await executor.start().catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(HandlerNotLoadedError);
@@ -170,7 +170,7 @@ describe('a setup that blocks in native code', () => {
 });
 
 describe('a module that loads for too long', () => {
-  it('is not one that cannot be loaded: another process may have more luck', async () => {
+  it('fails in the setup stage, because another process may succeed', async () => {
     const handlerPath = await writeHandler('await new Promise(() => {}); export default () => 1;');
     const { executor } = createThreads({ handlerPath, setupTimeoutMs: 50 });
     const error = await executor.start().catch((thrown: unknown) => thrown);
@@ -201,14 +201,14 @@ describe('the neighbours', () => {
     expect((await neighbour.end).outcome).toEqual(released('neighbour'));
   });
 
-  it('of a job that fills the heap are suspects like itself: nobody knows which it was', async () => {
+  it('of a job that fills the heap are suspects too, because any of them may have filled it', async () => {
     const { begin } = await startThreads({ resourceLimits: { maxOldGenerationSizeMb: 32 } });
     const jobs = [begin({ do: 'wait for the signal' }), begin({ do: 'fill memory' })];
     const ends = await Promise.all(jobs.map((job) => job.end));
     expect(ends.map(({ outcome }) => outcome)).toEqual([released('suspect'), released('suspect')]);
   });
 
-  it('in other threads do not notice', async () => {
+  it('in other threads continue', async () => {
     const { begin, executor } = await startThreads({ threads: 2, concurrency: 1 });
     const [blocked, other] = [begin({ do: 'block' }), begin({ do: 'wait for the signal' })];
     await Promise.all([blocked.hasBegun, other.hasBegun]);
@@ -221,7 +221,7 @@ describe('the neighbours', () => {
 });
 
 describe('a thread that is killed', () => {
-  it('has a successor before it is dead', async () => {
+  it('is replaced before it has ended', async () => {
     const { begin, executor } = await startThreads({ concurrency: 1 });
     const stuck = begin({ do: 'block natively', file: makeFifo() });
     await stuck.hasBegun;
@@ -232,7 +232,7 @@ describe('a thread that is killed', () => {
     expect((await stuck.end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'process' });
   });
 
-  it('on a GPU has none before it is dead: both setups might not fit', async () => {
+  it('on a GPU is not replaced before it has ended, because two setups may not fit', async () => {
     const gpu = { ...cpu, kind: 'gpu' as const };
     const { begin, workerLog } = await startThreads({
       concurrency: 1,
@@ -244,7 +244,7 @@ describe('a thread that is killed', () => {
     expect(workerLog.filter(({ msg }) => msg === 'setting up')).toHaveLength(1);
   });
 
-  it('on a GPU has one as soon as it is dead', async () => {
+  it('on a GPU is replaced as soon as it has ended', async () => {
     const gpu = { ...cpu, kind: 'gpu' as const };
     const { begin, executor } = await startThreads({ concurrency: 1, devices: [gpu] });
     await begin({ do: 'block' }, 60).end;
@@ -252,7 +252,7 @@ describe('a thread that is killed', () => {
     expect(readOutput(await begin({ do: 'answer', value: 2 }).end)).toBe(2);
   });
 
-  it('after it caught what nobody else did is judged by what ends it', async () => {
+  it('after an uncaught error is judged by the event that ends it', async () => {
     const { begin } = await startThreads();
     expect(readOutput(await begin({ do: 'catch what nobody caught' }).end)).toBe('caught');
     const neighbour = begin({ do: 'wait for the signal' });
@@ -262,13 +262,13 @@ describe('a thread that is killed', () => {
     expect((await neighbour.end).outcome).toEqual(released('neighbour'));
   });
 
-  it('does not keep the executor from stopping when it does not die', async () => {
+  it('does not prevent the executor from stopping when it does not end', async () => {
     const { begin, executor } = await startThreads({ terminateMs: 200 });
     await begin({ do: 'block natively', file: makeFifo() }, 30).end;
     await expect(executor.stop()).resolves.toBeUndefined();
   });
 
-  it('tells where its JavaScript was, and what had been yielded', async () => {
+  it('reports the position of its JavaScript and the yielded chunks', async () => {
     const { begin } = await startThreads({ examineMs: 4_000 });
     const { outcome } = await begin({ do: 'block after a yield' }, 300).end;
     expect(outcome).toMatchObject(
@@ -285,7 +285,7 @@ describe('a thread that is killed', () => {
     expect(outcome).toMatchObject({ error: { message: expect.stringMatching(message) } });
   });
 
-  it('tells so of each of several that are killed at once', async () => {
+  it('reports the position of each of several killed threads', async () => {
     const { begin } = await startThreads({ threads: 2, concurrency: 1, examineMs: 4_000 });
     const jobs = [begin({ do: 'block' }, 300), begin({ do: 'block after a yield' }, 300)];
     const ends = await Promise.all(jobs.map((job) => job.end));
@@ -293,12 +293,12 @@ describe('a thread that is killed', () => {
     for (const { outcome } of ends) expect(outcome).toMatchObject(timedOut('thread', { stack }));
   });
 
-  it('dies even if it is given up during its examination', async () => {
+  it('ends even if its examination is aborted', async () => {
     const { begin } = await startThreads({ examineMs: 22 });
     expect((await begin({ do: 'block' }, 50).end).outcome).toMatchObject({ stopped: 'thread' });
   });
 
-  it('for a job that was cancelled tells so in the logs of job and worker', async () => {
+  it('is logged in the logs of the job and the worker if the job was cancelled', async () => {
     const { begin, workerLog } = await startThreads();
     const { end, hasBegun, lease, sink, stop } = begin({ do: 'ignore the signal' });
     await hasBegun;
@@ -310,8 +310,8 @@ describe('a thread that is killed', () => {
   });
 });
 
-describe('an attempt that gives way when its time is over', () => {
-  it('tells what it had yielded, and that it was waiting', async () => {
+describe('an attempt that stops at its timeout', () => {
+  it('reports its yielded chunks and that it was waiting', async () => {
     const { begin } = await startThreads();
     const { outcome } = await begin({ do: 'wait for the signal' }, 30).end;
     expect(outcome).toMatchObject(timedOut('signal', { state: 'waiting', chunks: 0 }));
@@ -341,7 +341,7 @@ describe('a worker', () => {
       .flatMap((report) => (report.kind === 'outcome' ? [report.outcome] : []));
   }
 
-  it('leaves at once when a thread is stuck, releases what else runs, and asks to be killed', async () => {
+  it('stops at once when a thread is stuck, releases the other jobs, and asks to be killed', async () => {
     const stuck = makeLease({ do: 'block natively', file: makeFifo() });
     const leases = [{ ...stuck, executionTimeoutMs: 50 }, makeLease({ do: 'wait for the signal' })];
     const { link, worker } = await startWorker(leases, { flushMs: 100 });

@@ -24,7 +24,7 @@ const quick = new Set([
 
 describe('an innocent job', () => {
   // All objects, all their members, in both ways: test/soak/contamination.test.ts.
-  it('has its own output, or none, whatever the one before it changed', {
+  it('has its own output or none, whatever the previous job changed', {
     timeout: 60_000,
   }, async () => {
     const { begin } = await start();
@@ -35,7 +35,7 @@ describe('an innocent job', () => {
     expect(readOutput(await begin({ value: innocentValue }).end)).toEqual(innocentValue);
   });
 
-  it('is right and completes as soon as the thread is replaced', async () => {
+  it('completes correctly as soon as the thread is replaced', async () => {
     const { begin } = await start();
     expect((await begin({ code: 'JSON.stringify = fake' }).end).outcome.kind).toBe('completed');
     const { sink, end } = begin({ value: innocentValue, stream: true });
@@ -46,7 +46,7 @@ describe('an innocent job', () => {
 });
 
 describe('a job that changes a built-in', () => {
-  it('keeps its own output, made with the built-ins as they were', async () => {
+  it('keeps its own output, serialized with the original built-ins', async () => {
     const { begin } = await start();
     const code = 'JSON.stringify = Buffer.from = Buffer.prototype.toString = Object.keys = fake';
     const end = await begin({ code }).end;
@@ -54,7 +54,7 @@ describe('a job that changes a built-in', () => {
     expect(readOutput(end)).toBe('done');
   });
 
-  it('is named in the logs of worker and job, with what it changed; teardown runs', async () => {
+  it('is named in the logs of worker and job with the changed built-in, and teardown runs', async () => {
     const { begin, workerLog } = await start();
     const { lease, sink, end } = begin({ code: 'Array.prototype.map = fake' });
     await end;
@@ -65,7 +65,7 @@ describe('a job that changes a built-in', () => {
     expect(workerLog.map(({ msg }) => msg)).toContain('teardown');
   });
 
-  it('after others in its thread is a suspect: it runs again, alone', async () => {
+  it('is a suspect if other jobs ran in its thread before, and runs again alone', async () => {
     const { begin, executor } = await start();
     await begin({ value: 1 }).end;
     const { outcome } = await begin({ code: 'JSON.parse = fake' }).end;
@@ -83,7 +83,7 @@ describe('a job that changes a built-in', () => {
     expect((await neighbour.end).outcome).toEqual(suspect);
   });
 
-  it('fails if what leaves the thread is no JSON', async () => {
+  it('fails if its output is not JSON', async () => {
     const { begin } = await start();
     const code =
       "Object.defineProperty(Uint8Array.prototype.__proto__, 'length', { get: () => 2, configurable: true })";

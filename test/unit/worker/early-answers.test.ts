@@ -22,7 +22,7 @@ function openPoll() {
   };
 }
 
-it('pauses after the fourth early answer in a row, and longer after each', async () => {
+it('pauses after the fourth early answer in a row, and longer after each further one', async () => {
   const poll = openPoll();
   const pauses: number[] = [];
   for (let count = 0; count < 5; count++) pauses.push(await poll());
@@ -31,7 +31,7 @@ it('pauses after the fourth early answer in a row, and longer after each', async
   expect(pauses[4]).toBeGreaterThan(pauses[3] ?? 0);
 });
 
-it.each([{ isNews: true }, { tookMs: 10_000 }])('counts anew after %o', async (answer) => {
+it.each([{ isNews: true }, { tookMs: 10_000 }])('restarts the count after %o', async (answer) => {
   const poll = openPoll();
   for (let count = 0; count < 4; count++) await poll();
   expect(await poll(answer)).toBe(0);

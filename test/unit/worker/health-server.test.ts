@@ -48,7 +48,7 @@ async function serve({ health = () => fine, ...changes }: Changes = {}): Promise
 }
 
 describe('the health port', () => {
-  it('answers /readyz with all that the worker says of its health', async () => {
+  it('answers /readyz with the health of the worker', async () => {
     const answer = await fetch(`${await serve()}/readyz`);
     expect(answer.status).toBe(200);
     expect(await answer.json()).toEqual(fine);
@@ -64,7 +64,7 @@ describe('the health port', () => {
     });
   });
 
-  it('answers /healthz with 200 while the worker is not ready but lives', async () => {
+  it('answers /healthz with 200 while the worker runs but is not ready', async () => {
     const health = () => ({
       ...fine,
       ready: false,
@@ -84,7 +84,7 @@ describe('the health port', () => {
     expect(await answer.json()).toEqual({ status: 'failed', state: 'failed', reason });
   });
 
-  it('answers /metrics in the text form of Prometheus', async () => {
+  it('answers /metrics in the Prometheus text format', async () => {
     const answer = await fetch(`${await serve()}/metrics`);
     expect(answer.headers.get('content-type')).toBe('text/plain; version=0.0.4; charset=utf-8');
     expect(await answer.text()).toBe('up 1\n');
@@ -107,21 +107,21 @@ describe('the health port', () => {
     expect(posted.headers.get('allow')).toBe('GET, HEAD');
   });
 
-  it('shows nothing of why an answer could not be made', async () => {
+  it('does not show internal errors', async () => {
     const collectMetrics = () => Promise.reject(new Error('secret'));
     const answer = await fetch(`${await serve({ collectMetrics })}/metrics`);
     expect(answer.status).toBe(500);
     expect(await answer.text()).not.toContain('secret');
   });
 
-  it('that is in use already is an error that names it', async () => {
+  it('that is already in use is an error that names it', async () => {
     const { port } = new URL(await serve());
     const second = serve({ port: Number(port) });
     await expect(second).rejects.toThrow(HealthPortError);
     await expect(second).rejects.toThrow(`127.0.0.1 port ${port}`);
   });
 
-  it('closes although a connection is open', async () => {
+  it('closes while a connection is open', async () => {
     const { port } = new URL(await serve());
     const socket = connect(Number(port), '127.0.0.1');
     await once(socket, 'connect');
@@ -194,7 +194,7 @@ describe('/readyz of a worker', () => {
     });
   });
 
-  it('is 503 while no slot comes back though nothing runs, after the time of a take', async () => {
+  it('is 503 if no slot is free although no job runs, after the duration of a take', async () => {
     const started = await startScript({ slots: 1 });
     const { clock, executor, link, worker } = started;
     link.lastTake.answer([lease('a')]);
@@ -209,7 +209,7 @@ describe('/readyz of a worker', () => {
     expect(await ask(worker)).toEqual({ status: 503, reason });
   });
 
-  it('is 503 while an attempt goes on long after its timeout, and 200 when it has ended', async () => {
+  it('is 503 while an attempt runs long after its timeout, and 200 when it has ended', async () => {
     const started = await startScript({ slots: 2, stuckAfterMs: 10_000 });
     const { clock, executor, link, worker } = started;
     link.lastTake.answer([lease('a', { executionTimeoutMs: 60_000 }), lease('b')]);

@@ -65,7 +65,7 @@ const answerAll = (answer: 'applied' | 'superseded' | 'gone') => {
     reports.map(() => ({ answer }));
 };
 
-it('outcomes that were left are named in the hello and delivered as they were', async () => {
+it('the hello names outcomes of an earlier process, and the worker delivers them unchanged', async () => {
   await leaveOutcomes('a', 'b');
   const started = await prepare();
   const { link, worker } = started;
@@ -80,7 +80,7 @@ it('outcomes that were left are named in the hello and delivered as they were', 
   expect(logged).toContain('outcome of an earlier process delivered');
 });
 
-it('outcomes that were left are not sent before the worker is welcome', async () => {
+it('outcomes of an earlier process are not sent before the welcome', async () => {
   await leaveOutcomes('a');
   const started = await prepare();
   const { clock, link, worker } = started;
@@ -95,7 +95,7 @@ it('outcomes that were left are not sent before the worker is welcome', async ()
   });
 });
 
-it('outcomes that were left keep their lease until they are delivered, and then no more', async () => {
+it('outcomes of an earlier process keep their lease until they are delivered', async () => {
   await leaveOutcomes('a');
   const started = await prepare();
   const { clock, link, worker } = started;
@@ -159,7 +159,7 @@ class SlowOutbox extends MemoryOutbox {
   }
 }
 
-it('an outcome waits for the disk, and chunks do not', async () => {
+it('an outcome waits for the disk; chunks do not', async () => {
   const outbox = new SlowOutbox();
   const { clock, executor, link, worker } = script({ outbox });
   await worker.start();
@@ -176,7 +176,7 @@ it('an outcome waits for the disk, and chunks do not', async () => {
   expect(link.reported).toEqual(['a#1 chunks', 'a#2 completed']);
 });
 
-it('an outcome that could not be delivered is named in the bye and left to the next process', async () => {
+it('the bye names an undelivered outcome, which the next process delivers', async () => {
   const started = await prepare();
   const { clock, executor, link, worker } = started;
   await worker.start();
@@ -194,7 +194,7 @@ it('an outcome that could not be delivered is named in the bye and left to the n
   expect(await readSurvivors(folder)).toEqual([leaseRef('a')]);
 });
 
-it('a worker whose outbox is in memory against its will is ready and says why', async () => {
+it('a worker whose outbox had to move to memory is ready and gives the reason', async () => {
   const started = script({ outbox: new MemoryOutbox({ trouble: 'the disk is full' }) });
   await started.worker.start();
   await started.clock.advance(0);

@@ -30,7 +30,7 @@ describe('the lease keeper', () => {
     expect(link.lastRenewal.signal.aborted).toBe(false);
   });
 
-  it('names a job that goes on before the open renewal is over', async () => {
+  it('names a job that has started before the open renewal ends', async () => {
     const { clock, link } = await startScript({ nameWithinMs: 300 });
     link.lastTake.answer([lease('a')]);
     await clock.advance(299);
@@ -40,7 +40,7 @@ describe('the lease keeper', () => {
     expect(link.renewals[0]?.signal.aborted).toBe(false);
   });
 
-  it('does not name a job that is over by then', async () => {
+  it('does not name a job that has ended by then', async () => {
     const { clock, executor, link } = await startScript();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -60,7 +60,7 @@ describe('the lease keeper', () => {
     },
   );
 
-  it('renews a lease whose outcome is not acknowledged yet, and says so', async () => {
+  it('renews a lease whose outcome is not acknowledged yet and marks it', async () => {
     const { clock, executor, link } = await startWithJob();
     link.onReport = () => new Promise(() => {});
     executor.last.complete();
@@ -79,7 +79,7 @@ describe('the lease keeper', () => {
     expect(link.lastRenewal.request.leases).toEqual([]);
   });
 
-  it('tries again within the lease time when it fails, whatever wait is asked for', async () => {
+  it('retries within the lease time after a failure, whatever wait the platform asks for', async () => {
     const { clock, link } = await startWithJob();
     const before = link.renewals.length;
     link.lastRenewal.fail(new LinkError('unavailable', 'later', { retryAfterMs: 3_600_000 }));
@@ -87,7 +87,7 @@ describe('the lease keeper', () => {
     expect(link.renewals).toHaveLength(before + 1);
   });
 
-  it('gives up a renewal that hangs, and sends another', async () => {
+  it('aborts a renewal that hangs and sends another', async () => {
     const { clock, link } = await startWithJob();
     const hanging = link.lastRenewal;
     await clock.advance(9_999);
@@ -113,7 +113,7 @@ describe('the lease keeper', () => {
     expect(worker.health().reason).not.toBe('lease renewals failed for too long');
   });
 
-  it('does not hammer a platform that answers at once with nothing new', async () => {
+  it('slows down if the platform answers at once with nothing new', async () => {
     const { clock, link } = await startWithJob();
     const before = link.renewals.length;
     for (let answers = 0; answers < 20; answers++) {

@@ -17,7 +17,7 @@ it('aborts a call that takes longer than its limit, and rejects as unavailable',
   await refused;
 });
 
-it('aborts a call when its caller does, and keeps what the call still answers', async () => {
+it('aborts a call when its caller aborts, and keeps a late answer', async () => {
   const clock = new ManualClock();
   const caller = new AbortController();
   const answer = callWithin({ clock, limitMs: 1_000, signal: caller.signal }, (signal) => {

@@ -66,7 +66,7 @@ function openLink(url: string): string {
 describe('the modules of', () => {
   const heavy = /\/node_modules\/(zod|fastify|prom-client)\/|^node:sqlite$/;
 
-  it('a worker process are none of the platform’s', async () => {
+  it('a worker process contain none of the platform’s', async () => {
     const urls = await listLoaded(
       ['src/cli/main.ts', 'src/cli/worker/worker-process.ts'],
       openLink('http://127.0.0.1:1'),
@@ -76,7 +76,7 @@ describe('the modules of', () => {
     expect(urls.filter((url) => heavy.test(url))).toEqual([]);
   });
 
-  it('a worker process are those of the carrier that its URL names, and of no other', async () => {
+  it('a worker process contain only the carrier that its URL names', async () => {
     const entry = ['src/cli/worker/worker-process.ts'];
     const http = await listLoaded(entry, openLink('http://127.0.0.1:1'));
     const grpc = await listLoaded(entry, openLink('grpc://127.0.0.1:1'));
@@ -86,20 +86,20 @@ describe('the modules of', () => {
     expect(grpc.filter((url) => heavy.test(url))).toEqual([]);
   });
 
-  it('a platform have nothing of gRPC without a port for it', async () => {
+  it('a platform contain no gRPC without a gRPC port', async () => {
     const urls = await listLoaded(['src/cli/main.ts', 'src/cli/commands/serve.ts']);
     expect(urls).toContain(locate('src/api/server.ts'));
     expect(urls.filter((url) => /\/(@grpc|protobufjs|grpc-health-check)\//.test(url))).toEqual([]);
   });
 
-  it('a supervisor are neither those of a worker nor the carrier to the platform', async () => {
+  it('a supervisor contain neither the worker’s nor the carrier’s', async () => {
     const urls = await listLoaded(['src/cli/main.ts', 'src/cli/worker/supervise.ts']);
     expect(urls).toContain(locate('src/worker/supervisor/supervisor.ts'));
     const more = /\/node_modules\/(undici|piscina|fast-xml-parser|systeminformation)\//;
     expect(urls.filter((url) => heavy.test(url) || more.test(url))).toEqual([]);
   });
 
-  it('a handler thread are of no package at all', async () => {
+  it('a handler thread contain no npm package', async () => {
     const urls = await listLoaded(['src/worker/execution/thread-entry.ts']);
     expect(urls).toContain(locate('src/handler/invoke.ts'));
     expect(urls.filter((url) => url.includes('/node_modules/'))).toEqual([]);
@@ -132,11 +132,11 @@ async function countCached(environment: Environment): Promise<number> {
 }
 
 describe('a handler', () => {
-  it('is in the compile cache once it is loaded, also if the process is killed', async () => {
+  it('is in the compile cache once it is loaded, even if the process is killed', async () => {
     expect(await countCached({})).toBeGreaterThan(0);
   });
 
-  it('is in no cache where the environment forbids it', async () => {
+  it('is in no cache if the environment disables it', async () => {
     expect(await countCached({ NODE_DISABLE_COMPILE_CACHE: '1' })).toBe(0);
   });
 });

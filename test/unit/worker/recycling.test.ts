@@ -14,7 +14,7 @@ async function startLimited(slots = 4) {
 }
 
 describe('a recycled worker', () => {
-  it('takes nothing, lets its jobs end, and leaves with the reason', async () => {
+  it('takes no jobs, lets its jobs end, and stops with the reason', async () => {
     const { clock, executor, link, worker } = await startScript();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -41,7 +41,7 @@ describe('a recycled worker', () => {
 });
 
 describe('a worker with a stuck thread', () => {
-  it('leaves at once: stops its jobs, delivers, says bye, and asks to be killed', async () => {
+  it('stops at once: stops its jobs, delivers reports, says bye, and asks to be killed', async () => {
     const { clock, executor, link, worker } = await startScript();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -56,7 +56,7 @@ describe('a worker with a stuck thread', () => {
     expect(link.byes).toHaveLength(1);
   });
 
-  it('says so also if it was leaving already', async () => {
+  it('asks to be killed even if it was already stopping', async () => {
     const { clock, executor, link, worker } = await startScript();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -71,7 +71,7 @@ describe('a worker with a stuck thread', () => {
 });
 
 describe('a worker whose memory grows', () => {
-  it('past 80 % of the limit takes nothing more, until it is well again', async () => {
+  it('above 80 % of the limit takes no jobs until its memory use has fallen', async () => {
     const { clock, executor, link, memory } = await startLimited();
     link.lastTake.answer([lease('a'), lease('b')]);
     await clock.advance(0);
@@ -86,7 +86,7 @@ describe('a worker whose memory grows', () => {
     expect(link.takes).toHaveLength(3);
   });
 
-  it('past 80 % leaves for a fresh process as soon as nothing runs', async () => {
+  it('above 80 % stops for a new process as soon as no job runs', async () => {
     const { clock, executor, link, memory, worker } = await startLimited(1);
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -99,14 +99,14 @@ describe('a worker whose memory grows', () => {
     expect(link.reported).toEqual(['a#1 completed']);
   });
 
-  it('past 80 % before it has run anything goes on: the next one would be no better', async () => {
+  it('above 80 % before its first job continues, because a new process would use as much', async () => {
     const { clock, memory, worker } = await startLimited();
     memory.rssBytes = 900;
     await clock.advance(1_000);
     expect(worker.state.name).toBe('ready');
   });
 
-  it('past the limit stops the only job that runs, and goes on if that was enough', async () => {
+  it('above the limit stops the only running job and continues if that was enough', async () => {
     const { clock, executor, link, memory, worker } = await startLimited();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -120,7 +120,7 @@ describe('a worker whose memory grows', () => {
     expect(worker.state.name).toBe('ready');
   });
 
-  it('past the limit leaves after the only job has ended, if that was not enough', async () => {
+  it('above the limit stops after the only job has ended if that was not enough', async () => {
     const { clock, executor, link, memory, worker } = await startLimited();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -133,7 +133,7 @@ describe('a worker whose memory grows', () => {
     expect(await worker.ended).toMatchObject({ recycle: { isStuck: false } });
   });
 
-  it('past the limit does not blame the one that is left when its neighbour has just ended', async () => {
+  it('above the limit does not blame the remaining job when its neighbour has just ended', async () => {
     const { clock, executor, link, memory, worker } = await startLimited();
     link.lastTake.answer([lease('a'), lease('b')]);
     await clock.advance(250);
@@ -146,7 +146,7 @@ describe('a worker whose memory grows', () => {
     expect(await worker.ended).toMatchObject({ recycle: { isStuck: false } });
   });
 
-  it('past the limit gives all back as suspects if several run, and leaves', async () => {
+  it('above the limit releases several running jobs as suspects and stops', async () => {
     const { clock, executor, link, memory, worker } = await startLimited();
     link.lastTake.answer([lease('a'), lease('b')]);
     await clock.advance(0);

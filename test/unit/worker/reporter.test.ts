@@ -37,7 +37,7 @@ function lastReports({ link }: Script): Report[] {
 }
 
 describe('the reporter', () => {
-  it('sends what was reported in one turn in one call, numbered from 1 in each attempt', async () => {
+  it('sends the reports of one turn in one call, numbered from 1 in each attempt', async () => {
     const { clock, executor, link } = await startWithJobs('a', 'b');
     const [a, b] = executor.executions;
     a?.sink.progress(Buffer.from('1'));
@@ -53,7 +53,7 @@ describe('the reporter', () => {
     expect(link.reportCalls[0]).toMatchObject({ workerId: 'w1', incarnation: 3 });
   });
 
-  it('sends those of each attempt in calls of their own, side by side, where that is wanted', async () => {
+  it('sends the reports of each attempt in separate parallel calls if the link asks for it', async () => {
     const started = script();
     const { clock, executor, link, worker } = started;
     link.onHello = async () => ({ ...welcome, reportsBy: 'attempt' });
@@ -77,7 +77,7 @@ describe('the reporter', () => {
     expect(sent().slice(3)).toEqual([['b#2 completed']]);
   });
 
-  it('names the trace of the job in each of its reports, and of no other', async () => {
+  it('names the job’s own trace in each of its reports', async () => {
     const { clock, executor, link } = await startScript();
     const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
     link.lastTake.answer([lease('a', { traceparent, tracestate: 'b=c' }), lease('b')]);
@@ -97,7 +97,7 @@ describe('the reporter', () => {
     ]);
   });
 
-  it('has one call under way; what comes meanwhile goes with the next, chunks merged', async () => {
+  it('has one call in progress; later reports go with the next call, with merged chunks', async () => {
     const started = await startWithJobs('a');
     const { clock, executor, link } = started;
     const held = holdReports(started);
@@ -127,7 +127,7 @@ describe('the reporter', () => {
     ).toEqual([2, 1]);
   });
 
-  it('keeps a call to about 4 MB, and sends what is larger alone', async () => {
+  it('limits a call to about 4 MB and sends a larger report alone', async () => {
     const started = await startWithJobs('a', 'b', 'c');
     const { clock, executor, link } = started;
     const held = holdReports(started);
@@ -155,7 +155,7 @@ describe('the reporter', () => {
     expect(lastReports(started).map(({ body }) => text(body))).toEqual(['3']);
   });
 
-  it('drops log lines that wait in excess, and says how many', async () => {
+  it('drops excess log lines and reports how many', async () => {
     const started = await startWithJobs('a');
     const { clock, executor } = started;
     const held = holdReports(started);
@@ -167,7 +167,7 @@ describe('the reporter', () => {
     expect(lastReports(started)[0]).toMatchObject({ kind: 'log', dropped: 7, body: lines });
   });
 
-  it('grants the bytes of chunks that were delivered, applied or duplicate', async () => {
+  it('grants the bytes of delivered chunks, applied or duplicate', async () => {
     const started = await startWithJobs('a');
     const { clock, executor } = started;
     const held = holdReports(started);
@@ -182,7 +182,7 @@ describe('the reporter', () => {
     expect(executor.last.granted).toBe(10);
   });
 
-  it('repeats a call that failed, the same reports, until it is answered', async () => {
+  it('repeats a failed call with the same reports until it is answered', async () => {
     const { clock, executor, link } = await startWithJobs('a');
     link.onReport = () => Promise.reject(new LinkError('unavailable', 'not now'));
     executor.last.complete('"done"');
@@ -195,7 +195,7 @@ describe('the reporter', () => {
     expect(link.lastTake.request.held).toEqual(['token-a']);
   });
 
-  it('sends nothing more after the worker has ended', async () => {
+  it('sends nothing after the worker has ended', async () => {
     const { clock, executor, link, worker } = await startWithJobs('a');
     link.onReport = () => Promise.reject(new LinkError('unavailable', 'not now'));
     executor.last.complete('"done"');
@@ -209,7 +209,7 @@ describe('the reporter', () => {
     expect(link.reportCalls).toHaveLength(calls);
   });
 
-  it('gives a call up that hangs, but not one that has much to carry over a slow link', async () => {
+  it('aborts a call that hangs, but not a large call over a slow link', async () => {
     const { clock, executor, link } = await startWithJobs('a');
     link.onReport = () => new Promise(() => {});
     executor.last.complete(JSON.stringify('x'.repeat(20_000_000)));
@@ -219,7 +219,7 @@ describe('the reporter', () => {
     expect(link.reportCalls).toHaveLength(2);
   });
 
-  it('sends again from the report that is missing', async () => {
+  it('resends from the missing report', async () => {
     const started = await startWithJobs('a');
     const { clock, executor, link } = started;
     const held = holdReports(started);
@@ -238,7 +238,7 @@ describe('the reporter', () => {
     ]);
   });
 
-  it('gives an attempt up when a report is missing that was acknowledged', async () => {
+  it('abandons an attempt if an acknowledged report is missing', async () => {
     const started = await startWithJobs('a');
     const { clock, executor, link } = started;
     const held = holdReports(started);
@@ -274,7 +274,7 @@ describe('the reporter', () => {
     expect(link.reported).toEqual(['a#1 chunks', 'a#3 cancelled', 'a#1 cancelled']);
   });
 
-  it('forgets an attempt whose job is gone, and its lease with it', async () => {
+  it('forgets an attempt whose job is gone, and its lease', async () => {
     const started = await startWithJobs('a');
     const { clock, executor, link } = started;
     const held = holdReports(started);
@@ -290,7 +290,7 @@ describe('the reporter', () => {
     expect(link.reported).toEqual(['a#1 progress']);
   });
 
-  it('finds the one report that is refused, fails that attempt, and delivers the others', async () => {
+  it('finds the refused report, fails its attempt, and delivers the others', async () => {
     const { clock, executor, link } = await startWithJobs('a', 'b', 'c');
     const applied: string[] = [];
     link.onReport = async (reports) => {
@@ -308,7 +308,7 @@ describe('the reporter', () => {
     });
   });
 
-  it('fails a running attempt whose chunk is refused, in the place of its outcome', async () => {
+  it('fails a running attempt whose chunk is refused, instead of delivering its outcome', async () => {
     const { clock, executor, link } = await startWithJobs('a');
     link.onReport = async (reports) => {
       if (reports.some(({ kind }) => kind === 'chunks'))
@@ -323,7 +323,7 @@ describe('the reporter', () => {
     expect(link.reported).toEqual(['a#1 chunks', 'a#1 failed']);
   });
 
-  it('forgets an attempt when even its failure is refused, and goes on with the others', async () => {
+  it('forgets an attempt whose failure is refused too, and continues with the others', async () => {
     const { clock, executor, link, worker } = await startWithJobs('a', 'b');
     link.onReport = async (reports) => {
       if (reports.some(({ jobId }) => jobId === 'a')) throw new LinkError('invalid', 'no');

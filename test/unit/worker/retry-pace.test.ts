@@ -7,7 +7,7 @@ const pace = (random: number) =>
   new RetryPace({ baseMs: 100, maxMs: 1_000, jitter: 0.2, random: () => random });
 
 describe('the pace of a repeated call', () => {
-  it('doubles up to its limit, and begins anew after an answer', () => {
+  it('doubles up to its limit and restarts after an answer', () => {
     const even = pace(0.5);
     const waits = [1, 2, 3, 4, 5, 6].map(() => even.next());
     expect(waits).toEqual([100, 200, 400, 800, 1_000, 1_000]);
@@ -19,7 +19,7 @@ describe('the pace of a repeated call', () => {
     expect([pace(0).next(), pace(0.999).next()]).toEqual([80, 120]);
   });
 
-  it('is what the platform asks for, and never earlier: its jitter only adds', () => {
+  it('is at least the wait that the platform asks for', () => {
     expect([pace(0).next(told(30_000)), pace(0.999).next(told(30_000))]).toEqual([30_000, 35_994]);
   });
 

@@ -13,7 +13,7 @@ const nvidia = {
 const facts: SystemFacts = { memoryBytes: 8 * GB, diskPercent: 50, nvidia };
 
 describe('a machine', () => {
-  it('is fit where each limit holds exactly', () => {
+  it('is fit if each limit is met exactly', () => {
     const limits = {
       minMemoryBytes: 8 * GB,
       minDiskPercent: 50,
@@ -35,7 +35,7 @@ describe('a machine', () => {
     expect(failed).toMatchObject({ check, reason: expect.stringContaining(reason) });
   });
 
-  it('may have no GPUs at all, and a driver that does not send its version', () => {
+  it('may have no GPUs and a driver that does not report its version', () => {
     const limits = { needsGpus: true, minCudaVersion: '12.0' };
     expect(judgeSystem({ ...facts, nvidia: { kind: 'absent' } }, limits)).toBeUndefined();
     const silent = { ...nvidia, cudaVersion: undefined };

@@ -62,18 +62,18 @@ async function installApi(): Promise<void> {
 }
 
 describe('a handler thread', () => {
-  it('hands the trace on to the handler', async () => {
+  it('passes the trace to the handler', async () => {
     const source =
       'export default (job, { traceparent, tracestate }) => [traceparent, tracestate];';
     expect(await runInThread(source)).toEqual([traceparent, 'a=1']);
   });
 
-  it('loads nothing of OpenTelemetry for a module that does not, though it could', async () => {
+  it('loads no OpenTelemetry for a module that does not use it', async () => {
     await installApi();
     expect(await runInThread(`${tellLoaded} export default () => loaded();`)).toEqual([]);
   });
 
-  it('makes no span for a module that has the API and no SDK', async () => {
+  it('creates no span for a module with the API but no SDK', async () => {
     const source = `
       import { trace } from ${locate('@opentelemetry/api')};
       export default () => trace.getActiveSpan() ?? 'none';
@@ -81,7 +81,7 @@ describe('a handler thread', () => {
     expect(await runInThread(source)).toBe('none');
   });
 
-  it('uses the copy of the API that the author’s module would', async () => {
+  it('uses the copy of the API that the author’s module resolves', async () => {
     await installApi();
     const source = `
       ${registerSdk}
@@ -90,7 +90,7 @@ describe('a handler thread', () => {
     expect(await runInThread(source)).toEqual([1, traceId]);
   });
 
-  it('uses its own copy if the author’s module has the API built in', async () => {
+  it('uses its own copy if the author’s module bundles the API', async () => {
     const source = `${registerSdk} export default () => trace.getActiveSpan()?.spanContext().traceId;`;
     expect(await runInThread(source)).toBe(traceId);
   });

@@ -77,20 +77,20 @@ describe('the metrics of a worker', () => {
     );
   });
 
-  it('show how long a job waited, of its first attempt only', async () => {
+  it('show the wait of a job’s first attempt only', async () => {
     const started = await startWatched();
     const submittedAt = started.clock.now() - 1_500;
     await give(started, lease('a', { submittedAt }), lease('b', { submittedAt, attempt: 2 }));
     expect(await started.readHistogram('queue_wait_seconds')).toEqual({ count: 1, sum: 1.5 });
   });
 
-  it('count no negative wait where the clock of the platform is ahead', async () => {
+  it('count no negative wait if the platform’s clock is ahead', async () => {
     const started = await startWatched();
     await give(started, lease('a', { submittedAt: started.clock.now() + 9_000 }));
     expect(await started.readHistogram('queue_wait_seconds')).toEqual({ count: 1, sum: 0 });
   });
 
-  it('show the time to the first chunk, that between chunks, and their bytes', async () => {
+  it('show the time to the first chunk, the time between chunks, and their bytes', async () => {
     const started = await startWatched();
     const { clock, executor, read, readHistogram } = started;
     await give(started, lease('a'));
@@ -104,7 +104,7 @@ describe('the metrics of a worker', () => {
     expect(await read('millrace_worker_chunk_bytes_bucket{le="100"}')).toBe(1);
   });
 
-  it('hand chunks on to the platform as before', async () => {
+  it('pass chunks to the platform unchanged', async () => {
     const started = await startWatched();
     await give(started, lease('a'));
     started.executor.last.sink.chunks({ sizes: [2], bytes: Buffer.from('{}') });
@@ -113,7 +113,7 @@ describe('the metrics of a worker', () => {
     expect(started.link.reported).toEqual(['a#1 chunks', 'a#2 completed']);
   });
 
-  it('show slots, those that run, those that are stuck, and what is not delivered', async () => {
+  it('show all, running and stuck slots and undelivered reports', async () => {
     const started = await startWatched();
     const { clock, executor, link, read } = started;
     link.onReport = () => new Promise(() => {});
@@ -130,7 +130,7 @@ describe('the metrics of a worker', () => {
     ]).toEqual([0, 4, 1, 1, 1]);
   });
 
-  it('count renewals, failed calls by verb and code, and that the platform is back', async () => {
+  it('count renewals, failed calls by verb and code, and reconnections', async () => {
     const { clock, link, read } = await startWatched();
     link.lastRenewal.fail(unavailable);
     await clock.advance(1_000);
@@ -143,7 +143,7 @@ describe('the metrics of a worker', () => {
     expect(await read('millrace_worker_lease_renewals_total')).toBe(1);
   });
 
-  it('count a hello that had to be said again', async () => {
+  it('count a repeated hello', async () => {
     const { clock, link, read, worker } = watch();
     const { onHello } = link;
     link.onHello = () => Promise.reject(unavailable);
@@ -158,7 +158,7 @@ describe('the metrics of a worker', () => {
     expect(await read('millrace_worker_reconnects_total{verb="hello"}')).toBe(1);
   });
 
-  it('count no call as failed that the worker gave up because it leaves', async () => {
+  it('do not count calls as failed that a stopping worker aborts', async () => {
     const { clock, link, read, worker } = await startWatched();
     const left = worker.stop();
     link.lastTake.fail(unavailable);
@@ -169,14 +169,14 @@ describe('the metrics of a worker', () => {
     );
   });
 
-  it('have the version, the delay of the event loop and the memory of the process', async () => {
+  it('show the version, the event loop delay and the memory of the process', async () => {
     const { read } = watch();
     expect(await read('millrace_build_info{version="1.2.3"}')).toBe(1);
     expect(await read('nodejs_eventloop_lag_p99_seconds')).toBeGreaterThanOrEqual(0);
     expect(await read('process_resident_memory_bytes')).toBeGreaterThan(0);
   });
 
-  it('of two workers in one process do not mix', async () => {
+  it('of two workers in one process are separate', async () => {
     const [first, second] = [await startWatched(), await startWatched()];
     await give(first, lease('a'));
     expect([

@@ -24,7 +24,7 @@ describe('a starting worker', () => {
     expect(worker.health()).toMatchObject({ ready: true, state: 'ready', slots: 3, running: 0 });
   });
 
-  it('fails without a hello when the setup throws, and says why', async () => {
+  it('fails without a hello when the setup throws, and gives the reason', async () => {
     const { executor, link, worker } = script();
     executor.onStart = () => Promise.reject(new HandlerNotLoadedError('no such model'));
     await expect(worker.start()).rejects.toThrow(HandlerNotLoadedError);
@@ -47,7 +47,7 @@ describe('a starting worker', () => {
     expect(worker.state.name).toBe('ready');
   });
 
-  it('is not ready while its key is refused, says so, and asks again slowly', async () => {
+  it('is not ready while its key is refused, gives the reason, and retries slowly', async () => {
     const { clock, link, worker } = script();
     link.onHello = () => Promise.reject(new LinkError('unauthorized', 'unknown key'));
     const started = worker.start();
@@ -60,7 +60,7 @@ describe('a starting worker', () => {
     expect(worker.health().ready).toBe(true);
   });
 
-  it('fails when a newer process runs under its id', async () => {
+  it('fails when a newer process uses its worker ID', async () => {
     const { link, worker } = script();
     link.onHello = () =>
       Promise.reject(new LinkError('stale_incarnation', 'incarnation 4 is here'));
@@ -93,7 +93,7 @@ describe('a worker that takes', () => {
     expect(link.takes.map(({ request }) => request.seq)).toEqual([1, 2]);
   });
 
-  it('asks for nothing while all slots are taken, and again when one is free', async () => {
+  it('asks for no jobs while all slots are taken, and asks again when one is free', async () => {
     const { clock, executor, link } = await startScript({ slots: 1 });
     link.lastTake.answer([lease('a')]);
     await clock.advance(60_000);
@@ -104,7 +104,7 @@ describe('a worker that takes', () => {
     expect(link.takes).toHaveLength(2);
   });
 
-  it('holds a lease until its outcome is acknowledged, though the slot is free before', async () => {
+  it('holds a lease until its outcome is acknowledged, although the slot is free earlier', async () => {
     const { clock, executor, link } = await startScript({ slots: 1 });
     link.onReport = () => new Promise(() => {});
     link.lastTake.answer([lease('a')]);
@@ -114,7 +114,7 @@ describe('a worker that takes', () => {
     expect(link.lastTake.request).toMatchObject({ max: 1, held: ['token-a'] });
   });
 
-  it('repeats a take that failed unchanged, so that a lost answer comes again', async () => {
+  it('repeats a failed take unchanged, so that the platform repeats a lost answer', async () => {
     const { clock, link } = await startScript();
     link.lastTake.fail(unavailable());
     await clock.advance(1_000);
@@ -131,7 +131,7 @@ describe('a worker that takes', () => {
     expect(link.takes).toHaveLength(2);
   });
 
-  it('is not ready while a take is not answered in its time, and leaves large inputs time to arrive', async () => {
+  it('is not ready while a take is overdue, and gives large inputs time to arrive', async () => {
     const { clock, link, worker } = await startScript();
     await clock.advance(31_000);
     expect(worker.health()).toMatchObject({ ready: false });
@@ -144,7 +144,7 @@ describe('a worker that takes', () => {
     expect(worker.health().reason).not.toBe('the platform does not answer takes');
   });
 
-  it('says hello again when the platform does not know it, and goes on', async () => {
+  it('says hello again when the platform does not know it, and continues', async () => {
     const { clock, executor, link } = await startScript();
     link.lastTake.fail(new LinkError('unknown_worker', 'who are you'));
     await clock.advance(0);
@@ -154,7 +154,7 @@ describe('a worker that takes', () => {
     expect(executor.executions).toHaveLength(1);
   });
 
-  it('stops taking when its key is refused, and goes on when it is accepted again', async () => {
+  it('stops taking when its key is refused, and continues when the key is accepted again', async () => {
     const { clock, link, worker } = await startScript();
     link.lastTake.fail(new LinkError('unauthorized', 'key revoked'));
     await clock.advance(29_000);
@@ -164,7 +164,7 @@ describe('a worker that takes', () => {
     expect(link.takes).toHaveLength(2);
   });
 
-  it('does not hammer a platform that answers at once with nothing', async () => {
+  it('slows down if the platform answers at once with no jobs', async () => {
     const { clock, link } = await startScript();
     for (let answers = 0; answers < 20; answers++) {
       link.lastTake.answer([]);
@@ -175,7 +175,7 @@ describe('a worker that takes', () => {
     expect(link.takes.length).toBeGreaterThan(4);
   });
 
-  it('does not begin a lease twice that comes twice', async () => {
+  it('starts a lease once even if it receives it twice', async () => {
     const { clock, executor, link } = await startScript();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -184,7 +184,7 @@ describe('a worker that takes', () => {
     expect(executor.executions).toHaveLength(1);
   });
 
-  it('takes no more while undelivered reports fill its memory', async () => {
+  it('takes no jobs while undelivered reports fill its memory', async () => {
     const { clock, executor, link } = await startScript({ slots: 1, maxOutboxBytes: 100 });
     const answer = Promise.withResolvers<{ answer: 'applied' }[]>();
     link.onReport = () => answer.promise;
@@ -198,7 +198,7 @@ describe('a worker that takes', () => {
     expect(link.takes).toHaveLength(2);
   });
 
-  it('takes again once chunks of a job that goes on have left its memory', async () => {
+  it('takes jobs again once a running job’s chunks have left its memory', async () => {
     const { clock, executor, link } = await startScript({ slots: 2, maxOutboxBytes: 100 });
     const answer = Promise.withResolvers<{ answer: 'applied' }[]>();
     link.onReport = () => answer.promise;
@@ -215,7 +215,7 @@ describe('a worker that takes', () => {
 });
 
 describe('a job that must run alone', () => {
-  it('begins when nothing else runs, and nothing is taken until it has ended', async () => {
+  it('starts when no other job runs, and the worker takes no jobs until it has ended', async () => {
     const { clock, executor, link } = await startScript({ slots: 4 });
     link.lastTake.answer([lease('other'), lease('alone', { solo: true })]);
     await clock.advance(0);
@@ -229,7 +229,7 @@ describe('a job that must run alone', () => {
     expect(link.takes).toHaveLength(2);
   });
 
-  it('goes back to the queue when it could not begin in half of its time', async () => {
+  it('returns to the queue if it could not start within half of its time', async () => {
     const { clock, link } = await startScript();
     link.lastTake.answer([
       lease('other'),
@@ -269,7 +269,7 @@ describe('an attempt', () => {
 });
 
 describe('a draining worker', () => {
-  it('takes nothing, lets running jobs end, delivers them and says bye', async () => {
+  it('takes no jobs, lets running jobs end, delivers their reports and says bye', async () => {
     const { clock, executor, link, worker } = await startScript();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -287,7 +287,7 @@ describe('a draining worker', () => {
     expect((await worker.ended).name).toBe('stopped');
   });
 
-  it('gives leases back that arrive when it is leaving already', async () => {
+  it('releases leases that arrive after it has started to drain', async () => {
     const { clock, executor, link, worker } = await startScript();
     const drained = worker.drain();
     await clock.advance(0);
@@ -300,7 +300,7 @@ describe('a draining worker', () => {
     expect(executor.executions).toEqual([]);
   });
 
-  it('keeps renewing the leases of what still runs', async () => {
+  it('keeps renewing the leases of running jobs', async () => {
     const { clock, link, worker } = await startScript();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -314,7 +314,7 @@ describe('a draining worker', () => {
     void drained;
   });
 
-  it('aborts what still runs after drainMs, and releases it after forceMs', async () => {
+  it('aborts running jobs after drainMs and releases them after forceMs', async () => {
     const { clock, executor, link, worker } = await startScript({ drainMs: 8_000, forceMs: 2_000 });
     link.lastTake.answer([lease('a'), lease('b')]);
     await clock.advance(0);
@@ -348,7 +348,7 @@ describe('a draining worker', () => {
     expect(link.reported).toEqual(['a#1 completed']);
   });
 
-  it('gives them drainMs from a later signal on', async () => {
+  it('gives running jobs drainMs after a later signal', async () => {
     const { clock, executor, link, worker } = await startScript({ drainMs: 8_000 });
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -376,7 +376,7 @@ describe('a draining worker', () => {
     expect(await stopped).toBe(await drained);
   });
 
-  it('leaves all the same when the platform is gone, and says what was not delivered', async () => {
+  it('stops even if the platform is gone, and names the undelivered outcomes', async () => {
     const { clock, executor, link, worker } = await startScript({
       drainMs: 10_000,
       flushMs: 4_000,
@@ -398,7 +398,7 @@ describe('a draining worker', () => {
     });
   });
 
-  it('delivers what ended during the drain to a platform that comes back while it lasts', async () => {
+  it('delivers outcomes of the drain to a platform that returns during it', async () => {
     const { clock, executor, link, worker } = await startScript({
       drainMs: 30_000,
       flushMs: 4_000,
@@ -416,7 +416,7 @@ describe('a draining worker', () => {
     expect(await drained).toEqual({ delivered: true, undelivered: [], abandoned: 0 });
   });
 
-  it('leaves when the platform asks for it', async () => {
+  it('stops when the platform asks for it', async () => {
     const { clock, link, worker } = await startScript();
     link.lastRenewal.answer({ ended: [], drain: true });
     await clock.advance(0);
@@ -428,8 +428,8 @@ describe('a draining worker', () => {
   });
 });
 
-describe('a worker whose id a newer process has taken over', () => {
-  it('stops its jobs as lost, and fails without a bye', async () => {
+describe('a worker whose ID a newer process has taken over', () => {
+  it('stops its jobs as lost and fails without a bye', async () => {
     const { clock, executor, link, worker } = await startScript();
     link.lastTake.answer([lease('a')]);
     await clock.advance(0);
@@ -447,7 +447,7 @@ describe('the health of a worker', () => {
     expect(worker.health()).toMatchObject({ ready: false, reason: 'threads die at setup' });
   });
 
-  it('stays ready however long all slots are busy', async () => {
+  it('stays ready while all slots are busy, however long', async () => {
     const { clock, link, worker } = await startScript({ slots: 1 });
     link.lastTake.answer([lease('a')]);
     for (let renewals = 0; renewals < 20; renewals++) {

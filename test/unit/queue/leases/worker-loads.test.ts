@@ -26,7 +26,7 @@ describe('the load of an endpoint', () => {
     expect(await platform.queue.workerLoads.load('unknown')).toEqual(nothing);
   });
 
-  it('counts jobs that wait and run, and says since when the first one waits', async () => {
+  it('counts waiting and running jobs and shows since when the first one waits', async () => {
     const worker = await hello('w');
     const since = platform.clock.now();
     await platform.submit();
@@ -46,7 +46,7 @@ describe('the load of an endpoint', () => {
     expect(await load()).toMatchObject({ waiting: 4 });
   });
 
-  it('shows no worker as idle that drains', async () => {
+  it('does not show a draining worker as idle', async () => {
     const worker = await hello('one', 'pod_1');
     await platform.submit();
     await worker.takeOne();
@@ -55,7 +55,7 @@ describe('the load of an endpoint', () => {
     expect((await platform.queue.health(ENDPOINT)).workers).toEqual({ idle: 0, running: 1 });
   });
 
-  it('names the workers that call, with what they have and ever had', async () => {
+  it('names the connected workers with their current and total jobs', async () => {
     const [one, other] = [await hello('one'), await hello('other')];
     await platform.submit();
     const lease = await one.takeOne();
@@ -78,7 +78,7 @@ describe('the load of an endpoint', () => {
     expect((await load()).workers).toHaveLength(1);
   });
 
-  it('is announced when a job is ready: a new one, a released one, one whose delay is over', async () => {
+  it('is announced when a job is ready: new, released, or after its delay', async () => {
     const heard: string[] = [];
     const end = platform.queue.workerLoads.onWork((id) => heard.push(id));
     const worker = await hello('w');
@@ -110,7 +110,7 @@ function helloAll(): Promise<Hand[]> {
 }
 
 describe('draining a pod', () => {
-  it('reaches each of its workers, and no other, whatever their IDs are', async () => {
+  it('reaches each of its workers and no other, whatever their IDs', async () => {
     const hands = await helloAll();
     platform.queue.workerLoads.drain(ENDPOINT, POD);
     const told = await Promise.all(hands.map((hand) => hand.renew([])));
@@ -124,7 +124,7 @@ describe('draining a pod', () => {
     expect([(await own?.renew([]))?.drain, (await other?.renew([]))?.drain]).toEqual([true, false]);
   });
 
-  it('does nothing where there is no worker of it', async () => {
+  it('does nothing if it has no worker', async () => {
     const worker = await hello('w');
     platform.queue.workerLoads.drain(ENDPOINT, 'pod_1');
     platform.queue.workerLoads.drain('another', 'w');
@@ -133,14 +133,14 @@ describe('draining a pod', () => {
 });
 
 describe('the end of a pod', () => {
-  it('ends its workers, and no other, whatever their IDs are', async () => {
+  it('ends its workers and no other, whatever their IDs', async () => {
     await helloAll();
     await platform.queue.endPod(ENDPOINT, POD, async () => []);
     const left = (await load()).workers.map(({ id }) => id);
     expect(left).toEqual([POD, `${POD}-1`]);
   });
 
-  it('keeps what each worker left in its outbox, and requeues the rest', async () => {
+  it('keeps the outcomes in each worker’s outbox and requeues the other jobs', async () => {
     const [first, second] = await helloAll();
     const ids = [await platform.submit(), await platform.submit()];
     const kept = await first?.takeOne();

@@ -257,7 +257,7 @@ describe('a job with a webhook', () => {
 });
 
 describe('a delivery', () => {
-  it('is tried again until it is received, with the same id and record', async () => {
+  it('is repeated until it is received, with the same ID and record', async () => {
     const sender = new ScriptedSender(({ attempts }) => (attempts < 2 ? BAD : OK));
     await start(sender);
     await finishJob();
@@ -274,7 +274,7 @@ describe('a delivery', () => {
     expect(sender.sent).toHaveLength(3);
   });
 
-  it('has a record of its own that outlives the job', async () => {
+  it('has its own record, which outlives the job', async () => {
     const sender = new ScriptedSender(() => BAD);
     await start(sender, { settings: { retentionMs: { run: 1_000, runsync: 1_000 } } });
     const id = await finishJob();
@@ -285,7 +285,7 @@ describe('a delivery', () => {
     expect(sender.sent[1]?.record).toMatchObject({ id, output: { a: 1 } });
   });
 
-  it('is given up after its last attempt', async () => {
+  it('is abandoned after its last attempt', async () => {
     const sender = new ScriptedSender(() => BAD);
     await start(sender, { webhooks: { maxAttempts: 3 } });
     await finishJob();
@@ -336,7 +336,7 @@ describe('a delivery', () => {
     await later.queue.close();
   });
 
-  it('is given up unsent when the platform has run for a day since', async () => {
+  it('is abandoned unsent after a day of platform run time', async () => {
     const sender = new ScriptedSender();
     await start(undefined);
     await finishJob();
@@ -353,7 +353,7 @@ describe('a delivery', () => {
     await later.queue.close();
   });
 
-  it('is sent when the platform comes back after two days', async () => {
+  it('is sent when the platform starts again after two days', async () => {
     const sender = new ScriptedSender(() => BAD);
     await start(sender);
     await finishJob();
@@ -364,7 +364,7 @@ describe('a delivery', () => {
     expect(await listWaiting()).toEqual([]);
   });
 
-  it('is removed when it is received while another is given up', async () => {
+  it('is removed if it is received while another is abandoned', async () => {
     const sender = new ScriptedSender(() => undefined);
     const memory = openSqliteStore({ path: ':memory:' });
     const held = Promise.withResolvers<void>();
@@ -403,7 +403,7 @@ describe('a delivery', () => {
     expect(counts.get(ENDPOINT)).toEqual({ counts: { '2xx': 1 }, waiting: 1 });
   });
 
-  it('without a stored record is given up, even if the store fails meanwhile', async () => {
+  it('without a stored record is abandoned, even if the store fails meanwhile', async () => {
     const memory = openSqliteStore({ path: ':memory:' });
     let isFull = false;
     class FillingSender extends ScriptedSender {
@@ -478,7 +478,7 @@ describe('receivers', () => {
     expect(sender.sent).toHaveLength(7);
   });
 
-  it('of one user that all hang leave capacity for those of others', async () => {
+  it('of one user that all hang leave capacity for receivers of others', async () => {
     const sender = new ScriptedSender(() => undefined);
     await start(undefined);
     const now = platform.clock.now();
@@ -503,7 +503,7 @@ describe('receivers', () => {
   });
 });
 
-describe('the store is not asked without end', () => {
+describe('the number of store reads is bounded', () => {
   /** Counts what is asked of it. */
   function countReads(): { store: Store; reads: number } {
     const memory = openSqliteStore({ path: ':memory:' });
@@ -516,7 +516,7 @@ describe('the store is not asked without end', () => {
     return counted;
   }
 
-  it('while a receiver that hangs has more to come', async () => {
+  it('while a hanging receiver has more deliveries', async () => {
     const sender = new ScriptedSender(() => undefined);
     const counted = countReads();
     await start(sender, { store: counted.store });
@@ -530,7 +530,7 @@ describe('the store is not asked without end', () => {
     while (sender.sent.length < 6) await letOthersRun();
   });
 
-  it('for many receivers, few of which get an attempt', async () => {
+  it('for many receivers of which few get an attempt', async () => {
     const sender = new ScriptedSender();
     const counted = countReads();
     await start(undefined, { store: counted.store });
@@ -552,8 +552,8 @@ describe('the store is not asked without end', () => {
   });
 });
 
-describe('a platform that ends', () => {
-  it('waits briefly for running attempts and begins no others', async () => {
+describe('a platform that shuts down', () => {
+  it('waits briefly for running attempts and starts no others', async () => {
     const sender = new ScriptedSender(() => undefined);
     await start(sender);
     await finishJob();
@@ -566,7 +566,7 @@ describe('a platform that ends', () => {
     expect(await listWaiting()).toEqual([]);
   });
 
-  it('aborts an attempt that takes longer, uncounted, and makes it after the next start', async () => {
+  it('aborts a longer attempt without counting it, and repeats it after the next start', async () => {
     const sender = new ScriptedSender(() => undefined);
     await start(sender);
     await finishJob();

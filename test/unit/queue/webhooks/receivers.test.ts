@@ -22,7 +22,7 @@ function prove(receivers: Receivers, name: string, userId = 'ada'): void {
 }
 
 describe('receivers', () => {
-  it('are ready when their time has come, the longest due first', () => {
+  it('are ready at their time, the longest due first', () => {
     const receivers = make();
     receivers.note(keyOf('b'), 20);
     receivers.note(keyOf('a'), 10);

@@ -67,7 +67,7 @@ function receive(received: Received[], answer: RequestListener): RequestListener
 }
 
 describe('a webhook', () => {
-  it('is a POST of the record, with what names and signs it', async () => {
+  it('is a POST of the record with its ID and signature', async () => {
     const received: Received[] = [];
     await using server = await startServer(receive(received, (_, response) => response.end('ok')));
 
@@ -96,7 +96,7 @@ describe('a webhook', () => {
     expect(record).toEqual(JSON.parse(RECORD.toString()));
   });
 
-  it('that is large is sent part by part, whole and signed, to a slow receiver too', async () => {
+  it('that is large is sent in parts, complete and signed, even to a slow receiver', async () => {
     const received: Received[] = [];
     const takeIn = receive(received, (_, response) => response.end());
     await using server = await startServer((request, response) => {
@@ -149,24 +149,27 @@ describe('a webhook', () => {
     [429, '4xx'],
     [500, '5xx'],
     [503, '5xx'],
-  ])('that is answered with %i is not', async (status, result) => {
+  ])('that is answered with %i is not received', async (status, result) => {
     await using server = await startServer((_, response) => response.writeHead(status).end());
     const made = await send(server.url);
     expect(made).toMatchObject({ result, detail: expect.stringContaining(`${status}`) });
     expect(made?.isFinal ?? false).toBe(false);
   });
 
-  it('that is answered with 410 is wanted no more', async () => {
+  it('that is answered with 410 is not repeated', async () => {
     await using server = await startServer((_, response) => response.writeHead(410).end());
     expect(await send(server.url)).toMatchObject({ result: '4xx', isFinal: true });
   });
 
-  it.each([429, 503])('that is answered with %i brings what Retry-After says', async (status) => {
-    await using server = await startServer((_, response) =>
-      response.writeHead(status, { 'retry-after': '120' }).end(),
-    );
-    expect(await send(server.url)).toMatchObject({ retryAfterMs: 120_000 });
-  });
+  it.each([429, 503])(
+    'that is answered with %i returns the wait of Retry-After',
+    async (status) => {
+      await using server = await startServer((_, response) =>
+        response.writeHead(status, { 'retry-after': '120' }).end(),
+      );
+      expect(await send(server.url)).toMatchObject({ retryAfterMs: 120_000 });
+    },
+  );
 
   it.each([301, 302, 303, 307, 308])('follows no redirect of status %i', async (status) => {
     let requests = 0;
@@ -179,13 +182,13 @@ describe('a webhook', () => {
     expect(requests).toBe(1);
   });
 
-  it('whose answer does not come in time has timed out', async () => {
+  it('without an answer in time has timed out', async () => {
     await using server = await startServer(() => {});
     const made = await send(server.url, { timeoutMs: 100 });
     expect(made).toEqual({ result: 'timeout', detail: expect.stringContaining('100 ms') });
   });
 
-  it('has more time to arrive the larger it is', async () => {
+  it('has more time the larger it is', async () => {
     await using server = await startServer(() => {});
     const delivery = makeDelivery({ id: 'd', url: server.url, bytes: 25_600 });
     const record = inParts(Buffer.alloc(25_600), 1_024);
@@ -193,14 +196,14 @@ describe('a webhook', () => {
     expect(made).toEqual({ result: 'timeout', detail: expect.stringContaining('101 ms') });
   });
 
-  it('whose answer trickles without an end is received, for its status has come', async () => {
+  it('whose answer trickles without an end is received, because its status has arrived', async () => {
     await using server = await startServer((_, response) => {
       response.writeHead(200).write('x');
     });
     expect(await send(server.url, { timeoutMs: 100 })).toMatchObject({ result: '2xx' });
   });
 
-  it('whose answer is endless is received, and nobody reads it to its end', async () => {
+  it('whose answer is endless is received without reading all of it', async () => {
     let written = 0;
     await using server = await startServer(async (_, response) => {
       response.on('error', () => {});
@@ -213,12 +216,12 @@ describe('a webhook', () => {
     expect(written).toBeLessThan(50_000_000);
   });
 
-  it('whose connection is cut has not arrived', async () => {
+  it('whose connection breaks is not received', async () => {
     await using server = await startServer((request) => request.socket.destroy());
     expect(await send(server.url)).toMatchObject({ result: 'unreachable' });
   });
 
-  it('that finds no server has not arrived, and says no path', async () => {
+  it('without a server is not received, and its detail contains no path', async () => {
     const server = await startServer(() => {});
     await server[Symbol.asyncDispose]();
     const made = await send(`${server.url}/hooks/s3cret?token=s3cret`);
@@ -227,7 +230,7 @@ describe('a webhook', () => {
     expect(made?.detail).not.toContain('s3cret');
   });
 
-  it('that is broken off ends without a result', async () => {
+  it('that is aborted ends without a result', async () => {
     const controller = new AbortController();
     await using server = await startServer(() => controller.abort());
     const delivery = makeDelivery({ id: 'd', url: server.url, bytes: RECORD.length });
@@ -245,7 +248,7 @@ describe('to addresses that are not public', () => {
     'http://0.0.0.0:PORT/',
     'http://[::1]:PORT/',
     'http://[::ffff:127.0.0.1]:PORT/',
-  ])('nothing is sent: %s', async (url) => {
+  ])('nothing is sent to %s', async (url) => {
     let connections = 0;
     await using server = await startServer((_, response) => response.end());
     server.onConnection(() => {
@@ -277,7 +280,7 @@ describe('to addresses that are not public', () => {
     },
   );
 
-  it('a redirect there leads nowhere', async () => {
+  it('a redirect there is not followed', async () => {
     let secrets = 0;
     await using inner = await startServer((_, response) => {
       secrets += 1;
@@ -295,19 +298,19 @@ describe('to addresses that are not public', () => {
     ['http://2130706433/', /^127\.0\.0\.1 .*loopback/],
     ['http://[::ffff:10.0.0.1]/', /ipv4Mapped/],
     ['http://192.168.1.1:9000/', /private/],
-  ])('%s is refused before anything is tried', (url, reason) => {
+  ])('%s is refused before any attempt', (url, reason) => {
     expect(createSender({ addresses: 'public' }).judge(url)).toMatch(reason);
     expect(createSender({ addresses: 'any' }).judge(url)).toBeUndefined();
   });
 
-  it('names and public addresses are not judged before they are tried', () => {
+  it('names and public addresses are not judged before the attempt', () => {
     const sender = createSender({ addresses: 'public' });
     expect(sender.judge('http://localhost/')).toBeUndefined();
     expect(sender.judge('https://8.8.8.8/')).toBeUndefined();
   });
 });
 
-it('a connection is not kept for as long as the receiver wishes', async () => {
+it('a connection is not kept as long as the receiver asks', async () => {
   const closed = Promise.withResolvers<void>();
   // Of its own accord it never closes one.
   const server = createServer((socket) => {

@@ -30,7 +30,7 @@ describe('an attempt', () => {
     },
   );
 
-  it('is followed by the next after waits that double up to an hour, then by none', () => {
+  it('is repeated after waits that double up to an hour, then no more', () => {
     const waits: number[] = [];
     let delivery = first;
     let now = first.createdAt;
@@ -50,7 +50,7 @@ describe('an attempt', () => {
   it.each([
     [0, 14_000],
     [0.999_999, 16_000],
-  ])('is followed by another at a time moved at random: %d', (random, nextAt) => {
+  ])('is repeated at a time with random jitter: %d', (random, nextAt) => {
     const after = decideAfterAttempt(first, failed, { ...moment, random: () => random });
     expect(after).toMatchObject({ delivery: { nextAt } });
   });
@@ -59,12 +59,12 @@ describe('an attempt', () => {
     ['longer than its own wait', 60_000, 70_000],
     ['shorter than its own wait', 1_000, 15_000],
     ['longer than an hour', 90_000_000, 3_610_000],
-  ])('is followed by another when the receiver wants it, if that is %s', (_, retryAfterMs, at) => {
+  ])('is repeated when the receiver asks for it, if that is %s', (_, retryAfterMs, at) => {
     const after = decideAfterAttempt(first, { ...failed, retryAfterMs }, moment);
     expect(after).toMatchObject({ delivery: { nextAt: at } });
   });
 
-  it('whose receiver wants nothing ever is the last', () => {
+  it('is the last if the receiver refuses all deliveries', () => {
     const gone: SendAttempt = { result: '4xx', detail: 'the receiver answered 410', isFinal: true };
     expect(decideAfterAttempt(first, gone, moment)).toEqual({
       kind: 'given_up',
@@ -81,7 +81,7 @@ describe('an attempt', () => {
 });
 
 describe('a delivery', () => {
-  it('is too old after a day in which the platform ran', () => {
+  it('is too old after a day of platform run time', () => {
     expect(isTooOld(first, first.platformRanMs + 86_400_000, settings)).toBe(false);
     expect(isTooOld(first, first.platformRanMs + 86_400_001, settings)).toBe(true);
   });

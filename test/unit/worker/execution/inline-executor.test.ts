@@ -78,7 +78,7 @@ describe('InlineExecutor', () => {
     expect(releases).toHaveLength(3);
   });
 
-  it('tells of a slot that has become free', async () => {
+  it('reports each freed slot', async () => {
     const { executor, begin } = create(() => 1);
     await executor.start();
     const seen: number[] = [];
@@ -88,7 +88,7 @@ describe('InlineExecutor', () => {
     expect(seen.at(-1)).toBe(1);
   });
 
-  it('stops a job when its timeout is over by the clock', async () => {
+  it('stops a job at its timeout, measured with the given clock', async () => {
     const { executor, clock, begin } = create(
       (_: unknown, { signal }: Context) =>
         new Promise((__, reject) => {
@@ -105,7 +105,7 @@ describe('InlineExecutor', () => {
     });
   });
 
-  it('declares a job ended that outlives its grace, and hears no more of it', async () => {
+  it('declares a job ended after its grace period and ignores later events of it', async () => {
     let goOn: () => void = () => undefined;
     const { executor, clock, begin, sink } = create(
       (_: unknown, { progress }: Context) =>
@@ -129,7 +129,7 @@ describe('InlineExecutor', () => {
     expect(sink.progressValues).toEqual([]);
   });
 
-  it('leads console into the job’s log if it is asked to, and nowhere else', async () => {
+  it('writes console output only to the job’s log if the option is set', async () => {
     const module = {
       default: () => {
         console.log('said by %s', 'me');
@@ -141,7 +141,7 @@ describe('InlineExecutor', () => {
     expect(sink.logLines).toMatchObject([{ level: 30, msg: 'said by me' }]);
   });
 
-  it('releases what runs and what waits when it stops, and runs teardown', async () => {
+  it('releases running and waiting jobs when it stops, and runs teardown', async () => {
     let isTornDown = false;
     const { executor, begin, clock } = create({
       default: never,

@@ -6,13 +6,13 @@ import { cpu, readOutput } from '../../../support/workers/leases.ts';
 import { createThreads, startThreads, until, writeHandler } from '../thread-script.ts';
 
 describe('starting', () => {
-  it('answers the handler’s config and has its slots in every thread', async () => {
+  it('returns the handler’s config and has the configured slots in every thread', async () => {
     const { executor } = createThreads({ threads: 2 });
     expect(await executor.start()).toEqual({ concurrency: 4 });
     expect(executor).toMatchObject({ slots: 8, free: 8, trouble: undefined });
   });
 
-  it('runs setup with the devices, once in a thread, before its jobs', async () => {
+  it('runs setup with the devices once per thread, before the first job', async () => {
     const { begin } = await startThreads();
     const ends = await Promise.all([begin({ do: 'describe' }).end, begin({ do: 'describe' }).end]);
     const expected = { setups: 1, devices: [cpu], setUpWith: [cpu], attempt: 1 };
@@ -21,21 +21,21 @@ describe('starting', () => {
 });
 
 describe('running', () => {
-  it('gives back outputs of any size whole', async () => {
+  it('returns outputs of any size unchanged', async () => {
     const { begin } = await startThreads();
     const texts = ['', 'é', 'x'.repeat(20_000), 'y'.repeat(3_000_000)];
     const ends = await Promise.all(texts.map((value) => begin({ do: 'answer', value }).end));
     expect(ends.map(readOutput)).toEqual(texts);
   });
 
-  it('gives chunks in their order, before the end', async () => {
+  it('delivers chunks in order, before the end', async () => {
     const { begin } = await startThreads();
     const { sink, end } = begin({ do: 'yield', count: 5_000 });
     expect((await end).outcome).toMatchObject({ kind: 'completed', output: 'chunks' });
     expect(sink.outputs).toEqual(Array.from({ length: 5_000 }, (_, index) => index));
   });
 
-  it('has jobs wait for a slot, and spreads them over the threads', async () => {
+  it('makes jobs wait for a slot and spreads them over the threads', async () => {
     const { executor, begin } = await startThreads({ threads: 2, concurrency: 1 });
     const jobs = [1, 2, 3].map(() => begin({ do: 'wait for the signal' }));
     expect(executor.free).toBe(0);
@@ -52,7 +52,7 @@ describe('running', () => {
     await expect.poll(() => executor.free).toBe(2);
   });
 
-  it('gives a job back, not timed out, whose time is over before it had a slot', async () => {
+  it('releases a job whose time runs out before it has a slot, instead of timing it out', async () => {
     const { begin } = await startThreads({ concurrency: 1 });
     begin({ do: 'wait for the signal' });
     const waiting = begin({ do: 'answer' });
@@ -60,7 +60,7 @@ describe('running', () => {
     expect((await waiting.end).outcome).toEqual({ kind: 'released', reason: 'not_started' });
   });
 
-  it('holds a generator whose chunks are not granted, and lets it go on when they are', async () => {
+  it('pauses a generator until its chunks are granted', async () => {
     const { begin } = await startThreads({ windowBytes: 1_000 });
     const { sink, execution, end } = begin({ do: 'yield', count: 1_000 });
     let granted = 0;
@@ -74,7 +74,7 @@ describe('running', () => {
     expect((await end).outcome.kind).toBe('completed');
   });
 
-  it('leads console and log of a job into its log, and into the worker’s', async () => {
+  it('writes a job’s console and log lines to the job’s log and the worker’s log', async () => {
     const { begin, workerLog } = await startThreads();
     const { lease, sink, end } = begin({ do: 'speak' });
     await end;
@@ -92,14 +92,14 @@ describe('running', () => {
     expect(workerLog).toEqual(expect.arrayContaining(sink.logLines));
   });
 
-  it('leads console of a generator into its job’s log', async () => {
+  it('writes the console output of a generator to its job’s log', async () => {
     const { begin } = await startThreads();
     const { sink, end } = begin({ do: 'yield and speak' });
     await end;
     expect(sink.logLines).toMatchObject([{ msg: 'from the generator' }]);
   });
 
-  it('leads what setup says into the worker’s log', async () => {
+  it('writes the log lines of setup to the worker’s log', async () => {
     const { workerLog } = await startThreads();
     const messages = workerLog.map(({ msg }) => msg);
     expect(messages).toEqual(['setting up', 'console in setup']);
@@ -107,7 +107,7 @@ describe('running', () => {
 });
 
 describe('stopping a job', () => {
-  it('reaches the signal of a handler that waits', async () => {
+  it('aborts the signal of a waiting handler', async () => {
     const { begin } = await startThreads();
     const { end, stop, hasBegun } = begin({ do: 'wait for the signal' });
     await hasBegun;
@@ -115,7 +115,7 @@ describe('stopping a job', () => {
     expect((await end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'signal' });
   });
 
-  it('reaches a generator that never yields to the event loop', async () => {
+  it('stops a generator that never yields to the event loop', async () => {
     const { begin } = await startThreads({ windowBytes: Number.POSITIVE_INFINITY, graceMs: 5_000 });
     const { sink, end, stop } = begin({ do: 'yield for ever' });
     await sink.until(({ outputs }) => outputs.length > 0);
@@ -123,7 +123,7 @@ describe('stopping a job', () => {
     expect((await end).outcome).toMatchObject({ kind: 'cancelled', stopped: 'return' });
   });
 
-  it('comes by itself when the timeout is over', async () => {
+  it('happens at its timeout', async () => {
     const { begin } = await startThreads();
     const { outcome } = await begin({ do: 'wait for the signal' }, 30).end;
     expect(outcome).toMatchObject({
@@ -134,8 +134,8 @@ describe('stopping a job', () => {
   });
 });
 
-describe('a thread that dies', () => {
-  it('is retried with a logged reason if its setup fails now', async () => {
+describe('a thread that ends unexpectedly', () => {
+  it('is replaced again, with a logged reason, if the new setup fails', async () => {
     const handlerPath = await writeHandler(`
       import { existsSync, rmSync, writeFileSync } from 'node:fs';
       const flag = import.meta.filename + '.broken';
@@ -159,7 +159,7 @@ describe('a thread that dies', () => {
   });
 });
 
-describe('a thread that dies again and again', () => {
+describe('a thread that ends unexpectedly several times', () => {
   it('without a completed job in between is restarted only after a wait, with a logged reason', async () => {
     const handlerPath = await writeHandler(`
       export const setup = () => {
@@ -175,7 +175,7 @@ describe('a thread that dies again and again', () => {
 });
 
 describe('stopping the executor', () => {
-  it('releases what runs and what waits, and runs teardown', async () => {
+  it('releases running and waiting jobs, and runs teardown', async () => {
     const { begin, executor, workerLog } = await startThreads({ concurrency: 1 });
     const [running, waiting] = [begin({ do: 'wait for the signal' }), begin({ do: 'answer' })];
     await running.hasBegun;
@@ -186,7 +186,7 @@ describe('stopping the executor', () => {
     expect(executor.free).toBe(0);
   });
 
-  it('kills what does not give way', async () => {
+  it('kills threads that do not stop', async () => {
     const { begin, executor } = await startThreads();
     const { end, hasBegun } = begin({ do: 'ignore the signal' });
     await hasBegun;
@@ -194,7 +194,7 @@ describe('stopping the executor', () => {
     expect((await end).outcome).toEqual({ kind: 'released', reason: 'drain' });
   });
 
-  it('does not wait for a teardown that never ends', async () => {
+  it('does not wait for a teardown that does not end', async () => {
     const handlerPath = await writeHandler(
       'export const teardown = () => new Promise(() => {});\nexport default () => 1;',
     );
@@ -202,14 +202,14 @@ describe('stopping the executor', () => {
     await expect(executor.stop()).resolves.toBeUndefined();
   });
 
-  it('releases what is given to it afterwards', async () => {
+  it('releases jobs that it receives afterwards', async () => {
     const { begin, executor } = await startThreads();
     await executor.stop();
     const { outcome } = await begin({ do: 'answer' }).end;
     expect(outcome).toEqual({ kind: 'released', reason: 'not_started' });
   });
 
-  it('makes a start that is under way fail', async () => {
+  it('fails a start in progress', async () => {
     const handlerPath = await writeHandler(
       'export const setup = () => new Promise(() => {});\nexport default () => 1;',
     );

@@ -82,23 +82,23 @@ describe('the processors of a set', () => {
     ['near ones are forbidden to this process', { allowed: '16-31' }, /may not use any CPU/],
     ['there is no taskset', { searchPath: '' }, /program taskset not found/],
     ['its own are not told', { allowed: '?' }, /the CPUs that this process may use/],
-  ])('stay as they are, with a note, where %s', async (_, wish, note) => {
+  ])('stay unchanged, with a note, where %s', async (_, wish, note) => {
     const affinity = await plan(wish);
     expect(affinity).toMatchObject({ prefix: [], processors: undefined });
     expect(affinity.note).toMatch(note);
   });
 
-  it('stay as they are, with a note, where the kernel does not send of the card', async () => {
+  it('stay unchanged, with a note, where the kernel does not report the card', async () => {
     await rm(join(folder, 'pci'), { recursive: true });
     expect((await plan()).note).toMatch(/near 00000000:19:00.0/);
   });
 
-  it('stay as they are where the firmware names no node', async () => {
+  it('stay unchanged where the firmware names no NUMA node', async () => {
     await writeCard('0000:19:00.0', '-1', '0-15');
     expect(await plan()).toMatchObject({ prefix: [], note: expect.stringContaining('near') });
   });
 
-  it('are not asked for where the set is no card', async () => {
+  it('are not read where the set is not a GPU', async () => {
     expect(await plan({ indices: [] })).toEqual({ prefix: [], processors: undefined });
   });
 });
@@ -113,7 +113,7 @@ async function readStatus(pid: number | 'self'): Promise<string> {
 
 describe('a process that is started with the prefix', () => {
   it.skipIf(taskset === undefined || !/[,-]/.test(allowedHere))(
-    'runs on these processors only, and is still asked and answered as a child',
+    'runs on these processors only and still exchanges messages with its parent',
     async () => {
       const first = /^\d+/.exec(allowedHere)?.[0] ?? '';
       await writeCard('0000:19:00.0', '0', first);

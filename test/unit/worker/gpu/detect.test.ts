@@ -45,7 +45,7 @@ async function writeProgram(name: string, script: string): Promise<void> {
 }
 
 describe('detection', () => {
-  it('without nvidia-smi gives the processors as one device, and starts nothing', async () => {
+  it('without nvidia-smi returns the CPU as one device and starts no process', async () => {
     const found = await detectDevices({ searchPath: folder, deviceFolder: folder });
     expect(found).toMatchObject({ nvidia: { kind: 'absent' }, problems: [] });
     expect(found.devices).toEqual([found.host]);
@@ -57,7 +57,7 @@ describe('detection', () => {
     });
   });
 
-  it('gives one device for each whole GPU', async () => {
+  it('returns one device for each whole GPU', async () => {
     const found = await detect('eight-a100');
     expect(found.problems).toEqual([]);
     expect(found.devices.map(({ device }) => device.index)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
@@ -70,7 +70,7 @@ describe('detection', () => {
     });
   });
 
-  it('gives the MIG instances of a divided GPU in its place', async () => {
+  it('returns the MIG instances of a partitioned GPU in its place', async () => {
     const { devices, problems } = await detect('mig-a100');
     expect(problems).toEqual([]);
     expect(devices.map(({ device }) => device.uuid.slice(0, 4))).toEqual([
@@ -91,7 +91,7 @@ describe('detection', () => {
     ['eight-a100-lost', 7, 'the driver lost the GPU at 00000000:53:00.0'],
     ['lost-beside', 7, 'the driver lost the GPU at 00000000:53:00.0'],
     ['one-h200-ecc', 1, 'asks for: Reset'],
-  ])('of "%s" gives %d GPUs and says the rest', async (says, count, text) => {
+  ])('of "%s" returns %d GPUs and reports the others', async (says, count, text) => {
     const { devices, problems } = await detect(says);
     expect(devices.filter(({ vendor }) => vendor === 'nvidia')).toHaveLength(count);
     expect(problems[0]).toMatchObject({ severity: 'error', text: expect.stringContaining(text) });
@@ -107,7 +107,7 @@ describe('detection', () => {
     },
   );
 
-  it('says so when there is a driver and no nvidia-smi', async () => {
+  it('reports a driver without nvidia-smi', async () => {
     await writeFile(join(folder, 'nvidiactl'), '');
     const { problems } = await detectDevices({ searchPath: '', deviceFolder: folder });
     expect(problems).toMatchObject([
@@ -123,8 +123,8 @@ describe('detection', () => {
   });
 });
 
-describe('GPUs of other makers', () => {
-  it('are found with their memory, and chips without any are not', async () => {
+describe('GPUs of other vendors', () => {
+  it('are found with their memory; chips without memory are skipped', async () => {
     await writeProgram('lspci', `cat <<'END'\n${LSPCI}END`);
     await mkdir(join(folder, 'dri'));
     await mkdir(join(folder, 'pci', '0000:03:00.0'), { recursive: true });
@@ -151,7 +151,7 @@ describe('GPUs of other makers', () => {
     await expect(readFile(join(folder, 'calls'))).rejects.toThrow('ENOENT');
   });
 
-  it('are given up at the deadline', async () => {
+  it('are skipped after the deadline', async () => {
     await writeProgram('lspci', 'exec sleep 5');
     await mkdir(join(folder, 'kfd'));
     vi.stubEnv('PATH', `${folder}:/usr/bin:/bin`);

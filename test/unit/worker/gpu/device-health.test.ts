@@ -99,7 +99,7 @@ describe('a device (h healthy, s suspect, q quarantined, after each reading)', (
     expect(names(readings)).toBe(expected);
   });
 
-  it('is held to the limit that was set, and not to its own', () => {
+  it('is compared with the configured limit instead of its own', () => {
     expect(names([read({ temperatureC: 80 })], { ...policy, maxTemperatureC: 80 })).toBe('s');
     expect(names([hot], { ...policy, maxTemperatureC: 95 })).toBe('h');
   });
@@ -109,13 +109,13 @@ describe('a device (h healthy, s suspect, q quarantined, after each reading)', (
     [[hot, hot, hot], /90 °C, with a limit of 90 °C, 3 times/],
     [[unread, unread, unread], /3 times in a row: it hangs/],
     [[lost], /fell off the bus/],
-  ])('is told the reason %#', (readings, reason) => {
+  ])('has the reason %#', (readings, reason) => {
     expect(lastReason(readings)).toMatch(reason);
   });
 });
 
 describe('a quarantined device', () => {
-  it('is back with the first good reading after its wait, and not before', () => {
+  it('is readmitted with the first good reading after its wait, not before', () => {
     // Bad at 0, probe at 30 s: the readings are at 0, 10, 20, 30 s.
     expect(names([lost, well, well, well])).toBe('qqqh');
   });
@@ -128,12 +128,12 @@ describe('a quarantined device', () => {
     expect(times.slice(0, 5)).toEqual([30_000, 90_000, 210_000, 330_000, 450_000]);
   });
 
-  it('keeps its strikes when it is back, so that the next wait is longer', () => {
+  it('keeps its strikes after readmission, so that the next wait is longer', () => {
     const states = judgeAll([lost, well, well, well, lost]).at(-1)?.state;
     expect(states).toMatchObject({ name: 'quarantined', probeAt: 40_000 + 60_000 });
   });
 
-  it('is forgiven its strikes after a long time of health', () => {
+  it('loses its strikes after a long healthy period', () => {
     const rules = { ...policy, forgiveAfterMs: 20_000 };
     const strikes = judgeAll([lost, well, well, well, well, well], rules).map(
       (each) => each.strikes,
@@ -141,17 +141,17 @@ describe('a quarantined device', () => {
     expect(strikes).toEqual([1, 1, 1, 1, 1, 0]);
   });
 
-  it('is not taken back on a reading that failed, or while it is still hot', () => {
+  it('is not readmitted after a failed reading or while it is hot', () => {
     expect(names([lost, well, well, unread])).toBe('qqqq');
     expect(names([lost, well, well, hot])).toBe('qqqq');
   });
 
-  it('is not quarantined again for the errors that were the reason', () => {
+  it('is not quarantined again for the same errors', () => {
     const bad = read({ eccVolatile: 1 });
     expect(names([well, bad, bad, bad, bad])).toBe('hqqqh');
   });
 
-  it('says the newest reason', () => {
+  it('shows the latest reason', () => {
     expect(lastReason([lost, read({ isRemapFailed: true })])).toMatch(/can no longer repair/);
   });
 });

@@ -33,7 +33,7 @@ const stateLine = (state: string, value: number) =>
   `millrace_device_state{device="3",uuid="GPU-3",name="NVIDIA H200",state="${state}"} ${value}`;
 
 describe('device metrics', () => {
-  it('have the memory, the load, the temperature and the state of a device', async () => {
+  it('show the memory, the load, the temperature and the state of a device', async () => {
     expect(await render([status])).toEqual([
       `millrace_device_memory_total_bytes${LABELS} 150000000000`,
       `millrace_device_memory_used_bytes${LABELS} 4000000000`,
@@ -45,7 +45,7 @@ describe('device metrics', () => {
     ]);
   });
 
-  it('have only values of the last reading', async () => {
+  it('show only values of the last reading', async () => {
     const state = { name: 'quarantined', reason: 'lost', since: 0, probeAt: 1 } as const;
     const lost = { ...status, isCurrent: false, health: { ...status.health, state } };
     expect(await render([status], [lost])).toEqual([
@@ -56,7 +56,7 @@ describe('device metrics', () => {
     ]);
   });
 
-  it('have no series for what a device does not send', async () => {
+  it('have no series for values that a device does not report', async () => {
     const mig = { parentUuid: 'GPU-3', index: 1, gpuInstanceId: 2, computeInstanceId: 0 };
     const part = { ...status, found: { ...found, mig }, utilization: undefined };
     const lines = await render([part]);
@@ -64,7 +64,7 @@ describe('device metrics', () => {
     expect(lines[0]).toContain('device="3:1"');
   });
 
-  it('have nothing of a device that is not watched any more', async () => {
+  it('have no series for a device that is no longer watched', async () => {
     expect(await render([status], [])).toEqual([]);
   });
 });

@@ -36,7 +36,7 @@ const restricted = { environment: { CUDA_VISIBLE_DEVICES: '4,5' } };
 const hiding = { environment: { CUDA_VISIBLE_DEVICES: '-1' } };
 
 describe('the plan', () => {
-  it('has every device where nothing is chosen', async () => {
+  it('contains every device if none is chosen', async () => {
     expect(await plan('eight-a100', { perWorker: 2 })).toMatchObject({
       sets: { length: 4 },
       idle: [],
@@ -44,7 +44,7 @@ describe('the plan', () => {
     });
   });
 
-  it('has what the environment leaves where nothing is chosen', async () => {
+  it('contains the devices that the environment allows if none is chosen', async () => {
     const { sets, notes } = await plan('eight-a100', restricted);
     expect(sets.map(({ devices }) => devices[0]?.index)).toEqual([4, 5]);
     expect(notes).toEqual([
@@ -52,7 +52,7 @@ describe('the plan', () => {
     ]);
   });
 
-  it('has what was chosen, and says what that overrules', async () => {
+  it('contains the chosen devices and names the overridden variable', async () => {
     const { sets, notes } = await plan('eight-a100', { ...restricted, choice: '0' });
     expect(sets.map(({ devices }) => devices[0]?.index)).toEqual([0]);
     expect(notes).toEqual([
@@ -60,14 +60,14 @@ describe('the plan', () => {
     ]);
   });
 
-  it('has the processors, with the GPUs hidden, where the environment hides them', async () => {
+  it('contains the CPU, with the GPUs hidden, if the environment hides them', async () => {
     const { sets } = await plan('eight-a100', hiding);
     expect(sets).toMatchObject([
       { devices: [{ kind: 'cpu' }], environment: { CUDA_VISIBLE_DEVICES: '-1' } },
     ]);
   });
 
-  it('goes on with seven GPUs when the eighth is lost', async () => {
+  it('contains seven GPUs when the eighth is lost', async () => {
     expect((await plan('eight-a100-lost')).sets).toHaveLength(7);
   });
 
@@ -75,7 +75,7 @@ describe('the plan', () => {
     ['driver-error', { choice: 'cpu' }],
     ['driver-error', { choice: ' cpu ' }],
     ['driver-error', hiding],
-  ])('has the processors in spite of %s where no GPU is wanted (%j)', async (says, wish) => {
+  ])('contains the CPU despite %s if no GPU is wanted (%j)', async (says, wish) => {
     const { sets, isNvidiaUnwanted } = await plan(says, wish);
     expect(sets).toMatchObject([{ devices: [{ kind: 'cpu' }] }]);
     expect(isNvidiaUnwanted).toBe(true);
@@ -94,7 +94,7 @@ describe('the plan is refused', () => {
     expect(error.remedy).toMatch(/.; or run without GPUs \(--devices cpu\)$/);
   });
 
-  it('when they are hidden and some were chosen, with both reasons', async () => {
+  it('when GPUs are hidden and some were chosen, with both reasons', async () => {
     const error = await refusal('driver-error', { choice: '0' });
     expect(error.message).toMatch(/device "0" not found.*: nvidia-smi says/);
     expect(error.remedy).toContain('modprobe nvidia');
@@ -104,7 +104,7 @@ describe('the plan is refused', () => {
     expect((await refusal('driver-error', restricted)).message).toMatch(/has failed/);
   });
 
-  it('when the environment leaves too few, with its part in it', async () => {
+  it('when the environment allows too few devices, naming the variable', async () => {
     const error = await refusal('eight-a100', { ...restricted, perWorker: 4 });
     expect(error.message).toBe(
       'each worker needs 4 GPUs, only 2 are available; CUDA_VISIBLE_DEVICES=4,5 in the environment limits this worker to 2 of 8 devices',

@@ -113,7 +113,7 @@ describe('a choice is refused', () => {
 describe('the environment', () => {
   const environmentOf = (wish: Omit<DeviceSetRequest, 'host'>) => plan(wish).sets[0]?.environment;
 
-  it('of NVIDIA GPUs names them by UUID, in the order of the PCI bus', () => {
+  it('of NVIDIA GPUs lists UUIDs in PCI bus order', () => {
     expect(environmentOf({ devices: four, perWorker: 2, choice: '3,1' })).toEqual({
       CUDA_DEVICE_ORDER: 'PCI_BUS_ID',
       CUDA_VISIBLE_DEVICES: 'GPU-3aaa,GPU-1aaa',
@@ -121,14 +121,14 @@ describe('the environment', () => {
     });
   });
 
-  it('of a MIG instance names the instance and not its GPU', () => {
+  it('of a MIG instance lists the instance, not its GPU', () => {
     expect(environmentOf({ devices: divided, perWorker: 1, choice: '0:1' })).toMatchObject({
       CUDA_VISIBLE_DEVICES: 'MIG-01',
       NVIDIA_VISIBLE_DEVICES: 'MIG-01',
     });
   });
 
-  it('of AMD GPUs hides by number, counts what is left from 0, and takes CUDA’s word away', () => {
+  it('of AMD GPUs lists numbers, counts the remaining GPUs from 0, and unsets CUDA_VISIBLE_DEVICES', () => {
     expect(environmentOf({ devices: mixed, perWorker: 1, choice: 'amd:1' })).toEqual({
       ROCR_VISIBLE_DEVICES: '1',
       HIP_VISIBLE_DEVICES: '0',
@@ -141,7 +141,7 @@ describe('the environment', () => {
     expect(environmentOf({ devices, perWorker: 'all' })).toEqual({ ZE_AFFINITY_MASK: '0,1' });
   });
 
-  it('of processors that were chosen in spite of GPUs hides these', () => {
+  it('of a chosen CPU hides the GPUs', () => {
     expect(environmentOf({ devices: four, perWorker: 1, choice: 'cpu' })).toEqual({
       CUDA_VISIBLE_DEVICES: '-1',
       NVIDIA_VISIBLE_DEVICES: 'void',
@@ -149,7 +149,7 @@ describe('the environment', () => {
     });
   });
 
-  it('of processors where no GPU was found is as it was', () => {
+  it('of a CPU without GPUs is unchanged', () => {
     expect(environmentOf({ devices: [host], perWorker: 1 })).toEqual({});
   });
 });

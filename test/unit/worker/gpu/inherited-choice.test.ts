@@ -70,7 +70,7 @@ describe('CUDA_VISIBLE_DEVICES leaves', () => {
     ['9', false],
     ['GPU-x', false],
     ['MIG-GPU-x/1/0', false],
-  ])('of %j no NVIDIA GPU, whatever there is: %j', (value, hides) => {
+  ])('of %j no NVIDIA GPU, with any device: %j', (value, hides) => {
     expect(restrictDevices(four, { CUDA_VISIBLE_DEVICES: value }).hidesNvidia).toBe(hides);
   });
 });
@@ -96,19 +96,19 @@ describe('a note says', () => {
   const notesOf = (devices: FoundDevice[], environment: Environment) =>
     restrictDevices(devices, environment).notes.join('\n');
 
-  it('how many devices a variable leaves', () => {
+  it('how many devices a variable allows', () => {
     expect(notesOf(four, { CUDA_VISIBLE_DEVICES: '0,1' })).toBe(
       'CUDA_VISIBLE_DEVICES=0,1 in the environment limits this worker to 2 of 4 devices',
     );
   });
 
-  it('which word ends the list', () => {
+  it('which entry ends the list', () => {
     expect(notesOf(four, { CUDA_VISIBLE_DEVICES: '1,9,0' })).toContain(
       '"9" in CUDA_VISIBLE_DEVICES matches no device of this machine; it and all after it are ignored',
     );
   });
 
-  it('that a device is named twice', () => {
+  it('that a device is listed twice', () => {
     expect(notesOf(four, { CUDA_VISIBLE_DEVICES: '1,1' })).toContain('names 1 (GPU-1aaa) twice');
   });
 
@@ -130,12 +130,12 @@ describe('a note says', () => {
     ['one model', four, { CUDA_VISIBLE_DEVICES: '0' }, false],
     ['one model, in instances too', divided, { CUDA_VISIBLE_DEVICES: '1' }, false],
     ['not restricted', unlike, {}, false],
-  ])('whether CUDA may number GPUs in another order: %s', (_, devices, environment, doubts) => {
+  ])('whether CUDA may number the GPUs in another order: %s', (_, devices, environment, doubts) => {
     const notes = notesOf(devices, environment);
     expect(notes.includes('CUDA puts the fastest GPU first')).toBe(doubts);
   });
 
-  it('nothing where nothing is restricted', () => {
+  it('nothing if no variable restricts devices', () => {
     expect(notesOf([...four, ...amd], {})).toBe('');
     expect(notesOf([host], { CUDA_VISIBLE_DEVICES: '0' })).toBe('');
   });

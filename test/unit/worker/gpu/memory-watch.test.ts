@@ -57,7 +57,7 @@ function busy(mib: readonly number[]): MemorySample[] {
   return mib.map((each, place) => at(each, { running: 1, ended: place + 1 }));
 }
 
-describe('memory held by nobody', () => {
+describe('memory that no known process holds', () => {
   it.each<[string, number | undefined, MemorySample[], string]>([
     ['is what is over the baseline', 1_000, [free(3_000)], 'held'],
     ['is told once', 1_000, [free(3_000), free(3_100)], 'held -'],
@@ -80,7 +80,7 @@ describe('memory held by nobody', () => {
   it.each<[string, Pick<MemorySample, 'before' | 'after'>]>([
     ['ended', { before: { incarnation: 1, running: 1, ended: 0 }, after: undefined }],
     ['began', { before: undefined, after: { incarnation: 1, running: 0, ended: 0 } }],
-  ])('is not judged in a look during which a process %s', (_, seen) => {
+  ])('is not judged by a reading during which a process %s', (_, seen) => {
     expect(namesOf([{ usedBytes: 3_000 * MIB, ...seen }], { baselineMib: 1_000 })).toBe('-');
   });
 
@@ -121,7 +121,7 @@ describe('memory of a process that is idle between jobs', () => {
     });
   });
 
-  it('starts anew with the next process', () => {
+  it('restarts with the next process', () => {
     const later = [930, 940, 950].map((mib, place) =>
       at(mib, { incarnation: 2, ended: 9 + place }),
     );
@@ -143,25 +143,25 @@ describe('memory of a process that is never idle', () => {
   const countFindings = (mib: readonly number[], changes: Partial<MemoryPolicy> = {}) =>
     judgeAll(busy(mib), { changes }).flatMap((finding) => finding?.name ?? []);
 
-  it('is found to grow by its lowest use over several readings', () => {
+  it('grows if its lowest use over several readings grows', () => {
     // What jobs use while they run comes and goes; what is never given back stays beneath.
     const noisy = rising.map((mib, look) => mib + (look % 6 === 3 ? 0 : 700 + (look % 5) * 90));
     expect(countFindings(noisy)).toEqual(['growing']);
   });
 
-  it('is not found to grow while the least that it uses stays', () => {
+  it('does not grow while its lowest use stays the same', () => {
     const noisy = rising.map((_, look) => (look % 6 === 3 ? 1_000 : 1_700 + look * 10));
     expect(countFindings(noisy)).toEqual([]);
   });
 
-  it('past the limit leads to a new process only where it grew all the time', () => {
+  it('above the limit leads to a new process only if it grew continuously', () => {
     const changes = { recycleAtBytes: 50 * MIB };
     expect(countFindings(rising, changes)).toEqual(['recycle']);
     const larger = rising.map((mib, look) => (look < 6 ? mib : 5_000));
     expect(countFindings(larger, changes)).toEqual([]);
   });
 
-  it('is not judged while one job runs on', () => {
+  it('is not judged while one job continues', () => {
     const samples = rising.map((mib) => at(mib, { running: 1, ended: 3 }));
     expect(namesOf(samples)).not.toMatch(/growing|recycle/);
   });

@@ -93,8 +93,8 @@ function watchSlowly(first: Word) {
   return { clock, monitor, asked };
 }
 
-describe('a look', () => {
-  it('that takes longer than the interval has none beside it, and the next comes after it', async () => {
+describe('a reading', () => {
+  it('that takes longer than the interval delays the next one', async () => {
     const { clock, monitor, asked } = watchSlowly('one-h200');
     monitor.start();
     await clock.advance(35_000);
@@ -109,7 +109,7 @@ describe('a look', () => {
     expect(asked).toHaveLength(2);
   });
 
-  it('that is under way at the stop is given up, and tells nothing', async () => {
+  it('in progress when the monitor stops is aborted without a report', async () => {
     const { clock, monitor, asked } = watchSlowly('one-h200');
     const told: string[] = [];
     monitor.onChange((status) => told.push(status.health.state.name));
@@ -125,7 +125,7 @@ describe('a look', () => {
     expect(asked).toHaveLength(1);
   });
 
-  it('that fails in a way of its own is a reading that failed', async () => {
+  it('that rejects counts as a failed reading', async () => {
     const [device] = devicesOf('one-h200');
     const monitor = new GpuMonitor({
       devices: device ? [device] : [],
@@ -139,7 +139,7 @@ describe('a look', () => {
     });
   });
 
-  it('marks what it did not give as older', async () => {
+  it('marks missing values as not current', async () => {
     const { monitor, scene } = watch('one-h200');
     await monitor.look();
     expect(monitor.statuses[0]).toMatchObject({ isCurrent: true, temperatureC: 34 });
@@ -184,7 +184,7 @@ describe('the monitor', () => {
     expect(scene.looks).toBe(4);
   });
 
-  it('reads once an interval also after it was started twice, or anew', async () => {
+  it('reads once per interval even if it was started twice or restarted', async () => {
     const { clock, monitor, scene } = watch('one-h200');
     monitor.start();
     monitor.start();
@@ -195,14 +195,14 @@ describe('the monitor', () => {
     expect(scene.looks).toBe(3);
   });
 
-  it('does nothing where no device can be read', async () => {
+  it('does nothing if no device can be read', async () => {
     const { clock, monitor, scene } = watch('driver-error');
     monitor.start();
     await clock.advance(60_000);
     expect(scene.looks).toBe(0);
   });
 
-  it('has the memory, utilization and temperature of each device', async () => {
+  it('shows the memory, utilization and temperature of each device', async () => {
     const { monitor } = watch('mig-a100');
     await monitor.look();
     expect(monitor.statuses[1]).toMatchObject({
@@ -213,7 +213,7 @@ describe('the monitor', () => {
     expect(monitor.statuses[4]).toMatchObject({ utilization: 0, temperatureC: 31 });
   });
 
-  it('tells of a quarantine and of the readmission, once each', async () => {
+  it('reports each quarantine and each readmission once', async () => {
     const { clock, monitor, changes, scene } = watch('one-h200');
     monitor.start();
     await clock.advance(0);
@@ -227,7 +227,7 @@ describe('the monitor', () => {
     ]);
   });
 
-  it('tells nobody who no longer listens', async () => {
+  it('does not call removed listeners', async () => {
     const { monitor, scene } = watch('one-h200');
     const told: string[] = [];
     const release = monitor.onChange((status) => told.push(status.health.state.name));
@@ -249,7 +249,7 @@ describe('the monitor', () => {
     },
   );
 
-  it('quarantines all of them when nvidia-smi has failed three times', async () => {
+  it('quarantines all GPUs after nvidia-smi has failed three times', async () => {
     const { monitor, scene } = watch('eight-a100');
     scene.says = 'driver-error';
     await monitor.look();
@@ -272,7 +272,7 @@ describe('the monitor', () => {
     },
   );
 
-  it('quarantines a GPU that was put into MIG mode, whose instances are others', async () => {
+  it('quarantines a GPU that was switched to MIG mode', async () => {
     const { monitor } = watchReport('one-h200', (report) => ({
       ...report,
       gpus: report.gpus.map((gpu) => ({ ...gpu, isMigEnabled: true })),
@@ -284,7 +284,7 @@ describe('the monitor', () => {
     });
   });
 
-  it('knows its GPUs by UUID when their order changes', async () => {
+  it('identifies its GPUs by UUID when their order changes', async () => {
     const { monitor } = watchReport('eight-a100', (report) => ({
       ...report,
       gpus: report.gpus
@@ -296,7 +296,7 @@ describe('the monitor', () => {
     expect(statesOf(monitor)).toBe('hhhhhhhq');
   });
 
-  it('quarantines MIG instances that are gone, and not the GPU beside them', async () => {
+  it('quarantines missing MIG instances, not the GPU beside them', async () => {
     const { monitor, scene } = watch('mig-a100');
     scene.says = 'mig-empty';
     await monitor.look();

@@ -37,7 +37,7 @@ async function readFault(words: Failure): Promise<SmiFault> {
 }
 
 describe('a report', () => {
-  it('of one H200 has all of its reported values', async () => {
+  it('of one H200 contains all of its reported values', async () => {
     const { gpus, ...system } = await readReport('one-h200');
     expect(system).toEqual({ driverVersion: '580.95.05', cudaVersion: '13.0' });
     expect(gpus).toEqual([
@@ -64,7 +64,7 @@ describe('a report', () => {
     ]);
   });
 
-  it('adds up uncorrected errors of all kinds, and says what the driver asks for', async () => {
+  it('adds up uncorrected errors of all kinds and names the recovery action of the driver', async () => {
     const { gpus } = await readReport('one-h200-ecc');
     expect(gpus[0]).toMatchObject({
       eccVolatile: 3,
@@ -74,7 +74,7 @@ describe('a report', () => {
     });
   });
 
-  it('of eight GPUs numbers them by PCI bus id and not by minor number', async () => {
+  it('of eight GPUs numbers them by PCI bus ID, not by minor number', async () => {
     const { gpus } = await readReport('eight-a100');
     expect(gpus.map(({ index }) => index)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
     expect(gpus.map(({ minorNumber }) => minorNumber)).toEqual([2, 3, 0, 1, 6, 7, 4, 5]);
@@ -82,7 +82,7 @@ describe('a report', () => {
     expect(gpus[0]).toMatchObject({ utilization: 98, temperatureC: 61, slowdownC: 89 });
   });
 
-  it('is in the order of the PCI bus, whatever the order in which GPUs are listed', async () => {
+  it('lists GPUs in PCI bus order, whatever order nvidia-smi prints', async () => {
     const xml = await readFile(join(standInFolder, 'answers', 'eight-a100.xml'), 'utf8');
     const [head = '', ...blocks] = xml.replace('</nvidia_smi_log>', '').split(/(?=\t<gpu id)/);
     const { gpus } = await parseReport(`${head}${blocks.reverse().join('')}</nvidia_smi_log>`);
@@ -99,7 +99,7 @@ describe('a report', () => {
     expect(gpus.map(({ index }) => index)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
   });
 
-  it('has MIG instances with their memory, ids, and the UUIDs that only the listing tells', async () => {
+  it('contains MIG instances with their memory, IDs, and the UUIDs that only the listing has', async () => {
     const { gpus } = await readReport('mig-a100');
     expect(gpus.map(({ isMigEnabled }) => isMigEnabled)).toEqual([true, false]);
     expect(gpus[0]?.utilization).toBeUndefined();
@@ -115,7 +115,7 @@ describe('a report', () => {
     expect(gpus[0]?.processes[0]).toMatchObject({ gpuInstanceId: 3 });
   });
 
-  it('leaves out what an old card does not send', async () => {
+  it('omits values that an old card does not report', async () => {
     const { gpus } = await readReport('geforce');
     expect(gpus[0]).toMatchObject({
       name: 'NVIDIA GeForce GTX 1070',
@@ -133,7 +133,7 @@ describe('a report', () => {
     expect(gpus[0]).toMatchObject({ eccVolatile: 0, eccAggregate: 3, isRetirementPending: true });
   });
 
-  it('says which of the listed GPUs is lost', async () => {
+  it('names the lost GPU among the listed ones', async () => {
     const { gpus } = await readReport('eight-a100-lost');
     expect(gpus.filter(({ isLost }) => isLost).map(({ pciBusId }) => pciBusId)).toEqual([
       '00000000:53:00.0',
@@ -160,7 +160,7 @@ describe('a report', () => {
     },
   );
 
-  it('needs one process without MIG instances', async () => {
+  it('takes one process if no GPU has MIG instances', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-smi-'));
     try {
       vi.stubEnv('NVIDIA_SMI_CALLS', join(folder, 'calls'));
@@ -191,16 +191,16 @@ describe('a fault', () => {
     expect(found.remedy).not.toBe('');
   });
 
-  it('of a lost GPU names its bus id', async () => {
+  it('of a lost GPU names its bus ID', async () => {
     expect(await readFault('lost')).toMatchObject({ fault: 'lost', pciBusId: '00000000:53:00.0' });
   });
 
-  it('of a program that does not exist says so', async () => {
+  it('of a missing program names the program', async () => {
     const reading = await readNvidiaSmi({ command: '/nowhere/nvidia-smi' });
     expect(reading).toMatchObject({ kind: 'fault', fault: 'missing' });
   });
 
-  it('of a program that hangs comes at the deadline and not before', async () => {
+  it('of a program that hangs is reported at the deadline, not before', async () => {
     say('hang');
     const clock = new ManualClock();
     let fault: string | undefined;
@@ -214,7 +214,7 @@ describe('a fault', () => {
     expect(fault).toBe('timeout');
   });
 
-  it('of a program that is not wanted any more comes at once, with its end', async () => {
+  it('of an aborted program is reported at once, after the program has ended', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-smi-'));
     try {
       say('hang');
@@ -238,7 +238,7 @@ describe('a fault', () => {
     }
   });
 
-  it('of a program that hangs comes with its end', async () => {
+  it('of a program that hangs is reported after the program has ended', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-smi-'));
     try {
       say('hang');

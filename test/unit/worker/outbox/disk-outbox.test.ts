@@ -70,7 +70,7 @@ function takeInherited(outbox: DiskOutbox): string[] {
 const journalBytes = () => statSync(locateJournal(folder)).size;
 
 describe('the outbox on disk', () => {
-  it('leaves attempts that are over to the next process, their reports as they were numbered', async () => {
+  it('passes ended attempts to the next process with the numbers of their reports', async () => {
     const before = await openOutbox();
     const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
     const lane = before.open({ jobId: 'a', attempt: 3, token: 'token-a', traceparent });
@@ -95,7 +95,7 @@ describe('the outbox on disk', () => {
     expect([chunks?.traceparent, outcome?.traceparent]).toEqual([traceparent, traceparent]);
   });
 
-  it('does not leave what still runs', async () => {
+  it('does not pass on running attempts', async () => {
     const before = await openOutbox();
     const lane = before.open(leaseRef('running'));
     addChunk(lane, '1');
@@ -107,7 +107,7 @@ describe('the outbox on disk', () => {
     expect(await readSurvivors(folder)).toEqual([leaseRef('ended')]);
   });
 
-  it('has an outcome on disk when it is secure', async () => {
+  it('has written an outcome to disk before it counts as stored', async () => {
     const outbox = await openOutbox();
     const lane = outbox.open(leaseRef('a'));
     complete(lane);
@@ -126,7 +126,7 @@ describe('the outbox on disk', () => {
     expect(await readSurvivors(folder)).toEqual([leaseRef('a')]);
   });
 
-  it('forgets what was closed, and its journal when nothing is left', async () => {
+  it('removes closed attempts, and the journal when none is left', async () => {
     const outbox = await openOutbox();
     const [a, b] = [await endAttempt(outbox, 'a'), await endAttempt(outbox, 'b')];
     outbox.close(a);
@@ -151,7 +151,7 @@ describe('the outbox on disk', () => {
     expect(journalBytes()).toBe(HEADER_BYTES);
   });
 
-  it('remembers that nobody wanted what was before the outcome', async () => {
+  it('remembers that the reports before the outcome are no longer needed', async () => {
     const before = await openOutbox();
     const lane = before.open(leaseRef('a'));
     addChunk(lane, '1');
@@ -164,7 +164,7 @@ describe('the outbox on disk', () => {
     expect(after.inherited()[0]?.resendFrom(1)).toBe(true);
   });
 
-  it('is made smaller when most of it is forgotten', async () => {
+  it('is compacted when most of it is obsolete', async () => {
     const outbox = await openOutbox({ compactAboveBytes: 20_000 });
     const large = JSON.stringify('x'.repeat(9_000));
     const kept = await endAttempt(outbox, 'kept', ['1', '2']);
@@ -180,7 +180,7 @@ describe('the outbox on disk', () => {
     ]);
   });
 
-  it('goes on with what an earlier process left until that is closed', async () => {
+  it('keeps the attempts of an earlier process until they are closed', async () => {
     await endAttempt(await openOutbox(), 'a');
     const second = await openOutbox();
     await endAttempt(second, 'b');
@@ -191,8 +191,8 @@ describe('the outbox on disk', () => {
   });
 });
 
-describe('a journal that was cut short', () => {
-  it('gives all whole attempts, wherever the cut is', async () => {
+describe('a truncated journal', () => {
+  it('returns all complete attempts, wherever it is cut', async () => {
     const outbox = await openOutbox();
     await endAttempt(outbox, 'a', ['"chunk"']);
     const oneBytes = journalBytes();
@@ -208,7 +208,7 @@ describe('a journal that was cut short', () => {
     expect(logged).toContain('incomplete end of the outbox removed');
   });
 
-  it('says of an attempt without an outcome that it is dropped', async () => {
+  it('logs that an attempt without an outcome is dropped', async () => {
     await endAttempt(await openOutbox(), 'a', ['"chunk"']);
     truncateSync(locateJournal(folder), journalBytes() - 1);
     const outbox = await openOutbox();
@@ -218,14 +218,14 @@ describe('a journal that was cut short', () => {
     expect(journalBytes()).toBe(HEADER_BYTES);
   });
 
-  it('is written on from where it was whole', async () => {
+  it('is continued after its last complete entry', async () => {
     await endAttempt(await openOutbox(), 'a');
     truncateSync(locateJournal(folder), journalBytes() + 100);
     await endAttempt(await openOutbox(), 'b');
     expect((await openOutbox()).survivors()).toEqual([leaseRef('a'), leaseRef('b')]);
   });
 
-  it('ends where a byte of it is not what was written', async () => {
+  it('ends at the first corrupt byte', async () => {
     const outbox = await openOutbox();
     await endAttempt(outbox, 'a');
     const oneBytes = journalBytes();
@@ -237,7 +237,7 @@ describe('a journal that was cut short', () => {
   });
 });
 
-describe('a journal larger than what is read of it', () => {
+describe('a journal larger than the read bound', () => {
   const TOO_LARGE = 'outbox is too large, only a part is read; the file stays';
   const ids = (outbox: DiskOutbox) => outbox.inherited().map(({ lease }) => lease.jobId);
 
@@ -247,7 +247,7 @@ describe('a journal larger than what is read of it', () => {
     await outbox.end();
   }
 
-  it('is read up to the bound, and the rest by the next process', async () => {
+  it('is read up to the bound; the next process reads the rest', async () => {
     await leave('a', 'b', 'c');
     const first = await openOutbox({ maxRestoredBytes: 20_000, compactAboveBytes: 1 });
     expect(ids(first)).toEqual(['a', 'b']);
@@ -266,7 +266,7 @@ describe('a journal larger than what is read of it', () => {
     expect(takeInherited(second)[1]).toBe('c#2 outcome "of c"');
   });
 
-  it('keeps the rest when all that was read is delivered', async () => {
+  it('keeps the rest when all read outcomes are delivered', async () => {
     await leave('a', 'b');
     const first = await openOutbox({ maxRestoredBytes: 10_000 });
     for (const lane of first.inherited()) first.close(lane);
@@ -304,7 +304,7 @@ describe('a journal larger than what is read of it', () => {
 });
 
 describe('an outbox whose disk fails', () => {
-  it('works in memory, says why, and leaves a file alone that is no journal', async () => {
+  it('works in memory, gives the reason, and leaves a file alone that is not a journal', async () => {
     writeFileSync(locateJournal(folder), 'something else');
     const outbox = await openOutbox();
     expect(outbox.trouble).toContain('this version cannot read the journal');

@@ -85,7 +85,7 @@ async function kill(child: ChildProcess): Promise<void> {
 }
 
 describe('the lock of a folder', () => {
-  it('is had by one process at a time, and ends with it', async () => {
+  it('belongs to one process at a time and ends with it', async () => {
     const { child, said } = await lockElsewhere(stateDir);
     expect(said).toBe('locked');
     await expect(lockFolder(stateDir)).rejects.toMatchObject(heldBy(child.pid));
@@ -96,13 +96,13 @@ describe('the lock of a folder', () => {
     expect(readdirSync(stateDir)).toEqual([]);
   });
 
-  it('is still had by a process that is stopped', async () => {
+  it('still belongs to a stopped process', async () => {
     const { child } = await lockElsewhere(stateDir);
     child.kill('SIGSTOP');
     await expect(lockFolder(stateDir)).rejects.toThrow(FolderInUseError);
   });
 
-  it('goes to exactly one of those that want it at the same time', async () => {
+  it('goes to exactly one of several processes that want it at the same time', async () => {
     const tries = Array.from({ length: 6 }, () => lockFolder(stateDir));
     const got = (await Promise.allSettled(tries)).filter(({ status }) => status === 'fulfilled');
     expect(got).toHaveLength(1);
@@ -112,7 +112,7 @@ describe('the lock of a folder', () => {
     }
   });
 
-  it('of a guest is given up for the owner, who waits for that', async () => {
+  it('of a guest is released for the owner, which waits for it', async () => {
     let isWanted = false;
     const guest = await lockFolder(stateDir, {
       onWanted: () => {
@@ -126,7 +126,7 @@ describe('the lock of a folder', () => {
     owner.release();
   });
 
-  it('is not had by a guest while anybody else has it, who does not notice', async () => {
+  it('is refused to a guest while another process has it, and that process does not notice', async () => {
     const onWanted = () => {};
     const owner = await lockFolder(stateDir);
     await expect(lockFolder(stateDir, { onWanted })).rejects.toThrow(FolderInUseError);
@@ -153,7 +153,7 @@ describe('the lock of a folder', () => {
 });
 
 describe('the folder of a worker', () => {
-  it('gives the next process the same name and a higher incarnation', async () => {
+  it('gives the next process the same worker ID and a higher incarnation', async () => {
     const first = await openFolder({ incarnation: clock.now() + 5_000 });
     await first.close();
     const second = await openFolder();
@@ -165,18 +165,18 @@ describe('the folder of a worker', () => {
     expect(await openFolder()).toMatchObject({ workerId: 'new-1', incarnation: clock.now() });
   });
 
-  it('gives a later incarnation than its last one, whatever is asked for', async () => {
+  it('gives a later incarnation than its last one, whatever the caller asks for', async () => {
     const first = await openFolder({ workerId: 'w', incarnation: 50 });
     await first.close();
     expect((await openFolder({ workerId: 'w', incarnation: 40 })).incarnation).toBe(51);
   });
 
-  it('is not given to two: without a name, the second is a worker of its own', async () => {
+  it('is not shared: without a worker ID, the second process is a new worker', async () => {
     expect((await openFolder()).workerId).toBe('new-1');
     expect((await openFolder()).workerId).toBe('new-2');
   });
 
-  it('is refused to a second process that asks for it by name', async () => {
+  it('is refused to a second process that asks for it by worker ID', async () => {
     await openFolder({ workerId: 'w1' });
     const refused = openFolder({ workerId: 'w1' });
     await expect(refused).rejects.toThrow(StateFolderError);
@@ -184,7 +184,7 @@ describe('the folder of a worker', () => {
     await expect(refused).rejects.toThrow(`pid ${process.pid}`);
   });
 
-  it('is chosen first where an outcome waits', async () => {
+  it('is chosen first if it holds an outcome', async () => {
     for (const workerId of ['a', 'b', 'c']) {
       const folder = await openFolder({ workerId });
       if (workerId === 'b') {
@@ -199,7 +199,7 @@ describe('the folder of a worker', () => {
     expect(next.outbox.survivors()).toEqual([leaseRef('job')]);
   });
 
-  it('is not that of another endpoint', async () => {
+  it('is not used for another endpoint', async () => {
     await (await openFolder({ workerId: 'w1' })).close();
     const refused = openFolder({ workerId: 'w1', endpointId: 'other' });
     await expect(refused).rejects.toThrow(StateFolderError);
@@ -207,11 +207,11 @@ describe('the folder of a worker', () => {
     expect((await openFolder({ endpointId: 'other' })).workerId).toBe('new-1');
   });
 
-  it('cannot lie outside of the state folder', async () => {
+  it('cannot be outside the state folder', async () => {
     await expect(openFolder({ workerId: '../w1' })).rejects.toThrow(StateFolderError);
   });
 
-  it('keeps going when who it was cannot be read', async () => {
+  it('is used with a new identity when its identity cannot be read', async () => {
     await (await openFolder({ workerId: 'w1' })).close();
     writeFileSync(join(stateDir, 'w1', 'worker.json'), '{"incar');
     expect(await openFolder({ workerId: 'w1' })).toMatchObject({ incarnation: clock.now() });
@@ -221,7 +221,7 @@ describe('the folder of a worker', () => {
     });
   });
 
-  it('gives what lies in it when nothing can be written', async () => {
+  it('returns its outcomes when it is not writable', async () => {
     const before = await openFolder({ workerId: 'w1' });
     const lane = before.outbox.open(leaseRef('job'));
     complete(lane);
@@ -234,7 +234,7 @@ describe('the folder of a worker', () => {
     expect(logged).toContain('writing the state folder failed');
   });
 
-  it('is done without where it cannot be made: in memory, with a line in the log', async () => {
+  it('is replaced by memory if it cannot be created, with a log line', async () => {
     writeFileSync(join(stateDir, 'file'), '');
     const folder = await openFolder({ stateDir: join(stateDir, 'file'), workerId: 'w1' });
     expect(folder).toMatchObject({ workerId: 'w1', incarnation: clock.now() });

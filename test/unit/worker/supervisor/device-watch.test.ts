@@ -96,7 +96,7 @@ async function setUp(words: Answer | Failure, { perWorker = 1, choice, ...option
 }
 
 describe('a quarantine', () => {
-  it('reaches the one worker whose GPU is lost, and no other', async () => {
+  it('reaches only the worker whose GPU is lost', async () => {
     const { watch, workers, told } = await setUp('eight-a100', { perWorker: 2 });
     watch.start();
     await say('lost-beside');
@@ -108,7 +108,7 @@ describe('a quarantine', () => {
     watch.stop();
   });
 
-  it('ends when every GPU of the set is taken back', async () => {
+  it('ends when every GPU of the set is readmitted', async () => {
     const { watch, clock, told } = await setUp('eight-a100', { perWorker: 4 });
     watch.start();
     await say('eight-a100-lost');
@@ -122,7 +122,7 @@ describe('a quarantine', () => {
     watch.stop();
   });
 
-  it('of a driver that fails is for all, and ends for all', async () => {
+  it('for a failing driver applies to all workers and ends for all', async () => {
     const { watch, clock, told } = await setUp('eight-a100', { perWorker: 4 });
     watch.start();
     await say('driver-error');
@@ -138,7 +138,7 @@ describe('a quarantine', () => {
     watch.stop();
   });
 
-  it('of a detected fault comes at the start, before any reading', async () => {
+  it('for a detected fault starts before the first reading', async () => {
     const { watch, told } = await setUp('one-h200-ecc');
     expect(told()).toEqual(['']);
     watch.start();
@@ -151,7 +151,7 @@ describe('a quarantine', () => {
     ['garbage', 'quarantine'],
     ['killed', 'quarantine'],
     ['version-mismatch', ''],
-  ])('of an nvidia-smi that says "%s" for long: "%s"', async (words, expected) => {
+  ])('for an nvidia-smi that says "%s" for a long time: "%s"', async (words, expected) => {
     const { watch, told } = await setUp('one-h200');
     watch.start();
     await say(words);
@@ -160,7 +160,7 @@ describe('a quarantine', () => {
     watch.stop();
   });
 
-  it('of an nvidia-smi that hangs comes after its deadlines', async () => {
+  it('for an nvidia-smi that hangs starts after its deadlines', async () => {
     const { watch, clock, told } = await setUp('one-h200');
     watch.start();
     await say('hang');
@@ -174,7 +174,7 @@ describe('a quarantine', () => {
     watch.stop();
   });
 
-  it('is logged with the device and the reason, and so is its end', async () => {
+  it('is logged with the device and the reason, as is its end', async () => {
     const { watch, clock, lines } = await setUp('one-h200');
     watch.start();
     await say('one-h200-ecc');
@@ -197,7 +197,7 @@ describe('a quarantine', () => {
     watch.stop();
   });
 
-  it('of a device that no worker has is nobody’s', async () => {
+  it('of a device without a worker affects no worker', async () => {
     const { watch, lines, told } = await setUp('eight-a100', { choice: '0,1' });
     watch.start();
     await say('eight-a100-lost');
@@ -226,7 +226,7 @@ describe('the watch', () => {
     bare.watch.stop();
   });
 
-  it('that is stopped kills the nvidia-smi that hangs, and tells nobody', async () => {
+  it('that is stopped kills a hanging nvidia-smi and reports nothing', async () => {
     const { watch, clock, told, lines } = await setUp('one-h200');
     watch.start();
     await say('hang');
@@ -266,7 +266,7 @@ describe('device memory', () => {
     return { ...built, worker, look };
   }
 
-  it('held by nobody is a warning with its bytes, against what detection read', async () => {
+  it('held by no known process is logged as a warning with its bytes above the first reading', async () => {
     const { look, lines, watch } = await watchMemory();
     await look(4_608, undefined);
     await look(4_608, undefined);
@@ -278,7 +278,7 @@ describe('device memory', () => {
     watch.stop();
   });
 
-  it('that grows from job to job is one warning, with figures, and nothing else', async () => {
+  it('that grows from job to job is logged as one warning with figures', async () => {
     const { look, lines, worker, watch } = await watchMemory();
     for (let ended = 1; ended <= 8; ended++) {
       await look(1_000 + ended * 100, { incarnation: 7, running: 0, ended });
@@ -290,7 +290,7 @@ describe('device memory', () => {
     watch.stop();
   });
 
-  it('that grows past a limit has the process replaced, once', async () => {
+  it('that grows above a limit replaces the process once', async () => {
     const { look, worker, watch } = await watchMemory({ vramGrowthLimitBytes: 250 * MIB });
     for (let ended = 1; ended <= 5; ended++) {
       await look(1_000 + ended * 100, { incarnation: 7, running: 0, ended });
@@ -301,7 +301,7 @@ describe('device memory', () => {
     watch.stop();
   });
 
-  it('is not judged by values of an earlier reading', async () => {
+  it('is not judged by an earlier reading', async () => {
     const { look, lines, watch } = await watchMemory();
     await look(4_608, { incarnation: 7, running: 1, ended: 0 });
     await look(Number.NaN, undefined);

@@ -52,7 +52,7 @@ function view(state: KeeperState, health: WorkerHealth | undefined, index = 0): 
 }
 
 describe('the health of all workers of a supervisor', () => {
-  it('is ready when each is, and has their sums', () => {
+  it('is ready when each worker is ready, and contains their sums', () => {
     const health = addUpHealth([view(running(), fine), view(running(), fine, 1)], false);
     expect(health).toMatchObject({
       ready: true,
@@ -65,7 +65,7 @@ describe('the health of all workers of a supervisor', () => {
     expect(health).not.toHaveProperty('reason');
   });
 
-  it('says which worker is not ready, and why', () => {
+  it('names the worker that is not ready and the reason', () => {
     const bad = { ...fine, ready: false, reason: 'the platform does not answer takes' };
     const health = addUpHealth([view(running(), fine), view(running(), bad, 1)], false);
     expect(health).toMatchObject({
@@ -92,13 +92,13 @@ describe('the health of all workers of a supervisor', () => {
     expect(addUpHealth([view(state(), undefined)], false)).toMatchObject({ ready: false, reason });
   });
 
-  it('is ready without those whose device is quarantined, and says what is missing', () => {
+  it('is ready without workers on quarantined devices and names them', () => {
     const out: KeeperState = { name: 'quarantined', reason: 'too hot' };
     const health = addUpHealth([view(running(), fine), view(out, undefined, 1)], false);
     expect(health).toMatchObject({ ready: true, degraded: 'w-1: too hot', slots: 2 });
   });
 
-  it('counts one that is leaving a bad device as out of service already', () => {
+  it('counts a worker that is leaving a bad device as out of service', () => {
     const views = [view(running(), fine), view(running('quarantine'), fine, 1)];
     expect(addUpHealth(views, false)).toMatchObject({
       ready: true,

@@ -19,7 +19,7 @@ const program = `
   channel.send({ type: 'failed', reason, isFinal: true });
   await channel.close();`;
 
-it('hears what was said before it listened, loses no last word, and keeps no process alive', async () => {
+it('receives messages sent before it listened, loses none at the exit, and keeps no process alive', async () => {
   const worker = new WorkerProcess({
     command: [process.execPath, '--input-type=module', '-e', program],
     environment: { ...process.env },

@@ -33,25 +33,25 @@ function judgeAll(lives: readonly ProcessLife[], from: RestartRecord = NO_RESTAR
   });
 }
 
-describe('after the end of a worker process, the next one', () => {
-  it('comes at once after the first crash', () => {
+describe('the process after an ended worker process', () => {
+  it('starts at once after the first crash', () => {
     expect(judgeAll([crashed(10)])).toEqual([0]);
   });
 
-  it('waits longer after each crash that follows soon, and is never given up for it', () => {
+  it('waits longer after each early crash and is never abandoned for it', () => {
     const lives = Array.from({ length: 12 }, () => crashed(59_999));
     expect(judgeAll(lives)).toEqual([
       0, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000, 30_000, 30_000,
     ]);
   });
 
-  it('comes at once again after one that lived for a minute', () => {
+  it('starts at once after a process that ran for a minute', () => {
     expect(judgeAll([crashed(10), crashed(10), crashed(60_000), crashed(10)])).toEqual([
       0, 500, 0, 500,
     ]);
   });
 
-  it('is given up when so many in a row did not come as far as to take jobs', () => {
+  it('is abandoned after several processes in a row ended before they took jobs', () => {
     expect(judgeAll([unready, unready, unready, unready])).toEqual([
       500,
       1_000,
@@ -60,29 +60,29 @@ describe('after the end of a worker process, the next one', () => {
     ]);
   });
 
-  it('is counted anew after one that took jobs', () => {
+  it('restarts the count after a process that took jobs', () => {
     expect(judgeAll([unready, unready, crashed(10), unready, unready])).toEqual([
       500, 1_000, 0, 500, 1_000,
     ]);
   });
 
-  it('is given up at once where another process could do no better', () => {
+  it('is abandoned at once if another process would fail too', () => {
     expect(judgeAll([final])).toEqual(['given up']);
   });
 
-  it('comes at once, however often, if the process before it recycled', () => {
+  it('starts at once after each recycled process', () => {
     expect(
       judgeAll([recycled, recycled, recycled, crashed(10), crashed(10), recycled, crashed(10)]),
     ).toEqual([0, 0, 0, 0, 500, 0, 0]);
   });
 
-  it('is given up where two that took jobs said soon after one another that none could do better', () => {
+  it('is abandoned if two processes that took jobs soon report that no other process can succeed', () => {
     expect(judgeAll([refused(3_600_000), refused(10)])).toEqual([0, 'given up']);
     expect(judgeAll([refused(10), crashed(10), refused(10)])).toEqual([0, 500, 1_000]);
     expect(judgeAll([refused(10), refused(60_000), refused(60_000)])).toEqual([0, 0, 0]);
   });
 
-  it('is tried all the same where that worked before', () => {
+  it('starts again if that worked before', () => {
     expect(judgeAll([crashed(10), final, final, final])).toEqual([0, 500, 1_000, 'given up']);
   });
 });

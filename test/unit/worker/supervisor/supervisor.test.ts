@@ -100,13 +100,13 @@ async function startReady(options: Partial<SupervisorOptions> = {}): Promise<Kee
 }
 
 describe('a supervisor', () => {
-  it('starts a worker for each set, and numbers their ids', async () => {
+  it('starts a worker for each device set and numbers the worker IDs', async () => {
     const sets = [makeSet('GPU-0'), makeSet('GPU-1')];
     await startReady({ sets });
     expect(launched.map(({ identity }) => identity?.workerId)).toEqual(['w-0', 'w-1']);
   });
 
-  it('drains every worker when it is stopped, and then ends clean', async () => {
+  it('drains every worker when it is stopped, and then exits cleanly', async () => {
     const sets = [makeSet('GPU-0'), makeSet('GPU-1')];
     await startReady({ sets });
     await supervisor?.stop();
@@ -118,7 +118,7 @@ describe('a supervisor', () => {
     expect(byes).toEqual([]);
   });
 
-  it('ends clean if a worker had said bye when a late signal ended it', async () => {
+  it('exits cleanly if a late signal ended a worker after its bye', async () => {
     script = ['late'];
     await startReady();
     await supervisor?.stop();
@@ -126,14 +126,14 @@ describe('a supervisor', () => {
     expect(byes).toEqual([]);
   });
 
-  it('does not end clean if a worker left something undelivered', async () => {
+  it('does not exit cleanly if a worker left undelivered outcomes', async () => {
     script = ['dirty'];
     await startReady();
     await supervisor?.stop();
     expect(await supervisor?.ended).toEqual({ name: 'left', isClean: false });
   });
 
-  it('starts another process at once for one that was killed, under its name and a later incarnation', async () => {
+  it('replaces a killed process at once, with the same worker ID and a later incarnation', async () => {
     const keeper = await startReady();
     nth(0).kill();
     await until(() => launched.length === 2 && isReady(keeper));
@@ -143,7 +143,7 @@ describe('a supervisor', () => {
     expect(keeper.restarts).toBe(1);
   });
 
-  it('gives a process the incarnation of its start, not of the death of the one before', async () => {
+  it('takes the incarnation of a process from its start, not from the end of the previous process', async () => {
     const clock = new ManualClock();
     const keeper = await startReady({ clock });
     nth(0).kill();
@@ -156,7 +156,7 @@ describe('a supervisor', () => {
     expect(nth(2).identity?.incarnation).toBeGreaterThan(diedAt);
   });
 
-  it('says bye for a process that died, with what that one left in its outbox', async () => {
+  it('says bye for a dead process, with the contents of its outbox', async () => {
     const left = { jobId: 'j', attempt: 1, token: 't' };
     const keeper = await startReady({ readSurvivors: async () => [left] });
     nth(0).kill();
@@ -172,7 +172,7 @@ describe('a supervisor', () => {
     ]);
   });
 
-  it('says bye again where the platform was not to be reached', async () => {
+  it('repeats a bye that did not reach the platform', async () => {
     let calls = 0;
     const sayBye = async (bye: WorkerBye) => {
       calls += 1;
@@ -185,7 +185,7 @@ describe('a supervisor', () => {
     expect(calls).toBe(2);
   });
 
-  it('tries a failing start again, and gives up after so many in a row', async () => {
+  it('retries a failing start and gives up after several failures in a row', async () => {
     script = ['fail'];
     const clock = new ManualClock();
     supervise({ startAttempts: 3, clock });
@@ -203,14 +203,14 @@ describe('a supervisor', () => {
     expect(launched).toHaveLength(3);
   });
 
-  it('gives up at once on what no other process could do better', async () => {
+  it('gives up at once if another process would fail too', async () => {
     script = ['fail-final'];
     supervise();
     expect(await supervisor?.ended).toMatchObject({ name: 'gave_up', isFinal: true });
     expect(launched).toHaveLength(1);
   });
 
-  it('goes on with the others when one is given up', async () => {
+  it('continues with the other workers when one is abandoned', async () => {
     script = ['fail-final', ''];
     const { keepers } = supervise({ sets: [makeSet('GPU-0'), makeSet('GPU-1')] });
     await until(() => keepers[0]?.state.name === 'waiting' && isReady(keepers[1]));
@@ -218,14 +218,14 @@ describe('a supervisor', () => {
     expect(supervisor?.isStopping).toBe(false);
   });
 
-  it('starts no other where the platform dismissed the worker, and is over then', async () => {
+  it('starts no other process for a dismissed worker, and ends', async () => {
     await startReady();
     process.kill(nth(0).pid ?? 0, 'SIGUSR2');
     expect(await supervisor?.ended).toEqual({ name: 'left', isClean: true });
     expect(launched).toHaveLength(1);
   });
 
-  it('is over when one worker was dismissed and the other is given up', async () => {
+  it('ends when one worker is dismissed and the other abandoned', async () => {
     const sets = [makeSet('GPU-0'), makeSet('GPU-1')];
     script = ['', 'fail-final'];
     const { keepers } = supervise({ sets });
@@ -234,7 +234,7 @@ describe('a supervisor', () => {
     expect(await supervisor?.ended).toMatchObject({ name: 'gave_up' });
   });
 
-  it('ends clean when it is stopped before a worker was anybody', async () => {
+  it('exits cleanly when it is stopped before a worker has an identity', async () => {
     script = ['nobody'];
     supervise();
     await supervisor?.stop();
@@ -243,7 +243,7 @@ describe('a supervisor', () => {
     expect(byes).toEqual([]);
   });
 
-  it('does not repeat a bye for long when it is stopped', async () => {
+  it('repeats a bye only for a short time when it is stopped', async () => {
     const clock = new ManualClock();
     let calls = 0;
     const sayBye = async () => {
@@ -258,7 +258,7 @@ describe('a supervisor', () => {
     expect(calls).toBe(2);
   });
 
-  it('ends what a worker process has started and left behind', async () => {
+  it('ends the leftover child processes of a worker process', async () => {
     script = ['parent', ''];
     const keeper = await startReady();
     const [child = 0] = listChildren(nth(0).pid ?? 0);
@@ -267,14 +267,14 @@ describe('a supervisor', () => {
     await until(() => !isRunning(child));
   });
 
-  it('replaces a worker that somebody else has stopped', async () => {
+  it('replaces a worker that another program has stopped', async () => {
     const keeper = await startReady();
     process.kill(nth(0).pid ?? 0, 'SIGTERM');
     await until(() => launched.length === 2 && isReady(keeper));
     expect(byes).toEqual([]);
   });
 
-  it('kills a process that does not leave, and gives its jobs back without blame', async () => {
+  it('kills a process that does not exit and releases its jobs without a failure', async () => {
     script = ['stay'];
     await startReady({ killAfterMs: 20 });
     await supervisor?.stop();
@@ -283,7 +283,7 @@ describe('a supervisor', () => {
     expect(await supervisor?.ended).toEqual({ name: 'left', isClean: false });
   });
 
-  it('kills a process whose event loop stands still', async () => {
+  it('kills a process whose event loop is blocked', async () => {
     const clock = new ManualClock();
     const keeper = await startReady({ clock });
     process.kill(nth(0).pid ?? 0, 'SIGSTOP');
@@ -292,7 +292,7 @@ describe('a supervisor', () => {
     await until(() => launched.length === 2 && isReady(keeper));
   });
 
-  it('ends unclean when it is stopped between two processes and an outcome lies on disk', async () => {
+  it('exits with an error when it is stopped between two processes and an outcome is on disk', async () => {
     script = ['', 'fail'];
     const clock = new ManualClock();
     const left = { jobId: 'j', attempt: 1, token: 't' };
@@ -305,7 +305,7 @@ describe('a supervisor', () => {
 });
 
 describe('a worker whose device is bad', () => {
-  it('gives its jobs back and leaves, and none takes its place until the device is taken back', async () => {
+  it('releases its jobs and stops, and is not replaced until the device is readmitted', async () => {
     const keeper = await startReady();
     keeper.quarantine('too hot');
     await until(() => keeper.state.name === 'quarantined');
@@ -316,7 +316,7 @@ describe('a worker whose device is bad', () => {
     expect(launched).toHaveLength(2);
   });
 
-  it('counts the process that takes its place among the restarts', async () => {
+  it('counts the replacing process among the restarts', async () => {
     const keeper = await startReady();
     expect(keeper.activity?.incarnation).toBe(0);
     keeper.quarantine('too hot');
@@ -327,7 +327,7 @@ describe('a worker whose device is bad', () => {
     expect(keeper.restarts).toBe(1);
   });
 
-  it('stays away when its device is well again, if the platform has dismissed it', async () => {
+  it('is not restarted when its device recovers if the platform has dismissed it', async () => {
     const sets = [makeSet('GPU-0'), makeSet('GPU-1')];
     const keeper = await startReady({ sets });
     process.kill(nth(0).pid ?? 0, 'SIGUSR2');
@@ -349,14 +349,14 @@ describe('a worker whose device is bad', () => {
     expect(byes).toMatchObject([{ reason: 'drained' }]);
   });
 
-  it('is taken back although it has not left yet', async () => {
+  it('is readmitted while its process is still stopping', async () => {
     const keeper = await startReady();
     keeper.quarantine('too hot');
     keeper.readmit();
     await until(() => launched.length === 2 && isReady(keeper));
   });
 
-  it('is not started where it was bad from the start', async () => {
+  it('is not started if its device was bad from the start', async () => {
     const { keepers } = supervise({ sets: [] });
     expect(keepers).toEqual([]);
     const bad = new Supervisor({
@@ -377,7 +377,7 @@ describe('a worker whose device is bad', () => {
     await bad.stop();
   });
 
-  it('waits for nothing while the next process is due', async () => {
+  it('does not wait while the next process is due', async () => {
     script = ['fail'];
     const clock = new ManualClock();
     const { keepers } = supervise({ clock });
@@ -391,7 +391,7 @@ describe('a worker whose device is bad', () => {
 });
 
 describe('a recycled worker', () => {
-  it('leaves, and the next process is there at once', async () => {
+  it('stops, and the next process starts at once', async () => {
     const keeper = await startReady();
     keeper.recycle('memory');
     await until(() => launched.length === 2 && isReady(keeper));
@@ -407,7 +407,7 @@ describe('a question', () => {
     expect(keeper.activity).toEqual({ incarnation: 0, running: 1, ended: 3 });
   });
 
-  it('is not waited for when the process dies', async () => {
+  it('is not awaited when the process has ended', async () => {
     const keeper = await startReady();
     process.kill(nth(0).pid ?? 0, 'SIGSTOP');
     const answer = keeper.ask();
