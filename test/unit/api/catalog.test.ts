@@ -29,7 +29,7 @@ describe('the catalogue', () => {
     });
   });
 
-  it('is given in pages', async () => {
+  it('is paged', async () => {
     const platform = await startPlatform({ offers: OFFERS });
     const first = await readGpus(platform, '?limit=2');
     expect(first.gpus.map(({ id }) => id)).toEqual(['a', 'b']);
@@ -55,7 +55,7 @@ describe('the catalogue', () => {
     expect((await fetch(url + path)).status).toBe(401);
   });
 
-  it('refuses what is no page, and what is no way to read', async () => {
+  it('refuses invalid pages and other methods', async () => {
     const { call, post } = await startPlatform();
     for (const query of ['limit=0', 'limit=1001', 'limit=x', 'cursor=x']) {
       const response = await call(`/v2/catalog/gpus?${query}`);

@@ -38,7 +38,7 @@ async function start(codeAccess: CodeAccess) {
 }
 
 describe('pods:write and endpoints:write on the process engine', () => {
-  it('need admin, and the answer says why and what to do', async () => {
+  it('need admin, and the answer gives the reason and the remedy', async () => {
     const { calls, send } = await start({ engine: 'process', trustKeys: false });
     for (const [scope, method, path, body] of calls) {
       const refused = await send([scope], method, path, body);
@@ -51,7 +51,7 @@ describe('pods:write and endpoints:write on the process engine', () => {
     }
   });
 
-  it('leave reading and jobs as they are', async () => {
+  it('do not affect reading and jobs', async () => {
     const { send } = await start({ engine: 'process', trustKeys: false });
     for (const [scope, path] of [
       ['pods:read', '/v2/pods'],

@@ -34,7 +34,7 @@ async function expectProblem(response: Response, status: number, errors?: unknow
 }
 
 describe('an endpoint', () => {
-  it('is made with the six fields, read, changed, deleted, and takes jobs meanwhile', async () => {
+  it('is created with the six fields, read, changed and deleted, and accepts jobs meanwhile', async () => {
     const platform = await startPlatform(DEPLOYED);
     const { call, post } = platform;
     const six = {
@@ -97,7 +97,7 @@ describe('an endpoint', () => {
     await expectProblem(await platform.post('/v1/endpoints', body), 422, [errorAt(path)]);
   });
 
-  it('is refused when it is no JSON, of another type, or too large', async () => {
+  it('is refused if it is not JSON, of another type, or too large', async () => {
     const { post } = await startPlatform(DEPLOYED);
     const asText = { headers: { 'content-type': 'text/plain' } };
     await expectProblem(await post('/v1/endpoints', '[}'), 400);
@@ -106,7 +106,7 @@ describe('an endpoint', () => {
     await expectProblem(await post('/v1/endpoints', {}, { method: 'PUT' }), 405);
   });
 
-  it('is not made by a platform that runs nothing', async () => {
+  it('is not created by a platform without an engine', async () => {
     const platform = await startPlatform();
     const templateId = await createTemplate(platform);
     const response = await platform.post('/v1/endpoints', { name: 'e', templateId });
@@ -114,7 +114,7 @@ describe('an endpoint', () => {
     expect(await readJson(response)).toMatchObject({ code: 'conflict' });
   });
 
-  it('is seen with endpoints:read, changed with endpoints:write, and by its user alone', async () => {
+  it('is read with endpoints:read and changed with endpoints:write, only by its user', async () => {
     const platform = await startPlatform(DEPLOYED);
     const { call, keys, post, url } = platform;
     const { id, templateId } = await create(platform);
@@ -163,7 +163,7 @@ describe('an endpoint with 20,000 jobs that is deleted', { timeout: 60_000 }, ()
     return { platform, id, countJobs };
   }
 
-  it('ends every call that waits there, is unknown at once, and lets others be served', async () => {
+  it('ends every waiting call, is unknown at once, and does not delay other endpoints', async () => {
     const { countJobs, id, platform } = await startFull();
     const { call, post } = platform;
     // The oldest job: it is removed last.

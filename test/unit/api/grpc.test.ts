@@ -101,7 +101,7 @@ describe('a stream', () => {
     expect(await record.json()).toMatchObject({ status: 'COMPLETED', output: true });
   });
 
-  it('gives no job to a take that was open when its key was revoked', async () => {
+  it('gives no job to an open take whose key is revoked', async () => {
     const { open, platform } = await startPort();
     const { holder, key } = await platform.keys.issue({ name: 'w', scopes: ['worker'] });
     const stream = open({ authorization: `Bearer ${key}` });
@@ -118,7 +118,7 @@ describe('a stream', () => {
     expect(await record.json()).toMatchObject({ status: 'IN_QUEUE' });
   });
 
-  it('carries payloads of several pieces as they are, both ways', async () => {
+  it('carries payloads of several pieces unchanged in both directions', async () => {
     const { platform, url } = await startPort();
     const text = Array.from({ length: 150_000 }, (_, n) => n).join(',');
     const key = platform.worker;
@@ -137,7 +137,7 @@ describe('a stream', () => {
     expect(Object(await record.json()).output).toBe(text);
   });
 
-  it('pushes a lease the moment its job arrives, and a cancellation the moment it is asked for', async () => {
+  it('pushes a lease as soon as its job arrives, and a cancellation as soon as it is requested', async () => {
     const { platform, greet } = await startPort();
     const stream = await greet();
     await stream.send({ call: 2, credit: credit({ waitMs: 20_000 }) });
@@ -151,7 +151,7 @@ describe('a stream', () => {
     });
   });
 
-  it('takes reports in pieces, with other questions between them', async () => {
+  it('accepts reports in pieces, with other calls between them', async () => {
     const { platform, greet } = await startPort();
     const id = await submitJob(platform);
     const stream = await greet();
@@ -174,7 +174,7 @@ describe('a stream', () => {
     expect(await record.json()).toMatchObject({ output: 'abcd' });
   });
 
-  it('takes a whole output of 20 MB in one message', async () => {
+  it('accepts an output of 20 MB in one message', async () => {
     const { platform, greet } = await startPort();
     const id = await submitJob(platform);
     const stream = await greet();
@@ -192,7 +192,7 @@ describe('a stream', () => {
     });
   });
 
-  it('takes an optional member that is sent as its default for one that is absent', async () => {
+  it('treats an optional member with its default value as absent', async () => {
     const { platform, greet } = await startPort();
     const id = await submitJob(platform);
     const stream = await greet();
@@ -209,7 +209,7 @@ describe('a stream', () => {
     });
   });
 
-  it('gives a take up on request, and answers it with nothing', async () => {
+  it('cancels a take on request and answers it without jobs', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     await stream.send({ call: 2, credit: credit({ waitMs: 20_000 }) });
@@ -217,7 +217,7 @@ describe('a stream', () => {
     expect(await stream.next()).toMatchObject({ call: 2, leases: { leases: [] } });
   });
 
-  it('that ends takes its open questions along', async () => {
+  it('that ends also ends its open calls', async () => {
     let gone: (() => void) | undefined;
     const aborted = new Promise<void>((resolve) => {
       gone = resolve;
@@ -236,7 +236,7 @@ describe('a stream', () => {
     await aborted;
   });
 
-  it('that the worker half-closes is ended when its questions are answered', async () => {
+  it('that the worker half-closes ends when its calls are answered', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     await stream.send({ call: 2, bye: { ...WORKER, reason: 'drained', outbox: [] } });
@@ -245,7 +245,7 @@ describe('a stream', () => {
     expect(await statusOf(stream)).toMatchObject({ code: status.OK });
   });
 
-  it('that the worker half-closes within a payload is ended', async () => {
+  it('that the worker half-closes within a payload ends', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     const report = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'log', bodyBytes: 9 };
@@ -255,7 +255,7 @@ describe('a stream', () => {
     expect(await statusOf(stream)).toMatchObject({ code: status.OK });
   });
 
-  it('ends with UNAVAILABLE and a time to come back when the platform stops', async () => {
+  it('ends with UNAVAILABLE and a retry delay when the platform stops', async () => {
     const { close, greet } = await startPort();
     const stream = await greet();
     await stream.send({ call: 2, credit: credit({ waitMs: 20_000 }) });
@@ -265,7 +265,7 @@ describe('a stream', () => {
     expect(metadata.get(METADATA.retryAfterMs)).toEqual(['1000']);
   });
 
-  it('tells of a worker that its supervisor saw die', async () => {
+  it('reports a crash that the supervisor reported', async () => {
     const { crashes, greet } = await startPort();
     const stream = await greet();
     const bye = { ...WORKER, reason: 'crashed', outbox: [], detail: 'SIGSEGV' };
@@ -273,7 +273,7 @@ describe('a stream', () => {
     expect(crashes).toMatchObject([{ workerId: 'w9', reason: 'crashed', detail: 'SIGSEGV' }]);
   });
 
-  it('tells of a worker that died also when the next process has said hello first', async () => {
+  it('reports a crash even if the next process has said hello first', async () => {
     const { crashes, greet } = await startPort();
     const stream = await greet();
     await stream.ask({ call: 2, hello: { ...HELLO, incarnation: 4 } });
@@ -328,7 +328,7 @@ describe('a stream is refused', () => {
   });
 });
 
-describe('a question is refused', () => {
+describe('a call is refused', () => {
   it('when its content is invalid, with the path', async () => {
     const { greet } = await startPort();
     const stream = await greet();
@@ -386,7 +386,7 @@ describe('a question is refused', () => {
     expect(refused).toMatchObject({ call: 2, refusal: { code: 'unauthorized' } });
   });
 
-  it('without showing what went wrong inside', async () => {
+  it('without showing internal errors', async () => {
     const { greet } = await startPort((link) => ({
       ...link,
       take: () => Promise.reject(new Error('the secret of the house')),
@@ -396,7 +396,7 @@ describe('a question is refused', () => {
     expect(JSON.stringify(refused)).not.toContain('secret');
   });
 
-  it('when it names more leases than any worker has', async () => {
+  it('when it names more leases than the limit', async () => {
     const { greet } = await startPort();
     const leases = Array.from({ length: 40_001 }, () => ({ jobId: 'j', token: 't' }));
     expect(
@@ -406,7 +406,7 @@ describe('a question is refused', () => {
     });
   });
 
-  it('when its payload is larger than any may be, before it has come', async () => {
+  it('when its payload is larger than the limit, before it has arrived', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     const report = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'log', bodyBytes: 2 ** 30 };
@@ -438,8 +438,8 @@ describe('a question is refused', () => {
   });
 });
 
-describe('a peer that keeps to no rule', () => {
-  it('and has more questions open than any worker is cut off', async () => {
+describe('a peer that violates the protocol', () => {
+  it('with too many open calls is disconnected', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     const renew = { ...WORKER, waitMs: 5_000, leases: [] };
@@ -447,7 +447,7 @@ describe('a peer that keeps to no rule', () => {
     expect(await statusOf(stream)).toMatchObject({ code: status.RESOURCE_EXHAUSTED });
   });
 
-  it('and sends more than it announced is cut off', async () => {
+  it('that sends more than it announced is disconnected', async () => {
     const { greet } = await startPort();
     const stream = await greet();
     const report = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'log', bodyBytes: 2 };
@@ -456,7 +456,7 @@ describe('a peer that keeps to no rule', () => {
     expect(await statusOf(stream)).toMatchObject({ code: status.INVALID_ARGUMENT });
   });
 
-  it('and reads nothing gets no more leases than lie before it', async () => {
+  it('that does not read gets no further leases', async () => {
     let takes = 0;
     const { greet, platform } = await startPort((link) => ({
       ...link,
@@ -527,7 +527,7 @@ describe('for tools, the port', () => {
     });
   });
 
-  it('tells who watches its health when it stops', async () => {
+  it('notifies health watchers when it stops', async () => {
     const { close, url } = await startPort();
     const health = loadSync(protoPath, PROTO_OPTIONS)['grpc.health.v1.Health'];
     const method = health && !('format' in health) ? health['Watch'] : undefined;

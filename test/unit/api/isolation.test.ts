@@ -196,7 +196,7 @@ describe('a user', () => {
     expect(response.status).toBe(404);
   });
 
-  it('is not let into a declared endpoint, which is the operator’s', async () => {
+  it('has no access to a declared endpoint, which belongs to the operator', async () => {
     const { bob, platform } = await startStage();
     const response = await platform.call('/v2/demo/health', {
       headers: { authorization: bob.key },

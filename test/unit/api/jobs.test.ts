@@ -24,7 +24,7 @@ async function takeLease({ link }: Platform): Promise<LeaseHeader | undefined> {
 }
 
 describe('run', () => {
-  it('answers the id and IN_QUEUE, and hands on the bytes of the input as they came', async () => {
+  it('answers with the ID and IN_QUEUE and passes on the unchanged bytes of the input', async () => {
     const platform = await startPlatform();
     const body = '{ "input" : {"b":1.0,  "a":"\\u0041"}, "policy":{"priority":3} }';
     const response = await platform.post('/v2/demo/run', body);
@@ -51,7 +51,7 @@ describe('run', () => {
     await answer;
   });
 
-  it('takes a request whose trace is not valid for one without', async () => {
+  it('treats a request with an invalid trace as one without', async () => {
     const platform = await startPlatform();
     const headers = { traceparent: '00-4BF9-00f0-01', tracestate: 'a=1' };
     expect((await platform.post('/v2/demo/run', { input: {} }, { headers })).status).toBe(200);
@@ -117,7 +117,7 @@ describe('run', () => {
       expect((await readJson(await run('k 2')))['id']).not.toBe(first['id']);
     });
 
-    it('answers the same key with another body with 409', async () => {
+    it('answers another body with the same key with 409', async () => {
       const run = await startRun();
       await run('k');
       const response = await run('k', { input: { n: 2 } });
@@ -125,7 +125,7 @@ describe('run', () => {
       expect(await readJson(response)).toMatchObject({ code: 'conflict' });
     });
 
-    it('takes the same key in the body too', async () => {
+    it('accepts the same key in the body too', async () => {
       const run = await startRun();
       expect((await run('k', { ...body, idempotencyKey: 'k' })).status).toBe(200);
     });
@@ -157,7 +157,7 @@ describe('run', () => {
     expect(await readJson(response)).toMatchObject({ status, code });
   });
 
-  it('takes JSON with parameters of the media type, and no other media type', async () => {
+  it('accepts JSON with media type parameters and no other media type', async () => {
     const { post } = await startPlatform();
     const run = (type: string) =>
       post('/v2/demo/run', { input: {} }, { headers: { 'content-type': type } });
@@ -167,7 +167,7 @@ describe('run', () => {
     expect((await run('application/jsonx')).status).toBe(415);
   });
 
-  it('of an endpoint that is not there gets 404', async () => {
+  it('of an unknown endpoint gets 404', async () => {
     const { post } = await startPlatform();
     expect((await post('/v2/none/run', { input: {} })).status).toBe(404);
   });
@@ -181,7 +181,7 @@ describe('run', () => {
     expect(response.headers.get('retry-after')).toBe('5');
   });
 
-  it('takes a body of exactly 10 MB', async () => {
+  it('accepts a body of exactly 10 MB', async () => {
     const { post } = await startPlatform();
     const frame = '{"input":{"a":""}}';
     const body = `{"input":{"a":"${'x'.repeat(10 * MB - frame.length)}"}}`;
@@ -189,7 +189,7 @@ describe('run', () => {
     expect((await post('/v2/demo/run', `${body} `)).status).toBe(413);
   });
 
-  it('answers 413 before a body that is announced as too long was sent', async () => {
+  it('answers 413 before a body with a too large Content-Length is sent', async () => {
     const { admin, port } = await startPlatform();
     const head = `POST /v2/demo/run HTTP/1.1\r\nHost: x\r\nAuthorization: ${admin}\r\nContent-Type: application/json\r\n`;
     const answer = await exchange(
@@ -200,7 +200,7 @@ describe('run', () => {
     expect(answer).toMatch(/^HTTP\/1.1 413/);
   });
 
-  it('answers 413 within a chunked body that grows too long', async () => {
+  it('answers 413 within a chunked body that grows too large', async () => {
     const { admin, port } = await startPlatform();
     const head = `POST /v2/demo/run HTTP/1.1\r\nHost: x\r\nAuthorization: ${admin}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n`;
     const size = 11 * MB;
@@ -212,7 +212,7 @@ describe('run', () => {
     expect(answer).toMatch(/^HTTP\/1.1 413/);
   });
 
-  it('cuts off a client that has its 413 and does not stop sending', async () => {
+  it('disconnects a client that does not stop sending after its 413', async () => {
     const clock = new ManualClock();
     const { admin, port } = await startPlatform({ clock });
     const head = `POST /v2/demo/run HTTP/1.1\r\nHost: x\r\nAuthorization: ${admin}\r\nContent-Type: application/json\r\n`;
@@ -223,7 +223,7 @@ describe('run', () => {
     expect(answer).toMatch(/^HTTP\/1.1 413/);
   });
 
-  it('when the store cannot be written gets 503 with Retry-After and nothing internal', async () => {
+  it('gets 503 with Retry-After and no internal message when the store is not writable', async () => {
     let isFull = false;
     const wrapStore = (store: Store): Store => ({
       write: (operation) =>
@@ -278,7 +278,7 @@ describe('runsync', () => {
     expect(job.id).toMatch(/^sync-/);
   });
 
-  it('answers with the record as it is when the wait is over', async () => {
+  it('answers with the current record after the wait', async () => {
     const { post } = await startPlatform();
     const response = await post('/v2/demo/runsync?wait=1000', { input: {} });
     expect(response.status).toBe(200);
@@ -321,7 +321,7 @@ describe('a job', () => {
     expect((await readJson(response))['detail']).toContain('IN_PROGRESS');
   });
 
-  it('that failed is retried under its id', async () => {
+  it('that failed is retried under its ID', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     await (await takeJob(platform)).fail('never');
@@ -331,7 +331,7 @@ describe('a job', () => {
     expect(await readJson(response)).toEqual({ id, status: 'IN_QUEUE' });
   });
 
-  it('that is not there gets 404 in every operation', async () => {
+  it('that does not exist gets 404 in every operation', async () => {
     const { call } = await startPlatform();
     for (const path of ['status', 'stream', 'logs']) {
       expect((await call(`/v2/demo/${path}/none`)).status).toBe(404);
@@ -341,7 +341,7 @@ describe('a job', () => {
     }
   });
 
-  it('has its log as NDJSON from a byte on, with a line for what was dropped', async () => {
+  it('has its log as NDJSON from a byte position, with a line that counts dropped lines', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const job = await takeJob(platform);
@@ -360,7 +360,7 @@ describe('a job', () => {
 });
 
 describe('an endpoint', () => {
-  it('is purged: the count, and `completed`', async () => {
+  it('is purged with the count and `completed`', async () => {
     const platform = await startPlatform();
     await submitJob(platform);
     await submitJob(platform, { input: {}, policy: { delay: 60_000 } });
@@ -368,7 +368,7 @@ describe('an endpoint', () => {
     expect(await readJson(response)).toEqual({ removed: 2, status: 'completed' });
   });
 
-  it('tells its health with the members of the specification', async () => {
+  it('returns its health with the members of the specification', async () => {
     const platform = await startPlatform();
     await submitJob(platform);
     expect(await readJson(await platform.call('/v2/demo/health'))).toEqual({

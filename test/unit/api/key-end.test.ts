@@ -128,7 +128,7 @@ describe('the watch of a key', () => {
     return { clock, keys, watch };
   }
 
-  it('tells once, when the key ends and not before, however far away that is', async () => {
+  it('notifies once when the key ends, however far in the future', async () => {
     const { clock, keys, watch } = await open();
     const expiresAt = clock.now() + 10 * 86_400_000;
     const { holder } = await keys.issue({ ...GRANT, expiresAt });
@@ -141,7 +141,7 @@ describe('the watch of a key', () => {
     expect(told).toBe(1);
   });
 
-  it('tells nothing to who has stopped, and at once to who comes too late', async () => {
+  it('does not notify stopped watchers and notifies late ones at once', async () => {
     const { keys, watch } = await open();
     const { holder } = await keys.issue(GRANT);
     let told = 0;

@@ -39,7 +39,7 @@ function callEverywhere(platform: Platform, { method, url }: ServedRoute): Promi
 }
 
 describe('a key', () => {
-  it('is in no line of the log, on whatever route and wherever in the call it was', async () => {
+  it('is in no line of the log, on any route and in any part of the call', async () => {
     const platform = await startPlatform();
     const { logged, routes } = platform;
     const callAll = (called: readonly ServedRoute[]) =>
@@ -54,7 +54,7 @@ describe('a key', () => {
     expect(logged()).not.toMatch(ANY_KEY);
   });
 
-  it('is taken out of the error that a request failed with, and of its cause', async () => {
+  it('is removed from the error of a failed request and from its cause', async () => {
     const { admin, call, logged, queue } = await startPlatform();
     queue.health = () => {
       const cause = Object.assign(new Error(`cause ${admin}`), { headers: { 'x-key': admin } });

@@ -11,7 +11,7 @@ async function makeKey(platform: Platform, body: object): Promise<{ id: string; 
 }
 
 describe('/v1/keys', () => {
-  it('makes a key, with 201 and where it is, and no cache keeps the answer', async () => {
+  it('creates a key with 201, Location and Cache-Control: no-store', async () => {
     const platform = await startPlatform();
     const body = { name: 'ci', scopes: ['jobs:read:demo'], expiresAt: '2999-01-01T01:00:00+01:00' };
     const response = await platform.post('/v1/keys', body);
@@ -29,7 +29,7 @@ describe('/v1/keys', () => {
     expect((await platform.call('/v2/demo/health', withKey(String(made['key'])))).status).toBe(200);
   });
 
-  it('lists and shows keys without what they could be known by', async () => {
+  it('lists and shows keys without key or hash', async () => {
     const platform = await startPlatform();
     const { id, key } = await makeKey(platform, { name: 'ci', scopes: ['worker'] });
     const list = await (await platform.call('/v1/keys?limit=1')).text();
@@ -69,7 +69,7 @@ describe('/v1/keys', () => {
     expect((await platform.call(`/v1/keys/${id}`)).status).toBe(404);
   });
 
-  it('refuses to revoke a stronger key with 403, and that key stays good', async () => {
+  it('refuses to revoke a stronger key with 403, and that key stays valid', async () => {
     const platform = await startPlatform();
     const { key } = await makeKey(platform, { name: 'ci', scopes: ['keys:write'] });
     const stronger = await makeKey(platform, { name: 'ops', scopes: ['pods:read'] });
@@ -89,7 +89,7 @@ describe('/v1/keys', () => {
     expect((await platform.call('/v1/keys')).status).toBe(200);
   });
 
-  it('rotates a key, at once where no body says otherwise', async () => {
+  it('rotates a key, at once if no body says otherwise', async () => {
     const platform = await startPlatform();
     const { id, key } = await makeKey(platform, { name: 'x', scopes: ['jobs:read'] });
     const graced = await platform.post(`/v1/keys/${id}/rotate`, { graceSeconds: 60 });
@@ -122,7 +122,7 @@ describe('/v1/keys', () => {
     expect(errors).toEqual([expect.stringContaining(path)]);
   });
 
-  it('wants keys:write to make them and keys:read to see them', async () => {
+  it('needs keys:write to create keys and keys:read to read them', async () => {
     const { call, keys, post } = await startPlatform();
     const reader = await keys.issue({ name: 'r', scopes: ['keys:read'] });
     const writer = await keys.issue({ name: 'w', scopes: ['keys:write'] });

@@ -45,7 +45,7 @@ async function readPod(response: Response) {
 }
 
 describe('the life of a pod', () => {
-  it('goes from its creation over all actions to its end', async () => {
+  it('goes from its creation through all actions to its end', async () => {
     const { act, create, platform, world } = await startPods();
     const { id, status } = await create();
     expect(status).toBe('PROVISIONING');
@@ -67,7 +67,7 @@ describe('the life of a pod', () => {
     expect(await find()).toMatchObject({ status: 'TERMINATED', actions: [] });
   });
 
-  it('is ended by DELETE as by the action', async () => {
+  it('ends by DELETE as by the action', async () => {
     const { create, platform, world } = await startPods();
     const { id } = await create();
     const ended = await platform.call(`/v2/pods/${id}`, { method: 'DELETE' });
@@ -86,7 +86,7 @@ describe('the life of a pod', () => {
     });
   });
 
-  it('shows what it prints, and no more of it than was asked for', async () => {
+  it('shows the requested part of its log', async () => {
     const { create, platform } = await startPods();
     const { id } = await create();
     const log = await platform.call(`/v2/pods/${id}/logs`);
@@ -111,7 +111,7 @@ describe('the life of a pod', () => {
 });
 
 describe('a refusal', () => {
-  it('400: what is no JSON, and what breaks a rule of mounts', async () => {
+  it('400: for invalid JSON and violated mount rules', async () => {
     const { create, patch, platform } = await startPods();
     await expectProblem(await platform.post('/v2/pods', '{'), 400);
     const { id } = await create();
@@ -157,7 +157,7 @@ describe('a refusal', () => {
     }
   });
 
-  it('404: for what is not there and for what is another user’s', async () => {
+  it('404: for an unknown pod and a pod of another user', async () => {
     const { create, issueKey, platform } = await startPods();
     const { id } = await create();
     const authorization = await issueKey(['admin'], 'bob');
@@ -194,7 +194,7 @@ describe('a refusal', () => {
     await expectProblem(response, 405);
   });
 
-  it('409: for an action that is not among those of the status', async () => {
+  it('409: for an action that the status does not allow', async () => {
     const { act, create } = await startPods();
     const { id } = await create();
     expect(await expectProblem(await act(id, 'start'), 409)).toMatchObject({
@@ -254,7 +254,7 @@ describe('a refusal', () => {
     await expectProblem(await platform.post(`/v2/pods/${id}/action`, more), 422);
   });
 
-  it('409: of everything, where there is no engine', async () => {
+  it('409: for every operation without an engine', async () => {
     const platform = await startPlatform();
     for (const path of ['/v2/pods', '/v2/pods/pod_1', '/v2/pods/pod_1/logs']) {
       const refused = await expectProblem(await platform.call(path), 409);

@@ -35,7 +35,7 @@ const RESOURCES = {
 } as const;
 
 describe.each(Object.entries(RESOURCES))('the quota of %s', (quota, { body, path }) => {
-  it('lets exactly as many of many concurrent creations pass, and one more for each deletion', async () => {
+  it('admits exactly its number of concurrent creations, and one more for each deletion', async () => {
     const { platform, template } = await start({ [quota]: 4 });
     const wanted = body(quota === 'endpoints' ? await template() : '');
     // Two keys and one endpoint are there from the start.
@@ -56,7 +56,7 @@ describe.each(Object.entries(RESOURCES))('the quota of %s', (quota, { body, path
     expect((await platform.post(path, wanted)).status).toBe(409);
   });
 
-  it('counts each user alone', async () => {
+  it('counts each user separately', async () => {
     const { platform } = await start({ [quota]: 2 });
     if (quota === 'endpoints') return;
     const { key } = await platform.keys.issue({ name: 'k', userId: 'ann', scopes: ['admin'] });
@@ -69,7 +69,7 @@ describe.each(Object.entries(RESOURCES))('the quota of %s', (quota, { body, path
 });
 
 describe('the quota workersMax', () => {
-  it('holds at the creation and at each change of an endpoint', async () => {
+  it('applies to the creation and to each change of an endpoint', async () => {
     const { platform, template } = await start({ workersMax: 5 });
     const templateId = await template();
     const create = (workersMax: number) =>
@@ -87,7 +87,7 @@ describe('the quota workersMax', () => {
 describe('the quota recordBytes', () => {
   const text = (length: number) => ({ TEXT: 'x'.repeat(length) });
 
-  it('holds for templates', async () => {
+  it('applies to templates', async () => {
     const { platform, template } = await start({ recordBytes: 2_000 });
     const big = await platform.post('/v1/templates', { ...TEMPLATE, env: text(2_000) });
     expect([big.status, (await readJson(big))['code']]).toEqual([409, 'quota_exceeded']);
@@ -96,7 +96,7 @@ describe('the quota recordBytes', () => {
     expect((await patch(platform, path, { env: text(200) })).status).toBe(200);
   });
 
-  it('holds for pods', async () => {
+  it('applies to pods', async () => {
     const { platform } = await start({ recordBytes: 2_000 });
     const pod = { name: 'p', image: 'busy', cpu: CPU };
     expect((await platform.post('/v2/pods', { ...pod, env: text(2_000) })).status).toBe(409);
@@ -105,7 +105,7 @@ describe('the quota recordBytes', () => {
     expect((await patch(platform, `/v2/pods/${id}`, { env: text(200) })).status).toBe(200);
   });
 
-  it('holds for endpoints', async () => {
+  it('applies to endpoints', async () => {
     const { platform, template } = await start({ recordBytes: 2_000 });
     const gpuTypeIds = Array.from({ length: 20 }, (_, index) => `${index}`.padEnd(150, 'x'));
     const body = { name: 'e', templateId: await template(), gpuTypeIds };
@@ -125,7 +125,7 @@ describe('the quota of keys', () => {
   const rotate = (platform: Platform, id: unknown, graceSeconds: number) =>
     platform.post(`/v1/keys/${id}/rotate`, { graceSeconds });
 
-  it('counts the old key of a rotation with a grace', async () => {
+  it('counts the old key of a rotation with a grace period', async () => {
     const { platform } = await start({ keys: 3 });
     const body = { name: 'k', scopes: ['jobs:read'] };
     const { id } = await readJson(await platform.post('/v1/keys', body));
@@ -133,7 +133,7 @@ describe('the quota of keys', () => {
     expect((await rotate(platform, id, 0)).status).toBe(201);
   });
 
-  it('cannot be passed by the name of a worker pod, nor by rotating its key', async () => {
+  it('cannot be evaded by the name of a worker pod or by rotating its key', async () => {
     const { platform } = await start({ keys: 4 });
     const name = 'pod pod_0190';
     const body = { name, scopes: ['worker:demo'] };
@@ -147,7 +147,7 @@ describe('the quota of keys', () => {
 });
 
 describe('a list', () => {
-  it('is shortened by bytes as by rows, and goes on with its cursor', async () => {
+  it('is limited by bytes and by rows, and continues with its cursor', async () => {
     const { platform } = await start({ recordBytes: 1_000_000 }, 10_000);
     const paths = {
       templates: ['/v1/templates', (env: object) => ({ ...TEMPLATE, env })],

@@ -150,7 +150,7 @@ describe('bodies that are checked', () => {
     fc.uint8Array({ minLength: 1, maxLength: 5 }).map((each) => Buffer.from(each)),
   );
 
-  it('pass as an output exactly when JSON.parse accepts them, alone and behind others', async () => {
+  it('pass as an output exactly when JSON.parse accepts them, alone and after others', async () => {
     const right = { ...draft(lease, 2, 'null'), kind: 'progress' } as const;
     await fc.assert(
       fc.asyncProperty(anyBytes, async (body) => {
@@ -188,13 +188,13 @@ describe('bodies that are checked', () => {
     ['a string with space around it', ' "a"', 0, false],
     ['no string', '[1]', 2, false],
     ['a string of an unknown encoding', '"a"', 3, false],
-  ])('with the metrics of a piece have to be one: %s', async (_what, output, encoding, isRight) => {
+  ])('with the metrics of a piece must be one: %s', async (_what, output, encoding, isRight) => {
     const metrics = `{"part":0,"parts":2,"encoding":${encoding}}`;
     const chunk = `{"output":${output},"metrics":${metrics}}`;
     expect(await passes(describeChunks(lease, [chunk]))).toBe(isRight);
   });
 
-  it('pass up to a depth, however deep they are', async () => {
+  it('pass up to the depth limit', async () => {
     const nest = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
     const ofDepth = (depth: number) =>
       Promise.all([
@@ -206,7 +206,7 @@ describe('bodies that are checked', () => {
     expect(await ofDepth(400_000)).toEqual([false, false]);
   });
 
-  it('leave others their turns while they are checked, one large or many small', async () => {
+  it('let other work run while they are checked, one large or many small', async () => {
     const chunks = Array.from({ length: 50_000 }, () => '{"output":[1],"metrics":{}}');
     const large = JSON.stringify(Array.from({ length: 500_000 }, (_, n) => n));
     for (const report of [describeChunks(lease, chunks), describeValue(lease, large)]) {

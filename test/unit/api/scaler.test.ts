@@ -41,7 +41,7 @@ async function openDecided(wants: readonly number[]) {
 }
 
 describe('the decisions of a scaler', () => {
-  it('are shown newest first, with what they were made from', async () => {
+  it('are shown newest first, with their inputs', async () => {
     const { read } = await openDecided([1, 2]);
     expect(await read()).toEqual({ decisions: [decision(2), decision(1)] });
   });
@@ -54,12 +54,12 @@ describe('the decisions of a scaler', () => {
     expect(rest).toEqual({ decisions: [decision(1)] });
   });
 
-  it('are nobody’s of an endpoint that is not there', async () => {
+  it('of an unknown endpoint are not found', async () => {
     const { platform } = await openDecided([]);
     expect((await platform.call('/v1/endpoints/none/scaler')).status).toBe(404);
   });
 
-  it('can be read with the scope for that alone', async () => {
+  it('can be read with the read scope alone', async () => {
     const { platform } = await openDecided([1]);
     const statusWith = async (scope: string) => {
       const { key } = await platform.keys.issue({ name: scope, scopes: [scope] });

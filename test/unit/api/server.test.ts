@@ -9,7 +9,7 @@ import { type Store, StoreUnavailableError } from '../../../src/store/store.ts';
 import { CERTIFICATE, CERTIFICATE_KEY } from './certificate.ts';
 import { exchange, nextTake, readJson, startPlatform, submitJob, takeJob } from './platform.ts';
 
-it('begins so many requests of a burst in one turn of the event loop', async () => {
+it('starts a bounded number of requests of a burst in one turn of the event loop', async () => {
   let asked = 0;
   const isReady = () => {
     asked += 1;
@@ -40,7 +40,7 @@ it('begins so many requests of a burst in one turn of the event loop', async () 
   expect(Math.max(...perTurn)).toBeLessThan(100);
 });
 
-describe('where no route is', () => {
+describe('without a route', () => {
   it('an unknown path gets a 404 problem', async () => {
     const { url } = await startPlatform();
     for (const path of ['/', '/v2', '/v2/demo/fly', '/v2/demo/status', '/v2/demo/run/']) {
@@ -78,7 +78,7 @@ describe('where no route is', () => {
     }
   });
 
-  it('a name longer than any that was given out gets a 404 problem, and no line in the log', async () => {
+  it('an ID longer than any valid one gets a 404 problem and no log line', async () => {
     const { call, logged } = await startPlatform();
     for (const path of [`/v2/demo/status/${'x'.repeat(201)}`, `/v2/${'x'.repeat(5_000)}/health`]) {
       const response = await call(path);
@@ -88,7 +88,7 @@ describe('where no route is', () => {
     expect(logged()).toBe('');
   });
 
-  it('an expectation that means nothing here changes nothing', async () => {
+  it('an unknown Expect header changes nothing', async () => {
     const { port } = await startPlatform();
     const head = 'GET /healthz HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\nConnection: close\r\n\r\n';
     expect(await exchange(port, [head])).toMatch(/^HTTP\/1.1 200/);
@@ -115,7 +115,7 @@ describe('where no route is', () => {
     expect(await exchange(port, ['GET /healthz HTTP/1.0\r\n\r\n'])).toMatch(/^HTTP\/1.1 200/);
   });
 
-  it('what is not HTTP gets a 400 problem and the end of the connection', async () => {
+  it('bytes that are not HTTP get a 400 problem and close the connection', async () => {
     const { port } = await startPlatform();
     const answer = await exchange(port, ['HELLO\r\n\r\n']);
     expect(answer).toMatch(/^HTTP\/1.1 400/);
@@ -123,8 +123,8 @@ describe('where no route is', () => {
   });
 });
 
-describe('a connection on which something came that is not HTTP', () => {
-  it('gives its answer to a client that sends far more first', async () => {
+describe('a connection that received bytes that are not HTTP', () => {
+  it('answers a client that sends far more first', async () => {
     const { port } = await startPlatform();
     const head = 'GET /\u00e9 HTTP/1.1\r\nHost: x\r\n\r\n';
     expect(await exchange(port, [head, Buffer.alloc(8_000_000)])).toMatch(/^HTTP\/1.1 400/);
@@ -148,7 +148,7 @@ describe('a connection on which something came that is not HTTP', () => {
   );
 });
 
-describe('a connection on which nobody says anything', () => {
+describe('a silent connection', () => {
   it.runIf(process.platform === 'linux')('is watched by TCP keep-alive', async () => {
     const { port } = await startPlatform();
     const socket = connect(port, '127.0.0.1');
@@ -163,8 +163,8 @@ describe('a connection on which nobody says anything', () => {
   });
 });
 
-describe('the platform tells', () => {
-  it('that it is alive and ready, to anybody', async () => {
+describe('the platform reports', () => {
+  it('without a key that it is alive and ready', async () => {
     const { url } = await startPlatform();
     const alive = await fetch(`${url}/healthz`);
     expect(await alive.json()).toEqual({ status: 'ok', version: '1.2.3' });
@@ -214,7 +214,7 @@ describe('the platform tells', () => {
     expect((await fetch(`${url}/readyz`)).status).toBe(503);
   });
 
-  it('why it is not ready when nothing can be written, and what needs attention when it is', async () => {
+  it('why it is not ready when the store is not writable, and its warnings when it is', async () => {
     let fault: string | undefined = 'the disk is full (SQLITE_FULL)';
     const store = {
       findFault: async () => fault,
@@ -235,7 +235,7 @@ describe('the platform tells', () => {
     expect(await ready.json()).toMatchObject({ warnings: ['the database is damaged'] });
   });
 
-  it('its metrics also while the store cannot be read', async () => {
+  it('its metrics even while the store cannot be read', async () => {
     let isBroken = false;
     const wrapStore = (store: Store): Store => ({
       write: (operation) => store.write(operation),
@@ -249,7 +249,7 @@ describe('the platform tells', () => {
     expect(await (await call('/metrics')).text()).toContain('millrace_store_writable 1');
   });
 
-  it('its metrics, to those who may read jobs', async () => {
+  it('its metrics to keys that may read jobs', async () => {
     const platform = await startPlatform();
     await submitJob(platform);
     await submitJob(platform);
@@ -268,7 +268,7 @@ describe('the platform tells', () => {
 });
 
 describe('at its end the platform', () => {
-  it('answers what waits: runsync with the record as it is, take with nothing', async () => {
+  it('answers waiting calls: runsync with the current record, take without jobs', async () => {
     const platform = await startPlatform();
     const reached = nextTake(platform);
     const runsync = platform.post('/v2/demo/runsync', { input: {} });
@@ -295,7 +295,7 @@ describe('at its end the platform', () => {
     await queueClosed;
   });
 
-  it('does not wait for ever for a client that never finishes its request', async () => {
+  it('does not wait forever for a client that never finishes its request', async () => {
     const platform = await startPlatform({ server: { closeMs: 50 } });
     const head = `POST /v2/demo/run HTTP/1.1\r\nHost: x\r\nAuthorization: ${platform.admin}\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{`;
     const open = exchange(platform.port, [head]);
@@ -306,7 +306,7 @@ describe('at its end the platform', () => {
 });
 
 describe('over TLS', () => {
-  it('the platform answers those who trust its certificate, and ends in time', async () => {
+  it('the platform answers clients that trust its certificate and shuts down in time', async () => {
     const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
     const platform = await startPlatform({ server: { tls, closeMs: 50 } });
     expect(platform.url).toMatch(/^https:/);

@@ -61,7 +61,7 @@ async function openUnread({ url, admin }: Platform, path: string): Promise<Incom
 }
 
 describe('a stream as JSON', () => {
-  it('gives each chunk once, then [], with position and status in headers', async () => {
+  it('returns each chunk once, then [], with position and status in headers', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const job = await takeJob(platform);
@@ -83,7 +83,7 @@ describe('a stream as JSON', () => {
     expect(third.headers.get('millrace-status')).toBe('COMPLETED');
   });
 
-  it('hands each chunk to one of several readers', async () => {
+  it('returns each chunk to one of several readers', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const job = await takeJob(platform);
@@ -99,7 +99,7 @@ describe('a stream as JSON', () => {
     expect(given.map(([, output]) => Number(output)).toSorted()).toEqual(outputs);
   });
 
-  it('gives a second reader the chunks of a first whose connection is cut', async () => {
+  it('gives a second reader the chunks of a first whose connection breaks', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const large = 'x'.repeat(900_000);
@@ -111,7 +111,7 @@ describe('a stream as JSON', () => {
     expect(await (await second).json()).toHaveLength(8);
   });
 
-  it('gives the next reader the chunks of one that left while another had them', async () => {
+  it('gives the next reader the chunks of a disconnected reader', async () => {
     const platform = await startPlatform();
     const { admin, url } = platform;
     const id = await submitJob(platform);
@@ -132,7 +132,7 @@ describe('a stream as JSON', () => {
     expect(await third.json()).toHaveLength(8);
   });
 
-  it('from a position gives what comes after it, again and again', async () => {
+  it('from a position returns the chunks after it each time', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     await (await takeJob(platform)).yieldChunks(chunk('a'), chunk('b'), chunk('c'));
@@ -153,7 +153,7 @@ describe('a stream as JSON', () => {
     expect(await (await answered).json()).toMatchObject([{ output: 'late' }]);
   });
 
-  it('of a job that has given nothing yet answers [] and position 0', async () => {
+  it('of a job without chunks answers [] and position 0', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const response = await platform.call(`/v2/demo/stream/${id}?wait=0`);
@@ -162,7 +162,7 @@ describe('a stream as JSON', () => {
     expect(response.headers.get('millrace-status')).toBe('IN_QUEUE');
   });
 
-  it('tells of a new attempt', async () => {
+  it('reports a new attempt', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const job = await takeJob(platform);
@@ -221,7 +221,7 @@ describe('a stream as JSON', () => {
     },
   );
 
-  it('that broke off before it was written whole comes again', async () => {
+  it('that broke off before it was complete is repeated', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const job = await takeJob(platform);
@@ -275,7 +275,7 @@ describe('the form of a stream', () => {
 });
 
 describe('a stream as events', () => {
-  it('gives each chunk with its position, and last the record', async () => {
+  it('returns each chunk with its position, and the record last', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const response = await events(platform, `/v2/demo/stream/${id}`);
@@ -296,7 +296,7 @@ describe('a stream as events', () => {
     expect((await read.next()).done).toBe(true);
   });
 
-  it('goes on behind the last id, whatever the URL says', async () => {
+  it('continues after the last event ID, whatever the URL says', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const job = await takeJob(platform);
@@ -309,7 +309,7 @@ describe('a stream as events', () => {
     expect(seen.map((event) => event.id ?? event.event)).toEqual(['1.2', 'done']);
   });
 
-  it('leaves the default cursor where it is', async () => {
+  it('does not move the default cursor', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const job = await takeJob(platform);
@@ -319,7 +319,7 @@ describe('a stream as events', () => {
     expect(await (await platform.call(`/v2/demo/stream/${id}`)).json()).toHaveLength(1);
   });
 
-  it('tells of a new attempt', async () => {
+  it('reports a new attempt', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const job = await takeJob(platform);
@@ -332,7 +332,7 @@ describe('a stream as events', () => {
     expect((await read.next()).value).toMatchObject({ id: '2.0' });
   });
 
-  it('tells of a job that was removed because its time was up', async () => {
+  it('reports a job that was removed after its time to live', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });
     const id = await submitJob(platform, { input: {}, policy: { ttl: 10_000 } });
@@ -343,7 +343,7 @@ describe('a stream as events', () => {
     expect((await platform.call(`/v2/demo/status/${id}`)).status).toBe(404);
   });
 
-  it('says that it is still there when nothing comes', async () => {
+  it('sends keep-alive comments while there are no chunks', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });
     const id = await submitJob(platform);
@@ -353,7 +353,7 @@ describe('a stream as events', () => {
     expect(Buffer.from(value ?? '').toString()).toBe(': still here\n\n');
   });
 
-  it('keeps large chunks whole for a client that reads slowly', async () => {
+  it('keeps large chunks complete for a client that reads slowly', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const job = await takeJob(platform);
@@ -368,7 +368,7 @@ describe('a stream as events', () => {
     expect(Math.min(...sizes)).toBeGreaterThan(900_000);
   });
 
-  it('lets others run between its pages, however fast its client is', async () => {
+  it('lets other work run between its pages, however fast its client is', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const job = await takeJob(platform);
@@ -390,12 +390,12 @@ describe('a stream as events', () => {
     expect(ranBefore).not.toContain(false);
   });
 
-  it('of a job that is not there is a plain 404', async () => {
+  it('of an unknown job is a plain 404', async () => {
     const platform = await startPlatform();
     expect((await events(platform, '/v2/demo/stream/none')).status).toBe(404);
   });
 
-  it('ends with a hint to come back when the platform stops', async () => {
+  it('ends with a retry hint when the platform stops', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const response = await events(platform, `/v2/demo/stream/${id}`);
@@ -404,7 +404,7 @@ describe('a stream as events', () => {
     await closed;
   });
 
-  it('of a client that went away ends quietly', async () => {
+  it('of a disconnected client ends quietly', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const gone = new AbortController();

@@ -23,7 +23,7 @@ async function expectProblem(response: Response, status: number, errors?: unknow
 }
 
 describe('a template', () => {
-  it('is made, read, changed, removed', async () => {
+  it('is created, read, changed and removed', async () => {
     const platform = await startPlatform();
     const { call } = platform;
     const made = await create(platform, { env: { A: '1' }, ports: ['80/http'] });
@@ -68,7 +68,7 @@ describe('a template', () => {
     await expectProblem(await post('/v1/templates', body), 422, [errorAt(path)]);
   });
 
-  it('is refused when it is no JSON, of another type, or too large', async () => {
+  it('is refused if it is not JSON, of another type, or too large', async () => {
     const { post } = await startPlatform();
     const asText = { headers: { 'content-type': 'text/plain' } };
     await expectProblem(await post('/v1/templates', '{'), 400);
@@ -78,7 +78,7 @@ describe('a template', () => {
     await expectProblem(await post('/v1/templates', TEMPLATE, { method: 'PUT' }), 405);
   });
 
-  it('that is used by an endpoint stays', async () => {
+  it('that an endpoint uses is not removed', async () => {
     const platform = await startPlatform({ engine: 'process' });
     const { id } = await create(platform);
     await platform.post('/v1/endpoints', { name: 'e', templateId: id });
@@ -86,7 +86,7 @@ describe('a template', () => {
     await expectProblem(response, 409);
   });
 
-  it('is seen with endpoints:read, changed with endpoints:write, and by its user alone', async () => {
+  it('is read with endpoints:read and changed with endpoints:write, only by its user', async () => {
     const platform = await startPlatform();
     const { call, keys, post, url } = platform;
     const { id } = await create(platform);

@@ -78,21 +78,21 @@ describe('over HTTP', () => {
     ['the name of a device', { devices: [{ ...DEVICE, name: 'x'.repeat(201) }] }],
     ['the UUID of a device', { devices: [{ ...DEVICE, uuid: 'x'.repeat(201) }] }],
     ['a list of devices', { devices: repeat(257, DEVICE) }],
-  ])('%s is kept with the worker: one that is too long is refused', async (_, more) => {
+  ])('%s is stored with the worker and refused if it is too long', async (_, more) => {
     const platform = await startPlatform();
     expect((await post(platform, 'hello', { ...HELLO, ...more })).status).toBe(422);
     const most = { version: 'x'.repeat(200), devices: repeat(256, DEVICE) };
     expect((await post(platform, 'hello', { ...HELLO, ...most })).status).toBe(200);
   });
 
-  it('a list of a million things that no verb has is refused', async () => {
+  it('a list of a million elements that no verb has is refused', async () => {
     const platform = await startPlatform();
     const refused = await post(platform, 'hello', { ...HELLO, more: repeat(1_000_000, 0) });
     expect(refused.status).toBe(422);
     expect(await readJson(refused)).toMatchObject({ code: 'invalid' });
   });
 
-  it('a message of 233,016 reports is refused, one of 1,000 is answered', async () => {
+  it('a message with 233,016 reports is refused, one with 1,000 is answered', async () => {
     const platform = await startPlatform();
     await post(platform, 'hello', HELLO);
     const refused = await report(platform, frames(233_016, {}));
@@ -153,7 +153,7 @@ describe('over gRPC', () => {
     },
   );
 
-  it('a message of many more reports is refused, one of 1,000 is answered', async () => {
+  it('a message with many more reports is refused, one with 1,000 is answered', async () => {
     const stream = await greet();
     const reports = { ...WORKER, reports: repeat(20_000, {}), payload: Buffer.from('more') };
     await stream.send({ call: 2, reports }, { call: 2, piece: { payload: Buffer.from('rest') } });
@@ -168,7 +168,7 @@ describe('over gRPC', () => {
     expect(reportAnswers.answers).toHaveLength(MAX_REPORTS);
   });
 
-  it('reports of one user together are refused beyond the bytes for it, until some are through', async () => {
+  it('reports of one user are refused beyond its byte budget until earlier ones are processed', async () => {
     const join = await startPort({ maxWorkerInFlightBytes: 200_000 });
     const [first, second] = [await join(), await join()];
     const half = Buffer.alloc(30_000, '1');
@@ -189,7 +189,7 @@ describe('over gRPC', () => {
     await expect.poll(() => tell(3)).toMatchObject({ kind: 'reportAnswers' });
   });
 
-  it('a report whose rest does not come ends its stream', async () => {
+  it('a report that stalls ends its stream', async () => {
     const join = await startPort({ stallMs: 100 });
     const stream = await join();
     const reports = {

@@ -43,7 +43,7 @@ const listWorkers = async ({ queue }: Platform) =>
   (await queue.workerLoads.load(ENDPOINT)).workers.map(({ id, podId }) => [id, podId]);
 
 it.each(Object.entries(CARRIERS))(
-  '%s: a worker with the key of a pod is that pod’s',
+  '%s: a worker with the key of a pod belongs to that pod',
   async (_, say) => {
     const platform = await startPlatform();
     const grant = { name: 'any name', scopes: [`worker:${ENDPOINT}`], podId: POD };
@@ -54,7 +54,7 @@ it.each(Object.entries(CARRIERS))(
 );
 
 it.each(Object.entries(CARRIERS))(
-  '%s: a worker with another key is no pod’s, even if its ID is that of a pod',
+  '%s: a worker with another key belongs to no pod, even with the ID of a pod',
   async (_, say) => {
     const platform = await startPlatform();
     const { key } = await platform.keys.issue({ name: `pod ${POD}`, scopes: ['worker'] });
@@ -67,7 +67,7 @@ it.each(Object.entries(CARRIERS))(
   },
 );
 
-it('runpod: the worker of a pod takes its ID over from one with another key', async () => {
+it('runpod: the worker of a pod takes over its ID from a worker with another key', async () => {
   const platform = await startPlatform();
   const scopes = [`worker:${ENDPOINT}`];
   const { key } = await platform.keys.issue({ name: 'pod', scopes, podId: POD });

@@ -65,13 +65,13 @@ describe('a worker over HTTP', () => {
     expect(bye.status).toBe(204);
   });
 
-  it('gets 204 when there is nothing to take', async () => {
+  it('gets 204 when there is no job', async () => {
     const platform = await startPlatform();
     await verb(platform, 'hello', HELLO);
     expect((await verb(platform, 'take', take('t'))).status).toBe(204);
   });
 
-  it('gets inputs of many megabytes as they are', async () => {
+  it('gets inputs of many megabytes unchanged', async () => {
     const platform = await startPlatform();
     const text = 'ü'.repeat(4_000_000);
     for (let i = 0; i < 2; i++) await submitJob(platform, { input: { i, text } });
@@ -81,7 +81,7 @@ describe('a worker over HTTP', () => {
     expect(leases.every(({ input }) => JSON.parse(input).text === text)).toBe(true);
   });
 
-  it('gets the same leases for a repeated takeId, after an answer that was lost', async () => {
+  it('gets the same leases for a repeated takeId after a lost answer', async () => {
     const platform = await startPlatform();
     await submitJob(platform);
     await verb(platform, 'hello', HELLO);
@@ -103,7 +103,7 @@ describe('a worker over HTTP', () => {
     });
   });
 
-  it('whose take was broken off leaves the job to the next', async () => {
+  it('whose take was aborted leaves the job to the next', async () => {
     const platform = await startPlatform();
     const reached = nextTake(platform);
     await verb(platform, 'hello', HELLO);
@@ -120,21 +120,21 @@ describe('a worker over HTTP', () => {
     expect(await taken).toMatchObject([{ jobId: id }]);
   });
 
-  it('that the platform does not know gets 409 and the word for it', async () => {
+  it('that the platform does not know gets 409 with its code', async () => {
     const platform = await startPlatform();
     const response = await verb(platform, 'take', take('t'));
     expect(response.status).toBe(409);
     expect(await readJson(response)).toMatchObject({ code: 'unknown_worker' });
   });
 
-  it('of an older incarnation gets 409 and the word for it', async () => {
+  it('of an older incarnation gets 409 with its code', async () => {
     const platform = await startPlatform();
     await verb(platform, 'hello', HELLO);
     const response = await verb(platform, 'take', { ...take('t'), incarnation: 2 });
     expect(await readJson(response)).toMatchObject({ status: 409, code: 'stale_incarnation' });
   });
 
-  it('of an endpoint that is not there gets 404', async () => {
+  it('of an unknown endpoint gets 404', async () => {
     const platform = await startPlatform();
     const response = await platform.post('/v2/none/worker/hello', HELLO, asWorker(platform));
     expect(response.status).toBe(404);
@@ -157,7 +157,7 @@ describe('a worker over HTTP', () => {
 describe('a report', () => {
   const header = { jobId: 'j', attempt: 1, token: 't', seq: 1, kind: 'progress' };
 
-  it('of a job that is gone is answered so', async () => {
+  it('of a removed job is answered with gone', async () => {
     const platform = await startPlatform();
     await verb(platform, 'hello', HELLO);
     const response = await report(platform, frames({ header, body: '1' }));
@@ -178,7 +178,7 @@ describe('a report', () => {
     ]);
   });
 
-  it('that is cut off is malformed', async () => {
+  it('that is truncated is malformed', async () => {
     const platform = await startPlatform();
     const response = await report(platform, frames({ header, body: 'whole' }).subarray(0, -2));
     expect(await readJson(response)).toMatchObject({ status: 400, code: 'malformed' });

@@ -67,14 +67,14 @@ describe('the bounds of a message', () => {
         reports: { reports: [{ ...REPORT, sizes: repeat(n - 1, 200) }, REPORT] },
       }),
     ],
-  ])('hold as many %s as %i, and no more', (name, limit, build) => {
+  ])('limit %s to %i', (name, limit, build) => {
     expect(bounds.findExcess(encode({ call: 7, ...build(limit) }))).toBeUndefined();
     const more = encode({ call: 7, ...build(limit + 1) });
     expect(bounds.findExcess(more)).toBe(`${name} has more than ${limit} elements`);
     expect(bounds.readCall(more)).toBe(7);
   });
 
-  it('pass over a payload, however large', () => {
+  it('skip a payload of any size', () => {
     const payload = Buffer.alloc(20_000_000);
     const message = encode({ call: 1, reports: { ...WORKER, reports: [REPORT], payload } });
     expect(bounds.findExcess(message)).toBeUndefined();
@@ -96,7 +96,7 @@ describe('the bounds of a message', () => {
     expect(bounds.findExcess(message)).toContain(`${MAX_VALUES}`);
   });
 
-  it('refuse numbers that are not packed, too', () => {
+  it('also refuse numbers that are not packed', () => {
     const sizes = Buffer.alloc(2 * (MAX_CHUNKS + 1), Buffer.from([0x40, 0x02]));
     expect(bounds.findExcess(field(5, field(3, sizes)))).toMatch(/^sizes /);
   });

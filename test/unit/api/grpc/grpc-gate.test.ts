@@ -139,7 +139,7 @@ describe('a call without a valid key', () => {
     if (grpcStatus === undefined) expect(rstCode).toBe(constants.NGHTTP2_ENHANCE_YOUR_CALM);
   });
 
-  it('takes little of sixty messages of 20 MB', async () => {
+  it('reads little of sixty messages of 20 MB', async () => {
     const { join } = await startPort();
     const session = join();
     const calls = Array.from({ length: 60 }, () => call(session, CHECK));
@@ -152,27 +152,27 @@ describe('a call without a valid key', () => {
     ['health', CHECK],
     ['a watch that asks nothing', WATCH],
     ['reflection', REFLECTION],
-  ])('to %s ends when its time is over', async (_name, path) => {
+  ])('to %s ends at its time limit', async (_name, path) => {
     const { join } = await startPort({ ms: 100 });
     const { ended, stream } = call(join(), path);
     stream.write(EMPTY.subarray(0, 3));
     expect(ENDED).toHaveProperty((await ended).grpcStatus ?? '');
   });
 
-  it('is closed on both sides when it was answered and the caller keeps its own open', async () => {
+  it('is closed on both sides after the answer, even if the caller keeps its side open', async () => {
     const { join } = await startPort({ ms: 100 });
     const authorization = `Bearer mr_${'x'.repeat(43)}`;
     const { ended } = call(join(), OPEN, { authorization, 'millrace-endpoint': ENDPOINT });
     expect(await ended).toEqual({ grpcStatus: status('UNAUTHENTICATED'), rstCode: 0 });
   });
 
-  it('is refused if it is compressed: a small message could become a large one', async () => {
+  it('is refused if it is compressed, because a small message could become a large one', async () => {
     const { join } = await startPort();
     const { ended } = call(join(), CHECK, { 'grpc-encoding': 'gzip' });
     expect(await ended).toMatchObject({ grpcStatus: status('UNIMPLEMENTED') });
   });
 
-  it('is refused beyond those that an address may have open, until one of them ends', async () => {
+  it('is refused beyond the limit of an address until one of them ends', async () => {
     const { join } = await startPort({ calls: 3 });
     const session = join();
     const open = Array.from({ length: 3 }, () => call(session, CHECK));
@@ -191,7 +191,7 @@ describe('a call without a valid key', () => {
 });
 
 describe('a watch of the health', () => {
-  it('lasts beyond the time of other calls, so many an address', async () => {
+  it('lasts longer than other calls, up to a limit per address', async () => {
     const { join } = await startPort({ ms: 100, watches: 2, calls: 2 });
     const session = join();
     const watches = Array.from({ length: 2 }, () => call(session, WATCH));
@@ -210,7 +210,7 @@ describe('a watch of the health', () => {
 });
 
 describe("a worker's stream", () => {
-  it('has the limits of workers: it lasts, and takes what is large', async () => {
+  it('has the limits of workers: it lasts and accepts large messages', async () => {
     const { join, metadata } = await startPort({ ms: 50 });
     const session = join();
     const opened = call(session, OPEN, metadata);
@@ -219,7 +219,7 @@ describe("a worker's stream", () => {
     expect(opened.stream.closed).toBe(false);
   });
 
-  it('keeps its connection when there are too many; the oldest without a key is closed', async () => {
+  it('keeps its connection when there are too many, and the oldest without a key is closed', async () => {
     const { join, metadata } = await startPort({}, { maxConnections: 3 });
     const connected = async () => {
       const session = join();
@@ -242,14 +242,14 @@ describe("a worker's stream", () => {
     expect(opened.stream.closed).toBe(false);
   });
 
-  it('is refused on a connection that has a hundred open', async () => {
+  it('is refused on a connection with a hundred open streams', async () => {
     const { join } = await startPort();
     const session = join();
     await new Promise((resolve) => session.once('remoteSettings', resolve));
     expect(session.remoteSettings.maxConcurrentStreams).toBe(100);
   });
 
-  it('is refused beyond those that its user may have open, until one of them ends', async () => {
+  it('is refused beyond the limit of its user until one of them ends', async () => {
     const { join, metadata } = await startPort({}, { maxUserStreams: 2 });
     const session = join();
     const open = [call(session, OPEN, metadata), call(join(), OPEN, metadata)];
@@ -269,7 +269,7 @@ describe("a worker's stream", () => {
       .toBe('answered');
   });
 
-  it('of a burst begins with others in batches, one a turn of the event loop', async () => {
+  it('of a burst starts in batches, one batch per turn of the event loop', async () => {
     const { begun, join, metadata } = await startPort();
     const session = join();
     const perTurn: number[] = [];
@@ -308,14 +308,14 @@ describe("a worker's stream", () => {
       .toBeGreaterThanOrEqual(20 * MB);
   });
 
-  it('is reset when a message comes to a halt', async () => {
+  it('is reset when a message stalls', async () => {
     const { join, metadata } = await startPort({}, { stallMs: 100 });
     const opened = call(join(), OPEN, metadata);
     opened.stream.write(prefix(1_000).subarray(0, 3));
     expect(await opened.ended).toMatchObject({ rstCode: constants.NGHTTP2_CANCEL });
   });
 
-  it('is reset when the worker never opens the window for what is sent to it', async () => {
+  it('is reset when the worker never opens its flow-control window', async () => {
     const { join, metadata } = await startPort({}, { stallMs: 100 });
     const session = join({ settings: { initialWindowSize: 0 } });
     const quiet = call(session, OPEN, metadata);
@@ -326,7 +326,7 @@ describe("a worker's stream", () => {
     expect(quiet.stream.closed).toBe(false);
   });
 
-  it('makes its connection one that is kept, without one it is closed for others of the user', async () => {
+  it('keeps its connection open; a connection without a stream is closed for others of the user', async () => {
     const { join, metadata } = await startPort({}, { maxUserConnections: 2 });
     const opened = async () => {
       const session = join();

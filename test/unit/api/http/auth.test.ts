@@ -6,7 +6,7 @@ const HEALTH = '/v2/demo/health';
 const withKey = (key: string) => ({ headers: { authorization: key } });
 
 describe('with keys', () => {
-  it('a call without one gets 401 with WWW-Authenticate', async () => {
+  it('a call without a key gets 401 with WWW-Authenticate', async () => {
     const { url } = await startPlatform();
     const response = await fetch(url + HEALTH);
     expect(response.status).toBe(401);
@@ -15,14 +15,14 @@ describe('with keys', () => {
     expect(await readJson(response)).toMatchObject({ status: 401, code: 'unauthorized' });
   });
 
-  it('a key is taken with the word Bearer in any case, and bare', async () => {
+  it('a key is accepted bare and after Bearer in any case', async () => {
     const { admin, call } = await startPlatform();
     for (const text of [`Bearer ${admin}`, `bearer ${admin}`, admin]) {
       expect((await call(HEALTH, withKey(text))).status).toBe(200);
     }
   });
 
-  it('a key that is wrong in its last character gets 401, and is in no log', async () => {
+  it('a key with a wrong last character gets 401 and does not appear in the log', async () => {
     const { admin, call, logged } = await startPlatform();
     const wrong = admin.slice(0, -1) + (admin.endsWith('A') ? 'E' : 'A');
     const response = await call(HEALTH, withKey(`Bearer ${wrong}`));
@@ -31,7 +31,7 @@ describe('with keys', () => {
     expect(logged()).not.toContain(wrong);
   });
 
-  it('a key for reading may not submit, and one of another endpoint may not read', async () => {
+  it('a read key cannot submit, and a key of another endpoint cannot read', async () => {
     const { call, keys, post } = await startPlatform();
     const reader = await keys.issue({ name: 'r', scopes: ['jobs:read:demo'] });
     const other = await keys.issue({ name: 'o', scopes: ['jobs:read:other', 'worker:demo'] });
@@ -49,7 +49,7 @@ describe('with keys', () => {
     expect(detail).not.toContain('endpoint');
   });
 
-  it('a ttl on status wants the right to write', async () => {
+  it('a ttl on status needs the write scope', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const { key } = await platform.keys.issue({ name: 'r', scopes: ['jobs:read'] });
@@ -59,7 +59,7 @@ describe('with keys', () => {
     expect((await platform.call(`${path}?ttl=60000`)).status).toBe(200);
   });
 
-  it('a worker key does not open client routes, nor a client key worker routes', async () => {
+  it('a worker key does not work on client routes, nor a client key on worker routes', async () => {
     const { call, keys, post, worker } = await startPlatform();
     const client = await keys.issue({ name: 'c', scopes: ['jobs:read', 'jobs:write'] });
     expect((await call(HEALTH, withKey(worker))).status).toBe(403);
@@ -67,7 +67,7 @@ describe('with keys', () => {
   });
 });
 
-describe('without keys on the machine itself', () => {
+describe('without keys on the same machine', () => {
   const start = () => startPlatform({ access: 'keyless-loopback' });
 
   const send = async (headers: Record<string, string>) => {
@@ -79,7 +79,7 @@ describe('without keys on the machine itself', () => {
     return exchange(port, [request]);
   };
 
-  it('a plain call is let in', async () => {
+  it('a plain call is accepted', async () => {
     const { url } = await start();
     expect((await fetch(url + HEALTH)).status).toBe(200);
   });
@@ -137,7 +137,7 @@ describe('without keys on the machine itself', () => {
     },
   );
 
-  describe('a POST that a page may send without a preflight', () => {
+  describe('a POST that a web page can send without a preflight', () => {
     const body = '{"input":{}}';
     const post = async (path: string, headers: string) => {
       const { port } = await start();
@@ -160,7 +160,7 @@ describe('without keys on the machine itself', () => {
       expect(await post(path, '')).toMatch(/^HTTP\/1.1 401/);
     });
 
-    it('is let in as JSON, and without a body', async () => {
+    it('is accepted as JSON and without a body', async () => {
       const json = 'Content-Type: application/json; charset=utf-8\r\n';
       for (const path of ['/runpod/v2/demo/run', '/v2/demo/run']) {
         expect(await post(path, json)).toMatch(/^HTTP\/1.1 200/);
@@ -170,7 +170,7 @@ describe('without keys on the machine itself', () => {
       expect(purged.status).toBe(200);
     });
 
-    it('is let in with a key', async () => {
+    it('is accepted with a key', async () => {
       const { admin, url } = await start();
       const headers = { authorization: admin, 'content-type': 'text/plain' };
       const sent = await fetch(`${url}/runpod/v2/demo/run`, { method: 'POST', headers, body });
@@ -189,20 +189,20 @@ describe('without keys on the machine itself', () => {
     }
   });
 
-  it('a page that the platform itself served is let in', async () => {
+  it('a page served by the platform is accepted', async () => {
     const { port } = await start();
     const own = `Host: localhost:${port}\r\nOrigin: http://localhost:${port}\r\n`;
     const request = `GET ${HEALTH} HTTP/1.1\r\n${own}Sec-Fetch-Site: same-origin\r\nConnection: close\r\n\r\n`;
     expect(await exchange(port, [request])).toMatch(/^HTTP\/1.1 200/);
   });
 
-  it('a worker call wants a key all the same', async () => {
+  it('a worker call still needs a key', async () => {
     const { url } = await start();
     const response = await fetch(`${url}/v2/demo/worker/hello`, { method: 'POST' });
     expect(response.status).toBe(401);
   });
 
-  it('a key that is shown and not known is refused', async () => {
+  it('an unknown key is refused', async () => {
     const { call } = await start();
     expect((await call(HEALTH, withKey(`mr_${'x'.repeat(43)}`))).status).toBe(401);
   });

@@ -47,7 +47,7 @@ async function takeInputs({ link }: Platform, count: number): Promise<string[]> 
   return inputs;
 }
 
-describe('large bodies that come one right after the other on one connection', () => {
+describe('large bodies in direct succession on one connection', () => {
   it.each(['http', 'https'])('arrive as they were sent, over %s', async (scheme) => {
     const tls = { cert: CERTIFICATE, key: CERTIFICATE_KEY };
     const platform = await startPlatform(scheme === 'https' ? { server: { tls } } : {});

@@ -76,7 +76,7 @@ describe('the bytes of a member', () => {
     );
   });
 
-  it('are those of the last one when there are several', () => {
+  it('are those of the last one if there are several', () => {
     expect(slice('{"input":{"a":1},"input":{"a":2}}')).toBe('{"a":2}');
   });
 
@@ -84,7 +84,7 @@ describe('the bytes of a member', () => {
     expect(slice('{"\\u0069nput" : [ 1 ] }')).toBe('[ 1 ]');
   });
 
-  it('are not those of a member with the name further inside', () => {
+  it('are not those of a nested member with the same name', () => {
     expect(slice('{"policy":{"input":1},"x":["input",{"input":2}]}')).toBeUndefined();
   });
 
@@ -101,7 +101,7 @@ describe('the bytes of a member', () => {
 });
 
 describe('the search for a member', () => {
-  it('says of every document whether it is JSON, as JSON.parse does', () => {
+  it('accepts the same documents as JSON.parse', () => {
     const text = '{"a":[1,{"input":2}],"input":{"b":"\\u00e9"},"c":"x\\""}';
     for (let at = 0; at < text.length; at++) {
       for (const char of ['', ...'{}[],:"\\0x']) {
@@ -117,7 +117,7 @@ describe('the search for a member', () => {
     }
   });
 
-  it('bounds what is beside the member, wherever that is, and not the member', () => {
+  it('bounds the bytes beside the member, wherever they are, but not the member', () => {
     const large = JSON.stringify('x'.repeat(500_000));
     const few = '{"a":1,"input":0}'.length - 1;
     expect(find(`{"a":1,"input":${large}}`, few)?.value?.length).toBe(large.length);
@@ -133,12 +133,12 @@ describe('the search for a member', () => {
     }
   });
 
-  it('stops soon after the bound, whatever comes behind', () => {
+  it('stops soon after the bound, whatever follows', () => {
     const members = Array.from({ length: 100_000 }, (_, n) => `"${n}":0`).join(',');
     expect(() => find(`{${members},THIS IS NOT JSON`, 65_536)).toThrow(JsonBoundError);
   });
 
-  it('pauses several times in a large document, also inside the member', () => {
+  it('pauses several times in a large document, even inside the member', () => {
     const input = `[${'0,'.repeat(1_000_000)}0]`;
     const search = findMember(Buffer.from(`{"input":${input}}`), {
       ...{ name: 'input', maxBesideBytes: 100, maxDepth: 1_000 },
@@ -178,14 +178,14 @@ describe('a submission', () => {
     expect((await refusal('['.repeat(4_000_000))).errors).toEqual([errorAt('body')]);
   });
 
-  it('is refused with the first 20 problems, and a count of the others', async () => {
+  it('is refused with the first 20 errors and a count of the others', async () => {
     const members = Array.from({ length: 3_000 }, (_, n) => `"k${n}":0`).join(',');
     const { errors } = await refusal(`{"input":{},${members}}`);
     expect(errors).toHaveLength(21);
     expect(errors?.at(-1)).toMatch(/^body: .*2980/);
   });
 
-  it('with a large input leaves others their turns while it is checked', async () => {
+  it('with a large input lets other work run while it is checked', async () => {
     const input = `{${Array.from({ length: 300_000 }, (_, n) => `"${n}":0`).join(',')}}`;
     let turns = 0;
     let isChecked = false;
@@ -218,7 +218,7 @@ describe('a submission', () => {
   it.each([
     ['small', 10],
     ['large', 100_000],
-  ])('is refused as malformed when its %s input is no JSON', async (_name, length) => {
+  ])('is refused as malformed if its %s input is not JSON', async (_name, length) => {
     const text = 'x'.repeat(length);
     const inputs = ['', `{"a":"${text}"`, `{"a":"${text}"]`, `{"a":"${text}\n"}`, `{"${text}":01}`];
     for (const input of inputs) {
@@ -226,11 +226,11 @@ describe('a submission', () => {
     }
   });
 
-  it('is refused as malformed when a name in it is no JSON', async () => {
+  it('is refused as malformed if a member name is not JSON', async () => {
     expect(await refusal('{"\\x":1,"input":{}}')).toMatchObject({ code: 'malformed' });
   });
 
-  it('with a large input has its bytes, and nothing that was made of them', async () => {
+  it('with a large input keeps its bytes without a copy', async () => {
     const input = `{ "a": ${JSON.stringify('é"\\'.repeat(30_000))}, "b": [1.0, {}] }`;
     const body = Buffer.from(`{"policy":{"ttl":20000},"input":${input} ,"idempotencyKey":"k"}`);
     const found = await readSubmission(body, BOUNDS);
@@ -245,7 +245,7 @@ describe('a submission', () => {
     expect(JSON.stringify(error.toProblem())).not.toContain('s3cret');
   });
 
-  it('is refused with every path that is wrong', async () => {
+  it('is refused with the path of every error', async () => {
     const body = {
       input: [],
       policy: { priority: 10, ttl: 'long', speed: 1 },
@@ -258,7 +258,7 @@ describe('a submission', () => {
     ]);
   });
 
-  it('is refused when it has a member of the name __proto__', async () => {
+  it('is refused if it has a member named __proto__', async () => {
     expect((await refusal('{"input":{},"__proto__":{"policy":1}}')).errors).toEqual([
       errorAt('__proto__'),
     ]);
@@ -273,7 +273,7 @@ describe('an operation without a body', () => {
   it.each([
     ['', 'nothing'],
     [' {} ', 'an empty object'],
-  ])('takes %j: %s', (body) => {
+  ])('accepts %j: %s', (body) => {
     expect(() => checkNoBody(Buffer.from(body))).not.toThrow();
   });
 

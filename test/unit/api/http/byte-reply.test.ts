@@ -16,20 +16,20 @@ describe('joined pieces', () => {
     expect(Buffer.concat(joined)).toEqual(Buffer.concat(pieces));
   });
 
-  it('are few where there were many', () => {
+  it('are few after many small ones', () => {
     const elements = Array.from({ length: 10_000 }, () => Buffer.from('{"output":1,"metrics":{}}'));
     const joined = [...joinSmall(joinAsArray(elements))];
     expect(joined.length).toBeLessThan(5);
     expect(JSON.parse(Buffer.concat(joined).toString())).toHaveLength(10_000);
   });
 
-  it('leave a large one uncopied', () => {
+  it('keep a large one without a copy', () => {
     const large = ofSize(100_000, 1);
     expect([...joinSmall([ofSize(1, 0), large, ofSize(1, 2)])]).toContain(large);
   });
 });
 
-it('a large answer to a client that has gone leaves no timer', async () => {
+it('a large answer to a disconnected client leaves no timer', async () => {
   let timers = 0;
   const clock: Clock = {
     now: () => systemClock.now(),

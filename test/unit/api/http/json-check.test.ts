@@ -52,7 +52,7 @@ describe('bytes', () => {
     );
   });
 
-  it('are no JSON when JSON.parse refuses them', () => {
+  it('are not JSON when JSON.parse refuses them', () => {
     fc.assert(
       fc.property(fc.array(piece, { maxLength: 8 }), (pieces) => {
         const text = pieces.join('');
@@ -62,7 +62,7 @@ describe('bytes', () => {
     );
   });
 
-  it('are judged as JSON.parse does after any one character of them was changed', () => {
+  it('are judged like JSON.parse after a change of any one character', () => {
     const text = '{"a":[1,-0.5e+3,true,null,"\\u00e9\\n",{}],"b":{"c":"é"},"d":[]}';
     for (let at = 0; at < text.length; at++) {
       for (const char of ['', ...'{}[],:"\\0-.eEut x\u0001']) {
@@ -72,7 +72,7 @@ describe('bytes', () => {
     }
   });
 
-  it('may be nested deeper than a stack goes', () => {
+  it('may be nested deeper than the call stack', () => {
     const depth = 1_000_000;
     expect(check('['.repeat(depth) + ']'.repeat(depth))).toBe(true);
     expect(check('['.repeat(depth) + ']'.repeat(depth - 1))).toBe(false);

@@ -24,7 +24,7 @@ describe('a body with millions of members beside its input', () => {
     },
   );
 
-  it('is bounded by what the operator says', async () => {
+  it('is bounded by the option of the operator', async () => {
     const platform = await startPlatform({ server: { bounds: { maxBesideInputBytes: 1_024 } } });
     const send = (length: number) =>
       platform.post(`/v2/${ENDPOINT}/run`, { input: {}, idempotencyKey: 'k'.repeat(length) });
@@ -33,8 +33,8 @@ describe('a body with millions of members beside its input', () => {
   });
 });
 
-describe('a resource with more values than any has', () => {
-  it('is refused with 413 before its values are made', async () => {
+describe('a resource with too many values', () => {
+  it('is refused with 413 before its values are parsed', async () => {
     const platform = await startPlatform();
     const ports = Array.from({ length: 20_000 }, () => 1);
     const response = await platform.post('/v1/templates', { name: 'n', image: 'i', ports });
@@ -44,7 +44,7 @@ describe('a resource with more values than any has', () => {
 });
 
 describe('the connections of one user', () => {
-  it('are rejected with 429 and closed while all allowed ones are busy', async () => {
+  it('are rejected with 429 and closed while all allowed connections are busy', async () => {
     const platform = await startPlatform({ server: { bounds: { maxUserConnections: 2 } } });
     const created = await platform.post(`/v2/${ENDPOINT}/run`, { input: {} });
     const { id } = await readJson(created);
@@ -86,7 +86,7 @@ describe('an input that is nested deeper than the operator allows', () => {
   });
 });
 
-describe('a request with an upgrade that is passed over', () => {
+describe('a request with an ignored upgrade', () => {
   const send = async (chunks: string) => {
     const { admin, port } = await startPlatform({ server: { bounds: { stallMs: 200 } } });
     const head = [
@@ -97,7 +97,7 @@ describe('a request with an upgrade that is passed over', () => {
     return exchange(port, [head.join('\r\n'), chunks]);
   };
 
-  it('is answered once its chunked body is there, with a trailer or without', async () => {
+  it('is answered once its chunked body is complete, with or without a trailer', async () => {
     const body = 'c\r\n{"input":{}}\r\n0\r\n';
     for (const end of ['\r\n', 'X-End: 1\r\n\r\n']) {
       expect(await send(body + end)).toMatch(/^HTTP\/1.1 200/);
@@ -113,8 +113,8 @@ describe('a request with an upgrade that is passed over', () => {
   });
 });
 
-describe('runsync calls whose clients leave', () => {
-  it('read nothing more: thousands that leave at once would hold up the others', async () => {
+describe('runsync calls whose clients disconnect', () => {
+  it('read nothing more, because thousands at once would delay other calls', async () => {
     let reads = 0;
     const wrapStore = (store: Store): Store => ({
       read(steps) {

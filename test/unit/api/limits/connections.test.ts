@@ -98,7 +98,7 @@ async function countOpen(sockets: readonly Socket[]): Promise<number> {
 }
 
 describe('the connections of one address without a valid key', () => {
-  it('are bounded, and those beyond are closed and logged once a minute', async () => {
+  it('are bounded; excess ones are closed and logged once a minute', async () => {
     const { clock, logged, open } = await startStage({
       maxConnections: 99,
       maxAddressConnections: 3,
@@ -118,7 +118,7 @@ describe('the connections of one address without a valid key', () => {
     expect(JSON.parse(logged()[1] ?? '')).toMatchObject({ count: 2 });
   });
 
-  it('do not count any more once a request has shown a key, nor when they are closed', async () => {
+  it('no longer count once a request has a valid key, or once they are closed', async () => {
     const { logged, open } = await startStage({ maxConnections: 99, maxAddressConnections: 2 });
     for (let n = 0; n < 6; n += 1) await open('known');
     const closing = [await open(), await open()];
@@ -150,7 +150,7 @@ describe('all connections', () => {
     expect(await countOpen([oldest])).toBe(0);
   });
 
-  it('are bounded: among those with a key the oldest idle one is closed', async () => {
+  it('are bounded: the oldest idle one with a key is closed', async () => {
     const { open } = await startStage({ maxConnections: 2, maxAddressConnections: 99 });
     const oldest = await open('known');
     const young = await open('known');

@@ -75,8 +75,8 @@ const SMALL = {
   ...{ maxInFlightBytes: 4 * MB, maxUserInFlightBytes: 4 * MB, inFlightWaitMs: 5_000 },
 };
 
-describe('uploads that do not go on', () => {
-  it('hold at most the budget; the others get Retry-After', async () => {
+describe('uploads that stall', () => {
+  it('hold at most the budget, and the others get Retry-After', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: SMALL } });
     const clients = Array.from({ length: 20 }, () => sendHalf(platform, MB));
@@ -106,7 +106,7 @@ describe('uploads that do not go on', () => {
     expect(platform.flows.usedBytes).toBe(0);
   });
 
-  it('give back their bytes when their client goes', async () => {
+  it('free their bytes when their client disconnects', async () => {
     const platform = await startPlatform({ server: { bounds: SMALL } });
     const clients = Array.from({ length: 6 }, () => sendHalf(platform, MB));
     await waitUntil(() => platform.flows.usedBytes === 4 * MB);
@@ -114,7 +114,7 @@ describe('uploads that do not go on', () => {
     await waitUntil(() => platform.flows.usedBytes === 0);
   });
 
-  it('hold nothing once they are dropped while they wait for more', async () => {
+  it('hold nothing once they are dropped while they wait for budget', async () => {
     const clock = new ManualClock();
     const bounds = { ...SMALL, maxInFlightBytes: 100_000, inFlightWaitMs: 600_000 };
     const platform = await startPlatform({ clock, server: { bounds } });
@@ -210,7 +210,7 @@ describe('an honest upload', () => {
     await tiny.closed;
   });
 
-  it('is not counted any more while its job runs', async () => {
+  it('is no longer counted while its job runs', async () => {
     const platform = await startPlatform({ server: { bounds: SMALL } });
     const answers = Array.from({ length: 6 }, () =>
       platform.post(`/v2/${ENDPOINT}/runsync`, writeBody(MB).toString()),
@@ -260,7 +260,7 @@ function askOnly(platform: Platform, id: string): Client {
 const READING = { maxInFlightBytes: 40 * MB, maxUserInFlightBytes: 26 * MB, inFlightWaitMs: 5_000 };
 
 describe('readers that do not read', () => {
-  it('hold at most the budget; the others get Retry-After', async () => {
+  it('hold at most the budget, and the others get Retry-After', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: READING } });
     const id = await completeLarge(platform);
@@ -279,7 +279,7 @@ describe('readers that do not read', () => {
     expect((await refused).headers.get('retry-after')).toBe('5');
   });
 
-  it('of chunks hold no more than the budget, as one answer and as events', async () => {
+  it('of chunks hold at most the budget, as one answer and as events', async () => {
     const bounds = { ...READING, maxUserInFlightBytes: 9 * MB, inFlightWaitMs: 60_000 };
     const platform = await startPlatform({ server: { bounds } });
     const id = await submitJob(platform);
@@ -302,7 +302,7 @@ describe('readers that do not read', () => {
     }
   });
 
-  it('are cut after the stall, and their bytes are free', async () => {
+  it('are disconnected after the stall, and their bytes are free', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: READING } });
     const client = askOnly(platform, await completeLarge(platform));
@@ -318,7 +318,7 @@ describe('readers that do not read', () => {
 });
 
 describe('an honest reader', () => {
-  it('that is slow but steady gets all of it, however long it takes', async () => {
+  it('that is slow but steady gets everything, however long it takes', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock, server: { bounds: READING } });
     const client = askOnly(platform, await completeLarge(platform));
@@ -333,7 +333,7 @@ describe('an honest reader', () => {
     await waitUntil(() => platform.flows.usedBytes === 0);
   });
 
-  it('waits for a job as long as it asks to', async () => {
+  it('waits for a job as long as it asks', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });
     const client = openClient(platform);
@@ -348,7 +348,7 @@ describe('an honest reader', () => {
   });
 });
 
-describe('a body that should not be sent', () => {
+describe('a body with an unsupported encoding', () => {
   it.each([
     ['Content-Encoding: gzip', 415, 'Content-Encoding'],
     ['Content-Type: application/json; charset=latin1', 415, 'charset'],
@@ -377,7 +377,7 @@ describe('a body that should not be sent', () => {
   });
 });
 
-describe('a client that waits with its body', () => {
+describe('a client that sends Expect: 100-continue', () => {
   const waiting = (platform: Platform, bytes: number) =>
     writeHead(platform, { bytes, headers: ['Expect: 100-continue'] });
 
@@ -396,7 +396,7 @@ describe('a client that waits with its body', () => {
     [401, (platform: Platform) => waiting({ ...platform, admin: 'mr_nobody' }, 12)],
     [413, (platform: Platform) => waiting(platform, 30 * MB)],
     [415, (platform: Platform) => waiting(platform, 12).replace('application/json', 'text/plain')],
-  ])('is refused with %i before it sends any of it', async (status, compose) => {
+  ])('is refused with %i before it sends any of its body', async (status, compose) => {
     const platform = await startPlatform();
     const client = openClient(platform);
     client.socket.write(compose(platform));
@@ -432,14 +432,17 @@ describe('an upload that is refused before it is read', () => {
       (platform: Platform) =>
         writeHead(platform, { bytes: 12 * MB, headers: ['Content-Encoding: br'] }),
     ],
-  ])('with %i: a client that sends everything first gets the answer', async (status, compose) => {
-    const platform = await startPlatform();
-    const client = openClient(platform);
-    client.socket.write(compose(platform));
-    client.socket.write(Buffer.alloc(12 * MB));
-    await waitUntil(() => client.text() !== '');
-    expect(client.text()).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
-    await setTimeout(50);
-    expect(client.socket.errored).toBeNull();
-  });
+  ])(
+    'with %i: a client that sends everything first still gets the answer',
+    async (status, compose) => {
+      const platform = await startPlatform();
+      const client = openClient(platform);
+      client.socket.write(compose(platform));
+      client.socket.write(Buffer.alloc(12 * MB));
+      await waitUntil(() => client.text() !== '');
+      expect(client.text()).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
+      await setTimeout(50);
+      expect(client.socket.errored).toBeNull();
+    },
+  );
 });

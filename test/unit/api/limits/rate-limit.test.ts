@@ -35,7 +35,7 @@ async function spend({ call }: Platform, calls: number): Promise<void> {
 }
 
 describe('the headers of an answer', () => {
-  it('are lists of structured fields, a member for each window', async () => {
+  it('are lists of structured fields with one member per window', async () => {
     const { call } = await start(DEFAULT_RATE_LIMITS);
     const response = await call(HEALTH);
     expect(response.status).toBe(200);
@@ -51,14 +51,14 @@ describe('the headers of an answer', () => {
     });
   });
 
-  it('leave out windows that are not counted', async () => {
+  it('omit windows that are not counted', async () => {
     const { call } = await start({ hour: 10 });
     const { headers } = await call(HEALTH);
     expect(parse(headers.get('ratelimit-policy'))).toEqual({ hour: { q: 10, w: 3_600 } });
     expect(parse(headers.get('ratelimit'))).toEqual({ hour: { r: 9, t: 3_600 } });
   });
 
-  it('are on refusals, streams and large answers too, and each of these counts', async () => {
+  it('are also on refusals, streams and large answers, and each of these counts', async () => {
     const platform = await start({ day: 1_000 });
     const { call, keys, post } = platform;
     const id = await submitJob(platform);
@@ -87,7 +87,7 @@ describe('the headers of an answer', () => {
   });
 });
 
-describe('a call too many', () => {
+describe('a call beyond the limit', () => {
   it('gets 429, with the window in its detail and the wait in Retry-After', async () => {
     const platform = await start();
     await spend(platform, 3);
@@ -105,7 +105,7 @@ describe('a call too many', () => {
     expect(response.headers.get('ratelimit-policy')).toContain('"minute";q=3;w=60');
   });
 
-  it('counts in no window', async () => {
+  it('does not count in any window', async () => {
     const platform = await start();
     await spend(platform, 50);
     expect(left(await platform.call(HEALTH))).toEqual(['minute 0', 'hour 97', 'day 997']);
@@ -127,7 +127,7 @@ describe('a call too many', () => {
     expect((await platform.queue.health('demo')).jobs.inQueue).toBe(0);
   });
 
-  it('is answered in its own form where RunPod clients call', async () => {
+  it('is answered in RunPod’s format on RunPod routes', async () => {
     const platform = await start();
     await spend(platform, 3);
     const response = await platform.call('/runpod/v2/demo/health');
@@ -137,8 +137,8 @@ describe('a call too many', () => {
   });
 });
 
-describe('what is counted', () => {
-  it('are the calls of a user, whichever key is used', async () => {
+describe('the counted calls', () => {
+  it('are the calls of a user with any key', async () => {
     const platform = await start();
     const { call, keys } = platform;
     const { key } = await keys.issue({ name: 'x', scopes: ['jobs:read'] });
@@ -152,7 +152,7 @@ describe('what is counted', () => {
     });
   });
 
-  it('are not those of workers, nor of nobody, nor what anybody may ask', async () => {
+  it('are not those of workers, calls without a key, or public routes', async () => {
     const platform = await start();
     const { call, post, worker } = platform;
     for (const path of ['/healthz', '/readyz', '/no/such/path']) {
@@ -213,7 +213,7 @@ describe('a window', () => {
     expect(await call()).toMatchObject({ status: 200, minute: { r: 1, t: 60 }, hour: { r: 2 } });
   });
 
-  it('that is longer goes on while shorter ones begin anew', async () => {
+  it('that is longer continues while shorter ones restart', async () => {
     for (let minute = 0; minute < 2; minute++) {
       for (let made = 0; made < 2; made++) expect((await call()).status).toBe(200);
       expect((await call()).status).toBe(429);
@@ -225,7 +225,7 @@ describe('a window', () => {
     expect(await call()).toMatchObject({ status: 200, minute: { r: 1 }, hour: { r: 4, t: 3_600 } });
   });
 
-  it('lets through as many as it has of calls that come at once', async () => {
+  it('admits exactly its number of simultaneous calls', async () => {
     const answers = await Promise.all(Array.from({ length: 20 }, () => call()));
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(2);
   });

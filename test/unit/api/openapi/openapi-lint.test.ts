@@ -12,7 +12,7 @@ const EXPLAINED: Readonly<Record<string, string>> = {
   'no-unused-components': 'Problem405',
 };
 
-it('has no finding of Redocly that is not explained', async () => {
+it('has no unexplained Redocly finding', async () => {
   const source = JSON.stringify(createOpenApi(packageVersion()));
   const config = await createConfig({ extends: ['recommended'] });
   const findings = await lintFromString({ source, absoluteRef: 'openapi.json', config });

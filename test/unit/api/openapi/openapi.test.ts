@@ -61,7 +61,7 @@ function listVague(schema: unknown, path: string): string[] {
 }
 
 describe('the document', () => {
-  it('is the one in docs/openapi.json: `npm run openapi` writes it anew', async () => {
+  it('equals docs/openapi.json, which `npm run openapi` regenerates', async () => {
     const text = `${JSON.stringify(document, null, 2)}\n`;
     await expect(text).toMatchFileSnapshot('../../../../docs/openapi.json');
   });
@@ -76,7 +76,7 @@ describe('the document', () => {
     });
   });
 
-  it('has references to what there is, and no operation twice', () => {
+  it('has no broken references and no duplicate operations', () => {
     const text = JSON.stringify(document);
     const targets = [...text.matchAll(/"\$ref":"#\/components\/(\w+)\/([^"]+)"/g)];
     expect(targets.length).toBeGreaterThan(50);
@@ -105,7 +105,7 @@ describe('the document', () => {
     },
   );
 
-  it('has no defaults in requests: generators make required members of them', () => {
+  it('has no defaults in requests, because generators turn them into required members', () => {
     const requests = operations.flatMap(({ requestBody }) => requestBody ?? []);
     expect(requests.length).toBeGreaterThan(8);
     const text = JSON.stringify(requests);
@@ -135,7 +135,7 @@ describe('the examples', () => {
   const ajv = new Ajv2020({ strict: false, validateFormats: false });
   ajv.addSchema({ $id: 'd', components: { schemas: document.components['schemas'] } });
 
-  it.each(byId)('of %s are there for each body, and pass its schema', (id, operation) => {
+  it.each(byId)('of %s exist for each body and match its schema', (id, operation) => {
     const answers = Object.values(operation.answers).flatMap(({ content = {} }) =>
       Object.values(content),
     );
@@ -181,7 +181,7 @@ describe('the operations', () => {
     expect(told.toSorted()).toEqual(served.toSorted());
   });
 
-  it.each(named)('%s has no errors but problems', (_id, { responses }) => {
+  it.each(named)('%s has only problems as errors', (_id, { responses }) => {
     const statuses = Object.values(PROBLEMS).map(([status]) => status);
     for (const [status, answer] of Object.entries(responses)) {
       if (Number(status) < 400) continue;

@@ -54,7 +54,7 @@ describe('every operation', () => {
     await expectProblem(await fetchChecked(url + fill(operation), { method }), [401]);
   });
 
-  it.each(named(guarded))('%s is a problem with a key for other things', async (_id, operation) => {
+  it.each(named(guarded))('%s is a problem with a key for other scopes', async (_id, operation) => {
     const { call, keys } = platform;
     const scope = operation.access === 'keys:read' ? 'pods:read' : 'keys:read';
     const { key } = await keys.issue({ name: 'k', scopes: [scope] });
@@ -64,7 +64,7 @@ describe('every operation', () => {
   });
 
   const onThings = guarded.filter(({ path }) => /:(?!endpoint)/.test(path));
-  it.each(named(onThings))('%s is a problem on what there is not', async (_id, operation) => {
+  it.each(named(onThings))('%s is a problem for unknown IDs', async (_id, operation) => {
     const { call } = platform;
     const body = { actOnPod: '{"action":"stop"}' }[operation.id] ?? '{}';
     const sent = operation.body ? { body, headers: { 'content-type': 'application/json' } } : {};
@@ -86,18 +86,15 @@ describe('every operation', () => {
   });
 
   const own = guarded.filter(({ path }) => /^\/v[12]\//.test(path));
-  it.each(named(own))(
-    '%s refuses a query parameter that it does not have',
-    async (_id, operation) => {
-      const { call } = platform;
-      const wrong = `${fill(operation)}?nothing_of_this_kind=1`;
-      const answer = await call(wrong, { method: operation.method });
-      expect(await readJson(answer.clone())).toMatchObject({
-        errors: [errorAt('nothing_of_this_kind')],
-      });
-      await expectProblem(answer, [422]);
-    },
-  );
+  it.each(named(own))('%s refuses an unknown query parameter', async (_id, operation) => {
+    const { call } = platform;
+    const wrong = `${fill(operation)}?nothing_of_this_kind=1`;
+    const answer = await call(wrong, { method: operation.method });
+    expect(await readJson(answer.clone())).toMatchObject({
+      errors: [errorAt('nothing_of_this_kind')],
+    });
+    await expectProblem(answer, [422]);
+  });
 
   it('The refusal lists up to 20 unknown query parameters', async () => {
     const { call } = platform;
@@ -117,12 +114,12 @@ describe('every operation', () => {
     await get.arrayBuffer();
   });
 
-  it.each(named(told))('%s is a problem by another method', async (_id, operation) => {
+  it.each(named(told))('%s is a problem with another method', async (_id, operation) => {
     const { call } = platform;
     await expectProblem(await call(fill(operation), { method: 'PUT' }), [405]);
   });
 
-  it.each(named(guarded))('%s is a problem when it comes too often', async (_id, operation) => {
+  it.each(named(guarded))('%s is a problem beyond the rate limit', async (_id, operation) => {
     await expectProblem(await limited.call(fill(operation), { method: operation.method }), [429]);
   });
 });
@@ -130,15 +127,12 @@ describe('every operation', () => {
 const lists = told.filter(({ id }) => id.startsWith('list'));
 
 describe('every list', () => {
-  it.each(named(lists))(
-    '%s is asked for pages, and refuses what is none',
-    async (_id, operation) => {
-      const { call } = platform;
-      const ask = (query: string) => call(`${fill(operation)}?${query}`);
-      expect((await ask('limit=1')).status).toBe(200);
-      for (const query of ['limit=0', 'limit=1001', 'limit=x', 'cursor=%21', 'limit=1&limit=2']) {
-        await expectProblem(await ask(query), [422]);
-      }
-    },
-  );
+  it.each(named(lists))('%s returns pages and refuses invalid ones', async (_id, operation) => {
+    const { call } = platform;
+    const ask = (query: string) => call(`${fill(operation)}?${query}`);
+    expect((await ask('limit=1')).status).toBe(200);
+    for (const query of ['limit=0', 'limit=1001', 'limit=x', 'cursor=%21', 'limit=1&limit=2']) {
+      await expectProblem(await ask(query), [422]);
+    }
+  });
 });

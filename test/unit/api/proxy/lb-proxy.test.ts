@@ -73,7 +73,7 @@ describe('a request to a load-balancing endpoint', () => {
     },
   );
 
-  it('comes without the key, and says where it is from', async () => {
+  it('arrives without the key and with the client’s address', async () => {
     const platform = await startBalanced();
     await platform.addWorker(mirror);
     const sent = platform.open('/x', {
@@ -109,7 +109,7 @@ describe('a request to a load-balancing endpoint', () => {
     },
   };
 
-  it('comes without what the client claims of its address', async () => {
+  it('arrives without the address that the client claims', async () => {
     const platform = await startBalanced();
     await platform.addWorker(mirror);
     const sent = platform.open('/x', { headers: { ...CLAIMS, 'x-forwarded-for': '10.9.9.9' } });
@@ -121,7 +121,7 @@ describe('a request to a load-balancing endpoint', () => {
     }
   });
 
-  it('comes with what a trusted proxy says of it', async () => {
+  it('arrives with the address that a trusted proxy gives', async () => {
     const trustedProxies = ['127.0.0.1', '10.0.0.0/8'];
     const platform = await startBalanced({ server: { bounds: { trustedProxies } } });
     await platform.addWorker(mirror);
@@ -164,7 +164,7 @@ describe('a request to a load-balancing endpoint', () => {
     expect(await readJson(answer)).toMatchObject({ code: 'not_found' });
   });
 
-  it('of many megabytes goes through while it comes', async () => {
+  it('of many megabytes is forwarded while it arrives', async () => {
     const platform = await startBalanced();
     const firstPiece = Promise.withResolvers<void>();
     await platform.addWorker(async (request, response) => {
@@ -198,7 +198,7 @@ describe('a request to a load-balancing endpoint', () => {
     expect(order).toEqual(['worker', 'continue']);
   });
 
-  it('that waits for 100 Continue and may not go on is refused instead', async () => {
+  it('that waits for 100 Continue may be refused instead', async () => {
     const platform = await startBalanced();
     const sent = platform.open('/x', {
       method: 'POST',
@@ -214,7 +214,7 @@ describe('a request to a load-balancing endpoint', () => {
     sent.destroy();
   });
 
-  it('whose client goes away is broken off at the worker', async () => {
+  it('whose client disconnects is aborted at the worker', async () => {
     const platform = await startBalanced();
     const arrived = Promise.withResolvers<IncomingMessage>();
     await platform.addWorker((request) => arrived.resolve(request));
@@ -228,7 +228,7 @@ describe('a request to a load-balancing endpoint', () => {
     expect(platform.logged()).toBe('');
   });
 
-  it('whose client goes away within the body is broken off at the worker', async () => {
+  it('whose client disconnects within the body is aborted at the worker', async () => {
     const platform = await startBalanced();
     const arrived = Promise.withResolvers<IncomingMessage>();
     await platform.addWorker((request) => arrived.resolve(request));
@@ -243,7 +243,7 @@ describe('a request to a load-balancing endpoint', () => {
 });
 
 describe('the answer of a worker', () => {
-  it('comes back with status, headers and body', async () => {
+  it('returns with status, headers and body', async () => {
     const platform = await startBalanced();
     await platform.addWorker((_request, response) => {
       response.writeHead(418, [
@@ -262,7 +262,7 @@ describe('the answer of a worker', () => {
     expect(answer).toBeDefined();
   });
 
-  it('streams: its head and each piece are there as soon as the worker has sent them', async () => {
+  it('streams its head and each piece as soon as the worker has sent them', async () => {
     const platform = await startBalanced();
     const says = Promise.withResolvers<(piece: string) => void>();
     await platform.addWorker((_request, response) => {
@@ -283,7 +283,7 @@ describe('the answer of a worker', () => {
     expect(answer.complete).toBe(true);
   });
 
-  it('is held up where it comes from by a client that does not read', async () => {
+  it('is paused at the worker by a client that does not read', async () => {
     const platform = await startBalanced();
     let written = 0;
     let isHeldUp = false;
@@ -336,7 +336,7 @@ describe('the answer of a worker', () => {
     }
   });
 
-  it('may have so many hints before it: a client that does not read must not have them kept', async () => {
+  it('may have a bounded number of early hints, because a client may not read them', async () => {
     const platform = await startBalanced();
     await platform.addWorker((_request, response) => {
       for (let count = 0; count < 1_000; count++) response.writeProcessing();
@@ -352,7 +352,7 @@ describe('the answer of a worker', () => {
     expect(hints).toBe(20);
   });
 
-  it('that breaks off leaves nothing of what came in the log', async () => {
+  it('that breaks off does not appear in the log', async () => {
     const platform = await startBalanced();
     await platform.addWorker((request, response) => {
       if (request.url === '/ping') response.end();
@@ -363,7 +363,7 @@ describe('the answer of a worker', () => {
     expect(platform.logged()).not.toContain('secret of a user');
   });
 
-  it('may have hints before it and trailers behind it', async () => {
+  it('may have early hints and trailers', async () => {
     const platform = await startBalanced();
     await platform.addWorker((_request, response) => {
       response.writeEarlyHints({ link: '</style.css>; rel=preload' });
@@ -383,7 +383,7 @@ describe('the answer of a worker', () => {
     expect(answer.trailers).toEqual({ 'x-sum': '42' });
   });
 
-  it('comes whole to a client of HTTP/1.0, trailers left out', async () => {
+  it('reaches an HTTP/1.0 client complete, without trailers', async () => {
     const platform = await startBalanced();
     await platform.addWorker((_request, response) => {
       response.writeHead(200, { trailer: 'x-sum' });
@@ -397,7 +397,7 @@ describe('the answer of a worker', () => {
     expect(answer).not.toContain('x-sum');
   });
 
-  it('that breaks off within its body is cut off, never ended', async () => {
+  it('that breaks off within its body breaks the client’s connection', async () => {
     const platform = await startBalanced();
     await platform.addWorker((_request, response) => {
       response.write('half of');
@@ -413,7 +413,7 @@ describe('the answer of a worker', () => {
   it.each([
     ['the answer has begun', '/begun', 'half of'],
     ['it is behind one that has', '/begun', 'half of', '/held'],
-  ])('is cut off by what is no request, and has nothing put into it: %s', async (_case, ...it) => {
+  ])('is broken by an invalid request, without injected bytes: %s', async (_case, ...it) => {
     const [first = '', begun = '', second] = it;
     const platform = await startBalanced();
     await platform.addWorker(({ url }, response) => {
@@ -430,7 +430,7 @@ describe('the answer of a worker', () => {
     expect(await text(socket)).toBe('');
   });
 
-  it('that comes before the whole body leaves the connection usable', async () => {
+  it('that arrives before the whole body leaves the connection usable', async () => {
     const platform = await startBalanced();
     await platform.addWorker((request, response) => {
       request.once('data', () => response.writeHead(413).end('too much'));
@@ -443,7 +443,7 @@ describe('the answer of a worker', () => {
     expect(answer).toMatch(/^HTTP\/1.1 413[\s\S]*too much[\s\S]*HTTP\/1.1 200/);
   });
 
-  it('has the headers that the platform puts on every answer, whatever the worker says', async () => {
+  it('has the platform’s own headers, whatever the worker sends', async () => {
     const platform = await startBalanced({ server: { rateGate: new RateGate({ minute: 10 }) } });
     await platform.addWorker((_request, response) => {
       response.writeHead(200, { ratelimit: '"mine";r=1;t=1' }).end();
@@ -462,7 +462,7 @@ describe('the answer of a worker', () => {
 });
 
 describe('when a worker fails', () => {
-  it('that is unreachable, another one gets the request with its body', async () => {
+  it('by being unreachable, another worker gets the request with its body', async () => {
     const platform = await startBalanced();
     const lost = await platform.addWorker(mirror, 'pod_lost');
     await platform.call(`${platform.base}/1`);
@@ -477,7 +477,7 @@ describe('when a worker fails', () => {
     expect(platform.logged()).toContain('connecting to a worker failed');
   });
 
-  it('before it answers, the client gets 502 and the request goes to nobody else', async () => {
+  it('before it answers, the client gets 502 and the request goes to no other worker', async () => {
     const platform = await startBalanced();
     let requests = 0;
     for (const podId of ['pod_a', 'pod_b']) {
@@ -493,7 +493,7 @@ describe('when a worker fails', () => {
     expect(requests).toBe(1);
   });
 
-  it('within a body that is being sent, the client gets 502 and the connection stays', async () => {
+  it('while a body is being sent, the client gets 502 and the connection stays open', async () => {
     const platform = await startBalanced();
     await platform.addWorker((request) => {
       request.once('data', () => request.socket.destroy());
@@ -512,7 +512,7 @@ describe('when a worker fails', () => {
       'has two lengths',
       'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n',
     ],
-  ])('with something that %s, the client gets 502, and what it was', async (_case, said) => {
+  ])('with something that %s, the client gets 502 with the reason', async (_case, said) => {
     const platform = await startBalanced();
     await platform.addWorker((request) => {
       request.socket.end(said);
@@ -523,7 +523,7 @@ describe('when a worker fails', () => {
     expect(await readJson(answer)).toMatchObject({ code: 'worker_failed', detail });
   });
 
-  it('and begins no answer within the execution timeout, the client gets 504', async () => {
+  it('to answer within the execution timeout, the client gets 504', async () => {
     const platform = await startBalanced({ endpoint: { executionTimeout: 1_000 } });
     const closed = Promise.withResolvers<void>();
     await platform.addWorker((request) => {
@@ -537,7 +537,7 @@ describe('when a worker fails', () => {
     await closed.promise;
   });
 
-  it('neither a key nor its address is revealed', async () => {
+  it('neither the key nor its address is revealed', async () => {
     const platform = await startBalanced();
     await platform.addWorker((request) => request.socket.destroy());
     const answer = await platform.call(`${platform.base}/x`);
@@ -548,7 +548,7 @@ describe('when a worker fails', () => {
 });
 
 describe('while no worker is ready', () => {
-  it('requests wait, and are served when one is', async () => {
+  it('requests wait and are served when one becomes ready', async () => {
     const platform = await startBalanced();
     const answers = [1, 2, 3].map((n) => platform.call(`${platform.base}/${n}`));
     await platform.untilWaiting(3);
@@ -556,7 +556,7 @@ describe('while no worker is ready', () => {
     expect((await Promise.all(answers)).map(({ status }) => status)).toEqual([200, 200, 200]);
   });
 
-  it('one that has waited too long gets 503 with Retry-After, and why', async () => {
+  it('a request that has waited too long gets 503 with Retry-After and the reason', async () => {
     const platform = await startBalanced({ balancing: { waitMs: 600 } });
     const worker = await platform.addWorker(nothing);
     worker.ping = 404;
@@ -567,7 +567,7 @@ describe('while no worker is ready', () => {
     expect(await readJson(answer)).toMatchObject({ code: 'unavailable', detail });
   });
 
-  it('only so many wait as the endpoint takes; the next gets 429', async () => {
+  it('at most maxQueued requests wait, and the next gets 429', async () => {
     const platform = await startBalanced({ endpoint: { maxQueued: 1 } });
     const first = platform.call(`${platform.base}/1`);
     await platform.untilWaiting(1);
@@ -578,7 +578,7 @@ describe('while no worker is ready', () => {
     expect((await first).status).toBe(200);
   });
 
-  it('those that wait get 503 at once when the platform stops', async () => {
+  it('waiting requests get 503 at once when the platform stops', async () => {
     const platform = await startBalanced();
     const answer = platform.call(`${platform.base}/x`);
     await platform.untilWaiting(1);
@@ -587,7 +587,7 @@ describe('while no worker is ready', () => {
     await closed;
   });
 
-  it('those that wait get 404 when the endpoint is deleted', async () => {
+  it('waiting requests get 404 when the endpoint is deleted', async () => {
     const platform = await startBalanced();
     const answer = platform.call(`${platform.base}/x`);
     await platform.untilWaiting(1);

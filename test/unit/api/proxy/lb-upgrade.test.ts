@@ -36,7 +36,7 @@ function askFor(protocol: string, platform: BalancedPlatform, path = platform.ba
 }
 
 describe('a WebSocket to a load-balancing endpoint', () => {
-  it('is carried to a worker and back, texts and bytes', async () => {
+  it('carries text and bytes in both directions', async () => {
     const platform = await startBalanced();
     const { sockets } = await addEcho(platform);
     const requests: IncomingMessage[] = [];
@@ -54,7 +54,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     await once(socket, 'close');
   });
 
-  it('counts as a request for as long as it is open', async () => {
+  it('counts as a request while it is open', async () => {
     const platform = await startBalanced();
     const { sockets } = await addEcho(platform);
     const socket = connect(platform);
@@ -68,7 +68,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     while ((await load())?.running !== 0) await nextTurn();
   });
 
-  it('ends with the worker, and with the client', async () => {
+  it('ends when the worker or the client ends it', async () => {
     const platform = await startBalanced();
     const { sockets } = await addEcho(platform);
     const first = connect(platform);
@@ -84,7 +84,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     await closed;
   });
 
-  it('needs a key as every request does', async () => {
+  it('needs a key like every request', async () => {
     const platform = await startBalanced();
     await addEcho(platform);
     const { key } = await platform.keys.issue({ name: 'k', scopes: ['jobs:read'] });
@@ -110,7 +110,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     socket.terminate();
   });
 
-  it('whose client goes away while it waits is given up', async () => {
+  it('whose client disconnects while it waits is abandoned', async () => {
     const platform = await startBalanced();
     const socket = openSocket(platform.port, '127.0.0.1');
     socket.write(askFor('websocket', platform));
@@ -120,7 +120,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     expect(platform.logged()).toBe('');
   });
 
-  it('whose client goes away before the worker agrees is broken off there', async () => {
+  it('whose client disconnects before the worker accepts is aborted at the worker', async () => {
     const platform = await startBalanced();
     const worker = await platform.addWorker(() => {});
     const asked = once(worker.server, 'upgrade');
@@ -133,7 +133,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     atWorker.destroy();
   });
 
-  it('that a worker does not agree to gets its answer, and the end of the connection', async () => {
+  it('that a worker does not accept gets its answer and closes the connection', async () => {
     const platform = await startBalanced();
     await platform.addWorker((_request, response) => {
       response.writeHead(426, { 'content-type': 'text/plain' }).end('no such thing');
@@ -142,7 +142,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     expect(answer).toMatch(/^HTTP\/1.1 426[\s\S]*connection: close[\s\S]*no such thing/i);
   });
 
-  it('is cut off when the platform has waited for its end for long enough', async () => {
+  it('is closed when the platform has waited long enough for its end', async () => {
     const platform = await startBalanced({ server: { closeMs: 50 } });
     await addEcho(platform);
     const socket = connect(platform);
@@ -152,7 +152,7 @@ describe('a WebSocket to a load-balancing endpoint', () => {
     await closed;
   });
 
-  it('goes on while the platform waits for it', async () => {
+  it('continues while the platform waits for its end', async () => {
     const platform = await startBalanced({ server: { closeMs: 60_000 } });
     await addEcho(platform);
     const socket = connect(platform);
@@ -166,8 +166,8 @@ describe('a WebSocket to a load-balancing endpoint', () => {
   });
 });
 
-describe('another protocol than HTTP', () => {
-  it('is carried as it is, with what was sent ahead', async () => {
+describe('a protocol other than HTTP', () => {
+  it('is carried unchanged, with the bytes sent in advance', async () => {
     const platform = await startBalanced();
     const worker = await platform.addWorker((_request, response) => response.end());
     worker.server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
@@ -184,7 +184,7 @@ describe('another protocol than HTTP', () => {
     expect(answer).toMatch(/^HTTP\/1.1 101[\s\S]*upgrade: echo[\s\S]*\r\n\r\necho:one two$/i);
   });
 
-  it('takes along what was sent while it waited for a worker, however much that is', async () => {
+  it('carries all bytes that were sent while it waited for a worker', async () => {
     const platform = await startBalanced();
     const ahead = 'x'.repeat(300_000);
     const head = askFor('echo', platform);
@@ -199,7 +199,7 @@ describe('another protocol than HTTP', () => {
     expect((await answer).split('\r\n\r\n')[1]).toBe(`${ahead}end`);
   });
 
-  it('asked for elsewhere is passed over: the request is answered', async () => {
+  it('requested on other routes is ignored and the request is answered', async () => {
     const platform = await startBalanced();
     const head = askFor('websocket', platform, '/healthz').replace(
       'upgrade\r\n',
@@ -208,7 +208,7 @@ describe('another protocol than HTTP', () => {
     expect(await exchange(platform.port, [head])).toMatch(/^HTTP\/1.1 200/);
   });
 
-  it('if it is HTTP/2, is passed over: the worker gets the request as it is', async () => {
+  it('is ignored if it is HTTP/2, and the worker gets the request unchanged', async () => {
     const platform = await startBalanced();
     await platform.addWorker((request, response) =>
       response.end(request.headers.upgrade ?? 'none'),
@@ -217,13 +217,13 @@ describe('another protocol than HTTP', () => {
     expect(await exchange(platform.port, [head])).toMatch(/^HTTP\/1.1 200[\s\S]*none/);
   });
 
-  it('asked for by CONNECT is refused', async () => {
+  it('requested with CONNECT is refused', async () => {
     const { port } = await startBalanced();
     const answer = await exchange(port, ['CONNECT other.example:443 HTTP/1.1\r\nHost: x\r\n\r\n']);
     expect(answer).toMatch(/^HTTP\/1.1 400[\s\S]*application\/problem\+json/);
   });
 
-  it('may be asked for on a connection that has carried other requests', async () => {
+  it('may be requested on a connection that has carried other requests', async () => {
     const platform = await startBalanced();
     await addEcho(platform);
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { ENDPOINT, startPlatform } from '../platform.ts';
 
-it('the crashes of a deleted endpoint are forgotten, and those told of later are not counted', async () => {
+it('the crashes of a deleted endpoint are forgotten, and later reports are not counted', async () => {
   const platform = await startPlatform();
   const { endpoints, workers } = platform;
   const bye = { workerId: 'w', incarnation: 1, reason: 'crashed' as const, outbox: [] };

@@ -50,7 +50,7 @@ async function start(limits: Partial<WorkerLimits>) {
 }
 
 describe('the calls of one worker key', () => {
-  it('are refused beyond their number until the window ends, on all carriers', async () => {
+  it('are refused beyond their limit until the window ends, on all carriers', async () => {
     const { hello, openStream, platform, verb } = await start({ calls: 3 });
     expect((await hello('a')).status).toBe(200);
     const renew = () => verb('renew', { ...RENEW, workerId: 'a' });
@@ -71,7 +71,7 @@ describe('the calls of one worker key', () => {
 });
 
 describe('the live workers of one key', () => {
-  it('are counted once each, and refused beyond their number', async () => {
+  it('are counted once each and refused beyond their limit', async () => {
     const { hello } = await start({ ids: 2 });
     for (const id of ['a', 'b', 'a', 'b']) expect((await hello(id)).status).toBe(200);
     const refused = await hello('c');
@@ -80,7 +80,7 @@ describe('the live workers of one key', () => {
     expect(await readJson(refused)).toMatchObject({ code: 'rate_limited' });
   });
 
-  it('make place for others when they have left', async () => {
+  it('make room for others when they have left', async () => {
     const { hello, present } = await start({ ids: 2 });
     for (const id of ['a', 'b']) await hello(id);
     present.delete('a');
@@ -88,7 +88,7 @@ describe('the live workers of one key', () => {
     expect((await hello('a')).status).toBe(429);
   });
 
-  it('are forgotten with their user when they have left, and another user comes', () => {
+  it('are forgotten with their user when they have left and another user arrives', () => {
     const asked: string[] = [];
     const isPresent = (_endpoint: string, id: string) => {
       asked.push(id);
@@ -102,7 +102,7 @@ describe('the live workers of one key', () => {
     expect(asked).toEqual(['absent', 'present', 'present', 'new']);
   });
 
-  it('are bounded for the keys of a user together: a rotated key gives no more', () => {
+  it('are bounded for all keys of a user together, also rotated ones', () => {
     const limits = { ...DEFAULT_WORKER_LIMITS, ids: 2, userids: 3 };
     const allowance = new WorkerAllowance({ limits, isPresent: () => true });
     const hello = (keyId: string, workerId: string, userId = 'mallory') =>
@@ -120,7 +120,7 @@ describe('the live workers of one key', () => {
     hello('hers', 'd', 'alice');
   });
 
-  it('are counted over gRPC and by the protocol of RunPod as well', async () => {
+  it('are counted over gRPC and RunPod’s protocol as well', async () => {
     const { headers, hello, openStream, platform } = await start({ ids: 1 });
     await hello('a');
     const stream = await openStream();

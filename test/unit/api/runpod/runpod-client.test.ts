@@ -37,7 +37,7 @@ function watchReads({ queue }: Platform) {
 }
 
 describe('run', () => {
-  it('answers id and status, and hands on any input, the time-out and the place for files', async () => {
+  it('answers with ID and status and passes on any input, the timeout and the S3 configuration', async () => {
     const platform = await startPlatform();
     const s3Config = { accessId: 'a', accessSecret: 's', bucketName: 'b', endpointUrl: 'u' };
     const body = { input: ['no', 'object'], s3Config, policy: { executionTimeout: 5_000 } };
@@ -49,7 +49,7 @@ describe('run', () => {
     expect(Buffer.from(lease?.input ?? '').toString()).toBe('["no","object"]');
   });
 
-  it('puts jobs of low priority behind all others, of either API', async () => {
+  it('puts low-priority jobs behind all others of either API', async () => {
     const platform = await startPlatform();
     const low = await submit(platform, { input: {}, policy: { lowPriority: true } });
     const own = await submitJob(platform, { input: {}, policy: { priority: 0 } });
@@ -58,7 +58,7 @@ describe('run', () => {
     expect(leases.map(({ jobId }) => jobId)).toEqual([own, plain, low]);
   });
 
-  it('passes over what is null, empty or unknown', async () => {
+  it('ignores null, empty and unknown members', async () => {
     const platform = await startPlatform();
     const nothing = { webhook: '', policy: null, s3Config: { accessId: null }, input: null };
     const others = { webhookV2: 'http://example.com/', batchId: 'x' };
@@ -81,7 +81,7 @@ describe('run', () => {
 });
 
 describe('runsync and status-sync', () => {
-  it('answer the job as it is when their time is over', async () => {
+  it('answer with the current job after their wait', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });
     const waiting = platform.post(`${BASE}/runsync?wait=1000`, { input: {} });
@@ -132,7 +132,7 @@ describe('status', () => {
     expect(record).not.toHaveProperty('progress');
   });
 
-  it('shows the error as a text', async () => {
+  it('shows the error as text', async () => {
     const platform = await startPlatform();
     const id = await submit(platform);
     await (await takeJob(platform)).fail('never');
@@ -142,7 +142,7 @@ describe('status', () => {
     });
   });
 
-  it('shows what was thrown as JSON in the text, with the names of Python workers', async () => {
+  it('shows the thrown error as JSON in the text, with the member names of Python workers', async () => {
     const platform = await startPlatform();
     const id = await submit(platform);
     const [lease] = await takeLease(platform);
@@ -162,7 +162,7 @@ describe('status', () => {
     });
   });
 
-  it('gives another time to live when asked to, to those who may write', async () => {
+  it('sets another time to live for keys with the write scope', async () => {
     const platform = await startPlatform();
     const id = await submit(platform);
     const grant = { name: 'r', userId: 'owner', scopes: ['jobs:read' as const] };
@@ -175,7 +175,7 @@ describe('status', () => {
 });
 
 describe('status?ttl=', () => {
-  it('takes the 6 s of the example in RunPod’s documentation, and no less than 1 s', async () => {
+  it('accepts the 6 s of the example in RunPod’s documentation and at least 1 s', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });
     const id = await submit(platform);
@@ -189,7 +189,7 @@ describe('status?ttl=', () => {
 });
 
 describe('stream', () => {
-  it('gives each chunk once, and no final status while chunks remain', async () => {
+  it('returns each chunk once, and no final status while chunks remain', async () => {
     const platform = await startPlatform();
     const id = await submit(platform);
     const job = await takeJob(platform);
@@ -225,7 +225,7 @@ describe('stream', () => {
   it.each([
     ['for 8 s, less than the 10 s that runpod-python waits', '', 8_000],
     ['for as long as the client asks', '?wait=20000', 20_000],
-  ])('holds an empty answer %s', async (_name, query, waitMs) => {
+  ])('delays an empty answer %s', async (_name, query, waitMs) => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });
     const id = await submit(platform);
@@ -244,7 +244,7 @@ describe('stream', () => {
     expect(await waiting).toEqual({ status: 'IN_QUEUE', stream: [] });
   });
 
-  it('shares its place in the chunks with the stream of the service’s own path', async () => {
+  it('shares its cursor with the stream of Millrace’s own path', async () => {
     const platform = await startPlatform();
     const id = await submit(platform);
     const job = await takeJob(platform);
@@ -256,8 +256,8 @@ describe('stream', () => {
   });
 });
 
-describe('two streams that follow each other at once, one of either API', () => {
-  it('give each chunk once, however long it takes to note what the first one gave', async () => {
+describe('two streams in direct succession, one of each API', () => {
+  it('return each chunk once, however long the first one’s cursor takes to store', async () => {
     const platform = await startPlatform();
     const id = await submit(platform);
     const job = await takeJob(platform);
@@ -278,7 +278,7 @@ describe('two streams that follow each other at once, one of either API', () => 
 });
 
 describe('cancel, retry and purge-queue', () => {
-  it('answer as their clients read it', async () => {
+  it('answer in the form that RunPod’s clients read', async () => {
     const platform = await startPlatform();
     const post = (path: string, body?: string) =>
       read(platform, path, { method: 'POST', ...(body !== undefined && { body }) });
@@ -292,7 +292,7 @@ describe('cancel, retry and purge-queue', () => {
     expect(await post('purge-queue', 'null')).toEqual(jobs);
   });
 
-  it('are refused with 400 where the job does not allow it', async () => {
+  it('are refused with 400 if the job does not allow it', async () => {
     const platform = await startPlatform();
     const id = await submit(platform);
     const answer = await platform.call(`${BASE}/retry/${id}`, { method: 'POST' });
@@ -302,7 +302,7 @@ describe('cancel, retry and purge-queue', () => {
 });
 
 describe('health', () => {
-  it('counts idle workers as ready, and names the counts that are nought here', async () => {
+  it('counts idle workers as ready and contains the counts that are always zero', async () => {
     const platform = await startPlatform();
     await submit(platform);
     await (await takeJob(platform)).complete('1');
@@ -314,7 +314,7 @@ describe('health', () => {
 });
 
 describe('a call that cannot be served', () => {
-  it('is answered with a status and a text, without the form of problems', async () => {
+  it('is answered with a status and a text, not a problem', async () => {
     const platform = await startPlatform();
     const cases = [
       [401, await platform.call(`${BASE}/health`, { headers: { authorization: 'Bearer x' } })],
@@ -337,7 +337,7 @@ describe('a call that cannot be served', () => {
     ['GET', `${BASE}/status/${'x'.repeat(300)}`, 404],
     ['GET', `${BASE}/status/%zz`, 400],
   ])(
-    '(%s %s) where there is nothing is answered %i in that form, too',
+    '(%s %s) for an unknown resource is answered with %i in that form',
     async (method, path, status) => {
       const platform = await startPlatform();
       const answer = await platform.call(path, { method });
@@ -347,13 +347,13 @@ describe('a call that cannot be served', () => {
     },
   );
 
-  it('on another path has the form of problems', async () => {
+  it('on another path is answered with a problem', async () => {
     const platform = await startPlatform();
     const answer = await platform.call('/runpods/v2');
     expect(answer.headers.get('content-type')).toBe('application/problem+json');
   });
 
-  it('tells nothing of what went wrong inside', async () => {
+  it('shows no internal errors', async () => {
     const platform = await startPlatform();
     platform.queue.health = () => Promise.reject(new Error('secret'));
     const answer = await platform.call(`${BASE}/health`);

@@ -38,7 +38,7 @@ const finish = (platform: Platform, name: string) =>
 
 const failure = () => new Error('the disk is gone');
 
-describe('a stream with a chunk that the platform did not take', () => {
+describe('a stream with a chunk that the platform did not receive', () => {
   it('is complete if the worker sends the chunk again', async () => {
     const { errors, id, name, platform } = await start();
     errors.push(failure(), failure());
@@ -56,7 +56,7 @@ describe('a stream with a chunk that the platform did not take', () => {
     ['ends right after it', [failure()], [1]],
     ['gives it up after three attempts', [failure(), failure(), failure()], [1, 1, 1, 1]],
     ['is told that it is invalid', [new LinkError('invalid', 'no')], [1, 1]],
-  ])('begins anew if the worker %s', async (_how, refusals, outputs) => {
+  ])('restarts if the worker %s', async (_how, refusals, outputs) => {
     const { errors, id, name, platform } = await start();
     errors.push(...refusals);
     for (const output of outputs) await post(platform, name, output);
@@ -67,7 +67,7 @@ describe('a stream with a chunk that the platform did not take', () => {
     expect(retry).toMatchObject({ id: `${id}-a2` });
   });
 
-  it('begins anew if the connection breaks within a chunk', async () => {
+  it('restarts if the connection breaks within a chunk', async () => {
     const { id, name, platform } = await start();
     const url = `${platform.url}/runpod/v2/demo/${path('job-stream', name, false)}`;
     const headers = { authorization: platform.worker, 'content-length': 1_000 };
@@ -85,7 +85,7 @@ describe('a stream with a chunk that the platform did not take', () => {
     expect(await readRecord(platform, id)).toMatchObject({ status: 'IN_QUEUE' });
   });
 
-  it('is not touched by somebody without the key', async () => {
+  it('is not changed by a caller without the key', async () => {
     const { id, name, platform } = await start();
     await post(platform, name, 1);
     const url = `${platform.url}/runpod/v2/demo/${path('job-stream', name, false)}`;
@@ -97,7 +97,7 @@ describe('a stream with a chunk that the platform did not take', () => {
   });
 });
 
-it('a platform that stops notes whose next chunk comes again, before it closes its queue', async () => {
+it('a stopping platform records whose next chunk is repeated before it closes its queue', async () => {
   const clock = new ManualClock();
   const platform = await startPlatform({ clock });
   const names: string[] = [];
@@ -127,7 +127,7 @@ it('a platform that stops notes whose next chunk comes again, before it closes i
   await closed;
 });
 
-it('a chunk or result beyond the limit of calls waits; it would be lost by a refusal', async () => {
+it('a chunk or result beyond the rate limit waits, because a refusal would lose it', async () => {
   let refusals = 0;
   class Strict extends WorkerAllowance {
     override async countCall(): Promise<void> {

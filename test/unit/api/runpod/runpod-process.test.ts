@@ -19,11 +19,11 @@ async function runLast(platform: Platform): Promise<string> {
   return name;
 }
 
-describe('a worker that has asked for a fresh process', () => {
+describe('a worker that has asked for a new process', () => {
   it.each([
     ['job-take', 'job-take/pod-1?&job_in_progress=0'],
     ['job-take-batch', 'job-take-batch/pod-1?&batch_size=2&job_in_progress=0'],
-  ])('gets jobs with the first %s of the new one, however soon that is', async (_verb, path) => {
+  ])('gets jobs with the first %s of the new one, however soon', async (_verb, path) => {
     // Its time stands still: no silence is long enough.
     const platform = await startPlatform({ clock: new ManualClock() });
     await runLast(platform);
@@ -48,7 +48,7 @@ describe('a worker that has asked for a fresh process', () => {
   it.each([
     ['of nginx', '5f0c1c9a3a8e4bd1b6f0a7a5b7d0b2f1'],
     ['of Envoy', '0d9a3c5e-6f3b-4c58-9c3f-2f1d8b7c6a5e'],
-  ])('is not mixed up with the new one by a request id %s', async (_name, requestId) => {
+  ])('is not confused with the new one by a request ID %s', async (_name, requestId) => {
     const platform = await startPlatform({ clock: new ManualClock() });
     await runLast(platform);
     const id = await submitJob(platform);
@@ -60,7 +60,7 @@ describe('a worker that has asked for a fresh process', () => {
 });
 
 describe('a job whose worker takes again at once', () => {
-  it('has failed if a new process asks: the job ended the one before', async () => {
+  it('has failed if a new process asks, because the job ended the previous one', async () => {
     const platform = await startPlatform({ clock: new ManualClock() });
     await platform.endpoints.ensureEndpoint('demo', { maxAttempts: 2 });
     const id = await submitJob(platform);
@@ -77,7 +77,7 @@ describe('a job whose worker takes again at once', () => {
     await third;
   });
 
-  it('goes back uncounted if the same process asks: it has never received it', async () => {
+  it('is requeued uncounted if the same process asks, because it has never received the job', async () => {
     const platform = await startPlatform({ clock: new ManualClock() });
     await platform.endpoints.ensureEndpoint('demo', { maxAttempts: 1 });
     await submitJob(platform);

@@ -143,7 +143,7 @@ describe.each([
     });
   });
 
-  it('tells its progress, and what was raised', async () => {
+  it('reports its progress and the raised error', async () => {
     const platform = await startPlatform();
     await platform.endpoints.ensureEndpoint('demo', { maxAttempts: 1 });
     const { id, name } = await takeOne(platform);
@@ -160,7 +160,7 @@ describe.each([
     });
   });
 
-  it('takes several jobs, pings with their names, and learns which to stop', async () => {
+  it('takes several jobs, pings with their IDs, and learns which to stop', async () => {
     const platform = await startPlatform();
     const ids = [await submitJob(platform), await submitJob(platform)];
     const names = ids.map((id) => id);
@@ -211,7 +211,7 @@ function askAsGo(platform: Platform, method: string, path: string, body?: string
 }
 
 describe('the client of runpod-python', () => {
-  it('runs a job, asks for it, and streams it until a final status comes without a chunk', async () => {
+  it('runs a job, reads it, and streams it until a final status arrives without a chunk', async () => {
     const platform = await startPlatform();
     const started = await askAsPython(platform, 'POST', 'run', '{"input": {"a": 1}}');
     const { id, status } = parse(started);

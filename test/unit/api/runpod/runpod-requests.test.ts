@@ -15,7 +15,7 @@ describe('the URL of a RunPod worker', () => {
     [`${BASE}/job-take-batch/pod-1?gpu=A+B&batch_size=4&job_in_progress=1`],
     [`${BASE}/job-take-batch/pod-1?&batch_size=4&job_in_progress=1`],
     [`${BASE}/job-take-batch/pod-1&batch_size=4&job_in_progress=1`],
-  ])('is read with and without a question mark: %s', (url) => {
+  ])('is parsed with and without a question mark: %s', (url) => {
     const call = readWorkerCall(url, 'job-take-batch');
 
     expect(call).toMatchObject({ workerId: 'pod-1', isShared: false, jobName: undefined });
@@ -33,13 +33,13 @@ describe('the URL of a RunPod worker', () => {
     expect(call.params.get('isStream')).toBe('true');
   });
 
-  it('is read rightly at an endpoint that has the name of a verb', () => {
+  it('is parsed correctly for an endpoint with the name of a verb', () => {
     const call = readWorkerCall('/runpod/v2/ping/ping/pod-1?job_id=j-a1', 'ping');
 
     expect(call).toMatchObject({ workerId: 'pod-1', jobName: undefined });
   });
 
-  it('names a worker that the queue can have, and says that others may go by that name', () => {
+  it('names a valid worker ID and marks it as possibly shared', () => {
     const call = readWorkerCall(`${BASE}/job-take/$RUNPOD_POD_ID&job_in_progress=0`, 'job-take');
 
     expect(call).toMatchObject({ workerId: 'RUNPOD_POD_ID', isShared: true });
@@ -54,7 +54,7 @@ describe('the URL of a RunPod worker', () => {
     },
   );
 
-  it('names the jobs of a ping, and how often it comes', () => {
+  it('contains the jobs and the interval of a ping', () => {
     const call = readWorkerCall(`${BASE}/ping/p?every=2000&job_id=a-a1%2Cb-a2`, 'ping');
 
     expect(readNamedJobs(call)).toEqual(['a-a1', 'b-a2']);
@@ -65,17 +65,17 @@ describe('the URL of a RunPod worker', () => {
     expect(readPingMs(readWorkerCall(`${BASE}/ping/p?every=-1`, 'ping'))).toBe(10_000);
   });
 
-  it('is taken with escapes that are none', () => {
+  it('is accepted with invalid escapes', () => {
     expect(readWorkerCall(`${BASE}/ping/p%zz`, 'ping').workerId).toBe('p-zz');
   });
 });
 
-describe('the name of an attempt', () => {
-  it('is the job and the number of the attempt', () => {
+describe('the ID of an attempt', () => {
+  it('is the job ID and the number of the attempt', () => {
     expect(readAttemptName('sync-0192-a-a12')).toEqual({ jobId: 'sync-0192-a', attempt: 12 });
   });
 
-  it('is the job alone for the first one', () => {
+  it('is the job ID alone for the first one', () => {
     expect(nameAttempt({ jobId: 'sync-0192', attempt: 1 })).toBe('sync-0192');
     expect(readAttemptName('sync-0192')).toEqual({ jobId: 'sync-0192', attempt: 1 });
     expect(nameAttempt({ jobId: 'sync-0192', attempt: 2 })).toBe('sync-0192-a2');

@@ -11,7 +11,7 @@ const outputOf = async (text: string, isStream = false) => {
 };
 
 describe('the result of a RunPod worker', () => {
-  it('is the output with the bytes that came, numbers that JavaScript cannot hold included', async () => {
+  it('is the output with unchanged bytes, including numbers that JavaScript cannot hold', async () => {
     expect(await outputOf('{"output": {"big": 12345678901234567890, "one": 1.0}}')).toBe(
       '{"big": 12345678901234567890, "one": 1.0}',
     );
@@ -27,7 +27,7 @@ describe('the result of a RunPod worker', () => {
     });
   });
 
-  it('is an empty object where the member was left out', async () => {
+  it('is an empty object if the member is missing', async () => {
     expect(await outputOf('{}')).toBe('{}');
     expect(await read('{"stopPod": true}')).toMatchObject({
       recycle: true,
@@ -35,11 +35,11 @@ describe('the result of a RunPod worker', () => {
     });
   });
 
-  it('is null where that was returned', async () => {
+  it('is null if null was returned', async () => {
     expect(await outputOf('{"output": null}')).toBe('null');
   });
 
-  it('is the chunks after a generator, unless all of them come again', async () => {
+  it('is the chunks after a generator, unless the result repeats all of them', async () => {
     expect(await outputOf('{"output": []}', true)).toBeUndefined();
     expect(await outputOf('{"output": [1, 2]}', true)).toBe('[1, 2]');
     expect(await outputOf('{"output": []}')).toBe('[]');
@@ -52,7 +52,7 @@ describe('the result of a RunPod worker', () => {
     });
   });
 
-  it('is progress of a bounded size: it is kept with the job', async () => {
+  it('is progress of a bounded size, because it is stored with the job', async () => {
     const { report } = await read(
       `{"status": "IN_PROGRESS", "output": "${'x'.repeat(2_000_000)}"}`,
     );
@@ -63,7 +63,7 @@ describe('the result of a RunPod worker', () => {
     );
   });
 
-  it('is a failure with an error, whatever else it has', async () => {
+  it('is a failure if it has an error, whatever else it has', async () => {
     expect((await read('{"output": {"a": 1}, "error": "no"}')).report).toMatchObject({
       kind: 'failed',
       error: { code: 'handler_error', message: 'no' },
@@ -72,7 +72,7 @@ describe('the result of a RunPod worker', () => {
     expect(await outputOf('{"output": 1, "error": ""}')).toBe('1');
   });
 
-  it('is a release when a worker of ours says so, and has its own codes', async () => {
+  it('is a release if a Millrace worker says so, with its own codes', async () => {
     const failWith = async (error_code: string) => {
       const error = JSON.stringify({ error_code, error_message: 'm' });
       return (await read(JSON.stringify({ error }))).report;
@@ -97,7 +97,7 @@ describe('the result of a RunPod worker', () => {
     },
   );
 
-  it('with an error too large to be read fails the attempt, which may be retried', async () => {
+  it('with a too large error fails the attempt, which may be retried', async () => {
     expect((await read(`{"error": "${'x'.repeat(1_100_000)}"}`)).report).toMatchObject({
       kind: 'failed',
       error: { code: 'handler_error', message: expect.stringContaining('1048576') },
@@ -115,7 +115,7 @@ describe('the result of a RunPod worker', () => {
 });
 
 describe('an error of a RunPod worker', () => {
-  it('is taken out of the JSON in the text', () => {
+  it('is parsed from the JSON in the text', () => {
     const raised = {
       error_type: "<class 'torch.OutOfMemoryError'>",
       error_message: 'CUDA out of memory',
@@ -131,7 +131,7 @@ describe('an error of a RunPod worker', () => {
     });
   });
 
-  it('has texts of a bounded length: they are kept with the job, once for each attempt', () => {
+  it('has texts of a bounded length, because each attempt stores them', () => {
     const endless = 'x'.repeat(1_000_000);
     const raised = {
       ...{ error_type: endless, error_message: endless, error_traceback: endless },
@@ -143,13 +143,13 @@ describe('an error of a RunPod worker', () => {
     }
   });
 
-  it('of a worker that could not start says so', () => {
+  it('of a worker that could not start is recognized', () => {
     const failed = { event: 'prestart_failed', error_message: 'no weights' };
 
     expect(readError(JSON.stringify(failed)).code).toBe('handler_not_loaded');
   });
 
-  it('of a generator is message and traceback', () => {
+  it('of a generator contains message and traceback', () => {
     const text = 'handler: boom \ntraceback: Traceback (most recent call last):\n  …';
 
     expect(readError(text)).toEqual({
@@ -159,7 +159,7 @@ describe('an error of a RunPod worker', () => {
     });
   });
 
-  it('of nothing but line breaks is read as fast as any other', () => {
+  it('of nothing but line breaks is parsed in linear time', () => {
     const breaks = '\n'.repeat(200_000);
     expect(readError(breaks).message).toHaveLength(32_000 + '… (168000 more characters)'.length);
     expect(readError(`handler: no${breaks}traceback: here`)).toMatchObject({
@@ -192,7 +192,7 @@ describe('a yield of a RunPod worker', () => {
     ]);
   });
 
-  it('of more than 1 MB is split as workers split theirs', async () => {
+  it('of more than 1 MB is split as workers split chunks', async () => {
     const pieces = await piecesOf(`{"output": "${'x'.repeat(2_500_000)}"}`);
 
     expect(pieces.map(({ metrics }) => metrics)).toEqual([

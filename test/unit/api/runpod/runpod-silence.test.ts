@@ -35,7 +35,7 @@ it.each(INTERVALS)('a worker that pings every %i ms never falls silent', async (
 });
 
 it.each(INTERVALS)(
-  'one that pinged every %i ms keeps its job for three of them, and a lease',
+  'a worker that pinged every %i ms keeps its job for three intervals and a lease',
   async (pingMs) => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });

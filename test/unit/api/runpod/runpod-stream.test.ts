@@ -27,7 +27,7 @@ const done = (platform: Platform, name: unknown, body: string) =>
   send(platform, `job-done/pod-1/${name}?&isStream=true`, body);
 
 describe("a job of RunPod's API whose handler fails", () => {
-  it('is not tried again once a client has received a chunk, and its stream ends', async () => {
+  it('is not retried once a client has received a chunk, and its stream ends', async () => {
     const platform = await startPlatform();
     const id = await submit(platform);
     const { id: name } = await take(platform);
@@ -43,7 +43,7 @@ describe("a job of RunPod's API whose handler fails", () => {
     expect(await read(platform, `stream/${id}`)).toEqual({ status: 'FAILED', stream: [] });
   });
 
-  it('is not tried again while a client is receiving chunks of it', async () => {
+  it('is not retried while a client is receiving its chunks', async () => {
     const platform = await startPlatform();
     const id = await submit(platform);
     const { id: name } = await take(platform);
@@ -59,7 +59,7 @@ describe("a job of RunPod's API whose handler fails", () => {
     answer?.destroy();
   });
 
-  it('is tried again before, and shows no chunk of the attempt that failed', async () => {
+  it('is retried before that and shows no chunk of the failed attempt', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });
     const id = await submit(platform);

@@ -40,7 +40,7 @@ async function untilEnded(platform: Platform, id: string): Promise<Record<string
 }
 
 describe('a job for a RunPod worker', () => {
-  it('is handed out under its id and the attempt, and its input as it came', async () => {
+  it('is leased with its ID, the attempt, and its unchanged input', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform, { input: { n: 1 } });
 
@@ -54,7 +54,7 @@ describe('a job for a RunPod worker', () => {
     });
   });
 
-  it('comes in an array to who asks for several', async () => {
+  it('is in an array if the worker asks for several', async () => {
     const platform = await startPlatform();
     const ids = [await submitJob(platform), await submitJob(platform), await submitJob(platform)];
 
@@ -63,7 +63,7 @@ describe('a job for a RunPod worker', () => {
     expect(await answer.json()).toEqual(ids.slice(0, 2).map((id) => ({ id: id, input: {} })));
   });
 
-  it('goes back uncounted when the answer with it was not received', async () => {
+  it('is requeued uncounted if its answer was not received', async () => {
     const platform = await startPlatform();
     const gone = new AbortController();
     const poll = ask(platform, 'job-take/pod-1?&job_in_progress=0', { signal: gone.signal });
@@ -75,7 +75,7 @@ describe('a job for a RunPod worker', () => {
     expect(await take(platform)).toMatchObject({ id: id });
   });
 
-  it('goes back uncounted when the connection was cut within the answer with it', async () => {
+  it('is requeued uncounted if the connection broke within its answer', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform, { input: { text: 'x'.repeat(9_000_000) } });
     const head = `host: here\r\nauthorization: ${platform.worker}\r\n\r\n`;
@@ -85,7 +85,7 @@ describe('a job for a RunPod worker', () => {
     expect(await take(platform, '?&job_in_progress=1')).toMatchObject({ id: `${id}-a2` });
   });
 
-  it('is done with the worker that says that it runs none, and tried again', async () => {
+  it('is lost and retried if its worker says that it runs none', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const { id: name } = await take(platform);
@@ -105,7 +105,7 @@ describe('a job for a RunPod worker', () => {
     expect(await readRecord(platform, first)).toMatchObject({ status: 'COMPLETED', attempt: 1 });
   });
 
-  it('is kept for three pings of a worker that says nothing, and then given to another', async () => {
+  it('stays with a silent worker for three pings and then goes to another', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });
     const id = await submitJob(platform);
@@ -119,7 +119,7 @@ describe('a job for a RunPod worker', () => {
     expect(await take(platform, undefined, 'pod-2')).toMatchObject({ id: `${id}-a2` });
   });
 
-  it('that three pings do not name has been lost', async () => {
+  it('is lost after three pings that do not name it', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const { id: name } = await take(platform);
@@ -151,7 +151,7 @@ describe('a job for a RunPod worker', () => {
     });
   });
 
-  it('is found by the request id where the path has no job', async () => {
+  it('is found by the request ID if the path has no job', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const { id: name } = await take(platform);
@@ -165,7 +165,7 @@ describe('a job for a RunPod worker', () => {
     expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: 7 });
   });
 
-  it('is not touched by what comes of an attempt before, or of none', async () => {
+  it('is not changed by reports of an earlier attempt or of none', async () => {
     const clock = new ManualClock();
     const platform = await startPlatform({ clock });
     const id = await submitJob(platform);
@@ -195,7 +195,7 @@ describe('a job for a RunPod worker', () => {
     expect(await readRecord(platform, id)).toMatchObject({ status: 'COMPLETED', output: 2 });
   });
 
-  it('counts a result once that is sent twice', async () => {
+  it('counts a repeated result once', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const { id: name } = await take(platform);
@@ -221,7 +221,7 @@ describe('a job for a RunPod worker', () => {
     });
   });
 
-  it('shows the progress that was reported, and none that comes late', async () => {
+  it('shows reported progress, but no late progress', async () => {
     const platform = await startPlatform();
     const id = await submitJob(platform);
     const { id: name } = await take(platform);
@@ -281,7 +281,7 @@ describe('a RunPod worker', () => {
       .toMatchObject({ workers: { idle: 1, running: 0 } });
   });
 
-  it('that the queue has forgotten is known again with its next request', async () => {
+  it('that the queue has forgotten reconnects with its next request', async () => {
     const platform = await startPlatform();
     await ping(platform, []);
     const identity = { workerId: 'pod-1', incarnation: 0 };
@@ -291,7 +291,7 @@ describe('a RunPod worker', () => {
     expect(await take(platform)).toMatchObject({ id: id });
   });
 
-  it('that asks to be replaced gets nothing more for now, and may leave at once', async () => {
+  it('that asks to be replaced gets no more jobs for now and may exit at once', async () => {
     const platform = await startPlatform();
     await submitJob(platform);
     const { id: name } = await take(platform);
@@ -312,7 +312,7 @@ describe('a RunPod worker', () => {
     expect(await take(platform, '?&job_in_progress=0', 'pod-2')).toMatchObject({ id: id });
   });
 
-  it('that says that it is not fit is noted in the log', async () => {
+  it('that reports itself unfit is logged', async () => {
     const platform = await startPlatform();
 
     const answer = await ask(
@@ -335,7 +335,7 @@ describe('a RunPod worker', () => {
     expect(health).toMatchObject({ workers: { idle: 1, running: 1 } });
   });
 
-  it('with a wrong key, or at an endpoint that is not there, is refused', async () => {
+  it('with a wrong key or at an unknown endpoint is refused', async () => {
     const platform = await startPlatform();
 
     const [wrongKey, noEndpoint] = await Promise.all([
@@ -348,7 +348,7 @@ describe('a RunPod worker', () => {
     expect([wrongKey.status, noEndpoint.status]).toEqual([401, 404]);
   });
 
-  it('shares a name with others without their jobs being mixed up', async () => {
+  it('may share its ID with others without confusing their jobs', async () => {
     const platform = await startPlatform();
     const ids = [await submitJob(platform), await submitJob(platform)];
     const path = 'job-take/$RUNPOD_POD_ID?&job_in_progress=0';
@@ -403,7 +403,7 @@ describe.each(['?gpu=A+B', '?', ''])('a Python worker, its templates ending in "
     expect(worker.ran).toEqual(ids.map((id) => id));
   });
 
-  it('streams, and what is too large comes in pieces', async () => {
+  it('streams, and splits large chunks into pieces', async () => {
     const platform = await startPlatform();
     startWorker(platform, {
       environment: environmentOf(platform, query),
@@ -423,7 +423,7 @@ describe.each(['?gpu=A+B', '?', ''])('a Python worker, its templates ending in "
     expect(stream).toHaveLength(3);
   });
 
-  it('fails a job with what was raised, after its retries', async () => {
+  it('fails a job with the raised error after its retries', async () => {
     const platform = await startPlatform();
     await platform.endpoints.ensureEndpoint('demo', { maxAttempts: 1 });
     startWorker(platform, {
@@ -441,7 +441,7 @@ describe.each(['?gpu=A+B', '?', ''])('a Python worker, its templates ending in "
     });
   });
 
-  it('stops a job that is cancelled, and goes on with the next', async () => {
+  it('stops a cancelled job and continues with the next', async () => {
     const platform = await startPlatform();
     const worker = startWorker(platform, {
       environment: environmentOf(platform, query),
