@@ -49,6 +49,14 @@ async function answerOf(client: Client, input: object = {}): Promise<unknown> {
   return (await client.runsync(input)).output;
 }
 
+/** Whether there is such an endpoint. */
+function isThere(client: Client): Promise<boolean> {
+  return client.health().then(
+    () => true,
+    () => false,
+  );
+}
+
 /** Asks again until the answer is that; the test's own timeout is the limit. */
 async function untilAnswer(client: Client, wanted: string): Promise<void> {
   while ((await answerOf(client)) !== wanted) await sleep(50);
@@ -104,75 +112,79 @@ describe('handlers', () => {
 });
 
 describe('a change', () => {
+  let shared: Workplace;
+  let dev: Dev;
+
+  beforeAll(async () => {
+    shared = new Workplace();
+    mkdirSync(shared.path('handlers'));
+    shared.write('handlers/first.mjs', version('one'));
+    const run = shared.start(['dev', 'handlers', '--port', '0']);
+    dev = { run, url: await run.until('stdout', READY) };
+  });
+
+  afterAll(() => shared.close());
+
+  /** Resolves when the endpoint of the new file serves. */
+  async function addHandler(name: string, source: string): Promise<Client> {
+    shared.write(`handlers/${name}.mjs`, source);
+    const client = connect(dev, name);
+    while (!(await isThere(client))) await sleep(50);
+    await answerOf(client);
+    return client;
+  }
+
   it('is served without losing a job: those that run end on the old version', async () => {
-    place.write('handlers/work.mjs', version('one'));
-    const dev = await startDev();
-    const client = connect(dev, 'work');
+    const client = await addHandler('work', version('one'));
     const running = client.runsync({ hold: 2_000 });
     await dev.run.until('stderr', /holding/);
-    place.write('handlers/work.mjs', version('two'));
+    shared.write('handlers/work.mjs', version('two'));
     await untilAnswer(client, 'two');
     expect(await running).toMatchObject({ status: 'COMPLETED', output: 'one', attempt: 1 });
   });
 
   it('loses none of many jobs that come meanwhile', async () => {
-    place.write('handlers/work.mjs', version('one'));
-    const dev = await startDev();
-    const client = connect(dev, 'work');
+    const client = await addHandler('many', version('one'));
     const submit = () => Promise.all(Array.from({ length: 50 }, () => client.runsync({ hold: 1 })));
     const before = submit();
-    place.write('handlers/work.mjs', version('two'));
+    shared.write('handlers/many.mjs', version('two'));
     const after = submit();
-    await dev.run.until('stderr', /reloaded/);
+    await dev.run.until('stderr', /"endpoint":"many".*reloaded/);
     const records = [...(await before), ...(await after), ...(await submit())];
     expect(new Set(records.map(({ status }) => status))).toEqual(new Set(['COMPLETED']));
     expect(records.at(-1)?.output).toBe('two');
   });
 
   it('of a module that a handler imports counts as one of the handler', async () => {
-    mkdirSync(place.path('handlers/lib'));
-    place.write('handlers/lib/name.mjs', "export default 'one';");
-    place.write(
-      'handlers/work.mjs',
-      "import name from './lib/name.mjs';\nexport default () => name;",
-    );
-    const client = connect(await startDev(), 'work');
+    mkdirSync(shared.path('handlers/lib'));
+    shared.write('handlers/lib/name.mjs', "export default 'one';");
+    const source = "import name from './lib/name.mjs';\nexport default () => name;";
+    const client = await addHandler('importing', source);
     expect(await answerOf(client)).toBe('one');
-    place.write('handlers/lib/name.mjs', "export default 'two';");
+    shared.write('handlers/lib/name.mjs', "export default 'two';");
     await untilAnswer(client, 'two');
   });
 
   it('that is broken leaves the old version serving, until it is repaired', async () => {
-    place.write('handlers/work.mjs', version('one'));
-    const dev = await startDev();
-    const client = connect(dev, 'work');
-    place.write('handlers/work.mjs', 'export default {;');
+    const client = await addHandler('mended', version('one'));
+    shared.write('handlers/mended.mjs', 'export default {;');
     await dev.run.until(
       'stderr',
       /loading the handler failed.*the previous version continues to serve/,
     );
     expect(await answerOf(client)).toBe('one');
-    place.write('handlers/work.mjs', version('two'));
+    shared.write('handlers/mended.mjs', version('two'));
     await untilAnswer(client, 'two');
   });
 
   it('that adds a handler adds an endpoint; one that removes it lets its worker leave', async () => {
-    place.write('handlers/work.mjs', version('one'));
-    const dev = await startDev();
-    place.write('handlers/added.mjs', version('added'));
+    const added = await addHandler('added', version('added'));
     await dev.run.until('stderr', /"endpoint":"added".*handler added/);
-    const added = connect(dev, 'added');
-    const isThere = () =>
-      added.health().then(
-        () => true,
-        () => false,
-      );
-    while (!(await isThere())) await sleep(50);
     expect(await answerOf(added)).toBe('added');
-    rmSync(place.path('handlers/added.mjs'));
-    await dev.run.until('stderr', /handler removed/);
+    rmSync(shared.path('handlers/added.mjs'));
+    await dev.run.until('stderr', /"endpoint":"added".*handler removed/);
     while ((await added.health()).workers.idle > 0) await sleep(50);
-    expect(await answerOf(connect(dev, 'work'))).toBe('one');
+    expect(await answerOf(connect(dev, 'first'))).toBe('one');
   });
 });
 
