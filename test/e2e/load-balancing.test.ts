@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
 import { PlatformProcess } from '../support/processes.ts';
 
@@ -13,8 +13,13 @@ let platform: PlatformProcess;
 let endpoint: string;
 let template: string;
 
-beforeEach(async () => {
+beforeAll(async () => {
   platform = await PlatformProcess.start({ endpoints: [], args: ['--engine', 'process'] });
+});
+
+afterAll(() => platform.close());
+
+beforeEach(async () => {
   const creation = { name: 'web', image: 'none', ports: ['8000/http'] };
   const args = `'${process.execPath}' '${SERVER}'`;
   template = await create('/v1/templates', { ...creation, args });
@@ -27,7 +32,6 @@ beforeEach(async () => {
 afterEach(async () => {
   await platform.fetch(`/v1/endpoints/${endpoint}`, { method: 'DELETE' });
   await until(async () => (await listPods()).length === 0);
-  await platform.close();
 });
 
 async function create(path: string, body: object): Promise<string> {

@@ -1,12 +1,12 @@
 // The commands on a platform's resources as processes, on the process engine: from a template to a pod.
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { fixture } from '../../support/processes.ts';
 import { Workplace } from './command-run.ts';
 
 let place: Workplace;
 let env: Record<string, string>;
 
-beforeEach(async () => {
+beforeAll(async () => {
   place = new Workplace();
   const platform = place.start(['serve', '--port', '0', '--data', 'data']);
   const url = await platform.until('stdout', /is ready at (\S+)\n/);
@@ -14,7 +14,7 @@ beforeEach(async () => {
   env = { MILLRACE_URL: url, MILLRACE_KEY: key };
 });
 
-afterEach(() => place.close());
+afterAll(() => place.close());
 
 /** What the command prints; it has to succeed. */
 async function print(...args: string[]): Promise<string> {
