@@ -82,6 +82,8 @@ const FAULTS: (Omit<RunPodRun, 'jobs' | 'seed'> & { name: string })[] = [
 ];
 
 const JOBS = 30;
+/** Where nothing depends on the supervisor. */
+const ALONE = ['--unsupervised'];
 
 describe('on RunPod', () => {
   it.each(FAULTS)('every job is answered, each chunk in its place: $name', async (run) => {
@@ -93,7 +95,7 @@ describe('on RunPod', () => {
   });
 
   it('a job that is delivered after SIGTERM is run before the worker leaves', async () => {
-    const { server, worker } = await start({}, { holdMs: 20_000 });
+    const { server, worker } = await start({ args: ALONE }, { holdMs: 20_000 });
     await server.until(() => server.of('take').length === 1);
     worker.child.kill('SIGTERM');
     await worker.find(/worker draining/);
@@ -103,7 +105,7 @@ describe('on RunPod', () => {
   });
 
   it('a job that would not end in time is answered for when the worker leaves', async () => {
-    const { server, worker } = await start({ args: ['--drain-ms', '300'] });
+    const { server, worker } = await start({ args: [...ALONE, '--drain-ms', '300'] });
     server.submit('slow', { ms: 60_000 });
     await server.until(() => (server.jobs.get('slow')?.deliveries ?? 0) > 0);
     await worker.find(/worker ready/);
@@ -113,7 +115,7 @@ describe('on RunPod', () => {
   });
 
   it('a job that is stopped there is aborted, and nothing is posted for it', async () => {
-    const { server, worker } = await start();
+    const { server, worker } = await start({ args: ALONE });
     server.submit('endless', { ms: 60_000 });
     await untilPinged(server, ['endless']);
     server.stop('endless');
@@ -158,7 +160,7 @@ describe('on RunPod', () => {
   });
 
   it('the lines of a job are found in the log by its id, as that platform’s viewer reads it', async () => {
-    const { server, worker } = await start();
+    const { server, worker } = await start({ args: ALONE });
     server.submit('broken', { fail: true });
     await server.result('broken');
     expect(await worker.end()).toBe(0);
@@ -178,7 +180,7 @@ describe('on RunPod', () => {
   });
 
   it('a handler that finds its machine unfit says so, and ends with code 4', async () => {
-    const { server, worker } = await start({ env: { TEST_NO_WEIGHTS: '1' } });
+    const { server, worker } = await start({ args: ALONE, env: { TEST_NO_WEIGHTS: '1' } });
     expect(await worker.exited).toBe(4);
     expect(worker.output).toContain("check 'weights' failed: there are none");
     const [ping, ...more] = server.of('ping');
