@@ -1,7 +1,7 @@
 // The database files of a platform: damage is found and named, deletions are erased, copies can be restored.
-import { existsSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { fetchChecked } from '../../support/network/checked-fetch.ts';
 import { type CommandRun, Workplace } from '../cli/command-run.ts';
 
@@ -53,16 +53,28 @@ function damage(): void {
   writeFileSync(path, bytes);
 }
 
-async function makeDamaged(): Promise<void> {
-  const before = await serve();
-  for (let i = 0; i < 3; i++) await submit(before, 'damage-me'.repeat(5_000));
-  await before.run.end('SIGTERM');
-  damage();
-}
-
 describe('damaged pages', () => {
+  let origin: Workplace;
+
+  beforeAll(async () => {
+    origin = new Workplace();
+    place = origin;
+    const before = await serve();
+    for (let i = 0; i < 3; i++) await submit(before, 'damage-me'.repeat(5_000));
+    await before.run.end('SIGTERM');
+    damage();
+  });
+
+  afterAll(() => origin.close());
+
+  function copyDamaged(): void {
+    for (const name of ['data', 'keys']) {
+      cpSync(origin.path(name), place.path(name), { recursive: true });
+    }
+  }
+
   it('are found after the start, and named in the log and by /readyz', async () => {
-    await makeDamaged();
+    copyDamaged();
     const served = await serve();
     const line = await served.run.until('stderr', /.*the database is damaged.*/);
     expect(line).toContain('millrace store check');
@@ -72,14 +84,14 @@ describe('damaged pages', () => {
   });
 
   it('are not searched for with --store-check-ms 0', async () => {
-    await makeDamaged();
+    copyDamaged();
     const served = await serve('--store-check-ms', '0');
     await sleep(500);
     expect((await served.run.end('SIGTERM')).stderr).not.toContain('damaged');
   });
 
   it.each([[[]], [['--quick']]])('are listed by store check %s, with exit code 1', async (more) => {
-    await makeDamaged();
+    copyDamaged();
     const checked = await place.run(['store', 'check', '--data', 'data', ...more]);
     expect(checked.code).toBe(1);
     expect(checked.stdout).not.toBe('');
