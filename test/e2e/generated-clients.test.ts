@@ -44,7 +44,7 @@ let platform: PlatformProcess;
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'millrace-generated-'));
   platform = await PlatformProcess.start({ endpoints: ['work'], args: ['--engine', 'process'] });
-  platform.startWorker('work', 'tagged.ts');
+  platform.startWorker('work', 'tagged.ts', '--unsupervised');
 });
 
 afterAll(async () => {

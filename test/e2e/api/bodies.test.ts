@@ -16,7 +16,13 @@ let echo: EndpointCaller;
 beforeAll(async () => {
   platform = await PlatformProcess.start({ endpoints: ['echo'] });
   echo = new EndpointCaller(platform, 'echo');
-  platform.startWorker('echo', '../../../handlers/echo.ts', '--jobs-per-thread', '4');
+  platform.startWorker(
+    'echo',
+    '../../../handlers/echo.ts',
+    '--unsupervised',
+    '--jobs-per-thread',
+    '4',
+  );
 });
 afterAll(() => platform.close());
 

@@ -14,7 +14,7 @@ beforeAll(async () => {
   platform = await PlatformProcess.start({ endpoints: ['script', 'unserved'] });
   script = new EndpointCaller(platform, 'script');
   unserved = new EndpointCaller(platform, 'unserved');
-  platform.startWorker('script', 'api-script.ts');
+  platform.startWorker('script', 'api-script.ts', '--unsupervised');
 });
 afterAll(() => platform.close());
 

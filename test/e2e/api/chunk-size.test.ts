@@ -16,7 +16,7 @@ let sizes: EndpointCaller;
 beforeAll(async () => {
   platform = await PlatformProcess.start({ endpoints: ['sizes'] });
   sizes = new EndpointCaller(platform, 'sizes');
-  platform.startWorker('sizes', 'api-sizes.ts');
+  platform.startWorker('sizes', 'api-sizes.ts', '--unsupervised');
 });
 afterAll(() => platform.close());
 

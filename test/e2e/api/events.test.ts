@@ -15,8 +15,8 @@ beforeAll(async () => {
   platform = await PlatformProcess.start({ endpoints: ['script', 'sizes', 'unserved'] });
   script = new EndpointCaller(platform, 'script');
   sizes = new EndpointCaller(platform, 'sizes');
-  platform.startWorker('script', 'api-script.ts');
-  platform.startWorker('sizes', 'api-sizes.ts');
+  platform.startWorker('script', 'api-script.ts', '--unsupervised');
+  platform.startWorker('sizes', 'api-sizes.ts', '--unsupervised');
 });
 afterAll(() => platform.close());
 

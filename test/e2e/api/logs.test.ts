@@ -18,8 +18,8 @@ beforeAll(async () => {
   platform = await PlatformProcess.start({ endpoints: ['speak', 'script'] });
   speak = new EndpointCaller(platform, 'speak');
   script = new EndpointCaller(platform, 'script');
-  platform.startWorker('speak', 'api-speak.ts');
-  platform.startWorker('script', 'api-script.ts');
+  platform.startWorker('speak', 'api-speak.ts', '--unsupervised');
+  platform.startWorker('script', 'api-script.ts', '--unsupervised');
 });
 afterAll(() => platform.close());
 

@@ -14,7 +14,7 @@ beforeAll(async () => {
   platform = await PlatformProcess.start({ endpoints: ['served', 'unserved', 'cancelled'] });
   served = new EndpointCaller(platform, 'served');
   unserved = new EndpointCaller(platform, 'unserved');
-  platform.startWorker('served', 'api-script.ts');
+  platform.startWorker('served', 'api-script.ts', '--unsupervised');
 });
 afterAll(() => platform.close());
 

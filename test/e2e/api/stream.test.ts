@@ -16,7 +16,7 @@ beforeAll(async () => {
   platform = await PlatformProcess.start({ endpoints: ['script', 'unserved'] });
   script = new EndpointCaller(platform, 'script');
   unserved = new EndpointCaller(platform, 'unserved');
-  platform.startWorker('script', 'api-script.ts');
+  platform.startWorker('script', 'api-script.ts', '--unsupervised');
   await script.untilServed();
 });
 afterAll(() => platform.close());

@@ -22,7 +22,7 @@ beforeAll(async () => {
   });
   served = new EndpointCaller(platform, 'served');
   unserved = new EndpointCaller(platform, 'unserved');
-  platform.startWorker('served', 'api-script.ts', '--jobs-per-thread', '1');
+  platform.startWorker('served', 'api-script.ts', '--unsupervised', '--jobs-per-thread', '1');
 });
 afterAll(() => platform.close());
 
@@ -69,7 +69,7 @@ describe('the order of jobs', () => {
     await submit('high', { priority: 9 });
     await submit('default 2', { priority: 0 });
     await submit('high again', { priority: 9 });
-    platform.startWorker('ordered', 'api-script.ts', '--jobs-per-thread', '1');
+    platform.startWorker('ordered', 'api-script.ts', '--unsupervised', '--jobs-per-thread', '1');
     expect(await gate.untilLines(5)).toEqual([
       'high',
       'high again',

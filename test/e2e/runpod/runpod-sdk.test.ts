@@ -21,8 +21,8 @@ let platform: PlatformProcess;
 beforeAll(async () => {
   const endpoints = [SCRIPT, SHOW, IDLE];
   platform = await PlatformProcess.start({ endpoints, args: ['--allow-private-webhooks'] });
-  platform.startWorker(SCRIPT, 'api-script.ts');
-  platform.startWorker(SHOW, 'api-job.ts');
+  platform.startWorker(SCRIPT, 'api-script.ts', '--unsupervised');
+  platform.startWorker(SHOW, 'api-job.ts', '--unsupervised');
   mkdirSync(join(platform.folder, 'marks'));
 });
 
