@@ -1,8 +1,7 @@
 // Gives leases to workers and ends them: hello, take, bye. renewals.ts extends leases.
-import { randomUUID } from 'node:crypto';
 import type { Clock } from '../../base/clock.ts';
 import type { Waiter } from '../../base/waiters.ts';
-import type { Step, Store, StoredJob, Transaction } from '../../store/store.ts';
+import type { Step, Store, StoredJob } from '../../store/store.ts';
 import {
   CAPABILITIES,
   type Lease,
@@ -13,13 +12,14 @@ import {
   type WorkerHello,
   type WorkerWelcome,
 } from '../../wire/link/worker-link.ts';
-import type { Changes, StepOn } from '../changes.ts';
+import type { Changes } from '../changes.ts';
 import type { EndpointRemoval } from '../endpoint-removal.ts';
 import type { QueueSettings } from '../settings.ts';
 import type { Signals } from '../signals.ts';
 import type { Arrivals } from '../submissions.ts';
-import { holdsLiveLease } from '../transition.ts';
-import type { HeldLease, Presence, PresentWorker } from './presence.ts';
+import { endLeases } from './departures.ts';
+import { leaseJob, repeatLeases } from './handover.ts';
+import type { Presence, PresentWorker } from './presence.ts';
 
 /**
  * A take returns no more leases after their inputs reach this total size, so that the first job does
@@ -262,82 +262,8 @@ interface Poll {
   handover: Promise<Handover>;
 }
 
-interface Choice {
-  job: StoredJob;
-  worker: PresentWorker;
-  takeId: string;
-  /** Undefined: must be read from the store. */
-  input: Uint8Array | undefined;
-}
-
-function* leaseJob(
-  tx: Transaction,
-  step: StepOn,
-  { input, job, takeId, worker }: Choice,
-): Step<Lease> {
-  const lease = {
-    token: randomUUID(),
-    workerId: worker.id,
-    incarnation: worker.incarnation,
-    takeId,
-  };
-  const decision = yield* step(job, { type: 'lease', lease });
-  if ('refused' in decision) throw new Error(`job ${job.id} is not ready: ${decision.refused}`);
-  return toLease(decision.job, input ?? (yield* tx.input(decision.job)));
-}
-
-function* repeatLeases(tx: Transaction, held: HeldLease[]): Step<Lease[]> {
-  const leases: Lease[] = [];
-  for (const { token, ...key } of held) {
-    const job = yield* tx.job(key);
-    if (job?.lease?.token !== token || !holdsLiveLease(job)) continue;
-    leases.push(toLease(job, yield* tx.input(job)));
-  }
-  return leases;
-}
-
-function toLease(job: StoredJob, input: Uint8Array | undefined): Lease {
-  if (!input || !job.lease) throw new Error(`job ${job.id} has no input or no lease`);
-  const { id: jobId, attempt, executionTimeoutMs, solo, submittedAt } = job;
-  const { token } = job.lease;
-  const lease: Lease = { jobId, attempt, token, executionTimeoutMs, solo, submittedAt, input };
-  if (job.traceparent !== null) lease.traceparent = job.traceparent;
-  if (job.tracestate !== null) lease.tracestate = job.tracestate;
-  const handlerData = job.attachment?.handlerData ?? null;
-  if (handlerData !== null) lease.s3Config = handlerData;
-  return lease;
-}
-
 interface Handover {
   leases: Lease[];
   /** Jobs may be ready, but not for this worker at the moment. */
   isBarred: boolean;
-}
-
-interface Departure {
-  reason: WorkerBye['reason'];
-  detail: string;
-}
-
-/** Ends the leases of a process that is gone. Attempts in its outbox keep their lease for delivery. */
-function* endLeases(
-  step: StepOn,
-  jobs: StoredJob[],
-  delivering: Set<string>,
-  incarnation: number,
-  { reason, detail }: Departure,
-): Step<void> {
-  const isDelivering = (job: StoredJob) => job.lease !== null && delivering.has(job.lease.token);
-  const ended = jobs.filter((job) => !isDelivering(job));
-  // A cancelled attempt that was still stopping may have crashed the process.
-  const alone = ended.length === 1;
-  for (const job of jobs.filter(isDelivering)) {
-    yield* step(job, { type: 'awaiting_delivery', incarnation });
-  }
-  for (const job of ended) {
-    yield* step(
-      job,
-      reason === 'crashed' ? { type: 'crashed', alone, detail } : { type: 'worker_left' },
-    );
-  }
 }
