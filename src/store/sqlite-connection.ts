@@ -2,7 +2,8 @@
 import { statSync } from 'node:fs';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { isStorageFailure } from './disk/sqlite-errors.ts';
-import { MIGRATIONS, migrate } from './migrations.ts';
+import { migrate } from './migrations.ts';
+import { MIGRATIONS } from './schema-versions.ts';
 import type { Query, Row, SqlValue, Step } from './store.ts';
 
 export interface ConnectionOptions {

@@ -1,7 +1,8 @@
 // A process that brings the database at its first argument up to date, and then comes to a step that
 // never ends: whoever kills it does so in the middle.
 import { DatabaseSync } from 'node:sqlite';
-import { MIGRATIONS, migrate } from '../../../src/store/migrations.ts';
+import { migrate } from '../../../src/store/migrations.ts';
+import { MIGRATIONS } from '../../../src/store/schema-versions.ts';
 
 const endless = `
 create table half (bytes blob);

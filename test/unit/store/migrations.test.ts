@@ -1,6 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { MIGRATIONS, migrate, SchemaTooNewError } from '../../../src/store/migrations.ts';
+import { migrate, SchemaTooNewError } from '../../../src/store/migrations.ts';
+import { MIGRATIONS } from '../../../src/store/schema-versions.ts';
 
 const addNote = 'alter table job add column note text';
 

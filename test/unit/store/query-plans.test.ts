@@ -1,6 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, describe, expect, it } from 'vitest';
-import { MIGRATIONS, migrate } from '../../../src/store/migrations.ts';
+import { migrate } from '../../../src/store/migrations.ts';
+import { MIGRATIONS } from '../../../src/store/schema-versions.ts';
 import { SqlReader } from '../../../src/store/sql-reader.ts';
 import { SqlTransaction } from '../../../src/store/sql-transaction.ts';
 import type { Reader, Step, Transaction } from '../../../src/store/store.ts';

@@ -1,0 +1,214 @@
+// The records that the store keeps. store.ts has the verbs that read and write them.
+import type { FailedAttempt, JobError, JobStatus } from '../wire/job.ts';
+import type { Device } from '../wire/link/worker-link.ts';
+import type { EndpointDeployment, EndpointSettings } from '../wire/resources/endpoint.ts';
+
+export interface JobKey {
+  endpointId: string;
+  id: string;
+}
+
+/** The right to run an attempt. It outlives its expiry until a newer lease is given. */
+export interface StoredLease {
+  token: string;
+  workerId: string;
+  incarnation: number;
+  takeId: string;
+  /** Unix ms. */
+  until: number;
+  /** The worker has named the lease in a renew or report. */
+  started: boolean;
+  /** Set when the lease expired: whether that counted as a failure or as a release. */
+  lost: 'failure' | 'release' | null;
+}
+
+/** All times are Unix ms, all durations ms. */
+export interface StoredJob {
+  endpointId: string;
+  id: string;
+  status: JobStatus;
+  mode: 'run' | 'runsync';
+  priority: number;
+  /** Position among equal priorities and in lists; grows with every submission. */
+  position: number;
+  submittedAt: number;
+  queuedAt: number;
+  /** The job must not be leased before. */
+  availableAt: number;
+  /** IN_QUEUE, and `availableAt` is in the future. */
+  delayed: boolean;
+  /** The job is removed then, whatever its status. */
+  expiresAt: number;
+  ttlMs: number;
+  executionTimeoutMs: number;
+  maxAttempts: number;
+  /** When the current attempt was leased. */
+  startedAt: number | null;
+  /** When the queue ends the running attempt. */
+  deadlineAt: number | null;
+  endedAt: number | null;
+  /** Run time of the last attempt, once known. */
+  executionMs: number | null;
+  /** When the sweeper must process the job next. */
+  dueAt: number;
+  attempt: number;
+  failures: number;
+  releases: number;
+  /** The next attempt must run alone in its process. */
+  solo: boolean;
+  lease: StoredLease | null;
+  /** Sequence number of the last applied report of the current attempt. */
+  lastSeq: number;
+  /** Number of chunks of the current attempt, and their total size. */
+  chunkCount: number;
+  chunkBytes: number;
+  /**
+   * First chunk that the default stream cursor has not returned yet, of attempt `cursorAttempt`.
+   */
+  cursorAttempt: number;
+  cursorNext: number;
+  /** Where the output of a COMPLETED job is. */
+  outputKind: 'none' | 'value' | 'chunks';
+  logBytes: number;
+  logDropped: number;
+  error: JobError | null;
+  history: FailedAttempt[];
+  /** JSON text. */
+  progress: string | null;
+  /** Worker of the last attempt. */
+  workerId: string | null;
+  idempotencyKey: string | null;
+  /** SHA-256 of the request body that came with the idempotency key, base64url. */
+  requestHash: string | null;
+  /** Trace of the request that created the job; see wire/trace-context.ts. */
+  traceparent: string | null;
+  tracestate: string | null;
+  /** URL to which the final record is posted. */
+  webhook: string | null;
+  attachment: JobAttachment | null;
+}
+
+/** Data that the submitting API keeps with a job. Store and queue do not read it. */
+export interface JobAttachment {
+  /**
+   * Name of the clients' record format; null for Millrace's own. Clients of another format cannot
+   * learn that a stream starts over.
+   */
+  readonly format: string | null;
+  /** JSON text for the handler, sent with each lease; null without any. */
+  readonly handlerData: string | null;
+}
+
+/** A record to post to a webhook. It outlives its job. */
+export interface StoredDelivery extends ReceiverKey {
+  endpointId: string;
+  /** Sorts by the time at which the job ended. */
+  id: string;
+  jobId: string;
+  url: string;
+  createdAt: number;
+  /** Run time of the platform when the job ended, over all its starts, ms. */
+  platformRanMs: number;
+  /** Size of the record. */
+  bytes: number;
+  /** Failed attempts so far. */
+  attempts: number;
+  /** No attempt is made before. */
+  nextAt: number;
+}
+
+/** One receiver of one user, so that no user's deliveries wait behind another's. */
+export interface ReceiverKey {
+  /** Owner of the endpoint. */
+  userId: string;
+  /** Host and port of the URL: the unit that may be slow or dead. */
+  receiver: string;
+}
+
+/**
+ * A piece of a record: bytes, or a reference to the stored output of a job of the same endpoint.
+ */
+export type RecordPiece = Uint8Array | { outputOf: JobKey };
+
+export interface StoredEndpoint {
+  id: string;
+  /** ID of the owner. */
+  userId: string;
+  /** Null: the platform starts no workers for the endpoint. */
+  deployment: EndpointDeployment | null;
+  /** The endpoint is deleted and invisible; its remains are being removed. */
+  deleted: boolean;
+  settings: EndpointSettings;
+  createdAt: number;
+  /** Current number of jobs in each state; `inQueue` includes delayed ones. */
+  inQueue: number;
+  inProgress: number;
+  /** Counted since the endpoint's creation. */
+  completed: number;
+  failed: number;
+  cancelled: number;
+  timedOut: number;
+  retried: number;
+}
+
+/**
+ * An endpoint without its counters. Defaults of omitted members: the platform's owner, no
+ * deployment, not deleted.
+ */
+export type EndpointBase = Pick<StoredEndpoint, 'id' | 'settings' | 'createdAt'> &
+  Partial<Pick<StoredEndpoint, 'userId' | 'deployment' | 'deleted'>>;
+
+/** A resource that is stored as JSON. */
+export interface StoredResource {
+  /** Kind of resource, named by the module that owns it: `template`. */
+  kind: string;
+  id: string;
+  userId: string;
+  /** ID of the endpoint that the resource belongs to; empty without one. */
+  parent: string;
+  /** Position in lists; grows with each creation. */
+  position: number;
+  /** JSON text. */
+  body: string;
+}
+
+export interface ResourceKey {
+  kind: string;
+  id: string;
+}
+
+/** Newest first. */
+export interface ResourceListing {
+  kind: string;
+  /** Undefined: resources of all users. */
+  userId?: string | undefined;
+  parent?: string | undefined;
+  /** Only resources with a smaller position. */
+  before?: number | undefined;
+  limit: number;
+}
+
+export interface StoredWorker {
+  endpointId: string;
+  id: string;
+  /** The pod whose key the worker presented in its last hello; null: no pod's. */
+  podId: string | null;
+  incarnation: number;
+  slots: number;
+  version: string;
+  devices: Device[];
+  helloAt: number;
+}
+
+export interface StoredKey {
+  id: string;
+  /** SHA-256 of the key, base64url. */
+  hash: string;
+  name: string;
+  userId: string;
+  scopes: string[];
+  createdAt: number;
+  expiresAt: number | null;
+  /** The pod whose worker uses the key; the key is revoked with the pod. */
+  podId: string | null;
+}
