@@ -1,12 +1,9 @@
 // The HTTP server as a whole: registers its routes, starts, and stops within a bounded time.
-import type { RequestListener, Server, ServerOptions } from 'node:http';
-import { createServer as createHttpsServer } from 'node:https';
 import { type FastifyInstance, fastify } from 'fastify';
 import { Registry } from 'prom-client';
 import type { Clock } from '../base/clock.ts';
 import { FairTurns } from '../base/fair-turns.ts';
 import type { Log } from '../base/log.ts';
-import { http } from '../base/net/node-http.ts';
 import type { Balancer } from '../control/balancing/balancer.ts';
 import type { Endpoints } from '../control/endpoints/endpoints.ts';
 import type { Keys } from '../control/keys/keys.ts';
@@ -22,7 +19,6 @@ import type { Queue } from '../queue/queue.ts';
 import { FRAMES_MEDIA_TYPE } from '../wire/link/frames.ts';
 import type { WorkerLink } from '../wire/link/worker-link.ts';
 import { JSON_TYPE } from '../wire/operations/operation.ts';
-import { ProblemError } from '../wire/problem.ts';
 import { endpoints as endpointResource } from '../wire/resources/endpoint.ts';
 import { isListed, listAddresses } from './http/addresses.ts';
 import type { Access } from './http/auth.ts';
@@ -34,11 +30,11 @@ import { answerUnknownRoutes } from './http/unknown-routes.ts';
 import { completeBounds, type HttpBounds } from './limits/bounds.ts';
 import { Connections } from './limits/connections.ts';
 import { Flows } from './limits/flows.ts';
-import { describeOverflow, findExcess } from './limits/head-bounds.ts';
+import { findExcess } from './limits/head-bounds.ts';
 import type { RateGate } from './limits/rate-limit.ts';
+import { createListener, describeClientError } from './listener.ts';
 import { foldTarget } from './proxy/path.ts';
 import { addLbRoutes } from './proxy/routes.ts';
-import { mayUpgrade, serveExpectations, serveUpgrades } from './proxy/upgrade.ts';
 import { checkReports } from './report-check.ts';
 import { addBodyScope } from './routes/body-scope.ts';
 import { bindCatalog, bindScaler, type CatalogServices } from './routes/catalog-routes.ts';
@@ -169,22 +165,6 @@ export function createServer(options: ApiServerOptions): ApiServer {
  */
 const BACKLOG = 4_096;
 
-/** Requests that begin or end early in one turn of the event loop: thousands may do so at once. */
-const REQUESTS_PER_TURN = 64;
-
-/** Interval of the checks for slow headers and requests, ms. */
-const TIMEOUT_CHECK_MS = 5_000;
-
-const LISTENER_OPTIONS: ServerOptions = {
-  connectionsCheckingInterval: TIMEOUT_CHECK_MS,
-  noDelay: true,
-  // Detects a client that vanished while neither side sends anything.
-  ...{ keepAlive: true, keepAliveInitialDelay: 60_000 },
-  // The guard requires a Host header: Node's own error would not be a problem document.
-  requireHostHeader: false,
-  shouldUpgradeCallback: mayUpgrade,
-};
-
 /** Routes have no fastify schemas, so its compilers, 100 files, need not be loaded. */
 const NO_COMPILERS = {
   buildValidator: () => refuseSchemas,
@@ -194,6 +174,9 @@ const NO_COMPILERS = {
 function refuseSchemas(): never {
   throw new Error('A route has a schema; operations check their requests with zod');
 }
+
+/** Requests that begin or end early in one turn of the event loop: thousands may do so at once. */
+const REQUESTS_PER_TURN = 64;
 
 interface Assembly {
   app: FastifyInstance;
@@ -306,37 +289,6 @@ function bindResources(options: ApiServerOptions): BoundOperation[] {
   ];
 }
 
-function createListener(
-  listener: RequestListener,
-  { bounds, clock, tls, turns }: AssemblyOptions & { turns: FairTurns },
-  connections: Connections,
-): Server {
-  const listening: ServerOptions = {
-    ...LISTENER_OPTIONS,
-    // The guard rejects a head beyond each bound, and names the bound.
-    maxHeaderSize: bounds.maxHeaderBytes + bounds.maxTargetBytes,
-    headersTimeout: bounds.headersMs,
-    requestTimeout: bounds.transferMs,
-    keepAliveTimeout: bounds.idleMs,
-  };
-  const note: RequestListener = (request, response) => {
-    const { socket } = request;
-    if (!connections.noteRequest(request, response)) return;
-    turns.run(connections.ownerOf(socket), () => {
-      if (!socket.destroyed) listener(request, response);
-    });
-  };
-  const server = tls
-    ? createHttpsServer({ ...listening, ...tls }, note)
-    : http.createServer(listening, note);
-  serveUpgrades(server, note, clock);
-  serveExpectations(server, note);
-  // Node itself would reject an unknown expectation without a problem document.
-  server.on('checkExpectation', note);
-  connections.watch(server);
-  return server;
-}
-
 /** Unknown paths and methods are answered in the error format of their API. */
 function findErrorForm(url: string): ErrorForm | undefined {
   return isBelowRunpod(url) ? RUNPOD_ERRORS : undefined;
@@ -346,18 +298,6 @@ function createLinks(queue: Queue, endpoints: Endpoints) {
   return (endpointId: string, podId: string | null): WorkerLink | undefined =>
     endpoints.has(endpointId) ? queue.link(endpointId, podId) : undefined;
 }
-
-function describeClientError(error: NodeJS.ErrnoException, bounds: HttpBounds): ProblemError {
-  const { code } = error;
-  if (code === 'HPE_HEADER_OVERFLOW') {
-    return describeOverflow('rawPacket' in error ? error.rawPacket : undefined, bounds);
-  }
-  return code === 'ERR_HTTP_REQUEST_TIMEOUT' ? LATE_REQUEST : NOT_HTTP;
-}
-
-/** Created once: a stack trace for each of thousands would cost more than the responses. */
-const LATE_REQUEST = new ProblemError('request_timeout', 'The request took too long to arrive.');
-const NOT_HTTP = new ProblemError('malformed', 'The request is not valid HTTP.');
 
 /** The server's URL for clients on this machine. */
 function readUrl(app: FastifyInstance, { host, tls }: ApiServerOptions): string {

@@ -1,0 +1,81 @@
+// The server's socket: Node's HTTP server with its limits and timeouts, and the problems that it reports
+// itself.
+import type { RequestListener, Server, ServerOptions } from 'node:http';
+import { createServer as createHttpsServer } from 'node:https';
+import type { Clock } from '../base/clock.ts';
+import type { FairTurns } from '../base/fair-turns.ts';
+import { http } from '../base/net/node-http.ts';
+import { ProblemError } from '../wire/problem.ts';
+import type { HttpBounds } from './limits/bounds.ts';
+import type { Connections } from './limits/connections.ts';
+import { describeOverflow } from './limits/head-bounds.ts';
+import { mayUpgrade, serveExpectations, serveUpgrades } from './proxy/upgrade.ts';
+
+/** Interval of the checks for slow headers and requests, ms. */
+const TIMEOUT_CHECK_MS = 5_000;
+
+const LISTENER_OPTIONS: ServerOptions = {
+  connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+  noDelay: true,
+  // Detects a client that vanished while neither side sends anything.
+  ...{ keepAlive: true, keepAliveInitialDelay: 60_000 },
+  // The guard requires a Host header: Node's own error would not be a problem document.
+  requireHostHeader: false,
+  shouldUpgradeCallback: mayUpgrade,
+};
+
+export interface ListenerOptions {
+  bounds: HttpBounds;
+  clock: Clock;
+  /** PEM. */
+  tls?: { cert: string; key: string };
+  /** Bound the requests of one turn of the event loop. */
+  turns: FairTurns;
+}
+
+export function createListener(
+  listener: RequestListener,
+  { bounds, clock, tls, turns }: ListenerOptions,
+  connections: Connections,
+): Server {
+  const listening: ServerOptions = {
+    ...LISTENER_OPTIONS,
+    // The guard rejects a head beyond each bound, and names the bound.
+    maxHeaderSize: bounds.maxHeaderBytes + bounds.maxTargetBytes,
+    headersTimeout: bounds.headersMs,
+    requestTimeout: bounds.transferMs,
+    keepAliveTimeout: bounds.idleMs,
+  };
+  const note: RequestListener = (request, response) => {
+    const { socket } = request;
+    if (!connections.noteRequest(request, response)) return;
+    turns.run(connections.ownerOf(socket), () => {
+      if (!socket.destroyed) listener(request, response);
+    });
+  };
+  const server = tls
+    ? createHttpsServer({ ...listening, ...tls }, note)
+    : http.createServer(listening, note);
+  serveUpgrades(server, note, clock);
+  serveExpectations(server, note);
+  // Node itself would reject an unknown expectation without a problem document.
+  server.on('checkExpectation', note);
+  connections.watch(server);
+  return server;
+}
+
+/** What a client is told whose bytes are no request, or came too late. */
+export function describeClientError(
+  error: NodeJS.ErrnoException,
+  bounds: HttpBounds,
+): ProblemError {
+  const { code } = error;
+  if (code === 'HPE_HEADER_OVERFLOW') {
+    return describeOverflow('rawPacket' in error ? error.rawPacket : undefined, bounds);
+  }
+  return code === 'ERR_HTTP_REQUEST_TIMEOUT' ? LATE_REQUEST : NOT_HTTP;
+}
+
+/** Created once: a stack trace for each of thousands would cost more than the responses. */
+const LATE_REQUEST = new ProblemError('request_timeout', 'The request took too long to arrive.');
+const NOT_HTTP = new ProblemError('malformed', 'The request is not valid HTTP.');
