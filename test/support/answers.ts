@@ -1,4 +1,4 @@
-// What the service answers, checked for its shape when it is read.
+// Reads answers of the platform and checks their shape.
 import { expect } from 'vitest';
 import { z } from 'zod';
 import { ERROR_CODES, JOB_STATUSES, STUCK_STATES } from '../../src/wire/job.ts';
@@ -118,7 +118,7 @@ export async function readProblem(response: Response, status: number): Promise<S
   return checkProblem({ status: response.status, mediaType, body: await response.text() }, status);
 }
 
-/** What a 200 answers, in the given shape. */
+/** Returns the body of a 200 answer in the given shape. */
 export async function readOk<S extends z.ZodType>(
   response: Response,
   schema: S,

@@ -1,9 +1,9 @@
-// A handler that runs the code in its input, and changes of built-ins to give it.
+// A handler that runs the code in its input, and changes of built-ins for it.
 import { expect } from 'vitest';
 import type { ExecutionEnd } from '../../src/worker/execution/executor.ts';
 import { readOutput } from './workers/leases.ts';
 
-/** What an innocent job is given and has to return. */
+/** Input of an innocent job, which must return it. */
 export const innocentValue = {
   text: 'é\u0000"',
   list: [1, [2, null], { a: true }],
@@ -29,7 +29,7 @@ export const contaminatingHandler = `
   }
 `;
 
-/** Objects that every handler reaches, and members that much depends on. */
+/** Objects that every handler can reach, and members on which much code depends. */
 export const targets: readonly (readonly [string, readonly string[]])[] = [
   ['JSON', ['stringify', 'parse']],
   ['Buffer', ['from', 'concat', 'byteLength', 'allocUnsafeSlow']],

@@ -1,4 +1,4 @@
-// The operations of one endpoint as a test calls them: over the network, answers checked for shape.
+// Calls the operations of one endpoint over the network and checks the shape of answers.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { z } from 'zod';
 import {
@@ -15,7 +15,7 @@ import type { PlatformProcess } from './processes.ts';
 const END_LIMIT_MS = 30_000;
 const POLL_MS = 50;
 
-/** Members of the body beside `input`. */
+/** Members of the body besides `input`. */
 export interface SubmitOptions {
   policy?: Record<string, number>;
   idempotencyKey?: string;
@@ -41,7 +41,7 @@ export class EndpointCaller {
     return this.#platform.fetch(`${this.#path}/${operation}`, init);
   }
 
-  /** Without a body when none is given. */
+  /** Sends no body if none is given. */
   post(operation: string, body?: unknown): Promise<Response> {
     const path = `${this.#path}/${operation}`;
     if (body === undefined) return this.#platform.fetch(path, { method: 'POST' });
@@ -65,7 +65,7 @@ export class EndpointCaller {
     return readOk(await this.get('health'), health);
   }
 
-  /** Resolves when so many workers have said hello. */
+  /** Resolves when this number of workers has connected. */
   async untilServed(workers = 1): Promise<void> {
     for (;;) {
       const { idle, running } = (await this.health()).workers;
@@ -78,7 +78,7 @@ export class EndpointCaller {
     return readOk(await this.get(`jobs${query}`), jobList);
   }
 
-  /** The id of the newest job of this status, once there is one. */
+  /** Resolves with the ID of the newest job of this status. */
   async newest(status: SeenRecord['status']): Promise<string> {
     for (;;) {
       const [job] = (await this.list(`?status=${status}&limit=1`)).jobs;
@@ -98,7 +98,7 @@ export class EndpointCaller {
     };
   }
 
-  /** The record once it is as wanted. */
+  /** Resolves with the record when it matches. */
   async until(id: string, wanted: (record: SeenRecord) => boolean): Promise<SeenRecord> {
     const giveUpAt = Date.now() + END_LIMIT_MS;
     for (;;) {

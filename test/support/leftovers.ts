@@ -1,5 +1,5 @@
-// What a test run leaves behind. Each run has a folder of its own for temporary files and marks its processes by
-// a variable; the run fails if either is left at the end.
+// Detects what a test run leaves behind. Each run has its own folder for temporary files and marks
+// its processes with a variable; the run fails if either is left at the end.
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
@@ -7,7 +7,7 @@ import { setTimeout } from 'node:timers/promises';
 
 const MARK = 'MILLRACE_TEST_RUN';
 const COMPILE_CACHE = 'node-compile-cache';
-/** Processes that are ending get this long, in polls of 100 ms. */
+/** Time that ending processes get, in polls of 100 ms. */
 const POLLS = 300;
 
 let folder: string | undefined;

@@ -1,5 +1,5 @@
-// Run by itself, with handler files as arguments: prints for each what loading it gave, as JSON.
-// A process of its own, because the test runner's would load TypeScript by its own rules.
+// A program that loads handler files, its arguments, and prints each result as JSON. A separate
+// process, because the test runner would load TypeScript by its own rules.
 import { ManualClock } from '../../src/base/clock.ts';
 import { invoke } from '../../src/handler/invoke.ts';
 import { type LoadedHandler, loadHandler } from '../../src/handler/load.ts';

@@ -1,5 +1,5 @@
-// Whether an answer is as the OpenAPI document says: its status, headers, media type and body. Stricter
-// than a client has to be: a member that the document does not name is a mistake here.
+// Checks an answer against the OpenAPI document: its status, headers, media type and body. Stricter
+// than a client: a member that the document does not name is a fault.
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { z } from 'zod';
 import { createOpenApi } from '../../src/api/openapi/openapi.ts';
@@ -12,7 +12,7 @@ export interface SeenAnswer {
   path: string;
   status: number;
   headers: Headers;
-  /** Undefined: there is none, or it is not looked at. */
+  /** Undefined without a body, or if it is not checked. */
   body: string | undefined;
 }
 
@@ -44,19 +44,19 @@ const known = Object.entries(paths)
   .map(([path, methods]) => ({ path, methods, pattern: toPattern(path) }))
   .sort((a, b) => a.path.split('{').length - b.path.split('{').length);
 
-/** What the document says that it does not tell of. */
+/** Answers that the document leaves open. */
 const UNTOLD = /^\/(runpod\/|v2\/[^/]+\/worker\/)/;
-/** Any worker of anybody's may have answered. */
+/** The user's own worker may have answered. */
 const PASSED_ON = /^\/lb\/[^/]+/;
-/** Nobody learns that there is no such operation before he has sent something that can be read. */
+/** Callers learn that an operation does not exist only after a readable request. */
 const BEFORE_ALL = [400, 503];
 
-/** Whether the document says what comes from there. */
+/** Whether the document describes the answers of this path. */
 export function isTold(path: string): boolean {
   return !UNTOLD.test(path) && !PASSED_ON.test(path);
 }
 
-/** @throws Error saying what is not as documented */
+/** @throws Error that names the deviation */
 export function checkAnswer(answer: SeenAnswer): void {
   const [path = ''] = answer.path.split('?', 1);
   if (!isTold(path)) return;

@@ -44,7 +44,7 @@ export interface CommandEnd {
   stderr: string;
 }
 
-/** Runs a command line in the checkout, or where it is told to. */
+/** Runs a command line in the checkout or in the given folder. */
 export async function runCommandLine(line: string, cwd = ROOT): Promise<CommandEnd> {
   // Test runners started by a test have to think themselves alone.
   const own = Object.entries(process.env).filter(

@@ -1,4 +1,4 @@
-// The processes beneath a process of ours, as the kernel tells of them: a supervisor's workers.
+// Finds the descendants of a process, such as a supervisor's workers.
 import { readdirSync, readFileSync } from 'node:fs';
 
 /** Of all threads of the process, the processes that they started and that live; in no order. */
@@ -11,12 +11,12 @@ export function listChildren(pid: number): number[] {
         .map(Number),
     );
   } catch {
-    // It has ended.
+    // The process has ended.
     return [];
   }
 }
 
-/** Kills the process and all beneath it, so that none of them has time to do anything about it. */
+/** Kills the process and all its descendants before any of them can react. */
 export function killTree(pid: number): void {
   const children = listChildren(pid);
   kill(pid);
@@ -27,6 +27,6 @@ function kill(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
-    // It has ended.
+    // The process has ended.
   }
 }

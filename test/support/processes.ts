@@ -1,4 +1,5 @@
-// Real platform and worker processes for tests: started, found by what they print, ended by their pid.
+// Starts real platform and worker processes for tests, waits for their output, and ends them by
+// PID.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -19,13 +20,13 @@ interface ProcessPlace {
   env?: Record<string, string>;
 }
 
-/** A process of ours with everything it has said so far. */
+/** A process with its output so far. */
 export class Process {
   readonly child: ChildProcess;
   readonly exited: Promise<number | null>;
   output = '';
   readonly #waiting = new Set<() => void>();
-  /** All that it has said is here. */
+  /** Resolves when the output is complete. */
   #hasClosed = false;
 
   /** `env` is added to that of the tests. */
@@ -53,7 +54,7 @@ export class Process {
     this.#waiting.clear();
   }
 
-  /** What the pattern finds in the output, once it is there. */
+  /** Resolves with the pattern's match in the output. */
   async find(pattern: RegExp): Promise<string> {
     for (;;) {
       const found = pattern.exec(this.output);
@@ -67,7 +68,7 @@ export class Process {
     }
   }
 
-  /** With all processes beneath it. */
+  /** Kills the process with all its descendants. */
   kill(): void {
     const { exitCode, pid, signalCode } = this.child;
     if (exitCode === null && signalCode === null && pid !== undefined) killTree(pid);

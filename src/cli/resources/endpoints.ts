@@ -12,7 +12,7 @@ import {
   defineDeletion,
   defineResourceVerbs,
   pageOptions,
-  type ResourceKind,
+  type ResourceCommandSpec,
 } from './resource-command.ts';
 import { describeDecisions, explainDecisions } from './scaler-decisions.ts';
 import { webhookSecretVerb } from './webhook-secret.ts';
@@ -55,7 +55,7 @@ const createOptions = {
   },
 };
 
-const kind: ResourceKind<'endpoints', typeof createOptions, typeof updateOptions> = {
+const kind: ResourceCommandSpec<'endpoints', typeof createOptions, typeof updateOptions> = {
   name: 'endpoints',
   columns: {
     ID: ({ id }) => id,

@@ -6,7 +6,7 @@ import { flag, integer, type OptionValues, text, UsageError } from '../options.t
 import { defineApiVerb } from './api-verb.ts';
 import { bodyFileOption, composeBody } from './body-file.ts';
 import { containerOptions, readContainerFlags } from './container-flags.ts';
-import { defineResourceVerbs, type ResourceKind } from './resource-command.ts';
+import { defineResourceVerbs, type ResourceCommandSpec } from './resource-command.ts';
 
 const locked = flag({ help: 'refuse to stop, restart or terminate the pod' });
 
@@ -35,7 +35,7 @@ const updateOptions = {
   file: bodyFileOption,
 };
 
-const kind: ResourceKind<'pods', typeof createOptions, typeof updateOptions> = {
+const kind: ResourceCommandSpec<'pods', typeof createOptions, typeof updateOptions> = {
   name: 'pods',
   columns: {
     ID: ({ id }) => id,

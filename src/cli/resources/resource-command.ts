@@ -37,7 +37,7 @@ export interface BodyOptions<Table extends OptionTable> {
   examples: readonly string[];
 }
 
-export interface ResourceKind<
+export interface ResourceCommandSpec<
   Name extends ResourceName,
   Create extends OptionTable,
   Update extends OptionTable,
@@ -55,7 +55,9 @@ export function defineResourceVerbs<
   Name extends ResourceName,
   Create extends OptionTable,
   Update extends OptionTable,
->(kind: ResourceKind<Name, Create, Update>): Record<'list' | 'create' | 'show' | 'update', Verb> {
+>(
+  kind: ResourceCommandSpec<Name, Create, Update>,
+): Record<'list' | 'create' | 'show' | 'update', Verb> {
   const { columns, name } = kind;
   const { plural, singular } = RESOURCES[name];
   const id = `${singular} ID`;

@@ -3,7 +3,11 @@ import type { CommandGroup } from '../command.ts';
 import { type OptionValues, text } from '../options.ts';
 import { bodyFileOption, composeBody } from './body-file.ts';
 import { containerOptions, readContainerFlags } from './container-flags.ts';
-import { defineDeletion, defineResourceVerbs, type ResourceKind } from './resource-command.ts';
+import {
+  defineDeletion,
+  defineResourceVerbs,
+  type ResourceCommandSpec,
+} from './resource-command.ts';
 
 const options = {
   ...containerOptions,
@@ -18,7 +22,7 @@ function compose(values: OptionValues<typeof options>): object {
   return composeBody(values.file, { ...readContainerFlags(values), handler: values.handler });
 }
 
-const kind: ResourceKind<'templates', typeof options, typeof options> = {
+const kind: ResourceCommandSpec<'templates', typeof options, typeof options> = {
   name: 'templates',
   columns: {
     ID: ({ id }) => id,

@@ -1,5 +1,5 @@
-// A base image for Dockerfile.worker that needs no registry: the Node that runs the tests, its npm
-// and the few programs that the build calls, each with the libraries that it is linked to.
+// Builds a base image for Dockerfile.worker without a registry: the Node that runs the tests, its
+// npm, and the programs that the build calls, each with its shared libraries.
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -24,7 +24,7 @@ const execute = promisify(execFile);
 const CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
 const PATH = '/usr/local/bin:/usr/bin:/bin';
 
-/** What the machine has to have, by the name it is found under. */
+/** Programs that the machine must have, by name. */
 interface Parts {
   busybox: string;
   'tini-static': string;
@@ -32,7 +32,7 @@ interface Parts {
   npm: string;
 }
 
-/** The parts, or a sentence about the first that is missing. */
+/** Returns the parts, or a sentence about the first missing one. */
 export function findParts(): Parts | string {
   if (process.platform !== 'linux') return 'the base image is made of a Linux machine’s own files';
   const parts = {
@@ -104,13 +104,16 @@ async function furnish(root: string, parts: Parts): Promise<void> {
   symlinkSync('../lib/npm/bin/npm-cli.js', join(bin, 'npm'));
 }
 
-/** To the same path below the root; a link as the file that it leads to. */
+/** Copies a file to the same path below the root; a link becomes the file that it leads to. */
 function copyInto(root: string, path: string): void {
   mkdirSync(join(root, dirname(path)), { recursive: true });
   copyFileSync(path, join(root, path));
 }
 
-/** None for a static program. libresolv is what packages with native code are linked to beyond Node. */
+/**
+ * Returns the shared libraries of a program; none for a static one. Packages with native code need
+ * libresolv beyond Node's own.
+ */
 async function listLibraries(ldd: string, program: string): Promise<string[]> {
   const linked = await execute(ldd, [program]).catch(() => ({ stdout: '' }));
   const libraries = [...linked.stdout.matchAll(/(\/\S+) \(0x/g)].map(([, path = '']) => path);

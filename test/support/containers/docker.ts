@@ -1,11 +1,11 @@
-// The Docker Engine that the machine has, through its command line: images and containers of tests,
-// which end with them.
+// Uses the machine's Docker Engine through its command line: images and containers that end with
+// their test.
 import { execFile } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 
 const LOOK_AGAIN_MS = 50;
 
-/** What the command printed, without the end of its last line. @throws Error with all it said */
+/** Returns the command's output without its last line break. @throws Error with the whole output */
 export function docker(...args: readonly string[]): Promise<string> {
   return new Promise((resolve, reject) => {
     execFile('docker', args, { maxBuffer: 2 ** 26 }, (error, stdout, stderr) => {
@@ -15,7 +15,7 @@ export function docker(...args: readonly string[]): Promise<string> {
   });
 }
 
-/** A sentence about why there is no engine to test with; undefined where there is one. */
+/** Returns why no engine is available for tests; undefined if one is. */
 export function findEngineTrouble(): Promise<string | undefined> {
   const server = docker('version', '--format', '{{.Server.Version}}');
   return server.then(
@@ -24,12 +24,12 @@ export function findEngineTrouble(): Promise<string | undefined> {
   );
 }
 
-/** The image and all that were built on it, also those that a build leaves behind without a name. */
+/** Removes the image and all images built on it, including unnamed ones of a build. */
 export async function removeWithDescendants(tag: string): Promise<void> {
   const layer = await readFirstLayer(tag);
   let left = await listImagesOn(layer);
   while (left.length > 0) {
-    // Those that others stand on are refused, and taken in the next turn.
+    // The engine refuses to remove images that others need; the next turn retries them.
     const refused = await docker('rmi', '--force', ...left).catch((error: unknown) => error);
     const before = left.length;
     left = await listImagesOn(layer);
@@ -48,7 +48,7 @@ function readFirstLayer(image: string): Promise<string> {
   return docker('image', 'inspect', '--format', '{{index .RootFS.Layers 0}}', image);
 }
 
-/** A container on the network of the host. */
+/** Starts a container on the host's network. */
 export class Container {
   readonly id: string;
 
@@ -56,7 +56,7 @@ export class Container {
     this.id = id;
   }
 
-  /** `args`: options of `docker run`, the image, and what the image's entry is given. */
+  /** `args`: options of `docker run`, the image, and the arguments of its entry point. */
   static async start(...args: readonly string[]): Promise<Container> {
     return new Container(await docker('run', '--detach', '--network', 'host', ...args));
   }
@@ -69,7 +69,7 @@ export class Container {
     return docker('inspect', '--format', format, this.id);
   }
 
-  /** Both outputs. */
+  /** Returns standard output and standard error. */
   logs(): Promise<string> {
     return new Promise((resolve, reject) => {
       execFile('docker', ['logs', this.id], (error, stdout, stderr) => {
@@ -79,7 +79,7 @@ export class Container {
     });
   }
 
-  /** Resolves when the look finds what is wanted, with it. @throws Error if the container ends before */
+  /** Resolves with the result of `look` when it finds one. @throws Error if the container ends before */
   async until(look: () => Promise<string>, wanted: RegExp): Promise<string> {
     for (;;) {
       const isRunning = (await this.inspect('{{.State.Running}}')) === 'true';

@@ -1,5 +1,5 @@
-// A relay in front of a Docker Engine, over TCP, by which a test makes it another kind of engine: one
-// that passes over what it is asked, that answers by halves, or not at all.
+// A relay in front of a Docker Engine, over TCP. It simulates other engines: one that ignores parts
+// of requests, answers incompletely, or does not answer.
 import { once } from 'node:events';
 import {
   createServer,
@@ -11,7 +11,7 @@ import {
 import { buffer } from 'node:stream/consumers';
 
 export interface RelayRule {
-  /** What the engine gets in place of the body, which is JSON. */
+  /** Returns the JSON body that the engine gets instead of the original. */
   rewrite?: (url: string, body: string) => string;
   /** `none`: the connection ends. `silent`: it never ends. `half`: it ends in the middle of the answer. */
   answer?: 'none' | 'silent' | 'half';
@@ -22,7 +22,7 @@ export class EngineRelay {
   readonly #socketPath: string;
   rule: RelayRule = {};
   /** Requests so far, by method and path. */
-  readonly heard: string[] = [];
+  readonly received: string[] = [];
 
   private constructor(socketPath: string) {
     this.#socketPath = socketPath;
@@ -45,7 +45,7 @@ export class EngineRelay {
     return `tcp://127.0.0.1:${address.port}`;
   }
 
-  /** Ends what is open; new ones are let in. */
+  /** Ends open connections; accepts new ones. */
   cut(): void {
     this.#server.closeAllConnections();
   }
@@ -58,7 +58,7 @@ export class EngineRelay {
 
   async #pass(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { headers, method, url = '' } = request;
-    this.heard.push(`${method} ${url}`);
+    this.received.push(`${method} ${url}`);
     const { answer, rewrite } = this.rule;
     const given = (await buffer(request)).toString();
     const body = rewrite ? rewrite(url, given) : given;
@@ -75,7 +75,7 @@ export class EngineRelay {
     const [answered]: IncomingMessage[] = await once(asked, 'response');
     if (!answered) return;
     response.writeHead(answered.statusCode ?? 500, answered.headers);
-    // An engine's events may be long in coming.
+    // An engine's event stream may be silent for long.
     response.flushHeaders();
     if (answer !== 'half') {
       answered.pipe(response);

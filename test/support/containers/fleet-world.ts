@@ -1,6 +1,6 @@
-// Endpoints with workers in one process: real queue, pods and fleet on a store in memory, containers that
-// are entries in a map, a clock that the test drives. In each container there is a worker that says and
-// does what a real one would.
+// Endpoints with workers in one process: real queue, pods and fleet on a store in memory,
+// containers as entries in a map, and a clock that the test drives. In each container a simulated
+// worker runs.
 import { ManualClock, sleep } from '../../../src/base/clock.ts';
 import { silentLog } from '../../../src/base/log.ts';
 import { Catalog } from '../../../src/control/endpoints/catalog.ts';
@@ -29,7 +29,7 @@ const GB = 2 ** 30;
 
 export interface FleetWorldOptions {
   gpus?: readonly Device[];
-  /** What pods together may ask for. Default: anything. */
+  /** Resources that all pods together may request. Default: no limit. */
   limits?: Amounts;
   /** Default 300. */
   bootMs?: number;
@@ -39,7 +39,7 @@ export interface FleetWorldOptions {
   stateIn?: 'folders' | 'volumes';
 }
 
-/** Requests to a load-balancing endpoint, as the test has them. */
+/** Load of a load-balancing endpoint, set by the test. */
 export interface Requests {
   open: number;
   workers: SeenWorker[];
@@ -62,10 +62,10 @@ export class FleetWorld {
   readonly host = new MemoryHost(this.clock);
   readonly store: Store = openSqliteStore({ path: ':memory:' });
   readonly requests: Requests = { open: 0, workers: [], drained: [] };
-  /** What the workers in containers do; may be changed for those that come. */
+  /** Behaviour of new workers; the test may change it. */
   readonly habits: { bootMs: number; jobMs: number; isMute: boolean };
   readonly catalog: Catalog;
-  /** Highest number of pods at one time that were not on their way out. */
+  /** Highest number of running pods at one time. */
   most = 0;
   readonly #limits: Amounts | undefined;
   readonly #stateIn: 'folders' | 'volumes';
@@ -142,10 +142,11 @@ export class FleetWorld {
     this.#running = { queue, keys, pods, templates, endpoints, decisions, fleet, close };
   }
 
-  /** The platform goes, its containers and what is in them stay. */
+  /** Stops the platform; its containers and workers stay. */
   async leave(): Promise<void> {
     const { close } = this.platform;
-    // Before it closes: a queue that closes answers takes at once, and workers would ask without a pause.
+    // Before the queue closes: it then answers takes at once, and workers would ask without a
+    // pause.
     this.#running = undefined;
     await close();
   }
@@ -183,7 +184,7 @@ export class FleetWorld {
     }
   }
 
-  /** Time goes on until it is so. */
+  /** Advances time until the condition holds. */
   async until(isSo: () => boolean | Promise<boolean>, maxMs = 600_000): Promise<void> {
     for (let passed = 0; !(await isSo()); passed += STEP_MS) {
       if (passed >= maxMs) throw new Error(`it is not so after ${maxMs} ms`);
@@ -191,7 +192,7 @@ export class FleetWorld {
     }
   }
 
-  /** Not those on their way out. */
+  /** Excludes pods that are being ended. */
   listPods(endpointId: string) {
     return this.platform.pods.ofEndpoint(endpointId).filter(({ desired }) => desired !== 'gone');
   }
@@ -275,7 +276,7 @@ export class ContainerWorker {
     void this.#live();
   }
 
-  /** Its process is no more, and nobody says so. */
+  /** Kills the worker's process without a bye. */
   kill(): void {
     this.#dead.abort();
     this.#takes.abort();
@@ -304,7 +305,7 @@ export class ContainerWorker {
     }
   }
 
-  /** Also while it drains: it keeps what it has until that is done. */
+  /** Renews while it drains too, until its job has ended. */
   async #renew(): Promise<void> {
     const { signal } = this.#dead;
     while (!signal.aborted && !this.#hasLeft) {
@@ -316,7 +317,7 @@ export class ContainerWorker {
     }
   }
 
-  /** Says it until the platform has answered; undefined if this one dies before. */
+  /** Retries the call until the platform answers; undefined if the worker dies before. */
   async #persist<T>(call: () => Promise<T>): Promise<T | undefined> {
     while (!this.#dead.signal.aborted) {
       try {

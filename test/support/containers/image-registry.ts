@@ -1,5 +1,5 @@
-// A registry of images with one image in it, for which one login is asked: as much of the protocol as
-// an engine needs to pull.
+// An image registry with one image and one login: as much of the protocol as an engine needs to
+// pull.
 import { execFile } from 'node:child_process';
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
@@ -21,7 +21,7 @@ export class ImageRegistry {
   readonly #blobs: ReadonlyMap<string, Buffer>;
   readonly #manifest: Buffer;
   readonly #login: string;
-  /** The logins that were shown to it. */
+  /** Logins that the registry received. */
   readonly shown: string[] = [];
 
   private constructor(layer: Buffer, login: string) {
@@ -40,7 +40,7 @@ export class ImageRegistry {
     this.#server = createServer((request, response) => this.#answer(request, response));
   }
 
-  /** On a free port of 127.0.0.1. `login`: `name:password`. */
+  /** Starts on a free port of 127.0.0.1. `login`: `name:password`. */
   static async start(login: string): Promise<ImageRegistry> {
     const registry = new ImageRegistry(await packLayer(), login);
     registry.#server.listen(0, '127.0.0.1');
@@ -48,14 +48,14 @@ export class ImageRegistry {
     return registry;
   }
 
-  /** As it stands in front of an image's name. */
+  /** Host and port, as in an image's name. */
   get host(): string {
     const address = this.#server.address();
     if (address === null || typeof address === 'string') throw new Error('it has no port');
     return `127.0.0.1:${address.port}`;
   }
 
-  /** The one that is in it. */
+  /** Name of the registry's image. */
   get image(): string {
     return `${this.host}/things/small:1`;
   }

@@ -1,8 +1,8 @@
-// Pods on the process engine go on when their platform ends: a test that started some ends them too.
+// Ends pods of the process engine, which continue when their platform ends.
 import { readdirSync, readFileSync } from 'node:fs';
 import { killTree } from '../process-tree.ts';
 
-/** Kills what was started for a run whose record is in the folder, with all beneath it. */
+/** Kills the processes of each run whose record is in the folder. */
 export function killPods(folder: string): void {
   for (const pid of listPods(folder)) killTree(pid);
 }
@@ -14,7 +14,7 @@ function listPods(folder: string): number[] {
     .map(Number);
 }
 
-/** None of one that has ended. */
+/** Empty if the process has ended. */
 function readArguments(pid: string): string[] {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');

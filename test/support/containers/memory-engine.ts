@@ -1,5 +1,5 @@
-// An engine whose containers are entries in a map: what they do is said by their arguments, and by the
-// test. The host outlives the engines that are opened on it, as a machine outlives its platform.
+// An engine whose containers are entries in a map; their arguments and the test decide what they
+// do. The host outlives its engines, as a machine outlives its platform.
 import type { Clock } from '../../../src/base/clock.ts';
 import {
   type Container,
@@ -12,23 +12,23 @@ import {
 interface Entry {
   spec: ContainerSpec;
   seen: Container;
-  /** Of its disk: one each run. */
+  /** Files on its disk, one for each run. */
   runsOnDisk: number;
 }
 
 export class MemoryHost {
   readonly containers = new Map<string, Entry>();
-  /** Pods that have a volume of their own here. */
+  /** Pods with a volume of their own. */
   readonly volumes = new Set<string>();
-  /** Thrown by every verb, as long as it is set. */
+  /** Error that every verb throws while it is set. */
   trouble: Error | undefined;
-  /** What is removed stays for the time being, and nobody is told so. */
+  /** Removed containers stay for now, without a notification. */
   isSlow = false;
-  /** Containers have disks of a size, as on Docker with quotas. */
+  /** Containers have disks of a fixed size, as on Docker with quotas. */
   limitsDisks = true;
-  /** No container ends that is asked to. */
+  /** Containers ignore stops. */
   isStubborn = false;
-  /** Between SIGTERM and SIGKILL, of the last stop of each. */
+  /** Grace period of each container's last stop. */
   readonly graces = new Map<string, number>();
   readonly #clock: Clock;
   readonly #watchers = new Set<(id: string) => void>();
@@ -44,7 +44,7 @@ export class MemoryHost {
     return entry;
   }
 
-  /** It ends by itself. */
+  /** The container exits by itself. */
   end(id: string, exitCode: number): void {
     const { seen } = this.get(id);
     if (seen.state !== 'running') return;
@@ -95,7 +95,7 @@ export class MemoryHost {
     this.#notify(id);
   }
 
-  /** `exit <code>`: it ends at once; `check`: it has a health check, which is the test's to answer. */
+  /** `exit <code>`: the container exits at once; `check`: it has a health check that the test answers. */
   start(id: string): void {
     const entry = this.containers.get(id);
     if (!entry) throw new EngineError('refused', `container ${id} not found`);
@@ -103,7 +103,7 @@ export class MemoryHost {
     const { args, network, ports } = entry.spec;
     if (args === 'unstartable') throw new EngineError('refused', 'there is no such command');
     entry.runsOnDisk++;
-    // Two runs never have the same start: nothing real is that fast.
+    // Each run has another start time, as on a real machine.
     this.#lastStart = Math.max(this.#lastStart + 1, this.#clock.now());
     this.change(id, {
       ...{ state: 'running', exitCode: null, endedAt: null, startedAt: this.#lastStart },
@@ -183,7 +183,7 @@ export class MemoryEngine implements Engine {
 
   async close(): Promise<void> {}
 
-  /** What a real one does, it does in a while: nothing happens within the call. */
+  /** Acts after the call, because a real engine takes time too. */
   async #try<T>(act: () => T): Promise<T> {
     await Promise.resolve();
     if (this.host.trouble) throw this.host.trouble;

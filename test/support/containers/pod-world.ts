@@ -1,5 +1,5 @@
-// Pods with all that they need in one process: a store in a file, a host that outlives the platform, a
-// clock that the test drives. The platform can be lost at any call of its engine, and comes back.
+// Pods in one process: a store in a file, a host that outlives the platform, and a clock that the
+// test drives. The platform can be killed at any call of its engine and restarted.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -21,7 +21,7 @@ import { MemoryEngine, MemoryHost } from './memory-engine.ts';
 export const CPU = { id: 'cpu', vcpuCount: 2, memory: 4 };
 export const GPU = 'H200';
 
-/** Of what there is: one GPU type, one volume of each user's, one registry. */
+/** A catalogue with one GPU type, and one volume and one registry for each user. */
 export function createCatalog(gpus: readonly string[] = []): PodCatalog {
   return {
     check: () => {},
@@ -41,16 +41,16 @@ export interface PodWorldOptions {
   reconciler?: Partial<ReconcilerOptions>;
 }
 
-/** At which call of the engine the platform is lost, counted from 0, and on which side of it. */
+/** The engine call at which the platform is killed, counted from 0, before or after its effect. */
 export interface Cut {
   at: number;
   side: 'before' | 'after';
 }
 
-/** Loses the platform at the cut: no call returns from then on, and none does anything. */
+/** Kills the platform at the cut: later calls neither return nor have an effect. */
 class CutEngine extends MemoryEngine {
   cut: Cut | undefined;
-  /** Calls that do something, since the cut was set. */
+  /** Calls with an effect since the cut was set. */
   calls = 0;
   isCut = false;
 
@@ -128,13 +128,13 @@ export class PodWorld {
     return this.#engine;
   }
 
-  /** From here on the platform may be lost. */
+  /** Sets the engine call at which the platform is killed. */
   setCut(cut: Cut | undefined): void {
     this.engine.calls = 0;
     this.engine.cut = cut;
   }
 
-  /** Pods, reconciler, engine and store are thrown away, as they are, and opened again. */
+  /** Discards pods, reconciler, engine and store without closing them, and opens them again. */
   async restart(): Promise<void> {
     await this.#drop();
     await this.#open();
@@ -154,7 +154,7 @@ export class PodWorld {
     return this.pods.create(OWNER, completeCreation(creation), worker);
   }
 
-  /** Until nothing moves any more but time. */
+  /** Advances time until nothing else changes. */
   async settle(ms = 0): Promise<void> {
     await this.clock.advance(ms);
     for (let turn = 0; turn < 4; turn++) await this.clock.advance(0);

@@ -1,10 +1,11 @@
-// Choices of the fuzzer: each request has its own, so that a seed and a number bring one back.
+// Random choices of the fuzzer. Each request has its own generator, so that seed and number
+// reproduce it.
 import { createRandom } from '../random.ts';
 
 export class Dice {
   readonly #random: () => number;
 
-  /** `number` tells the requests of one seed apart. */
+  /** `number` distinguishes the requests of one seed. */
   constructor(seed: number, number: number) {
     this.#random = createRandom(Math.imul(seed ^ 0x9e3779b9, 2 * number + 1));
   }

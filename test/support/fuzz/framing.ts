@@ -1,4 +1,4 @@
-// A request of the fuzzer as bytes: framed rightly, or with lengths and chunks that are wrong.
+// Encodes a request of the fuzzer as bytes: framed correctly, or with wrong lengths and chunks.
 import type { Dice } from './dice.ts';
 import type { Header } from './heads.ts';
 import type { Piece } from './wire.ts';
@@ -6,25 +6,25 @@ import type { Piece } from './wire.ts';
 export const PARTS = ['path', 'query', 'headers', 'body', 'method', 'framing'] as const;
 export type Part = (typeof PARTS)[number];
 
-/** What goes out, and what is known of it. */
+/** Bytes to send, with facts about them. */
 export interface FuzzRequest {
-  /** As the operations have it: `POST /v2/pods`; of no request: what it is. */
+  /** Name of the operation, `POST /v2/pods`; for other bytes, a description. */
   route: string;
   bent: ReadonlySet<Part>;
   method: string;
   target: string;
   pieces: Piece[];
-  /** Of all that is to be answered on the connection. */
+  /** Methods of all requests on the connection that need an answer. */
   methods: string[];
   mayWait: boolean;
-  /** Nobody has to answer it. */
+  /** The platform need not answer it. */
   maySilence: boolean;
   hangsUp: boolean;
-  /** What the operation was asked, where nothing but the query and the body was bent. */
+  /** Query and body, if only these two were changed. */
   asked?: Asked;
 }
 
-/** Query and body of a request as they are sent. */
+/** Query and body as sent. */
 export interface Asked {
   query: readonly Header[];
   body: Buffer | undefined;
@@ -38,7 +38,7 @@ export interface Draft {
   body: Buffer | undefined;
 }
 
-/** Another request behind the first. */
+/** A second request after the first. */
 const PROBE = Buffer.from('GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n');
 
 export interface Framing {
@@ -63,7 +63,7 @@ export function frame(dice: Dice, { bent, draft, mayWait, route }: Framing): Fuz
     );
   if (bent.has('framing'))
     return { ...request, ...misframe(dice, { body: body ?? Buffer.from('{}'), head, method }) };
-  // With another request behind it: nobody may take the one for a part of the other.
+  // Followed by another request: the platform must not confuse the two.
   const isFollowed = !bent.has('headers') && !mayWait && dice.chance(0.25);
   const length: Header[] = body ? [['Content-Length', String(body.length)]] : [];
   const more: Header[] = isFollowed ? length : [...length, ['Connection', 'close']];
@@ -80,7 +80,7 @@ export function frame(dice: Dice, { bent, draft, mayWait, route }: Framing): Fuz
 
 type Misframed = Pick<FuzzRequest, 'pieces' | 'methods' | 'maySilence' | 'hangsUp'>;
 
-/** A body that nobody waits for may still be on its way when the connection ends, and resets it. */
+/** An unread body may still be in transit when the connection ends, and resets it. */
 function isAnsweredEarly(method: string): boolean {
   return method === 'GET' || method === 'HEAD' || method === 'OPTIONS';
 }
@@ -91,7 +91,7 @@ interface Unframed {
   head: (more: readonly Header[]) => Buffer;
 }
 
-/** Lengths that are not so, chunks of all kinds, bodies that stop. */
+/** Wrong lengths, all kinds of chunks, incomplete bodies. */
 function misframe(dice: Dice, { body, head, method }: Unframed): Misframed {
   const close: Header = ['Connection', 'close'];
   const chunked: Header = ['Transfer-Encoding', 'chunked'];
@@ -105,7 +105,7 @@ function misframe(dice: Dice, { body, head, method }: Unframed): Misframed {
     pieces: [head([['Content-Length', text], close]), body],
   });
   return dice.pick<() => Misframed>([
-    // Whole, though unusual.
+    // Complete, but unusual.
     () => ({
       ...answered,
       pieces: [
@@ -127,7 +127,7 @@ function misframe(dice: Dice, { body, head, method }: Unframed): Misframed {
       ...answered,
       pieces: [head([chunked, close]), chunk(body), Buffer.from('0\r\n\r\n')],
     }),
-    // Not whole: who sends no more has gone.
+    // Incomplete: the client then disconnects.
     () => ({
       ...unanswered,
       hangsUp: true,
@@ -139,7 +139,7 @@ function misframe(dice: Dice, { body, head, method }: Unframed): Misframed {
       hangsUp: true,
       pieces: [head([chunked]), Buffer.from('fffff\r\n{'), 2],
     }),
-    // Neither the one nor the other.
+    // Invalid lengths.
     () => length('-1'),
     () => length('+2'),
     () => length('0x10'),

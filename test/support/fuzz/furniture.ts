@@ -1,4 +1,4 @@
-// What the users of the fuzzer's platform have, made by calls that have to succeed.
+// Creates the resources of the users of the fuzzer's platform.
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { cpuFlavorList } from '../../../src/wire/resources/catalog.ts';
@@ -9,7 +9,7 @@ import type { Ground, ResourceKind } from './operations.ts';
 import type { Allowance } from './safety.ts';
 
 const SERVER = fileURLToPath(new URL('../../../examples/load-balanced/server.ts', import.meta.url));
-/** What the fuzzer never sends, and so must never get. */
+/** Texts that the fuzzer never sends and therefore must never receive. */
 export const SECRET = 'what-only-bob-may-see';
 export const POLL_MS = 50;
 
@@ -61,7 +61,10 @@ interface Start {
   cpu: Ground['cpu'];
 }
 
-/** Her first endpoint has no workers but those that the fuzzer plays, her second one passes requests on. */
+/**
+ * Alice's first endpoint has only workers that the fuzzer simulates; her second one forwards
+ * requests.
+ */
 async function furnishAlice(platform: PlatformProcess, { cpu, key }: Start): Promise<User> {
   const idle = await make(platform, key, '/v1/templates', {
     name: 'a',
@@ -117,7 +120,7 @@ async function furnishBob(platform: PlatformProcess, { cpu, key }: Start): Promi
   };
 }
 
-/** All that nobody but Bob changes. */
+/** State that only Bob may change. */
 export async function describeBelongings(
   platform: PlatformProcess,
   { ids, key }: User,
@@ -167,7 +170,7 @@ export async function make(
   return created.parse(await call(platform, key, path, body)).id;
 }
 
-/** What a call that has to succeed answers. */
+/** Returns the answer of a call that must succeed. */
 export async function call(
   platform: PlatformProcess,
   key: string,

@@ -1,4 +1,4 @@
-// Heads of the fuzzer's requests, bent: the method, the path, the query and the headers.
+// Changes the heads of the fuzzer's requests: the method, the path, the query and the headers.
 import type { Dice } from './dice.ts';
 import { STRANGE_TEXTS } from './values.ts';
 

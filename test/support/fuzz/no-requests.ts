@@ -1,4 +1,4 @@
-// Bytes of the fuzzer that are no request, or none that goes on.
+// Bytes of the fuzzer that are no request, or an incomplete one.
 import type { Dice } from './dice.ts';
 import type { FuzzRequest } from './framing.ts';
 
@@ -6,7 +6,7 @@ const END = '\r\n\r\n';
 const HEALTH = `GET /healthz HTTP/1.1\r\nHost: a${END}`;
 const LAST = `GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close${END}`;
 
-/** `authorization`: some are sent by somebody who may. */
+/** `authorization`: header of a valid key, which some of them have. */
 export function composeNoRequest(dice: Dice, authorization: string): FuzzRequest {
   const common = {
     ...{ route: 'no request', bent: new Set<never>(), method: 'GET', target: '' },
@@ -17,7 +17,7 @@ export function composeNoRequest(dice: Dice, authorization: string): FuzzRequest
   if (dice.chance(0.7)) return text(dice.pick(BROKEN));
   return dice.pick<() => FuzzRequest>([
     () => ({ ...common, pieces: [Buffer.from([...Array(300)].map(() => dice.integer(0, 255)))] }),
-    // Slow, and then no more.
+    // Slow, then silent.
     () => ({
       ...{ ...common, hangsUp: true },
       pieces: [...HEALTH.slice(0, dice.integer(1, 30))].flatMap((each) => [Buffer.from(each), 1]),
@@ -27,12 +27,12 @@ export function composeNoRequest(dice: Dice, authorization: string): FuzzRequest
       ...{ ...common, maySilence: false },
       pieces: [...LAST].flatMap((each, at) => [Buffer.from(each), ...(at % 16 === 0 ? [1] : [])]),
     }),
-    // Gone before the answer.
+    // Disconnects before the answer.
     () => ({
       ...{ ...common, hangsUp: true },
       pieces: [Buffer.from(`GET /v2/pods HTTP/1.1\r\nHost: a\r\n${key}${END}`)],
     }),
-    // One behind the other, all of them answered.
+    // Pipelined requests, all answered.
     () => ({
       ...{ ...common, maySilence: false, methods: Array(20).fill('GET') },
       pieces: [Buffer.from(HEALTH.repeat(19) + LAST)],

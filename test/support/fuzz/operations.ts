@@ -1,4 +1,4 @@
-// Every operation of the service as it is called rightly: what the fuzzer's requests are bent from.
+// Composes a correct request for each operation; the fuzzer changes it afterwards.
 
 import { encodeFrames, FRAMES_MEDIA_TYPE } from '../../../src/wire/link/frames.ts';
 import type { Operation } from '../../../src/wire/operations/operation.ts';
@@ -15,13 +15,13 @@ import { HARMLESS_ARGS } from './safety.ts';
 export const RESOURCE_KINDS = ['endpoint', 'job', 'pod', 'template', 'key'] as const;
 export type ResourceKind = (typeof RESOURCE_KINDS)[number];
 
-/** What requests name. */
+/** IDs that requests name. */
 export interface Ground {
-  /** Of the catalogue. */
+  /** IDs of the catalogue. */
   cpu: { id: string; vcpuCount: number; memory: number };
-  /** One that there is; undefined if there is none of the kind. */
+  /** An existing resource of the kind; undefined if none exists. */
   pickId: (kind: ResourceKind, dice: Dice) => string | undefined;
-  /** One that a worker of the fuzzer's was given; undefined if there was none. */
+  /** A lease of one of the fuzzer's workers; undefined without one. */
   pickLease: (dice: Dice) => TakenLease | undefined;
 }
 
@@ -36,7 +36,7 @@ type Query = readonly [name: string, value: string][];
 
 export interface Call {
   query?: Query;
-  /** To be sent as JSON. */
+  /** Body, sent as JSON. */
   json?: unknown;
   bytes?: { mediaType: string; bytes: Buffer };
   headers?: readonly [name: string, value: string][];
@@ -46,7 +46,7 @@ export interface FuzzedOperation {
   /** With the parameters of RESOURCE_KINDS, and `*` for whatever a worker says behind it. */
   method: string;
   path: string;
-  /** It may wait longer than the fuzzer does. */
+  /** The answer may take longer than the fuzzer waits. */
   mayWait: boolean;
   compose: (dice: Dice, ground: Ground) => Call;
 }
@@ -55,7 +55,10 @@ const NOTHING: FuzzedOperation['compose'] = () => ({});
 const WAITING = new Set(['runJobSync', 'streamJob']);
 const INCARNATION = 1;
 
-/** By the operation's id in the OpenAPI document; others send the example of their description. */
+/**
+ * By the operation's ID in the OpenAPI document; other operations send the example of their
+ * description.
+ */
 const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
   runJob: (dice) => ({ json: composeJob(dice) }),
   runJobSync: (dice) => ({
@@ -89,7 +92,7 @@ const TOLD: Readonly<Record<string, FuzzedOperation['compose']>> = {
   rotateKey: (dice) => (dice.chance(0.5) ? { json: { graceSeconds: 60 } } : {}),
 };
 
-/** The verbs of workers, and the paths that have another service's shapes. */
+/** Calls of workers, and paths with the formats of another service. */
 const UNTOLD: readonly FuzzedOperation[] = [
   worker('hello', (dice, ground) => ({
     json: {
@@ -132,7 +135,7 @@ export const FUZZED_OPERATIONS: readonly FuzzedOperation[] = [
   ...UNTOLD,
 ];
 
-/** Those that read a body: there is most to be got wrong. */
+/** Operations with a body, which have the most cases. */
 export const FUZZED_READERS = FUZZED_OPERATIONS.filter(
   ({ compose, method, path }) =>
     compose !== NOTHING && (method === 'POST' || method === 'PATCH') && !path.startsWith('/lb/'),
@@ -147,7 +150,7 @@ function composeJob(dice: Dice): object {
     input: { n: dice.integer(0, 9), ms: 0, text: 'é', list: [1, [2, { a: null }]] },
     ...pickMembers(dice, {
       policy: { executionTimeout: 5_000, ttl: 60_000, priority: 3, delay: 10 },
-      // Refused for its address, when it comes to that.
+      // Refused because of its address.
       webhook: 'http://127.0.0.1:9/hook',
       idempotencyKey: `key-${dice.integer(1, 2_000)}`,
     }),
@@ -344,7 +347,7 @@ function pickMembers<T extends object>(dice: Dice, members: T): Partial<T> {
   const some: Partial<T> = {};
   const names = Object.keys(members);
   for (const name of names) {
-    // Of an object that was made here the names are its own.
+    // This module created the object, so its keys are exactly these names.
     if (dice.chance(0.6)) Object.assign(some, { [name]: Reflect.get(members, name) });
   }
   return some;

@@ -1,5 +1,5 @@
-// What the OpenAPI document says of a request: whether a platform may accept it, and whether it may call
-// it invalid. Made from the document alone: none of the code that judges requests is asked.
+// Decides from the OpenAPI document alone whether a platform may accept a request, or may call it
+// invalid. It uses none of the platform's code.
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import { z } from 'zod';
 import { createOpenApi } from '../../../src/api/openapi/openapi.ts';
@@ -30,7 +30,7 @@ const ajv = new Ajv2020({
 });
 ajv.addSchema({ $id: 'openapi', components });
 
-/** Elsewhere probes and scrapers may add parameters as they like. */
+/** On other paths, probes and scrapers may add any parameters. */
 const OWN_PATHS = /^\/v[12]\//;
 
 interface Known {
@@ -39,9 +39,9 @@ interface Known {
   /** By name. */
   query: Map<string, { isNumber: boolean; check: ValidateFunction }>;
   body: { isRequired: boolean; check: ValidateFunction } | undefined;
-  /** Everything that the document says of the request in words. */
+  /** All descriptions in the document that concern the request. */
   words: string;
-  /** The descriptions within, and the rules that they are put together from. */
+  /** Returns the descriptions of a schema, with the rules that compose it. */
   rules: ReadonlySet<string>;
 }
 
@@ -81,7 +81,7 @@ function compile(value: z.infer<typeof schema>): ValidateFunction {
   return ajv.compile($ref === undefined ? value : { $ref: `openapi${$ref}` });
 }
 
-/** The descriptions within, those of referred schemas included. */
+/** Returns the descriptions of a schema, with those of referenced schemas. */
 function spell(value: unknown): string {
   const text = JSON.stringify(value);
   const names = [...text.matchAll(/#\/components\/schemas\/(\w+)/g)].map(([, name = '']) => name);
@@ -93,11 +93,11 @@ interface Judged {
   route: string;
   asked: Asked;
   status: number;
-  /** Of the answer. */
+  /** Status of the answer. */
   body: string;
 }
 
-/** @returns what was accepted against the document, or refused although it fits */
+/** @returns the fault: accepted although the document forbids it, or refused although it fits */
 export function judgeAcceptance({ asked, body, route, status }: Judged): string[] {
   const known = operations.get(route);
   if (!known || known.path.startsWith('/lb/')) return [];
@@ -158,7 +158,10 @@ function readErrors(body: string): string[] {
   return errors && errors.length > 0 ? errors : [detail];
 }
 
-/** Errors that contain a value of the request, and the words of the document that state their rule. */
+/**
+ * Finds errors that contain a value of the request, and the text of the document that states their
+ * rule.
+ */
 const RULES: readonly (readonly [error: RegExp, words: string])[] = [
   [/^args: args (have a .* that is not closed|end with a backslash)/, 'every quote must be closed'],
   [/^webhook: .* is not an allowed address/, 'public address'],
@@ -179,7 +182,7 @@ const RULES: readonly (readonly [error: RegExp, words: string])[] = [
   [/^cpu\.memory: .* has at most /, '`maxMemory`'],
   [/^(disk|mounts\.persistent\.size): can only grow/, 'can only grow'],
   [/^scopes\[\d+\]: must be one of /, 'binds it to one endpoint'],
-  // A parser of JSON may round them.
+  // JSON parsers may round such numbers.
   [/: Too big: expected int to be <=9007199254740991$/, ''],
   [/^input: must be nested at most 1000 levels deep$/, 'at most 1000 levels deep'],
   [/^after: attempt \d+ has not started/, 'an attempt that has begun'],

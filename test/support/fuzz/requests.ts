@@ -1,5 +1,5 @@
-// One request of the fuzzer: an operation called rightly, then bent in some places; or bytes that are no
-// request at all.
+// Composes one request of the fuzzer: a correct call with some changes, or bytes that are no
+// request.
 import type { Dice } from './dice.ts';
 import { type FuzzRequest, frame, type Part } from './framing.ts';
 import { bendHeaders, bendPath, bendQuery, type Header, METHODS } from './heads.ts';
@@ -9,7 +9,7 @@ import { bendBytes, bendValue } from './values.ts';
 
 export interface RequestOptions {
   operation: FuzzedOperation;
-  /** The operation's, with what is named instead of its parameters. */
+  /** Path of the operation, with values for its parameters. */
   path: string;
   authorization: string | undefined;
   ground: Ground;
@@ -87,7 +87,7 @@ function composeBody(
     return { body: json === undefined ? undefined : write(harmless(json)), mediaType };
   }
   if (dice.chance(0.005)) return { body: Buffer.alloc(11_000_000, ' '), mediaType };
-  // Of an operation without a body the body itself is what is strange.
+  // An operation without a body gets an unexpected body.
   let value: unknown = json ?? { action: 'start' };
   for (let bends = dice.integer(1, 3); bends > 0; bends--) value = bendValue(dice, value);
   const bytes = write(harmless(value));

@@ -1,5 +1,5 @@
-// A run of the fuzzer: so many requests to a platform of its own, some at a time, each of them judged;
-// and whether the platform is as it was when all is over.
+// Runs the fuzzer: sends a number of requests to a new platform, some in parallel, judges each
+// answer, and checks the platform's state at the end.
 import { readFile } from 'node:fs/promises';
 import { Dice } from './dice.ts';
 import type { FuzzRequest } from './framing.ts';
@@ -12,11 +12,11 @@ import { type Exchange, exchange } from './wire.ts';
 import { type Caller, FuzzWorld } from './world.ts';
 
 const AT_ONCE = 16;
-/** Where a request may wait, or is not whole, it is left alone soon. */
+/** Patience for a request that may wait or is incomplete, ms. */
 const WAIT_PATIENCE_MS = 2_500;
 /** Longer than a client may pause while it sends a body. */
 const PATIENCE_MS = 45_000;
-/** More of them say nothing new. */
+/** Most reported faults; further ones would add nothing. */
 const MAX_FAULTS = 25;
 const SHOWN_BYTES = 1_500;
 
@@ -27,15 +27,15 @@ export interface FuzzRun {
 }
 
 export interface FuzzResult {
-  /** What was wrong, with the request. */
+  /** Faults, each with its request. */
   faults: string[];
   answered: number;
-  /** Of the answers, 0 to 1. */
+  /** Share of answers 429, 0 to 1. */
   tooMany: number;
   /** Operations that were answered with success at least once, and those that never were. */
   succeeded: string[];
   neverSucceeded: string[];
-  /** For people. */
+  /** Report as text. */
   summary: string;
 }
 
@@ -106,7 +106,7 @@ class Run {
   #compose(dice: Dice, { caller, number }: { caller: Caller; number: number }): FuzzRequest {
     const { allowance, ground, alice } = this.#world;
     if (dice.chance(0.05)) return composeNoRequest(dice, alice.key);
-    // Each of them in turn, so that a short run knows them all.
+    // Uses all operations in turn, so that a short run covers each.
     const operations = number % 2 === 0 ? FUZZED_OPERATIONS : FUZZED_READERS;
     const operation = operations[Math.floor(number / 2) % operations.length];
     if (!operation) throw new Error('there are no operations');
@@ -121,7 +121,7 @@ class Run {
       this.#statuses.set(status, (this.#statuses.get(status) ?? 0) + 1);
     }
     const [first] = answers;
-    // What a worker of a load-balancing endpoint says to it is its affair.
+    // A load-balancing worker may answer anything.
     const isPassedOn =
       route.includes(' /lb/') && !first?.headers.get('content-type')?.includes('problem');
     if (first && (first.status < 400 || isPassedOn)) this.#succeeded.add(route);

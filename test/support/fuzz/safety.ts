@@ -1,5 +1,5 @@
-// What keeps the fuzzer from doing harm on the machine that it runs on: whatever else a body says, what
-// it would start is on a short list, and there is little of it.
+// Keeps the fuzzer from harming its machine: whatever a body contains, only programs on a short
+// list start, and few of them.
 
 import { fixture } from '../processes.ts';
 import type { Dice } from './dice.ts';
@@ -28,14 +28,14 @@ export interface Allowance {
   endpoints: number;
 }
 
-/** A body that has been bent, made harmless: in the place of what could be started, what is known. */
+/** Makes a changed body harmless: replaces what it would start by a known program. */
 export function tame(
   route: string,
   body: unknown,
   { allowance, dice }: { allowance: Allowance; dice: Dice },
 ): unknown {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) return body;
-  // A member of the name __proto__ is one in the copy too.
+  // Copies a member with the name __proto__ as a member.
   const tamed: Record<string, unknown> = Object.fromEntries(Object.entries(body));
   if (typeof tamed['args'] === 'string') tamed['args'] = dice.pick(HARMLESS_ARGS);
   if (typeof tamed['handler'] === 'string' && tamed['handler'].length < 4_096) {

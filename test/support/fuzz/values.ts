@@ -1,4 +1,4 @@
-// What a caller may send in the place of what he should: values of JSON, and JSON that is none.
+// Values that a caller may send instead of correct ones: JSON of any type, and broken JSON.
 import { gzipSync } from 'node:zlib';
 import type { Dice } from './dice.ts';
 
@@ -120,13 +120,13 @@ function listPlaces(value: Json): Place[] {
 }
 
 function put({ holder, key }: Place, value: Json): void {
-  // Also a member of the name __proto__ is to be one.
+  // Also sets a member with the name __proto__.
   Object.defineProperty(holder, key, {
     ...{ value, configurable: true, enumerable: true, writable: true },
   });
 }
 
-/** A copy with one thing changed. `value` has to be JSON. */
+/** Returns a copy with one change. `value` must be JSON. */
 export function bendValue(dice: Dice, value: unknown): unknown {
   const copy: Json = JSON.parse(JSON.stringify(value ?? null));
   const places = listPlaces(copy);
@@ -146,7 +146,7 @@ export function bendValue(dice: Dice, value: unknown): unknown {
   return copy;
 }
 
-/** What is nearly right. */
+/** Almost correct values. */
 function nudge(dice: Dice, value: Json): Json {
   if (typeof value === 'number') {
     return dice.pick<Json>([
@@ -161,7 +161,7 @@ function nudge(dice: Dice, value: Json): Json {
   if (typeof value === 'string') {
     const { length } = value;
     const texts = [`${value} `, ` ${value}`, `${value}\n`, value.toLowerCase(), `${value}\0`];
-    // Nudged three times, a long text would be longer than a string can be.
+    // Three changes in a row would make a long text longer than a string can be.
     const repeated = value.repeat(length > 40_000 ? 2 : 300);
     return dice.pick<Json>(['', ...texts, repeated, value.slice(0, length - 1), [value]]);
   }
@@ -175,7 +175,7 @@ function readAt({ holder, key }: Place): Json {
   return value ?? null;
 }
 
-/** Bytes that were JSON, broken, or written in a way that few write it. */
+/** JSON bytes, broken or written in an unusual way. */
 export function bendBytes(dice: Dice, bytes: Buffer): Buffer {
   const at = dice.integer(0, bytes.length);
   const head = bytes.subarray(0, at);

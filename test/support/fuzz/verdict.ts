@@ -1,4 +1,4 @@
-// Whether an answer to the fuzzer is one that the platform may give.
+// Judges whether the platform may give an answer to the fuzzer.
 import { checkProblem } from '../answers.ts';
 import { checkAnswer } from '../openapi-check.ts';
 import type { FuzzRequest } from './framing.ts';
@@ -19,7 +19,7 @@ export interface Judged {
   seen: Exchange;
 }
 
-/** Faults, in words. */
+/** Descriptions of the faults. */
 export function judge(world: FuzzWorld, { caller, request, seen }: Judged): string[] {
   const { answers, end, ms } = seen;
   const faults: string[] = [];
@@ -27,7 +27,7 @@ export function judge(world: FuzzWorld, { caller, request, seen }: Judged): stri
   if (!first && !request.maySilence && !(request.mayWait && end === 'abandoned')) {
     faults.push(`no answer: ${end}`);
   }
-  // The platform waits for the rest of a body that cannot be read any further.
+  // The platform drains the rest of an invalid body.
   const isStalled = first?.status === 408 && request.bent.has('framing');
   const mayTakeLong = request.mayWait || request.hangsUp || isStalled;
   if (!mayTakeLong && end !== 'abandoned' && ms > MAX_MS) {
@@ -57,7 +57,7 @@ function judgeOne({ body, headers, status }: WireAnswer, { method, request }: On
     if (!isOwnJson || method === 'HEAD' || isParsed(text)) return [];
     return [`${status} with JSON that cannot be parsed: ${text.slice(0, 300)}`];
   }
-  // A worker of the user's own says what it likes.
+  // The user's own worker may answer anything.
   if (PASSED_ON.test(route) && mediaType !== 'application/problem+json') return [];
   const isMaybeDown = PASSED_ON.test(route) && [502, 503, 504].includes(status);
   const faults = status >= 500 && !isMaybeDown ? [`${status} ${text.slice(0, 300)}`] : [];
@@ -99,7 +99,7 @@ function judgeFirst(world: FuzzWorld, { answer, caller, request }: First): strin
   const isBobs = Object.values(world.bob.ids)
     .flat()
     .some((id) => target.includes(id));
-  // OPTIONS answers by the route alone.
+  // The answer to OPTIONS depends only on the route.
   const isRead = request.method !== 'OPTIONS';
   if (isBobs && isRead && status < 400) faults.push(`${status} for what is bob's`);
   const isMade = status === 201 || (status === 200 && /\/run(sync)?$/.test(route));
@@ -115,7 +115,7 @@ function judgeFirst(world: FuzzWorld, { answer, caller, request }: First): strin
   if (request.asked) {
     faults.push(...judgeAcceptance({ route, asked: request.asked, status, body }));
   }
-  // What a bent path or header makes of an operation, the document does not tell.
+  // The document does not say what a changed path or header means for an operation.
   if (bent.has('path') || bent.has('headers') || bent.has('framing')) {
     return faults;
   }

@@ -1,5 +1,5 @@
-// One connection of the fuzzer: bytes as they are meant to go out, and what came back, taken apart by
-// hand. A client of Node's would send no such requests.
+// One connection of the fuzzer: sends exact bytes and parses the answers by hand, because Node's
+// clients cannot send such requests.
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -14,23 +14,26 @@ export type Piece = Buffer | number;
 
 export interface Sending {
   pieces: readonly Piece[];
-  /** Of the requests that are answered, in their order: an answer to HEAD has no body. */
+  /** Methods of the requests, in order: an answer to HEAD has no body. */
   methods: readonly string[];
   /** After the last piece. */
   patienceMs: number;
-  /** The connection is reset once all is sent. */
+  /** Resets the connection after the last piece. */
   hangsUp: boolean;
 }
 
 export interface Exchange {
   answers: WireAnswer[];
-  /** `answered`: as many as were to come. `abandoned`: patience was over, or it hung up itself. */
+  /**
+   * `answered`: all expected answers arrived. `abandoned`: the time limit passed, or the client
+   * disconnected.
+   */
   end: 'answered' | 'closed' | 'abandoned';
-  /** From the last piece to the first whole answer, or to the end. */
+  /** Time from the last piece to the first complete answer, or to the end, ms. */
   ms: number;
 }
 
-/** Rejects only if there is nobody to connect to. */
+/** Rejects only if nothing listens. */
 export async function exchange(
   port: number,
   { hangsUp, methods, patienceMs, pieces }: Sending,
@@ -73,7 +76,7 @@ export async function exchange(
   return { answers, end, ms: Math.max(0, (firstAt ?? performance.now()) - sentAt) };
 }
 
-/** Resolves as well when nobody reads it any more. */
+/** Also resolves if the other side reads no more. */
 function send(
   socket: ReturnType<typeof connect>,
   piece: Buffer,
@@ -90,7 +93,7 @@ interface Reading {
   isClosed: boolean;
 }
 
-/** The answers that are there whole; what is informational is left out. @throws Error for no HTTP */
+/** Parses the complete answers, without informational ones. @throws Error if they are not HTTP */
 export function readAnswers(bytes: Buffer, { isClosed, methods }: Reading): WireAnswer[] {
   const answers: WireAnswer[] = [];
   let at = 0;
@@ -125,11 +128,11 @@ function readHead(head: string): { status: number; headers: Headers } {
 
 interface FoundBody {
   body: Buffer;
-  /** Where the next answer begins. */
+  /** Position of the next answer. */
   end: number;
 }
 
-/** Undefined: it is not there whole. */
+/** Undefined if the answer is incomplete. */
 function readBody(
   bytes: Buffer,
   at: number,
@@ -155,7 +158,7 @@ function readChunks(bytes: Buffer, from: number): FoundBody | undefined {
     if (size === 0) {
       const end = bytes.indexOf('\r\n', dataAt);
       if (end < 0) return undefined;
-      // Trailers are of no interest, but the next answer begins behind them.
+      // Skips trailers; the next answer begins after them.
       const after = end === dataAt ? end + 2 : bytes.indexOf('\r\n\r\n', dataAt) + 4;
       return { body: Buffer.concat(chunks), end: after };
     }

@@ -1,4 +1,5 @@
-// The platform that the fuzzer calls: three users, what they have, and what of it requests name.
+// The platform that the fuzzer calls, with three users, their resources, and the IDs that requests
+// name.
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { decodeFrames } from '../../../src/wire/link/frames.ts';
@@ -29,13 +30,13 @@ import {
 import type { Allowance } from './safety.ts';
 import { STRANGE_TEXTS } from './values.ts';
 
-/** What pods can have is the same on each machine, so that a seed means the same requests and answers. */
+/** The catalogue is the same on each machine, so that a seed means the same requests and answers. */
 const MACHINE = [
   ...['--catalog', fileURLToPath(new URL('catalog.json', import.meta.url))],
   ...['--machine', 'memory=8192,vcpus=1024,disk=4096'],
 ];
 
-/** So many of the last that were made are named: those before are mostly gone. */
+/** Requests name only the newest resources of each kind: most earlier ones are gone. */
 const RECENT = 12;
 
 export interface Caller {
@@ -59,13 +60,13 @@ export class FuzzWorld {
   readonly platform: PlatformProcess;
   readonly ground: Ground;
   readonly allowance: Allowance;
-  /** She calls. */
+  /** The caller. */
   readonly alice: User;
-  /** His things are nobody's business. */
+  /** The other user, whose resources must stay untouched. */
   readonly bob: User;
-  /** Every key that there ever was. */
+  /** All keys that were ever issued. */
   readonly keys = new Set<string>();
-  /** With which Alice may do all, and with which she may do some. */
+  /** Alice's keys: with all scopes, and with some. */
   readonly #callers: { full: string; some: string[] };
   readonly #issued: string[] = [];
   readonly #leases: TakenLease[] = [];
@@ -104,7 +105,7 @@ export class FuzzWorld {
     return Number(new URL(this.platform.url).port);
   }
 
-  /** Who calls, with what. */
+  /** Callers and their keys. */
   chooseCaller(dice: Dice): Caller {
     const alice = (key: string): Caller => ({ name: 'alice', authorization: `Bearer ${key}` });
     const nobody = (authorization?: string): Caller => ({ name: 'nobody', authorization });
@@ -123,9 +124,9 @@ export class FuzzWorld {
     )();
   }
 
-  /** The path with something for each parameter: what there is, what is another's, what is not. */
+  /** Fills each parameter of the path: with an existing ID, another user's, or an unknown one. */
   fill({ method, path }: FuzzedOperation, dice: Dice, { name }: Caller): string {
-    // Without these two most of the others would have nothing to do.
+    // Most other operations need one of these two.
     const isSpared = path.startsWith('/v1/') && (method === 'DELETE' || method === 'PATCH');
     const { endpoint: endpoints } = this.alice.ids;
     const [queue = '', balanced = ''] = endpoints;
@@ -144,7 +145,7 @@ export class FuzzWorld {
 
   #nameOne(dice: Dice, { caller, kind, own }: Naming): string {
     const nothing = '019a9999-9999-7999-8999-999999999999';
-    // The operator may do what he likes with the keys of others.
+    // The operator may change the keys of others.
     const mine = caller === 'operator' ? 'declared' : dice.pickAny(own);
     const others = caller === 'operator' ? nothing : dice.pickAny(this.bob.ids[kind]);
     const id = dice.weigh<string | undefined>(
@@ -165,7 +166,7 @@ export class FuzzWorld {
     return dice.pick([worker, worker, `${worker}/${job}-a1`, '$RUNPOD_POD_ID', 'tokens', 'upper']);
   }
 
-  /** Of what was made by a request: for those to come. @returns what is wrong with it */
+  /** Remembers created resources for later requests. @returns a fault, if any */
   learn({ route, target }: FuzzRequest, { body, caller }: Learning): string[] {
     const made = created.parse(JSON.parse(body));
     const { ids } = this.alice;
@@ -187,7 +188,7 @@ export class FuzzWorld {
     return [];
   }
 
-  /** The leases of a take that was answered with frames. */
+  /** Reads the leases of a take from its frames. */
   learnLeases(body: Buffer, workerId: string): void {
     for (const { header } of decodeFrames(body)) {
       const { attempt, jobId, token } = leaseHeader.parse(header);
@@ -195,7 +196,7 @@ export class FuzzWorld {
     }
   }
 
-  /** What is wrong with the platform when all is over. */
+  /** Checks the platform at the end of a run. @returns faults */
   async examine(): Promise<string[]> {
     const faults: string[] = [];
     const { exitCode, signalCode } = this.platform.process.child;
@@ -216,11 +217,14 @@ export class FuzzWorld {
     return faults;
   }
 
-  /** A worker pod does a job, and a pod has its life: the platform is not only alive. */
+  /**
+   * Checks that a worker pod completes a job and that a pod starts and stops, not only that the
+   * platform answers.
+   */
   async useOnceMore(): Promise<void> {
     const { key } = this.bob;
-    // A bent pod may hold all of the disk. A terminated one holds none, even while its process ends;
-    // vCPUs and memory suffice for all pods of a run together.
+    // A fuzzed pod may hold all of the disk. A terminated one holds none, even while its process
+    // ends; vCPUs and memory suffice for all pods of a run together.
     await endAll(this.platform, this.#callers.full);
     const templateId = await make(this.platform, key, '/v1/templates', {
       ...{ name: 'worker', image: 'none', handler: fixture('tagged.ts') },
@@ -255,7 +259,7 @@ export class FuzzWorld {
     }
   }
 
-  /** Nothing of what was started is left. */
+  /** Checks that no started process is left. */
   async close(): Promise<void> {
     const { exitCode, signalCode } = this.platform.process.child;
     try {
@@ -268,7 +272,7 @@ export class FuzzWorld {
   }
 }
 
-/** Words that are no key of anybody's. */
+/** Texts that are no valid key. */
 function listMalformed(key: string): [string, ...string[]] {
   return [
     '',

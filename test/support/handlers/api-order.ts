@@ -1,4 +1,4 @@
-// Has schemas for what goes in and out, and gives out what the input says.
+// Has schemas for input and output, and returns what the input says.
 import { defineHandler } from 'millrace';
 import { z } from 'zod';
 
@@ -10,7 +10,7 @@ export default defineHandler({
   }),
   output: z.looseObject({ total: z.int() }),
   async run({ input }) {
-    // The compiler would refuse this, were it not hidden from it.
+    // Hidden from the compiler, which would reject it.
     if (input.wrong === 'shape') return JSON.parse('{"total":"many"}');
     const total = input.lines.reduce((sum, { quantity }) => sum + quantity, 0);
     return input.wrong === 'not JSON' ? { total, lines: [{ price: 10n }] } : { total };

@@ -1,12 +1,12 @@
-// Does step by step what the job's input says, and waits, where it says so, for a file that the test
-// makes: nothing in a test has to be timed.
+// Runs the steps in the job's input. It can wait for a file that the test creates, so that tests
+// need no timing.
 import { appendFileSync, existsSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Context, type Job, NonRetryableError, RetryAfterError } from 'millrace';
 
 export type Step = (
   | { do: 'yield'; value: unknown; metrics?: Record<string, number> }
-  /** Without `stopFile`, being stopped leaves no trace. */
+  /** File that is written on a stop. Default: none. */
   | { do: 'wait'; file: string; stopFile?: string }
   | { do: 'note'; file: string; text: string }
   | { do: 'progress'; value: unknown }

@@ -1,4 +1,4 @@
-// Gives outputs whose JSON is of exactly the wanted size, in multi-byte text.
+// Returns or yields outputs whose JSON has exactly the requested size, in multi-byte text.
 import type { Job } from 'millrace';
 import { makeText } from '../multi-byte-text.ts';
 
@@ -6,7 +6,7 @@ interface Wanted {
   /** Bytes of JSON of each value. A text has two quotes, an array and an object a bit more. */
   bytes: number;
   shape: 'text' | 'array' | 'object';
-  /** So many values are yielded; without it one is returned. */
+  /** Number of values to yield; without it the handler returns one. */
   yields?: number;
 }
 
@@ -24,7 +24,7 @@ function* repeat(value: unknown, times: number): Generator<unknown> {
 export function makeValue({ bytes, shape }: Wanted): unknown {
   if (shape === 'text') return makeText(bytes - 2);
   if (shape === 'object') return { text: makeText(bytes - '{"text":""}'.length) };
-  // Elements of 100 bytes with their commas, and the first one with what is left over.
+  // Elements of 100 bytes including their commas; the first one has the rest.
   const count = Math.floor((bytes - 2) / 100);
   const rest = bytes - 1 - count * 100;
   return [makeText(rest + 97), ...Array.from({ length: count - 1 }, () => makeText(97))];

@@ -1,4 +1,4 @@
-// Says things by all the ways that end up in the job's log; as much as asked for.
+// Logs in all ways that lead to the job's log, as much as requested.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Context, Job } from 'millrace';
 import { makeText } from '../multi-byte-text.ts';
@@ -11,7 +11,7 @@ interface Speech {
 
 const LINE_BYTES = 1_000;
 const LINES_A_TURN = 100;
-/** 110 KB a turn of this length stay under 256 KB a second, whatever second is looked at. */
+/** 110 KB in each turn of this length stay below 256 KB in any second. */
 const TURN_MS = 510;
 
 export const config = { concurrency: 4 };

@@ -1,4 +1,4 @@
-// The handler that `millrace conformance` wants a worker under test to have.
+// The handler that `millrace conformance` requires of a worker under test.
 import type { Context, Job } from 'millrace';
 
 type Input =

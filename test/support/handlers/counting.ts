@@ -1,4 +1,4 @@
-// Counts: yields so many numbered values, or returns a square; with a moment before each.
+// Yields a number of numbered values, or returns a square, with a pause before each.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context, Job } from 'millrace';
 
@@ -20,7 +20,7 @@ async function square(n: number, ms: number): Promise<{ n: number; square: numbe
   return { n, square: n * n };
 }
 
-/** Each value says by which attempt it was made. */
+/** Each value contains the number of the attempt. */
 async function* countUp({ n, ms, yields }: Required<Count>, ctx: Context) {
   for (let index = 0; index < yields; index++) {
     await sleep(ms);

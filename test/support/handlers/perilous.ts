@@ -1,4 +1,4 @@
-// Counts as counting.ts does, or takes its thread with it: by leaving the process, or by never ending.
+// Counts as counting.ts does, or kills its thread by exiting the process, or blocks it forever.
 import type { Context, Job } from 'millrace';
 import count, { type Count } from './counting.ts';
 

@@ -1,5 +1,5 @@
-// Says which devices it was given, as handlers, native code and child processes see it, and holds
-// its worker until the test lets go.
+// Reports its devices as handlers, native code and child processes see them, and occupies its
+// worker until the test releases it.
 import { execFileSync } from 'node:child_process';
 import { existsSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -49,7 +49,7 @@ export default async function look(
 
 /** Node's report takes the environment from the process, and not from the thread's copy. */
 function readNative(name: string): string | undefined {
-  // It looks up the names of a process's peers unless told not to.
+  // Without this, the report looks up the names of the process's peers.
   Reflect.set(process.report, 'excludeNetwork', true);
   const report: { environmentVariables?: Record<string, string> } = process.report.getReport();
   return report.environmentVariables?.[name];

@@ -1,4 +1,4 @@
-// Squares a number after a moment; streams the steps there if asked to.
+// Squares a number after a pause; streams the steps on request.
 interface Input {
   n: number;
   ms: number;

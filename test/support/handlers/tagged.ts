@@ -1,4 +1,4 @@
-// Says by which of its endpoint's workers a job was done: by the tag in their environment.
+// Returns the tag of the worker that ran the job, from the worker's environment.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Job } from 'millrace';
 

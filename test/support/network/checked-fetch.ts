@@ -1,7 +1,7 @@
-// `fetch` for tests: every answer has to be as the OpenAPI document says, or the call rejects.
+// `fetch` for tests: rejects if an answer does not match the OpenAPI document.
 import { checkAnswer, isTold } from '../openapi-check.ts';
 
-/** A body of JSON has been read when it resolves. @throws Error saying what is not as documented */
+/** Reads JSON bodies before it resolves. @throws Error that names the deviation */
 export async function fetchChecked(
   input: string | URL | Request,
   init: RequestInit = {},
@@ -21,7 +21,7 @@ export async function fetchChecked(
   return new Response(body === '' ? null : body, { status, statusText, headers });
 }
 
-/** Others are text of any length, and may take for ever. */
+/** Other bodies are text of any length and may never end. */
 function isRead(headers: Headers): boolean {
   const type = headers.get('content-type');
   return type === null || /^application\/(problem\+)?json/.test(type);

@@ -1,4 +1,4 @@
-// A client of server-sent events that does no more than read them.
+// A minimal client of server-sent events.
 
 export interface ServerEvent {
   /** `message` when the event names none. */
@@ -7,7 +7,7 @@ export interface ServerEvent {
   data: string;
 }
 
-/** The events of an answer as they come; comments and `retry:` are left out. Ends when it ends. */
+/** Yields the events of an answer, without comments and `retry:`, until it ends. */
 export async function* readEvents(response: Response): AsyncGenerator<ServerEvent, void, void> {
   if (!response.body) throw new Error('the answer has no body');
   let pending = '';

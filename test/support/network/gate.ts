@@ -1,4 +1,4 @@
-// Files by which a test and a handler in another process tell each other how far they are.
+// Synchronises a test and a handler in another process by files.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -17,13 +17,13 @@ export class Gate {
     writeFileSync(this.path, '');
   }
 
-  /** What was written to it, line by line. */
+  /** Lines written to the file. */
   get lines(): string[] {
     if (!existsSync(this.path)) return [];
     return readFileSync(this.path, 'utf8').split('\n').slice(0, -1);
   }
 
-  /** The lines once there are so many. The test's own timeout is the limit. */
+  /** Resolves with the lines when this number exists. The test's own timeout is the limit. */
   async untilLines(count: number): Promise<string[]> {
     while (this.lines.length < count) await sleep(5);
     return this.lines;

@@ -16,7 +16,7 @@ export interface NotedCall {
   verb: string;
   /** The call came before half of the `Retry-After` of the verb's last refusal was over. */
   isEarly: boolean;
-  /** Undefined as long as it is open, or if whoever called hung up. */
+  /** Undefined while the call is open, or if the caller disconnected. */
   status: number | undefined;
 }
 
@@ -53,18 +53,18 @@ export class HttpGate {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  /** The next call of the verb, once it comes. */
+  /** Resolves with the next call of the verb. */
   refuseNext(verb: WorkerVerb, refusal: Refusal): void {
     this.#refusals.set(verb, [...(this.#refusals.get(verb) ?? []), refusal]);
   }
 
-  /** Every call from now on; undefined lets them pass again. Open ones break off. */
+  /** Answers every later call; undefined passes calls on again. Breaks open ones. */
   refuseAll(refusal: Refusal | undefined): void {
     this.#refuseAll = refusal;
     if (refusal) this.#server.closeAllConnections();
   }
 
-  /** Resolves with the calls of the verb, or of all, once there are so many. */
+  /** Resolves with the calls of the verb, or of all verbs, when this number has arrived. */
   async waitForCalls(verb: WorkerVerb | undefined, count: number): Promise<NotedCall[]> {
     for (;;) {
       const calls = this.calls.filter((call) => verb === undefined || call.verb === verb);

@@ -1,5 +1,6 @@
-// A DNS server on loopback UDP: answers A questions from a table, says NXDOMAIN to all others, and
-// keeps silent about the names that the test lists, and names below them. Notes what it is asked.
+// A DNS server on loopback UDP: answers A questions from a table and all others with NXDOMAIN. It
+// does not answer questions about the names that the test lists, and names below them. It records
+// all questions.
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { type Answer, decode, encode } from 'dns-packet';
@@ -7,7 +8,7 @@ import { type Answer, decode, encode } from 'dns-packet';
 export interface NameServer extends AsyncDisposable {
   /** `address:port`. */
   address: string;
-  /** Names of A questions, as they came. */
+  /** Names of the A questions, in order of arrival. */
   asked: string[];
 }
 

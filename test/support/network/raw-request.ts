@@ -1,4 +1,4 @@
-// Requests whose body is sent piece by piece, and need not be sent to its end.
+// Sends requests piece by piece; the body may stay incomplete.
 import { once } from 'node:events';
 import {
   type ClientRequest,
@@ -16,13 +16,13 @@ const PIECE_BYTES = 65_536;
 
 export interface OpenRequest {
   request: ClientRequest;
-  /** As soon as it is there, whether or not the request was ended. */
+  /** Resolves when the answer arrives, whether or not the request has ended. */
   answer: Promise<ProblemAnswer>;
 }
 
 export interface RawRequestOptions {
   method?: string;
-  /** Beside the admin key and the JSON media type. */
+  /** Headers besides the admin key and the JSON media type. */
   headers?: OutgoingHttpHeaders;
 }
 
@@ -33,7 +33,7 @@ export function openRequest(
 ): OpenRequest {
   const opened = request(`${platform.url}${path}`, {
     method,
-    // A connection of its own: some of these end with half a body.
+    // A new connection, because some of these end with half a body.
     agent: false,
     headers: {
       authorization: `Bearer ${platform.adminKey}`,
@@ -65,7 +65,7 @@ export async function sendBody(
   return answer;
 }
 
-/** Sends all of it before it reads anything, as simple clients do. @returns what was answered */
+/** Sends everything before it reads, as simple clients do. @returns the answer */
 export async function sendThenRead(
   platform: PlatformProcess,
   { body, head }: { head: string[]; body: Uint8Array },
@@ -92,7 +92,7 @@ export async function sendThenRead(
 async function readAnswer(opened: ClientRequest): Promise<ProblemAnswer> {
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
     opened.once('response', resolve);
-    // After the answer the server may close on a body that nobody wants.
+    // After the answer, the server may close the connection on an unread body.
     opened.on('error', reject);
   });
   const body = await text(response);

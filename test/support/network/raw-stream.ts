@@ -1,4 +1,4 @@
-// A worker's stream without our link: messages as objects, sent and received one by one.
+// A worker's gRPC stream without the link: sends and receives messages as objects, one by one.
 import {
   type ChannelCredentials,
   Client,

@@ -1,4 +1,4 @@
-// Keeps what a running attempt says, in the forms that tests ask for.
+// Records what a running attempt sends, in the forms that tests need.
 import type { Chunk } from '../../../src/wire/chunk/chunk.ts';
 import type { ChunkMessage, ExecutionSink } from '../../../src/worker/execution/executor.ts';
 
@@ -44,7 +44,7 @@ export class RecordingSink implements ExecutionSink {
     this.#wake();
   };
 
-  /** Resolves as soon as what has been said meets the condition. */
+  /** Resolves as soon as the recorded data meets the condition. */
   async until(isMet: (sink: RecordingSink) => boolean): Promise<void> {
     while (!isMet(this)) await new Promise<void>((resolve) => this.#waiters.add(resolve));
   }

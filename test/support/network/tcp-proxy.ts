@@ -1,6 +1,6 @@
-// A TCP proxy that does to what passes through it what bad networks do. It reads no HTTP: what a client
-// sends up to the server's next bytes is a request, what comes back is its answer, and both together
-// are an exchange. When a fault strikes, and how many of them, is for the owner of its weather to say.
+// A TCP proxy that simulates bad networks. It does not parse HTTP: bytes of a client up to the
+// server's next bytes are a request, the bytes back are its answer, and both are an exchange. The
+// caller's `weather` decides when and how often a fault strikes.
 import { once } from 'node:events';
 import { createServer, type Server, type Socket, connect as tcpConnect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -15,7 +15,7 @@ interface Place {
 export type Fault =
   /** Both sides get a reset. */
   | ({ kind: 'cut' } & Place)
-  /** From there on nothing passes, not even an end: either side believes the other to be there. */
+  /** No byte passes any more, not even an end: each side believes that the other is connected. */
   | ({ kind: 'half-open' } & Place)
   | { kind: 'slow'; bytesPerSecond: number }
   /** The request, or the answer, waits until so many exchanges have begun after it, or `maxMs`. */
@@ -25,11 +25,11 @@ export type Fault =
   /** The server has acted; the client sees the connection end without a byte. */
   | { kind: 'answer-lost' };
 
-/** Asked at the start of each exchange; undefined lets it pass untouched. */
+/** Called at the start of each exchange; undefined passes it unchanged. */
 export type Weather = () => Fault | undefined;
 
 const CALM: Weather = () => undefined;
-/** A slow connection gets its bytes in slices of so much time. */
+/** Length of the slices in which a slow connection gets its bytes, ms. */
 const SLICE_MS = 20;
 const HOLD_POLL_MS = 5;
 
@@ -50,7 +50,7 @@ export class TcpProxy {
     });
   }
 
-  /** Listens on a free port of 127.0.0.1 and passes everything on to the URL's host and port. */
+  /** Listens on a free port of 127.0.0.1 and forwards everything to the URL's host and port. */
   static async start(targetUrl: string): Promise<TcpProxy> {
     const { hostname, port } = new URL(targetUrl);
     const proxy = new TcpProxy({ host: hostname, port: Number(port) });
@@ -107,7 +107,7 @@ class Connection {
   readonly #proxy: TcpProxy;
   #now: 'idle' | 'request' | 'answer' = 'idle';
   #fault: Fault | undefined;
-  /** Broken off: whatever comes is dropped, an end too. */
+  /** Broken: further bytes are dropped, an end too. */
   #isFrozen = false;
 
   constructor(client: Socket, server: Socket, proxy: TcpProxy) {
@@ -184,7 +184,7 @@ class Connection {
     }
   }
 
-  /** A client that gives up meanwhile changes nothing: what it sent arrives all the same. */
+  /** A client that disconnects meanwhile changes nothing: its bytes still arrive. */
   async #hold({ behind, maxMs }: Extract<Fault, { kind: 'held' }>): Promise<void> {
     this.#proxy.strike();
     const enough = this.#proxy.exchanges + behind;

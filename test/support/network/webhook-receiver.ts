@@ -1,4 +1,4 @@
-// A real HTTP server that webhooks are posted to: notes them and answers as the test says.
+// A real HTTP server that receives webhooks, records them, and answers as the test says.
 import {
   createServer,
   type IncomingHttpHeaders,
@@ -23,7 +23,7 @@ export class WebhookReceiver implements AsyncDisposable {
   readonly #server: Server;
   readonly #waiting = new Set<() => void>();
   #answer: (response: ServerResponse) => void = (response) => response.end();
-  /** Sockets that were opened to it. */
+  /** Number of opened sockets. */
   connections = 0;
 
   private constructor() {
@@ -61,12 +61,12 @@ export class WebhookReceiver implements AsyncDisposable {
     return `http://127.0.0.1:${this.port}/done`;
   }
 
-  /** From now on. */
+  /** Sets the answer of later requests. */
   answer(answer: (response: ServerResponse) => void): void {
     this.#answer = answer;
   }
 
-  /** The one of this number, from 1, once it has come. */
+  /** Resolves with the webhook of this number, from 1. */
   async receive(number: number): Promise<Posted> {
     for (;;) {
       const posted = this.posted[number - 1];
@@ -81,7 +81,7 @@ export class WebhookReceiver implements AsyncDisposable {
   }
 }
 
-/** The record in it. @throws WebhookRefusedError */
+/** Returns the record. @throws WebhookRefusedError */
 export function verifyPosted({ body, headers }: Posted, secret: string): Promise<JobRecord> {
   return verifyWebhook({ body, headers, secret });
 }

@@ -1,5 +1,5 @@
-// Where the stand-in for nvidia-smi is, and what it can be told to say. Its folder goes first on the
-// PATH of a process that is to find it.
+// Path and answers of the stand-in for nvidia-smi. Tests put its folder first on the PATH of a
+// process.
 import { join } from 'node:path';
 
 export const standInFolder = import.meta.dirname;
@@ -17,7 +17,7 @@ export type Answer =
   /** Two A100, the first in MIG mode: with four instances; with none. */
   | 'mig-a100'
   | 'mig-empty'
-  /** Cards that tell little, of an old driver. */
+  /** Cards with an old driver, which report little. */
   | 'geforce'
   | 'tesla-v100';
 
@@ -40,7 +40,7 @@ export type Failure =
   | 'truncated'
   | 'killed';
 
-/** The variables that make the stand-in say this. */
+/** Returns the variables that make the stand-in give this answer. */
 export function sayingOf(says: Answer | Failure): { NVIDIA_SMI_SAYS: string } {
   return { NVIDIA_SMI_SAYS: says };
 }
