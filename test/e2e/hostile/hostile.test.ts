@@ -7,7 +7,7 @@ import { HostileWorld } from './hostile-world.ts';
 import { runAttack } from './run-attack.ts';
 
 const KINDS: readonly PlatformKind[] = ['default', 'impatient'];
-const ROUNDS = 5;
+const ROUNDS = 3;
 
 const inForce = ATTACKS.filter(({ pending }) => pending === undefined);
 

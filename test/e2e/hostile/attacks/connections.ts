@@ -95,7 +95,7 @@ export const connectionAttacks: Attack[] = [
   },
   {
     name: 'runsync calls that wait, all of one user',
-    count: { short: 1_000, full: 5_000 },
+    count: { short: 300, full: 5_000 },
     answers: HELD,
     async send({ count, hold, note, target }) {
       const path = `/v2/${target.endpoint}/runsync?wait=300000`;
@@ -114,7 +114,7 @@ export const connectionAttacks: Attack[] = [
   {
     name: 'more connections than there may be',
     platform: 'impatient',
-    count: { short: 1_500, full: 5_000 },
+    count: { short: 700, full: 5_000 },
     answers: ['open', 'closed'],
     atMost: { open: MOST },
     async send({ count, hold, note, target }) {
@@ -132,7 +132,7 @@ export const connectionAttacks: Attack[] = [
   {
     name: 'long polls of one user, more than connections',
     platform: 'impatient',
-    count: { short: 800, full: 10_000 },
+    count: { short: 400, full: 10_000 },
     answers: ['open', 'closed', '429'],
     atMost: { open: MOST_OF_USER },
     atLeast: { 429: 1 },

@@ -12,6 +12,8 @@ import {
 } from '../raw-grpc.ts';
 
 const MESSAGE_BYTES = 32 * 1_048_576 - 1;
+/** Holds until every call is refused; one that is never refused fails the attack. */
+const MAX_TURNS = 20;
 /** Calls of one connection that are open at a time. */
 const BATCH = 50;
 /** Each unfinished call on a connection of its own, so that only the call's own limits hold. */
@@ -27,6 +29,9 @@ async function sendUnfinished(context: AttackContext, path: string): Promise<voi
     stream.write(body);
   }
   await hold();
+  // A busy platform may not have answered all of them by then.
+  const isOpen = ({ state }: RawCall) => state === 'open';
+  for (let turn = 0; turn < MAX_TURNS && calls.some(isOpen); turn++) await hold();
   for (const call of calls) note(call.state, call.bytes);
   for (const session of sessions) session.destroy();
 }

@@ -159,7 +159,7 @@ export const workerMessageAttacks: Attack[] = [
   {
     name: 'gRPC streams of one user, more than there may be',
     platform: 'impatient',
-    count: { short: 600, full: 5_000 },
+    count: { short: 300, full: 5_000 },
     answers: ['open', 'grpc 8'],
     atMost: { open: 200 },
     atLeast: { 'grpc 8': 1 },
