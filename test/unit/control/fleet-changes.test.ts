@@ -34,7 +34,7 @@ describe('a change of the template', () => {
     await world.until(() => world.listRunning().length === 0, 20_000);
   });
 
-  it('that makes them crash leaves the old ones at work', async () => {
+  it('that makes workers crash keeps the old ones running', async () => {
     const world = await openWorld();
     const templateId = await world.createTemplate();
     const id = await world.createEndpoint({ templateId, workersMin: 2, workersMax: 2 });
@@ -48,7 +48,7 @@ describe('a change of the template', () => {
     expect(await world.countJobs(id)).toMatchObject({ completed: 3 });
   });
 
-  it('of its name replaces none', async () => {
+  it('of its name replaces no worker', async () => {
     const world = await openWorld();
     const templateId = await world.createTemplate();
     await world.createEndpoint({ templateId, workersMin: 1 });
@@ -63,7 +63,7 @@ describe('a change of the template', () => {
 describe('GPUs', () => {
   const devices = [...makeGpus('A', 1), ...makeGpus('B', 2)];
 
-  it('are taken of the type that is wanted most, then of the next', async () => {
+  it('are taken from the preferred type first, then from the next', async () => {
     const world = await openWorld({ gpus: devices });
     const id = await world.createEndpoint({ gpuTypeIds: ['A', 'B'], workersMin: 2 });
     await world.run(1_000);
@@ -71,7 +71,7 @@ describe('GPUs', () => {
     expect(held.sort()).toEqual(['A-0', 'B-0']);
   });
 
-  it('that are not there are waited for, with a reason, and taken when they are free', async () => {
+  it('that are busy are awaited with a reason and taken when they are free', async () => {
     const world = await openWorld({ gpus: devices });
     const other = await world.createEndpoint({ gpuTypeIds: ['A'], workersMin: 1 });
     await world.run(1_000);
@@ -84,7 +84,7 @@ describe('GPUs', () => {
     expect(world.listPods(id).flatMap(({ gpus }) => gpus)).toEqual(['A-0']);
   });
 
-  it('are passed on by an old worker if none is free for a new one', async () => {
+  it('of an old worker go to a new one if no other is free', async () => {
     const world = await openWorld({ gpus: makeGpus('A', 2) });
     const templateId = await world.createTemplate();
     const id = await world.createEndpoint({ templateId, gpuTypeIds: ['A'], workersMin: 2 });
@@ -107,7 +107,7 @@ describe('GPUs', () => {
   });
 });
 
-describe('a worker whose user ended it', () => {
+describe('a worker that its user has ended', () => {
   it.each([
     ['stop', 'its user stopped it'],
     ['terminate', 'its user terminated it'],
@@ -146,7 +146,7 @@ describe('a worker whose user ended it', () => {
   });
 });
 
-describe('a machine that is full', () => {
+describe('a full machine', () => {
   const limits = { memoryGb: 9, vcpus: 100, diskGb: 1_000 };
 
   it('makes workers wait, with a reason and the numbers, until capacity is free', async () => {
@@ -167,7 +167,7 @@ describe('a machine that is full', () => {
     expect((await world.explain(id))[0]?.input.crashes.streak).toBe(0);
   });
 
-  it('gets as many workers as fit', async () => {
+  it('runs as many workers as fit', async () => {
     const world = await openWorld({ limits });
     const id = await world.createEndpoint({ workersMin: 3, workersMax: 3 });
     await world.run(5_000);
@@ -187,8 +187,8 @@ describe('a machine that is full', () => {
   });
 });
 
-describe('a platform that is started again', () => {
-  it('takes over the workers that work, and starts no others', async () => {
+describe('a restarted platform', () => {
+  it('adopts running workers and starts no others', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMax: 2 });
     await world.submit(id, 40);
@@ -203,7 +203,7 @@ describe('a platform that is started again', () => {
     expect(await world.countJobs(id)).toMatchObject({ retried: 0, failed: 0 });
   });
 
-  it('ends what was left while it was away, and starts what is needed', async () => {
+  it('ends leftover workers and starts the needed ones', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 1 });
     await world.run(1_000);
@@ -217,7 +217,7 @@ describe('a platform that is started again', () => {
     expect(world.host.containers.has(podId)).toBe(false);
   });
 
-  it('starts workers for what came when nobody saw to it', async () => {
+  it('starts workers for requests that arrived before the restart', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint();
     await world.platform.fleet.close();
@@ -228,7 +228,7 @@ describe('a platform that is started again', () => {
     expect(await world.countJobs(id)).toMatchObject({ completed: 1 });
   });
 
-  it('remembers that workers crash', async () => {
+  it('remembers crashes of workers', async () => {
     const world = await openWorld();
     const templateId = await world.createTemplate({ args: 'exit 7' });
     const id = await world.createEndpoint({ templateId });
@@ -242,7 +242,7 @@ describe('a platform that is started again', () => {
     expect(after - before).toBeLessThanOrEqual(2);
   });
 
-  it('ends the keys of pods that are gone', async () => {
+  it('ends the keys of removed pods', async () => {
     const world = await openWorld();
     const { keys } = world.platform;
     const podId = 'pod_0192d3a0-0000-7000-8000-000000000000';
@@ -262,7 +262,7 @@ describe('a load-balancing endpoint', () => {
     return world.createEndpoint({ templateId, type: 'LOAD_BALANCER', workersMax: 4 });
   }
 
-  it('has workers for its requests, which get no key', async () => {
+  it('starts workers for its requests, without a key', async () => {
     const world = await openWorld();
     world.habits.isMute = true;
     const id = await openBalanced(world);
@@ -299,7 +299,7 @@ describe('a load-balancing endpoint', () => {
 });
 
 describe('decisions', () => {
-  it('are kept with what they were made from, and can be made again', async () => {
+  it('are stored with their inputs and can be reproduced', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMax: 3 });
     await world.submit(id, 30);
@@ -314,7 +314,7 @@ describe('decisions', () => {
     expect(new Set(started).size).toBe(3);
   });
 
-  it('that only say again what was said are not written down', async () => {
+  it('that repeat the previous one are not stored', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 1 });
     await world.run(60_000);

@@ -153,18 +153,18 @@ describe.each(Object.entries(transitions))('%s', (_name, transition) => {
     (['before', 'after'] as const).map((side): Cut => ({ at, side })),
   ).flat();
 
-  it('takes as many calls of the engine as are cut off here', async () => {
+  it('makes as many engine calls as this test cuts off', async () => {
     const { calls, id, world } = await play(transition, undefined);
     expect(calls).toBe(transition.calls);
     await check(world, id, transition);
   });
 
-  it.each(cuts)('is brought to its end when the platform is lost $side call $at', async (cut) => {
+  it.each(cuts)('completes when the platform is killed $side call $at', async (cut) => {
     const { id, world } = await play(transition, cut);
     await check(world, id, transition);
   });
 
-  it('is brought to its end when the platform is lost before it could do anything', async () => {
+  it('completes when the platform is killed before its first call', async () => {
     const world = await openWorld();
     const { id } = await world.create(POD);
     await world.settle();
@@ -180,7 +180,7 @@ describe.each(Object.entries(transitions))('%s', (_name, transition) => {
 describe('creation', () => {
   const cuts = [0, 1].flatMap((at) => (['before', 'after'] as const).map((side) => ({ at, side })));
 
-  it.each(cuts)('is brought to its end when the platform is lost $side call $at', async (cut) => {
+  it.each(cuts)('completes when the platform is killed $side call $at', async (cut) => {
     const world = await openWorld();
     world.setCut(cut);
     const { id } = await world.create(POD);
@@ -222,7 +222,7 @@ function expectSettled(world: PodWorld, id: string): void {
 const SEEDS = Array.from({ length: 60 }, (_, index) => index + 1);
 
 describe('any order of events', () => {
-  it.each(SEEDS)('ends where the last answer said: seed %i', async (seed) => {
+  it.each(SEEDS)('ends in the state of the last answer: seed %i', async (seed) => {
     const world = await openWorld();
     const random = createRandom(seed);
     const pick = <T>(among: readonly T[]): T | undefined =>

@@ -170,8 +170,8 @@ function countStarts(looks: readonly Look[]): number {
   return looks.reduce((sum, { decision }) => sum + decision.start, 0);
 }
 
-describe('whatever comes, the scaler', () => {
-  it('never has more than the maximum, those that leave included; one more while it replaces old ones', () => {
+describe('in every course of events, the scaler', () => {
+  it('never exceeds the maximum, draining workers included, or by one during a replacement', () => {
     fc.assert(
       fc.property(courses, fc.boolean(), (course, rolls) => {
         const model = new Model(course).play(MINUTE_MS, 3 * MINUTE_MS);
@@ -199,7 +199,7 @@ describe('whatever comes, the scaler', () => {
     );
   });
 
-  it('goes back to the minimum when nothing comes any more', () => {
+  it('returns to the minimum without new jobs', () => {
     fc.assert(
       fc.property(courses, (course) => {
         const model = new Model(course).play(MINUTE_MS, MINUTE_MS);
@@ -211,7 +211,7 @@ describe('whatever comes, the scaler', () => {
     );
   });
 
-  it('starts none any more after a while of jobs that come one like the other', () => {
+  it('starts no more workers after a while of regular jobs', () => {
     // What is a little more than some workers can do makes the queue grow a little with each job, for
     // minutes; and so does a count that is more than a worker can do at a time.
     const steady = courses.filter(({ everyMs, idleTimeoutMs, jobMs, scaler }) => {
@@ -255,7 +255,7 @@ describe('whatever comes, the scaler', () => {
     );
   });
 
-  it('lets none go that is ready and is wanted', () => {
+  it('drains no ready worker that is needed', () => {
     fc.assert(
       fc.property(courses, (course) => {
         const model = new Model(course).play(2 * MINUTE_MS, 4 * MINUTE_MS);
@@ -270,7 +270,7 @@ describe('whatever comes, the scaler', () => {
     );
   });
 
-  it('decides the same again from what was written down', () => {
+  it('makes the same decision from the stored inputs', () => {
     fc.assert(
       fc.property(courses, (course) => {
         for (const { decision, input } of new Model(course).play(MINUTE_MS, MINUTE_MS).looks) {

@@ -71,7 +71,7 @@ function startBalancer(options: Pick<BalancerOptions, 'maxOpen' | 'waitMs'> = {}
   };
 }
 
-it('pings a worker on when somebody who hears of its readiness fails', async () => {
+it('continues to ping a worker when a readiness listener throws', async () => {
   const { addWorker, balancer, untilReady } = startBalancer();
   balancer.onLoad(() => {
     throw new Error('no');
@@ -90,7 +90,7 @@ function podIds(turns: readonly Turn[]): string[] {
 }
 
 describe('the balancer', () => {
-  it('gives a request to the worker that has the fewest', async () => {
+  it('gives a request to the worker with the fewest requests', async () => {
     const { addWorker, enter } = startBalancer();
     await addWorker('a');
     await addWorker('b');
@@ -100,7 +100,7 @@ describe('the balancer', () => {
     expect((await enter()).podId).toBe(second.podId);
   });
 
-  it('takes turns among equally busy ones', async () => {
+  it('takes turns among equally busy workers', async () => {
     const { addWorker, enter } = startBalancer();
     for (const podId of ['a', 'b', 'c']) await addWorker(podId);
     const seen: string[] = [];
@@ -112,7 +112,7 @@ describe('the balancer', () => {
     expect(seen).toEqual(['a', 'b', 'c', 'a', 'b', 'c']);
   });
 
-  it('gives nothing new to a worker that drains, or whose pod is to end', async () => {
+  it('gives no new request to a draining worker or one whose pod ends', async () => {
     const { addWorker, balancer, enter, targets } = startBalancer();
     await addWorker('a');
     await addWorker('b');
@@ -122,7 +122,7 @@ describe('the balancer', () => {
     expect(podIds([await enter(), await enter(), await enter()])).toEqual(['b', 'b', 'b']);
   });
 
-  it('gives a worker no more than so many at once; the next waits for one to end', async () => {
+  it("limits a worker's concurrent requests, and the next waits for one to end", async () => {
     const { addWorker, enter } = startBalancer({ maxOpen: 2 });
     await addWorker('a');
     const [first] = [await enter(), await enter()];
@@ -141,7 +141,7 @@ describe('the balancer', () => {
     expect(await load()).toMatchObject({ running: 0, workers: [{ jobs: 0, taken: 1 }] });
   });
 
-  it('does not serve endpoints with a queue, or that are not there', async () => {
+  it('does not serve queue endpoints or unknown endpoints', async () => {
     const { balancer } = startBalancer();
     for (const endpointId of ['ep_queue', 'ep_none']) {
       const entered = balancer.enter({ endpointId, signal: never });
@@ -149,7 +149,7 @@ describe('the balancer', () => {
     }
   });
 
-  it('pings no worker of an endpoint with a queue', async () => {
+  it('pings no worker of a queue endpoint', async () => {
     const { clock, targets } = startBalancer();
     const worker = await startWorker({ endpointId: 'ep_queue' });
     targets.put(worker.target);
@@ -159,7 +159,7 @@ describe('the balancer', () => {
 });
 
 describe('a worker', () => {
-  it('that answers 204 is starting, and gets requests from its first 200 on', async () => {
+  it('that answers 204 is starting, and gets requests after its first 200', async () => {
     const { addWorker, clock, listReady, untilReady } = startBalancer();
     const worker = await addWorker('a', 204);
     while (worker.pings < 3) {
@@ -171,7 +171,7 @@ describe('a worker', () => {
     await untilReady('a');
   });
 
-  it('is out after two pings in a row that fail, and back with one that does not', async () => {
+  it('is unready after two failed pings in a row and ready after one success', async () => {
     const { addWorker, clock, listReady, untilReady } = startBalancer();
     const worker = await addWorker('a');
     const nextPing = async () => {
@@ -188,7 +188,7 @@ describe('a worker', () => {
     await untilReady('a');
   });
 
-  it('that does not answer a ping at all has failed it after 2 s', async () => {
+  it('fails an unanswered ping after 2 s', async () => {
     const { addWorker, clock, untilReady } = startBalancer();
     const worker = await addWorker('a');
     worker.ping = undefined;
@@ -198,7 +198,7 @@ describe('a worker', () => {
     await untilReady('a');
   });
 
-  it('that cannot be connected to gets nothing until it answers a ping', async () => {
+  it('that refuses connections gets no request until it answers a ping', async () => {
     const { addWorker, enter, listReady, untilReady } = startBalancer();
     await addWorker('a');
     const turn = await enter();
@@ -207,7 +207,7 @@ describe('a worker', () => {
     await untilReady('a');
   });
 
-  it('that has moved counts as a new one; a removed one as none', async () => {
+  it('counts as new after its address changes, and no longer after removal', async () => {
     const { addWorker, listReady, targets } = startBalancer();
     const worker = await addWorker('a');
     const moved = await startWorker({ endpointId: WEB, podId: 'a' });
@@ -220,7 +220,7 @@ describe('a worker', () => {
     expect(await listReady()).toEqual([]);
   });
 
-  it('that has moved while it drains goes on draining', async () => {
+  it('continues to drain after its address changes', async () => {
     const { addWorker, balancer, load, targets } = startBalancer();
     await addWorker('a');
     balancer.drain(WEB, 'a');
@@ -230,7 +230,7 @@ describe('a worker', () => {
     expect(await load()).toMatchObject({ workers: [{ podId: 'a', draining: true }] });
   });
 
-  it('that is not to end after all gets those that wait', async () => {
+  it('gets the waiting requests when its end is cancelled', async () => {
     const { addWorker, enter, targets } = startBalancer();
     const { target } = await addWorker('a');
     targets.put({ ...target, isLeaving: true });
@@ -241,7 +241,7 @@ describe('a worker', () => {
 });
 
 describe('while no worker is ready', () => {
-  it('requests are served in the order in which they came', async () => {
+  it('requests are served in the order of arrival', async () => {
     const { addWorker, enter } = startBalancer({ maxOpen: 1 });
     const served: number[] = [];
     const waiting = [1, 2, 3].map(async (n) => {
@@ -266,7 +266,7 @@ describe('while no worker is ready', () => {
     expect((await load()).running).toBe(0);
   });
 
-  it('only so many wait as the endpoint has queued at most', async () => {
+  it('at most maxQueued requests wait', async () => {
     const { balancer, enter } = startBalancer();
     const waiting = Array.from({ length: 10 }, () => enter());
     await expect(enter()).rejects.toMatchObject({ code: 'queue_full' });
@@ -275,7 +275,7 @@ describe('while no worker is ready', () => {
     expect(new Set(ends.map(({ status }) => status))).toEqual(new Set(['rejected']));
   });
 
-  it('a request whose client is gone does not wait any more', async () => {
+  it('a request whose client has disconnected no longer waits', async () => {
     const { addWorker, enter, load } = startBalancer({ maxOpen: 1 });
     const client = new AbortController();
     const gone = expect(enter(client.signal)).rejects.toMatchObject({ code: 'unavailable' });
@@ -288,7 +288,7 @@ describe('while no worker is ready', () => {
     expect((await next).podId).toBe('a');
   });
 
-  it('requests to an endpoint that is deleted are refused', async () => {
+  it('requests to a deleted endpoint are refused', async () => {
     const { enter, remove } = startBalancer();
     const refused = expect(enter()).rejects.toMatchObject({ code: 'not_found' });
     remove(WEB);
@@ -305,7 +305,7 @@ describe('while no worker is ready', () => {
   });
 });
 
-describe('of its load the balancer tells', () => {
+describe('the balancer reports its load', () => {
   it('when a request waits, when a worker is ready, and when the last has ended', async () => {
     const { addWorker, balancer, enter } = startBalancer();
     let told = 0;
@@ -322,7 +322,7 @@ describe('of its load the balancer tells', () => {
     expect(told).toBe(before + 1);
   });
 
-  it('when there are more requests than before, but not each time', async () => {
+  it('when requests increase, but not each time', async () => {
     const { addWorker, balancer, enter } = startBalancer();
     await addWorker('a');
     const held = await enter();
@@ -339,7 +339,7 @@ describe('of its load the balancer tells', () => {
     expect(told).toBe(3);
   });
 
-  it('when a worker that drains has nothing left', async () => {
+  it('when a draining worker has no request left', async () => {
     const { addWorker, balancer, enter, load } = startBalancer();
     await addWorker('a');
     await addWorker('b');

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { letOthersRun } from '../../../../src/base/clock.ts';
 import { CallLimit } from '../../../../src/control/balancing/call-limit.ts';
 
-it('lets so many calls run at once, the others in their order, and goes on after one that failed', async () => {
+it('limits concurrent calls, keeps the order of the others, and continues after a failed call', async () => {
   const limit = new CallLimit(2);
   const begun: number[] = [];
   const gates = [0, 1, 2, 3].map(() => Promise.withResolvers<void>());

@@ -14,7 +14,7 @@ const AFTER: Record<PingHealth, Record<PingResult, PingHealth>> = {
 };
 
 describe('the health of a worker', () => {
-  it.each(Object.entries(AFTER))('from %s follows what a ping says', (health, after) => {
+  it.each(Object.entries(AFTER))('after %s follows from the ping', (health, after) => {
     for (const [result, expected] of Object.entries(after)) {
       expect([result, judgePing(health as PingHealth, result as PingResult)]).toEqual([
         ...[result, expected],
@@ -22,7 +22,7 @@ describe('the health of a worker', () => {
     }
   });
 
-  it('lets it serve while it is ready, and for one ping that was lost', () => {
+  it('allows requests while it is ready and after one lost ping', () => {
     const serving = (Object.keys(AFTER) as PingHealth[]).filter(mayServe);
     expect(serving).toEqual(['ready', 'missed']);
   });

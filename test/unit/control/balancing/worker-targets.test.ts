@@ -37,7 +37,7 @@ function find(pod: PodState, container: Container | undefined) {
 }
 
 describe('the target of a worker', () => {
-  it('is where the first of its HTTP ports is reached', () => {
+  it('is the address of its first HTTP port', () => {
     expect(find(worker, seen)).toEqual({
       ...{ endpointId: 'ep_1', podId: 'pod_1', ip: '127.0.0.1', port: 41_008, isLeaving: false },
     });
@@ -54,7 +54,7 @@ describe('the target of a worker', () => {
     expect(find(worker, { ...seen, ports: [] })).toBeUndefined();
   });
 
-  it('is leaving when the pod is to stop, and when its container is an old one', () => {
+  it('is leaving when the pod stops or its container is outdated', () => {
     expect(find({ ...worker, desired: 'gone' }, seen)?.isLeaving).toBe(true);
     expect(find({ ...worker, desired: 'stopped' }, seen)?.isLeaving).toBe(true);
     expect(find({ ...worker, generation: 3 }, seen)?.isLeaving).toBe(true);

@@ -50,7 +50,7 @@ const FILE = {
 };
 
 describe('without a file', () => {
-  it('each kind of GPU is a type of its own name, for nothing', () => {
+  it('each kind of GPU is a type with its own name and no price', () => {
     const devices = [...makeGpus('NVIDIA L4', 2, 22.5), ...makeGpus('NVIDIA H200', 1, 140.4)];
     const { gpus } = openCatalog({ devices }).listGpus(ALL, new Set(['NVIDIA L4-1']));
     expect(gpus).toEqual([
@@ -59,7 +59,7 @@ describe('without a file', () => {
     ]);
   });
 
-  it('the processors are one flavour, in powers of two, and no GPU', () => {
+  it('the CPU is one flavour in powers of two, without GPUs', () => {
     const host = { kind: 'cpu', index: 0, uuid: 'cpu', name: 'cpu', memoryBytes: GB } as const;
     const catalog = openCatalog({ devices: [host] });
     expect(catalog.listGpus(ALL, NOBODY).gpus).toEqual([]);
@@ -76,8 +76,8 @@ describe('without a file', () => {
   });
 });
 
-describe('by the file', () => {
-  it('a GPU type has the devices that are named like its match, and no others', () => {
+describe('with a file', () => {
+  it('a GPU type contains only the devices that match its name', () => {
     const devices = [...makeGpus('NVIDIA L4', 2), ...makeGpus('NVIDIA T4', 1)];
     const catalog = openCatalog({ file: FILE, devices });
     expect(catalog.listGpus(ALL, NOBODY).gpus).toMatchObject([
@@ -88,7 +88,7 @@ describe('by the file', () => {
     expect(catalog.gpuDevices('NVIDIA T4')).toEqual([]);
   });
 
-  it('costs what it says for each GPU, or for processors and memory', () => {
+  it('has its price per GPU, or per vCPU and memory', () => {
     const catalog = openCatalog({ file: FILE });
     expect(catalog.priceOf({ gpu: { id: 'big', count: 3 } })).toBe(7.5);
     expect(catalog.priceOf({ cpu: { id: 'fast', vcpuCount: 8, memory: 10 } })).toBeCloseTo(0.5);
@@ -97,7 +97,7 @@ describe('by the file', () => {
     expect(catalog.priceOf({ gpu: { id: 'small', count: 3 } })).toBe(1.2);
   });
 
-  it('a user has their own volumes and registries, and nobody else has them', () => {
+  it("a user's volumes and registries belong only to them", () => {
     const catalog = openCatalog({ file: FILE });
     const login = { server: 'r.example', username: 'ada', password: 'password of own' };
     expect(catalog.registry('ada', 'own')).toEqual(login);
@@ -109,7 +109,7 @@ describe('by the file', () => {
     for (const source of sources) expect(source).toMatch(/^[a-z][a-z0-9-]+$/);
   });
 
-  it('a pod goes where it wants to, else to its volume, else to the first data center', () => {
+  it('a pod runs in its chosen data center, else that of its volume, else the first', () => {
     const catalog = openCatalog({ file: FILE });
     const mounts = withVolume('models');
     expect(catalog.dataCenterFor('ada', wish({ dataCenterId: 'south' }))).toBe('south');
@@ -118,7 +118,7 @@ describe('by the file', () => {
   });
 });
 
-describe('what is asked for', () => {
+describe('a request', () => {
   const cpu = { id: 'fast', vcpuCount: 8, memory: 64 };
   const faulty: [string, Partial<Wish>, string][] = [
     ['an unknown GPU type', { gpu: { id: 'x', count: 1 } }, 'gpu.id'],
@@ -151,7 +151,7 @@ describe('what is asked for', () => {
     );
   });
 
-  it('and can be had is let through', () => {
+  it('for available resources passes', () => {
     const catalog = openCatalog({ file: FILE });
     const mounts = withVolume('models');
     catalog.check('ada', wish({ cpu, mounts, registry: 'own', dataCenterId: 'south' }));
@@ -160,7 +160,7 @@ describe('what is asked for', () => {
 });
 
 describe('a page', () => {
-  it('goes on where the one before ended, and the last leads nowhere', () => {
+  it('continues where the previous page ended, and the last has no next page', () => {
     const devices = ['a', 'b', 'c', 'd', 'e'].flatMap((name) => makeGpus(name, 1));
     const catalog = openCatalog({ devices });
     const seen: string[][] = [];

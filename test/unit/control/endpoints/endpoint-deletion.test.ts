@@ -93,7 +93,7 @@ it('leaves neither a job nor the endpoint', LONG, async () => {
   expect(record.status).toBe('IN_QUEUE');
 });
 
-it('lets others use the store meanwhile', LONG, async () => {
+it('does not block the store meanwhile', LONG, async () => {
   await platform.endpoints.ensureEndpoint('other');
   await declareEndpoint(platform, JOBS);
   await platform.endpoints.remove(OWNER, ID);
@@ -110,7 +110,7 @@ it('lets others use the store meanwhile', LONG, async () => {
   expect(submitted).toBeGreaterThanOrEqual(JOBS / 500);
 });
 
-it('goes on where a platform that died in the midst of it had come', LONG, async () => {
+it('continues where a killed platform stopped', LONG, async () => {
   await declareEndpoint(platform, JOBS);
   await platform.endpoints.remove(OWNER, ID);
   while ((await countJobs(platform)) === JOBS) await letOthersRun();
@@ -131,7 +131,7 @@ it('goes on where a platform that died in the midst of it had come', LONG, async
   await died.close();
 });
 
-it('breaks off when the platform ends, and leaves the rest to the next', LONG, async () => {
+it('stops when the platform stops, and the next one continues', LONG, async () => {
   await declareEndpoint(platform, JOBS);
   await platform.endpoints.remove(OWNER, ID);
   await platform.close();
@@ -154,7 +154,7 @@ it('ends the existing workers, and again those started meanwhile', async () => {
   expect(jobsAtEnd).toEqual([3, 0]);
 });
 
-it('is tried again when a step has failed, and forgets nothing before', async () => {
+it('is retried after a failed step without losing its state', async () => {
   await platform.close();
   let failures = 2;
   platform = await openPlatform(async () => {

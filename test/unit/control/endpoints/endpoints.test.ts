@@ -41,7 +41,7 @@ const creation = (given: object = {}) =>
   endpointCreation.parse({ name: 'image', templateId: 'tpl_ada', ...given });
 
 describe('an endpoint that is declared', () => {
-  it('is there with default settings once it was declared, also after a restart', async () => {
+  it('exists with default settings, also after a restart', async () => {
     const { clock, endpoints, reopen } = await openEndpoints();
     expect(endpoints.has('demo')).toBe(false);
     expect(await endpoints.ensureEndpoint('demo')).toMatchObject({
@@ -52,7 +52,7 @@ describe('an endpoint that is declared', () => {
     expect((await reopen()).has('demo')).toBe(true);
   });
 
-  it('keeps its settings when it is declared again without any, and its birth always', async () => {
+  it('keeps its settings when it is declared again without any, and always its creation time', async () => {
     const { clock, endpoints } = await openEndpoints();
     const { createdAt } = await endpoints.ensureEndpoint('demo', { maxAttempts: 7 });
     await clock.advance(1_000);
@@ -79,7 +79,7 @@ describe('an endpoint that is declared', () => {
     });
   });
 
-  it('is shown with its id for a name, no template and no workers of its own', async () => {
+  it('is shown with its ID as name, without template and workers', async () => {
     const { clock, endpoints } = await openEndpoints();
     await endpoints.ensureEndpoint('demo');
     expect(endpoints.get('owner', 'demo')).toEqual({
@@ -91,7 +91,7 @@ describe('an endpoint that is declared', () => {
     });
   });
 
-  it('can be given another name and other settings for its jobs, also without an engine', async () => {
+  it('accepts another name and other job settings, also without an engine', async () => {
     const { endpoints, reopen } = await openEndpoints({ engine: 'none' });
     await endpoints.ensureEndpoint('demo', { maxQueued: 7 });
     const update = { name: 'shown', executionTimeout: 9_000, maxAttempts: 1 };
@@ -101,7 +101,7 @@ describe('an endpoint that is declared', () => {
     }
   });
 
-  it('has no workers to be changed', async () => {
+  it('has no workers to configure', async () => {
     const { endpoints } = await openEndpoints();
     await endpoints.ensureEndpoint('demo');
     const changed = endpoints.update('owner', 'demo', { workersMax: 2, maxAttempts: 1 });
@@ -114,7 +114,7 @@ describe('an endpoint that is declared', () => {
 });
 
 describe('an endpoint that is created', () => {
-  it('is there with what was left out, also after a restart', async () => {
+  it('exists with the defaults, also after a restart', async () => {
     const { clock, endpoints, reopen } = await openEndpoints();
     const given = { gpuTypeIds: ['big', 'small'], workersMax: 2, maxQueued: 5 };
     const made = await endpoints.create('ada', creation(given));
@@ -142,7 +142,7 @@ describe('an endpoint that is created', () => {
     expect(made.scaler).toEqual({ type: 'REQUEST_COUNT', perWorker: 4 });
   });
 
-  it('is unknown to every other user, to all verbs', async () => {
+  it('is unknown to every other user for all verbs', async () => {
     const { endpoints } = await openEndpoints();
     const { id } = await endpoints.create('ada', creation());
     const unknown = { code: 'not_found', message: expect.stringContaining(id) };
@@ -153,7 +153,7 @@ describe('an endpoint that is created', () => {
     expect(endpoints.get('ada', id).name).toBe('image');
   });
 
-  it('is listed newest first, in pages, also those made in one moment', async () => {
+  it('is listed newest first, in pages, also with equal creation times', async () => {
     const { clock, endpoints, reopen } = await openEndpoints();
     const ids: string[] = [];
     for (let count = 0; count < 5; count++) {
@@ -175,7 +175,7 @@ describe('an endpoint that is created', () => {
     expect(listAll(await reopen()).toSorted()).toEqual(ids.toSorted());
   });
 
-  it('keeps what is not changed, also over a restart', async () => {
+  it('keeps unchanged members, also after a restart', async () => {
     const { endpoints, reopen } = await openEndpoints();
     const made = await endpoints.create('ada', creation({ gpuTypeIds: ['big'], maxQueued: 5 }));
     const update = { workersMin: 1, executionTimeout: 7_000, gpuTypeIds: ['small'] };
@@ -184,7 +184,7 @@ describe('an endpoint that is created', () => {
     expect((await reopen()).get('ada', made.id)).toEqual(changed);
   });
 
-  it('tells of each change when it is on disk', async () => {
+  it('reports each change once it is on disk', async () => {
     const { endpoints, store } = await openEndpoints();
     const told: [string, Promise<unknown>][] = [];
     endpoints.onChange(({ id, kind }) => {
@@ -202,7 +202,7 @@ describe('an endpoint that is created', () => {
   });
 });
 
-describe('what cannot be deployed', () => {
+describe('an invalid deployment', () => {
   const faulty: [string, object, string][] = [
     ['an unknown template', { templateId: 'x' }, 'templateId'],
     ['a foreign template', { templateId: 'tpl_bob' }, 'templateId'],
@@ -257,13 +257,13 @@ describe('what cannot be deployed', () => {
     });
   });
 
-  it('an image is enough for an engine that starts images', async () => {
+  it('an image suffices for an engine that starts images', async () => {
     const { addTemplate, endpoints } = await openEndpoints({ engine: 'docker' });
     await addTemplate('ada', 'tpl_image', { handler: null });
     await endpoints.create('ada', creation({ templateId: 'tpl_image' }));
   });
 
-  it('nothing is deployed without an engine, or for whom it runs nothing', async () => {
+  it('deployment is refused without an engine and for users that it does not serve', async () => {
     const { endpoints } = await openEndpoints({ engine: 'none' });
     const refused = endpoints.create('ada', creation());
     await expect(refused).rejects.toMatchObject({ code: 'conflict' });
@@ -271,7 +271,7 @@ describe('what cannot be deployed', () => {
     await expect(others.create('eve', creation())).rejects.toMatchObject({ code: 'forbidden' });
   });
 
-  it('what was right once does not hinder a change of something else', async () => {
+  it('members that have become invalid do not prevent other changes', async () => {
     const { endpoints, store } = await openEndpoints();
     const { id } = await endpoints.create('ada', creation());
     await store.write((tx) => tx.removeResource({ kind: 'template', id: 'tpl_ada' }));
@@ -280,7 +280,7 @@ describe('what cannot be deployed', () => {
 });
 
 describe('an endpoint that was deleted', () => {
-  it('is not there, at once and after a restart, though its row may be', async () => {
+  it('is gone at once and after a restart, although its row may still exist', async () => {
     const { endpoints, reopen, store } = await openEndpoints();
     const { id } = await endpoints.create('ada', creation());
     await endpoints.remove('ada', id);
@@ -294,7 +294,7 @@ describe('an endpoint that was deleted', () => {
     }
   });
 
-  it('leaves its id to nobody before all of it is removed', async () => {
+  it('keeps its ID reserved until all of it is removed', async () => {
     const { endpoints, store } = await openEndpoints();
     await endpoints.ensureEndpoint('demo', { maxAttempts: 7 });
     await endpoints.remove('owner', 'demo');
@@ -303,7 +303,7 @@ describe('an endpoint that was deleted', () => {
     expect(await endpoints.ensureEndpoint('demo')).toMatchObject({ settings: { maxAttempts: 3 } });
   });
 
-  it('is deleted once, of two who ask at the same time', async () => {
+  it('is deleted once by two simultaneous calls', async () => {
     const { endpoints } = await openEndpoints();
     const { id } = await endpoints.create('ada', creation());
     const results = await Promise.allSettled([1, 2].map(() => endpoints.remove('ada', id)));

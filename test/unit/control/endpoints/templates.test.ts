@@ -29,7 +29,7 @@ const deployed = (templateId: string, given: object = {}) =>
   endpointCreation.parse({ name: 'e', templateId, ...given });
 
 describe('a template', () => {
-  it('is there once it was made, also after a restart', async () => {
+  it('exists once it is created, also after a restart', async () => {
     const { clock, reopen, templates } = await open();
     const made = await templates.create('ada', creation({ env: { A: '1' } }));
     expect(made).toEqual({
@@ -50,7 +50,7 @@ describe('a template', () => {
     await expect(templates.update('ada', id, { args })).rejects.toMatchObject(fault);
   });
 
-  it('is unknown to every other user, to all verbs', async () => {
+  it('is unknown to every other user for all verbs', async () => {
     const { templates } = await open();
     const { id } = await templates.create('ada', creation());
     const unknown = { code: 'not_found', message: expect.stringContaining(id) };
@@ -62,7 +62,7 @@ describe('a template', () => {
     expect(templates.get('ada', id).name).toBe('one');
   });
 
-  it('is listed newest first, in pages, also those made in one moment and after a restart', async () => {
+  it('is listed newest first, in pages, also with equal creation times and after a restart', async () => {
     const { reopen, templates } = await open();
     const names = ['a', 'b', 'c', 'd', 'e'];
     for (const name of names) await templates.create('ada', creation({ name }));
@@ -79,7 +79,7 @@ describe('a template', () => {
     }
   });
 
-  it('has another version with each change, but not for another name or for none', async () => {
+  it('gets a new version with each change, except a new name or no change', async () => {
     const { reopen, templates } = await open();
     const { createdAt, id } = await templates.create('ada', creation());
     const versionAfter = async (update: object) =>
@@ -94,7 +94,7 @@ describe('a template', () => {
     }
   });
 
-  it('counts every one of two changes that come at once', async () => {
+  it('counts both of two simultaneous changes', async () => {
     const { templates } = await open();
     const { id } = await templates.create('ada', creation());
     const changes = ['1', '2'].map((args) => templates.update('ada', id, { args }));
@@ -102,7 +102,7 @@ describe('a template', () => {
     expect(templates.get('ada', id)).toMatchObject({ args: '2', version: 3 });
   });
 
-  it('is refused with a registry that is not the user’s', async () => {
+  it('is refused with a registry of another user', async () => {
     const { templates } = await open();
     const refused = { code: 'invalid', errors: [errorAt('registry')] };
     const foreign = templates.create('bob', creation({ registry: 'own' }));
@@ -112,7 +112,7 @@ describe('a template', () => {
     await templates.create('ada', creation({ registry: 'own' }));
   });
 
-  it('is gone when it was removed, also after a restart', async () => {
+  it('is gone after its removal, also after a restart', async () => {
     const { reopen, templates } = await open();
     const { id } = await templates.create('ada', creation());
     await templates.remove('ada', id);
@@ -133,7 +133,7 @@ describe('a template that an endpoint uses', () => {
     await templates.remove('ada', id);
   });
 
-  it('is not used by who asks for it while it is removed', async () => {
+  it('cannot be used while it is being removed', async () => {
     const { endpoints, templates } = await open();
     const { id } = await templates.create('ada', creation());
     const removed = templates.remove('ada', id);
@@ -141,7 +141,7 @@ describe('a template that an endpoint uses', () => {
     await removed;
   });
 
-  it('is not changed so that its workers could not be started', async () => {
+  it('cannot be changed so that its workers cannot start', async () => {
     const { endpoints, templates } = await open();
     const { id } = await templates.create('ada', creation({ ports: ['80/http'] }));
     const { id: user } = await endpoints.create('ada', deployed(id, { type: 'LOAD_BALANCER' }));

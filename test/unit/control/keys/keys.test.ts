@@ -37,7 +37,7 @@ describe('a key', () => {
     expect(stored).not.toContain(key.slice(3));
   });
 
-  it('is not known when it was never issued, or is no key at all', async () => {
+  it('is unknown if it was never issued or is not a key', async () => {
     const { keys } = await openKeys();
     for (const text of [generateKey(), '', 'mr_', 'Basic abc', `${generateKey()}x`]) {
       expect(keys.authenticate(text)).toBeUndefined();
@@ -69,7 +69,7 @@ describe('a key', () => {
 });
 
 describe('the first start', () => {
-  it('makes an admin key and a worker key, once', async () => {
+  it('creates an admin key and a worker key once', async () => {
     const { keys, reopen } = await openKeys();
     const first = await keys.ensureFirstKeys();
     expect(keys.authenticate(first?.admin ?? '')?.scopes).toEqual(new Set(['admin']));
@@ -85,15 +85,15 @@ describe('the first start', () => {
     expect(keys.authenticate(first?.worker ?? '')?.scopes).toEqual(scopes);
   });
 
-  it('makes none when a key was given by file', async () => {
+  it('creates no key if a key file was given', async () => {
     const { keys } = await openKeys();
     await keys.importKey(generateKey(), { name: 'file', scopes: ['admin'] });
     expect(await keys.ensureFirstKeys()).toBeUndefined();
   });
 });
 
-describe('a key that was made elsewhere', () => {
-  it('is known, and a second import changes what it may do', async () => {
+describe('an imported key', () => {
+  it('is valid, and a second import changes its scopes', async () => {
     const { keys, store } = await openKeys();
     const key = generateKey();
     const { keyId } = await keys.importKey(key, { name: 'file', scopes: ['jobs:read'] });

@@ -18,7 +18,7 @@ describe('a scope', () => {
     expect(may(['jobs:read:a'], 'jobs:read')).toBe(false);
   });
 
-  it('implies no other: writing is not reading, and neither is working', () => {
+  it('implies no other scope, neither reading nor working', () => {
     expect(may(['jobs:write'], 'jobs:read', 'a')).toBe(false);
     expect(may(['jobs:read'], 'jobs:write', 'a')).toBe(false);
     expect(may(['jobs:read', 'jobs:write'], 'worker', 'a')).toBe(false);
@@ -34,7 +34,7 @@ describe('a scope', () => {
   });
 });
 
-describe('a scope to be granted', () => {
+describe('a granted scope', () => {
   const gives = (grants: string[], text: string) => implies({ scopes: new Set(grants) }, text);
 
   it.each([

@@ -45,8 +45,8 @@ async function open() {
 
 const toIso = (at: number) => new Date(at).toISOString();
 
-describe('a key that is made with another', () => {
-  it('is of the same user, may do what was asked for, and is shown once', async () => {
+describe('a key that is created with another key', () => {
+  it('belongs to the same user, has the requested scopes, and is shown once', async () => {
     const { hold, keys, userKeys } = await open();
     const ann = await hold({});
     const made = await userKeys.issue(ann, { name: 'ci', scopes: ['jobs:write', 'jobs:write'] });
@@ -55,7 +55,7 @@ describe('a key that is made with another', () => {
     expect(JSON.stringify(userKeys.find(ann, made.id))).not.toContain(made.key);
   });
 
-  it('cannot do more than that one', async () => {
+  it('cannot have more scopes than that key', async () => {
     const { hold, idsOf, userKeys } = await open();
     const own = await hold({ scopes: ['keys:write', 'jobs:write:a'] });
     const issue = (scopes: string[]) => userKeys.issue(own, { name: 'x', scopes });
@@ -66,7 +66,7 @@ describe('a key that is made with another', () => {
     expect(idsOf(own)).toHaveLength(2);
   });
 
-  it('ends when that one does, unless it is to end before', async () => {
+  it('expires when that key does, unless it has an earlier expiry', async () => {
     const { clock, hold, userKeys } = await open();
     const end = clock.now() + HOUR_MS;
     const own = await hold({ expiresAt: end });
@@ -83,7 +83,7 @@ describe('a key that is made with another', () => {
     }
   });
 
-  it('has no expiry if that one has none', async () => {
+  it('has no expiry if that key has none', async () => {
     const { hold, userKeys } = await open();
     expect(
       (await userKeys.issue(await hold({}), { name: 'x', scopes: ['admin'] })).expiresAt,
@@ -109,7 +109,7 @@ describe('a key that is made with another', () => {
     });
   });
 
-  it('is of another user only when the operator says so', async () => {
+  it('belongs to another user only if the operator asks for it', async () => {
     const { hold, operator, userKeys } = await open();
     const creation = { name: 'x', scopes: ['jobs:read'], userId: 'bob' };
     expect((await userKeys.issue(operator, creation)).userId).toBe('bob');
@@ -144,7 +144,7 @@ describe('the keys of a user', () => {
     expect(seen).toEqual([...made, ann.keyId]);
   });
 
-  it('are there for nobody else but the operator', async () => {
+  it('are visible only to the user and the operator', async () => {
     const { hold, idsOf, operator, userKeys } = await open();
     const ann = await hold({});
     const bob = await hold({ userId: 'bob' });
@@ -191,7 +191,7 @@ it('a change of a key reads no keys of other users', async () => {
 });
 
 describe('keys that have expired', () => {
-  it('are kept 200 of a user at most, the newest', async () => {
+  it('are limited to the newest 200 of a user', async () => {
     const { clock, hold, keys, reopen } = await open();
     const bob = await hold({ userId: 'bob', expiresAt: clock.now() + 1 });
     const made: string[] = [];
@@ -241,7 +241,7 @@ describe('a rotation', () => {
     expect(idsOf(ann)).toEqual([next.id, ann.keyId]);
   });
 
-  it('makes no key last longer', async () => {
+  it('does not extend the life of a key', async () => {
     const { clock, hold, keys, userKeys } = await open();
     const end = clock.now() + HOUR_MS;
     const old = await keys.issue({ name: 'x', userId: 'ann', scopes: ['admin'], expiresAt: end });
@@ -254,7 +254,7 @@ describe('a rotation', () => {
     await expect(again).rejects.toMatchObject({ code: 'conflict' });
   });
 
-  it('of a key that can do more than the own one is refused', async () => {
+  it('of a key with more scopes than the caller’s is refused', async () => {
     const { clock, hold, userKeys } = await open();
     const writer = await hold({ scopes: ['keys:write'] });
     const short = await hold({ expiresAt: clock.now() + HOUR_MS });
@@ -268,14 +268,14 @@ describe('a rotation', () => {
 });
 
 describe('a revocation', () => {
-  it('holds from then on, also after a restart', async () => {
+  it('takes effect at once, also after a restart', async () => {
     const { hold, keys, reopen, userKeys } = await open();
     const { holder, key } = await keys.issue({ name: 'x', userId: 'ann', scopes: ['worker'] });
     await userKeys.revoke(await hold({}), holder.keyId);
     for (const known of [keys, await reopen()]) expect(known.authenticate(key)).toBeUndefined();
   });
 
-  it('of a key that can do more than the own one is refused, for each scope', async () => {
+  it('of a key with more scopes than the caller’s is refused, for each scope', async () => {
     const { clock, hold, idsOf, userKeys } = await open();
     const admin = await hold({});
     const writer = await hold({ scopes: ['keys:write', 'admin:a'] });
@@ -297,7 +297,7 @@ describe('a revocation', () => {
     expect(idsOf(admin)).toEqual([lasting.keyId, writer.keyId, admin.keyId]);
   });
 
-  it('of a key with no more than the own one is done, and of any by the admin key', async () => {
+  it('of a key with no more scopes than the caller’s succeeds, and of any key with admin', async () => {
     const { clock, hold, idsOf, userKeys } = await open();
     const writer = await hold({ scopes: ['keys:write', 'admin:a'] });
     const weaker = await hold({ scopes: ['jobs:write:a', 'keys:write'] });
@@ -321,7 +321,7 @@ describe('a revocation', () => {
     await revoke(operator);
   });
 
-  it('leaves one of two that are revoked at once', async () => {
+  it('keeps one of two keys that are revoked at once', async () => {
     const { hold, keys, operator, userKeys } = await open();
     const other = await hold({ userId: 'owner' });
     const both = [

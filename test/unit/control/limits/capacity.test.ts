@@ -50,13 +50,13 @@ describe('a pod beyond the capacity', () => {
     expect(world.pods.all()).toHaveLength(1);
   });
 
-  it('is refused to exactly one of two that are asked for at once', async () => {
+  it('is refused for exactly one of two simultaneous creations', async () => {
     const world = await openWorld();
     const all = await Promise.all([1, 2, 3].map(() => refusal(world.create())));
     expect(all.filter((end) => end === 'done')).toHaveLength(2);
   });
 
-  it('is refused also as a worker, and every user counts', async () => {
+  it('is refused also as a worker, counting the pods of all users', async () => {
     const world = await openWorld();
     await world.create({}, 'ann');
     await world.createWorker();
@@ -65,8 +65,8 @@ describe('a pod beyond the capacity', () => {
   });
 });
 
-describe('what a pod holds', () => {
-  it('is its disk alone while it is stopped; a start asks for the rest again', async () => {
+describe('the capacity that a pod holds', () => {
+  it('is only its disk while it is stopped, and a start asks for the rest again', async () => {
     const world = await openWorld();
     const { id } = await world.create();
     await world.create();
@@ -85,7 +85,7 @@ describe('what a pod holds', () => {
     await world.pods.act('owner', id, 'start');
   });
 
-  it('is what more of disk a change asks for, and nothing more for a restart', async () => {
+  it('grows with a larger disk, and not with a restart', async () => {
     const world = await openWorld({ memoryGb: 4, vcpus: 2, diskGb: 30 });
     const { id } = await world.create();
     await world.settle();
@@ -97,7 +97,7 @@ describe('what a pod holds', () => {
     expect((await world.pods.update('owner', id, { name: 'b' })).spec.name).toBe('b');
   });
 
-  it('is free as soon as it has ended by itself', async () => {
+  it('is free as soon as the pod has exited', async () => {
     const world = await openWorld({ memoryGb: 4, vcpus: 2, diskGb: 100 });
     const { id } = await world.create();
     await world.settle();
@@ -106,7 +106,7 @@ describe('what a pod holds', () => {
     expect((await world.create()).id).not.toBe(id);
   });
 
-  it('is there again after a restart of the platform', async () => {
+  it('is restored after a restart of the platform', async () => {
     const world = await openWorld({ memoryGb: 4, vcpus: 2, diskGb: 100 });
     await world.create();
     await world.settle();
@@ -115,13 +115,13 @@ describe('what a pod holds', () => {
   });
 });
 
-it('promises processors and disk several times, memory once', () => {
+it('overcommits vCPUs and disk, but not memory', () => {
   const machine = { memoryGb: 16, vcpus: 4, diskGb: 50 };
   const limits = limitAmounts(machine, { vcpus: 8, disk: 4 });
   expect(limits).toEqual({ memoryGb: 16, vcpus: 32, diskGb: 200 });
 });
 
-it('says nothing of what is not asked for, though there is too much of it', () => {
+it('does not name resources that are not requested', () => {
   const held = { memoryGb: 20, vcpus: 99, diskGb: 20 };
   const gpuPod = { memoryGb: 0, vcpus: 0, diskGb: 20 };
   expect(findShortage(gpuPod, held, LIMITS)).toBeUndefined();

@@ -14,7 +14,7 @@ async function openPods() {
   return { store, open, pods: await open() };
 }
 
-it('gives no GPU to two pods, also when one is given back while it is being written down', async () => {
+it('assigns no GPU to two pods, even if one is released during a write', async () => {
   const { pods } = await openPods();
   const waiting = states.waitingForGpu;
   await pods.add({ ...states.stopping, id: 'holder', gpus: ['g0'] });
@@ -33,7 +33,7 @@ it('gives no GPU to two pods, also when one is given back while it is being writ
   expect(pods.heldGpus().size).toBe(2);
 });
 
-it('shows a change to nobody before it is on disk', async () => {
+it('does not show a change before it is on disk', async () => {
   const { open, pods } = await openPods();
   await pods.add(states.exited);
   const change = pods.change('pod_1', (pod) => ({ ...pod, failures: 2 }));
@@ -43,7 +43,7 @@ it('shows a change to nobody before it is on disk', async () => {
   expect((await open()).get('pod_1')).toEqual(pods.get('pod_1'));
 });
 
-it('loses none of two changes at once', async () => {
+it('loses neither of two simultaneous changes', async () => {
   const { pods } = await openPods();
   await pods.add(states.exited);
   const count = () => pods.change('pod_1', (pod) => ({ ...pod, failures: pod.failures + 1 }));
@@ -51,7 +51,7 @@ it('loses none of two changes at once', async () => {
   expect(pods.get('pod_1')?.failures).toBe(3);
 });
 
-it('is as it was after a change that was refused', async () => {
+it('is unchanged after a refused change', async () => {
   const { pods } = await openPods();
   await pods.add(states.exited);
   let asked = 0;
@@ -63,7 +63,7 @@ it('is as it was after a change that was refused', async () => {
   expect(pods.get('pod_1')).toEqual(states.exited);
 });
 
-it('tells of a change of the record, and of what is seen when that is new', async () => {
+it('reports changes of the record and new observations', async () => {
   const { pods } = await openPods();
   const heard: string[] = [];
   await pods.add(states.exited);
@@ -82,7 +82,7 @@ it('tells of a change of the record, and of what is seen when that is new', asyn
   expect(heard).toHaveLength(3);
 });
 
-it('finds every pod again, however many there are', async () => {
+it('finds every pod, however many exist', async () => {
   const { open, pods } = await openPods();
   const ids = Array.from({ length: 2_001 }, (_, index) => `pod_${index}`);
   await Promise.all(ids.map((id) => pods.add({ ...states.exited, id })));

@@ -26,36 +26,36 @@ function update(mounts: PodMounts, change: PodMounts | undefined): string {
   return refusal(() => updateMounts({ mounts, isGpuPod: true }, change));
 }
 
-describe('a pod that is made', () => {
+describe('a new pod', () => {
   it('may have no mounts, a persistent one or a network one', () => {
     expect([create({}), create({ persistent }), create({ network })]).toEqual(
       Array(3).fill('let through'),
     );
   });
 
-  it('has no both kinds', () => {
+  it('cannot have both kinds', () => {
     expect(create({ persistent, network })).toBe('rule_broken mounts');
   });
 
-  it('has no empty network mounts', () => {
+  it('cannot have empty network mounts', () => {
     expect(create({ network: [] })).toBe('rule_broken mounts.network');
   });
 
-  it('has no persistent mount on a CPU, where a network mount is as good as on a GPU', () => {
+  it('cannot have a persistent mount on a CPU pod, but can have a network mount', () => {
     expect(create({ persistent }, false)).toBe('rule_broken mounts.persistent');
     expect(create({ network }, false)).toBe('let through');
   });
 });
 
 describe('an update', () => {
-  it('without mounts, or with none in them, leaves them as they are', () => {
+  it('without mounts or with empty mounts leaves them unchanged', () => {
     for (const mounts of [{}, { persistent }, { network }]) {
       expect(updateMounts({ mounts, isGpuPod: true }, undefined)).toBe(mounts);
       expect(updateMounts({ mounts, isGpuPod: true }, {})).toBe(mounts);
     }
   });
 
-  it('has no both kinds, whatever the pod has', () => {
+  it('cannot have both kinds, whatever the pod has', () => {
     for (const mounts of [{}, { persistent }, { network }]) {
       expect(update(mounts, { persistent, network })).toBe('rule_broken mounts');
       expect(update(mounts, { persistent, network: [] })).toBe('rule_broken mounts');
@@ -73,11 +73,11 @@ describe('an update', () => {
     ['persistent on a pod without', {}, { persistent }],
     ['network on a persistent pod', { persistent }, { network }],
     ['network on a pod without', {}, { network }],
-  ])('introduces no kind that the pod was created without: %s', (_what, mounts, change) => {
+  ])('cannot add a kind that the pod was created without: %s', (_what, mounts, change) => {
     expect(update(mounts, change)).toBe(`rule_broken mounts.${Object.keys(change).join()}`);
   });
 
-  it('does not name another volume', () => {
+  it('cannot name another volume', () => {
     const other = [{ volumeId: 'vol_2', path: '/shared' }];
     expect(update({ network }, { network: other })).toBe('rule_broken mounts.network[0].volumeId');
   });

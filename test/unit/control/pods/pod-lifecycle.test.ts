@@ -279,7 +279,7 @@ function lock(name: StateName) {
   return { ...states[name], spec: { ...states[name].spec, locked: true } };
 }
 
-describe('what is seen', () => {
+describe('an observation', () => {
   for (const state of stateNames) {
     it.each(sightNames)(`of a pod that is ${state}: %s`, (sight) => {
       const before = states[state];
@@ -296,7 +296,7 @@ describe('what is seen', () => {
     });
   }
 
-  it('is a RUNNING pod only where a container runs that is not known to be ill', () => {
+  it('makes a pod RUNNING only if its container runs and is not unhealthy', () => {
     for (const state of stateNames) {
       for (const sight of sightNames) {
         const { status } = observe(states[state], sights[sight], NOW);
@@ -307,13 +307,13 @@ describe('what is seen', () => {
     }
   });
 
-  it('ends the count of failures after a run of a minute', () => {
+  it('resets the failures after a run of a minute', () => {
     const seen = { ...sights.running, startedAt: NOW - 60_000 };
     expect(observe(states.failedTwice, seen, NOW - 1).failures).toBe(2);
     expect(observe(states.failedTwice, seen, NOW).failures).toBe(0);
   });
 
-  it('counts an unclean end after a run of a minute as the first, also when nobody saw it run', () => {
+  it('counts a failure after a run of a minute as the first, even if the run was not observed', () => {
     const seen = { ...sights.crashed, startedAt: NOW - 61_000, endedAt: NOW - 1_000 };
     expect(observe(states.failedTwice, seen, NOW)).toMatchObject({
       status: 'STARTING',
@@ -323,7 +323,7 @@ describe('what is seen', () => {
     expect(observe(states.failedTwice, short, NOW)).toMatchObject({ status: 'ERROR', failures: 3 });
   });
 
-  it('binds a pod that starts again to the GPUs that its container was made with', () => {
+  it('binds a restarting pod to the GPUs of its container', () => {
     const seen = { ...sights.created, gpus: ['g7'] };
     expect(decideStep(states.waitingForGpu, seen, NOW)).toEqual({ kind: 'allot', among: ['g7'] });
   });
@@ -360,7 +360,7 @@ describe('an action', () => {
     });
   }
 
-  it('start waits for GPUs where it has none, and keeps those that it has not given back', () => {
+  it('start waits for GPUs if the pod has none, and keeps those that it has not released', () => {
     const given = observe(states.stopping, sights.endedWell, NOW);
     expect(act(given, 'start', NOW).status).toBe('PROVISIONING');
     expect(act(states.stopping, 'start', NOW)).toMatchObject({ status: 'STARTING', gpus: ['g1'] });
@@ -368,13 +368,13 @@ describe('an action', () => {
 });
 
 describe('the platform itself', () => {
-  it('ends a locked pod, and one that has ended only once', () => {
+  it('ends a locked pod, and an ended pod only once', () => {
     const ended = terminate(lock('running'), NOW);
     expect(ended).toMatchObject({ status: 'TERMINATED', desired: 'gone', endedAt: NOW });
     expect(terminate(ended, NOW + 1)).toBe(ended);
   });
 
-  it('recreates a pod that runs, and leaves one stopped that is', () => {
+  it('recreates a running pod and keeps a stopped pod stopped', () => {
     const spec = { ...states.running.spec, args: 'other' };
     expect(recreate(states.running, spec)).toMatchObject({
       status: 'STARTING',
@@ -386,14 +386,14 @@ describe('the platform itself', () => {
     expect(waiting).toMatchObject({ status: 'PROVISIONING', generation: 3, spec });
   });
 
-  it('gives up what is to run, and nothing else', () => {
+  it('abandons only pods that should run', () => {
     const given = giveUp(states.starting, 'no such image', NOW);
     expect(given).toMatchObject({ status: 'ERROR', desired: 'stopped', reason: 'no such image' });
     expect(giveUp(states.exited, 'no such image', NOW)).toBe(states.exited);
     expect(giveUp(states.terminated, 'no such image', NOW)).toBe(states.terminated);
   });
 
-  it('gives GPUs to who waits for them, and to nobody else', () => {
+  it('assigns GPUs only to pods that wait for them', () => {
     expect(giveGpus(states.waitingForGpu, ['g2']).gpus).toEqual(['g2']);
     for (const name of ['provisioningGpu', 'provisioning', 'terminated'] as const) {
       expect(giveGpus(states[name], ['g2'])).toBe(states[name]);

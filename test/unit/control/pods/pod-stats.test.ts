@@ -23,7 +23,7 @@ beforeEach(() => {
   stats = new PodStats({ engine, clock });
 });
 
-it('are read once in two seconds, however many callers there are', async () => {
+it('are read once in two seconds, for any number of callers', async () => {
   expect(await Promise.all([stats.read('a'), stats.read('a')])).toEqual([SAMPLE, SAMPLE]);
   await clock.advance(1_999);
   expect(await stats.read('a')).toEqual(SAMPLE);
@@ -33,19 +33,19 @@ it('are read once in two seconds, however many callers there are', async () => {
   expect(asked).toEqual(['a', 'a']);
 });
 
-it('are left out where the engine takes longer than a second', async () => {
+it('are omitted if the engine takes longer than a second', async () => {
   answer = () => new Promise(() => {});
   const read = stats.read('a');
   await clock.advance(1_000);
   expect(await read).toBeUndefined();
 });
 
-it('are left out where the engine cannot say', async () => {
+it('are omitted if the engine has none', async () => {
   answer = () => Promise.reject(new Error('away'));
   expect(await stats.read('a')).toBeUndefined();
 });
 
-it('are asked for eight pods at once at most', async () => {
+it('are read for at most eight pods at once', async () => {
   const gate = Promise.withResolvers<ContainerStats>();
   answer = () => gate.promise;
   const ids = Array.from({ length: 9 }, (_, index) => `pod_${index}`);

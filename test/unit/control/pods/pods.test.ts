@@ -40,7 +40,7 @@ const templates = {
 };
 
 describe('creation', () => {
-  it('gives what was not said its default', async () => {
+  it('sets defaults for missing members', async () => {
     const world = await openWorld();
     expect(await world.pods.show(await world.create())).toEqual({
       ...{ id: expect.stringMatching(/^pod_[0-9a-f-]{36}$/), name: 'a', status: 'PROVISIONING' },
@@ -52,7 +52,7 @@ describe('creation', () => {
     });
   });
 
-  it('takes from the template what was not said, and nothing else', async () => {
+  it('takes only missing members from the template', async () => {
     const world = await openWorld({ pods: { templates } });
     const plain = await world.create({ template: 'tpl_1' });
     expect(plain.spec).toMatchObject({
@@ -66,7 +66,7 @@ describe('creation', () => {
     expect(await refusal(world.create({ template: 'tpl_2' }))).toMatch(/^422 template: .*tpl_2/);
   });
 
-  it('of a worker says whose it is, and what handler it runs', async () => {
+  it('of a worker contains its endpoint and its handler', async () => {
     const world = await openWorld({ engine: 'process' });
     const { id } = await world.createWorker();
     await world.settle();
@@ -80,7 +80,7 @@ describe('creation', () => {
     expect(world.pods.ofEndpoint('ep_2')).toEqual([]);
   });
 
-  it('asks no more GPUs than there are', async () => {
+  it('cannot ask for more GPUs than exist', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1', 'g2']) });
     const tooMany = world.create({ gpu: { id: GPU, count: 3 } });
     expect(await refusal(tooMany)).toMatch(/^422 gpu\.count: .*\b2\b/);
@@ -104,7 +104,7 @@ describe('creation', () => {
     expect(await refusal(world.create({ args: 'x' }))).toBe('let through');
   });
 
-  it('on processes is for the owner alone, unless the operator trusts all', async () => {
+  it('on processes is for the owner only, unless the operator trusts all users', async () => {
     const world = await openWorld({ engine: 'process' });
     expect(await refusal(world.create({ args: 'x' }, 'bob'))).toMatch(/^403 .*--trust-users/);
     const trusting = await openWorld({ engine: 'process', pods: { processUsers: 'all' } });
@@ -115,7 +115,7 @@ describe('creation', () => {
 });
 
 describe('another user', () => {
-  it('finds, changes, reads and ends no pod of this one', async () => {
+  it('cannot find, change, read or end a pod of this user', async () => {
     const world = await openWorld();
     const { id } = await world.create();
     const { pods } = world;
@@ -129,7 +129,7 @@ describe('another user', () => {
 });
 
 describe('an update', () => {
-  it('of name and lock leaves the container as it is', async () => {
+  it('of name and lock does not change the container', async () => {
     const world = await openWorld();
     const { id } = await world.create();
     await world.settle();
@@ -138,7 +138,7 @@ describe('an update', () => {
     expect((await world.pods.show(updated)).actions).toEqual([]);
   });
 
-  it('that says what is the case anyway changes nothing', async () => {
+  it('with the current values changes nothing', async () => {
     const world = await openWorld();
     const { id } = await world.create({ env: { A: '1', B: '2' }, ports: ['80/tcp', '81/tcp'] });
     const same = { env: { B: '2', A: '1' }, ports: ['81/tcp', '80/tcp'], args: '', disk: 20 };
@@ -153,7 +153,7 @@ describe('an update', () => {
     { env: { A: '1' } },
     { registry: 'private' },
     { mounts: { network: [{ volumeId: 'data', path: '/else' }] } },
-  ])('of %o makes another container', async (update) => {
+  ])('of %o creates another container', async (update) => {
     const world = await openWorld();
     const mounts = { network: [{ volumeId: 'data', path: '/data' }] };
     const { id } = await world.create({ mounts });
@@ -216,13 +216,13 @@ describe('an update', () => {
     },
   );
 
-  it('makes no disk smaller', async () => {
+  it('cannot make a disk smaller', async () => {
     const world = await openWorld();
     const { id } = await world.create();
     expect(await refusal(world.pods.update(OWNER, id, { disk: 19 }))).toMatch(/^422 disk: /);
   });
 
-  it('of a locked pod changes name and lock, and more only with the lock taken off', async () => {
+  it('of a locked pod can change only name and lock, unless it unlocks the pod', async () => {
     const world = await openWorld();
     const { id } = await world.create({ locked: true });
     const { pods } = world;
@@ -240,7 +240,7 @@ describe('an update', () => {
     expect(await refusal(world.pods.update(OWNER, id, { args: ' ' }))).toMatch(/^422 args: /);
   });
 
-  it('of a worker may be its name, but not what it runs', async () => {
+  it('of a worker can change its name, but not its command', async () => {
     const world = await openWorld();
     const { id } = await world.createWorker({ locked: true });
     expect(await refusal(world.pods.update(OWNER, id, { args: 'x' }))).toMatch(/^409 .* ep_1/);
@@ -251,7 +251,7 @@ describe('an update', () => {
     expect(world.pods.ofEndpoint('ep_1')).toEqual([]);
   });
 
-  it('of one that is TERMINATED is a conflict, before and after it is gone', async () => {
+  it('of a TERMINATED pod is a conflict, before and after its removal', async () => {
     const world = await openWorld();
     const { id } = await world.create();
     await world.pods.act(OWNER, id, 'terminate');
@@ -263,7 +263,7 @@ describe('an update', () => {
 });
 
 describe('a list', () => {
-  it('is newest first, in pages, with those that are gone', async () => {
+  it('is newest first, in pages, with terminated pods', async () => {
     const world = await openWorld();
     const ids: string[] = [];
     for (let made = 0; made < 5; made++) ids.unshift((await world.create()).id);
@@ -281,7 +281,7 @@ describe('a list', () => {
     expect(found).toEqual(ids);
   });
 
-  it('goes on in its order after a restart, with a clock that was set back', async () => {
+  it('keeps its order after a restart with a clock that was set back', async () => {
     const world = await openWorld();
     const first = await world.create();
     await world.clock.advance(-3_600_000);
@@ -293,7 +293,7 @@ describe('a list', () => {
 });
 
 describe('the record', () => {
-  it('of a pod that runs says what it uses, where its ports are, and what it costs', async () => {
+  it('of a running pod shows its usage, its ports and its cost', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1', 'g2']) });
     const gpu = { id: GPU, count: 2 };
     const { id } = await world.create({ gpu, ports: ['8000/http'], globalNetworking: true });
@@ -320,7 +320,7 @@ describe('the record', () => {
     });
   });
 
-  it('of one that waits for a GPU says that it costs nothing, and its price as soon as it has one', async () => {
+  it('of a pod that waits for a GPU shows cost 0, and its price once it has one', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1']) });
     const gpu = { id: GPU, count: 1 };
     const first = await world.create({ gpu });
@@ -336,7 +336,7 @@ describe('the record', () => {
     expect(await show()).toMatchObject({ status: 'RUNNING', cost: 2 });
   });
 
-  it('of one that was stopped says that it costs nothing and uses nothing', async () => {
+  it('of a stopped pod shows cost 0 and no usage', async () => {
     const world = await openWorld();
     const { id } = await world.create();
     await world.settle();
@@ -348,7 +348,7 @@ describe('the record', () => {
     });
   });
 
-  it('comes without the figures that the engine does not give in time', async () => {
+  it('omits figures that the engine does not return in time', async () => {
     const world = await openWorld();
     const { id } = await world.create({ ports: ['80/tcp'] });
     await world.settle();

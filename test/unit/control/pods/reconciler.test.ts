@@ -35,7 +35,7 @@ describe('a pod that is created', () => {
     expect(world.host.get(id)).toMatchObject({ seen: { state: 'running' }, runsOnDisk: 1 });
   });
 
-  it('has what it asked for, and the variables that its record does not hold', async () => {
+  it('has its spec and the variables that its record does not contain', async () => {
     const environmentOf = async () => ({ MILLRACE_API_KEY: 'mr_secret', B: 'ours' });
     const world = await openWorld({ reconciler: { environmentOf } });
     const id = await startPod(world, {
@@ -77,7 +77,7 @@ describe('a pod that is created', () => {
     expect(world.pods.live.get(id)).toMatchObject({ status: 'RUNNING', reason: null });
   });
 
-  it('is given up with the reason when its image cannot be had', async () => {
+  it('is abandoned with the reason if its image is not available', async () => {
     const world = await openWorld();
     const id = await startPod(world, { image: 'missing' });
     expect(world.pods.live.get(id)).toMatchObject({
@@ -90,7 +90,7 @@ describe('a pod that is created', () => {
     expect(world.pods.live.get(id)).toMatchObject({ status: 'RUNNING', reason: null });
   });
 
-  it('is not given up when what it runs was changed meanwhile', async () => {
+  it('is not abandoned if its spec has changed meanwhile', async () => {
     const { promise: isHeld, resolve: release } = Promise.withResolvers<void>();
     const environmentOf = () => isHeld.then(() => ({}));
     const world = await openWorld({ reconciler: { environmentOf } });
@@ -101,7 +101,7 @@ describe('a pod that is created', () => {
     expect(world.pods.live.get(id)).toMatchObject({ status: 'RUNNING', generation: 2 });
   });
 
-  it('is given up with the reason when its command cannot be started', async () => {
+  it('is abandoned with the reason if its command cannot be started', async () => {
     const world = await openWorld();
     const id = await startPod(world, { args: 'unstartable' });
     expect(world.pods.live.get(id)).toMatchObject({
@@ -110,7 +110,7 @@ describe('a pod that is created', () => {
     });
   });
 
-  it('is not given up when its container was gone before it could be started', async () => {
+  it('is not abandoned if its container disappeared before the start', async () => {
     const world = await openWorld();
     const start = world.engine.start.bind(world.engine);
     world.engine.start = async (id) => {
@@ -136,7 +136,7 @@ describe('a pod that is created', () => {
     expect(world.pods.live.get(id)).toMatchObject({ status: 'RUNNING', reason: null });
   });
 
-  it('is tried again less and less often', async () => {
+  it('is retried less and less often', async () => {
     const world = await openWorld();
     let tries = 0;
     world.engine.start = async () => {
@@ -149,7 +149,7 @@ describe('a pod that is created', () => {
     expect(tries).toBeLessThan(15);
   });
 
-  it('does not show what is not meant to be seen, and goes on', async () => {
+  it('hides internal errors and continues', async () => {
     const world = await openWorld();
     world.host.trouble = new Error('secret path');
     const id = await startPod(world);
@@ -169,7 +169,7 @@ describe('a pod that is created', () => {
   });
 });
 
-describe('a pod that ends by itself', () => {
+describe('a pod that exits', () => {
   it('is EXITED after code 0, and is not started again', async () => {
     const world = await openWorld();
     const id = await startPod(world);
@@ -179,7 +179,7 @@ describe('a pod that ends by itself', () => {
     expect(world.host.get(id).runsOnDisk).toBe(1);
   });
 
-  it('is started again after another code, with the disk as it was, and waits longer each time', async () => {
+  it('restarts after another code with its disk, and waits longer each time', async () => {
     const world = await openWorld();
     const id = await startPod(world);
     world.host.end(id, 3);
@@ -198,7 +198,7 @@ describe('a pod that ends by itself', () => {
     expect(world.host.get(id).runsOnDisk).toBe(3);
   });
 
-  it('is in ERROR after three unclean ends in a row, and can be started anew', async () => {
+  it('is in ERROR after three failures in a row and can be started again', async () => {
     const world = await openWorld();
     const id = await startPod(world, { args: 'exit 4' });
     await world.settle(60_000);
@@ -213,7 +213,7 @@ describe('a pod that ends by itself', () => {
     expect(world.host.get(id).runsOnDisk).toBe(6);
   });
 
-  it('never comes to ERROR while each run lasts a minute', async () => {
+  it('never enters ERROR while each run lasts a minute', async () => {
     const world = await openWorld();
     const id = await startPod(world);
     for (let run = 0; run < 5; run++) {
@@ -226,7 +226,7 @@ describe('a pod that ends by itself', () => {
 });
 
 describe('an action', () => {
-  it('stop keeps the disk, start goes on with it', async () => {
+  it('stop keeps the disk, and start uses it', async () => {
     const world = await openWorld();
     const id = await startPod(world);
     expect((await world.pods.act(OWNER, id, 'stop')).status).toBe('EXITED');
@@ -249,7 +249,7 @@ describe('an action', () => {
     expect([world.host.graces.get(id), world.host.graces.get(worker.id)]).toEqual([10_000, 45_000]);
   });
 
-  it('stop holds up nobody, however many do not want to end', async () => {
+  it('stop delays no other pod, however many do not end', async () => {
     const world = await openWorld();
     const ids: string[] = [];
     for (let pod = 0; pod < 20; pod++) ids.push(await startPod(world));
@@ -259,7 +259,7 @@ describe('an action', () => {
     expect(statusOf(world, await startPod(world))).toBe('RUNNING');
   });
 
-  it('start right behind stop leads to a run', async () => {
+  it('start directly after stop leads to a run', async () => {
     const world = await openWorld();
     const id = await startPod(world);
     await Promise.all([
@@ -287,7 +287,7 @@ describe('an action', () => {
     expect(world.pods.live.get(id)).toMatchObject({ status: 'RUNNING', gpus });
   });
 
-  it('terminate leaves nothing but the record, for a day', async () => {
+  it('terminate leaves only the record, for a day', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1']) });
     const mounts = { persistent: { size: 10, path: '/data' } };
     const id = await startPod(world, { gpu: { id: GPU, count: 1 }, mounts });
@@ -303,7 +303,7 @@ describe('an action', () => {
     await expect(world.pods.find(OWNER, id)).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('terminate takes volumes away also where there is no container', async () => {
+  it('terminate removes volumes even without a container', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1']) });
     const mounts = { persistent: { size: 10, path: '/data' } };
     const id = await startPod(world, { gpu: { id: GPU, count: 1 }, mounts });
@@ -317,7 +317,7 @@ describe('an action', () => {
     expect(world.host.volumes.size).toBe(0);
   });
 
-  it('terminate goes on until the container is gone', async () => {
+  it('terminate continues until the container is gone', async () => {
     const world = await openWorld();
     const id = await startPod(world);
     world.host.isSlow = true;
@@ -330,7 +330,7 @@ describe('an action', () => {
     expect(await world.pods.find(OWNER, id)).toMatchObject({ removed: true });
   });
 
-  it('counts at once, though the engine is away', async () => {
+  it('takes effect at once, even if the engine is unavailable', async () => {
     const world = await openWorld();
     const id = await startPod(world);
     world.host.trouble = new EngineError('unavailable', 'the engine is away');
@@ -347,7 +347,7 @@ describe('GPUs', () => {
   const two = { gpu: { id: GPU, count: 2 } };
   const one = { gpu: { id: GPU, count: 1 } };
 
-  it('are waited for, with the reason, and given when another pod gives them back', async () => {
+  it('are awaited with the reason and assigned when another pod releases them', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1', 'g2']) });
     const first = await startPod(world, two);
     const second = await startPod(world, one);
@@ -362,7 +362,7 @@ describe('GPUs', () => {
     expect(world.host.get(second).spec.gpus).toEqual(world.pods.live.get(second)?.gpus);
   });
 
-  it('are those that the container was made with, when it starts again', async () => {
+  it('are those of the container when it restarts', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1', 'g2']) });
     const first = await startPod(world, one);
     await world.pods.act(OWNER, first, 'stop');
@@ -380,7 +380,7 @@ describe('GPUs', () => {
     expect(world.pods.live.get(first)).toMatchObject({ status: 'RUNNING', gpus: ['g1'] });
   });
 
-  it('are never given to two pods, however many ask at once', async () => {
+  it('are never assigned to two pods, however many ask at once', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1', 'g2', 'g3']) });
     await Promise.all(Array.from({ length: 6 }, () => world.create(one)));
     await world.settle(5_000);
@@ -390,7 +390,7 @@ describe('GPUs', () => {
   });
 });
 
-describe('what belongs to nobody', () => {
+describe('an orphaned container', () => {
   it('is removed at the start, and its volumes are kept', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1']) });
     const id = await startPod(world, {
@@ -404,7 +404,7 @@ describe('what belongs to nobody', () => {
     expect(world.host.volumes).toContain(id);
   });
 
-  it('is removed with its volumes where it was a pod’s that has ended', async () => {
+  it('is removed with its volumes if its pod has ended', async () => {
     const world = await openWorld({ catalog: createCatalog(['g1']) });
     const mounts = { persistent: { size: 10, path: '/data' } };
     const id = await startPod(world, { gpu: { id: GPU, count: 1 }, mounts });
@@ -417,7 +417,7 @@ describe('what belongs to nobody', () => {
     expect(world.host.volumes.size).toBe(0);
   });
 
-  it('is not said of a container that was listed while its pod was ending', async () => {
+  it('is not a container that was listed while its pod was ending', async () => {
     const warn = vi.fn();
     const world = await openWorld({ reconciler: { log: { ...silentLog, warn } } });
     const id = await startPod(world);
@@ -429,7 +429,7 @@ describe('what belongs to nobody', () => {
     expect(warn).not.toHaveBeenCalled();
   });
 
-  it('does not keep the others from being removed when it cannot be', async () => {
+  it('that cannot be removed does not prevent the removal of others', async () => {
     const world = await openWorld();
     const ids = [await startPod(world), await startPod(world)];
     for (const id of ids) {

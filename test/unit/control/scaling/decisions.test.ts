@@ -58,7 +58,7 @@ describe('decisions', () => {
     expect((await again.last('a'))?.want).toBe(2);
   });
 
-  it('are kept to the 200 newest and a few more', async () => {
+  it('are limited to about the 200 newest', async () => {
     const { decisions } = await openDecisions();
     await decisions.add({ ...SOURCE, endpointId: 'b' }, decision(9));
     for (let want = 0; want < 500; want++) await decisions.add(SOURCE, decision(want));
@@ -77,7 +77,7 @@ describe('decisions', () => {
     expect(await listWants(decisions)).toEqual([219, ...before.slice(0, 199)]);
   });
 
-  it('are not written down for an endpoint that is being deleted', async () => {
+  it('are not stored for an endpoint that is being deleted', async () => {
     const { decisions, store } = await openDecisions();
     const settings = endpointSettings.parse({});
     await store.write((tx) => tx.putEndpoint({ id: 'a', settings, createdAt: 0, deleted: true }));

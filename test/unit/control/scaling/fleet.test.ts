@@ -21,14 +21,14 @@ function afterLoads({ platform }: FleetWorld, act: () => Promise<void> | void): 
 }
 
 describe('an endpoint that is scaled to zero', () => {
-  it('has no pods, and none comes without a job', async () => {
+  it('has no pods, and starts none without a job', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint();
     await world.run(30_000);
     expect(world.listPods(id)).toEqual([]);
   });
 
-  it('starts a worker with the first job, without any time passing', async () => {
+  it('starts a worker at once with the first job', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint();
     await world.run(2_345);
@@ -62,7 +62,7 @@ describe('an endpoint that is scaled to zero', () => {
     expect(world.listPods(id)).toHaveLength(1);
   });
 
-  it('goes up to its maximum for 200 jobs and back to zero, every job done once', async () => {
+  it('scales up to its maximum for 200 jobs and back to zero, and runs each job once', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMax: 4 });
     await world.submit(id, 200);
@@ -73,7 +73,7 @@ describe('an endpoint that is scaled to zero', () => {
     expect(world.listRunning()).toEqual([]);
   });
 
-  it('by count starts as many as the jobs are worth at once', async () => {
+  it('by count starts all needed workers at once', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({
       workersMax: 9,
@@ -86,7 +86,7 @@ describe('an endpoint that is scaled to zero', () => {
 });
 
 describe('an endpoint', () => {
-  it('keeps its minimum warm, and makes good what ends', async () => {
+  it('keeps its minimum of workers and replaces ended ones', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 2 });
     await world.run(1_000);
@@ -115,7 +115,7 @@ describe('an endpoint', () => {
     expect(await world.countJobs(id)).toMatchObject({ completed: 3, retried: 0 });
   });
 
-  it('is left by its workers when it is deleted', async () => {
+  it('loses its workers when it is deleted', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 2 });
     await world.run(1_000);
@@ -141,7 +141,7 @@ describe('an endpoint', () => {
     expect(looks).toBeLessThanOrEqual(25);
   });
 
-  it('is left alone while it may have no workers, whatever waits there, until it may', async () => {
+  it('is not scaled while it may have no workers, whatever waits', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMax: 0 });
     await world.submit(id);
@@ -160,7 +160,7 @@ describe('an endpoint', () => {
     expect(world.listRunning()).toHaveLength(1);
   });
 
-  it('that was only declared has no workers of its own', async () => {
+  it('that was only declared has no workers', async () => {
     const world = await openWorld();
     await world.platform.endpoints.ensureEndpoint('declared');
     await world.submit('declared');
@@ -191,7 +191,7 @@ describe('a worker', () => {
     expect(world.platform.keys.authenticate(key)).toBeUndefined();
   });
 
-  it('whose container is made anew has a new key, and the old one is no good any more', async () => {
+  it('whose container is recreated has a new key, and the old key is invalid', async () => {
     const world = await openWorld();
     await world.createEndpoint({ workersMin: 1 });
     await world.run(500);
@@ -204,7 +204,7 @@ describe('a worker', () => {
     expect(world.platform.keys.authenticate(keyOf())).toBeDefined();
   });
 
-  it('stays as long as it has something to do now and then', async () => {
+  it('stays as long as it gets jobs from time to time', async () => {
     const world = await openWorld({ jobMs: 20 });
     const id = await world.createEndpoint({ idleTimeout: 5 });
     await world.submit(id);
@@ -219,7 +219,7 @@ describe('a worker', () => {
     expect(world.listRunning()).toEqual([]);
   });
 
-  it('that falls silent is replaced', async () => {
+  it('that becomes silent is replaced', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 1 });
     await world.run(2_000);
@@ -290,7 +290,7 @@ describe('a worker', () => {
     expect(world.listRunning()).not.toContain(podId);
   });
 
-  it('that does not exit after a drain is ended when none of its jobs can run any more', async () => {
+  it('that does not exit after a drain is ended when none of its jobs can still run', async () => {
     const world = await openWorld({ jobMs: 100_000_000 });
     const id = await world.createEndpoint({ workersMin: 1, executionTimeout: 20_000 });
     await world.submit(id);
@@ -305,7 +305,7 @@ describe('a worker', () => {
 });
 
 describe('workers that crash', () => {
-  it('are tried again with longer and longer pauses, a minute at most', async () => {
+  it('are restarted with growing pauses of at most a minute', async () => {
     const world = await openWorld();
     const templateId = await world.createTemplate({ args: 'exit 7' });
     const id = await world.createEndpoint({ templateId, workersMax: 5 });
@@ -322,7 +322,7 @@ describe('workers that crash', () => {
     expect(last?.reason).toContain('it exited with code 7: printed by pod_');
   });
 
-  it('are tried at once when what they are made from has changed', async () => {
+  it('are restarted at once if their spec has changed', async () => {
     const world = await openWorld();
     const templateId = await world.createTemplate({ args: 'exit 7' });
     const id = await world.createEndpoint({ templateId });
@@ -333,7 +333,7 @@ describe('workers that crash', () => {
     expect(await world.countJobs(id)).toMatchObject({ completed: 1 });
   });
 
-  it('are paused also when they leave without an error and without having been ready', async () => {
+  it('are also paused if they exit without an error before they were ready', async () => {
     const world = await openWorld();
     const templateId = await world.createTemplate({ args: 'exit 0' });
     const id = await world.createEndpoint({ templateId });
@@ -343,7 +343,7 @@ describe('workers that crash', () => {
     expect(starts.length).toBeLessThanOrEqual(7);
   });
 
-  it('whose pods cannot be made are too', async () => {
+  it('whose pods cannot be created are paused too', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint();
     world.platform.pods.create = () => Promise.reject(new Error('no more of these'));
@@ -355,7 +355,7 @@ describe('workers that crash', () => {
     expect((await world.explain(id))[0]?.reason).toContain('no more of these');
   });
 
-  it('whose containers cannot be made are too', async () => {
+  it('whose containers cannot be created are paused too', async () => {
     const world = await openWorld();
     const templateId = await world.createTemplate({ image: 'missing' });
     const id = await world.createEndpoint({ templateId });

@@ -17,14 +17,14 @@ function countFree(...pods: PodState[]) {
 }
 
 describe('free GPUs', () => {
-  it('are those that no pod has', () => {
+  it('are those without a pod', () => {
     expect(countFree()).toEqual({ A: 3, B: 1 });
     expect(countFree(podOf('A', { gpus: ['a1'] }), podOf('B', { gpus: ['b0'] }))).toEqual({
       ...{ A: 2, B: 0 },
     });
   });
 
-  it('are not those that a pod is about to get', () => {
+  it('exclude those that a pod is about to get', () => {
     const waiting = podOf('A', { gpus: [], desired: 'running' });
     expect(countFree(waiting)).toEqual({ A: 2, B: 1 });
     expect(countFree(waiting, waiting, waiting, waiting)).toEqual({ A: 0, B: 1 });

@@ -4,7 +4,7 @@ import { fc } from '../../../support/properties.ts';
 
 const WINDOW_MS = 10;
 
-it('is the greatest value of the window, whatever came before', () => {
+it('is the greatest value of the window, whatever came earlier', () => {
   const steps = fc.array(fc.record({ ms: fc.nat(6), value: fc.nat(9) }), { minLength: 1 });
   fc.assert(
     fc.property(steps, (all) => {

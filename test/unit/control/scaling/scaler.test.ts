@@ -325,7 +325,7 @@ describe('the scaler', () => {
     expect(decide(input(given))).toMatchObject(decision);
   });
 
-  it('says why in one sentence with the numbers', () => {
+  it('gives the reason in one sentence with the numbers', () => {
     const reasonOf = (given: Changes) => decide(input(given)).reason;
     expect(reasonOf({ load: waiting(3, 5_200), workers: [busy('a')] })).toBe(
       '3 jobs waiting, the oldest for 5.2 s, over 4 s: starting 1 worker, 2 of at most 5',

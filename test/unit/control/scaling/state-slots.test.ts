@@ -31,7 +31,7 @@ describe('the choice of a state volume', () => {
     expect(chooseSlot({ held: new Set([0, 2]), left: new Set() })).toBe(1);
   });
 
-  it('is one with outcomes to deliver before any other, unless a pod has it', () => {
+  it('is first one with undelivered outcomes, unless a pod has it', () => {
     expect(chooseSlot({ held: new Set([0]), left: new Set([3, 2]) })).toBe(2);
     expect(chooseSlot({ held: new Set([2]), left: new Set([2]) })).toBe(0);
   });
@@ -49,7 +49,7 @@ describe('workers on an engine with state volumes', () => {
     expect(env).toMatchObject({ MILLRACE_STATE_DIR: '/state', MILLRACE_STATE_OWNER: podId });
   });
 
-  it('keep it over a restart of the pod and of the platform', async () => {
+  it('keep it across a restart of the pod and of the platform', async () => {
     const world = await openWorld();
     await world.createEndpoint({ workersMin: 2, workersMax: 3 });
     await world.run(2_000);
@@ -63,7 +63,7 @@ describe('workers on an engine with state volumes', () => {
     );
   });
 
-  it('that are killed leave theirs to the next one, before one that nobody left anything in', async () => {
+  it('that are killed leave theirs to the next worker, before an empty one', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 2, workersMax: 2 });
     await world.run(2_000);
@@ -80,7 +80,7 @@ describe('workers on an engine with state volumes', () => {
     expect(listNew(world, ended).map((podId) => slotOf(world, podId))).toEqual([1, 0]);
   });
 
-  it('have none where the template names a folder, or where they are no clients of the queue', async () => {
+  it('have none if the template names a folder or they do not use the queue', async () => {
     const world = await openWorld();
     const env = { MILLRACE_STATE_DIR: '/mine' };
     const templateId = await world.createTemplate({ env });
@@ -97,7 +97,7 @@ describe('workers on an engine with state volumes', () => {
 });
 
 describe('the attempts of a worker whose container was killed', () => {
-  it('stay leased until the next worker can have named those that it delivers', async () => {
+  it('stay leased until the next worker has had time to name its outcomes', async () => {
     const world = await openWorld();
     const id = await world.createEndpoint({ workersMin: 1, workersMax: 1 });
     await world.submit(id);

@@ -47,14 +47,14 @@ function openList(crashes?: Crashes) {
 }
 
 describe('a worker', () => {
-  it('is starting until it is seen, and ready as long as it is', () => {
+  it('is starting until it is seen, and then ready', () => {
     const { observe } = openList();
     expect(observe([running]).workers).toMatchObject([{ state: 'starting', idleSince: null }]);
     expect(observe([running], [{}]).workers).toMatchObject([{ state: 'ready' }]);
     expect(observe([running]).workers).toMatchObject([{ state: 'starting' }]);
   });
 
-  it('is not ready while it drains, whoever drained it', () => {
+  it('is not ready while it drains, whatever caused the drain', () => {
     const { observe } = openList();
     observe([running], [{}]);
     expect(observe([running], [{ draining: true }]).workers).toMatchObject([{ state: 'draining' }]);
@@ -78,7 +78,7 @@ describe('a worker', () => {
     expect(observe([running], [{ taken: 1 }]).workers).toMatchObject([{ idleSince: now() }]);
   });
 
-  it('is its pod’s workers together, where there are several', () => {
+  it('combines several workers of its pod', () => {
     const { observe } = openList();
     const seen = [
       { podId: 'pod_1', jobs: 1 },
@@ -106,7 +106,7 @@ describe('a worker', () => {
     expect(observe([running], [{ draining: false }]).undrained).toEqual(['pod_1']);
   });
 
-  it('is named once when it has ended', () => {
+  it('is reported once when it has ended', () => {
     const { observe } = openList();
     expect(observe([exited]).ended).toHaveLength(1);
     expect(observe([exited])).toMatchObject({ ended: [], workers: [{ state: 'draining' }] });
@@ -192,7 +192,7 @@ const ends: EndCase[] = [
   },
 ];
 
-describe('whether it is over with a worker that', () => {
+describe('the end of a worker that', () => {
   it.each(ends)('$what', (given) => {
     const { observe, now, pass, workerList } = openList();
     const { afterMs = 0, end, isDrained, pod, seen = [], type, wasReady } = given;
@@ -209,7 +209,7 @@ describe('whether it is over with a worker that', () => {
 describe('crashes', () => {
   const podNamed = (id: string, pod: PodState) => ({ ...pod, id });
 
-  it('in a row make the pause longer, up to a minute', () => {
+  it('in a row lengthen the pause, up to a minute', () => {
     const { observe, now, pass, workerList } = openList();
     const pauses = Array.from({ length: 8 }, (_, n) => {
       observe([podNamed(`pod_${n}`, failed)]);
@@ -229,7 +229,7 @@ describe('crashes', () => {
     expect(workerList.crashes).toEqual({ streak: 0, notBefore: 0, reason: null });
   });
 
-  it('of one that was ready count as the first', () => {
+  it('of a worker that was ready count as the first', () => {
     const { observe, workerList } = openList();
     const well = podNamed('pod_2', running);
     observe([podNamed('pod_1', running), well], [{ podId: 'pod_2' }]);
@@ -240,7 +240,7 @@ describe('crashes', () => {
     expect(workerList.crashes.streak).toBe(1);
   });
 
-  it('are forgiven when workers are made from something else', () => {
+  it('are forgotten when the spec of workers changes', () => {
     const { observe, workerList } = openList();
     observe([failed]);
     workerList.forgiveCrashes();
