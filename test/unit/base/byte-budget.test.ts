@@ -24,7 +24,7 @@ function track(claim: Promise<Claim | undefined>) {
 const LONG = { waitMs: 60_000 };
 
 describe('a budget of bytes', () => {
-  it('grants what fits, and not more than its share to one owner', () => {
+  it('grants what fits, and at most its share to one owner', () => {
     const { budget, transfer } = open();
     expect(budget.tryClaim(transfer('a', 50))).toBeDefined();
     expect(budget.tryClaim(transfer('a', 1))).toBeUndefined();
@@ -33,7 +33,7 @@ describe('a budget of bytes', () => {
     expect(budget.usedBytes).toBe(100);
   });
 
-  it('grants what is larger than itself to an owner who has nothing, when it is empty', () => {
+  it('grants a claim larger than itself to an owner without claims when it is empty', () => {
     const { budget, transfer } = open();
     expect(budget.tryClaim(transfer('a', 1_000))).toBeDefined();
     expect(open().budget.tryClaim(transfer('a', 60))).toBeDefined();
@@ -47,7 +47,7 @@ describe('a budget of bytes', () => {
     expect(budget.usedBytes).toBe(0);
   });
 
-  it('takes back what a claim did not need, and not more than it had', async () => {
+  it('takes back unneeded bytes of a claim, and at most its size', async () => {
     const { budget, clock, transfer } = open();
     const claim = budget.tryClaim(transfer('a', 50));
     const waiting = track(budget.claim(transfer('a', 40), LONG));
@@ -60,7 +60,7 @@ describe('a budget of bytes', () => {
     expect(budget.usedBytes).toBe(40);
   });
 
-  it('lets claims wait until there is enough, the owner with the least first', async () => {
+  it('makes claims wait until enough is free, the owner with the least first', async () => {
     const { budget, clock, transfer } = open();
     const first = budget.tryClaim(transfer('a', 50));
     const second = budget.tryClaim(transfer('b', 50));
@@ -75,7 +75,7 @@ describe('a budget of bytes', () => {
     expect(own.state).toBe('granted');
   });
 
-  it('gives up a claim after its wait, and one whose caller has gone at once', async () => {
+  it('rejects a claim after its wait, or at once if its caller has gone', async () => {
     const { budget, clock, transfer } = open();
     budget.tryClaim(transfer('a', 50));
     const gone = new AbortController();
@@ -127,7 +127,7 @@ describe('a budget of bytes', () => {
     expect(dropped).toEqual(['slower', 'slow']);
   });
 
-  it('drops nothing for an owner who has used up the own share', async () => {
+  it('drops nothing for an owner who has used up their share', async () => {
     const { budget, clock, transfer } = open();
     const dropped: string[] = [];
     budget.tryClaim({ ...transfer('a', 50), drop: () => dropped.push('a') });
@@ -137,7 +137,7 @@ describe('a budget of bytes', () => {
     expect([dropped, waiting.state]).toEqual([[], 'refused']);
   });
 
-  it('spares claims that have just begun', async () => {
+  it('spares new claims', async () => {
     const { budget, clock, transfer } = open();
     const dropped: string[] = [];
     for (const owner of ['a', 'b']) {

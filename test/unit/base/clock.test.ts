@@ -10,7 +10,7 @@ describe('ManualClock', () => {
     expect(clock.now()).toBe(1_250);
   });
 
-  it('calls what is due in the order of its time, and of its asking for equal times', async () => {
+  it('runs due timers in the order of their time, then of their creation', async () => {
     const clock = new ManualClock(0);
     const calls: string[] = [];
     clock.after(20, () => calls.push(`c at ${clock.now()}`));
@@ -21,7 +21,7 @@ describe('ManualClock', () => {
     expect(calls).toEqual(['a at 10', 'b at 10', 'c at 20']);
   });
 
-  it('fires timers that were set by what a timer set off', async () => {
+  it('fires timers that other timers have set', async () => {
     const clock = new ManualClock(0);
     const times: number[] = [];
     const tick = async () => {
@@ -36,7 +36,7 @@ describe('ManualClock', () => {
     expect(times).toEqual([10, 20, 30]);
   });
 
-  it('does not call what was taken back', async () => {
+  it('does not run cancelled timers', async () => {
     const clock = new ManualClock(0);
     let called = false;
     const cancel = clock.after(10, () => {
@@ -70,7 +70,7 @@ describe('steady time', () => {
     ]);
   });
 
-  it('goes on when the wall clock is set back, until that has caught up', () => {
+  it('continues when the wall clock is set back, until that has caught up', () => {
     const { now, pass, time } = start();
     time.wall -= 60_000;
     expect(now()).toBe(1_000_000);
@@ -78,7 +78,7 @@ describe('steady time', () => {
     expect(pass(20 * 60_000)).toBe(time.wall);
   });
 
-  it('goes on from a time that an earlier process recorded, until the wall clock has caught up', () => {
+  it('continues from a recorded time until the wall clock has caught up', () => {
     const { now, pass, startFrom, time } = start();
     startFrom(1_060_000);
     expect([now(), pass(10_000)]).toEqual([1_060_000, 1_069_500]);
@@ -104,7 +104,7 @@ describe('sleep', () => {
     expect(clock.now()).toBe(0);
   });
 
-  it('does not begin when the signal has aborted before', async () => {
+  it('does not start if the signal has already aborted', async () => {
     await sleep(new ManualClock(0), 1_000, AbortSignal.abort());
   });
 });

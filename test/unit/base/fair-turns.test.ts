@@ -11,7 +11,7 @@ describe('fair turns', () => {
     expect(started).toEqual(['a']);
   });
 
-  it('start so many tasks of a burst in one turn of the event loop', async () => {
+  it('start a bounded number of tasks of a burst in one turn of the event loop', async () => {
     const turns = new FairTurns(3);
     let started = 0;
     for (let n = 0; n < 10; n += 1) turns.run('a', () => (started += 1));

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { LineLimit } from '../../../src/base/line-limit.ts';
 import { createLog } from '../../../src/base/log.ts';
 
-it('a message has so many lines a minute; the others are counted', () => {
+it('a message has a bounded number of lines per minute, and the others are counted', () => {
   let now = 0;
   const limit = new LineLimit(2, () => now);
   expect(limit.takeSuppressed()).toEqual([]);
@@ -18,7 +18,7 @@ it('a message has so many lines a minute; the others are counted', () => {
   expect(limit.takeSuppressed()).toEqual([]);
 });
 
-it('a log with a limit leaves out what is too much, of children too, and never what was asked for as debug', () => {
+it('a log with a limit drops excess lines, also of children, but never debug lines', () => {
   const lines: string[] = [];
   const destination = new Writable({
     write(line, _encoding, done) {

@@ -28,7 +28,7 @@ function startLoop(plan: (pass: number) => number | Promise<number>) {
   return { clock, close, closing, ended, errors, loop, passes };
 }
 
-it('repeats the pass when it said that more falls due, and not before', async () => {
+it('repeats the pass at the returned time, not before', async () => {
   const { clock, passes } = startLoop((pass) => START + pass * 100);
   await clock.advance(99);
   expect(passes).toEqual([0]);
@@ -36,7 +36,7 @@ it('repeats the pass when it said that more falls due, and not before', async ()
   expect(passes).toEqual([0, 100, 200, 300]);
 });
 
-it('checks again after a while though nothing is due: the clock may have been set', async () => {
+it('checks again after a while although nothing is due, because the clock may have been set', async () => {
   const { clock, passes } = startLoop(() => NEVER);
   await clock.advance(2 * MAX_SLEEP_MS);
   expect(passes).toEqual([0, MAX_SLEEP_MS, 2 * MAX_SLEEP_MS]);
@@ -50,7 +50,7 @@ it('begins a pass at once when it is woken', async () => {
   expect(passes).toEqual([0, 10]);
 });
 
-it('is woken by an earlier time, and by no later one', async () => {
+it('is woken by an earlier time, but not by a later one', async () => {
   const { clock, loop, passes } = startLoop((pass) => (pass === 1 ? START + 100 : NEVER));
   await letOthersRun();
   loop.wake(START + 200);
@@ -59,7 +59,7 @@ it('is woken by an earlier time, and by no later one', async () => {
   expect(passes).toEqual([0, 50]);
 });
 
-it('does not lose a wake-up that comes during a pass', async () => {
+it('does not lose a wake-up during a pass', async () => {
   const gate = Promise.withResolvers<number>();
   const { clock, loop, passes } = startLoop((pass) => (pass === 1 ? gate.promise : NEVER));
   await letOthersRun();
@@ -69,7 +69,7 @@ it('does not lose a wake-up that comes during a pass', async () => {
   expect(passes).toEqual([0, 70]);
 });
 
-it('repeats the pass at once when it asks for that, and lets others run between', async () => {
+it('repeats the pass at once on request and lets other work run between', async () => {
   const { passes } = startLoop((pass) => (pass < 4 ? AT_ONCE : NEVER));
   let turns = 0;
   while (passes.length < 4) {
@@ -80,7 +80,7 @@ it('repeats the pass at once when it asks for that, and lets others run between'
   expect(turns).toBeGreaterThan(3);
 });
 
-it('does not spin when a pass leaves behind what is due already', async () => {
+it('does not spin when a pass leaves due items', async () => {
   const { clock, passes } = startLoop(() => 0);
   await clock.advance(3);
   expect(passes).toEqual([0, 1, 2, 3]);
@@ -111,7 +111,7 @@ it.each(['asleep', 'after a failure'])('ends when it is closed %s', async (when)
   expect(passes).toEqual([0]);
 });
 
-it('ends after the pass that is under way, and reports no failure of it', async () => {
+it('ends after the running pass and reports no failure of it', async () => {
   const gate = Promise.withResolvers<number>();
   const { closing, ended, errors, passes } = startLoop(() => gate.promise);
   await letOthersRun();

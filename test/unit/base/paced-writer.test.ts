@@ -26,7 +26,7 @@ function open() {
 }
 
 describe('a paced writer', () => {
-  it('gives the stream the next message of a series when it has taken the one before', async () => {
+  it('writes the next message of a series when the stream has taken the previous one', async () => {
     const { sink, writer } = open();
     const written = writer.writeSeries(['a', 'b'], never);
     await new Promise(setImmediate);
@@ -37,7 +37,7 @@ describe('a paced writer', () => {
     await written;
   });
 
-  it('writes one series behind the other', async () => {
+  it('writes one series after another', async () => {
     const { sink, writer } = open();
     void writer.writeSeries(['a', 'b'], never);
     void writer.writeSeries(['c'], never);
@@ -45,7 +45,7 @@ describe('a paced writer', () => {
     expect(sink.written).toEqual(['a', 'b', 'c']);
   });
 
-  it('passes every series by with what is urgent', async () => {
+  it('writes urgent messages before every series', async () => {
     const { sink, writer } = open();
     void writer.writeSeries(['a', 'b'], never);
     await new Promise(setImmediate);
@@ -53,7 +53,7 @@ describe('a paced writer', () => {
     expect(sink.written).toEqual(['a', 'now']);
   });
 
-  it('makes no message of a series before its turn', async () => {
+  it('creates no message of a series before its turn', async () => {
     const { sink, writer } = open();
     const made: string[] = [];
     function* make() {
@@ -68,7 +68,7 @@ describe('a paced writer', () => {
     expect(made).toEqual(['a', 'b']);
   });
 
-  it('stops a series between two messages when that is given up, and goes on with the next', async () => {
+  it('stops a cancelled series between two messages and continues with the next', async () => {
     const { sink, writer } = open();
     const gone = new AbortController();
     const stopped = writer.writeSeries(['a', 'b'], gone.signal);
@@ -80,7 +80,7 @@ describe('a paced writer', () => {
     expect(sink.written).toEqual(['a', 'c']);
   });
 
-  it('waits for nothing when the stream is closed', async () => {
+  it('does not wait when the stream is closed', async () => {
     const { closing, sink, writer } = open();
     const series = writer.writeSeries(['a', 'b'], never);
     const urgent = writer.writeNow('now');
@@ -90,7 +90,7 @@ describe('a paced writer', () => {
     expect(sink.written).toEqual(['now', 'a']);
   });
 
-  it('is idle when all series are through', async () => {
+  it('is idle when all series are written', async () => {
     const { sink, writer } = open();
     let isIdle = false;
     void writer.writeSeries(['a'], never);

@@ -10,13 +10,13 @@ function* count(name: string, slices: number): Generator<void, string> {
 }
 
 describe('work in slices', () => {
-  it('that ends within its first slice has ended when the caller goes on', async () => {
+  it('that ends within its first slice has ended when the call returns', async () => {
     const ended = runInSlices('me', count('short', 1));
     expect(done.splice(0)).toEqual(['short']);
     expect(await ended).toBe('short');
   });
 
-  it('of several owners takes turns, of one owner comes in order', async () => {
+  it('of several owners takes turns, of one owner stays in order', async () => {
     await Promise.all([
       runInSlices('a', count('a1', 20)),
       runInSlices('a', count('a2', 20)),
@@ -26,7 +26,7 @@ describe('work in slices', () => {
     expect(done.splice(0)).toEqual(['a1', 'b1', 'a2', 'a3']);
   });
 
-  it('takes one slice a turn of the event loop, however much is pending', async () => {
+  it('runs one slice per turn of the event loop, however much is pending', async () => {
     let slices = 0;
     const counts: number[] = [];
     function* observed(): Generator<void, void> {
@@ -46,7 +46,7 @@ describe('work in slices', () => {
     expect(Math.max(...steps)).toBe(1);
   });
 
-  it('that fails rejects, and others go on', async () => {
+  it('that fails rejects, and other work continues', async () => {
     function* failing(): Generator<void, void> {
       yield;
       throw new Error('no');
@@ -58,7 +58,7 @@ describe('work in slices', () => {
   });
 });
 
-it('a turn of the event loop is for one who asked for one alone', async () => {
+it('a turn of the event loop goes to one caller alone', async () => {
   let turn = 0;
   let isOver = false;
   const countTurns = () => {

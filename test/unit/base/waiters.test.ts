@@ -18,7 +18,7 @@ function park(waiter: Waiter, ms = 1_000, signal?: AbortSignal): { result: boole
 }
 
 describe('Waiters', () => {
-  it('wakes who waits for the key, and nobody else', async () => {
+  it('wakes only waiters of the key', async () => {
     const { clock, waiters } = open();
     const a = park(waiters.open('a'));
     const b = park(waiters.open('b'));
@@ -54,7 +54,7 @@ describe('Waiters', () => {
     expect(again.result).toBe(false);
   });
 
-  it('wakes so many as are asked for, the longest waiting first', async () => {
+  it('wakes the requested number, the longest waiting first', async () => {
     const { clock, waiters } = open();
     const parked = [1, 2, 3].map(() => park(waiters.open('a')));
     waiters.wake('a', 2);
@@ -65,7 +65,7 @@ describe('Waiters', () => {
     expect(parked.map(({ result }) => result)).toEqual([true, true, true]);
   });
 
-  it('makes those that are checking check again without counting them', async () => {
+  it('makes checking waiters check again without counting them', async () => {
     const { clock, waiters } = open();
     const looking = waiters.open('a');
     const parked = park(waiters.open('a'));
@@ -75,7 +75,7 @@ describe('Waiters', () => {
     expect(await looking.wait(1_000)).toBe(true);
   });
 
-  it('does not count those that were woken, timed out or aborted before', async () => {
+  it('does not count waiters that were woken, timed out or aborted before', async () => {
     const { clock, waiters } = open();
     const abort = new AbortController();
     const ended = [
@@ -90,14 +90,14 @@ describe('Waiters', () => {
     expect(ended.map(({ result }) => result)).toEqual([false, false, true]);
   });
 
-  it('does not wait at all when the time is over or the signal has aborted', async () => {
+  it('does not wait if the time is over or the signal has aborted', async () => {
     const { waiters } = open();
     const waiter = waiters.open('a');
     expect(await waiter.wait(0)).toBe(false);
     expect(await waiter.wait(1_000, AbortSignal.abort())).toBe(false);
   });
 
-  it('wakes nobody who has closed', async () => {
+  it('does not wake closed waiters', async () => {
     const { clock, waiters } = open();
     const closed = waiters.open('a');
     closed.close();
@@ -107,7 +107,7 @@ describe('Waiters', () => {
     expect(parked.result).toBe(true);
   });
 
-  it('wakes everybody when asked to', async () => {
+  it('wakes all waiters on request', async () => {
     const { clock, waiters } = open();
     const parked = ['a', 'a', 'b'].map((key) => park(waiters.open(key)));
     waiters.wakeAll();

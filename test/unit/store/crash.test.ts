@@ -27,7 +27,7 @@ async function killWriterAfter(count: number, path: string): Promise<string[]> {
   return output.split('\n').slice(0, -1);
 }
 
-it('every acknowledged write is there, whole and counted, after a kill during writes', async () => {
+it('every acknowledged write exists, complete and counted, after a kill during writes', async () => {
   const path = join(folder, 'killed.db');
   const named = await killWriterAfter(500, path);
   expect(named.length).toBeGreaterThanOrEqual(500);

@@ -66,7 +66,7 @@ describe('writes', () => {
     expect(countCommits() - before).toBe(1);
   });
 
-  it('that are undone leave the others in one commit', async () => {
+  it('that are rolled back leave the others in one commit', async () => {
     const before = countCommits();
     const fail = (id: string) =>
       store.write(function* (tx) {

@@ -141,7 +141,7 @@ describe('a full disk', () => {
     expect(await listIds(store)).toEqual([]);
   });
 
-  it('is found while others are undone', async () => {
+  it('is detected while other writes are rolled back', async () => {
     const store = await openStore(options);
     const undone = store.write(function* (tx) {
       yield* tx.insertJob(makeJob({ id: 'undone' }), INPUT);
@@ -167,7 +167,7 @@ describe('a full disk', () => {
     expect(await listIds(store)).toEqual(['next']);
   });
 
-  it('that shows only at the commit rejects all of it, and the store goes on', async () => {
+  it('that appears only at the commit rejects all of it, and the store continues', async () => {
     const script = fileURLToPath(new URL('cramped-writer.ts', import.meta.url));
     // Units of 512 bytes: no file beyond 2 MB, which the write-ahead log would be.
     const command = 'ulimit -f 4096 && exec "$0" "$1" "$2"';

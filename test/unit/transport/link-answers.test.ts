@@ -121,11 +121,14 @@ function refusalOf(act: () => unknown): string {
 }
 
 describe('an answer of the platform', () => {
-  it.each(Object.entries(answers))('that is a %s is taken as it is', (_name, { read, valid }) => {
-    expect(read(valid)).toEqual(valid);
-  });
+  it.each(Object.entries(answers))(
+    'that is a %s is accepted unchanged',
+    (_name, { read, valid }) => {
+      expect(read(valid)).toEqual(valid);
+    },
+  );
 
-  it.each(cases)('that is a $name without a proper $path is refused by that name', (one) => {
+  it.each(cases)('that is a $name without a valid $path is refused by path', (one) => {
     for (const other of [undefined, null]) {
       expect(refusalOf(() => one.read(one.put(other)))).toEqual(errorAt(one.path));
     }
@@ -144,7 +147,7 @@ describe('an answer of the platform', () => {
   });
 
   it.each(Object.entries(answers))(
-    'that is a %s with anything changed is taken or refused as by its schema',
+    'that is a %s with any change is accepted or refused like by its schema',
     (_name, { read, schema, valid }) => {
       const places = listPlaces(valid);
       const judgeAlike = (place: Place, other: unknown) => {
@@ -158,7 +161,7 @@ describe('an answer of the platform', () => {
     },
   );
 
-  it('may have members that are not known here, which are left out', () => {
+  it('may have unknown members, which are dropped', () => {
     expect(readReportReplies([{ answer: 'gone', expected: 3, since: 1 }])).toEqual([
       { answer: 'gone' },
     ]);

@@ -7,12 +7,12 @@ const HOST_NAME =
   /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/;
 
 describe('the internal host name of a pod', () => {
-  it('is its id with a hyphen, for ids that the platform makes', () => {
+  it('is the pod ID with a hyphen, for IDs that the platform creates', () => {
     const uuid = createUuidV7(Date.now());
     expect(nameInternalHost(`pod_${uuid}`)).toBe(`pod-${uuid}.millrace.internal`);
   });
 
-  it('is valid and unlike any other, whatever the id is', () => {
+  it('is valid and unique for any ID', () => {
     const ids = [
       ...['pod_a', 'pod-a', 'pod__a', 'pod_A', 'pod_a_', '_', '--', '', 'é', 'a.b', 'a b'],
       ...['x'.repeat(63), 'x'.repeat(64), `pod_${'x'.repeat(59)}`, `pod_${'x'.repeat(80)}`],

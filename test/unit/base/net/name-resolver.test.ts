@@ -37,13 +37,13 @@ describe('a name', () => {
     expect(await resolve('Hooks.Example', { servers: [server.address] })).toEqual(['192.0.2.7']);
   });
 
-  it('that nobody knows is an error', async () => {
+  it('that is unknown is an error', async () => {
     await using server = await startNameServer();
     const servers = [server.address];
     await expect(resolve('no.example', { servers })).rejects.toMatchObject({ code: 'ENOTFOUND' });
   });
 
-  it('whose server keeps silent fails at the deadline, and holds up no other name', async () => {
+  it('whose server is silent fails at the deadline and delays no other name', async () => {
     const silent = Array.from({ length: 100 }, (_, number) => `n${number}.silent.example`);
     const records = { 'hooks.example': '192.0.2.7' };
     await using server = await startNameServer({ records, silent });
@@ -58,7 +58,7 @@ describe('a name', () => {
     expect(new Set(await Promise.all(waiting))).toEqual(new Set(['NameTimeoutError']));
   });
 
-  it('of the hosts file is never asked for, and a change of the file counts', async () => {
+  it('of the hosts file is never queried, and changes of the file count', async () => {
     await using server = await startNameServer();
     const hostsPath = write('hosts', '192.0.2.1 printer.example printer # upstairs\n::5 printer\n');
     const options = { servers: [server.address], hostsPath };
@@ -81,7 +81,7 @@ describe('a name', () => {
   });
 });
 
-describe('the names to ask for', () => {
+describe('the queried names', () => {
   const rules = { search: ['a.example', 'b.example'], ndots: 2 };
 
   it.each([

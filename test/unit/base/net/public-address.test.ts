@@ -47,7 +47,7 @@ describe('publicOnly', () => {
     'ff02::1',
     'localhost',
     '',
-  ])('refuses %s and says why', (address) => {
+  ])('refuses %s with the reason', (address) => {
     expect(publicOnly(address)).toMatch(/\w/);
   });
 });

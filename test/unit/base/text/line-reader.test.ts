@@ -14,12 +14,12 @@ async function read(pieces: readonly (string | Buffer)[], maxChars = 100): Promi
 }
 
 describe('readLines', () => {
-  it('joins what comes in pieces, also inside a character', async () => {
+  it('joins pieces, also inside a character', async () => {
     const [first, rest] = [Buffer.from('é').subarray(0, 1), Buffer.from('é').subarray(1)];
     expect(await read(['a', 'b\nc', first, rest, '\r\n\nlast'])).toEqual(['ab', 'cé', '', 'last']);
   });
 
-  it('cuts a line that is too long, so that no line fills the memory', async () => {
+  it('truncates long lines, so that no line fills the memory', async () => {
     expect(await read(['x'.repeat(25), '\ny'], 10)).toEqual([
       'x'.repeat(10),
       'x'.repeat(10),
@@ -28,7 +28,7 @@ describe('readLines', () => {
     ]);
   });
 
-  it('takes a line of just the limit whole', async () => {
+  it('keeps a line of exactly the limit', async () => {
     expect(await read(['x'.repeat(10), '\ny\n'], 10)).toEqual(['x'.repeat(10), 'y']);
   });
 });

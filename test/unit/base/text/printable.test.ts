@@ -40,7 +40,7 @@ it('escapeLine leaves no line break', () => {
 });
 
 describe('limitText', () => {
-  it('says how much it left out', () => {
+  it('states how much it left out', () => {
     expect(limitText('x'.repeat(12), 10)).toBe('xxxxxxxxxx… (2 more characters)');
     expect(limitText('short', 10)).toBe('short');
   });

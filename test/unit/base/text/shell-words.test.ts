@@ -32,7 +32,7 @@ describe('splitting a command line', () => {
     expect(() => splitWords(text)).toThrow(ShellWordsError);
   });
 
-  it('says which quote is open, and where', () => {
+  it('names the open quote and its position', () => {
     expect(() => splitWords(`echo "a" 'b`)).toThrow(
       "args have a ' at position 9 that is not closed",
     );
@@ -42,11 +42,11 @@ describe('splitting a command line', () => {
 describe('quoting a word', () => {
   const words = ['', 'plain', 'a b', "it's", '"', '\\', '$HOME `id` *', 'a\nb', "''", '-n'];
 
-  it('gives what is split into that word again', () => {
+  it('returns text that splits into that word', () => {
     expect(splitWords(words.map(quoteWord).join(' '))).toEqual(words);
   });
 
-  it('gives what a shell reads as that word', () => {
+  it('returns text that a shell reads as that word', () => {
     const script = `printf '%s\\0' ${words.map(quoteWord).join(' ')}`;
     const { stdout } = spawnSync('sh', ['-c', script], { encoding: 'utf8' });
     expect(stdout.split('\0').slice(0, -1)).toEqual(words);

@@ -113,7 +113,7 @@ const outcome: Report = {
 const answerHello: Handle = (call, { call: number }) => call.write({ call: number, welcome });
 
 describe('the gRPC link', () => {
-  it('asks everything on one stream, opened with the key and the endpoint', async () => {
+  it('makes all calls on one stream, opened with the key and the endpoint', async () => {
     const asked: unknown[] = [];
     const { link, streams } = await serve((call, { call: number, content, kind }) => {
       asked.push([number, kind, content]);
@@ -145,7 +145,7 @@ describe('the gRPC link', () => {
     expect(streams[0]?.metadata.get(METADATA.endpoint)).toEqual(['echo']);
   });
 
-  it('gives each question its own answer, in whatever order they come', async () => {
+  it('matches answers to calls in any order', async () => {
     const waiting: (() => void)[] = [];
     const { link } = await serve((call, { call: number, kind }) => {
       const answer = kind === 'renew' ? { renewed: { drain: true } } : { leases: {} };
@@ -157,7 +157,7 @@ describe('the gRPC link', () => {
     expect(renewed).toEqual({ ended: [], drain: true });
   });
 
-  it('puts leases together whose inputs come in pieces', async () => {
+  it('joins leases whose inputs arrive in pieces', async () => {
     const { link } = await serve((call, { call: number }) => {
       const headers = [
         { ...lease, bodyBytes: 3 },
@@ -174,7 +174,7 @@ describe('the gRPC link', () => {
     ]);
   });
 
-  it('waits for a payload as long as pieces of it come', async () => {
+  it('waits for a payload as long as its pieces arrive', async () => {
     const { link } = await serve(
       (call, { call: number }) => {
         const headers = [{ ...lease, bodyBytes: 5 }];
@@ -190,7 +190,7 @@ describe('the gRPC link', () => {
     expect(await link.take(take, never)).toEqual([{ ...lease, input: Buffer.from('abcde') }]);
   });
 
-  it('names an endpoint as metadata can have it', async () => {
+  it('encodes the endpoint ID for metadata', async () => {
     const { port, streams } = await listen(answerHello);
     const url = `grpc://127.0.0.1:${port}`;
     const link = createGrpcLink({ url, endpointId: 'bläh %', key: 'mr_k', log: silentLog });
@@ -199,7 +199,7 @@ describe('the gRPC link', () => {
     expect(streams[0]?.metadata.get(METADATA.endpoint)).toEqual(['bl%C3%A4h%20%25']);
   });
 
-  it('sends a large payload in pieces, and what is urgent between them', async () => {
+  it('sends a large payload in pieces, with urgent calls between them', async () => {
     const order: (string | undefined)[] = [];
     let bytes = 0;
     let begin: (() => void) | undefined;
@@ -237,7 +237,7 @@ describe('a refusal is', () => {
     },
   );
 
-  it('unavailable where its code is newer than the worker', async () => {
+  it('unavailable if its code is newer than the worker', async () => {
     const { link } = await serve((call, { call: number }) =>
       call.write({ call: number, refusal: { code: 'moon_phase' } }),
     );
@@ -270,7 +270,7 @@ describe('a stream that ends', () => {
     ['1500', 1_500],
     ['999999999', 3_600_000],
     ['soon', undefined],
-  ])('says when to come back, if the platform does: %s', async (told, retryAfterMs) => {
+  ])('passes on the platform’s retry delay: %s', async (told, retryAfterMs) => {
     const metadata = new Metadata();
     metadata.set(METADATA.retryAfterMs, told);
     const { port } = await listen(
@@ -280,7 +280,7 @@ describe('a stream that ends', () => {
     expect(await errorOf(connect(port).hello(hello))).toMatchObject({ retryAfterMs });
   });
 
-  it('takes every open question along, and the next one opens another', async () => {
+  it('ends every open call, and the next call opens another stream', async () => {
     let isWell = false;
     const { link, streams } = await serve((call, question) => {
       if (isWell) answerHello(call, question);
@@ -293,7 +293,7 @@ describe('a stream that ends', () => {
     expect(streams).toHaveLength(2);
   });
 
-  it('with the platform itself is opened again when that is back', async () => {
+  it('reopens when the platform is back', async () => {
     const first = await listen(answerHello);
     const link = connect(first.port);
     await link.hello(hello);
@@ -306,7 +306,7 @@ describe('a stream that ends', () => {
 });
 
 describe('a platform that is silent', () => {
-  it('is given up after the margin, with all that is open, for a new connection', async () => {
+  it('is abandoned after the margin, with all open calls, for a new connection', async () => {
     let isSilent = true;
     const handle: Handle = (call, question) => {
       if (!isSilent) answerHello(call, question);
@@ -322,7 +322,7 @@ describe('a platform that is silent', () => {
     expect(peers.size).toBe(2);
   });
 
-  it('is given up with a renewal if nothing has arrived since it was sent', async () => {
+  it('is abandoned with a renewal if nothing has arrived since', async () => {
     const { link } = await serve(() => {});
     const waiting = errorOf(link.take({ ...take, waitMs: 60_000 }, never));
     const overdue = new AbortController();
@@ -336,8 +336,8 @@ describe('a platform that is silent', () => {
   });
 });
 
-describe('a question that is given up', () => {
-  it('before its time tells the platform, and leaves the others alone', async () => {
+describe('a cancelled call', () => {
+  it('is cancelled at the platform and does not affect others', async () => {
     const kinds: (string | undefined)[] = [];
     const { link, streams } = await serve((call, question) => {
       kinds.push(question.kind);
@@ -353,7 +353,7 @@ describe('a question that is given up', () => {
     expect(streams).toHaveLength(1);
   });
 
-  it('may be answered all the same: the answer is ignored, the others are not', async () => {
+  it('may still be answered, and only that answer is ignored', async () => {
     const { link, streams } = await serve((call, { call: number, kind }) => {
       if (kind === 'abort') call.write({ call: number, leases: { leases: [lease] } });
       if (kind === 'hello') call.write({ call: number, welcome });
@@ -366,14 +366,14 @@ describe('a question that is given up', () => {
     expect(streams).toHaveLength(1);
   });
 
-  it('before it was asked is not asked', async () => {
+  it('before it was sent is not sent', async () => {
     const { link } = await serve(() => {});
     const gone = AbortSignal.abort();
     expect(await errorOf(link.take(take, gone))).toMatchObject({ code: 'unavailable' });
   });
 });
 
-describe('an answer that cannot be read is unavailable:', () => {
+describe('an unreadable answer is unavailable:', () => {
   it.each([
     ['of another kind', { goodbye: {} }],
     ['with a lease without a token', { leases: { leases: [{ jobId: 'a', attempt: 1 }] } }],
@@ -399,7 +399,7 @@ describe('an answer that cannot be read is unavailable:', () => {
 });
 
 describe('a link', () => {
-  it('to nobody is unavailable, with the reason', async () => {
+  it('without a server is unavailable, with the reason', async () => {
     const script = await listen(() => {});
     script.stop();
     const error = await errorOf(connect(script.port).hello(hello));
@@ -432,7 +432,7 @@ describe('a link', () => {
       () => createHttpServer(),
       'check that the port is the gRPC port',
     ],
-  ])('%s says so, in the same words each time', async (_name, scheme, create, words) => {
+  ])('%s gives the reason, in the same words each time', async (_name, scheme, create, words) => {
     const server = create();
     onTestFinished(() => void server.close());
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -449,7 +449,7 @@ describe('a link', () => {
     expect((await errorOf(link.hello(hello))).message).toBe(first.message);
   });
 
-  it('that is closed answers nothing any more', async () => {
+  it('that is closed rejects all calls', async () => {
     const { link } = await serve(() => {});
     const open = errorOf(link.take({ ...take, waitMs: 60_000 }, never));
     await link.close();
@@ -457,7 +457,7 @@ describe('a link', () => {
     expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'unavailable' });
   });
 
-  it('with a key that cannot be sent says so, and does not quote it', async () => {
+  it('with a key that cannot be sent is unauthorized, without quoting the key', async () => {
     const { port } = await listen(() => {});
     const error = await errorOf(connect(port, { key: 'sécret' }).hello(hello));
     expect(error.code).toBe('unauthorized');

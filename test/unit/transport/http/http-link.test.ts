@@ -114,7 +114,7 @@ describe('the HTTP link', () => {
     ]);
   });
 
-  it('puts the path of its URL before all routes', async () => {
+  it('prefixes all routes with the path of its URL', async () => {
     const link = await serve(
       (request, response) => answerJson(response, { ...welcome, leaseMs: request.url?.length }),
       {
@@ -132,7 +132,7 @@ describe('the HTTP link', () => {
     expect(Buffer.from(lease?.input ?? []).toString()).toBe('{"n":1}');
   });
 
-  it('takes 204 for no jobs', async () => {
+  it('treats 204 as no jobs', async () => {
     const link = await serve((_request, response) => response.writeHead(204).end());
     expect(await link.take(take, never)).toEqual([]);
   });
@@ -155,7 +155,7 @@ describe('the HTTP link', () => {
     expect(seen).toEqual(['w1', '3', FRAMES_MEDIA_TYPE, [header, body.toString()]]);
   });
 
-  it('lets no verb wait for another', async () => {
+  it('does not make one verb wait for another', async () => {
     const link = await serve((request, response) => {
       if (request.url?.endsWith('report')) answerJson(response, [{ answer: 'applied' }]);
       else if (request.url?.endsWith('hello')) answerJson(response, welcome);
@@ -171,7 +171,7 @@ describe('the HTTP link', () => {
     expect((await settled).map(({ status }) => status)).toEqual(['rejected', 'rejected']);
   });
 
-  it('gives a large report more time to arrive than a small one', async () => {
+  it('gives a large report more time than a small one', async () => {
     const link = await serve(
       (_request, response, body) => {
         // Longer than the coarse timers of undici need to notice the margin.
@@ -201,7 +201,7 @@ describe('the HTTP link', () => {
     await closed.promise;
   });
 
-  it('gives up an answer that does not come, on a connection that it does not use again', async () => {
+  it('abandons a missing answer and does not reuse its connection', async () => {
     const ports: (number | undefined)[] = [];
     const link = await serve(
       (request, response) => {
@@ -236,7 +236,7 @@ describe('a failure', () => {
     [429, 'queue_full', 'unavailable'],
     [500, 'internal', 'unavailable'],
     [503, 'unavailable', 'unavailable'],
-  ])('told as %i %s is %s, with the detail', async (status, code, linkCode) => {
+  ])('with %i %s is %s, with the detail', async (status, code, linkCode) => {
     const link = await serve((_request, response) =>
       answerJson(response, problem(status, code), status),
     );
@@ -245,7 +245,7 @@ describe('a failure', () => {
     expect(error.message).toContain('because');
   });
 
-  it('says when to come again if the platform does', async () => {
+  it('passes on the platform’s retry delay', async () => {
     const link = await serve((_request, response) =>
       response.writeHead(503, { 'retry-after': '7' }).end(),
     );
@@ -265,7 +265,7 @@ describe('a failure', () => {
     },
   );
 
-  it('that is an unknown endpoint is tried again slowly', async () => {
+  it('for an unknown endpoint is retried slowly', async () => {
     const link = await serve((_request, response) => response.writeHead(404).end('no such page'));
     expect(await errorOf(link.take(take, never))).toMatchObject({
       code: 'unavailable',
@@ -273,7 +273,7 @@ describe('a failure', () => {
     });
   });
 
-  it('that is a redirect is not followed', async () => {
+  it('by a redirect is not followed', async () => {
     const link = await serve((_request, response) =>
       response.writeHead(302, { location: '/' }).end(),
     );
@@ -310,7 +310,7 @@ describe('a failure', () => {
         response.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
     ],
   ];
-  it.each(broken)('by %s may pass', async (_what, handle) => {
+  it.each(broken)('by %s is temporary', async (_what, handle) => {
     const link = await serve(handle);
     expect(await errorOf(link.take(take, never))).toMatchObject({ code: 'unavailable' });
   });
@@ -318,18 +318,18 @@ describe('a failure', () => {
   it.each([
     ['no JSON', 'welcome!'],
     ['JSON of another shape', '{"protocol":"one"}'],
-  ])('by an answer that is %s may pass', async (_what, body) => {
+  ])('by an answer that is %s is temporary', async (_what, body) => {
     const link = await serve((_request, response) => response.end(body));
     expect(await errorOf(link.hello(hello))).toMatchObject({ code: 'unavailable' });
   });
 
-  it('by fewer answers than reports may pass', async () => {
+  it('by fewer answers than reports is temporary', async () => {
     const link = await serve((_request, response) => answerJson(response, []));
     const error = await errorOf(link.report({ ...identity, reports: [outcome] }));
     expect(error).toMatchObject({ code: 'unavailable' });
   });
 
-  it('by a port where nobody listens may pass, and names the cause', async () => {
+  it('by a closed port is temporary and names the cause', async () => {
     const server = createServer();
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const port = portOf(server);

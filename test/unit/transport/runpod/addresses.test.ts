@@ -19,7 +19,7 @@ function open(
 }
 
 describe('the addresses of a RunPod endpoint', () => {
-  it('take $ID for the worker where jobs are taken, and for the job where they are answered', () => {
+  it('fill $ID with the worker for takes and with the job for results', () => {
     const addresses = open();
     expect(addresses.take(1, false)).toBe(`${base}/job-take/pod-abc${query}&job_in_progress=0`);
     expect(addresses.done('job-1-u1', [['isStream', 'false']])).toBe(
@@ -46,23 +46,23 @@ describe('the addresses of a RunPod endpoint', () => {
     expect(take('?a=b&')).toBe('/job-take/pod-abc?a=b&job_in_progress=0');
   });
 
-  it('fill the name of the pod also where the platform left it', () => {
+  it('fill the pod ID even if the platform did not', () => {
     const addresses = open({ take: `${base}/job-take/$RUNPOD_POD_ID` });
     expect(addresses.take(1, false)).toBe(`${base}/job-take/pod-abc?job_in_progress=0`);
   });
 
-  it('find the stream beside the results where nobody names it', () => {
+  it('derive the stream from the results if no template names it', () => {
     expect(open().stream('j', [])).toBe(`${base}/job-stream/pod-abc/j${query}`);
     expect(open({ done: `${base}/results/$ID` }).stream('j', [])).toBeUndefined();
   });
 
-  it('leave a query alone that looks like a path', () => {
+  it('do not change a query that looks like a path', () => {
     const take = `${base}/job-take/$ID?from=/job-take/`;
     expect(open({ take }).stop).toBe(`${base}/job-stop/pod-abc?from=/job-take/`);
     expect(open({ take: `${base}/jobs/$ID` }).stop).toBeUndefined();
   });
 
-  it('let no job id change the path', () => {
+  it('escape job IDs in the path', () => {
     expect(open().done('../x?$&', [])).toBe(`${base}/job-done/pod-abc/..%2Fx%3F%24%26${query}`);
   });
 

@@ -17,13 +17,13 @@ const takeOver = (folder: string) =>
     .takeOver({ workerId: 'w', incarnation: 2 })
     .flatMap(({ jobIds }) => jobIds);
 
-it('a line that was written halfway costs no other job', () => {
+it('an incomplete line affects no other job', () => {
   const folder = makeFolder();
   writeFileSync(join(folder, 'w.1.jobs'), '+"a"\n+"b+"c"\n+"d"\n+"e');
   expect(takeOver(folder)).toEqual(['a', 'd']);
 });
 
-it('a write that failed takes the next one not along', () => {
+it('a failed write does not affect the next one', () => {
   const folder = join(makeFolder(), 'jobs');
   const away = `${folder}.away`;
   const ledger = new RunPodLedger({ folder, log: silentLog });

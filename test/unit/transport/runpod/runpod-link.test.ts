@@ -152,7 +152,7 @@ describe('a job on RunPod', () => {
     },
   );
 
-  it('is answered with the headers that the protocol wants, and the bare key', async () => {
+  it('is answered with the headers of the protocol and the bare key', async () => {
     const { server, reports } = await begin();
     await reports.send(reports.completed({ x: 'héllo' }));
     const [done] = server.of('done');
@@ -169,7 +169,7 @@ describe('a job on RunPod', () => {
     });
   });
 
-  it('that failed says so in a text that holds JSON', async () => {
+  it('that failed reports its error as JSON in a text', async () => {
     const { server, reports } = await begin();
     const error = {
       code: 'handler_error' as const,
@@ -190,7 +190,7 @@ describe('a job on RunPod', () => {
     });
   });
 
-  it('has its progress before its result, and its metrics beside the output', async () => {
+  it('reports its progress before its result, and its metrics beside the output', async () => {
     const { server, reports } = await begin();
     const chunk = encodeChunk('a', { tokens: 3 });
     await reports.send(reports.progress(50), reports.encoded(...chunk), reports.streamed());
@@ -201,7 +201,7 @@ describe('a job on RunPod', () => {
     expect(server.job('j1').stream).toEqual([{ output: 'a', metrics: { tokens: 3 } }]);
   });
 
-  it('gives a large value in pieces of at most 1 MB, and whole at its end', async () => {
+  it('sends a large value in pieces of at most 1 MB, and complete in its result', async () => {
     const { server, reports } = await begin();
     const text = 'é'.repeat(1_200_000);
     await reports.send(reports.chunks(text), reports.streamed());
@@ -211,13 +211,13 @@ describe('a job on RunPod', () => {
     expect((await server.result('j1')).output).toEqual([text]);
   });
 
-  it('asks for the pod to be replaced where its handler does', async () => {
+  it('asks for a new pod if its handler does', async () => {
     const { server, reports } = await begin();
     await reports.send({ ...reports.completed(1), recycle: true });
     expect(await server.result('j1')).toMatchObject({ output: 1, stopPod: true });
   });
 
-  it('has texts that wait sent as one where that is wanted, and nothing else', async () => {
+  it('joins waiting texts if the option is set, and nothing else', async () => {
     const { server, reports } = await begin({}, { joinsText: true });
     await reports.send(reports.chunks('a"', '\n', 'ü', { n: 1 }, 'c'), reports.streamed());
     expect(server.job('j1').stream).toEqual([
@@ -251,7 +251,7 @@ describe('a take on RunPod', () => {
     );
   });
 
-  it('brings the place for files that the client has named', async () => {
+  it('carries the client’s S3 configuration', async () => {
     const { server, link } = await connect();
     const s3Config = { accessId: 'a', bucketName: 'b' };
     server.offer({ id: 'a', input: {}, s3Config });
@@ -260,7 +260,7 @@ describe('a take on RunPod', () => {
     expect(leases.map((lease) => lease.s3Config)).toEqual([JSON.stringify(s3Config), undefined]);
   });
 
-  it('says whether jobs are here', async () => {
+  it('reports whether jobs are running', async () => {
     const { server, link } = await begin();
     server.submit('j2', {});
     await takeOne(link);
@@ -268,14 +268,14 @@ describe('a take on RunPod', () => {
     expect(takes).toEqual(['0', '1']);
   });
 
-  it('passes over a job that is here already', async () => {
+  it('ignores a job that it already has', async () => {
     const { server, link } = await begin();
     server.submit('j1', {});
     server.submit('j2', {});
     expect((await take(link, 1)).map(({ jobId }) => jobId)).toEqual(['j2']);
   });
 
-  it('takes 400 and 204 for no job, and does not ask in a tight loop', async () => {
+  it('treats 400 and 204 as no job, with growing pauses', async () => {
     const pauses: number[] = [];
     const clock: Clock = {
       now: systemClock.now,
@@ -297,7 +297,7 @@ describe('a take on RunPod', () => {
     expect(await taken).toHaveLength(1);
   });
 
-  it('is refused for a wrong key, and unavailable else', async () => {
+  it('is unauthorized with a wrong key, otherwise unavailable', async () => {
     const { server, link } = await connect({}, { key: 'wrong' });
     await expect(take(link)).rejects.toMatchObject({ code: 'unauthorized' });
     server.fault = undefined;
@@ -312,7 +312,7 @@ describe('a take on RunPod', () => {
     await expect(take(other.link)).rejects.toMatchObject({ code: 'unavailable' });
   });
 
-  it('that is given up still brings the job that is on its way', async () => {
+  it('that is cancelled still delivers the job that is on its way', async () => {
     const { server, link } = await connect({ holdMs: 5_000 });
     const leaving = new AbortController();
     const taken = take(link, 1, leaving.signal);
@@ -322,7 +322,7 @@ describe('a take on RunPod', () => {
     expect(await taken).toMatchObject([{ jobId: 'late' }]);
   });
 
-  it('gives a job again that was given back without blame, to run alone if it is a suspect', async () => {
+  it('repeats a job that was released without blame, alone if it is a suspect', async () => {
     const { link, reports, server } = await begin({ holdMs: 5_000 });
     const taken = take(link);
     await server.until(() => server.of('take').length === 2);
@@ -334,7 +334,7 @@ describe('a take on RunPod', () => {
     expect(server.of('take')).toHaveLength(2);
   });
 
-  it('fails a job whose output was seen, instead of starting it again', async () => {
+  it('fails a job whose output was read, instead of restarting it', async () => {
     const { reports, server } = await begin();
     await reports.send(
       reports.chunks('a'),
@@ -345,7 +345,7 @@ describe('a take on RunPod', () => {
 });
 
 describe('a stop on RunPod', () => {
-  it('ends the lease, and nothing is posted for the job any more', async () => {
+  it('ends the lease, and posts nothing more for the job', async () => {
     const { lease, link, reports, server } = await begin();
     const { jobId, token } = lease;
     const leases = [{ jobId, token, stopping: false }];
@@ -360,7 +360,7 @@ describe('a stop on RunPod', () => {
     expect([...server.of('done'), ...server.of('stream')]).toEqual([]);
   });
 
-  it('that overtakes its job keeps it from running', async () => {
+  it('that arrives before its job prevents its run', async () => {
     const { link, server } = await connect({ holdMs: 5_000 });
     const taken = take(link);
     await server.until(() => server.of('take').length === 1 && server.of('stop').length === 1);
@@ -372,7 +372,7 @@ describe('a stop on RunPod', () => {
     expect(await taken).toMatchObject([{ jobId: 'j2' }]);
   });
 
-  it('that comes late changes nothing', async () => {
+  it('that arrives late changes nothing', async () => {
     const { link, reports, server } = await begin();
     await reports.send(reports.completed(1));
     server.stop('j1');
@@ -399,7 +399,7 @@ describe('a stop on RunPod', () => {
     });
   });
 
-  it('follows soon after a 400, which means that there is nothing to stop', async () => {
+  it('is polled again soon after a 400, which means that no job stops', async () => {
     const { lease, link, server } = await begin({
       fault: (route) => (route === 'stop' ? { kind: 'status', status: 400 } : undefined),
     });
@@ -412,7 +412,7 @@ describe('a stop on RunPod', () => {
     expect(ended).toEqual([{ jobId, token, verdict: 'cancelled' }]);
   });
 
-  it('that cannot be brought is known: leases are not renewed then', async () => {
+  it('that cannot be fetched is noticed, and leases are not renewed', async () => {
     const { link, server } = await connect({
       fault: (route) => (route === 'stop' ? { kind: 'status', status: 502 } : undefined),
     });
@@ -421,7 +421,7 @@ describe('a stop on RunPod', () => {
     await expect(renewed).rejects.toMatchObject({ code: 'unavailable' });
   });
 
-  it('that is asked for while the job is delivered anew does not keep it from running', async () => {
+  it('that is requested while the job is redelivered does not prevent its run', async () => {
     const { link, server } = await begin();
     server.stop('j1');
     const renewed = () => link.renew({ ...worker, waitMs: 100, leases: [] }, never);
@@ -454,7 +454,7 @@ describe('a report on RunPod', () => {
     expect(new Set(stream.map(({ output }) => output))).toEqual(new Set(['a', 'b']));
   });
 
-  it('goes on with the chunk that was not taken, and not from the start', async () => {
+  it('continues with the rejected chunk, not from the start', async () => {
     let posts = 0;
     const { reports, server } = await begin({
       fault: (route) => {
@@ -467,7 +467,7 @@ describe('a report on RunPod', () => {
     expect(server.job('j1').stream.map(({ output }) => output)).toEqual(['a', 'b', 'c', 'd']);
   });
 
-  it('that is sent twice counts once', async () => {
+  it('that is repeated counts once', async () => {
     const { reports, server } = await begin();
     const chunks = reports.chunks('a');
     expect(await reports.send(chunks)).toEqual([{ answer: 'applied' }]);
@@ -487,7 +487,7 @@ describe('a report on RunPod', () => {
     expect(await other.send(other.completed(1))).toEqual([{ answer: 'gone' }]);
   });
 
-  it('has the output whole where the stream is not taken', async () => {
+  it('has the whole output if the stream is rejected', async () => {
     const { reports, server } = await begin({
       fault: (route) => (route === 'stream' ? { kind: 'status', status: 404 } : undefined),
     });
@@ -496,7 +496,7 @@ describe('a report on RunPod', () => {
     expect(server.of('stream')).toHaveLength(3);
   });
 
-  it('that an earlier process left is delivered', async () => {
+  it('of an earlier process is delivered', async () => {
     const server = await start();
     const link = open(server);
     const left = { jobId: 'old', attempt: 1, token: 'before' };
@@ -506,7 +506,7 @@ describe('a report on RunPod', () => {
     expect((await server.result('old')).output).toBe('kept');
   });
 
-  it('that an earlier process left has no output where that process sent a part of the stream', async () => {
+  it('of an earlier process has no output if that process sent part of the stream', async () => {
     const server = await start();
     const link = open(server);
     const left = { jobId: 'old', attempt: 1, token: 'before' };
@@ -518,7 +518,7 @@ describe('a report on RunPod', () => {
     expect(await server.result('old')).toMatchObject({ output: [], isStream: 'true' });
   });
 
-  it('is brought for a job whose id is no text for a header', async () => {
+  it('is sent for a job whose ID is not valid in a header', async () => {
     const { link, server } = await connect();
     server.submit('é\n✓', {});
     const lease = await takeOne(link);
@@ -529,7 +529,7 @@ describe('a report on RunPod', () => {
 });
 
 describe('pings on RunPod', () => {
-  it('name the jobs that are here, from the first moment on', async () => {
+  it('name the running jobs from the start', async () => {
     const { server } = await begin();
     await server.until(() => server.of('ping').some(({ url }) => url.includes('job_id=j1')));
     expect(server.of('ping')[0]?.url).toMatch(
@@ -537,7 +537,7 @@ describe('pings on RunPod', () => {
     );
   });
 
-  it('say once why the worker is unfit', async () => {
+  it('report once why the worker is unfit', async () => {
     const server = await start();
     await open(server).reportUnfit('weights', 'none there');
     expect(server.of('ping').map(({ url }) => url)).toEqual([
@@ -547,13 +547,13 @@ describe('pings on RunPod', () => {
 });
 
 describe('the end of a worker on RunPod', () => {
-  it('answers for the jobs that it still holds', async () => {
+  it('reports its remaining jobs', async () => {
     const { link, server } = await begin();
     await link.bye({ ...worker, reason: 'drained', outbox: [] });
     expect(String((await server.result('j1')).error)).toContain('the worker shut down');
   });
 
-  it('answers for the jobs of a process that died, but not for those that were finished', async () => {
+  it('reports the unfinished jobs of a dead process', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-ledger-'));
     closers.push(() => rm(folder, { recursive: true }));
     const { link, server } = await begin({}, { ledgerFolder: folder });
@@ -577,7 +577,7 @@ describe('the end of a worker on RunPod', () => {
     expect(await readdir(folder)).toEqual([]);
   });
 
-  it('does not touch the jobs of the process that has taken its place', async () => {
+  it('does not affect the jobs of its successor', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-ledger-'));
     closers.push(() => rm(folder, { recursive: true }));
     const { reports, server } = await begin({}, { ledgerFolder: folder });
@@ -587,7 +587,7 @@ describe('the end of a worker on RunPod', () => {
     expect(server.job('j1').results).toMatchObject([{ output: 'well' }]);
   });
 
-  it('is made up for by the next process where nobody said it', async () => {
+  it('is reported by the next process if it was not reported', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'millrace-ledger-'));
     closers.push(() => rm(folder, { recursive: true }));
     const { link, server } = await begin({}, { ledgerFolder: folder });
